@@ -1,0 +1,17 @@
+# Writes the shipped schemas as C++ raw strings, in pieces below the compiler's limit.
+function(embed file function out)
+  file(READ ${file} text)
+  string(LENGTH "${text}" length)
+  set(pieces "")
+  set(at 0)
+  while(at LESS length)
+    string(SUBSTRING "${text}" ${at} 8000 piece)
+    string(APPEND pieces "R\"lockstep(${piece})lockstep\"\n")
+    math(EXPR at "${at} + 8000")
+  endwhile()
+  set(${out} "const char* ${function}() {\n  return ${pieces};\n}\n" PARENT_SCOPE)
+endfunction()
+embed(${SOURCE}/schema.json scenario_schema_text scenario)
+embed(${SOURCE}/result_schema.json result_schema_text result)
+file(WRITE ${OUT} "// Generated from scenarios/*schema.json\n#include \"scenarios/parse/suite.h\"\n"
+                  "namespace lockstep {\n${scenario}${result}}\n")

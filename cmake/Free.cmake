@@ -1,0 +1,50 @@
+# Libraries that know nothing of LibTorch; they build and test without it.
+find_package(nlohmann_json REQUIRED)
+find_package(fmt REQUIRED)
+find_package(Threads REQUIRED)
+
+set(embedded ${PROJECT_BINARY_DIR}/scenarios/parse/schema_text.cc)
+add_custom_command(
+  OUTPUT ${embedded}
+  COMMAND ${CMAKE_COMMAND} -D OUT=${embedded} -D SOURCE=${PROJECT_SOURCE_DIR}/scenarios
+          -P ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake
+  DEPENDS ${PROJECT_SOURCE_DIR}/scenarios/schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/result_schema.json
+          ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake)
+
+# name, folder list, libraries: one static library of every .cc in the folders
+function(lockstep_library name)
+  cmake_parse_arguments(ARG "" "" "FOLDERS;SOURCES;LINK" ${ARGN})
+  set(sources ${ARG_SOURCES})
+  foreach(folder ${ARG_FOLDERS})
+    file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cc)
+    list(APPEND sources ${found})
+  endforeach()
+  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+  add_library(${name} STATIC ${sources})
+  target_link_libraries(${name} PUBLIC lockstep_flags ${ARG_LINK})
+endfunction()
+
+lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/parse
+                 SOURCES ${embedded} LINK fmt::fmt nlohmann_json::nlohmann_json xxhash)
+lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/probe.cc LINK lockstep_scenario)
+lockstep_library(lockstep_compare
+                 SOURCES golden/compare.cc golden/stream.cc golden/reduction_order.cc
+                         golden/stored.cc
+                 LINK lockstep_scenario)
+lockstep_library(lockstep_record FOLDERS sim/record LINK lockstep_scenario)
+lockstep_library(lockstep_plan FOLDERS sim/plan LINK lockstep_scenario lockstep_bucket)
+lockstep_library(lockstep_launch FOLDERS sim/launch LINK lockstep_plan lockstep_record)
+lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_launch)
+lockstep_library(lockstep_report FOLDERS sim/report LINK lockstep_judge)
+lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_compare)
+
+add_executable(lockstep sim/cli/main.cc)
+target_link_libraries(lockstep PRIVATE lockstep_cli)
+
+# The commit stands in every report; a small header, written anew at each build if it changed.
+add_custom_target(lockstep_commit
+  COMMAND ${CMAKE_COMMAND} -D SOURCE=${PROJECT_SOURCE_DIR} -D VERSION=${PROJECT_VERSION}
+          -D OUT=${PROJECT_BINARY_DIR}/lockstep_commit.h -P ${PROJECT_SOURCE_DIR}/cmake/Commit.cmake
+  BYPRODUCTS ${PROJECT_BINARY_DIR}/lockstep_commit.h)
+add_dependencies(lockstep_report lockstep_commit)

@@ -1,0 +1,70 @@
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+# One program per folder; labels: free (no LibTorch), torch, cli.
+function(lockstep_test name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;FOLDERS;LINK" ${ARGN})
+  set(sources ${ARG_SOURCES})
+  foreach(folder ${ARG_FOLDERS})
+    file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cc)
+    list(APPEND sources ${found})
+  endforeach()
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name} ${sources})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(ARG_TORCH)
+    # One process for all tests of a program: each would spend half a second on loading LibTorch.
+    set_property(TARGET ${name} PROPERTY JOB_POOL_COMPILE torch_units)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS torch TIMEOUT 600)
+  else()
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS free TIMEOUT 300)
+  endif()
+endfunction()
+
+lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/parse LINK lockstep_scenario)
+lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc LINK lockstep_bucket)
+lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
+lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
+lockstep_test(test_plan FOLDERS sim/plan LINK lockstep_plan)
+lockstep_test(test_launch FOLDERS sim/launch LINK lockstep_launch)
+# The worker program without LibTorch: all real but what its tasks do.
+add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main.cc sim/worker/zygote.cc
+                           sim/worker/control.cc)
+target_link_libraries(fake_worker PRIVATE lockstep_launch)
+if(TARGET test_launch)
+  add_dependencies(test_launch fake_worker)
+endif()
+lockstep_test(test_judge FOLDERS sim/judge LINK lockstep_judge)
+lockstep_test(test_report FOLDERS sim/report sim/cli LINK lockstep_cli)
+if(LOCKSTEP_LIBTORCH)
+  lockstep_test(test_workloads TORCH FOLDERS scenarios/workloads LINK lockstep_workloads)
+  lockstep_test(test_reducer TORCH FOLDERS reducer/comm reducer/kinds LINK lockstep_reducer)
+  lockstep_test(test_golden TORCH FOLDERS golden/torch LINK lockstep_golden lockstep_reducer)
+  lockstep_test(test_worker TORCH FOLDERS sim/worker LINK lockstep_worker_lib)
+endif()
+
+# From outside: the program as a user runs it, and every shipped scenario against its expectation.
+if(LOCKSTEP_LIBTORCH)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  file(GLOB programs CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cli
+       ${PROJECT_SOURCE_DIR}/tests/cli/*_test.py)
+  foreach(program ${programs})
+    string(REPLACE "_test.py" "" name ${program})
+    add_test(NAME cli.${name} COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/cli/${program})
+    set_tests_properties(cli.${name} PROPERTIES LABELS cli TIMEOUT 300
+      ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
+  endforeach()
+  file(GLOB scenarios CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+       ${PROJECT_SOURCE_DIR}/scenarios/*/*.json)
+  foreach(scenario ${scenarios})
+    string(REGEX REPLACE "scenarios/(.*)\\.json" "scenario.\\1" name ${scenario})
+    add_test(NAME ${name} COMMAND lockstep verify ${scenario}
+             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES LABELS cli TIMEOUT 300
+      ENVIRONMENT XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state)
+  endforeach()
+endif()

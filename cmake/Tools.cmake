@@ -1,0 +1,30 @@
+# Compiler cache, warnings, sanitizers, and a job pool sized by memory.
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 ${CCACHE})
+endif()
+
+add_library(lockstep_flags INTERFACE)
+target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+if(LOCKSTEP_SANITIZE)
+  # -O1: with both sanitizers a unit takes minutes at -O2.
+  target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -g1 -O1
+                                                  -fno-sanitize-recover=all)
+  target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+  # g++ 12 warns wrongly in the library's own <regex> once it is instrumented.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/scenarios/parse/validator.cc
+                              PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)
+endif()
+
+# A unit with LibTorch's headers takes 1.3 GB at most; count 1.6 GB a job.
+cmake_host_system_information(RESULT memory_mb QUERY TOTAL_PHYSICAL_MEMORY)
+cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+math(EXPR torch_jobs "${memory_mb} / 1600")
+if(torch_jobs GREATER cores)
+  set(torch_jobs ${cores})
+endif()
+if(torch_jobs LESS 1)
+  set(torch_jobs 1)
+endif()
+set_property(GLOBAL PROPERTY JOB_POOLS torch_units=${torch_jobs})

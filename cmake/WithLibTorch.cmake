@@ -1,0 +1,19 @@
+# Libraries and the worker that need LibTorch.
+function(lockstep_torch_library name)
+  lockstep_library(${name} ${ARGN})
+  target_link_libraries(${name} PUBLIC lockstep_torch)
+  set_property(TARGET ${name} PROPERTY JOB_POOL_COMPILE torch_units)
+endfunction()
+
+lockstep_torch_library(lockstep_workloads FOLDERS scenarios/workloads LINK lockstep_scenario)
+lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/gloo reducer/c10d
+                       reducer/local reducer/kinds LINK lockstep_bucket)
+lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run.cc
+                       golden/replay.cc golden/rounding.cc golden/sample_cache.cc
+                       golden/make_stored.cc
+                       LINK lockstep_compare lockstep_workloads)
+lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/fault
+                       LINK lockstep_launch lockstep_reducer lockstep_golden)
+
+add_executable(lockstep-worker sim/worker/main.cc)
+target_link_libraries(lockstep-worker PRIVATE lockstep_worker_lib)

@@ -1,0 +1,201 @@
+#include "golden/compare.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "scenarios/base/check.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kNoUlp = std::numeric_limits<uint64_t>::max();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+struct Element {
+  uint64_t bits = 0;
+  double value = 0;
+};
+
+template <class Bits>
+Bits read(const std::byte* data, int64_t index) {
+  Bits bits;
+  std::memcpy(&bits, data + index * static_cast<int64_t>(sizeof bits), sizeof bits);
+  return bits;
+}
+
+// An element of any dtype; integers are values of their own.
+Element element(const StateEntry& entry, const std::byte* data, int64_t index) {
+  switch (entry.bytes / entry.numel) {
+    case 8: {
+      const auto bits = read<uint64_t>(data, index);
+      if (entry.dtype == "float64") return {bits, std::bit_cast<double>(bits)};
+      return {bits, static_cast<double>(static_cast<int64_t>(bits))};
+    }
+    case 4: {
+      const auto bits = read<uint32_t>(data, index);
+      if (entry.dtype == "float32") return {bits, std::bit_cast<float>(bits)};
+      return {bits, static_cast<double>(static_cast<int32_t>(bits))};
+    }
+    case 2: {
+      const auto bits = read<uint16_t>(data, index);
+      return {bits, static_cast<double>(bits)};
+    }
+    default: {
+      const auto bits = read<uint8_t>(data, index);
+      return {bits, static_cast<double>(bits)};
+    }
+  }
+}
+
+uint64_t ulp_of(const StateEntry& entry, const Element& a, const Element& b) {
+  if (entry.dtype == "float64") return ulp_distance(a.value, b.value);
+  if (entry.dtype == "float32")
+    return ulp_distance(std::bit_cast<float>(static_cast<uint32_t>(a.bits)),
+                        std::bit_cast<float>(static_cast<uint32_t>(b.bits)));
+  return a.bits > b.bits ? a.bits - b.bits : b.bits - a.bits;
+}
+
+// Maps floats to integers so that neighbours are 1 apart and both zeros are equal.
+template <class Bits, class Float>
+uint64_t float_distance(Float a, Float b) {
+  const Bits x = std::bit_cast<Bits>(a);
+  const Bits y = std::bit_cast<Bits>(b);
+  if (x == y) return 0;
+  if (!std::isfinite(a) || !std::isfinite(b)) return kNoUlp;
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
+  const Bits far_x = x & ~kSign;
+  const Bits far_y = y & ~kSign;
+  if ((x & kSign) != (y & kSign)) return uint64_t{far_x} + far_y;
+  return far_x > far_y ? far_x - far_y : far_y - far_x;
+}
+
+struct Presence {
+  bool run;
+  bool golden;
+};
+
+Presence presence(const StateLayout& layout, int64_t entry, const std::byte* run,
+                  const std::byte* golden) {
+  const int64_t at = layout.presence_offset + entry;
+  return {run[at] != std::byte{0}, golden[at] != std::byte{0}};
+}
+
+// L2 norm of `difference` ? a - b : a, in a way that neither overflows nor loses small values.
+double norm(const double* a, const double* b, int64_t count) {
+  const auto value = [&](int64_t i) { return b == nullptr ? a[i] : a[i] - b[i]; };
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += value(i) * value(i);
+  if (std::isnan(sum) || (sum > 1e-280 && sum < 1e280)) return std::sqrt(sum);
+  double largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(value(i)));
+  if (largest == 0 || std::isinf(largest)) return largest;
+  sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += (value(i) / largest) * (value(i) / largest);
+  return largest * std::sqrt(sum);
+}
+
+const double* doubles(const StateEntry& entry, const std::byte* state) {
+  return reinterpret_cast<const double*>(state + entry.offset);
+}
+
+double absolute_distance(const StateLayout& layout, int64_t index, const std::byte* run,
+                         const std::byte* golden) {
+  const StateEntry& entry = layout.entries[static_cast<size_t>(index)];
+  const Presence present = presence(layout, index, run, golden);
+  if (present.run != present.golden) return kInfinite;
+  if (entry.dtype != "float64") return bit_difference(layout, index, run, golden) ? kInfinite : 0;
+  const double distance = norm(doubles(entry, run), doubles(entry, golden), entry.numel);
+  const double size = norm(doubles(entry, run), nullptr, entry.numel);
+  return std::isfinite(distance) && std::isfinite(size) ? distance : kInfinite;
+}
+
+}  // namespace
+
+std::optional<BitDifference> bit_difference(const StateLayout& layout, int64_t entry,
+                                            const std::byte* run, const std::byte* golden) {
+  const StateEntry& e = layout.entries.at(static_cast<size_t>(entry));
+  const Presence present = presence(layout, entry, run, golden);
+  const std::byte* a = run + e.offset;
+  const std::byte* b = golden + e.offset;
+  if (present.run == present.golden && std::memcmp(a, b, static_cast<size_t>(e.bytes)) == 0)
+    return std::nullopt;
+  BitDifference found;
+  found.entry = entry;
+  found.numel = e.numel;
+  found.run_absent = !present.run;
+  found.golden_absent = !present.golden;
+  for (int64_t i = 0; i < e.numel; ++i) {
+    const Element x = element(e, a, i);
+    const Element y = element(e, b, i);
+    if (x.bits == y.bits) continue;
+    const uint64_t ulp = ulp_of(e, x, y);
+    found.max_ulp = std::max(found.max_ulp, ulp);
+    if (found.differing++ > 0) continue;
+    found.element = i;
+    found.run_value = x.value;
+    found.golden_value = y.value;
+    found.run_bits = x.bits;
+    found.golden_bits = y.bits;
+    found.ulp = ulp;
+  }
+  if (present.run != present.golden) found.differing = e.numel;
+  return found;
+}
+
+std::optional<BitDifference> first_bit_difference(const StateLayout& layout, const std::byte* run,
+                                                  const std::byte* golden) {
+  for (size_t i = 0; i < layout.entries.size(); ++i)
+    if (auto found = bit_difference(layout, static_cast<int64_t>(i), run, golden)) return found;
+  return std::nullopt;
+}
+
+DifferingCount count_differing(const StateLayout& layout, StateKind kind, const std::byte* run,
+                               const std::byte* golden) {
+  DifferingCount count;
+  for (size_t i = 0; i < layout.entries.size(); ++i) {
+    if (layout.entries[i].kind != kind) continue;
+    count.total += layout.entries[i].numel;
+    if (auto found = bit_difference(layout, static_cast<int64_t>(i), run, golden))
+      count.differing += found->differing;
+  }
+  return count;
+}
+
+Distance worst_distance(const StateLayout& layout, const std::byte* run, const std::byte* golden) {
+  double floors[4] = {};
+  std::vector<double> norms(layout.entries.size());
+  for (size_t i = 0; i < norms.size(); ++i) {
+    const StateEntry& entry = layout.entries[i];
+    if (entry.dtype == "float64") norms[i] = norm(doubles(entry, golden), nullptr, entry.numel);
+    double& largest = floors[static_cast<size_t>(entry.kind)];
+    largest = std::max(largest, 1e-3 * norms[i]);
+  }
+  Distance worst;
+  for (size_t i = 0; i < norms.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    const double absolute = absolute_distance(layout, index, run, golden);
+    const double scale = std::max(norms[i], floors[static_cast<size_t>(layout.entries[i].kind)]);
+    double relative = scale > 0 ? absolute / scale : absolute;
+    if (!std::isfinite(absolute) || !std::isfinite(norms[i])) relative = kInfinite;
+    if (worst.entry < 0 || relative > worst.worst) worst = {relative, index};
+  }
+  return worst;
+}
+
+uint64_t ulp_distance(float a, float b) { return float_distance<uint32_t>(a, b); }
+uint64_t ulp_distance(double a, double b) { return float_distance<uint64_t>(a, b); }
+
+std::vector<int64_t> element_index(int64_t flat, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t i = shape.size(); i-- > 0;) {
+    index[i] = flat % shape[i];
+    flat /= shape[i];
+  }
+  LOCKSTEP_CHECK(flat == 0, "an element beyond its tensor");
+  return index;
+}
+
+}  // namespace lockstep

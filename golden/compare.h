@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "golden/state.h"
+
+namespace lockstep {
+
+// Comparison of raw states: no LibTorch, no allocation where everything agrees.
+
+// The first entry (in the order of kinds, then registration) whose bytes or presence differ.
+struct BitDifference {
+  int64_t entry = 0;    // index into layout.entries
+  int64_t element = 0;  // flat index of the first differing element
+  double run_value = 0;
+  double golden_value = 0;
+  uint64_t run_bits = 0;  // of the element, in its own width
+  uint64_t golden_bits = 0;
+  int64_t differing = 0;  // elements of this entry
+  int64_t numel = 0;
+  uint64_t ulp = 0;      // at the first differing element; UINT64_MAX where not both finite
+  uint64_t max_ulp = 0;  // over the entry
+  bool run_absent = false;
+  bool golden_absent = false;
+};
+std::optional<BitDifference> first_bit_difference(const StateLayout& layout, const std::byte* run,
+                                                  const std::byte* golden);
+// Of one entry; nothing if it is equal.
+std::optional<BitDifference> bit_difference(const StateLayout& layout, int64_t entry,
+                                            const std::byte* run, const std::byte* golden);
+
+// Number of elements of all parameters that differ in any bit ("42 of 100").
+struct DifferingCount {
+  int64_t differing = 0;
+  int64_t total = 0;
+};
+DifferingCount count_differing(const StateLayout& layout, StateKind kind, const std::byte* run,
+                               const std::byte* golden);
+
+// Lane float64: L2 norm of the difference of the worst tensor, relative to
+// max(its own norm, 1e-3 x the largest norm of its kind) of the golden (NUMERICS.md). Both states
+// in float64 with the same layout. NaN or infinity in either counts as an infinite distance. A kind
+// whose golden norms are all zero is compared absolutely.
+struct Distance {
+  double worst = 0;
+  int64_t entry = -1;
+};
+inline constexpr double kFloat64Bound = 1e-12;
+Distance worst_distance(const StateLayout& layout, const std::byte* run, const std::byte* golden);
+
+// Number of representable values between two floats of the same width; UINT64_MAX if one is not
+// finite (unless their bits are equal).
+uint64_t ulp_distance(float a, float b);
+uint64_t ulp_distance(double a, double b);
+
+// "fc2.weight" element 1034 of shape [64, 16] -> [64, 10]
+std::vector<int64_t> element_index(int64_t flat, const std::vector<int64_t>& shape);
+
+}  // namespace lockstep

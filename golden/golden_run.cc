@@ -1,0 +1,114 @@
+#include "golden/golden_run.h"
+
+#include <ATen/ATen.h>
+
+#include <stdexcept>
+
+#include "golden/replay.h"
+#include "golden/sample_cache.h"
+#include "scenarios/base/check.h"
+#include "scenarios/workloads/workload.h"
+
+namespace lockstep {
+namespace {
+
+std::string dtype_of(const Scenario& scenario, GoldenKind kind) {
+  return kind == GoldenKind::float64 ? "float64" : scenario.dtype;
+}
+
+GoldenItem item_of(const Scenario& scenario, const Training& training, bool shards) {
+  GoldenItem item;
+  item.layout = state_layout(training, scenario.optimizer.kind);
+  if (shards) item.shard_bytes = gradients_end(item.layout);
+  item.bytes = item.layout.bytes + scenario.world_size * item.shard_bytes;
+  return item;
+}
+
+// Leaves the gradients of a step in the parameters' grad(); `item` is the slot that the step's
+// state will be copied to.
+using Gradients = std::function<void(int64_t step, std::byte* item)>;
+
+// Gradients of the whole batch on one device.
+Gradients whole_batch(const Scenario& scenario, Setup& setup) {
+  return [&scenario, &setup, batches = SampleCache(scenario, setup.data)](int64_t step,
+                                                                          std::byte*) mutable {
+    const Training& training = setup.training;
+    const Batch& batch = batches.batch(step);
+    clear_gradients(training.parameters, scenario.zero_grad);
+    loss_of(scenario.loss, training.model->forward(batch.input), batch.target, 1).backward();
+  };
+}
+
+Gradients replay(const Scenario& scenario, const ReplayRule& rule, const GoldenItem& item,
+                 Setup& setup) {
+  auto averaging = std::make_shared<Replay>(rule, scenario.loss, scenario.zero_grad,
+                                            scenario.world_size, setup.training);
+  return [&item, &setup, averaging, samples = SampleCache(scenario, setup.data)](
+             int64_t step, std::byte* out) mutable {
+    std::function<void(int64_t)> visit;
+    if (item.shard_bytes > 0)
+      visit = [&](int64_t rank) {
+        copy_gradients(setup.training, item.layout,
+                       out + item.layout.bytes + rank * item.shard_bytes);
+      };
+    averaging->average(step, samples.shards(step), visit);
+  };
+}
+
+std::byte* next_slot(GoldenKind kind, StateStream& stream, Deadline deadline) {
+  std::byte* slot = stream.begin_write(deadline);
+  if (slot == nullptr)
+    throw std::runtime_error(std::string("golden run ") + to_word(kind) +
+                             ": a reader of its stream stays behind");
+  return slot;
+}
+
+// However the golden run ends, nobody waits for items that will not come.
+struct Finish {
+  StateStream& stream;
+  ~Finish() { stream.finish(); }
+};
+
+}  // namespace
+
+const char* to_word(GoldenKind kind) {
+  switch (kind) {
+    case GoldenKind::replay:
+      return "replay";
+    case GoldenKind::float64:
+      return "float64";
+    case GoldenKind::exact:
+      return "exact";
+    case GoldenKind::one_device:
+      return "one_device";
+  }
+  LOCKSTEP_CHECK(false, "no such golden run");
+}
+
+GoldenItem golden_item(const Scenario& scenario, GoldenKind kind, bool shards) {
+  const RandomSection random(scenario.seed);  // no weight of this training is looked at
+  return item_of(scenario, build_training(scenario, dtype_of(scenario, kind)), shards);
+}
+
+void run_golden(const Scenario& scenario, GoldenKind kind, const ReplayRule& rule, bool shards,
+                StateStream& stream, Deadline deadline) {
+  const Finish finish{stream};
+  Setup setup = set_up(scenario, dtype_of(scenario, kind), 0);
+  Training& training = setup.training;
+  const GoldenItem item = item_of(scenario, training, shards);
+  LOCKSTEP_CHECK(stream.shape().slot_bytes >= item.bytes, "slots too small for the golden run");
+  const Gradients gradients = kind == GoldenKind::replay ? replay(scenario, rule, item, setup)
+                                                         : whole_batch(scenario, setup);
+  copy_state(training, item.layout, next_slot(kind, stream, deadline));
+  stream.end_write();
+  for (int64_t step = 1; step <= scenario.steps && !stream.abandoned(); ++step) {
+    std::byte* slot = next_slot(kind, stream, deadline);
+    gradients(step, slot);
+    training.optimizer->step();
+    requantize(training.parameters, scenario.requantize);
+    copy_state(training, item.layout, slot);
+    stream.end_write();
+  }
+}
+
+}  // namespace lockstep

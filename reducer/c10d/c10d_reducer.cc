@@ -1,0 +1,128 @@
+#include "reducer/c10d/c10d_reducer.h"
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "reducer/c10d/process_group_adapter.h"
+#include "reducer/kinds/gradient_hooks.h"
+#include "reducer/kinds/reducer_base.h"
+
+namespace lockstep {
+namespace {
+
+class C10dReducer : public ReducerBase {
+ public:
+  C10dReducer(const ReducerOptions& options, const NamedTensors& parameters,
+              const NamedTensors& buffers, Communicator& communicator, Probe& probe);
+
+  void before_forward() override;
+  void before_backward(const std::vector<at::Tensor>& outputs) override;
+  // The reducer has waited and written back before backward() returned.
+  void after_backward() override { in_backward_ = false; }
+  BucketLayout layout() const override { return registered_layout_; }
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroup> make_group();
+  compat::DdpArguments<at::Tensor> arguments() const;
+  BucketLayout current_layout() const;
+
+  bool search_unused_ = false;
+  bool in_backward_ = false;
+  int64_t next_bucket_ = 0;
+  BucketLayout registered_layout_;
+  std::optional<GradientHooks> hooks_;
+  std::shared_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<c10d::Logger> logger_;
+};
+
+C10dReducer::C10dReducer(const ReducerOptions& options, const NamedTensors& parameters,
+                         const NamedTensors& buffers, Communicator& communicator, Probe& probe)
+    : ReducerBase(options, parameters, buffers, communicator, probe),
+      search_unused_(options.find_unused_parameters && !options.static_graph) {
+  const auto group = make_group();
+  c10d::verify_params_across_processes(group, trained_.tensors, {});
+  // Before the reducer's own hooks, so that a parameter is reported before its bucket.
+  hooks_.emplace(trained_.tensors, [this](size_t place) {
+    if (in_backward_) probe_.parameter_ready(trained_.registration[place]);
+  });
+  reducer_ = compat::make_ddp_reducer<c10d::Reducer>(arguments(), group);
+  // Without a logger find_unused_parameters crashes when the set of unused ones changes.
+  logger_ = std::make_shared<c10d::Logger>(reducer_);
+  reducer_->set_logger(logger_);
+  registered_layout_ = announce(current_layout());
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> C10dReducer::make_group() {
+  const auto adapter = c10::make_intrusive<ProcessGroupAdapter>(
+      communicator_, options_.collective_timeout, [this](const at::Tensor& tensor) {
+        const bool is_bucket =
+            in_backward_ && next_bucket_ < static_cast<int64_t>(registered_layout_.size());
+        if (is_bucket) probe_.bucket_ready(next_bucket_++);
+        return all_reduce(tensor);
+      });
+  c10::intrusive_ptr<ProcessGroupAdapter::Base> base = adapter;
+  c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  return compat::as_process_group<c10d::ProcessGroup>(base, store, compat::BackendWord::custom);
+}
+
+compat::DdpArguments<at::Tensor> C10dReducer::arguments() const {
+  const auto unlimited = static_cast<size_t>(std::numeric_limits<int64_t>::max());
+  const auto first = static_cast<size_t>(options_.first_bucket_bytes);
+  const auto cap = static_cast<size_t>(options_.bucket_cap_bytes);
+  const std::vector<size_t> caps =
+      search_unused_ ? std::vector<size_t>{first, cap} : std::vector<size_t>{unlimited};
+  compat::DdpArguments<at::Tensor> a;
+  a.parameters = trained_.tensors;
+  std::tie(a.buckets, a.limits) = c10d::compute_bucket_assignment_by_size(
+      trained_.tensors, caps, std::vector<bool>(trained_.tensors.size(), false));
+  std::reverse(a.buckets.begin(), a.buckets.end());
+  std::reverse(a.limits.begin(), a.limits.end());
+  a.bucket_cap_bytes = options_.bucket_cap_bytes;
+  a.first_bucket_bytes = options_.first_bucket_bytes;
+  a.find_unused_parameters = search_unused_;
+  a.gradient_as_bucket_view = options_.gradient_as_bucket_view;
+  for (size_t p = 0; p < trained_.names.size(); ++p) a.names[p] = trained_.names[p];
+  return a;
+}
+
+BucketLayout C10dReducer::current_layout() const {
+  BucketLayout layout;
+  for (const c10d::GradBucket& bucket : reducer_->get_grad_buckets(false)) {
+    auto& places = layout.emplace_back();
+    for (const at::Tensor& parameter : bucket.getParameters()) {
+      const auto found =
+          std::find_if(trained_.tensors.begin(), trained_.tensors.end(),
+                       [&](const at::Tensor& other) { return other.is_same(parameter); });
+      places.push_back(found - trained_.tensors.begin());
+    }
+  }
+  return layout;
+}
+
+void C10dReducer::before_forward() {
+  reducer_->prepare_for_forward();
+  if (reducer_->rebuild_buckets()) registered_layout_ = announce(current_layout());
+  broadcast_buffers();
+}
+
+void C10dReducer::before_backward(const std::vector<at::Tensor>& outputs) {
+  next_bucket_ = 0;
+  in_backward_ = true;
+  reducer_->prepare_for_backward(search_unused_ ? outputs : std::vector<at::Tensor>());
+}
+
+}  // namespace
+
+std::unique_ptr<Reducer> make_c10d_reducer(const ReducerOptions& options,
+                                           const NamedTensors& parameters,
+                                           const NamedTensors& buffers, Communicator& communicator,
+                                           Probe& probe) {
+  return std::make_unique<C10dReducer>(options, parameters, buffers, communicator, probe);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+#include "reducer/comm/collective.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/core/ScalarType.h>
+
+#include "scenarios/base/check.h"
+
+namespace lockstep {
+namespace {
+
+bool fits(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.is_contiguous();
+}
+
+const char* dtype_word(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kInt:
+      return "int32";
+    case at::kLong:
+      return "int64";
+    case at::kByte:
+      return "uint8";
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    default:
+      return c10::toString(type);
+  }
+}
+
+}  // namespace
+
+const at::Tensor& own_tensor(const Collective& call) {
+  const bool by_input =
+      call.operation == Operation::gather || call.operation == Operation::all_gather;
+  return by_input ? call.input : call.output;
+}
+
+int64_t collective_bytes(const Collective& call, int64_t world_size) {
+  const at::Tensor& own = own_tensor(call);
+  if (!own.defined()) return 0;
+  const bool in_place =
+      call.operation == Operation::all_reduce || call.operation == Operation::broadcast;
+  return static_cast<int64_t>(own.nbytes()) * (in_place ? 1 : world_size);
+}
+
+std::string describe(const Collective& call) {
+  std::string text = to_word(call.operation);
+  const at::Tensor& own = own_tensor(call);
+  if (!own.defined()) return text;
+  return text + " of " + std::to_string(own.numel()) + " " + dtype_word(own.scalar_type());
+}
+
+CommWorkPtr CollectiveCommunicator::checked(Collective call, const at::Tensor& whole,
+                                            const at::Tensor& part) {
+  LOCKSTEP_CHECK(part.defined() && fits(part), "a collective wants a dense, contiguous tensor");
+  LOCKSTEP_CHECK(call.root >= 0 && call.root < size_, "root is not a rank of the group");
+  if (whole.defined()) {
+    LOCKSTEP_CHECK(fits(whole), "a collective wants a dense, contiguous tensor");
+    LOCKSTEP_CHECK(whole.numel() == part.numel() * size_, "not one part a rank");
+    LOCKSTEP_CHECK(whole.scalar_type() == part.scalar_type(), "dtypes differ");
+  }
+  return submit(std::move(call));
+}
+
+CommWorkPtr CollectiveCommunicator::all_reduce(const at::Tensor& tensor, Deadline deadline) {
+  return checked({Operation::all_reduce, tensor, tensor, 0, deadline}, {}, tensor);
+}
+
+CommWorkPtr CollectiveCommunicator::broadcast(const at::Tensor& tensor, int64_t root,
+                                              Deadline deadline) {
+  return checked({Operation::broadcast, tensor, tensor, root, deadline}, {}, tensor);
+}
+
+CommWorkPtr CollectiveCommunicator::all_gather(const at::Tensor& output, const at::Tensor& input,
+                                               Deadline deadline) {
+  LOCKSTEP_CHECK(output.defined(), "all_gather without output");
+  return checked({Operation::all_gather, output, input, 0, deadline}, output, input);
+}
+
+CommWorkPtr CollectiveCommunicator::reduce_scatter(const at::Tensor& output,
+                                                   const at::Tensor& input, Deadline deadline) {
+  LOCKSTEP_CHECK(input.defined(), "reduce_scatter without input");
+  return checked({Operation::reduce_scatter, output, input, 0, deadline}, input, output);
+}
+
+CommWorkPtr CollectiveCommunicator::scatter(const at::Tensor& output, const at::Tensor& input,
+                                            int64_t root, Deadline deadline) {
+  LOCKSTEP_CHECK(rank_ != root || input.defined(), "scatter without input at the root");
+  const at::Tensor whole = rank_ == root ? input : at::Tensor();
+  return checked({Operation::scatter, output, whole, root, deadline}, whole, output);
+}
+
+CommWorkPtr CollectiveCommunicator::gather(const at::Tensor& output, const at::Tensor& input,
+                                           int64_t root, Deadline deadline) {
+  LOCKSTEP_CHECK(rank_ != root || output.defined(), "gather without output at the root");
+  const at::Tensor whole = rank_ == root ? output : at::Tensor();
+  return checked({Operation::gather, whole, input, root, deadline}, whole, input);
+}
+
+CommWorkPtr CollectiveCommunicator::barrier(Deadline deadline) {
+  return submit({Operation::barrier, {}, {}, 0, deadline});
+}
+
+CommWorkPtr forward(Communicator& communicator, const Collective& call) {
+  switch (call.operation) {
+    case Operation::all_reduce:
+      return communicator.all_reduce(call.output, call.deadline);
+    case Operation::broadcast:
+      return communicator.broadcast(call.output, call.root, call.deadline);
+    case Operation::all_gather:
+      return communicator.all_gather(call.output, call.input, call.deadline);
+    case Operation::reduce_scatter:
+      return communicator.reduce_scatter(call.output, call.input, call.deadline);
+    case Operation::scatter:
+      return communicator.scatter(call.output, call.input, call.root, call.deadline);
+    case Operation::gather:
+      return communicator.gather(call.output, call.input, call.root, call.deadline);
+    case Operation::barrier:
+      return communicator.barrier(call.deadline);
+  }
+  LOCKSTEP_CHECK(false, "unknown Operation");
+}
+
+void run_alone(const Collective& call) {
+  const bool in_place =
+      call.operation == Operation::all_reduce || call.operation == Operation::broadcast;
+  if (in_place || !call.output.defined()) return;
+  c10::NoGradGuard no_grad;
+  call.output.view({-1}).copy_(call.input.view({-1}));
+}
+
+at::Tensor part_of(const at::Tensor& whole, int64_t rank, int64_t world_size) {
+  const int64_t length = whole.numel() / world_size;
+  return whole.view({-1}).narrow(0, rank * length, length);
+}
+
+}  // namespace lockstep

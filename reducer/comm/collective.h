@@ -1,0 +1,65 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "reducer/communicator.h"
+#include "reducer/probe.h"
+
+namespace lockstep {
+
+// One call of a Communicator as a value, so that backends and decorators have one function to write
+// instead of seven.
+struct Collective {
+  Operation operation = Operation::barrier;
+  at::Tensor output;  // all_reduce and broadcast work in place: output and input are the same
+  at::Tensor input;   // undefined where the operation or this rank has none
+  int64_t root = 0;
+  Deadline deadline = kNoDeadline;
+};
+
+// A tensor of this call that every rank has: its dtype stands for the call's. Undefined: barrier.
+const at::Tensor& own_tensor(const Collective& call);
+// Bytes that the call moves: the same number on every rank.
+int64_t collective_bytes(const Collective& call, int64_t world_size);
+// "all_reduce of 1024 float32", for error messages.
+std::string describe(const Collective& call);
+
+// Turns the seven operations into submit() after checking shapes (a wrong one is our own bug).
+class CollectiveCommunicator : public Communicator {
+ public:
+  CollectiveCommunicator(int64_t rank, int64_t world_size) : rank_(rank), size_(world_size) {}
+  int64_t rank() const override { return rank_; }
+  int64_t world_size() const override { return size_; }
+  CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) override;
+  CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) override;
+  CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input,
+                         Deadline deadline) override;
+  CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                             Deadline deadline) override;
+  CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root,
+                      Deadline deadline) override;
+  CommWorkPtr gather(const at::Tensor& output, const at::Tensor& input, int64_t root,
+                     Deadline deadline) override;
+  CommWorkPtr barrier(Deadline deadline) override;
+
+ protected:
+  virtual CommWorkPtr submit(Collective call) = 0;
+
+ private:
+  CommWorkPtr checked(Collective call, const at::Tensor& whole, const at::Tensor& part);
+  const int64_t rank_;
+  const int64_t size_;
+};
+
+// Calls the operation of `call` on another communicator.
+CommWorkPtr forward(Communicator& communicator, const Collective& call);
+
+// What a group of one rank has to do for `call`, at once.
+void run_alone(const Collective& call);
+
+// This rank's part of a tensor that holds one part a rank (a view, one-dimensional).
+at::Tensor part_of(const at::Tensor& whole, int64_t rank, int64_t world_size);
+
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+#include "reducer/manifest.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "scenarios/base/hash.h"
+
+namespace lockstep {
+namespace {
+
+std::string describe(const char* kind, const NamedTensor& named) {
+  std::ostringstream text;
+  const at::Tensor& tensor = named.tensor;
+  text << kind << ' ' << named.name << ' ' << c10::toString(tensor.scalar_type()) << ' '
+       << tensor.sizes() << " stride " << tensor.strides();
+  if (tensor.requires_grad()) text << " requires_grad";
+  return text.str();
+}
+
+std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTensors& buffers) {
+  std::vector<std::string> lines;
+  for (const auto& parameter : parameters) lines.push_back(describe("parameter", parameter));
+  for (const auto& buffer : buffers) lines.push_back(describe("buffer", buffer));
+  return lines;
+}
+
+at::Tensor tensor_of(const std::vector<int64_t>& values) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), tensor.data_ptr<int64_t>());
+  return tensor;
+}
+
+// [world_size, n]
+at::Tensor gather_all(const at::Tensor& own, Communicator& communicator, Deadline deadline) {
+  at::Tensor all = at::zeros({communicator.world_size(), own.numel()}, own.options());
+  communicator.all_gather(all, own, deadline)->wait();
+  return all;
+}
+
+// The texts of all ranks: lines separated by newlines.
+std::vector<std::string> gather_texts(const std::string& own, Communicator& communicator,
+                                      Deadline deadline) {
+  const at::Tensor lengths =
+      gather_all(tensor_of({static_cast<int64_t>(own.size())}), communicator, deadline);
+  const int64_t* length = lengths.data_ptr<int64_t>();
+  const int64_t longest = *std::max_element(length, length + communicator.world_size());
+  at::Tensor padded = at::zeros({longest}, at::kByte);
+  std::memcpy(padded.data_ptr(), own.data(), own.size());
+  const at::Tensor all = gather_all(padded, communicator, deadline);
+  std::vector<std::string> texts;
+  for (int64_t r = 0; r < communicator.world_size(); ++r) {
+    const char* start = static_cast<const char*>(all.data_ptr()) + r * longest;
+    texts.emplace_back(start, static_cast<size_t>(length[r]));
+  }
+  return texts;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string difference(const std::vector<std::string>& first, const std::vector<std::string>& own) {
+  for (size_t i = 0; i < std::max(first.size(), own.size()); ++i) {
+    const std::string a = i < first.size() ? first[i] : "nothing in its place";
+    const std::string b = i < own.size() ? own[i] : "nothing in its place";
+    if (a != b) return "has " + b + ", rank 0 has " + a;
+  }
+  return "";
+}
+
+bool same_rows(const at::Tensor& all, int64_t row) {
+  const int64_t columns = all.size(1);
+  const int64_t* data = all.data_ptr<int64_t>();
+  return std::equal(data, data + columns, data + row * columns);
+}
+
+int64_t hash_of(const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().contiguous();
+  return static_cast<int64_t>(hash64(dense.data_ptr(), dense.nbytes()));
+}
+
+}  // namespace
+
+void check_manifest(const NamedTensors& parameters, const NamedTensors& buffers,
+                    Communicator& communicator, Deadline deadline) {
+  std::string text;
+  for (const std::string& line : lines_of(parameters, buffers)) text += line + "\n";
+  Hash128 hash;
+  hash.update(std::string_view(text));
+  const auto digest = hash.digest();
+  const at::Tensor all =
+      gather_all(tensor_of({static_cast<int64_t>(digest[0]), static_cast<int64_t>(digest[1])}),
+                 communicator, deadline);
+  bool agreed = true;
+  for (int64_t r = 1; r < communicator.world_size(); ++r) agreed = agreed && same_rows(all, r);
+  if (agreed) return;
+  const auto texts = gather_texts(text, communicator, deadline);
+  for (size_t r = 1; r < texts.size(); ++r) {
+    const std::string what = difference(split(texts[0]), split(texts[r]));
+    if (what.empty()) continue;
+    throw CommError(CommFailure::rejected, "manifest: rank " + std::to_string(r) + " " + what);
+  }
+}
+
+std::string differing_values(const NamedTensors& parameters, const NamedTensors& buffers,
+                             Communicator& communicator, Deadline deadline) {
+  std::vector<std::string> names;
+  std::vector<int64_t> hashes;
+  for (const NamedTensors* tensors : {&parameters, &buffers}) {
+    for (const NamedTensor& named : *tensors) {
+      names.push_back(named.name);
+      hashes.push_back(hash_of(named.tensor));
+    }
+  }
+  const at::Tensor all = gather_all(tensor_of(hashes), communicator, deadline);
+  const int64_t* data = all.data_ptr<int64_t>();
+  for (int64_t r = 1; r < communicator.world_size(); ++r) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (data[static_cast<size_t>(r) * names.size() + i] == data[i]) continue;
+      return "rank " + std::to_string(r) + ": " + names[i] + " differs from rank 0's";
+    }
+  }
+  return "";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#include <atomic>
+
+#include "reducer/comm/collective.h"
+#include "reducer/probe.h"
+
+namespace lockstep {
+namespace {
+
+class Recording : public RecordingCommunicator {
+ public:
+  Recording(std::unique_ptr<Communicator> inner, Probe& probe)
+      : inner_(std::move(inner)), probe_(probe) {}
+
+  int64_t rank() const override { return inner_->rank(); }
+  int64_t world_size() const override { return inner_->world_size(); }
+  CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) override {
+    const int64_t bucket = in_backward_ ? next_bucket_++ : -1;
+    return record({Operation::all_reduce, tensor, tensor, 0, deadline}, bucket);
+  }
+  CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) override {
+    return record({Operation::broadcast, tensor, tensor, root, deadline});
+  }
+  CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input,
+                         Deadline deadline) override {
+    return record({Operation::all_gather, output, input, 0, deadline});
+  }
+  CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                             Deadline deadline) override {
+    return record({Operation::reduce_scatter, output, input, 0, deadline});
+  }
+  CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root,
+                      Deadline deadline) override {
+    return record({Operation::scatter, output, input, root, deadline});
+  }
+  CommWorkPtr gather(const at::Tensor& output, const at::Tensor& input, int64_t root,
+                     Deadline deadline) override {
+    return record({Operation::gather, output, input, root, deadline});
+  }
+  CommWorkPtr barrier(Deadline deadline) override {
+    return record({Operation::barrier, {}, {}, 0, deadline});
+  }
+  void close(Deadline deadline) noexcept override { inner_->close(deadline); }
+
+  // Hooks run on the autograd thread, these on the caller's: atomics.
+  void begin_backward() override {
+    next_bucket_ = 0;
+    in_backward_ = true;
+  }
+  void end_backward() override { in_backward_ = false; }
+
+ private:
+  CommWorkPtr record(const Collective& call, int64_t bucket = -1) {
+    const uint32_t sequence = ++sequence_;
+    const at::Tensor& own = own_tensor(call);
+    const auto dtype = own.defined() ? static_cast<uint8_t>(own.scalar_type()) : uint8_t{0};
+    probe_.arrival(sequence, call.operation, bucket, collective_bytes(call, world_size()), dtype);
+    CommWorkPtr work = forward(*inner_, call);
+    work->on_done([&probe = probe_, sequence, bucket](const std::exception_ptr& error) {
+      if (!error) probe.end(sequence, bucket);
+    });
+    return work;
+  }
+
+  const std::unique_ptr<Communicator> inner_;
+  Probe& probe_;
+  std::atomic<uint32_t> sequence_{0};
+  std::atomic<int64_t> next_bucket_{0};
+  std::atomic<bool> in_backward_{false};
+};
+
+}  // namespace
+
+std::unique_ptr<RecordingCommunicator> make_recording(std::unique_ptr<Communicator> inner,
+                                                      Probe& probe) {
+  return std::make_unique<Recording>(std::move(inner), probe);
+}
+
+}  // namespace lockstep

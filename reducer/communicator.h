@@ -1,0 +1,124 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "scenarios/base/clock.h"
+
+namespace lockstep {
+
+enum class CommFailure { timeout, peer_lost, rejected, closed };
+const char* to_word(CommFailure failure);
+
+// A peer's or the environment's failure, seen by this rank. what() names operation and cause in
+// one line; it does not know the guilty rank: the judge finds that from the records.
+class CommError : public std::runtime_error {
+ public:
+  CommError(CommFailure kind, const std::string& message)
+      : std::runtime_error(message), kind_(kind) {}
+  CommFailure kind() const { return kind_; }
+
+ private:
+  CommFailure kind_;
+};
+
+// One collective under way. Thread-safe.
+class CommWork {
+ public:
+  virtual ~CommWork() = default;
+  virtual bool is_done() const = 0;
+  // Blocks until the collective is done or its deadline has passed. Throws CommError.
+  virtual void wait() = 0;
+  // Calls back once when the collective ends, with its error or nullptr: on the thread that
+  // completes it, or at once on this one if it has ended already. The callback must not block.
+  virtual void on_done(std::function<void(std::exception_ptr)> callback) = 0;
+};
+using CommWorkPtr = std::shared_ptr<CommWork>;
+
+// Collectives of one process group. Every rank calls the same operations in the same order, with
+// tensors of equal size and dtype, dense and contiguous. Calls return at once; the tensors must
+// not be read, written or freed until the work is done. Collectives run in the order of the calls.
+// Thread rule: one thread at a time calls; works may be waited for anywhere. A failed collective
+// leaves the communicator closed: later calls throw CommError(closed).
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int64_t rank() const = 0;
+  virtual int64_t world_size() const = 0;
+
+  // Sum over ranks, in place, in the reduction order of the communicator's algorithm.
+  virtual CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) = 0;
+  virtual CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) = 0;
+  // output: [world_size, input.numel()] or any tensor of that many elements.
+  virtual CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input,
+                                 Deadline deadline) = 0;
+  // input: world_size x output.numel() elements; rank r receives the sum of part r.
+  virtual CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                     Deadline deadline) = 0;
+  // root's input: world_size x output.numel() elements, part r goes to rank r; elsewhere undefined.
+  virtual CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root,
+                              Deadline deadline) = 0;
+  // root's output: world_size x input.numel() elements; elsewhere undefined.
+  virtual CommWorkPtr gather(const at::Tensor& output, const at::Tensor& input, int64_t root,
+                             Deadline deadline) = 0;
+  virtual CommWorkPtr barrier(Deadline deadline) = 0;
+
+  // Ends the communicator. Blocks until all ranks have said so (Gloo loses data of slow peers
+  // otherwise) or the deadline has passed; never throws. After a failure it does not wait.
+  virtual void close(Deadline deadline) noexcept = 0;
+};
+
+// A key/value service through which ranks find each other. Thread-safe. Values are bytes.
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  // Blocks until the key is there. Throws CommError(timeout) past the deadline.
+  virtual std::string get(const std::string& key, Deadline deadline) = 0;
+  // Adds to an integer (0 if absent) and returns the new value.
+  virtual int64_t add(const std::string& key, int64_t amount) = 0;
+  virtual bool has(const std::string& key) = 0;
+};
+
+struct CommOptions {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  std::string algorithm = "ring";  // ring | bcube | halving_doubling | ring_chunked | rank_order
+  std::string address = "127.0.0.1";
+  std::string prefix;  // of keys in the store: several groups may share one
+};
+
+// Gloo over TCP. Blocks until connected with all ranks or the deadline has passed (CommError).
+std::unique_ptr<Communicator> make_gloo_communicator(const CommOptions& options,
+                                                     std::shared_ptr<Store> store,
+                                                     Deadline deadline);
+// LibTorch's own ProcessGroupGloo (ring only).
+std::unique_ptr<Communicator> make_c10d_communicator(const CommOptions& options,
+                                                     std::shared_ptr<Store> store,
+                                                     Deadline deadline);
+
+// Ranks as threads of one process. One hub per process group; each rank's communicator keeps it
+// alive. Sums are made by the rank that arrives last, in the order of the algorithm named.
+class LocalHub;
+std::shared_ptr<LocalHub> make_local_hub(int64_t world_size);
+std::unique_ptr<Communicator> make_local_communicator(const CommOptions& options,
+                                                      std::shared_ptr<LocalHub> hub);
+
+// Decorator: reports arrival and end of every collective to the probe, numbered from 1. Buckets
+// are numbered by the all-reduces since begin_step(); before the first begin_step() and for every
+// other operation there is none (-1).
+class Probe;
+class RecordingCommunicator : public Communicator {
+ public:
+  virtual void begin_backward() = 0;  // the next all_reduce carries bucket 0
+  virtual void end_backward() = 0;    // later all-reduces carry none
+};
+std::unique_ptr<RecordingCommunicator> make_recording(std::unique_ptr<Communicator> inner,
+                                                      Probe& probe);
+
+}  // namespace lockstep

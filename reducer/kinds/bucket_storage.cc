@@ -1,0 +1,28 @@
+#include "reducer/kinds/bucket_storage.h"
+
+#include <ATen/ops/zeros.h>
+
+namespace lockstep {
+
+BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters)
+    : views_(parameters.size()), bucket_of_(parameters.size()) {
+  for (size_t b = 0; b < layout.size(); ++b) {
+    int64_t elements = 0;
+    for (int64_t p : layout[b]) elements += parameters[static_cast<size_t>(p)].numel();
+    const auto& first = parameters[static_cast<size_t>(layout[b].front())];
+    flat_.push_back(at::zeros({elements}, first.options().requires_grad(false)));
+    int64_t offset = 0;
+    for (int64_t p : layout[b]) {
+      const at::Tensor& parameter = parameters[static_cast<size_t>(p)];
+      // Gradients have their parameter's strides where those are dense.
+      views_[static_cast<size_t>(p)] =
+          parameter.is_non_overlapping_and_dense()
+              ? flat_[b].as_strided(parameter.sizes(), parameter.strides(), offset)
+              : flat_[b].narrow(0, offset, parameter.numel()).view(parameter.sizes());
+      bucket_of_[static_cast<size_t>(p)] = b;
+      offset += parameter.numel();
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "reducer/bucket.h"
+
+namespace lockstep {
+
+// Contiguous memory of a layout's buckets with a view for each parameter's gradient.
+class BucketStorage {
+ public:
+  BucketStorage() = default;
+  BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters);
+
+  const at::Tensor& flat(size_t bucket) const { return flat_[bucket]; }
+  const at::Tensor& view(size_t parameter) const { return views_[parameter]; }
+  size_t bucket_of(size_t parameter) const { return bucket_of_[parameter]; }
+
+ private:
+  std::vector<at::Tensor> flat_;
+  std::vector<at::Tensor> views_;  // by parameter
+  std::vector<size_t> bucket_of_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,174 @@
+#include "reducer/kinds/bucketed.h"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/utils/grad_layout_contract.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace lockstep {
+
+BucketedReducer::BucketedReducer(const ReducerOptions& options, const NamedTensors& parameters,
+                                 const NamedTensors& buffers, Communicator& communicator,
+                                 Probe& probe)
+    : ReducerBase(options, parameters, buffers, communicator, probe),
+      policy_(bucket_policy(options, trained_.tensors)) {
+  use_layout(policy_.layout);
+  hooks_ = std::make_unique<GradientHooks>(trained_.tensors, [this](size_t place) { hook(place); });
+}
+
+void BucketedReducer::use_layout(BucketLayout layout) {
+  policy_.layout = std::move(layout);
+  BucketStorage storage(policy_.layout, trained_.tensors);
+  for (size_t p = 0; policy_.bucket_view && p < trained_.tensors.size(); ++p) {
+    at::Tensor& gradient = trained_.tensors[p].mutable_grad();
+    if (!gradient.defined()) continue;
+    storage.view(p).copy_(gradient);
+    gradient = storage.view(p);
+  }
+  storage_ = std::move(storage);
+  registered_layout_ = announce(policy_.layout);
+}
+
+void BucketedReducer::rebuild() {
+  rebuilt_ = true;
+  const auto count = static_cast<int64_t>(trained_.tensors.size());
+  for (int64_t p = 0; p < count; ++p) {  // unused in the first step
+    if (std::find(ready_order_.begin(), ready_order_.end(), p) == ready_order_.end()) {
+      ready_order_.push_back(p);
+    }
+  }
+  at::Tensor order = at::empty({count}, at::kLong);
+  std::copy(ready_order_.begin(), ready_order_.end(), order.data_ptr<int64_t>());
+  communicator_.broadcast(order, 0, collective_deadline())->wait();
+  const int64_t* first = order.data_ptr<int64_t>();
+  use_layout(rebuilt_layout(bucket_items(trained_.tensors), {first, first + count},
+                            options_.first_bucket_bytes, options_.bucket_cap_bytes));
+}
+
+void BucketedReducer::before_forward() {
+  c10::NoGradGuard no_grad;
+  if (policy_.rebuild && !rebuilt_ && !ready_order_.empty()) rebuild();
+  broadcast_buffers();
+}
+
+void BucketedReducer::before_backward(const std::vector<at::Tensor>& outputs) {
+  const size_t count = trained_.tensors.size();
+  pending_.clear();
+  for (const auto& bucket : policy_.layout) pending_.push_back(bucket.size());
+  works_.clear();
+  used_work_ = nullptr;
+  ready_.assign(count, false);
+  used_.assign(count, false);
+  unused_.clear();
+  if (policy_.search_unused) unused_ = hooks_->unreached_from(outputs);
+  unused_marked_ = false;
+  expecting_ = true;
+}
+
+void BucketedReducer::hook(size_t place) {
+  std::lock_guard lock(mutex_);
+  if (!expecting_) return;
+  c10::NoGradGuard no_grad;
+  if (!std::exchange(unused_marked_, true)) {
+    for (size_t unused : unused_) mark_ready(unused);
+  }
+  if (ready_[place]) {
+    throw std::runtime_error("gradient of " + trained_.names[place] +
+                             " became ready twice in one step");
+  }
+  probe_.parameter_ready(trained_.registration[place]);
+  used_[place] = trained_.tensors[place].grad().defined();
+  if (policy_.rebuild && !rebuilt_) ready_order_.push_back(static_cast<int64_t>(place));
+  mark_ready(place);
+}
+
+void BucketedReducer::mark_ready(size_t place) {
+  ready_[place] = true;
+  copy_in(place);
+  const size_t bucket = storage_.bucket_of(place);
+  if (--pending_[bucket] > 0) return;
+  probe_.bucket_ready(static_cast<int64_t>(bucket));
+  launch_ready_buckets();
+}
+
+void BucketedReducer::copy_in(size_t place) {
+  at::Tensor& gradient = trained_.tensors[place].mutable_grad();
+  at::Tensor view = storage_.view(place);
+  const auto ranks = static_cast<double>(world_size_);
+  if (!gradient.defined()) {
+    view.zero_();
+  } else if (gradient.is_alias_of(view)) {
+    view.div_(world_size_);
+  } else {
+    if (policy_.divide) {
+      at::div_out(view, gradient, at::native::wrapped_scalar_tensor(ranks));
+    } else {
+      at::mul_out(view, gradient, at::native::wrapped_scalar_tensor(1.0 / ranks));
+    }
+    if (policy_.bucket_view) gradient = view;
+  }
+}
+
+// In index order: a bucket that is ready early waits, so that all ranks call alike.
+void BucketedReducer::launch_ready_buckets() {
+  while (works_.size() < pending_.size() && pending_[works_.size()] == 0) {
+    const at::Tensor& flat = storage_.flat(works_.size());
+    works_.push_back(all_reduce(flat));
+  }
+  if (policy_.search_unused && works_.size() == pending_.size()) reduce_used_map();
+}
+
+void BucketedReducer::reduce_used_map() {
+  used_map_ = at::zeros({static_cast<int64_t>(used_.size())}, at::kInt);
+  std::copy(used_.begin(), used_.end(), used_map_.data_ptr<int32_t>());
+  used_work_ = all_reduce(used_map_);
+}
+
+bool BucketedReducer::is_unused_everywhere(size_t place) {
+  return policy_.search_unused && used_map_.data_ptr<int32_t>()[place] == 0;
+}
+
+void BucketedReducer::write_back(size_t place) {
+  if (is_unused_everywhere(place)) return;
+  at::Tensor& gradient = trained_.tensors[place].mutable_grad();
+  const at::Tensor& view = storage_.view(place);
+  if (policy_.bucket_view) {
+    if (gradient.defined() && !gradient.is_alias_of(view)) {
+      throw std::runtime_error("gradient of " + trained_.names[place] +
+                               " is no longer a view into its bucket");
+    }
+    gradient = view;
+  } else if (gradient.defined()) {
+    gradient.copy_(view);
+  } else {
+    gradient = torch::autograd::utils::clone_obey_contract(view, trained_.tensors[place]);
+  }
+}
+
+void BucketedReducer::after_backward() {
+  std::lock_guard lock(mutex_);
+  if (!expecting_) return;
+  c10::NoGradGuard no_grad;
+  expecting_ = false;
+  if (!std::exchange(unused_marked_, true)) {
+    for (size_t unused : unused_) mark_ready(unused);
+  }
+  if (works_.size() < pending_.size()) {
+    std::vector<size_t> missing;
+    for (size_t p = 0; p < ready_.size(); ++p) {
+      if (!ready_[p]) missing.push_back(p);
+    }
+    fail_without_gradient(missing);
+  }
+  for (const CommWorkPtr& work : works_) work->wait();
+  if (used_work_ != nullptr) used_work_->wait();
+  for (size_t p = 0; p < trained_.tensors.size(); ++p) write_back(p);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <mutex>
+
+#include "reducer/kinds/bucket_storage.h"
+#include "reducer/kinds/gradient_hooks.h"
+#include "reducer/kinds/reducer_base.h"
+
+namespace lockstep {
+
+// What tells `bucketed`, `flat` and `per_parameter` apart. The layout holds places among the
+// trained parameters.
+struct BucketPolicy {
+  BucketLayout layout;
+  bool rebuild = false;        // after step 1, in the order in which gradients became ready
+  bool divide = false;         // g / W instead of g * fl(1/W)
+  bool bucket_view = false;    // gradients are views into the buckets
+  bool search_unused = false;  // walk the graph for parameters that get no gradient
+};
+BucketPolicy bucket_policy(const ReducerOptions& options,
+                           const std::vector<at::Tensor>& parameters);
+
+// DDP's way: hooks copy gradients into buckets, which are summed in index order, asynchronously
+// during backward; after_backward() waits and writes back.
+class BucketedReducer : public ReducerBase {
+ public:
+  BucketedReducer(const ReducerOptions& options, const NamedTensors& parameters,
+                  const NamedTensors& buffers, Communicator& communicator, Probe& probe);
+
+  void before_forward() override;
+  void before_backward(const std::vector<at::Tensor>& outputs) override;
+  void after_backward() override;
+  BucketLayout layout() const override { return registered_layout_; }
+
+ private:
+  void use_layout(BucketLayout layout);
+  void rebuild();
+  void hook(size_t place);
+  void mark_ready(size_t place);
+  void copy_in(size_t place);
+  void launch_ready_buckets();
+  void reduce_used_map();
+  void write_back(size_t place);
+  bool is_unused_everywhere(size_t place);
+
+  BucketPolicy policy_;
+  BucketLayout registered_layout_;
+  BucketStorage storage_;
+
+  // Of the step under way. Hooks come from autograd threads: one at a time through the mutex.
+  std::mutex mutex_;
+  bool expecting_ = false;
+  bool unused_marked_ = false;
+  std::vector<size_t> unused_;
+  std::vector<bool> ready_;
+  std::vector<size_t> pending_;  // gradients that a bucket still waits for
+  std::vector<CommWorkPtr> works_;
+  std::vector<bool> used_;  // this rank has a gradient in this step
+  at::Tensor used_map_;     // int32: ranks that use a parameter
+  CommWorkPtr used_work_;
+
+  bool rebuilt_ = false;
+  std::vector<int64_t> ready_order_;  // of the first step
+  std::unique_ptr<GradientHooks> hooks_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#include "reducer/kinds/coalesced.h"
+
+#include <ATen/ops/cat.h>
+#include <c10/core/GradMode.h>
+
+#include <map>
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{250} << 20;
+
+struct Piece {
+  std::vector<at::Tensor> tensors;
+  at::Tensor flat;
+  CommWorkPtr work;
+};
+
+std::vector<Piece> pieces_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<Piece> pieces;
+  std::map<at::ScalarType, std::pair<size_t, size_t>> open;  // dtype -> piece, bytes in it
+  for (const at::Tensor& tensor : tensors) {
+    auto [found, is_new] = open.try_emplace(tensor.scalar_type());
+    auto& [piece, bytes] = found->second;
+    if (is_new || bytes >= kPieceBytes) {
+      piece = pieces.size();
+      bytes = 0;
+      pieces.emplace_back();
+    }
+    pieces[piece].tensors.push_back(tensor);
+    bytes += tensor.nbytes();
+  }
+  return pieces;
+}
+
+}  // namespace
+
+void broadcast_coalesced(const std::vector<at::Tensor>& tensors, Communicator& communicator,
+                         Deadline deadline) {
+  c10::NoGradGuard no_grad;
+  std::vector<Piece> pieces = pieces_of(tensors);
+  for (Piece& piece : pieces) {
+    std::vector<at::Tensor> flattened;
+    for (const at::Tensor& tensor : piece.tensors) flattened.push_back(tensor.reshape({-1}));
+    piece.flat = at::cat(flattened);
+    piece.work = communicator.broadcast(piece.flat, 0, deadline);
+  }
+  for (Piece& piece : pieces) {
+    piece.work->wait();
+    int64_t offset = 0;
+    for (const at::Tensor& tensor : piece.tensors) {
+      tensor.copy_(piece.flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+      offset += tensor.numel();
+    }
+  }
+}
+
+}  // namespace lockstep

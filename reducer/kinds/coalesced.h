@@ -1,0 +1,16 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "reducer/communicator.h"
+
+namespace lockstep {
+
+// Gives all ranks rank 0's values of `tensors`, with few large broadcasts: one for each run of
+// tensors of one dtype, in pieces of at most 250 MiB. Blocks.
+void broadcast_coalesced(const std::vector<at::Tensor>& tensors, Communicator& communicator,
+                         Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+#include "reducer/c10d/c10d_reducer.h"
+#include "reducer/kinds/bucketed.h"
+#include "reducer/kinds/manual.h"
+#include "scenarios/base/check.h"
+
+namespace lockstep {
+namespace {
+
+BucketLayout one_a_parameter_in_reverse(size_t parameters) {
+  BucketLayout layout;
+  for (size_t p = parameters; p > 0; --p) layout.push_back({static_cast<int64_t>(p - 1)});
+  return layout;
+}
+
+}  // namespace
+
+BucketPolicy bucket_policy(const ReducerOptions& options,
+                           const std::vector<at::Tensor>& parameters) {
+  BucketPolicy policy;
+  if (options.kind == "per_parameter") {
+    policy.layout = one_a_parameter_in_reverse(parameters.size());
+    policy.divide = true;
+    return policy;
+  }
+  const auto items = bucket_items(parameters);
+  const bool is_flat = options.kind == "flat";
+  const bool one_bucket_first = is_flat || options.static_graph || !options.find_unused_parameters;
+  policy.layout = layout_at_construction(items, one_bucket_first, options.first_bucket_bytes,
+                                         options.bucket_cap_bytes);
+  if (is_flat) return policy;
+  policy.rebuild = one_bucket_first;
+  policy.bucket_view = options.gradient_as_bucket_view;
+  policy.search_unused = options.find_unused_parameters;
+  return policy;
+}
+
+std::unique_ptr<Reducer> make_reducer(const ReducerOptions& options, const NamedTensors& parameters,
+                                      const NamedTensors& buffers, Communicator& communicator,
+                                      Probe& probe) {
+  const std::string& kind = options.kind;
+  if (kind == "c10d") {
+    return make_c10d_reducer(options, parameters, buffers, communicator, probe);
+  }
+  if (kind == "manual") {
+    return std::make_unique<ManualReducer>(options, parameters, buffers, communicator, probe);
+  }
+  LOCKSTEP_CHECK(kind == "bucketed" || kind == "flat" || kind == "per_parameter",
+                 "unknown kind of reducer " + kind);
+  return std::make_unique<BucketedReducer>(options, parameters, buffers, communicator, probe);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,104 @@
+#include "reducer/kinds/reducer_base.h"
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <tuple>
+
+#include "reducer/kinds/coalesced.h"
+#include "reducer/manifest.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& one : named) tensors.push_back(one.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+TrainedParameters trained(const NamedTensors& parameters) {
+  TrainedParameters result;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& tensor = parameters[i].tensor;
+    const bool known = std::any_of(result.tensors.begin(), result.tensors.end(),
+                                   [&](const at::Tensor& other) { return other.is_same(tensor); });
+    if (known || !tensor.requires_grad()) continue;
+    result.tensors.push_back(tensor);
+    result.names.push_back(parameters[i].name);
+    result.registration.push_back(static_cast<int64_t>(i));
+  }
+  return result;
+}
+
+std::vector<BucketItem> bucket_items(const std::vector<at::Tensor>& parameters) {
+  std::map<std::tuple<at::ScalarType, c10::DeviceType, int>, int32_t> keys;
+  std::vector<BucketItem> items;
+  for (const at::Tensor& parameter : parameters) {
+    const auto device = parameter.device();
+    const auto next = static_cast<int32_t>(keys.size());
+    const auto [key, is_new] =
+        keys.try_emplace({parameter.scalar_type(), device.type(), device.index()}, next);
+    items.push_back({static_cast<int64_t>(parameter.nbytes()), key->second, false});
+  }
+  return items;
+}
+
+ReducerBase::ReducerBase(const ReducerOptions& options, const NamedTensors& parameters,
+                         const NamedTensors& buffers, Communicator& communicator, Probe& probe)
+    : options_(options),
+      trained_(trained(parameters)),
+      communicator_(communicator),
+      probe_(probe),
+      world_size_(communicator.world_size()),
+      buffers_(tensors_of(buffers)) {
+  const Deadline deadline = deadline_after(options.construction_timeout);
+  check_manifest(parameters, buffers, communicator, deadline);
+  if (!options.synchronize_at_construction) return;
+  std::vector<at::Tensor> all = tensors_of(parameters);
+  all.insert(all.end(), buffers_.begin(), buffers_.end());
+  broadcast_coalesced(all, communicator, deadline);
+}
+
+void ReducerBase::broadcast_buffers() {
+  if (!options_.broadcast_buffers || buffers_.empty()) return;
+  broadcast_coalesced(buffers_, communicator_, collective_deadline());
+}
+
+CommWorkPtr ReducerBase::all_reduce(const at::Tensor& tensor) {
+  CommWorkPtr work;
+  try {
+    work = communicator_.all_reduce(tensor, collective_deadline());
+  } catch (const CommError&) {
+    std::lock_guard lock(first_failure_->mutex);
+    if (first_failure_->error) std::rethrow_exception(first_failure_->error);
+    throw;
+  }
+  work->on_done([failure = first_failure_](const std::exception_ptr& error) {
+    std::lock_guard lock(failure->mutex);
+    if (error && !failure->error) failure->error = error;
+  });
+  return work;
+}
+
+BucketLayout ReducerBase::announce(const BucketLayout& layout) {
+  BucketLayout registered;
+  for (size_t b = 0; b < layout.size(); ++b) {
+    auto& bucket = registered.emplace_back();
+    for (size_t place = 0; place < layout[b].size(); ++place) {
+      bucket.push_back(trained_.registration[static_cast<size_t>(layout[b][place])]);
+      probe_.assigned(bucket.back(), static_cast<int64_t>(b), static_cast<int64_t>(place));
+    }
+  }
+  return registered;
+}
+
+void ReducerBase::fail_without_gradient(const std::vector<size_t>& places) const {
+  std::string text = "no gradient in this step for";
+  for (size_t place : places) text += " " + trained_.names[place];
+  throw std::runtime_error(text + " (unused parameters need find_unused_parameters)");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "reducer/reducer.h"
+
+namespace lockstep {
+
+// Parameters that are reduced: those with requires_grad, a tensor that is registered twice only
+// once. Buckets of a reducer's own code hold places in these lists.
+struct TrainedParameters {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> names;
+  std::vector<int64_t> registration;  // index among all parameters
+};
+TrainedParameters trained(const NamedTensors& parameters);
+
+std::vector<BucketItem> bucket_items(const std::vector<at::Tensor>& parameters);
+
+// What all reducers do alike: manifest check and broadcast at construction, broadcast of buffers
+// before a forward, reports of the layout.
+class ReducerBase : public Reducer {
+ public:
+  void before_forward() override { broadcast_buffers(); }
+
+ protected:
+  ReducerBase(const ReducerOptions& options, const NamedTensors& parameters,
+              const NamedTensors& buffers, Communicator& communicator, Probe& probe);
+
+  void broadcast_buffers();
+  // Throws the failure of an earlier all_reduce where there was one, rather than "closed".
+  CommWorkPtr all_reduce(const at::Tensor& tensor);
+  // Reports to the probe and returns `layout` with registration indices.
+  BucketLayout announce(const BucketLayout& layout);
+  Deadline collective_deadline() const { return deadline_after(options_.collective_timeout); }
+  // Throws std::runtime_error that names parameters, by place.
+  [[noreturn]] void fail_without_gradient(const std::vector<size_t>& places) const;
+
+  const ReducerOptions options_;
+  const TrainedParameters trained_;
+  Communicator& communicator_;
+  Probe& probe_;
+  const int64_t world_size_;
+
+ private:
+  struct FirstFailure {
+    std::mutex mutex;
+    std::exception_ptr error;
+  };
+  std::vector<at::Tensor> buffers_;
+  const std::shared_ptr<FirstFailure> first_failure_ = std::make_shared<FirstFailure>();
+};
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <cstring>
+
+#include "reducer/local/hub.h"
+#include "scenarios/base/check.h"
+
+namespace lockstep {
+namespace {
+
+std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+template <class T>
+void sum_as(const std::vector<at::Tensor>& tensors, SumOrder order) {
+  std::vector<T*> pointers;
+  for (const at::Tensor& tensor : tensors) pointers.push_back(static_cast<T*>(tensor.data_ptr()));
+  const auto ranges = sum_ranges(order, static_cast<int64_t>(tensors.size()), tensors[0].numel(),
+                                 static_cast<int64_t>(sizeof(T)));
+  sum_in_place(ranges, pointers);
+}
+
+void sum(const std::vector<at::Tensor>& tensors, SumOrder order) {
+  switch (tensors[0].scalar_type()) {
+    case at::kFloat:
+      return sum_as<float>(tensors, order);
+    case at::kDouble:
+      return sum_as<double>(tensors, order);
+    case at::kInt:
+      return sum_as<int32_t>(tensors, order);
+    case at::kLong:
+      return sum_as<int64_t>(tensors, order);
+    case at::kByte:
+      return sum_as<uint8_t>(tensors, order);
+    case at::kChar:
+      return sum_as<int8_t>(tensors, order);
+    case at::kHalf:
+      return sum_as<c10::Half>(tensors, order);
+    case at::kBFloat16:
+      return sum_as<c10::BFloat16>(tensors, order);
+    default:
+      throw CommError(CommFailure::rejected, std::string("all_reduce: cannot add ") +
+                                                 c10::toString(tensors[0].scalar_type()));
+  }
+}
+
+void reduce_scatter(const std::vector<Collective>& calls, SumOrder order) {
+  std::vector<at::Tensor> copies;
+  for (const Collective& call : calls) copies.push_back(call.input.clone());
+  sum(copies, order);
+  const size_t part = calls[0].output.nbytes();
+  for (size_t r = 0; r < calls.size(); ++r) {
+    copy_bytes(bytes_of(calls[r].output), bytes_of(copies[0]) + r * part, part);
+  }
+}
+
+void all_reduce(const std::vector<Collective>& calls, SumOrder order) {
+  std::vector<at::Tensor> tensors;
+  for (const Collective& call : calls) tensors.push_back(call.output);
+  sum(tensors, order);
+}
+
+}  // namespace
+
+void run_together(const std::vector<Collective>& calls, SumOrder order) {
+  const auto root = static_cast<size_t>(calls[0].root);
+  const size_t part = calls[0].operation == Operation::barrier ? 0 : own_tensor(calls[0]).nbytes();
+  const size_t ranks = calls.size();
+  c10::NoGradGuard no_grad;
+  switch (calls[0].operation) {
+    case Operation::barrier:
+      return;
+    case Operation::all_reduce:
+      return all_reduce(calls, order);
+    case Operation::reduce_scatter:
+      return reduce_scatter(calls, order);
+    case Operation::broadcast:
+      for (size_t r = 0; r < ranks; ++r) {
+        copy_bytes(bytes_of(calls[r].output), bytes_of(calls[root].output), part);
+      }
+      return;
+    case Operation::all_gather:
+      for (size_t r = 0; r < ranks; ++r) {
+        for (size_t q = 0; q < ranks; ++q) {
+          copy_bytes(bytes_of(calls[r].output) + q * part, bytes_of(calls[q].input), part);
+        }
+      }
+      return;
+    case Operation::scatter:
+      for (size_t r = 0; r < ranks; ++r) {
+        copy_bytes(bytes_of(calls[r].output), bytes_of(calls[root].input) + r * part, part);
+      }
+      return;
+    case Operation::gather:
+      for (size_t r = 0; r < ranks; ++r) {
+        copy_bytes(bytes_of(calls[root].output) + r * part, bytes_of(calls[r].input), part);
+      }
+      return;
+  }
+  LOCKSTEP_CHECK(false, "unknown Operation");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "reducer/communicator.h"
+#include "scenarios/base/named_tensor.h"
+
+namespace lockstep {
+
+// Compares name, dtype, shape, stride and requires_grad of all tensors across ranks, with one
+// all_gather of fixed-size digests; on a difference the full texts are gathered and
+// CommError(rejected) says which rank, which tensor, what it has and what rank 0 has.
+// Collective; blocks until the deadline at most.
+void check_manifest(const NamedTensors& parameters, const NamedTensors& buffers,
+                    Communicator& communicator, Deadline deadline);
+
+// Compares the values (by hash) of all tensors with rank 0's, after the broadcast at construction.
+// Collective. Empty if all ranks agree, else one line that names rank and tensor.
+std::string differing_values(const NamedTensors& parameters, const NamedTensors& buffers,
+                             Communicator& communicator, Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reducer/bucket.h"
+#include "reducer/communicator.h"
+#include "reducer/probe.h"
+#include "scenarios/base/named_tensor.h"
+
+namespace lockstep {
+
+struct ReducerOptions {
+  std::string kind = "bucketed";  // bucketed | c10d | flat | per_parameter | manual
+  int64_t bucket_cap_bytes = 25 << 20;
+  int64_t first_bucket_bytes = 1 << 20;
+  bool gradient_as_bucket_view = false;
+  bool find_unused_parameters = false;
+  bool static_graph = false;
+  bool broadcast_buffers = true;            // before every forward, from rank 0
+  bool synchronize_at_construction = true;  // rank 0's parameters and buffers to all
+  std::chrono::milliseconds construction_timeout{60'000};
+  std::chrono::milliseconds collective_timeout{30'000};
+};
+
+// Turns local gradients into gradients averaged over all ranks. Life of a step:
+//   before_forward(); forward; before_backward(outputs); loss.backward(); after_backward();
+// after which every param.grad() holds the average. Thread rule: these calls come from one thread;
+// hooks run on the autograd thread. Throws CommError when a collective fails.
+class Reducer {
+ public:
+  virtual ~Reducer() = default;
+  virtual void before_forward() = 0;
+  virtual void before_backward(const std::vector<at::Tensor>& outputs) = 0;
+  virtual void after_backward() = 0;
+  // The layout in use, in launch order. Empty for kinds without buckets.
+  virtual BucketLayout layout() const = 0;
+};
+
+// Construction is collective: it checks that all ranks agree on the manifest (throws
+// CommError(rejected) naming rank, tensor and what differs, before anything is reduced), then
+// broadcasts rank 0's parameters and buffers. Parameters without requires_grad are left out.
+// `communicator` and `probe` must outlive the reducer; its hooks are gone when it is destroyed.
+std::unique_ptr<Reducer> make_reducer(const ReducerOptions& options, const NamedTensors& parameters,
+                                      const NamedTensors& buffers, Communicator& communicator,
+                                      Probe& probe);
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+#include "scenarios/base/error.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+std::string to_text(const InputError& error) {
+  std::string place = error.file.empty() ? "lockstep" : error.file;
+  if (error.line > 0) place += fmt::format(":{}:{}", error.line, error.column);
+  std::string text = fmt::format("{}: error: {}", place, error.message);
+  if (!error.allowed.empty()) text += fmt::format("; expected {}", error.allowed);
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// A parameter, buffer or piece of optimizer state with its name in registration order. Copying it
+// copies the handle, not the numbers.
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+using NamedTensors = std::vector<NamedTensor>;
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "scenarios/parse/matrix.h"
+#include "scenarios/parse/places.h"
+#include "scenarios/parse/suite.h"
+
+namespace lockstep {
+
+// Checks and types every combination of a matrix. `document` is the file after --set; `directory`
+// that of the file, absolute. Errors that several combinations share are reported once, at the
+// place of the value: in the scenario, on the axis or on the command line.
+std::vector<Combination> expand(const nlohmann::ordered_json& document, const Matrix& matrix,
+                                const std::vector<Choice>& choices, const Places& places,
+                                const std::string& directory, InputErrors* errors);
+
+}  // namespace lockstep

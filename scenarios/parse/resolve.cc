@@ -1,0 +1,182 @@
+#include "scenarios/parse/resolve.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/check.h"
+#include "scenarios/parse/pointer.h"
+#include "scenarios/parse/words.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Problems = std::vector<SchemaProblem>;
+
+OptionValue list_value(const Json& list) {
+  for (const Json& value : list)
+    if (!value.is_number_integer()) return list.get<std::vector<double>>();
+  return list.get<std::vector<int64_t>>();
+}
+
+Part part_of(const Json& json) {
+  Part part;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "kind")
+      part.kind = value.get<std::string>();
+    else if (value.is_boolean())
+      part.options.set(key, value.get<bool>());
+    else if (value.is_number_integer())
+      part.options.set(key, value.get<int64_t>());
+    else if (value.is_number())
+      part.options.set(key, value.get<double>());
+    else if (value.is_string())
+      part.options.set(key, value.get<std::string>());
+    else
+      part.options.set(key, list_value(value));
+  }
+  return part;
+}
+
+template <class T>
+void read(const Json& json, const char* key, std::optional<T>* out) {
+  const auto found = json.find(key);
+  if (found != json.end()) *out = found->template get<T>();
+}
+
+MutantSpec mutant_of(const Json& json) {
+  MutantSpec mutant;
+  mutant.kind = json["kind"].get<std::string>();
+  read(json, "rank", &mutant.rank);
+  read(json, "step", &mutant.step);
+  read(json, "bucket", &mutant.bucket);
+  read(json, "tensor", &mutant.tensor);
+  return mutant;
+}
+
+Expectation expectation_of(const Json& json) {
+  Expectation expect;
+  read(json, "verdict", &expect.verdict);
+  if (json.contains("lanes"))
+    for (const auto& [lane, verdict] : json["lanes"].items())
+      expect.lanes.emplace_back(lane, verdict.get<std::string>());
+  read(json, "cause", &expect.cause);
+  read(json, "step", &expect.step);
+  read(json, "tensor", &expect.tensor);
+  read(json, "bucket", &expect.bucket);
+  read(json, "outcome", &expect.outcome);
+  read(json, "primary_rank", &expect.primary_rank);
+  read(json, "kind", &expect.kind);
+  read(json, "within_ms", &expect.within_ms);
+  read(json, "issue", &expect.issue);
+  return expect;
+}
+
+bool holds(const Json& document, const std::string& place, const Json& when, Problems* problems) {
+  bool all = true;
+  for (const auto& [pointer, value] : when.items()) {
+    const std::string here = pointer_join(place, pointer);
+    const Json* at = pointer_find(document, pointer);
+    if (pointer == "/libtorch")
+      problems->push_back({here, true, "\"when\" cannot ask for the version of LibTorch yet",
+                           "pointers to keys of the scenario"});
+    else if (!pointer_tokens(pointer) || pointer.empty())
+      problems->push_back(
+          {here, true, fmt::format("\"{}\" is not the JSON pointer of a key", printable(pointer)),
+           "a pointer such as \"/reducer/kind\""});
+    all = all && at != nullptr && *at == value;
+  }
+  return all;
+}
+
+Expectation pass_expected() {
+  Expectation expect;
+  expect.verdict = "pass";
+  return expect;
+}
+
+Expectation select_expectation(const Json& document, Problems* problems) {
+  const Json& expect = document["expect"];
+  const auto when = [](const Json& entry) { return entry.value("when", Json::object()); };
+  if (expect.is_object())
+    return holds(document, "/expect/when", when(expect), problems) ? expectation_of(expect)
+                                                                   : pass_expected();
+  std::optional<Expectation> selected;
+  for (size_t i = 0; i < expect.size(); ++i) {
+    const std::string place = fmt::format("/expect/{}/when", i);
+    if (holds(document, place, when(expect[i]), problems) && !selected)
+      selected = expectation_of(expect[i]);
+  }
+  return selected.value_or(pass_expected());
+}
+
+// batch_size and data.samples from whichever of the keys is given.
+void resolve_batch(const Json& document, Scenario* scenario, Problems* problems) {
+  static const char* kKeys[] = {"batch_size", "batch_size_per_rank", "samples_per_rank"};
+  std::string given;
+  for (const char* key : kKeys) {
+    if (!document.contains(key)) continue;
+    if (!given.empty())
+      problems->push_back({pointer_join("", key), true,
+                           fmt::format("both {} and {} are given", given, key), "one of them"});
+    given = key;
+  }
+  const Json* samples = pointer_find(document, "/data/samples");
+  if (given.empty() && samples == nullptr) {
+    problems->push_back({"/batch_size", false, "the size of the batch is not given",
+                         "batch_size, batch_size_per_rank, samples_per_rank or data.samples"});
+    return;
+  }
+  if (given == "samples_per_rank" && samples != nullptr)
+    problems->push_back(
+        {"/data/samples", true, "both samples_per_rank and data.samples are given", "one of them"});
+  scenario->batch_size = given.empty() ? samples->get<int64_t>() : document[given].get<int64_t>();
+  if (given == "batch_size_per_rank" || given == "samples_per_rank")
+    scenario->batch_size *= scenario->world_size;
+  if (samples == nullptr) scenario->data.options.set("samples", scenario->batch_size);
+}
+
+Timeouts timeouts_of(const Json& json) {
+  const auto ms = [&](const char* key) { return json.value(key, int64_t{0}); };
+  return {ms("collective_ms"), ms("construction_ms"), ms("step_ms"), ms("rendezvous_ms"),
+          ms("run_ms")};
+}
+
+}  // namespace
+
+Scenario to_scenario(const Json& document, const std::string& directory, Problems* problems) {
+  const auto text = [&](const char* key) { return document[key].get<std::string>(); };
+  const auto count = [&](const char* key) { return document[key].get<int64_t>(); };
+  Scenario s;
+  s.name = text("name");
+  s.what = text("what");
+  s.seed = document["seed"].get<uint64_t>();
+  s.world_size = count("world_size");
+  s.steps = count("steps");
+  s.dtype = text("dtype");
+  s.device = text("device");
+  s.threads = count("threads");
+  s.rng = text("rng");
+  s.rank_seeds = text("rank_seeds");
+  s.zero_grad = text("zero_grad");
+  s.requantize = count("requantize");
+  s.model = part_of(document["model"]);
+  s.data = part_of(document["data"]);
+  s.split = part_of(document["split"]);
+  s.loss = part_of(document["loss"]);
+  s.optimizer = part_of(document["optimizer"]);
+  s.reducer = part_of(document["reducer"]);
+  s.communicator = part_of(document["communicator"]);
+  for (const Json& mutant : document["mutants"]) s.mutants.push_back(mutant_of(mutant));
+  s.timeouts = timeouts_of(document["timeouts"]);
+  s.lanes = document["lanes"].get<std::vector<std::string>>();
+  s.expect = select_expectation(document, problems);
+  if (document.contains("golden"))
+    s.golden = (std::filesystem::path(directory) / text("golden")).lexically_normal().string();
+  resolve_batch(document, &s, problems);
+  return s;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+#include "scenarios/parse/suite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/parse/expand.h"
+#include "scenarios/parse/json_text.h"
+#include "scenarios/parse/matrix.h"
+#include "scenarios/parse/pointer.h"
+#include "scenarios/parse/read_file.h"
+#include "scenarios/parse/schema.h"
+#include "scenarios/parse/sets.h"
+#include "scenarios/parse/words.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void report(const std::vector<SchemaProblem>& problems, const Places& places, InputErrors* errors) {
+  for (const SchemaProblem& problem : problems) {
+    InputError error{"", 0, 0, printable(problem.pointer), problem.message, problem.allowed};
+    places.locate(problem.pointer, problem.about_key, &error);
+    errors->push_back(std::move(error));
+  }
+}
+
+// "matrix" and "exclude" as far as the schema goes; the rest is checked in every combination.
+std::vector<SchemaProblem> check_axes(const Json& document) {
+  std::vector<SchemaProblem> problems;
+  for (const char* key : {"matrix", "exclude"}) {
+    const auto found = document.find(key);
+    if (found == document.end()) continue;
+    const SchemaNode& node = *scenario_schema().root().key(key);
+    for (SchemaProblem& problem : check_schema(node, *found, pointer_join("", key)))
+      problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
+uint64_t seed_of(const Json& document) {
+  const auto found = document.find("seed");
+  const bool given = found != document.end() && found->is_number_integer();
+  return given ? found->get<uint64_t>() : 123;
+}
+
+std::string directory_of(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return absolute.lexically_normal().parent_path().string();
+}
+
+// Errors of the file in its order, those of the command line behind.
+void sort_errors(InputErrors* errors) {
+  std::stable_sort(errors->begin(), errors->end(), [](const InputError& a, const InputError& b) {
+    const auto rank = [](const InputError& e) { return std::tuple(e.line == 0, e.line, e.column); };
+    return rank(a) < rank(b);
+  });
+}
+
+std::string text_of(const Json& document, const char* key) {
+  const auto found = document.find(key);
+  return found != document.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Several thousand runs at most: what is wrong with all of them is said once.
+std::vector<Combination> combinations_of(const Json& document, const SetEffects& effects,
+                                         const Places& places, const std::string& directory,
+                                         InputErrors* errors) {
+  const auto problems = check_axes(document);
+  report(problems, places, errors);
+  Matrix matrix;
+  if (!problems.empty() || !read_matrix(document, effects, places, &matrix, errors)) {
+    Json rest = document;  // its other errors as well, as far as they do not hang on the axes
+    rest.erase("exclude");
+    rest["matrix"] = {{"/seed", {1}}};
+    report(check_schema(scenario_schema().root(), rest), places, errors);
+    return {};
+  }
+  std::vector<Choice> choices;
+  InputError error{"", 0, 0, "/matrix", "", ""};
+  places.locate("/matrix", true, &error);
+  if (!choose_combinations(matrix, seed_of(document), &choices)) {
+    error.message = "the matrix has too many combinations";
+    error.allowed = fmt::format("at most {}", kMostCombinations);
+  } else if (choices.empty()) {
+    error.message = "every combination of the matrix is excluded";
+  }
+  if (!error.message.empty()) {
+    errors->push_back(error);
+    return {};
+  }
+  return expand(document, matrix, choices, places, directory, errors);
+}
+
+}  // namespace
+
+Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOptions& options) {
+  InputErrors errors;
+  const auto bytes = read_input_file(path, &errors);
+  if (!bytes) return errors;
+  Json document(Json::value_t::discarded);
+  Places places(printable(path));
+  read_json(*bytes, printable(path), &document, &places, &errors);
+  if (document.is_discarded()) return errors;
+  if (!document.is_object()) {
+    if (errors.empty())
+      report({{"", false, fmt::format("the scenario is {}", value_text(document)), "an object"}},
+             places, &errors);
+    return errors;
+  }
+  ScenarioFile file;
+  file.path = path;
+  const SetEffects effects = apply_sets(options, &document, &places, &errors);
+  file.combinations = combinations_of(document, effects, places, directory_of(path), &errors);
+  if (!errors.empty()) {
+    sort_errors(&errors);
+    return errors;
+  }
+  file.name = text_of(document, "name");
+  file.what = text_of(document, "what");
+  file.places = places.all();
+  file.options = places.options();
+  return file;
+}
+
+}  // namespace lockstep

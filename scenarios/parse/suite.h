@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// What the command line adds to a scenario file.
+struct SuiteOptions {
+  std::vector<std::string> sets;  // "/pointer=value", in order
+  std::optional<uint64_t> seed;   // --seed
+};
+
+// One run of a file: a combination of its axes.
+struct Combination {
+  Scenario scenario;
+  std::vector<std::pair<std::string, std::string>> set;  // axis pointer -> value as JSON text
+};
+
+struct ScenarioFile {
+  std::string path;  // as given
+  std::string name;
+  std::string what;
+  std::vector<Combination> combinations;  // in a fixed order
+  // Where a pointer stands in the file, for errors found later (by the plan): 0, 0 if not there.
+  std::vector<std::pair<std::string, std::pair<int64_t, int64_t>>> places;
+  // Pointers whose values came from the command line instead: ("/steps", "--set /steps=3").
+  std::vector<std::pair<std::string, std::string>> options;
+};
+
+// Reads, checks and expands one scenario file: JSON with comments, no trailing commas; unknown and
+// duplicate keys, wrong types and ranges against scenarios/schema.json (compiled in), then --set,
+// matrix and exclude, then the expectation that matches. All errors of a file are returned at once.
+// Never throws on user input, whatever the bytes are.
+Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOptions& options);
+
+// The scenario files of a path: itself, or all *.json but *schema.json below a directory in sorted
+// order (a directory without any, and a path that does not exist, are errors).
+Expected<std::vector<std::string>> find_scenario_files(const std::string& path);
+
+// The schema's text, as shipped in scenarios/schema.json and compiled in.
+const char* scenario_schema_text();
+const char* result_schema_text();
+
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+#include "scenarios/scenario.h"
+
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/check.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json part_json(const Part& part) {
+  Json json = {{"kind", part.kind}};
+  for (const auto& [key, value] : part.options.all())
+    std::visit([&, &name = key](const auto& v) { json[name] = v; }, value);
+  return json;
+}
+
+OptionValue option_value(const Json& json) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  for (const Json& value : json)
+    if (!value.is_number_integer()) return json.get<std::vector<double>>();
+  return json.get<std::vector<int64_t>>();
+}
+
+Part part_from(const Json& json) {
+  Part part;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "kind")
+      part.kind = value.get<std::string>();
+    else
+      part.options.set(key, option_value(value));
+  }
+  return part;
+}
+
+template <class T>
+void put(Json* json, const char* key, const std::optional<T>& value) {
+  if (value) (*json)[key] = *value;
+}
+template <class T>
+void take(const Json& json, const char* key, std::optional<T>* value) {
+  if (json.contains(key)) *value = json[key].get<T>();
+}
+
+Json mutant_json(const MutantSpec& mutant) {
+  Json json = {{"kind", mutant.kind}};
+  put(&json, "rank", mutant.rank);
+  put(&json, "step", mutant.step);
+  put(&json, "bucket", mutant.bucket);
+  put(&json, "tensor", mutant.tensor);
+  return json;
+}
+
+MutantSpec mutant_from(const Json& json) {
+  MutantSpec mutant;
+  mutant.kind = json.at("kind").get<std::string>();
+  take(json, "rank", &mutant.rank);
+  take(json, "step", &mutant.step);
+  take(json, "bucket", &mutant.bucket);
+  take(json, "tensor", &mutant.tensor);
+  return mutant;
+}
+
+Json expect_json(const Expectation& expect) {
+  Json json = Json::object();
+  put(&json, "verdict", expect.verdict);
+  for (const auto& [lane, verdict] : expect.lanes) json["lanes"][lane] = verdict;
+  put(&json, "cause", expect.cause);
+  put(&json, "step", expect.step);
+  put(&json, "tensor", expect.tensor);
+  put(&json, "bucket", expect.bucket);
+  put(&json, "outcome", expect.outcome);
+  put(&json, "primary_rank", expect.primary_rank);
+  put(&json, "kind", expect.kind);
+  put(&json, "within_ms", expect.within_ms);
+  put(&json, "issue", expect.issue);
+  return json;
+}
+
+Expectation expect_from(const Json& json) {
+  Expectation expect;
+  take(json, "verdict", &expect.verdict);
+  if (json.contains("lanes"))
+    for (const auto& [lane, verdict] : json["lanes"].items())
+      expect.lanes.emplace_back(lane, verdict.get<std::string>());
+  take(json, "cause", &expect.cause);
+  take(json, "step", &expect.step);
+  take(json, "tensor", &expect.tensor);
+  take(json, "bucket", &expect.bucket);
+  take(json, "outcome", &expect.outcome);
+  take(json, "primary_rank", &expect.primary_rank);
+  take(json, "kind", &expect.kind);
+  take(json, "within_ms", &expect.within_ms);
+  take(json, "issue", &expect.issue);
+  return expect;
+}
+
+// The members that are JSON values as they stand, in the order of the document. `use` is called
+// with the key and the member.
+template <class S, class F>
+void plain_members(S& s, F&& use) {
+  use("name", s.name);
+  use("what", s.what);
+  use("seed", s.seed);
+  use("world_size", s.world_size);
+  use("steps", s.steps);
+  use("batch_size", s.batch_size);
+  use("dtype", s.dtype);
+  use("device", s.device);
+  use("threads", s.threads);
+  use("rng", s.rng);
+  use("rank_seeds", s.rank_seeds);
+  use("zero_grad", s.zero_grad);
+  use("requantize", s.requantize);
+  use("lanes", s.lanes);
+}
+
+template <class S, class F>
+void parts(S& s, F&& use) {
+  use("model", s.model);
+  use("data", s.data);
+  use("split", s.split);
+  use("loss", s.loss);
+  use("optimizer", s.optimizer);
+  use("reducer", s.reducer);
+  use("communicator", s.communicator);
+}
+
+template <class T, class F>
+void durations(T& t, F&& use) {
+  use("collective_ms", t.collective_ms);
+  use("construction_ms", t.construction_ms);
+  use("step_ms", t.step_ms);
+  use("rendezvous_ms", t.rendezvous_ms);
+  use("run_ms", t.run_ms);
+}
+
+}  // namespace
+
+Json as_json(const Scenario& scenario) {
+  Json json = Json::object();
+  plain_members(scenario, [&](const char* key, const auto& value) { json[key] = value; });
+  parts(scenario, [&](const char* key, const Part& part) { json[key] = part_json(part); });
+  durations(scenario.timeouts,
+            [&](const char* key, int64_t value) { json["timeouts"][key] = value; });
+  json["mutants"] = Json::array();
+  for (const MutantSpec& mutant : scenario.mutants) json["mutants"].push_back(mutant_json(mutant));
+  json["expect"] = expect_json(scenario.expect);
+  put(&json, "golden", scenario.golden);
+  return json;
+}
+
+Scenario scenario_from_json(const Json& document) try {
+  Scenario scenario;
+  plain_members(scenario, [&](const char* key, auto& value) { document.at(key).get_to(value); });
+  parts(scenario, [&](const char* key, Part& part) { part = part_from(document.at(key)); });
+  const Json& timeouts = document.at("timeouts");
+  durations(scenario.timeouts,
+            [&](const char* key, int64_t& value) { timeouts.at(key).get_to(value); });
+  for (const Json& mutant : document.at("mutants")) scenario.mutants.push_back(mutant_from(mutant));
+  scenario.expect = expect_from(document.at("expect"));
+  take(document, "golden", &scenario.golden);
+  return scenario;
+} catch (const nlohmann::json::exception& error) {
+  check_failed("scenario_from_json", __FILE__, __LINE__, error.what());
+}
+
+}  // namespace lockstep

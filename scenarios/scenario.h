@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/options.h"
+
+namespace lockstep {
+
+// Durations in milliseconds. collective <= construction <= step <= rendezvous <= run (CONTRACT.md);
+// 0 means "not given": the plan fills it in.
+struct Timeouts {
+  int64_t collective_ms = 0;
+  int64_t construction_ms = 0;
+  int64_t step_ms = 0;
+  int64_t rendezvous_ms = 0;
+  int64_t run_ms = 0;
+};
+
+// A defect put in on purpose, in primary and double run, never in a golden run. An address that is
+// not given means "all". Kinds: wrong_divisor, drop_bucket, duplicate_shard, skip_broadcast,
+// flip_bit.
+struct MutantSpec {
+  std::string kind;
+  std::optional<int64_t> rank;
+  std::optional<int64_t> step;
+  std::optional<int64_t> bucket;
+  std::optional<std::string> tensor;
+};
+
+// What the author of a scenario says must happen. Absent keys expect nothing.
+struct Expectation {
+  std::optional<std::string> verdict;                      // pass | fail | inconclusive
+  std::vector<std::pair<std::string, std::string>> lanes;  // lane name -> verdict
+  std::optional<std::string> cause;
+  std::optional<int64_t> step;
+  std::optional<std::string> tensor;
+  std::optional<int64_t> bucket;
+  std::optional<std::string> outcome;  // completed | failed
+  std::optional<int64_t> primary_rank;
+  std::optional<std::string> kind;  // of failure
+  std::optional<int64_t> within_ms;
+  std::optional<std::string> issue;  // public number of a defect of LibTorch's own
+};
+
+// One run, with matrix and --set already applied and every default of the schema filled in.
+// A plain value: as_json() and scenario_from_json() are inverse to each other.
+struct Scenario {
+  std::string name;
+  std::string what;
+  uint64_t seed = 0;
+  int64_t world_size = 1;
+  int64_t steps = 1;
+  // Samples of one step over all ranks; resolved from batch_size, batch_size_per_rank,
+  // samples_per_rank or data.samples. A multiple of world_size.
+  int64_t batch_size = 1;
+  std::string dtype = "float32";  // float32 | float64
+  std::string device = "cpu";
+  int64_t threads = 1;                   // per rank
+  std::string rng = "per_part";          // per_part | global_data_first
+  std::string rank_seeds = "different";  // different | equal: do ranks build from their own seed?
+  std::string zero_grad = "zero";        // zero | none: what happens to gradients before a forward
+  int64_t requantize = 0;                // denominator of the weights' grid after a step; 0: off
+  Part model, data, split, loss, optimizer, reducer, communicator;
+  std::vector<MutantSpec> mutants;
+  Timeouts timeouts;
+  std::vector<std::string> lanes;
+  Expectation expect;
+  std::optional<std::string> golden;  // path of a stored golden, absolute
+};
+
+nlohmann::ordered_json as_json(const Scenario& scenario);
+// Of a document that as_json() made: anything else aborts (user input goes through
+// scenarios/parse).
+Scenario scenario_from_json(const nlohmann::ordered_json& document);
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <mutex>
+
+#include "scenarios/workloads/workload.h"
+
+namespace lockstep {
+namespace {
+
+std::mutex& section_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+}  // namespace
+
+RandomSection::RandomSection(uint64_t seed) {
+  section_mutex().lock();
+  // As torch::manual_seed, but without a look at the accelerators, which would load them.
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+RandomSection::~RandomSection() { section_mutex().unlock(); }
+
+void prepare_libtorch(int64_t threads) {
+  at::set_num_threads(static_cast<int>(threads));
+  at::set_num_interop_threads(static_cast<int>(threads));
+  at::globalContext().setDeterministicAlgorithms(true, false);
+}
+
+}  // namespace lockstep

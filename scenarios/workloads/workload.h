@@ -1,0 +1,104 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/named_tensor.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// What is trained. Thread rule of everything here: one thread at a time per object; objects are
+// independent of each other. Functions that draw random numbers use LibTorch's default CPU
+// generator, which the whole process shares: see RandomSection.
+
+// Holds a process-wide lock and seeds LibTorch's default generator; the draws of ranks that are
+// threads of one process do not mix. Take it around drawing data and building a model.
+class RandomSection {
+ public:
+  explicit RandomSection(uint64_t seed);
+  ~RandomSection();
+  RandomSection(const RandomSection&) = delete;
+  RandomSection& operator=(const RandomSection&) = delete;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual at::Tensor forward(const at::Tensor& input) = 0;
+  // In registration order, as torch::nn::Module::named_parameters() gives them.
+  virtual NamedTensors parameters() const = 0;
+  virtual NamedTensors buffers() const = 0;
+};
+
+// Builds the model of `part`, drawing its initial weights in float32 from the default generator,
+// then converts to `dtype` ("float32", "float64"): a double run starts from the same weights.
+std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype);
+
+struct Batch {
+  at::Tensor input;   // [samples, ...]
+  at::Tensor target;  // [samples, ...]
+};
+
+// The whole data set of `part`, drawn in float32 (dyadic data: exactly representable) from the
+// default generator, inputs first, then converted to `dtype`.
+Batch draw_data(const Part& part, const std::string& dtype);
+
+// Rows `indices` of every tensor (a copy).
+Batch select(const Batch& data, const std::vector<int64_t>& indices);
+
+// Loss of one shard or of the whole batch: a scalar. With loss.times_world_size it is multiplied by
+// `ranks`, the number of ranks over which gradients are averaged (1 on one device).
+at::Tensor loss_of(const Part& loss, const at::Tensor& output, const at::Tensor& target,
+                   int64_t ranks);
+
+// One of LibTorch's optimizers over parameters in registration order.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  virtual void step() = 0;
+  // All state tensors in a fixed order: for each parameter, each state word of this optimizer
+  // ("fc1.weight.momentum_buffer"). Undefined tensors until the first step has made them.
+  virtual NamedTensors state() const = 0;
+};
+std::unique_ptr<Optimizer> build_optimizer(const Part& part, const NamedTensors& parameters);
+
+// Model and optimizer of one rank or of a golden run.
+struct Training {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Optimizer> optimizer;
+  NamedTensors parameters;
+  NamedTensors buffers;
+};
+
+// Draws the weights from the default generator; see RandomSection.
+Training build_training(const Scenario& scenario, const std::string& dtype);
+
+// Data and training exactly as a process of the scenario makes them, random numbers included:
+// rng per_part:          data from substream "data"; model from substream "model" (and, where
+//                        rank_seeds is different, of that rank).
+// rng global_data_first: manual_seed(seed); rank 0 (every rank where rank_seeds is equal) draws the
+//                        data; then the model is built from the same generator.
+// A golden run asks for rank 0. `data` is undefined where this rank does not draw any (manual split
+// on ranks other than 0). Weights lie on the requantize grid if the scenario has one.
+struct Setup {
+  Batch data;
+  Training training;
+};
+Setup set_up(const Scenario& scenario, const std::string& dtype, int64_t rank);
+
+// zero_grad "zero": existing gradients become 0 in place; "none": they become undefined.
+void clear_gradients(const NamedTensors& parameters, const std::string& zero_grad);
+
+// Rounds every weight to the nearest multiple of 1/denominator, in place; 0 does nothing.
+void requantize(const NamedTensors& parameters, int64_t denominator);
+
+// `threads` per rank for LibTorch and BLAS, deterministic algorithms: call once per process, after
+// fork and before any other operation.
+void prepare_libtorch(int64_t threads);
+
+}  // namespace lockstep

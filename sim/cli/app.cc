@@ -1,0 +1,316 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+
+#include "scenarios/parse/words.h"
+#include "sim/cli/cli.h"
+#include "sim/cli/verbs.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kExitCodes = R"(
+Exit codes
+  0      every run did what its scenario expects
+  1      a run did not
+  2      bad input, or an output could not be written; nothing was concluded
+  3      inconclusive: a run broke down, or a lane could not decide
+  4      nothing was selected
+  128+n  interrupted by signal n)";
+
+// CLI11's help with one blank line between its parts and no program name twice.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    const bool group = !app->get_subcommands({}).empty();
+    const bool files = app->get_option_no_throw("FILE") != nullptr;
+    return "Usage: " + name + (group ? " VERB" : "") + " [options]" +
+           (files ? " FILE|DIR ..." : "") + "\n\n";
+  }
+  std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage
+  std::string make_group(std::string group, bool positional,
+                         std::vector<const CLI::Option*> options) const override {
+    return group + "\n" + lines(options, positional);
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_option_text().empty() ? "" : " " + option->get_option_text();
+  }
+  std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
+    std::string text;
+    for (const CLI::App* verb : app->get_subcommands({}))
+      text += fmt::format("  {:<12}{}\n", verb->get_name(), verb->get_description());
+    return text.empty() ? "" : "\nVerbs\n" + text;
+  }
+  std::string make_footer(const CLI::App* app) const override { return app->get_footer() + "\n"; }
+
+ private:
+  std::string lines(const std::vector<const CLI::Option*>& options, bool positional) const {
+    std::string text;
+    for (const CLI::Option* option : options) text += make_option(option, positional);
+    return text;
+  }
+};
+
+std::string footer(const std::string& examples) {
+  return "Examples, from the root of the repository\n" + examples + kExitCodes;
+}
+
+void add_selection(CLI::App* verb, Selection* selection, bool filter) {
+  verb->add_option("FILE", selection->paths, "Scenario files, or folders of them")
+      ->required()
+      ->option_text("FILE|DIR ...");
+  verb->add_option("--set", selection->sets,
+                   "Put another value into the scenario; pins an axis; repeatable")
+      ->option_text("/POINTER=VALUE")
+      ->allow_extra_args(false)
+      ->group("Which runs");
+  verb->add_option("--seed", selection->seed, "Number that all randomness derives from")
+      ->option_text("N")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53))
+      ->group("Which runs");
+  if (filter)
+    verb->add_option("--filter", selection->filter,
+                     "Only runs whose name or axis values contain this text")
+        ->option_text("TEXT")
+        ->group("Which runs");
+}
+
+void add_verify(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "verify", "Judge whether training on several ranks gives the weights of one device.");
+  add_selection(verb, &options->selection, true);
+  verb->add_flag("--list", options->list, "Name the scenarios and their runs; run nothing")
+      ->group("Which runs");
+  verb->add_option("--json", options->json,
+                   "Write the result as JSON (see lockstep schema --result)")
+      ->option_text("FILE")
+      ->group("Output");
+  verb->add_option("--out", options->out, "Run directory for the evidence of this invocation")
+      ->option_text("DIR")
+      ->group("Output");
+  verb->add_flag("--keep", options->keep, "Keep the evidence of runs as expected too")
+      ->group("Output");
+  verb->add_option("--color", options->color, "When to colour verdicts")
+      ->option_text("auto|always|never")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->group("Output");
+  auto* quiet = verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
+  verb->add_flag("-v,--verbose", options->verbose, "A line for every run, every failure in full")
+      ->excludes(quiet)
+      ->group("Output");
+  verb->add_option("--jobs", options->jobs, "Runs side by side (as cores and memory allow)")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->group("How");
+  verb->add_flag("--fresh-processes", options->fresh_processes,
+                 "Start every rank anew instead of forking it")
+      ->group("How");
+  verb->footer(footer(R"(  lockstep verify scenarios/equivalence
+  lockstep verify scenarios/equivalence/mlp_matrix.json --set /world_size=3 --json result.json
+  lockstep verify scenarios --list
+)"));
+  verb->callback([=] { *action = [=] { return verify(*options); }; });
+}
+
+void add_scenario(CLI::App& app, std::function<int()>* action) {
+  CLI::App* group = app.add_subcommand("scenario", "Look at scenario files without running them.");
+  group->require_subcommand(1);
+  group->footer(footer(R"(  lockstep scenario check scenarios
+  lockstep scenario list scenarios/equivalence
+  lockstep scenario explain scenarios/equivalence/linear_manual_split.json
+)"));
+  const auto add = [&](const char* name, const char* what, int (*run)(const Selection&),
+                       const char* examples) {
+    auto selection = std::make_shared<Selection>();
+    CLI::App* verb = group->add_subcommand(name, what);
+    add_selection(verb, selection.get(), run != scenario_check);
+    verb->footer(footer(examples));
+    verb->callback([=] { *action = [=] { return run(*selection); }; });
+  };
+  add("check", "Check scenario files: keys, types, ranges, what cannot be.", scenario_check,
+      R"(  lockstep scenario check scenarios
+  lockstep scenario check scenarios/equivalence/mlp_matrix.json
+  lockstep scenario check scenarios/equivalence/toy_model.json --set /world_size=2
+)");
+  add("list", "Name scenarios, how many runs each has, and what it is for.", scenario_list,
+      R"(  lockstep scenario list scenarios
+  lockstep scenario list scenarios/negative
+  lockstep scenario list scenarios/equivalence --filter world_size=3
+)");
+  add("explain", "Print the plan as JSON: every choice made (an array for several runs).",
+      scenario_explain,
+      R"(  lockstep scenario explain scenarios/equivalence/linear_manual_split.json
+  lockstep scenario explain scenarios/equivalence/toy_model.json --set /steps=2 --seed 7
+  lockstep scenario explain scenarios/equivalence/exact.json --filter world_size=3
+)");
+}
+
+void add_others(CLI::App& app, std::function<int()>* action) {
+  auto result = std::make_shared<bool>(false);
+  CLI::App* schema = app.add_subcommand("schema", "Print the JSON Schema of scenario files.");
+  schema->add_flag("--result", *result, "The schema of results (--json) instead");
+  schema->footer(footer(R"(  lockstep schema
+  lockstep schema --result
+  lockstep schema > scenario_schema.json
+)"));
+  schema->callback([=] { *action = [=] { return print_schema(*result); }; });
+  CLI::App* doctor_verb =
+      app.add_subcommand("doctor", "Say what this machine can do, and what is missing.");
+  doctor_verb->footer(footer(R"(  lockstep doctor
+  lockstep doctor && lockstep verify scenarios/equivalence
+  lockstep doctor > machine.txt
+)"));
+  doctor_verb->callback([=] { *action = doctor; });
+  CLI::App* version_verb =
+      app.add_subcommand("version", "Print versions of lockstep and libraries.");
+  version_verb->footer(footer(R"(  lockstep version
+  lockstep --version
+  lockstep version > version.txt
+)"));
+  version_verb->callback([=] { *action = version; });
+}
+
+// Its arguments go to lockstep-worker untouched (run_cli); here it is only explained.
+void add_worker(CLI::App& app) {
+  CLI::App* worker =
+      app.add_subcommand("worker", "Be one process of a run, as the launcher starts it.");
+  auto unused = std::make_shared<std::string>();
+  auto libraries = std::make_shared<bool>(false);
+  worker->add_flag("--libraries", *libraries, "Print what the worker is linked with, as JSON");
+  worker->add_option("--task", *unused, "What to be, as the launcher says it")->option_text("JSON");
+  worker->add_option("--control", *unused, "Socket to the launcher, left open by it")
+      ->option_text("FD");
+  worker->add_option("--zygote", *unused, "Fork workers as told over this socket")
+      ->option_text("FD");
+  worker->callback([unused, libraries] {});  // keeps what the options point to
+  worker->footer(footer(R"(  lockstep worker --libraries
+  lockstep worker --libraries > libraries.json
+  lockstep worker --help
+)"));
+}
+
+void build(CLI::App& app, std::function<int()>* action) {
+  app.require_subcommand(1);
+  auto help = std::make_shared<Help>();
+  help->column_width(29);
+  app.formatter(help);
+  app.set_help_flag("-h,--help", "Print this help");
+  add_verify(app, action);
+  add_scenario(app, action);
+  add_others(app, action);
+  add_worker(app);
+  app.add_flag_callback(
+      "--version", [] { throw CLI::CallForVersion("", 0); },
+      "Print versions of lockstep and libraries");
+  app.footer(footer(R"(  lockstep verify scenarios/equivalence
+  lockstep scenario explain scenarios/equivalence/linear_manual_split.json
+  lockstep doctor
+)"));
+}
+
+std::vector<std::string> names_of(const CLI::App& app, bool options) {
+  std::vector<std::string> names;
+  if (!options) {
+    for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
+    return names;
+  }
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+// The verb that was being parsed: errors are about its options.
+const CLI::App& innermost(const CLI::App& app) {
+  const CLI::App* current = &app;
+  while (!current->get_subcommands().empty()) current = current->get_subcommands().front();
+  return *current;
+}
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& words) {
+  const auto closest = closest_word(word, words);
+  return closest ? fmt::format("; did you mean \"{}\"?", *closest) : "";
+}
+
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& verb = innermost(app);
+  const bool has_verbs = !verb.get_subcommands({}).empty();
+  const std::vector<std::string> extras = app.remaining(true);
+  if (!extras.empty()) {
+    const std::string word = printable(extras.front());
+    if (word.starts_with('-')) {
+      const std::string name = word.substr(0, word.find('='));
+      return fmt::format("unknown option {}{}", name, suggestion(name, names_of(verb, true)));
+    }
+    if (has_verbs)
+      return fmt::format("unknown verb \"{}\"{}", word, suggestion(word, names_of(verb, false)));
+    return fmt::format("unexpected argument \"{}\"", word);
+  }
+  if (has_verbs)
+    return fmt::format("a verb is missing; expected {}", quoted_list(names_of(verb, false)));
+  return printable(error.what());
+}
+
+std::string full_name(const CLI::App& app) {
+  std::string name = "lockstep";
+  const CLI::App* current = &app;
+  while (!current->get_subcommands().empty()) {
+    current = current->get_subcommands().front();
+    name += " " + current->get_name();
+  }
+  return name;
+}
+
+// What help() puts before a verb's own name.
+std::string parent_name(const CLI::App& app) {
+  const std::string name = full_name(app);
+  const size_t last = name.rfind(' ');
+  return last == std::string::npos ? "" : name.substr(0, last);
+}
+
+std::string json_argument(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--json" && i + 1 < argc) return argv[i + 1];
+    if (word.rfind("--json=", 0) == 0) return word.substr(7);
+  }
+  return "";
+}
+
+int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
+  try {
+    app.parse(argc, argv);
+    return -1;
+  } catch (const CLI::CallForHelp&) {
+    return print_result(innermost(app).help(parent_name(app)), 0);
+  } catch (const CLI::CallForVersion&) {
+    *action = version;
+    return -1;
+  } catch (const CLI::ParseError& error) {
+    InputError bad;
+    bad.message = explain(app, error) + fmt::format(" (see {} --help)", full_name(app));
+    return bad_input({bad}, json_argument(argc, argv));
+  }
+}
+
+}  // namespace
+
+int run_cli(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error that we report
+  const std::string first = argc > 2 ? argv[2] : "";
+  const bool asks_for_help = first == "-h" || first == "--help";
+  if (argc > 1 && std::string(argv[1]) == "worker" && !asks_for_help)
+    return exec_worker(std::vector<std::string>(argv + 2, argv + argc));
+  std::function<int()> action;
+  CLI::App app("Is data-parallel training right? Real processes, real Gloo, a verdict.",
+               "lockstep");
+  build(app, &action);
+  const int code = parse(app, argc, argv, &action);
+  if (code >= 0) return code;
+  return action();
+}
+
+}  // namespace lockstep

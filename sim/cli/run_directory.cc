@@ -1,0 +1,171 @@
+#include "sim/cli/run_directory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_number(const std::string& name) {
+  return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
+}
+
+std::vector<std::string> numbered_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.is_directory(error) && is_number(entry.path().filename()))
+      names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(a.size(), a) < std::pair(b.size(), b);
+  });
+  return names;
+}
+
+int lock(const std::string& folder, bool create) {
+  const int fd =
+      open((folder + "/lock").c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
+  if (fd < 0) return -1;
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  close(fd);
+  return -2;  // in use
+}
+
+// Makes `path` and what is above it; true if it is a directory of ours that nobody else reads.
+bool make_private(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return false;
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+         access(path.c_str(), W_OK | X_OK) == 0;
+}
+
+std::vector<std::string> candidates() {
+  std::vector<std::string> found;
+  const auto absolute = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value == '/' ? value : "";
+  };
+  const std::string state = absolute("XDG_STATE_HOME"), home = absolute("HOME");
+  if (!state.empty()) found.push_back(state + "/lockstep");
+  if (!home.empty()) found.push_back(home + "/.local/state/lockstep");
+  found.push_back(fmt::format("/tmp/lockstep-{}", geteuid()));
+  return found;
+}
+
+// mkdir decides between invocations that ask at the same time.
+std::string make_next(const std::string& runs) {
+  const auto names = numbered_in(runs);
+  int64_t next = names.empty() ? 1 : std::strtoll(names.back().c_str(), nullptr, 10) + 1;
+  for (int attempt = 0; attempt < 1000; ++attempt, ++next) {
+    std::string path = fmt::format("{}/{:04}", runs, next);
+    if (mkdir(path.c_str(), 0700) == 0) return path;
+    if (errno != EEXIST) return "";
+  }
+  return "";
+}
+
+InputError refused(const std::string& path, const std::string& why) {
+  return {.file = "",
+          .line = 0,
+          .column = 0,
+          .pointer = "",
+          .message = fmt::format("--out {}: {}", path, why),
+          .allowed = "a directory that can be written to, or a path where one can be made"};
+}
+
+void remove_old_runs(const std::string& folder) {
+  std::error_code error;
+  for (const std::string& name : numbered_in(folder))
+    if (fs::exists(fmt::format("{}/{}/plan.json", folder, name), error))
+      fs::remove_all(folder + "/" + name, error);
+}
+
+bool passed(const std::string& folder) {
+  std::ifstream file(folder + "/verdict");
+  std::string word;
+  return file >> word && word == "pass";
+}
+
+}  // namespace
+
+Expected<RunDirectory> RunDirectory::at(const std::string& path) {
+  std::error_code error;
+  const std::string folder = fs::absolute(path, error).lexically_normal().string();
+  struct stat info {};
+  if (stat(folder.c_str(), &info) == 0) {
+    if (!S_ISDIR(info.st_mode)) return refused(path, "is not a directory");
+  } else {
+    fs::create_directories(fs::path(folder).parent_path(), error);
+    if (mkdir(folder.c_str(), 0700) != 0) return refused(path, strerror(errno));
+  }
+  const int fd = lock(folder, true);
+  if (fd == -2) return refused(path, "another lockstep is using it");
+  if (fd < 0) return refused(path, strerror(errno));
+  remove_old_runs(folder);
+  return RunDirectory(folder, fd);
+}
+
+Expected<RunDirectory> RunDirectory::numbered() {
+  for (const std::string& base : candidates()) {
+    const std::string runs = base + "/runs";
+    if (!make_private(base) || !make_private(runs)) continue;
+    prune(runs, kRunsKept - 1);
+    const std::string folder = make_next(runs);
+    if (folder.empty()) continue;
+    const int fd = lock(folder, true);
+    if (fd >= 0) return RunDirectory(folder, fd);
+  }
+  return InputError{.file = "",
+                    .line = 0,
+                    .column = 0,
+                    .pointer = "",
+                    .message = "no folder for run directories can be written to (tried " +
+                               fmt::format("{}", fmt::join(candidates(), ", ")) + ")",
+                    .allowed = "--out DIR"};
+}
+
+RunDirectory::RunDirectory(RunDirectory&& other) noexcept
+    : path_(std::move(other.path_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
+
+RunDirectory::~RunDirectory() {
+  if (lock_fd_ >= 0) close(lock_fd_);
+}
+
+void RunDirectory::note_verdict(const std::string& verdict) const {
+  std::ofstream(path_ + "/verdict") << verdict << "\n";
+}
+
+void prune(const std::string& runs, size_t keep) {
+  const std::vector<std::string> names = numbered_in(runs);
+  if (names.size() <= keep) return;
+  size_t too_many = names.size() - keep;
+  for (bool also_failed : {false, true})
+    for (const std::string& name : names) {  // oldest first
+      const std::string folder = runs + "/" + name;
+      if (too_many == 0) return;
+      if (access(folder.c_str(), F_OK) != 0 || (!also_failed && !passed(folder))) continue;
+      const int fd = lock(folder, false);
+      if (fd == -2) continue;
+      if (fd >= 0) close(fd);
+      std::error_code error;
+      fs::remove_all(folder, error);
+      --too_many;
+    }
+}
+
+}  // namespace lockstep

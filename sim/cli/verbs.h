@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/plan/plan.h"
+
+namespace lockstep {
+
+// The verbs behind the command line: plain functions of their options, each returning an exit code
+// and printing results on standard output, everything else on standard error.
+
+// Which runs of which files.
+struct Selection {
+  std::vector<std::string> paths;
+  std::vector<std::string> sets;
+  std::optional<uint64_t> seed;
+  std::string filter;  // part of a scenario's name or of a run's label
+};
+
+struct VerifyOptions {
+  Selection selection;
+  std::string json;
+  std::string out;
+  std::string color = "auto";
+  int64_t jobs = 0;
+  bool list = false, quiet = false, verbose = false;
+  bool fresh_processes = false, keep = false;
+};
+int verify(const VerifyOptions& options);
+
+int scenario_check(const Selection& selection);
+int scenario_list(const Selection& selection);
+int scenario_explain(const Selection& selection);
+int print_schema(bool result);
+int doctor();
+int version();
+// Replaces this program by lockstep-worker; returns only if that cannot be.
+int exec_worker(const std::vector<std::string>& arguments);
+
+// One file with the plans that the filter leaves.
+struct SelectedFile {
+  std::string path, name, what;
+  std::vector<RunPlan> plans;
+};
+// All errors of all files, or all files (those of which nothing is left included).
+Expected<std::vector<SelectedFile>> select(const Selection& selection);
+
+// Prints errors on standard error, one a line, then "2 errors; nothing was run; exit 2"; writes
+// them to `json` too where that is not empty. Returns 2.
+int bad_input(const InputErrors& errors, const std::string& json = "");
+
+// print() of sim/report, with the error on standard error: `code`, or 2 if it could not be printed.
+int print_result(const std::string& text, int code);
+
+// lockstep-worker beside this program, or why there is none.
+Expected<std::string> find_worker();
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+#include "sim/cli/worker_program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+
+#include "scenarios/base/clock.h"
+#include "sim/cli/verbs.h"
+
+extern char** environ;
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kOutputMax = 1 << 20;
+
+std::string own_folder() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+}
+
+pid_t spawn(const std::vector<std::string>& command, int out, std::string* why) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error == 0) return pid;
+  *why = strerror(error);
+  return 0;
+}
+
+// Everything up to the end of the pipe; false past the deadline.
+bool read_all(int fd, Deadline deadline, std::string* text) {
+  char buffer[4096];
+  for (;;) {
+    pollfd ready{fd, POLLIN, 0};
+    const int n = poll(&ready, 1, static_cast<int>(time_left(deadline).count()));
+    if (n == 0) return false;
+    if (n < 0 && errno == EINTR) continue;
+    const ssize_t got = read(fd, buffer, sizeof buffer);
+    if (got <= 0) return got == 0;
+    if (text->size() < kOutputMax) text->append(buffer, static_cast<size_t>(got));
+  }
+}
+
+// Waits for a child through its pidfd, killing it at the deadline; its status.
+int reap(pid_t pid, bool kill_now, Deadline deadline) {
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  pollfd ended{pidfd, POLLIN, 0};
+  if (kill_now || poll(&ended, 1, static_cast<int>(time_left(deadline).count())) != 1)
+    syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (pidfd >= 0) close(pidfd);
+  return status;
+}
+
+}  // namespace
+
+std::optional<std::string> output_of(const std::vector<std::string>& command,
+                                     std::chrono::milliseconds timeout, std::string* why) {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) {
+    *why = strerror(errno);
+    return std::nullopt;
+  }
+  const Deadline deadline = deadline_after(timeout);
+  const pid_t pid = spawn(command, fds[1], why);
+  close(fds[1]);
+  std::string text;
+  const bool in_time = pid > 0 && read_all(fds[0], deadline, &text);
+  close(fds[0]);
+  if (pid == 0) return std::nullopt;
+  const int status = reap(pid, !in_time, deadline);
+  if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0) return text;
+  *why = !in_time            ? fmt::format("did not end within {} ms", timeout.count())
+         : WIFEXITED(status) ? fmt::format("ended with exit code {}", WEXITSTATUS(status))
+                             : fmt::format("was ended by signal {}", WTERMSIG(status));
+  return std::nullopt;
+}
+
+Expected<std::string> find_worker() {
+  std::string path = own_folder() + "/lockstep-worker";
+  if (access(path.c_str(), X_OK) == 0) return path;
+  return InputError{.file = "",
+                    .line = 0,
+                    .column = 0,
+                    .pointer = "",
+                    .message = fmt::format("no program {}: {}", path, strerror(errno)),
+                    .allowed = "lockstep-worker beside lockstep (build it with LibTorch)"};
+}
+
+int exec_worker(const std::vector<std::string>& arguments) {
+  const auto program = find_worker();
+  if (!program) return bad_input(program.errors());
+  std::vector<char*> argv{const_cast<char*>(program.value().c_str())};
+  for (const std::string& word : arguments) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  std::signal(SIGPIPE, SIG_DFL);
+  execv(argv[0], argv.data());
+  fmt::print(stderr, "lockstep: error: {}: {}\n", program.value(), strerror(errno));
+  return 2;
+}
+
+}  // namespace lockstep

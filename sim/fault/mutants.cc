@@ -1,0 +1,160 @@
+#include "sim/fault/mutants.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <mutex>
+
+namespace lockstep {
+namespace {
+
+bool addresses(const std::optional<int64_t>& address, int64_t value) {
+  return !address || *address == value;
+}
+
+// A collective whose result is changed, once, before anyone sees it.
+class ChangedWork : public CommWork {
+ public:
+  ChangedWork(CommWorkPtr inner, std::function<void()> change)
+      : inner_(std::move(inner)), state_(std::make_shared<State>()) {
+    state_->change = std::move(change);
+  }
+
+  bool is_done() const override { return inner_->is_done(); }
+
+  void wait() override {
+    inner_->wait();
+    state_->apply();
+  }
+
+  void on_done(std::function<void(std::exception_ptr)> callback) override {
+    inner_->on_done([state = state_, callback = std::move(callback)](std::exception_ptr error) {
+      if (!error) state->apply();
+      callback(error);
+    });
+  }
+
+ private:
+  struct State {
+    std::once_flag once;
+    std::function<void()> change;
+    void apply() { std::call_once(once, change); }
+  };
+  CommWorkPtr inner_;
+  std::shared_ptr<State> state_;
+};
+
+// A collective that never happened but says that it did.
+class SkippedWork : public CommWork {
+ public:
+  bool is_done() const override { return true; }
+  void wait() override {}
+  void on_done(std::function<void(std::exception_ptr)> callback) override { callback(nullptr); }
+};
+
+void flip_highest_mantissa_bit(at::Tensor tensor) {
+  if (tensor.numel() == 0) return;
+  if (tensor.scalar_type() == at::kDouble)
+    *reinterpret_cast<uint64_t*>(tensor.data_ptr<double>()) ^= uint64_t{1} << 51;
+  else
+    *reinterpret_cast<uint32_t*>(tensor.data_ptr<float>()) ^= uint32_t{1} << 22;
+}
+
+class Mutants : public MutantCommunicator {
+ public:
+  Mutants(std::unique_ptr<Communicator> inner, const std::vector<MutantSpec>& mutants,
+          Recorder& recorder)
+      : inner_(std::move(inner)), mutants_(mutants), recorder_(recorder) {}
+
+  int64_t rank() const override { return inner_->rank(); }
+  int64_t world_size() const override { return inner_->world_size(); }
+  void begin_backward() override { next_bucket_ = 0; }
+  void end_backward() override { next_bucket_ = -1; }
+
+  CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) override {
+    if (next_bucket_ < 0) return inner_->all_reduce(tensor, deadline);
+    const int64_t bucket = next_bucket_++;
+    std::function<void()> change;
+    for (size_t i = 0; i < mutants_.size(); ++i) {
+      if (!acts(mutants_[i], bucket)) continue;
+      if (mutants_[i].kind == "drop_bucket") {
+        receipt(i);
+        return std::make_shared<SkippedWork>();
+      }
+      if (auto made = change_of(mutants_[i], tensor)) {
+        receipt(i);
+        change = std::move(made);
+      }
+    }
+    CommWorkPtr work = inner_->all_reduce(tensor, deadline);
+    return change ? std::make_shared<ChangedWork>(std::move(work), std::move(change)) : work;
+  }
+
+  CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) override {
+    return inner_->broadcast(tensor, root, deadline);
+  }
+  CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input,
+                         Deadline deadline) override {
+    return inner_->all_gather(output, input, deadline);
+  }
+  CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                             Deadline deadline) override {
+    return inner_->reduce_scatter(output, input, deadline);
+  }
+  CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root,
+                      Deadline deadline) override {
+    return inner_->scatter(output, input, root, deadline);
+  }
+  CommWorkPtr gather(const at::Tensor& output, const at::Tensor& input, int64_t root,
+                     Deadline deadline) override {
+    return inner_->gather(output, input, root, deadline);
+  }
+  CommWorkPtr barrier(Deadline deadline) override { return inner_->barrier(deadline); }
+  void close(Deadline deadline) noexcept override { inner_->close(deadline); }
+
+ private:
+  bool acts(const MutantSpec& mutant, int64_t bucket) const {
+    const int64_t wanted = mutant.kind == "flip_bit" ? mutant.bucket.value_or(0) : bucket;
+    return addresses(mutant.rank, rank()) && addresses(mutant.step, recorder_.step()) &&
+           addresses(mutant.bucket, bucket) && wanted == bucket;
+  }
+
+  std::function<void()> change_of(const MutantSpec& mutant, const at::Tensor& tensor) const {
+    if (mutant.kind == "wrong_divisor") {
+      const double ratio = static_cast<double>(world_size()) / (world_size() + 1.0);
+      return [tensor, ratio] {
+        c10::NoGradGuard no_grad;
+        at::Tensor(tensor).mul_(ratio);
+      };
+    }
+    if (mutant.kind == "flip_bit") return [tensor] { flip_highest_mantissa_bit(tensor); };
+    return nullptr;
+  }
+
+  void receipt(size_t index) { recorder_.append(EventKind::receipt, static_cast<int32_t>(index)); }
+
+  std::unique_ptr<Communicator> inner_;
+  std::vector<MutantSpec> mutants_;
+  Recorder& recorder_;
+  int64_t next_bucket_ = -1;
+};
+
+}  // namespace
+
+bool has_mutant(const std::vector<MutantSpec>& mutants, const std::string& kind, int64_t rank) {
+  for (const MutantSpec& mutant : mutants)
+    if (mutant.kind == kind && addresses(mutant.rank, rank)) return true;
+  return false;
+}
+
+int64_t shard_rank(const std::vector<MutantSpec>& mutants, int64_t rank, int64_t world_size) {
+  return has_mutant(mutants, "duplicate_shard", rank) ? (rank + world_size - 1) % world_size : rank;
+}
+
+std::unique_ptr<MutantCommunicator> make_mutants(std::unique_ptr<Communicator> inner,
+                                                 const std::vector<MutantSpec>& mutants,
+                                                 Recorder& recorder) {
+  return std::make_unique<Mutants>(std::move(inner), mutants, recorder);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+#include "sim/judge/cause.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "sim/judge/lanes.h"
+
+namespace lockstep {
+namespace {
+
+using Found = std::optional<Cause>;
+
+// Beyond this many units in the last place another order of addition is no explanation, unless
+// lane float64 has shown that the mathematics is right.
+constexpr uint64_t kOrderUlpMax = 64;
+
+std::string verdict_of(const CauseFacts& facts, const std::string& lane) {
+  for (const LaneResult& result : facts.lanes)
+    if (result.lane == lane) return result.verdict;
+  return "";
+}
+
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list_of(ranks);
+}
+
+bool on_some_ranks_only(const CauseFacts& facts) {
+  return !facts.ranks.empty() && static_cast<int64_t>(facts.ranks.size()) < facts.world_size;
+}
+
+Found initial(const CauseFacts& facts) {
+  if (facts.step != 0 && !(facts.manifest_failed && facts.step == 1)) return {};
+  if (facts.state_kind == "buffer")
+    return Cause{"buffers",
+                 fmt::format("the buffers of {} differ before step 1", ranks_text(facts.ranks))};
+  return Cause{"initial_weights",
+               fmt::format("the weights of {} differ before step 1: the broadcast at construction "
+                           "did not make them rank 0's",
+                           ranks_text(facts.ranks))};
+}
+
+Found other_shard(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses)
+    if (e->local_wrong && e->local_of_rank >= 0)
+      return Cause{"wrong_shard",
+                   fmt::format("rank {} trained on the shard of rank {}: before the reduction its "
+                               "gradients are that rank's",
+                               rank, e->local_of_rank)};
+  return {};
+}
+
+std::string buckets_text(const MismatchEvidence& e) {
+  if (e.buckets_wrong.empty()) return "a bucket";
+  return (e.buckets_wrong.size() == 1 ? "bucket " : "buckets ") + list_of(e.buckets_wrong);
+}
+
+Found unsummed_bucket(const CauseFacts& facts) {
+  if (facts.world_size < 2) return {};
+  for (const auto& [rank, e] : facts.witnesses)
+    if (e->own_contribution && e->gradients_wrong > 0 && !e->local_wrong)
+      return Cause{"missing_bucket",
+                   fmt::format("{} was never summed: on rank {} its gradients are the rank's own, "
+                               "divided by {}",
+                               buckets_text(*e), rank, facts.world_size)};
+  return {};
+}
+
+std::string divisor_text(double ratio, int64_t world_size) {
+  const double divisor = static_cast<double>(world_size) / ratio;
+  const double whole = std::round(divisor);
+  std::string times = fmt::format("gradients are {:.4g} x golden", ratio);
+  if (whole < 1 || std::abs(divisor - whole) > 1e-3 * whole) return times;
+  if (whole == 1) return fmt::format("{}: summed, not divided by {}", times, world_size);
+  return fmt::format("{}: divided by {:.0f} instead of {}", times, whole, world_size);
+}
+
+Found one_ratio(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses) {
+    if (!e->one_ratio || !std::isfinite(e->ratio)) continue;
+    if (e->ratio == 0)
+      return Cause{"missing_gradient", fmt::format("{} of {} gradients are zero on rank {}",
+                                                   e->gradients_wrong, e->gradients_total, rank)};
+    if (std::abs(e->ratio - 2) < 1e-3 && e->gradients_wrong < e->gradients_total)
+      return Cause{"doubled_gradient", fmt::format("{} of {} gradients are twice the golden run's",
+                                                   e->gradients_wrong, e->gradients_total)};
+    return Cause{"wrong_divisor", divisor_text(e->ratio, facts.world_size)};
+  }
+  return {};
+}
+
+Found not_finite(const CauseFacts& facts) {
+  const MismatchEvidence* e = facts.first;
+  if (e == nullptr || std::isfinite(e->run_value) || !std::isfinite(e->golden_value)) return {};
+  return Cause{"overflow", "the run's value is not finite where the golden run's is"};
+}
+
+Found flipped_bits(const CauseFacts& facts) {
+  const bool replicas_part = on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail";
+  for (const auto& [rank, e] : facts.witnesses) {
+    const bool few = e->bits_flipped >= 1 && e->bits_flipped <= 8;
+    const bool one_element = e->differing == 1 && e->gradients_wrong <= 1;
+    if (!replicas_part || !(few || one_element)) continue;
+    if (few)
+      return Cause{"corrupted_bits",
+                   fmt::format("{} {} of one copy flipped, on {} only", e->bits_flipped,
+                               e->bits_flipped == 1 ? "bit" : "bits", ranks_text(facts.ranks))};
+    return Cause{"corrupted_bits",
+                 fmt::format("one element is wrong, on {} only", ranks_text(facts.ranks))};
+  }
+  return {};
+}
+
+Found another_order(const CauseFacts& facts) {
+  const MismatchEvidence* e = facts.first;
+  if (e == nullptr || on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail")
+    return {};
+  if (e->lane != "replay" && e->lane != "exact") return {};
+  const std::string float64 = verdict_of(facts, "float64");
+  if (float64 == "pass")
+    return Cause{"order_only", "the same addends in another order (lane float64 passes)"};
+  if (float64 == "fail" || e->max_ulp > kOrderUlpMax) return {};
+  return Cause{"order_only",
+               fmt::format("at most {} ulp: the same addends in another order (lane float64 would "
+                           "prove it)",
+                           e->max_ulp)};
+}
+
+// Replay, which shares kernels and loss with the run, agrees; the full batch does not.
+Found mathematics(const CauseFacts& facts) {
+  if (verdict_of(facts, "float64") != "fail" || verdict_of(facts, "replay") != "pass") return {};
+  return Cause{"not_shard_decomposable",
+               "lane replay passes, the full batch differs: averaging over shards is another "
+               "function than the loss of the whole batch"};
+}
+
+Found only_rounding(const CauseFacts& facts) {
+  if (verdict_of(facts, "rounding") != "fail") return {};
+  for (const LaneResult& lane : facts.lanes)
+    if (lane.lane != "rounding" && lane.verdict == "fail") return {};
+  return Cause{"precision", "the error is beyond what float32 rounding explains (R above 8)"};
+}
+
+Cause unknown_gradients(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses)
+    if (e->local_wrong)
+      return {"unknown",
+              fmt::format("rank {}'s gradients differ from the golden run's before the reduction "
+                          "already, and are no other rank's",
+                          rank)};
+  if (facts.first == nullptr) return {"unknown", "the records hold no evidence of the values"};
+  return {"unknown", fmt::format("{} of {} gradients differ, by no common factor",
+                                 facts.first->gradients_wrong, facts.first->gradients_total)};
+}
+
+Found of_gradients(const CauseFacts& facts) {
+  if (facts.gradients_absent)
+    return Cause{"missing_gradient", "gradients are absent that the golden run has"};
+  // From the most specific to the least.
+  for (auto rule :
+       {unsummed_bucket, one_ratio, not_finite, flipped_bits, mathematics, another_order})
+    if (auto cause = rule(facts)) return cause;
+  return {};
+}
+
+Found after_the_gradients(const CauseFacts& facts) {
+  if (facts.state_kind == "buffer")
+    return Cause{"buffers", "the gradients agree, a buffer is the first to differ"};
+  if (facts.state_kind == "optimizer_state")
+    return Cause{"optimizer_state",
+                 "gradients and parameters agree, the optimizer's state is the first to differ"};
+  if (facts.state_kind == "parameter")
+    return Cause{"unknown", "the gradients agree, the parameters after the optimizer do not"};
+  return {};
+}
+
+}  // namespace
+
+Cause name_cause(const CauseFacts& facts) {
+  if (auto cause = initial(facts)) return *cause;
+  if (auto cause = other_shard(facts)) return *cause;
+  if (auto cause = only_rounding(facts)) return *cause;
+  if (facts.state_kind == "gradient") {
+    if (auto cause = of_gradients(facts)) return *cause;
+    return unknown_gradients(facts);
+  }
+  if (auto cause = flipped_bits(facts)) return *cause;
+  if (facts.state_kind == "parameter")
+    if (auto cause = mathematics(facts)) return *cause;
+  if (auto cause = after_the_gradients(facts)) return *cause;
+  return unknown_gradients(facts);
+}
+
+}  // namespace lockstep

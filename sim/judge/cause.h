@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/judge/judge.h"
+#include "sim/judge/rank_view.h"
+
+namespace lockstep {
+
+// What is known about a first divergence when its cause is named.
+struct CauseFacts {
+  std::string state_kind;  // of the first divergence
+  int64_t step = 0;
+  int64_t world_size = 1;
+  std::vector<LaneResult> lanes;
+  std::vector<int64_t> ranks;  // that saw it
+  bool manifest_failed = false;
+  bool gradients_absent = false;  // check absent_gradients failed
+  // Evidence of all ranks and lanes at that step: a guilty rank often knows more than the others.
+  struct Witness {
+    int64_t rank;
+    const MismatchEvidence* evidence;
+  };
+  std::vector<Witness> witnesses;
+  const MismatchEvidence* first = nullptr;  // the one that is reported; may be absent
+};
+
+struct Cause {
+  std::string word;         // closed list of CONTRACT.md
+  std::string explanation;  // one line: why this one
+};
+
+// The most specific cause that the evidence supports; "unknown", with what is known, rather than a
+// guess.
+Cause name_cause(const CauseFacts& facts);
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+#include "sim/judge/checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "sim/judge/failure.h"
+
+namespace lockstep {
+namespace {
+
+// ATen's ScalarType, as far as collectives carry it.
+std::string dtype_word(uint8_t code) {
+  switch (code) {
+    case 0:
+      return "uint8";
+    case 1:
+      return "int8";
+    case 3:
+      return "int32";
+    case 4:
+      return "int64";
+    case 5:
+      return "float16";
+    case 6:
+      return "float32";
+    case 7:
+      return "float64";
+    case 11:
+      return "bool";
+    case 15:
+      return "bfloat16";
+    default:
+      return fmt::format("type {}", code);
+  }
+}
+
+std::string describe(const Event& arrival) {
+  return collective_text(arrival) + " of " + dtype_word(unpack_collective(arrival.value).dtype);
+}
+
+std::string first_other_collective(const RankView& a, const RankView& b) {
+  std::unordered_map<uint32_t, const Event*> of_b;  // a long run has many
+  for (const Event& y : b.arrivals) of_b.emplace(y.sequence, &y);
+  for (const Event& x : a.arrivals) {
+    const auto found = of_b.find(x.sequence);
+    if (found == of_b.end() || x.value == found->second->value) continue;
+    return fmt::format("rank {} called {}, rank {} called {}", a.rank, describe(x), b.rank,
+                       describe(*found->second));
+  }
+  return fmt::format("ranks {} and {} made {} and {} collectives", a.rank, b.rank,
+                     a.arrivals.size(), b.arrivals.size());
+}
+
+std::string collective_log(const std::vector<RankView>& ranks, std::vector<std::string>* reasons) {
+  bool compared = false;
+  for (size_t r = 1; r < ranks.size(); ++r) {
+    const StepValues& a = ranks[0].collectives;
+    const StepValues& b = ranks[r].collectives;
+    size_t j = 0;
+    for (const auto& [step, value] : a) {
+      while (j < b.size() && b[j].first < step) ++j;
+      if (j == b.size() || b[j].first != step) continue;
+      compared = true;
+      if (b[j].second == value) continue;
+      reasons->push_back(fmt::format("collective_log: up to step {}, {}", step,
+                                     first_other_collective(ranks[0], ranks[r])));
+      return "fail";
+    }
+  }
+  return compared ? "pass" : "not_run";
+}
+
+std::string recorded(const std::vector<RankView>& ranks, Check which, const std::string& name) {
+  std::string verdict = "not_run";
+  for (const RankView& rank : ranks) {
+    for (const std::string& reason : rank.evidence.check_reasons)  // survives dropped events
+      if (reason.starts_with(name + ": ")) return "fail";
+    for (const auto& [check, passed] : rank.checks) {
+      if (check != which) continue;
+      if (!passed) return "fail";
+      verdict = "pass";
+    }
+  }
+  return verdict;
+}
+
+}  // namespace
+
+void decide_checks(const std::vector<RankView>& ranks, RunResult* result) {
+  result->checks.emplace_back("collective_log", collective_log(ranks, &result->check_reasons));
+  for (const auto& [name, which] : {std::pair("manifest", Check::manifest),
+                                    std::pair("absent_gradients", Check::absent_gradients),
+                                    std::pair("aliasing", Check::aliasing)})
+    result->checks.emplace_back(name, recorded(ranks, which, name));
+  for (const RankView& rank : ranks)
+    for (const std::string& reason : rank.evidence.check_reasons)
+      if (std::find(result->check_reasons.begin(), result->check_reasons.end(), reason) ==
+          result->check_reasons.end())
+        result->check_reasons.push_back(reason);
+}
+
+}  // namespace lockstep

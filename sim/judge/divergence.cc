@@ -1,0 +1,143 @@
+#include "sim/judge/divergence.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <tuple>
+
+#include "sim/judge/cause.h"
+#include "sim/judge/lanes.h"
+
+namespace lockstep {
+namespace {
+
+template <size_t N>
+int place_in(const std::array<std::string_view, N>& order, std::string_view word) {
+  return static_cast<int>(std::find(order.begin(), order.end(), word) - order.begin());
+}
+
+constexpr std::array<std::string_view, 4> kKinds = {"gradient", "buffer", "parameter",
+                                                    "optimizer_state"};
+constexpr std::array<std::string_view, 5> kLanes = {"replay", "exact", "float64", "replica",
+                                                    "rounding"};
+
+// A place where a lane says that the run went wrong, with or without the worker's evidence.
+struct Candidate {
+  int64_t step = 0;
+  std::string state_kind;  // empty: not known, and so the last of its step
+  std::string lane;
+  int64_t rank = 0;
+  const MismatchEvidence* evidence = nullptr;
+  std::vector<int64_t> ranks;  // where known beforehand
+
+  auto order() const {
+    return std::tuple(step, place_in(kKinds, state_kind), evidence == nullptr,
+                      place_in(kLanes, lane), rank);
+  }
+};
+
+bool failed(const std::vector<LaneResult>& lanes, const std::string& lane) {
+  return std::any_of(lanes.begin(), lanes.end(), [&](const LaneResult& result) {
+    return result.lane == lane && result.verdict == "fail";
+  });
+}
+
+void add_of_rank(const RankView& rank, const std::vector<LaneResult>& lanes,
+                 std::vector<Candidate>* found) {
+  for (const MismatchEvidence& e : rank.evidence.mismatches)
+    if (failed(lanes, e.lane))
+      found->push_back({e.step, e.state_kind, e.lane, rank.rank, &e, e.ranks});
+  for (const LaneResult& lane : lanes) {
+    if (lane.verdict != "fail") continue;
+    const LaneTrace& trace = rank.lane(lane_of(lane.lane));
+    const auto step = trace.mismatch_step ? trace.mismatch_step : trace.beyond_step;
+    if (step) found->push_back({*step, "", lane.lane, rank.rank, nullptr, {}});
+  }
+}
+
+std::vector<Candidate> candidates(const RunOutcome& outcome, const std::vector<RankView>& ranks,
+                                  const std::vector<LaneResult>& lanes) {
+  std::vector<Candidate> found;
+  for (const RankView& rank : ranks) add_of_rank(rank, lanes, &found);
+  if (failed(lanes, "replica"))
+    if (auto split = find_replica_split(ranks))
+      found.push_back({split->step, split->state_kind, "replica", 0, nullptr, split->ranks});
+  if (failed(lanes, "rounding"))
+    if (auto step = rounding_beyond(outcome))
+      found.push_back({*step, "gradient", "rounding", 0, nullptr, {}});
+  std::sort(found.begin(), found.end(),
+            [](const Candidate& a, const Candidate& b) { return a.order() < b.order(); });
+  return found;
+}
+
+std::vector<int64_t> ranks_of(const Candidate& chosen, const std::vector<Candidate>& all) {
+  std::vector<int64_t> ranks = chosen.ranks;
+  if (chosen.lane != "replica" && chosen.lane != "rounding") {
+    for (const Candidate& other : all)
+      if (other.lane == chosen.lane && other.step == chosen.step) ranks.push_back(other.rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+void copy_values(const MismatchEvidence& e, Divergence* divergence) {
+  divergence->tensor = e.tensor;
+  if (e.bucket >= 0) divergence->bucket = e.bucket;
+  divergence->element = e.element;
+  divergence->run_value = e.run_value;
+  divergence->golden_value = e.golden_value;
+  divergence->run_bits = e.run_bits;
+  divergence->golden_bits = e.golden_bits;
+  divergence->ulp = e.ulp;
+  divergence->max_ulp = e.max_ulp;
+  divergence->differing = e.differing;
+  divergence->numel = e.numel;
+}
+
+bool check_failed(const std::vector<RankView>& ranks, Check which) {
+  for (const RankView& rank : ranks)
+    for (const auto& [check, passed] : rank.checks)
+      if (check == which && !passed) return true;
+  return false;
+}
+
+CauseFacts facts_of(const Candidate& chosen, const Divergence& divergence,
+                    const std::vector<RankView>& ranks, const std::vector<LaneResult>& lanes,
+                    const std::vector<Candidate>& all) {
+  CauseFacts facts;
+  facts.state_kind = divergence.state_kind;
+  facts.step = divergence.step;
+  facts.world_size = static_cast<int64_t>(ranks.size());
+  facts.lanes = lanes;
+  facts.ranks = divergence.ranks;
+  facts.manifest_failed = check_failed(ranks, Check::manifest);
+  facts.gradients_absent = check_failed(ranks, Check::absent_gradients);
+  facts.first = chosen.evidence;
+  for (const Candidate& other : all)  // in the order of lanes, then ranks
+    if (other.evidence != nullptr && other.step == chosen.step)
+      facts.witnesses.push_back({other.rank, other.evidence});
+  return facts;
+}
+
+}  // namespace
+
+std::optional<Divergence> first_divergence(const RunOutcome& outcome,
+                                           const std::vector<RankView>& ranks,
+                                           const std::vector<LaneResult>& lanes) {
+  const std::vector<Candidate> all = candidates(outcome, ranks, lanes);
+  if (all.empty()) return std::nullopt;
+  const Candidate& chosen = all.front();
+  Divergence divergence;
+  divergence.lane = chosen.lane;
+  divergence.step = chosen.step;
+  divergence.state_kind = chosen.state_kind;
+  divergence.ranks = ranks_of(chosen, all);
+  if (chosen.evidence != nullptr) copy_values(*chosen.evidence, &divergence);
+  const Cause cause = name_cause(facts_of(chosen, divergence, ranks, lanes, all));
+  divergence.cause = cause.word;
+  divergence.explanation = cause.explanation;
+  return divergence;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+#include "sim/judge/expectation.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+// Collects what differs, in words.
+class Comparison {
+ public:
+  explicit Comparison(std::vector<std::string>* unmet) : unmet_(unmet) {}
+
+  template <class T>
+  void same(const char* what, const std::optional<T>& expected, const std::optional<T>& got) {
+    if (!expected || (got && *got == *expected)) return;
+    add(what, fmt::format("{}", *expected), got ? fmt::format("{}", *got) : "none");
+  }
+  void add(const std::string& what, const std::string& expected, const std::string& got) {
+    unmet_->push_back(fmt::format("{}: expected {}, got {}", what, expected, got));
+  }
+
+ private:
+  std::vector<std::string>* unmet_;
+};
+
+void compare_lanes(const Expectation& expect, const RunResult& result, Comparison* comparison) {
+  for (const auto& [lane, verdict] : expect.lanes) {
+    std::string got = "none";
+    for (const LaneResult& known : result.lanes)
+      if (known.lane == lane) got = known.verdict;
+    if (got != verdict) comparison->add("lane " + lane, verdict, got);
+  }
+}
+
+void compare_divergence(const Expectation& expect, const RunResult& result,
+                        Comparison* comparison) {
+  const auto& d = result.first_divergence;
+  const auto text = [](const std::string& word) {
+    return word.empty() ? std::nullopt : std::optional<std::string>(word);
+  };
+  comparison->same("cause", expect.cause, d ? text(d->cause) : std::nullopt);
+  comparison->same("step", expect.step, d ? std::optional(d->step) : std::nullopt);
+  comparison->same("tensor", expect.tensor, d ? text(d->tensor) : std::nullopt);
+  comparison->same("bucket", expect.bucket, d ? d->bucket : std::nullopt);
+}
+
+void compare_failure(const Expectation& expect, const RunResult& result, Comparison* comparison) {
+  const auto& f = result.failure;
+  comparison->same("outcome", expect.outcome, std::optional(result.outcome));
+  comparison->same("primary_rank", expect.primary_rank, f ? f->rank : std::nullopt);
+  comparison->same("kind", expect.kind, f ? std::optional(f->kind) : std::nullopt);
+  if (expect.within_ms && result.duration_ms > *expect.within_ms)
+    comparison->add("within_ms", fmt::format("at most {}", *expect.within_ms),
+                    fmt::format("{}", result.duration_ms));
+}
+
+// Does the expectation speak of what an inconclusive run shows?
+bool asks_for_inconclusive(const Expectation& expect) {
+  if (expect.verdict) return *expect.verdict == "inconclusive";
+  return expect.outcome && *expect.outcome == "failed";
+}
+
+}  // namespace
+
+std::string to_words(const Expectation& expect) {
+  std::string text;
+  const auto add = [&](const std::string& word) { text += (text.empty() ? "" : ", ") + word; };
+  if (expect.verdict) add(*expect.verdict);
+  if (expect.outcome) add(*expect.outcome);
+  if (expect.primary_rank) add(fmt::format("rank {}", *expect.primary_rank));
+  if (expect.kind) add(*expect.kind);
+  if (expect.cause) add("cause " + *expect.cause);
+  if (expect.step) add(fmt::format("step {}", *expect.step));
+  if (expect.tensor) add("tensor " + *expect.tensor);
+  if (expect.bucket) add(fmt::format("bucket {}", *expect.bucket));
+  for (const auto& [lane, verdict] : expect.lanes) add(fmt::format("lane {} {}", lane, verdict));
+  if (expect.within_ms) add(fmt::format("within {} ms", *expect.within_ms));
+  return text.empty() ? "nothing" : text;
+}
+
+void judge_expectation(const Expectation& expect, bool undecided, RunResult* result) {
+  result->expected = to_words(expect);
+  result->unmet.clear();
+  result->met = std::nullopt;
+  Comparison comparison(&result->unmet);
+  comparison.same("verdict", expect.verdict, std::optional(result->verdict));
+  compare_failure(expect, *result, &comparison);
+  compare_divergence(expect, *result, &comparison);
+  compare_lanes(expect, *result, &comparison);
+  if (undecided) return;
+  if (result->verdict == "inconclusive" && !asks_for_inconclusive(expect)) return;
+  result->met = result->unmet.empty();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/launch/executor.h"
+
+namespace lockstep {
+
+struct LaneResult {
+  std::string lane;                 // replica | replay | float64 | rounding | exact
+  std::string verdict;              // pass | fail | inconclusive | void | not_applicable
+  std::string control;              // detected | missed | not_run
+  std::string reason;               // one line where the verdict is not pass
+  int64_t compared = 0;             // tensors
+  std::optional<double> distance;   // float64
+  std::optional<double> statistic;  // worst R
+};
+
+struct Divergence {
+  std::string lane;
+  int64_t step = 0;        // 0: before the first step
+  std::string state_kind;  // gradient | buffer | parameter | optimizer_state
+  std::string tensor;
+  std::optional<int64_t> bucket;
+  std::vector<int64_t> element;
+  std::optional<double> run_value, golden_value;  // NaN and infinities allowed: text in JSON
+  std::string run_bits, golden_bits;              // "0x3c4a9d1f"
+  uint64_t ulp = 0, max_ulp = 0;
+  int64_t differing = 0, numel = 0;
+  std::vector<int64_t> ranks;  // on which it was seen
+  std::string cause;           // closed list of CONTRACT.md
+  std::string explanation;     // one line: why this cause
+};
+
+struct Failure {
+  std::optional<int64_t> rank;  // the primary one
+  std::string kind;             // crash | exit | exception | hang | timeout | rejected
+  std::optional<int> signal, exit_code;
+  std::string phase;
+  int64_t step = 0;
+  std::string last_event;  // "arrival of all_reduce 12 (bucket 1)"
+  std::string message;     // one sentence
+  std::vector<std::string> log_tail;
+  std::vector<int64_t> secondary;
+};
+
+struct RunResult {
+  std::string name, file, label;  // label: "world_size=3 reducer=bucketed" of the axes
+  std::vector<std::pair<std::string, std::string>> set;
+  int64_t world_size = 1, steps = 1;
+  uint64_t seed = 0;
+  std::string reducer, communicator, algorithm;
+  std::string verdict;   // observed: pass | fail | inconclusive
+  std::string expected;  // the expectation in words of the report: "pass", "fail, cause x"
+  std::optional<bool> met;
+  std::vector<std::string> unmet;  // "cause: expected wrong_divisor, got order_only"
+  std::string outcome;             // completed | failed
+  int64_t duration_ms = 0;
+  std::vector<LaneResult> lanes;
+  std::optional<Divergence> first_divergence;
+  std::optional<Failure> failure;
+  std::vector<std::pair<std::string, std::string>> checks;  // name -> pass | fail | not_run
+  std::vector<std::string> check_reasons;
+  std::string golden;      // JSON text of runs[].golden, or empty: null
+  std::string final_hash;  // 32 hex digits, or empty
+  std::string run_dir;
+  std::string again;       // the command that runs exactly this again
+  std::string control_of;  // plan.control: not reported by itself
+};
+
+// Decides from records and ends alone; runs nothing, reads no file, measures nothing. The same
+// outcome always gives the same result. See CONTRACT.md "Verdicts".
+RunResult judge_run(const RunOutcome& outcome);
+
+// A second-run control (plan.control) that did not fail makes its lane void in all results of the
+// same file. Changes `results`, recomputing verdict and met.
+void apply_control(const RunResult& control, std::vector<RunResult>* results);
+
+// "pass" (0), "fail" (1), "inconclusive" (3) of a whole invocation, by `met`.
+std::string overall_verdict(const std::vector<RunResult>& results);
+
+nlohmann::ordered_json as_json(const RunResult& result);
+
+}  // namespace lockstep

@@ -1,0 +1,241 @@
+#include "sim/judge/lanes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "golden/compare.h"
+#include "golden/golden_run.h"
+
+namespace lockstep {
+namespace {
+
+// By StateKind, which is also the order in which a first divergence is looked for.
+constexpr std::string_view kBuffer = "buffer";
+constexpr std::string_view kOptimizerState = "optimizer_state";
+constexpr std::array<std::string_view, RankView::kStateKinds> kStateKinds = {
+    "gradient", kBuffer, "parameter", kOptimizerState};
+
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list_of(ranks);
+}
+
+// First step that both know and in which they differ.
+std::optional<int64_t> first_difference(const StepValues& a, const StepValues& b) {
+  size_t j = 0;
+  for (const auto& [step, value] : a) {
+    while (j < b.size() && b[j].first < step) ++j;
+    if (j < b.size() && b[j].first == step && b[j].second != value) return step;
+  }
+  return std::nullopt;
+}
+
+std::string how_far(const RankView& rank, int64_t steps) {
+  if (rank.last_step_end == 0) return fmt::format("rank {} ended no step", rank.rank);
+  return fmt::format("rank {} ended step {} of {}", rank.rank, rank.last_step_end, steps);
+}
+
+void decide_replica(const RunOutcome& outcome, const std::vector<RankView>& ranks,
+                    LaneResult* result) {
+  if (auto split = find_replica_split(ranks)) {
+    result->verdict = "fail";
+    result->reason = fmt::format("{} {} from rank 0 in {} of step {}", ranks_text(split->ranks),
+                                 split->ranks.size() == 1 ? "differs" : "differ", split->state_kind,
+                                 split->step);
+    return;
+  }
+  const int64_t steps = outcome.plan.scenario.steps;
+  int64_t hashes = 0;
+  for (const RankView& rank : ranks)
+    for (size_t kind = 0; kind < RankView::kStateKinds; ++kind) {
+      const StepValues& chain = rank.chains[kind];
+      hashes += static_cast<int64_t>(chain.size());
+      // A model without buffers, an optimizer without state: absent, then, on rank 0 too.
+      const bool may_be_absent =
+          kStateKinds[kind] == kBuffer || kStateKinds[kind] == kOptimizerState;
+      if (chain.empty() && may_be_absent && ranks[0].chains[kind].empty()) continue;
+      const bool unmatched = !chain.empty() && ranks[0].chains[kind].empty();
+      if (!chain.empty() && chain.back().first == steps && !unmatched) continue;
+      result->verdict = "inconclusive";
+      result->reason = unmatched ? fmt::format("rank {} has hashes of kind {}, rank 0 has none",
+                                               rank.rank, kStateKinds[kind])
+                                 : how_far(rank, steps);
+      return;
+    }
+  // Large states are compared by these hashes alone.
+  if (result->compared == 0) result->compared = hashes;
+  result->verdict = "pass";
+}
+
+std::vector<int64_t> ranks_that_differ(const std::vector<RankView>& ranks, Lane lane,
+                                       const std::string& word, int64_t* step) {
+  std::vector<int64_t> found;
+  for (const RankView& rank : ranks) {
+    std::optional<int64_t> at = rank.lane(lane).mismatch_step;
+    for (const MismatchEvidence& m : rank.evidence.mismatches)  // survives dropped events
+      if (m.lane == word && (!at || m.step < *at)) at = m.step;
+    if (!at) at = rank.lane(lane).beyond_step;
+    if (!at) continue;
+    *step = found.empty() ? *at : std::min(*step, *at);
+    found.push_back(rank.rank);
+  }
+  return found;
+}
+
+// Lanes replay, exact and float64: each rank against a golden run.
+void decide_against_golden(const RunOutcome& outcome, const std::vector<RankView>& ranks,
+                           LaneResult* result) {
+  const Lane lane = lane_of(result->lane);
+  for (const RankView& rank : ranks) {
+    const auto& distance = rank.lane(lane).distance;
+    if (distance) keep_worst(*distance, &result->distance);
+  }
+  int64_t step = 0;
+  const auto differing = ranks_that_differ(ranks, lane, result->lane, &step);
+  if (!differing.empty()) {
+    result->verdict = "fail";
+    result->reason =
+        fmt::format("{} from the golden run, first after step {}",
+                    ranks_text(differing) + (differing.size() == 1 ? " differs" : " differ"), step);
+    if (lane == Lane::float64 && result->distance)
+      result->reason +=
+          fmt::format(": distance {:.2g}, bound {:.0e}", *result->distance, kFloat64Bound);
+    return;
+  }
+  result->verdict = "inconclusive";
+  for (const RankView& rank : ranks) {
+    const LaneTrace& trace = rank.lane(lane);
+    if (trace.compared == 0) {
+      result->reason = fmt::format("rank {} compared nothing", rank.rank);
+      return;
+    }
+    if (trace.compared_step < outcome.plan.scenario.steps) {
+      result->reason = fmt::format("rank {} compared up to step {} of {}", rank.rank,
+                                   trace.compared_step, outcome.plan.scenario.steps);
+      return;
+    }
+    if (lane == Lane::float64 && !trace.distance) {
+      result->reason = fmt::format("rank {} recorded no distance", rank.rank);
+      return;
+    }
+  }
+  result->verdict = "pass";
+}
+
+// Records that hold statistics: a golden process's own, or rank 0's where ranks are threads.
+std::vector<RankView> rounding_views(const RunOutcome& outcome) {
+  std::vector<RankView> views;
+  for (const RankRecords& records : outcome.goldens)
+    views.push_back(view_of(records, kFloat64Bound));
+  if (!outcome.ranks.empty()) views.push_back(view_of(outcome.ranks[0], kFloat64Bound));
+  return views;
+}
+
+void decide_rounding(const RunOutcome& outcome, LaneResult* result) {
+  const int64_t steps = outcome.plan.scenario.steps;
+  std::vector<bool> seen(static_cast<size_t>(steps), false);
+  for (const RankView& view : rounding_views(outcome)) {
+    const auto& control = view.lane(Lane::rounding).control;
+    if (control && result->control != "missed") result->control = *control ? "detected" : "missed";
+    for (const auto& [step, r] : view.statistic) {
+      keep_worst(r, &result->statistic);
+      if (step >= 1 && step <= steps) seen[static_cast<size_t>(step - 1)] = true;
+    }
+  }
+  if (auto step = rounding_beyond(outcome)) {
+    result->verdict = "fail";
+    result->reason = fmt::format("R is {:.3g} at most, first beyond the threshold of {} in step {}",
+                                 *result->statistic, kRoundingThreshold, *step);
+    return;
+  }
+  const auto absent = std::count(seen.begin(), seen.end(), false);
+  result->verdict = absent == 0 ? "pass" : "inconclusive";
+  if (absent > 0) result->reason = fmt::format("no statistic for {} of {} steps", absent, steps);
+  if (result->compared == 0) result->compared = steps - absent;
+}
+
+void read_ranks(const std::vector<RankView>& ranks, LaneResult* result) {
+  for (const RankView& rank : ranks) {
+    const LaneTrace& trace = rank.lane(lane_of(result->lane));
+    result->compared += trace.compared;
+    if (!trace.control || result->control == "missed") continue;
+    result->control = *trace.control ? "detected" : "missed";
+  }
+}
+
+void apply_own_control(LaneResult* result) {
+  if (result->control == "missed") {
+    result->verdict = "void";
+    result->reason = "its must-fail control was not detected: this lane proves nothing";
+  } else if (result->control == "not_run" && result->verdict == "pass") {
+    result->verdict = "inconclusive";
+    result->reason = "its must-fail control did not run";
+  }
+}
+
+LaneResult decide(const RunOutcome& outcome, const std::vector<RankView>& ranks,
+                  const std::string& lane) {
+  LaneResult result;
+  result.lane = lane;
+  result.control = "not_run";
+  for (const auto& [name, reason] : outcome.plan.not_applicable) {
+    if (name != lane) continue;
+    result.verdict = "not_applicable";
+    result.reason = reason;
+    return result;
+  }
+  read_ranks(ranks, &result);
+  switch (lane_of(lane)) {
+    case Lane::replica:
+      decide_replica(outcome, ranks, &result);
+      break;
+    case Lane::rounding:
+      decide_rounding(outcome, &result);
+      break;
+    default:
+      decide_against_golden(outcome, ranks, &result);
+  }
+  apply_own_control(&result);
+  return result;
+}
+
+}  // namespace
+
+std::string list_of(const std::vector<int64_t>& ranks) {
+  return fmt::format("{}", fmt::join(ranks, " "));
+}
+
+std::optional<ReplicaSplit> find_replica_split(const std::vector<RankView>& ranks) {
+  std::optional<ReplicaSplit> first;
+  for (size_t kind = 0; kind < RankView::kStateKinds; ++kind)
+    for (size_t r = 1; r < ranks.size(); ++r) {
+      const auto step = first_difference(ranks[0].chains[kind], ranks[r].chains[kind]);
+      if (!step) continue;
+      if (!first || *step < first->step)
+        first = ReplicaSplit{*step, std::string(kStateKinds[kind]), {}};
+      if (first->step == *step && first->state_kind == kStateKinds[kind])
+        first->ranks.push_back(ranks[r].rank);
+    }
+  return first;
+}
+
+std::optional<int64_t> rounding_beyond(const RunOutcome& outcome) {
+  std::optional<int64_t> first;
+  for (const RankView& view : rounding_views(outcome))
+    for (const auto& [step, r] : view.statistic)
+      if (!(r <= kRoundingThreshold) && (!first || step < *first)) first = step;
+  return first;
+}
+
+std::vector<LaneResult> decide_lanes(const RunOutcome& outcome,
+                                     const std::vector<RankView>& ranks) {
+  std::vector<LaneResult> results;
+  for (const std::string& lane : outcome.plan.scenario.lanes)
+    results.push_back(decide(outcome, ranks, lane));
+  return results;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/judge/judge.h"
+#include "sim/judge/rank_view.h"
+
+namespace lockstep {
+
+// Each lane that the scenario names, decided from records alone: a lane passes only if every rank
+// compared something, reached the last step, differed nowhere and the lane's control was detected.
+std::vector<LaneResult> decide_lanes(const RunOutcome& outcome, const std::vector<RankView>& ranks);
+
+// Where the chained hashes of the ranks part: the first step and kind, and the ranks that differ
+// from rank 0 there. Nothing if all kept hashes agree.
+struct ReplicaSplit {
+  int64_t step = 0;
+  std::string state_kind;
+  std::vector<int64_t> ranks;
+};
+std::optional<ReplicaSplit> find_replica_split(const std::vector<RankView>& ranks);
+
+// First step whose R is beyond the threshold (or not a number), of the golden processes' records.
+std::optional<int64_t> rounding_beyond(const RunOutcome& outcome);
+
+// "0 2 3"
+std::string list_of(const std::vector<int64_t>& ranks);
+
+}  // namespace lockstep

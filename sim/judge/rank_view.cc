@@ -1,0 +1,171 @@
+#include "sim/judge/rank_view.h"
+
+#include <bit>
+#include <cmath>
+
+#include "golden/compare.h"
+#include "scenarios/base/check.h"
+
+namespace lockstep {
+namespace {
+
+class Reader {
+ public:
+  Reader(RankView* view, double bound) : view_(*view), bound_(bound) {}
+
+  void read(const Event& event) {
+    const auto kind = static_cast<EventKind>(event.kind);
+    if (kind == EventKind::double_run) {
+      primary_ = false;
+    } else if (primary_) {
+      read_primary(kind, event);
+    }
+    if (kind == EventKind::check) read_check(event);
+    read_lane(kind, event);
+    read_whereabouts(kind, event);
+  }
+
+ private:
+  LaneTrace* trace(const Event& event) {
+    const auto index = static_cast<size_t>(event.subject);
+    return event.subject > 0 && index < RankView::kLanes ? &view_.lanes[index] : nullptr;
+  }
+
+  void read_primary(EventKind kind, const Event& event) {
+    switch (kind) {
+      case EventKind::state_hash:
+        if (event.subject >= 0 && static_cast<size_t>(event.subject) < RankView::kStateKinds)
+          view_.chains[static_cast<size_t>(event.subject)].emplace_back(event.step, event.value);
+        break;
+      case EventKind::collective_hash:
+        view_.collectives.emplace_back(event.step, event.value);
+        break;
+      case EventKind::arrival:
+        view_.arrivals.push_back(event);
+        break;
+      case EventKind::step_end:
+        view_.last_step_end = event.step;
+        break;
+      case EventKind::primary_done:
+        view_.primary_done = true;
+        break;
+      case EventKind::final_hash_low:
+        hash()[0] = event.value;
+        break;
+      case EventKind::final_hash_high:
+        hash()[1] = event.value;
+        break;
+      default:
+        break;
+    }
+  }
+
+  std::array<uint64_t, 2>& hash() {
+    if (!view_.final_hash) view_.final_hash.emplace();
+    return *view_.final_hash;
+  }
+
+  void read_check(const Event& event) {
+    const auto check = static_cast<Check>(event.subject);
+    for (auto& [known, passed] : view_.checks) {
+      if (known != check) continue;
+      passed = passed && event.value != 0;
+      return;
+    }
+    view_.checks.emplace_back(check, event.value != 0);
+  }
+
+  void read_lane(EventKind kind, const Event& event) {
+    LaneTrace* lane = trace(event);
+    if (lane == nullptr) return;
+    switch (kind) {
+      case EventKind::compared:
+        lane->compared = static_cast<int64_t>(event.value);
+        lane->compared_step = event.step;
+        break;
+      case EventKind::mismatch:
+        if (!lane->mismatch_step) lane->mismatch_step = event.step;
+        break;
+      case EventKind::distance:
+        read_distance(lane, event);
+        break;
+      case EventKind::control:
+        lane->control = lane->control.value_or(true) && event.value != 0;
+        break;
+      case EventKind::statistic:
+        view_.statistic.emplace_back(event.step, std::bit_cast<double>(event.value));
+        break;
+      default:
+        break;
+    }
+  }
+
+  void read_distance(LaneTrace* lane, const Event& event) {
+    const double distance = std::bit_cast<double>(event.value);
+    keep_worst(distance, &lane->distance);
+    if (!lane->beyond_step && !(distance <= bound_)) lane->beyond_step = event.step;
+  }
+
+  void read_whereabouts(EventKind kind, const Event& event) {
+    switch (kind) {
+      case EventKind::phase_begin:
+        view_.last_phase = event;
+        break;
+      case EventKind::arrival:
+        view_.last_arrival = event.sequence;
+        break;
+      case EventKind::finished:
+        view_.finished = true;
+        return;
+      case EventKind::end:
+      case EventKind::parameter_ready:
+      case EventKind::bucket_ready:
+      case EventKind::step_end:
+      case EventKind::receipt:
+        break;
+      default:
+        return;
+    }
+    view_.last_event = event;
+  }
+
+  RankView& view_;
+  double bound_;
+  bool primary_ = true;
+};
+
+}  // namespace
+
+void keep_worst(double value, std::optional<double>* worst) {
+  if (!*worst || std::isnan(value) || value > **worst) *worst = value;
+}
+
+RankView view_of(const RankRecords& records, double bound) {
+  RankView view;
+  view.rank = records.rank;
+  view.dropped = records.dropped;
+  Reader reader(&view, bound);
+  for (const Event& event : records.events) reader.read(event);
+  return view;
+}
+
+std::vector<RankView> views_of(const RunOutcome& outcome) {
+  std::vector<RankView> views;
+  for (size_t rank = 0; rank < static_cast<size_t>(outcome.plan.scenario.world_size); ++rank) {
+    views.push_back(rank < outcome.ranks.size() ? view_of(outcome.ranks[rank], kFloat64Bound)
+                                                : RankView{});
+    views.back().rank = static_cast<int64_t>(rank);
+    if (rank >= outcome.evidence.size() || outcome.evidence[rank].empty()) continue;
+    auto evidence = evidence_from_json_text(outcome.evidence[rank]);
+    if (evidence) views.back().evidence = std::move(*evidence);
+  }
+  return views;
+}
+
+Lane lane_of(const std::string& word) {
+  for (Lane lane : {Lane::replica, Lane::replay, Lane::float64, Lane::rounding, Lane::exact})
+    if (word == to_word(lane)) return lane;
+  LOCKSTEP_CHECK(false, "no lane is called " + word);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/launch/executor.h"
+#include "sim/record/evidence.h"
+
+namespace lockstep {
+
+// One rank's records and evidence, sorted by what the judge asks. Events of the double run are left
+// out where they would be taken for the primary run's.
+
+using StepValues = std::vector<std::pair<int64_t, uint64_t>>;  // step -> value, ascending
+
+struct LaneTrace {
+  int64_t compared = 0;
+  int64_t compared_step = -1;            // step of the last comparison
+  std::optional<int64_t> mismatch_step;  // of the first mismatch
+  std::optional<double> distance;        // worst
+  std::optional<int64_t> beyond_step;    // first step whose distance is out of bounds
+  std::optional<bool> control;           // false: missed, at least once
+};
+
+struct RankView {
+  static constexpr size_t kStateKinds = 4;
+  static constexpr size_t kLanes = 8;
+
+  int64_t rank = 0;
+  uint64_t dropped = 0;
+  std::array<StepValues, kStateKinds> chains;  // by StateKind
+  StepValues collectives;
+  std::array<LaneTrace, kLanes> lanes;                // by Lane
+  std::vector<Event> arrivals;                        // of the primary run
+  std::vector<std::pair<Check, bool>> checks;         // failed if it failed once
+  std::vector<std::pair<int64_t, double>> statistic;  // step -> R (golden processes)
+  int64_t last_step_end = 0;                          // of the primary run
+  bool primary_done = false, finished = false;
+  std::optional<Event> last_phase;       // primary or double run
+  std::optional<Event> last_event;       // one that tells where the rank was
+  std::optional<uint32_t> last_arrival;  // sequence, primary or double run
+  std::optional<std::array<uint64_t, 2>> final_hash;
+  Evidence evidence;
+
+  const LaneTrace& lane(Lane which) const { return lanes[static_cast<size_t>(which)]; }
+};
+
+// Keeps the larger of both; what is not a number is larger than all, and stays.
+void keep_worst(double value, std::optional<double>* worst);
+
+// bound: distances above it (or not a number) are out of bounds.
+RankView view_of(const RankRecords& records, double bound);
+
+// One view a rank, evidence included; a damaged or absent document gives empty evidence.
+std::vector<RankView> views_of(const RunOutcome& outcome);
+
+// "replica" -> Lane::replica; the word must be one of the five lanes.
+Lane lane_of(const std::string& word);
+
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "sim/judge/judge.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+// JSON has no word for what is not finite: text instead.
+ordered_json number(const std::optional<double>& value) {
+  if (!value) return nullptr;
+  if (std::isnan(*value)) return "NaN";
+  if (std::isinf(*value)) return *value > 0 ? "Infinity" : "-Infinity";
+  return *value;
+}
+
+template <class T>
+ordered_json or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+ordered_json or_null(const std::string& text) {
+  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
+}
+
+ordered_json parsed(const std::string& text) {
+  if (text.empty()) return nullptr;
+  ordered_json value = ordered_json::parse(text, nullptr, false);
+  return value.is_discarded() ? ordered_json(text) : value;
+}
+
+// Between values that are not both finite there is no distance.
+ordered_json ulp_json(uint64_t ulp) {
+  return ulp == UINT64_MAX ? ordered_json(nullptr) : ordered_json(ulp);
+}
+
+ordered_json lane_json(const LaneResult& lane) {
+  ordered_json json = {{"verdict", lane.verdict},
+                       {"control", lane.control},
+                       {"reason", or_null(lane.reason)},
+                       {"compared", lane.compared}};
+  if (lane.distance) json["distance"] = number(lane.distance);
+  if (lane.statistic) json["statistic"] = number(lane.statistic);
+  return json;
+}
+
+ordered_json divergence_json(const Divergence& d) {
+  return {{"lane", d.lane},
+          {"step", d.step},
+          {"state_kind", or_null(d.state_kind)},
+          {"tensor", or_null(d.tensor)},
+          {"bucket", or_null(d.bucket)},
+          {"element", d.element},
+          {"run_value", number(d.run_value)},
+          {"golden_value", number(d.golden_value)},
+          {"run_bits", or_null(d.run_bits)},
+          {"golden_bits", or_null(d.golden_bits)},
+          {"ulp", ulp_json(d.ulp)},
+          {"max_ulp", ulp_json(d.max_ulp)},
+          {"differing", d.differing},
+          {"numel", d.numel},
+          {"ranks", d.ranks},
+          {"cause", d.cause},
+          {"explanation", d.explanation}};
+}
+
+ordered_json failure_json(const Failure& f) {
+  return {{"rank", or_null(f.rank)},
+          {"kind", f.kind},
+          {"signal", or_null(f.signal)},
+          {"exit_code", or_null(f.exit_code)},
+          {"phase", or_null(f.phase)},
+          {"step", f.step},
+          {"last_event", or_null(f.last_event)},
+          {"message", f.message},
+          {"log_tail", f.log_tail},
+          {"secondary", f.secondary}};
+}
+
+ordered_json set_json(const RunResult& result) {
+  ordered_json set = ordered_json::object();
+  for (const auto& [pointer, value] : result.set) set[pointer] = parsed(value);
+  return set;
+}
+
+}  // namespace
+
+ordered_json as_json(const RunResult& result) {
+  ordered_json lanes = ordered_json::object(), checks = ordered_json::object();
+  for (const LaneResult& lane : result.lanes) lanes[lane.lane] = lane_json(lane);
+  for (const auto& [check, verdict] : result.checks) checks[check] = verdict;
+  const auto& d = result.first_divergence;
+  const auto& f = result.failure;
+  return {{"name", result.name},
+          {"file", result.file},
+          {"label", result.label},
+          {"set", set_json(result)},
+          {"world_size", result.world_size},
+          {"seed", result.seed},
+          {"reducer", result.reducer},
+          {"communicator", result.communicator},
+          {"algorithm", or_null(result.algorithm)},
+          {"steps", result.steps},
+          {"verdict", result.verdict},
+          {"outcome", result.outcome},
+          {"expected", result.expected},
+          {"met", or_null(result.met)},
+          {"unmet", result.unmet},
+          {"duration_ms", result.duration_ms},
+          {"lanes", lanes},
+          {"first_divergence", d ? divergence_json(*d) : ordered_json(nullptr)},
+          {"failure", f ? failure_json(*f) : ordered_json(nullptr)},
+          {"checks", checks},
+          {"check_reasons", result.check_reasons},
+          {"golden", parsed(result.golden)},
+          {"final_hash", or_null(result.final_hash)},
+          {"run_dir", or_null(result.run_dir)},
+          {"again", result.again}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "sim/launch/unique_fd.h"
+
+namespace lockstep {
+
+// Waits for many file descriptors at once and calls a handler for each that is readable or closed
+// by its other side. One thread. A handler may be called once more after the descriptor has
+// nothing to read, so it must not block; it may watch and forget any descriptor, its own included.
+class EventLoop {
+ public:
+  using Handler = std::function<void()>;
+
+  EventLoop();  // throws std::system_error
+  void watch(int fd, Handler handler);
+  void forget(int fd);  // before the descriptor is closed
+  // Returns after the handlers of what happened, or after `timeout`.
+  void wait(std::chrono::milliseconds timeout);
+
+ private:
+  UniqueFd epoll_;
+  std::unordered_map<int, std::shared_ptr<Handler>> handlers_;
+};
+
+}  // namespace lockstep

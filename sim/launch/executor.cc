@@ -1,0 +1,225 @@
+#include "sim/launch/executor.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <deque>
+#include <fstream>
+#include <list>
+#include <system_error>
+#include <thread>
+
+#include "scenarios/base/check.h"
+#include "sim/launch/event_loop.h"
+#include "sim/launch/files.h"
+#include "sim/launch/process_run.h"
+#include "sim/launch/thread_hosts.h"
+#include "sim/launch/workers.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kWait{50};
+constexpr int64_t kBytesPerProcess = 120 << 20;
+
+[[noreturn]] void fail(int error, const std::string& what) {
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+int64_t core_count() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+// Processes that fit into four fifths of the memory that is free now.
+int64_t processes_that_fit() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string key, rest; file >> key; std::getline(file, rest)) {
+    int64_t kib = 0;
+    if (key == "MemAvailable:" && file >> kib)
+      return std::max<int64_t>(1, kib * 1024 / 5 * 4 / kBytesPerProcess);
+  }
+  return 64;
+}
+
+// A process takes two descriptors of the launcher, and a third for a moment.
+int64_t processes_within_descriptors() {
+  constexpr int64_t kOthers = 64, kPerProcess = 3;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > (1 << 20)) return 1 << 16;
+  return std::max<int64_t>(1, (static_cast<int64_t>(limit.rlim_cur) - kOthers) / kPerProcess);
+}
+
+// SIGINT and SIGTERM come through a descriptor while this lives; then as before.
+class Signals {
+ public:
+  Signals() {
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    ::sigprocmask(SIG_BLOCK, &ours, &before_);
+    fd_.reset(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd_.valid()) fail(errno, "signalfd");
+    // An ignored SIGCHLD, as some parents leave it, would make the kernel reap our children.
+    struct sigaction plain {};
+    plain.sa_handler = SIG_DFL;
+    ::sigaction(SIGCHLD, &plain, &child_before_);
+  }
+  ~Signals() {
+    ::sigaction(SIGCHLD, &child_before_, nullptr);
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  int fd() const { return fd_.get(); }
+  int next() {  // 0: none
+    signalfd_siginfo info;
+    return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                                : 0;
+  }
+
+ private:
+  sigset_t before_;
+  struct sigaction child_before_ {};
+  UniqueFd fd_;
+};
+
+class Execution {
+ public:
+  Execution(const std::vector<RunPlan>& plans, const ExecutorOptions& options,
+            const std::function<bool(size_t, RunOutcome)>& done);
+  int run();
+
+ private:
+  struct Running {
+    size_t index;
+    std::unique_ptr<ProcessRun> run;
+  };
+  bool over() const { return queue_.empty() && running_.empty() && hosts_.over(); }
+  void start_what_fits();
+  void start_next();
+  void advance();
+  bool deliver(size_t index, RunOutcome outcome);
+  void on_signal();
+
+  const std::vector<RunPlan>& plans_;
+  const ExecutorOptions& options_;
+  const std::function<bool(size_t, RunOutcome)>& done_;
+  Signals signals_;
+  EventLoop loop_;
+  Workers workers_;
+  ThreadHosts hosts_;
+  std::deque<size_t> queue_;  // runs of processes
+  std::list<Running> running_;
+  int64_t processes_ = 0;  // of the running ones
+  size_t jobs_;
+  int64_t processes_max_;
+  int interrupted_by_ = 0;
+};
+
+Execution::Execution(const std::vector<RunPlan>& plans, const ExecutorOptions& options,
+                     const std::function<bool(size_t, RunOutcome)>& done)
+    : plans_(plans),
+      options_(options),
+      done_(done),
+      workers_(loop_, {options.worker_program, options.out_dir, options.fresh_processes}),
+      hosts_(
+          workers_, plans, options.out_dir,
+          [this](size_t index, RunOutcome outcome) { return deliver(index, std::move(outcome)); }),
+      // One more than cores: while one run waits for its slowest process, another can go on.
+      jobs_(static_cast<size_t>(options.jobs > 0 ? options.jobs : core_count() + 1)),
+      processes_max_(std::min(processes_that_fit(), processes_within_descriptors())) {
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (plans[i].threads)
+      hosts_.add(i);
+    else
+      queue_.push_back(i);
+  }
+  loop_.watch(signals_.fd(), [this] { on_signal(); });
+}
+
+int Execution::run() {
+  while (!over()) {
+    if (interrupted_by_ == 0) start_what_fits();
+    loop_.wait(kWait);
+    workers_.tick(Clock::now());
+    workers_.check();
+    advance();
+  }
+  return interrupted_by_;
+}
+
+void Execution::start_what_fits() {
+  while (!queue_.empty() && running_.size() < jobs_) {
+    const int64_t needed = ProcessRun::process_count(plans_[queue_.front()]);
+    if (!running_.empty() && processes_ + needed > processes_max_) return;
+    start_next();
+  }
+  if (queue_.empty() && !hosts_.empty() && !hosts_.started() && running_.size() < jobs_)
+    hosts_.start(static_cast<size_t>(options_.jobs > 0 ? options_.jobs : core_count()));
+}
+
+void Execution::start_next() {
+  const size_t index = queue_.front();
+  queue_.pop_front();
+  const std::string dir = run_dir_of(options_.out_dir, index);
+  make_dir(dir);
+  processes_ += ProcessRun::process_count(plans_[index]);
+  running_.push_back({index, std::make_unique<ProcessRun>(workers_, plans_[index], dir)});
+}
+
+void Execution::advance() {
+  const Deadline now = Clock::now();
+  for (auto it = running_.begin(); it != running_.end();) {
+    it->run->advance(now);
+    if (!it->run->over()) {
+      ++it;
+      continue;
+    }
+    RunOutcome outcome = it->run->take_outcome();
+    const std::string dir = outcome.run_dir;
+    processes_ -= ProcessRun::process_count(plans_[it->index]);
+    const size_t index = it->index;
+    it = running_.erase(it);
+    if (!deliver(index, std::move(outcome))) remove_dir(dir);
+  }
+  hosts_.advance(now);
+}
+
+bool Execution::deliver(size_t index, RunOutcome outcome) {
+  return done_(index, std::move(outcome)) || options_.keep_all;
+}
+
+void Execution::on_signal() {
+  while (const int number = signals_.next()) {
+    if (interrupted_by_ == 0) interrupted_by_ = number;
+    queue_.clear();
+    for (Running& running : running_) running.run->interrupt();
+    hosts_.interrupt();
+  }
+}
+
+void check_options(const ExecutorOptions& options) {
+  LOCKSTEP_CHECK(options.worker_program.starts_with('/') && options.out_dir.starts_with('/'),
+                 "paths for the launcher must be absolute");
+  if (::access(options.worker_program.c_str(), X_OK) != 0)
+    fail(errno, "cannot run " + options.worker_program);
+  if (::access(options.out_dir.c_str(), W_OK | X_OK) != 0)
+    fail(errno, "cannot write to the run directory " + options.out_dir);
+}
+
+}  // namespace
+
+int execute(const std::vector<RunPlan>& plans, const ExecutorOptions& options,
+            const std::function<bool(size_t index, RunOutcome outcome)>& done) {
+  check_options(options);
+  return Execution(plans, options, done).run();
+}
+
+}  // namespace lockstep

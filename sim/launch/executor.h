@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/plan/plan.h"
+#include "sim/record/recorder.h"
+
+namespace lockstep {
+
+// How a process of a run ended, in the order in which the launcher learnt it: the first that ended
+// by its own cause is the primary failure.
+struct ProcessEnd {
+  std::string who;      // "rank-0", "golden-replay"
+  int64_t rank = -1;    // -1 for golden runs
+  int64_t order = 0;    // 0, 1, 2, ... within the run
+  int64_t time_ns = 0;  // CLOCK_MONOTONIC
+  int exit_code = -1;   // -1 if it was ended by a signal
+  int signal = 0;
+  bool by_launcher = false;    // the launcher ended it: after another failed, past a deadline, or
+                               // on a signal; also set where the zygote took its workers along
+  bool past_deadline = false;  // it was still running when a deadline passed
+};
+
+// Everything that one run left behind: the input of the judge. A plain value.
+struct RunOutcome {
+  RunPlan plan;
+  // OUT_DIR/0001 for plan 0: stays if `done` says so. Of a run in threads it is made only then.
+  std::string run_dir;
+  std::vector<ProcessEnd> ends;        // in order
+  std::vector<RankRecords> ranks;      // index = rank; empty events where the file was unreadable
+  std::vector<RankRecords> goldens;    // records of golden processes (lane rounding writes some)
+  std::vector<std::string> evidence;   // JSON documents that workers wrote, by rank
+  std::vector<std::string> log_tails;  // by rank: last 20 lines, empty where it passed
+  std::string golden_problem;          // a golden process failed: its name, end and last log line
+  int64_t duration_ms = 0;
+  bool interrupted = false;
+};
+
+struct ExecutorOptions {
+  std::string out_dir;         // run directory of the invocation, absolute, exists, 0700
+  std::string worker_program;  // absolute path of lockstep-worker
+  int64_t jobs = 0;            // runs side by side; 0: as cores and memory allow
+  bool fresh_processes = false;
+  bool keep_all = false;  // keep run directories of passing runs too
+};
+
+// Executes runs and hands each outcome to `done` as it ends (not in the order of the plans).
+// Single-threaded: an event loop over pidfds, signalfd and sockets; one zygote for the whole call,
+// but processes of their own for scenarios with threads > 1 (a zygote must have one thread). What
+// `done` returns: whether the run's directory is to stay. SIGINT and SIGTERM end the running runs
+// (delivered with `interrupted`; those not begun are not delivered), a second one at once. Returns
+// 0, or the signal that interrupted it. Throws std::system_error or std::runtime_error where the
+// environment fails (no worker program, a full disk, a zygote that cannot load), with the sentence
+// to print. No process of it is alive afterwards, whichever way it ends.
+int execute(const std::vector<RunPlan>& plans, const ExecutorOptions& options,
+            const std::function<bool(size_t index, RunOutcome outcome)>& done);
+
+}  // namespace lockstep

@@ -1,0 +1,204 @@
+#include "sim/launch/process_run.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "sim/launch/files.h"
+#include "sim/record/layout.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTermGrace{500};    // from SIGTERM to SIGKILL
+constexpr milliseconds kNoticeGrace{500};  // for the others to notice a failure by themselves
+constexpr milliseconds kInterruptGrace{200};
+constexpr milliseconds kCheckEvery{100};
+// A worker enforces the same time-outs itself and says more: it goes first.
+constexpr milliseconds kSlack{500};
+constexpr int64_t kNearlySameTimeNs = 200'000'000;
+constexpr int kTailLines = 20;
+
+ProcessEnd end_of(const Worker& worker) {
+  ProcessEnd end;
+  end.who = worker.who;
+  end.rank = worker.task.role == "rank" ? worker.task.rank : -1;
+  end.time_ns = worker.ended_ns;
+  if (WIFSIGNALED(worker.status)) end.signal = WTERMSIG(worker.status);
+  if (WIFEXITED(worker.status)) end.exit_code = WEXITSTATUS(worker.status);
+  end.by_launcher = worker.by_launcher && worker.status != 0;
+  end.past_deadline = worker.past_deadline && worker.status != 0;  // it may still have made it
+  return end;
+}
+
+}  // namespace
+
+void insert_end(std::vector<ProcessEnd>* ends, ProcessEnd end) {
+  auto at = ends->end();
+  const bool own_cause = !end.by_launcher && end.exit_code != kExitDone &&
+                         end.exit_code != kExitCommError && end.rank >= 0;
+  while (own_cause && at != ends->begin() && std::prev(at)->exit_code == kExitCommError &&
+         std::prev(at)->time_ns > end.time_ns - kNearlySameTimeNs)
+    --at;
+  ends->insert(at, std::move(end));
+  for (size_t i = 0; i < ends->size(); ++i) (*ends)[i].order = static_cast<int64_t>(i);
+}
+
+int64_t ProcessRun::process_count(const RunPlan& plan) {
+  return plan.scenario.world_size + static_cast<int64_t>(plan.goldens.size()) + plan.rounding;
+}
+
+ProcessRun::ProcessRun(Workers& workers, RunPlan plan, std::string run_dir)
+    : workers_(workers),
+      store_([this](int64_t client, const Channel::Message& reply) {
+        // A worker that does not take its answer has ended, or will be past a deadline.
+        members_[static_cast<size_t>(client)].worker->control.send(reply, -1, milliseconds(0));
+      }),
+      began_(Clock::now()),
+      next_check_(began_ + kCheckEvery) {
+  outcome_.plan = std::move(plan);
+  outcome_.run_dir = std::move(run_dir);
+  write_file(plan_path(outcome_.run_dir), to_text(outcome_.plan));
+  members_.reserve(static_cast<size_t>(process_count(outcome_.plan)));
+  for (int64_t rank = 0; rank < outcome_.plan.scenario.world_size; ++rank) start("rank", "", rank);
+  for (const std::string& golden : outcome_.plan.goldens) start("golden", golden, -1);
+  if (outcome_.plan.rounding) start("rounding", "rounding", -1);
+}
+
+void ProcessRun::start(const std::string& role, const std::string& golden, int64_t rank) {
+  const auto client = static_cast<int64_t>(members_.size());
+  Member& member = members_.emplace_back();
+  member.worker = workers_.start(
+      {role, golden, rank, outcome_.run_dir}, outcome_.plan.scenario.threads,
+      [this, client](const Channel::Message& message) { store_.handle(client, message); });
+}
+
+bool ProcessRun::over() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.noted; });
+}
+
+bool ProcessRun::ranks_over() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) {
+    return m.worker->task.role != "rank" || (m.noted && m.worker->status == 0);
+  });
+}
+
+void ProcessRun::advance(Deadline now) {
+  note_ends(now);
+  if (over()) return;
+  if (first_bad_ != kNoDeadline && now >= first_bad_ + kNoticeGrace) end_all(kTermGrace);
+  if (now < next_check_) return;
+  next_check_ = now + kCheckEvery;
+  check_deadlines(now);
+}
+
+void ProcessRun::note_ends(Deadline now) {
+  std::vector<size_t> fresh;
+  for (size_t i = 0; i < members_.size(); ++i)
+    if (members_[i].worker->ended && !members_[i].noted) fresh.push_back(i);
+  std::stable_sort(fresh.begin(), fresh.end(), [&](size_t a, size_t b) {
+    return members_[a].worker->ended_ns < members_[b].worker->ended_ns;
+  });
+  for (const size_t i : fresh) {
+    Member& member = members_[i];
+    member.noted = true;
+    store_.leave(static_cast<int64_t>(i));
+    note_golden(member);
+    insert_end(&outcome_.ends, end_of(*member.worker));
+    if (member.worker->status != 0 && first_bad_ == kNoDeadline) first_bad_ = now;
+  }
+}
+
+// Before it stands in ends_: only what ended before anything else did is a problem of its own.
+void ProcessRun::note_golden(const Member& member) {
+  const Worker& worker = *member.worker;
+  if (worker.status == 0 || !outcome_.golden_problem.empty()) return;
+  if (worker.lost_zygote) {
+    outcome_.golden_problem = "lockstep-zygote has ended, and all of its workers with it";
+    return;
+  }
+  const bool first = first_bad_ == kNoDeadline && (!worker.by_launcher || worker.past_deadline);
+  if (worker.task.role == "rank" || !first || outcome_.interrupted) return;
+  const std::string line = log_tail(log_path(outcome_.run_dir, worker.who), 1);
+  outcome_.golden_problem =
+      worker.past_deadline ? fmt::format("{} was still running at the run's deadline", worker.who)
+                           : fmt::format("{} {}{}{}", worker.who, describe_end(worker.status),
+                                         line.empty() ? "" : ": ", line);
+}
+
+void ProcessRun::check_deadlines(Deadline now) {
+  const milliseconds run(outcome_.plan.scenario.timeouts.run_ms);
+  Deadline first_start = kNoDeadline;
+  for (Member& member : members_) {
+    if (member.started == kNoDeadline && member.worker->pid != 0)
+      member.started = member.changed = now;
+    first_start = std::min(first_start, member.started);
+  }
+  // A zygote needs time to load; one that never starts anything is late as well.
+  const bool late = now > (first_start == kNoDeadline ? began_ : first_start) + run + kSlack;
+  const bool ranks_done = ranks_over();
+  for (Member& member : members_) {
+    if (member.worker->ended || member.worker->by_launcher) continue;
+    if (late) past_deadline(member);
+    if (!late && !ranks_done && member.worker->task.role == "rank") check_rank(member, now);
+  }
+}
+
+void ProcessRun::check_rank(Member& member, Deadline now) {
+  if (member.started == kNoDeadline) return;
+  const Timeouts& timeouts = outcome_.plan.scenario.timeouts;
+  const auto pulse = read_pulse(records_path(outcome_.run_dir, member.worker->task.rank));
+  if (pulse && pulse->appended != member.appended) {
+    member.appended = pulse->appended;
+    member.changed = now;
+  }
+  member.joined = member.joined || (pulse && pulse->newest_phase > Phase::rendezvous);
+  const bool late = member.joined
+                        ? now > member.changed + milliseconds(timeouts.step_ms) + kSlack
+                        : now > member.started + milliseconds(timeouts.rendezvous_ms) + kSlack;
+  if (late) past_deadline(member);
+}
+
+void ProcessRun::past_deadline(Member& member) {
+  Worker& worker = *member.worker;
+  worker.past_deadline = true;
+  if (worker.pid != 0)
+    append_to_file(log_path(outcome_.run_dir, worker.who), describe_process(worker.pid));
+  workers_.end(worker, kTermGrace);
+}
+
+void ProcessRun::end_all(milliseconds grace) {
+  for (Member& member : members_) workers_.end(*member.worker, grace);
+}
+
+void ProcessRun::interrupt() {
+  end_all(outcome_.interrupted ? milliseconds(0) : kInterruptGrace);
+  outcome_.interrupted = true;
+}
+
+RunOutcome ProcessRun::take_outcome() {
+  const int64_t ranks = outcome_.plan.scenario.world_size;
+  const std::string& dir = outcome_.run_dir;
+  outcome_.duration_ms = std::chrono::duration_cast<milliseconds>(Clock::now() - began_).count();
+  outcome_.ranks = read_all_records(dir, ranks);
+  for (const Member& member : members_) {
+    const Worker& worker = *member.worker;
+    RankRecords records;
+    std::string why;
+    if (worker.task.role != "rank" &&
+        read_records(golden_records_path(dir, worker.task.golden), &records, &why))
+      outcome_.goldens.push_back(std::move(records));
+  }
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const Worker& worker = *members_[static_cast<size_t>(rank)].worker;
+    outcome_.evidence.push_back(read_file(evidence_path(dir, rank)));
+    outcome_.log_tails.push_back(
+        worker.status == 0 ? "" : log_tail(log_path(dir, worker.who), kTailLines));
+  }
+  return std::move(outcome_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/launch/executor.h"
+#include "sim/launch/store.h"
+#include "sim/launch/workers.h"
+
+namespace lockstep {
+
+// One run whose ranks and golden runs are processes: starts them all, serves their store, enforces
+// the deadlines from outside, and gathers what they leave. Nothing here blocks.
+class ProcessRun {
+ public:
+  // `run_dir` exists and holds nothing. Starts the processes.
+  ProcessRun(Workers& workers, RunPlan plan, std::string run_dir);
+  ProcessRun(const ProcessRun&) = delete;
+  ProcessRun& operator=(const ProcessRun&) = delete;
+
+  // Call after every wait of the event loop.
+  void advance(Deadline now);
+  bool over() const;
+  // Ends everything; a second call at once.
+  void interrupt();
+  // Once it is over.
+  RunOutcome take_outcome();
+
+  static int64_t process_count(const RunPlan& plan);
+
+ private:
+  struct Member {
+    std::shared_ptr<Worker> worker;
+    bool noted = false;  // its end stands in ends_
+    Deadline started = kNoDeadline;
+    uint64_t appended = 0;
+    Deadline changed{};   // when `appended` last changed
+    bool joined = false;  // it is beyond the rendezvous
+  };
+
+  void start(const std::string& role, const std::string& golden, int64_t rank);
+  void note_ends(Deadline now);
+  void note_golden(const Member& member);
+  void check_deadlines(Deadline now);
+  void check_rank(Member& member, Deadline now);
+  void past_deadline(Member& member);
+  void end_all(std::chrono::milliseconds grace);
+  bool ranks_over() const;
+
+  Workers& workers_;
+  RunOutcome outcome_;
+  RunStore store_;
+  std::vector<Member> members_;
+  Deadline began_;
+  Deadline first_bad_ = kNoDeadline;
+  Deadline next_check_;
+};
+
+// Puts an end where it belongs: after those learnt before, but a process that ended by its own
+// cause goes before those that noticed it (kExitCommError) at nearly the same time.
+void insert_end(std::vector<ProcessEnd>* ends, ProcessEnd end);
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#include "sim/launch/store.h"
+
+#include <cstdlib>
+
+namespace lockstep {
+
+void RunStore::set(const std::string& key, const std::string& value) {
+  values_[key] = value;
+  std::vector<Parked> answered;
+  std::erase_if(parked_, [&](const Parked& p) {
+    if (p.key != key) return false;
+    answered.push_back(p);
+    return true;
+  });
+  for (const Parked& p : answered) reply_(p.client, {p.id, value});
+}
+
+bool RunStore::handle(int64_t client, const Channel::Message& message) {
+  if (message.size() < 3) return false;
+  const std::string &operation = message[0], &id = message[1], &key = message[2];
+  const auto found = values_.find(key);
+  if (operation == "set" && message.size() == 4) {
+    set(key, message[3]);
+    reply_(client, {id, "ok"});
+  } else if (operation == "get") {
+    if (found != values_.end())
+      reply_(client, {id, found->second});
+    else
+      parked_.push_back({client, id, key});
+  } else if (operation == "add" && message.size() == 4) {
+    const int64_t before =
+        found == values_.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
+    const std::string sum = std::to_string(before + std::strtoll(message[3].c_str(), nullptr, 10));
+    set(key, sum);
+    reply_(client, {id, sum});
+  } else if (operation == "has") {
+    reply_(client, {id, found == values_.end() ? "0" : "1"});
+  } else if (operation == "drop") {
+    std::erase_if(parked_, [&](const Parked& p) { return p.client == client && p.id == id; });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void RunStore::leave(int64_t client) {
+  std::erase_if(parked_, [&](const Parked& p) { return p.client == client; });
+}
+
+}  // namespace lockstep

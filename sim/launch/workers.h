@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "scenarios/base/clock.h"
+#include "sim/launch/channel.h"
+#include "sim/launch/event_loop.h"
+#include "sim/launch/protocol.h"
+#include "sim/launch/spawn.h"
+
+namespace lockstep {
+
+// One worker process as the launcher sees it.
+struct Worker {
+  using OnMessage = std::function<void(const Channel::Message&)>;
+  WorkerTask task;
+  std::string who;
+  Channel control;
+  OnMessage on_message;
+  bool fresh = false;  // exec'd by the launcher itself
+  int64_t token = 0;
+  pid_t pid = 0;  // 0: not started yet
+  UniqueFd pidfd;
+  bool ended = false;
+  int status = 0;              // as waitpid gives it, once ended
+  int64_t ended_ns = 0;        // CLOCK_MONOTONIC
+  bool lost_zygote = false;    // it went down with its zygote
+  int pending_signal = 0;      // to be sent once it has started
+  bool by_launcher = false;    // we have asked for its end
+  bool past_deadline = false;  // ... because it was late
+  Deadline kill_at = kNoDeadline;
+};
+
+// Starts and watches worker processes, forked by one zygote or each exec'd. Everything arrives
+// through the event loop: look at Worker::ended after each wait.
+class Workers {
+ public:
+  struct Options {
+    std::string program;
+    std::string out_dir;  // of the zygote's log
+    bool fresh = false;
+  };
+  using OnMessage = Worker::OnMessage;
+
+  Workers(EventLoop& loop, Options options);
+  ~Workers();  // none is left running
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  // `blas_threads` above 1 asks for a process of its own: a zygote must have one thread.
+  std::shared_ptr<Worker> start(const WorkerTask& task, int64_t blas_threads, OnMessage on_message);
+
+  // SIGTERM now (which stays pending in a stopped process), SIGKILL after `grace`; without grace
+  // SIGKILL at once. A second call can only make it sooner.
+  void end(Worker& worker, std::chrono::milliseconds grace);
+  // Sends the SIGKILLs that are due.
+  void tick(Deadline now);
+  // Throws std::runtime_error if no zygote can be had.
+  void check();
+
+ private:
+  struct Zygote;
+  void start_zygote();
+  void start_fresh(const std::shared_ptr<Worker>& worker, int64_t blas_threads, Channel theirs);
+  void flush_starts();
+  void on_zygote();
+  void on_zygote_message(const Channel::Message& message, UniqueFd passed);
+  void on_zygote_gone();
+  void on_ended(const std::shared_ptr<Worker>& worker, int status, int64_t time_ns);
+  void on_control(Worker& worker);
+  void deliver(Worker& worker, int signal);
+
+  EventLoop& loop_;
+  Options options_;
+  int64_t last_token_ = 0;
+  int zygote_deaths_ = 0;
+  std::string problem_;
+  std::unique_ptr<Zygote> zygote_;
+  std::map<int64_t, std::shared_ptr<Worker>> running_;  // by token
+  struct Waiting {
+    std::shared_ptr<Worker> worker;
+    Channel theirs;
+  };
+  std::deque<Waiting> to_fork_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,162 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/plan/rules.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kMostThreads = 64;
+constexpr int64_t kMostProcesses = 256;
+
+bool is_power_of_two(double value) {
+  int exponent = 0;
+  return value > 0 && std::frexp(value, &exponent) == 0.5;
+}
+
+class ScenarioCheck {
+ public:
+  ScenarioCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
+
+  void run() {
+    if (world_size()) batch();
+    communicator();
+    shapes();
+    optimizer();
+    powers_of_two();
+    if (asks_for(s_, "exact")) exact();
+    for (size_t i = 0; i < s_.mutants.size(); ++i) mutant(i, s_.mutants[i]);
+  }
+
+ private:
+  void fail(std::string pointer, std::string message, std::string allowed) {
+    errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
+  }
+
+  bool world_size() {
+    const bool threads = s_.communicator.kind == "local";
+    const int64_t most = threads ? kMostThreads : kMostProcesses;
+    if (s_.world_size >= 1 && s_.world_size <= most) return true;
+    fail("/world_size", fmt::format("/world_size is {}", s_.world_size),
+         fmt::format("an integer >= 1 and <= {} ({} of one machine)", most,
+                     threads ? "threads" : "processes"));
+    return false;
+  }
+
+  void communicator() {
+    const std::string& kind = s_.communicator.kind;
+    const std::string& algorithm = s_.communicator.options.text("algorithm");
+    const std::vector<std::string> tcp = {"ring", "bcube", "halving_doubling", "ring_chunked"};
+    const bool common = std::find(tcp.begin(), tcp.end(), algorithm) != tcp.end();
+    const bool good = kind == "c10d" ? algorithm == "ring"
+                                     : common || (kind == "local" && algorithm == "rank_order");
+    if (good) return;
+    fail("/communicator/algorithm",
+         fmt::format("communicator \"{}\" has no algorithm \"{}\"", kind, algorithm),
+         kind == "c10d" ? "\"ring\"" : "ring, bcube, halving_doubling or ring_chunked");
+  }
+
+  void batch() {
+    const int64_t samples = s_.data.options.integer("samples");
+    if (s_.batch_size % s_.world_size != 0)
+      fail("/world_size",
+           fmt::format("a batch of {} samples cannot be split evenly over {} ranks", s_.batch_size,
+                       s_.world_size),
+           "a world size that divides the batch");
+    if (samples % s_.batch_size != 0)
+      fail("/data/samples",
+           fmt::format("{} samples are not a multiple of the batch, {}", samples, s_.batch_size),
+           fmt::format("a multiple of {}", s_.batch_size));
+  }
+
+  void shapes() {
+    same("/data/features", s_.data.options.integer("features"), "in_features");
+    same("/data/targets", s_.data.options.integer("targets"), "out_features");
+  }
+  void same(const std::string& pointer, int64_t value, const char* of_model) {
+    const int64_t wanted = s_.model.options.integer(of_model);
+    if (value == wanted) return;
+    fail(pointer, fmt::format("{} is {}, but /model/{} is {}", pointer, value, of_model, wanted),
+         fmt::format("{}", wanted));
+  }
+
+  void optimizer() {
+    const Options& options = s_.optimizer.options;
+    if (s_.optimizer.kind != "sgd" || !options.flag("nesterov")) return;
+    if (options.number("momentum") > 0 && options.number("dampening") == 0) return;
+    fail("/optimizer/nesterov", "nesterov needs a momentum and no dampening",
+         "momentum > 0 and dampening 0");
+  }
+
+  void powers_of_two() {
+    if (s_.requantize != 0) power_of_two("/requantize", static_cast<double>(s_.requantize));
+    if (s_.data.kind != "dyadic") return;
+    const Options& options = s_.data.options;
+    power_of_two("/data/denominator", options.number("denominator"));
+    if (options.number("low") >= options.number("high"))
+      fail("/data/high",
+           fmt::format("/data/high is {}, but /data/low is {}", options.number("high"),
+                       options.number("low")),
+           "more than low");
+  }
+  void power_of_two(const std::string& pointer, double value) {
+    if (!is_power_of_two(value))
+      fail(pointer, fmt::format("{} is {}", pointer, value), "a power of two");
+  }
+
+  // Lane exact holds only where nothing rounds (NUMERICS.md). Random data passes here: it is the
+  // control that must fail.
+  void exact() {
+    const auto need = [&](bool good, const char* pointer, const std::string& allowed) {
+      if (!good)
+        fail(pointer, fmt::format("{} does not suit lane exact, which must not round", pointer),
+             allowed);
+    };
+    const Options& loss = s_.loss.options;
+    need(s_.dtype == "float64", "/dtype", "\"float64\"");
+    need(s_.requantize > 0, "/requantize", "a power of two such as 64");
+    need(loss.text("reduction") == "sum", "/loss/reduction", "\"sum\"");
+    need(is_power_of_two(loss.number("scale")), "/loss/scale", "a power of two");
+    need(loss.flag("times_world_size") || is_power_of_two(static_cast<double>(s_.world_size)),
+         "/loss/times_world_size", "true, or a world size that is a power of two");
+    need(s_.model.kind != "mlp" || s_.model.options.text("activation") == "relu",
+         "/model/activation", "\"relu\"");
+  }
+
+  void mutant(size_t index, const MutantSpec& mutant) {
+    const std::string at = fmt::format("/mutants/{}", index);
+    if (mutant.rank && *mutant.rank >= s_.world_size)
+      fail(at + "/rank", fmt::format("there is no rank {}", *mutant.rank),
+           fmt::format("a rank from 0 to {}", s_.world_size - 1));
+    if (mutant.step && *mutant.step > s_.steps)
+      fail(at + "/step", fmt::format("there is no step {}", *mutant.step),
+           fmt::format("a step from 1 to {}", s_.steps));
+    if (mutant.kind == "duplicate_shard" && s_.world_size < 2)
+      fail(at + "/kind", "duplicate_shard needs another rank", "a world size of at least 2");
+    if (mutant.tensor) tensor(at + "/tensor", *mutant.tensor);
+  }
+
+  void tensor(const std::string& pointer, const std::string& name) {
+    const auto manifest = manifest_of(s_.model, s_.dtype);
+    if (!manifest) return;
+    std::string known;
+    for (const TensorSpec& parameter : manifest->parameters) {
+      if (parameter.name == name) return;
+      known += (known.empty() ? "" : ", ") + parameter.name;
+    }
+    fail(pointer, fmt::format("the model has no parameter \"{}\"", name), known);
+  }
+
+  const Scenario& s_;
+  InputErrors* errors_;
+};
+
+}  // namespace
+
+void check_scenario(const Scenario& scenario, InputErrors* errors) {
+  ScenarioCheck(scenario, errors).run();
+}
+
+}  // namespace lockstep

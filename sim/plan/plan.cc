@@ -1,0 +1,137 @@
+#include "sim/plan/plan.h"
+
+#include <algorithm>
+
+#include "sim/plan/rules.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kMostStreamBytes = 16 << 20;  // all slots of one stream
+constexpr int64_t kMostShardBytes = 4 << 20;    // one item with the shards of all ranks
+constexpr int64_t kMostHeldBytes = 1 << 30;     // a golden run of all steps, with ranks as threads
+
+// Rough sizes of what goldens stream, from the manifest alone.
+struct Sizes {
+  int64_t gradients = 0;  // of one rank
+  int64_t state = 0;      // gradients, buffers, parameters, optimizer state
+};
+
+int64_t states_per_parameter(const Part& optimizer) {
+  if (optimizer.kind == "adam") return optimizer.options.flag("amsgrad") ? 3 : 2;
+  return optimizer.options.number("momentum") > 0 ? 1 : 0;
+}
+
+Sizes sizes_of(const Scenario& scenario, const std::string& dtype) {
+  constexpr int64_t kAlignment = 64;
+  const auto manifest = manifest_of(scenario.model, dtype);
+  Sizes sizes;
+  for (const TensorSpec& parameter : manifest->parameters)
+    sizes.gradients += parameter.bytes() + kAlignment;
+  sizes.state = sizes.gradients * (2 + states_per_parameter(scenario.optimizer));
+  for (const TensorSpec& buffer : manifest->buffers) sizes.state += buffer.bytes() + kAlignment;
+  return sizes;
+}
+
+void choose_lanes(RunPlan* plan) {
+  const Scenario& s = plan->scenario;
+  const auto drop = [&](const char* lane, const char* reason) {
+    if (asks_for(s, lane)) plan->not_applicable.emplace_back(lane, reason);
+    return asks_for(s, lane);
+  };
+  if (s.world_size == 1) drop("replica", "there is one rank only");
+  const bool no_rounding =
+      s.dtype == "float64" && drop("rounding", "the run is in float64 already");
+  plan->rounding = asks_for(s, "rounding") && !no_rounding;
+  plan->double_run = asks_for(s, "float64") && s.dtype == "float32";
+  for (const char* lane : {"replay", "float64", "exact"})
+    if (asks_for(s, lane)) plan->goldens.emplace_back(lane);
+  if (s.golden) plan->goldens.emplace_back("one_device");
+}
+
+// The largest item of any stream; 0 where the model is not known without LibTorch.
+int64_t item_bytes(const RunPlan& plan) {
+  const Scenario& s = plan.scenario;
+  if (!manifest_of(s.model, s.dtype)) return 0;
+  const Sizes sizes = sizes_of(s, s.dtype);
+  const Sizes largest = sizes_of(s, plan.double_run ? "float64" : s.dtype);
+  return std::max({largest.state, plan.shards ? sizes.state + s.world_size * sizes.gradients : 0,
+                   plan.rounding ? 2 * sizes.state : 0});
+}
+
+// A host of ranks as threads holds whole golden runs; processes stream them.
+void check_held_bytes(const RunPlan& plan, InputErrors* errors) {
+  const int64_t item = item_bytes(plan);
+  if (!plan.threads || item == 0) return;
+  const int64_t steps_max = std::max<int64_t>(1, kMostHeldBytes / item - 1);
+  if (plan.scenario.steps <= steps_max) return;
+  InputError error;
+  error.pointer = "/steps";
+  error.message = "/steps is " + std::to_string(plan.scenario.steps) +
+                  ": ranks as threads (communicator local) hold the golden states of all steps";
+  error.allowed = "at most " + std::to_string(steps_max) + ", or another communicator";
+  errors->push_back(std::move(error));
+}
+
+void choose_capacities(RunPlan* plan) {
+  const Scenario& s = plan->scenario;
+  const auto manifest = manifest_of(s.model, s.dtype);
+  const auto parameters = manifest ? static_cast<int64_t>(manifest->parameters.size()) : 64;
+  // Phases, parameters ready, two events and a bucket for each collective, hashes and comparisons;
+  // the twice counted double run and 512 events for construction.
+  const int64_t per_step = 8 + 2 * parameters + 4 * (parameters + 2) + 6;
+  const int64_t events = 512 + s.steps * per_step * (plan->double_run ? 2 : 1);
+  plan->record_capacity = std::clamp<int64_t>(events, 4'096, 1 << 20);
+  if (!manifest) return;
+  const Sizes sizes = sizes_of(s, s.dtype);
+  const int64_t with_shards = sizes.state + s.world_size * sizes.gradients;
+  plan->shards = asks_for(s, "replay") && with_shards < kMostShardBytes;
+  const int64_t slots = std::clamp<int64_t>(kMostStreamBytes / item_bytes(*plan), 2, 64);
+  plan->stream_slots = std::clamp<int64_t>(s.steps + 1, 2, slots);
+}
+
+}  // namespace
+
+Expected<RunPlan> make_plan(const Scenario& scenario) {
+  InputErrors errors;
+  RunPlan plan;
+  plan.scenario = scenario;
+  check_scenario(scenario, &errors);
+  complete_timeouts(scenario, &plan.scenario.timeouts, &errors);
+  if (!errors.empty()) return errors;
+  plan.threads = scenario.communicator.kind == "local";
+  plan.replay = replay_rule_of(scenario);
+  choose_lanes(&plan);
+  choose_capacities(&plan);
+  check_held_bytes(plan, &errors);
+  if (!errors.empty()) return errors;
+  const auto manifest = manifest_of(scenario.model, scenario.dtype);
+  plan.layout_known = manifest.has_value();
+  if (manifest) plan.layout_at_construction = first_layout(scenario, *manifest);
+  return plan;
+}
+
+std::vector<RunPlan> control_plans(const std::vector<RunPlan>& plans) {
+  std::vector<RunPlan> controls;
+  for (const RunPlan& plan : plans) {
+    const Scenario& s = plan.scenario;
+    if (!asks_for(s, "exact") || s.data.kind != "dyadic" || !s.mutants.empty()) continue;
+    const auto same_file = [&](const RunPlan& other) { return other.file == plan.file; };
+    if (std::any_of(controls.begin(), controls.end(), same_file)) continue;
+    Scenario random = s;
+    random.data = {"randn", {}};
+    for (const char* key : {"samples", "features", "targets"})
+      random.data.options.set(key, s.data.options.integer(key));
+    random.lanes = {"exact"};
+    random.expect = {};
+    random.golden.reset();
+    RunPlan control = make_plan(random).value();
+    control.file = plan.file;
+    control.set = plan.set;
+    control.control = "random_data";
+    controls.push_back(std::move(control));
+  }
+  return controls;
+}
+
+}  // namespace lockstep

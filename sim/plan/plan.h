@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "golden/replay_rule.h"
+#include "reducer/bucket.h"
+#include "scenarios/base/error.h"
+#include "scenarios/parse/suite.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// A scenario with every choice made, for one run. A plain value: the same scenario and seed give
+// the same bytes of JSON on every machine. Nothing in it was computed by LibTorch.
+struct RunPlan {
+  Scenario scenario;
+  // Axes of the matrix with the values of this run, for reports: ("/world_size", "3").
+  std::vector<std::pair<std::string, std::string>> set;
+  std::string file;  // the scenario's path as the user gave it
+  ReplayRule replay;
+  bool threads = false;  // communicator local: ranks are threads of one process
+  // Lane float64 of a float32 scenario: a second run in float64 is what is compared. A float64
+  // scenario needs none: its primary run is compared.
+  bool double_run = false;
+  std::vector<std::string> goldens;  // golden runs to start: replay, float64, exact, one_device
+  bool rounding = false;
+  bool shards = false;          // the replay golden streams local gradients too
+  int64_t record_capacity = 0;  // events per rank
+  int64_t stream_slots = 2;
+  std::vector<std::pair<std::string, std::string>> not_applicable;  // lane -> reason
+  bool layout_known = false;
+  BucketLayout layout_at_construction;
+  // Empty, or the control that this run is: "random_data" for lane exact. Such a run is not
+  // reported by itself: its lane must fail, or the lane is void for the whole scenario file.
+  std::string control;
+};
+
+// Everything that the plan decides: lanes that cannot apply, replay rule, golden runs, time-outs
+// (filled in and ordered), capacities. Bad input: what only the whole scenario shows (a world size
+// that does not divide the batch, time-outs out of order, a pair of communicator and algorithm that
+// cannot be), with the pointer of the key; place and file are filled in by the caller.
+Expected<RunPlan> make_plan(const Scenario& scenario);
+
+// The plans of all combinations of a file, in its order, with `set` and `file`; errors carry their
+// places, and each is reported once however many combinations share it.
+Expected<std::vector<RunPlan>> make_plans(const ScenarioFile& file);
+
+// The controls that need a run of their own, at most one per scenario file: for the first
+// plan with lane exact, dyadic data and no mutants, the same on random data.
+std::vector<RunPlan> control_plans(const std::vector<RunPlan>& plans);
+
+nlohmann::ordered_json as_json(const RunPlan& plan);
+RunPlan plan_from_json(const nlohmann::ordered_json& document);
+std::string to_text(const RunPlan& plan);  // as_json(), indented, with a final newline
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/check.h"
+#include "sim/plan/plan.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+Json pairs_json(const Pairs& pairs) {
+  Json json = Json::object();
+  for (const auto& [key, value] : pairs) json[key] = value;
+  return json;
+}
+
+Pairs pairs_from(const Json& json) {
+  Pairs pairs;
+  for (const auto& [key, value] : json.items()) pairs.emplace_back(key, value.get<std::string>());
+  return pairs;
+}
+
+template <class R, class F>
+void rule_members(R& rule, F&& use) {
+  use("layout", rule.layout);
+  use("rebuild", rule.rebuild);
+  use("first_bucket_bytes", rule.first_bucket_bytes);
+  use("bucket_cap_bytes", rule.bucket_cap_bytes);
+  use("division_first_step", rule.division_first_step);
+  use("division_later", rule.division_later);
+  use("algorithm", rule.algorithm);
+}
+
+template <class P, class F>
+void plain_members(P& plan, F&& use) {
+  use("file", plan.file);
+  use("control", plan.control);
+  use("threads", plan.threads);
+  use("double_run", plan.double_run);
+  use("rounding", plan.rounding);
+  use("goldens", plan.goldens);
+  use("shards", plan.shards);
+  use("record_capacity", plan.record_capacity);
+  use("stream_slots", plan.stream_slots);
+}
+
+}  // namespace
+
+Json as_json(const RunPlan& plan) {
+  Json json = Json::object();
+  plain_members(plan, [&](const char* key, const auto& value) { json[key] = value; });
+  json["set"] = pairs_json(plan.set);
+  json["not_applicable"] = pairs_json(plan.not_applicable);
+  Json rule = Json::object();
+  rule_members(plan.replay, [&](const char* key, const auto& value) { rule[key] = value; });
+  json["replay"] = std::move(rule);
+  json["layout_at_construction"] =
+      plan.layout_known ? Json(plan.layout_at_construction) : Json(nullptr);
+  json["scenario"] = as_json(plan.scenario);
+  return json;
+}
+
+RunPlan plan_from_json(const Json& document) try {
+  RunPlan plan;
+  plain_members(plan, [&](const char* key, auto& value) { document.at(key).get_to(value); });
+  plan.set = pairs_from(document.at("set"));
+  plan.not_applicable = pairs_from(document.at("not_applicable"));
+  const Json& rule = document.at("replay");
+  rule_members(plan.replay, [&](const char* key, auto& value) { rule.at(key).get_to(value); });
+  const Json& layout = document.at("layout_at_construction");
+  plan.layout_known = !layout.is_null();
+  if (plan.layout_known) layout.get_to(plan.layout_at_construction);
+  plan.scenario = scenario_from_json(document.at("scenario"));
+  return plan;
+} catch (const nlohmann::json::exception& error) {
+  check_failed("plan_from_json", __FILE__, __LINE__, error.what());
+}
+
+std::string to_text(const RunPlan& plan) {
+  return as_json(plan).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "sim/plan/rules.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kNames = {"collective_ms", "construction_ms", "step_ms", "rendezvous_ms",
+                               "run_ms"};
+
+}  // namespace
+
+void complete_timeouts(const Scenario& scenario, Timeouts* timeouts, InputErrors* errors) {
+  const std::array<int64_t*, 5> values = {&timeouts->collective_ms, &timeouts->construction_ms,
+                                          &timeouts->step_ms, &timeouts->rendezvous_ms,
+                                          &timeouts->run_ms};
+  size_t last_given = values.size();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (*values[i] == 0) continue;
+    const bool any_before = last_given < i;
+    if (any_before && *values[i] < *values[last_given])
+      errors->push_back(
+          {"", 0, 0, fmt::format("/timeouts/{}", kNames[i]),
+           fmt::format("/timeouts/{} is {}, less than /timeouts/{}, which is {}", kNames[i],
+                       *values[i], kNames[last_given], *values[last_given]),
+           fmt::format("an integer >= {}", *values[last_given])});
+    last_given = i;
+  }
+  // A tenth of a second a step is far more than any shipped model takes.
+  const std::array<int64_t, 5> defaults = {30'000, 60'000, 120'000, 120'000,
+                                           std::max<int64_t>(600'000, scenario.steps * 100)};
+  int64_t least = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    int64_t most = INT64_MAX;
+    for (size_t j = i + 1; j < values.size(); ++j)
+      if (*values[j] != 0) most = std::min(most, *values[j]);
+    if (*values[i] == 0) *values[i] = std::min(std::max(defaults[i], least), most);
+    least = *values[i];
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+// The binary format of the flight recorder (CONTRACT.md "Records"). Numbers are part of the format:
+// never reused, only added.
+
+enum class Phase : uint16_t {
+  rendezvous = 1,
+  construction,
+  load,
+  forward,
+  backward,
+  wait,
+  optimizer,
+  checkpoint,
+  teardown
+};
+const char* to_word(Phase phase);
+
+enum class Lane : int32_t { replica = 1, replay, float64, rounding, exact, one_device };
+const char* to_word(Lane lane);
+
+enum class EventKind : uint16_t {
+  none = 0,
+  phase_begin = 1,      // phase says which; subject -1
+  parameter_ready = 2,  // subject parameter
+  bucket_ready = 3,     // subject bucket
+  arrival = 4,          // sequence; subject bucket or -1; value pack_collective()
+  end = 5,              // sequence; subject bucket or -1
+  assigned = 6,         // subject parameter; value bucket << 32 | place
+  state_hash = 7,       // subject StateKind; value: hash chained over all steps so far
+  collective_hash = 8,  // value: hash chained over operation, bytes, dtype of all collectives
+  compared = 9,         // subject Lane; value: tensors compared so far
+  mismatch = 10,        // subject Lane; value: entry << 32 | low 32 bits of the element
+  distance = 11,        // subject Lane; value: bits of the worst double so far; sequence: entry
+  control = 12,         // subject Lane; value 1 detected, 0 missed
+  statistic = 13,       // subject Lane; value: bits of R of this step; sequence: entry
+  check = 14,           // subject Check; value 1 passed, 0 failed
+  receipt = 15,         // a fault or mutant acts now: subject its index in the plan
+  final_hash_low = 16,
+  final_hash_high = 17,
+  differing = 18,     // subject Lane; value: differing << 32 | total elements
+  primary_done = 19,  // the primary run has made all its steps
+  finished = 20,      // this process has done all it had to
+  error = 21,         // subject: CommFailure or -1; the text is in the evidence
+  step_end = 22,      // the step is done, optimizer included
+  double_run = 23,    // from here on events belong to the double run
+};
+
+enum class Check : int32_t { manifest = 1, absent_gradients, aliasing };
+
+struct Event {
+  int64_t time_ns;  // CLOCK_MONOTONIC
+  uint32_t sequence;
+  uint16_t kind;   // EventKind
+  uint16_t phase;  // Phase, the one under way
+  int32_t step;    // from 1; 0 before the first
+  int32_t subject;
+  uint64_t value;
+};
+static_assert(sizeof(Event) == 32);
+
+// operation and dtype as in reducer/probe.h and ATen's ScalarType; bytes below 2^48.
+constexpr uint64_t pack_collective(uint8_t operation, uint8_t dtype, int64_t bytes) {
+  return (uint64_t{operation} << 56) | (uint64_t{dtype} << 48) |
+         (static_cast<uint64_t>(bytes) & ((uint64_t{1} << 48) - 1));
+}
+struct PackedCollective {
+  uint8_t operation;
+  uint8_t dtype;
+  int64_t bytes;
+};
+constexpr PackedCollective unpack_collective(uint64_t value) {
+  return {static_cast<uint8_t>(value >> 56), static_cast<uint8_t>(value >> 48),
+          static_cast<int64_t>(value & ((uint64_t{1} << 48) - 1))};
+}
+
+}  // namespace lockstep

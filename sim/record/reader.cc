@@ -1,0 +1,142 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "sim/record/layout.h"
+#include "sim/record/recorder.h"
+
+namespace lockstep {
+namespace {
+
+// RecordHeader as it lies in the file; the atomic is a plain number to a reader.
+struct Head {
+  uint64_t magic = 0;
+  uint32_t version = 0;
+  int32_t rank = 0;
+  int32_t world_size = 0;
+  int32_t reserved = 0;
+  int64_t clock_offset_ns = 0;
+  int64_t clock_uncertainty_ns = 0;
+  uint64_t capacity = 0;
+  uint64_t appended = 0;
+};
+static_assert(sizeof(Head) == sizeof(RecordHeader));
+static_assert(offsetof(Head, appended) == offsetof(RecordHeader, appended));
+
+class File {
+ public:
+  explicit File(const std::string& path, int mode = O_RDONLY)
+      : fd_(::open(path.c_str(), mode | O_CLOEXEC)) {}
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  bool read_at(size_t offset, void* out, size_t bytes) const {
+    auto* to = static_cast<char*>(out);
+    while (bytes > 0) {
+      const ssize_t got = ::pread(fd_, to, bytes, static_cast<off_t>(offset));
+      if (got <= 0) return false;
+      to += got;
+      offset += static_cast<size_t>(got);
+      bytes -= static_cast<size_t>(got);
+    }
+    return true;
+  }
+
+ private:
+  int fd_;
+};
+
+bool read_head(const File& file, Head* head, std::string* why) {
+  const auto no = [&](const char* reason) {
+    *why = reason;
+    return false;
+  };
+  if (!file.is_open()) return no("no record file");
+  if (!file.read_at(0, head, sizeof *head)) return no("record file without a head");
+  if (head->magic != RecordHeader::kMagic) return no("not a record file, or one not finished");
+  if (head->version != RecordHeader::kVersion) return no("record file of another version");
+  struct stat status;
+  if (::fstat(file.fd(), &status) != 0) return no("record file cannot be read");
+  const auto bytes = static_cast<uint64_t>(status.st_size);
+  if (head->capacity == 0 || bytes < kRecordHeaderBytes ||
+      head->capacity > (bytes - kRecordHeaderBytes) / sizeof(Event))
+    return no("record file cut short");
+  return true;
+}
+
+size_t offset_of(const Head& head, uint64_t index) {
+  return kRecordHeaderBytes + (index % head.capacity) * sizeof(Event);
+}
+
+// Events first..last-1 in the order of appending, in at most two reads.
+bool read_events(const File& file, const Head& head, uint64_t first, uint64_t last,
+                 std::vector<Event>* events) {
+  events->resize(last - first);
+  const uint64_t until_end = std::min(last - first, head.capacity - first % head.capacity);
+  const uint64_t rest = last - first - until_end;
+  return file.read_at(offset_of(head, first), events->data(), until_end * sizeof(Event)) &&
+         file.read_at(kRecordHeaderBytes, events->data() + until_end, rest * sizeof(Event));
+}
+
+}  // namespace
+
+bool read_records(const std::string& path, RankRecords* records, std::string* why) {
+  *records = RankRecords{};
+  const File file(path);
+  Head head;
+  if (!read_head(file, &head, why)) return false;
+  records->rank = head.rank;
+  records->world_size = head.world_size;
+  records->clock_offset_ns = head.clock_offset_ns;
+  records->clock_uncertainty_ns = head.clock_uncertainty_ns;
+  const uint64_t first = head.appended > head.capacity ? head.appended - head.capacity : 0;
+  Head after;
+  if (!read_events(file, head, first, head.appended, &records->events) ||
+      !file.read_at(0, &after, sizeof after)) {
+    *why = "record file cannot be read";
+    records->events.clear();
+    return false;
+  }
+  // What a live writer has overwritten while we read is not the oldest any more.
+  const uint64_t kept = after.appended > after.capacity ? after.appended - after.capacity : 0;
+  std::vector<Event>& events = records->events;
+  const uint64_t overwritten = std::min<uint64_t>(kept > first ? kept - first : 0, events.size());
+  events.erase(events.begin(), events.begin() + static_cast<ptrdiff_t>(overwritten));
+  records->dropped = first + overwritten;
+  std::erase_if(events, [](const Event& event) {
+    return event.kind == static_cast<uint16_t>(EventKind::none);
+  });
+  return true;
+}
+
+std::optional<RecordPulse> read_pulse(const std::string& path) {
+  const File file(path);
+  Head head;
+  std::string why;
+  if (!read_head(file, &head, &why)) return std::nullopt;
+  RecordPulse pulse;
+  pulse.appended = head.appended;
+  Event event{};
+  if (head.appended > 0 && file.read_at(offset_of(head, head.appended - 1), &event, sizeof event))
+    pulse.newest_phase = static_cast<Phase>(event.phase);
+  return pulse;
+}
+
+void mark_empty(const std::string& path) {
+  const File file(path, O_WRONLY);
+  const uint64_t none = 0;
+  if (!file.is_open()) return;
+  // A failure leaves old events, which the writer clears as well.
+  [[maybe_unused]] const ssize_t written =
+      ::pwrite(file.fd(), &none, sizeof none, offsetof(RecordHeader, appended));
+}
+
+}  // namespace lockstep

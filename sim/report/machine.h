@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+// The machine of a result: numbers come with it. Never its name.
+struct Machine {
+  std::string cpu;        // "AMD EPYC 9V74 80-Core Processor"
+  int64_t cores = 0;      // that this process may use
+  double load = 0;        // of the last minute, when asked
+  int64_t memory_mb = 0;  // 10^6 bytes
+  std::string kernel;     // "6.1.0"
+};
+Machine this_machine();
+
+// Libraries that the workers were linked with and what they use of the CPU: the fingerprint.
+struct Libraries {
+  std::string torch, gloo, blas, torch_cpu_capability, blas_cpu_capability;  // empty: not known
+};
+// What workers left in `path` (libraries.json); all empty where there is no such file.
+Libraries read_libraries(const std::string& path);
+// The same from its JSON text; nothing if it is not such a document.
+std::optional<Libraries> libraries_of(const std::string& json_text);
+
+}  // namespace lockstep

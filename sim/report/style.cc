@@ -1,0 +1,61 @@
+#include "sim/report/style.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace lockstep {
+
+std::string Style::verdict(const std::string& verdict, const std::string& text) const {
+  if (!color_) return text;
+  const char* code = verdict == "pass"                                ? "32"
+                     : verdict == "fail"                              ? "31"
+                     : verdict == "inconclusive" || verdict == "void" ? "33"
+                                                                      : nullptr;
+  return code == nullptr ? text : fmt::format("\033[{}m{}\033[0m", code, text);
+}
+
+bool wants_color(const std::string& when, int fd) {
+  if (when != "auto") return when == "always";
+  const char* no_color = std::getenv("NO_COLOR");
+  if (no_color != nullptr && *no_color != '\0') return false;
+  const char* term = std::getenv("TERM");
+  if (term == nullptr || std::strcmp(term, "dumb") == 0) return false;
+  return isatty(fd) == 1;
+}
+
+std::string grouped(int64_t number) {
+  std::string digits = std::to_string(number);
+  const int64_t first = number < 0 ? 1 : 0;
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > first; at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+std::string scientific(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value == 0 ? "0" : fmt::format("{:.1e}", value);
+}
+
+std::string digits_of(double value) {
+  if (!std::isfinite(value)) return scientific(value);
+  return fmt::format("{:.9g}", value);
+}
+
+std::string short_path(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/' || home[1] == '\0') return path;
+  const std::string prefix = std::string(home) + "/";
+  return path.compare(0, prefix.size(), prefix) == 0 ? "~/" + path.substr(prefix.size()) : path;
+}
+
+std::string plural(int64_t count, const std::string& one, const std::string& many) {
+  if (count == 1) return one;
+  return many.empty() ? one + "s" : many;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,241 @@
+#include "sim/report/terminal.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "golden/compare.h"
+#include "sim/report/table.h"
+#include "sim/report/version.h"
+
+namespace lockstep {
+namespace {
+
+// More failures than these are named in a line each: the JSON has them all.
+constexpr size_t kFullFailures = 5;
+
+using Runs = std::vector<const RunResult*>;
+
+// Runs of one scenario file, files in the order in which they were run.
+std::vector<Runs> by_file(const std::vector<RunResult>& runs) {
+  std::vector<Runs> groups;
+  std::map<std::string, size_t> known;
+  for (const RunResult& run : runs) {
+    const auto [place, fresh] = known.try_emplace(run.file + "\n" + run.name, groups.size());
+    if (fresh) groups.emplace_back();
+    groups[place->second].push_back(&run);
+  }
+  return groups;
+}
+
+// "1..8" where no number in between is absent, else "2 3 5".
+std::string world_sizes(const Runs& runs) {
+  std::set<int64_t> sizes;
+  for (const RunResult* run : runs) sizes.insert(run->world_size);
+  const int64_t first = *sizes.begin(), last = *sizes.rbegin();
+  if (sizes.size() > 2 && last - first + 1 == static_cast<int64_t>(sizes.size()))
+    return fmt::format("{}..{}", first, last);
+  return fmt::format("{}", fmt::join(sizes, " "));
+}
+
+std::string lanes_of(const Runs& runs) {
+  std::vector<std::string> names;
+  for (const RunResult* run : runs)
+    for (const LaneResult& lane : run->lanes)
+      if (std::find(names.begin(), names.end(), lane.lane) == names.end())
+        names.push_back(lane.lane);
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+std::string controls_of(const Runs& runs) {
+  int64_t detected = 0, all = 0;
+  for (const RunResult* run : runs)
+    for (const LaneResult& lane : run->lanes) {
+      if (lane.verdict == "not_applicable") continue;
+      ++all;
+      detected += lane.control == "detected";
+    }
+  return fmt::format("{} of {}", grouped(detected), grouped(all));
+}
+
+struct GroupVerdict {
+  std::string color;
+  std::string words;
+};
+GroupVerdict verdict_of(const Runs& runs) {
+  const auto any = [&](auto&& test) { return std::any_of(runs.begin(), runs.end(), test); };
+  if (any([](auto* run) { return run->met == false; })) {
+    const bool passed = !any([](auto* run) { return run->met == false && run->verdict != "pass"; });
+    return {"fail", passed ? "pass, unexpected" : "fail"};
+  }
+  if (any([](auto* run) { return !run->met; })) return {"inconclusive", "inconclusive"};
+  const std::string& first = runs.front()->verdict;
+  if (any([&](auto* run) { return run->verdict != first; })) return {"pass", "as expected"};
+  return {"pass", first == "pass" ? first : first + ", as expected"};
+}
+
+std::string table_of(const std::vector<RunResult>& runs, const Style& style) {
+  Table table;
+  table.column("scenario");
+  table.column("runs", Table::Align::right);
+  table.column("world sizes");
+  table.column("lanes");
+  table.column("controls", Table::Align::right);
+  table.column("verdict");
+  table.column("time/s", Table::Align::right);
+  for (const Runs& group : by_file(runs)) {
+    int64_t duration_ms = 0;
+    for (const RunResult* run : group) duration_ms += run->duration_ms;
+    const GroupVerdict verdict = verdict_of(group);
+    table.row({group.front()->name, grouped(static_cast<int64_t>(group.size())), world_sizes(group),
+               lanes_of(group), controls_of(group), verdict.words,
+               fmt::format("{:.1f}", static_cast<double>(duration_ms) * 1e-3)},
+              verdict.color);
+  }
+  return table.text(style, "verdict");
+}
+
+// "one device  pass: 110 of 110 weights equal at 4 decimals; 42 of 100 of weight differ ..."
+std::string golden_line(const RunResult& run) {
+  const auto golden = nlohmann::json::parse(run.golden, nullptr, false);
+  if (!golden.is_object() || !golden.contains("verdict")) return "";
+  const auto word = [](const nlohmann::json& j, const char* key) { return j.value(key, ""); };
+  const auto number = [](const nlohmann::json& j, const char* key) {
+    return grouped(j.value(key, int64_t{0}));
+  };
+  std::string text = "stored golden  " + word(golden, "verdict");
+  if (!word(golden, "reason").empty()) return text + ": " + word(golden, "reason");
+  text += fmt::format(": {} of {} weights print alike at {} decimals", number(golden, "run_equal"),
+                      number(golden, "total"), number(golden, "decimals"));
+  for (const auto& published : golden.value("published", nlohmann::json::array()))
+    text += fmt::format(", {} of {} published of {}", number(published, "equal"),
+                        number(published, "total"),
+                        word(published, "of") == "run" ? "DDP" : "one device");
+  std::string differing;
+  for (const auto& tensor : golden.value("differing_from_one_device", nlohmann::json::array()))
+    differing +=
+        fmt::format("{}{} of {} of {}", differing.empty() ? "" : ", ", number(tensor, "differing"),
+                    number(tensor, "total"), word(tensor, "name"));
+  return text + "\n  against one device in float32, in the last bits: " + differing + " differ";
+}
+
+std::string goldens_of(const std::vector<RunResult>& runs) {
+  std::string text;
+  for (const RunResult& run : runs) {
+    if (run.golden.empty()) continue;
+    const std::string line = golden_line(run);
+    if (line.empty()) continue;
+    text += fmt::format("{}{}{}  {}\n", run.name, run.label.empty() ? "" : "  ", run.label, line);
+  }
+  return text.empty() ? "" : "\n" + text;
+}
+
+std::string run_line(const RunResult& run, const Style& style) {
+  return fmt::format("{}  {}{}{}  {:.2f} s\n", style.verdict(run.verdict, run.verdict), run.name,
+                     run.label.empty() ? "" : "  ", run.label,
+                     static_cast<double>(run.duration_ms) * 1e-3);
+}
+
+std::string failures_of(const std::vector<RunResult>& runs, bool all, const Style& style) {
+  std::string text;
+  size_t shown = 0;
+  int64_t left = 0;
+  for (const RunResult& run : runs) {
+    if (run.met == true) continue;
+    if (all || shown < kFullFailures) {
+      text += "\n" + failure_text(run, style);
+      ++shown;
+    } else {
+      ++left;
+    }
+  }
+  if (left > 0)
+    text += fmt::format("\nand {} more {} alike or not: -v shows all, --json holds all\n",
+                        grouped(left), plural(left, "run"));
+  return text;
+}
+
+std::string pass_line(const Summary& s) {
+  std::string text = fmt::format("pass: {} {}", grouped(s.runs), plural(s.runs, "run"));
+  if (s.pass < s.runs) {
+    text += " as expected (";
+    std::string parts;
+    for (const auto& [count, word] : {std::pair(s.pass, "pass"), std::pair(s.fail, "fail"),
+                                      std::pair(s.inconclusive, "inconclusive")})
+      if (count > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", count, word);
+    text += parts + ")";
+  }
+  if (s.tensors_compared > 0)
+    text += fmt::format(", {} tensors compared bit for bit, 0 differ", grouped(s.tensors_compared));
+  if (s.worst_distance)
+    text += fmt::format("; worst float64 distance {} (bound 1e-12)", scientific(*s.worst_distance));
+  if (s.worst_statistic) text += fmt::format("; worst R {:.2f} (threshold 8)", *s.worst_statistic);
+  return text;
+}
+
+}  // namespace
+
+std::string head_line(const ResultDocument& document) {
+  const Libraries& l = document.libraries;
+  std::string text = fmt::format("lockstep {} ({})", lockstep_version(), lockstep_commit());
+  if (!l.torch.empty()) text += "  LibTorch " + l.torch;
+  if (!l.gloo.empty()) text += "  Gloo " + l.gloo;
+  if (!l.blas.empty()) text += "  " + l.blas;
+  if (!l.blas_cpu_capability.empty()) text += " " + l.blas_cpu_capability;
+  return text + fmt::format("  {} {}  seed {}\n", document.machine.cores,
+                            plural(document.machine.cores, "core"), document.seed);
+}
+
+std::string answer_line(const ResultDocument& document) {
+  const Summary s = summary_of(document.runs);
+  std::string text;
+  if (document.exit_code == kExitPass) return pass_line(s) + "\n";
+  if (document.exit_code > 128) {
+    text = fmt::format("interrupted by signal {}: {} {} known so far, {} as expected",
+                       document.exit_code - 128, grouped(s.runs), plural(s.runs, "run"),
+                       grouped(s.met));
+  } else if (document.exit_code == kExitFail) {
+    text =
+        fmt::format("fail: {} of {} {}", grouped(s.unmet), grouped(s.runs), plural(s.runs, "run"));
+    if (s.undecided > 0) text += fmt::format(", {} inconclusive", grouped(s.undecided));
+  } else {
+    text = fmt::format("inconclusive: {} of {} {}", grouped(s.undecided), grouped(s.runs),
+                       plural(s.runs, "run"));
+  }
+  return text + fmt::format("; exit {}\n", document.exit_code);
+}
+
+std::string terminal_text(const ResultDocument& document, const TerminalOptions& options) {
+  const Style style(options.color);
+  const std::string answer = answer_line(document);
+  const size_t word = answer.find(':');
+  std::string colored =
+      style.verdict(answer.substr(0, word), answer.substr(0, word)) + answer.substr(word);
+  if (options.quiet || document.runs.empty()) return colored;
+  std::string text = head_line(document) + "\n";
+  if (options.verbose) {
+    for (const RunResult& run : document.runs) text += run_line(run, style);
+    text += "\n";
+  }
+  text += table_of(document.runs, style);
+  text += goldens_of(document.runs);
+  text += failures_of(document.runs, options.verbose, style);
+  return text + "\n" + colored;
+}
+
+std::optional<std::string> print(const std::string& text) {
+  errno = 0;
+  const bool good =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (good) return std::nullopt;
+  return fmt::format("standard output: {}", strerror(errno));
+}
+
+}  // namespace lockstep

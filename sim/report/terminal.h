@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+
+#include "sim/report/document.h"
+#include "sim/report/style.h"
+
+namespace lockstep {
+
+// What `verify` prints on standard output.
+struct TerminalOptions {
+  bool quiet = false;    // only the last line
+  bool verbose = false;  // one line a run, and every failure in full
+  bool color = false;
+};
+
+// Head line, table, stored goldens, failures, answer: the whole text, ending in a newline.
+std::string terminal_text(const ResultDocument& document, const TerminalOptions& options);
+
+// "pass: 255 runs, 1,004,311 tensors compared bit for bit, 0 differ; worst float64 distance
+// 3.1e-16 (bound 1e-12)" or "fail: 1 of 31 runs; exit 1".
+std::string answer_line(const ResultDocument& document);
+
+// One run that did not do what was expected, in full: what, where, why, how to see it again.
+std::string failure_text(const RunResult& run, const Style& style);
+
+// "lockstep 0.1.0 (a1b2c3d)  LibTorch 1.13.1  Gloo 0.5.0  OpenBLAS 0.3.21 SkylakeX  2 cores  seed
+// 123"
+std::string head_line(const ResultDocument& document);
+
+// Standard output got no space or nobody reads it: a reason to print on standard error, else
+// nothing. Writes and flushes all of `text`.
+std::optional<std::string> print(const std::string& text);
+
+}  // namespace lockstep

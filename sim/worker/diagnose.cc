@@ -1,0 +1,168 @@
+#include "sim/worker/diagnose.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+namespace lockstep {
+namespace {
+
+// Equal up to rounding, for hypotheses such as "run = 0.75 x golden": far above one rounding error
+// of either width, far below any catalogued bug.
+constexpr double kSameRelative = 1e-5;
+
+double element(const StateEntry& entry, const std::byte* state, int64_t i) {
+  if (entry.bytes == entry.numel * 8 && entry.dtype == "float64") {
+    double value;
+    std::memcpy(&value, state + entry.offset + i * 8, 8);
+    return value;
+  }
+  if (entry.dtype != "float32") return 0;
+  float value;
+  std::memcpy(&value, state + entry.offset + i * 4, 4);
+  return value;
+}
+
+// Is a = ratio x b for all elements, measured in the L2 norm?
+bool scaled(const StateEntry& entry, const std::byte* a, double ratio, const std::byte* b) {
+  double error = 0, size = 0;
+  for (int64_t i = 0; i < entry.numel; ++i) {
+    const double x = element(entry, a, i);
+    const double d = x - ratio * element(entry, b, i);
+    error += d * d;
+    size += x * x;
+  }
+  return std::isfinite(error) && error <= kSameRelative * kSameRelative * size;
+}
+
+double best_ratio(const StateEntry& entry, const std::byte* a, const std::byte* b) {
+  double ab = 0, bb = 0;
+  for (int64_t i = 0; i < entry.numel; ++i) {
+    const double y = element(entry, b, i);
+    ab += element(entry, a, i) * y;
+    bb += y * y;
+  }
+  return bb > 0 ? ab / bb : 0;
+}
+
+bool differs(const StateEntry& entry, const std::byte* a, const std::byte* b) {
+  return std::memcmp(a + entry.offset, b + entry.offset, static_cast<size_t>(entry.bytes)) != 0;
+}
+
+std::vector<const StateEntry*> gradients(const StateLayout& layout) {
+  std::vector<const StateEntry*> found;
+  for (const StateEntry& entry : layout.entries)
+    if (entry.kind == StateKind::gradient) found.push_back(&entry);
+  return found;
+}
+
+void find_ratio(const MismatchContext& c, const std::vector<const StateEntry*>& wrong,
+                MismatchEvidence* evidence) {
+  // The largest tensor gives the steadiest ratio.
+  const auto largest = *std::max_element(wrong.begin(), wrong.end(),
+                                         [](auto* a, auto* b) { return a->numel < b->numel; });
+  evidence->ratio = best_ratio(*largest, c.run, c.golden);
+  evidence->one_ratio = std::abs(evidence->ratio - 1) > 1e-3 &&
+                        std::all_of(wrong.begin(), wrong.end(), [&](auto* entry) {
+                          return scaled(*entry, c.run, evidence->ratio, c.golden);
+                        });
+}
+
+// Buckets all of whose gradients are wrong; none if a wrong gradient lies outside them.
+std::vector<int64_t> wrong_buckets(const MismatchContext& c,
+                                   const std::vector<const StateEntry*>& all) {
+  std::map<int64_t, bool> wholly_wrong;
+  for (const StateEntry* entry : all) {
+    const int64_t bucket = c.bucket_of ? c.bucket_of(entry->parameter) : -1;
+    auto [place, fresh] = wholly_wrong.try_emplace(bucket, true);
+    place->second = place->second && differs(*entry, c.run, c.golden);
+  }
+  std::vector<int64_t> buckets;
+  for (const StateEntry* entry : all) {
+    if (!differs(*entry, c.run, c.golden)) continue;
+    const int64_t bucket = c.bucket_of ? c.bucket_of(entry->parameter) : -1;
+    if (bucket < 0 || !wholly_wrong[bucket]) return {};
+    if (std::find(buckets.begin(), buckets.end(), bucket) == buckets.end())
+      buckets.push_back(bucket);
+  }
+  std::sort(buckets.begin(), buckets.end());
+  return buckets;
+}
+
+bool same_values(const std::vector<const StateEntry*>& all, const std::byte* a,
+                 const std::byte* b) {
+  for (const StateEntry* entry : all)
+    for (int64_t i = 0; i < entry->numel; ++i)
+      if (!(element(*entry, a, i) == element(*entry, b, i))) return false;  // so that 0 == -0
+  return true;
+}
+
+void find_shard(const MismatchContext& c, const std::vector<const StateEntry*>& all,
+                MismatchEvidence* evidence) {
+  if (c.local == nullptr || c.shards == nullptr) return;
+  const auto shard = [&](int64_t rank) { return c.shards + rank * c.shard_bytes; };
+  evidence->local_known = true;
+  evidence->local_wrong = !same_values(all, c.local, shard(c.rank));
+  if (!evidence->local_wrong) return;
+  for (int64_t other = 0; other < c.world_size; ++other)
+    if (other != c.rank && same_values(all, c.local, shard(other))) evidence->local_of_rank = other;
+}
+
+int64_t few_flipped_bits(const MismatchContext& c, StateKind kind) {
+  constexpr int64_t kFew = 8;
+  int64_t flipped = 0;
+  for (const StateEntry& entry : c.layout->entries) {
+    if (entry.kind != kind) continue;
+    for (int64_t i = 0; i < entry.bytes && flipped <= kFew; ++i)
+      flipped += std::popcount(
+          static_cast<unsigned>(c.run[entry.offset + i] ^ c.golden[entry.offset + i]));
+  }
+  return flipped <= kFew ? flipped : 0;
+}
+
+void describe_gradients(const MismatchContext& c, MismatchEvidence* evidence) {
+  const auto all = gradients(*c.layout);
+  std::vector<const StateEntry*> wrong;
+  for (const StateEntry* entry : all)
+    if (differs(*entry, c.run, c.golden)) wrong.push_back(entry);
+  evidence->gradients_total = static_cast<int64_t>(all.size());
+  evidence->gradients_wrong = static_cast<int64_t>(wrong.size());
+  if (wrong.empty()) return;
+  find_ratio(c, wrong, evidence);
+  evidence->buckets_wrong = wrong_buckets(c, all);
+  if (c.local != nullptr)
+    evidence->own_contribution = std::all_of(wrong.begin(), wrong.end(), [&](auto* entry) {
+      return scaled(*entry, c.run, 1.0 / static_cast<double>(c.world_size), c.local);
+    });
+  find_shard(c, all, evidence);
+}
+
+}  // namespace
+
+MismatchEvidence diagnose(const MismatchContext& c, const BitDifference& difference) {
+  const StateEntry& entry = c.layout->entries[static_cast<size_t>(difference.entry)];
+  const int64_t width = entry.numel > 0 ? entry.bytes / entry.numel : 4;
+  MismatchEvidence evidence;
+  evidence.lane = c.lane;
+  evidence.step = c.step;
+  evidence.state_kind = to_word(entry.kind);
+  evidence.tensor = entry.name;
+  evidence.bucket = c.bucket_of && entry.parameter >= 0 ? c.bucket_of(entry.parameter) : -1;
+  evidence.element = c.shape_of ? element_index(difference.element, c.shape_of(difference.entry))
+                                : std::vector<int64_t>{difference.element};
+  evidence.run_value = difference.run_value;
+  evidence.golden_value = difference.golden_value;
+  evidence.run_bits = bits_text(difference.run_bits, width);
+  evidence.golden_bits = bits_text(difference.golden_bits, width);
+  evidence.ulp = difference.ulp;
+  evidence.max_ulp = difference.max_ulp;
+  evidence.differing = difference.differing;
+  evidence.numel = difference.numel;
+  evidence.bits_flipped = few_flipped_bits(c, entry.kind);
+  if (c.step > 0) describe_gradients(c, &evidence);
+  return evidence;
+}
+
+}  // namespace lockstep

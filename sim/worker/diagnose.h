@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "golden/compare.h"
+#include "sim/record/evidence.h"
+
+namespace lockstep {
+
+// What a rank holds at the moment of a mismatch. Pointers may be null where not known.
+struct MismatchContext {
+  std::string lane;
+  int64_t step = 0;
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  const StateLayout* layout = nullptr;
+  const std::byte* run = nullptr;
+  const std::byte* golden = nullptr;
+  const std::byte* local = nullptr;   // this rank's gradients before the reduction
+  const std::byte* shards = nullptr;  // the golden run's, rank after rank
+  int64_t shard_bytes = 0;
+  std::function<int64_t(int64_t)> bucket_of;              // parameter -> bucket or -1
+  std::function<std::vector<int64_t>(int64_t)> shape_of;  // entry -> shape
+};
+
+// Turns a difference into evidence: where, both values, and the measurements that a cause is later
+// named by (one ratio everywhere, whole buckets, another rank's shard, a few flipped bits). Names
+// no cause itself. No LibTorch.
+MismatchEvidence diagnose(const MismatchContext& context, const BitDifference& difference);
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "scenarios/scenario.h"
+#include "scenarios/workloads/workload.h"
+#include "sim/worker/probe.h"
+
+namespace lockstep {
+
+// Checks of the gradients that a reducer leaves behind: each one line that names the parameter, or
+// empty where all is well. Cheap; no number is read.
+
+// Every trained parameter has a gradient, unless the reducer looks for unused ones.
+std::string absent_gradient(const Scenario& scenario, const Training& training);
+
+// With gradient_as_bucket_view the gradients of a bucket lie in one storage; without, no two
+// gradients share theirs (an optimizer that writes into one would change the other).
+std::string wrong_aliasing(const Scenario& scenario, const Training& training,
+                           const RecordingProbe& probe);
+
+}  // namespace lockstep

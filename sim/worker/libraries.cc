@@ -1,0 +1,79 @@
+#include "sim/worker/libraries.h"
+
+#include <ATen/Version.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gloo/config.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/launch/protocol.h"
+
+namespace lockstep {
+namespace {
+
+// The text behind "NAME: " in ATen's description of itself, up to the end of its line.
+std::string aten_says(const std::string& name) {
+  const std::string text = at::show_config();
+  const size_t at = text.find(name);
+  if (at == std::string::npos) return "unknown";
+  const size_t begin = at + name.size();
+  return text.substr(begin, text.find_first_of("\r\n", begin) - begin);
+}
+
+// OpenBLAS tells about itself if it is the BLAS that LibTorch has loaded.
+std::string openblas_says(const char* function) {
+  using Says = const char* (*)();
+  const auto says = reinterpret_cast<Says>(dlsym(RTLD_DEFAULT, function));
+  return says == nullptr ? "" : says();
+}
+
+std::string blas_name() {
+  const std::string config = openblas_says("openblas_get_config");
+  if (config.empty()) return "unknown";
+  return config.substr(0, config.find(' ', config.find(' ') + 1));
+}
+
+std::string blas_capability() {
+  const std::string core = openblas_says("openblas_get_corename");
+  return core.empty() ? "unknown" : core;
+}
+
+std::string gloo_version() {
+  return fmt::format("{}.{}.{}", GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH);
+}
+
+}  // namespace
+
+std::string libraries_json() {
+  nlohmann::ordered_json document;
+  document["torch"] = TORCH_VERSION;
+  document["gloo"] = gloo_version();
+  document["blas"] = blas_name();
+  document["torch_cpu_capability"] = aten_says("CPU capability usage: ");
+  document["blas_cpu_capability"] = blas_capability();
+  document["fingerprint"] = fingerprint();
+  return document.dump();
+}
+
+std::string fingerprint() {
+  return fmt::format("LibTorch {}; Gloo {}; {} {}; {}", TORCH_VERSION, gloo_version(), blas_name(),
+                     blas_capability(), aten_says("CPU capability usage: "));
+}
+
+void leave_libraries(const std::string& run_dir) {
+  const std::string path = run_dir + "/../libraries.json";
+  const std::string unfinished = fmt::format("{}.{}", path, getpid());
+  if (access(path.c_str(), F_OK) == 0) return;
+  const int fd = open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return;  // the report says "unknown" then
+  const std::string text = libraries_json() + "\n";
+  const bool whole = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  if (!whole || std::rename(unfinished.c_str(), path.c_str()) != 0) unlink(unfinished.c_str());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "golden/state.h"
+#include "scenarios/workloads/workload.h"
+
+namespace lockstep {
+
+// Copies each gradient as this rank's own backward made it, before any reduction: tensor hooks see
+// it before the reducer does. Costs one copy of the gradients a step. The hooks are gone when the
+// object is destroyed; it must not outlive the training.
+class LocalGradients {
+ public:
+  LocalGradients(const Training& training, const StateLayout& layout);
+  ~LocalGradients();
+  LocalGradients(const LocalGradients&) = delete;
+  LocalGradients& operator=(const LocalGradients&) = delete;
+
+  // Forgets what the last backward left; call before each backward.
+  void clear();
+  // Gradients at the places that they have in a state. A gradient that backward did not make is 0.
+  const std::byte* bytes() const { return bytes_.data(); }
+
+ private:
+  struct Hook;
+  std::vector<std::byte> bytes_;
+  std::vector<Hook> hooks_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,327 @@
+#include "sim/worker/observer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "scenarios/base/hash.h"
+#include "sim/worker/dump.h"
+#include "sim/worker/stored_comparison.h"
+
+namespace lockstep {
+
+struct Observer::Feed {
+  Lane lane;
+  std::shared_ptr<StateStream> stream;
+  int64_t shard_bytes = 0;
+  int64_t compared = 0;
+  double worst = 0;
+  int64_t worst_entry = -1;
+  bool active = true;
+};
+
+namespace {
+
+bool asks_for(const Scenario& scenario, const std::string& lane) {
+  return std::find(scenario.lanes.begin(), scenario.lanes.end(), lane) != scenario.lanes.end();
+}
+
+// The entry on which controls do their damage: the largest gradient, else the largest of all.
+const StateEntry& target_entry(const StateLayout& layout) {
+  return *std::max_element(layout.entries.begin(), layout.entries.end(),
+                           [](const StateEntry& a, const StateEntry& b) {
+                             const auto rank = [](const StateEntry& e) {
+                               return std::pair(e.kind == StateKind::gradient, e.numel);
+                             };
+                             return rank(a) < rank(b);
+                           });
+}
+
+// A copy of the state without this rank's share of every averaged gradient.
+template <class T>
+void drop_share(const StateEntry& entry, const std::byte* local, double world_size,
+                std::byte* state) {
+  auto* values = reinterpret_cast<T*>(state + entry.offset);
+  auto* share = reinterpret_cast<const T*>(local + entry.offset);
+  for (int64_t i = 0; i < entry.numel; ++i) values[i] -= static_cast<T>(share[i] / world_size);
+}
+
+}  // namespace
+
+Observer::Observer(const RankSurroundings& surroundings, const Training& training,
+                   const RecordingProbe& probe, bool primary, Evidence* evidence)
+    : around_(surroundings),
+      training_(training),
+      probe_(probe),
+      primary_(primary),
+      evidence_(evidence),
+      layout_(state_layout(training, surroundings.plan.scenario.optimizer.kind)) {
+  const Scenario& scenario = around_.plan.scenario;
+  own_state_.resize(static_cast<size_t>(layout_.bytes));
+  open_feeds();
+  const bool replicas = primary_ && scenario.world_size > 1 && asks_for(scenario, "replica");
+  if (replicas && layout_.bytes <= ReplicaBoard::kStateBytesMax && around_.board)
+    board_ = around_.board(layout_.bytes, patience());
+  if (primary_ && around_.plan.rounding && around_.rank == 0)
+    rounding_ = around_.stream("rounding", patience());
+}
+
+Observer::~Observer() {
+  for (auto& feed : feeds_) feed->stream->leave(around_.rank);
+  if (rounding_) rounding_->finish();
+}
+
+void Observer::open_feeds() {
+  const RunPlan& plan = around_.plan;
+  const bool wide = plan.scenario.dtype == "float64";
+  for (const std::string& golden : plan.goldens) {
+    if (golden == "float64" && primary_ == (wide && !plan.double_run))
+      open_feed(golden, Lane::float64);
+    if (!primary_) continue;
+    if (golden == "replay") open_feed(golden, Lane::replay);
+    if (golden == "exact") open_feed(golden, Lane::exact);
+    if (golden == "one_device") open_feed(golden, Lane::one_device);
+  }
+}
+
+void Observer::open_feed(const std::string& golden, Lane lane) {
+  auto feed = std::make_unique<Feed>();
+  feed->lane = lane;
+  feed->stream = around_.stream(golden, patience());
+  if (feed->stream == nullptr) return;  // its golden run failed: no comparison, so no pass
+  const bool shards = lane == Lane::replay && around_.plan.shards;
+  if (shards) feed->shard_bytes = gradients_end(layout_);
+  if (shards || lane == Lane::float64)
+    if (!local_) local_ = std::make_unique<LocalGradients>(training_, layout_);
+  feeds_.push_back(std::move(feed));
+}
+
+Deadline Observer::patience() const {
+  return deadline_after(std::chrono::milliseconds(around_.plan.scenario.timeouts.run_ms));
+}
+
+void Observer::before_backward() {
+  if (local_) local_->clear();
+}
+
+void Observer::observe(int64_t step) {
+  if (rounding_ && step > 0) before_.assign(state_, state_ + layout_.bytes);
+  state_ = own_state_.data();
+  if (board_) {
+    std::byte* place = board_->begin(around_.rank, step, patience());
+    if (place != nullptr) state_ = place;
+  }
+  copy_state(training_, layout_, state_);
+  const std::vector<uint64_t> hashes = hash_entries(layout_, state_);
+  if (primary_) record_hashes(hashes, step);
+  if (primary_ && step == 1) control_replica(hashes);
+  if (board_) meet_replicas(step);
+  for (auto& feed : feeds_) compare(*feed, step);
+  if (rounding_ && step > 0) publish_rounding();
+  const bool shards_wanted = primary_ && around_.plan.shards;
+  if (step >= 1 && !shards_wanted) local_.reset();
+}
+
+void Observer::record_hashes(const std::vector<uint64_t>& hashes, int64_t step) {
+  bool present[4] = {};
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    const auto kind = static_cast<size_t>(layout_.entries[i].kind);
+    chains_[kind] = hash64(&hashes[i], sizeof hashes[i], chains_[kind]);
+    present[kind] = true;
+  }
+  Recorder& recorder = around_.recorder;
+  for (int32_t kind = 0; kind < 4; ++kind) {
+    const bool known_before_first = kind == static_cast<int32_t>(StateKind::buffer) ||
+                                    kind == static_cast<int32_t>(StateKind::parameter);
+    if (present[kind] && (step > 0 || known_before_first))
+      recorder.append(EventKind::state_hash, kind, chains_[kind]);
+  }
+  recorder.append(EventKind::collective_hash, -1, probe_.collective_hash());
+  if (around_.plan.scenario.world_size > 1) {
+    replica_compared_ += static_cast<int64_t>(hashes.size());
+    recorder.append(EventKind::compared, static_cast<int32_t>(Lane::replica),
+                    static_cast<uint64_t>(replica_compared_));
+  }
+}
+
+void Observer::control_replica(const std::vector<uint64_t>& hashes) {
+  const Scenario& scenario = around_.plan.scenario;
+  if (scenario.world_size == 1 || !asks_for(scenario, "replica")) return;
+  std::vector<std::byte> damaged(state_, state_ + layout_.bytes);
+  damaged[static_cast<size_t>(target_entry(layout_).offset)] ^= std::byte{1};
+  const bool detected = hash_entries(layout_, damaged.data()) != hashes;
+  record_control(Lane::replica, detected);
+}
+
+void Observer::record_control(Lane lane, bool detected) {
+  controls_.emplace_back(lane, detected);
+  around_.recorder.append(EventKind::control, static_cast<int32_t>(lane), detected);
+}
+
+void Observer::meet_replicas(int64_t step) {
+  if (state_ == own_state_.data() || !board_->arrive(step)) return;
+  const int64_t world_size = around_.plan.scenario.world_size;
+  const std::byte* first = board_->state(0, step);
+  std::optional<BitDifference> difference;
+  std::vector<int64_t> differing;
+  const std::byte* other_state = nullptr;
+  for (int64_t rank = 1; rank < world_size && !replicas_differ_; ++rank) {
+    const std::byte* other = board_->state(rank, step);
+    if (std::memcmp(first, other, static_cast<size_t>(layout_.bytes)) == 0) continue;
+    differing.push_back(rank);
+    if (difference) continue;
+    difference = first_bit_difference(layout_, other, first);
+    other_state = other;
+  }
+  if (difference) {
+    replicas_differ_ = true;
+    MismatchContext at = context(Lane::replica, step, first);
+    at.run = other_state;
+    at.local = at.shards = nullptr;
+    mismatch(Lane::replica, at, *difference);
+    evidence_->mismatches.back().ranks = differing;
+  }
+  board_->release(step);
+}
+
+MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* golden) const {
+  MismatchContext context;
+  context.lane = to_word(lane);
+  context.step = step;
+  context.rank = around_.rank;
+  context.world_size = around_.plan.scenario.world_size;
+  context.layout = &layout_;
+  context.run = state_;
+  context.golden = golden;
+  context.local = local_ ? local_->bytes() : nullptr;
+  context.bucket_of = [this](int64_t parameter) { return probe_.bucket_of(parameter); };
+  context.shape_of = [this](int64_t entry) {
+    const StateEntry& e = layout_.entries[static_cast<size_t>(entry)];
+    for (const NamedTensor& buffer : training_.buffers)
+      if (e.kind == StateKind::buffer && buffer.name == e.name) return buffer.tensor.sizes().vec();
+    if (e.parameter < 0) return std::vector<int64_t>{e.numel};
+    const at::Tensor& tensor = training_.parameters.at(static_cast<size_t>(e.parameter)).tensor;
+    return tensor.numel() == e.numel ? tensor.sizes().vec() : std::vector<int64_t>{e.numel};
+  };
+  return context;
+}
+
+void Observer::mismatch(Lane lane, const MismatchContext& at, const BitDifference& difference) {
+  evidence_->mismatches.push_back(diagnose(at, difference));
+  around_.recorder.append(EventKind::mismatch, static_cast<int32_t>(lane),
+                          (static_cast<uint64_t>(difference.entry) << 32) |
+                              (static_cast<uint64_t>(difference.element) & 0xffffffffU));
+  write_evidence(around_.evidence_path, *evidence_);
+  dump_states(around_.dump_prefix, at);
+}
+
+void Observer::compare(Feed& feed, int64_t step) {
+  if (!feed.active) return;
+  const std::byte* golden = feed.stream->begin_read(around_.rank, step, patience());
+  if (golden == nullptr) {
+    feed.active = false;
+    return;
+  }
+  if (step == 1) control(feed, golden);
+  if (feed.lane == Lane::float64)
+    compare_distance(feed, step, golden);
+  else if (feed.lane != Lane::one_device)
+    compare_bits(feed, step, golden);
+  else if (step == around_.plan.scenario.steps)
+    last_one_device_.assign(golden, golden + layout_.bytes);
+  feed.stream->end_read(around_.rank);
+}
+
+void Observer::compare_bits(Feed& feed, int64_t step, const std::byte* golden) {
+  feed.compared += static_cast<int64_t>(layout_.entries.size());
+  if (auto difference = first_bit_difference(layout_, state_, golden)) {
+    MismatchContext at = context(feed.lane, step, golden);
+    if (feed.shard_bytes > 0 && step > 0) {
+      at.shards = golden + layout_.bytes;
+      at.shard_bytes = feed.shard_bytes;
+    }
+    mismatch(feed.lane, at, *difference);
+    feed.active = false;
+    feed.stream->leave(around_.rank);
+  }
+  around_.recorder.append(EventKind::compared, static_cast<int32_t>(feed.lane),
+                          static_cast<uint64_t>(feed.compared));
+}
+
+void Observer::compare_distance(Feed& feed, int64_t step, const std::byte* golden) {
+  feed.compared += static_cast<int64_t>(layout_.entries.size());
+  const Distance distance = worst_distance(layout_, state_, golden);
+  const bool first_beyond = feed.worst <= kFloat64Bound && !(distance.worst <= kFloat64Bound);
+  if (!(distance.worst <= feed.worst)) {
+    feed.worst = distance.worst;
+    feed.worst_entry = distance.entry;
+  }
+  if (first_beyond)
+    if (auto difference = bit_difference(layout_, distance.entry, state_, golden))
+      mismatch(feed.lane, context(feed.lane, step, golden), *difference);
+  const auto lane = static_cast<int32_t>(feed.lane);
+  around_.recorder.append(EventKind::distance, lane, std::bit_cast<uint64_t>(feed.worst),
+                          static_cast<uint32_t>(feed.worst_entry));
+  around_.recorder.append(EventKind::compared, lane, static_cast<uint64_t>(feed.compared));
+}
+
+void Observer::control(Feed& feed, const std::byte* golden) {
+  if (feed.lane == Lane::one_device) return;
+  std::vector<std::byte> damaged(state_, state_ + layout_.bytes);
+  bool detected = false;
+  if (feed.lane == Lane::float64) {
+    if (!local_) return;
+    for (const StateEntry& entry : layout_.entries)
+      if (entry.kind == StateKind::gradient && entry.dtype == "float64")
+        drop_share<double>(entry, local_->bytes(),
+                           static_cast<double>(around_.plan.scenario.world_size), damaged.data());
+    detected = !(worst_distance(layout_, damaged.data(), golden).worst <= kFloat64Bound);
+  } else {
+    damaged[static_cast<size_t>(target_entry(layout_).offset)] ^= std::byte{1};
+    detected = first_bit_difference(layout_, damaged.data(), golden).has_value();
+  }
+  record_control(feed.lane, detected);
+}
+
+void Observer::publish_rounding() {
+  std::byte* slot = rounding_->begin_write(patience());
+  if (slot == nullptr) return;
+  std::memcpy(slot, before_.data(), before_.size());
+  std::memcpy(slot + layout_.bytes, state_, static_cast<size_t>(layout_.bytes));
+  rounding_->end_write();
+}
+
+void Observer::finish() {
+  // Again, since a long run may have pushed the first record out of the file.
+  for (const auto& [lane, detected] : controls_)
+    around_.recorder.append(EventKind::control, static_cast<int32_t>(lane), detected);
+  if (primary_) record_result();
+}
+
+void Observer::record_result() {
+  Hash128 hash;
+  for (const NamedTensors* group : {&training_.parameters, &training_.buffers})
+    for (const NamedTensor& named : *group) {
+      const at::Tensor tensor = named.tensor.detach().contiguous();
+      hash.update(named.name);
+      hash.update(c10::toString(tensor.scalar_type()));
+      for (int64_t size : tensor.sizes()) hash.update(&size, sizeof size);
+      hash.update(tensor.data_ptr(), static_cast<size_t>(tensor.nbytes()));
+    }
+  const auto digest = hash.digest();
+  around_.recorder.append(EventKind::final_hash_low, -1, digest[0]);
+  around_.recorder.append(EventKind::final_hash_high, -1, digest[1]);
+  evidence_->final_hash = hex(digest);
+  if (last_one_device_.empty()) return;
+  const auto count =
+      count_differing(layout_, StateKind::parameter, state_, last_one_device_.data());
+  around_.recorder.append(
+      EventKind::differing, static_cast<int32_t>(Lane::one_device),
+      (static_cast<uint64_t>(count.differing) << 32) | static_cast<uint64_t>(count.total));
+  evidence_->golden =
+      compare_with_stored(around_.plan.scenario, layout_, state_, last_one_device_.data());
+}
+
+}  // namespace lockstep

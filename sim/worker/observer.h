@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "golden/compare.h"
+#include "golden/golden_run.h"
+#include "scenarios/workloads/workload.h"
+#include "sim/worker/diagnose.h"
+#include "sim/worker/local_gradients.h"
+#include "sim/worker/probe.h"
+#include "sim/worker/rank_program.h"
+
+namespace lockstep {
+
+// Watches one pass (the primary one, or the double run) of one rank: after construction and after
+// every step it hashes the state, compares it with the golden runs and with the other ranks, and
+// records the outcome. At the first mismatch of a lane it writes evidence and tensors at once and
+// compares that lane no more. Lanes run their must-fail control after step 1, on damaged copies.
+class Observer {
+ public:
+  Observer(const RankSurroundings& surroundings, const Training& training,
+           const RecordingProbe& probe, bool primary, Evidence* evidence);
+  ~Observer();
+
+  void before_backward();
+  void after_construction() { observe(0); }
+  void after_step(int64_t step) { observe(step); }
+
+  // After the last step: the controls' outcome once more and, of the primary pass, the final hash
+  // and the comparison with the stored golden.
+  void finish();
+
+ private:
+  struct Feed;  // one golden run's stream
+
+  void open_feeds();
+  void open_feed(const std::string& golden, Lane lane);
+  void observe(int64_t step);
+  void record_hashes(const std::vector<uint64_t>& hashes, int64_t step);
+  void meet_replicas(int64_t step);
+  void compare(Feed& feed, int64_t step);
+  void compare_bits(Feed& feed, int64_t step, const std::byte* golden);
+  void compare_distance(Feed& feed, int64_t step, const std::byte* golden);
+  void control(Feed& feed, const std::byte* golden);
+  void control_replica(const std::vector<uint64_t>& hashes);
+  void record_control(Lane lane, bool detected);
+  void publish_rounding();
+  void record_result();
+  void mismatch(Lane lane, const MismatchContext& context, const BitDifference& difference);
+  MismatchContext context(Lane lane, int64_t step, const std::byte* golden) const;
+  Deadline patience() const;
+
+  const RankSurroundings& around_;
+  const Training& training_;
+  const RecordingProbe& probe_;
+  const bool primary_;
+  Evidence* evidence_;
+  StateLayout layout_;
+  std::vector<std::byte> own_state_;   // where no board holds it
+  std::byte* state_ = nullptr;         // this step's
+  std::vector<std::byte> before_;      // the last step's, for lane rounding
+  uint64_t chains_[4] = {0, 0, 0, 0};  // by StateKind
+  int64_t replica_compared_ = 0;
+  bool replicas_differ_ = false;
+  std::unique_ptr<LocalGradients> local_;
+  std::shared_ptr<ReplicaBoard> board_;
+  std::shared_ptr<StateStream> rounding_;
+  std::vector<std::unique_ptr<Feed>> feeds_;
+  std::vector<std::pair<Lane, bool>> controls_;
+  std::vector<std::byte> last_one_device_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "reducer/reducer.h"
+#include "scenarios/workloads/workload.h"
+#include "sim/fault/mutants.h"
+#include "sim/worker/observer.h"
+#include "sim/worker/probe.h"
+#include "sim/worker/rank_program.h"
+
+namespace lockstep {
+
+// Communicator of one rank with its decorators, from the wire up: real -> mutants -> recording.
+class RankCommunicator {
+ public:
+  RankCommunicator(std::unique_ptr<Communicator> real, const RankSurroundings& surroundings,
+                   Probe& probe);
+  Communicator& outermost() { return *recording_; }
+  void begin_backward();
+  void end_backward();
+
+ private:
+  MutantCommunicator* mutants_ = nullptr;  // owned by recording_
+  std::unique_ptr<RecordingCommunicator> recording_;
+};
+
+// Trains the scenario once, from the first random number to the last step: the primary run, or the
+// double run. Throws CommError and std::exception. One thread.
+class Pass {
+ public:
+  Pass(const RankSurroundings& surroundings, RankCommunicator& communicator, RecordingProbe& probe,
+       const std::string& dtype, bool primary, Evidence* evidence);
+  ~Pass();
+
+  void run();
+
+ private:
+  void load();
+  void construct();
+  void check_values();
+  void check_gradients();
+  void record_check(Check check, const std::string& word, const std::string& problem);
+  void step(int64_t step);
+  Batch shard_of_step(int64_t step) const;
+
+  const RankSurroundings& around_;
+  const Scenario& scenario_;
+  RankCommunicator& communicator_;
+  RecordingProbe& probe_;
+  const std::string dtype_;
+  const bool primary_;
+  Evidence* evidence_;
+  Batch rows_;  // this rank's samples of all batches of the data set, batch after batch
+  Training training_;
+  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<Observer> observer_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "sim/worker/process_tasks.h"
+
+#include <bit>
+#include <cstdio>
+
+#include "golden/golden_run.h"
+#include "scenarios/workloads/workload.h"
+#include "sim/worker/control_store.h"
+#include "sim/worker/libraries.h"
+#include "sim/worker/rank_program.h"
+
+namespace lockstep {
+namespace {
+
+Deadline run_deadline(const RunPlan& plan) {
+  return deadline_after(std::chrono::milliseconds(plan.scenario.timeouts.run_ms));
+}
+
+GoldenKind golden_kind(const std::string& word) {
+  for (GoldenKind kind :
+       {GoldenKind::replay, GoldenKind::float64, GoldenKind::exact, GoldenKind::one_device})
+    if (word == to_word(kind)) return kind;
+  LOCKSTEP_CHECK(false, "no golden run is called " + word);
+  return GoldenKind::replay;
+}
+
+std::unique_ptr<Communicator> connect(const RunPlan& plan, Control& control,
+                                      const CommOptions& options, Deadline deadline) {
+  auto store = make_control_store(control);
+  return plan.scenario.communicator.kind == "c10d"
+             ? make_c10d_communicator(options, store, deadline)
+             : make_gloo_communicator(options, store, deadline);
+}
+
+// Rank 0 writes the stream of lane rounding; all other streams are written by golden runs.
+std::shared_ptr<StateStream> rank_stream(const WorkerTask& task, const RunPlan& plan,
+                                         const std::string& golden, Deadline deadline) {
+  const std::string path = stream_path(task.run_dir, golden);
+  if (golden != "rounding") return StateStream::open(path, deadline);
+  const int64_t bytes = rounding_item(plan.scenario).bytes;
+  return StateStream::create(path, {.slot_bytes = bytes, .slots = plan.stream_slots});
+}
+
+}  // namespace
+
+int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& control) {
+  prepare_libtorch(plan.scenario.threads);
+  auto recorder = Recorder::create(
+      records_path(task.run_dir, task.rank), static_cast<int32_t>(task.rank),
+      static_cast<int32_t>(plan.scenario.world_size), static_cast<uint64_t>(plan.record_capacity));
+  if (task.rank == 0) leave_libraries(task.run_dir);
+  const std::string name = "rank-" + std::to_string(task.rank);
+  const RankSurroundings around{
+      .plan = plan,
+      .rank = task.rank,
+      .recorder = *recorder,
+      .connect = [&](const CommOptions& options,
+                     Deadline deadline) { return connect(plan, control, options, deadline); },
+      .stream = [&](const std::string& golden,
+                    Deadline deadline) { return rank_stream(task, plan, golden, deadline); },
+      .board =
+          [&](int64_t state_bytes, Deadline deadline) {
+            return ReplicaBoard::in_file(task.run_dir + "/replicas.board", task.rank,
+                                         plan.scenario.world_size, state_bytes, deadline);
+          },
+      .evidence_path = evidence_path(task.run_dir, task.rank),
+      .dump_prefix = task.run_dir + "/" + name};
+  const RankEnd end = run_rank(around);
+  if (!end.evidence.error.empty())
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), end.evidence.error.c_str());
+  return end.exit_code;
+}
+
+int run_golden_process(const WorkerTask& task, const RunPlan& plan) {
+  prepare_libtorch(plan.scenario.threads);
+  const GoldenKind kind = golden_kind(task.golden);
+  const bool shards = plan.shards && kind == GoldenKind::replay;
+  const int64_t bytes = golden_item(plan.scenario, kind, shards).bytes;
+  auto stream = StateStream::create(
+      stream_path(task.run_dir, task.golden),
+      {.slot_bytes = bytes, .slots = plan.stream_slots, .consumers = plan.scenario.world_size});
+  run_golden(plan.scenario, kind, plan.replay, shards, *stream, run_deadline(plan));
+  return kExitDone;
+}
+
+int run_rounding_process(const WorkerTask& task, const RunPlan& plan) {
+  prepare_libtorch(plan.scenario.threads);
+  auto recorder = Recorder::create(golden_records_path(task.run_dir, "rounding"), -1,
+                                   static_cast<int32_t>(plan.scenario.world_size),
+                                   static_cast<uint64_t>(plan.record_capacity));
+  auto stream = StateStream::open(stream_path(task.run_dir, "rounding"), run_deadline(plan));
+  if (stream == nullptr) return kExitException;
+  const auto lane = static_cast<int32_t>(Lane::rounding);
+  run_rounding(plan.scenario, plan.replay, *stream, run_deadline(plan),
+               [&](int64_t step, const RoundingStep& result) {
+                 recorder->set_step(static_cast<int32_t>(step));
+                 recorder->append(EventKind::statistic, lane, std::bit_cast<uint64_t>(result.r),
+                                  static_cast<uint32_t>(result.entry));
+                 if (step == 1)
+                   recorder->append(EventKind::control, lane,
+                                    result.control_r > kRoundingThreshold);
+               });
+  recorder->append(EventKind::finished);
+  return kExitDone;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+#include "sim/worker/tasks.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "sim/worker/libraries.h"
+#include "sim/worker/process_tasks.h"
+#include "sim/worker/thread_host.h"
+
+namespace lockstep {
+namespace {
+
+RunPlan read_plan(const std::string& run_dir) {
+  std::ifstream file(plan_path(run_dir));
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) throw std::runtime_error("cannot read " + plan_path(run_dir));
+  return plan_from_json(nlohmann::ordered_json::parse(text.str()));
+}
+
+}  // namespace
+
+int run_task(const WorkerTask& task, Control& control) {
+  if (task.role == "thread_host") return run_thread_host(task, control);
+  const RunPlan plan = read_plan(task.run_dir);
+  if (task.role == "rank") return run_rank_process(task, plan, control);
+  if (task.role == "golden") return run_golden_process(task, plan);
+  if (task.role == "rounding") return run_rounding_process(task, plan);
+  throw std::runtime_error("no worker task has the role \"" + task.role + "\"");
+}
+
+std::string worker_libraries() { return libraries_json(); }
+
+}  // namespace lockstep

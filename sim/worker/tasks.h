@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "sim/launch/protocol.h"
+#include "sim/worker/control.h"
+
+namespace lockstep {
+
+// Does what the task says, in this process, and returns its exit code (kExitDone, kExitCommError,
+// kExitException). Called once, in a process with one thread, after it has its name, its log as
+// stdout and stderr, default signals (SIGPIPE ignored) and its own process group; the process ends
+// with _exit right after, so whatever must be written is written before it returns. An exception
+// that leaves it goes to the log and ends the process with kExitException. Roles:
+//   rank         trains as rank task.rank of task.run_dir's plan
+//   golden       streams golden run task.golden of that plan
+//   rounding     consumes rank 0's stream for lane rounding
+//   thread_host  runs plans of control.next_run(), one after the other, until there are no more,
+//                with records in task.run_dir/rank-R.records
+int run_task(const WorkerTask& task, Control& control);
+
+// What this worker is linked with, as one line of JSON (sim/worker/libraries.h).
+std::string worker_libraries();
+
+}  // namespace lockstep

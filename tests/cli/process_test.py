@@ -1,0 +1,87 @@
+"""Ranks that die, hang and lose their launcher: named, ended, never left behind."""
+import os
+import random
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import PROGRAM, ROOT, TOY, ProgramTest, alive, descendants, rank_of, read_json
+
+
+class Processes(ProgramTest):
+    def start_long(self, *args):
+        path = self.tmp / "long.json"
+        process = subprocess.Popen([PROGRAM, "verify", TOY, "--set", "/steps=200000", "--json",
+                                    str(path), *args], cwd=ROOT, env=self.env,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.stdout.close)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            ranks = {rank_of(pid): pid for pid in descendants(process.pid)}
+            ranks.pop(None, None)
+            if len(ranks) == 4:
+                time.sleep(0.3)
+                return process, ranks, path
+            time.sleep(0.02)
+        process.kill()
+        self.fail(f"ranks not found; exit {process.poll()}: {process.communicate()[0]}")
+
+    def end_of(self, process, timeout=15):
+        try:
+            return process.communicate(timeout=timeout)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            self.fail("still running")
+
+    def test_killed_rank_is_named(self):
+        for chosen in (0, 2):
+            process, ranks, path = self.start_long()
+            os.kill(ranks[chosen], signal.SIGKILL)
+            start = time.monotonic()
+            text = self.end_of(process)
+            self.assertEqual(process.returncode, 3, text)
+            self.assertLess(time.monotonic() - start, 5)
+            failure = read_json(path)["runs"][0]["failure"]
+            self.assertEqual(failure["rank"], chosen)
+            self.assertEqual(failure["kind"], "crash")
+            self.assertEqual(failure["signal"], 9)
+            self.assertIn(f"rank {chosen}", text)
+
+    def test_stopped_rank_is_a_hang(self):
+        process, ranks, path = self.start_long(
+            "--set", "/timeouts/collective_ms=1000", "--set", "/timeouts/construction_ms=1000",
+            "--set", "/timeouts/step_ms=1500", "--set", "/timeouts/rendezvous_ms=5000")
+        os.kill(ranks[1], signal.SIGSTOP)
+        text = self.end_of(process, timeout=20)
+        self.assertEqual(process.returncode, 3, text)
+        failure = read_json(path)["runs"][0]["failure"]
+        self.assertEqual(failure["rank"], 1, failure)
+        self.assertEqual(failure["kind"], "hang", failure)
+
+    def test_ctrl_c(self):
+        process, ranks, path = self.start_long()
+        kids = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        text = self.end_of(process, timeout=10)
+        self.assertEqual(process.returncode, 130, text)
+        time.sleep(0.5)
+        self.assertEqual([pid for pid in kids if alive(pid)], [])
+        read_json(path)
+
+    def test_no_orphans_when_the_launcher_is_killed(self):
+        for _ in range(3):
+            process, ranks, _ = self.start_long()
+            kids = descendants(process.pid)
+            time.sleep(random.random() * 0.3)
+            process.kill()
+            process.wait()
+            time.sleep(1)
+            left = [pid for pid in kids if alive(pid)]
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            self.assertEqual(left, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

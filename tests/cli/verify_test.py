@@ -1,0 +1,171 @@
+"""`lockstep verify` on shipped scenarios: verdicts, exit codes, the result file."""
+import os
+import subprocess
+import unittest
+
+from harness import LINEAR, PROGRAM, ROOT, TOY, ProgramTest, read_json
+
+
+class Verify(ProgramTest):
+    def test_linear_gives_published_weights_on_all_lanes(self):
+        document = self.verify_json(LINEAR)
+        run = document["runs"][0]
+        for lane in ("replica", "replay", "float64"):
+            self.assertEqual(run["lanes"][lane]["verdict"], "pass", lane)
+            self.assertEqual(run["lanes"][lane]["control"], "detected", lane)
+        golden = run["golden"]
+        self.assertEqual(golden["verdict"], "pass", golden)
+        self.assertEqual(golden["run_equal"], 110)
+        self.assertEqual(golden["one_device_equal"], 110)
+        self.assertEqual([p["equal"] for p in golden["published"]], [88, 71])
+        # How many differ from one device depends on the libraries; with 1.13.1 and OpenBLAS 42.
+        weight = golden["differing_from_one_device"][0]
+        self.assertEqual((weight["name"], weight["total"]), ("weight", 100))
+        self.assertGreater(weight["differing"], 0)
+
+    def test_stored_golden_counts_only_for_its_settings(self):
+        run = self.verify_json(LINEAR, "--set", "/optimizer/lr=0.5")["runs"][0]
+        self.assertEqual(run["golden"]["verdict"], "not_applicable")
+        self.assertEqual(run["verdict"], "pass")
+
+    def test_edited_golden_is_bad_input(self):
+        text = (ROOT / "golden/data/linear_20x10.json").read_text()
+        (self.tmp / "edited.json").write_text(text.replace("0.0944", "0.0945", 1))
+        result = self.run_program("verify", LINEAR, "--set", f"/golden={self.tmp}/edited.json")
+        self.assertEqual(result.code, 2, result.text)
+        self.assertIn("edited.json", result.text)
+        self.assertIn("checksum", result.text)
+
+    def test_result_has_what_readers_rely_on(self):
+        document = self.verify_json(LINEAR)
+        for key in ("schema_version lockstep_version commit seed machine libraries verdict runs"
+                    ).split():
+            self.assertIn(key, document)
+        self.assertNotEqual(document["commit"], "")
+        self.assertIn("torch_cpu_capability", document["libraries"])
+        run = document["runs"][0]
+        for key in ("name set world_size reducer communicator steps verdict expected met "
+                    "duration_ms lanes first_divergence failure checks golden final_hash").split():
+            self.assertIn(key, run)
+        self.assertRegex(run["final_hash"], "^[0-9a-f]{32}$")
+        self.assertEqual(run["checks"]["collective_log"], "pass")
+        self.assertEqual(run["checks"]["manifest"], "pass")
+
+    def final_hash(self, *sets):
+        args = [word for value in sets for word in ("--set", value)]
+        return self.verify_json(LINEAR, *args)["runs"][0]["final_hash"]
+
+    def test_final_hash_follows_what_is_trained_and_nothing_else(self):
+        first = self.final_hash()
+        self.assertEqual(first, self.final_hash())
+        self.assertEqual(self.final_hash("/reducer/kind=c10d"), first)
+        self.assertNotEqual(self.final_hash("/optimizer/lr=0.5"), first)
+        self.assertNotEqual(self.final_hash("/seed=124"), first)
+
+    def test_seed_option_is_the_seed(self):
+        document = self.verify_json(LINEAR, "--seed", "7")
+        self.assertEqual(document["seed"], 7)
+
+    def test_wrong_run_expected_to_pass_fails(self):
+        result = self.run_program("verify", "scenarios/negative/wrong_divisor.json", "--set",
+                                  '/expect={"verdict":"pass"}')
+        self.assertEqual(result.code, 1, result.text)
+        self.assertIn("wrong_divisor", result.out)
+        self.assertIn("again", result.out)
+
+    def test_again_command_reproduces_the_failure(self):
+        document = self.verify_json("scenarios/negative/wrong_divisor.json", "--set",
+                                    '/expect={"verdict":"pass"}', code=1)
+        run = document["runs"][0]
+        self.assertEqual(run["verdict"], "fail")
+        self.assertEqual(run["first_divergence"]["cause"], "wrong_divisor")
+        self.assertEqual(run["first_divergence"]["step"], 1)
+
+    def test_nothing_selected(self):
+        result = self.run_program("verify", LINEAR, "--filter", "no_such_scenario")
+        self.assertEqual(result.code, 4, result.text)
+
+    def test_list_runs_nothing(self):
+        result = self.run_program("verify", "scenarios/equivalence", "--list")
+        self.assertEqual(result.code, 0, result.text)
+        for name in ("linear_manual_split", "toy_model", "mlp_matrix", "mlp_product", "exact"):
+            self.assertIn(name, result.out)
+
+    def test_from_another_folder_with_a_bare_environment(self):
+        elsewhere = self.tmp / "elsewhere"
+        elsewhere.mkdir()
+        env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "COLUMNS": "20", "HOME": str(self.tmp)}
+        result = self.run_program("verify", ROOT / LINEAR, cwd=elsewhere, env=env)
+        self.assertEqual(result.code, 0, result.text)
+        self.assertEqual(os.listdir(elsewhere), [])
+
+    def test_two_at_once(self):
+        runs = [subprocess.Popen([PROGRAM, "verify", LINEAR], cwd=ROOT, env=self.env,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                for _ in range(2)]
+        self.assertEqual([run.wait(timeout=60) for run in runs], [0, 0])
+
+    def test_fresh_processes_give_the_same_bits(self):
+        zygote = self.verify_json(TOY)["runs"][0]["final_hash"]
+        fresh = self.verify_json(TOY, "--fresh-processes")["runs"][0]["final_hash"]
+        self.assertEqual(zygote, fresh)
+
+    def test_full_disk_on_standard_output_is_an_error(self):
+        code = subprocess.run(["bash", "-c", f'"{PROGRAM}" verify {LINEAR} >/dev/full'], cwd=ROOT,
+                              env=self.env, capture_output=True, timeout=60).returncode
+        self.assertTrue(0 < code < 128, code)
+
+    def test_results_go_to_stdout_and_progress_does_not(self):
+        result = self.run_program("verify", LINEAR)
+        self.assertTrue(result.out.strip().splitlines()[-1].startswith("pass"), result.out)
+
+    def test_run_directory_holds_the_evidence_of_a_failure(self):
+        out = self.tmp / "kept"
+        path = self.tmp / "r.json"
+        result = self.run_program("verify", "scenarios/negative/dropped_bucket.json", "--out", out,
+                                  "--json", path, "--set", '/expect={"verdict":"pass"}')
+        self.assertEqual(result.code, 1, result.text)
+        kept = [p.name for p in out.rglob("*")]
+        self.assertIn("plan.json", kept)
+        self.assertTrue(any(name.endswith(".records") for name in kept), kept)
+        self.assertTrue(any(name.endswith(".evidence.json") for name in kept), kept)
+        read_json(path)
+
+
+class Readme(ProgramTest):
+    def test_the_example_scenario_works_as_it_stands(self):
+        text = (ROOT / "README.md").read_text()
+        start = text.index("```jsonc") + len("```jsonc")
+        path = self.tmp / "mine.json"
+        path.write_text(text[start:text.index("```", start)])
+        document = self.verify_json(path)
+        self.assertEqual(document["verdict"], "pass")
+        self.assertEqual(len(document["runs"]), 8)
+
+
+class Communicators(ProgramTest):
+    def test_every_pair_gives_the_same_bits_of_its_order(self):
+        ring = {}
+        for kind in ("gloo", "c10d", "local"):
+            document = self.verify_json(TOY, "--set", f"/communicator/kind={kind}", "--set",
+                                        "/world_size=3")
+            ring[kind] = document["runs"][0]["final_hash"]
+        self.assertEqual(len(set(ring.values())), 1, ring)
+
+    def test_buckets_as_small_as_a_tensor_change_bits_and_no_verdict(self):
+        hashes = set()
+        for cap in ("25", "0.0001"):
+            document = self.verify_json(
+                TOY, "--set", "/world_size=3", "--set", f"/reducer/bucket_cap_mb={cap}", "--set",
+                f"/reducer/first_bucket_mb={cap}", "--set", "/optimizer/lr=0.5")
+            hashes.add(document["runs"][0]["final_hash"])
+        self.assertEqual(len(hashes), 2)  # another layout, another order of addition
+
+    def test_unsafe_algorithms_are_refused_with_the_reason(self):
+        result = self.run_program("verify", TOY, "--set", "/communicator/algorithm=old_ring")
+        self.assertEqual(result.code, 2, result.text)
+        self.assertIn("replicas", result.text)
+
+
+if __name__ == "__main__":
+    unittest.main()

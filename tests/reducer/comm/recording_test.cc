@@ -1,0 +1,100 @@
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "reducer/manifest.h"
+#include "tests/reducer/kinds/small_model.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Recording, NumbersCollectivesAndBuckets) {
+  TestProbe probe;
+  const CommOptions options;
+  auto recording = make_recording(make_local_communicator(options, make_local_hub(1)), probe);
+  const at::Tensor tensor = at::zeros({3}, at::kDouble);
+  recording->broadcast(tensor, 0, soon())->wait();
+  recording->all_reduce(tensor, soon())->wait();
+  recording->begin_backward();
+  recording->all_reduce(tensor, soon())->wait();
+  recording->broadcast(tensor, 0, soon())->wait();
+  recording->all_reduce(tensor, soon())->wait();
+  recording->end_backward();
+  recording->all_reduce(tensor, soon())->wait();
+  recording->begin_backward();
+  recording->all_reduce(tensor, soon())->wait();
+
+  std::vector<int64_t> buckets;
+  for (size_t i = 0; i < probe.arrivals.size(); ++i) {
+    EXPECT_EQ(probe.arrivals[i].sequence, i + 1);
+    EXPECT_EQ(probe.arrivals[i].bytes, 24);
+    EXPECT_EQ(probe.arrivals[i].dtype, static_cast<uint8_t>(at::kDouble));
+    buckets.push_back(probe.arrivals[i].bucket);
+  }
+  EXPECT_THAT(buckets, ElementsAre(-1, -1, 0, -1, 1, -1, 0));
+  EXPECT_EQ(probe.ends.size(), 7U);
+}
+
+TEST(Recording, AFailedCollectiveHasNoEnd) {
+  TestProbe probe;
+  CommOptions options;
+  options.world_size = 2;
+  auto recording = make_recording(make_local_communicator(options, make_local_hub(2)), probe);
+  const auto work = recording->barrier(deadline_after(std::chrono::milliseconds(20)));
+  EXPECT_THROW(work->wait(), CommError);
+  EXPECT_EQ(probe.arrivals.size(), 1U);
+  EXPECT_TRUE(probe.ends.empty());
+}
+
+TEST(Manifest, NamesRankTensorAndDifference) {
+  const std::vector<std::pair<std::function<void(SmallModel&)>, std::string>> cases{
+      {[](SmallModel& m) { m.parameters[1].tensor = at::zeros({9}, at::kDouble); },
+       "rank 1 has parameter fc1.bias Double [9]"},
+      {[](SmallModel& m) {
+         m.parameters[2].tensor = at::zeros({3, 27}, at::kFloat);
+       },
+       "rank 1 has parameter fc2.weight Float [3, 27]"},
+      {[](SmallModel& m) { m.parameters[5].tensor.requires_grad_(false); },
+       "rank 0 has parameter fc3.bias Float [3] stride [1] requires_grad"},
+      {[](SmallModel& m) { m.buffers.clear(); },
+       "rank 1 has nothing in its place, rank 0 has buffer count"},
+      {[](SmallModel& m) {
+         m.buffers.push_back({"more", at::zeros({1})});
+       },
+       "rank 1 has buffer more Float [1] stride [1], rank 0 has nothing in its place"},
+  };
+  for (const auto& [change, expected] : cases) {
+    std::vector<std::exception_ptr> errors;
+    run_ranks(
+        {"local", "ring"}, 3,
+        [&](int64_t rank, Communicator& communicator) {
+          SmallModel model(static_cast<uint64_t>(rank));
+          check_manifest(model.parameters, model.buffers, communicator, soon());
+          if (rank == 1) change(model);
+          check_manifest(model.parameters, model.buffers, communicator, soon());
+        },
+        &errors);
+    for (const auto& error : errors) {
+      EXPECT_THAT(text_of(error), testing::StartsWith("rejected: manifest: rank 1 has "));
+      EXPECT_THAT(text_of(error), HasSubstr(expected));
+    }
+  }
+}
+
+TEST(Manifest, ComparesValues) {
+  run_ranks({"local", "ring"}, 3, [](int64_t rank, Communicator& communicator) {
+    SmallModel model(7);
+    EXPECT_EQ(differing_values(model.parameters, model.buffers, communicator, soon()), "");
+    c10::NoGradGuard no_grad;
+    if (rank == 2) model.parameters[3].tensor.add_(1e-6);
+    EXPECT_EQ(differing_values(model.parameters, model.buffers, communicator, soon()),
+              "rank 2: fc2.bias differs from rank 0's");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

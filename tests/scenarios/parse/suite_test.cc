@@ -1,0 +1,267 @@
+#include "scenarios/parse/suite.h"
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "tests/scenarios/parse/temporary_file.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// All messages of a file, without its folder; empty if it is good.
+std::string errors_of(std::string_view text, const std::vector<std::string>& sets = {}) {
+  const TemporaryFolder folder;
+  const auto file = load_scenario_file(folder.write("f.json", text), {sets, {}});
+  std::string all;
+  if (file) return all;
+  for (const InputError& error : file.errors()) all += (all.empty() ? "" : "\n") + to_text(error);
+  for (size_t at; (at = all.find(folder.path() + "/")) != std::string::npos;)
+    all.erase(at, folder.path().size() + 1);
+  return all;
+}
+
+std::vector<Combination> runs_of(std::string_view text, const std::vector<std::string>& sets = {},
+                                 std::optional<uint64_t> seed = {}) {
+  const TemporaryFolder folder;
+  auto file = load_scenario_file(folder.write("f.json", text), {sets, seed});
+  EXPECT_TRUE(file) << (file ? "" : to_text(file.errors()[0]));
+  return file ? file.value().combinations : std::vector<Combination>{};
+}
+
+TEST(Suite, EveryBadKeyAndValueHasItsPlaceAndWhatIsAllowed) {
+  EXPECT_EQ(errors_of(kScenario), "");
+  EXPECT_EQ(errors_of(changed("\"world_size\"", "\"wrld_size\"")),
+            "f.json:4:3: error: unknown key \"wrld_size\"; did you mean \"world_size\"?");
+  EXPECT_EQ(errors_of(changed("4", "\"four\"")),
+            "f.json:4:17: error: /world_size is \"four\"; expected an integer >= 1 and <= 1000000");
+  EXPECT_EQ(errors_of(changed("\"steps\": 3", "\"steps\": 3, \"steps\": 4")),
+            "f.json:5:15: error: duplicate key \"steps\"; the first is at 5:3");
+  EXPECT_EQ(errors_of(changed("\"lr\"", "\"momentm\": 1, \"lr\"")),
+            "f.json:9:32: error: unknown key \"momentm\" in /optimizer of kind \"sgd\"; did you "
+            "mean \"momentum\"?");
+  EXPECT_EQ(errors_of(changed("0.1", "\"fast\"")),
+            "f.json:9:38: error: /optimizer/lr is \"fast\"; expected a number >= 0 and <= 1000");
+  EXPECT_EQ(errors_of(changed("\"sgd\"", "\"sdg\"")),
+            "f.json:9:25: error: /optimizer/kind is \"sdg\"; expected one of \"sgd\" or \"adam\" "
+            "(did you mean \"sgd\"?)");
+  EXPECT_EQ(errors_of(changed("\"kind\": \"linear\", ", "")),
+            "f.json:6:12: error: missing key \"kind\" in /model; expected one of \"linear\" or "
+            "\"mlp\"");
+  EXPECT_EQ(errors_of(changed("  \"steps\": 3,\n", "")),
+            "f.json:1:1: error: missing key \"steps\"");
+  EXPECT_EQ(errors_of(changed("\"replay\"]", "\"replica\"]")),
+            "f.json:10:24: error: \"replica\" is in /lanes twice; expected every value once");
+  EXPECT_EQ(errors_of("[1]"), "f.json:1:1: error: the scenario is [1]; expected an object");
+}
+
+TEST(Suite, AllErrorsOfAFileAtOnceInItsOrder) {
+  std::string text = changed("\"steps\": 3", "\"steps\": 0");
+  text.replace(text.find("\"mse\""), 5, "\"mze\"");
+  text.replace(text.find("0.1"), 3, "true");
+  EXPECT_EQ(errors_of(text, {"/no/such=1"}),
+            "f.json:5:12: error: /steps is 0; expected an integer >= 1 and <= 10000000\n"
+            "f.json:8:20: error: /loss/kind is \"mze\"; expected \"mse\"\n"
+            "f.json:9:38: error: /optimizer/lr is true; expected a number >= 0 and <= 1000\n"
+            "--set /no/such=1: error: unknown key \"no\"; expected \"$schema\", \"seed\", "
+            "\"batch_size\", \"batch_size_per_rank\", \"samples_per_rank\", \"dtype\", \"device\", "
+            "\"threads\", \"rng\", \"rank_seeds\", \"zero_grad\", \"requantize\", \"split\", "
+            "\"reducer\", \"communicator\", \"timeouts\", \"mutants\", \"golden\", \"expect\", "
+            "\"matrix\" or \"exclude\"");
+}
+
+TEST(Suite, UnsafeAlgorithmsAreRefusedWithTheReason) {
+  EXPECT_EQ(errors_of(kScenario, {"/communicator/algorithm=old_ring"}),
+            "--set /communicator/algorithm=old_ring: error: /communicator/algorithm is "
+            "\"old_ring\", which is refused: every rank adds in an order of its own, so replicas "
+            "differ from 3 ranks on; expected one of \"ring\", \"bcube\", \"halving_doubling\", "
+            "\"ring_chunked\" or \"rank_order\"");
+  EXPECT_EQ(errors_of(kScenario, {"/communicator={\"kind\":\"c10d\",\"algorithm\":\"bcube\"}"}),
+            "--set /communicator={\"kind\":\"c10d\",\"algorithm\":\"bcube\"}: error: "
+            "/communicator/algorithm is \"bcube\"; expected \"ring\"");
+}
+
+TEST(Suite, FilesThatCannotBeRead) {
+  const TemporaryFolder folder;
+  const auto message = [](const std::string& path) {
+    return load_scenario_file(path, {}).errors().at(0).message;
+  };
+  EXPECT_EQ(message(folder.path() + "/none.json"), "cannot be opened: No such file or directory");
+  EXPECT_EQ(message(folder.path()), "this is a directory");
+  EXPECT_EQ(message(folder.write("large.json", std::string((16 << 20) + 1, ' '))),
+            "the file is too large");
+}
+
+TEST(Suite, NamesOfFilesInMessagesAreValidText) {
+  const TemporaryFolder folder;
+  const auto bad = load_scenario_file(folder.write("\xff.json", "{"), {});
+  EXPECT_NO_THROW(Json(to_text(bad.errors()[0])).dump());
+}
+
+TEST(Set, ValuesAreJsonOrElseText) {
+  const auto runs = runs_of(
+      kScenario,
+      {"/name=two words", "/world_size=2", "/data/samples=8", "/optimizer={\"kind\":\"adam\"}",
+       "/mutants/0/kind=flip_bit", "/mutants/0/rank=1", "/lanes/-=float64", "/steps=5", "/steps=6"},
+      99);
+  ASSERT_EQ(runs.size(), 1U);
+  const Scenario& s = runs[0].scenario;
+  EXPECT_EQ(s.name, "two words");
+  EXPECT_EQ(s.world_size, 2);
+  EXPECT_EQ(s.batch_size, 8);
+  EXPECT_EQ(s.optimizer.options.number("beta1"), 0.9);
+  EXPECT_EQ(s.mutants.at(0).rank, 1);
+  EXPECT_EQ(s.lanes, (std::vector<std::string>{"replica", "replay", "float64"}));
+  EXPECT_EQ(s.steps, 6);
+  EXPECT_EQ(s.seed, 99U);
+}
+
+TEST(Set, ErrorsNameTheOption) {
+  EXPECT_EQ(errors_of(kScenario, {"/world_size"}),
+            "--set /world_size: error: this --set has no value; expected /pointer=value");
+  EXPECT_EQ(errors_of(kScenario, {"world_size=3"}),
+            "--set world_size=3: error: \"world_size\" is not a JSON pointer; expected "
+            "/world_size=...");
+  EXPECT_EQ(errors_of(kScenario, {"/wrld_size=3"}),
+            "--set /wrld_size=3: error: unknown key \"wrld_size\"; did you mean \"world_size\"?");
+  EXPECT_EQ(errors_of(kScenario, {"/steps=-3"}),
+            "--set /steps=-3: error: /steps is -3; expected an integer >= 1 and <= 10000000");
+  EXPECT_EQ(errors_of(kScenario, {"/name/x=1"}),
+            "--set /name/x=1: error: /name/x cannot be set: /name is \"small\"; expected an object "
+            "or a list");
+  EXPECT_EQ(errors_of(kScenario, {"/lanes/9=\"exact\""}),
+            "--set /lanes/9=\"exact\": error: /lanes/9 cannot be set: /lanes is "
+            "[\"replica\",\"replay\"]; expected an index from 0 to 2");
+}
+
+std::string with_matrix(std::string_view matrix) {
+  return changed("\"steps\": 3,", "\"steps\": 3, \"matrix\": " + std::string(matrix) + ",");
+}
+
+TEST(Set, OnAnAxisPinsItAndBelowAnAxisChangesItsValues) {
+  const std::string text = with_matrix(
+      R"({"/world_size": [1, 2, 3], "/optimizer": [{"kind": "sgd", "lr": 1}, {"kind": "adam"}]})");
+  EXPECT_EQ(runs_of(text).size(), 6U);
+  const auto pinned = runs_of(text, {"/world_size=4"});
+  ASSERT_EQ(pinned.size(), 2U);
+  EXPECT_EQ(pinned[1].scenario.world_size, 4);
+  EXPECT_EQ(
+      pinned[1].set,
+      (std::vector<std::pair<std::string, std::string>>{{"/optimizer", R"({"kind":"adam"})"}}));
+  for (const Combination& run : runs_of(text, {"/optimizer/lr=0.5"}))
+    EXPECT_EQ(run.scenario.optimizer.options.number("lr"), 0.5);
+  EXPECT_EQ(runs_of(text, {"/world_size=4", "/optimizer={\"kind\":\"adam\"}"}).size(), 1U);
+  // What is equal now is run once.
+  const std::string kinds = with_matrix(R"({"/reducer": [{"kind": "flat"}, {"kind": "manual"}]})");
+  EXPECT_EQ(runs_of(kinds, {"/reducer/kind=c10d"}).size(), 1U);
+}
+
+TEST(Suite, WrongValuesOfAnAxisAreReportedOnceWhereTheyStand) {
+  const std::string text =
+      with_matrix(R"({"/world_size": [1, 2, "x"], "/seed": [1, 2, 3], "/stps": [1]})");
+  EXPECT_EQ(errors_of(text).substr(0, 200),
+            "f.json:5:48: error: /world_size is \"x\"; expected an integer >= 1 and <= 1000000\n"
+            "f.json:5:74: error: unknown key \"stps\"; did you mean \"steps\"?");
+}
+
+TEST(Suite, AnImpossibleCombinationIsBadInputAndNamed) {
+  const std::string matrix =
+      R"({"/communicator/kind": ["gloo", "c10d"], "/communicator/algorithm": ["ring", "bcube"]})";
+  EXPECT_EQ(errors_of(with_matrix(matrix)),
+            "f.json:5:102: error: /communicator/algorithm is \"bcube\" (with "
+            "/communicator/kind=\"c10d\" /communicator/algorithm=\"bcube\"); expected \"ring\"");
+  EXPECT_EQ(runs_of(with_matrix(matrix + R"(, "exclude": [{"/communicator/kind": "c10d",
+                                "/communicator/algorithm": "bcube"}])"))
+                .size(),
+            3U);
+}
+
+TEST(Suite, ErrorsInTheMatrixDoNotHideOthers) {
+  std::string text = with_matrix(R"({"/seed": 3})");
+  text.replace(text.find("0.1"), 3, "true");
+  EXPECT_EQ(errors_of(text),
+            "f.json:5:35: error: /matrix/~1seed is 3; expected a list of 1 to 10000 values\n"
+            "f.json:9:38: error: /optimizer/lr is true; expected a number >= 0 and <= 1000");
+  EXPECT_EQ(errors_of(with_matrix(R"({"/seed": [1]}, "exclude": [{"/seed": 1}])")),
+            "f.json:5:15: error: every combination of the matrix is excluded");
+}
+
+TEST(Suite, TheBatchIsWhicheverOfItsKeysSays) {
+  const auto batch = [](std::string_view from, std::string_view to) {
+    const Scenario s = runs_of(changed(from, to)).at(0).scenario;
+    return std::pair(s.batch_size, s.data.options.integer("samples"));
+  };
+  const auto pair = [](int64_t a, int64_t b) { return std::pair(a, b); };
+  EXPECT_EQ(batch("3,", "3,"), pair(24, 24));
+  EXPECT_EQ(batch("\"steps\"", "\"batch_size\": 8, \"steps\""), pair(8, 24));
+  EXPECT_EQ(batch("\"steps\"", "\"batch_size_per_rank\": 3, \"steps\""), pair(12, 24));
+}
+
+TEST(Suite, TheBatchIsGivenOnce) {
+  std::string text = changed("\"samples\": 24, ", "");
+  EXPECT_EQ(errors_of(text),
+            "f.json:1:1: error: the size of the batch is not given; expected batch_size, "
+            "batch_size_per_rank, samples_per_rank or data.samples");
+  const Scenario s = runs_of(text, {"/samples_per_rank=5"}).at(0).scenario;
+  EXPECT_EQ(s.batch_size, 20);
+  EXPECT_EQ(s.data.options.integer("samples"), 20);
+  EXPECT_EQ(errors_of(kScenario, {"/samples_per_rank=5"}),
+            "f.json:7:29: error: both samples_per_rank and data.samples are given; expected one of "
+            "them");
+  EXPECT_EQ(errors_of(kScenario, {"/batch_size=8", "/batch_size_per_rank=2"}),
+            "--set /batch_size_per_rank=2: error: both batch_size and batch_size_per_rank are "
+            "given; expected one of them");
+}
+
+TEST(Suite, TheFirstExpectationThatMatchesCounts) {
+  const std::string text = changed("\"steps\": 3,", R"("steps": 3, "expect": [
+      {"when": {"/reducer/kind": "c10d", "/world_size": 2}, "verdict": "fail", "cause": "unknown"},
+      {"when": {"/reducer/kind": "c10d"}, "verdict": "inconclusive", "lanes": {"replay": "void"}},
+      {"verdict": "fail", "step": 2}],
+      "matrix": {"/reducer/kind": ["bucketed", "c10d"], "/world_size": [2, 4]},)");
+  const auto runs = runs_of(text);
+  ASSERT_EQ(runs.size(), 4U);
+  EXPECT_EQ(runs[0].scenario.expect.step, 2);
+  EXPECT_EQ(runs[2].scenario.expect.cause, "unknown");
+  EXPECT_EQ(runs[3].scenario.expect.verdict, "inconclusive");
+  EXPECT_EQ(runs[3].scenario.expect.lanes.at(0).second, "void");
+  EXPECT_EQ(runs_of(kScenario)[0].scenario.expect.verdict, "pass");
+  EXPECT_EQ(errors_of(kScenario, {R"(/expect=[{"when":{"/libtorch":">=2.0"}}])"}),
+            R"(--set /expect=[{"when":{"/libtorch":">=2.0"}}]: error: "when" cannot ask for the )"
+            "version of LibTorch yet; expected pointers to keys of the scenario");
+}
+
+TEST(Suite, AGoldenIsRelativeToTheFile) {
+  const TemporaryFolder folder;
+  const auto file =
+      load_scenario_file(folder.write("a/b/f.json", kScenario), {{"/golden=../golden/x.json"}, {}});
+  EXPECT_EQ(file.value().combinations[0].scenario.golden, folder.path() + "/a/golden/x.json");
+}
+
+TEST(Suite, FilesOfAFolderAreFoundInOrderWithoutSchemas) {
+  const TemporaryFolder folder;
+  for (const char* name : {"b.json", "a/c.json", "schema.json", "x.txt"}) folder.write(name, "{}");
+  const auto files = find_scenario_files(folder.path());
+  EXPECT_EQ(files.value(),
+            (std::vector<std::string>{folder.path() + "/a/c.json", folder.path() + "/b.json"}));
+  folder.write("empty/x.txt", "");
+  EXPECT_FALSE(find_scenario_files(folder.path() + "/empty"));
+  EXPECT_EQ(find_scenario_files(folder.path() + "/none").errors()[0].message,
+            "no such file or directory");
+}
+
+TEST(Suite, FourThousandCombinationsTakeNoTime) {
+  const std::string text = with_matrix(
+      R"({"/world_size": [1, 2, 3, 4, 6, 8, 12, 24], "/seed": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+          "/reducer/kind": ["bucketed", "c10d", "flat", "per_parameter", "manual"],
+          "/reducer/bucket_cap_mb": [1, 2, 3, 4, 5, 6, 7, 8, 9, 25]})");
+  const std::clock_t start = std::clock();  // not the wall clock: the machine may be busy
+  EXPECT_EQ(runs_of(text).size(), 4'000U);
+  EXPECT_LT(std::clock() - start, 3 * CLOCKS_PER_SEC) << "0.1 s without sanitizers";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#include "scenarios/scenario.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "scenarios/parse/suite.h"
+#include "tests/scenarios/parse/temporary_file.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Scenario, JsonAndBackIsTheSame) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> sets = {
+      R"(/model={"kind":"mlp","in_features":3,"hidden":[4,5],"out_features":2})",
+      R"(/mutants=[{"kind":"flip_bit","rank":1,"step":2,"bucket":0,"tensor":"fc1.bias"},{"kind":"drop_bucket"}])",
+      R"(/expect={"verdict":"fail","lanes":{"replay":"fail"},"cause":"unknown","step":0,"tensor":"x",
+                  "bucket":1,"outcome":"failed","primary_rank":2,"kind":"hang","within_ms":5,"issue":"#1"})",
+      "/golden=x.json",
+      "/timeouts={\"step_ms\":7}",
+      "/seed=9007199254740992",
+      "/optimizer/lr=1"};
+  const auto file = load_scenario_file(folder.write("f.json", kScenario), {sets, {}});
+  ASSERT_TRUE(file) << to_text(file.errors()[0]);
+  const Scenario& scenario = file.value().combinations[0].scenario;
+  const std::string text = as_json(scenario).dump();
+  // Nothing that the user wrote is left out.
+  const auto given = [&](size_t set) {
+    return nlohmann::ordered_json::parse(sets[set].substr(sets[set].find('=') + 1));
+  };
+  EXPECT_EQ(as_json(scenario)["mutants"], given(1));
+  EXPECT_EQ(as_json(scenario)["expect"], given(2));
+  const Scenario back = scenario_from_json(nlohmann::ordered_json::parse(text));
+  EXPECT_EQ(as_json(back).dump(), text);
+  EXPECT_EQ(back.model, scenario.model);
+  EXPECT_EQ(back.optimizer, scenario.optimizer);
+  EXPECT_EQ(back.data, scenario.data);
+  EXPECT_EQ(back.mutants.at(0).tensor, "fc1.bias");
+  EXPECT_EQ(back.mutants.at(1).rank, std::nullopt);
+  EXPECT_EQ(back.expect.lanes, scenario.expect.lanes);
+  EXPECT_EQ(back.expect.issue, "#1");
+  EXPECT_EQ(back.timeouts.step_ms, 7);
+  EXPECT_EQ(back.timeouts.run_ms, 0);
+  EXPECT_EQ(back.seed, 9007199254740992U);
+  EXPECT_EQ(back.golden, scenario.golden);
+}
+
+TEST(ScenarioDeathTest, AnythingElseIsOurOwnBug) {
+  EXPECT_DEATH(scenario_from_json(nlohmann::ordered_json::parse("{\"name\": 3}")),
+               "internal error");
+}
+
+}  // namespace
+}  // namespace lockstep

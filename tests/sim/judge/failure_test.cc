@@ -1,0 +1,193 @@
+#include "sim/judge/failure.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "tests/sim/judge/outcomes.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+void end(Outcome* outcome, size_t rank, int64_t order, int exit_code, int signal,
+         bool by_launcher = false, bool past_deadline = false) {
+  ProcessEnd& end = outcome->run.ends[rank];
+  end.order = order;
+  end.exit_code = exit_code;
+  end.signal = signal;
+  end.by_launcher = by_launcher;
+  end.past_deadline = past_deadline;
+}
+
+Failure failure_of(const Outcome& outcome) {
+  const RunResult result = outcome.judge();
+  EXPECT_EQ(result.outcome, "failed");
+  EXPECT_EQ(result.verdict, "inconclusive");
+  EXPECT_EQ(result.met, std::nullopt);
+  EXPECT_TRUE(result.failure);
+  return result.failure.value_or(Failure{});
+}
+
+TEST(Failure, AKilledRankIsNamedThoughOthersEndedFirst) {
+  Outcome outcome;
+  outcome.stop(2, 3);
+  end(&outcome, 2, 1, -1, SIGKILL);
+  end(&outcome, 0, 0, kExitCommError, 0);
+  outcome.error(0, "peer_lost", "all_reduce 3: connection reset by peer");
+  end(&outcome, 1, 2, kExitCommError, 0);
+  outcome.error(1, "peer_lost", "all_reduce 3: connection reset by peer");
+  end(&outcome, 3, 3, -1, SIGTERM, true);
+  outcome.run.log_tails[2] = "first\nlast\n";
+  const Failure f = failure_of(outcome);
+  EXPECT_EQ(f.rank, 2);
+  EXPECT_EQ(f.kind, "crash");
+  EXPECT_EQ(f.signal, SIGKILL);
+  EXPECT_EQ(f.exit_code, std::nullopt);
+  EXPECT_EQ(f.phase, "backward");
+  EXPECT_EQ(f.step, 3);
+  EXPECT_EQ(f.message, "rank 2 was killed by SIGKILL (9) in backward of step 3");
+  EXPECT_EQ(f.last_event, "arrival of all_reduce 3 (bucket 0, 400 bytes)");
+  EXPECT_THAT(f.log_tail, ElementsAre("first", "last"));
+  EXPECT_THAT(f.secondary, ElementsAre(0, 1));
+}
+
+TEST(Failure, ExitAndException) {
+  Outcome outcome;
+  outcome.stop(1, 2);
+  end(&outcome, 1, 0, 7, 0);
+  EXPECT_EQ(failure_of(outcome).kind, "exit");
+  EXPECT_EQ(failure_of(outcome).message, "rank 1 exited with code 7 in backward of step 2");
+  end(&outcome, 1, 0, kExitException, 0);
+  outcome.error(1, "exception", "no more memory");
+  EXPECT_EQ(failure_of(outcome).kind, "exception");
+  EXPECT_EQ(failure_of(outcome).message,
+            "rank 1 ended by an exception in backward of step 2: no more memory");
+}
+
+TEST(Failure, PastADeadlineTheRankThatCameLeastFarHangs) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    outcome.stop(rank, rank == 1 ? 2 : 3);
+    end(&outcome, rank, static_cast<int64_t>(rank), -1, SIGKILL, true, true);
+  }
+  const Failure f = failure_of(outcome);
+  EXPECT_EQ(f.rank, 1);
+  EXPECT_EQ(f.kind, "hang");
+  EXPECT_THAT(f.message, HasSubstr("rank 1 made no progress and was ended in backward of step 2"));
+}
+
+TEST(Failure, ALaggardThatOthersGaveUpOnHangs) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    outcome.stop(rank, rank == 3 ? 2 : 3);
+    if (rank == 3) continue;
+    end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0);
+    outcome.error(rank, "timeout", "all_reduce 3: not done after 2000 ms");
+  }
+  end(&outcome, 3, 3, -1, SIGKILL, true);
+  EXPECT_EQ(failure_of(outcome).rank, 3);
+  EXPECT_EQ(failure_of(outcome).kind, "hang");
+}
+
+// Stopped after it had entered the collective that the others gave up on.
+TEST(Failure, ASilentRankInTheSameCollectiveHangs) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    outcome.stop(rank, 3);
+    if (rank == 1) continue;
+    end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0);
+    outcome.error(rank, rank == 0 ? "timeout" : "peer_lost", "all_reduce 3: no answer");
+  }
+  end(&outcome, 1, 3, -1, SIGKILL, true);
+  EXPECT_EQ(failure_of(outcome).rank, 1);
+  EXPECT_EQ(failure_of(outcome).kind, "hang");
+  EXPECT_THAT(failure_of(outcome).secondary, ElementsAre(0, 2, 3));
+}
+
+TEST(Failure, TimeoutWhereNobodyLags) {
+  Outcome outcome;
+  outcome.stop(0, 3);
+  end(&outcome, 0, 0, kExitCommError, 0);
+  outcome.error(0, "timeout", "all_reduce 3: not done after 2000 ms");
+  EXPECT_EQ(failure_of(outcome).kind, "timeout");
+  EXPECT_EQ(failure_of(outcome).exit_code, kExitCommError);
+}
+
+TEST(Failure, RejectedComesBeforePeersLost) {
+  Outcome outcome;
+  for (size_t rank : {0, 1}) {
+    outcome.stop(rank, 1);
+    end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0);
+  }
+  outcome.error(0, "peer_lost", "broadcast 2: connection closed");
+  outcome.error(1, "rejected", "rank 1: fc1.weight is [4], rank 0 has [5]");
+  EXPECT_EQ(failure_of(outcome).rank, 1);
+  EXPECT_EQ(failure_of(outcome).kind, "rejected");
+}
+
+TEST(Failure, ThreadsAreKnownByTheirEvidence) {
+  Outcome outcome;
+  outcome.run.ends.clear();
+  outcome.stop(2, 2);
+  outcome.error(2, "exception", "out of cheese");
+  EXPECT_EQ(failure_of(outcome).rank, 2);
+  EXPECT_EQ(failure_of(outcome).kind, "exception");
+}
+
+TEST(Failure, AGoldenRunThatFailsIsNoRank) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank)
+    end(&outcome, rank, static_cast<int64_t>(rank) + 1, -1, SIGTERM, true);
+  outcome.run.ends.push_back({"golden-replay", -1, 0, 0, 11, 0, false, false});
+  outcome.run.golden_problem = "golden-replay exited with code 11: no more memory";
+  for (size_t rank = 0; rank < 4; ++rank) outcome.stop(rank, 2);
+  const Failure f = failure_of(outcome);
+  EXPECT_EQ(f.rank, std::nullopt);
+  EXPECT_EQ(f.message, "golden-replay exited with code 11: no more memory");
+}
+
+TEST(Failure, BeforeTheFirstRecord) {
+  Outcome outcome;
+  outcome.run.ranks[0].events.clear();
+  end(&outcome, 0, 0, -1, SIGSEGV);
+  EXPECT_EQ(failure_of(outcome).message,
+            "rank 0 crashed with SIGSEGV (11) before its first record");
+}
+
+TEST(Failure, ARunThatBrokeDownDoesNotPassThoughAllLanesDo) {
+  Outcome outcome;
+  end(&outcome, 3, 3, -1, SIGSEGV);  // after its last record
+  const RunResult result = outcome.judge();
+  for (const LaneResult& lane : result.lanes) EXPECT_EQ(lane.verdict, "pass");
+  EXPECT_EQ(failure_of(outcome).rank, 3);
+  outcome.run.ends[3] = {"golden-replay", -1, 3, 0, 11, 0, false, false};
+  outcome.run.golden_problem = "golden-replay ended with exit code 11";
+  EXPECT_EQ(failure_of(outcome).message, "golden-replay ended with exit code 11");
+}
+
+TEST(Failure, AFailedLaneStillFailsARunThatBrokeDown) {
+  Outcome outcome;
+  outcome.mismatch(0, Lane::replay, gradient_evidence("replay", 1));
+  outcome.stop(1, 2);
+  end(&outcome, 1, 0, -1, SIGKILL);
+  EXPECT_EQ(outcome.judge().verdict, "fail");
+  EXPECT_EQ(outcome.judge().met, false);
+}
+
+TEST(Failure, AnInterruptedRunIsInconclusiveWithoutAFailure) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    outcome.stop(rank, 2);
+    end(&outcome, rank, static_cast<int64_t>(rank), -1, SIGTERM, true);
+  }
+  outcome.run.interrupted = true;
+  const RunResult result = outcome.judge();
+  EXPECT_EQ(result.verdict, "inconclusive");
+  EXPECT_FALSE(result.failure);
+  EXPECT_THAT(result.lanes[0].reason, HasSubstr("interrupted"));
+}
+
+}  // namespace
+}  // namespace lockstep

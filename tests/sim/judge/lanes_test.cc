@@ -1,0 +1,187 @@
+#include "sim/judge/lanes.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/sim/judge/outcomes.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr auto kReplay = static_cast<int32_t>(Lane::replay);
+constexpr auto kReplica = static_cast<int32_t>(Lane::replica);
+constexpr auto kFloat64 = static_cast<int32_t>(Lane::float64);
+constexpr auto kRounding = static_cast<int32_t>(Lane::rounding);
+
+TEST(Lanes, PassWhereAllRanksReachedTheEndAndControlsWereDetected) {
+  const RunResult result = Outcome().judge();
+  EXPECT_EQ(result.verdict, "pass");
+  ASSERT_EQ(result.lanes.size(), 3u);
+  for (const LaneResult& lane : result.lanes) {
+    EXPECT_EQ(lane.verdict, "pass") << lane.lane << ": " << lane.reason;
+    EXPECT_EQ(lane.control, "detected");
+    EXPECT_EQ(lane.compared, 160);
+  }
+  EXPECT_EQ(result.final_hash, "00000000000000220000000000000011");
+}
+
+TEST(Lanes, ReplicaFailsWhereChainsPart) {
+  Outcome outcome;
+  outcome.part(2, 0, 3);
+  outcome.part(2, 2, 2);
+  outcome.part(3, 2, 2);
+  const auto split = find_replica_split(views_of(outcome.run));
+  ASSERT_TRUE(split);
+  EXPECT_EQ(split->step, 2);
+  EXPECT_EQ(split->state_kind, "parameter");
+  EXPECT_THAT(split->ranks, ElementsAre(2, 3));
+  EXPECT_EQ(outcome.lane("replica").verdict, "fail");
+  EXPECT_EQ(outcome.lane("replica").reason, "ranks 2 3 differ from rank 0 in parameter of step 2");
+}
+
+TEST(Lanes, ReplicaForgivesDroppedEventsIfTheLastHashesAgree) {
+  Outcome outcome;
+  outcome.remove(1, [](const Event& e) { return e.step < 3 && e.kind == 7; });
+  EXPECT_EQ(outcome.lane("replica").verdict, "pass");
+  outcome.remove(1, [](const Event& e) { return e.kind == 7 && e.subject == 2; });
+  EXPECT_EQ(outcome.lane("replica").verdict, "inconclusive");
+}
+
+TEST(Lanes, ReplicaNeedsNoBuffersAndNoOptimizerStateIfNoRankHasThem) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    outcome.remove_kind(rank, EventKind::state_hash, 1);
+    outcome.remove_kind(rank, EventKind::state_hash, 3);
+  }
+  EXPECT_EQ(outcome.lane("replica").verdict, "pass");
+}
+
+TEST(Lanes, ReplicaDoesNotPassWhereRankZeroAloneHasNoBuffers) {
+  Outcome outcome;
+  outcome.remove_kind(0, EventKind::state_hash, 1);
+  EXPECT_EQ(outcome.lane("replica").verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane("replica").reason, "rank 1 has hashes of kind buffer, rank 0 has none");
+}
+
+TEST(Lanes, ARankThatStoppedEarlyIsInconclusive) {
+  Outcome outcome;
+  outcome.remove(3, [](const Event& e) {
+    return e.step == 3 && static_cast<EventKind>(e.kind) == EventKind::compared;
+  });
+  EXPECT_EQ(outcome.lane("replay").verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane("replay").reason, "rank 3 compared up to step 2 of 3");
+}
+
+TEST(Lanes, NothingComparedIsInconclusive) {
+  Outcome outcome;
+  outcome.remove_kind(1, EventKind::compared, kReplay);
+  EXPECT_EQ(outcome.lane("replay").reason, "rank 1 compared nothing");
+  EXPECT_EQ(outcome.judge().verdict, "inconclusive");
+  EXPECT_EQ(outcome.judge().met, std::nullopt);
+}
+
+TEST(Lanes, AMissedControlMakesTheLaneVoid) {
+  Outcome outcome;
+  outcome.change(2, EventKind::control, kReplay, [](Event& e) { e.value = 0; });
+  EXPECT_EQ(outcome.lane("replay").verdict, "void");
+  EXPECT_EQ(outcome.lane("replay").control, "missed");
+  EXPECT_EQ(outcome.judge().verdict, "inconclusive");
+}
+
+TEST(Lanes, AControlMissedOnceStaysMissed) {
+  Outcome outcome;
+  outcome.change(2, EventKind::control, kReplay, [](Event& e) { e.value = 0; });
+  outcome.add(2, EventKind::control, 3, kReplay, 1);
+  EXPECT_EQ(outcome.lane("replay").verdict, "void");
+}
+
+TEST(Lanes, WhatTheDoubleRunRecordsIsNotThePrimaryRuns) {
+  Outcome outcome;
+  outcome.add(1, EventKind::state_hash, 3, 0, 0xBAD);
+  outcome.add(1, EventKind::collective_hash, 3, -1, 0xBAD);
+  outcome.add(0, EventKind::final_hash_low, 3, -1, 0xBAD);
+  const RunResult result = outcome.judge();
+  EXPECT_EQ(result.verdict, "pass");
+  EXPECT_EQ(result.final_hash, "00000000000000220000000000000011");
+}
+
+TEST(Lanes, AControlThatDidNotRunIsInconclusive) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) outcome.remove_kind(rank, EventKind::control, kReplica);
+  EXPECT_EQ(outcome.lane("replica").verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane("replica").control, "not_run");
+}
+
+TEST(Lanes, Float64FailsBeyondItsBound) {
+  Outcome outcome;
+  outcome.change(1, EventKind::distance, kFloat64, [](Event& e) {
+    if (e.step >= 2) e.value = std::bit_cast<uint64_t>(2e-12);
+  });
+  const LaneResult lane = outcome.lane("float64");
+  EXPECT_EQ(lane.verdict, "fail");
+  EXPECT_EQ(*lane.distance, 2e-12);
+  EXPECT_EQ(lane.reason,
+            "rank 1 differs from the golden run, first after step 2: distance 2e-12, bound 1e-12");
+}
+
+TEST(Lanes, ADistanceThatIsNoNumberFails) {
+  Outcome outcome;
+  outcome.change(0, EventKind::distance, kFloat64, [](Event& e) {
+    if (e.step == 2) e.value = std::bit_cast<uint64_t>(std::numeric_limits<double>::quiet_NaN());
+  });
+  EXPECT_EQ(outcome.lane("float64").verdict, "fail");
+  EXPECT_TRUE(std::isnan(*outcome.lane("float64").distance));
+}
+
+TEST(Lanes, Float64IsNotDecidedByThePrimaryRunAlone) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) outcome.remove_kind(rank, EventKind::distance, kFloat64);
+  EXPECT_EQ(outcome.lane("float64").verdict, "inconclusive");
+}
+
+Outcome rounding(double worst) {
+  Outcome outcome(4, 3, {"rounding"});
+  RankRecords golden;
+  golden.rank = -1;
+  for (int64_t step = 1; step <= 3; ++step)
+    golden.events.push_back(Outcome::event(EventKind::statistic, step, kRounding,
+                                           std::bit_cast<uint64_t>(step == 2 ? worst : 1.0)));
+  golden.events.push_back(Outcome::event(EventKind::control, 1, kRounding, 1));
+  outcome.run.goldens.push_back(golden);
+  return outcome;
+}
+
+TEST(Lanes, RoundingPassesUpToItsThreshold) {
+  EXPECT_EQ(rounding(8).lane("rounding").verdict, "pass");
+  EXPECT_EQ(*rounding(8).lane("rounding").statistic, 8);
+  EXPECT_EQ(rounding(8.5).lane("rounding").verdict, "fail");
+  EXPECT_EQ(rounding(8.5).judge().first_divergence->step, 2);
+  EXPECT_EQ(rounding(8.5).judge().first_divergence->cause, "precision");
+  const LaneResult nan = rounding(std::numeric_limits<double>::quiet_NaN()).lane("rounding");
+  EXPECT_EQ(nan.verdict, "fail");
+  EXPECT_TRUE(std::isnan(*nan.statistic));
+}
+
+TEST(Lanes, RoundingNeedsEveryStep) {
+  Outcome outcome = rounding(1);
+  outcome.run.goldens[0].events.erase(outcome.run.goldens[0].events.begin());
+  EXPECT_EQ(outcome.lane("rounding").verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane("rounding").reason, "no statistic for 1 of 3 steps");
+}
+
+TEST(Lanes, NotApplicableLeavesTheVerdictToTheOthers) {
+  Outcome outcome;
+  outcome.run.plan.not_applicable = {{"replay", "the order of addition is unknown"}};
+  EXPECT_EQ(outcome.lane("replay").verdict, "not_applicable");
+  EXPECT_EQ(outcome.judge().verdict, "pass");
+  outcome.run.plan.not_applicable = {{"replay", "x"}, {"replica", "x"}, {"float64", "x"}};
+  EXPECT_EQ(outcome.judge().verdict, "inconclusive");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+#include "sim/worker/diagnose.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Two gradients of four floats in buckets 1 and 0, two weights behind them; three ranks.
+class Diagnose : public testing::Test {
+ protected:
+  static constexpr int64_t kRanks = 3;
+
+  Diagnose() {
+    for (int64_t i = 0; i < 4; ++i) {
+      const bool gradient = i < 2;
+      layout.entries.push_back({gradient ? StateKind::gradient : StateKind::parameter,
+                                i % 2 == 0 ? "fc1.weight" : "fc2.weight", i % 2, "float32", 4, 16,
+                                i * 64});
+    }
+    layout.presence_offset = 256;
+    layout.bytes = 320;
+    golden.assign(320, std::byte{0});
+    for (int64_t entry = 0; entry < 4; ++entry)
+      for (int64_t i = 0; i < 4; ++i) put(golden, entry, i, 0.1F * (entry + 1) + 0.3F * i);
+    shards.assign(kRanks * 128, std::byte{0});
+    for (int64_t rank = 0; rank < kRanks; ++rank)
+      for (int64_t entry = 0; entry < 2; ++entry)
+        for (int64_t i = 0; i < 4; ++i) {
+          const float value = 1.0F + rank * 0.7F + entry * i;
+          std::memcpy(shards.data() + rank * 128 + entry * 64 + i * 4, &value, 4);
+        }
+    run = golden;
+    local.assign(shards.begin() + 128, shards.begin() + 256);  // as rank 1
+  }
+
+  void put(std::vector<std::byte>& state, int64_t entry, int64_t i, float value) {
+    std::memcpy(state.data() + layout.entries[entry].offset + i * 4, &value, 4);
+  }
+  float get(const std::vector<std::byte>& state, int64_t entry, int64_t i) {
+    float value;
+    std::memcpy(&value, state.data() + layout.entries[entry].offset + i * 4, 4);
+    return value;
+  }
+
+  MismatchEvidence evidence() {
+    MismatchContext context;
+    context.lane = "replay";
+    context.step = 2;
+    context.rank = 1;
+    context.world_size = kRanks;
+    context.layout = &layout;
+    context.run = run.data();
+    context.golden = golden.data();
+    context.local = local.data();
+    context.shards = shards.data();
+    context.shard_bytes = 128;
+    context.bucket_of = [](int64_t parameter) { return 1 - parameter; };
+    context.shape_of = [](int64_t) { return std::vector<int64_t>{2, 2}; };
+    const auto difference = first_bit_difference(layout, run.data(), golden.data());
+    EXPECT_TRUE(difference.has_value());
+    return diagnose(context, *difference);
+  }
+
+  StateLayout layout;
+  std::vector<std::byte> run, golden, shards, local;
+};
+
+TEST_F(Diagnose, OneRatioEverywhereIsMeasured) {
+  for (int64_t entry = 0; entry < 2; ++entry)
+    for (int64_t i = 0; i < 4; ++i) put(run, entry, i, 0.75F * get(golden, entry, i));
+  const MismatchEvidence found = evidence();
+  EXPECT_TRUE(found.one_ratio);
+  EXPECT_NEAR(found.ratio, 0.75, 1e-6);
+  EXPECT_EQ(found.gradients_wrong, 2);
+  EXPECT_EQ(found.buckets_wrong, (std::vector<int64_t>{0, 1}));
+  EXPECT_FALSE(found.own_contribution);
+  EXPECT_TRUE(found.local_known);
+  EXPECT_FALSE(found.local_wrong);
+}
+
+TEST_F(Diagnose, UnreducedBucketIsOwnContribution) {
+  for (int64_t i = 0; i < 4; ++i) {
+    float own;
+    std::memcpy(&own, local.data() + i * 4, 4);
+    put(run, 0, i, own / kRanks);
+  }
+  const MismatchEvidence found = evidence();
+  EXPECT_TRUE(found.own_contribution);
+  EXPECT_EQ(found.buckets_wrong, std::vector<int64_t>{1});
+  EXPECT_EQ(found.tensor, "fc1.weight");
+  EXPECT_EQ(found.bucket, 1);
+  EXPECT_EQ(found.element, (std::vector<int64_t>{0, 0}));
+}
+
+TEST_F(Diagnose, AnotherRanksShardIsRecognised) {
+  local.assign(shards.begin(), shards.begin() + 128);  // rank 0's
+  put(run, 0, 3, 9.0F);
+  const MismatchEvidence found = evidence();
+  EXPECT_TRUE(found.local_wrong);
+  EXPECT_EQ(found.local_of_rank, 0);
+  EXPECT_EQ(found.element, (std::vector<int64_t>{1, 1}));
+}
+
+TEST_F(Diagnose, FewFlippedBitsAreCounted) {
+  run[64 + 8] ^= std::byte{0x11};
+  const MismatchEvidence found = evidence();
+  EXPECT_EQ(found.bits_flipped, 2);
+  EXPECT_EQ(found.tensor, "fc2.weight");
+  EXPECT_FALSE(found.one_ratio);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+#include "sim/worker/gradient_checks.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace lockstep {
+namespace {
+
+class GradientChecks : public testing::Test {
+ protected:
+  GradientChecks()
+      : path_(std::filesystem::temp_directory_path() / ("checks-" + std::to_string(getpid()))),
+        recorder_(Recorder::create(path_, 0, 1, 64)),
+        probe_(*recorder_) {
+    Part model{"linear", {}};
+    model.options.set("in_features", int64_t{3});
+    model.options.set("out_features", int64_t{2});
+    model.options.set("bias", true);
+    training_.model = build_model(model, "float32");
+    training_.parameters = training_.model->parameters();
+    for (NamedTensor& parameter : training_.parameters)
+      parameter.tensor.mutable_grad() = at::zeros_like(parameter.tensor);
+    probe_.assigned(0, 0, 0);
+    probe_.assigned(1, 0, 1);
+    views(false);
+    scenario_.reducer.options.set("find_unused_parameters", false);
+  }
+  ~GradientChecks() override { std::filesystem::remove(path_); }
+
+  void views(bool on) {
+    scenario_.reducer.kind = "bucketed";
+    scenario_.reducer.options.set("gradient_as_bucket_view", on);
+  }
+  // Both gradients become parts of one bucket.
+  void share() {
+    const at::Tensor bucket = at::zeros({8});
+    training_.parameters[0].tensor.mutable_grad() = bucket.narrow(0, 0, 6).view({2, 3});
+    training_.parameters[1].tensor.mutable_grad() = bucket.narrow(0, 6, 2);
+  }
+  std::string aliasing() { return wrong_aliasing(scenario_, training_, probe_); }
+
+  std::filesystem::path path_;
+  std::unique_ptr<Recorder> recorder_;
+  RecordingProbe probe_;
+  Training training_;
+  Scenario scenario_;
+};
+
+TEST_F(GradientChecks, AnAbsentGradientIsNamedUnlessUnusedOnesAreLookedFor) {
+  EXPECT_EQ(absent_gradient(scenario_, training_), "");
+  training_.parameters[1].tensor.mutable_grad() = at::Tensor();
+  EXPECT_EQ(absent_gradient(scenario_, training_), "bias has no gradient");
+  scenario_.reducer.options.set("find_unused_parameters", true);
+  EXPECT_EQ(absent_gradient(scenario_, training_), "");
+}
+
+TEST_F(GradientChecks, GradientsOfTheirOwnShareNothing) {
+  EXPECT_EQ(aliasing(), "");
+  share();
+  EXPECT_EQ(aliasing(), "the gradients of weight and bias share storage");
+}
+
+TEST_F(GradientChecks, ViewsLieInTheirBucket) {
+  views(true);
+  EXPECT_EQ(aliasing(), "the gradient of bias is no view into its bucket");
+  share();
+  EXPECT_EQ(aliasing(), "");
+  scenario_.reducer.kind = "manual";  // has no buckets, whatever the option says
+  EXPECT_EQ(aliasing(), "the gradients of weight and bias share storage");
+}
+
+}  // namespace
+}  // namespace lockstep
