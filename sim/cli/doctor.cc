@@ -54,7 +54,7 @@ Finding check_loopback() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const bool bound =
       bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(fd, 1) == 0;
-  const Finding finding = bound ? Finding{true, "127.0.0.1"} : errno_finding("127.0.0.1");
+  Finding finding = bound ? Finding{true, "127.0.0.1"} : errno_finding("127.0.0.1");
   close(fd);
   return finding;
 }
