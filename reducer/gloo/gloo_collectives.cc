@@ -1,5 +1,6 @@
 #include "reducer/gloo/gloo_collectives.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -12,6 +13,7 @@
 #include <gloo/scatter.h>
 #include <gloo/types.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "scenarios/base/check.h"
@@ -21,7 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kKeptAlgorithms = 2;
+constexpr size_t kPreparedSizes = 64;
 
 uint8_t* bytes_of(const at::Tensor& tensor) { return static_cast<uint8_t*>(tensor.data_ptr()); }
 
@@ -39,25 +41,42 @@ GlooCollectives::GlooCollectives(std::shared_ptr<gloo::Context> context, std::st
 GlooCollectives::~GlooCollectives() = default;
 
 template <class T>
-void GlooCollectives::all_reduce_old(const at::Tensor& tensor) {
+std::unique_ptr<gloo::Algorithm> GlooCollectives::make_old(const at::Tensor& staging) {
+  const std::vector<T*> pointers{static_cast<T*>(staging.data_ptr())};
+  const int count = static_cast<int>(staging.numel());
+  if (algorithm_ == "halving_doubling") {
+    return std::make_unique<gloo::AllreduceHalvingDoubling<T>>(context_, pointers, count);
+  }
+  return std::make_unique<gloo::AllreduceRingChunked<T>>(context_, pointers, count);
+}
+
+template <class T>
+void GlooCollectives::all_reduce_old(const at::Tensor& tensor, milliseconds timeout) {
   if (tensor.nbytes() > static_cast<size_t>(std::numeric_limits<int>::max())) {
     throw CommError(CommFailure::rejected, "Gloo's " + algorithm_ + " counts bytes in an int");
   }
-  const std::vector<T*> pointers{static_cast<T*>(tensor.data_ptr())};
-  const int count = static_cast<int>(tensor.numel());
-  if (algorithm_ == "halving_doubling") {
-    kept_.push_back(std::make_unique<gloo::AllreduceHalvingDoubling<T>>(context_, pointers, count));
+  const auto fits = [&](const Prepared& p) {
+    return p.staging.numel() == tensor.numel() && p.staging.scalar_type() == tensor.scalar_type();
+  };
+  const auto found = std::find_if(prepared_.begin(), prepared_.end(), fits);
+  if (found != prepared_.end()) {
+    prepared_.splice(prepared_.begin(), prepared_, found);
   } else {
-    kept_.push_back(std::make_unique<gloo::AllreduceRingChunked<T>>(context_, pointers, count));
+    if (prepared_.size() == kPreparedSizes) prepared_.pop_back();
+    const at::Tensor staging = at::empty({tensor.numel()}, tensor.options());
+    prepared_.push_front({staging, make_old<T>(staging)});
+    barrier(timeout);  // every rank has its buffers before anybody writes to them
   }
-  if (kept_.size() > kKeptAlgorithms) kept_.pop_front();
-  kept_.back()->run();
+  const at::Tensor& staging = prepared_.front().staging;
+  staging.copy_(tensor.view({-1}));
+  prepared_.front().algorithm->run();
+  tensor.view({-1}).copy_(staging);
 }
 
 template <class T>
 void GlooCollectives::all_reduce_as(const at::Tensor& tensor, milliseconds timeout) {
   const bool ring = algorithm_ == "ring";
-  if (!ring && algorithm_ != "bcube") return all_reduce_old<T>(tensor);
+  if (!ring && algorithm_ != "bcube") return all_reduce_old<T>(tensor, timeout);
   gloo::AllreduceOptions options(context_);
   prepare(options, tag_++, timeout);
   options.setAlgorithm(ring ? gloo::AllreduceOptions::Algorithm::RING
@@ -135,14 +154,16 @@ void GlooCollectives::move(const Collective& call, milliseconds timeout) {
   }
 }
 
+void GlooCollectives::barrier(milliseconds timeout) {
+  gloo::BarrierOptions options(context_);
+  prepare(options, tag_++, timeout);
+  gloo::barrier(options);
+}
+
 void GlooCollectives::run(const Collective& call) {
   // 0 would mean "for ever" to Gloo.
   const milliseconds timeout = std::max(time_left(call.deadline), milliseconds(1));
-  if (call.operation == Operation::barrier) {
-    gloo::BarrierOptions options(context_);
-    prepare(options, tag_++, timeout);
-    return gloo::barrier(options);
-  }
+  if (call.operation == Operation::barrier) return barrier(timeout);
   if (own_tensor(call).numel() == 0) return;
   c10::NoGradGuard no_grad;
   if (call.operation == Operation::all_reduce) return all_reduce(call.output, timeout);

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <deque>
-#include <functional>
+#include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 
@@ -30,13 +30,22 @@ class GlooCollectives {
   template <class T>
   void all_reduce_as(const at::Tensor& tensor, std::chrono::milliseconds timeout);
   template <class T>
-  void all_reduce_old(const at::Tensor& tensor);
+  void all_reduce_old(const at::Tensor& tensor, std::chrono::milliseconds timeout);
+  template <class T>
+  std::unique_ptr<gloo::Algorithm> make_old(const at::Tensor& staging);
+  void barrier(std::chrono::milliseconds timeout);
 
   const std::shared_ptr<gloo::Context> context_;
   const std::string algorithm_;
   uint32_t tag_ = 0;
-  // Old-style objects own buffers that a slow peer may still write to: the last ones stay.
-  std::deque<std::unique_ptr<gloo::Algorithm>> kept_;
+  // One of Gloo's older algorithm objects with the memory that it was made for. A message for an
+  // object that the receiver has not made yet keeps the receiver's event loop spinning, and a slow
+  // peer may still write to one that is gone: so they are kept and run again, for the same sizes.
+  struct Prepared {
+    at::Tensor staging;
+    std::unique_ptr<gloo::Algorithm> algorithm;
+  };
+  std::list<Prepared> prepared_;  // the last used first; alike on all ranks, as their calls are
 };
 
 }  // namespace lockstep
