@@ -25,7 +25,7 @@ function(lockstep_library name)
   target_link_libraries(${name} PUBLIC lockstep_flags ${ARG_LINK})
 endfunction()
 
-lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/parse
+lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/files scenarios/parse
                  SOURCES ${embedded} LINK fmt::fmt nlohmann_json::nlohmann_json xxhash)
 lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/probe.cc LINK lockstep_scenario)
 lockstep_library(lockstep_compare
@@ -34,7 +34,7 @@ lockstep_library(lockstep_compare
                  LINK lockstep_scenario)
 lockstep_library(lockstep_record FOLDERS sim/record LINK lockstep_scenario)
 lockstep_library(lockstep_plan FOLDERS sim/plan LINK lockstep_scenario lockstep_bucket)
-lockstep_library(lockstep_launch FOLDERS sim/launch LINK lockstep_plan lockstep_record)
+lockstep_library(lockstep_launch FOLDERS sim/launch sim/join LINK lockstep_plan lockstep_record)
 lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_launch)
 lockstep_library(lockstep_report FOLDERS sim/report LINK lockstep_judge)
 lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_compare)

@@ -25,7 +25,8 @@ function(lockstep_test name)
   endif()
 endfunction()
 
-lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/parse LINK lockstep_scenario)
+lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/files scenarios/parse
+              LINK lockstep_scenario)
 lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc LINK lockstep_bucket)
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
@@ -42,7 +43,7 @@ lockstep_test(test_judge FOLDERS sim/judge LINK lockstep_judge)
 lockstep_test(test_report FOLDERS sim/report sim/cli LINK lockstep_cli)
 if(LOCKSTEP_LIBTORCH)
   lockstep_test(test_workloads TORCH FOLDERS scenarios/workloads LINK lockstep_workloads)
-  lockstep_test(test_reducer TORCH FOLDERS reducer/comm reducer/kinds LINK lockstep_reducer)
+  lockstep_test(test_reducer TORCH FOLDERS reducer/comm reducer/kinds reducer/hooks LINK lockstep_reducer)
   lockstep_test(test_golden TORCH FOLDERS golden/torch LINK lockstep_golden lockstep_reducer)
   lockstep_test(test_worker TORCH FOLDERS sim/worker LINK lockstep_worker_lib)
 endif()
@@ -58,6 +59,11 @@ if(LOCKSTEP_LIBTORCH)
     set_tests_properties(cli.${name} PROPERTIES LABELS cli TIMEOUT 300
       ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
+  # PyTorch as a peer: needs a Python whose torch is the LibTorch that we are linked with.
+  set(LOCKSTEP_PEER_PYTHON /usr/bin/python3 CACHE FILEPATH "Python with the same LibTorch")
+  add_test(NAME python.ddp COMMAND ${LOCKSTEP_PEER_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/python/ddp_test.py)
+  set_tests_properties(python.ddp PROPERTIES LABELS cli TIMEOUT 600 SKIP_RETURN_CODE 77
+    ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   file(GLOB scenarios CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/scenarios/*/*.json)
   foreach(scenario ${scenarios})

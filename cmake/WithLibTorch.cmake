@@ -7,13 +7,15 @@ endfunction()
 
 lockstep_torch_library(lockstep_workloads FOLDERS scenarios/workloads LINK lockstep_scenario)
 lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/gloo reducer/c10d
-                       reducer/local reducer/kinds LINK lockstep_bucket)
+                       reducer/local reducer/kinds reducer/hooks LINK lockstep_bucket)
 lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run.cc
-                       golden/replay.cc golden/rounding.cc golden/sample_cache.cc
+                       golden/replay.cc golden/replay_buckets.cc golden/rounding.cc golden/sample_cache.cc
                        golden/make_stored.cc
                        LINK lockstep_compare lockstep_workloads)
 lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/fault
                        LINK lockstep_launch lockstep_reducer lockstep_golden)
 
-add_executable(lockstep-worker sim/worker/main.cc)
+set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: comm hooks of one's own")
+add_executable(lockstep-worker sim/worker/main.cc reducer/hooks/examples/divide_after.cc
+                               ${LOCKSTEP_WORKER_SOURCES})
 target_link_libraries(lockstep-worker PRIVATE lockstep_worker_lib)

@@ -7,6 +7,7 @@
 #include "golden/replay.h"
 #include "golden/sample_cache.h"
 #include "scenarios/base/check.h"
+#include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
@@ -35,14 +36,16 @@ Gradients whole_batch(const Scenario& scenario, Setup& setup) {
     const Training& training = setup.training;
     const Batch& batch = batches.batch(step);
     clear_gradients(training.parameters, scenario.zero_grad);
-    loss_of(scenario.loss, training.model->forward(batch.input), batch.target, 1).backward();
+    note_buffers(&setup.training);
+    loss_of(scenario.loss, training.model->forward(batch.input), batch.target, 1,
+            loss_factor(scenario, training, step, -1))
+        .backward();
   };
 }
 
 Gradients replay(const Scenario& scenario, const ReplayRule& rule, const GoldenItem& item,
                  Setup& setup) {
-  auto averaging = std::make_shared<Replay>(rule, scenario.loss, scenario.zero_grad,
-                                            scenario.world_size, setup.training);
+  auto averaging = std::make_shared<Replay>(rule, scenario, setup.training);
   return [&item, &setup, averaging, samples = SampleCache(scenario, setup.data)](
              int64_t step, std::byte* out) mutable {
     std::function<void(int64_t)> visit;
@@ -104,8 +107,7 @@ void run_golden(const Scenario& scenario, GoldenKind kind, const ReplayRule& rul
   for (int64_t step = 1; step <= scenario.steps && !stream.abandoned(); ++step) {
     std::byte* slot = next_slot(kind, stream, deadline);
     gradients(step, slot);
-    training.optimizer->step();
-    requantize(training.parameters, scenario.requantize);
+    update(scenario, step, &training);
     copy_state(training, item.layout, slot);
     stream.end_write();
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "golden/half_types.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
@@ -208,6 +209,10 @@ template void sum_in_order<float>(const std::string&, const std::vector<const fl
                                   float*);
 template void sum_in_order<double>(const std::string&, const std::vector<const double*>&, int64_t,
                                    double*);
+template void sum_in_order<Float16>(const std::string&, const std::vector<const Float16*>&, int64_t,
+                                    Float16*);
+template void sum_in_order<Brain16>(const std::string&, const std::vector<const Brain16*>&, int64_t,
+                                    Brain16*);
 
 int64_t addition_depth(const std::string& algorithm, int64_t world_size) {
   if (algorithm == "halving_doubling") return halving_doubling_depth(world_size);

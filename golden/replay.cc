@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
+#include <optional>
+#include <utility>
 
-#include "golden/reduction_order.h"
 #include "scenarios/base/check.h"
+#include "scenarios/workloads/loss_scaling.h"
 
 namespace lockstep {
 namespace {
@@ -16,163 +16,138 @@ namespace {
 class ReadyOrder {
  public:
   ReadyOrder(const NamedTensors& parameters, std::vector<size_t>* order) : parameters_(parameters) {
-    for (size_t i = 0; i < parameters.size(); ++i)
-      hooks_.push_back(parameters[i].tensor.register_hook(
-          [i, order](const at::Tensor&) { order->push_back(i); }));
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (!parameters[i].tensor.requires_grad()) continue;
+      const unsigned key = parameters[i].tensor.register_hook(
+          [i, order](const at::Tensor&) { order->push_back(i); });
+      hooks_.emplace_back(i, key);
+    }
   }
   ~ReadyOrder() {
-    for (size_t i = 0; i < hooks_.size(); ++i) parameters_[i].tensor.remove_hook(hooks_[i]);
+    for (const auto& [i, key] : hooks_) parameters_[i].tensor.remove_hook(key);
   }
   ReadyOrder(const ReadyOrder&) = delete;
   ReadyOrder& operator=(const ReadyOrder&) = delete;
 
  private:
   const NamedTensors& parameters_;
-  std::vector<unsigned> hooks_;
+  std::vector<std::pair<size_t, unsigned>> hooks_;
 };
 
-std::vector<size_t> registration_order(size_t count) {
-  std::vector<size_t> order(count);
-  std::iota(order.begin(), order.end(), 0);
-  return order;
-}
+const std::string kNone = "none";
 
 }  // namespace
 
-Replay::Replay(const ReplayRule& rule, const Part& loss, const std::string& zero_grad,
-               int64_t world_size, Training& training)
+Replay::Replay(const ReplayRule& rule, const Scenario& scenario, Training& training)
     : rule_(rule),
-      loss_(loss),
-      zero_grad_(zero_grad),
-      world_size_(world_size),
+      scenario_(scenario),
+      world_size_(scenario.world_size),
       training_(training),
-      places_(training.parameters.size()) {
-  LOCKSTEP_CHECK(training.buffers.empty(), "buffers differ from rank to rank: not replayed");
-  for (const NamedTensor& parameter : training.parameters) {
-    elements_ += parameter.tensor.numel();
-    wide_ = parameter.tensor.scalar_type() == at::kDouble;
-    LOCKSTEP_CHECK(
-        parameter.tensor.scalar_type() == training.parameters.front().tensor.scalar_type(),
-        "parameters of several dtypes are not replayed");
-  }
-  flat_.resize(static_cast<size_t>(world_size) + 1);
-  for (auto& storage : flat_) storage.resize(static_cast<size_t>(elements_) * (wide_ ? 8 : 4));
-  lay_out(first_layout());
+      buckets_(rule, training.parameters, scenario.world_size) {
+  if (!training.buffers.empty()) rank_buffers_.resize(static_cast<size_t>(world_size_));
+  for (int64_t rank = 0; rank < world_size_; ++rank) keep_buffers(rank);
 }
 
 void Replay::average(int64_t step, const std::vector<Batch>& shards,
                      const std::function<void(int64_t)>& visit) {
   LOCKSTEP_CHECK(static_cast<int64_t>(shards.size()) == world_size_, "one shard per rank");
-  const std::string& division = step == 1 ? rule_.division_first_step : rule_.division_later;
+  start_step(step);
+  const std::string& division = age_ == 1 ? rule_.division_first_step : rule_.division_later;
+  used_.assign(training_.parameters.size(), false);
+  int64_t batch_samples = 0;
+  for (const Batch& shard : shards) batch_samples += shard.input.size(0);
+  start_buffers_ = rank_buffers_;
+  start_gradients_.clear();
+  for (const NamedTensor& parameter : training_.parameters)
+    start_gradients_.push_back(parameter.tensor.grad());
+  for (int64_t rank = 0; rank < world_size_; ++rank) {
+    load_buffers(rank);
+    if (rank == 0) note_buffers(&training_);
+    backward(step, rank, shards[static_cast<size_t>(rank)], batch_samples);
+    keep_buffers(rank);
+    if (visit) visit(rank);
+    for (size_t i = 0; i < used_.size(); ++i)
+      used_[i] = used_[i] || training_.parameters[i].tensor.grad().defined();
+    buckets_.take(rank, division);
+  }
+  buckets_.sum(division);
+  put();
+  for (size_t i = 0; i < training_.buffers.size(); ++i) {
+    const c10::NoGradGuard no_grad;
+    at::Tensor(training_.buffers[i].tensor).copy_(rank_buffers_[0][i]);
+  }
+}
+
+// Which step it is since the start or the last restart, and the layout of its buckets. The same
+// step may come again.
+void Replay::start_step(int64_t step) {
+  int64_t last_restart = 0;
+  for (int64_t after : rule_.restart_after_steps)
+    if (after < step) last_restart = std::max(last_restart, after);
+  age_ = step - last_restart;
+  if (age_ == 1 && last_restart > 0) {
+    rebuilt_ = false;
+    ready_order_.clear();
+    buckets_.lay_out_first();
+    for (auto& buffers : rank_buffers_) buffers = rank_buffers_.front();
+  }
   const bool rebuilds = rule_.layout == "ddp" && rule_.rebuild;
-  if (rebuilds && step > 1 && !rebuilt_) {
-    lay_out(greedy(ready_order_));
+  if (rebuilds && !rebuilt_ && age_ > rule_.rebuild_after_step) {
+    buckets_.lay_out_again(ready_order_);
     rebuilt_ = true;
   }
-  for (int64_t rank = 0; rank < world_size_; ++rank) {
-    if (rebuilds && rank == 0 && ready_order_.empty()) {
-      const ReadyOrder watch(training_.parameters, &ready_order_);
-      backward(step, rank, shards[0]);
-    } else {
-      backward(step, rank, shards[static_cast<size_t>(rank)]);
-    }
-    if (visit) visit(rank);
-    wide_ ? take<double>(rank, division) : take<float>(rank, division);
-  }
-  wide_ ? put<double>(division) : put<float>(division);
 }
 
-void Replay::backward(int64_t step, int64_t rank, const Batch& shard) {
+// Those that rank `rank`'s first forward of a step finds.
+void Replay::load_buffers(int64_t rank) {
+  if (rank_buffers_.empty()) return;
+  const c10::NoGradGuard no_grad;
+  const auto& found = start_buffers_[rule_.broadcast_buffers ? 0 : static_cast<size_t>(rank)];
+  for (size_t i = 0; i < found.size(); ++i) at::Tensor(training_.buffers[i].tensor).copy_(found[i]);
+}
+
+void Replay::keep_buffers(int64_t rank) {
+  if (rank_buffers_.empty()) return;
+  auto& kept = rank_buffers_[static_cast<size_t>(rank)];
+  kept.clear();
+  for (const NamedTensor& buffer : training_.buffers)
+    kept.push_back(buffer.tensor.detach().clone());
+}
+
+void Replay::backward(int64_t step, int64_t rank, const Batch& shard, int64_t batch_samples) {
   // Each rank's gradients were undefined before its first step; later they are the averaged ones
   // of the step before, whichever way they are cleared.
-  clear_gradients(training_.parameters, step == 1 ? "none" : zero_grad_);
-  const at::Tensor output = training_.model->forward(shard.input);
-  loss_of(loss_, output, shard.target, world_size_).backward();
-  for (const NamedTensor& parameter : training_.parameters)
-    LOCKSTEP_CHECK(parameter.tensor.grad().defined() && parameter.tensor.grad().is_contiguous(),
-                   "rank " + std::to_string(rank) + " has no gradient of " + parameter.name);
-}
-
-std::vector<std::vector<size_t>> Replay::first_layout() const {
-  const std::vector<size_t> all = registration_order(places_.size());
-  if (rule_.layout == "one_bucket") return {all};
-  if (rule_.layout == "ddp")
-    return rule_.rebuild ? std::vector<std::vector<size_t>>{all} : greedy(all);
-  LOCKSTEP_CHECK(rule_.layout == "registration", "no layout " + rule_.layout);
-  std::vector<std::vector<size_t>> buckets;
-  for (size_t i : all) buckets.push_back({i});
-  return buckets;
-}
-
-// A bucket is closed when its size has reached the limit: of the first one, then of all others.
-std::vector<std::vector<size_t>> Replay::greedy(const std::vector<size_t>& order) const {
-  std::vector<std::vector<size_t>> buckets;
-  int64_t open_bytes = -1;
-  for (size_t i : order) {
-    if (open_bytes < 0) {
-      buckets.emplace_back();
-      open_bytes = 0;
-    }
-    buckets.back().push_back(i);
-    open_bytes += static_cast<int64_t>(training_.parameters[i].tensor.nbytes());
-    const int64_t limit = buckets.size() == 1 ? rule_.first_bucket_bytes : rule_.bucket_cap_bytes;
-    if (open_bytes >= limit) open_bytes = -1;
-  }
-  return buckets;
-}
-
-void Replay::lay_out(const std::vector<std::vector<size_t>>& buckets) {
-  buckets_.clear();
-  int64_t end = 0;
-  for (const std::vector<size_t>& parameters : buckets) {
-    Bucket bucket{.begin = end};
-    for (size_t i : parameters) {
-      places_[i] = end;
-      end += training_.parameters[i].tensor.numel();
-    }
-    bucket.count = end - bucket.begin;
-    buckets_.push_back(bucket);
-  }
-  LOCKSTEP_CHECK(end == elements_, "a bucket layout without all parameters");
-}
-
-template <class T>
-void Replay::take(int64_t rank, const std::string& division) {
-  T* flat = reinterpret_cast<T*>(flat_[static_cast<size_t>(rank)].data());
-  // As LibTorch does it: the reciprocal is rounded to double, then to the gradients' dtype.
-  const auto reciprocal = static_cast<T>(1.0 / static_cast<double>(world_size_));
-  const auto ranks = static_cast<T>(world_size_);
-  for (size_t i = 0; i < places_.size(); ++i) {
-    const at::Tensor& gradient = training_.parameters[i].tensor.grad();
-    const T* local = gradient.data_ptr<T>();
-    T* out = flat + places_[i];
-    const int64_t count = gradient.numel();
-    if (division == "multiply_before") {
-      for (int64_t e = 0; e < count; ++e) out[e] = local[e] * reciprocal;
-    } else if (division == "divide_before") {
-      for (int64_t e = 0; e < count; ++e) out[e] = local[e] / ranks;
-    } else {
-      LOCKSTEP_CHECK(division == "divide_after", "no division " + division);
-      std::copy_n(local, count, out);
-    }
+  const std::string& clearing = age_ == 1 ? kNone : scenario_.zero_grad;
+  for (size_t i = 0; i < start_gradients_.size(); ++i)
+    training_.parameters[i].tensor.mutable_grad() = start_gradients_[i];
+  clear_gradients(training_.parameters, clearing);
+  const double share = loss_share(scenario_, shard.input.size(0), batch_samples) *
+                       loss_factor(scenario_, training_, step, rank);
+  const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    // Order matters of the synchronized one only.
+    const bool watch = rank == 0 && ready_order_.empty() && i + 1 == parts.size();
+    std::optional<ReadyOrder> order;
+    if (watch) order.emplace(training_.parameters, &ready_order_);
+    const at::Tensor output = training_.model->forward(parts[i].input);
+    loss_of(scenario_.loss, output, parts[i].target, world_size_, share).backward();
   }
 }
 
-template <class T>
-void Replay::put(const std::string& division) {
-  T* sums = reinterpret_cast<T*>(flat_.back().data());
-  std::vector<const T*> inputs(static_cast<size_t>(world_size_));
-  for (const Bucket& bucket : buckets_) {
-    for (size_t rank = 0; rank < inputs.size(); ++rank)
-      inputs[rank] = reinterpret_cast<const T*>(flat_[rank].data()) + bucket.begin;
-    sum_in_order<T>(rule_.algorithm, inputs, bucket.count, sums + bucket.begin);
-  }
-  if (division == "divide_after")
-    for (int64_t e = 0; e < elements_; ++e) sums[e] = sums[e] / static_cast<T>(world_size_);
-  for (size_t i = 0; i < places_.size(); ++i) {
-    const at::Tensor& gradient = training_.parameters[i].tensor.grad();
-    std::copy_n(sums + places_[i], gradient.numel(), gradient.data_ptr<T>());
-  }
+void Replay::put() {
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < used_.size(); ++i)
+    if (used_[i]) gradient_to_fill(i).copy_(buckets_.result(i));
+}
+
+// The parameter's grad(), dense, made where the last rank had none.
+at::Tensor Replay::gradient_to_fill(size_t parameter) const {
+  at::Tensor& gradient = training_.parameters[parameter].tensor.mutable_grad();
+  if (!gradient.defined())
+    gradient = at::zeros_like(training_.parameters[parameter].tensor.detach());
+  else if (!gradient.is_contiguous())
+    gradient = gradient.contiguous();
+  return gradient;
 }
 
 }  // namespace lockstep

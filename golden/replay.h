@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "golden/replay_buckets.h"
 #include "golden/replay_rule.h"
 #include "scenarios/workloads/workload.h"
 
@@ -15,42 +16,37 @@ namespace lockstep {
 // from the same weights, then the average in the order of a ReplayRule. One thread.
 class Replay {
  public:
-  // `training` must outlive this object and hold weights of one dtype and no buffers.
-  Replay(const ReplayRule& rule, const Part& loss, const std::string& zero_grad, int64_t world_size,
-         Training& training);
+  // `training` and `scenario` must outlive this object. Of the scenario only
+  // loss, zero_grad, world_size, accumulate_steps and averaging are used.
+  Replay(const ReplayRule& rule, const Scenario& scenario, Training& training);
 
-  // Leaves the averaged gradients of step `step` (from 1) in the parameters' grad(). shards: one
-  // per rank. visit(rank), if given, is called while grad() holds that rank's local gradients.
+  // Leaves the averaged gradients of step `step` (from 1) in the parameters' grad(), and in the
+  // buffers what rank 0's forward made of them. A parameter that no rank used keeps what it had.
+  // shards: one per rank. visit(rank), if given, is called while grad() holds that rank's local
+  // gradients.
   void average(int64_t step, const std::vector<Batch>& shards,
                const std::function<void(int64_t rank)>& visit = nullptr);
 
  private:
-  struct Bucket {
-    int64_t begin = 0;  // elements in a rank's flat storage
-    int64_t count = 0;
-  };
-
-  void backward(int64_t step, int64_t rank, const Batch& shard);
-  void lay_out(const std::vector<std::vector<size_t>>& buckets);
-  std::vector<std::vector<size_t>> first_layout() const;
-  std::vector<std::vector<size_t>> greedy(const std::vector<size_t>& order) const;
-  template <class T>
-  void take(int64_t rank, const std::string& division);
-  template <class T>
-  void put(const std::string& division);
+  void start_step(int64_t step);
+  void backward(int64_t step, int64_t rank, const Batch& shard, int64_t batch_samples);
+  void load_buffers(int64_t rank);
+  void keep_buffers(int64_t rank);
+  void put();
+  at::Tensor gradient_to_fill(size_t parameter) const;
 
   const ReplayRule rule_;
-  const Part loss_;
-  const std::string zero_grad_;
+  const Scenario& scenario_;
   const int64_t world_size_;
   Training& training_;
-  bool wide_ = false;  // float64
+  ReplayBuckets buckets_;
+  int64_t age_ = 0;  // of the step, from 1, since the start or the last restart
   bool rebuilt_ = false;
-  std::vector<size_t> ready_order_;  // of rank 0 in its first backward
-  std::vector<Bucket> buckets_;
-  std::vector<int64_t> places_;  // of each parameter, in elements
-  int64_t elements_ = 0;
-  std::vector<std::vector<std::byte>> flat_;  // of each rank, then the sums
+  std::vector<size_t> ready_order_;                    // of rank 0 in its first backward
+  std::vector<bool> used_;                             // parameters that got a gradient on any rank
+  std::vector<at::Tensor> start_gradients_;            // of parameters, as the step found them
+  std::vector<std::vector<at::Tensor>> rank_buffers_;  // of each rank; empty without buffers
+  std::vector<std::vector<at::Tensor>> start_buffers_;  // the same, as the step found them
 };
 
 }  // namespace lockstep

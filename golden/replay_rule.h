@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -12,12 +13,19 @@ struct ReplayRule {
   // in step 1, then (rebuild) greedy in the order in which rank 0's gradients became ready.
   std::string layout = "ddp";  // registration | one_bucket | ddp
   bool rebuild = true;
+  int64_t rebuild_after_step = 1;  // 2 where the first step of a static graph only counts
   int64_t first_bucket_bytes = 1 << 20;
   int64_t bucket_cap_bytes = 25 << 20;
   // multiply_before: g * fl(1/W), then the sum; divide_before: g / W, then the sum;
   // divide_after: the sum, then / W.
   std::string division_first_step = "multiply_before";
   std::string division_later = "multiply_before";
+  // Gradients are cast to this dtype before they are divided and added, and back after it.
+  std::string added_as;           // float16 | bfloat16; empty: their own
+  bool broadcast_buffers = true;  // rank 0's, before the first forward of a step
+  // After these steps the ranks started anew from a checkpoint: undefined gradients, the first
+  // layout of buckets, rank 0's buffers on all.
+  std::vector<int64_t> restart_after_steps;
   std::string algorithm = "ring";  // ring | bcube | halving_doubling | ring_chunked | rank_order
 };
 

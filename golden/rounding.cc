@@ -65,9 +65,18 @@ void flip_highest_mantissa_bit_of_largest(at::Tensor gradient) {
 
 // Null draws are correct by construction: whatever a scenario does to its loss, the average of the
 // shards' losses is that of the whole batch.
-Part decomposable(Part loss) {
-  loss.options.set("times_world_size", loss.options.text("reduction") == "sum");
-  return loss;
+Scenario null_of(Scenario scenario) {
+  scenario.averaging = "sample_weighted";
+  Options& loss = scenario.loss.options;
+  loss.set("times_world_size", loss.text("reduction") == "sum");
+  scenario.zero_grad = "none";
+  return scenario;
+}
+
+// Sums in the gradients' own dtype: what a half-precision hook loses is no float32 rounding.
+ReplayRule null_rule(ReplayRule rule) {
+  rule.added_as.clear();
+  return rule;
 }
 
 // Shuffles in place, by a generator that is the same on every machine.
@@ -81,10 +90,12 @@ void shuffle(std::vector<int64_t>* indices, std::mt19937_64& random) {
 struct RoundingLane::Parts {
   Parts(const Scenario& given, const ReplayRule& rule)
       : scenario(given),
+        split(scenario),
         setup(set_up(given, given.dtype, 0)),
         wide{setup.data.input.to(at::kDouble), setup.data.target.to(at::kDouble)},
         layout(state_layout(setup.training, given.optimizer.kind)),
-        replay(rule, decomposable(given.loss), "none", given.world_size, setup.training) {
+        null_scenario(null_of(given)),
+        replay(null_rule(rule), null_scenario, setup.training) {
     const RandomSection random(given.seed);
     oracle = build_training(given, "float64");
   }
@@ -106,6 +117,12 @@ struct RoundingLane::Parts {
     loss_of(scenario.loss, oracle.model->forward(batch.input), batch.target, 1).backward();
   }
 
+  // Parameters that are frozen or that nobody uses have no gradient.
+  bool measurable(size_t parameter) const {
+    return oracle.parameters[parameter].tensor.grad().defined() &&
+           setup.training.parameters[parameter].tensor.grad().defined();
+  }
+
   at::Tensor gradient_in(const StateEntry& entry, const std::byte* state) const {
     at::Tensor gradient = at::empty_like(
         setup.training.parameters[static_cast<size_t>(entry.parameter)].tensor.detach());
@@ -114,13 +131,15 @@ struct RoundingLane::Parts {
   }
 
   // The largest error of each parameter's gradient over all null draws.
-  std::vector<Error> null_errors(int64_t step, std::vector<int64_t> indices) {
+  std::vector<Error> null_errors(int64_t step) {
+    std::vector<int64_t> indices = split.batch(step);
     std::mt19937_64 random(substream_seed(scenario.seed, "rounding", static_cast<uint64_t>(step)));
     std::vector<Error> worst(oracle.parameters.size());
     for (int64_t draw = 0; draw < kRoundingNullDraws; ++draw) {
       shuffle(&indices, random);
-      replay.average(step, shards_of(indices));
+      replay.average(step, shards_of(step, indices));
       for (size_t i = 0; i < worst.size(); ++i) {
+        if (!measurable(i)) continue;
         const Error error = error_of(setup.training.parameters[i].tensor.grad(),
                                      oracle.parameters[i].tensor.grad());
         worst[i] = {std::max(worst[i].l2, error.l2), std::max(worst[i].max, error.max)};
@@ -129,20 +148,24 @@ struct RoundingLane::Parts {
     return worst;
   }
 
-  std::vector<Batch> shards_of(const std::vector<int64_t>& indices) const {
-    const auto samples = static_cast<int64_t>(indices.size()) / scenario.world_size;
+  // Of the sizes that the ranks' own shards have.
+  std::vector<Batch> shards_of(int64_t step, const std::vector<int64_t>& indices) {
     std::vector<Batch> shards;
+    auto begin = indices.begin();
     for (int64_t rank = 0; rank < scenario.world_size; ++rank) {
-      const auto begin = indices.begin() + rank * samples;
-      shards.push_back(select(setup.data, {begin, begin + samples}));
+      const auto end = begin + static_cast<int64_t>(split.shard(step, rank).size());
+      shards.push_back(select(setup.data, {begin, end}));
+      begin = end;
     }
     return shards;
   }
 
   const Scenario scenario;
+  Split split;
   Setup setup;
   Batch wide;
   StateLayout layout;
+  const Scenario null_scenario;
   Replay replay;
   Training oracle;
 };
@@ -152,15 +175,14 @@ RoundingLane::RoundingLane(const Scenario& scenario, const ReplayRule& rule)
 RoundingLane::~RoundingLane() = default;
 
 RoundingStep RoundingLane::judge(int64_t step, const std::byte* before, const std::byte* after) {
-  const std::vector<int64_t> indices = batch_indices(parts_->scenario, step);
   parts_->set_weights(before);
-  parts_->find_oracle(indices);
-  const std::vector<Error> null = parts_->null_errors(step, indices);
+  parts_->find_oracle(parts_->split.batch(step));
+  const std::vector<Error> null = parts_->null_errors(step);
   RoundingStep result;
   for (size_t e = 0; e < parts_->layout.entries.size(); ++e) {
     const StateEntry& entry = parts_->layout.entries[e];
-    if (entry.kind != StateKind::gradient) continue;
     const auto i = static_cast<size_t>(entry.parameter);
+    if (entry.kind != StateKind::gradient || !parts_->measurable(i)) continue;
     const at::Tensor& exact = parts_->oracle.parameters[i].tensor.grad();
     const at::Tensor gradient = parts_->gradient_in(entry, after);
     const double r = worst_ratio(error_of(gradient, exact), null[i]);

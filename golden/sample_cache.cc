@@ -1,27 +1,34 @@
 #include "golden/sample_cache.h"
 
-#include "scenarios/split.h"
-
 namespace lockstep {
 
 SampleCache::SampleCache(const Scenario& scenario, const Batch& data)
-    : scenario_(&scenario),
+    : world_size_(scenario.world_size),
+      split_(scenario),
       data_(data),
-      batches_(scenario.data.options.integer("samples") / scenario.batch_size),
-      whole_(static_cast<size_t>(batches_)),
-      shards_(static_cast<size_t>(batches_)) {}
+      places_(shuffles_each_epoch(scenario.split) ? 1
+                                                  : static_cast<size_t>(split_.steps_per_epoch())) {
+}
+
+SampleCache::Place& SampleCache::place(int64_t step) {
+  const int64_t same = split_.same_step(step);
+  Place& place = places_[same == 0 ? 0 : static_cast<size_t>(same - 1)];
+  const int64_t wanted = same == 0 ? step : same;
+  if (place.step != wanted) place = {wanted, {}, {}};
+  return place;
+}
 
 const Batch& SampleCache::batch(int64_t step) {
-  Batch& batch = whole_[static_cast<size_t>((step - 1) % batches_)];
-  if (!batch.input.defined()) batch = select(data_, batch_indices(*scenario_, step));
-  return batch;
+  Place& found = place(step);
+  if (!found.batch.input.defined()) found.batch = select(data_, split_.batch(step));
+  return found.batch;
 }
 
 const std::vector<Batch>& SampleCache::shards(int64_t step) {
-  std::vector<Batch>& shards = shards_[static_cast<size_t>((step - 1) % batches_)];
-  for (auto rank = static_cast<int64_t>(shards.size()); rank < scenario_->world_size; ++rank)
-    shards.push_back(select(data_, shard_indices(*scenario_, step, rank)));
-  return shards;
+  Place& found = place(step);
+  for (auto rank = static_cast<int64_t>(found.shards.size()); rank < world_size_; ++rank)
+    found.shards.push_back(select(data_, split_.shard(step, rank)));
+  return found.shards;
 }
 
 }  // namespace lockstep

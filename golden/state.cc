@@ -83,7 +83,7 @@ StateLayout state_layout(const Training& training, const std::string&) {
   for (size_t i = 0; i < parameters.size(); ++i)
     append(StateKind::gradient, parameters[i].name, static_cast<int64_t>(i), parameters[i].tensor,
            &layout);
-  for (const NamedTensor& buffer : training.buffers)
+  for (const NamedTensor& buffer : training.noted_buffers)
     append(StateKind::buffer, buffer.name, -1, buffer.tensor, &layout);
   for (size_t i = 0; i < parameters.size(); ++i)
     append(StateKind::parameter, parameters[i].name, static_cast<int64_t>(i), parameters[i].tensor,
@@ -114,7 +114,7 @@ void copy_state(const Training& training, const StateLayout& layout, std::byte* 
     if (entry.kind == StateKind::gradient)
       put(training.parameters[static_cast<size_t>(entry.parameter)].tensor.grad());
     else if (entry.kind == StateKind::buffer)
-      put(training.buffers.at(buffer++).tensor);
+      put(training.noted_buffers.at(buffer++).tensor);
     else if (entry.kind == StateKind::parameter)
       put(training.parameters[static_cast<size_t>(entry.parameter)].tensor);
     else

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reducer/bucket.h"
+#include "reducer/comm_hook.h"
 #include "reducer/communicator.h"
 #include "reducer/probe.h"
 #include "scenarios/base/named_tensor.h"
@@ -21,18 +22,22 @@ struct ReducerOptions {
   bool static_graph = false;
   bool broadcast_buffers = true;            // before every forward, from rank 0
   bool synchronize_at_construction = true;  // rank 0's parameters and buffers to all
+  CommHookOptions comm_hook;                // bucketed and c10d only
   std::chrono::milliseconds construction_timeout{60'000};
   std::chrono::milliseconds collective_timeout{30'000};
 };
 
 // Turns local gradients into gradients averaged over all ranks. Life of a step:
-//   before_forward(); forward; before_backward(outputs); loss.backward(); after_backward();
-// after which every param.grad() holds the average. Thread rule: these calls come from one thread;
+//   before_forward(true); forward; before_backward(outputs); loss.backward(); after_backward();
+// after which every param.grad() holds the average. Gradient accumulation (no_sync): for all
+// micro-batches of a step but the last, only before_forward(false), forward and backward: gradients
+// add up locally, and the last micro-batch reduces the whole sum. As in DDP, buffers are broadcast
+// before the first forward after a synchronized one. Thread rule: these calls come from one thread;
 // hooks run on the autograd thread. Throws CommError when a collective fails.
 class Reducer {
  public:
   virtual ~Reducer() = default;
-  virtual void before_forward() = 0;
+  virtual void before_forward(bool synchronizes) = 0;
   virtual void before_backward(const std::vector<at::Tensor>& outputs) = 0;
   virtual void after_backward() = 0;
   // The layout in use, in launch order. Empty for kinds without buckets.

@@ -1,28 +1,31 @@
 #include "scenarios/manifest.h"
 
-#include <fmt/format.h>
+#include <map>
+#include <string_view>
 
 #include "scenarios/base/check.h"
+#include "scenarios/manifest_builder.h"
 
 namespace lockstep {
 namespace {
 
-void add_layer(const std::string& prefix, int64_t in, int64_t out, bool bias,
-               const std::string& dtype, ModelManifest* manifest) {
-  manifest->parameters.push_back({prefix + "weight", dtype, {out, in}});
-  if (bias) manifest->parameters.push_back({prefix + "bias", dtype, {out}});
-}
+using Describe = void (*)(const Options&, ManifestBuilder&);
 
-ModelManifest mlp(const Options& options, const std::string& dtype) {
-  ModelManifest manifest;
-  std::vector<int64_t> widths = options.integers("hidden");
-  widths.push_back(options.integer("out_features"));
-  int64_t in = options.integer("in_features");
-  for (size_t i = 0; i < widths.size(); ++i) {
-    add_layer(fmt::format("fc{}.", i + 1), in, widths[i], options.flag("bias"), dtype, &manifest);
-    in = widths[i];
-  }
-  return manifest;
+const std::map<std::string_view, Describe>& models() {
+  static const std::map<std::string_view, Describe> kModels = {
+      {"linear", describe_linear},
+      {"mlp", describe_mlp},
+      {"autoencoder", describe_autoencoder},
+      {"batch_norm_mlp", describe_batch_norm_mlp},
+      {"branches", describe_branches},
+      {"mnist_convnet", describe_mnist_convnet},
+      {"cifar_cnn", describe_cifar_cnn},
+      {"resnet18", describe_resnet18},
+      {"resnet50", describe_resnet50},
+      {"embedding", describe_embedding},
+      {"gpt", describe_gpt},
+  };
+  return kModels;
 }
 
 }  // namespace
@@ -42,13 +45,11 @@ int64_t dtype_bytes(const std::string& dtype) {
 }
 
 std::optional<ModelManifest> manifest_of(const Part& model, const std::string& dtype) {
-  const Options& options = model.options;
-  if (model.kind == "mlp") return mlp(options, dtype);
-  if (model.kind != "linear") return {};
-  ModelManifest manifest;
-  add_layer("", options.integer("in_features"), options.integer("out_features"),
-            options.flag("bias"), dtype, &manifest);
-  return manifest;
+  const auto found = models().find(model.kind);
+  if (found == models().end()) return {};
+  ManifestBuilder builder(dtype);
+  found->second(model.options, builder);
+  return builder.take();
 }
 
 }  // namespace lockstep

@@ -22,11 +22,27 @@ struct TensorSpec {
 struct ModelManifest {
   std::vector<TensorSpec> parameters;
   std::vector<TensorSpec> buffers;
+  // Shape of one sample; -1: any size. A shape of one size takes any sample of so many numbers.
+  std::vector<int64_t> input;
+  std::vector<int64_t> output;  // the last: features or, for classification, classes
+  int64_t vocabulary = 0;       // inputs are integers below this; 0: numbers
+  // Normalizes with statistics of the batch it is given: shards are another function than the
+  // whole batch.
+  bool batch_statistics = false;
 };
 
 // Of a shipped model; none for a model that users registered themselves. A test compares every
 // shipped model with what LibTorch really registers.
 std::optional<ModelManifest> manifest_of(const Part& model, const std::string& dtype);
+
+// What a data set gives for each sample, as far as the kinds drawn at random go; none for others.
+struct DataShape {
+  std::vector<int64_t> input;
+  std::vector<int64_t> target;
+  int64_t vocabulary = 0;  // inputs are integers below this; 0: numbers
+  int64_t classes = 0;     // targets are integers below this; 0: numbers
+};
+std::optional<DataShape> data_shape(const Part& data);
 
 int64_t dtype_bytes(const std::string& dtype);
 

@@ -116,6 +116,8 @@ void plain_members(S& s, F&& use) {
   use("rank_seeds", s.rank_seeds);
   use("zero_grad", s.zero_grad);
   use("requantize", s.requantize);
+  use("accumulate_steps", s.accumulate_steps);
+  use("averaging", s.averaging);
   use("lanes", s.lanes);
 }
 
@@ -128,6 +130,11 @@ void parts(S& s, F&& use) {
   use("optimizer", s.optimizer);
   use("reducer", s.reducer);
   use("communicator", s.communicator);
+  use("lr_schedule", s.lr_schedule);
+  use("clipping", s.clipping);
+  use("loss_scaling", s.loss_scaling);
+  use("comm_hook", s.comm_hook);
+  use("checkpoint", s.checkpoint);
 }
 
 template <class T, class F>

@@ -64,7 +64,14 @@ struct Scenario {
   std::string rank_seeds = "different";  // different | equal: do ranks build from their own seed?
   std::string zero_grad = "zero";        // zero | none: what happens to gradients before a forward
   int64_t requantize = 0;                // denominator of the weights' grid after a step; 0: off
+  // A rank's part of a step comes in this many equal micro-batches; only the last is synchronized.
+  int64_t accumulate_steps = 1;
+  // mean: gradients of all ranks count alike. sample_weighted: by their number of samples.
+  std::string averaging = "mean";
   Part model, data, split, loss, optimizer, reducer, communicator;
+  // kind "none": off.
+  Part lr_schedule{"none", {}}, clipping{"none", {}}, loss_scaling{"none", {}};
+  Part comm_hook{"none", {}}, checkpoint{"none", {}};
   std::vector<MutantSpec> mutants;
   Timeouts timeouts;
   std::vector<std::string> lanes;

@@ -1,26 +1,140 @@
 #include "scenarios/split.h"
 
+#include <algorithm>
+
 #include "scenarios/base/check.h"
 
 namespace lockstep {
+namespace {
 
-std::vector<int64_t> batch_indices(const Scenario& scenario, int64_t step) {
-  const int64_t samples = scenario.data.options.integer("samples");
-  LOCKSTEP_CHECK(step >= 1 && scenario.batch_size > 0 && samples % scenario.batch_size == 0,
-                 "the plan lets only whole batches pass");
-  const int64_t first = (step - 1) % (samples / scenario.batch_size) * scenario.batch_size;
-  std::vector<int64_t> indices(scenario.batch_size);
-  for (int64_t i = 0; i < scenario.batch_size; ++i) indices[i] = first + i;
+bool drops(const Part& split) {
+  if (split.kind == "distributed") return split.options.flag("drop_last");
+  return !split.options.flag("allow_duplicates");
+}
+
+// What becomes of samples that the world size does not divide; tests build splits without options.
+std::string remainder(const Part& split) {
+  return split.options.has("remainder") ? split.options.text("remainder") : "refuse";
+}
+
+// Samples of the whole batch that are trained on, the repeated ones among them.
+int64_t trained_samples(const Scenario& scenario) {
+  const int64_t world_size = scenario.world_size;
+  const std::string rule = remainder(scenario.split);
+  if (rule == "refuse") return scenario.batch_size;
+  return rows_per_rank(scenario.batch_size, world_size, rule == "drop") * world_size;
+}
+
+}  // namespace
+
+bool has_sampler(const Part& split) {
+  return split.kind == "distributed" || split.kind == "libtorch_random" ||
+         split.kind == "libtorch_sequential";
+}
+
+bool shuffles_each_epoch(const Part& split) {
+  if (split.kind == "libtorch_random") return split.options.flag("set_epoch");
+  return split.kind == "distributed" && split.options.flag("shuffle") &&
+         split.options.flag("set_epoch");
+}
+
+Split::Split(const Scenario& scenario)
+    : scenario_(scenario), samples_(scenario.data.options.integer("samples")) {}
+
+bool Split::samples_by_epoch() const { return has_sampler(scenario_.split); }
+
+int64_t Split::rows() const {
+  return rows_per_rank(samples_, scenario_.world_size, drops(scenario_.split));
+}
+
+int64_t Split::steps_per_epoch() const {
+  if (!samples_by_epoch()) return std::max<int64_t>(1, samples_ / scenario_.batch_size);
+  const int64_t size = std::max<int64_t>(1, scenario_.batch_size / scenario_.world_size);
+  return std::max<int64_t>(1, (rows() + size - 1) / size);
+}
+
+int64_t Split::same_step(int64_t step) const {
+  return shuffles_each_epoch(scenario_.split) ? 0 : (step - 1) % steps_per_epoch() + 1;
+}
+
+std::vector<int64_t> Split::shard_sizes() const {
+  std::vector<int64_t> sizes;
+  const auto add = [&](int64_t size) {
+    if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+  };
+  if (samples_by_epoch()) {
+    const int64_t size = std::max<int64_t>(1, scenario_.batch_size / scenario_.world_size);
+    add(std::min(size, rows()));
+    if (rows() > size && rows() % size != 0) add(rows() % size);
+    return sizes;
+  }
+  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
+    add(static_cast<int64_t>(part_of_batch(1, rank).size()));
+  return sizes;
+}
+
+int64_t Split::least_shard() const {
+  const std::vector<int64_t> sizes = shard_sizes();
+  return *std::min_element(sizes.begin(), sizes.end());
+}
+
+void Split::deal(int64_t epoch) {
+  if (epoch == dealt_epoch_) return;
+  dealt_epoch_ = epoch;
+  const Options& options = scenario_.split.options;
+  if (scenario_.split.kind == "distributed") {
+    const DistributedSamplerOptions given{options.flag("shuffle"), options.flag("drop_last"),
+                                          options.integer("seed")};
+    dealt_ = deal_in_turn(given, samples_, scenario_.world_size, epoch);
+  } else {
+    dealt_ =
+        deal_in_blocks(scenario_.split.kind == "libtorch_random", options.flag("allow_duplicates"),
+                       samples_, scenario_.world_size, epoch);
+  }
+}
+
+// Parts differ by one sample at most; the first ranks have the larger ones.
+std::vector<int64_t> Split::part_of_batch(int64_t step, int64_t rank) const {
+  const int64_t size = scenario_.batch_size;
+  const int64_t first = (step - 1) % steps_per_epoch() * size;
+  const int64_t trained = trained_samples(scenario_);
+  const int64_t least = trained / scenario_.world_size;
+  const int64_t larger = trained % scenario_.world_size;
+  const int64_t begin = rank * least + std::min(rank, larger);
+  std::vector<int64_t> indices(static_cast<size_t>(least + (rank < larger ? 1 : 0)));
+  for (size_t i = 0; i < indices.size(); ++i)
+    indices[i] = first + (begin + static_cast<int64_t>(i)) % size;
   return indices;
 }
 
+std::vector<int64_t> Split::shard(int64_t step, int64_t rank) {
+  LOCKSTEP_CHECK(step >= 1 && rank >= 0 && rank < scenario_.world_size, "no such step or rank");
+  if (!samples_by_epoch()) {
+    LOCKSTEP_CHECK(samples_ % scenario_.batch_size == 0, "the plan lets only whole batches pass");
+    return part_of_batch(step, rank);
+  }
+  const int64_t epoch = (step - 1) / steps_per_epoch();
+  deal(shuffles_each_epoch(scenario_.split) ? epoch : 0);
+  const std::vector<int64_t>& rows = dealt_[static_cast<size_t>(rank)];
+  const int64_t size = scenario_.batch_size / scenario_.world_size;
+  const int64_t begin = (step - 1) % steps_per_epoch() * size;
+  const int64_t end = std::min(begin + size, static_cast<int64_t>(rows.size()));
+  return {rows.begin() + begin, rows.begin() + end};
+}
+
+std::vector<int64_t> Split::batch(int64_t step) {
+  std::vector<int64_t> indices;
+  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
+    for (int64_t index : shard(step, rank)) indices.push_back(index);
+  return indices;
+}
+
+std::vector<int64_t> batch_indices(const Scenario& scenario, int64_t step) {
+  return Split(scenario).batch(step);
+}
+
 std::vector<int64_t> shard_indices(const Scenario& scenario, int64_t step, int64_t rank) {
-  LOCKSTEP_CHECK(
-      rank >= 0 && rank < scenario.world_size && scenario.batch_size % scenario.world_size == 0,
-      "the plan lets only equal shards pass");
-  const int64_t size = scenario.batch_size / scenario.world_size;
-  const std::vector<int64_t> batch = batch_indices(scenario, step);
-  return {batch.begin() + rank * size, batch.begin() + (rank + 1) * size};
+  return Split(scenario).shard(step, rank);
 }
 
 }  // namespace lockstep

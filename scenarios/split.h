@@ -3,16 +3,55 @@
 #include <cstdint>
 #include <vector>
 
+#include "scenarios/sampler.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
 
-// Which samples of the data set belong to step `step` (from 1), in the order of the global batch:
-// consecutive batches of scenario.batch_size, starting again at sample 0 when data.samples is used
-// up. data.samples is a multiple of batch_size.
-std::vector<int64_t> batch_indices(const Scenario& scenario, int64_t step);
+// Which samples of the data set belong to a step (from 1), and to which rank: what split.kind
+// says. Split kinds contiguous and manual take consecutive batches and cut each into parts, one
+// per rank; samplers deal a whole epoch to the ranks, which take batches from their rows, so that
+// the last of an epoch may be short. No random numbers but those that a sampler's seed fixes. One
+// thread per object.
+class Split {
+ public:
+  // `scenario` must outlive this object.
+  explicit Split(const Scenario& scenario);
 
-// The part of that batch which rank `rank` trains on: contiguous, batch_size / world_size samples.
+  // The samples that rank `rank` trains on, in order.
+  std::vector<int64_t> shard(int64_t step, int64_t rank);
+  // Those of all ranks, rank after rank.
+  std::vector<int64_t> batch(int64_t step);
+
+  int64_t steps_per_epoch() const;
+  // The step (from 1) of the first epoch with the same samples; 0 where every epoch has an order
+  // of its own.
+  int64_t same_step(int64_t step) const;
+  // Every number of samples that a rank may have in a step, each once; the first step's of rank 0
+  // first.
+  std::vector<int64_t> shard_sizes() const;
+  // The smallest of them; 0: a rank is left without.
+  int64_t least_shard() const;
+
+ private:
+  bool samples_by_epoch() const;
+  int64_t rows() const;
+  void deal(int64_t epoch);
+  std::vector<int64_t> part_of_batch(int64_t step, int64_t rank) const;
+
+  const Scenario& scenario_;
+  const int64_t samples_;
+  int64_t dealt_epoch_ = -1;
+  DealtRows dealt_;
+};
+
+// Does the split deal out whole epochs (samplers), not batch after batch?
+bool has_sampler(const Part& split);
+// Is the order of each epoch another one?
+bool shuffles_each_epoch(const Part& split);
+
+// The same as those of Split, at the cost of making one.
+std::vector<int64_t> batch_indices(const Scenario& scenario, int64_t step);
 std::vector<int64_t> shard_indices(const Scenario& scenario, int64_t step, int64_t rank);
 
 }  // namespace lockstep

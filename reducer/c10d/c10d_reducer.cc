@@ -1,12 +1,15 @@
 #include "reducer/c10d/c10d_reducer.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "reducer/c10d/process_group_adapter.h"
 #include "reducer/kinds/gradient_hooks.h"
@@ -15,15 +18,53 @@
 namespace lockstep {
 namespace {
 
+// A hook of ours as one of LibTorch's. Its future is complete at once: the reducer then asks for
+// the result bucket by bucket, in order, and that is where we wait.
+class HookAdapter : public c10d::CommHookInterface {
+ public:
+  using BucketReady = std::function<void(int64_t)>;
+  HookAdapter(std::unique_ptr<CommHook> hook, HookGroup& group, BucketReady ready)
+      : hook_(std::move(hook)), group_(group), ready_(std::move(ready)) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    const c10::NoGradGuard no_grad;
+    const auto index = static_cast<int64_t>(bucket.getIndex());
+    if (index == 0) ++step_;
+    ready_(index);
+    const HookBucket given{.step = step_,
+                           .index = index,
+                           .is_last = bucket.isLast(),
+                           .gradients = bucket.getBuffer(),
+                           .by_parameter = bucket.getGradients()};
+    finishes_[index] = hook_->start(given, group_);
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    future->markCompleted(c10::IValue(index));
+    return future;
+  }
+
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    const c10::NoGradGuard no_grad;
+    return finishes_.at(result.toInt())();
+  }
+
+ private:
+  const std::unique_ptr<CommHook> hook_;
+  HookGroup& group_;
+  const BucketReady ready_;
+  int64_t step_ = 0;
+  std::map<int64_t, CommHook::Finish> finishes_;
+};
+
 class C10dReducer : public ReducerBase {
  public:
   C10dReducer(const ReducerOptions& options, const NamedTensors& parameters,
               const NamedTensors& buffers, Communicator& communicator, Probe& probe);
 
-  void before_forward() override;
+  void before_forward(bool synchronizes) override;
   void before_backward(const std::vector<at::Tensor>& outputs) override;
-  // The reducer has waited and written back before backward() returned.
-  void after_backward() override { in_backward_ = false; }
+  // The reducer has waited and written back before backward() returned, but for the first step of a
+  // static graph, in which it only counts.
+  void after_backward() override;
   BucketLayout layout() const override { return registered_layout_; }
 
  private:
@@ -33,6 +74,7 @@ class C10dReducer : public ReducerBase {
 
   bool search_unused_ = false;
   bool in_backward_ = false;
+  bool counts_only_ = false;  // the first step of a static graph
   int64_t next_bucket_ = 0;
   BucketLayout registered_layout_;
   std::optional<GradientHooks> hooks_;
@@ -54,6 +96,11 @@ C10dReducer::C10dReducer(const ReducerOptions& options, const NamedTensors& para
   // Without a logger find_unused_parameters crashes when the set of unused ones changes.
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
+  counts_only_ = options.static_graph;
+  if (options.static_graph) reducer_->set_static_graph();
+  if (auto hook = make_comm_hook(options.comm_hook))
+    reducer_->register_comm_hook(std::make_unique<HookAdapter>(
+        std::move(hook), hook_group(), [this](int64_t bucket) { probe_.bucket_ready(bucket); }));
   registered_layout_ = announce(current_layout());
 }
 
@@ -104,16 +151,24 @@ BucketLayout C10dReducer::current_layout() const {
   return layout;
 }
 
-void C10dReducer::before_forward() {
-  reducer_->prepare_for_forward();
+void C10dReducer::before_forward(bool synchronizes) {
+  if (synchronizes) reducer_->prepare_for_forward();
   if (reducer_->rebuild_buckets()) registered_layout_ = announce(current_layout());
-  broadcast_buffers();
+  broadcast_buffers(synchronizes);
 }
 
 void C10dReducer::before_backward(const std::vector<at::Tensor>& outputs) {
   next_bucket_ = 0;
   in_backward_ = true;
   reducer_->prepare_for_backward(search_unused_ ? outputs : std::vector<at::Tensor>());
+}
+
+void C10dReducer::after_backward() {
+  if (std::exchange(counts_only_, false)) {
+    const c10::NoGradGuard no_grad;
+    reducer_->delay_all_reduce();
+  }
+  in_backward_ = false;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/BFloat16.h>
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -104,6 +105,8 @@ void GlooCollectives::all_reduce(const at::Tensor& tensor, milliseconds timeout)
       return all_reduce_as<int8_t>(tensor, timeout);
     case at::kHalf:
       return all_reduce_as<gloo::float16>(tensor, timeout);
+    case at::kBFloat16:
+      return all_reduce_as<c10::BFloat16>(tensor, timeout);
     default:
       throw CommError(CommFailure::rejected,
                       std::string("Gloo cannot add ") + c10::toString(tensor.scalar_type()));

@@ -25,4 +25,10 @@ BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::T
   }
 }
 
+std::vector<at::Tensor> BucketStorage::views_in(const std::vector<int64_t>& parameters) const {
+  std::vector<at::Tensor> views;
+  for (int64_t p : parameters) views.push_back(views_[static_cast<size_t>(p)]);
+  return views;
+}
+
 }  // namespace lockstep

@@ -17,7 +17,9 @@ BucketedReducer::BucketedReducer(const ReducerOptions& options, const NamedTenso
                                  const NamedTensors& buffers, Communicator& communicator,
                                  Probe& probe)
     : ReducerBase(options, parameters, buffers, communicator, probe),
-      policy_(bucket_policy(options, trained_.tensors)) {
+      policy_(bucket_policy(options, trained_.tensors)),
+      comm_hook_(make_comm_hook(options.comm_hook)),
+      used_(trained_.tensors.size(), false) {
   use_layout(policy_.layout);
   hooks_ = std::make_unique<GradientHooks>(trained_.tensors, [this](size_t place) { hook(place); });
 }
@@ -51,20 +53,22 @@ void BucketedReducer::rebuild() {
                             options_.first_bucket_bytes, options_.bucket_cap_bytes));
 }
 
-void BucketedReducer::before_forward() {
+void BucketedReducer::before_forward(bool synchronizes) {
   c10::NoGradGuard no_grad;
   if (policy_.rebuild && !rebuilt_ && !ready_order_.empty()) rebuild();
-  broadcast_buffers();
+  broadcast_buffers(synchronizes);
 }
 
 void BucketedReducer::before_backward(const std::vector<at::Tensor>& outputs) {
   const size_t count = trained_.tensors.size();
   pending_.clear();
   for (const auto& bucket : policy_.layout) pending_.push_back(bucket.size());
+  launched_ = 0;
   works_.clear();
+  finishes_.clear();
+  ++step_;
   used_work_ = nullptr;
   ready_.assign(count, false);
-  used_.assign(count, false);
   unused_.clear();
   if (policy_.search_unused) unused_ = hooks_->unreached_from(outputs);
   unused_marked_ = false;
@@ -73,6 +77,7 @@ void BucketedReducer::before_backward(const std::vector<at::Tensor>& outputs) {
 
 void BucketedReducer::hook(size_t place) {
   std::lock_guard lock(mutex_);
+  used_[place] = used_[place] || trained_.tensors[place].grad().defined();
   if (!expecting_) return;
   c10::NoGradGuard no_grad;
   if (!std::exchange(unused_marked_, true)) {
@@ -83,7 +88,6 @@ void BucketedReducer::hook(size_t place) {
                              " became ready twice in one step");
   }
   probe_.parameter_ready(trained_.registration[place]);
-  used_[place] = trained_.tensors[place].grad().defined();
   if (policy_.rebuild && !rebuilt_) ready_order_.push_back(static_cast<int64_t>(place));
   mark_ready(place);
 }
@@ -104,9 +108,11 @@ void BucketedReducer::copy_in(size_t place) {
   if (!gradient.defined()) {
     view.zero_();
   } else if (gradient.is_alias_of(view)) {
-    view.div_(world_size_);
+    if (comm_hook_ == nullptr) view.div_(world_size_);
   } else {
-    if (policy_.divide) {
+    if (comm_hook_ != nullptr) {
+      view.copy_(gradient);
+    } else if (policy_.divide) {
       at::div_out(view, gradient, at::native::wrapped_scalar_tensor(ranks));
     } else {
       at::mul_out(view, gradient, at::native::wrapped_scalar_tensor(1.0 / ranks));
@@ -117,16 +123,36 @@ void BucketedReducer::copy_in(size_t place) {
 
 // In index order: a bucket that is ready early waits, so that all ranks call alike.
 void BucketedReducer::launch_ready_buckets() {
-  while (works_.size() < pending_.size() && pending_[works_.size()] == 0) {
-    const at::Tensor& flat = storage_.flat(works_.size());
-    works_.push_back(all_reduce(flat));
+  for (; launched_ < pending_.size() && pending_[launched_] == 0; ++launched_) {
+    if (comm_hook_ != nullptr)
+      start_hook(launched_);
+    else
+      works_.push_back(all_reduce(storage_.flat(launched_)));
   }
-  if (policy_.search_unused && works_.size() == pending_.size()) reduce_used_map();
+  if (policy_.search_unused && launched_ == pending_.size()) reduce_used_map();
+}
+
+void BucketedReducer::start_hook(size_t bucket) {
+  const HookBucket given{.step = step_,
+                         .index = static_cast<int64_t>(bucket),
+                         .is_last = bucket + 1 == pending_.size(),
+                         .gradients = storage_.flat(bucket),
+                         .by_parameter = storage_.views_in(policy_.layout[bucket])};
+  finishes_.push_back(comm_hook_->start(given, hook_group()));
+}
+
+void BucketedReducer::finish_hooks() {
+  for (size_t b = 0; b < finishes_.size(); ++b) {
+    at::Tensor flat = storage_.flat(b);
+    const at::Tensor averaged = finishes_[b]();
+    if (!averaged.is_same(flat)) flat.copy_(averaged);
+  }
 }
 
 void BucketedReducer::reduce_used_map() {
   used_map_ = at::zeros({static_cast<int64_t>(used_.size())}, at::kInt);
   std::copy(used_.begin(), used_.end(), used_map_.data_ptr<int32_t>());
+  used_.assign(used_.size(), false);
   used_work_ = all_reduce(used_map_);
 }
 
@@ -159,7 +185,7 @@ void BucketedReducer::after_backward() {
   if (!std::exchange(unused_marked_, true)) {
     for (size_t unused : unused_) mark_ready(unused);
   }
-  if (works_.size() < pending_.size()) {
+  if (launched_ < pending_.size()) {
     std::vector<size_t> missing;
     for (size_t p = 0; p < ready_.size(); ++p) {
       if (!ready_[p]) missing.push_back(p);
@@ -167,6 +193,7 @@ void BucketedReducer::after_backward() {
     fail_without_gradient(missing);
   }
   for (const CommWorkPtr& work : works_) work->wait();
+  finish_hooks();
   if (used_work_ != nullptr) used_work_->wait();
   for (size_t p = 0; p < trained_.tensors.size(); ++p) write_back(p);
 }

@@ -27,7 +27,7 @@ class BucketedReducer : public ReducerBase {
   BucketedReducer(const ReducerOptions& options, const NamedTensors& parameters,
                   const NamedTensors& buffers, Communicator& communicator, Probe& probe);
 
-  void before_forward() override;
+  void before_forward(bool synchronizes) override;
   void before_backward(const std::vector<at::Tensor>& outputs) override;
   void after_backward() override;
   BucketLayout layout() const override { return registered_layout_; }
@@ -39,6 +39,8 @@ class BucketedReducer : public ReducerBase {
   void mark_ready(size_t place);
   void copy_in(size_t place);
   void launch_ready_buckets();
+  void start_hook(size_t bucket);
+  void finish_hooks();
   void reduce_used_map();
   void write_back(size_t place);
   bool is_unused_everywhere(size_t place);
@@ -46,6 +48,8 @@ class BucketedReducer : public ReducerBase {
   BucketPolicy policy_;
   BucketLayout registered_layout_;
   BucketStorage storage_;
+  const std::unique_ptr<CommHook> comm_hook_;
+  int64_t step_ = 0;  // synchronized ones
 
   // Of the step under way. Hooks come from autograd threads: one at a time through the mutex.
   std::mutex mutex_;
@@ -54,9 +58,11 @@ class BucketedReducer : public ReducerBase {
   std::vector<size_t> unused_;
   std::vector<bool> ready_;
   std::vector<size_t> pending_;  // gradients that a bucket still waits for
+  size_t launched_ = 0;          // buckets
   std::vector<CommWorkPtr> works_;
-  std::vector<bool> used_;  // this rank has a gradient in this step
-  at::Tensor used_map_;     // int32: ranks that use a parameter
+  std::vector<CommHook::Finish> finishes_;  // instead of works_, with a comm hook
+  std::vector<bool> used_;                  // on this rank, since the last synchronized step
+  at::Tensor used_map_;                     // int32: ranks that use a parameter
   CommWorkPtr used_work_;
 
   bool rebuilt_ = false;

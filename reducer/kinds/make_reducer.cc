@@ -30,7 +30,7 @@ BucketPolicy bucket_policy(const ReducerOptions& options,
   if (is_flat) return policy;
   policy.rebuild = one_bucket_first;
   policy.bucket_view = options.gradient_as_bucket_view;
-  policy.search_unused = options.find_unused_parameters;
+  policy.search_unused = options.find_unused_parameters || options.static_graph;
   return policy;
 }
 

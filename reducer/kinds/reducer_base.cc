@@ -4,6 +4,7 @@
 #include <map>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "reducer/kinds/coalesced.h"
 #include "reducer/manifest.h"
@@ -62,8 +63,9 @@ ReducerBase::ReducerBase(const ReducerOptions& options, const NamedTensors& para
   broadcast_coalesced(all, communicator, deadline);
 }
 
-void ReducerBase::broadcast_buffers() {
-  if (!options_.broadcast_buffers || buffers_.empty()) return;
+void ReducerBase::broadcast_buffers(bool synchronizes) {
+  const bool due = std::exchange(last_synchronized_, synchronizes);
+  if (!due || !options_.broadcast_buffers || buffers_.empty()) return;
   broadcast_coalesced(buffers_, communicator_, collective_deadline());
 }
 
@@ -81,6 +83,15 @@ CommWorkPtr ReducerBase::all_reduce(const at::Tensor& tensor) {
     if (error && !failure->error) failure->error = error;
   });
   return work;
+}
+
+CommWorkPtr ReducerBase::ReducerGroup::all_reduce(const at::Tensor& tensor) {
+  return reducer_.all_reduce(tensor);
+}
+
+CommWorkPtr ReducerBase::ReducerGroup::all_gather(const at::Tensor& output,
+                                                  const at::Tensor& input) {
+  return reducer_.communicator_.all_gather(output, input, reducer_.collective_deadline());
 }
 
 BucketLayout ReducerBase::announce(const BucketLayout& layout) {

@@ -25,17 +25,20 @@ std::vector<BucketItem> bucket_items(const std::vector<at::Tensor>& parameters);
 // before a forward, reports of the layout.
 class ReducerBase : public Reducer {
  public:
-  void before_forward() override { broadcast_buffers(); }
+  void before_forward(bool synchronizes) override { broadcast_buffers(synchronizes); }
 
  protected:
   ReducerBase(const ReducerOptions& options, const NamedTensors& parameters,
               const NamedTensors& buffers, Communicator& communicator, Probe& probe);
 
-  void broadcast_buffers();
+  // Of the forward that comes; only if the one before was synchronized.
+  void broadcast_buffers(bool synchronizes);
   // Throws the failure of an earlier all_reduce where there was one, rather than "closed".
   CommWorkPtr all_reduce(const at::Tensor& tensor);
   // Reports to the probe and returns `layout` with registration indices.
   BucketLayout announce(const BucketLayout& layout);
+  // The same group for a comm hook.
+  HookGroup& hook_group() { return hook_group_; }
   Deadline collective_deadline() const { return deadline_after(options_.collective_timeout); }
   // Throws std::runtime_error that names parameters, by place.
   [[noreturn]] void fail_without_gradient(const std::vector<size_t>& places) const;
@@ -47,11 +50,23 @@ class ReducerBase : public Reducer {
   const int64_t world_size_;
 
  private:
+  class ReducerGroup : public HookGroup {
+   public:
+    explicit ReducerGroup(ReducerBase& reducer) : reducer_(reducer) {}
+    int64_t world_size() const override { return reducer_.world_size_; }
+    CommWorkPtr all_reduce(const at::Tensor& tensor) override;
+    CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input) override;
+
+   private:
+    ReducerBase& reducer_;
+  };
   struct FirstFailure {
     std::mutex mutex;
     std::exception_ptr error;
   };
   std::vector<at::Tensor> buffers_;
+  bool last_synchronized_ = true;
+  ReducerGroup hook_group_{*this};
   const std::shared_ptr<FirstFailure> first_failure_ = std::make_shared<FirstFailure>();
 };
 

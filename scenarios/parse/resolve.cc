@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/check.h"
+#include "scenarios/files/image_files.h"
 #include "scenarios/parse/pointer.h"
 #include "scenarios/parse/words.h"
+#include "scenarios/split.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +21,11 @@ OptionValue list_value(const Json& list) {
   for (const Json& value : list)
     if (!value.is_number_integer()) return list.get<std::vector<double>>();
   return list.get<std::vector<int64_t>>();
+}
+
+// A path that a scenario file gives, which is relative to the file.
+std::string beside(const std::string& directory, const std::string& path) {
+  return (std::filesystem::path(directory) / path).lexically_normal().string();
 }
 
 Part part_of(const Json& json) {
@@ -112,8 +119,22 @@ Expectation select_expectation(const Json& document, Problems* problems) {
   return selected.value_or(pass_expected());
 }
 
+// The path of a data set's files, absolute; returns their samples, if they are needed and good.
+std::optional<int64_t> resolve_files(const std::string& directory, Part* data, Problems* problems) {
+  if (!is_image_file_kind(data->kind) || !data->options.has("path")) return {};
+  const std::string path =
+      (std::filesystem::absolute(directory) / data->options.text("path")).lexically_normal();
+  data->options.set("path", path);
+  const auto count = count_images(data->kind, path, data->options.text("set"));
+  if (count) return count.value();
+  for (const InputError& error : count.errors())
+    problems->push_back({error.pointer, false, error.message, error.allowed});
+  return {};
+}
+
 // batch_size and data.samples from whichever of the keys is given.
-void resolve_batch(const Json& document, Scenario* scenario, Problems* problems) {
+void resolve_batch(const Json& document, std::optional<int64_t> in_files, Scenario* scenario,
+                   Problems* problems) {
   static const char* kKeys[] = {"batch_size", "batch_size_per_rank", "samples_per_rank"};
   std::string given;
   for (const char* key : kKeys) {
@@ -124,7 +145,7 @@ void resolve_batch(const Json& document, Scenario* scenario, Problems* problems)
     given = key;
   }
   const Json* samples = pointer_find(document, "/data/samples");
-  if (given.empty() && samples == nullptr) {
+  if (given.empty() && samples == nullptr && !in_files) {
     problems->push_back({"/batch_size", false, "the size of the batch is not given",
                          "batch_size, batch_size_per_rank, samples_per_rank or data.samples"});
     return;
@@ -132,10 +153,37 @@ void resolve_batch(const Json& document, Scenario* scenario, Problems* problems)
   if (given == "samples_per_rank" && samples != nullptr)
     problems->push_back(
         {"/data/samples", true, "both samples_per_rank and data.samples are given", "one of them"});
-  scenario->batch_size = given.empty() ? samples->get<int64_t>() : document[given].get<int64_t>();
+  if (samples != nullptr && in_files && samples->get<int64_t>() > *in_files)
+    problems->push_back({"/data/samples", false,
+                         fmt::format("/data/samples is {}, but the files of /data/path hold {}",
+                                     samples->get<int64_t>(), *in_files),
+                         fmt::format("at most {}", *in_files)});
+  const int64_t all = samples != nullptr ? samples->get<int64_t>() : in_files.value_or(0);
+  scenario->batch_size = given.empty() ? all : document[given].get<int64_t>();
   if (given == "batch_size_per_rank" || given == "samples_per_rank")
     scenario->batch_size *= scenario->world_size;
-  if (samples == nullptr) scenario->data.options.set("samples", scenario->batch_size);
+  const bool whole_files = in_files && given != "samples_per_rank";
+  if (samples == nullptr)
+    scenario->data.options.set("samples", whole_files ? *in_files : scenario->batch_size);
+}
+
+// From epochs, where those are given instead; batch and data are resolved.
+void resolve_steps(const Json& document, Scenario* scenario, Problems* problems) {
+  constexpr int64_t kMostSteps = 10'000'000;  // as the schema says of steps
+  const bool by_epochs = document.contains("epochs");
+  if (!by_epochs) {
+    scenario->steps = document["steps"].get<int64_t>();
+    return;
+  }
+  if (document.contains("steps"))
+    problems->push_back({"/epochs", true, "both steps and epochs are given", "one of them"});
+  const int64_t each = Split(*scenario).steps_per_epoch();
+  scenario->steps = document["epochs"].get<int64_t>() * each;
+  if (scenario->steps > kMostSteps)
+    problems->push_back({"/epochs", false,
+                         fmt::format("{} epochs of {} steps are too many",
+                                     document["epochs"].get<int64_t>(), each),
+                         fmt::format("at most {} steps", kMostSteps)});
 }
 
 Timeouts timeouts_of(const Json& json) {
@@ -154,7 +202,6 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.what = text("what");
   s.seed = document["seed"].get<uint64_t>();
   s.world_size = count("world_size");
-  s.steps = count("steps");
   s.dtype = text("dtype");
   s.device = text("device");
   s.threads = count("threads");
@@ -162,6 +209,8 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.rank_seeds = text("rank_seeds");
   s.zero_grad = text("zero_grad");
   s.requantize = count("requantize");
+  s.accumulate_steps = count("accumulate_steps");
+  s.averaging = text("averaging");
   s.model = part_of(document["model"]);
   s.data = part_of(document["data"]);
   s.split = part_of(document["split"]);
@@ -169,13 +218,21 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.optimizer = part_of(document["optimizer"]);
   s.reducer = part_of(document["reducer"]);
   s.communicator = part_of(document["communicator"]);
+  s.lr_schedule = part_of(document["lr_schedule"]);
+  s.clipping = part_of(document["clipping"]);
+  s.loss_scaling = part_of(document["loss_scaling"]);
+  s.comm_hook = part_of(document["comm_hook"]);
+  s.checkpoint = part_of(document["checkpoint"]);
+  if (s.checkpoint.options.has("path"))
+    s.checkpoint.options.set("path", beside(directory, s.checkpoint.options.text("path")));
   for (const Json& mutant : document["mutants"]) s.mutants.push_back(mutant_of(mutant));
   s.timeouts = timeouts_of(document["timeouts"]);
   s.lanes = document["lanes"].get<std::vector<std::string>>();
   s.expect = select_expectation(document, problems);
   if (document.contains("golden"))
-    s.golden = (std::filesystem::path(directory) / text("golden")).lexically_normal().string();
-  resolve_batch(document, &s, problems);
+    s.golden = beside(directory, text("golden"));
+  resolve_batch(document, resolve_files(directory, &s.data, problems), &s, problems);
+  if (problems->empty()) resolve_steps(document, &s, problems);
   return s;
 }
 

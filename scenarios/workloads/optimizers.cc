@@ -1,81 +1,11 @@
-#include <torch/optim/adam.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-#include <sstream>
-#include <type_traits>
-
-#include "scenarios/base/check.h"
-#include "scenarios/workloads/workload.h"
+#include "scenarios/workloads/wrapped_optimizer.h"
 
 namespace lockstep {
 namespace {
-
-// LibTorch keeps a parameter's state under its address: as text in older versions, as it is in
-// newer ones.
-template <class Key>
-Key state_key(const at::Tensor& parameter) {
-  if constexpr (std::is_same_v<Key, std::string>) {
-    std::ostringstream text;
-    text << parameter.unsafeGetTensorImpl();
-    return text.str();
-  } else {
-    return Key(parameter.unsafeGetTensorImpl());
-  }
-}
-
-std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& item : named) tensors.push_back(item.tensor);
-  return tensors;
-}
-
-// `ParamState`: LibTorch's class of one parameter's state. `Word` names a tensor in it and reads
-// it.
-template <class LibTorchOptimizer, class ParamState>
-class Wrapped : public Optimizer {
- public:
-  struct Word {
-    std::string name;
-    at::Tensor (*read)(const ParamState&);
-  };
-
-  template <class LibTorchOptions>
-  Wrapped(const NamedTensors& parameters, const LibTorchOptions& options, std::vector<Word> words)
-      : optimizer_(tensors_of(parameters), options), words_(std::move(words)) {
-    for (const NamedTensor& parameter : parameters) {
-      keys_.push_back(state_key<Key>(parameter.tensor));
-      for (const Word& word : words_) names_.push_back(parameter.name + "." + word.name);
-    }
-  }
-
-  void step() override { optimizer_.step(); }
-
-  NamedTensors state() const override {
-    NamedTensors result;
-    if (words_.empty()) return result;
-    result.reserve(names_.size());
-    const auto& states = optimizer_.state();
-    for (const Key& key : keys_) {
-      const auto found = states.find(key);
-      for (const Word& word : words_) {
-        at::Tensor tensor;
-        if (found != states.end())
-          tensor = word.read(static_cast<const ParamState&>(*found->second));
-        result.push_back({names_[result.size()], std::move(tensor)});
-      }
-    }
-    return result;
-  }
-
- private:
-  using Map = std::remove_cvref_t<decltype(std::declval<const LibTorchOptimizer&>().state())>;
-  using Key = typename Map::key_type;
-
-  LibTorchOptimizer optimizer_;
-  std::vector<Word> words_;
-  std::vector<Key> keys_;           // per parameter
-  std::vector<std::string> names_;  // per parameter and word
-};
 
 std::unique_ptr<Optimizer> build_sgd(const Options& options, const NamedTensors& parameters) {
   using State = torch::optim::SGDParamState;
@@ -83,7 +13,8 @@ std::unique_ptr<Optimizer> build_sgd(const Options& options, const NamedTensors&
   const double momentum = options.number("momentum");
   std::vector<Sgd::Word> words;
   if (momentum != 0)
-    words.push_back({"momentum_buffer", [](const State& s) { return s.momentum_buffer(); }});
+    words.push_back(
+        {"momentum_buffer", [](State& s) -> at::Tensor& { return s.momentum_buffer(); }});
   return std::make_unique<Sgd>(parameters,
                                torch::optim::SGDOptions(options.number("lr"))
                                    .momentum(momentum)
@@ -93,30 +24,53 @@ std::unique_ptr<Optimizer> build_sgd(const Options& options, const NamedTensors&
                                std::move(words));
 }
 
-std::unique_ptr<Optimizer> build_adam(const Options& options, const NamedTensors& parameters) {
-  using State = torch::optim::AdamParamState;
-  using Adam = Wrapped<torch::optim::Adam, State>;
-  const bool amsgrad = options.flag("amsgrad");
-  std::vector<Adam::Word> words = {{"exp_avg", [](const State& s) { return s.exp_avg(); }},
-                                   {"exp_avg_sq", [](const State& s) { return s.exp_avg_sq(); }}};
-  if (amsgrad)
-    words.push_back({"max_exp_avg_sq", [](const State& s) { return s.max_exp_avg_sq(); }});
-  return std::make_unique<Adam>(
+std::unique_ptr<Optimizer> build_adagrad(const Options& options, const NamedTensors& parameters) {
+  using State = torch::optim::AdagradParamState;
+  using Adagrad = Wrapped<torch::optim::Adagrad, State>;
+  std::vector<Adagrad::Word> words = {
+      {"sum", [](State& s) -> at::Tensor& { return s.sum(); }},
+      {"step", nullptr, [](State& s) -> int64_t& { return s.step(); }}};
+  return std::make_unique<Adagrad>(
       parameters,
-      torch::optim::AdamOptions(options.number("lr"))
-          .betas(std::make_tuple(options.number("beta1"), options.number("beta2")))
-          .eps(options.number("eps"))
+      torch::optim::AdagradOptions(options.number("lr"))
+          .lr_decay(options.number("lr_decay"))
           .weight_decay(options.number("weight_decay"))
-          .amsgrad(amsgrad),
+          .initial_accumulator_value(options.number("initial_accumulator"))
+          .eps(options.number("eps")),
       std::move(words));
+}
+
+std::unique_ptr<Optimizer> build_rmsprop(const Options& options, const NamedTensors& parameters) {
+  using State = torch::optim::RMSpropParamState;
+  using Rmsprop = Wrapped<torch::optim::RMSprop, State>;
+  const double momentum = options.number("momentum");
+  const bool centered = options.flag("centered");
+  std::vector<Rmsprop::Word> words = {
+      {"square_avg", [](State& s) -> at::Tensor& { return s.square_avg(); }}};
+  if (momentum != 0)
+    words.push_back(
+        {"momentum_buffer", [](State& s) -> at::Tensor& { return s.momentum_buffer(); }});
+  if (centered) words.push_back({"grad_avg", [](State& s) -> at::Tensor& { return s.grad_avg(); }});
+  words.push_back({"step", nullptr, [](State& s) -> int64_t& { return s.step(); }});
+  return std::make_unique<Rmsprop>(parameters,
+                                   torch::optim::RMSpropOptions(options.number("lr"))
+                                       .alpha(options.number("alpha"))
+                                       .eps(options.number("eps"))
+                                       .weight_decay(options.number("weight_decay"))
+                                       .momentum(momentum)
+                                       .centered(centered),
+                                   std::move(words));
 }
 
 }  // namespace
 
 std::unique_ptr<Optimizer> build_optimizer(const Part& part, const NamedTensors& parameters) {
   if (part.kind == "sgd") return build_sgd(part.options, parameters);
-  LOCKSTEP_CHECK(part.kind == "adam", "no optimizer " + part.kind);
-  return build_adam(part.options, parameters);
+  if (part.kind == "adam") return build_adam(part.options, parameters);
+  if (part.kind == "adamw") return build_adamw(part.options, parameters);
+  if (part.kind == "adagrad") return build_adagrad(part.options, parameters);
+  LOCKSTEP_CHECK(part.kind == "rmsprop", "no optimizer " + part.kind);
+  return build_rmsprop(part.options, parameters);
 }
 
 }  // namespace lockstep

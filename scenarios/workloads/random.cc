@@ -26,6 +26,20 @@ RandomSection::RandomSection(uint64_t seed) {
 
 RandomSection::~RandomSection() { section_mutex().unlock(); }
 
+at::Tensor generator_state() {
+  const std::lock_guard<std::mutex> section(section_mutex());
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_generator_state(const at::Tensor& state) {
+  const std::lock_guard<std::mutex> section(section_mutex());
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
+
 void prepare_libtorch(int64_t threads) {
   at::set_num_threads(static_cast<int>(threads));
   at::set_num_interop_threads(static_cast<int>(threads));

@@ -3,7 +3,7 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/base/hash.h"
-#include "scenarios/workloads/models.h"
+#include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
@@ -26,7 +26,13 @@ Training build_training(const Scenario& scenario, const std::string& dtype) {
   training.model = build_model(scenario.model, dtype);
   training.parameters = training.model->parameters();
   training.buffers = training.model->buffers();
+  note_buffers(&training);
   training.optimizer = build_optimizer(scenario.optimizer, training.parameters);
+  if (scenario.loss_scaling.kind != "none") {
+    training.loss_scale = std::make_shared<LossScale>(scenario.loss_scaling);
+    training.optimizer = with_loss_scale(std::move(training.optimizer), training.loss_scale,
+                                         training.parameters);
+  }
   requantize(training.parameters, scenario.requantize);
   return training;
 }
@@ -48,22 +54,10 @@ Setup set_up(const Scenario& scenario, const std::string& dtype, int64_t rank) {
   return setup;
 }
 
-std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype) {
-  if (part.kind == "linear") return build_linear(part.options, dtype);
-  LOCKSTEP_CHECK(part.kind == "mlp", "no model " + part.kind);
-  return build_mlp(part.options, dtype);
-}
-
-at::Tensor loss_of(const Part& loss, const at::Tensor& output, const at::Tensor& target,
-                   int64_t ranks) {
-  LOCKSTEP_CHECK(loss.kind == "mse", "no loss " + loss.kind);
-  const std::string& reduction = loss.options.text("reduction");
-  LOCKSTEP_CHECK(reduction == "mean" || reduction == "sum", "no reduction " + reduction);
-  at::Tensor value =
-      at::mse_loss(output, target, reduction == "mean" ? at::Reduction::Mean : at::Reduction::Sum);
-  double factor = loss.options.number("scale");
-  if (loss.options.flag("times_world_size")) factor *= static_cast<double>(ranks);
-  return factor == 1 ? value : value * factor;
+void note_buffers(Training* training) {
+  training->noted_buffers.clear();
+  for (const NamedTensor& buffer : training->buffers)
+    training->noted_buffers.push_back({buffer.name, buffer.tensor.detach().clone()});
 }
 
 void clear_gradients(const NamedTensors& parameters, const std::string& zero_grad) {

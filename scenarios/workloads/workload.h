@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <functional>
 #include <memory>
@@ -26,6 +27,11 @@ class RandomSection {
   RandomSection& operator=(const RandomSection&) = delete;
 };
 
+// State of LibTorch's default CPU generator, a uint8 tensor, and back. Not while this thread is in a
+// RandomSection.
+at::Tensor generator_state();
+void set_generator_state(const at::Tensor& state);
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -45,35 +51,77 @@ struct Batch {
 };
 
 // The whole data set of `part`, drawn in float32 (dyadic data: exactly representable) from the
-// default generator, inputs first, then converted to `dtype`.
+// default generator, inputs first, then converted to `dtype`; tokens and classes stay int64.
 Batch draw_data(const Part& part, const std::string& dtype);
+
+// Shapes and dtypes of one sample of that set, without drawing it.
+struct SampleSpec {
+  std::vector<int64_t> input_shape;
+  std::vector<int64_t> target_shape;
+  c10::ScalarType input_type;
+  c10::ScalarType target_type;
+};
+SampleSpec sample_spec(const Part& part, const std::string& dtype);
 
 // Rows `indices` of every tensor (a copy).
 Batch select(const Batch& data, const std::vector<int64_t>& indices);
 
-// Loss of one shard or of the whole batch: a scalar. With loss.times_world_size it is multiplied by
-// `ranks`, the number of ranks over which gradients are averaged (1 on one device).
+// A shard in `count` equal parts, first to last (copies).
+std::vector<Batch> micro_batches(const Batch& shard, int64_t count);
+
+// Loss of a micro-batch, a shard or the whole batch: a scalar. With loss.times_world_size it is
+// multiplied by `ranks`, the number of ranks over which gradients are averaged (1 on one device).
+// `share`: see loss_share().
 at::Tensor loss_of(const Part& loss, const at::Tensor& output, const at::Tensor& target,
-                   int64_t ranks);
+                   int64_t ranks, double share = 1);
+
+// What a mean loss of one micro-batch is multiplied by, so that adding up a rank's micro-batches
+// and averaging over ranks gives the mean over the whole batch: 1 / accumulate_steps and, where
+// averaging is sample_weighted, shard_samples x world_size / batch_samples. 1 for a summed loss.
+double loss_share(const Scenario& scenario, int64_t shard_samples, int64_t batch_samples);
 
 // One of LibTorch's optimizers over parameters in registration order.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual void step() = 0;
-  // All state tensors in a fixed order: for each parameter, each state word of this optimizer
-  // ("fc1.weight.momentum_buffer"). Undefined tensors until the first step has made them.
+  // All state in a fixed order: for each parameter, each state word of this optimizer
+  // ("fc1.weight.momentum_buffer"; "fc1.weight.step" is the number of updates so far, int64 [1]).
+  // Tensors are undefined until the parameter's first update has made them; they are the
+  // optimizer's own, not copies.
   virtual NamedTensors state() const = 0;
+  // Puts back what state() of an optimizer of the same part and model gave, counters included;
+  // before or after any step. Copies. Other names or another number of entries abort: see to it
+  // that a file fits before.
+  virtual void load(const NamedTensors& state) = 0;
+  // Of all parameters. Not part of state(): the schedule computes it from the step.
+  virtual double lr() const = 0;
+  virtual void set_lr(double lr) = 0;
 };
 std::unique_ptr<Optimizer> build_optimizer(const Part& part, const NamedTensors& parameters);
+
+class LossScale;  // loss_scaling.h
 
 // Model and optimizer of one rank or of a golden run.
 struct Training {
   std::unique_ptr<Model> model;
   std::unique_ptr<Optimizer> optimizer;
+  std::shared_ptr<LossScale> loss_scale;  // null without loss scaling; its state is the optimizer's
   NamedTensors parameters;
   NamedTensors buffers;
+  // Copies of the buffers as the first forward of the step found them: those are what ranks must
+  // agree on, since a forward may change each rank's own (running statistics) until the next
+  // broadcast. See note_buffers().
+  NamedTensors noted_buffers;
 };
+
+// Copies the buffers to noted_buffers; call after construction and before each step's first
+// forward, when they have been broadcast.
+void note_buffers(Training* training);
+
+// Of one step, averaged gradients (in grad()) to new weights: loss scale, learning rate, clipping,
+// optimizer, requantizing. A step whose scaled gradients are not finite changes no weight.
+void update(const Scenario& scenario, int64_t step, Training* training);
 
 // Draws the weights from the default generator; see RandomSection.
 Training build_training(const Scenario& scenario, const std::string& dtype);

@@ -8,6 +8,7 @@
 #include "scenarios/parse/words.h"
 #include "sim/cli/cli.h"
 #include "sim/cli/verbs.h"
+#include "sim/cli/worker_options.h"
 
 namespace lockstep {
 namespace {
@@ -78,13 +79,7 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter) {
         ->group("Which runs");
 }
 
-void add_verify(CLI::App& app, std::function<int()>* action) {
-  auto options = std::make_shared<VerifyOptions>();
-  CLI::App* verb = app.add_subcommand(
-      "verify", "Judge whether training on several ranks gives the weights of one device.");
-  add_selection(verb, &options->selection, true);
-  verb->add_flag("--list", options->list, "Name the scenarios and their runs; run nothing")
-      ->group("Which runs");
+void add_output(CLI::App* verb, VerifyOptions* options) {
   verb->add_option("--json", options->json,
                    "Write the result as JSON (see lockstep schema --result)")
       ->option_text("FILE")
@@ -101,6 +96,20 @@ void add_verify(CLI::App& app, std::function<int()>* action) {
   auto* quiet = verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
   verb->add_flag("-v,--verbose", options->verbose, "A line for every run, every failure in full")
       ->excludes(quiet)
+      ->group("Output");
+}
+
+void add_verify(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "verify", "Judge whether training on several ranks gives the weights of one device.");
+  add_selection(verb, &options->selection, true);
+  verb->add_flag("--list", options->list, "Name the scenarios and their runs; run nothing")
+      ->group("Which runs");
+  add_output(verb, options.get());
+  verb->add_option("--export", options->export_dir,
+                   "Leave weights, data, order and settings of each run there, as .npy and JSON")
+      ->option_text("DIR")
       ->group("Output");
   verb->add_option("--jobs", options->jobs, "Runs side by side (as cores and memory allow)")
       ->option_text("N")
@@ -149,6 +158,30 @@ void add_scenario(CLI::App& app, std::function<int()>* action) {
 )");
 }
 
+void add_data(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<DataOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "data", "Write small made-up images as the files of MNIST or CIFAR-10; print their names.");
+  verb->add_option("--kind", options->kind, "Which set's files")
+      ->required()
+      ->option_text("mnist|cifar10")
+      ->check(CLI::IsMember({"mnist", "cifar10"}));
+  verb->add_option("--out", options->folder, "Folder for the files; nothing is written over")
+      ->required()
+      ->option_text("DIR");
+  verb->add_option("--samples", options->samples, "For training (600); a sixth as many for test")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  verb->add_option("--seed", options->seed, "Number that the images derive from (0)")
+      ->option_text("N")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53));
+  verb->footer(footer(R"(  lockstep data --kind mnist --out mnist
+  lockstep data --kind cifar10 --out cifar10 --samples 100 --seed 3
+  lockstep verify scenarios/data/mnist.json --set /data/path=$PWD/mnist
+)"));
+  verb->callback([=] { *action = [=] { return write_data(*options); }; });
+}
+
 void add_others(CLI::App& app, std::function<int()>* action) {
   auto result = std::make_shared<bool>(false);
   CLI::App* schema = app.add_subcommand("schema", "Print the JSON Schema of scenario files.");
@@ -174,23 +207,53 @@ void add_others(CLI::App& app, std::function<int()>* action) {
   version_verb->callback([=] { *action = version; });
 }
 
-// Its arguments go to lockstep-worker untouched (run_cli); here it is only explained.
-void add_worker(CLI::App& app) {
-  CLI::App* worker =
-      app.add_subcommand("worker", "Be one process of a run, as the launcher starts it.");
-  auto unused = std::make_shared<std::string>();
-  auto libraries = std::make_shared<bool>(false);
-  worker->add_flag("--libraries", *libraries, "Print what the worker is linked with, as JSON");
-  worker->add_option("--task", *unused, "What to be, as the launcher says it")->option_text("JSON");
-  worker->add_option("--control", *unused, "Socket to the launcher, left open by it")
-      ->option_text("FD");
-  worker->add_option("--zygote", *unused, "Fork workers as told over this socket")
-      ->option_text("FD");
-  worker->callback([unused, libraries] {});  // keeps what the options point to
-  worker->footer(footer(R"(  lockstep worker --libraries
-  lockstep worker --libraries > libraries.json
-  lockstep worker --help
+void add_place(CLI::App* worker, const std::shared_ptr<WorkerOptions>& options) {
+  const char* group = "Which rank";
+  worker->add_option("--launcher", options->launcher, "Whose environment variables count (auto)")
+      ->option_text("NAME")
+      ->check(CLI::IsMember({"auto", "torchrun", "mpi", "slurm", "none"}))
+      ->group(group);
+  const auto number = [&](const char* name, std::optional<int64_t>* value, int64_t least,
+                          const char* what) {
+    worker->add_option(name, *value, what)
+        ->option_text("N")
+        ->check(CLI::Range(least, int64_t{4096}))
+        ->group(group);
+  };
+  number("--nodes", &options->nodes, 1, "Nodes, with one process like this one on each");
+  number("--node-rank", &options->node_rank, 0, "Which of them this is (SLURM_NODEID)");
+  number("--ranks-per-node", &options->ranks_per_node, 1, "Ranks that this process starts (1)");
+  worker->add_option("--rendezvous", options->rendezvous,
+                     "Where rank 0 is found: env://, tcp://H:P, file:///PATH, redis://H:P[/KEY]")
+      ->option_text("URL")
+      ->group(group);
+  worker->add_option("--master-addr", options->master_addr, "Host of rank 0 (MASTER_ADDR)")
+      ->option_text("HOST")
+      ->group(group);
+  worker->add_option("--master-port", options->master_port, "Port that it opens (MASTER_PORT)")
+      ->option_text("PORT")
+      ->check(CLI::Range(1, 65535))
+      ->group(group);
+  worker->add_option("--interface", options->interface,
+                     "Network interface of the ranks (GLOO_SOCKET_IFNAME)")
+      ->option_text("NAME")
+      ->group(group);
+}
+
+// With --task, --zygote or --libraries its arguments go to lockstep-worker untouched (run_cli).
+void add_worker(CLI::App& app, std::function<int()>* action) {
+  CLI::App* worker = app.add_subcommand(
+      "worker", "Be one rank, or the ranks of one node, under torchrun, srun or mpirun.");
+  auto options = std::make_shared<WorkerOptions>();
+  add_selection(worker, &options->verify.selection, true);
+  add_place(worker, options);
+  add_output(worker, &options->verify);
+  worker->footer(footer(R"(  mpirun -np 3 lockstep worker scenarios/equivalence/toy_model.json
+  torchrun --nproc_per_node 4 --no-python lockstep worker scenarios/equivalence/toy_model.json
+  lockstep worker scenarios/equivalence/toy_model.json --nodes 2 --node-rank 0 \
+    --ranks-per-node 2 --master-addr node1 --master-port 29500
 )"));
+  worker->callback([=] { *action = [=] { return join_as_worker(*options); }; });
 }
 
 void build(CLI::App& app, std::function<int()>* action) {
@@ -201,8 +264,9 @@ void build(CLI::App& app, std::function<int()>* action) {
   app.set_help_flag("-h,--help", "Print this help");
   add_verify(app, action);
   add_scenario(app, action);
+  add_data(app, action);
   add_others(app, action);
-  add_worker(app);
+  add_worker(app, action);
   app.add_flag_callback(
       "--version", [] { throw CLI::CallForVersion("", 0); },
       "Print versions of lockstep and libraries");
@@ -301,8 +365,8 @@ int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
 int run_cli(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error that we report
   const std::string first = argc > 2 ? argv[2] : "";
-  const bool asks_for_help = first == "-h" || first == "--help";
-  if (argc > 1 && std::string(argv[1]) == "worker" && !asks_for_help)
+  const bool internal = first == "--task" || first == "--zygote" || first == "--libraries";
+  if (argc > 1 && std::string(argv[1]) == "worker" && internal)
     return exec_worker(std::vector<std::string>(argv + 2, argv + argc));
   std::function<int()> action;
   CLI::App app("Is data-parallel training right? Real processes, real Gloo, a verdict.",

@@ -25,12 +25,22 @@ struct VerifyOptions {
   Selection selection;
   std::string json;
   std::string out;
+  std::optional<std::string> export_dir;
   std::string color = "auto";
   int64_t jobs = 0;
   bool list = false, quiet = false, verbose = false;
   bool fresh_processes = false, keep = false;
 };
 int verify(const VerifyOptions& options);
+
+// A small data set in the files of a published one.
+struct DataOptions {
+  std::string kind;  // mnist | cifar10
+  std::string folder;
+  int64_t samples = 600;
+  uint64_t seed = 0;
+};
+int write_data(const DataOptions& options);
 
 int scenario_check(const Selection& selection);
 int scenario_list(const Selection& selection);

@@ -8,7 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/clock.h"
+#include "sim/cli/export_directory.h"
+#include "sim/cli/conclude.h"
 #include "sim/cli/run_directory.h"
+#include "sim/cli/runs.h"
 #include "sim/cli/verbs.h"
 #include "sim/judge/words.h"
 #include "sim/launch/executor.h"
@@ -19,12 +22,6 @@
 
 namespace lockstep {
 namespace {
-
-InputError option_error(const std::string& message) {
-  InputError error;
-  error.message = message;
-  return error;
-}
 
 int list(const std::vector<SelectedFile>& files) {
   Table table;
@@ -48,76 +45,6 @@ int nothing_selected(const VerifyOptions& options, const std::vector<SelectedFil
   document.exit_code = kExitNothing;
   write_atomically(options.json, to_text(document));
   return kExitNothing;
-}
-
-// Judges runs as they end and keeps the results in the order of the plans.
-class Runs {
- public:
-  Runs(const VerifyOptions& options, const std::vector<SelectedFile>& files)
-      : options_(options), progress_(groups(files), isatty(STDERR_FILENO) == 1, options.quiet) {
-    for (const SelectedFile& file : files) {
-      plans_.insert(plans_.end(), file.plans.begin(), file.plans.end());
-      for (RunPlan& control : control_plans(file.plans)) controls_.push_back(std::move(control));
-    }
-    reported_ = plans_.size();
-    plans_.insert(plans_.end(), controls_.begin(), controls_.end());
-    results_.resize(plans_.size());
-  }
-
-  const std::vector<RunPlan>& plans() const { return plans_; }
-
-  // Says whether the run's directory is to stay.
-  bool done(size_t index, const RunOutcome& outcome) {
-    RunResult result = judge_run(outcome);
-    result.again = again_command(result.file, options_.selection.sets, result.set, result.seed);
-    const bool control = index >= reported_;
-    if (!control) progress_.done(result);
-    const bool keep = options_.keep || (!control && result.met != true);
-    if (!keep) result.run_dir.clear();
-    results_[index] = std::move(result);
-    return keep;
-  }
-
-  // What ended, with the controls of second runs applied.
-  std::vector<RunResult> take() {
-    std::vector<RunResult> known;
-    for (size_t i = 0; i < reported_; ++i)
-      if (results_[i]) known.push_back(std::move(*results_[i]));
-    for (size_t i = reported_; i < results_.size(); ++i) apply_control(control_result(i), &known);
-    return known;
-  }
-
- private:
-  static std::map<std::string, Progress::Group> groups(const std::vector<SelectedFile>& files) {
-    std::map<std::string, Progress::Group> groups;
-    for (const SelectedFile& file : files) {
-      if (file.plans.empty()) continue;
-      Progress::Group& group = groups[file.name];
-      group.runs += static_cast<int64_t>(file.plans.size());
-      group.cost = file.plans.front().threads ? 1 : Progress::kProcessCost;
-    }
-    return groups;
-  }
-
-  // A control that did not even end proves nothing.
-  RunResult control_result(size_t index) const {
-    if (results_[index]) return *results_[index];
-    RunResult absent;
-    absent.file = plans_[index].file;
-    absent.control_of = plans_[index].control;
-    return absent;
-  }
-
-  const VerifyOptions& options_;
-  Progress progress_;
-  std::vector<RunPlan> plans_, controls_;
-  size_t reported_ = 0;
-  std::vector<std::optional<RunResult>> results_;
-};
-
-int exit_code_of(const std::string& verdict) {
-  if (verdict == "pass") return kExitPass;
-  return verdict == "fail" ? kExitFail : kExitInconclusive;
 }
 
 ResultDocument execute_all(const VerifyOptions& options, const std::vector<SelectedFile>& files,
@@ -145,39 +72,8 @@ ResultDocument execute_all(const VerifyOptions& options, const std::vector<Selec
   }
   document.libraries = read_libraries(out_dir + "/libraries.json");
   document.duration_ms = (now_ns() - start_ns) / 1'000'000;
-  document.verdict = overall_verdict(document.runs);
-  if (signal != 0 || (!document.errors.empty() && document.verdict == "pass"))
-    document.verdict = "inconclusive";
-  document.exit_code = signal != 0 ? 128 + signal : exit_code_of(document.verdict);
+  conclude(signal, &document);
   return document;
-}
-
-int report(const VerifyOptions& options, const ResultDocument& document) {
-  for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
-  int code = document.exit_code;
-  if (!options.json.empty()) {
-    try {
-      write_atomically(options.json, to_text(document));
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "lockstep: error: --json {}\n", error.what());
-      code = kExitBadInput;
-    }
-  }
-  TerminalOptions terminal;
-  terminal.quiet = options.quiet;
-  terminal.verbose = options.verbose;
-  terminal.color = wants_color(options.color, STDOUT_FILENO);
-  return print_result(terminal_text(document, terminal), code);
-}
-
-// Kept beside the evidence, for whoever looks at it later; without it the answer still stands.
-void leave_result(const RunDirectory& directory, const ResultDocument& document) {
-  try {
-    write_atomically(directory.path() + "/result.json", to_text(document));
-    directory.note_verdict(document.verdict);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "lockstep: warning: {}\n", error.what());
-  }
 }
 
 }  // namespace
@@ -195,6 +91,9 @@ int verify(const VerifyOptions& options) {
   if (options.list) return list(files.value());
   const auto worker = find_worker();
   if (!worker) return bad_input(worker.errors(), options.json);
+  if (options.export_dir)
+    if (auto error = make_export_folders(*options.export_dir, &files.value()))
+      return bad_input({*error}, options.json);
   auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
   if (!directory) return bad_input(directory.errors(), options.json);
   const ResultDocument document =

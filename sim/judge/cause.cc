@@ -33,6 +33,11 @@ bool on_some_ranks_only(const CauseFacts& facts) {
 
 Found initial(const CauseFacts& facts) {
   if (facts.step != 0 && !(facts.manifest_failed && facts.step == 1)) return {};
+  if (facts.state_kind == "optimizer_state")
+    return Cause{"optimizer_state",
+                 fmt::format("the optimizer state of {} differs before step 1: no reducer "
+                             "synchronizes it",
+                             ranks_text(facts.ranks))};
   if (facts.state_kind == "buffer")
     return Cause{"buffers",
                  fmt::format("the buffers of {} differ before step 1", ranks_text(facts.ranks))};
@@ -40,6 +45,47 @@ Found initial(const CauseFacts& facts) {
                fmt::format("the weights of {} differ before step 1: the broadcast at construction "
                            "did not make them rank 0's",
                            ranks_text(facts.ranks))};
+}
+
+// What was resumed with is not what was saved, and the run was right until then.
+Found resumed_wrong(const CauseFacts& facts) {
+  if (facts.checkpoint_problem.empty() || facts.step <= facts.checkpoint_step) return {};
+  return Cause{"checkpoint", facts.checkpoint_problem};
+}
+
+Found skipped_step(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses) {
+    if (e->skipped_run != e->skipped_golden)
+      return Cause{"skipped_step",
+                   fmt::format("{} skipped {} steps so far, {} {}", ranks_text(facts.ranks),
+                               e->skipped_run, e->lane == "replica" ? "rank 0" : "the golden run",
+                               e->skipped_golden)};
+    if (e->update_known && std::abs(e->update_ratio) < 1e-6)
+      return Cause{"skipped_step", fmt::format("the weights of {} did not change in this step",
+                                               ranks_text(facts.ranks))};
+  }
+  return {};
+}
+
+Found learning_rate(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses)
+    if (e->update_known && std::abs(e->update_ratio - 1) > 1e-3)
+      return Cause{"learning_rate",
+                   fmt::format("gradients and optimizer state agree, the weights of {} changed by "
+                               "{:.4g} x golden",
+                               ranks_text(facts.ranks), e->update_ratio)};
+  return {};
+}
+
+Found clipping(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses) {
+    if (e->clipping == "before_sum")
+      return Cause{"clipping",
+                   "the gradients are an average of gradients that each rank has clipped by itself"};
+    if (e->clipping == "absent")
+      return Cause{"clipping", "the gradients are the averaged ones, not clipped"};
+  }
+  return {};
 }
 
 Found other_shard(const CauseFacts& facts) {
@@ -160,7 +206,7 @@ Found of_gradients(const CauseFacts& facts) {
     return Cause{"missing_gradient", "gradients are absent that the golden run has"};
   // From the most specific to the least.
   for (auto rule :
-       {unsummed_bucket, one_ratio, not_finite, flipped_bits, mathematics, another_order})
+       {clipping, unsummed_bucket, one_ratio, not_finite, flipped_bits, mathematics, another_order})
     if (auto cause = rule(facts)) return cause;
   return {};
 }
@@ -180,6 +226,8 @@ Found after_the_gradients(const CauseFacts& facts) {
 
 Cause name_cause(const CauseFacts& facts) {
   if (auto cause = initial(facts)) return *cause;
+  if (auto cause = resumed_wrong(facts)) return *cause;
+  if (auto cause = skipped_step(facts)) return *cause;
   if (auto cause = other_shard(facts)) return *cause;
   if (auto cause = only_rounding(facts)) return *cause;
   if (facts.state_kind == "gradient") {
@@ -187,6 +235,8 @@ Cause name_cause(const CauseFacts& facts) {
     return unknown_gradients(facts);
   }
   if (auto cause = flipped_bits(facts)) return *cause;
+  if (facts.state_kind == "parameter")
+    if (auto cause = learning_rate(facts)) return *cause;
   if (facts.state_kind == "parameter")
     if (auto cause = mathematics(facts)) return *cause;
   if (auto cause = after_the_gradients(facts)) return *cause;

@@ -16,6 +16,9 @@ struct CauseFacts {
   std::vector<LaneResult> lanes;
   std::vector<int64_t> ranks;  // that saw it
   bool manifest_failed = false;
+  // Why check checkpoint failed ("rank 1, after step 4: ..."), or empty; its step.
+  std::string checkpoint_problem;
+  int64_t checkpoint_step = 0;
   bool gradients_absent = false;  // check absent_gradients failed
   // Evidence of all ranks and lanes at that step: a guilty rank often knows more than the others.
   struct Witness {

@@ -102,6 +102,15 @@ bool check_failed(const std::vector<RankView>& ranks, Check which) {
   return false;
 }
 
+// Of the first rank whose state was not restored as it had been saved.
+void add_checkpoint_problem(const std::vector<RankView>& ranks, CauseFacts* facts) {
+  constexpr std::string_view kPrefix = "checkpoint: ";
+  for (const RankView& rank : ranks)
+    for (const std::string& reason : rank.evidence.check_reasons)
+      if (reason.starts_with(kPrefix) && facts->checkpoint_problem.empty())
+        facts->checkpoint_problem = reason.substr(kPrefix.size());
+}
+
 CauseFacts facts_of(const Candidate& chosen, const Divergence& divergence,
                     const std::vector<RankView>& ranks, const std::vector<LaneResult>& lanes,
                     const std::vector<Candidate>& all) {
@@ -113,6 +122,7 @@ CauseFacts facts_of(const Candidate& chosen, const Divergence& divergence,
   facts.ranks = divergence.ranks;
   facts.manifest_failed = check_failed(ranks, Check::manifest);
   facts.gradients_absent = check_failed(ranks, Check::absent_gradients);
+  add_checkpoint_problem(ranks, &facts);
   facts.first = chosen.evidence;
   for (const Candidate& other : all)  // in the order of lanes, then ranks
     if (other.evidence != nullptr && other.step == chosen.step)
@@ -134,7 +144,11 @@ std::optional<Divergence> first_divergence(const RunOutcome& outcome,
   divergence.state_kind = chosen.state_kind;
   divergence.ranks = ranks_of(chosen, all);
   if (chosen.evidence != nullptr) copy_values(*chosen.evidence, &divergence);
-  const Cause cause = name_cause(facts_of(chosen, divergence, ranks, lanes, all));
+  CauseFacts facts = facts_of(chosen, divergence, ranks, lanes, all);
+  const Part& checkpoint = outcome.plan.scenario.checkpoint;
+  if (checkpoint.options.has("after_step"))
+    facts.checkpoint_step = checkpoint.options.integer("after_step");
+  const Cause cause = name_cause(facts);
   divergence.cause = cause.word;
   divergence.explanation = cause.explanation;
   return divergence;

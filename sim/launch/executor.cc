@@ -18,6 +18,7 @@
 #include "sim/launch/event_loop.h"
 #include "sim/launch/files.h"
 #include "sim/launch/process_run.h"
+#include "sim/launch/signals.h"
 #include "sim/launch/thread_hosts.h"
 #include "sim/launch/workers.h"
 
@@ -53,42 +54,6 @@ int64_t processes_within_descriptors() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > (1 << 20)) return 1 << 16;
   return std::max<int64_t>(1, (static_cast<int64_t>(limit.rlim_cur) - kOthers) / kPerProcess);
 }
-
-// SIGINT and SIGTERM come through a descriptor while this lives; then as before.
-class Signals {
- public:
-  Signals() {
-    sigset_t ours;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    ::sigprocmask(SIG_BLOCK, &ours, &before_);
-    fd_.reset(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!fd_.valid()) fail(errno, "signalfd");
-    // An ignored SIGCHLD, as some parents leave it, would make the kernel reap our children.
-    struct sigaction plain {};
-    plain.sa_handler = SIG_DFL;
-    ::sigaction(SIGCHLD, &plain, &child_before_);
-  }
-  ~Signals() {
-    ::sigaction(SIGCHLD, &child_before_, nullptr);
-    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-
-  int fd() const { return fd_.get(); }
-  int next() {  // 0: none
-    signalfd_siginfo info;
-    return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                                : 0;
-  }
-
- private:
-  sigset_t before_;
-  struct sigaction child_before_ {};
-  UniqueFd fd_;
-};
 
 class Execution {
  public:

@@ -51,29 +51,43 @@ int64_t ProcessRun::process_count(const RunPlan& plan) {
   return plan.scenario.world_size + static_cast<int64_t>(plan.goldens.size()) + plan.rounding;
 }
 
-ProcessRun::ProcessRun(Workers& workers, RunPlan plan, std::string run_dir)
+ProcessRun::ProcessRun(Workers& workers, RunPlan plan, std::string run_dir, RunPart part)
     : workers_(workers),
-      store_([this](int64_t client, const Channel::Message& reply) {
-        // A worker that does not take its answer has ended, or will be past a deadline.
-        members_[static_cast<size_t>(client)].worker->control.send(reply, -1, milliseconds(0));
-      }),
+      part_(std::move(part)),
+      store_([this](int64_t client, const Channel::Message& answer) { reply(client, answer); }),
       began_(Clock::now()),
       next_check_(began_ + kCheckEvery) {
   outcome_.plan = std::move(plan);
   outcome_.run_dir = std::move(run_dir);
-  write_file(plan_path(outcome_.run_dir), to_text(outcome_.plan));
+  if (part_.goldens) write_file(plan_path(outcome_.run_dir), to_text(outcome_.plan));
   members_.reserve(static_cast<size_t>(process_count(outcome_.plan)));
-  for (int64_t rank = 0; rank < outcome_.plan.scenario.world_size; ++rank) start("rank", "", rank);
-  for (const std::string& golden : outcome_.plan.goldens) start("golden", golden, -1);
-  if (outcome_.plan.rounding) start("rounding", "rounding", -1);
+  std::vector<int64_t> ranks = part_.ranks;
+  for (int64_t rank = 0; part_.ranks.empty() && rank < outcome_.plan.scenario.world_size; ++rank)
+    ranks.push_back(rank);
+  for (const int64_t rank : ranks) start("rank", "", rank);
+  if (part_.goldens)
+    for (const std::string& golden : outcome_.plan.goldens) start("golden", golden, -1);
+  if (part_.rounding && outcome_.plan.rounding) start("rounding", "rounding", -1);
 }
+
+void ProcessRun::reply(int64_t client, const Channel::Message& message) {
+  // A worker that does not take its answer has ended, or will be past a deadline.
+  members_[static_cast<size_t>(client)].worker->control.send(message, -1, milliseconds(0));
+}
+
+void ProcessRun::note_failure_elsewhere(Deadline now) { first_bad_ = std::min(first_bad_, now); }
 
 void ProcessRun::start(const std::string& role, const std::string& golden, int64_t rank) {
   const auto client = static_cast<int64_t>(members_.size());
   Member& member = members_.emplace_back();
   member.worker = workers_.start(
-      {role, golden, rank, outcome_.run_dir}, outcome_.plan.scenario.threads,
-      [this, client](const Channel::Message& message) { store_.handle(client, message); });
+      {role, golden, rank, outcome_.run_dir, part_.host_ranks, part_.address},
+      outcome_.plan.scenario.threads, [this, client](const Channel::Message& message) {
+        if (part_.store)
+          part_.store(client, message);
+        else
+          store_.handle(client, message);
+      });
 }
 
 bool ProcessRun::over() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,12 +11,23 @@
 
 namespace lockstep {
 
+// Of a run that several launchers start together, what is this one's: by default all of it.
+struct RunPart {
+  using Store = std::function<void(int64_t client, const Channel::Message& message)>;
+  std::vector<int64_t> ranks = {};  // empty: all
+  bool goldens = true;              // golden runs are its own: one launcher of each host
+  bool rounding = true;             // ... and that of lane rounding: where rank 0 is
+  std::vector<int64_t> host_ranks = {};
+  std::string address = {};  // both as in WorkerTask
+  Store store = {};          // who answers the workers; none: the run itself
+};
+
 // One run whose ranks and golden runs are processes: starts them all, serves their store, enforces
 // the deadlines from outside, and gathers what they leave. Nothing here blocks.
 class ProcessRun {
  public:
   // `run_dir` exists and holds nothing. Starts the processes.
-  ProcessRun(Workers& workers, RunPlan plan, std::string run_dir);
+  ProcessRun(Workers& workers, RunPlan plan, std::string run_dir, RunPart part = {});
   ProcessRun(const ProcessRun&) = delete;
   ProcessRun& operator=(const ProcessRun&) = delete;
 
@@ -24,7 +36,13 @@ class ProcessRun {
   bool over() const;
   // Ends everything; a second call at once.
   void interrupt();
-  // Once it is over.
+  // An answer of part.store.
+  void reply(int64_t client, const Channel::Message& message);
+  // A process of another launcher's part has failed.
+  void note_failure_elsewhere(Deadline now);
+  const std::vector<ProcessEnd>& ends() const { return outcome_.ends; }
+  const std::string& golden_problem() const { return outcome_.golden_problem; }
+  // Once it is over. Of a run that is all its own.
   RunOutcome take_outcome();
 
   static int64_t process_count(const RunPlan& plan);
@@ -50,6 +68,7 @@ class ProcessRun {
 
   Workers& workers_;
   RunOutcome outcome_;
+  const RunPart part_;
   RunStore store_;
   std::vector<Member> members_;
   Deadline began_;

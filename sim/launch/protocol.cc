@@ -12,6 +12,8 @@ std::string encode(const WorkerTask& task) {
   document["golden"] = task.golden;
   document["rank"] = task.rank;
   document["run_dir"] = task.run_dir;
+  document["host_ranks"] = task.host_ranks;
+  document["address"] = task.address;
   return document.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -24,6 +26,8 @@ std::optional<WorkerTask> decode_task(const std::string& message) {
     task.golden = document.at("golden").get<std::string>();
     task.rank = document.at("rank").get<int64_t>();
     task.run_dir = document.at("run_dir").get<std::string>();
+    task.host_ranks = document.at("host_ranks").get<std::vector<int64_t>>();
+    task.address = document.at("address").get<std::string>();
     return task;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -14,6 +15,9 @@ struct WorkerTask {
   std::string golden;   // for role golden: replay | float64 | exact | one_device; else rounding
   int64_t rank = 0;     // for role rank; index of the host for thread_host
   std::string run_dir;  // absolute; holds plan.json
+  // Ranks of this host, where others run elsewhere; empty: all are here.
+  std::vector<int64_t> host_ranks = {};
+  std::string address = {};  // at which a rank is to be reached; empty: 127.0.0.1
 };
 std::string encode(const WorkerTask& task);
 std::optional<WorkerTask> decode_task(const std::string& message);

@@ -21,11 +21,14 @@ class ScenarioCheck {
   ScenarioCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
 
   void run() {
-    if (world_size()) batch();
+    if (world_size()) check_split(s_, errors_);
+    check_files(s_, errors_);
     communicator();
-    shapes();
-    optimizer();
+    check_shapes(s_, errors_);
+    model();
+    check_training(s_, errors_);
     powers_of_two();
+    check_checkpoint(s_, errors_);
     if (asks_for(s_, "exact")) exact();
     for (size_t i = 0; i < s_.mutants.size(); ++i) mutant(i, s_.mutants[i]);
   }
@@ -58,36 +61,20 @@ class ScenarioCheck {
          kind == "c10d" ? "\"ring\"" : "ring, bcube, halving_doubling or ring_chunked");
   }
 
-  void batch() {
-    const int64_t samples = s_.data.options.integer("samples");
-    if (s_.batch_size % s_.world_size != 0)
-      fail("/world_size",
-           fmt::format("a batch of {} samples cannot be split evenly over {} ranks", s_.batch_size,
-                       s_.world_size),
-           "a world size that divides the batch");
-    if (samples % s_.batch_size != 0)
-      fail("/data/samples",
-           fmt::format("{} samples are not a multiple of the batch, {}", samples, s_.batch_size),
-           fmt::format("a multiple of {}", s_.batch_size));
+  void model() {
+    const Options& options = s_.model.options;
+    if (s_.model.kind != "gpt" || options.integer("width") % options.integer("heads") == 0) return;
+    fail("/model/heads",
+         fmt::format("/model/width, {}, cannot be split into {} heads", options.integer("width"),
+                     options.integer("heads")),
+         fmt::format("a divisor of {}", options.integer("width")));
   }
 
-  void shapes() {
-    same("/data/features", s_.data.options.integer("features"), "in_features");
-    same("/data/targets", s_.data.options.integer("targets"), "out_features");
-  }
-  void same(const std::string& pointer, int64_t value, const char* of_model) {
-    const int64_t wanted = s_.model.options.integer(of_model);
-    if (value == wanted) return;
-    fail(pointer, fmt::format("{} is {}, but /model/{} is {}", pointer, value, of_model, wanted),
-         fmt::format("{}", wanted));
-  }
-
-  void optimizer() {
-    const Options& options = s_.optimizer.options;
-    if (s_.optimizer.kind != "sgd" || !options.flag("nesterov")) return;
-    if (options.number("momentum") > 0 && options.number("dampening") == 0) return;
-    fail("/optimizer/nesterov", "nesterov needs a momentum and no dampening",
-         "momentum > 0 and dampening 0");
+  void reducer() {
+    const std::string& kind = s_.reducer.kind;
+    if (s_.comm_hook.kind == "none" || kind == "bucketed" || kind == "c10d") return;
+    fail("/comm_hook/kind", fmt::format("reducer \"{}\" has no comm hooks", kind),
+         "reducer bucketed or c10d");
   }
 
   void powers_of_two() {
@@ -121,6 +108,9 @@ class ScenarioCheck {
     need(is_power_of_two(loss.number("scale")), "/loss/scale", "a power of two");
     need(loss.flag("times_world_size") || is_power_of_two(static_cast<double>(s_.world_size)),
          "/loss/times_world_size", "true, or a world size that is a power of two");
+    need(s_.loss.kind == "mse", "/loss/kind", "\"mse\"");
+    need(s_.model.kind == "linear" || s_.model.kind == "mlp", "/model/kind",
+         "\"linear\" or \"mlp\"");
     need(s_.model.kind != "mlp" || s_.model.options.text("activation") == "relu",
          "/model/activation", "\"relu\"");
   }

@@ -18,8 +18,12 @@ struct Sizes {
 };
 
 int64_t states_per_parameter(const Part& optimizer) {
-  if (optimizer.kind == "adam") return optimizer.options.flag("amsgrad") ? 3 : 2;
-  return optimizer.options.number("momentum") > 0 ? 1 : 0;
+  const Options& options = optimizer.options;
+  if (optimizer.kind == "adam" || optimizer.kind == "adamw") return options.flag("amsgrad") ? 3 : 2;
+  if (optimizer.kind == "adagrad") return 1;
+  const int64_t momentum = options.number("momentum") > 0 ? 1 : 0;
+  if (optimizer.kind == "sgd") return momentum;
+  return 1 + momentum + (options.flag("centered") ? 1 : 0);  // rmsprop
 }
 
 Sizes sizes_of(const Scenario& scenario, const std::string& dtype) {
@@ -30,6 +34,8 @@ Sizes sizes_of(const Scenario& scenario, const std::string& dtype) {
     sizes.gradients += parameter.bytes() + kAlignment;
   sizes.state = sizes.gradients * (2 + states_per_parameter(scenario.optimizer));
   for (const TensorSpec& buffer : manifest->buffers) sizes.state += buffer.bytes() + kAlignment;
+  // A step counter of each parameter, and the loss scale's three.
+  sizes.state += kAlignment * (static_cast<int64_t>(manifest->parameters.size()) + 3);
   return sizes;
 }
 
@@ -41,11 +47,22 @@ void choose_lanes(RunPlan* plan) {
   };
   if (s.world_size == 1) drop("replica", "there is one rank only");
   const bool no_rounding =
-      s.dtype == "float64" && drop("rounding", "the run is in float64 already");
-  plan->rounding = asks_for(s, "rounding") && !no_rounding;
-  plan->double_run = asks_for(s, "float64") && s.dtype == "float32";
+      (s.dtype == "float64" && drop("rounding", "the run is in float64 already")) ||
+      (s.clipping.kind != "none" && drop("rounding", "it knows averaged gradients, not clipped")) ||
+      (s.loss_scaling.kind != "none" && drop("rounding", "it knows no scaled or skipped gradients")) ||
+      (plan->start_step > 0 && drop("rounding", "it needs the steps before the resume too"));
+  const bool no_replay = plan->start_step > 0 && plan->resumed_world_size != s.world_size &&
+                         drop("replay", "the file was saved by another number of ranks");
+  const auto judged = [&](const char* lane) {
+    return asks_for(s, lane) && refused_by_comm_hook(s, lane).empty();
+  };
+  for (const char* lane : {"replay", "float64", "rounding", "exact"})
+    if (asks_for(s, lane) && !judged(lane)) drop(lane, refused_by_comm_hook(s, lane).c_str());
+  plan->rounding = judged("rounding") && !no_rounding;
+  plan->double_run = judged("float64") && s.dtype == "float32";
   for (const char* lane : {"replay", "float64", "exact"})
-    if (asks_for(s, lane)) plan->goldens.emplace_back(lane);
+    if (judged(lane) && !(no_replay && std::string(lane) == "replay"))
+      plan->goldens.emplace_back(lane);
   if (s.golden) plan->goldens.emplace_back("one_device");
 }
 
@@ -92,6 +109,17 @@ void choose_capacities(RunPlan* plan) {
 
 }  // namespace
 
+namespace {
+
+void go_on_from(const CheckpointFile& file, RunPlan* plan) {
+  plan->start_step = file.step;
+  plan->replay.restart_after_steps = file.resumed_after;
+  plan->replay.restart_after_steps.push_back(file.step);
+  plan->resumed_world_size = file.world_size;
+}
+
+}  // namespace
+
 Expected<RunPlan> make_plan(const Scenario& scenario) {
   InputErrors errors;
   RunPlan plan;
@@ -101,6 +129,7 @@ Expected<RunPlan> make_plan(const Scenario& scenario) {
   if (!errors.empty()) return errors;
   plan.threads = scenario.communicator.kind == "local";
   plan.replay = replay_rule_of(scenario);
+  if (const auto file = resumed_file(scenario, &errors)) go_on_from(*file, &plan);
   choose_lanes(&plan);
   choose_capacities(&plan);
   check_held_bytes(plan, &errors);

@@ -22,6 +22,8 @@ struct RunPlan {
   std::vector<std::pair<std::string, std::string>> set;
   std::string file;  // the scenario's path as the user gave it
   ReplayRule replay;
+  int64_t start_step = 0;  // steps done in the file that the run resumes from
+  int64_t resumed_world_size = 0;  // ranks that wrote it
   bool threads = false;  // communicator local: ranks are threads of one process
   // Lane float64 of a float32 scenario: a second run in float64 is what is compared. A float64
   // scenario needs none: its primary run is compared.
@@ -37,6 +39,8 @@ struct RunPlan {
   // Empty, or the control that this run is: "random_data" for lane exact. Such a run is not
   // reported by itself: its lane must fail, or the lane is void for the whole scenario file.
   std::string control;
+  // Absolute folder for Export (sim/worker/export.h), empty: none. Not part of what is trained.
+  std::string export_dir;
 };
 
 // Everything that the plan decides: lanes that cannot apply, replay rule, golden runs, time-outs

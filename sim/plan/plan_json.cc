@@ -29,6 +29,10 @@ void rule_members(R& rule, F&& use) {
   use("bucket_cap_bytes", rule.bucket_cap_bytes);
   use("division_first_step", rule.division_first_step);
   use("division_later", rule.division_later);
+  use("added_as", rule.added_as);
+  use("rebuild_after_step", rule.rebuild_after_step);
+  use("broadcast_buffers", rule.broadcast_buffers);
+  use("restart_after_steps", rule.restart_after_steps);
   use("algorithm", rule.algorithm);
 }
 
@@ -36,6 +40,9 @@ template <class P, class F>
 void plain_members(P& plan, F&& use) {
   use("file", plan.file);
   use("control", plan.control);
+  use("export_dir", plan.export_dir);
+  use("start_step", plan.start_step);
+  use("resumed_world_size", plan.resumed_world_size);
   use("threads", plan.threads);
   use("double_run", plan.double_run);
   use("rounding", plan.rounding);

@@ -18,6 +18,21 @@ bool searches_unused(const Scenario& scenario) {
   return options.flag("find_unused_parameters") && !options.flag("static_graph");
 }
 
+// What the hook does to the order of operations. Hooks that are not replayed leave all as it is.
+void follow_comm_hook(const Scenario& scenario, ReplayRule* rule) {
+  const std::string& hook = scenario.comm_hook.kind;
+  if (hook == "none") return;
+  rule->division_first_step = rule->division_later = "divide_before";
+  if (hook == "fp16") rule->added_as = "float16";
+  if (hook == "bf16") rule->added_as = "bfloat16";
+}
+
+// PowerSGD that never starts within the run is an all-reduce.
+bool compresses(const Scenario& scenario) {
+  return scenario.comm_hook.kind == "powersgd" &&
+         scenario.comm_hook.options.integer("start_step") <= scenario.steps;
+}
+
 BucketLayout one_each(int64_t count) {
   BucketLayout layout;
   for (int64_t i = 0; i < count; ++i) layout.push_back({i});
@@ -37,6 +52,9 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
   rule.first_bucket_bytes = bytes_of_mib(options.number("first_bucket_mb"));
   rule.bucket_cap_bytes = bytes_of_mib(options.number("bucket_cap_mb"));
   rule.algorithm = scenario.communicator.options.text("algorithm");
+  rule.broadcast_buffers = options.flag("broadcast_buffers");
+  if (scenario.checkpoint.kind == "save_and_resume")
+    rule.restart_after_steps = {scenario.checkpoint.options.integer("after_step")};
   rule.rebuild = false;
   if (has_ddp_buckets(scenario)) {
     rule.layout = "ddp";
@@ -44,6 +62,10 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
     const bool keeps_views =
         options.flag("gradient_as_bucket_view") && scenario.zero_grad == "zero";
     if (keeps_views) rule.division_later = "divide_before";
+    // LibTorch's first step on a static graph counts the hooks' calls and asks for no order.
+    const bool counts_first = kind == "c10d" && options.flag("static_graph");
+    if (counts_first) rule.rebuild_after_step = 2;
+    follow_comm_hook(scenario, &rule);
   } else if (kind == "flat") {
     rule.layout = "one_bucket";
   } else {
@@ -53,6 +75,20 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
     rule.division_later = rule.division_first_step;
   }
   return rule;
+}
+
+std::string refused_by_comm_hook(const Scenario& scenario, const std::string& lane) {
+  const std::string& hook = scenario.comm_hook.kind;
+  if (hook == "none" || hook == "allreduce" || lane == "replica") return "";
+  // Lane rounding says that they are not float32's: cause precision.
+  if (hook == "fp16" || hook == "bf16")
+    return lane == "replay" || lane == "rounding"
+               ? ""
+               : "comm hook " + hook + " rounds gradients to half precision on purpose";
+  if (hook == "powersgd" && !compresses(scenario)) return "";
+  if (lane != "replay" && lane != "rounding") return "";
+  return hook == "powersgd" ? "PowerSGD's arithmetic is not replayed"
+                            : "the arithmetic of a registered comm hook is its own";
 }
 
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest) {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "golden/replay_rule.h"
 #include "reducer/bucket.h"
 #include "scenarios/base/error.h"
+#include "scenarios/checkpoint_file.h"
 #include "scenarios/manifest.h"
 #include "scenarios/scenario.h"
 
@@ -15,12 +17,31 @@ namespace lockstep {
 
 // What only the whole scenario shows.
 void check_scenario(const Scenario& scenario, InputErrors* errors);
+// Of it: whether every rank gets the samples that split and averaging need.
+void check_split(const Scenario& scenario, InputErrors* errors);
+// Of it: options of data kinds that are read from files.
+void check_files(const Scenario& scenario, InputErrors* errors);
+
+// Of it: optimizer, schedule, clipping, loss scaling, and the mutants of these.
+void check_training(const Scenario& scenario, InputErrors* errors);
+
+// Whether model, data and loss fit together.
+void check_shapes(const Scenario& scenario, InputErrors* errors);
+
+// Of it: what the checkpoint's settings promise.
+void check_checkpoint(const Scenario& scenario, InputErrors* errors);
+// The file that a run of kind "resume" goes on from: read and found to belong to this scenario.
+std::optional<CheckpointFile> resumed_file(const Scenario& scenario, InputErrors* errors);
 
 // Fills in the durations that are 0 and checks their order. A default gives way to what is given.
 void complete_timeouts(const Scenario& scenario, Timeouts* timeouts, InputErrors* errors);
 
 // How the reducer averages, as its kind promises.
 ReplayRule replay_rule_of(const Scenario& scenario);
+
+// Why lane `lane` says nothing about this scenario's comm hook; empty: it can be judged. Every hook
+// declares its lanes here.
+std::string refused_by_comm_hook(const Scenario& scenario, const std::string& lane);
 
 // Buckets at construction, in launch order; for kinds without buckets those of their collectives.
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest);

@@ -50,7 +50,7 @@ enum class EventKind : uint16_t {
   double_run = 23,    // from here on events belong to the double run
 };
 
-enum class Check : int32_t { manifest = 1, absent_gradients, aliasing };
+enum class Check : int32_t { manifest = 1, absent_gradients, aliasing, checkpoint };
 
 struct Event {
   int64_t time_ns;  // CLOCK_MONOTONIC

@@ -45,6 +45,11 @@ void fields_of(M& m, Visit&& visit) {
   visit("local_wrong", m.local_wrong);
   visit("local_of_rank", m.local_of_rank);
   visit("bits_flipped", m.bits_flipped);
+  visit("clipping", m.clipping);
+  visit("skipped_run", m.skipped_run);
+  visit("skipped_golden", m.skipped_golden);
+  visit("update_known", m.update_known);
+  visit("update_ratio", m.update_ratio);
 }
 
 struct Write {

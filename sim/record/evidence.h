@@ -36,6 +36,13 @@ struct MismatchEvidence {
   bool local_wrong = false;       // ... and differ from the golden run's for this rank
   int64_t local_of_rank = -1;     // ... but equal the golden run's for that rank
   int64_t bits_flipped = 0;       // in all of the state's kind, if few: else 0
+
+  // Between the averaged gradients and the new weights.
+  std::string clipping;         // before_sum | absent: what explains the gradients; else empty
+  int64_t skipped_run = -1;     // steps that loss scaling has skipped so far; -1: no loss scaling
+  int64_t skipped_golden = -1;  // ... in the golden run
+  bool update_known = false;    // only weights differ, and they changed by update_ratio x golden
+  double update_ratio = 0;
 };
 
 struct Evidence {

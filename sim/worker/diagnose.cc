@@ -6,6 +6,8 @@
 #include <cstring>
 #include <map>
 
+#include "sim/worker/update_evidence.h"
+
 namespace lockstep {
 namespace {
 
@@ -162,6 +164,7 @@ MismatchEvidence diagnose(const MismatchContext& c, const BitDifference& differe
   evidence.numel = difference.numel;
   evidence.bits_flipped = few_flipped_bits(c, entry.kind);
   if (c.step > 0) describe_gradients(c, &evidence);
+  if (c.step > 0) describe_update(c, &evidence);
   return evidence;
 }
 

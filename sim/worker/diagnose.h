@@ -6,6 +6,7 @@
 #include <string>
 
 #include "golden/compare.h"
+#include "scenarios/scenario.h"
 #include "sim/record/evidence.h"
 
 namespace lockstep {
@@ -20,6 +21,8 @@ struct MismatchContext {
   const std::byte* run = nullptr;
   const std::byte* golden = nullptr;
   const std::byte* local = nullptr;   // this rank's gradients before the reduction
+  const std::byte* before = nullptr;  // the run's state one step earlier
+  const Part* clipping = nullptr;     // the scenario's
   const std::byte* shards = nullptr;  // the golden run's, rank after rank
   int64_t shard_bytes = 0;
   std::function<int64_t(int64_t)> bucket_of;              // parameter -> bucket or -1

@@ -19,7 +19,8 @@ std::string settings_of(const RunPlan& plan, GoldenKind kind) {
   if (kind != GoldenKind::replay) return text;
   const ReplayRule& rule = plan.replay;
   text += rule.layout + rule.division_first_step + rule.division_later + rule.algorithm +
-          std::to_string(rule.rebuild) + std::to_string(plan.shards);
+          rule.added_as + std::to_string(rule.rebuild) + std::to_string(rule.broadcast_buffers) +
+          std::to_string(rule.rebuild_after_step) + std::to_string(plan.shards);
   if (rule.layout == "ddp")  // sizes are meant by no other layout
     text += std::to_string(rule.first_bucket_bytes) + "," + std::to_string(rule.bucket_cap_bytes);
   return text;

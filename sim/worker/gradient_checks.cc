@@ -17,7 +17,8 @@ bool keeps_views(const Scenario& scenario) {
 }  // namespace
 
 std::string absent_gradient(const Scenario& scenario, const Training& training) {
-  if (scenario.reducer.options.flag("find_unused_parameters")) return "";
+  const Options& reducer = scenario.reducer.options;
+  if (reducer.flag("find_unused_parameters") || reducer.flag("static_graph")) return "";
   for (const NamedTensor& parameter : training.parameters)
     if (parameter.tensor.requires_grad() && !parameter.tensor.grad().defined())
       return parameter.name + " has no gradient";

@@ -11,7 +11,8 @@ namespace lockstep {
 // Checks of the gradients that a reducer leaves behind: each one line that names the parameter, or
 // empty where all is well. Cheap; no number is read.
 
-// Every trained parameter has a gradient, unless the reducer looks for unused ones.
+// Every trained parameter has a gradient, unless the reducer looks for unused ones or takes the
+// graph as static.
 std::string absent_gradient(const Scenario& scenario, const Training& training);
 
 // With gradient_as_bucket_view the gradients of a bucket lie in one storage; without, no two

@@ -28,6 +28,9 @@ bool asks_for(const Scenario& scenario, const std::string& lane) {
   return std::find(scenario.lanes.begin(), scenario.lanes.end(), lane) != scenario.lanes.end();
 }
 
+// States up to this size are kept for one more step, as evidence of what an update did.
+constexpr int64_t kKeptBytesMax = 4 << 20;
+
 // The entry on which controls do their damage: the largest gradient, else the largest of all.
 const StateEntry& target_entry(const StateLayout& layout) {
   return *std::max_element(layout.entries.begin(), layout.entries.end(),
@@ -106,17 +109,27 @@ void Observer::before_backward() {
   if (local_) local_->clear();
 }
 
+void Observer::forget_training() {
+  had_local_ = local_ != nullptr;
+  local_.reset();
+}
+
+void Observer::know_training() {
+  if (had_local_) local_ = std::make_unique<LocalGradients>(training_, layout_);
+}
+
 void Observer::observe(int64_t step) {
-  if (rounding_ && step > 0) before_.assign(state_, state_ + layout_.bytes);
+  if (step > 0 && (rounding_ || layout_.bytes <= kKeptBytesMax))
+    before_.assign(state_, state_ + layout_.bytes);
   state_ = own_state_.data();
   if (board_) {
-    std::byte* place = board_->begin(around_.rank, step, patience());
+    std::byte* place = board_->begin(around_.rank, board_step(step), patience());
     if (place != nullptr) state_ = place;
   }
   copy_state(training_, layout_, state_);
   const std::vector<uint64_t> hashes = hash_entries(layout_, state_);
   if (primary_) record_hashes(hashes, step);
-  if (primary_ && step == 1) control_replica(hashes);
+  if (primary_ && is_first(step)) control_replica(hashes);
   if (board_) meet_replicas(step);
   for (auto& feed : feeds_) compare(*feed, step);
   if (rounding_ && step > 0) publish_rounding();
@@ -161,14 +174,14 @@ void Observer::record_control(Lane lane, bool detected) {
 }
 
 void Observer::meet_replicas(int64_t step) {
-  if (state_ == own_state_.data() || !board_->arrive(step)) return;
+  if (state_ == own_state_.data() || !board_->arrive(board_step(step))) return;
   const int64_t world_size = around_.plan.scenario.world_size;
-  const std::byte* first = board_->state(0, step);
+  const std::byte* first = board_->state(0, board_step(step));
   std::optional<BitDifference> difference;
   std::vector<int64_t> differing;
   const std::byte* other_state = nullptr;
   for (int64_t rank = 1; rank < world_size && !replicas_differ_; ++rank) {
-    const std::byte* other = board_->state(rank, step);
+    const std::byte* other = board_->state(rank, board_step(step));
     if (std::memcmp(first, other, static_cast<size_t>(layout_.bytes)) == 0) continue;
     differing.push_back(rank);
     if (difference) continue;
@@ -183,7 +196,7 @@ void Observer::meet_replicas(int64_t step) {
     mismatch(Lane::replica, at, *difference);
     evidence_->mismatches.back().ranks = differing;
   }
-  board_->release(step);
+  board_->release(board_step(step));
 }
 
 MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* golden) const {
@@ -194,6 +207,8 @@ MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* gold
   context.world_size = around_.plan.scenario.world_size;
   context.layout = &layout_;
   context.run = state_;
+  context.before = before_.empty() ? nullptr : before_.data();
+  context.clipping = &around_.plan.scenario.clipping;
   context.golden = golden;
   context.local = local_ ? local_->bytes() : nullptr;
   context.bucket_of = [this](int64_t parameter) { return probe_.bucket_of(parameter); };
@@ -219,12 +234,13 @@ void Observer::mismatch(Lane lane, const MismatchContext& at, const BitDifferenc
 
 void Observer::compare(Feed& feed, int64_t step) {
   if (!feed.active) return;
+  if (step > 0 && step == around_.plan.start_step) return skip(feed, step);
   const std::byte* golden = feed.stream->begin_read(around_.rank, step, patience());
   if (golden == nullptr) {
     feed.active = false;
     return;
   }
-  if (step == 1) control(feed, golden);
+  if (is_first(step)) control(feed, golden);
   if (feed.lane == Lane::float64)
     compare_distance(feed, step, golden);
   else if (feed.lane != Lane::one_device)
@@ -232,6 +248,14 @@ void Observer::compare(Feed& feed, int64_t step) {
   else if (step == around_.plan.scenario.steps)
     last_one_device_.assign(golden, golden + layout_.bytes);
   feed.stream->end_read(around_.rank);
+}
+
+// A golden run is never interrupted: what came before the resume was compared by that run.
+void Observer::skip(Feed& feed, int64_t steps) {
+  for (int64_t item = 0; item <= steps && feed.active; ++item) {
+    feed.active = feed.stream->begin_read(around_.rank, item, patience()) != nullptr;
+    if (feed.active) feed.stream->end_read(around_.rank);
+  }
 }
 
 void Observer::compare_bits(Feed& feed, int64_t step, const std::byte* golden) {

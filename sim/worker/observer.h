@@ -24,8 +24,13 @@ class Observer {
   ~Observer();
 
   void before_backward();
-  void after_construction() { observe(0); }
+  // Of a run that goes on from a file: its start step.
+  void after_construction() { observe(around_.plan.start_step); }
   void after_step(int64_t step) { observe(step); }
+
+  // Around an exchange of the training's tensors for new ones of the same names and shapes.
+  void forget_training();
+  void know_training();
 
   // After the last step: the controls' outcome once more and, of the primary pass, the final hash
   // and the comparison with the stored golden.
@@ -39,7 +44,10 @@ class Observer {
   void observe(int64_t step);
   void record_hashes(const std::vector<uint64_t>& hashes, int64_t step);
   void meet_replicas(int64_t step);
+  bool is_first(int64_t step) const { return step == around_.plan.start_step + 1; }
+  int64_t board_step(int64_t step) const { return step - around_.plan.start_step; }
   void compare(Feed& feed, int64_t step);
+  void skip(Feed& feed, int64_t steps);
   void compare_bits(Feed& feed, int64_t step, const std::byte* golden);
   void compare_distance(Feed& feed, int64_t step, const std::byte* golden);
   void control(Feed& feed, const std::byte* golden);
@@ -59,11 +67,12 @@ class Observer {
   StateLayout layout_;
   std::vector<std::byte> own_state_;   // where no board holds it
   std::byte* state_ = nullptr;         // this step's
-  std::vector<std::byte> before_;      // the last step's, for lane rounding
+  std::vector<std::byte> before_;      // the last step's, for lane rounding and evidence
   uint64_t chains_[4] = {0, 0, 0, 0};  // by StateKind
   int64_t replica_compared_ = 0;
   bool replicas_differ_ = false;
   std::unique_ptr<LocalGradients> local_;
+  bool had_local_ = false;
   std::shared_ptr<ReplicaBoard> board_;
   std::shared_ptr<StateStream> rounding_;
   std::vector<std::unique_ptr<Feed>> feeds_;

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "reducer/manifest.h"
-#include "scenarios/split.h"
+#include "scenarios/workloads/loss_scaling.h"
 #include "sim/worker/gradient_checks.h"
 
 namespace lockstep {
@@ -12,6 +12,15 @@ namespace {
 
 Deadline within(int64_t timeout_ms) {
   return deadline_after(std::chrono::milliseconds(timeout_ms));
+}
+
+CommHookOptions comm_hook_options(const Scenario& scenario) {
+  const Options& given = scenario.comm_hook.options;
+  CommHookOptions options{.kind = scenario.comm_hook.kind, .seed = scenario.seed};
+  if (given.has("name")) options.name = given.text("name");
+  if (given.has("rank")) options.rank = given.integer("rank");
+  if (given.has("start_step")) options.start_step = given.integer("start_step");
+  return options;
 }
 
 ReducerOptions reducer_options(const Scenario& scenario, int64_t rank) {
@@ -25,38 +34,10 @@ ReducerOptions reducer_options(const Scenario& scenario, int64_t rank) {
   options.static_graph = given.flag("static_graph");
   options.broadcast_buffers = given.flag("broadcast_buffers");
   options.synchronize_at_construction = !has_mutant(scenario.mutants, "skip_broadcast", rank);
+  options.comm_hook = comm_hook_options(scenario);
   options.construction_timeout = std::chrono::milliseconds(scenario.timeouts.construction_ms);
   options.collective_timeout = std::chrono::milliseconds(scenario.timeouts.collective_ms);
   return options;
-}
-
-// Samples of rank `rank` in all batches of the data set, batch after batch.
-std::vector<int64_t> rows_of_rank(const Scenario& scenario, int64_t rank) {
-  const int64_t source = shard_rank(scenario.mutants, rank, scenario.world_size);
-  const int64_t batches = scenario.data.options.integer("samples") / scenario.batch_size;
-  std::vector<int64_t> rows;
-  for (int64_t batch = 1; batch <= batches; ++batch)
-    for (int64_t row : shard_indices(scenario, batch, source)) rows.push_back(row);
-  return rows;
-}
-
-// Rank 0 sends every rank its rows of `all`; the shape of a row follows from the data's options.
-at::Tensor scatter_rows(const Scenario& scenario, const at::Tensor& all, int64_t columns,
-                        at::ScalarType dtype, Communicator& communicator) {
-  const int64_t ranks = communicator.world_size();
-  const int64_t own = scenario.data.options.integer("samples") / ranks;
-  at::Tensor output = at::empty({own, columns}, at::TensorOptions().dtype(dtype));
-  at::Tensor input;
-  if (communicator.rank() == 0) {
-    std::vector<at::Tensor> parts;
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-      const std::vector<int64_t> rows = rows_of_rank(scenario, rank);
-      parts.push_back(select({all, all}, rows).input);
-    }
-    input = at::cat(parts);
-  }
-  communicator.scatter(output, input, 0, within(scenario.timeouts.construction_ms))->wait();
-  return output;
 }
 
 }  // namespace
@@ -87,40 +68,75 @@ Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator,
       probe_(probe),
       dtype_(dtype),
       primary_(primary),
-      evidence_(evidence) {}
+      evidence_(evidence),
+      checkpointing_(surroundings, dtype, primary, communicator.outermost()),
+      mutants_(scenario_, surroundings.rank, surroundings.recorder) {
+  if (primary && around_.rank == 0 && !around_.plan.export_dir.empty())
+    export_ = std::make_unique<Export>(around_.plan);
+}
 
 Pass::~Pass() = default;
 
 void Pass::run() {
   around_.recorder.set_step(0);
+  checkpointing_.prepare();
   load();
   construct();
-  for (int64_t step = 1; step <= scenario_.steps; ++step) this->step(step);
+  for (int64_t step = checkpointing_.start_step() + 1; step <= scenario_.steps; ++step) {
+    this->step(step);
+    checkpointing_.after_step(step, &training_);
+    if (checkpointing_.resumes_after(step)) resume(step);
+  }
   observer_->finish();
+  if (export_) export_->final(training_);
 }
 
 void Pass::load() {
   around_.recorder.enter(Phase::load);
   Setup setup = set_up(scenario_, dtype_, around_.rank);
   training_ = std::move(setup.training);
-  if (scenario_.split.kind == "manual" && scenario_.world_size > 1) {
-    const Options& data = scenario_.data.options;
-    const at::ScalarType type = dtype_ == "float64" ? at::kDouble : at::kFloat;
-    Communicator& group = communicator_.outermost();
-    rows_.input = scatter_rows(scenario_, setup.data.input, data.integer("features"), type, group);
-    rows_.target = scatter_rows(scenario_, setup.data.target, data.integer("targets"), type, group);
-  } else {
-    rows_ = select(setup.data, rows_of_rank(scenario_, around_.rank));
-  }
+  if (export_) export_->data(setup.data);
+  samples_ = std::make_unique<RankSamples>(scenario_, dtype_, setup.data,
+                                           communicator_.outermost());
 }
 
 void Pass::construct() {
+  if (checkpointing_.start_step() > 0) {
+    around_.recorder.enter(Phase::checkpoint);
+    checkpointing_.load(&training_);
+  }
+  mutants_.at_start(&training_);
+  build_reducer();
+  observer_ = std::make_unique<Observer>(around_, training_, probe_, primary_, evidence_);
+  observer_->after_construction();
+  if (export_) export_->initial(training_);
+}
+
+void Pass::build_reducer() {
   around_.recorder.enter(Phase::construction);
   reducer_ = make_reducer(reducer_options(scenario_, around_.rank), training_.parameters,
                           training_.buffers, communicator_.outermost(), probe_);
   if (primary_) check_values();
-  observer_ = std::make_unique<Observer>(around_, training_, probe_, primary_, evidence_);
-  observer_->after_construction();
+  note_buffers(&training_);
+  mutants_.watch(training_);
+}
+
+// As a program that ends here and is started again, but for the process group.
+void Pass::resume(int64_t step) {
+  around_.recorder.enter(Phase::checkpoint);
+  const std::vector<SavedTensor> before = saved_tensors(training_, true);
+  observer_->forget_training();
+  reducer_.reset();
+  training_ = checkpointing_.build_anew();
+  checkpointing_.load(&training_);
+  build_reducer();
+  observer_->know_training();
+  if (!primary_) return;
+  const std::string problem = checkpointing_.problem_with(before, &training_);
+  record_check(Check::checkpoint, "checkpoint",
+               problem.empty() ? ""
+                               : fmt::format("rank {}, resumed after step {}: {}", around_.rank,
+                                             step, problem));
 }
 
 void Pass::check_values() {
@@ -146,39 +162,45 @@ void Pass::record_check(Check check, const std::string& word, const std::string&
   if (!problem.empty()) evidence_->check_reasons.push_back(word + ": " + problem);
 }
 
-Batch Pass::shard_of_step(int64_t step) const {
-  const int64_t shard = scenario_.batch_size / scenario_.world_size;
-  const int64_t batches = rows_.input.size(0) / shard;
-  const int64_t first = (step - 1) % batches * shard;
-  return {rows_.input.narrow(0, first, shard).clone(),
-          rows_.target.narrow(0, first, shard).clone()};
-}
-
 void Pass::step(int64_t step) {
   Recorder& recorder = around_.recorder;
   recorder.set_step(static_cast<int32_t>(step));
   recorder.enter(Phase::load);
-  const Batch batch = shard_of_step(step);
+  const Batch shard = samples_->shard(step);
+  const double share = loss_share(scenario_, shard.input.size(0), samples_->batch_samples(step)) *
+                       loss_factor(scenario_, training_, step, around_.rank);
+  const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
   clear_gradients(training_.parameters, scenario_.zero_grad);
-  recorder.enter(Phase::forward);
-  reducer_->before_forward();
-  const at::Tensor output = training_.model->forward(batch.input);
-  const at::Tensor loss = loss_of(scenario_.loss, output, batch.target, scenario_.world_size);
-  recorder.enter(Phase::backward);
   observer_->before_backward();
-  communicator_.begin_backward();
-  reducer_->before_backward({output});
-  loss.backward();
-  recorder.enter(Phase::wait);
-  reducer_->after_backward();
-  communicator_.end_backward();
+  for (size_t i = 0; i < parts.size(); ++i) micro_batch(parts[i], share, i == 0, i + 1 == parts.size());
   // Step 1 and 2 have different layouts; the last must still be as they were.
   if (primary_ && (step <= 2 || step == scenario_.steps)) check_gradients();
   recorder.enter(Phase::optimizer);
-  training_.optimizer->step();
-  requantize(training_.parameters, scenario_.requantize);
+  mutants_.update(step, &training_);
   recorder.append(EventKind::step_end);
   observer_->after_step(step);
+}
+
+void Pass::micro_batch(const Batch& batch, double share, bool first, bool last) {
+  Recorder& recorder = around_.recorder;
+  recorder.enter(Phase::forward);
+  reducer_->before_forward(last);
+  if (first) note_buffers(&training_);
+  const at::Tensor output = training_.model->forward(batch.input);
+  const at::Tensor loss =
+      loss_of(scenario_.loss, output, batch.target, scenario_.world_size, share);
+  recorder.enter(Phase::backward);
+  if (last) {
+    communicator_.begin_backward();
+    reducer_->before_backward({output});
+  }
+  loss.backward();
+  mutants_.loss_is(loss);
+  if (!last) return;
+  mutants_.after_backward(training_);
+  recorder.enter(Phase::wait);
+  reducer_->after_backward();
+  communicator_.end_backward();
 }
 
 }  // namespace lockstep

@@ -6,8 +6,12 @@
 #include "reducer/reducer.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/mutants.h"
+#include "sim/fault/training_mutants.h"
+#include "sim/worker/export.h"
+#include "sim/worker/checkpointing.h"
 #include "sim/worker/observer.h"
 #include "sim/worker/probe.h"
+#include "sim/worker/rank_samples.h"
 #include "sim/worker/rank_program.h"
 
 namespace lockstep {
@@ -39,11 +43,13 @@ class Pass {
  private:
   void load();
   void construct();
+  void build_reducer();
+  void resume(int64_t step);
   void check_values();
   void check_gradients();
   void record_check(Check check, const std::string& word, const std::string& problem);
   void step(int64_t step);
-  Batch shard_of_step(int64_t step) const;
+  void micro_batch(const Batch& batch, double share, bool first, bool last);
 
   const RankSurroundings& around_;
   const Scenario& scenario_;
@@ -52,10 +58,13 @@ class Pass {
   const std::string dtype_;
   const bool primary_;
   Evidence* evidence_;
-  Batch rows_;  // this rank's samples of all batches of the data set, batch after batch
+  Checkpointing checkpointing_;
+  std::unique_ptr<RankSamples> samples_;
   Training training_;
+  TrainingMutants mutants_;  // before what it watches is gone
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<Observer> observer_;
+  std::unique_ptr<Export> export_;  // rank 0 of a primary run that is exported
 };
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "sim/worker/process_tasks.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 
@@ -25,8 +26,10 @@ GoldenKind golden_kind(const std::string& word) {
 }
 
 std::unique_ptr<Communicator> connect(const RunPlan& plan, Control& control,
-                                      const CommOptions& options, Deadline deadline) {
+                                      CommOptions options, const std::string& address,
+                                      Deadline deadline) {
   auto store = make_control_store(control);
+  if (!address.empty()) options.address = address;
   return plan.scenario.communicator.kind == "c10d"
              ? make_c10d_communicator(options, store, deadline)
              : make_gloo_communicator(options, store, deadline);
@@ -55,15 +58,20 @@ int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& contr
       .rank = task.rank,
       .recorder = *recorder,
       .connect = [&](const CommOptions& options,
-                     Deadline deadline) { return connect(plan, control, options, deadline); },
+                     Deadline deadline) {
+            return connect(plan, control, options, task.address, deadline);
+          },
       .stream = [&](const std::string& golden,
                     Deadline deadline) { return rank_stream(task, plan, golden, deadline); },
       .board =
-          [&](int64_t state_bytes, Deadline deadline) {
+          [&](int64_t state_bytes, Deadline deadline) -> std::shared_ptr<ReplicaBoard> {
+            // Between hosts the hashes in the records alone are compared.
+            if (!task.host_ranks.empty()) return nullptr;
             return ReplicaBoard::in_file(task.run_dir + "/replicas.board", task.rank,
                                          plan.scenario.world_size, state_bytes, deadline);
           },
       .evidence_path = evidence_path(task.run_dir, task.rank),
+      .checkpoint_dir = task.run_dir + "/checkpoint",
       .dump_prefix = task.run_dir + "/" + name};
   const RankEnd end = run_rank(around);
   if (!end.evidence.error.empty())
@@ -79,6 +87,9 @@ int run_golden_process(const WorkerTask& task, const RunPlan& plan) {
   auto stream = StateStream::create(
       stream_path(task.run_dir, task.golden),
       {.slot_bytes = bytes, .slots = plan.stream_slots, .consumers = plan.scenario.world_size});
+  for (int64_t rank = 0; rank < plan.scenario.world_size && !task.host_ranks.empty(); ++rank)
+    if (std::find(task.host_ranks.begin(), task.host_ranks.end(), rank) == task.host_ranks.end())
+      stream->leave(rank);  // it has a golden run on its own host
   run_golden(plan.scenario, kind, plan.replay, shards, *stream, run_deadline(plan));
   return kExitDone;
 }

@@ -86,7 +86,7 @@ struct HostRecorders {
 
 std::vector<Evidence> run_in_threads(const RunPlan& plan,
                                      const std::vector<std::unique_ptr<Recorder>>& recorders,
-                                     GoldenCache& cache) {
+                                     GoldenCache& cache, const std::string& dir) {
   const int64_t ranks = plan.scenario.world_size;
   Streams streams = make_streams(plan, cache);
   SharedBoard board;
@@ -105,6 +105,7 @@ std::vector<Evidence> run_in_threads(const RunPlan& plan,
           .stream = [&](const std::string& golden, Deadline) { return streams.at(golden); },
           .board = [&](int64_t state_bytes, Deadline) { return board.get(ranks, state_bytes); },
           .evidence_path = "",
+          .checkpoint_dir = dir + "/checkpoint",
           .dump_prefix = ""};
       evidence[static_cast<size_t>(rank)] = run_rank(around).evidence;
     });
@@ -125,7 +126,7 @@ int run_thread_host(const WorkerTask& task, Control& control) {
       leave_libraries(task.run_dir);
     }
     host.prepare(task, plan);
-    const std::vector<Evidence> evidence = run_in_threads(plan, host.recorders, cache);
+    const std::vector<Evidence> evidence = run_in_threads(plan, host.recorders, cache, task.run_dir);
     std::string answer = "[";
     for (const Evidence& one : evidence)
       answer += (answer.size() > 1 ? "," : "") + to_json_text(one);

@@ -2,19 +2,106 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace lockstep {
 namespace {
 
-TEST(Split, BatchesFollowEachOtherAndStartAgain) {
+using Rows = std::vector<int64_t>;
+
+Scenario scenario_of(const std::string& kind, int64_t world_size, int64_t batch_size,
+                     int64_t samples) {
   Scenario scenario;
-  scenario.batch_size = 6;
-  scenario.world_size = 3;
-  scenario.data.options.set("samples", int64_t{12});
-  EXPECT_EQ(batch_indices(scenario, 1), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(batch_indices(scenario, 2), (std::vector<int64_t>{6, 7, 8, 9, 10, 11}));
+  scenario.batch_size = batch_size;
+  scenario.world_size = world_size;
+  scenario.data.options.set("samples", samples);
+  scenario.split.kind = kind;
+  if (kind == "distributed") {
+    scenario.split.options.set("shuffle", false);
+    scenario.split.options.set("drop_last", false);
+    scenario.split.options.set("seed", int64_t{0});
+  }
+  if (kind == "contiguous") scenario.split.options.set("remainder", std::string("refuse"));
+  if (kind.starts_with("libtorch")) scenario.split.options.set("allow_duplicates", true);
+  scenario.split.options.set("set_epoch", true);
+  return scenario;
+}
+
+TEST(Split, BatchesFollowEachOtherAndStartAgain) {
+  const Scenario scenario = scenario_of("contiguous", 3, 6, 12);
+  EXPECT_EQ(batch_indices(scenario, 1), (Rows{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(batch_indices(scenario, 2), (Rows{6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(batch_indices(scenario, 3), batch_indices(scenario, 1));
-  EXPECT_EQ(shard_indices(scenario, 2, 0), (std::vector<int64_t>{6, 7}));
-  EXPECT_EQ(shard_indices(scenario, 2, 2), (std::vector<int64_t>{10, 11}));
+  EXPECT_EQ(shard_indices(scenario, 2, 0), (Rows{6, 7}));
+  EXPECT_EQ(shard_indices(scenario, 2, 2), (Rows{10, 11}));
+  EXPECT_EQ(Split(scenario).same_step(4), 2);
+}
+
+TEST(Split, WhatTheWorldSizeDoesNotDivideIsSpreadPaddedOrDropped) {
+  Scenario scenario = scenario_of("contiguous", 3, 20, 40);
+  Split uneven(scenario);
+  EXPECT_EQ(uneven.shard_sizes(), (Rows{7, 6}));
+  EXPECT_EQ(uneven.least_shard(), 6);
+  EXPECT_EQ(uneven.shard(2, 0), (Rows{20, 21, 22, 23, 24, 25, 26}));
+  EXPECT_EQ(uneven.shard(2, 2), (Rows{34, 35, 36, 37, 38, 39}));
+  EXPECT_EQ(uneven.batch(1).size(), 20U);
+  scenario.split.options.set("remainder", std::string("pad"));
+  EXPECT_EQ(shard_indices(scenario, 2, 2), (Rows{34, 35, 36, 37, 38, 39, 20}));
+  scenario.split.options.set("remainder", std::string("drop"));
+  EXPECT_EQ(shard_indices(scenario, 2, 2), (Rows{32, 33, 34, 35, 36, 37}));
+  EXPECT_EQ(batch_indices(scenario, 1).size(), 18U);
+}
+
+TEST(Split, ASamplersLastBatchOfAnEpochMayBeShort) {
+  const Scenario scenario = scenario_of("distributed", 3, 6, 14);  // padded to 15: 5 rows each
+  Split split(scenario);
+  EXPECT_EQ(split.steps_per_epoch(), 3);
+  EXPECT_EQ(split.shard_sizes(), (Rows{2, 1}));
+  EXPECT_EQ(split.shard(1, 1), (Rows{1, 4}));
+  EXPECT_EQ(split.shard(3, 1), (Rows{13}));
+  EXPECT_EQ(split.shard(3, 2), (Rows{0}));  // the head again
+  EXPECT_EQ(split.batch(3), (Rows{12, 13, 0}));
+  EXPECT_EQ(split.shard(4, 1), split.shard(1, 1));
+}
+
+TEST(Split, MnistOnFourRanksTakes469StepsTheLastOf4x24) {
+  const Scenario scenario = scenario_of("distributed", 4, 128, 60'000);
+  Split split(scenario);
+  EXPECT_EQ(split.steps_per_epoch(), 469);
+  EXPECT_EQ(split.shard_sizes(), (Rows{32, 24}));
+  EXPECT_EQ(split.shard(469, 3).size(), 24U);
+  EXPECT_EQ(split.shard(470, 3).size(), 32U);
+}
+
+TEST(Split, EveryEpochHasItsOwnOrderUnlessTheSamplerIsNotTold) {
+  for (const std::string kind : {"distributed", "libtorch_random"}) {
+    Scenario scenario = scenario_of(kind, 3, 6, 18);
+    scenario.split.options.set("shuffle", true);
+    Split told(scenario);
+    const auto epoch = [](Split& split, int64_t first) {
+      Rows rows;
+      for (int64_t step = first; step < first + 3; ++step)
+        for (int64_t row : split.batch(step)) rows.push_back(row);
+      return rows;
+    };
+    EXPECT_EQ(told.same_step(4), 0);
+    EXPECT_NE(epoch(told, 1), epoch(told, 4)) << kind;
+    const Rows rows = epoch(told, 4);
+    EXPECT_EQ(std::set<int64_t>(rows.begin(), rows.end()).size(), 18U) << kind;
+    const Rows first = epoch(told, 1);
+    scenario.split.options.set("set_epoch", false);
+    Split untold(scenario);
+    EXPECT_EQ(epoch(untold, 4), first) << kind;
+    EXPECT_EQ(untold.same_step(4), 1);
+  }
+}
+
+TEST(Split, SamplersOfLibTorchGiveBlocks) {
+  const Scenario scenario = scenario_of("libtorch_sequential", 3, 6, 14);
+  Split split(scenario);
+  EXPECT_EQ(split.shard(1, 0), (Rows{0, 1}));
+  EXPECT_EQ(split.shard(1, 2), (Rows{10, 11}));
+  EXPECT_EQ(split.shard(3, 2), (Rows{0}));
 }
 
 }  // namespace

@@ -5,20 +5,12 @@
 #include "reducer/reducer.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/workload.h"
+#include "tests/golden/torch/no_probe.h"
 #include "tests/golden/torch/scenarios.h"
 #include "tests/reducer/test_group.h"
 
 namespace lockstep {
 namespace {
-
-class NoProbe : public Probe {
- public:
-  void parameter_ready(int64_t) noexcept override {}
-  void bucket_ready(int64_t) noexcept override {}
-  void arrival(uint32_t, Operation, int64_t, int64_t, uint8_t) noexcept override {}
-  void end(uint32_t, int64_t) noexcept override {}
-  void assigned(int64_t, int64_t, int64_t) noexcept override {}
-};
 
 using States = std::vector<std::vector<std::byte>>;
 
@@ -34,7 +26,7 @@ void train(const Scenario& scenario, const ReducerOptions& options, int64_t rank
     if (step > 0) {
       const Batch shard = select(setup.data, shard_indices(scenario, step, rank));
       clear_gradients(training.parameters, scenario.zero_grad);
-      reducer->before_forward();
+      reducer->before_forward(true);
       const at::Tensor output = training.model->forward(shard.input);
       const at::Tensor loss = loss_of(scenario.loss, output, shard.target, scenario.world_size);
       reducer->before_backward({output});

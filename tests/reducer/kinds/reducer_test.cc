@@ -38,7 +38,7 @@ TrainedRun train(const ReducerOptions& options, const Settings& settings) {
         make_reducer(options, model.parameters, model.buffers, communicator, probe);
     for (int64_t step = 1; step <= settings.steps; ++step) {
       model.clear_gradients(settings.zero);
-      reducer->before_forward();
+      reducer->before_forward(true);
       const at::Tensor loss = shard_loss(model, rank, step);
       reducer->before_backward({loss});
       loss.backward();
@@ -144,7 +144,7 @@ TEST_P(EveryReducer, AFailedCollectiveIsACommErrorAndNoCrash) {
         TestProbe probe;
         const auto reducer = make_reducer(options, model.parameters, {}, communicator, probe);
         for (int64_t step = 1; step <= 3; ++step) {
-          reducer->before_forward();
+          reducer->before_forward(true);
           const at::Tensor loss = shard_loss(model, rank, step);
           reducer->before_backward({loss});
           if (rank == 1 && step == 2) throw std::runtime_error("rank 1 fails");
@@ -170,7 +170,7 @@ TEST_P(EveryReducer, BroadcastsBuffersBeforeEveryForward) {
           make_reducer(options, model.parameters, model.buffers, communicator, probe);
       at::Tensor buffer = model.buffers[0].tensor;
       buffer.fill_(static_cast<double>(rank + 5));
-      reducer->before_forward();
+      reducer->before_forward(true);
       EXPECT_EQ(buffer[1].item<float>(), broadcast ? 5.0F : static_cast<float>(rank + 5));
     });
   }
@@ -183,7 +183,7 @@ TEST_P(EveryReducer, LeavesNoHookBehind) {
     {
       const auto reducer =
           make_reducer(options_of(GetParam()), model.parameters, {}, communicator, probe);
-      reducer->before_forward();
+      reducer->before_forward(true);
       reducer->before_backward({});
       shard_loss(model, rank, 1).backward();
       reducer->after_backward();
@@ -267,7 +267,7 @@ TEST(Bucketed, GradientsAreViewsIntoTheirBuckets) {
           make_reducer(options, model.parameters, model.buffers, communicator, probe);
       for (int64_t step = 1; step <= 3; ++step) {
         model.clear_gradients(true);
-        reducer->before_forward();
+        reducer->before_forward(true);
         const at::Tensor loss = shard_loss(model, rank, step);
         reducer->before_backward({});
         loss.backward();
@@ -299,7 +299,7 @@ std::vector<at::Tensor> step_with_unused(const std::string& kind, bool view,
               const auto reducer = make_reducer(options, model.parameters, {}, communicator, probe);
               for (int64_t step = 1; step <= 3; ++step) {
                 model.clear_gradients(false);
-                reducer->before_forward();
+                reducer->before_forward(true);
                 const bool middle = uses[static_cast<size_t>(rank)];
                 const at::Tensor loss = shard_loss(model, rank, step, middle);
                 reducer->before_backward({loss});
@@ -338,7 +338,7 @@ TEST(Bucketed, NamesParametersWithoutAGradient) {
           TestProbe probe;
           const auto reducer =
               make_reducer(options_of(kind), model.parameters, {}, communicator, probe);
-          reducer->before_forward();
+          reducer->before_forward(true);
           const at::Tensor loss = shard_loss(model, rank, 1, false);
           reducer->before_backward({loss});
           loss.backward();
@@ -361,7 +361,7 @@ TEST(Trained, LeavesOutFrozenAndRepeatedParameters) {
       TestProbe probe;
       ReducerOptions options = options_of(kind);
       const auto reducer = make_reducer(options, model.parameters, {}, communicator, probe);
-      reducer->before_forward();
+      reducer->before_forward(true);
       const at::Tensor loss = shard_loss(model, rank, 1);
       reducer->before_backward({});
       loss.backward();

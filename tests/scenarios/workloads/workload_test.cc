@@ -95,35 +95,6 @@ TEST(Loss, FollowsItsOptions) {
   EXPECT_EQ(loss_of(mse("sum", 0.5, true), output, target, 3).item<double>(), 45);
 }
 
-// One step with gradients of 1, then one with gradients of 3, against formulas.
-TEST(Optimizers, StateHasNamesInOrderAndTheRightNumbers) {
-  const auto step = [](Optimizer& optimizer, const NamedTensors& parameters, double gradient) {
-    for (const NamedTensor& p : parameters)
-      p.tensor.mutable_grad() = at::full_like(p.tensor, gradient).detach();
-    optimizer.step();
-  };
-  const NamedTensors parameters = build_model(linear(2, 2), "float64")->parameters();
-  const auto momentum = build_optimizer(sgd(0.1, 0.5), parameters);
-  ASSERT_EQ(momentum->state().size(), 2u);
-  EXPECT_EQ(momentum->state()[0].name, "weight.momentum_buffer");
-  EXPECT_EQ(momentum->state()[1].name, "bias.momentum_buffer");
-  EXPECT_FALSE(momentum->state()[0].tensor.defined());
-  step(*momentum, parameters, 1);
-  step(*momentum, parameters, 3);
-  EXPECT_TRUE(momentum->state()[0].tensor.eq(3.5).all().item<bool>());
-  EXPECT_TRUE(build_optimizer(sgd(0.1), parameters)->state().empty());
-
-  const auto adaptive = build_optimizer(adam(true), parameters);
-  step(*adaptive, parameters, 2);
-  const NamedTensors state = adaptive->state();
-  ASSERT_EQ(state.size(), 6u);
-  EXPECT_EQ(state[0].name, "weight.exp_avg");
-  EXPECT_EQ(state[4].name, "bias.exp_avg_sq");
-  EXPECT_EQ(state[5].name, "bias.max_exp_avg_sq");
-  EXPECT_NEAR(state[0].tensor.max().item<double>(), 0.2, 1e-15);
-  EXPECT_NEAR(state[4].tensor.max().item<double>(), 0.004, 1e-15);
-}
-
 TEST(Gradients, AreZeroedInPlaceOrUndefined) {
   const NamedTensors parameters = build_model(linear(2, 2), "float32")->parameters();
   clear_gradients(parameters, "zero");

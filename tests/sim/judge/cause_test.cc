@@ -46,6 +46,26 @@ TEST(Cause, WrongDivisorSaysByWhat) {
   EXPECT_THAT(d.ranks, ElementsAre(0, 1, 2, 3));
 }
 
+// The worker saw that what was resumed with is not what was saved.
+Divergence of_failed_resume(int64_t step) {
+  MismatchEvidence e = gradient_evidence("replay", step);
+  Outcome outcome = seen_everywhere(e);
+  Part& checkpoint = outcome.run.plan.scenario.checkpoint;
+  checkpoint.kind = "save_and_resume";
+  checkpoint.options.set("after_step", int64_t{1});
+  Evidence evidence = *evidence_from_json_text(outcome.run.evidence[1]);
+  evidence.check_reasons = {"checkpoint: rank 1, resumed after step 1: fc2.weight is lost"};
+  outcome.run.evidence[1] = to_json_text(evidence);
+  return divergence_of(outcome);
+}
+
+TEST(Cause, CheckpointExplainsWhatDiffersAfterTheResumeAlone) {
+  const Divergence after = of_failed_resume(2);
+  EXPECT_EQ(after.cause, "checkpoint");
+  EXPECT_EQ(after.explanation, "rank 1, resumed after step 1: fc2.weight is lost");
+  EXPECT_NE(of_failed_resume(1).cause, "checkpoint");
+}
+
 TEST(Cause, SummedButNotDivided) {
   MismatchEvidence e = gradient_evidence("replay", 1);
   e.one_ratio = true;

@@ -37,7 +37,7 @@ class ThreadRun : public testing::Test {
       recorders_.push_back(Recorder::create(records_path(dir_, rank), static_cast<int32_t>(rank),
                                             static_cast<int32_t>(plan.scenario.world_size),
                                             static_cast<uint64_t>(plan.record_capacity)));
-    return run_in_threads(plan, recorders_, cache_);
+    return run_in_threads(plan, recorders_, cache_, dir_);
   }
 
   std::vector<Event> events(int64_t rank, EventKind kind) {

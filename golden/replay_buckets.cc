@@ -1,0 +1,164 @@
+#include "golden/replay_buckets.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ScalarOps.h>
+
+#include <algorithm>
+#include <map>
+
+#include "golden/half_types.h"
+#include "golden/reduction_order.h"
+#include "scenarios/base/check.h"
+
+namespace lockstep {
+namespace {
+
+template <class T>
+void add_as(const std::string& algorithm, const std::vector<at::Tensor>& given, at::Tensor* sum) {
+  std::vector<const T*> inputs;
+  for (const at::Tensor& one : given) inputs.push_back(static_cast<const T*>(one.data_ptr()));
+  sum_in_order<T>(algorithm, inputs, sum->numel(), static_cast<T*>(sum->data_ptr()));
+}
+
+void add(const std::string& algorithm, const std::vector<at::Tensor>& given, at::Tensor* sum) {
+  switch (sum->scalar_type()) {
+    case at::kFloat:
+      return add_as<float>(algorithm, given, sum);
+    case at::kDouble:
+      return add_as<double>(algorithm, given, sum);
+    case at::kHalf:
+      return add_as<Float16>(algorithm, given, sum);
+    case at::kBFloat16:
+      return add_as<Brain16>(algorithm, given, sum);
+    default:
+      LOCKSTEP_CHECK(false, std::string("gradients of type ") + c10::toString(sum->scalar_type()));
+  }
+}
+
+}  // namespace
+
+ReplayBuckets::ReplayBuckets(const ReplayRule& rule, const NamedTensors& parameters, int64_t ranks)
+    : rule_(rule), parameters_(parameters), ranks_(ranks), places_(parameters.size()) {
+  lay_out_first();
+}
+
+std::vector<size_t> ReplayBuckets::trained() const {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (trains(i)) order.push_back(i);
+  return order;
+}
+
+void ReplayBuckets::lay_out_first() {
+  if (rule_.layout == "registration") {
+    std::vector<std::vector<size_t>> buckets;
+    for (size_t i : trained()) buckets.push_back({i});
+    return lay_out(buckets);
+  }
+  LOCKSTEP_CHECK(rule_.layout == "one_bucket" || rule_.layout == "ddp",
+                 "no layout " + rule_.layout);
+  const bool whole = rule_.layout == "one_bucket" || rule_.rebuild;
+  lay_out(whole ? one_per_dtype() : greedy(trained()));
+}
+
+void ReplayBuckets::lay_out_again(std::vector<size_t> ready_order) {
+  for (size_t i : trained())
+    if (std::find(ready_order.begin(), ready_order.end(), i) == ready_order.end())
+      ready_order.push_back(i);
+  lay_out(greedy(ready_order));
+}
+
+std::vector<std::vector<size_t>> ReplayBuckets::one_per_dtype() const {
+  std::map<at::ScalarType, std::vector<size_t>> by_type;
+  for (size_t i : trained()) by_type[parameters_[i].tensor.scalar_type()].push_back(i);
+  std::vector<std::vector<size_t>> buckets;
+  for (auto& [type, bucket] : by_type) buckets.push_back(std::move(bucket));
+  return buckets;
+}
+
+// Of each dtype: a bucket is closed when its size has reached the limit, of the first one, then of
+// all others. Which bucket comes first decides nothing about sums.
+std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>& order) const {
+  struct Open {
+    std::vector<size_t> parameters;
+    int64_t bytes = 0;
+    bool first = true;
+  };
+  std::map<at::ScalarType, Open> open;
+  std::vector<std::vector<size_t>> buckets;
+  for (size_t i : order) {
+    const at::Tensor& parameter = parameters_[i].tensor;
+    Open& bucket = open[parameter.scalar_type()];
+    bucket.parameters.push_back(i);
+    bucket.bytes += static_cast<int64_t>(parameter.nbytes());
+    if (bucket.bytes < (bucket.first ? rule_.first_bucket_bytes : rule_.bucket_cap_bytes)) continue;
+    buckets.push_back(std::move(bucket.parameters));
+    bucket = Open{.first = false};
+  }
+  for (auto& [type, bucket] : open)
+    if (!bucket.parameters.empty()) buckets.push_back(std::move(bucket.parameters));
+  return buckets;
+}
+
+void ReplayBuckets::lay_out(const std::vector<std::vector<size_t>>& buckets) {
+  buckets_.clear();
+  for (const std::vector<size_t>& parameters : buckets) {
+    Bucket bucket{.parameters = parameters};
+    int64_t elements = 0;
+    for (size_t i : parameters) {
+      places_[i] = {buckets_.size(), elements};
+      elements += parameters_[i].tensor.numel();
+    }
+    at::ScalarType type = parameters_[parameters.front()].tensor.scalar_type();
+    if (rule_.added_as == "float16") type = at::kHalf;
+    if (rule_.added_as == "bfloat16") type = at::kBFloat16;
+    for (int64_t rank = 0; rank < ranks_; ++rank)
+      bucket.of_rank.push_back(at::zeros({elements}, type));
+    bucket.sum = at::zeros({elements}, type);
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+// LibTorch's own arithmetic of one operation: half types round in a way of its own.
+at::Tensor ReplayBuckets::divided(const at::Tensor& gradient, const std::string& division) const {
+  const auto ranks = static_cast<double>(ranks_);
+  if (division == "multiply_before")
+    return at::mul(gradient, at::native::wrapped_scalar_tensor(1.0 / ranks));
+  if (division == "divide_before")
+    return at::div(gradient, at::native::wrapped_scalar_tensor(ranks));
+  LOCKSTEP_CHECK(division == "divide_after", "no division " + division);
+  return gradient;
+}
+
+void ReplayBuckets::take(int64_t rank, const std::string& division) {
+  const c10::NoGradGuard no_grad;
+  for (const Bucket& bucket : buckets_) {
+    const at::Tensor& flat = bucket.of_rank[static_cast<size_t>(rank)];
+    for (size_t i : bucket.parameters) {
+      const at::Tensor& parameter = parameters_[i].tensor;
+      at::Tensor place = flat.narrow(0, places_[i].offset, parameter.numel());
+      const at::Tensor& gradient = parameter.grad();
+      if (!gradient.defined())
+        place.zero_();
+      else
+        place.copy_(divided(gradient.to(flat.scalar_type()), division).reshape({-1}));
+    }
+  }
+}
+
+void ReplayBuckets::sum(const std::string& division) {
+  const c10::NoGradGuard no_grad;
+  for (Bucket& bucket : buckets_) {
+    add(rule_.algorithm, bucket.of_rank, &bucket.sum);
+    if (division == "divide_after") bucket.sum.div_(ranks_);
+  }
+}
+
+at::Tensor ReplayBuckets::result(size_t parameter) const {
+  const at::Tensor& like = parameters_[parameter].tensor;
+  const Place& place = places_[parameter];
+  const at::Tensor flat = buckets_[place.bucket].sum.narrow(0, place.offset, like.numel());
+  return flat.view(like.sizes()).to(like.scalar_type());
+}
+
+}  // namespace lockstep

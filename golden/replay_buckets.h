@@ -1,0 +1,56 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "golden/replay_rule.h"
+#include "scenarios/base/named_tensor.h"
+
+namespace lockstep {
+
+// The buckets of a ReplayRule: which gradients are added together, where each lies, in which dtype
+// and order they are added. Written a second time, for clarity. Parameters that are not trained
+// have no place. One thread.
+class ReplayBuckets {
+ public:
+  ReplayBuckets(const ReplayRule& rule, const NamedTensors& parameters, int64_t ranks);
+
+  void lay_out_first();
+  // Greedy, in the order in which gradients became ready; those that did not follow.
+  void lay_out_again(std::vector<size_t> ready_order);
+
+  // Takes grad() of all parameters as rank `rank`'s, divided as `division` says; absent: zeros.
+  void take(int64_t rank, const std::string& division);
+  // Adds all ranks' gradients in the rule's order.
+  void sum(const std::string& division);
+  // The sum, in the shape of the parameter and its dtype.
+  at::Tensor result(size_t parameter) const;
+  bool trains(size_t parameter) const { return parameters_[parameter].tensor.requires_grad(); }
+
+ private:
+  struct Bucket {
+    std::vector<size_t> parameters;
+    std::vector<at::Tensor> of_rank;  // flat
+    at::Tensor sum;
+  };
+  struct Place {
+    size_t bucket = 0;
+    int64_t offset = 0;  // elements
+  };
+
+  std::vector<size_t> trained() const;
+  std::vector<std::vector<size_t>> one_per_dtype() const;
+  std::vector<std::vector<size_t>> greedy(const std::vector<size_t>& order) const;
+  void lay_out(const std::vector<std::vector<size_t>>& buckets);
+  at::Tensor divided(const at::Tensor& gradient, const std::string& division) const;
+
+  const ReplayRule rule_;
+  const NamedTensors parameters_;
+  const int64_t ranks_;
+  std::vector<Bucket> buckets_;
+  std::vector<Place> places_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include "scenarios/manifest_builder.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<int64_t> widths_of(const Options& options) {
+  std::vector<int64_t> widths = options.integers("hidden");
+  widths.insert(widths.begin(), options.integer("in_features"));
+  widths.push_back(options.integer("out_features"));
+  return widths;
+}
+
+}  // namespace
+
+void describe_linear(const Options& options, ManifestBuilder& builder) {
+  const int64_t in = options.integer("in_features");
+  const int64_t out = options.integer("out_features");
+  builder.linear("", in, out, options.flag("bias"));
+  builder.shapes({in}, {out});
+}
+
+void describe_mlp(const Options& options, ManifestBuilder& builder) {
+  const std::vector<int64_t> widths = widths_of(options);
+  for (size_t i = 1; i < widths.size(); ++i)
+    builder.linear(fmt::format("fc{}", i), widths[i - 1], widths[i], options.flag("bias"));
+  builder.shapes({widths.front()}, {widths.back()});
+}
+
+void describe_autoencoder(const Options& options, ManifestBuilder& builder) {
+  const int64_t features = options.integer("features");
+  const int64_t hidden = options.integer("hidden");
+  builder.linear("fc1", features, hidden);
+  builder.linear("fc2", hidden, hidden);
+  builder.linear("fc3", hidden, hidden);
+  builder.linear("fc4", hidden, features);
+  builder.shapes({features}, {features});
+}
+
+void describe_batch_norm_mlp(const Options& options, ManifestBuilder& builder) {
+  const std::vector<int64_t> widths = widths_of(options);
+  for (size_t i = 1; i < widths.size(); ++i) {
+    builder.linear(fmt::format("fc{}", i), widths[i - 1], widths[i]);
+    if (i + 1 < widths.size())
+      builder.norm(fmt::format("bn{}", i), widths[i], options.text("norm"));
+  }
+  builder.shapes({widths.front()}, {widths.back()});
+}
+
+void describe_branches(const Options& options, ManifestBuilder& builder) {
+  const int64_t in = options.integer("in_features");
+  const int64_t hidden = options.integer("hidden");
+  const int64_t out = options.integer("out_features");
+  builder.linear("trunk", in, hidden);
+  builder.linear("left", hidden, out);
+  builder.linear("right", hidden, out);
+  builder.shapes({in}, {out});
+}
+
+}  // namespace lockstep

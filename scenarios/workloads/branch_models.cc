@@ -1,0 +1,56 @@
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+
+#include "scenarios/base/check.h"
+#include "scenarios/workloads/layers.h"
+#include "scenarios/workloads/module_of.h"
+
+namespace lockstep {
+namespace {
+
+// none: both branches see every sample. always: the right one sees none, on any rank. routed: each
+// sample takes the branch of the sign of its feature 0, so that a rank may leave one untouched.
+class Branches : public torch::nn::Module {
+ public:
+  explicit Branches(const Options& options)
+      : unused_(options.text("unused")),
+        out_(options.integer("out_features")),
+        trunk_(register_module(
+            "trunk", torch::nn::Linear(options.integer("in_features"), options.integer("hidden")))),
+        left_(register_module("left", torch::nn::Linear(options.integer("hidden"), out_))),
+        right_(register_module("right", torch::nn::Linear(options.integer("hidden"), out_))) {}
+
+  at::Tensor forward(const at::Tensor& given) {
+    const at::Tensor input = as_rows(given);
+    const at::Tensor x = at::tanh(trunk_->forward(input));
+    if (unused_ == "always") return left_->forward(x);
+    if (unused_ == "routed") return routed(x, input.select(1, 0) > 0);
+    LOCKSTEP_CHECK(unused_ == "none", "no such use of branches: " + unused_);
+    return left_->forward(x) + right_->forward(x);
+  }
+
+ private:
+  at::Tensor routed(const at::Tensor& x, const at::Tensor& to_left) {
+    at::Tensor output = at::zeros({x.size(0), out_}, x.options());
+    const auto add = [&](torch::nn::Linear& branch, const at::Tensor& chosen) {
+      const at::Tensor rows = chosen.nonzero().squeeze(1);
+      if (rows.numel() > 0)
+        output = output.index_copy(0, rows, branch->forward(x.index_select(0, rows)));
+    };
+    add(left_, to_left);
+    add(right_, to_left.logical_not());
+    return output;
+  }
+
+  const std::string unused_;
+  const int64_t out_;
+  torch::nn::Linear trunk_, left_, right_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_branches(const Options& options, const std::string& dtype) {
+  return model_of(std::make_shared<Branches>(options), dtype);
+}
+
+}  // namespace lockstep

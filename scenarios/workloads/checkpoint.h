@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scenarios/checkpoint_file.h"
+#include "scenarios/workloads/workload.h"
+
+namespace lockstep {
+
+// Parameters, buffers, optimizer state (counters included, where `optimizer_state`) and the state
+// of LibTorch's default CPU generator, copied.
+std::vector<SavedTensor> saved_tensors(const Training& training, bool optimizer_state);
+
+// Puts them back, optimizer state only where asked for. All names, dtypes and shapes are compared
+// first: throws CheckpointError, with `path` and the first tensor that does not fit, and nothing is
+// changed then. Gradients are left undefined.
+void restore(const CheckpointFile& file, const std::string& path, bool optimizer_state,
+             Training* training);
+
+// Empty, or the first parameter or piece of optimizer state (of a checkpoint's tensors) that
+// differs from `before` in a bit, is absent or new.
+std::string first_not_restored(const std::vector<SavedTensor>& before,
+                               const std::vector<SavedTensor>& after);
+
+// Loss over `samples` samples that the run does not train on (substream "held_out"), without
+// changing anything: the metric that decides which checkpoint is the best. The same on every rank
+// that has the same weights and buffers.
+double held_out_loss(const Scenario& scenario, const std::string& dtype, int64_t samples,
+                     Training* training);
+
+}  // namespace lockstep

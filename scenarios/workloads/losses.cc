@@ -1,0 +1,43 @@
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/flatten.h>
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/mul.h>
+
+#include "scenarios/base/check.h"
+#include "scenarios/workloads/workload.h"
+
+namespace lockstep {
+namespace {
+
+at::Tensor reduced(const std::string& kind, const at::Tensor& output, const at::Tensor& target,
+                   at::Reduction::Reduction reduction) {
+  if (kind == "mse") return at::mse_loss(output, target, reduction);
+  LOCKSTEP_CHECK(kind == "cross_entropy", "no loss " + kind);
+  // [samples, length, classes]: every token is an example.
+  if (output.dim() == 2) return at::cross_entropy_loss(output, target, {}, reduction);
+  return at::cross_entropy_loss(output.flatten(0, -2), target.flatten(), {}, reduction);
+}
+
+}  // namespace
+
+at::Tensor loss_of(const Part& loss, const at::Tensor& output, const at::Tensor& target,
+                   int64_t ranks, double share) {
+  const std::string& reduction = loss.options.text("reduction");
+  LOCKSTEP_CHECK(reduction == "mean" || reduction == "sum", "no reduction " + reduction);
+  at::Tensor value = reduced(loss.kind, output, target,
+                             reduction == "mean" ? at::Reduction::Mean : at::Reduction::Sum);
+  double factor = loss.options.number("scale") * share;
+  if (loss.options.flag("times_world_size")) factor *= static_cast<double>(ranks);
+  return factor == 1 ? value : value * factor;
+}
+
+double loss_share(const Scenario& scenario, int64_t shard_samples, int64_t batch_samples) {
+  if (scenario.loss.options.text("reduction") == "sum") return 1;
+  double share = 1 / static_cast<double>(scenario.accumulate_steps);
+  if (scenario.averaging == "sample_weighted")
+    share *= static_cast<double>(shard_samples * scenario.world_size) /
+             static_cast<double>(batch_samples);
+  return share;
+}
+
+}  // namespace lockstep

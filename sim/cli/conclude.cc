@@ -1,0 +1,58 @@
+#include "sim/cli/conclude.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "sim/report/terminal.h"
+
+namespace lockstep {
+
+InputError option_error(const std::string& message) {
+  InputError error;
+  error.message = message;
+  return error;
+}
+
+int exit_code_of(const std::string& verdict) {
+  if (verdict == "pass") return kExitPass;
+  return verdict == "fail" ? kExitFail : kExitInconclusive;
+}
+
+void conclude(int signal, ResultDocument* document) {
+  document->verdict = overall_verdict(document->runs);
+  if (signal != 0 || (!document->errors.empty() && document->verdict == "pass"))
+    document->verdict = "inconclusive";
+  document->exit_code = signal != 0 ? 128 + signal : exit_code_of(document->verdict);
+}
+
+int report(const VerifyOptions& options, const ResultDocument& document) {
+  for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
+  int code = document.exit_code;
+  if (!options.json.empty()) {
+    try {
+      write_atomically(options.json, to_text(document));
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "lockstep: error: --json {}\n", error.what());
+      code = kExitBadInput;
+    }
+  }
+  TerminalOptions terminal;
+  terminal.quiet = options.quiet;
+  terminal.verbose = options.verbose;
+  terminal.color = wants_color(options.color, STDOUT_FILENO);
+  return print_result(terminal_text(document, terminal), code);
+}
+
+void leave_result(const RunDirectory& directory, const ResultDocument& document) {
+  try {
+    write_atomically(directory.path() + "/result.json", to_text(document));
+    directory.note_verdict(document.verdict);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "lockstep: warning: {}\n", error.what());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "sim/cli/verbs.h"
+#include "sim/judge/judge.h"
+#include "sim/judge/words.h"
+#include "sim/report/progress.h"
+
+namespace lockstep {
+
+// Judges runs as they end and keeps the results in the order of the plans.
+class Runs {
+ public:
+  Runs(const VerifyOptions& options, const std::vector<SelectedFile>& files)
+      : options_(options), progress_(groups(files), isatty(STDERR_FILENO) == 1, options.quiet) {
+    for (const SelectedFile& file : files) {
+      plans_.insert(plans_.end(), file.plans.begin(), file.plans.end());
+      for (RunPlan& control : control_plans(file.plans)) controls_.push_back(std::move(control));
+    }
+    reported_ = plans_.size();
+    plans_.insert(plans_.end(), controls_.begin(), controls_.end());
+    results_.resize(plans_.size());
+  }
+
+  const std::vector<RunPlan>& plans() const { return plans_; }
+
+  // Says whether the run's directory is to stay.
+  bool done(size_t index, const RunOutcome& outcome) {
+    RunResult result = judge_run(outcome);
+    result.again = again_command(result.file, options_.selection.sets, result.set, result.seed);
+    const bool control = index >= reported_;
+    if (!control) progress_.done(result);
+    const bool keep = options_.keep || (!control && result.met != true);
+    if (!keep) result.run_dir.clear();
+    results_[index] = std::move(result);
+    return keep;
+  }
+
+  // What ended, with the controls of second runs applied.
+  std::vector<RunResult> take() {
+    std::vector<RunResult> known;
+    for (size_t i = 0; i < reported_; ++i)
+      if (results_[i]) known.push_back(std::move(*results_[i]));
+    for (size_t i = reported_; i < results_.size(); ++i) apply_control(control_result(i), &known);
+    return known;
+  }
+
+ private:
+  static std::map<std::string, Progress::Group> groups(const std::vector<SelectedFile>& files) {
+    std::map<std::string, Progress::Group> groups;
+    for (const SelectedFile& file : files) {
+      if (file.plans.empty()) continue;
+      Progress::Group& group = groups[file.name];
+      group.runs += static_cast<int64_t>(file.plans.size());
+      group.cost = file.plans.front().threads ? 1 : Progress::kProcessCost;
+    }
+    return groups;
+  }
+
+  // A control that did not even end proves nothing.
+  RunResult control_result(size_t index) const {
+    if (results_[index]) return *results_[index];
+    RunResult absent;
+    absent.file = plans_[index].file;
+    absent.control_of = plans_[index].control;
+    return absent;
+  }
+
+  const VerifyOptions& options_;
+  Progress progress_;
+  std::vector<RunPlan> plans_, controls_;
+  size_t reported_ = 0;
+  std::vector<std::optional<RunResult>> results_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,256 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "scenarios/base/hash.h"
+#include "sim/cli/conclude.h"
+#include "sim/cli/runs.h"
+#include "sim/cli/worker_options.h"
+#include "sim/join/meet.h"
+#include "sim/join/site.h"
+#include "sim/launch/files.h"
+#include "sim/launch/signals.h"
+#include "sim/report/style.h"
+#include "sim/report/version.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kGoodbye{5000};
+constexpr milliseconds kCollect{120'000};
+constexpr milliseconds kWait{50};
+
+// The launcher's world size replaces the scenario's; one run it must be.
+Expected<std::vector<SelectedFile>> select_one(Selection selection, int64_t world_size) {
+  selection.sets.push_back(fmt::format("/world_size={}", world_size));
+  auto files = select(selection);
+  if (!files) return files;
+  size_t runs = 0;
+  for (const SelectedFile& file : files.value()) runs += file.plans.size();
+  if (runs != 1) {
+    InputError error =
+        option_error(fmt::format("a launcher's ranks are one run, and the selection has {}", runs));
+    error.allowed = "one scenario file; pin its axes with --set or choose with --filter";
+    return error;
+  }
+  for (const SelectedFile& file : files.value())
+    for (const RunPlan& plan : file.plans)
+      if (plan.threads) {
+        InputError error = option_error("communicator \"local\" has its ranks in one process");
+        error.file = file.path;
+        error.pointer = "/communicator/kind";
+        error.allowed = "\"gloo\" or \"c10d\"";
+        return error;
+      }
+  return files;
+}
+
+// Alike on all members or they must not meet. Paths may differ from host to host.
+std::string identity_of(const Part& part, std::vector<RunPlan> plans) {
+  std::string text;
+  for (RunPlan& plan : plans) {
+    plan.file.clear();
+    plan.scenario.golden.reset();
+    text += to_text(plan);
+  }
+  return fmt::format("lockstep {} {} job {} ranks {} plan {:016x}", lockstep_version(),
+                     lockstep_commit(), part.placement.job, part.world_size,
+                     hash64(text.data(), text.size()));
+}
+
+class Member {
+ public:
+  Member(const WorkerOptions& options, const Part& part, const std::vector<SelectedFile>& files,
+         std::string worker);
+  int run();
+
+ private:
+  bool judges() const { return coordinator_ != nullptr; }
+  void meet();
+  void find_out_dir();
+  void execute();
+  RunOutcome collect(size_t index);
+  int conclude_all();
+  int goodbye(int code, const std::string& why);
+  void say_where() const;
+
+  const WorkerOptions& options_;
+  const Part& part_;
+  const std::string worker_;
+  Runs runs_;
+  Signals signals_;
+  EventLoop loop_;
+  int signal_ = 0;
+  std::unique_ptr<NoticeBoard> board_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Link> link_;
+  Topology topology_;
+  std::optional<RunDirectory> directory_;
+  std::string out_dir_;
+  std::unique_ptr<Site> site_;
+  ResultDocument document_;
+  int64_t start_ns_ = now_ns();
+};
+
+Member::Member(const WorkerOptions& options, const Part& part,
+               const std::vector<SelectedFile>& files, std::string worker)
+    : options_(options), part_(part), worker_(std::move(worker)), runs_(options.verify, files) {
+  document_.machine = this_machine();
+  document_.seed = runs_.plans().front().scenario.seed;
+  loop_.watch(signals_.fd(), [this] {
+    while (const int number = signals_.next()) {
+      signal_ = number;
+      if (link_) link_->abandon(128 + number, fmt::format("interrupted by signal {}", number));
+    }
+  });
+}
+
+// What the answer rests on, once, from rank 0.
+void Member::say_where() const {
+  const Placement& p = part_.placement;
+  fmt::print(stderr, "lockstep: {} {} by {}{}{}; rendezvous {}\n", part_.world_size,
+             plural(part_.world_size, "rank"), p.launcher == "none" ? "command line" : p.launcher,
+             p.seen.empty() ? "" : ": ", p.seen,
+             part_.rendezvous.kind.empty() ? "not needed" : to_text(part_.rendezvous));
+}
+
+void Member::meet() {
+  const milliseconds patience(runs_.plans().front().scenario.timeouts.rendezvous_ms);
+  const Deadline deadline = deadline_after(patience);
+  const std::string identity = identity_of(part_, runs_.plans());
+  board_ = make_notice_board(part_.rendezvous, deadline);
+  HostPort address = part_.rendezvous.address;
+  if (part_.ranks.front() == 0) {
+    say_where();
+    auto opened = open_coordinator(loop_, part_.rendezvous, part_.interface_address,
+                                   {part_.world_size, identity, ""}, board_.get(), &address);
+    if (!opened) throw RunOver(kExitBadInput, to_text(opened.errors().front()));
+    coordinator_ = std::move(opened.value());
+  }
+  const MemberIdentity own{"", identity, part_.ranks, host_key(part_.placement.node),
+                           fmt::format("task {}", part_.placement.task)};
+  link_ = join_run(loop_, address, board_.get(), own, deadline);
+  try {
+    topology_ = topology_of(link_->get("hosts", deadline), part_.ranks);
+  } catch (const RunOver& over) {
+    if (!judges() || coordinator_->all_joined() || signal_ != 0) throw;
+    throw RunOver(over.code(), fmt::format("ranks {} have not joined within {} ms",
+                                           coordinator_->missing_ranks(), patience.count()));
+  }
+}
+
+void Member::find_out_dir() {
+  const std::string key = fmt::format("out/{}", topology_.host_leader);
+  if (!topology_.leads_host) {
+    out_dir_ = link_->get(key, deadline_after(kCollect));
+    return;
+  }
+  // Another host may see the same --out through a network.
+  std::string out = options_.verify.out;
+  if (!out.empty() && topology_.host_leader != 0)
+    out += fmt::format("/host-of-rank-{}", topology_.host_leader);
+  auto directory = out.empty() ? RunDirectory::numbered() : RunDirectory::at(out);
+  if (!directory) throw RunOver(kExitBadInput, to_text(directory.errors().front()));
+  directory_.emplace(std::move(directory.value()));
+  out_dir_ = directory_->path();
+  link_->set(key, out_dir_, deadline_after(kCollect));
+}
+
+RunOutcome Member::collect(size_t index) {
+  const milliseconds run(runs_.plans()[index].scenario.timeouts.run_ms);
+  const Deadline deadline = deadline_after(run + kCollect);
+  while (!coordinator_->run_over()) {
+    link_->check();
+    if (time_left(deadline).count() == 0)
+      throw RunOver(kExitInconclusive, "not every process has handed in its part in time");
+    loop_.wait(kWait);
+  }
+  return coordinator_->take_outcome();
+}
+
+void Member::execute() {
+  std::string address = part_.interface_address;
+  if (address.empty() && !topology_.one_host) address = link_->own_address();
+  site_ =
+      std::make_unique<Site>(loop_, *link_, Site::Options{worker_, out_dir_, address, topology_});
+  for (size_t i = 0; i < runs_.plans().size(); ++i) {
+    const auto number = static_cast<int64_t>(i);
+    const std::string dir = run_dir_of(out_dir_, i);
+    if (judges()) coordinator_->begin_run(number, runs_.plans()[i], dir);
+    site_->run(number, runs_.plans()[i]);
+    if (judges() && !runs_.done(i, collect(i))) remove_dir(dir);
+  }
+}
+
+// Rank 0 prints and tells the others.
+int Member::conclude_all() {
+  document_.runs = runs_.take();
+  document_.libraries = read_libraries(out_dir_ + "/libraries.json");
+  document_.duration_ms = (now_ns() - start_ns_) / 1'000'000;
+  conclude(signal_, &document_);
+  if (directory_) leave_result(*directory_, document_);
+  return report(options_.verify, document_);
+}
+
+int Member::goodbye(int code, const std::string& why) {
+  if (!judges()) return code;
+  coordinator_->end(code, why);
+  const Deadline deadline = deadline_after(kGoodbye);
+  link_.reset();
+  while (!coordinator_->all_gone() && time_left(deadline).count() > 0) loop_.wait(kWait);
+  return code;
+}
+
+int Member::run() {
+  int code = 0;
+  std::string why;
+  try {
+    meet();
+    find_out_dir();
+    execute();
+    if (judges()) {
+      code = conclude_all();
+      why = "judged";
+    } else {
+      link_->get("never", kNoDeadline);  // until rank 0 says what it was
+    }
+  } catch (const RunOver& over) {
+    code = over.code();
+    why = over.what();
+    if (why != "judged") fmt::print(stderr, "lockstep: rank {}: {}\n", part_.ranks.front(), why);
+  } catch (const std::exception& error) {
+    code = kExitInconclusive;
+    why = fmt::format("rank {}: {}", part_.ranks.front(), error.what());
+    fmt::print(stderr, "lockstep: error: {}\n", why);
+  }
+  if (judges() && why != "judged") {
+    document_.errors.push_back(option_error(why));
+    conclude(signal_, &document_);
+    if (code == kExitBadInput) document_.exit_code = code;
+    if (!options_.verify.json.empty()) write_atomically(options_.verify.json, to_text(document_));
+  }
+  goodbye(signal_ != 0 ? kExitInconclusive : code, why);
+  // Where all is as expected that holds for a rank that was to fail too.
+  const int own = code != 0 && site_ ? site_->own_failure() : 0;
+  site_.reset();
+  return own != 0 ? own : code;
+}
+
+}  // namespace
+
+int join_as_worker(const WorkerOptions& options) {
+  const Variables variables = this_environment();
+  const auto part = decide_part(options, variables);
+  if (!part) return bad_input(part.errors());
+  auto files = select_one(options.verify.selection, part.value().world_size);
+  if (!files) return bad_input(files.errors());
+  const auto worker = find_worker();
+  if (!worker) return bad_input(worker.errors());
+  return Member(options, part.value(), files.value(), worker.value()).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+#include "sim/fault/training_mutants.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "scenarios/workloads/clipping.h"
+#include "scenarios/workloads/update.h"
+
+namespace lockstep {
+
+struct TrainingMutants::Hook {
+  at::Tensor parameter;
+  unsigned id;
+};
+
+TrainingMutants::TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder)
+    : scenario_(scenario), rank_(rank), recorder_(recorder) {}
+
+TrainingMutants::~TrainingMutants() {
+  for (Hook& hook : hooks_) hook.parameter.remove_hook(hook.id);
+}
+
+// With a receipt if so.
+bool TrainingMutants::acts(const char* kind) {
+  for (size_t i = 0; i < scenario_.mutants.size(); ++i) {
+    const MutantSpec& mutant = scenario_.mutants[i];
+    if (mutant.kind != kind || mutant.rank.value_or(rank_) != rank_ ||
+        mutant.step.value_or(recorder_.step()) != recorder_.step())
+      continue;
+    recorder_.append(EventKind::receipt, static_cast<int32_t>(i));
+    return true;
+  }
+  return false;
+}
+
+void TrainingMutants::at_start(Training* training) {
+  if (!acts("stale_momentum")) return;
+  NamedTensors state = training->optimizer->state();
+  for (NamedTensor& item : state) {
+    if (item.tensor.defined() && !item.tensor.is_floating_point()) continue;  // a counter
+    for (const NamedTensor& parameter : training->parameters)
+      if (item.name.substr(0, item.name.rfind('.')) == parameter.name)
+        item.tensor = parameter.tensor.detach().abs() + 0.125;
+  }
+  training->optimizer->load(state);
+}
+
+void TrainingMutants::watch(const Training& training) {
+  if (scenario_.clipping.kind != "value" || scenario_.reducer.kind == "manual") return;
+  bool wanted = false;
+  for (const MutantSpec& mutant : scenario_.mutants)
+    wanted = wanted || mutant.kind == "clip_before_sum";
+  if (!wanted) return;
+  hooks_.clear();
+  const double most = scenario_.clipping.options.number("max_value");
+  for (const NamedTensor& named : training.parameters) {
+    at::Tensor parameter = named.tensor;
+    if (!parameter.requires_grad()) continue;
+    const unsigned id = parameter.register_hook([this, most](const at::Tensor& gradient) {
+      return acts("clip_before_sum") ? gradient.clamp(-most, most) : gradient;
+    });
+    hooks_.push_back({parameter, id});
+  }
+}
+
+void TrainingMutants::loss_is(const at::Tensor& loss) {
+  if (scenario_.loss_scaling.kind == "none" || scenario_.mutants.empty()) return;
+  loss_finite_ = loss_finite_ && std::isfinite(loss.item<double>());
+}
+
+void TrainingMutants::after_backward(const Training& training) {
+  if (scenario_.reducer.kind == "manual" && acts("clip_before_sum"))
+    clip_gradients(scenario_.clipping, training.parameters);
+}
+
+void TrainingMutants::update(int64_t step, Training* training) {
+  bool usable = unscale(training);
+  if (acts("local_skip")) usable = loss_finite_;
+  loss_finite_ = true;
+  if (!acts("wrong_lr")) return finish_step(scenario_, step, usable, training);
+  Scenario wrong = scenario_;
+  wrong.optimizer.options.set("lr", 2 * scenario_.optimizer.options.number("lr"));
+  finish_step(wrong, step, usable, training);
+}
+
+}  // namespace lockstep

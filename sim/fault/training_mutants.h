@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "scenarios/workloads/workload.h"
+#include "sim/record/recorder.h"
+
+namespace lockstep {
+
+// Defects of one rank's training, beside its reducer: wrong_lr, clip_before_sum, local_skip,
+// stale_momentum. Each leaves a receipt when it acts; without such mutants nothing happens. One
+// thread.
+class TrainingMutants {
+ public:
+  TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);
+  ~TrainingMutants();
+  TrainingMutants(const TrainingMutants&) = delete;
+  TrainingMutants& operator=(const TrainingMutants&) = delete;
+
+  // Once, before the first step.
+  void at_start(Training* training);
+  // Whenever the rank has a new model: hooks that clip elements before a reducer sees them.
+  void watch(const Training& training);
+  void loss_is(const at::Tensor& loss);
+  // This rank's gradients are complete; of reducer manual they are not summed yet.
+  void after_backward(const Training& training);
+  // Instead of update(), whichever way it is to be done.
+  void update(int64_t step, Training* training);
+
+ private:
+  struct Hook;
+  bool acts(const char* kind);
+
+  const Scenario& scenario_;
+  const int64_t rank_;
+  Recorder& recorder_;
+  bool loss_finite_ = true;  // in all backward passes of this step
+  std::vector<Hook> hooks_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "scenarios/base/error.h"
+#include "sim/join/coordinator.h"
+#include "sim/join/link.h"
+#include "sim/join/rendezvous.h"
+
+namespace lockstep {
+
+// Which host this is, equal for processes that share its memory, files and network; `node` tells
+// apart what a launcher counts as several nodes.
+std::string host_key(const std::optional<int64_t>& node);
+
+// Opens the coordinator where the others will look for it (`kind` "" : at any free port of this
+// host, for this process alone) and tells them. `own`: how this process itself reaches it. Bad
+// input where the address cannot be listened at. `board` may be null.
+Expected<std::unique_ptr<Coordinator>> open_coordinator(EventLoop& loop,
+                                                        const Rendezvous& rendezvous,
+                                                        const std::string& interface_address,
+                                                        Coordinator::Options options,
+                                                        NoticeBoard* board, HostPort* own);
+
+// Joins the run: tries until the coordinator answers, up to the deadline. `address`: of the
+// coordinator, or empty: as `board` says. Throws RunOver with exit code 3, or 2 if it is refused.
+std::unique_ptr<Link> join_run(EventLoop& loop, const HostPort& address, NoticeBoard* board,
+                               MemberIdentity member, Deadline deadline);
+
+}  // namespace lockstep

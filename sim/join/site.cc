@@ -1,0 +1,162 @@
+#include "sim/join/site.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "sim/launch/files.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kWait{50};
+constexpr milliseconds kHandIn{60'000};
+constexpr size_t kPieceBytes = 1 << 20;
+
+int failure_code(const ProcessEnd& end) {
+  if (end.by_launcher || end.rank < 0) return 0;
+  return end.signal != 0 ? 128 + end.signal : end.exit_code;
+}
+
+// A record file's head says how its clock differs from the coordinator's.
+void put_clock(std::string* records, int64_t offset_ns, int64_t uncertainty_ns) {
+  if (records->size() < sizeof(RecordHeader)) return;
+  std::memcpy(records->data() + offsetof(RecordHeader, clock_offset_ns), &offset_ns, 8);
+  std::memcpy(records->data() + offsetof(RecordHeader, clock_uncertainty_ns), &uncertainty_ns, 8);
+}
+
+}  // namespace
+
+Topology topology_of(const std::string& hosts, const std::vector<int64_t>& ranks) {
+  const auto members = nlohmann::json::parse(hosts);
+  std::string own_host, first_host;
+  for (const auto& member : members)
+    for (const auto& rank : member.at("ranks")) {
+      if (rank == ranks.front()) own_host = member.at("host");
+      if (rank == 0) first_host = member.at("host");
+    }
+  Topology topology;
+  topology.ranks = ranks;
+  for (const auto& member : members) {
+    topology.one_host = topology.one_host && member.at("host") == own_host;
+    if (member.at("host") != own_host) continue;
+    for (const auto& rank : member.at("ranks")) topology.host_ranks.push_back(rank);
+  }
+  std::sort(topology.host_ranks.begin(), topology.host_ranks.end());
+  topology.host_leader = topology.host_ranks.front();
+  topology.leads_host = std::find(ranks.begin(), ranks.end(), topology.host_leader) != ranks.end();
+  topology.collects = own_host == first_host;
+  return topology;
+}
+
+Site::Site(EventLoop& loop, Link& link, Options options)
+    : loop_(loop), link_(link), options_(std::move(options)) {}
+
+Site::~Site() {
+  for (const std::string& dir : to_remove_) remove_dir(dir);
+}
+
+// The leader makes it, the others of this host wait until the plan is in it.
+std::string Site::find_run_dir(int64_t number, Deadline deadline) {
+  if (!options_.topology.leads_host)
+    return link_.get(fmt::format("run/{}/dir/{}", number, options_.topology.host_leader), deadline);
+  const std::string dir = run_dir_of(options_.out_dir, static_cast<size_t>(number));
+  make_dir(dir);
+  return dir;
+}
+
+void Site::run(int64_t number, const RunPlan& plan) {
+  const Topology& topology = options_.topology;
+  const Timeouts& timeouts = plan.scenario.timeouts;
+  const Deadline begin = deadline_after(milliseconds(timeouts.rendezvous_ms));
+  link_.get(fmt::format("run/{}/go", number), begin);
+  const std::string dir = find_run_dir(number, begin);
+  if (topology.leads_host && !topology.collects) to_remove_.push_back(dir);
+  const size_t processes = topology.ranks.size() + (topology.leads_host ? plan.goldens.size() : 0);
+  // A zygote is worth its own start for several processes only.
+  Workers workers(loop_, {options_.worker_program, options_.out_dir, processes == 1});
+  RunPart part;
+  part.ranks = topology.ranks;
+  part.goldens = topology.leads_host;
+  part.rounding = topology.ranks.front() == 0;
+  part.address = options_.address;
+  if (!topology.one_host) part.host_ranks = topology.host_ranks;
+  const std::string prefix = fmt::format("run/{}/store/", number);
+  part.store = [&](int64_t client, const Channel::Message& message) {
+    link_.forward(client, message, prefix);
+  };
+  ProcessRun run(workers, plan, dir, part);
+  link_.on_reply([&](int64_t client, const Link::Message& reply) { run.reply(client, reply); });
+  try {
+    drive(run, workers, number);
+  } catch (...) {
+    link_.on_reply({});
+    throw;
+  }
+  link_.on_reply({});
+  const Deadline deadline = deadline_after(kHandIn);
+  hand_in_files(dir, number, deadline);
+  link_.request({"done", std::to_string(number)}, deadline);
+}
+
+void Site::drive(ProcessRun& run, Workers& workers, int64_t number) {
+  failed_elsewhere_ = false;
+  link_.when_set(fmt::format("run/{}/failure", number), [this] { failed_elsewhere_ = true; });
+  if (options_.topology.leads_host)
+    link_.set(fmt::format("run/{}/dir/{}", number, options_.topology.host_leader),
+              run_dir_of(options_.out_dir, static_cast<size_t>(number)), deadline_after(kHandIn));
+  told_.clear();
+  while (true) {
+    run.advance(Clock::now());
+    if (run.ends().size() > told_.size()) hand_in_ends(run, number, deadline_after(kHandIn));
+    if (run.over()) return;
+    link_.check();
+    if (failed_elsewhere_) run.note_failure_elsewhere(Clock::now());
+    loop_.wait(kWait);
+    workers.tick(Clock::now());
+    workers.check();
+  }
+}
+
+void Site::hand_in_ends(const ProcessRun& run, int64_t number, Deadline deadline) {
+  const std::string number_text = std::to_string(number);
+  if (told_.empty() && !run.golden_problem().empty())
+    link_.request({"golden_problem", number_text, run.golden_problem()}, deadline);
+  const std::vector<ProcessEnd> ends = run.ends();  // they may change while an answer is awaited
+  for (const ProcessEnd& end : ends) {
+    if (!told_.insert(end.who).second) continue;
+    if (own_failure_ == 0) own_failure_ = failure_code(end);
+    link_.request({"end", number_text, encode(end)}, deadline);
+  }
+}
+
+void Site::hand_in_files(const std::string& run_dir, int64_t number, Deadline deadline) {
+  if (options_.topology.collects) return;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
+    const std::string name = entry.path().filename().string();
+    for (const int64_t rank : options_.topology.ranks)
+      if (name.starts_with(fmt::format("rank-{}.", rank)))
+        hand_in_file(entry.path().string(), number, deadline);
+  }
+}
+
+void Site::hand_in_file(const std::string& path, int64_t number, Deadline deadline) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  std::string bytes = read_file(path);
+  if (name.ends_with(".records")) {
+    int64_t uncertainty_ns = 0;
+    const int64_t offset_ns = link_.clock_offset_ns(deadline, &uncertainty_ns);
+    put_clock(&bytes, offset_ns, uncertainty_ns);
+  }
+  for (size_t at = 0; at < bytes.size(); at += kPieceBytes)
+    link_.request({"file", std::to_string(number), name, bytes.substr(at, kPieceBytes)}, deadline);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+
+#include "scenarios/split.h"
+#include "sim/plan/rules.h"
+
+namespace lockstep {
+namespace {
+
+class SplitCheck {
+ public:
+  SplitCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
+
+  void run() {
+    const size_t before = errors_->size();
+    has_sampler(s_.split) ? sampler() : batches();
+    if (errors_->size() == before) enough_samples();
+    if (errors_->size() == before) micro_batches();
+  }
+
+ private:
+  void fail(std::string pointer, std::string message, std::string allowed) {
+    errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
+  }
+
+  bool divides() const { return s_.batch_size % s_.world_size == 0; }
+
+  void batches() {
+    const int64_t samples = s_.data.options.integer("samples");
+    const Options& options = s_.split.options;
+    const bool refuses = !options.has("remainder") || options.text("remainder") == "refuse";
+    // Averaged plainly, ranks with fewer samples would count too much.
+    if (!divides() && refuses && s_.averaging != "sample_weighted")
+      fail("/world_size",
+           fmt::format("a batch of {} samples cannot be split evenly over {} ranks", s_.batch_size,
+                       s_.world_size),
+           "a world size that divides the batch");
+    if (samples % s_.batch_size != 0)
+      fail("/data/samples",
+           fmt::format("{} samples are not a multiple of the batch, {}", samples, s_.batch_size),
+           fmt::format("a multiple of {}", s_.batch_size));
+  }
+
+  // A sampler's ranks have equally many samples, and batches of one size.
+  void sampler() {
+    if (!divides())
+      fail("/world_size",
+           fmt::format("a batch of {} samples is no batch of the same size on each of {} ranks",
+                       s_.batch_size, s_.world_size),
+           "a world size that divides the batch");
+    if (s_.data.options.integer("samples") > kMostShuffled)
+      fail("/data/samples", "no sampler of ours shuffles so many samples",
+           fmt::format("at most {}", kMostShuffled));
+  }
+
+  void enough_samples() {
+    const Split split(s_);
+    if (split.least_shard() > 0) return;
+    fail("/world_size",
+         fmt::format("{} samples leave none for some of {} ranks",
+                     has_sampler(s_.split) ? s_.data.options.integer("samples") : s_.batch_size,
+                     s_.world_size),
+         "a sample for every rank");
+  }
+
+  void micro_batches() {
+    for (const int64_t shard : Split(s_).shard_sizes()) {
+      if (shard % s_.accumulate_steps == 0) continue;
+      return fail("/accumulate_steps",
+                  fmt::format("a rank's {} samples cannot be split into {} equal micro-batches",
+                              shard, s_.accumulate_steps),
+                  fmt::format("a divisor of {}", shard));
+    }
+  }
+
+  static constexpr int64_t kMostShuffled = 100'000'000;  // see random_permutation()
+  const Scenario& s_;
+  InputErrors* errors_;
+};
+
+}  // namespace
+
+void check_split(const Scenario& scenario, InputErrors* errors) {
+  SplitCheck(scenario, errors).run();
+}
+
+}  // namespace lockstep

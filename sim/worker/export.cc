@@ -1,0 +1,108 @@
+#include "sim/worker/export.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "scenarios/split.h"
+#include "scenarios/workloads/dtype.h"
+#include "sim/fault/mutants.h"
+#include "sim/worker/libraries.h"
+#include "sim/worker/npy.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void write_text(const std::string& path, const std::string& text) {
+  const std::string unfinished = path + ".new";
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.flush();
+  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0)
+    throw std::runtime_error("could not write " + path);
+}
+
+NamedTensors gradients_of(const NamedTensors& parameters) {
+  NamedTensors gradients;
+  for (const NamedTensor& parameter : parameters)
+    gradients.push_back({parameter.name, parameter.tensor.grad()});
+  return gradients;
+}
+
+Json set_json(const RunPlan& plan) {
+  Json json = Json::object();
+  for (const auto& [axis, value] : plan.set) json[axis] = value;
+  return json;
+}
+
+}  // namespace
+
+Export::Export(const RunPlan& plan) : plan_(plan), manifest_(std::make_unique<Json>()) {
+  Json& json = *manifest_;
+  json["format"] = "lockstep_export";
+  json["version"] = 1;
+  json["file"] = plan.file;
+  json["set"] = set_json(plan);
+  json["libraries"] = Json::parse(libraries_json());
+  json["scenario"] = as_json(plan.scenario);
+}
+
+Export::~Export() = default;
+
+void Export::data(const Batch& data) {
+  (*manifest_)["data"] = save("data", {{"input", data.input}, {"target", data.target}});
+}
+
+void Export::initial(const Training& training) {
+  Json& json = (*manifest_)["initial"];
+  json["parameters"] = save("initial.parameter", training.parameters);
+  json["buffers"] = save("initial.buffer", training.buffers);
+}
+
+void Export::final(const Training& training) {
+  Json& json = (*manifest_)["final"];
+  json["parameters"] = save("final.parameter", training.parameters);
+  json["buffers"] = save("final.buffer", training.buffers);
+  json["gradients"] = save("final.gradient", gradients_of(training.parameters));
+  json["optimizer_state"] = save("final.optimizer_state", training.optimizer->state());
+  save_order();
+  (*manifest_)["order"] = "order.json";
+  write_text(plan_.export_dir + "/manifest.json",
+             manifest_->dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+Json Export::save(const std::string& what, const NamedTensors& tensors) {
+  Json list = Json::array();
+  for (const NamedTensor& one : tensors) {
+    Json& entry = list.emplace_back();
+    entry["name"] = one.name;
+    entry["file"] = nullptr;
+    if (!one.tensor.defined()) continue;
+    const at::Tensor dense = one.tensor.is_sparse() ? one.tensor.to_dense() : one.tensor;
+    const std::string file = fmt::format("{}.{}.npy", what, list.size() - 1);
+    write_npy(plan_.export_dir + "/" + file, dense);
+    entry["dtype"] = to_word(dense.scalar_type());
+    entry["shape"] = dense.sizes().vec();
+    entry["file"] = file;
+  }
+  return list;
+}
+
+void Export::save_order() const {
+  const Scenario& scenario = plan_.scenario;
+  Split split(scenario);
+  Json order = Json::array();
+  for (int64_t step = 1; step <= scenario.steps; ++step) {
+    Json& ranks = order.emplace_back(Json::array());
+    for (int64_t rank = 0; rank < scenario.world_size; ++rank)
+      ranks.push_back(split.shard(step, shard_rank(scenario.mutants, rank, scenario.world_size)));
+  }
+  write_text(plan_.export_dir + "/order.json", order.dump() + "\n");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "scenarios/workloads/workload.h"
+#include "sim/plan/plan.h"
+
+namespace lockstep {
+
+// Leaves in plan.export_dir what another program needs to train the same run and to compare:
+//   manifest.json  written last, so a folder without one is not complete:
+//     format "lockstep_export", version 1; file, set, libraries; scenario (resolved, no default
+//     left out); data {input, target}; initial and final {parameters, buffers, gradients,
+//     optimizer_state}, each a list of {name, dtype, shape, file} in registration order (`file` is
+//     null for a tensor that does not exist, such as the gradient of an unused parameter).
+//   order.json     [step][rank] -> indices into the data set, in the order in which they are used.
+//   *.npy          the numbers, in the folder.
+// Rank 0 of the primary run calls it; `initial` holds what the broadcast at construction left,
+// `final` what the last step left. Blocks on the disk; throws std::runtime_error with the path
+// that cannot be written. One thread.
+class Export {
+ public:
+  explicit Export(const RunPlan& plan);
+  ~Export();
+
+  void data(const Batch& data);
+  void initial(const Training& training);
+  void final(const Training& training);  // and the manifest
+
+ private:
+  nlohmann::ordered_json save(const std::string& what, const NamedTensors& tensors);
+  void save_order() const;
+
+  const RunPlan& plan_;
+  std::unique_ptr<nlohmann::ordered_json> manifest_;
+};
+
+}  // namespace lockstep

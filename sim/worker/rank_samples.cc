@@ -1,0 +1,85 @@
+#include "sim/worker/rank_samples.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "sim/fault/mutants.h"
+
+namespace lockstep {
+namespace {
+
+// Samples of rank `rank` in all steps of an epoch, step after step.
+std::vector<int64_t> rows_of_rank(const Scenario& scenario, int64_t rank) {
+  const int64_t source = shard_rank(scenario.mutants, rank, scenario.world_size);
+  Split split(scenario);
+  std::vector<int64_t> rows;
+  for (int64_t step = 1; step <= split.steps_per_epoch(); ++step)
+    for (int64_t row : split.shard(step, source)) rows.push_back(row);
+  return rows;
+}
+
+// Of the rank that has most. Those of the others are filled up: a scatter has equal parts.
+int64_t most_rows(const Scenario& scenario) {
+  const Split split(scenario);
+  const std::vector<int64_t> sizes = split.shard_sizes();
+  return *std::max_element(sizes.begin(), sizes.end()) * split.steps_per_epoch();
+}
+
+// Rank 0 sends every rank its rows of `all`; elsewhere `all` is undefined.
+at::Tensor scatter_rows(const Scenario& scenario, const at::Tensor& all,
+                        const std::vector<int64_t>& row_shape, at::ScalarType type,
+                        Communicator& group) {
+  std::vector<int64_t> shape = row_shape;
+  shape.insert(shape.begin(), most_rows(scenario));
+  at::Tensor output = at::empty(shape, at::TensorOptions().dtype(type));
+  at::Tensor input;
+  if (group.rank() == 0) {
+    std::vector<at::Tensor> parts;
+    for (int64_t rank = 0; rank < group.world_size(); ++rank) {
+      std::vector<int64_t> rows = rows_of_rank(scenario, rank);
+      rows.resize(static_cast<size_t>(shape.front()), 0);
+      parts.push_back(select({all, all}, rows).input);
+    }
+    input = at::cat(parts);
+  }
+  const std::chrono::milliseconds timeout(scenario.timeouts.construction_ms);
+  group.scatter(output, input, 0, deadline_after(timeout))->wait();
+  return output;
+}
+
+Scenario as_followed(Scenario scenario, int64_t rank) {
+  if (has_mutant(scenario.mutants, "no_set_epoch", rank))
+    scenario.split.options.set("set_epoch", false);
+  return scenario;
+}
+
+}  // namespace
+
+RankSamples::RankSamples(const Scenario& scenario, const std::string& dtype, const Batch& data,
+                         Communicator& group)
+    : scenario_(as_followed(scenario, group.rank())),
+      split_(scenario_),
+      source_(shard_rank(scenario.mutants, group.rank(), scenario.world_size)) {
+  if (scenario.split.kind != "manual" || scenario.world_size == 1) {
+    data_ = data;
+    return;
+  }
+  const SampleSpec spec = sample_spec(scenario.data, dtype);
+  rows_.input = scatter_rows(scenario, data.input, spec.input_shape, spec.input_type, group);
+  rows_.target = scatter_rows(scenario, data.target, spec.target_shape, spec.target_type, group);
+}
+
+Batch RankSamples::shard(int64_t step) {
+  const std::vector<int64_t> indices = split_.shard(step, source_);
+  if (data_.input.defined()) return select(data_, indices);
+  const auto size = static_cast<int64_t>(indices.size());  // of a rank the same in every step
+  const int64_t first = (step - 1) % split_.steps_per_epoch() * size;
+  return {rows_.input.narrow(0, first, size).clone(), rows_.target.narrow(0, first, size).clone()};
+}
+
+int64_t RankSamples::batch_samples(int64_t step) {
+  return static_cast<int64_t>(split_.batch(step).size());
+}
+
+}  // namespace lockstep

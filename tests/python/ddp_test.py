@@ -1,0 +1,88 @@
+"""Exported c10d runs, trained once more by PyTorch's DistributedDataParallel: every bit is the same.
+Skipped (exit code 77) where this Python's torch is not the LibTorch that lockstep is linked with."""
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "cli"))
+from harness import LINEAR, TOY, ProgramTest  # noqa: E402
+
+C10D = ("/reducer/kind=c10d", "/communicator/kind=c10d")
+MATRIX = "scenarios/equivalence/mlp_matrix.json"
+# Small buckets, so that the order of addition shows.
+BUCKETS = ("/reducer/bucket_cap_mb=0.001", "/reducer/first_bucket_mb=0.00001")
+SGD = '/optimizer={"kind":"sgd","lr":0.05,"momentum":0.9}'
+ADAM = '/optimizer={"kind":"adam","lr":0.002}'
+CASES = [
+    (LINEAR,),
+    (TOY,),
+    (MATRIX, "/world_size=3", *BUCKETS, "/reducer/gradient_as_bucket_view=false",
+     "/zero_grad=zero", SGD),
+    (MATRIX, "/world_size=3", *BUCKETS, "/reducer/gradient_as_bucket_view=true",
+     "/zero_grad=none", ADAM),
+]
+SKIPPED = 77
+
+
+class Parity(ProgramTest):
+    def export(self, scenario, *sets, code=0):
+        folder = self.tmp / f"export-{len(list(self.tmp.iterdir()))}"
+        args = [word for value in (*C10D, *sets) for word in ("--set", value)]
+        result = self.run_program("verify", scenario, *args, "--export", folder)
+        self.assertEqual(result.code, code, result.text)
+        return folder
+
+    def peer(self, *folders):
+        done = subprocess.run([sys.executable, HERE / "ddp_peer.py", *folders], text=True,
+                              capture_output=True, timeout=240)
+        if done.returncode == SKIPPED:
+            print(done.stdout)
+            sys.stdout.flush()
+            raise SystemExit(SKIPPED)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_every_bit_is_the_same(self):
+        folders = [self.export(*case) for case in CASES]
+        code, text = self.peer(*folders)
+        print(text)
+        self.assertEqual(code, 0, text)
+        self.assertIn(f"{len(CASES)} of {len(CASES)} runs equal", text)
+
+    def test_one_flipped_bit_is_found(self):
+        folder = self.export(TOY, "/steps=2")
+        manifest = json.loads((folder / "0001/manifest.json").read_text())
+        damaged = manifest["final"]["parameters"][1]
+        path = folder / "0001" / damaged["file"]
+        content = bytearray(path.read_bytes())
+        content[-4] ^= 1  # the lowest bit of the last number
+        path.write_bytes(content)
+        code, text = self.peer(folder)
+        self.assertEqual(code, 1, text)
+        self.assertIn(f"{damaged['name']}[{damaged['shape'][0] - 1}]", text)
+
+    def test_other_settings_give_other_bits(self):
+        folder = self.export(TOY, "/steps=2")
+        path = folder / "0001/manifest.json"
+        path.write_text(path.read_text().replace('"lr": 0.001', '"lr": 0.0010001'))
+        code, text = self.peer(folder)
+        self.assertEqual(code, 1, text)
+
+    def test_what_ddp_has_not_is_said(self):
+        folder = self.export(TOY, "/reducer/kind=flat")
+        code, text = self.peer(folder)
+        self.assertEqual(code, 3, text)
+        self.assertIn("reducer flat is not DDP", text)
+
+    def test_a_folder_without_export_is_bad_input(self):
+        self.assertEqual(self.peer(self.tmp)[0], 2)
+
+
+if __name__ == "__main__":
+    if importlib.util.find_spec("torch") is None:
+        print(f"skipped: {sys.executable} has no torch")
+        sys.exit(SKIPPED)
+    unittest.main()

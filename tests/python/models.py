@@ -1,0 +1,109 @@
+"""The scenarios' models in torch.nn. Parameters are matched by order of registration, so names may
+differ from the exported ones; shapes may not."""
+import torch
+from torch import nn
+
+import networks
+from networks import Unsupported
+
+ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "gelu": nn.functional.gelu,
+               "softplus": nn.functional.softplus}
+
+
+class Linear(nn.Linear):
+    def forward(self, x):
+        return super().forward(networks.as_rows(x))
+
+
+class Layers(nn.Module):
+    """Linear layers; between them a norm, if any, and an activation."""
+
+    def __init__(self, options):
+        super().__init__()
+        widths = [options["in_features"], *options["hidden"], options["out_features"]]
+        self.activation = ACTIVATIONS[options["activation"]]
+        self.layers, self.norms = [], []
+        for i, (before, after) in enumerate(zip(widths, widths[1:]), 1):
+            self.layers.append(nn.Linear(before, after, options.get("bias", True)))
+            self.add_module(f"fc{i}", self.layers[-1])
+            if "norm" not in options or i + 1 == len(widths):
+                continue
+            self.norms.append(networks.norm_of(options["norm"], after, nn.BatchNorm1d))
+            self.add_module(f"bn{i}", self.norms[-1])
+
+    def forward(self, x):
+        x = self.layers[0](networks.as_rows(x))
+        for i, layer in enumerate(self.layers[1:]):
+            if self.norms:
+                x = self.norms[i](x)
+            x = layer(self.activation(x))
+        return x
+
+
+class AutoEncoder(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        hidden = options["hidden"]
+        widths = [options["features"], hidden, hidden, hidden, options["features"]]
+        self.layers = nn.ModuleList(map(nn.Linear, widths, widths[1:]))
+
+    def forward(self, x):
+        x = networks.as_rows(x)
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+class Branches(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.unused = options["unused"]
+        self.trunk = nn.Linear(options["in_features"], options["hidden"])
+        self.left = nn.Linear(options["hidden"], options["out_features"])
+        self.right = nn.Linear(options["hidden"], options["out_features"])
+
+    def forward(self, given):
+        given = networks.as_rows(given)
+        x = torch.tanh(self.trunk(given))
+        if self.unused == "none":
+            return self.left(x) + self.right(x)
+        if self.unused == "always":
+            return self.left(x)
+        to_left = given[:, 0] > 0
+        output = x.new_zeros(len(x), self.left.out_features)
+        for branch, chosen in ((self.left, to_left), (self.right, ~to_left)):
+            rows = chosen.nonzero().squeeze(1)
+            if len(rows):
+                output = output.index_copy(0, rows, branch(x.index_select(0, rows)))
+        return output
+
+
+MODELS = {
+    "linear": lambda o: Linear(o["in_features"], o["out_features"], o["bias"]),
+    "mlp": Layers,
+    "batch_norm_mlp": Layers,
+    "autoencoder": AutoEncoder,
+    "branches": Branches,
+    "mnist_convnet": networks.MnistConvnet,
+    "cifar_cnn": networks.CifarCnn,
+    "resnet18": lambda o: networks.ResNet(False, (2, 2, 2, 2), o),
+    "resnet50": lambda o: networks.ResNet(True, (3, 4, 6, 3), o),
+    "embedding": networks.Bigram,
+    "gpt": networks.Gpt,
+}
+
+
+def build(options):
+    if options["kind"] not in MODELS:
+        raise Unsupported(f"model {options['kind']}")
+    return MODELS[options["kind"]](options)
+
+
+def load(model, parameters, buffers):
+    """Copies the exported tensors into the model; they must fit one by one."""
+    for ours, theirs in ((parameters, list(model.parameters())), (buffers, list(model.buffers()))):
+        shapes = [[list(t.shape) for t in tensors] for tensors in (ours, theirs)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(f"shapes differ: exported {shapes[0]}, torch.nn {shapes[1]}")
+        for source, target in zip(ours, theirs):
+            target.data = source.clone()

@@ -1,0 +1,187 @@
+#include "reducer/comm_hook.h"
+
+#include <ATen/ops/allclose.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/reducer/kinds/small_model.h"
+
+namespace lockstep {
+namespace {
+
+using Gradients = std::vector<at::Tensor>;
+
+// Gathers and adds up on each rank: collectives other than all_reduce work as well.
+class GatherAndAdd : public CommHook {
+ public:
+  Finish start(const HookBucket& bucket, HookGroup& group) override {
+    const at::Tensor own = bucket.gradients;
+    const at::Tensor all = at::empty({group.world_size(), own.numel()}, own.options());
+    const CommWorkPtr work = group.all_gather(all, own);
+    return [work, all] {
+      work->wait();
+      return all.mean(0);
+    };
+  }
+};
+LOCKSTEP_REGISTER_COMM_HOOK("gather_and_add", GatherAndAdd);
+
+ReducerOptions options_of(const std::string& kind, const CommHookOptions& hook) {
+  ReducerOptions options;
+  options.kind = kind;
+  options.first_bucket_bytes = 100;
+  options.bucket_cap_bytes = 300;
+  options.comm_hook = hook;
+  return options;
+}
+
+// Gradients of every step, on rank 0; all ranks must have the same. scale: of the loss.
+std::vector<Gradients> train(const ReducerOptions& options, double scale = 1,
+                             const Backend& backend = {"local", "ring"}) {
+  std::vector<std::vector<Gradients>> by_rank(3);
+  run_ranks(backend, 3, [&](int64_t rank, Communicator& communicator) {
+    const SmallModel model(0);
+    TestProbe probe;
+    const auto reducer =
+        make_reducer(options, model.parameters, model.buffers, communicator, probe);
+    for (int64_t step = 1; step <= 5; ++step) {
+      model.clear_gradients(true);
+      reducer->before_forward(true);
+      const at::Tensor loss = shard_loss(model, rank, step) * scale;
+      reducer->before_backward({loss});
+      loss.backward();
+      reducer->after_backward();
+      by_rank[static_cast<size_t>(rank)].push_back(model.gradients());
+      EXPECT_EQ(probe.buckets.size(), reducer->layout().size());
+      probe.buckets.clear();
+      model.descend(0.05 / scale);
+    }
+  });
+  for (size_t rank : {1, 2})
+    for (size_t step = 0; step < by_rank[0].size(); ++step)
+      for (size_t i = 0; i < by_rank[0][step].size(); ++i)
+        EXPECT_TRUE(by_rank[rank][step][i].equal(by_rank[0][step][i])) << rank << step << i;
+  return by_rank[0];
+}
+
+bool close(const std::vector<Gradients>& a, const std::vector<Gradients>& b, double tolerance) {
+  bool all = true;
+  for (size_t step = 0; step < a.size(); ++step)
+    for (size_t i = 0; i < a[step].size(); ++i)
+      all = all && at::allclose(a[step][i], b[step][i], tolerance, tolerance);
+  return all;
+}
+
+bool same(const std::vector<Gradients>& a, const std::vector<Gradients>& b) {
+  bool all = true;
+  for (size_t step = 0; step < a.size(); ++step)
+    for (size_t i = 0; i < a[step].size(); ++i) all = all && a[step][i].equal(b[step][i]);
+  return all;
+}
+
+class CommHooks : public testing::TestWithParam<std::string> {
+ protected:
+  std::vector<Gradients> with(const CommHookOptions& hook, double scale = 1) const {
+    return train(options_of(GetParam(), hook), scale);
+  }
+};
+
+TEST_P(CommHooks, AverageGradients) {
+  const auto plain = with({});
+  EXPECT_TRUE(close(plain, with({.kind = "allreduce"}), 1e-6));
+  EXPECT_TRUE(close(plain, with({.kind = "registered", .name = "gather_and_add"}), 1e-6));
+  const auto half = with({.kind = "fp16"});
+  EXPECT_TRUE(close(plain, half, 1e-2));
+  EXPECT_FALSE(close(plain, half, 1e-6));
+  const auto brain = with({.kind = "bf16"});
+  EXPECT_TRUE(close(plain, brain, 5e-2));
+  EXPECT_FALSE(close(half, brain, 1e-5));
+}
+
+TEST_P(CommHooks, HalfPrecisionOverflows) {
+  const auto largest = [](const std::vector<Gradients>& run) {
+    return run[0][4].abs().max().item<double>();
+  };
+  const double scale = 1e5 / largest(with({}));
+  EXPECT_EQ(largest(with({.kind = "fp16"}, scale)), std::numeric_limits<double>::infinity());
+  EXPECT_NEAR(largest(with({.kind = "bf16"}, scale)), 1e5, 2e3);
+}
+
+TEST_P(CommHooks, PowerSgdIsTheAverageUntilItStarts) {
+  EXPECT_TRUE(
+      same(with({.kind = "powersgd", .rank = 1, .start_step = 6}), with({.kind = "allreduce"})));
+}
+
+TEST_P(CommHooks, PowerSgdLosesWhatItsRankCannotHold) {
+  const auto plain = with({.kind = "allreduce"});
+  const auto narrow = with({.kind = "powersgd", .rank = 1, .start_step = 2, .seed = 5});
+  EXPECT_TRUE(narrow[0][2].equal(plain[0][2]));
+  EXPECT_FALSE(at::allclose(narrow[1][2], plain[1][2], 1e-2, 1e-4));
+  // A matrix of one row or column, and a bias, do not become smaller: they travel whole.
+  EXPECT_TRUE(at::allclose(narrow[1][3], plain[1][3], 1e-6, 1e-7));
+  const auto again = with({.kind = "powersgd", .rank = 1, .start_step = 2, .seed = 5});
+  EXPECT_TRUE(same(narrow, again));
+}
+
+// What one step loses comes with the next ones: over many steps of the same gradient nothing is
+// missing.
+TEST(PowerSgd, ErrorFeedbackSendsTheRestLater) {
+  run_ranks({"local", "ring"}, 3, [](int64_t rank, Communicator& communicator) {
+    const at::Tensor weight = random_tensor({8, 6}, 1).requires_grad_(true);
+    const at::Tensor gradient = random_tensor({8, 6}, 10 + static_cast<uint64_t>(rank));
+    TestProbe probe;
+    const auto reducer =
+        make_reducer(options_of("bucketed", {.kind = "powersgd", .rank = 1, .start_step = 2}),
+                     {{"w", weight}}, {}, communicator, probe);
+    at::Tensor sent = at::zeros({8, 6}), average = at::zeros({8, 6});
+    for (int64_t r = 0; r < 3; ++r)
+      average.add_(random_tensor({8, 6}, 10 + static_cast<uint64_t>(r)) / 3.0);
+    const int64_t steps = 61;
+    for (int64_t step = 1; step <= steps; ++step) {
+      weight.mutable_grad() = at::Tensor();
+      reducer->before_forward(true);
+      const at::Tensor loss = (weight * gradient).sum();
+      reducer->before_backward({loss});
+      loss.backward();
+      reducer->after_backward();
+      if (step > 1) sent.add_(weight.grad());
+    }
+    const at::Tensor mean = sent / static_cast<double>(steps - 1);
+    EXPECT_LT((mean - average).norm().item<double>(), 0.15 * average.norm().item<double>());
+    EXPECT_GT((weight.grad() - average).norm().item<double>(),
+              0.15 * average.norm().item<double>());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CommHooks, testing::Values("bucketed", "c10d"),
+                         [](const auto& kind) { return kind.param; });
+
+TEST(CommHooks, OursAndLibTorchsReducerGiveTheSameBits) {
+  for (const CommHookOptions& hook :
+       {CommHookOptions{.kind = "allreduce"}, CommHookOptions{.kind = "fp16"},
+        CommHookOptions{.kind = "powersgd", .rank = 2, .start_step = 2}})
+    EXPECT_TRUE(same(train(options_of("bucketed", hook)), train(options_of("c10d", hook))))
+        << hook.kind;
+}
+
+TEST(CommHooks, BrainFloatOverGloo) {
+  const auto options = options_of("bucketed", {.kind = "bf16"});
+  for (const char* algorithm : {"ring", "bcube", "halving_doubling", "ring_chunked"})
+    EXPECT_TRUE(
+        same(train(options, 1, {"local", algorithm}), train(options, 1, {"gloo", algorithm})))
+        << algorithm;
+}
+
+TEST(CommHooks, ANameThatNobodyRegisteredIsAnError) {
+  try {
+    make_comm_hook({.kind = "registered", .name = "mine"});
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(),
+                 "no comm hook \"mine\" is registered in this worker; there are: gather_and_add");
+  }
+  EXPECT_DEATH(register_comm_hook("gather_and_add", {}), "is registered already");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "sim/judge/cause.h"
+#include "tests/sim/judge/outcomes.h"
+
+namespace lockstep {
+namespace {
+
+// All ranks saw this in lane replay.
+Divergence divergence_of(const MismatchEvidence& evidence) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) outcome.mismatch(rank, Lane::replay, evidence);
+  const RunResult result = outcome.judge();
+  EXPECT_EQ(result.verdict, "fail");
+  return result.first_divergence.value_or(Divergence{});
+}
+
+MismatchEvidence weight_evidence(int64_t step) {
+  MismatchEvidence e = gradient_evidence("replay", step);
+  e.state_kind = "parameter";
+  e.gradients_wrong = 0;
+  e.max_ulp = 1'000'000;
+  return e;
+}
+
+TEST(UpdateCause, ClippingIsNamedBeforeARatio) {
+  MismatchEvidence e = gradient_evidence("replay", 1);
+  e.one_ratio = true;
+  e.ratio = 1.5;
+  e.clipping = "before_sum";
+  EXPECT_EQ(divergence_of(e).cause, "clipping");
+  EXPECT_THAT(divergence_of(e).explanation, testing::HasSubstr("clipped by itself"));
+  e.clipping = "absent";
+  EXPECT_THAT(divergence_of(e).explanation, testing::HasSubstr("not clipped"));
+  e.clipping = "";
+  EXPECT_EQ(divergence_of(e).cause, "wrong_divisor");
+}
+
+TEST(UpdateCause, SkippedStepsAreCounted) {
+  MismatchEvidence e = gradient_evidence("replay", 2);
+  e.run_value = std::numeric_limits<double>::infinity();
+  e.skipped_run = 0;
+  e.skipped_golden = 1;
+  EXPECT_EQ(divergence_of(e).cause, "skipped_step");
+  EXPECT_EQ(divergence_of(e).explanation,
+            "ranks 0, 1, 2, 3 skipped 0 steps so far, the golden run 1");
+  e.skipped_run = 1;
+  EXPECT_EQ(divergence_of(e).cause, "overflow");
+}
+
+TEST(UpdateCause, WeightsThatMoveByAnotherFactor) {
+  MismatchEvidence e = weight_evidence(1);
+  EXPECT_EQ(divergence_of(e).cause, "unknown");
+  e.update_known = true;
+  e.update_ratio = 2;
+  EXPECT_EQ(divergence_of(e).cause, "learning_rate");
+  EXPECT_THAT(divergence_of(e).explanation, testing::HasSubstr("2 x golden"));
+  e.update_ratio = 0;
+  EXPECT_EQ(divergence_of(e).cause, "skipped_step");
+}
+
+TEST(UpdateCause, OptimizerStateBeforeStepOneIsNoInitialWeight) {
+  MismatchEvidence e = weight_evidence(0);
+  EXPECT_EQ(divergence_of(e).cause, "initial_weights");
+  e.state_kind = "optimizer_state";
+  EXPECT_EQ(divergence_of(e).cause, "optimizer_state");
+}
+
+}  // namespace
+}  // namespace lockstep

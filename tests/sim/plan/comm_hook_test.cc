@@ -1,0 +1,98 @@
+// What the plan makes of comm hooks and static graphs.
+#include <gtest/gtest.h>
+
+#include "sim/plan/plan.h"
+#include "tests/scenarios/parse/temporary_file.h"
+
+namespace lockstep {
+namespace {
+
+using Strings = std::vector<std::string>;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// The errors as text where the input is bad.
+Expected<RunPlan> plan_or_errors(const Strings& sets) {
+  const TemporaryFolder folder;
+  const auto file = load_scenario_file(folder.write("f.json", kScenario), {sets, {}});
+  if (!file) return file.errors();
+  return make_plan(file.value().combinations[0].scenario);
+}
+
+std::string first_error(const Strings& sets) {
+  const auto plan = plan_or_errors(sets);
+  if (plan) return "";
+  return plan.errors()[0].pointer + ": " + plan.errors()[0].message + "; expected " +
+         plan.errors()[0].allowed;
+}
+
+RunPlan plan_of(const std::string& hook, const Strings& more = {}) {
+  Strings sets{"/lanes=[\"replica\",\"replay\",\"float64\",\"rounding\"]", "/comm_hook=" + hook};
+  sets.insert(sets.end(), more.begin(), more.end());
+  const auto plan = plan_or_errors(sets);
+  EXPECT_TRUE(plan) << hook;
+  return plan ? plan.value() : RunPlan{};
+}
+
+Strings refused(const RunPlan& plan) {
+  Strings lanes;
+  for (const auto& [lane, reason] : plan.not_applicable) lanes.push_back(lane);
+  return lanes;
+}
+
+TEST(CommHookPlan, EveryHookDeclaresItsLanes) {
+  const RunPlan whole = plan_of(R"({"kind": "allreduce"})");
+  EXPECT_EQ(refused(whole), Strings{});
+  EXPECT_EQ(whole.goldens, (Strings{"replay", "float64"}));
+  const RunPlan half = plan_of(R"({"kind": "fp16"})");
+  EXPECT_EQ(half.not_applicable,
+            (Pairs{{"float64", "comm hook fp16 rounds gradients to half precision on purpose"}}));
+  EXPECT_EQ(half.goldens, Strings{"replay"});
+  EXPECT_TRUE(half.rounding);
+  EXPECT_FALSE(half.double_run);
+  const RunPlan low_rank = plan_of(R"({"kind": "powersgd"})");
+  EXPECT_EQ(refused(low_rank), (Strings{"replay", "rounding"}));
+  EXPECT_EQ(low_rank.goldens, Strings{"float64"});
+  EXPECT_FALSE(low_rank.rounding);
+  EXPECT_EQ(refused(plan_of(R"({"kind": "powersgd", "start_step": 4})")), Strings{});
+  EXPECT_EQ(refused(plan_of(R"({"kind": "registered", "name": "mine"})")),
+            (Strings{"replay", "rounding"}));
+}
+
+TEST(CommHookPlan, ReplayRuleOfEachHook) {
+  for (const char* kind : {"bucketed", "c10d"}) {
+    const Strings reducer{std::string("/reducer/kind=") + kind,
+                          "/reducer/gradient_as_bucket_view=true"};
+    const auto rule = [&](const std::string& hook) {
+      const ReplayRule r = plan_of(R"({"kind": ")" + hook + "\"}", reducer).replay;
+      return Strings{r.division_first_step, r.division_later, r.added_as};
+    };
+    EXPECT_EQ(rule("none"), (Strings{"multiply_before", "divide_before", ""}));
+    EXPECT_EQ(rule("allreduce"), (Strings{"divide_before", "divide_before", ""}));
+    EXPECT_EQ(rule("fp16"), (Strings{"divide_before", "divide_before", "float16"}));
+    EXPECT_EQ(rule("bf16"), (Strings{"divide_before", "divide_before", "bfloat16"}));
+  }
+}
+
+TEST(CommHookPlan, LibTorchLaysOutAStaticGraphAStepLater) {
+  const Strings graph{"/reducer/static_graph=true"};
+  EXPECT_EQ(plan_of(R"({"kind": "none"})", graph).replay.rebuild_after_step, 1);
+  EXPECT_EQ(
+      plan_of(R"({"kind": "none"})", {graph[0], "/reducer/kind=c10d"}).replay.rebuild_after_step,
+      2);
+}
+
+TEST(CommHookPlan, BadInput) {
+  EXPECT_EQ(
+      first_error({"/comm_hook={\"kind\": \"fp16\"}", "/reducer/kind=flat"}),
+      "/comm_hook/kind: reducer \"flat\" has no comm hooks; expected reducer bucketed or c10d");
+  EXPECT_NE(first_error({"/comm_hook={\"kind\": \"registered\"}"}).find("/comm_hook"),
+            std::string::npos);
+  EXPECT_NE(first_error({"/comm_hook={\"kind\": \"fp16\", \"rank\": 2}"}).find("/comm_hook/rank"),
+            std::string::npos);
+  EXPECT_NE(first_error({"/comm_hook={\"kind\": \"powersgd\", \"start_step\": 1}"})
+                .find("/comm_hook/start_step"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
