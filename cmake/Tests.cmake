@@ -31,7 +31,7 @@ lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc LINK lockstep_buc
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
 lockstep_test(test_plan FOLDERS sim/plan LINK lockstep_plan)
-lockstep_test(test_launch FOLDERS sim/launch LINK lockstep_launch)
+lockstep_test(test_launch FOLDERS sim/launch sim/join LINK lockstep_launch)
 # The worker program without LibTorch: all real but what its tasks do.
 add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main.cc sim/worker/zygote.cc
                            sim/worker/control.cc)

@@ -52,14 +52,16 @@ void Replay::average(int64_t step, const std::vector<Batch>& shards,
                      const std::function<void(int64_t)>& visit) {
   LOCKSTEP_CHECK(static_cast<int64_t>(shards.size()) == world_size_, "one shard per rank");
   start_step(step);
-  const std::string& division = age_ == 1 ? rule_.division_first_step : rule_.division_later;
   used_.assign(training_.parameters.size(), false);
   int64_t batch_samples = 0;
   for (const Batch& shard : shards) batch_samples += shard.input.size(0);
   start_buffers_ = rank_buffers_;
   start_gradients_.clear();
-  for (const NamedTensor& parameter : training_.parameters)
+  std::vector<bool> later;  // a gradient that has been synchronized before
+  for (const NamedTensor& parameter : training_.parameters) {
     start_gradients_.push_back(parameter.tensor.grad());
+    later.push_back(age_ > 1 && parameter.tensor.grad().defined());
+  }
   for (int64_t rank = 0; rank < world_size_; ++rank) {
     load_buffers(rank);
     if (rank == 0) note_buffers(&training_);
@@ -68,9 +70,9 @@ void Replay::average(int64_t step, const std::vector<Batch>& shards,
     if (visit) visit(rank);
     for (size_t i = 0; i < used_.size(); ++i)
       used_[i] = used_[i] || training_.parameters[i].tensor.grad().defined();
-    buckets_.take(rank, division);
+    buckets_.take(rank, later);
   }
-  buckets_.sum(division);
+  buckets_.sum();
   put();
   for (size_t i = 0; i < training_.buffers.size(); ++i) {
     const c10::NoGradGuard no_grad;

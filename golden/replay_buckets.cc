@@ -130,7 +130,7 @@ at::Tensor ReplayBuckets::divided(const at::Tensor& gradient, const std::string&
   return gradient;
 }
 
-void ReplayBuckets::take(int64_t rank, const std::string& division) {
+void ReplayBuckets::take(int64_t rank, const std::vector<bool>& later) {
   const c10::NoGradGuard no_grad;
   for (const Bucket& bucket : buckets_) {
     const at::Tensor& flat = bucket.of_rank[static_cast<size_t>(rank)];
@@ -138,6 +138,7 @@ void ReplayBuckets::take(int64_t rank, const std::string& division) {
       const at::Tensor& parameter = parameters_[i].tensor;
       at::Tensor place = flat.narrow(0, places_[i].offset, parameter.numel());
       const at::Tensor& gradient = parameter.grad();
+      const std::string& division = later[i] ? rule_.division_later : rule_.division_first_step;
       if (!gradient.defined())
         place.zero_();
       else
@@ -146,11 +147,11 @@ void ReplayBuckets::take(int64_t rank, const std::string& division) {
   }
 }
 
-void ReplayBuckets::sum(const std::string& division) {
+void ReplayBuckets::sum() {
   const c10::NoGradGuard no_grad;
   for (Bucket& bucket : buckets_) {
     add(rule_.algorithm, bucket.of_rank, &bucket.sum);
-    if (division == "divide_after") bucket.sum.div_(ranks_);
+    if (rule_.division_later == "divide_after") bucket.sum.div_(ranks_);
   }
 }
 

@@ -21,10 +21,11 @@ class ReplayBuckets {
   // Greedy, in the order in which gradients became ready; those that did not follow.
   void lay_out_again(std::vector<size_t> ready_order);
 
-  // Takes grad() of all parameters as rank `rank`'s, divided as `division` says; absent: zeros.
-  void take(int64_t rank, const std::string& division);
+  // Takes grad() of all parameters as rank `rank`'s; absent: zeros. later: of each parameter,
+  // whether the rule's division_later holds for it, not division_first_step.
+  void take(int64_t rank, const std::vector<bool>& later);
   // Adds all ranks' gradients in the rule's order.
-  void sum(const std::string& division);
+  void sum();
   // The sum, in the shape of the parameter and its dtype.
   at::Tensor result(size_t parameter) const;
   bool trains(size_t parameter) const { return parameters_[parameter].tensor.requires_grad(); }

@@ -17,7 +17,7 @@ struct ReplayRule {
   int64_t first_bucket_bytes = 1 << 20;
   int64_t bucket_cap_bytes = 25 << 20;
   // multiply_before: g * fl(1/W), then the sum; divide_before: g / W, then the sum;
-  // divide_after: the sum, then / W.
+  // divide_after: the sum, then / W. later: of gradients that were synchronized in an earlier step.
   std::string division_first_step = "multiply_before";
   std::string division_later = "multiply_before";
   // Gradients are cast to this dtype before they are divided and added, and back after it.

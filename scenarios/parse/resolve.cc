@@ -122,8 +122,10 @@ Expectation select_expectation(const Json& document, Problems* problems) {
 // The path of a data set's files, absolute; returns their samples, if they are needed and good.
 std::optional<int64_t> resolve_files(const std::string& directory, Part* data, Problems* problems) {
   if (!is_image_file_kind(data->kind) || !data->options.has("path")) return {};
-  const std::string path =
+  std::filesystem::path folder =
       (std::filesystem::absolute(directory) / data->options.text("path")).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // written with a slash at its end
+  const std::string path = folder.string();
   data->options.set("path", path);
   const auto count = count_images(data->kind, path, data->options.text("set"));
   if (count) return count.value();
@@ -231,7 +233,9 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.expect = select_expectation(document, problems);
   if (document.contains("golden"))
     s.golden = beside(directory, text("golden"));
-  resolve_batch(document, resolve_files(directory, &s.data, problems), &s, problems);
+  const size_t good_so_far = problems->size();
+  const auto in_files = resolve_files(directory, &s.data, problems);
+  if (problems->size() == good_so_far) resolve_batch(document, in_files, &s, problems);
   if (problems->empty()) resolve_steps(document, &s, problems);
   return s;
 }

@@ -28,7 +28,7 @@ at::Tensor loss_of(const Part& loss, const at::Tensor& output, const at::Tensor&
                              reduction == "mean" ? at::Reduction::Mean : at::Reduction::Sum);
   double factor = loss.options.number("scale") * share;
   if (loss.options.flag("times_world_size")) factor *= static_cast<double>(ranks);
-  return factor == 1 ? value : value * factor;
+  return factor == 1 ? value : value.mul(factor);
 }
 
 double loss_share(const Scenario& scenario, int64_t shard_samples, int64_t batch_samples) {

@@ -7,6 +7,7 @@
 
 #include "scenarios/parse/words.h"
 #include "sim/cli/cli.h"
+#include "sim/cli/hosts.h"
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_options.h"
 
@@ -28,8 +29,9 @@ class Help : public CLI::Formatter {
   std::string make_usage(const CLI::App* app, std::string name) const override {
     const bool group = !app->get_subcommands({}).empty();
     const bool files = app->get_option_no_throw("FILE") != nullptr;
+    const bool data = app->get_option_no_throw("SET") != nullptr;
     return "Usage: " + name + (group ? " VERB" : "") + " [options]" +
-           (files ? " FILE|DIR ..." : "") + "\n\n";
+           (files ? " FILE|DIR ..." : "") + (data ? " mnist|cifar10 DIR" : "") + "\n\n";
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage
   std::string make_group(std::string group, bool positional,
@@ -99,8 +101,26 @@ void add_output(CLI::App* verb, VerifyOptions* options) {
       ->group("Output");
 }
 
+void add_hosts(CLI::App* verb, HostsOptions* options) {
+  const char* group = "On several hosts";
+  auto* hosts = verb->add_option("--hosts", options->hosts,
+                                 "Start a worker on each of these; the first has rank 0")
+                    ->option_text("H1,H2,...")
+                    ->group(group);
+  const auto add = [&](const char* name, auto* value, const char* what, const char* text) {
+    return verb->add_option(name, *value, what)->option_text(text)->needs(hosts)->group(group);
+  };
+  add("--ranks-per-host", &options->ranks_per_host, "Ranks on each (1)", "N")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  add("--remote-shell", &options->remote_shell, "Called as CMD HOST COMMAND (ssh)", "CMD");
+  add("--master-port", &options->master_port, "Port that rank 0 opens (29500)", "PORT")
+      ->check(CLI::Range(int64_t{1}, int64_t{65535}));
+  add("--interface", &options->interface, "Network interface of the ranks", "NAME");
+}
+
 void add_verify(CLI::App& app, std::function<int()>* action) {
-  auto options = std::make_shared<VerifyOptions>();
+  auto remote = std::make_shared<HostsOptions>();
+  const std::shared_ptr<VerifyOptions> options(remote, &remote->verify);
   CLI::App* verb = app.add_subcommand(
       "verify", "Judge whether training on several ranks gives the weights of one device.");
   add_selection(verb, &options->selection, true);
@@ -118,11 +138,14 @@ void add_verify(CLI::App& app, std::function<int()>* action) {
   verb->add_flag("--fresh-processes", options->fresh_processes,
                  "Start every rank anew instead of forking it")
       ->group("How");
+  add_hosts(verb, remote.get());
   verb->footer(footer(R"(  lockstep verify scenarios/equivalence
   lockstep verify scenarios/equivalence/mlp_matrix.json --set /world_size=3 --json result.json
   lockstep verify scenarios --list
 )"));
-  verb->callback([=] { *action = [=] { return verify(*options); }; });
+  verb->callback([=] {
+    *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };
+  });
 }
 
 void add_scenario(CLI::App& app, std::function<int()>* action) {
@@ -162,21 +185,20 @@ void add_data(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<DataOptions>();
   CLI::App* verb = app.add_subcommand(
       "data", "Write small made-up images as the files of MNIST or CIFAR-10; print their names.");
-  verb->add_option("--kind", options->kind, "Which set's files")
+  verb->add_option("SET", options->kind, "Which set's files")
       ->required()
       ->option_text("mnist|cifar10")
       ->check(CLI::IsMember({"mnist", "cifar10"}));
-  verb->add_option("--out", options->folder, "Folder for the files; nothing is written over")
-      ->required()
-      ->option_text("DIR");
+  verb->add_option("DIR", options->folder, "Folder for the files; nothing is written over")
+      ->required();
   verb->add_option("--samples", options->samples, "For training (600); a sixth as many for test")
       ->option_text("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   verb->add_option("--seed", options->seed, "Number that the images derive from (0)")
       ->option_text("N")
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53));
-  verb->footer(footer(R"(  lockstep data --kind mnist --out mnist
-  lockstep data --kind cifar10 --out cifar10 --samples 100 --seed 3
+  verb->footer(footer(R"(  lockstep data mnist mnist
+  lockstep data cifar10 cifar10 --samples 100 --seed 3
   lockstep verify scenarios/data/mnist.json --set /data/path=$PWD/mnist
 )"));
   verb->callback([=] { *action = [=] { return write_data(*options); }; });
@@ -223,8 +245,9 @@ void add_place(CLI::App* worker, const std::shared_ptr<WorkerOptions>& options) 
   number("--nodes", &options->nodes, 1, "Nodes, with one process like this one on each");
   number("--node-rank", &options->node_rank, 0, "Which of them this is (SLURM_NODEID)");
   number("--ranks-per-node", &options->ranks_per_node, 1, "Ranks that this process starts (1)");
-  worker->add_option("--rendezvous", options->rendezvous,
-                     "Where rank 0 is found: env://, tcp://H:P, file:///PATH, redis://H:P[/KEY]")
+  worker
+      ->add_option("--rendezvous", options->rendezvous,
+                   "Where rank 0 is found: env://, tcp://H:P, file:///PATH, redis://H:P[/KEY]")
       ->option_text("URL")
       ->group(group);
   worker->add_option("--master-addr", options->master_addr, "Host of rank 0 (MASTER_ADDR)")
@@ -234,8 +257,9 @@ void add_place(CLI::App* worker, const std::shared_ptr<WorkerOptions>& options) 
       ->option_text("PORT")
       ->check(CLI::Range(1, 65535))
       ->group(group);
-  worker->add_option("--interface", options->interface,
-                     "Network interface of the ranks (GLOO_SOCKET_IFNAME)")
+  worker
+      ->add_option("--interface", options->interface,
+                   "Network interface of the ranks (GLOO_SOCKET_IFNAME)")
       ->option_text("NAME")
       ->group(group);
 }

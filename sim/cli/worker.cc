@@ -50,7 +50,7 @@ Expected<std::vector<SelectedFile>> select_one(Selection selection, int64_t worl
 }
 
 // Alike on all members or they must not meet. Paths may differ from host to host.
-std::string identity_of(const Part& part, std::vector<RunPlan> plans) {
+std::string identity_of(const JobPart& part, std::vector<RunPlan> plans) {
   std::string text;
   for (RunPlan& plan : plans) {
     plan.file.clear();
@@ -64,7 +64,7 @@ std::string identity_of(const Part& part, std::vector<RunPlan> plans) {
 
 class Member {
  public:
-  Member(const WorkerOptions& options, const Part& part, const std::vector<SelectedFile>& files,
+  Member(const WorkerOptions& options, const JobPart& part, const std::vector<SelectedFile>& files,
          std::string worker);
   int run();
 
@@ -79,7 +79,7 @@ class Member {
   void say_where() const;
 
   const WorkerOptions& options_;
-  const Part& part_;
+  const JobPart& part_;
   const std::string worker_;
   Runs runs_;
   Signals signals_;
@@ -96,7 +96,7 @@ class Member {
   int64_t start_ns_ = now_ns();
 };
 
-Member::Member(const WorkerOptions& options, const Part& part,
+Member::Member(const WorkerOptions& options, const JobPart& part,
                const std::vector<SelectedFile>& files, std::string worker)
     : options_(options), part_(part), worker_(std::move(worker)), runs_(options.verify, files) {
   document_.machine = this_machine();

@@ -67,12 +67,12 @@ Expected<std::string> interface_address(const WorkerOptions& options, const Vari
 
 }  // namespace
 
-Expected<Part> decide_part(const WorkerOptions& options, const Variables& variables) {
+Expected<JobPart> decide_part(const WorkerOptions& options, const Variables& variables) {
   const auto placement = place(options, variables);
   if (!placement) return placement.errors();
   const auto address = interface_address(options, variables);
   if (!address) return address.errors();
-  Part part;
+  JobPart part;
   part.placement = placement.value();
   part.interface_address = address.value();
   const int64_t per_task = options.ranks_per_node.value_or(1);

@@ -23,13 +23,13 @@ struct WorkerOptions {
 int join_as_worker(const WorkerOptions& options);
 
 // Options and environment put together.
-struct Part {
+struct JobPart {
   Placement placement;
   std::vector<int64_t> ranks;  // of this process
   int64_t world_size = 1;
   Rendezvous rendezvous;          // of one process alone: kind ""
   std::string interface_address;  // empty: not chosen
 };
-Expected<Part> decide_part(const WorkerOptions& options, const Variables& variables);
+Expected<JobPart> decide_part(const WorkerOptions& options, const Variables& variables);
 
 }  // namespace lockstep

@@ -182,6 +182,12 @@ Found mathematics(const CauseFacts& facts) {
                "function than the loss of the whole batch"};
 }
 
+// Right samples at the wrong time: not another rank's of this step.
+Found other_samples(const CauseFacts& facts) {
+  if (facts.samples_problem.empty() || facts.state_kind != "gradient") return {};
+  return Cause{"sample_order", facts.samples_problem};
+}
+
 Found only_rounding(const CauseFacts& facts) {
   if (verdict_of(facts, "rounding") != "fail") return {};
   for (const LaneResult& lane : facts.lanes)
@@ -229,6 +235,7 @@ Cause name_cause(const CauseFacts& facts) {
   if (auto cause = resumed_wrong(facts)) return *cause;
   if (auto cause = skipped_step(facts)) return *cause;
   if (auto cause = other_shard(facts)) return *cause;
+  if (auto cause = other_samples(facts)) return *cause;
   if (auto cause = only_rounding(facts)) return *cause;
   if (facts.state_kind == "gradient") {
     if (auto cause = of_gradients(facts)) return *cause;

@@ -19,6 +19,8 @@ struct CauseFacts {
   // Why check checkpoint failed ("rank 1, after step 4: ..."), or empty; its step.
   std::string checkpoint_problem;
   int64_t checkpoint_step = 0;
+  // The first samples that were not the plan's ("rank 1, step 4: row 0 ..."), or empty.
+  std::string samples_problem;
   bool gradients_absent = false;  // check absent_gradients failed
   // Evidence of all ranks and lanes at that step: a guilty rank often knows more than the others.
   struct Witness {

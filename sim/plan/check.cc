@@ -125,6 +125,7 @@ class ScenarioCheck {
            fmt::format("a step from 1 to {}", s_.steps));
     if (mutant.kind == "duplicate_shard" && s_.world_size < 2)
       fail(at + "/kind", "duplicate_shard needs another rank", "a world size of at least 2");
+    check_sample_mutant(s_, mutant, at + "/kind", errors_);
     if (mutant.tensor) tensor(at + "/tensor", *mutant.tensor);
   }
 

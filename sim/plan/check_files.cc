@@ -18,9 +18,9 @@ void check_channels(const Part& data, InputErrors* errors) {
     if (length == 1 || length == channels) continue;
     InputError error;
     error.pointer = fmt::format("/data/{}", key);
-    error.message = fmt::format("{} has {} numbers, but \"{}\" has images of {} channel{}",
-                                error.pointer, length, data.kind, channels,
-                                channels == 1 ? "" : "s");
+    error.message =
+        fmt::format("{} has {} numbers, but \"{}\" has images of {} channel{}", error.pointer,
+                    length, data.kind, channels, channels == 1 ? "" : "s");
     error.allowed = channels == 1 ? "1 number" : fmt::format("1 or {} numbers", channels);
     errors->push_back(std::move(error));
   }

@@ -79,6 +79,23 @@ class SplitCheck {
 
 }  // namespace
 
+// A defect that cannot show is a mistake of the scenario's.
+void check_sample_mutant(const Scenario& scenario, const MutantSpec& mutant,
+                         const std::string& pointer, InputErrors* errors) {
+  const auto need = [&](const char* kind, bool good, const std::string& allowed) {
+    if (mutant.kind == kind && !good)
+      errors->push_back({"", 0, 0, pointer, fmt::format("{} cannot act here", kind), allowed});
+  };
+  need("plain_average",
+       scenario.averaging == "sample_weighted" && Split(scenario).shard_sizes().size() > 1,
+       "averaging sample_weighted over shards of different sizes");
+  need("no_set_epoch",
+       shuffles_each_epoch(scenario.split) && scenario.steps > Split(scenario).steps_per_epoch(),
+       "a sampler that shuffles each epoch, and two epochs");
+  need("unordered_delivery", scenario.steps > 1 && Split(scenario).steps_per_epoch() > 1,
+       "several batches");
+}
+
 void check_split(const Scenario& scenario, InputErrors* errors) {
   SplitCheck(scenario, errors).run();
 }

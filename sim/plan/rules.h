@@ -19,6 +19,9 @@ namespace lockstep {
 void check_scenario(const Scenario& scenario, InputErrors* errors);
 // Of it: whether every rank gets the samples that split and averaging need.
 void check_split(const Scenario& scenario, InputErrors* errors);
+// Of it: whether a mutant that acts on samples can act; `pointer` is that of its kind.
+void check_sample_mutant(const Scenario& scenario, const MutantSpec& mutant,
+                         const std::string& pointer, InputErrors* errors);
 // Of it: options of data kinds that are read from files.
 void check_files(const Scenario& scenario, InputErrors* errors);
 

@@ -25,7 +25,8 @@ ordered_json machine_json(const Machine& machine) {
           {"cores", machine.cores},
           {"load", machine.load},
           {"memory_mb", machine.memory_mb},
-          {"kernel", or_null(machine.kernel)}};
+          {"kernel", or_null(machine.kernel)},
+          {"environment", machine.environment}};
 }
 
 ordered_json libraries_json(const Libraries& libraries) {

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "sim/join/environment.h"
+
 namespace lockstep {
 namespace {
 
@@ -41,6 +43,7 @@ Machine this_machine() {
     machine.memory_mb = static_cast<int64_t>(info.totalram) * info.mem_unit / 1'000'000;
   utsname names{};
   if (uname(&names) == 0) machine.kernel = names.release;
+  machine.environment = recorded_variables(this_environment());
   return machine;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,8 @@ struct Machine {
   double load = 0;        // of the last minute, when asked
   int64_t memory_mb = 0;  // 10^6 bytes
   std::string kernel;     // "6.1.0"
+  // NCCL_*, GLOO_* and OMP_* variables, as they were set.
+  std::map<std::string, std::string> environment;
 };
 Machine this_machine();
 

@@ -16,7 +16,9 @@ Deadline within(int64_t timeout_ms) {
 
 CommHookOptions comm_hook_options(const Scenario& scenario) {
   const Options& given = scenario.comm_hook.options;
-  CommHookOptions options{.kind = scenario.comm_hook.kind, .seed = scenario.seed};
+  CommHookOptions options;
+  options.kind = scenario.comm_hook.kind;
+  options.seed = scenario.seed;
   if (given.has("name")) options.name = given.text("name");
   if (given.has("rank")) options.rank = given.integer("rank");
   if (given.has("start_step")) options.start_step = given.integer("start_step");
@@ -162,12 +164,22 @@ void Pass::record_check(Check check, const std::string& word, const std::string&
   if (!problem.empty()) evidence_->check_reasons.push_back(word + ": " + problem);
 }
 
+// What the samples explain, once they are not the plan's; the lanes say whether it matters.
+void Pass::note_samples() {
+  if (!primary_ || samples_noted_) return;
+  const std::string other = samples_->other_samples();
+  if (other.empty()) return;
+  samples_noted_ = true;
+  evidence_->check_reasons.push_back(fmt::format("samples: rank {}, {}", around_.rank, other));
+}
+
 void Pass::step(int64_t step) {
   Recorder& recorder = around_.recorder;
   recorder.set_step(static_cast<int32_t>(step));
   recorder.enter(Phase::load);
   const Batch shard = samples_->shard(step);
-  const double share = loss_share(scenario_, shard.input.size(0), samples_->batch_samples(step)) *
+  note_samples();
+  const double share = loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
                        loss_factor(scenario_, training_, step, around_.rank);
   const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
   clear_gradients(training_.parameters, scenario_.zero_grad);

@@ -47,6 +47,7 @@ class Pass {
   void resume(int64_t step);
   void check_values();
   void check_gradients();
+  void note_samples();
   void record_check(Check check, const std::string& word, const std::string& problem);
   void step(int64_t step);
   void micro_batch(const Batch& batch, double share, bool first, bool last);
@@ -60,6 +61,7 @@ class Pass {
   Evidence* evidence_;
   Checkpointing checkpointing_;
   std::unique_ptr<RankSamples> samples_;
+  bool samples_noted_ = false;  // that they are not the plan's
   Training training_;
   TrainingMutants mutants_;  // before what it watches is gone
   std::unique_ptr<Reducer> reducer_;

@@ -1,9 +1,11 @@
 #include "sim/worker/rank_samples.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "scenarios/base/hash.h"
 #include "sim/fault/mutants.h"
 
 namespace lockstep {
@@ -51,6 +53,7 @@ at::Tensor scatter_rows(const Scenario& scenario, const at::Tensor& all,
 Scenario as_followed(Scenario scenario, int64_t rank) {
   if (has_mutant(scenario.mutants, "no_set_epoch", rank))
     scenario.split.options.set("set_epoch", false);
+  if (has_mutant(scenario.mutants, "plain_average", rank)) scenario.averaging = "mean";
   return scenario;
 }
 
@@ -60,7 +63,9 @@ RankSamples::RankSamples(const Scenario& scenario, const std::string& dtype, con
                          Communicator& group)
     : scenario_(as_followed(scenario, group.rank())),
       split_(scenario_),
-      source_(shard_rank(scenario.mutants, group.rank(), scenario.world_size)) {
+      rank_(group.rank()),
+      source_(shard_rank(scenario.mutants, group.rank(), scenario.world_size)),
+      plan_(scenario) {
   if (scenario.split.kind != "manual" || scenario.world_size == 1) {
     data_ = data;
     return;
@@ -70,16 +75,40 @@ RankSamples::RankSamples(const Scenario& scenario, const std::string& dtype, con
   rows_.target = scatter_rows(scenario, data.target, spec.target_shape, spec.target_type, group);
 }
 
+// Of each two neighbours the second may come first.
+int64_t RankSamples::delivered_step(int64_t step) {
+  if (!has_mutant(scenario_.mutants, "unordered_delivery", rank_)) return step;
+  const int64_t first = (step - 1) / 2 * 2 + 1;
+  const bool swapped = first < scenario_.steps &&
+                       substream_seed(scenario_.seed, "delivery", static_cast<uint64_t>(first)) % 2;
+  return swapped ? 2 * first + 1 - step : step;
+}
+
 Batch RankSamples::shard(int64_t step) {
-  const std::vector<int64_t> indices = split_.shard(step, source_);
-  if (data_.input.defined()) return select(data_, indices);
-  const auto size = static_cast<int64_t>(indices.size());  // of a rank the same in every step
-  const int64_t first = (step - 1) % split_.steps_per_epoch() * size;
+  step_ = step;
+  const int64_t delivered = delivered_step(step);
+  indices_ = split_.shard(delivered, source_);
+  if (data_.input.defined()) return select(data_, indices_);
+  const auto size = static_cast<int64_t>(indices_.size());  // of a rank the same in every step
+  const int64_t first = (delivered - 1) % split_.steps_per_epoch() * size;
   return {rows_.input.narrow(0, first, size).clone(), rows_.target.narrow(0, first, size).clone()};
 }
 
 int64_t RankSamples::batch_samples(int64_t step) {
-  return static_cast<int64_t>(split_.batch(step).size());
+  int64_t samples = 0;
+  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
+    samples += static_cast<int64_t>(split_.shard(step, rank).size());
+  return samples;
+}
+
+std::string RankSamples::other_samples() {
+  const std::vector<int64_t> planned = plan_.shard(step_, rank_);
+  for (size_t row = 0; row < std::min(planned.size(), indices_.size()); ++row)
+    if (planned[row] != indices_[row])
+      return fmt::format("step {}: row {} is sample {}, not {}", step_, row, indices_[row],
+                         planned[row]);
+  if (planned.size() == indices_.size()) return "";
+  return fmt::format("step {}: {} samples, not {}", step_, indices_.size(), planned.size());
 }
 
 }  // namespace lockstep

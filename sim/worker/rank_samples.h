@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "reducer/communicator.h"
 #include "scenarios/split.h"
@@ -24,13 +25,24 @@ class RankSamples {
   Batch shard(int64_t step);
   // Samples of the step over all ranks.
   int64_t batch_samples(int64_t step);
+  // The scenario as this rank follows it: mutants may have changed it.
+  const Scenario& followed() const { return scenario_; }
+  // How the samples of the last shard() differ from those that the plan gives this rank in that
+  // step: "step 4: row 0 is sample 17, not 3"; empty where they do not.
+  std::string other_samples();
 
  private:
-  const Scenario scenario_;  // as this rank follows it: mutants may have changed it
+  int64_t delivered_step(int64_t step);
+
+  const Scenario scenario_;
   Split split_;
-  int64_t source_;  // the rank whose samples these are: a mutant may say another
-  Batch data_;      // the whole set; undefined where rank 0 scattered
-  Batch rows_;      // then: this rank's samples of an epoch, step after step
+  const int64_t rank_;
+  const int64_t source_;  // the rank whose samples these are: a mutant may say another
+  Split plan_;            // as the scenario has it
+  int64_t step_ = 0;      // of the last shard, and its samples
+  std::vector<int64_t> indices_;
+  Batch data_;  // the whole set; undefined where rank 0 scattered
+  Batch rows_;  // then: this rank's samples of an epoch, step after step
 };
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 """Trains exported runs once more with PyTorch's own DistributedDataParallel and compares the final
-weights, buffers and gradients bit for bit:
+weights, buffers, gradients and optimizer state bit for bit:
 
     lockstep verify SCENARIO --set /reducer/kind=c10d --set /communicator/kind=c10d --export DIR
     /usr/bin/python3 tests/python/ddp_peer.py DIR
@@ -25,6 +25,7 @@ except ImportError as error:
     sys.exit(77)
 
 import exported
+import recipe
 import training
 from networks import Unsupported
 
@@ -67,13 +68,16 @@ def compare(run):
     """("equal" | "differs" | "cannot" | "failed", what there is to say)"""
     try:
         training.check(run.scenario)
+        problem = recipe.order_problem(run.scenario, run.order, run.sample_count())
+        if problem:
+            return "differs", problem
         with tempfile.TemporaryDirectory(prefix="ddp-peer-") as folder:
             states = train_all(run, pathlib.Path(folder))
     except Unsupported as error:
         return "cannot", str(error)
     except RuntimeError as error:
         return "failed", str(error)
-    for what in ("parameters", "buffers", "gradients"):
+    for what in ("parameters", "buffers", "gradients", "optimizer_state"):
         difference = exported.first_difference(run.tensors("final", what), states[0][what])
         if difference:
             return "differs", f"{what}: {difference}"

@@ -21,6 +21,9 @@ class Run:
         axes = [f"{pointer.split('/')[-1]}={value}" for pointer, value in self.manifest["set"].items()]
         return " ".join([self.scenario["name"], *axes])
 
+    def sample_count(self):
+        return self.manifest["data"][0]["shape"][0]
+
     def tensors(self, *path):
         """("final", "parameters") -> [(name, tensor or None)]"""
         entries = self.manifest

@@ -26,6 +26,21 @@ class GatherAndAdd : public CommHook {
 };
 LOCKSTEP_REGISTER_COMM_HOOK("gather_and_add", GatherAndAdd);
 
+CommHookOptions hook_of(const std::string& kind, const std::string& name = "") {
+  CommHookOptions options;
+  options.kind = kind;
+  options.name = name;
+  return options;
+}
+
+CommHookOptions power_sgd(int64_t rank, int64_t start_step = 2) {
+  CommHookOptions options = hook_of("powersgd");
+  options.rank = rank;
+  options.start_step = start_step;
+  options.seed = 5;
+  return options;
+}
+
 ReducerOptions options_of(const std::string& kind, const CommHookOptions& hook) {
   ReducerOptions options;
   options.kind = kind;
@@ -88,12 +103,12 @@ class CommHooks : public testing::TestWithParam<std::string> {
 
 TEST_P(CommHooks, AverageGradients) {
   const auto plain = with({});
-  EXPECT_TRUE(close(plain, with({.kind = "allreduce"}), 1e-6));
-  EXPECT_TRUE(close(plain, with({.kind = "registered", .name = "gather_and_add"}), 1e-6));
-  const auto half = with({.kind = "fp16"});
+  EXPECT_TRUE(close(plain, with(hook_of("allreduce")), 1e-6));
+  EXPECT_TRUE(close(plain, with(hook_of("registered", "gather_and_add")), 1e-6));
+  const auto half = with(hook_of("fp16"));
   EXPECT_TRUE(close(plain, half, 1e-2));
   EXPECT_FALSE(close(plain, half, 1e-6));
-  const auto brain = with({.kind = "bf16"});
+  const auto brain = with(hook_of("bf16"));
   EXPECT_TRUE(close(plain, brain, 5e-2));
   EXPECT_FALSE(close(half, brain, 1e-5));
 }
@@ -103,23 +118,22 @@ TEST_P(CommHooks, HalfPrecisionOverflows) {
     return run[0][4].abs().max().item<double>();
   };
   const double scale = 1e5 / largest(with({}));
-  EXPECT_EQ(largest(with({.kind = "fp16"}, scale)), std::numeric_limits<double>::infinity());
-  EXPECT_NEAR(largest(with({.kind = "bf16"}, scale)), 1e5, 2e3);
+  EXPECT_EQ(largest(with(hook_of("fp16"), scale)), std::numeric_limits<double>::infinity());
+  EXPECT_NEAR(largest(with(hook_of("bf16"), scale)), 1e5, 2e3);
 }
 
 TEST_P(CommHooks, PowerSgdIsTheAverageUntilItStarts) {
-  EXPECT_TRUE(
-      same(with({.kind = "powersgd", .rank = 1, .start_step = 6}), with({.kind = "allreduce"})));
+  EXPECT_TRUE(same(with(power_sgd(1, 6)), with(hook_of("allreduce"))));
 }
 
 TEST_P(CommHooks, PowerSgdLosesWhatItsRankCannotHold) {
-  const auto plain = with({.kind = "allreduce"});
-  const auto narrow = with({.kind = "powersgd", .rank = 1, .start_step = 2, .seed = 5});
+  const auto plain = with(hook_of("allreduce"));
+  const auto narrow = with(power_sgd(1));
   EXPECT_TRUE(narrow[0][2].equal(plain[0][2]));
   EXPECT_FALSE(at::allclose(narrow[1][2], plain[1][2], 1e-2, 1e-4));
   // A matrix of one row or column, and a bias, do not become smaller: they travel whole.
   EXPECT_TRUE(at::allclose(narrow[1][3], plain[1][3], 1e-6, 1e-7));
-  const auto again = with({.kind = "powersgd", .rank = 1, .start_step = 2, .seed = 5});
+  const auto again = with(power_sgd(1));
   EXPECT_TRUE(same(narrow, again));
 }
 
@@ -130,9 +144,8 @@ TEST(PowerSgd, ErrorFeedbackSendsTheRestLater) {
     const at::Tensor weight = random_tensor({8, 6}, 1).requires_grad_(true);
     const at::Tensor gradient = random_tensor({8, 6}, 10 + static_cast<uint64_t>(rank));
     TestProbe probe;
-    const auto reducer =
-        make_reducer(options_of("bucketed", {.kind = "powersgd", .rank = 1, .start_step = 2}),
-                     {{"w", weight}}, {}, communicator, probe);
+    const auto reducer = make_reducer(options_of("bucketed", power_sgd(1)), {{"w", weight}}, {},
+                                      communicator, probe);
     at::Tensor sent = at::zeros({8, 6}), average = at::zeros({8, 6});
     for (int64_t r = 0; r < 3; ++r)
       average.add_(random_tensor({8, 6}, 10 + static_cast<uint64_t>(r)) / 3.0);
@@ -157,15 +170,13 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CommHooks, testing::Values("bucketed", "c10d"),
                          [](const auto& kind) { return kind.param; });
 
 TEST(CommHooks, OursAndLibTorchsReducerGiveTheSameBits) {
-  for (const CommHookOptions& hook :
-       {CommHookOptions{.kind = "allreduce"}, CommHookOptions{.kind = "fp16"},
-        CommHookOptions{.kind = "powersgd", .rank = 2, .start_step = 2}})
+  for (const CommHookOptions& hook : {hook_of("allreduce"), hook_of("fp16"), power_sgd(2)})
     EXPECT_TRUE(same(train(options_of("bucketed", hook)), train(options_of("c10d", hook))))
         << hook.kind;
 }
 
 TEST(CommHooks, BrainFloatOverGloo) {
-  const auto options = options_of("bucketed", {.kind = "bf16"});
+  const auto options = options_of("bucketed", hook_of("bf16"));
   for (const char* algorithm : {"ring", "bcube", "halving_doubling", "ring_chunked"})
     EXPECT_TRUE(
         same(train(options, 1, {"local", algorithm}), train(options, 1, {"gloo", algorithm})))
@@ -174,7 +185,7 @@ TEST(CommHooks, BrainFloatOverGloo) {
 
 TEST(CommHooks, ANameThatNobodyRegisteredIsAnError) {
   try {
-    make_comm_hook({.kind = "registered", .name = "mine"});
+    make_comm_hook(hook_of("registered", "mine"));
     FAIL();
   } catch (const std::runtime_error& error) {
     EXPECT_STREQ(error.what(),

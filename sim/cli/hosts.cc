@@ -1,0 +1,144 @@
+#include "sim/cli/hosts.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include "sim/cli/conclude.h"
+#include "sim/launch/signals.h"
+#include "sim/launch/spawn.h"
+
+extern char** environ;
+
+namespace lockstep {
+namespace {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; std::getline(stream, word, separator);)
+    if (!word.empty()) words.push_back(word);
+  return words;
+}
+
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+Spawned start(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  Spawned child;
+  const int error = posix_spawnp(&child.pid, argv[0], nullptr, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) {
+    fmt::print(stderr, "lockstep: error: {}: {}\n", command.front(), strerror(error));
+    child.pid = 0;
+    return child;
+  }
+  child.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+  return child;
+}
+
+// The status of the child's end; signals that come meanwhile go to all.
+int wait_for(const Spawned& child, const std::vector<Spawned>& all, Signals& signals, int* signal) {
+  int status = -1;
+  while ((status = try_reap(child)) == -1) {
+    pollfd fds[2] = {{child.pidfd.get(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+    ::poll(fds, 2, -1);
+    while (const int number = signals.next()) {
+      *signal = number;
+      for (const Spawned& one : all) send_signal(one.pidfd, SIGTERM);
+    }
+  }
+  return status;
+}
+
+InputErrors errors_of(const std::vector<std::string>& hosts, const std::string& text) {
+  for (const std::string& host : hosts)
+    if (host.front() == '-' || host.find_first_of(" \t'\"\\;&|$`") != std::string::npos)
+      return {option_error(fmt::format("--hosts: \"{}\" is no host's name", host))};
+  if (hosts.empty()) return {option_error(fmt::format("--hosts \"{}\" names no host", text))};
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> remote_command(const HostsOptions& options,
+                                        const std::vector<std::string>& hosts, size_t index,
+                                        const std::string& folder, const std::string& program) {
+  const Selection& selection = options.verify.selection;
+  std::vector<std::string> words = {program, "worker"};
+  words.insert(words.end(), selection.paths.begin(), selection.paths.end());
+  for (const std::string& set : selection.sets) words.insert(words.end(), {"--set", set});
+  if (selection.seed) words.insert(words.end(), {"--seed", std::to_string(*selection.seed)});
+  if (!selection.filter.empty()) words.insert(words.end(), {"--filter", selection.filter});
+  const auto option = [&](const char* name, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {name, value});
+  };
+  option("--launcher", "none");
+  option("--nodes", std::to_string(hosts.size()));
+  option("--node-rank", std::to_string(index));
+  option("--ranks-per-node", std::to_string(options.ranks_per_host));
+  option("--master-addr", hosts.front().substr(hosts.front().find('@') + 1));
+  option("--master-port", std::to_string(options.master_port));
+  option("--interface", options.interface);
+  option("--out", options.verify.out);
+  if (index == 0) {
+    option("--json", options.verify.json);
+    option("--color", options.verify.color);
+    if (options.verify.quiet) words.push_back("--quiet");
+    if (options.verify.verbose) words.push_back("--verbose");
+    if (options.verify.keep) words.push_back("--keep");
+  }
+  std::string line = "cd " + quoted(folder) + " && exec";
+  for (const std::string& word : words) line += " " + quoted(word);
+  std::vector<std::string> command = split(options.remote_shell, ' ');
+  command.insert(command.end(), {hosts[index], line});
+  return command;
+}
+
+int verify_on_hosts(const HostsOptions& options) {
+  const std::vector<std::string> hosts = split(options.hosts, ',');
+  if (const InputErrors errors = errors_of(hosts, options.hosts); !errors.empty())
+    return bad_input(errors, options.verify.json);
+  std::error_code error;
+  const std::string folder = std::filesystem::current_path(error).string();
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  Signals signals;
+  std::vector<Spawned> children;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    children.push_back(start(remote_command(options, hosts, i, folder, program)));
+    if (children.back().pid != 0) continue;
+    children.pop_back();
+    for (const Spawned& child : children) send_signal(child.pidfd, SIGTERM);
+    for (const Spawned& child : children) kill_and_reap(child);
+    return kExitBadInput;
+  }
+  int signal = 0;
+  std::vector<int> ends;
+  for (const Spawned& child : children) ends.push_back(wait_for(child, children, signals, &signal));
+  if (signal != 0) return 128 + signal;
+  const int code = WIFEXITED(ends.front()) ? WEXITSTATUS(ends.front()) : 255;
+  if (code != 255) return code;
+  fmt::print(stderr, "lockstep: error: {} could not be reached; exit {}\n", hosts.front(),
+             kExitInconclusive);
+  return kExitInconclusive;
+}
+
+}  // namespace lockstep

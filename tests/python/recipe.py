@@ -1,0 +1,122 @@
+"""A scenario's optimizer, schedule, clipping, loss, sampler and comm hook, as PyTorch has them."""
+import math
+
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.optim import lr_scheduler
+from torch.utils.data.distributed import DistributedSampler
+
+from networks import Unsupported
+
+
+def optimizer_of(options, parameters):
+    kind, lr, decay = options["kind"], options["lr"], options["weight_decay"]
+    if kind == "sgd":
+        return torch.optim.SGD(parameters, lr=lr, momentum=options["momentum"],
+                               dampening=options["dampening"], weight_decay=decay,
+                               nesterov=options["nesterov"])
+    if kind in ("adam", "adamw"):
+        adam = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
+        return adam(parameters, lr=lr, betas=(options["beta1"], options["beta2"]),
+                    eps=options["eps"], weight_decay=decay, amsgrad=options["amsgrad"])
+    if kind == "adagrad":
+        return torch.optim.Adagrad(parameters, lr=lr, lr_decay=options["lr_decay"],
+                                   weight_decay=decay, eps=options["eps"],
+                                   initial_accumulator_value=options["initial_accumulator"])
+    if kind == "rmsprop":
+        return torch.optim.RMSprop(parameters, lr=lr, alpha=options["alpha"], eps=options["eps"],
+                                   weight_decay=decay, momentum=options["momentum"],
+                                   centered=options["centered"])
+    raise Unsupported(f"optimizer {kind}")
+
+
+def schedule_of(options, optimizer):
+    """PyTorch's own scheduler, stepped after each step; None where nothing changes."""
+    kind = options["kind"]
+    if kind == "none":
+        return None
+    if kind == "step":
+        return lr_scheduler.StepLR(optimizer, options["step_size"], options["gamma"])
+    if kind == "exponential":
+        return lr_scheduler.ExponentialLR(optimizer, options["gamma"])
+    if kind == "cosine":
+        return lr_scheduler.CosineAnnealingLR(optimizer, options["steps_total"], options["min_lr"])
+    if kind == "linear_warmup":
+        return lr_scheduler.LinearLR(optimizer, options["start_factor"], 1,
+                                     options["warmup_steps"])
+    raise Unsupported(f"lr_schedule {kind}")
+
+
+def clip(options, parameters):
+    if options["kind"] == "norm":
+        norm_type = math.inf if options["norm_type"] == "inf" else 2
+        nn.utils.clip_grad_norm_(parameters, options["max_norm"], norm_type)
+    elif options["kind"] == "value":
+        nn.utils.clip_grad_value_(parameters, options["max_value"])
+    elif options["kind"] != "none":
+        raise Unsupported(f"clipping {options['kind']}")
+
+
+def add_hook(options, ddp):
+    kind = options["kind"]
+    if kind == "none":
+        return
+    if kind not in ("allreduce", "fp16"):
+        reasons = {"bf16": "ProcessGroupGloo of 1.13 has no bfloat16",
+                   "powersgd": "PowerSGD's first matrices are random: ours come from another seed",
+                   "registered": "a hook of our own in C++"}
+        raise Unsupported(reasons.get(kind, f"comm_hook {kind}"))
+    hook = {"allreduce": default_hooks.allreduce_hook, "fp16": default_hooks.fp16_compress_hook}
+    ddp.register_comm_hook(None, hook[kind])
+
+
+def loss_of(scenario, output, target, share):
+    options = scenario["loss"]
+    if options["kind"] == "mse":
+        value = nn.functional.mse_loss(output, target, reduction=options["reduction"])
+    elif options["kind"] == "cross_entropy":
+        value = nn.functional.cross_entropy(output.flatten(0, -2), target.flatten(),
+                                            reduction=options["reduction"])
+    else:
+        raise Unsupported(f"loss {options['kind']}")
+    factor = options["scale"] * share
+    if options["times_world_size"]:
+        factor *= scenario["world_size"]
+    return value if factor == 1 else value * factor
+
+
+def loss_share(scenario, own, batch):
+    if scenario["loss"]["reduction"] == "sum":
+        return 1
+    share = 1 / scenario["accumulate_steps"]
+    if scenario["averaging"] == "sample_weighted":
+        share *= own * scenario["world_size"] / batch
+    return share
+
+
+def requantize(parameters, denominator):
+    if denominator:
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.mul_(denominator).round_().div_(denominator)
+
+
+def order_problem(scenario, order, samples):
+    """Where the exported order is not that of PyTorch's DistributedSampler, if it should be."""
+    options = scenario["split"]
+    if options["kind"] != "distributed":
+        return None
+    for rank in range(scenario["world_size"]):
+        exported = [row for step in order for row in step[rank]]
+        sampler = DistributedSampler(range(samples), scenario["world_size"], rank,
+                                     options["shuffle"], options["seed"], options["drop_last"])
+        rows, epoch = [], 0
+        while len(rows) < len(exported):
+            if options["set_epoch"]:
+                sampler.set_epoch(epoch)
+            rows += list(sampler)
+            epoch += 1
+        if rows[:len(exported)] != exported:
+            return f"rank {rank} trains on {exported[:4]}..., DistributedSampler says {rows[:4]}..."
+    return None

@@ -1,0 +1,144 @@
+#include "sim/join/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/join/link.h"
+#include "sim/join/meet.h"
+#include "sim/join/site.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+Deadline soon() { return deadline_after(milliseconds(5000)); }
+
+// Coordinator and members in one loop, over real TCP on loopback.
+class CoordinatorTest : public testing::Test {
+ protected:
+  void open(int64_t world_size) {
+    auto opened = open_coordinator(loop_, Rendezvous{}, "", {world_size, "job", ""}, nullptr, &at_);
+    ASSERT_TRUE(opened);
+    coordinator_ = std::move(opened.value());
+  }
+  std::unique_ptr<Link> join(std::vector<int64_t> ranks, const std::string& host = "h",
+                             const std::string& identity = "job") {
+    return join_run(loop_, at_, nullptr, {"", identity, std::move(ranks), host, "here"}, soon());
+  }
+  EventLoop loop_;
+  HostPort at_;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+TEST_F(CoordinatorTest, MembersLearnWhereAllAre) {
+  open(3);
+  auto first = join({0, 1});
+  EXPECT_EQ(coordinator_->missing_ranks(), "2");
+  auto second = join({2}, "other");
+  const std::string hosts = second->get("hosts", soon());
+  const Topology here = topology_of(hosts, {0, 1}), there = topology_of(hosts, {2});
+  EXPECT_FALSE(here.one_host);
+  EXPECT_TRUE(here.leads_host && there.leads_host);
+  EXPECT_EQ(here.host_ranks, (std::vector<int64_t>{0, 1}));
+  EXPECT_TRUE(here.collects);
+  EXPECT_FALSE(there.collects);
+  EXPECT_EQ(there.host_leader, 2);
+}
+
+TEST_F(CoordinatorTest, WhoDoesNotBelongIsRefused) {
+  open(2);
+  auto first = join({0});
+  for (const auto& [ranks, identity, why] :
+       std::vector<std::tuple<std::vector<int64_t>, std::string, std::string>>{
+           {{0}, "job", "rank 0 has joined already"},
+           {{2}, "job", "there is no rank 2 among 2"},
+           {{1}, "another", "this process has \"another\", rank 0 has \"job\""}}) {
+    try {
+      join(ranks, "h", identity);
+      ADD_FAILURE() << why;
+    } catch (const RunOver& over) {
+      EXPECT_EQ(over.code(), 2);
+      EXPECT_THAT(over.what(), testing::HasSubstr(why));
+    }
+  }
+}
+
+TEST_F(CoordinatorTest, ServesTheStore) {
+  open(2);
+  auto first = join({0}), second = join({1});
+  bool called = false;
+  first->when_set("key", [&] { called = true; });
+  second->set("key", std::string("\0\xff", 2), soon());
+  EXPECT_EQ(first->get("key", soon()), std::string("\0\xff", 2));
+  EXPECT_TRUE(called);
+  Link::Message answer;
+  first->on_reply([&](int64_t client, const Link::Message& reply) {
+    EXPECT_EQ(client, 7);
+    answer = reply;
+  });
+  first->forward(7, {"add", "9", "n", "4"}, "run/0/");
+  EXPECT_EQ(second->request({"add", "run/0/n", "1"}, soon()).front(), "5");
+  EXPECT_EQ(answer, (Link::Message{"9", "4"}));
+  EXPECT_THROW(first->get("absent", deadline_after(milliseconds(20))), RunOver);
+}
+
+TEST_F(CoordinatorTest, ALostMemberLosesItsRanks) {
+  open(2);
+  auto first = join({0}), second = join({1});
+  RunPlan plan;
+  plan.scenario.world_size = 2;
+  coordinator_->begin_run(0, plan, testing::TempDir());
+  ProcessEnd good;
+  good.who = "rank-0";
+  good.rank = 0;
+  good.exit_code = 0;
+  first->request({"end", "0", encode(good)}, soon());
+  first->request({"done", "0"}, soon());
+  EXPECT_FALSE(coordinator_->run_over());
+  second.reset();
+  EXPECT_EQ(first->get("run/0/failure", soon()), "rank-1");
+  EXPECT_TRUE(coordinator_->run_over());
+  const RunOutcome outcome = coordinator_->take_outcome();
+  ASSERT_EQ(outcome.ends.size(), 2u);
+  EXPECT_EQ(outcome.ends[1].signal, 9);
+}
+
+TEST_F(CoordinatorTest, NothingButFilesOfRanksIsWritten) {
+  open(1);
+  auto link = join({0});
+  RunPlan plan;
+  coordinator_->begin_run(0, plan, testing::TempDir());
+  EXPECT_THROW(link->request({"file", "0", "../rank-0.records", "x"}, soon()), RunOver);
+}
+
+TEST_F(CoordinatorTest, TheEndIsToldToAll) {
+  open(2);
+  auto first = join({0}), second = join({1});
+  coordinator_->end(1, "judged");
+  for (Link* link : {first.get(), second.get()}) {
+    try {
+      link->get("never", soon());
+      ADD_FAILURE();
+    } catch (const RunOver& over) {
+      EXPECT_EQ(over.code(), 1);
+    }
+  }
+  first.reset();
+  second.reset();
+  for (int i = 0; i < 50 && !coordinator_->all_gone(); ++i) loop_.wait(milliseconds(10));
+  EXPECT_TRUE(coordinator_->all_gone());
+}
+
+TEST_F(CoordinatorTest, AStrangersBytesCloseOnlyItsConnection) {
+  open(1);
+  std::string why;
+  const UniqueFd stranger = connect_to(at_, soon(), &why);
+  const std::string bytes(64, '\xff');
+  EXPECT_EQ(::write(stranger.get(), bytes.data(), bytes.size()), 64);
+  auto link = join({0});
+  EXPECT_NE(link->get("hosts", soon()), "");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+#include "sim/join/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+const Variables kTorchrun = {{"RANK", "5"},         {"WORLD_SIZE", "8"},
+                             {"LOCAL_RANK", "1"},   {"LOCAL_WORLD_SIZE", "4"},
+                             {"GROUP_RANK", "1"},   {"GROUP_WORLD_SIZE", "2"},
+                             {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}};
+const Variables kMpi = {{"OMPI_COMM_WORLD_RANK", "2"},
+                        {"OMPI_COMM_WORLD_SIZE", "3"},
+                        {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                        {"PMIX_NAMESPACE", "prterun-1@2"}};
+const Variables kSlurm = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"},
+                          {"SLURM_NODEID", "1"}, {"SLURM_NNODES", "2"}, {"SLURM_JOB_ID", "7"},
+                          {"SLURM_STEP_ID", "0"}};
+
+Variables together(std::initializer_list<Variables> all) {
+  Variables sum;
+  for (const Variables& one : all) sum.insert(one.begin(), one.end());
+  return sum;
+}
+
+Variables with(Variables variables, const char* name, const char* value) {
+  variables[name] = value;
+  return variables;
+}
+
+struct Case {
+  const char* what;
+  Variables variables;
+  const char* launcher;
+  const char* detected;
+  int64_t task, tasks;
+  bool one_host;
+};
+
+class Detected : public testing::TestWithParam<Case> {};
+
+TEST_P(Detected, IsTheFirstThatIsComplete) {
+  const Case& c = GetParam();
+  const auto placement = detect_placement(c.variables, c.launcher);
+  ASSERT_TRUE(placement) << placement.errors().front().message;
+  EXPECT_EQ(placement.value().launcher, c.detected);
+  EXPECT_EQ(placement.value().task, c.task);
+  EXPECT_EQ(placement.value().tasks, c.tasks);
+  EXPECT_EQ(placement.value().one_host, c.one_host);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Environment, Detected,
+    testing::Values(
+        Case{"nothing", {}, "auto", "none", 0, 1, true},
+        Case{"torchrun", kTorchrun, "auto", "torchrun", 5, 8, false},
+        Case{"mpi", kMpi, "auto", "mpi", 2, 3, true},
+        Case{"slurm", kSlurm, "auto", "slurm", 1, 2, false},
+        Case{"torchrun_below_srun", together({kTorchrun, kSlurm}), "auto", "torchrun", 5, 8, false},
+        Case{"mpi_below_srun", together({kMpi, kSlurm}), "auto", "mpi", 2, 3, true},
+        Case{"all", together({kTorchrun, kMpi, kSlurm}), "auto", "torchrun", 5, 8, false},
+        Case{"chosen_slurm", together({kTorchrun, kMpi, kSlurm}), "slurm", "slurm", 1, 2, false},
+        Case{"chosen_mpi", together({kTorchrun, kMpi, kSlurm}), "mpi", "mpi", 2, 3, true},
+        Case{"chosen_none", together({kTorchrun, kMpi, kSlurm}), "none", "none", 0, 1, true},
+        Case{"world_size_alone", with(kMpi, "WORLD_SIZE", "9"), "auto", "mpi", 2, 3, true},
+        Case{"batch_script",
+             {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}},
+             "auto",
+             "none",
+             0,
+             1,
+             true},
+        Case{"others_are_not_looked_at", with(kTorchrun, "SLURM_PROCID", "x"), "auto", "torchrun",
+             5, 8, false}),
+    [](const auto& tested) { return tested.param.what; });
+
+struct BadCase {
+  const char* what;
+  Variables variables;
+  const char* launcher;
+  const char* message;
+};
+
+class Contradiction : public testing::TestWithParam<BadCase> {};
+
+TEST_P(Contradiction, NamesBothValues) {
+  const BadCase& c = GetParam();
+  const auto placement = detect_placement(c.variables, c.launcher);
+  ASSERT_FALSE(placement);
+  EXPECT_THAT(placement.errors().front().message, HasSubstr(c.message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Environment, Contradiction,
+    testing::Values(
+        BadCase{"rank", with(kTorchrun, "RANK", "8"), "auto", "RANK=8 contradicts WORLD_SIZE=8"},
+        BadCase{"local", with(kTorchrun, "LOCAL_RANK", "4"), "auto",
+                "LOCAL_RANK=4 contradicts LOCAL_WORLD_SIZE=4"},
+        BadCase{"local_size", with(kTorchrun, "LOCAL_WORLD_SIZE", "9"), "auto",
+                "LOCAL_WORLD_SIZE=9 contradicts WORLD_SIZE=8"},
+        BadCase{"group", with(kTorchrun, "GROUP_RANK", "2"), "auto",
+                "GROUP_RANK=2 contradicts GROUP_WORLD_SIZE=2"},
+        BadCase{"mpi", with(kMpi, "OMPI_COMM_WORLD_SIZE", "2"), "auto",
+                "OMPI_COMM_WORLD_RANK=2 contradicts OMPI_COMM_WORLD_SIZE=2"},
+        BadCase{"slurm", with(kSlurm, "SLURM_NTASKS", "1"), "auto",
+                "SLURM_PROCID=1 contradicts SLURM_NTASKS=1"},
+        BadCase{"no_number", with(kTorchrun, "RANK", "two"), "auto", "RANK is \"two\""},
+        BadCase{"port", with(kTorchrun, "MASTER_PORT", "70000"), "auto",
+                "MASTER_PORT is \"70000\""},
+        BadCase{"absent", kMpi, "slurm", "SLURM_PROCID and SLURM_STEP_NUM_TASKS are not both set"}),
+    [](const auto& tested) { return tested.param.what; });
+
+TEST(Environment, TellsJobsApart) {
+  EXPECT_EQ(detect_placement(kMpi, "auto").value().job, "mpi-prterun-1_2");
+  EXPECT_EQ(detect_placement(kSlurm, "auto").value().job, "slurm-7-0");
+  const auto first = detect_placement(kTorchrun, "auto").value();
+  const auto again = detect_placement(with(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "1"), "auto");
+  EXPECT_NE(first.job, again.value().job);
+}
+
+TEST(Environment, AnAgentMayHoldThePort) {
+  EXPECT_FALSE(detect_placement(kTorchrun, "auto").value().port_held);
+  const auto held = with(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "True");
+  EXPECT_TRUE(detect_placement(held, "auto").value().port_held);
+}
+
+TEST(Environment, RecordsWhatChangesARun) {
+  const Variables all = {{"OMP_NUM_THREADS", "1"},
+                         {"GLOO_SOCKET_IFNAME", "eth0"},
+                         {"NCCL_DEBUG", "INFO"},
+                         {"HOME", "/root"},
+                         {"OMPI_COMM_WORLD_RANK", "1"}};
+  const Variables recorded = recorded_variables(all);
+  EXPECT_EQ(recorded.size(), 3u);
+  EXPECT_EQ(recorded.count("HOME"), 0u);
+}
+
+}  // namespace
+}  // namespace lockstep
