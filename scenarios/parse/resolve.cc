@@ -182,10 +182,10 @@ void resolve_steps(const Json& document, Scenario* scenario, Problems* problems)
   const int64_t each = Split(*scenario).steps_per_epoch();
   scenario->steps = document["epochs"].get<int64_t>() * each;
   if (scenario->steps > kMostSteps)
-    problems->push_back({"/epochs", false,
-                         fmt::format("{} epochs of {} steps are too many",
-                                     document["epochs"].get<int64_t>(), each),
-                         fmt::format("at most {} steps", kMostSteps)});
+    problems->push_back(
+        {"/epochs", false,
+         fmt::format("{} epochs of {} steps are too many", document["epochs"].get<int64_t>(), each),
+         fmt::format("at most {} steps", kMostSteps)});
 }
 
 Timeouts timeouts_of(const Json& json) {
@@ -231,8 +231,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.timeouts = timeouts_of(document["timeouts"]);
   s.lanes = document["lanes"].get<std::vector<std::string>>();
   s.expect = select_expectation(document, problems);
-  if (document.contains("golden"))
-    s.golden = beside(directory, text("golden"));
+  if (document.contains("golden")) s.golden = beside(directory, text("golden"));
   const size_t good_so_far = problems->size();
   const auto in_files = resolve_files(directory, &s.data, problems);
   if (problems->size() == good_so_far) resolve_batch(document, in_files, &s, problems);

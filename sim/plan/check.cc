@@ -26,6 +26,7 @@ class ScenarioCheck {
     communicator();
     check_shapes(s_, errors_);
     model();
+    reducer();
     check_training(s_, errors_);
     powers_of_two();
     check_checkpoint(s_, errors_);

@@ -119,7 +119,7 @@ void Observer::know_training() {
 }
 
 void Observer::observe(int64_t step) {
-  if (step > 0 && (rounding_ || layout_.bytes <= kKeptBytesMax))
+  if (state_ != nullptr && (rounding_ || layout_.bytes <= kKeptBytesMax))
     before_.assign(state_, state_ + layout_.bytes);
   state_ = own_state_.data();
   if (board_) {
@@ -134,7 +134,7 @@ void Observer::observe(int64_t step) {
   for (auto& feed : feeds_) compare(*feed, step);
   if (rounding_ && step > 0) publish_rounding();
   const bool shards_wanted = primary_ && around_.plan.shards;
-  if (step >= 1 && !shards_wanted) local_.reset();
+  if (step > around_.plan.start_step && !shards_wanted) local_.reset();
 }
 
 void Observer::record_hashes(const std::vector<uint64_t>& hashes, int64_t step) {

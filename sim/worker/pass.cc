@@ -98,8 +98,8 @@ void Pass::load() {
   Setup setup = set_up(scenario_, dtype_, around_.rank);
   training_ = std::move(setup.training);
   if (export_) export_->data(setup.data);
-  samples_ = std::make_unique<RankSamples>(scenario_, dtype_, setup.data,
-                                           communicator_.outermost());
+  samples_ =
+      std::make_unique<RankSamples>(scenario_, dtype_, setup.data, communicator_.outermost());
 }
 
 void Pass::construct() {
@@ -179,12 +179,14 @@ void Pass::step(int64_t step) {
   recorder.enter(Phase::load);
   const Batch shard = samples_->shard(step);
   note_samples();
-  const double share = loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
-                       loss_factor(scenario_, training_, step, around_.rank);
+  const double share =
+      loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
+      loss_factor(scenario_, training_, step, around_.rank);
   const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
   clear_gradients(training_.parameters, scenario_.zero_grad);
   observer_->before_backward();
-  for (size_t i = 0; i < parts.size(); ++i) micro_batch(parts[i], share, i == 0, i + 1 == parts.size());
+  for (size_t i = 0; i < parts.size(); ++i)
+    micro_batch(parts[i], share, i == 0, i + 1 == parts.size());
   // Step 1 and 2 have different layouts; the last must still be as they were.
   if (primary_ && (step <= 2 || step == scenario_.steps)) check_gradients();
   recorder.enter(Phase::optimizer);

@@ -56,7 +56,7 @@ class Launchers(ProgramTest):
     def expect_pass(self, path, ranks):
         run = read_json(path)["runs"][0]
         self.assertEqual((run["verdict"], run["world_size"]), ("pass", ranks), run)
-        self.assertEqual({lane["control"] for lane in run["lanes"]}, {"detected"})
+        self.assertEqual({lane["control"] for lane in run["lanes"].values()}, {"detected"})
 
 
 class Mpi(Launchers):
@@ -190,6 +190,57 @@ class ByHand(Launchers):
             codes, texts = self.ends([self.start(TOY, *args, **env)])
             self.assertEqual(codes, [2], texts)
             self.assertIn(text, texts[0])
+
+
+class Hosts(Launchers):
+    def verify(self, hosts, script, *args):
+        shell = self.tmp / "shell"
+        shell.write_text("#!/bin/sh\n" + script)
+        shell.chmod(0o700)
+        return self.run_program("verify", TOY, "--hosts", hosts, "--ranks-per-host", 2,
+                                "--remote-shell", shell, "--master-port", free_port(), *args,
+                                timeout=150)
+
+    def test_a_given_command(self):
+        path = self.tmp / "result.json"
+        done = self.verify("127.0.0.1,localhost", 'exec sh -c "$2"\n', "--json", path)
+        self.assertEqual(done.code, 0, done.text)
+        self.expect_pass(path, 4)
+
+    def test_a_host_that_cannot_be_reached(self):
+        done = self.verify("nowhere", "exit 255\n")
+        self.assertEqual(done.code, 3, done.text)
+        self.assertIn("nowhere could not be reached", done.text)
+
+    def test_no_host_is_an_option_of_the_shell(self):
+        for hosts in ("-oProxyCommand=x", "a b", ","):
+            self.assertEqual(self.verify(hosts, "exit 0\n").code, 2, hosts)
+
+    def test_across_a_network(self):
+        if os.geteuid() != 0 or not shutil.which("ip"):
+            self.skipTest("network namespaces need root and ip (Debian: iproute2)")
+        names = [f"lockstep-{os.getpid()}-{i}" for i in (1, 2)]
+
+        def ip(*words):
+            return subprocess.run(["ip", *words], capture_output=True, text=True)
+        for name in names:
+            made = ip("netns", "add", name)
+            if made.returncode:
+                self.skipTest(f"no network namespaces here: {made.stderr.strip()}")
+            self.addCleanup(ip, "netns", "del", name)
+        made = ip("link", "add", "ls0", "netns", names[0], "type", "veth", "peer", "name", "ls0",
+                  "netns", names[1])
+        if made.returncode:
+            self.skipTest(f"no veth pair here: {made.stderr.strip()}")
+        for i, name in enumerate(names):
+            ip("-n", name, "addr", "add", f"10.213.7.{i + 1}/24", "dev", "ls0")
+            ip("-n", name, "link", "set", "ls0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        path = self.tmp / "result.json"
+        script = f'exec ip netns exec lockstep-{os.getpid()}-${{1##*.}} sh -c "$2"\n'
+        done = self.verify("10.213.7.1,10.213.7.2", script, "--interface", "ls0", "--json", path)
+        self.assertEqual(done.code, 0, done.text)
+        self.expect_pass(path, 4)
 
 
 if __name__ == "__main__":

@@ -11,29 +11,47 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "cli"))
 from harness import LINEAR, TOY, ProgramTest  # noqa: E402
 
-C10D = ("/reducer/kind=c10d", "/communicator/kind=c10d")
+C10D = ("/reducer/kind=c10d", '/communicator={"kind":"c10d","algorithm":"ring"}')
 MATRIX = "scenarios/equivalence/mlp_matrix.json"
 # Small buckets, so that the order of addition shows.
-BUCKETS = ("/reducer/bucket_cap_mb=0.001", "/reducer/first_bucket_mb=0.00001")
-SGD = '/optimizer={"kind":"sgd","lr":0.05,"momentum":0.9}'
-ADAM = '/optimizer={"kind":"adam","lr":0.002}'
+SMALL = ("/world_size=3", "/reducer/bucket_cap_mb=0.001", "/reducer/first_bucket_mb=0.00001")
+VIEW, NO_VIEW = (f"/reducer/gradient_as_bucket_view={word}" for word in ("true", "false"))
+# Scenario and what pins its matrix; where axes are left, each run is compared.
 CASES = [
     (LINEAR,),
     (TOY,),
-    (MATRIX, "/world_size=3", *BUCKETS, "/reducer/gradient_as_bucket_view=false",
-     "/zero_grad=zero", SGD),
-    (MATRIX, "/world_size=3", *BUCKETS, "/reducer/gradient_as_bucket_view=true",
-     "/zero_grad=none", ADAM),
+    (MATRIX, *SMALL, NO_VIEW, "/zero_grad=zero",
+     '/optimizer={"kind":"sgd","lr":0.05,"momentum":0.9}'),
+    (MATRIX, *SMALL, VIEW, "/zero_grad=none", '/optimizer={"kind":"adam","lr":0.002}'),
+    ("scenarios/gallery/auto_encoder.json", "/world_size=3"),
+    ("scenarios/gallery/batch_norm.json", "/world_size=3"),
+    ("scenarios/gallery/branches_routed.json", "/world_size=3", VIEW, "/zero_grad=none"),
+    ("scenarios/gallery/branches_same.json", NO_VIEW, "/zero_grad=zero"),
+    ("scenarios/gallery/cifar_cnn.json", "/reducer/bucket_cap_mb=0.05"),
+    ("scenarios/gallery/mnist_convnet.json", "/world_size=3"),
+    ("scenarios/gallery/embedding.json", "/world_size=3"),
+    ("scenarios/gallery/gpt.json", "/world_size=3", "/reducer/bucket_cap_mb=0.02"),
+    ("scenarios/features/accumulation.json", "/accumulate_steps=3", VIEW, "/zero_grad=zero"),
+    ("scenarios/features/accumulation_unused.json",),
+    ("scenarios/features/comm_hooks.json", '/comm_hook={"kind":"allreduce"}', VIEW),
+    ("scenarios/features/comm_hooks.json", '/comm_hook={"kind":"fp16"}', NO_VIEW),
+    ("scenarios/features/static_graph.json", VIEW, "/model/unused=always", "/zero_grad=zero"),
+    ("scenarios/data/distributed_sampler.json",),
+    ("scenarios/data/uneven_shards.json", "/split/kind=manual"),
+    ("scenarios/training/clipping.json", "/world_size=3", '/clipping={"kind":"norm","max_norm":0.05}'),
+    ("scenarios/training/lr_schedules.json", '/lr_schedule={"kind":"exponential","gamma":0.8}'),
 ]
 SKIPPED = 77
 
 
 class Parity(ProgramTest):
-    def export(self, scenario, *sets, code=0):
+    def export(self, scenario, *sets):
+        # What the scenario expects of c10d is its own test's affair: bits are compared either way.
         folder = self.tmp / f"export-{len(list(self.tmp.iterdir()))}"
         args = [word for value in (*C10D, *sets) for word in ("--set", value)]
         result = self.run_program("verify", scenario, *args, "--export", folder)
-        self.assertEqual(result.code, code, result.text)
+        self.assertNotIn(result.code, (2, 4), result.text)
+        self.assertTrue((folder / "0001/manifest.json").exists(), result.text)
         return folder
 
     def peer(self, *folders):
@@ -43,14 +61,16 @@ class Parity(ProgramTest):
             print(done.stdout)
             sys.stdout.flush()
             raise SystemExit(SKIPPED)
-        return done.returncode, done.stdout + done.stderr
+        return done.returncode, done.stderr + done.stdout
 
     def test_every_bit_is_the_same(self):
         folders = [self.export(*case) for case in CASES]
         code, text = self.peer(*folders)
         print(text)
         self.assertEqual(code, 0, text)
-        self.assertIn(f"{len(CASES)} of {len(CASES)} runs equal", text)
+        last = text.strip().split("\n")[-1].split()
+        self.assertEqual(last[0], last[2], text)  # "23 of 23 runs equal ..."
+        self.assertGreaterEqual(int(last[0]), len(CASES))
 
     def test_one_flipped_bit_is_found(self):
         folder = self.export(TOY, "/steps=2")

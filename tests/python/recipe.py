@@ -48,10 +48,21 @@ def schedule_of(options, optimizer):
     raise Unsupported(f"lr_schedule {kind}")
 
 
+def clip_norm(parameters, max_norm, norm_type):
+    """As nn.utils.clip_grad_norm_, but for one bit: Python's max_norm / tensor multiplies by the
+    reciprocal, LibTorch's C++ divides."""
+    gradients = [p.grad.detach() for p in parameters if p.grad is not None]
+    norms = torch.stack([torch.norm(g, norm_type) for g in gradients])
+    norm = norms.max() if norm_type == math.inf else torch.norm(norms, norm_type)
+    factor = torch.clamp(torch.div(torch.full_like(norm, max_norm), norm + 1e-6), max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor)
+
+
 def clip(options, parameters):
     if options["kind"] == "norm":
-        norm_type = math.inf if options["norm_type"] == "inf" else 2
-        nn.utils.clip_grad_norm_(parameters, options["max_norm"], norm_type)
+        norm_type = math.inf if options["norm_type"] == "inf" else 2.0
+        clip_norm(parameters, options["max_norm"], norm_type)
     elif options["kind"] == "value":
         nn.utils.clip_grad_value_(parameters, options["max_value"])
     elif options["kind"] != "none":

@@ -27,6 +27,9 @@ def check(scenario):
         raise Unsupported("the run has a defect put in on purpose")
     if scenario["loss_scaling"]["kind"] != "none":
         raise Unsupported("GradScaler of 1.13 needs CUDA")
+    schedule = scenario["lr_schedule"]
+    if schedule["kind"] == "cosine" and scenario["steps"] > schedule["steps_total"] + 1:
+        raise Unsupported("CosineAnnealingLR rises again after its last step, ours stays down")
     if scenario["checkpoint"]["kind"] != "none":
         raise Unsupported("saving and resuming is our own")
 

@@ -55,6 +55,7 @@ ReplayRule rule_of(const Scenario& scenario, const ReducerOptions& options,
   rule.first_bucket_bytes = options.first_bucket_bytes;
   rule.bucket_cap_bytes = options.bucket_cap_bytes;
   rule.rebuild = !options.find_unused_parameters || options.static_graph;
+  if (options.kind == "c10d" && options.static_graph) rule.rebuild_after_step = 2;
   const bool buckets = options.kind == "bucketed" || options.kind == "c10d";
   if (buckets && options.gradient_as_bucket_view && scenario.zero_grad == "zero")
     rule.division_later = "divide_before";

@@ -72,8 +72,8 @@ void expect_same(const NamedTensors& found, const std::vector<TensorSpec>& specs
 
 int64_t parameters_of(const Part& part) {
   int64_t sum = 0;
-  for (const TensorSpec& parameter : manifest_of(part, "float32")->parameters)
-    sum += parameter.numel();
+  const ModelManifest manifest = *manifest_of(part, "float32");
+  for (const TensorSpec& parameter : manifest.parameters) sum += parameter.numel();
   return sum;
 }
 

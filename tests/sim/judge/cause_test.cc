@@ -116,6 +116,19 @@ TEST(Cause, WrongShardIsKnownByTheGuiltyRankAlone) {
   EXPECT_THAT(d.explanation, HasSubstr("rank 2 trained on the shard of rank 1"));
 }
 
+TEST(Cause, SampleOrderWhereTheFirstOtherSamplesAreThoseOfThatStep) {
+  const auto cause = [](int64_t step) {
+    Outcome outcome = seen_everywhere(gradient_evidence("replay", step));
+    Evidence evidence = *evidence_from_json_text(outcome.run.evidence[2]);
+    evidence.check_reasons = {"samples: rank 2, step 2: row 0 is sample 17, not 3"};
+    outcome.run.evidence[2] = to_json_text(evidence);
+    return divergence_of(outcome);
+  };
+  EXPECT_EQ(cause(2).cause, "sample_order");
+  EXPECT_EQ(cause(2).explanation, "rank 2, step 2: row 0 is sample 17, not 3");
+  EXPECT_NE(cause(1).cause, "sample_order");
+}
+
 TEST(Cause, InitialWeights) {
   Outcome outcome;
   MismatchEvidence e = gradient_evidence("replay", 0);

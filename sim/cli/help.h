@@ -1,0 +1,45 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// CLI11's help with one blank line between its parts and no program name twice.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    const bool group = !app->get_subcommands({}).empty();
+    const bool files = app->get_option_no_throw("FILE") != nullptr;
+    const bool data = app->get_option_no_throw("SET") != nullptr;
+    return "Usage: " + name + (group ? " VERB" : "") + " [options]" +
+           (files ? " FILE|DIR ..." : "") + (data ? " mnist|cifar10 DIR" : "") + "\n\n";
+  }
+  std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage
+  std::string make_group(std::string group, bool positional,
+                         std::vector<const CLI::Option*> options) const override {
+    return group + "\n" + lines(options, positional);
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_option_text().empty() ? "" : " " + option->get_option_text();
+  }
+  std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
+    std::string text;
+    for (const CLI::App* verb : app->get_subcommands({}))
+      text += fmt::format("  {:<12}{}\n", verb->get_name(), verb->get_description());
+    return text.empty() ? "" : "\nVerbs\n" + text;
+  }
+  std::string make_footer(const CLI::App* app) const override { return app->get_footer() + "\n"; }
+
+ private:
+  std::string lines(const std::vector<const CLI::Option*>& options, bool positional) const {
+    std::string text;
+    for (const CLI::Option* option : options) text += make_option(option, positional);
+    return text;
+  }
+};
+
+}  // namespace lockstep
