@@ -6,7 +6,8 @@ cd "$root"
 build_packages="g++ cmake ninja-build ccache git libtorch-dev libgloo-dev nlohmann-json3-dev
   libcli11-dev libvalijson-dev libfmt-dev libxxhash-dev libopenblas0-pthread"
 test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev python3
-  python3-torch python3-numpy"
+  python3-torch python3-numpy
+  openmpi-bin redis-server iproute2"
 check_packages="clang-format clang-tidy"
 
 say() { printf '== %s\n' "$*" >&2; }

@@ -38,7 +38,10 @@ CASES = [
     ("scenarios/features/static_graph.json", VIEW, "/model/unused=always", "/zero_grad=zero"),
     ("scenarios/data/distributed_sampler.json",),
     ("scenarios/data/uneven_shards.json", "/split/kind=manual"),
-    ("scenarios/training/clipping.json", "/world_size=3", '/clipping={"kind":"norm","max_norm":0.05}'),
+    ("scenarios/gallery/resnet18.json",),
+    ("scenarios/training/optimizers.json", "/world_size=3"),
+    ("scenarios/training/clipping.json", "/world_size=3",
+     '/clipping={"kind":"norm","max_norm":0.05}'),
     ("scenarios/training/lr_schedules.json", '/lr_schedule={"kind":"exponential","gamma":0.8}'),
 ]
 SKIPPED = 77
