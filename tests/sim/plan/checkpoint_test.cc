@@ -100,7 +100,9 @@ TEST_F(CheckpointPlan, FileOfAnotherRunIsAnError) {
   EXPECT_EQ(error([](CheckpointFile* f) { f->epoch = 1; }),
             "/checkpoint/path: the file's 2 steps make 1 epochs and 0 steps, which an epoch of 1 "
             "steps does not");
-  EXPECT_EQ(error([](CheckpointFile* f) { f->tensors[0].shape = {3, 2}; }),
+  EXPECT_EQ(error([](CheckpointFile* f) {
+              f->tensors[0].shape = {3, 2};
+            }),
             "/checkpoint/path: the file holds another model's parameters");
   folder_.write("run.checkpoint", "something else");
   EXPECT_NE(error_of({resume_}).find("this is not a checkpoint of lockstep"), std::string::npos);
