@@ -26,7 +26,8 @@ class Branches : public torch::nn::Module {
     if (unused_ == "always") return left_->forward(x);
     if (unused_ == "routed") return routed(x, input.select(1, 0) > 0);
     LOCKSTEP_CHECK(unused_ == "none", "no such use of branches: " + unused_);
-    return left_->forward(x) + right_->forward(x);
+    const at::Tensor left = left_->forward(x);  // first: C++ leaves the order within a sum open
+    return left + right_->forward(x);
   }
 
  private:

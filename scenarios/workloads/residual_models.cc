@@ -51,7 +51,8 @@ class Unit : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) {
     at::Tensor x = input;
     for (size_t i = 0; i + 1 < stages_.size(); ++i) x = at::relu(stages_[i](x));
-    return at::relu(stages_.back()(x) + (shortcut_ ? (*shortcut_)(input) : input));
+    const at::Tensor out = stages_.back()(x);  // first: C++ leaves the order within a sum open
+    return at::relu(out + (shortcut_ ? (*shortcut_)(input) : input));
   }
 
  private:

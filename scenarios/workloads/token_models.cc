@@ -90,8 +90,8 @@ class Gpt : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
-    at::Tensor x =
-        tokens_->forward(tokens) + positions_->forward(at::arange(tokens.size(1), at::kLong));
+    at::Tensor x = tokens_->forward(tokens);  // first: C++ leaves the order within a sum open
+    x = x + positions_->forward(at::arange(tokens.size(1), at::kLong));
     for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x);
     return at::linear(norm_->forward(x), tokens_->weight);
   }
