@@ -10,8 +10,8 @@ namespace lockstep {
 // by element (NUMERICS.md "Gloo's order of addition"; tested against libgloo itself). Written for
 // clarity, not speed, and independent of every communicator: it is the oracle of lane replay.
 // inputs: W pointers to `count` elements each. out: `count` elements, may not alias an input.
-// T: float, double, Float16, Brain16 (golden/half_types.h). algorithm: ring | bcube | halving_doubling | ring_chunked | rank_order; any
-// other word aborts.
+// T: float, double, Float16, Brain16 (golden/half_types.h). algorithm: ring | bcube |
+// halving_doubling | ring_chunked | rank_order; any other word aborts.
 template <class T>
 void sum_in_order(const std::string& algorithm, const std::vector<const T*>& inputs, int64_t count,
                   T* out);

@@ -30,8 +30,8 @@ Training build_training(const Scenario& scenario, const std::string& dtype) {
   training.optimizer = build_optimizer(scenario.optimizer, training.parameters);
   if (scenario.loss_scaling.kind != "none") {
     training.loss_scale = std::make_shared<LossScale>(scenario.loss_scaling);
-    training.optimizer = with_loss_scale(std::move(training.optimizer), training.loss_scale,
-                                         training.parameters);
+    training.optimizer =
+        with_loss_scale(std::move(training.optimizer), training.loss_scale, training.parameters);
   }
   requantize(training.parameters, scenario.requantize);
   return training;

@@ -27,8 +27,8 @@ class RandomSection {
   RandomSection& operator=(const RandomSection&) = delete;
 };
 
-// State of LibTorch's default CPU generator, a uint8 tensor, and back. Not while this thread is in a
-// RandomSection.
+// State of LibTorch's default CPU generator, a uint8 tensor, and back. Not while this thread is in
+// a RandomSection.
 at::Tensor generator_state();
 void set_generator_state(const at::Tensor& state);
 

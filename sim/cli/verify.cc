@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/clock.h"
-#include "sim/cli/export_directory.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/export_directory.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/runs.h"
 #include "sim/cli/verbs.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "sim/judge/lanes.h"
@@ -17,10 +18,20 @@ using Found = std::optional<Cause>;
 // lane float64 has shown that the mathematics is right.
 constexpr uint64_t kOrderUlpMax = 64;
 
+// Another function than the whole batch's shows from the first step (batch statistics of shards:
+// 4e-4, docs/numerics.md); what correct models make of rounding in double stays far below this.
+constexpr double kOtherFunction = 1e-8;
+
 std::string verdict_of(const CauseFacts& facts, const std::string& lane) {
   for (const LaneResult& result : facts.lanes)
     if (result.lane == lane) return result.verdict;
   return "";
+}
+
+double float64_distance(const CauseFacts& facts) {
+  for (const LaneResult& result : facts.lanes)
+    if (result.lane == "float64" && result.distance) return *result.distance;
+  return std::numeric_limits<double>::infinity();
 }
 
 std::string ranks_text(const std::vector<int64_t>& ranks) {
@@ -56,10 +67,10 @@ Found resumed_wrong(const CauseFacts& facts) {
 Found skipped_step(const CauseFacts& facts) {
   for (const auto& [rank, e] : facts.witnesses) {
     if (e->skipped_run != e->skipped_golden)
-      return Cause{"skipped_step",
-                   fmt::format("{} skipped {} steps so far, {} {}", ranks_text(facts.ranks),
-                               e->skipped_run, e->lane == "replica" ? "rank 0" : "the golden run",
-                               e->skipped_golden)};
+      return Cause{
+          "skipped_step",
+          fmt::format("{} skipped {} steps so far, {} {}", ranks_text(facts.ranks), e->skipped_run,
+                      e->lane == "replica" ? "rank 0" : "the golden run", e->skipped_golden)};
     if (e->update_known && std::abs(e->update_ratio) < 1e-6)
       return Cause{"skipped_step", fmt::format("the weights of {} did not change in this step",
                                                ranks_text(facts.ranks))};
@@ -80,8 +91,9 @@ Found learning_rate(const CauseFacts& facts) {
 Found clipping(const CauseFacts& facts) {
   for (const auto& [rank, e] : facts.witnesses) {
     if (e->clipping == "before_sum")
-      return Cause{"clipping",
-                   "the gradients are an average of gradients that each rank has clipped by itself"};
+      return Cause{
+          "clipping",
+          "the gradients are an average of gradients that each rank has clipped by itself"};
     if (e->clipping == "absent")
       return Cause{"clipping", "the gradients are the averaged ones, not clipped"};
   }
@@ -177,6 +189,11 @@ Found another_order(const CauseFacts& facts) {
 // Replay, which shares kernels and loss with the run, agrees; the full batch does not.
 Found mathematics(const CauseFacts& facts) {
   if (verdict_of(facts, "float64") != "fail" || verdict_of(facts, "replay") != "pass") return {};
+  if (float64_distance(facts) < kOtherFunction)
+    return Cause{"unknown",
+                 "lane replay passes and the full batch is little beyond the bound: rounding that "
+                 "the model makes large (a gradient that is zero but for rounding under Adam, "
+                 "normalization over few values), or a very small defect"};
   return Cause{"not_shard_decomposable",
                "lane replay passes, the full batch differs: averaging over shards is another "
                "function than the loss of the whole batch"};

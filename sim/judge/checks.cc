@@ -92,10 +92,10 @@ std::string recorded(const std::vector<RankView>& ranks, Check which, const std:
 
 void decide_checks(const std::vector<RankView>& ranks, RunResult* result) {
   result->checks.emplace_back("collective_log", collective_log(ranks, &result->check_reasons));
-  for (const auto& [name, which] : {std::pair("manifest", Check::manifest),
-                                    std::pair("absent_gradients", Check::absent_gradients),
-                                    std::pair("aliasing", Check::aliasing),
-                                    std::pair("checkpoint", Check::checkpoint)})
+  for (const auto& [name, which] :
+       {std::pair("manifest", Check::manifest),
+        std::pair("absent_gradients", Check::absent_gradients),
+        std::pair("aliasing", Check::aliasing), std::pair("checkpoint", Check::checkpoint)})
     result->checks.emplace_back(name, recorded(ranks, which, name));
   for (const RankView& rank : ranks)
     for (const std::string& reason : rank.evidence.check_reasons)

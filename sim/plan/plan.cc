@@ -49,7 +49,8 @@ void choose_lanes(RunPlan* plan) {
   const bool no_rounding =
       (s.dtype == "float64" && drop("rounding", "the run is in float64 already")) ||
       (s.clipping.kind != "none" && drop("rounding", "it knows averaged gradients, not clipped")) ||
-      (s.loss_scaling.kind != "none" && drop("rounding", "it knows no scaled or skipped gradients")) ||
+      (s.loss_scaling.kind != "none" &&
+       drop("rounding", "it knows no scaled or skipped gradients")) ||
       (plan->start_step > 0 && drop("rounding", "it needs the steps before the resume too"));
   const bool no_replay = plan->start_step > 0 && plan->resumed_world_size != s.world_size &&
                          drop("replay", "the file was saved by another number of ranks");

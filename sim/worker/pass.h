@@ -7,12 +7,12 @@
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/mutants.h"
 #include "sim/fault/training_mutants.h"
-#include "sim/worker/export.h"
 #include "sim/worker/checkpointing.h"
+#include "sim/worker/export.h"
 #include "sim/worker/observer.h"
 #include "sim/worker/probe.h"
-#include "sim/worker/rank_samples.h"
 #include "sim/worker/rank_program.h"
+#include "sim/worker/rank_samples.h"
 
 namespace lockstep {
 

@@ -25,9 +25,8 @@ GoldenKind golden_kind(const std::string& word) {
   return GoldenKind::replay;
 }
 
-std::unique_ptr<Communicator> connect(const RunPlan& plan, Control& control,
-                                      CommOptions options, const std::string& address,
-                                      Deadline deadline) {
+std::unique_ptr<Communicator> connect(const RunPlan& plan, Control& control, CommOptions options,
+                                      const std::string& address, Deadline deadline) {
   auto store = make_control_store(control);
   if (!address.empty()) options.address = address;
   return plan.scenario.communicator.kind == "c10d"
@@ -57,19 +56,18 @@ int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& contr
       .plan = plan,
       .rank = task.rank,
       .recorder = *recorder,
-      .connect = [&](const CommOptions& options,
-                     Deadline deadline) {
+      .connect =
+          [&](const CommOptions& options, Deadline deadline) {
             return connect(plan, control, options, task.address, deadline);
           },
       .stream = [&](const std::string& golden,
                     Deadline deadline) { return rank_stream(task, plan, golden, deadline); },
-      .board =
-          [&](int64_t state_bytes, Deadline deadline) -> std::shared_ptr<ReplicaBoard> {
-            // Between hosts the hashes in the records alone are compared.
-            if (!task.host_ranks.empty()) return nullptr;
-            return ReplicaBoard::in_file(task.run_dir + "/replicas.board", task.rank,
-                                         plan.scenario.world_size, state_bytes, deadline);
-          },
+      .board = [&](int64_t state_bytes, Deadline deadline) -> std::shared_ptr<ReplicaBoard> {
+        // Between hosts the hashes in the records alone are compared.
+        if (!task.host_ranks.empty()) return nullptr;
+        return ReplicaBoard::in_file(task.run_dir + "/replicas.board", task.rank,
+                                     plan.scenario.world_size, state_bytes, deadline);
+      },
       .evidence_path = evidence_path(task.run_dir, task.rank),
       .checkpoint_dir = task.run_dir + "/checkpoint",
       .dump_prefix = task.run_dir + "/" + name};

@@ -23,9 +23,9 @@ struct RankSurroundings {
   // The stream of a golden run ("replay"), or, for "rounding", the one that rank 0 writes.
   std::function<std::shared_ptr<StateStream>(const std::string&, Deadline)> stream;
   std::function<std::shared_ptr<ReplicaBoard>(int64_t state_bytes, Deadline)> board;
-  std::string evidence_path;  // written at the first mismatch and at the end; empty: not written
+  std::string evidence_path;   // written at the first mismatch and at the end; empty: not written
   std::string checkpoint_dir;  // where a run's own checkpoints lie, the same for all ranks
-  std::string dump_prefix;    // tensors of a mismatch go to files of this name; empty: nowhere
+  std::string dump_prefix;     // tensors of a mismatch go to files of this name; empty: nowhere
 };
 
 struct RankEnd {

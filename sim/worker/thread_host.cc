@@ -126,7 +126,8 @@ int run_thread_host(const WorkerTask& task, Control& control) {
       leave_libraries(task.run_dir);
     }
     host.prepare(task, plan);
-    const std::vector<Evidence> evidence = run_in_threads(plan, host.recorders, cache, task.run_dir);
+    const std::vector<Evidence> evidence =
+        run_in_threads(plan, host.recorders, cache, task.run_dir);
     std::string answer = "[";
     for (const Evidence& one : evidence)
       answer += (answer.size() > 1 ? "," : "") + to_json_text(one);

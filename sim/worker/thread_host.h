@@ -13,8 +13,8 @@
 namespace lockstep {
 
 // One run with ranks as threads of this process, over the local communicator. `recorders`: one per
-// rank, cleared. Golden runs are made first, from `cache` where it has them. Checkpoints of the run go to
-// `dir`. Returns the ranks' evidence, by rank. Blocks until all threads have ended.
+// rank, cleared. Golden runs are made first, from `cache` where it has them. Checkpoints of the run
+// go to `dir`. Returns the ranks' evidence, by rank. Blocks until all threads have ended.
 std::vector<Evidence> run_in_threads(const RunPlan& plan,
                                      const std::vector<std::unique_ptr<Recorder>>& recorders,
                                      GoldenCache& cache, const std::string& dir);

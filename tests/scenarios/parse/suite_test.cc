@@ -202,9 +202,10 @@ TEST(Suite, EpochsAreAsManyStepsAsTheDataSetHas) {
   EXPECT_EQ(steps(sampler, {"/data/samples=23", "/batch_size=16", "/epochs=5"}), 10);
   EXPECT_EQ(errors_of(kScenario, {"/epochs=2"}),
             "--set /epochs=2: error: both steps and epochs are given; expected one of them");
-  EXPECT_EQ(errors_of(changed("\"steps\": 3", "\"epochs\": 1000000, \"batch_size\": 1")),
-            "f.json:5:13: error: 1000000 epochs of 24 steps are too many; expected at most 10000000 "
-            "steps");
+  EXPECT_EQ(
+      errors_of(changed("\"steps\": 3", "\"epochs\": 1000000, \"batch_size\": 1")),
+      "f.json:5:13: error: 1000000 epochs of 24 steps are too many; expected at most 10000000 "
+      "steps");
 }
 
 TEST(Suite, TheBatchIsWhicheverOfItsKeysSays) {

@@ -44,8 +44,7 @@ TEST(UpdateCause, SkippedStepsAreCounted) {
   e.skipped_run = 0;
   e.skipped_golden = 1;
   EXPECT_EQ(divergence_of(e).cause, "skipped_step");
-  EXPECT_EQ(divergence_of(e).explanation,
-            "ranks 0 1 2 3 skipped 0 steps so far, the golden run 1");
+  EXPECT_EQ(divergence_of(e).explanation, "ranks 0 1 2 3 skipped 0 steps so far, the golden run 1");
   e.skipped_run = 1;
   EXPECT_EQ(divergence_of(e).cause, "overflow");
 }
