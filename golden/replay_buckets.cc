@@ -93,7 +93,8 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
     bucket.bytes += static_cast<int64_t>(parameter.nbytes());
     if (bucket.bytes < (bucket.first ? rule_.first_bucket_bytes : rule_.bucket_cap_bytes)) continue;
     buckets.push_back(std::move(bucket.parameters));
-    bucket = Open{.first = false};
+    bucket = Open{};
+    bucket.first = false;
   }
   for (auto& [type, bucket] : open)
     if (!bucket.parameters.empty()) buckets.push_back(std::move(bucket.parameters));
@@ -103,7 +104,8 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
 void ReplayBuckets::lay_out(const std::vector<std::vector<size_t>>& buckets) {
   buckets_.clear();
   for (const std::vector<size_t>& parameters : buckets) {
-    Bucket bucket{.parameters = parameters};
+    Bucket bucket;
+    bucket.parameters = parameters;
     int64_t elements = 0;
     for (size_t i : parameters) {
       places_[i] = {buckets_.size(), elements};

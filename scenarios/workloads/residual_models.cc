@@ -17,10 +17,10 @@ torch::nn::Conv2d make_convolution(int64_t in, int64_t out, int64_t kernel, int6
 // Convolution and norm, registered one after the other as an owner's names say.
 struct Stage {
   Stage(torch::nn::Module& owner, const std::string& convolution_name, const std::string& norm_name,
-        torch::nn::Conv2d convolution, const std::string& kind)
-      : convolution(std::move(convolution)),
-        norm(make_norm(kind, this->convolution->options.out_channels(), true)) {
-    owner.register_module(convolution_name, this->convolution);
+        torch::nn::Conv2d layer, const std::string& kind)
+      : convolution(std::move(layer)),
+        norm(make_norm(kind, convolution->options.out_channels(), true)) {
+    owner.register_module(convolution_name, convolution);
     owner.register_module(norm_name, norm.module);
   }
   at::Tensor operator()(const at::Tensor& x) { return norm.forward(convolution->forward(x)); }

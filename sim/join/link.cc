@@ -66,7 +66,7 @@ void Link::on_message(const Message& message) {
 }
 
 std::string Link::send(Message message) {
-  const std::string id = "m" + std::to_string(++last_id_);
+  std::string id = "m" + std::to_string(++last_id_);
   message.insert(message.begin() + 1, id);
   if (!wire_.send(message)) note_over(kExitLostCoordinator, "the process of rank 0 takes nothing");
   return id;

@@ -46,7 +46,7 @@ void Redis::receive() {
 
 std::string Redis::take(size_t bytes) {
   while (in_.size() < bytes) receive();
-  const std::string taken = in_.substr(0, bytes);
+  std::string taken = in_.substr(0, bytes);
   in_.erase(0, bytes);
   return taken;
 }

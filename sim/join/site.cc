@@ -66,7 +66,7 @@ Site::~Site() {
 std::string Site::find_run_dir(int64_t number, Deadline deadline) {
   if (!options_.topology.leads_host)
     return link_.get(fmt::format("run/{}/dir/{}", number, options_.topology.host_leader), deadline);
-  const std::string dir = run_dir_of(options_.out_dir, static_cast<size_t>(number));
+  std::string dir = run_dir_of(options_.out_dir, static_cast<size_t>(number));
   make_dir(dir);
   return dir;
 }
@@ -128,8 +128,9 @@ void Site::hand_in_ends(const ProcessRun& run, int64_t number, Deadline deadline
   const std::string number_text = std::to_string(number);
   if (told_.empty() && !run.golden_problem().empty())
     link_.request({"golden_problem", number_text, run.golden_problem()}, deadline);
-  const std::vector<ProcessEnd> ends = run.ends();  // they may change while an answer is awaited
-  for (const ProcessEnd& end : ends) {
+  // By index: they may become more while an answer is awaited.
+  for (size_t i = 0; i < run.ends().size(); ++i) {
+    const ProcessEnd end = run.ends()[i];
     if (!told_.insert(end.who).second) continue;
     if (own_failure_ == 0) own_failure_ = failure_code(end);
     link_.request({"end", number_text, encode(end)}, deadline);

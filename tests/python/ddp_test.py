@@ -35,7 +35,7 @@ CASES = [
     ("scenarios/features/accumulation_unused.json",),
     ("scenarios/features/comm_hooks.json", '/comm_hook={"kind":"allreduce"}', VIEW),
     ("scenarios/features/comm_hooks.json", '/comm_hook={"kind":"fp16"}', NO_VIEW),
-    ("scenarios/features/static_graph.json", VIEW, "/model/unused=always", "/zero_grad=zero"),
+    ("scenarios/features/static_graph.json", VIEW, "/zero_grad=zero"),
     ("scenarios/data/distributed_sampler.json",),
     ("scenarios/data/uneven_shards.json", "/split/kind=manual"),
     ("scenarios/gallery/resnet18.json",),

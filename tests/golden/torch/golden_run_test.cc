@@ -185,7 +185,9 @@ TEST(GoldenRun, ReturnsToTheFirstBatch) {
   Scenario scenario = mlp_scenario(2, 4);
   scenario.batch_size = 84;
   scenario.optimizer = sgd(0.0);  // weights stay, so equal batches give equal gradients
-  const auto items = items_of(scenario, GoldenKind::replay, {.layout = "one_bucket"});
+  ReplayRule rule;
+  rule.layout = "one_bucket";
+  const auto items = items_of(scenario, GoldenKind::replay, rule);
   EXPECT_EQ(items[1], items[3]);
   EXPECT_EQ(items[2], items[4]);
   EXPECT_NE(items[1], items[2]);

@@ -189,14 +189,16 @@ TEST(Cause, WithoutLaneFloat64OnlyFewUlpAreAnotherOrder) {
 TEST(Cause, NotShardDecomposable) {
   Outcome outcome;
   outcome.mismatch(0, Lane::float64, gradient_evidence("float64", 1));
-  outcome.float64_distance = 4e-4;
+  outcome.add(0, EventKind::distance, 1, static_cast<int32_t>(Lane::float64),
+              std::bit_cast<uint64_t>(4e-4));
   EXPECT_EQ(divergence_of(outcome).cause, "not_shard_decomposable");
 }
 
 TEST(Cause, LittleBeyondTheBoundIsNoOtherFunction) {
   Outcome outcome;
   outcome.mismatch(0, Lane::float64, gradient_evidence("float64", 1));
-  outcome.float64_distance = 1.6e-12;
+  outcome.add(0, EventKind::distance, 1, static_cast<int32_t>(Lane::float64),
+              std::bit_cast<uint64_t>(1.6e-12));
   EXPECT_EQ(divergence_of(outcome).cause, "unknown");
 }
 

@@ -106,7 +106,6 @@ class Outcome {
   }
 
   RunOutcome run;
-  double float64_distance = 1e-16;  // of every step
 
  private:
   static constexpr int32_t kDouble = 1 << 30;
@@ -114,8 +113,7 @@ class Outcome {
   void lane_events(std::vector<Event>* out, Lane lane, int64_t step) const {
     const auto subject = static_cast<int32_t>(lane);
     if (lane == Lane::float64)
-      out->push_back(
-          event(EventKind::distance, step, subject, std::bit_cast<uint64_t>(float64_distance)));
+      out->push_back(event(EventKind::distance, step, subject, std::bit_cast<uint64_t>(1e-16)));
     out->push_back(event(EventKind::compared, step, subject, static_cast<uint64_t>(step + 1) * 10));
     if (step == 1) out->push_back(event(EventKind::control, step, subject, 1));
   }

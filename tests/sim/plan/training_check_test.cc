@@ -99,7 +99,7 @@ TEST(TrainingCheck, MutantsNeedWhatTheyBreak) {
 TEST(TrainingCheck, RoundingKnowsNoClippedGradients) {
   const std::string lanes = R"(/lanes=["rounding", "replica"])";
   EXPECT_TRUE(plan_of({lanes}).rounding);
-  for (const std::string set :
+  for (const std::string& set :
        {std::string(R"(/clipping={"kind": "value", "max_value": 1})"), kScaling}) {
     const RunPlan plan = plan_of({lanes, set});
     EXPECT_FALSE(plan.rounding);

@@ -27,6 +27,7 @@ class GradientChecks : public testing::Test {
     probe_.assigned(1, 0, 1);
     views(false);
     scenario_.reducer.options.set("find_unused_parameters", false);
+    scenario_.reducer.options.set("static_graph", false);
   }
   ~GradientChecks() override { std::filesystem::remove(path_); }
 
