@@ -128,9 +128,9 @@ void Site::hand_in_ends(const ProcessRun& run, int64_t number, Deadline deadline
   const std::string number_text = std::to_string(number);
   if (told_.empty() && !run.golden_problem().empty())
     link_.request({"golden_problem", number_text, run.golden_problem()}, deadline);
-  // By index: they may become more while an answer is awaited.
-  for (size_t i = 0; i < run.ends().size(); ++i) {
-    const ProcessEnd end = run.ends()[i];
+  // A copy: they may become more while an answer is awaited.
+  const std::vector<ProcessEnd> ends(run.ends().begin(), run.ends().end());
+  for (const ProcessEnd& end : ends) {
     if (!told_.insert(end.who).second) continue;
     if (own_failure_ == 0) own_failure_ = failure_code(end);
     link_.request({"end", number_text, encode(end)}, deadline);
