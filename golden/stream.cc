@@ -199,7 +199,10 @@ const std::byte* StateStream::begin_read(int64_t consumer, int64_t item, Deadlin
 }
 
 void StateStream::end_read(int64_t consumer) {
-  header()->read_counts()[consumer].fetch_add(1, std::memory_order_acq_rel);
+  std::atomic<int64_t>& count = header()->read_counts()[consumer];
+  // It may have left in the middle of this item: one more than kLeft would hold the producer back.
+  if (count.load(std::memory_order_relaxed) == kLeft) return;
+  count.fetch_add(1, std::memory_order_acq_rel);
   announce(header()->reads);
 }
 

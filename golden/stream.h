@@ -48,7 +48,8 @@ class StateStream {
   // the producer has finished before it.
   const std::byte* begin_read(int64_t consumer, int64_t item, Deadline deadline);
   void end_read(int64_t consumer);
-  // This consumer will read no more: the producer no longer waits for it.
+  // This consumer will read no more: the producer no longer waits for it. Between begin_read() and
+  // end_read() too.
   void leave(int64_t consumer);
 
  private:

@@ -78,6 +78,17 @@ TEST(StateStream, TheProducerWaitsForTheSlowestConsumer) {
   EXPECT_EQ(read_item(*stream, 1, 2), 0);
 }
 
+// As a rank does that finds a mismatch in the item it reads.
+TEST(StateStream, AConsumerMayLeaveInTheMiddleOfAnItem) {
+  auto stream = StateStream::in_memory({.slot_bytes = 64, .slots = 1, .consumers = 2});
+  write_item(*stream, 0);
+  EXPECT_EQ(read_item(*stream, 0, 0), 0);
+  ASSERT_NE(stream->begin_read(1, 0, soon()), nullptr);
+  stream->leave(1);
+  stream->end_read(1);
+  ASSERT_NE(stream->begin_write(soon()), nullptr);
+}
+
 TEST(StateStream, AConsumerThatLeftIsNotWaitedFor) {
   auto stream = StateStream::in_memory({.slot_bytes = 64, .slots = 1, .consumers = 2});
   write_item(*stream, 0);
