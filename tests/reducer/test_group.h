@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 
 #include <condition_variable>
+#include <csignal>
 #include <exception>
 #include <functional>
 #include <map>
@@ -17,6 +18,10 @@
 #include "reducer/communicator.h"
 
 namespace lockstep {
+
+// Gloo writes without MSG_NOSIGNAL: a peer that has gone would end the test program. Workers ignore
+// the signal too.
+inline const bool kSigpipeIgnored = [] { return std::signal(SIGPIPE, SIG_IGN) != SIG_ERR; }();
 
 // A Store within one process.
 class MemoryStore : public Store {
