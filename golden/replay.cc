@@ -138,18 +138,14 @@ void Replay::backward(int64_t step, int64_t rank, const Batch& shard, int64_t ba
 
 void Replay::put() {
   const c10::NoGradGuard no_grad;
-  for (size_t i = 0; i < used_.size(); ++i)
-    if (used_[i]) gradient_to_fill(i).copy_(buckets_.result(i));
-}
-
-// The parameter's grad(), dense, made where the last rank had none.
-at::Tensor Replay::gradient_to_fill(size_t parameter) const {
-  at::Tensor& gradient = training_.parameters[parameter].tensor.mutable_grad();
-  if (!gradient.defined())
-    gradient = at::zeros_like(training_.parameters[parameter].tensor.detach());
-  else if (!gradient.is_contiguous())
-    gradient = gradient.contiguous();
-  return gradient;
+  for (size_t i = 0; i < used_.size(); ++i) {
+    if (!used_[i]) continue;
+    at::Tensor& gradient = training_.parameters[i].tensor.mutable_grad();
+    if (gradient.defined())
+      gradient.copy_(buckets_.result(i));
+    else
+      gradient = buckets_.result(i).clone();  // the last rank had none
+  }
 }
 
 }  // namespace lockstep

@@ -33,7 +33,6 @@ class Replay {
   void load_buffers(int64_t rank);
   void keep_buffers(int64_t rank);
   void put();
-  at::Tensor gradient_to_fill(size_t parameter) const;
 
   const ReplayRule rule_;
   const Scenario& scenario_;

@@ -45,7 +45,7 @@ ReplayBuckets::ReplayBuckets(const ReplayRule& rule, const NamedTensors& paramet
 std::vector<size_t> ReplayBuckets::trained() const {
   std::vector<size_t> order;
   for (size_t i = 0; i < parameters_.size(); ++i)
-    if (trains(i)) order.push_back(i);
+    if (parameters_[i].tensor.requires_grad()) order.push_back(i);
   return order;
 }
 

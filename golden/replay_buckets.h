@@ -28,7 +28,6 @@ class ReplayBuckets {
   void sum();
   // The sum, in the shape of the parameter and its dtype.
   at::Tensor result(size_t parameter) const;
-  bool trains(size_t parameter) const { return parameters_[parameter].tensor.requires_grad(); }
 
  private:
   struct Bucket {

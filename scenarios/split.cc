@@ -41,16 +41,17 @@ bool shuffles_each_epoch(const Part& split) {
 Split::Split(const Scenario& scenario)
     : scenario_(scenario), samples_(scenario.data.options.integer("samples")) {}
 
-bool Split::samples_by_epoch() const { return has_sampler(scenario_.split); }
-
+// Of a rank, in an epoch of a sampler; and at most in a step of it.
 int64_t Split::rows() const {
   return rows_per_rank(samples_, scenario_.world_size, drops(scenario_.split));
 }
+int64_t Split::rows_per_step() const {
+  return std::max<int64_t>(1, scenario_.batch_size / scenario_.world_size);
+}
 
 int64_t Split::steps_per_epoch() const {
-  if (!samples_by_epoch()) return std::max<int64_t>(1, samples_ / scenario_.batch_size);
-  const int64_t size = std::max<int64_t>(1, scenario_.batch_size / scenario_.world_size);
-  return std::max<int64_t>(1, (rows() + size - 1) / size);
+  if (!has_sampler(scenario_.split)) return std::max<int64_t>(1, samples_ / scenario_.batch_size);
+  return std::max<int64_t>(1, (rows() + rows_per_step() - 1) / rows_per_step());
 }
 
 int64_t Split::same_step(int64_t step) const {
@@ -62,8 +63,8 @@ std::vector<int64_t> Split::shard_sizes() const {
   const auto add = [&](int64_t size) {
     if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
   };
-  if (samples_by_epoch()) {
-    const int64_t size = std::max<int64_t>(1, scenario_.batch_size / scenario_.world_size);
+  if (has_sampler(scenario_.split)) {
+    const int64_t size = rows_per_step();
     add(std::min(size, rows()));
     if (rows() > size && rows() % size != 0) add(rows() % size);
     return sizes;
@@ -109,17 +110,22 @@ std::vector<int64_t> Split::part_of_batch(int64_t step, int64_t rank) const {
 
 std::vector<int64_t> Split::shard(int64_t step, int64_t rank) {
   LOCKSTEP_CHECK(step >= 1 && rank >= 0 && rank < scenario_.world_size, "no such step or rank");
-  if (!samples_by_epoch()) {
+  if (!has_sampler(scenario_.split)) {
     LOCKSTEP_CHECK(samples_ % scenario_.batch_size == 0, "the plan lets only whole batches pass");
     return part_of_batch(step, rank);
   }
   const int64_t epoch = (step - 1) / steps_per_epoch();
   deal(shuffles_each_epoch(scenario_.split) ? epoch : 0);
   const std::vector<int64_t>& rows = dealt_[static_cast<size_t>(rank)];
-  const int64_t size = scenario_.batch_size / scenario_.world_size;
-  const int64_t begin = (step - 1) % steps_per_epoch() * size;
-  const int64_t end = std::min(begin + size, static_cast<int64_t>(rows.size()));
+  const int64_t begin = (step - 1) % steps_per_epoch() * rows_per_step();
+  const int64_t end = std::min(begin + rows_per_step(), static_cast<int64_t>(rows.size()));
   return {rows.begin() + begin, rows.begin() + end};
+}
+
+int64_t Split::batch_samples(int64_t step) const {
+  if (!has_sampler(scenario_.split)) return trained_samples(scenario_);
+  const int64_t begin = (step - 1) % steps_per_epoch() * rows_per_step();
+  return scenario_.world_size * std::min(rows_per_step(), rows() - begin);
 }
 
 std::vector<int64_t> Split::batch(int64_t step) {

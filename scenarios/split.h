@@ -23,6 +23,9 @@ class Split {
   // Those of all ranks, rank after rank.
   std::vector<int64_t> batch(int64_t step);
 
+  // How many samples batch() has, without dealing them.
+  int64_t batch_samples(int64_t step) const;
+
   int64_t steps_per_epoch() const;
   // The step (from 1) of the first epoch with the same samples; 0 where every epoch has an order
   // of its own.
@@ -34,8 +37,8 @@ class Split {
   int64_t least_shard() const;
 
  private:
-  bool samples_by_epoch() const;
   int64_t rows() const;
+  int64_t rows_per_step() const;
   void deal(int64_t epoch);
   std::vector<int64_t> part_of_batch(int64_t step, int64_t rank) const;
 

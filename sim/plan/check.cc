@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "sim/plan/rules.h"
 
@@ -10,11 +9,6 @@ namespace {
 
 constexpr int64_t kMostThreads = 64;
 constexpr int64_t kMostProcesses = 256;
-
-bool is_power_of_two(double value) {
-  int exponent = 0;
-  return value > 0 && std::frexp(value, &exponent) == 0.5;
-}
 
 class ScenarioCheck {
  public:

@@ -108,10 +108,6 @@ void choose_capacities(RunPlan* plan) {
   plan->stream_slots = std::clamp<int64_t>(s.steps + 1, 2, slots);
 }
 
-}  // namespace
-
-namespace {
-
 void go_on_from(const CheckpointFile& file, RunPlan* plan) {
   plan->start_step = file.step;
   plan->replay.restart_after_steps = file.resumed_after;

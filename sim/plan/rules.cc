@@ -1,6 +1,7 @@
 #include "sim/plan/rules.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "scenarios/base/check.h"
 
@@ -43,6 +44,11 @@ BucketLayout one_each(int64_t count) {
 
 bool asks_for(const Scenario& scenario, const std::string& lane) {
   return std::find(scenario.lanes.begin(), scenario.lanes.end(), lane) != scenario.lanes.end();
+}
+
+bool is_power_of_two(double value) {
+  int exponent = 0;
+  return value > 0 && std::frexp(value, &exponent) == 0.5;
 }
 
 ReplayRule replay_rule_of(const Scenario& scenario) {

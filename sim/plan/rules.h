@@ -50,5 +50,6 @@ std::string refused_by_comm_hook(const Scenario& scenario, const std::string& la
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest);
 
 bool asks_for(const Scenario& scenario, const std::string& lane);
+bool is_power_of_two(double value);
 
 }  // namespace lockstep

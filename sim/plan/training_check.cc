@@ -1,16 +1,9 @@
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "sim/plan/rules.h"
 
 namespace lockstep {
 namespace {
-
-bool is_power_of_two(double value) {
-  int exponent = 0;
-  return value > 0 && std::frexp(value, &exponent) == 0.5;
-}
 
 class TrainingCheck {
  public:

@@ -94,13 +94,6 @@ Batch RankSamples::shard(int64_t step) {
   return {rows_.input.narrow(0, first, size).clone(), rows_.target.narrow(0, first, size).clone()};
 }
 
-int64_t RankSamples::batch_samples(int64_t step) {
-  int64_t samples = 0;
-  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
-    samples += static_cast<int64_t>(split_.shard(step, rank).size());
-  return samples;
-}
-
 std::string RankSamples::other_samples() {
   const std::vector<int64_t> planned = plan_.shard(step_, rank_);
   for (size_t row = 0; row < std::min(planned.size(), indices_.size()); ++row)

@@ -24,7 +24,7 @@ class RankSamples {
   // This rank's shard of the step (from 1), a copy.
   Batch shard(int64_t step);
   // Samples of the step over all ranks.
-  int64_t batch_samples(int64_t step);
+  int64_t batch_samples(int64_t step) const { return split_.batch_samples(step); }
   // The scenario as this rank follows it: mutants may have changed it.
   const Scenario& followed() const { return scenario_; }
   // How the samples of the last shard() differ from those that the plan gives this rank in that

@@ -37,6 +37,25 @@ TEST(Split, BatchesFollowEachOtherAndStartAgain) {
   EXPECT_EQ(Split(scenario).same_step(4), 2);
 }
 
+TEST(Split, KnowsHowManySamplesABatchHas) {
+  for (const char* kind : {"contiguous", "distributed", "libtorch_random", "libtorch_sequential"})
+    for (const int64_t samples : {12, 24}) {
+      const Scenario scenario = scenario_of(kind, 3, 12, samples);
+      Split split(scenario);
+      for (int64_t step = 1; step <= 5; ++step)
+        EXPECT_EQ(split.batch_samples(step), std::ssize(split.batch(step))) << kind << step;
+    }
+  const Scenario short_last = scenario_of("distributed", 3, 12, 31);  // 11 a rank: 4, 4, 3
+  EXPECT_EQ(Split(short_last).batch_samples(2), 12);
+  EXPECT_EQ(Split(short_last).batch_samples(3), 9);
+  Scenario uneven = scenario_of("contiguous", 3, 20, 40);
+  for (const char* remainder : {"refuse", "pad", "drop"}) {
+    uneven.split.options.set("remainder", std::string(remainder));
+    Split split(uneven);
+    EXPECT_EQ(split.batch_samples(2), std::ssize(split.batch(2))) << remainder;
+  }
+}
+
 TEST(Split, WhatTheWorldSizeDoesNotDivideIsSpreadPaddedOrDropped) {
   Scenario scenario = scenario_of("contiguous", 3, 20, 40);
   Split uneven(scenario);

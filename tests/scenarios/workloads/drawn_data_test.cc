@@ -3,17 +3,10 @@
 
 #include "scenarios/workloads/workload.h"
 #include "tests/golden/torch/scenarios.h"
+#include "tests/scenarios/part_of.h"
 
 namespace lockstep {
 namespace {
-
-using Values = std::vector<std::pair<const char*, OptionValue>>;
-
-Part part_of(const char* kind, const Values& values) {
-  Part part{kind, {}};
-  for (const auto& [key, value] : values) part.options.set(key, value);
-  return part;
-}
 
 const Part kImages = part_of("images", {{"samples", int64_t{9}},
                                         {"channels", int64_t{2}},

@@ -4,17 +4,10 @@
 #include "scenarios/manifest.h"
 #include "scenarios/workloads/dtype.h"
 #include "scenarios/workloads/workload.h"
+#include "tests/scenarios/part_of.h"
 
 namespace lockstep {
 namespace {
-
-using Values = std::vector<std::pair<const char*, OptionValue>>;
-
-Part part_of(const char* kind, const Values& values) {
-  Part part{kind, {}};
-  for (const auto& [key, value] : values) part.options.set(key, value);
-  return part;
-}
 
 Part resnet(const char* kind, const char* norm, int64_t width = 8, int64_t classes = 10) {
   return part_of(kind, {{"classes", classes}, {"width", width}, {"norm", std::string(norm)}});

@@ -2,17 +2,10 @@
 
 #include "sim/plan/plan.h"
 #include "sim/plan/rules.h"
+#include "tests/scenarios/part_of.h"
 
 namespace lockstep {
 namespace {
-
-using Values = std::vector<std::pair<const char*, OptionValue>>;
-
-Part part_of(const char* kind, const Values& values) {
-  Part part{kind, {}};
-  for (const auto& [key, value] : values) part.options.set(key, value);
-  return part;
-}
 
 // Errors of three parts together, "" if they fit.
 std::string errors_of(Part model, Part data, const char* loss) {
