@@ -17,7 +17,7 @@ function(lockstep_test name)
   target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(ARG_TORCH)
     # One process for all tests of a program: each would spend half a second on loading LibTorch.
-    set_property(TARGET ${name} PROPERTY JOB_POOL_COMPILE torch_units)
+    lockstep_torch_units(${name})
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS torch TIMEOUT 600)
   else()

@@ -2,7 +2,7 @@
 function(lockstep_torch_library name)
   lockstep_library(${name} ${ARGN})
   target_link_libraries(${name} PUBLIC lockstep_torch)
-  set_property(TARGET ${name} PROPERTY JOB_POOL_COMPILE torch_units)
+  lockstep_torch_units(${name})
 endfunction()
 
 lockstep_torch_library(lockstep_workloads FOLDERS scenarios/workloads LINK lockstep_scenario)

@@ -1,6 +1,7 @@
 #include "golden/replay.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <optional>

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ScalarOps.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <map>
