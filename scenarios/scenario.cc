@@ -67,6 +67,7 @@ MutantSpec mutant_from(const Json& json) {
 
 Json expect_json(const Expectation& expect) {
   Json json = Json::object();
+  if (!expect.libtorch.empty()) json["when"]["/libtorch"] = expect.libtorch;
   put(&json, "verdict", expect.verdict);
   for (const auto& [lane, verdict] : expect.lanes) json["lanes"][lane] = verdict;
   put(&json, "cause", expect.cause);
@@ -83,6 +84,7 @@ Json expect_json(const Expectation& expect) {
 
 Expectation expect_from(const Json& json) {
   Expectation expect;
+  if (json.contains("when")) expect.libtorch = json["when"].at("/libtorch").get<std::string>();
   take(json, "verdict", &expect.verdict);
   if (json.contains("lanes"))
     for (const auto& [lane, verdict] : json["lanes"].items())
@@ -97,6 +99,21 @@ Expectation expect_from(const Json& json) {
   take(json, "within_ms", &expect.within_ms);
   take(json, "issue", &expect.issue);
   return expect;
+}
+
+// One that holds for all versions stands alone, as most files write it.
+Json expectations_json(const std::vector<Expectation>& expectations) {
+  if (expectations.size() == 1) return expect_json(expectations[0]);
+  Json list = Json::array();
+  for (const Expectation& expect : expectations) list.push_back(expect_json(expect));
+  return list;
+}
+
+std::vector<Expectation> expectations_from(const Json& json) {
+  if (json.is_object()) return {expect_from(json)};
+  std::vector<Expectation> expectations;
+  for (const Json& expect : json) expectations.push_back(expect_from(expect));
+  return expectations;
 }
 
 // The members that are JSON values as they stand, in the order of the document. `use` is called
@@ -156,7 +173,7 @@ Json as_json(const Scenario& scenario) {
             [&](const char* key, int64_t value) { json["timeouts"][key] = value; });
   json["mutants"] = Json::array();
   for (const MutantSpec& mutant : scenario.mutants) json["mutants"].push_back(mutant_json(mutant));
-  json["expect"] = expect_json(scenario.expect);
+  json["expect"] = expectations_json(scenario.expect);
   put(&json, "golden", scenario.golden);
   return json;
 }
@@ -169,7 +186,7 @@ Scenario scenario_from_json(const Json& document) try {
   durations(scenario.timeouts,
             [&](const char* key, int64_t& value) { timeouts.at(key).get_to(value); });
   for (const Json& mutant : document.at("mutants")) scenario.mutants.push_back(mutant_from(mutant));
-  scenario.expect = expect_from(document.at("expect"));
+  scenario.expect = expectations_from(document.at("expect"));
   take(document, "golden", &scenario.golden);
   return scenario;
 } catch (const nlohmann::json::exception& error) {

@@ -33,6 +33,7 @@ struct MutantSpec {
 
 // What the author of a scenario says must happen. Absent keys expect nothing.
 struct Expectation {
+  std::string libtorch;  // versions for which it holds, as VersionRange reads them; empty: all
   std::optional<std::string> verdict;                      // pass | fail | inconclusive
   std::vector<std::pair<std::string, std::string>> lanes;  // lane name -> verdict
   std::optional<std::string> cause;
@@ -75,7 +76,8 @@ struct Scenario {
   std::vector<MutantSpec> mutants;
   Timeouts timeouts;
   std::vector<std::string> lanes;
-  Expectation expect;
+  // The first whose `libtorch` holds counts: see expectation_for(). The last one holds for all.
+  std::vector<Expectation> expect = {{}};
   std::optional<std::string> golden;  // path of a stored golden, absolute
 };
 

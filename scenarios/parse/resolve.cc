@@ -10,12 +10,15 @@
 #include "scenarios/parse/pointer.h"
 #include "scenarios/parse/words.h"
 #include "scenarios/split.h"
+#include "scenarios/version_range.h"
 
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using Problems = std::vector<SchemaProblem>;
+
+constexpr const char* kLibTorch = "/libtorch";  // in "when", beside pointers to keys
 
 OptionValue list_value(const Json& list) {
   for (const Json& value : list)
@@ -65,6 +68,7 @@ MutantSpec mutant_of(const Json& json) {
 
 Expectation expectation_of(const Json& json) {
   Expectation expect;
+  if (json.contains("when")) expect.libtorch = json["when"].value(kLibTorch, "");
   read(json, "verdict", &expect.verdict);
   if (json.contains("lanes"))
     for (const auto& [lane, verdict] : json["lanes"].items())
@@ -81,15 +85,20 @@ Expectation expectation_of(const Json& json) {
   return expect;
 }
 
+// Of keys alone: the version of LibTorch is known only when a worker has run.
 bool holds(const Json& document, const std::string& place, const Json& when, Problems* problems) {
   bool all = true;
   for (const auto& [pointer, value] : when.items()) {
     const std::string here = pointer_join(place, pointer);
     const Json* at = pointer_find(document, pointer);
-    if (pointer == "/libtorch")
-      problems->push_back({here, true, "\"when\" cannot ask for the version of LibTorch yet",
-                           "pointers to keys of the scenario"});
-    else if (!pointer_tokens(pointer) || pointer.empty())
+    if (pointer == kLibTorch) {
+      if (!value.is_string() || !VersionRange::parse(value.get<std::string>()))
+        problems->push_back(
+            {here, false, fmt::format("{} is no range of versions", value.dump()),
+             "bounds such as \"<2.4\" or \">=2.0 <2.4\""});
+      continue;
+    }
+    if (!pointer_tokens(pointer) || pointer.empty())
       problems->push_back(
           {here, true, fmt::format("\"{}\" is not the JSON pointer of a key", printable(pointer)),
            "a pointer such as \"/reducer/kind\""});
@@ -104,19 +113,21 @@ Expectation pass_expected() {
   return expect;
 }
 
-Expectation select_expectation(const Json& document, Problems* problems) {
+// Those that can hold, up to the first that holds for every version of LibTorch.
+std::vector<Expectation> select_expectations(const Json& document, Problems* problems) {
   const Json& expect = document["expect"];
-  const auto when = [](const Json& entry) { return entry.value("when", Json::object()); };
-  if (expect.is_object())
-    return holds(document, "/expect/when", when(expect), problems) ? expectation_of(expect)
-                                                                   : pass_expected();
-  std::optional<Expectation> selected;
-  for (size_t i = 0; i < expect.size(); ++i) {
-    const std::string place = fmt::format("/expect/{}/when", i);
-    if (holds(document, place, when(expect[i]), problems) && !selected)
-      selected = expectation_of(expect[i]);
-  }
-  return selected.value_or(pass_expected());
+  std::vector<Expectation> selected;
+  const auto open = [&] { return selected.empty() || !selected.back().libtorch.empty(); };
+  const auto consider = [&](const Json& entry, const std::string& place) {
+    const bool held = holds(document, place, entry.value("when", Json::object()), problems);
+    if (held && problems->empty() && open()) selected.push_back(expectation_of(entry));
+  };
+  if (expect.is_object()) consider(expect, "/expect/when");
+  if (expect.is_array())
+    for (size_t i = 0; i < expect.size(); ++i)
+      consider(expect[i], fmt::format("/expect/{}/when", i));
+  if (open()) selected.push_back(pass_expected());
+  return selected;
 }
 
 // The path of a data set's files, absolute; returns their samples, if they are needed and good.
@@ -230,7 +241,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   for (const Json& mutant : document["mutants"]) s.mutants.push_back(mutant_of(mutant));
   s.timeouts = timeouts_of(document["timeouts"]);
   s.lanes = document["lanes"].get<std::vector<std::string>>();
-  s.expect = select_expectation(document, problems);
+  s.expect = select_expectations(document, problems);
   if (document.contains("golden")) s.golden = beside(directory, text("golden"));
   const size_t good_so_far = problems->size();
   const auto in_files = resolve_files(directory, &s.data, problems);

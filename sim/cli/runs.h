@@ -7,6 +7,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/judge/judge.h"
 #include "sim/judge/words.h"
+#include "sim/report/machine.h"
 #include "sim/report/progress.h"
 
 namespace lockstep {
@@ -28,7 +29,9 @@ class Runs {
   const std::vector<RunPlan>& plans() const { return plans_; }
 
   // Says whether the run's directory is to stay.
-  bool done(size_t index, const RunOutcome& outcome) {
+  bool done(size_t index, RunOutcome outcome) {
+    if (libtorch_.empty()) libtorch_ = read_libraries(outcome.run_dir + "/../libraries.json").torch;
+    outcome.libtorch = libtorch_;
     RunResult result = judge_run(outcome);
     result.again = again_command(result.file, options_.selection.sets, result.set, result.seed);
     const bool control = index >= reported_;
@@ -74,6 +77,7 @@ class Runs {
   std::vector<RunPlan> plans_, controls_;
   size_t reported_ = 0;
   std::vector<std::optional<RunResult>> results_;
+  std::string libtorch_;  // the workers' version, once one of them has come so far
 };
 
 }  // namespace lockstep

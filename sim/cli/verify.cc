@@ -64,7 +64,7 @@ ResultDocument execute_all(const VerifyOptions& options, const std::vector<Selec
            .jobs = options.jobs,
            .fresh_processes = options.fresh_processes,
            .keep_all = options.keep},
-          [&](size_t index, const RunOutcome& outcome) { return runs.done(index, outcome); });
+          [&](size_t index, RunOutcome outcome) { return runs.done(index, std::move(outcome)); });
     } catch (const std::exception& error) {
       document.errors.push_back(option_error(error.what()));
     }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/base/check.h"
+#include "scenarios/version_range.h"
+
 namespace lockstep {
 namespace {
 
@@ -76,6 +79,18 @@ std::string to_words(const Expectation& expect) {
   for (const auto& [lane, verdict] : expect.lanes) add(fmt::format("lane {} {}", lane, verdict));
   if (expect.within_ms) add(fmt::format("within {} ms", *expect.within_ms));
   return text.empty() ? "nothing" : text;
+}
+
+const Expectation* expectation_for(const std::vector<Expectation>& expectations,
+                                   const std::string& libtorch) {
+  for (const Expectation& expect : expectations) {
+    if (expect.libtorch.empty()) return &expect;
+    if (libtorch.empty()) return nullptr;
+    const auto range = VersionRange::parse(expect.libtorch);
+    LOCKSTEP_CHECK(range.has_value(), "the scenario's reader lets only ranges pass");
+    if (range->contains(libtorch)) return &expect;
+  }
+  check_failed("expectation_for", __FILE__, __LINE__, "the last one holds for all");
 }
 
 void judge_expectation(const Expectation& expect, bool undecided, RunResult* result) {

@@ -9,6 +9,11 @@ namespace lockstep {
 // "pass", "fail, cause wrong_divisor, step 1", "failed, rank 2, hang, within 30500 ms".
 std::string to_words(const Expectation& expect);
 
+// The first that holds for that version of LibTorch ("2.6.0"); none where the version decides and is
+// not known (empty): no rank came so far as to tell it.
+const Expectation* expectation_for(const std::vector<Expectation>& expectations,
+                                   const std::string& libtorch);
+
 // Fills expected, unmet and met from what was observed (CONTRACT.md "Verdicts"). undecided: the
 // run was interrupted, so that nothing can be said whatever was expected.
 void judge_expectation(const Expectation& expect, bool undecided, RunResult* result);

@@ -39,6 +39,7 @@ struct RunOutcome {
   std::vector<std::string> evidence;   // JSON documents that workers wrote, by rank
   std::vector<std::string> log_tails;  // by rank: last 20 lines, empty where it passed
   std::string golden_problem;          // a golden process failed: its name, end and last log line
+  std::string libtorch;                // its version, as workers said ("2.6.0"); empty: not known
   int64_t duration_ms = 0;
   bool interrupted = false;
 };

@@ -149,7 +149,7 @@ std::vector<RunPlan> control_plans(const std::vector<RunPlan>& plans) {
     for (const char* key : {"samples", "features", "targets"})
       random.data.options.set(key, s.data.options.integer(key));
     random.lanes = {"exact"};
-    random.expect = {};
+    random.expect = {{}};
     random.golden.reset();
     RunPlan control = make_plan(random).value();
     control.file = plan.file;

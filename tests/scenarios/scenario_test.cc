@@ -38,12 +38,24 @@ TEST(Scenario, JsonAndBackIsTheSame) {
   EXPECT_EQ(back.data, scenario.data);
   EXPECT_EQ(back.mutants.at(0).tensor, "fc1.bias");
   EXPECT_EQ(back.mutants.at(1).rank, std::nullopt);
-  EXPECT_EQ(back.expect.lanes, scenario.expect.lanes);
-  EXPECT_EQ(back.expect.issue, "#1");
+  EXPECT_EQ(back.expect.at(0).lanes, scenario.expect[0].lanes);
+  EXPECT_EQ(back.expect[0].issue, "#1");
   EXPECT_EQ(back.timeouts.step_ms, 7);
   EXPECT_EQ(back.timeouts.run_ms, 0);
   EXPECT_EQ(back.seed, 9007199254740992U);
   EXPECT_EQ(back.golden, scenario.golden);
+}
+
+TEST(Scenario, ExpectationsThatDependOnLibTorchGoThere) {
+  Scenario scenario;
+  scenario.expect.resize(2);
+  scenario.expect[0].libtorch = "<2.4";
+  scenario.expect[0].verdict = "fail";
+  const Scenario back = scenario_from_json(as_json(scenario));
+  ASSERT_EQ(back.expect.size(), 2U);
+  EXPECT_EQ(back.expect[0].libtorch, "<2.4");
+  EXPECT_EQ(back.expect[0].verdict, "fail");
+  EXPECT_EQ(back.expect[1].libtorch, "");
 }
 
 TEST(ScenarioDeathTest, AnythingElseIsOurOwnBug) {

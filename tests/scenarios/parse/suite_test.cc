@@ -243,14 +243,28 @@ TEST(Suite, TheFirstExpectationThatMatchesCounts) {
       "matrix": {"/reducer/kind": ["bucketed", "c10d"], "/world_size": [2, 4]},)");
   const auto runs = runs_of(text);
   ASSERT_EQ(runs.size(), 4U);
-  EXPECT_EQ(runs[0].scenario.expect.step, 2);
-  EXPECT_EQ(runs[2].scenario.expect.cause, "unknown");
-  EXPECT_EQ(runs[3].scenario.expect.verdict, "inconclusive");
-  EXPECT_EQ(runs[3].scenario.expect.lanes.at(0).second, "void");
-  EXPECT_EQ(runs_of(kScenario)[0].scenario.expect.verdict, "pass");
-  EXPECT_EQ(errors_of(kScenario, {R"(/expect=[{"when":{"/libtorch":">=2.0"}}])"}),
-            R"(--set /expect=[{"when":{"/libtorch":">=2.0"}}]: error: "when" cannot ask for the )"
-            "version of LibTorch yet; expected pointers to keys of the scenario");
+  EXPECT_EQ(runs[0].scenario.expect[0].step, 2);
+  EXPECT_EQ(runs[2].scenario.expect[0].cause, "unknown");
+  EXPECT_EQ(runs[3].scenario.expect[0].verdict, "inconclusive");
+  EXPECT_EQ(runs[3].scenario.expect[0].lanes.at(0).second, "void");
+  EXPECT_EQ(runs_of(kScenario)[0].scenario.expect[0].verdict, "pass");
+}
+
+TEST(Suite, AnExpectationMayDependOnLibTorch) {
+  const std::string text = changed("\"steps\": 3,", R"("steps": 3, "expect": [
+      {"when": {"/reducer/kind": "c10d", "/libtorch": "<2.4"}, "verdict": "fail"},
+      {"when": {"/libtorch": "9"}, "verdict": "inconclusive"}],
+      "matrix": {"/reducer/kind": ["bucketed", "c10d"]},)");
+  const auto runs = runs_of(text);
+  ASSERT_EQ(runs.size(), 2U);
+  ASSERT_EQ(runs[0].scenario.expect.size(), 2U);
+  EXPECT_EQ(runs[0].scenario.expect[0].libtorch, "9");
+  EXPECT_EQ(runs[0].scenario.expect[1].verdict, "pass");
+  ASSERT_EQ(runs[1].scenario.expect.size(), 3U);
+  EXPECT_EQ(runs[1].scenario.expect[0].libtorch, "<2.4");
+  EXPECT_EQ(errors_of(kScenario, {R"(/expect=[{"when":{"/libtorch":"new"}}])"}),
+            R"(--set /expect=[{"when":{"/libtorch":"new"}}]: error: "new" is no range of versions; )"
+            R"(expected bounds such as "<2.4" or ">=2.0 <2.4")");
 }
 
 TEST(Suite, AGoldenIsRelativeToTheFile) {

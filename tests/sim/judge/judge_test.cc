@@ -27,10 +27,10 @@ Outcome wrong() {
 
 TEST(Expectation, OfAFailureWithItsCauseIsMet) {
   Outcome outcome = wrong();
-  outcome.run.plan.scenario.expect = {};
-  outcome.run.plan.scenario.expect.verdict = "fail";
-  outcome.run.plan.scenario.expect.cause = "wrong_divisor";
-  outcome.run.plan.scenario.expect.step = 1;
+  outcome.run.plan.scenario.expect = {{}};
+  outcome.run.plan.scenario.expect[0].verdict = "fail";
+  outcome.run.plan.scenario.expect[0].cause = "wrong_divisor";
+  outcome.run.plan.scenario.expect[0].step = 1;
   const RunResult result = outcome.judge();
   EXPECT_EQ(result.met, true);
   EXPECT_EQ(result.expected, "fail, cause wrong_divisor, step 1");
@@ -38,7 +38,7 @@ TEST(Expectation, OfAFailureWithItsCauseIsMet) {
 
 TEST(Expectation, SaysWhatDiffers) {
   Outcome outcome = wrong();
-  auto& expect = outcome.run.plan.scenario.expect;
+  auto& expect = outcome.run.plan.scenario.expect[0];
   expect.verdict = "fail";
   expect.cause = "order_only";
   expect.tensor = "fc2.weight";
@@ -53,8 +53,8 @@ TEST(Expectation, SaysWhatDiffers) {
 
 TEST(Expectation, APassThatShouldHaveFailedIsUnmet) {
   Outcome outcome;
-  outcome.run.plan.scenario.expect.verdict = "fail";
-  outcome.run.plan.scenario.expect.cause = "wrong_divisor";
+  outcome.run.plan.scenario.expect[0].verdict = "fail";
+  outcome.run.plan.scenario.expect[0].cause = "wrong_divisor";
   EXPECT_EQ(outcome.judge().met, false);
   EXPECT_THAT(outcome.judge().unmet, Contains("cause: expected wrong_divisor, got none"));
 }
@@ -69,7 +69,7 @@ Outcome killed() {
 
 TEST(Expectation, OfAFailedOutcomeDoesNotCountLanes) {
   Outcome outcome = killed();
-  auto& expect = outcome.run.plan.scenario.expect;
+  auto& expect = outcome.run.plan.scenario.expect[0];
   expect = {};
   expect.outcome = "failed";
   expect.primary_rank = 2;
@@ -86,10 +86,37 @@ TEST(Expectation, OfAFailedOutcomeDoesNotCountLanes) {
 
 TEST(Expectation, OfInconclusiveIsMetByIt) {
   Outcome outcome = killed();
-  outcome.run.plan.scenario.expect.verdict = "inconclusive";
+  outcome.run.plan.scenario.expect[0].verdict = "inconclusive";
   EXPECT_EQ(outcome.judge().met, true);
   outcome.run.interrupted = true;
   EXPECT_EQ(outcome.judge().met, std::nullopt);
+}
+
+std::vector<Expectation> fail_before(const std::string& version) {
+  std::vector<Expectation> expect(2);
+  expect[0].libtorch = "<" + version;
+  expect[0].verdict = "fail";
+  expect[1].verdict = "pass";
+  return expect;
+}
+
+TEST(Expectation, MayDependOnLibTorch) {
+  Outcome outcome = wrong();
+  outcome.run.plan.scenario.expect = fail_before("2.4");
+  outcome.run.libtorch = "1.13.1";
+  EXPECT_EQ(outcome.judge().met, true);
+  outcome.run.libtorch = "2.14.1";
+  EXPECT_EQ(outcome.judge().met, false);
+  EXPECT_EQ(outcome.judge().expected, "pass");
+}
+
+TEST(Expectation, WithoutTheVersionThatDecidesIsOpen) {
+  Outcome outcome = wrong();
+  outcome.run.plan.scenario.expect = fail_before("2.4");
+  EXPECT_EQ(outcome.judge().met, std::nullopt);
+  EXPECT_EQ(outcome.judge().verdict, "fail");
+  outcome.run.plan.scenario.expect.erase(outcome.run.plan.scenario.expect.begin());
+  EXPECT_EQ(outcome.judge().met, false);
 }
 
 TEST(Checks, AFailedOneFailsTheRun) {
