@@ -93,9 +93,8 @@ bool holds(const Json& document, const std::string& place, const Json& when, Pro
     const Json* at = pointer_find(document, pointer);
     if (pointer == kLibTorch) {
       if (!value.is_string() || !VersionRange::parse(value.get<std::string>()))
-        problems->push_back(
-            {here, false, fmt::format("{} is no range of versions", value.dump()),
-             "bounds such as \"<2.4\" or \">=2.0 <2.4\""});
+        problems->push_back({here, false, fmt::format("{} is no range of versions", value.dump()),
+                             "bounds such as \"<2.4\" or \">=2.0 <2.4\""});
       continue;
     }
     if (!pointer_tokens(pointer) || pointer.empty())

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <vector>
@@ -30,7 +31,9 @@ class Runs {
 
   // Says whether the run's directory is to stay.
   bool done(size_t index, RunOutcome outcome) {
-    if (libtorch_.empty()) libtorch_ = read_libraries(outcome.run_dir + "/../libraries.json").torch;
+    // By name: of a run in threads the directory is made only where it is to stay.
+    const std::filesystem::path out_dir = std::filesystem::path(outcome.run_dir).parent_path();
+    if (libtorch_.empty()) libtorch_ = read_libraries(out_dir / "libraries.json").torch;
     outcome.libtorch = libtorch_;
     RunResult result = judge_run(outcome);
     result.again = again_command(result.file, options_.selection.sets, result.set, result.seed);

@@ -9,8 +9,8 @@ namespace lockstep {
 // "pass", "fail, cause wrong_divisor, step 1", "failed, rank 2, hang, within 30500 ms".
 std::string to_words(const Expectation& expect);
 
-// The first that holds for that version of LibTorch ("2.6.0"); none where the version decides and is
-// not known (empty): no rank came so far as to tell it.
+// The first that holds for that version of LibTorch ("2.6.0"); none where the version decides and
+// is not known (empty): no rank came so far as to tell it.
 const Expectation* expectation_for(const std::vector<Expectation>& expectations,
                                    const std::string& libtorch);
 

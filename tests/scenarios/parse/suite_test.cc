@@ -262,9 +262,10 @@ TEST(Suite, AnExpectationMayDependOnLibTorch) {
   EXPECT_EQ(runs[0].scenario.expect[1].verdict, "pass");
   ASSERT_EQ(runs[1].scenario.expect.size(), 3U);
   EXPECT_EQ(runs[1].scenario.expect[0].libtorch, "<2.4");
-  EXPECT_EQ(errors_of(kScenario, {R"(/expect=[{"when":{"/libtorch":"new"}}])"}),
-            R"(--set /expect=[{"when":{"/libtorch":"new"}}]: error: "new" is no range of versions; )"
-            R"(expected bounds such as "<2.4" or ">=2.0 <2.4")");
+  EXPECT_EQ(
+      errors_of(kScenario, {R"(/expect=[{"when":{"/libtorch":"new"}}])"}),
+      R"(--set /expect=[{"when":{"/libtorch":"new"}}]: error: "new" is no range of versions; )"
+      R"(expected bounds such as "<2.4" or ">=2.0 <2.4")");
 }
 
 TEST(Suite, AGoldenIsRelativeToTheFile) {
