@@ -27,7 +27,7 @@ endfunction()
 
 lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/files scenarios/parse
               LINK lockstep_scenario)
-lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc LINK lockstep_bucket)
+lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/pieces_test.cc LINK lockstep_bucket)
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
 lockstep_test(test_plan FOLDERS sim/plan LINK lockstep_plan)

@@ -53,6 +53,7 @@ void Replay::average(int64_t step, const std::vector<Batch>& shards,
                      const std::function<void(int64_t)>& visit) {
   LOCKSTEP_CHECK(static_cast<int64_t>(shards.size()) == world_size_, "one shard per rank");
   start_step(step);
+  if (rule_.gathered) return sum_gathered(step, shards);
   used_.assign(training_.parameters.size(), false);
   int64_t batch_samples = 0;
   for (const Batch& shard : shards) batch_samples += shard.input.size(0);
@@ -75,10 +76,14 @@ void Replay::average(int64_t step, const std::vector<Batch>& shards,
   }
   buckets_.sum();
   put();
-  for (size_t i = 0; i < training_.buffers.size(); ++i) {
-    const c10::NoGradGuard no_grad;
+  load_kept_buffers();
+}
+
+// Rank 0's, as its last forward left them.
+void Replay::load_kept_buffers() {
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < training_.buffers.size(); ++i)
     at::Tensor(training_.buffers[i].tensor).copy_(rank_buffers_[0][i]);
-  }
 }
 
 // Which step it is since the start or the last restart, and the layout of its buckets. The same

@@ -20,10 +20,10 @@ class Replay {
   // loss, zero_grad, world_size, accumulate_steps and averaging are used.
   Replay(const ReplayRule& rule, const Scenario& scenario, Training& training);
 
-  // Leaves the averaged gradients of step `step` (from 1) in the parameters' grad(), and in the
-  // buffers what rank 0's forward made of them. A parameter that no rank used keeps what it had.
-  // shards: one per rank. visit(rank), if given, is called while grad() holds that rank's local
-  // gradients.
+  // Leaves the averaged (of a gathered rule: summed) gradients of step `step` (from 1) in the
+  // parameters' grad(), and in the buffers what rank 0's forward made of them. A parameter that no
+  // rank used keeps what it had. shards: one per rank. visit(rank), if given, is called while
+  // grad() holds that rank's local gradients.
   void average(int64_t step, const std::vector<Batch>& shards,
                const std::function<void(int64_t rank)>& visit = nullptr);
 
@@ -32,7 +32,11 @@ class Replay {
   void backward(int64_t step, int64_t rank, const Batch& shard, int64_t batch_samples);
   void load_buffers(int64_t rank);
   void keep_buffers(int64_t rank);
+  void load_kept_buffers();
   void put();
+  void sum_gathered(int64_t step, const std::vector<Batch>& shards);
+  void add_gathered(const Batch& batch, double share, std::vector<at::Tensor>* sums);
+  at::Tensor gradient_of_outputs(const std::vector<Batch>& chunks, double share);
 
   const ReplayRule rule_;
   const Scenario& scenario_;

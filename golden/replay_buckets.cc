@@ -112,6 +112,7 @@ void ReplayBuckets::lay_out(const std::vector<std::vector<size_t>>& buckets) {
       places_[i] = {buckets_.size(), elements};
       elements += parameters_[i].tensor.numel();
     }
+    if (rule_.padded) elements = (elements + ranks_ - 1) / ranks_ * ranks_;
     at::ScalarType type = parameters_[parameters.front()].tensor.scalar_type();
     if (rule_.added_as == "float16") type = at::kHalf;
     if (rule_.added_as == "bfloat16") type = at::kBFloat16;
@@ -129,7 +130,7 @@ at::Tensor ReplayBuckets::divided(const at::Tensor& gradient, const std::string&
     return at::mul(gradient, at::native::wrapped_scalar_tensor(1.0 / ranks));
   if (division == "divide_before")
     return at::div(gradient, at::native::wrapped_scalar_tensor(ranks));
-  LOCKSTEP_CHECK(division == "divide_after", "no division " + division);
+  LOCKSTEP_CHECK(division == "divide_after" || division == "none", "no division " + division);
   return gradient;
 }
 

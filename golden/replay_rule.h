@@ -12,12 +12,17 @@ struct ReplayRule {
   // registration: one bucket per parameter; one_bucket: all in registration order; ddp: one bucket
   // in step 1, then (rebuild) greedy in the order in which rank 0's gradients became ready.
   std::string layout = "ddp";  // registration | one_bucket | ddp
+  bool padded = false;         // buckets to a multiple of the ranks' number
+  // Not averaged: outputs of all shards are gathered, the loss is over all of them, and gradients
+  // are added to zero in the order of the ranks.
+  bool gathered = false;
   bool rebuild = true;
   int64_t rebuild_after_step = 1;  // 2 where the first step of a static graph only counts
   int64_t first_bucket_bytes = 1 << 20;
   int64_t bucket_cap_bytes = 25 << 20;
   // multiply_before: g * fl(1/W), then the sum; divide_before: g / W, then the sum;
-  // divide_after: the sum, then / W. later: of gradients that were synchronized in an earlier step.
+  // divide_after: the sum, then / W; none: the sum. later: of gradients that were synchronized in
+  // an earlier step.
   std::string division_first_step = "multiply_before";
   std::string division_later = "multiply_before";
   // Gradients are cast to this dtype before they are divided and added, and back after it.

@@ -110,13 +110,13 @@ std::unique_ptr<Communicator> make_local_communicator(const CommOptions& options
                                                       std::shared_ptr<LocalHub> hub);
 
 // Decorator: reports arrival and end of every collective to the probe, numbered from 1. Buckets
-// are numbered by the all-reduces since begin_step(); before the first begin_step() and for every
-// other operation there is none (-1).
+// are numbered by the sums (all_reduce, reduce_scatter) since begin_backward(); outside a backward
+// and for every other operation there is none (-1).
 class Probe;
 class RecordingCommunicator : public Communicator {
  public:
-  virtual void begin_backward() = 0;  // the next all_reduce carries bucket 0
-  virtual void end_backward() = 0;    // later all-reduces carry none
+  virtual void begin_backward() = 0;  // the next sum carries bucket 0
+  virtual void end_backward() = 0;    // later sums carry none
 };
 std::unique_ptr<RecordingCommunicator> make_recording(std::unique_ptr<Communicator> inner,
                                                       Probe& probe);

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 struct ReducerOptions {
-  std::string kind = "bucketed";  // bucketed | c10d | flat | per_parameter | manual
+  std::string kind = "bucketed";  // or c10d, flat, per_parameter, manual, sharded, data_parallel
   int64_t bucket_cap_bytes = 25 << 20;
   int64_t first_bucket_bytes = 1 << 20;
   bool gradient_as_bucket_view = false;
@@ -29,11 +29,13 @@ struct ReducerOptions {
 
 // Turns local gradients into gradients averaged over all ranks. Life of a step:
 //   before_forward(true); forward; before_backward(outputs); loss.backward(); after_backward();
-// after which every param.grad() holds the average. Gradient accumulation (no_sync): for all
-// micro-batches of a step but the last, only before_forward(false), forward and backward: gradients
-// add up locally, and the last micro-batch reduces the whole sum. As in DDP, buffers are broadcast
-// before the first forward after a synchronized one. Thread rule: these calls come from one thread;
-// hooks run on the autograd thread. Throws CommError when a collective fails.
+// after which every param.grad() holds the average (of kind sharded: in this rank's elements, see
+// reducer/spread.h; 0 in the others; of kind data_parallel: the sum, which its one process made).
+// Gradient accumulation (no_sync): for all micro-batches of a step but the last, only
+// before_forward(false), forward and backward: gradients add up locally, and the last micro-batch
+// reduces the whole sum. As in DDP, buffers are broadcast before the first forward after a
+// synchronized one. Thread rule: these calls come from one thread; hooks run on the autograd
+// thread. Throws CommError when a collective fails.
 class Reducer {
  public:
   virtual ~Reducer() = default;

@@ -145,6 +145,7 @@ void parts(S& s, F&& use) {
   use("split", s.split);
   use("loss", s.loss);
   use("optimizer", s.optimizer);
+  use("optimizer_sharding", s.optimizer_sharding);
   use("reducer", s.reducer);
   use("communicator", s.communicator);
   use("lr_schedule", s.lr_schedule);
@@ -164,6 +165,14 @@ void durations(T& t, F&& use) {
 }
 
 }  // namespace
+
+int64_t ranks_of(const Scenario& scenario) {
+  return scenario.reducer.kind == "data_parallel" ? 1 : scenario.world_size;
+}
+
+bool shares_optimizer(const Scenario& scenario) {
+  return scenario.optimizer_sharding.kind != "none" || scenario.reducer.kind == "sharded";
+}
 
 Json as_json(const Scenario& scenario) {
   Json json = Json::object();

@@ -71,6 +71,7 @@ struct Scenario {
   std::string averaging = "mean";
   Part model, data, split, loss, optimizer, reducer, communicator;
   // kind "none": off.
+  Part optimizer_sharding{"none", {}};
   Part lr_schedule{"none", {}}, clipping{"none", {}}, loss_scaling{"none", {}};
   Part comm_hook{"none", {}}, checkpoint{"none", {}};
   std::vector<MutantSpec> mutants;
@@ -80,6 +81,12 @@ struct Scenario {
   std::vector<Expectation> expect = {{}};
   std::optional<std::string> golden;  // path of a stored golden, absolute
 };
+
+// Ranks that train, each with records of its own: as many as there are shards, but of reducer
+// data_parallel, where one process trains on all.
+int64_t ranks_of(const Scenario& scenario);
+// Does a rank hold only a part of the optimizer's state?
+bool shares_optimizer(const Scenario& scenario);
 
 nlohmann::ordered_json as_json(const Scenario& scenario);
 // Of a document that as_json() made: anything else aborts (user input goes through

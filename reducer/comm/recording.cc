@@ -26,7 +26,8 @@ class Recording : public RecordingCommunicator {
   }
   CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                              Deadline deadline) override {
-    return record({Operation::reduce_scatter, output, input, 0, deadline});
+    const int64_t bucket = in_backward_ ? next_bucket_++ : -1;
+    return record({Operation::reduce_scatter, output, input, 0, deadline}, bucket);
   }
   CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root,
                       Deadline deadline) override {

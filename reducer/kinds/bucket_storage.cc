@@ -4,11 +4,13 @@
 
 namespace lockstep {
 
-BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters)
+BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters,
+                             int64_t multiple)
     : views_(parameters.size()), bucket_of_(parameters.size()) {
   for (size_t b = 0; b < layout.size(); ++b) {
     int64_t elements = 0;
     for (int64_t p : layout[b]) elements += parameters[static_cast<size_t>(p)].numel();
+    elements = (elements + multiple - 1) / multiple * multiple;
     const auto& first = parameters[static_cast<size_t>(layout[b].front())];
     flat_.push_back(at::zeros({elements}, first.options().requires_grad(false)));
     int64_t offset = 0;

@@ -12,7 +12,9 @@ namespace lockstep {
 class BucketStorage {
  public:
   BucketStorage() = default;
-  BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters);
+  // Buckets are padded with zeros to a multiple of `multiple` elements.
+  BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters,
+                int64_t multiple = 1);
 
   const at::Tensor& flat(size_t bucket) const { return flat_[bucket]; }
   const at::Tensor& view(size_t parameter) const { return views_[parameter]; }

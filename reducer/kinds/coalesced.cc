@@ -36,14 +36,14 @@ std::vector<Piece> pieces_of(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 void broadcast_coalesced(const std::vector<at::Tensor>& tensors, Communicator& communicator,
-                         Deadline deadline) {
+                         Deadline deadline, int64_t root) {
   c10::NoGradGuard no_grad;
   std::vector<Piece> pieces = pieces_of(tensors);
   for (Piece& piece : pieces) {
     std::vector<at::Tensor> flattened;
     for (const at::Tensor& tensor : piece.tensors) flattened.push_back(tensor.reshape({-1}));
     piece.flat = at::cat(flattened);
-    piece.work = communicator.broadcast(piece.flat, 0, deadline);
+    piece.work = communicator.broadcast(piece.flat, root, deadline);
   }
   for (Piece& piece : pieces) {
     piece.work->wait();

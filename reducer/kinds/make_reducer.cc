@@ -1,6 +1,7 @@
 #include "reducer/c10d/c10d_reducer.h"
 #include "reducer/kinds/bucketed.h"
 #include "reducer/kinds/manual.h"
+#include "reducer/kinds/sharded.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
@@ -11,6 +12,15 @@ BucketLayout one_a_parameter_in_reverse(size_t parameters) {
   for (size_t p = parameters; p > 0; --p) layout.push_back({static_cast<int64_t>(p - 1)});
   return layout;
 }
+
+// Gradients of one process are sums already (reducer/data_parallel.h).
+class NothingToReduce : public Reducer {
+ public:
+  void before_forward(bool) override {}
+  void before_backward(const std::vector<at::Tensor>&) override {}
+  void after_backward() override {}
+  BucketLayout layout() const override { return {}; }
+};
 
 }  // namespace
 
@@ -43,6 +53,10 @@ std::unique_ptr<Reducer> make_reducer(const ReducerOptions& options, const Named
   }
   if (kind == "manual") {
     return std::make_unique<ManualReducer>(options, parameters, buffers, communicator, probe);
+  }
+  if (kind == "data_parallel") return std::make_unique<NothingToReduce>();
+  if (kind == "sharded") {
+    return std::make_unique<ShardedReducer>(options, parameters, buffers, communicator, probe);
   }
   LOCKSTEP_CHECK(kind == "bucketed" || kind == "flat" || kind == "per_parameter",
                  "unknown kind of reducer " + kind);

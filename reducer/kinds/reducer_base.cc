@@ -70,9 +70,18 @@ void ReducerBase::broadcast_buffers(bool synchronizes) {
 }
 
 CommWorkPtr ReducerBase::all_reduce(const at::Tensor& tensor) {
+  return started([&] { return communicator_.all_reduce(tensor, collective_deadline()); });
+}
+
+CommWorkPtr ReducerBase::reduce_scatter(const at::Tensor& output, const at::Tensor& input) {
+  return started(
+      [&] { return communicator_.reduce_scatter(output, input, collective_deadline()); });
+}
+
+CommWorkPtr ReducerBase::started(const std::function<CommWorkPtr()>& start) {
   CommWorkPtr work;
   try {
-    work = communicator_.all_reduce(tensor, collective_deadline());
+    work = start();
   } catch (const CommError&) {
     std::lock_guard lock(first_failure_->mutex);
     if (first_failure_->error) std::rethrow_exception(first_failure_->error);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,8 +34,9 @@ class ReducerBase : public Reducer {
 
   // Of the forward that comes; only if the one before was synchronized.
   void broadcast_buffers(bool synchronizes);
-  // Throws the failure of an earlier all_reduce where there was one, rather than "closed".
+  // Throw the failure of an earlier one where there was one, rather than "closed".
   CommWorkPtr all_reduce(const at::Tensor& tensor);
+  CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input);
   // Reports to the probe and returns `layout` with registration indices.
   BucketLayout announce(const BucketLayout& layout);
   // The same group for a comm hook.
@@ -64,6 +66,7 @@ class ReducerBase : public Reducer {
     std::mutex mutex;
     std::exception_ptr error;
   };
+  CommWorkPtr started(const std::function<CommWorkPtr()>& start);
   std::vector<at::Tensor> buffers_;
   bool last_synchronized_ = true;
   ReducerGroup hook_group_{*this};

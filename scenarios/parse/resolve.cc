@@ -228,6 +228,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.split = part_of(document["split"]);
   s.loss = part_of(document["loss"]);
   s.optimizer = part_of(document["optimizer"]);
+  s.optimizer_sharding = part_of(document["optimizer_sharding"]);
   s.reducer = part_of(document["reducer"]);
   s.communicator = part_of(document["communicator"]);
   s.lr_schedule = part_of(document["lr_schedule"]);

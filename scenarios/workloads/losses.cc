@@ -34,7 +34,8 @@ at::Tensor loss_of(const Part& loss, const at::Tensor& output, const at::Tensor&
 double loss_share(const Scenario& scenario, int64_t shard_samples, int64_t batch_samples) {
   if (scenario.loss.options.text("reduction") == "sum") return 1;
   double share = 1 / static_cast<double>(scenario.accumulate_steps);
-  if (scenario.averaging == "sample_weighted")
+  // A loss over all outputs counts every sample alike by itself.
+  if (scenario.averaging == "sample_weighted" && scenario.reducer.kind != "data_parallel")
     share *= static_cast<double>(shard_samples * scenario.world_size) /
              static_cast<double>(batch_samples);
   return share;

@@ -4,6 +4,9 @@
 #include <c10/core/GradMode.h>
 
 #include <mutex>
+#include <utility>
+
+#include "reducer/comm/collective.h"
 
 namespace lockstep {
 namespace {
@@ -72,34 +75,38 @@ class Mutants : public MutantCommunicator {
   void end_backward() override { next_bucket_ = -1; }
 
   CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) override {
-    if (next_bucket_ < 0) return inner_->all_reduce(tensor, deadline);
-    const int64_t bucket = next_bucket_++;
-    std::function<void()> change;
-    for (size_t i = 0; i < mutants_.size(); ++i) {
-      if (!acts(mutants_[i], bucket)) continue;
-      if (mutants_[i].kind == "drop_bucket") {
-        receipt(i);
-        return std::make_shared<SkippedWork>();
-      }
-      if (auto made = change_of(mutants_[i], tensor)) {
-        receipt(i);
-        change = std::move(made);
-      }
-    }
-    CommWorkPtr work = inner_->all_reduce(tensor, deadline);
-    return change ? std::make_shared<ChangedWork>(std::move(work), std::move(change)) : work;
+    return sum(
+        tensor, [&] { return inner_->all_reduce(tensor, deadline); }, [] {});
   }
 
   CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) override {
+    if (drops_weights_of(root)) return std::make_shared<SkippedWork>();
     return inner_->broadcast(tensor, root, deadline);
   }
   CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input,
                          Deadline deadline) override {
-    return inner_->all_gather(output, input, deadline);
+    const std::vector<int64_t> kept = owners_without_effect();
+    std::vector<std::pair<at::Tensor, at::Tensor>> restore;
+    for (const int64_t owner : kept)
+      if (owner != rank()) {
+        const at::Tensor part = part_of(output, owner, world_size());
+        restore.emplace_back(part, part.clone());
+      }
+    CommWorkPtr work = inner_->all_gather(output, input, deadline);
+    if (restore.empty()) return work;
+    return std::make_shared<ChangedWork>(std::move(work), [restore] {
+      c10::NoGradGuard no_grad;
+      for (const auto& [part, before] : restore) at::Tensor(part).copy_(before);
+    });
   }
   CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                              Deadline deadline) override {
-    return inner_->reduce_scatter(output, input, deadline);
+    return sum(
+        output, [&] { return inner_->reduce_scatter(output, input, deadline); },
+        [&] {
+          c10::NoGradGuard no_grad;
+          at::Tensor(output).copy_(part_of(input, rank(), world_size()));
+        });
   }
   CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root,
                       Deadline deadline) override {
@@ -113,6 +120,48 @@ class Mutants : public MutantCommunicator {
   void close(Deadline deadline) noexcept override { inner_->close(deadline); }
 
  private:
+  // A sum of a bucket, whose result is in `result`; keep_own(): what is there without the sum.
+  template <class Start, class KeepOwn>
+  CommWorkPtr sum(const at::Tensor& result, Start start, KeepOwn keep_own) {
+    if (next_bucket_ < 0) return start();
+    const int64_t bucket = next_bucket_++;
+    std::function<void()> change;
+    for (size_t i = 0; i < mutants_.size(); ++i) {
+      if (!acts(mutants_[i], bucket)) continue;
+      if (mutants_[i].kind == "drop_bucket") {
+        receipt(i);
+        keep_own();
+        return std::make_shared<SkippedWork>();
+      }
+      if (auto made = change_of(mutants_[i], result)) {
+        receipt(i);
+        change = std::move(made);
+      }
+    }
+    CommWorkPtr work = start();
+    return change ? std::make_shared<ChangedWork>(std::move(work), std::move(change)) : work;
+  }
+
+  std::vector<int64_t> owners_without_effect() {
+    std::vector<int64_t> owners;
+    for (int64_t owner = 0; owner < world_size(); ++owner)
+      if (drops_weights_of(owner)) owners.push_back(owner);
+    return owners;
+  }
+
+  // With a receipt if so. Only the update itself moves weights in its phase.
+  bool drops_weights_of(int64_t owner) {
+    if (recorder_.phase() != Phase::optimizer) return false;
+    for (size_t i = 0; i < mutants_.size(); ++i) {
+      if (mutants_[i].kind != "drop_weights" || !addresses(mutants_[i].rank, owner) ||
+          !addresses(mutants_[i].step, recorder_.step()))
+        continue;
+      receipt(i);
+      return true;
+    }
+    return false;
+  }
+
   bool acts(const MutantSpec& mutant, int64_t bucket) const {
     const int64_t wanted = mutant.kind == "flip_bit" ? mutant.bucket.value_or(0) : bucket;
     return addresses(mutant.rank, rank()) && addresses(mutant.step, recorder_.step()) &&

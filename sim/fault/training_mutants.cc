@@ -70,6 +70,11 @@ void TrainingMutants::loss_is(const at::Tensor& loss) {
 }
 
 void TrainingMutants::after_backward(const Training& training) {
+  if (scenario_.reducer.kind == "data_parallel" && acts("wrong_divisor")) {
+    const c10::NoGradGuard no_grad;
+    for (const NamedTensor& parameter : training.parameters)
+      if (parameter.tensor.grad().defined()) parameter.tensor.grad().div_(scenario_.world_size);
+  }
   if (scenario_.reducer.kind == "manual" && acts("clip_before_sum"))
     clip_gradients(scenario_.clipping, training.parameters);
 }

@@ -24,7 +24,8 @@ class TrainingMutants {
   // Whenever the rank has a new model: hooks that clip elements before a reducer sees them.
   void watch(const Training& training);
   void loss_is(const at::Tensor& loss);
-  // This rank's gradients are complete; of reducer manual they are not summed yet.
+  // This rank's gradients are complete; of reducer manual they are not summed yet. Of reducer
+  // data_parallel they are: wrong_divisor divides them, as if they were to be averaged.
   void after_backward(const Training& training);
   // Instead of update(), whichever way it is to be done.
   void update(int64_t step, Training* training);

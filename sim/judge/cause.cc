@@ -1,6 +1,7 @@
 #include "sim/judge/cause.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -64,6 +65,18 @@ Found resumed_wrong(const CauseFacts& facts) {
   return Cause{"checkpoint", facts.checkpoint_problem};
 }
 
+// Where ranks update weights for each other: what an owner updated did not come.
+Found stale_weights(const CauseFacts& facts) {
+  if (!facts.shares_optimizer) return {};
+  for (const auto& [rank, e] : facts.witnesses)
+    if (!e->weights_kept.empty() && e->weights_moved)
+      return Cause{"stale_weights",
+                   fmt::format("values of the step before in {} on {}: what their owners updated "
+                               "did not come",
+                               fmt::join(e->weights_kept, " "), ranks_text(facts.ranks))};
+  return {};
+}
+
 Found skipped_step(const CauseFacts& facts) {
   for (const auto& [rank, e] : facts.witnesses) {
     if (e->skipped_run != e->skipped_golden)
@@ -123,6 +136,12 @@ Found unsummed_bucket(const CauseFacts& facts) {
                    fmt::format("{} was never summed: on rank {} its gradients are the rank's own, "
                                "divided by {}",
                                buckets_text(*e), rank, facts.world_size)};
+  for (const auto& [rank, e] : facts.witnesses)
+    if (facts.shares_optimizer && e->single_contributions && !e->local_wrong)
+      return Cause{"missing_bucket",
+                   fmt::format("{} was never summed: each element of its gradients is one rank's "
+                               "own, divided by {}",
+                               buckets_text(*e), facts.world_size)};
   return {};
 }
 
@@ -144,6 +163,11 @@ Found one_ratio(const CauseFacts& facts) {
     if (std::abs(e->ratio - 2) < 1e-3 && e->gradients_wrong < e->gradients_total)
       return Cause{"doubled_gradient", fmt::format("{} of {} gradients are twice the golden run's",
                                                    e->gradients_wrong, e->gradients_total)};
+    if (facts.summed_replicas > 0)
+      return Cause{"wrong_divisor",
+                   fmt::format("gradients are {:.4g} x golden: the sum over {} replicas divided by "
+                               "{:.4g}, where the loss is over all outputs already",
+                               e->ratio, facts.summed_replicas, 1 / e->ratio)};
     return Cause{"wrong_divisor", divisor_text(e->ratio, facts.world_size)};
   }
   return {};
@@ -250,6 +274,7 @@ Found after_the_gradients(const CauseFacts& facts) {
 Cause name_cause(const CauseFacts& facts) {
   if (auto cause = initial(facts)) return *cause;
   if (auto cause = resumed_wrong(facts)) return *cause;
+  if (auto cause = stale_weights(facts)) return *cause;
   if (auto cause = skipped_step(facts)) return *cause;
   if (auto cause = other_shard(facts)) return *cause;
   if (auto cause = other_samples(facts)) return *cause;

@@ -22,6 +22,8 @@ struct CauseFacts {
   // The first samples that were not the plan's ("rank 1, step 4: row 0 ..."), or empty.
   std::string samples_problem;
   bool gradients_absent = false;  // check absent_gradients failed
+  int64_t summed_replicas = 0;    // of one process that sums gradients: by nothing divided
+  bool shares_optimizer = false;  // each rank updates its own part of the weights
   // Evidence of all ranks and lanes at that step: a guilty rank often knows more than the others.
   struct Witness {
     int64_t rank;

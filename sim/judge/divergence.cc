@@ -161,6 +161,8 @@ std::optional<Divergence> first_divergence(const RunOutcome& outcome,
   const Part& checkpoint = outcome.plan.scenario.checkpoint;
   if (checkpoint.options.has("after_step"))
     facts.checkpoint_step = checkpoint.options.integer("after_step");
+  if (outcome.plan.replay.gathered) facts.summed_replicas = outcome.plan.scenario.world_size;
+  facts.shares_optimizer = shares_optimizer(outcome.plan.scenario);
   const Cause cause = name_cause(facts);
   divergence.cause = cause.word;
   divergence.explanation = cause.explanation;

@@ -71,6 +71,15 @@ std::string hash_of(const std::vector<RankView>& ranks) {
   return ranks[0].evidence.final_hash;
 }
 
+std::vector<int64_t> optimizer_bytes(const std::vector<RankView>& ranks) {
+  std::vector<int64_t> bytes;
+  for (const RankView& rank : ranks) {
+    if (rank.evidence.optimizer_bytes < 0) return {};
+    bytes.push_back(rank.evidence.optimizer_bytes);
+  }
+  return bytes;
+}
+
 std::string stored_golden(const RunOutcome& outcome, const std::vector<RankView>& ranks) {
   for (const RankView& rank : ranks)
     if (!rank.evidence.golden.empty()) return rank.evidence.golden;
@@ -119,6 +128,7 @@ RunResult judge_run(const RunOutcome& outcome) {
   result.outcome = result.failure || outcome.interrupted ? "failed" : "completed";
   result.first_divergence = first_divergence(outcome, ranks, result.lanes);
   result.final_hash = hash_of(ranks);
+  result.optimizer_bytes = optimizer_bytes(ranks);
   result.golden = stored_golden(outcome, ranks);
   if (outcome.interrupted) say_interrupted(&result);
   result.verdict = observed_verdict(result);

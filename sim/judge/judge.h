@@ -66,8 +66,9 @@ struct RunResult {
   std::optional<Failure> failure;
   std::vector<std::pair<std::string, std::string>> checks;  // name -> pass | fail | not_run
   std::vector<std::string> check_reasons;
-  std::string golden;      // JSON text of runs[].golden, or empty: null
-  std::string final_hash;  // 32 hex digits, or empty
+  std::string golden;                    // JSON text of runs[].golden, or empty: null
+  std::string final_hash;                // 32 hex digits, or empty
+  std::vector<int64_t> optimizer_bytes;  // of the state that each rank holds; empty: not known
   std::string run_dir;
   std::string again;       // the command that runs exactly this again
   std::string control_of;  // plan.control: not reported by itself

@@ -151,7 +151,7 @@ RankView view_of(const RankRecords& records, double bound) {
 
 std::vector<RankView> views_of(const RunOutcome& outcome) {
   std::vector<RankView> views;
-  for (size_t rank = 0; rank < static_cast<size_t>(outcome.plan.scenario.world_size); ++rank) {
+  for (size_t rank = 0; rank < static_cast<size_t>(ranks_of(outcome.plan.scenario)); ++rank) {
     views.push_back(rank < outcome.ranks.size() ? view_of(outcome.ranks[rank], kFloat64Bound)
                                                 : RankView{});
     views.back().rank = static_cast<int64_t>(rank);

@@ -116,6 +116,7 @@ ordered_json as_json(const RunResult& result) {
           {"check_reasons", result.check_reasons},
           {"golden", parsed(result.golden)},
           {"final_hash", or_null(result.final_hash)},
+          {"optimizer_bytes", result.optimizer_bytes},
           {"run_dir", or_null(result.run_dir)},
           {"again", result.again}};
 }

@@ -111,7 +111,7 @@ void ThreadHosts::next_run(Host& host, const std::string& id) {
   host.began = host.changed = Clock::now();
   host.next_check = host.began + kCheckEvery;
   host.appended = 0;
-  for (int64_t rank = 0; rank < plan_of(host).scenario.world_size; ++rank)
+  for (int64_t rank = 0; rank < ranks_of(plan_of(host).scenario); ++rank)
     mark_empty(records_path(host.dir, rank));
   host.worker->control.send({id, "run", to_text(plan_of(host))});
 }
@@ -120,7 +120,7 @@ RunOutcome ThreadHosts::outcome_of(const Host& host) const {
   RunOutcome outcome;
   outcome.plan = plan_of(host);
   outcome.run_dir = run_dir_of(out_dir_, *host.current);
-  outcome.ranks = read_all_records(host.dir, outcome.plan.scenario.world_size);
+  outcome.ranks = read_all_records(host.dir, ranks_of(outcome.plan.scenario));
   outcome.duration_ms = std::chrono::duration_cast<milliseconds>(Clock::now() - host.began).count();
   outcome.interrupted = interrupted_;
   return outcome;
@@ -206,7 +206,7 @@ void ThreadHosts::check_deadlines(Host& host, Deadline now) {
   }
   const Scenario& scenario = plan_of(host).scenario;
   uint64_t appended = 0;
-  for (int64_t rank = 0; rank < scenario.world_size; ++rank)
+  for (int64_t rank = 0; rank < ranks_of(scenario); ++rank)
     if (const auto pulse = read_pulse(records_path(host.dir, rank))) appended += pulse->appended;
   if (appended != host.appended) host.changed = now;
   host.appended = appended;

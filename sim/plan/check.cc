@@ -21,6 +21,7 @@ class ScenarioCheck {
     check_shapes(s_, errors_);
     model();
     reducer();
+    check_sharing(s_, errors_);
     check_training(s_, errors_);
     powers_of_two();
     check_checkpoint(s_, errors_);

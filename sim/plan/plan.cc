@@ -45,7 +45,11 @@ void choose_lanes(RunPlan* plan) {
     if (asks_for(s, lane)) plan->not_applicable.emplace_back(lane, reason);
     return asks_for(s, lane);
   };
-  if (s.world_size == 1) drop("replica", "there is one rank only");
+  if (s.world_size == 1) {
+    drop("replica", "there is one rank only");
+  } else if (ranks_of(s) == 1) {
+    drop("replica", "there is one copy of the weights: replicas are made anew in every forward");
+  }
   const bool no_rounding =
       (s.dtype == "float64" && drop("rounding", "the run is in float64 already")) ||
       (s.clipping.kind != "none" && drop("rounding", "it knows averaged gradients, not clipped")) ||
@@ -97,13 +101,15 @@ void choose_capacities(RunPlan* plan) {
   const auto parameters = manifest ? static_cast<int64_t>(manifest->parameters.size()) : 64;
   // Phases, parameters ready, two events and a bucket for each collective, hashes and comparisons;
   // the twice counted double run and 512 events for construction.
-  const int64_t per_step = 8 + 2 * parameters + 4 * (parameters + 2) + 6;
+  // Shared-out optimizers: collectives for weights and gradients, three a rank for the state.
+  const int64_t sharing = shares_optimizer(s) ? 4 * parameters + 6 * s.world_size + 4 : 0;
+  const int64_t per_step = 8 + 2 * parameters + 4 * (parameters + 2) + 6 + sharing;
   const int64_t events = 512 + s.steps * per_step * (plan->double_run ? 2 : 1);
   plan->record_capacity = std::clamp<int64_t>(events, 4'096, 1 << 20);
   if (!manifest) return;
   const Sizes sizes = sizes_of(s, s.dtype);
   const int64_t with_shards = sizes.state + s.world_size * sizes.gradients;
-  plan->shards = asks_for(s, "replay") && with_shards < kMostShardBytes;
+  plan->shards = asks_for(s, "replay") && with_shards < kMostShardBytes && !plan->replay.gathered;
   const int64_t slots = std::clamp<int64_t>(kMostStreamBytes / item_bytes(*plan), 2, 64);
   plan->stream_slots = std::clamp<int64_t>(s.steps + 1, 2, slots);
 }

@@ -24,6 +24,8 @@ Pairs pairs_from(const Json& json) {
 template <class R, class F>
 void rule_members(R& rule, F&& use) {
   use("layout", rule.layout);
+  use("padded", rule.padded);
+  use("gathered", rule.gathered);
   use("rebuild", rule.rebuild);
   use("first_bucket_bytes", rule.first_bucket_bytes);
   use("bucket_cap_bytes", rule.bucket_cap_bytes);

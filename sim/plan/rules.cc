@@ -12,6 +12,9 @@ bool has_ddp_buckets(const Scenario& scenario) {
   return scenario.reducer.kind == "bucketed" || scenario.reducer.kind == "c10d";
 }
 
+// Sharded buckets are closed by caps from the start and never rebuilt.
+bool is_sharded(const Scenario& scenario) { return scenario.reducer.kind == "sharded"; }
+
 // DDP looks for unused parameters by caps from the start and never rebuilds, unless the graph is
 // said to be static.
 bool searches_unused(const Scenario& scenario) {
@@ -72,6 +75,14 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
     const bool counts_first = kind == "c10d" && options.flag("static_graph");
     if (counts_first) rule.rebuild_after_step = 2;
     follow_comm_hook(scenario, &rule);
+  } else if (is_sharded(scenario)) {
+    rule.layout = "ddp";
+    rule.padded = true;
+    rule.division_first_step = rule.division_later = "divide_before";
+  } else if (kind == "data_parallel") {
+    rule.layout = "registration";
+    rule.gathered = true;
+    rule.division_first_step = rule.division_later = "none";
   } else if (kind == "flat") {
     rule.layout = "one_bucket";
   } else {
@@ -100,10 +111,11 @@ std::string refused_by_comm_hook(const Scenario& scenario, const std::string& la
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest) {
   const Options& options = scenario.reducer.options;
   const auto count = static_cast<int64_t>(manifest.parameters.size());
-  if (has_ddp_buckets(scenario)) {
+  if (scenario.reducer.kind == "data_parallel") return {};
+  if (has_ddp_buckets(scenario) || is_sharded(scenario)) {
     std::vector<BucketItem> items;
     for (const TensorSpec& parameter : manifest.parameters) items.push_back({parameter.bytes()});
-    return layout_at_construction(items, !searches_unused(scenario),
+    return layout_at_construction(items, !searches_unused(scenario) && !is_sharded(scenario),
                                   bytes_of_mib(options.number("first_bucket_mb")),
                                   bytes_of_mib(options.number("bucket_cap_mb")));
   }

@@ -25,6 +25,10 @@ void check_sample_mutant(const Scenario& scenario, const MutantSpec& mutant,
 // Of it: options of data kinds that are read from files.
 void check_files(const Scenario& scenario, InputErrors* errors);
 
+// Of it: whether the way of sharing out the optimizer, or of training in one process, fits the
+// rest.
+void check_sharing(const Scenario& scenario, InputErrors* errors);
+
 // Of it: optimizer, schedule, clipping, loss scaling, and the mutants of these.
 void check_training(const Scenario& scenario, InputErrors* errors);
 

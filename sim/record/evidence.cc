@@ -41,6 +41,7 @@ void fields_of(M& m, Visit&& visit) {
   visit("one_ratio", m.one_ratio);
   visit("ratio", m.ratio);
   visit("own_contribution", m.own_contribution);
+  visit("single_contributions", m.single_contributions);
   visit("local_known", m.local_known);
   visit("local_wrong", m.local_wrong);
   visit("local_of_rank", m.local_of_rank);
@@ -50,6 +51,8 @@ void fields_of(M& m, Visit&& visit) {
   visit("skipped_golden", m.skipped_golden);
   visit("update_known", m.update_known);
   visit("update_ratio", m.update_ratio);
+  visit("weights_kept", m.weights_kept);
+  visit("weights_moved", m.weights_moved);
 }
 
 struct Write {
@@ -109,6 +112,7 @@ void plain_fields_of(E& evidence, Visit&& visit) {
   visit("phase", evidence.phase);
   visit("check_reasons", evidence.check_reasons);
   visit("final_hash", evidence.final_hash);
+  visit("optimizer_bytes", evidence.optimizer_bytes);
   visit("golden", evidence.golden);
 }
 

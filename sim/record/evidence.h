@@ -31,11 +31,12 @@ struct MismatchEvidence {
   std::vector<int64_t> buckets_wrong;  // every gradient of these differs, none outside them
   bool one_ratio = false;              // run = ratio x golden in all wrong gradients
   double ratio = 0;
-  bool own_contribution = false;  // wrong gradients are this rank's own, divided but not summed
-  bool local_known = false;       // this rank's gradients before the reduction were compared
-  bool local_wrong = false;       // ... and differ from the golden run's for this rank
-  int64_t local_of_rank = -1;     // ... but equal the golden run's for that rank
-  int64_t bits_flipped = 0;       // in all of the state's kind, if few: else 0
+  bool own_contribution = false;      // wrong gradients are this rank's own, divided but not summed
+  bool single_contributions = false;  // every element of a wrong gradient is one rank's, divided
+  bool local_known = false;           // this rank's gradients before the reduction were compared
+  bool local_wrong = false;           // ... and differ from the golden run's for this rank
+  int64_t local_of_rank = -1;         // ... but equal the golden run's for that rank
+  int64_t bits_flipped = 0;           // in all of the state's kind, if few: else 0
 
   // Between the averaged gradients and the new weights.
   std::string clipping;         // before_sum | absent: what explains the gradients; else empty
@@ -43,6 +44,9 @@ struct MismatchEvidence {
   int64_t skipped_golden = -1;  // ... in the golden run
   bool update_known = false;    // only weights differ, and they changed by update_ratio x golden
   double update_ratio = 0;
+  // Parameters of which every wrong element is still that of the step before; did any other move?
+  std::vector<std::string> weights_kept;
+  bool weights_moved = false;
 };
 
 struct Evidence {
@@ -52,6 +56,7 @@ struct Evidence {
   std::vector<MismatchEvidence> mismatches;
   std::vector<std::string> check_reasons;  // "manifest: rank 2: fc1.weight differs from rank 0's"
   std::string final_hash;                  // of the primary run
+  int64_t optimizer_bytes = -1;            // of the state that this rank holds; -1: not known
   std::string golden;  // JSON text of the comparison with the stored golden, or empty
 };
 

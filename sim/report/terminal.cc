@@ -137,10 +137,20 @@ std::string goldens_of(const std::vector<RunResult>& runs) {
   return text.empty() ? "" : "\n" + text;
 }
 
+// "  optimizer state 1,236 to 1,412 B a rank"
+std::string optimizer_bytes(const RunResult& run) {
+  if (run.optimizer_bytes.empty()) return "";
+  const auto [least, most] =
+      std::minmax_element(run.optimizer_bytes.begin(), run.optimizer_bytes.end());
+  if (*most == 0) return "";
+  return fmt::format("  optimizer state {}{} B a rank",
+                     *least == *most ? "" : grouped(*least) + " to ", grouped(*most));
+}
+
 std::string run_line(const RunResult& run, const Style& style) {
-  return fmt::format("{}  {}{}{}  {:.2f} s\n", style.verdict(run.verdict, run.verdict), run.name,
+  return fmt::format("{}  {}{}{}  {:.2f} s{}\n", style.verdict(run.verdict, run.verdict), run.name,
                      run.label.empty() ? "" : "  ", run.label,
-                     static_cast<double>(run.duration_ms) * 1e-3);
+                     static_cast<double>(run.duration_ms) * 1e-3, optimizer_bytes(run));
 }
 
 std::string failures_of(const std::vector<RunResult>& runs, bool all, const Style& style) {

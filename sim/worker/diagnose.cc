@@ -112,6 +112,21 @@ void find_shard(const MismatchContext& c, const std::vector<const StateEntry*>& 
     if (other != c.rank && same_values(all, c.local, shard(other))) evidence->local_of_rank = other;
 }
 
+// Is every element one rank's own, divided? So a bucket looks that was scattered without a sum.
+bool single_contributions(const MismatchContext& c, const StateEntry& entry) {
+  const auto ranks = static_cast<double>(c.world_size);
+  for (int64_t i = 0; i < entry.numel; ++i) {
+    const double run = element(entry, c.run, i);
+    bool found = false;
+    for (int64_t rank = 0; rank < c.world_size && !found; ++rank) {
+      const double own = element(entry, c.shards + rank * c.shard_bytes, i) / ranks;
+      found = std::abs(run - own) <= kSameRelative * std::abs(run);
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
 int64_t few_flipped_bits(const MismatchContext& c, StateKind kind) {
   constexpr int64_t kFew = 8;
   int64_t flipped = 0;
@@ -138,6 +153,9 @@ void describe_gradients(const MismatchContext& c, MismatchEvidence* evidence) {
     evidence->own_contribution = std::all_of(wrong.begin(), wrong.end(), [&](auto* entry) {
       return scaled(*entry, c.run, 1.0 / static_cast<double>(c.world_size), c.local);
     });
+  if (c.shards != nullptr)
+    evidence->single_contributions = std::all_of(
+        wrong.begin(), wrong.end(), [&](auto* entry) { return single_contributions(c, *entry); });
   find_shard(c, all, evidence);
 }
 

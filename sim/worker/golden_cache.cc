@@ -64,7 +64,7 @@ std::shared_ptr<StateStream> GoldenCache::stream(const RunPlan& plan, GoldenKind
   const Items& items = found->second;
   const int64_t count = plan.scenario.steps + 1;
   std::shared_ptr<StateStream> stream = StateStream::in_memory(
-      {.slot_bytes = items.slot_bytes, .slots = count, .consumers = plan.scenario.world_size});
+      {.slot_bytes = items.slot_bytes, .slots = count, .consumers = ranks_of(plan.scenario)});
   for (int64_t item = 0; item < count; ++item) {
     std::memcpy(stream->begin_write(at_once()), items.bytes.data() + item * items.slot_bytes,
                 static_cast<size_t>(items.slot_bytes));

@@ -18,7 +18,7 @@ class GoldenCache {
  public:
   static constexpr size_t kEntriesMax = 64;
 
-  // A stream that holds all items of the golden run already, for plan.scenario.world_size
+  // A stream that holds all items of the golden run already, for ranks_of(plan.scenario)
   // consumers: made now, or copied from an earlier one with the same settings.
   std::shared_ptr<StateStream> stream(const RunPlan& plan, GoldenKind kind);
 

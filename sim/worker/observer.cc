@@ -64,7 +64,7 @@ Observer::Observer(const RankSurroundings& surroundings, const Training& trainin
   const Scenario& scenario = around_.plan.scenario;
   own_state_.resize(static_cast<size_t>(layout_.bytes));
   open_feeds();
-  const bool replicas = primary_ && scenario.world_size > 1 && asks_for(scenario, "replica");
+  const bool replicas = primary_ && ranks_of(scenario) > 1 && asks_for(scenario, "replica");
   if (replicas && layout_.bytes <= ReplicaBoard::kStateBytesMax && around_.board)
     board_ = around_.board(layout_.bytes, patience());
   if (primary_ && around_.plan.rounding && around_.rank == 0)
@@ -152,7 +152,7 @@ void Observer::record_hashes(const std::vector<uint64_t>& hashes, int64_t step) 
       recorder.append(EventKind::state_hash, kind, chains_[kind]);
   }
   recorder.append(EventKind::collective_hash, -1, probe_.collective_hash());
-  if (around_.plan.scenario.world_size > 1) {
+  if (ranks_of(around_.plan.scenario) > 1) {
     replica_compared_ += static_cast<int64_t>(hashes.size());
     recorder.append(EventKind::compared, static_cast<int32_t>(Lane::replica),
                     static_cast<uint64_t>(replica_compared_));
@@ -161,7 +161,7 @@ void Observer::record_hashes(const std::vector<uint64_t>& hashes, int64_t step) 
 
 void Observer::control_replica(const std::vector<uint64_t>& hashes) {
   const Scenario& scenario = around_.plan.scenario;
-  if (scenario.world_size == 1 || !asks_for(scenario, "replica")) return;
+  if (ranks_of(scenario) == 1 || !asks_for(scenario, "replica")) return;
   std::vector<std::byte> damaged(state_, state_ + layout_.bytes);
   damaged[static_cast<size_t>(target_entry(layout_).offset)] ^= std::byte{1};
   const bool detected = hash_entries(layout_, damaged.data()) != hashes;

@@ -5,6 +5,7 @@
 
 #include "reducer/manifest.h"
 #include "scenarios/workloads/loss_scaling.h"
+#include "sim/worker/data_parallel_model.h"
 #include "sim/worker/gradient_checks.h"
 
 namespace lockstep {
@@ -66,6 +67,7 @@ Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator,
            RecordingProbe& probe, const std::string& dtype, bool primary, Evidence* evidence)
     : around_(surroundings),
       scenario_(surroundings.plan.scenario),
+      gathers_(surroundings.plan.replay.gathered),
       communicator_(communicator),
       probe_(probe),
       dtype_(dtype),
@@ -90,6 +92,7 @@ void Pass::run() {
     if (checkpointing_.resumes_after(step)) resume(step);
   }
   observer_->finish();
+  if (primary_) evidence_->optimizer_bytes = optimizer_bytes();
   if (export_) export_->final(training_);
 }
 
@@ -100,6 +103,14 @@ void Pass::load() {
   if (export_) export_->data(setup.data);
   samples_ =
       std::make_unique<RankSamples>(scenario_, dtype_, setup.data, communicator_.outermost());
+  share_out_training();
+}
+
+// Who computes and who updates what.
+void Pass::share_out_training() {
+  run_on_replicas(scenario_, dtype_, &training_);
+  sharing_ = share_out(scenario_, reducer_options(scenario_, around_.rank), &training_,
+                       communicator_.outermost());
 }
 
 void Pass::construct() {
@@ -109,6 +120,7 @@ void Pass::construct() {
   }
   mutants_.at_start(&training_);
   build_reducer();
+  consolidate();
   observer_ = std::make_unique<Observer>(around_, training_, probe_, primary_, evidence_);
   observer_->after_construction();
   if (export_) export_->initial(training_);
@@ -130,6 +142,7 @@ void Pass::resume(int64_t step) {
   observer_->forget_training();
   reducer_.reset();
   training_ = checkpointing_.build_anew();
+  share_out_training();
   checkpointing_.load(&training_);
   build_reducer();
   observer_->know_training();
@@ -139,6 +152,18 @@ void Pass::resume(int64_t step) {
                problem.empty() ? ""
                                : fmt::format("rank {}, resumed after step {}: {}", around_.rank,
                                              step, problem));
+}
+
+// What each rank holds a part of, whole on every rank: for lanes and checkpoints.
+void Pass::consolidate() {
+  if (sharing_.optimizer == nullptr) return;
+  around_.recorder.enter(Phase::checkpoint);
+  sharing_.consolidate();
+}
+
+int64_t Pass::optimizer_bytes() const {
+  return sharing_.optimizer != nullptr ? sharing_.optimizer->own_bytes()
+                                       : state_bytes(*training_.optimizer);
 }
 
 void Pass::check_values() {
@@ -181,7 +206,7 @@ void Pass::step(int64_t step) {
   note_samples();
   const double share =
       loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
-      loss_factor(scenario_, training_, step, around_.rank);
+      loss_factor(scenario_, training_, step, gathers_ ? -1 : around_.rank);
   const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
   clear_gradients(training_.parameters, scenario_.zero_grad);
   observer_->before_backward();
@@ -192,6 +217,7 @@ void Pass::step(int64_t step) {
   recorder.enter(Phase::optimizer);
   mutants_.update(step, &training_);
   recorder.append(EventKind::step_end);
+  consolidate();
   observer_->after_step(step);
 }
 
@@ -202,7 +228,7 @@ void Pass::micro_batch(const Batch& batch, double share, bool first, bool last) 
   if (first) note_buffers(&training_);
   const at::Tensor output = training_.model->forward(batch.input);
   const at::Tensor loss =
-      loss_of(scenario_.loss, output, batch.target, scenario_.world_size, share);
+      loss_of(scenario_.loss, output, batch.target, gathers_ ? 1 : scenario_.world_size, share);
   recorder.enter(Phase::backward);
   if (last) {
     communicator_.begin_backward();

@@ -13,6 +13,7 @@
 #include "sim/worker/probe.h"
 #include "sim/worker/rank_program.h"
 #include "sim/worker/rank_samples.h"
+#include "sim/worker/sharing.h"
 
 namespace lockstep {
 
@@ -43,8 +44,11 @@ class Pass {
  private:
   void load();
   void construct();
+  void share_out_training();
   void build_reducer();
   void resume(int64_t step);
+  void consolidate();
+  int64_t optimizer_bytes() const;
   void check_values();
   void check_gradients();
   void note_samples();
@@ -54,6 +58,7 @@ class Pass {
 
   const RankSurroundings& around_;
   const Scenario& scenario_;
+  const bool gathers_;  // one process with the outputs of all replicas: the loss is over all
   RankCommunicator& communicator_;
   RecordingProbe& probe_;
   const std::string dtype_;
@@ -63,6 +68,7 @@ class Pass {
   std::unique_ptr<RankSamples> samples_;
   bool samples_noted_ = false;  // that they are not the plan's
   Training training_;
+  Sharing sharing_;          // of the training
   TrainingMutants mutants_;  // before what it watches is gone
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<Observer> observer_;

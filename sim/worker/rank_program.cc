@@ -16,7 +16,7 @@ std::unique_ptr<Communicator> join(const RankSurroundings& around) {
   const Scenario& scenario = around.plan.scenario;
   CommOptions options;
   options.rank = around.rank;
-  options.world_size = scenario.world_size;
+  options.world_size = ranks_of(scenario);
   options.algorithm = scenario.communicator.options.text("algorithm");
   options.prefix = "group";
   return around.connect(options,

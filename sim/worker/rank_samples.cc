@@ -84,10 +84,24 @@ int64_t RankSamples::delivered_step(int64_t step) {
   return swapped ? 2 * first + 1 - step : step;
 }
 
+std::vector<int64_t> RankSamples::followed_indices(int64_t step) {
+  if (ranks_of(scenario_) == scenario_.world_size) return split_.shard(step, source_);
+  std::vector<int64_t> all;
+  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
+    for (const int64_t index :
+         split_.shard(step, shard_rank(scenario_.mutants, rank, scenario_.world_size)))
+      all.push_back(index);
+  return all;
+}
+
+std::vector<int64_t> RankSamples::planned_indices(int64_t step) {
+  return ranks_of(scenario_) == scenario_.world_size ? plan_.shard(step, rank_) : plan_.batch(step);
+}
+
 Batch RankSamples::shard(int64_t step) {
   step_ = step;
   const int64_t delivered = delivered_step(step);
-  indices_ = split_.shard(delivered, source_);
+  indices_ = followed_indices(delivered);
   if (data_.input.defined()) return select(data_, indices_);
   const auto size = static_cast<int64_t>(indices_.size());  // of a rank the same in every step
   const int64_t first = (delivered - 1) % split_.steps_per_epoch() * size;
@@ -95,7 +109,7 @@ Batch RankSamples::shard(int64_t step) {
 }
 
 std::string RankSamples::other_samples() {
-  const std::vector<int64_t> planned = plan_.shard(step_, rank_);
+  const std::vector<int64_t> planned = planned_indices(step_);
   for (size_t row = 0; row < std::min(planned.size(), indices_.size()); ++row)
     if (planned[row] != indices_[row])
       return fmt::format("step {}: row {} is sample {}, not {}", step_, row, indices_[row],

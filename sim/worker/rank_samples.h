@@ -21,7 +21,8 @@ class RankSamples {
   RankSamples(const RankSamples&) = delete;
   RankSamples& operator=(const RankSamples&) = delete;
 
-  // This rank's shard of the step (from 1), a copy.
+  // This rank's shard of the step (from 1), a copy; of reducer data_parallel all shards, one after
+  // the other.
   Batch shard(int64_t step);
   // Samples of the step over all ranks.
   int64_t batch_samples(int64_t step) const { return split_.batch_samples(step); }
@@ -33,6 +34,8 @@ class RankSamples {
 
  private:
   int64_t delivered_step(int64_t step);
+  std::vector<int64_t> followed_indices(int64_t step);
+  std::vector<int64_t> planned_indices(int64_t step);
 
   const Scenario scenario_;
   Split split_;

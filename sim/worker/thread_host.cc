@@ -57,7 +57,7 @@ void judge_rounding(const RunPlan& plan, StateStream& stream, Recorder& recorder
 
 std::vector<std::unique_ptr<Recorder>> make_recorders(const WorkerTask& task, const RunPlan& plan) {
   std::vector<std::unique_ptr<Recorder>> recorders;
-  const int64_t ranks = plan.scenario.world_size;
+  const int64_t ranks = ranks_of(plan.scenario);
   for (int64_t rank = 0; rank < ranks; ++rank)
     recorders.push_back(Recorder::create(records_path(task.run_dir, rank),
                                          static_cast<int32_t>(rank), static_cast<int32_t>(ranks),
@@ -72,12 +72,12 @@ struct HostRecorders {
   std::vector<std::unique_ptr<Recorder>> recorders;
 
   void prepare(const WorkerTask& task, const RunPlan& plan) {
-    if (world_size == plan.scenario.world_size && capacity == plan.record_capacity) {
+    if (world_size == ranks_of(plan.scenario) && capacity == plan.record_capacity) {
       for (auto& recorder : recorders) recorder->clear();
       return;
     }
     recorders = make_recorders(task, plan);
-    world_size = plan.scenario.world_size;
+    world_size = ranks_of(plan.scenario);
     capacity = plan.record_capacity;
   }
 };
@@ -87,7 +87,7 @@ struct HostRecorders {
 std::vector<Evidence> run_in_threads(const RunPlan& plan,
                                      const std::vector<std::unique_ptr<Recorder>>& recorders,
                                      GoldenCache& cache, const std::string& dir) {
-  const int64_t ranks = plan.scenario.world_size;
+  const int64_t ranks = ranks_of(plan.scenario);
   Streams streams = make_streams(plan, cache);
   SharedBoard board;
   auto hub = make_local_hub(ranks);

@@ -134,12 +134,37 @@ void find_update_ratio(const MismatchContext& c, MismatchEvidence* evidence) {
   evidence->update_ratio = ratio;
 }
 
+// Is every element that is not the golden run's that of the step before?
+bool kept_elements(const MismatchContext& c, const StateEntry& entry) {
+  const auto width = static_cast<size_t>(entry.bytes / entry.numel);
+  for (int64_t i = 0; i < entry.numel; ++i) {
+    const int64_t place = entry.offset + i * static_cast<int64_t>(width);
+    if (std::memcmp(c.run + place, c.golden + place, width) != 0 &&
+        std::memcmp(c.run + place, c.before + place, width) != 0)
+      return false;
+  }
+  return true;
+}
+
+// Weights that should have changed and did not, though no gradient says so.
+void find_kept_weights(const MismatchContext& c, MismatchEvidence* evidence) {
+  if (c.before == nullptr || differs(c, StateKind::gradient)) return;
+  for (const StateEntry& entry : c.layout->entries) {
+    if (entry.kind != StateKind::parameter) continue;
+    if (differs(c, entry) && kept_elements(c, entry)) evidence->weights_kept.push_back(entry.name);
+    evidence->weights_moved =
+        evidence->weights_moved || std::memcmp(c.run + entry.offset, c.before + entry.offset,
+                                               static_cast<size_t>(entry.bytes)) != 0;
+  }
+}
+
 }  // namespace
 
 void describe_update(const MismatchContext& c, MismatchEvidence* evidence) {
   find_skipped(c, evidence);
   find_clipping(c, evidence);
   find_update_ratio(c, evidence);
+  find_kept_weights(c, evidence);
 }
 
 }  // namespace lockstep

@@ -51,6 +51,20 @@ class Verify(ProgramTest):
         self.assertEqual(run["checks"]["collective_log"], "pass")
         self.assertEqual(run["checks"]["manifest"], "pass")
 
+    def optimizer_bytes(self, *more):
+        sets = ("/world_size=3", '/optimizer={"kind": "adam", "lr": 0.01}', *more)
+        args = [word for value in sets for word in ("--set", value)]
+        return self.verify_json(TOY, *args)["runs"][0]["optimizer_bytes"]
+
+    def test_each_rank_of_a_shared_optimizer_holds_a_part(self):
+        whole = self.optimizer_bytes()
+        self.assertEqual(whole, [whole[0]] * 3)
+        zero = self.optimizer_bytes('/optimizer_sharding={"kind": "zero"}')
+        self.assertEqual(sum(zero), whole[0])
+        self.assertLess(max(zero), whole[0] * 2 / 3)  # one weight has most of the elements
+        sharded = self.optimizer_bytes("/reducer/kind=sharded")
+        self.assertLess(max(sharded), whole[0] / 3 + 64)  # counters are one for each piece
+
     def final_hash(self, *sets):
         args = [word for value in sets for word in ("--set", value)]
         return self.verify_json(LINEAR, *args)["runs"][0]["final_hash"]

@@ -39,6 +39,7 @@ CASES = [
     ("scenarios/data/distributed_sampler.json",),
     ("scenarios/data/uneven_shards.json", "/split/kind=manual"),
     ("scenarios/gallery/resnet18.json",),
+    ("scenarios/gallery/zero.json", "/world_size=3", "/optimizer_sharding/broadcast=per_rank"),
     ("scenarios/training/optimizers.json", "/world_size=3"),
     ("scenarios/training/clipping.json", "/world_size=3",
      '/clipping={"kind":"norm","max_norm":0.05}'),

@@ -4,31 +4,40 @@ import math
 import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import lr_scheduler
 from torch.utils.data.distributed import DistributedSampler
 
 from networks import Unsupported
 
 
-def optimizer_of(options, parameters):
-    kind, lr, decay = options["kind"], options["lr"], options["weight_decay"]
+def optimizer_class(options):
+    """The class of an optimizer and its arguments."""
+    kind = options["kind"]
+    common = {"lr": options["lr"], "weight_decay": options["weight_decay"]}
     if kind == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, momentum=options["momentum"],
-                               dampening=options["dampening"], weight_decay=decay,
-                               nesterov=options["nesterov"])
+        return torch.optim.SGD, dict(common, momentum=options["momentum"],
+                                     dampening=options["dampening"], nesterov=options["nesterov"])
     if kind in ("adam", "adamw"):
         adam = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
-        return adam(parameters, lr=lr, betas=(options["beta1"], options["beta2"]),
-                    eps=options["eps"], weight_decay=decay, amsgrad=options["amsgrad"])
+        return adam, dict(common, betas=(options["beta1"], options["beta2"]), eps=options["eps"],
+                          amsgrad=options["amsgrad"])
     if kind == "adagrad":
-        return torch.optim.Adagrad(parameters, lr=lr, lr_decay=options["lr_decay"],
-                                   weight_decay=decay, eps=options["eps"],
-                                   initial_accumulator_value=options["initial_accumulator"])
+        return torch.optim.Adagrad, dict(common, lr_decay=options["lr_decay"], eps=options["eps"],
+                                         initial_accumulator_value=options["initial_accumulator"])
     if kind == "rmsprop":
-        return torch.optim.RMSprop(parameters, lr=lr, alpha=options["alpha"], eps=options["eps"],
-                                   weight_decay=decay, momentum=options["momentum"],
-                                   centered=options["centered"])
+        return torch.optim.RMSprop, dict(common, alpha=options["alpha"], eps=options["eps"],
+                                         momentum=options["momentum"], centered=options["centered"])
     raise Unsupported(f"optimizer {kind}")
+
+
+def optimizer_of(options, sharding, parameters):
+    made, arguments = optimizer_class(options)
+    if sharding["kind"] == "none":
+        return made(parameters, **arguments)
+    return ZeroRedundancyOptimizer(parameters, made,
+                                   parameters_as_bucket_view=sharding["broadcast"] == "per_rank",
+                                   **arguments)
 
 
 def schedule_of(options, optimizer):

@@ -56,7 +56,8 @@ class Rank:
                     [t for _, t in run.tensors("initial", "buffers")])
         self.spoil_unless_first()
         self.parameters = list(self.model.parameters())
-        self.optimizer = recipe.optimizer_of(run.scenario["optimizer"], self.parameters)
+        self.optimizer = recipe.optimizer_of(run.scenario["optimizer"],
+                                             run.scenario["optimizer_sharding"], self.parameters)
         self.schedule = recipe.schedule_of(run.scenario["lr_schedule"], self.optimizer)
         self.ddp = wrap(self.model, run.scenario["reducer"])
         recipe.add_hook(run.scenario["comm_hook"], self.ddp)
@@ -82,13 +83,21 @@ class Rank:
         if self.schedule:
             self.schedule.step()
 
+    def state_by_parameter(self):
+        """The optimizer's state in order of registration; of a shared one on rank 0 alone."""
+        if self.scenario["optimizer_sharding"]["kind"] == "none":
+            return [self.optimizer.state.get(p, {}) for p in self.parameters]
+        self.optimizer.consolidate_state_dict(to=0)
+        whole = self.optimizer.state_dict()["state"] if self.rank == 0 else {}
+        return [whole.get(i, {}) for i in range(len(self.parameters))]
+
     def optimizer_state(self, names):
         """By the exported names: "fc1.weight.exp_avg" belongs to parameter fc1.weight."""
-        by_name = dict(zip([n for n, _ in names["parameters"]], self.parameters))
+        by_name = dict(zip([n for n, _ in names["parameters"]], self.state_by_parameter()))
         state = []
         for name, exported in names["optimizer_state"]:
             owner, word = name.rsplit(".", 1)
-            value = self.optimizer.state.get(by_name[owner], {}).get(word)
+            value = by_name[owner].get(word)
             if word == "step" and exported is not None:
                 # PyTorch counts in a float tensor or not at all (SGD), LibTorch in an integer.
                 value = exported if value is None else torch.tensor([int(value)])

@@ -9,8 +9,10 @@ namespace lockstep {
 namespace {
 
 // All ranks saw this in lane replay.
-Divergence divergence_of(const MismatchEvidence& evidence) {
+Divergence divergence_of(const MismatchEvidence& evidence,
+                         const std::string& reducer = "bucketed") {
   Outcome outcome;
+  outcome.run.plan.scenario.reducer.kind = reducer;
   for (size_t rank = 0; rank < 4; ++rank) outcome.mismatch(rank, Lane::replay, evidence);
   const RunResult result = outcome.judge();
   EXPECT_EQ(result.verdict, "fail");
@@ -58,6 +60,30 @@ TEST(UpdateCause, WeightsThatMoveByAnotherFactor) {
   EXPECT_THAT(divergence_of(e).explanation, testing::HasSubstr("2 x golden"));
   e.update_ratio = 0;
   EXPECT_EQ(divergence_of(e).cause, "skipped_step");
+}
+
+TEST(UpdateCause, WeightsThatNobodySentAreStaleOnlyWhereRanksShareTheUpdate) {
+  MismatchEvidence e = weight_evidence(2);
+  e.update_known = true;
+  e.update_ratio = 0;
+  e.weights_kept = {"fc1.weight"};
+  e.weights_moved = true;
+  EXPECT_EQ(divergence_of(e).cause, "skipped_step");
+  EXPECT_EQ(divergence_of(e, "sharded").cause, "stale_weights");
+  EXPECT_EQ(divergence_of(e, "sharded").explanation,
+            "values of the step before in fc1.weight on ranks 0 1 2 3: what their owners updated "
+            "did not come");
+  e.weights_moved = false;  // of no owner: the whole step was skipped
+  EXPECT_EQ(divergence_of(e, "sharded").cause, "skipped_step");
+}
+
+TEST(UpdateCause, ABucketScatteredWithoutASum) {
+  MismatchEvidence e = gradient_evidence("replay", 1);
+  e.single_contributions = true;
+  e.buckets_wrong = {1};
+  EXPECT_EQ(divergence_of(e).cause, "unknown");
+  EXPECT_EQ(divergence_of(e, "sharded").cause, "missing_bucket");
+  EXPECT_THAT(divergence_of(e, "sharded").explanation, testing::HasSubstr("one rank's own"));
 }
 
 TEST(UpdateCause, OptimizerStateBeforeStepOneIsNoInitialWeight) {

@@ -68,6 +68,18 @@ class Diagnose : public testing::Test {
   std::vector<std::byte> run, golden, shards, local;
 };
 
+TEST_F(Diagnose, EachElementOneRanksOwn) {
+  for (int64_t i = 0; i < 4; ++i) {
+    float own;  // the first two elements of rank 0, the others of rank 2
+    std::memcpy(&own, shards.data() + (i < 2 ? 0 : 2) * 128 + i * 4, 4);
+    put(run, 0, i, own / kRanks);
+  }
+  EXPECT_TRUE(evidence().single_contributions);
+  EXPECT_FALSE(evidence().own_contribution);
+  put(run, 0, 3, 9);
+  EXPECT_FALSE(evidence().single_contributions);
+}
+
 TEST_F(Diagnose, OneRatioEverywhereIsMeasured) {
   for (int64_t entry = 0; entry < 2; ++entry)
     for (int64_t i = 0; i < 4; ++i) put(run, entry, i, 0.75F * get(golden, entry, i));

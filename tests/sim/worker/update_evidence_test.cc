@@ -120,6 +120,18 @@ TEST_F(UpdateEvidence, WeightsThatDidNotMoveOrMovedOtherwise) {
   EXPECT_FALSE(evidence().update_known);
 }
 
+TEST_F(UpdateEvidence, WeightsThatStayedWhileOthersMoved) {
+  EXPECT_TRUE(evidence().weights_kept.empty());
+  EXPECT_TRUE(evidence().weights_moved);
+  for (int64_t i = 0; i < 4; ++i) put(run, 1, i, get(before, 1, i));
+  EXPECT_EQ(evidence().weights_kept, std::vector<std::string>{"w"});
+  EXPECT_FALSE(evidence().weights_moved);  // there is no other
+  put(run, 2, 0, 1);                       // whatever the momentum is
+  EXPECT_EQ(evidence().weights_kept, std::vector<std::string>{"w"});
+  put(run, 0, 0, 9);  // the gradient says why
+  EXPECT_TRUE(evidence().weights_kept.empty());
+}
+
 TEST_F(UpdateEvidence, SkippedStepsAreRead) {
   EXPECT_EQ(evidence().skipped_run, -1);
   add(StateKind::optimizer_state, "w.skipped_steps", "int64", 1, 8);

@@ -1,0 +1,109 @@
+#include "reducer/kinds/sharded.h"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include "reducer/spread.h"
+
+namespace lockstep {
+namespace {
+
+BucketLayout layout_of(const ReducerOptions& options, const std::vector<at::Tensor>& parameters) {
+  return layout_at_construction(bucket_items(parameters), false, options.first_bucket_bytes,
+                                options.bucket_cap_bytes);
+}
+
+}  // namespace
+
+std::vector<std::vector<Piece>> sharded_pieces_of(const ReducerOptions& options,
+                                                  const NamedTensors& parameters,
+                                                  int64_t world_size) {
+  const TrainedParameters found = trained(parameters);
+  std::vector<int64_t> numels(parameters.size(), 0);
+  for (const int64_t p : found.registration)
+    numels[static_cast<size_t>(p)] = parameters[static_cast<size_t>(p)].tensor.numel();
+  BucketLayout layout = layout_of(options, found.tensors);
+  for (std::vector<int64_t>& bucket : layout)
+    for (int64_t& place : bucket) place = found.registration[static_cast<size_t>(place)];
+  return sharded_pieces(layout, numels, world_size);
+}
+
+ShardedReducer::ShardedReducer(const ReducerOptions& options, const NamedTensors& parameters,
+                               const NamedTensors& buffers, Communicator& communicator,
+                               Probe& probe)
+    : ReducerBase(options, parameters, buffers, communicator, probe),
+      layout_(layout_of(options, trained_.tensors)),
+      pieces_(sharded_pieces_of(options, parameters, world_size_)),
+      storage_(layout_, trained_.tensors, world_size_),
+      registered_layout_(announce(layout_)),
+      parameters_(parameters) {
+  for (size_t b = 0; b < layout_.size(); ++b)
+    parts_.push_back(
+        at::empty({storage_.flat(b).numel() / world_size_}, storage_.flat(b).options()));
+  hooks_ = std::make_unique<GradientHooks>(trained_.tensors, [this](size_t place) { hook(place); });
+}
+
+void ShardedReducer::before_backward(const std::vector<at::Tensor>&) {
+  pending_.clear();
+  for (const auto& bucket : layout_) pending_.push_back(bucket.size());
+  ready_.assign(trained_.tensors.size(), false);
+  works_.clear();
+  expecting_ = true;
+}
+
+void ShardedReducer::hook(size_t place) {
+  std::lock_guard lock(mutex_);
+  if (!expecting_) return;
+  c10::NoGradGuard no_grad;
+  if (ready_[place])
+    throw std::runtime_error("gradient of " + trained_.names[place] +
+                             " became ready twice in one step");
+  ready_[place] = true;
+  probe_.parameter_ready(trained_.registration[place]);
+  at::Tensor view = storage_.view(place);
+  at::div_out(view, trained_.tensors[place].grad(),
+              at::native::wrapped_scalar_tensor(static_cast<double>(world_size_)));
+  const size_t bucket = storage_.bucket_of(place);
+  if (--pending_[bucket] > 0) return;
+  probe_.bucket_ready(static_cast<int64_t>(bucket));
+  launch_ready_buckets();
+}
+
+// In index order: a bucket that is ready early waits, so that all ranks call alike.
+void ShardedReducer::launch_ready_buckets() {
+  while (works_.size() < pending_.size() && pending_[works_.size()] == 0)
+    works_.push_back(reduce_scatter(parts_[works_.size()], storage_.flat(works_.size())));
+}
+
+void ShardedReducer::after_backward() {
+  std::lock_guard lock(mutex_);
+  if (!expecting_) return;
+  c10::NoGradGuard no_grad;
+  expecting_ = false;
+  std::vector<size_t> missing;
+  for (size_t p = 0; p < ready_.size(); ++p)
+    if (!ready_[p]) missing.push_back(p);
+  if (!missing.empty()) fail_without_gradient(missing);
+  for (size_t b = 0; b < works_.size(); ++b) {
+    works_[b]->wait();
+    keep_own_elements(b);
+  }
+}
+
+void ShardedReducer::keep_own_elements(size_t bucket) {
+  const int64_t rank = communicator_.rank();
+  int64_t place = -rank * parts_[bucket].numel();  // in this rank's part
+  for (const Piece& piece : pieces_[bucket]) {
+    const at::Tensor& gradient = parameters_[static_cast<size_t>(piece.parameter)].tensor.grad();
+    at::Tensor elements = elements_of(piece, gradient);
+    if (piece.owner == rank)
+      elements.copy_(parts_[bucket].narrow(0, place, piece.numel));
+    else
+      elements.zero_();
+    place += piece.numel;
+  }
+}
+
+}  // namespace lockstep

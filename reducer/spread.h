@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "reducer/communicator.h"
+#include "reducer/pieces.h"
+#include "scenarios/base/named_tensor.h"
+
+namespace lockstep {
+
+// How what an owner has updated reaches the other ranks. Collective: all ranks call with the same
+// pieces. `tensors`: contiguous, by registration index. Blocks; throws CommError.
+
+struct ReducerOptions;
+
+// The pieces of reducer `sharded`: of which parts of which buckets each rank's are. By bucket.
+std::vector<std::vector<Piece>> sharded_pieces_of(const ReducerOptions& options,
+                                                  const NamedTensors& parameters,
+                                                  int64_t world_size);
+
+// The elements of `piece` in a tensor of its parameter's shape: a view, one-dimensional.
+at::Tensor elements_of(const Piece& piece, const at::Tensor& whole);
+
+// A broadcast for each piece, in their order, all under way at once; or, together, one an owner.
+void broadcast_pieces(const std::vector<Piece>& pieces, const std::vector<at::Tensor>& tensors,
+                      bool together, Communicator& communicator, Deadline deadline);
+
+// An all_gather of equal, padded parts for each bucket (see sharded_pieces()).
+void all_gather_pieces(const std::vector<std::vector<Piece>>& buckets,
+                       const std::vector<at::Tensor>& tensors, Communicator& communicator,
+                       Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+#include "sim/worker/piecewise_optimizer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "reducer/spread.h"
+#include "tests/golden/torch/scenarios.h"
+#include "tests/reducer/test_group.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{20};
+
+NamedTensors weights() {
+  const RandomSection random(7);
+  return build_model(linear(5, 3), "float32")->parameters();
+}
+
+// Of step `number`, the same on all ranks.
+void set_gradients(const NamedTensors& parameters, int number) {
+  for (const NamedTensor& p : parameters)
+    p.tensor.mutable_grad() =
+        at::arange(p.tensor.numel(), at::kFloat).sub(4).mul(0.1 * number).view(p.tensor.sizes());
+}
+
+std::vector<at::Tensor> tensors_in(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& one : named) tensors.push_back(one.tensor);
+  return tensors;
+}
+
+void expect_equal(const NamedTensors& a, const NamedTensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].name, b[i].name);
+    ASSERT_EQ(a[i].tensor.defined(), b[i].tensor.defined()) << a[i].name;
+    if (a[i].tensor.defined()) EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].name;
+  }
+}
+
+// Weights of 15 and 3 elements: whole, or cut into parts of 6 for three ranks.
+std::vector<Piece> pieces_for(bool cut, int64_t ranks) {
+  if (!cut) return zero_pieces({15, 3}, ranks);
+  return sharded_pieces({{1, 0}}, {15, 3}, ranks).front();
+}
+
+class PiecewiseOptimizerTest : public testing::TestWithParam<std::tuple<Part, bool, int64_t>> {};
+
+TEST_P(PiecewiseOptimizerTest, BroughtTogetherItIsTheWholeOptimizer) {
+  const auto& [part, cut, ranks] = GetParam();
+  const NamedTensors whole_weights = weights();
+  const auto whole = build_optimizer(part, whole_weights);
+  std::vector<int64_t> bytes(static_cast<size_t>(ranks));
+  std::vector<NamedTensors> states(bytes.size()), trained(bytes.size());
+  run_ranks({"local", "ring"}, ranks, [&](int64_t rank, Communicator& group) {
+    const NamedTensors own = weights();
+    const std::vector<Piece> pieces = pieces_for(cut, ranks);
+    const auto spread = [&] { broadcast_pieces(pieces, tensors_in(own), false, group, soon()); };
+    PiecewiseOptimizer optimizer(part, own, pieces, spread, group, kTimeout);
+    optimizer.consolidate();  // before the first step too
+    for (int number = 1; number <= 3; ++number) {
+      set_gradients(own, number);
+      optimizer.step();
+    }
+    optimizer.consolidate();
+    const auto place = static_cast<size_t>(rank);
+    bytes[place] = optimizer.own_bytes();
+    states[place] = optimizer.state();
+    trained[place] = own;
+  });
+  for (int number = 1; number <= 3; ++number) {
+    set_gradients(whole_weights, number);
+    whole->step();
+  }
+  int64_t all = 0;
+  for (size_t rank = 0; rank < bytes.size(); ++rank) {
+    expect_equal(trained[rank], whole_weights);
+    expect_equal(states[rank], whole->state());
+    all += bytes[rank];
+  }
+  if (!cut) EXPECT_EQ(all, state_bytes(*whole));
+}
+
+TEST(PiecewiseOptimizer, LoadTakesItsOwnPieces) {
+  const NamedTensors whole_weights = weights();
+  const auto whole = build_optimizer(adam(), whole_weights);
+  set_gradients(whole_weights, 1);
+  whole->step();
+  run_ranks({"local", "ring"}, 3, [&](int64_t, Communicator& group) {
+    const NamedTensors own = weights();
+    const std::vector<Piece> pieces = pieces_for(true, 3);
+    PiecewiseOptimizer optimizer(
+        adam(), own, pieces, [] {}, group, kTimeout);
+    optimizer.load(whole->state());
+    optimizer.consolidate();
+    expect_equal(optimizer.state(), whole->state());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PiecewiseOptimizerTest,
+                         testing::Combine(testing::Values(adam(true), sgd(0.1, 0.9), sgd(0.1)),
+                                          testing::Bool(), testing::Values(1, 3, 4)));
+
+}  // namespace
+}  // namespace lockstep
