@@ -4,9 +4,11 @@
 
 #include <stdexcept>
 
+#include "golden/own_states.h"
 #include "golden/replay.h"
 #include "golden/sample_cache.h"
 #include "scenarios/base/check.h"
+#include "scenarios/local_steps.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/workload.h"
 
@@ -17,9 +19,19 @@ std::string dtype_of(const Scenario& scenario, GoldenKind kind) {
   return kind == GoldenKind::float64 ? "float64" : scenario.dtype;
 }
 
-GoldenItem item_of(const Scenario& scenario, const Training& training, bool shards) {
+bool holds_all_ranks(const Scenario& scenario, GoldenKind kind) {
+  return kind == GoldenKind::replay && has_own_states(scenario);
+}
+
+GoldenItem item_of(const Scenario& scenario, GoldenKind kind, const Training& training,
+                   bool shards) {
   GoldenItem item;
   item.layout = state_layout(training, scenario.optimizer.kind);
+  if (holds_all_ranks(scenario, kind)) {
+    LOCKSTEP_CHECK(!shards, "states of all ranks and local gradients");
+    item.bytes = scenario.world_size * item.layout.bytes;
+    return item;
+  }
   if (shards) item.shard_bytes = gradients_end(item.layout);
   item.bytes = item.layout.bytes + scenario.world_size * item.shard_bytes;
   return item;
@@ -66,6 +78,20 @@ std::byte* next_slot(GoldenKind kind, StateStream& stream, Deadline deadline) {
   return slot;
 }
 
+// Item 0, then one after each step; `train` may write behind the state that `copy` writes.
+void stream_all(int64_t steps, GoldenKind kind, StateStream& stream, Deadline deadline,
+                const std::function<void(std::byte*)>& copy,
+                const std::function<void(int64_t, std::byte*)>& train) {
+  copy(next_slot(kind, stream, deadline));
+  stream.end_write();
+  for (int64_t step = 1; step <= steps && !stream.abandoned(); ++step) {
+    std::byte* slot = next_slot(kind, stream, deadline);
+    train(step, slot);
+    copy(slot);
+    stream.end_write();
+  }
+}
+
 // However the golden run ends, nobody waits for items that will not come.
 struct Finish {
   StateStream& stream;
@@ -90,7 +116,7 @@ const char* to_word(GoldenKind kind) {
 
 GoldenItem golden_item(const Scenario& scenario, GoldenKind kind, bool shards) {
   const RandomSection random(scenario.seed);  // no weight of this training is looked at
-  return item_of(scenario, build_training(scenario, dtype_of(scenario, kind)), shards);
+  return item_of(scenario, kind, build_training(scenario, dtype_of(scenario, kind)), shards);
 }
 
 void run_golden(const Scenario& scenario, GoldenKind kind, const ReplayRule& rule, bool shards,
@@ -98,19 +124,22 @@ void run_golden(const Scenario& scenario, GoldenKind kind, const ReplayRule& rul
   const Finish finish{stream};
   Setup setup = set_up(scenario, dtype_of(scenario, kind), 0);
   Training& training = setup.training;
-  const GoldenItem item = item_of(scenario, training, shards);
+  const GoldenItem item = item_of(scenario, kind, training, shards);
   LOCKSTEP_CHECK(stream.shape().slot_bytes >= item.bytes, "slots too small for the golden run");
+  if (holds_all_ranks(scenario, kind)) {
+    OwnStates states(scenario, rule, setup);
+    const auto copy = [&](std::byte* slot) { states.copy(item.layout, slot); };
+    const auto train = [&](int64_t step, std::byte*) { states.step(step); };
+    return stream_all(scenario.steps, kind, stream, deadline, copy, train);
+  }
   const Gradients gradients = kind == GoldenKind::replay ? replay(scenario, rule, item, setup)
                                                          : whole_batch(scenario, setup);
-  copy_state(training, item.layout, next_slot(kind, stream, deadline));
-  stream.end_write();
-  for (int64_t step = 1; step <= scenario.steps && !stream.abandoned(); ++step) {
-    std::byte* slot = next_slot(kind, stream, deadline);
+  const auto copy = [&](std::byte* slot) { copy_state(training, item.layout, slot); };
+  const auto train = [&](int64_t step, std::byte* slot) {
     gradients(step, slot);
     update(scenario, step, &training);
-    copy_state(training, item.layout, slot);
-    stream.end_write();
-  }
+  };
+  stream_all(scenario.steps, kind, stream, deadline, copy, train);
 }
 
 }  // namespace lockstep

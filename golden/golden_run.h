@@ -25,7 +25,9 @@ const char* to_word(GoldenKind kind);
 
 // Bytes that one item of the stream takes. The items of kind replay with `shards` carry, behind the
 // state, the local gradients of every rank (W x gradients, each in the place that it has in the
-// state, up to the end of the last gradient): they tell which rank's contribution is wrong.
+// state, up to the end of the last gradient): they tell which rank's contribution is wrong. Where
+// ranks have states of their own (scenarios/local_steps.h), items of kind replay hold all of them,
+// rank after rank, and no local gradients.
 struct GoldenItem {
   StateLayout layout;
   int64_t shard_bytes = 0;  // of one rank's local gradients; 0 without shards

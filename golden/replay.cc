@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "scenarios/base/check.h"
+#include "scenarios/split.h"
 #include "scenarios/workloads/loss_scaling.h"
 
 namespace lockstep {
@@ -37,6 +38,8 @@ class ReadyOrder {
 
 const std::string kNone = "none";
 
+bool has_samples(const Batch& shard) { return shard.input.size(0) > 0; }
+
 }  // namespace
 
 Replay::Replay(const ReplayRule& rule, const Scenario& scenario, Training& training)
@@ -55,8 +58,16 @@ void Replay::average(int64_t step, const std::vector<Batch>& shards,
   start_step(step);
   if (rule_.gathered) return sum_gathered(step, shards);
   used_.assign(training_.parameters.size(), false);
-  int64_t batch_samples = 0;
-  for (const Batch& shard : shards) batch_samples += shard.input.size(0);
+  int64_t batch_samples = 0, active = 0, first_active = -1;
+  for (int64_t rank = 0; rank < world_size_; ++rank) {
+    const Batch& shard = shards[static_cast<size_t>(rank)];
+    batch_samples += shard.input.size(0);
+    if (!has_samples(shard)) continue;
+    ++active;
+    if (first_active < 0) first_active = rank;
+    buffer_source_ = rule_.joins ? rank : 0;
+  }
+  buckets_.divide_by(rule_.divide_by_active ? active : world_size_);
   start_buffers_ = rank_buffers_;
   start_gradients_.clear();
   std::vector<bool> later;  // a gradient that has been synchronized before
@@ -66,8 +77,10 @@ void Replay::average(int64_t step, const std::vector<Batch>& shards,
   }
   for (int64_t rank = 0; rank < world_size_; ++rank) {
     load_buffers(rank);
-    if (rank == 0) note_buffers(&training_);
-    backward(step, rank, shards[static_cast<size_t>(rank)], batch_samples);
+    if (rank == first_active) note_buffers(&training_);
+    clear();
+    const Batch& shard = shards[static_cast<size_t>(rank)];
+    if (has_samples(shard)) backward(step, rank, shard, batch_samples);
     keep_buffers(rank);
     if (visit) visit(rank);
     for (size_t i = 0; i < used_.size(); ++i)
@@ -76,6 +89,9 @@ void Replay::average(int64_t step, const std::vector<Batch>& shards,
   }
   buckets_.sum();
   put();
+  if (rule_.joins && step % Split(scenario_).steps_per_epoch() == 0)
+    for (auto& buffers : rank_buffers_)
+      buffers = rank_buffers_[static_cast<size_t>(buffer_source_)];
   load_kept_buffers();
 }
 
@@ -110,7 +126,8 @@ void Replay::start_step(int64_t step) {
 void Replay::load_buffers(int64_t rank) {
   if (rank_buffers_.empty()) return;
   const c10::NoGradGuard no_grad;
-  const auto& found = start_buffers_[rule_.broadcast_buffers ? 0 : static_cast<size_t>(rank)];
+  const auto& found =
+      start_buffers_[static_cast<size_t>(rule_.broadcast_buffers ? buffer_source_ : rank)];
   for (size_t i = 0; i < found.size(); ++i) at::Tensor(training_.buffers[i].tensor).copy_(found[i]);
 }
 
@@ -122,13 +139,16 @@ void Replay::keep_buffers(int64_t rank) {
     kept.push_back(buffer.tensor.detach().clone());
 }
 
-void Replay::backward(int64_t step, int64_t rank, const Batch& shard, int64_t batch_samples) {
+void Replay::clear() {
   // Each rank's gradients were undefined before its first step; later they are the averaged ones
   // of the step before, whichever way they are cleared.
   const std::string& clearing = age_ == 1 ? kNone : scenario_.zero_grad;
   for (size_t i = 0; i < start_gradients_.size(); ++i)
     training_.parameters[i].tensor.mutable_grad() = start_gradients_[i];
   clear_gradients(training_.parameters, clearing);
+}
+
+void Replay::backward(int64_t step, int64_t rank, const Batch& shard, int64_t batch_samples) {
   const double share = loss_share(scenario_, shard.input.size(0), batch_samples) *
                        loss_factor(scenario_, training_, step, rank);
   const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);

@@ -17,12 +17,13 @@ namespace lockstep {
 class Replay {
  public:
   // `training` and `scenario` must outlive this object. Of the scenario only
-  // loss, zero_grad, world_size, accumulate_steps and averaging are used.
+  // loss, zero_grad, world_size, accumulate_steps and averaging are used; with joins, its split.
   Replay(const ReplayRule& rule, const Scenario& scenario, Training& training);
 
   // Leaves the averaged (of a gathered rule: summed) gradients of step `step` (from 1) in the
   // parameters' grad(), and in the buffers what rank 0's forward made of them. A parameter that no
-  // rank used keeps what it had. shards: one per rank. visit(rank), if given, is called while
+  // rank used keeps what it had. shards: one per rank; with joins, some may be empty. visit(rank),
+  // if given, is called while
   // grad() holds that rank's local gradients.
   void average(int64_t step, const std::vector<Batch>& shards,
                const std::function<void(int64_t rank)>& visit = nullptr);
@@ -30,6 +31,7 @@ class Replay {
  private:
   void start_step(int64_t step);
   void backward(int64_t step, int64_t rank, const Batch& shard, int64_t batch_samples);
+  void clear();
   void load_buffers(int64_t rank);
   void keep_buffers(int64_t rank);
   void load_kept_buffers();
@@ -43,7 +45,8 @@ class Replay {
   const int64_t world_size_;
   Training& training_;
   ReplayBuckets buckets_;
-  int64_t age_ = 0;  // of the step, from 1, since the start or the last restart
+  int64_t buffer_source_ = 0;  // the rank whose buffers all ranks get in this step
+  int64_t age_ = 0;            // of the step, from 1, since the start or the last restart
   bool rebuilt_ = false;
   std::vector<size_t> ready_order_;                    // of rank 0 in its first backward
   std::vector<bool> used_;                             // parameters that got a gradient on any rank

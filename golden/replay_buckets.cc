@@ -21,7 +21,10 @@ void add_as(const std::string& algorithm, const std::vector<at::Tensor>& given, 
   sum_in_order<T>(algorithm, inputs, sum->numel(), static_cast<T*>(sum->data_ptr()));
 }
 
-void add(const std::string& algorithm, const std::vector<at::Tensor>& given, at::Tensor* sum) {
+}  // namespace
+
+void add_in_order(const std::string& algorithm, const std::vector<at::Tensor>& given,
+                  at::Tensor* sum) {
   switch (sum->scalar_type()) {
     case at::kFloat:
       return add_as<float>(algorithm, given, sum);
@@ -36,10 +39,12 @@ void add(const std::string& algorithm, const std::vector<at::Tensor>& given, at:
   }
 }
 
-}  // namespace
-
 ReplayBuckets::ReplayBuckets(const ReplayRule& rule, const NamedTensors& parameters, int64_t ranks)
-    : rule_(rule), parameters_(parameters), ranks_(ranks), places_(parameters.size()) {
+    : rule_(rule),
+      parameters_(parameters),
+      ranks_(ranks),
+      divisor_(ranks),
+      places_(parameters.size()) {
   lay_out_first();
 }
 
@@ -125,11 +130,11 @@ void ReplayBuckets::lay_out(const std::vector<std::vector<size_t>>& buckets) {
 
 // LibTorch's own arithmetic of one operation: half types round in a way of its own.
 at::Tensor ReplayBuckets::divided(const at::Tensor& gradient, const std::string& division) const {
-  const auto ranks = static_cast<double>(ranks_);
+  const auto divisor = static_cast<double>(divisor_);
   if (division == "multiply_before")
-    return at::mul(gradient, at::native::wrapped_scalar_tensor(1.0 / ranks));
+    return at::mul(gradient, at::native::wrapped_scalar_tensor(1.0 / divisor));
   if (division == "divide_before")
-    return at::div(gradient, at::native::wrapped_scalar_tensor(ranks));
+    return at::div(gradient, at::native::wrapped_scalar_tensor(divisor));
   LOCKSTEP_CHECK(division == "divide_after" || division == "none", "no division " + division);
   return gradient;
 }
@@ -154,8 +159,8 @@ void ReplayBuckets::take(int64_t rank, const std::vector<bool>& later) {
 void ReplayBuckets::sum() {
   const c10::NoGradGuard no_grad;
   for (Bucket& bucket : buckets_) {
-    add(rule_.algorithm, bucket.of_rank, &bucket.sum);
-    if (rule_.division_later == "divide_after") bucket.sum.div_(ranks_);
+    add_in_order(rule_.algorithm, bucket.of_rank, &bucket.sum);
+    if (rule_.division_later == "divide_after") bucket.sum.div_(divisor_);
   }
 }
 

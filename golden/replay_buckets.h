@@ -10,12 +10,19 @@
 
 namespace lockstep {
 
+// Adds tensors of one size and floating dtype in the order of `algorithm` (reduction_order.h).
+void add_in_order(const std::string& algorithm, const std::vector<at::Tensor>& given,
+                  at::Tensor* sum);
+
 // The buckets of a ReplayRule: which gradients are added together, where each lies, in which dtype
 // and order they are added. Written a second time, for clarity. Parameters that are not trained
 // have no place. One thread.
 class ReplayBuckets {
  public:
   ReplayBuckets(const ReplayRule& rule, const NamedTensors& parameters, int64_t ranks);
+
+  // What gradients are divided by from now on; at first by `ranks`.
+  void divide_by(int64_t divisor) { divisor_ = divisor; }
 
   void lay_out_first();
   // Greedy, in the order in which gradients became ready; those that did not follow.
@@ -49,6 +56,7 @@ class ReplayBuckets {
   const ReplayRule rule_;
   const NamedTensors parameters_;
   const int64_t ranks_;
+  int64_t divisor_;
   std::vector<Bucket> buckets_;
   std::vector<Place> places_;
 };

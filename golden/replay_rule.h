@@ -28,6 +28,11 @@ struct ReplayRule {
   // Gradients are cast to this dtype before they are divided and added, and back after it.
   std::string added_as;           // float16 | bfloat16; empty: their own
   bool broadcast_buffers = true;  // rank 0's, before the first forward of a step
+  // Ranks may have no batch: they contribute zeros; buffers are those of the largest rank that has
+  // one, and at the end of an epoch all ranks get them. divide_by_active: by the ranks that have
+  // one, else always by all.
+  bool joins = false;
+  bool divide_by_active = false;
   // After these steps the ranks started anew from a checkpoint: undefined gradients, the first
   // layout of buckets, rank 0's buffers on all.
   std::vector<int64_t> restart_after_steps;

@@ -99,6 +99,17 @@ StateLayout state_layout(const Training& training, const std::string&) {
   return layout;
 }
 
+StateLayout parameters_of(const StateLayout& layout) {
+  StateLayout part = layout;
+  const auto is_parameter = [](const StateEntry& entry) {
+    return entry.kind == StateKind::parameter;
+  };
+  const auto first = std::find_if(layout.entries.begin(), layout.entries.end(), is_parameter);
+  part.presence_offset += first - layout.entries.begin();  // they stand together
+  std::erase_if(part.entries, [&](const StateEntry& entry) { return !is_parameter(entry); });
+  return part;
+}
+
 void copy_state(const Training& training, const StateLayout& layout, std::byte* out) {
   std::byte* presence = out + layout.presence_offset;
   std::memset(presence, 0, static_cast<size_t>(layout.bytes - layout.presence_offset));

@@ -33,6 +33,9 @@ struct StateLayout {
   int64_t bytes = 0;
 };
 
+// Of it the parameters alone, in the same bytes.
+StateLayout parameters_of(const StateLayout& layout);
+
 // Optimizer state that does not exist before the first step is given the shape of its parameter.
 StateLayout state_layout(const Training& training, const std::string& optimizer_kind);
 

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 // Comm hooks: what `bucketed` and `c10d` do with a bucket instead of dividing and adding. Shipped:
-// allreduce, fp16, bf16, powersgd. One of your own: derive from CommHook, say
+// allreduce, fp16, bf16, powersgd, post_local_sgd. One of your own: derive from CommHook, say
 // LOCKSTEP_REGISTER_COMM_HOOK("my_hook", MyHook) in a source of the worker (CMake:
 // -DLOCKSTEP_WORKER_SOURCES=/path/my_hook.cc), and ask for it in a scenario:
 // "comm_hook": {"kind": "registered", "name": "my_hook"}. examples/divide_after.cc is one.
@@ -53,10 +53,12 @@ class CommHook {
 };
 
 struct CommHookOptions {
-  std::string kind = "none";  // none | allreduce | fp16 | bf16 | powersgd | registered
+  std::string kind = "none";  // none | allreduce | fp16 | bf16 | powersgd | post_local_sgd |
+                              // registered
   std::string name;           // of a registered one
   int64_t rank = 1;           // powersgd: of the matrices that stand for a gradient
   int64_t start_step = 2;     // powersgd: the first step that compresses; before: allreduce
+                              // post_local_sgd: the first of local gradients; before: allreduce
   uint64_t seed = 0;          // powersgd: of the first basis, the same on all ranks
 };
 

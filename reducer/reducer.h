@@ -23,6 +23,10 @@ struct ReducerOptions {
   bool broadcast_buffers = true;            // before every forward, from rank 0
   bool synchronize_at_construction = true;  // rank 0's parameters and buffers to all
   CommHookOptions comm_hook;                // bucketed and c10d only
+  // Uneven inputs, bucketed and c10d only. none: every rank has a batch in every step. Else what
+  // gradients are divided by where some have none (see Reducer::shadow()): initial_world_size |
+  // active_ranks. Comm hooks divide by themselves, and do not ask.
+  std::string join = "none";
   std::chrono::milliseconds construction_timeout{60'000};
   std::chrono::milliseconds collective_timeout{30'000};
 };
@@ -42,6 +46,11 @@ class Reducer {
   virtual void before_forward(bool synchronizes) = 0;
   virtual void before_backward(const std::vector<at::Tensor>& outputs) = 0;
   virtual void after_backward() = 0;
+  // With options.join, of a rank that has no batch, where the others call before_forward() and do
+  // what follows: joins their collectives, contributes zeros, and changes neither gradients nor
+  // parameters. False: no rank has a batch; then all have the parameters and buffers of the largest
+  // rank that had the last batch. From then on ranks may have batches again. Collective; blocks.
+  virtual bool shadow() = 0;
   // The layout in use, in launch order. Empty for kinds without buckets.
   virtual BucketLayout layout() const = 0;
 };

@@ -42,7 +42,8 @@ DealtRows deal_in_turn(const DistributedSamplerOptions& options, int64_t samples
   std::vector<int64_t> order =
       options.shuffle ? random_permutation(samples, static_cast<uint64_t>(options.seed + epoch))
                       : in_order(samples);
-  bring_to(&order, rows_per_rank(samples, world_size, options.drop_last) * world_size);
+  if (options.pad || options.drop_last)
+    bring_to(&order, rows_per_rank(samples, world_size, options.drop_last) * world_size);
   DealtRows rows(static_cast<size_t>(world_size));
   for (size_t i = 0; i < order.size(); ++i)
     rows[i % static_cast<size_t>(world_size)].push_back(order[i]);

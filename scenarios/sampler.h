@@ -12,7 +12,7 @@ namespace lockstep {
 std::vector<int64_t> random_permutation(int64_t count, uint64_t seed);
 
 // How one epoch of `samples` samples is dealt to `world_size` ranks: rows of rank 0, 1, ...; all
-// have the same number of rows.
+// have the same number of rows, unless they are not padded.
 using DealtRows = std::vector<std::vector<int64_t>>;
 
 // Rows per rank when samples are repeated (drop: left out) so that the ranks have equally many.
@@ -24,6 +24,7 @@ int64_t rows_per_rank(int64_t samples, int64_t world_size, bool drop);
 struct DistributedSamplerOptions {
   bool shuffle = true;
   bool drop_last = false;
+  bool pad = true;  // without: the first ranks have one row more where it takes that
   int64_t seed = 0;
 };
 DealtRows deal_in_turn(const DistributedSamplerOptions& options, int64_t samples,

@@ -152,6 +152,7 @@ void parts(S& s, F&& use) {
   use("clipping", s.clipping);
   use("loss_scaling", s.loss_scaling);
   use("comm_hook", s.comm_hook);
+  use("model_averaging", s.model_averaging);
   use("checkpoint", s.checkpoint);
 }
 
@@ -184,6 +185,7 @@ Json as_json(const Scenario& scenario) {
   for (const MutantSpec& mutant : scenario.mutants) json["mutants"].push_back(mutant_json(mutant));
   json["expect"] = expectations_json(scenario.expect);
   put(&json, "golden", scenario.golden);
+  if (scenario.join_divide_by) json["join"]["divide_by"] = *scenario.join_divide_by;
   return json;
 }
 
@@ -197,6 +199,7 @@ Scenario scenario_from_json(const Json& document) try {
   for (const Json& mutant : document.at("mutants")) scenario.mutants.push_back(mutant_from(mutant));
   scenario.expect = expectations_from(document.at("expect"));
   take(document, "golden", &scenario.golden);
+  if (document.contains("join")) take(document["join"], "divide_by", &scenario.join_divide_by);
   return scenario;
 } catch (const nlohmann::json::exception& error) {
   check_failed("scenario_from_json", __FILE__, __LINE__, error.what());

@@ -69,11 +69,14 @@ struct Scenario {
   int64_t accumulate_steps = 1;
   // mean: gradients of all ranks count alike. sample_weighted: by their number of samples.
   std::string averaging = "mean";
+  // Ranks that have no more batches in an epoch shadow the others' collectives, and gradients are
+  // divided by "initial_world_size" or "active_ranks"; absent: they call none.
+  std::optional<std::string> join_divide_by;
   Part model, data, split, loss, optimizer, reducer, communicator;
   // kind "none": off.
   Part optimizer_sharding{"none", {}};
   Part lr_schedule{"none", {}}, clipping{"none", {}}, loss_scaling{"none", {}};
-  Part comm_hook{"none", {}}, checkpoint{"none", {}};
+  Part comm_hook{"none", {}}, model_averaging{"none", {}}, checkpoint{"none", {}};
   std::vector<MutantSpec> mutants;
   Timeouts timeouts;
   std::vector<std::string> lanes;

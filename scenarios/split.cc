@@ -41,18 +41,48 @@ bool shuffles_each_epoch(const Part& split) {
 Split::Split(const Scenario& scenario)
     : scenario_(scenario), samples_(scenario.data.options.integer("samples")) {}
 
+bool Split::pads() const {
+  const Options& options = scenario_.split.options;
+  return drops(scenario_.split) || !options.has("pad") || options.flag("pad");
+}
+
 // Of a rank, in an epoch of a sampler; and at most in a step of it.
-int64_t Split::rows() const {
-  return rows_per_rank(samples_, scenario_.world_size, drops(scenario_.split));
+int64_t Split::rows(int64_t rank) const {
+  const int64_t world_size = scenario_.world_size;
+  if (!pads()) return samples_ / world_size + (rank < samples_ % world_size ? 1 : 0);
+  return rows_per_rank(samples_, world_size, drops(scenario_.split));
 }
 int64_t Split::rows_per_step() const {
   return std::max<int64_t>(1, scenario_.batch_size / scenario_.world_size);
 }
 
-int64_t Split::steps_per_epoch() const {
-  if (!has_sampler(scenario_.split)) return std::max<int64_t>(1, samples_ / scenario_.batch_size);
-  return std::max<int64_t>(1, (rows() + rows_per_step() - 1) / rows_per_step());
+int64_t Split::batches(int64_t rank) const {
+  const Options& options = scenario_.split.options;
+  if (has_sampler(scenario_.split))
+    return std::max<int64_t>(1, (rows(rank) + rows_per_step() - 1) / rows_per_step());
+  if (options.has("batches_per_rank"))
+    return options.integers("batches_per_rank").at(static_cast<size_t>(rank));
+  return std::max<int64_t>(1, samples_ / scenario_.batch_size);
 }
+
+int64_t Split::steps_per_epoch() const {
+  const Options& options = scenario_.split.options;
+  if (!options.has("batches_per_rank")) return batches(0);  // no rank has more
+  const std::vector<int64_t> given = options.integers("batches_per_rank");
+  return *std::max_element(given.begin(), given.end());
+}
+
+bool Split::has_batch(int64_t step, int64_t rank) const {
+  return (step - 1) % steps_per_epoch() < batches(rank);
+}
+
+int64_t Split::active_ranks(int64_t step) const {
+  int64_t active = 0;
+  for (int64_t rank = 0; rank < scenario_.world_size; ++rank) active += has_batch(step, rank);
+  return active;
+}
+
+bool Split::is_even() const { return active_ranks(steps_per_epoch()) == scenario_.world_size; }
 
 int64_t Split::same_step(int64_t step) const {
   return shuffles_each_epoch(scenario_.split) ? 0 : (step - 1) % steps_per_epoch() + 1;
@@ -65,8 +95,10 @@ std::vector<int64_t> Split::shard_sizes() const {
   };
   if (has_sampler(scenario_.split)) {
     const int64_t size = rows_per_step();
-    add(std::min(size, rows()));
-    if (rows() > size && rows() % size != 0) add(rows() % size);
+    for (const int64_t rank : {int64_t{0}, scenario_.world_size - 1}) {  // the others are as these
+      add(std::min(size, rows(rank)));
+      if (rows(rank) > size && rows(rank) % size != 0) add(rows(rank) % size);
+    }
     return sizes;
   }
   for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
@@ -85,7 +117,7 @@ void Split::deal(int64_t epoch) {
   const Options& options = scenario_.split.options;
   if (scenario_.split.kind == "distributed") {
     const DistributedSamplerOptions given{options.flag("shuffle"), options.flag("drop_last"),
-                                          options.integer("seed")};
+                                          pads(), options.integer("seed")};
     dealt_ = deal_in_turn(given, samples_, scenario_.world_size, epoch);
   } else {
     dealt_ =
@@ -110,6 +142,7 @@ std::vector<int64_t> Split::part_of_batch(int64_t step, int64_t rank) const {
 
 std::vector<int64_t> Split::shard(int64_t step, int64_t rank) {
   LOCKSTEP_CHECK(step >= 1 && rank >= 0 && rank < scenario_.world_size, "no such step or rank");
+  if (!has_batch(step, rank)) return {};
   if (!has_sampler(scenario_.split)) {
     LOCKSTEP_CHECK(samples_ % scenario_.batch_size == 0, "the plan lets only whole batches pass");
     return part_of_batch(step, rank);
@@ -123,9 +156,16 @@ std::vector<int64_t> Split::shard(int64_t step, int64_t rank) {
 }
 
 int64_t Split::batch_samples(int64_t step) const {
-  if (!has_sampler(scenario_.split)) return trained_samples(scenario_);
   const int64_t begin = (step - 1) % steps_per_epoch() * rows_per_step();
-  return scenario_.world_size * std::min(rows_per_step(), rows() - begin);
+  const auto of_rank = [&](int64_t rank) {
+    return has_sampler(scenario_.split) ? std::min(rows_per_step(), rows(rank) - begin)
+                                        : static_cast<int64_t>(part_of_batch(step, rank).size());
+  };
+  if (is_even() && !has_sampler(scenario_.split)) return trained_samples(scenario_);
+  int64_t samples = 0;
+  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
+    if (has_batch(step, rank)) samples += of_rank(rank);
+  return samples;
 }
 
 std::vector<int64_t> Split::batch(int64_t step) {

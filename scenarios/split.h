@@ -11,8 +11,9 @@ namespace lockstep {
 // Which samples of the data set belong to a step (from 1), and to which rank: what split.kind
 // says. Split kinds contiguous and manual take consecutive batches and cut each into parts, one
 // per rank; samplers deal a whole epoch to the ranks, which take batches from their rows, so that
-// the last of an epoch may be short. No random numbers but those that a sampler's seed fixes. One
-// thread per object.
+// the last of an epoch may be short. Some ranks may have fewer batches in an epoch than others
+// (batches_per_rank, a sampler that does not pad): their shards are empty then. No random numbers
+// but those that a sampler's seed fixes. One thread per object.
 class Split {
  public:
   // `scenario` must outlive this object.
@@ -26,21 +27,29 @@ class Split {
   // How many samples batch() has, without dealing them.
   int64_t batch_samples(int64_t step) const;
 
+  // Of the rank with most batches.
   int64_t steps_per_epoch() const;
+  // Batches that rank `rank` has in an epoch; whether one of them belongs to this step; ranks with
+  // a batch in this step; whether all ranks have one in every step.
+  int64_t batches(int64_t rank) const;
+  bool has_batch(int64_t step, int64_t rank) const;
+  int64_t active_ranks(int64_t step) const;
+  bool is_even() const;
   // The step (from 1) of the first epoch with the same samples; 0 where every epoch has an order
   // of its own.
   int64_t same_step(int64_t step) const;
-  // Every number of samples that a rank may have in a step, each once; the first step's of rank 0
-  // first.
+  // Every number of samples that a rank with a batch may have in a step, each once; the first
+  // step's of rank 0 first.
   std::vector<int64_t> shard_sizes() const;
   // The smallest of them; 0: a rank is left without.
   int64_t least_shard() const;
 
  private:
-  int64_t rows() const;
+  int64_t rows(int64_t rank) const;
   int64_t rows_per_step() const;
   void deal(int64_t epoch);
   std::vector<int64_t> part_of_batch(int64_t step, int64_t rank) const;
+  bool pads() const;
 
   const Scenario& scenario_;
   const int64_t samples_;

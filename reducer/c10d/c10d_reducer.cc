@@ -1,5 +1,6 @@
 #include "reducer/c10d/c10d_reducer.h"
 
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
@@ -68,6 +69,9 @@ class C10dReducer : public ReducerBase {
   BucketLayout layout() const override { return registered_layout_; }
 
  private:
+  void renew_layout() override;
+  void shadow_backward() override;
+  void expect_uneven();
   c10::intrusive_ptr<c10d::ProcessGroup> make_group();
   compat::DdpArguments<at::Tensor> arguments() const;
   BucketLayout current_layout() const;
@@ -79,6 +83,7 @@ class C10dReducer : public ReducerBase {
   BucketLayout registered_layout_;
   std::optional<GradientHooks> hooks_;
   std::shared_ptr<c10d::Reducer> reducer_;
+  c10d::CommHookInterface* comm_hook_ = nullptr;  // the reducer's
   std::shared_ptr<c10d::Logger> logger_;
 };
 
@@ -98,9 +103,13 @@ C10dReducer::C10dReducer(const ReducerOptions& options, const NamedTensors& para
   reducer_->set_logger(logger_);
   counts_only_ = options.static_graph;
   if (options.static_graph) reducer_->set_static_graph();
-  if (auto hook = make_comm_hook(options.comm_hook))
-    reducer_->register_comm_hook(std::make_unique<HookAdapter>(
-        std::move(hook), hook_group(), [this](int64_t bucket) { probe_.bucket_ready(bucket); }));
+  if (options.join != "none") logger_->set_uneven_input_join();
+  if (auto hook = make_comm_hook(options.comm_hook)) {
+    auto adapter = std::make_unique<HookAdapter>(
+        std::move(hook), hook_group(), [this](int64_t bucket) { probe_.bucket_ready(bucket); });
+    comm_hook_ = adapter.get();
+    reducer_->register_comm_hook(std::move(adapter));
+  }
   registered_layout_ = announce(current_layout());
 }
 
@@ -153,8 +162,41 @@ BucketLayout C10dReducer::current_layout() const {
 
 void C10dReducer::before_forward(bool synchronizes) {
   if (synchronizes) reducer_->prepare_for_forward();
-  if (reducer_->rebuild_buckets()) registered_layout_ = announce(current_layout());
+  answer_roll(synchronizes);
+  if (options_.join != "none") expect_uneven();
+  renew_layout();
   broadcast_buffers(synchronizes);
+}
+
+void C10dReducer::renew_layout() {
+  if (reducer_->rebuild_buckets()) registered_layout_ = announce(current_layout());
+}
+
+// The reducer waits for the number of ranks when it divides its first gradient.
+void C10dReducer::expect_uneven() {
+  at::Tensor active = at::zeros({1});
+  auto work = as_work(static_cast<int>(communicator_.rank()), roll().work(), {active},
+                      [this, active]() mutable {
+                        const c10::NoGradGuard no_grad;
+                        active.fill_(roll().active());
+                      });
+  reducer_->set_forward_pass_work_handle(work, options_.join == "initial_world_size");
+}
+
+// As Python's DDP: the map of used parameters is the one that the reducer holds.
+void C10dReducer::shadow_backward() {
+  next_bucket_ = 0;
+  in_backward_ = true;
+  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> futures;
+  for (c10d::GradBucket& bucket : reducer_->get_grad_buckets(true))
+    futures.push_back(reducer_->run_comm_hook(bucket));
+  for (const auto& future : futures) {
+    future->waitAndThrow();
+    if (comm_hook_ != nullptr) comm_hook_->parseHookResult(future->value());
+  }
+  if (search_unused_) all_reduce(reducer_->get_local_used_map_on_device())->wait();
+  reducer_->push_rebuilt_params_for_all_indices();
+  in_backward_ = false;
 }
 
 void C10dReducer::before_backward(const std::vector<at::Tensor>& outputs) {

@@ -18,6 +18,7 @@ class WorkAdapter : public c10d::Work {
               std::function<void()> finish = {})
       : Work(rank, type),
         work_(std::move(work)),
+        results_(results),
         future_(c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()))) {
     work_->on_done([future = future_, results = std::move(results),
                     finish = std::move(finish)](const std::exception_ptr& error) {
@@ -34,16 +35,26 @@ class WorkAdapter : public c10d::Work {
   bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
   bool wait(std::chrono::milliseconds) override {
     work_->wait();
+    future_->wait();  // until `finish` has run
     return true;
   }
+  std::vector<at::Tensor> result() override { return results_; }
   c10::intrusive_ptr<Future> getFuture() override { return future_; }
 
  private:
   const CommWorkPtr work_;
+  const std::vector<at::Tensor> results_;
   const c10::intrusive_ptr<Future> future_;
 };
 
 }  // namespace
+
+c10::intrusive_ptr<c10d::Work> as_work(int rank, const CommWorkPtr& work,
+                                       std::vector<at::Tensor> results,
+                                       std::function<void()> finish) {
+  return c10::make_intrusive<WorkAdapter>(rank, c10d::OpType::ALLREDUCE, work, std::move(results),
+                                          std::move(finish));
+}
 
 ProcessGroupAdapter::ProcessGroupAdapter(Communicator& communicator,
                                          std::chrono::milliseconds timeout, AllReduce all_reduce)

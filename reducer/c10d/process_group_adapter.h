@@ -10,6 +10,11 @@
 
 namespace lockstep {
 
+// `work` as a c10d::Work that gives `results` when it is done; `finish` is called just before.
+c10::intrusive_ptr<c10d::Work> as_work(int rank, const CommWorkPtr& work,
+                                       std::vector<at::Tensor> results,
+                                       std::function<void()> finish);
+
 // Puts any Communicator under what c10d::Reducer calls. Operations that the reducer does not use
 // are refused by the base class.
 class ProcessGroupAdapter : public compat::BackendBase<c10d::ProcessGroup, c10d::Backend> {

@@ -18,6 +18,20 @@ class AllReduceHook : public CommHook {
   }
 };
 
+class PostLocalSgdHook : public CommHook {
+ public:
+  explicit PostLocalSgdHook(int64_t start_step) : start_step_(start_step) {}
+
+  Finish start(const HookBucket& bucket, HookGroup& group) override {
+    if (bucket.step < start_step_) return shared_.start(bucket, group);
+    return [gradients = bucket.gradients] { return gradients; };
+  }
+
+ private:
+  const int64_t start_step_;
+  AllReduceHook shared_;
+};
+
 class HalfHook : public CommHook {
  public:
   explicit HalfHook(at::ScalarType type) : type_(type) {}
@@ -41,6 +55,10 @@ class HalfHook : public CommHook {
 }  // namespace
 
 std::unique_ptr<CommHook> make_all_reduce_hook() { return std::make_unique<AllReduceHook>(); }
+
+std::unique_ptr<CommHook> make_post_local_sgd_hook(int64_t start_step) {
+  return std::make_unique<PostLocalSgdHook>(start_step);
+}
 
 std::unique_ptr<CommHook> make_half_hook(at::ScalarType type) {
   return std::make_unique<HalfHook>(type);

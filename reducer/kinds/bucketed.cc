@@ -53,9 +53,14 @@ void BucketedReducer::rebuild() {
                             options_.first_bucket_bytes, options_.bucket_cap_bytes));
 }
 
+void BucketedReducer::renew_layout() {
+  if (policy_.rebuild && !rebuilt_ && !ready_order_.empty()) rebuild();
+}
+
 void BucketedReducer::before_forward(bool synchronizes) {
   c10::NoGradGuard no_grad;
-  if (policy_.rebuild && !rebuilt_ && !ready_order_.empty()) rebuild();
+  answer_roll(synchronizes);
+  renew_layout();
   broadcast_buffers(synchronizes);
 }
 
@@ -104,18 +109,19 @@ void BucketedReducer::mark_ready(size_t place) {
 void BucketedReducer::copy_in(size_t place) {
   at::Tensor& gradient = trained_.tensors[place].mutable_grad();
   at::Tensor view = storage_.view(place);
-  const auto ranks = static_cast<double>(world_size_);
+  const int64_t ranks = divisor();
+  const auto wide = static_cast<double>(ranks);
   if (!gradient.defined()) {
     view.zero_();
   } else if (gradient.is_alias_of(view)) {
-    if (comm_hook_ == nullptr) view.div_(world_size_);
+    if (comm_hook_ == nullptr) view.div_(ranks);
   } else {
     if (comm_hook_ != nullptr) {
       view.copy_(gradient);
     } else if (policy_.divide) {
-      at::div_out(view, gradient, at::native::wrapped_scalar_tensor(ranks));
+      at::div_out(view, gradient, at::native::wrapped_scalar_tensor(wide));
     } else {
-      at::mul_out(view, gradient, at::native::wrapped_scalar_tensor(1.0 / ranks));
+      at::mul_out(view, gradient, at::native::wrapped_scalar_tensor(1.0 / wide));
     }
     if (policy_.bucket_view) gradient = view;
   }
@@ -125,25 +131,25 @@ void BucketedReducer::copy_in(size_t place) {
 void BucketedReducer::launch_ready_buckets() {
   for (; launched_ < pending_.size() && pending_[launched_] == 0; ++launched_) {
     if (comm_hook_ != nullptr)
-      start_hook(launched_);
+      start_hook(storage_, launched_);
     else
       works_.push_back(all_reduce(storage_.flat(launched_)));
   }
   if (policy_.search_unused && launched_ == pending_.size()) reduce_used_map();
 }
 
-void BucketedReducer::start_hook(size_t bucket) {
+void BucketedReducer::start_hook(BucketStorage& storage, size_t bucket) {
   const HookBucket given{.step = step_,
                          .index = static_cast<int64_t>(bucket),
-                         .is_last = bucket + 1 == pending_.size(),
-                         .gradients = storage_.flat(bucket),
-                         .by_parameter = storage_.views_in(policy_.layout[bucket])};
+                         .is_last = bucket + 1 == policy_.layout.size(),
+                         .gradients = storage.flat(bucket),
+                         .by_parameter = storage.views_in(policy_.layout[bucket])};
   finishes_.push_back(comm_hook_->start(given, hook_group()));
 }
 
-void BucketedReducer::finish_hooks() {
+void BucketedReducer::finish_hooks(BucketStorage& storage) {
   for (size_t b = 0; b < finishes_.size(); ++b) {
-    at::Tensor flat = storage_.flat(b);
+    at::Tensor flat = storage.flat(b);
     const at::Tensor averaged = finishes_[b]();
     if (!averaged.is_same(flat)) flat.copy_(averaged);
   }
@@ -154,6 +160,24 @@ void BucketedReducer::reduce_used_map() {
   std::copy(used_.begin(), used_.end(), used_map_.data_ptr<int32_t>());
   used_.assign(used_.size(), false);
   used_work_ = all_reduce(used_map_);
+}
+
+// Its own gradients stay as they are: they may be views into the buckets.
+void BucketedReducer::shadow_backward() {
+  BucketStorage zeros(policy_.layout, trained_.tensors);
+  ++step_;
+  works_.clear();
+  finishes_.clear();
+  for (size_t b = 0; b < policy_.layout.size(); ++b) {
+    if (comm_hook_ != nullptr)
+      start_hook(zeros, b);
+    else
+      works_.push_back(all_reduce(zeros.flat(b)));
+  }
+  const at::Tensor none_used = at::zeros({static_cast<int64_t>(used_.size())}, at::kInt);
+  if (policy_.search_unused) works_.push_back(all_reduce(none_used));
+  for (const CommWorkPtr& work : works_) work->wait();
+  finish_hooks(zeros);
 }
 
 bool BucketedReducer::is_unused_everywhere(size_t place) {
@@ -193,7 +217,7 @@ void BucketedReducer::after_backward() {
     fail_without_gradient(missing);
   }
   for (const CommWorkPtr& work : works_) work->wait();
-  finish_hooks();
+  finish_hooks(storage_);
   if (used_work_ != nullptr) used_work_->wait();
   for (size_t p = 0; p < trained_.tensors.size(); ++p) write_back(p);
 }

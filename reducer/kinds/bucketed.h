@@ -34,13 +34,15 @@ class BucketedReducer : public ReducerBase {
 
  private:
   void use_layout(BucketLayout layout);
+  void renew_layout() override;
+  void shadow_backward() override;
   void rebuild();
   void hook(size_t place);
   void mark_ready(size_t place);
   void copy_in(size_t place);
   void launch_ready_buckets();
-  void start_hook(size_t bucket);
-  void finish_hooks();
+  void start_hook(BucketStorage& storage, size_t bucket);
+  void finish_hooks(BucketStorage& storage);
   void reduce_used_map();
   void write_back(size_t place);
   bool is_unused_everywhere(size_t place);

@@ -1,5 +1,7 @@
 #include "reducer/kinds/reducer_base.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <map>
 #include <stdexcept>
@@ -8,6 +10,7 @@
 
 #include "reducer/kinds/coalesced.h"
 #include "reducer/manifest.h"
+#include "scenarios/base/check.h"
 
 namespace lockstep {
 namespace {
@@ -54,19 +57,53 @@ ReducerBase::ReducerBase(const ReducerOptions& options, const NamedTensors& para
       communicator_(communicator),
       probe_(probe),
       world_size_(communicator.world_size()),
-      buffers_(tensors_of(buffers)) {
+      buffers_(tensors_of(buffers)),
+      state_(tensors_of(parameters)),
+      roll_(communicator, options.collective_timeout) {
+  state_.insert(state_.end(), buffers_.begin(), buffers_.end());
   const Deadline deadline = deadline_after(options.construction_timeout);
   check_manifest(parameters, buffers, communicator, deadline);
-  if (!options.synchronize_at_construction) return;
-  std::vector<at::Tensor> all = tensors_of(parameters);
-  all.insert(all.end(), buffers_.begin(), buffers_.end());
-  broadcast_coalesced(all, communicator, deadline);
+  if (options.synchronize_at_construction) broadcast_coalesced(state_, communicator, deadline);
 }
 
 void ReducerBase::broadcast_buffers(bool synchronizes) {
   const bool due = std::exchange(last_synchronized_, synchronizes);
   if (!due || !options_.broadcast_buffers || buffers_.empty()) return;
-  broadcast_coalesced(buffers_, communicator_, collective_deadline());
+  int64_t root = 0;
+  if (options_.join != "none") {
+    roll_.wait();
+    root = roll_.root();
+  }
+  broadcast_coalesced(buffers_, communicator_, collective_deadline(), root);
+}
+
+void ReducerBase::answer_roll(bool synchronizes) {
+  if (options_.join == "none") return;
+  roll_.start(synchronizes ? RollCall::Answer::synchronized : RollCall::Answer::unsynchronized);
+}
+
+bool ReducerBase::shadow() {
+  LOCKSTEP_CHECK(options_.join != "none", "shadow() without join");
+  const c10::NoGradGuard no_grad;
+  roll_.start(std::exchange(ran_out_, true) ? RollCall::Answer::left : RollCall::Answer::leaving);
+  roll_.wait();
+  if (roll_.active() == 0) {
+    broadcast_coalesced(state_, communicator_, collective_deadline(), roll_.root());
+    ran_out_ = false;
+    return false;
+  }
+  renew_layout();
+  broadcast_buffers(roll_.synchronizes());
+  if (roll_.synchronizes()) shadow_backward();
+  return true;
+}
+
+void ReducerBase::shadow_backward() { LOCKSTEP_CHECK(false, "this reducer does not join"); }
+
+int64_t ReducerBase::divisor() {
+  if (options_.join != "active_ranks") return world_size_;
+  roll_.wait();
+  return roll_.active();
 }
 
 CommWorkPtr ReducerBase::all_reduce(const at::Tensor& tensor) {

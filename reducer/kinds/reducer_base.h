@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "reducer/kinds/roll_call.h"
 #include "reducer/reducer.h"
 
 namespace lockstep {
@@ -23,14 +24,25 @@ TrainedParameters trained(const NamedTensors& parameters);
 std::vector<BucketItem> bucket_items(const std::vector<at::Tensor>& parameters);
 
 // What all reducers do alike: manifest check and broadcast at construction, broadcast of buffers
-// before a forward, reports of the layout.
+// before a forward, reports of the layout, and what ranks without a batch join in.
 class ReducerBase : public Reducer {
  public:
   void before_forward(bool synchronizes) override { broadcast_buffers(synchronizes); }
+  bool shadow() override;
 
  protected:
   ReducerBase(const ReducerOptions& options, const NamedTensors& parameters,
               const NamedTensors& buffers, Communicator& communicator, Probe& probe);
+
+  // With options.join: says that this rank has a batch. First of all in before_forward().
+  void answer_roll(bool synchronizes);
+  // Lays buckets out anew where it is time to: before a forward, or in its shadow.
+  virtual void renew_layout() {}
+  // The collectives of the others' backward, with zeros.
+  virtual void shadow_backward();
+  // By which gradients are divided; asked during backward. May block until all ranks have answered.
+  int64_t divisor();
+  RollCall& roll() { return roll_; }
 
   // Of the forward that comes; only if the one before was synchronized.
   void broadcast_buffers(bool synchronizes);
@@ -67,7 +79,9 @@ class ReducerBase : public Reducer {
     std::exception_ptr error;
   };
   CommWorkPtr started(const std::function<CommWorkPtr()>& start);
-  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> buffers_, state_;  // state_: parameters and buffers
+  RollCall roll_;
+  bool ran_out_ = false;  // this rank, and it has said so
   bool last_synchronized_ = true;
   ReducerGroup hook_group_{*this};
   const std::shared_ptr<FirstFailure> first_failure_ = std::make_shared<FirstFailure>();

@@ -234,7 +234,9 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.lr_schedule = part_of(document["lr_schedule"]);
   s.clipping = part_of(document["clipping"]);
   s.loss_scaling = part_of(document["loss_scaling"]);
+  if (document.contains("join")) read(document["join"], "divide_by", &s.join_divide_by);
   s.comm_hook = part_of(document["comm_hook"]);
+  s.model_averaging = part_of(document["model_averaging"]);
   s.checkpoint = part_of(document["checkpoint"]);
   if (s.checkpoint.options.has("path"))
     s.checkpoint.options.set("path", beside(directory, s.checkpoint.options.text("path")));

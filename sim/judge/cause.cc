@@ -145,13 +145,13 @@ Found unsummed_bucket(const CauseFacts& facts) {
   return {};
 }
 
-std::string divisor_text(double ratio, int64_t world_size) {
-  const double divisor = static_cast<double>(world_size) / ratio;
+std::string divisor_text(double ratio, int64_t ranks) {
+  const double divisor = static_cast<double>(ranks) / ratio;
   const double whole = std::round(divisor);
   std::string times = fmt::format("gradients are {:.4g} x golden", ratio);
   if (whole < 1 || std::abs(divisor - whole) > 1e-3 * whole) return times;
-  if (whole == 1) return fmt::format("{}: summed, not divided by {}", times, world_size);
-  return fmt::format("{}: divided by {:.0f} instead of {}", times, whole, world_size);
+  if (whole == 1) return fmt::format("{}: summed, not divided by {}", times, ranks);
+  return fmt::format("{}: divided by {:.0f} instead of {}", times, whole, ranks);
 }
 
 Found one_ratio(const CauseFacts& facts) {
@@ -168,7 +168,7 @@ Found one_ratio(const CauseFacts& facts) {
                    fmt::format("gradients are {:.4g} x golden: the sum over {} replicas divided by "
                                "{:.4g}, where the loss is over all outputs already",
                                e->ratio, facts.summed_replicas, 1 / e->ratio)};
-    return Cause{"wrong_divisor", divisor_text(e->ratio, facts.world_size)};
+    return Cause{"wrong_divisor", divisor_text(e->ratio, facts.active_ranks)};
   }
   return {};
 }

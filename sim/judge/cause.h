@@ -13,6 +13,7 @@ struct CauseFacts {
   std::string state_kind;  // of the first divergence
   int64_t step = 0;
   int64_t world_size = 1;
+  int64_t active_ranks = 1;  // with a batch in that step
   std::vector<LaneResult> lanes;
   std::vector<int64_t> ranks;  // that saw it
   bool manifest_failed = false;

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "scenarios/split.h"
 #include "sim/judge/cause.h"
 #include "sim/judge/lanes.h"
 
@@ -158,6 +159,9 @@ std::optional<Divergence> first_divergence(const RunOutcome& outcome,
   divergence.ranks = ranks_of(chosen, all);
   if (chosen.evidence != nullptr) copy_values(*chosen.evidence, &divergence);
   CauseFacts facts = facts_of(chosen, divergence, ranks, lanes, all);
+  facts.active_ranks = facts.world_size;
+  if (outcome.plan.scenario.join_divide_by && chosen.step > 0)
+    facts.active_ranks = Split(outcome.plan.scenario).active_ranks(chosen.step);
   const Part& checkpoint = outcome.plan.scenario.checkpoint;
   if (checkpoint.options.has("after_step"))
     facts.checkpoint_step = checkpoint.options.integer("after_step");

@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 // How good an explanation an end is: the smallest is the primary failure.
-enum class Guilt { own_cause, past_deadline, laggard, waited, lost_peer, none };
+enum class Guilt { own_cause, past_deadline, left_early, laggard, waited, lost_peer, none };
 
 struct Suspect {
   Guilt guilt = Guilt::none;
@@ -52,6 +52,18 @@ Guilt guilt_of(const ProcessEnd& end, const RankView* view) {
   return Guilt::own_cause;
 }
 
+// A rank that ended well, but before the last step, so that others waited for it in vain.
+bool left_early(const ProcessEnd& end, const RankView* view, int64_t steps,
+                const std::vector<Suspect>& suspects) {
+  const bool ended_well = !end.by_launcher && end.signal == 0 && end.exit_code == kExitDone;
+  const bool others_waited =
+      std::any_of(suspects.begin(), suspects.end(), [](const Suspect& other) {
+        return other.guilt == Guilt::waited || other.guilt == Guilt::lost_peer;
+      });
+  return view != nullptr && ended_well && view->primary_done && view->last_step_end < steps &&
+         others_waited;
+}
+
 // A rank that the launcher ended after others had given up: it is behind all of them, or in the
 // same collective without having noticed, as they did, that its time was over.
 bool lags_behind(const RankView* view, const std::vector<Suspect>& suspects) {
@@ -81,6 +93,8 @@ std::vector<Suspect> suspects_of(const RunOutcome& outcome, const std::vector<Ra
           {guilt_of_error(view.evidence.error_kind), 0, 0, view.rank, view.rank, nullptr});
   for (const ProcessEnd& end : outcome.ends) {
     const RankView* view = view_of(ranks, end.rank);
+    if (left_early(end, view, outcome.plan.scenario.steps, found))
+      found.push_back({Guilt::left_early, view->last_step_end, 0, end.order, end.rank, &end});
     if (view != nullptr && end.by_launcher && !end.past_deadline && lags_behind(view, found))
       found.push_back({Guilt::laggard, last_arrival(view),
                        view->last_event ? view->last_event->time_ns : 0, end.order, end.rank,
@@ -94,6 +108,7 @@ std::vector<Suspect> suspects_of(const RunOutcome& outcome, const std::vector<Ra
 std::string kind_of(const Suspect& suspect, const RankView* view) {
   if (suspect.guilt == Guilt::past_deadline || suspect.guilt == Guilt::laggard) return "hang";
   if (suspect.guilt == Guilt::waited) return "timeout";
+  if (suspect.guilt == Guilt::left_early) return "exit";
   if (view != nullptr && view->evidence.error_kind == "rejected") return "rejected";
   if (suspect.end == nullptr || suspect.guilt == Guilt::lost_peer) return "exception";
   if (suspect.end->signal != 0) return "crash";
@@ -154,6 +169,8 @@ std::string name_of(const Suspect& suspect) {
 
 std::string how(const Suspect& suspect, const Failure& failure, const RankView* view) {
   const std::string error = view != nullptr ? view->evidence.error : "";
+  if (suspect.guilt == Guilt::left_early)
+    return fmt::format("ended after step {}, while others waited for it,", view->last_step_end);
   if (failure.kind == "crash")
     return (*failure.signal == SIGKILL || *failure.signal == SIGTERM ? "was killed by "
                                                                      : "crashed with ") +

@@ -5,31 +5,44 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
+#include <utility>
 
 #include "golden/compare.h"
 #include "golden/golden_run.h"
+#include "sim/plan/agreement.h"
 
 namespace lockstep {
 namespace {
 
 // By StateKind, which is also the order in which a first divergence is looked for.
 constexpr std::string_view kBuffer = "buffer";
+constexpr std::string_view kParameter = "parameter";
 constexpr std::string_view kOptimizerState = "optimizer_state";
 constexpr std::array<std::string_view, RankView::kStateKinds> kStateKinds = {
-    "gradient", kBuffer, "parameter", kOptimizerState};
+    "gradient", kBuffer, kParameter, kOptimizerState};
 
 std::string ranks_text(const std::vector<int64_t>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + list_of(ranks);
 }
 
-// First step that both know and in which they differ.
-std::optional<int64_t> first_difference(const StepValues& a, const StepValues& b) {
-  size_t j = 0;
-  for (const auto& [step, value] : a) {
-    while (j < b.size() && b[j].first < step) ++j;
-    if (j < b.size() && b[j].first == step && b[j].second != value) return step;
-  }
+// Of the ranks that know a step: the first such step in which they do not all agree.
+std::optional<ReplicaSplit> split_of(const std::vector<RankView>& ranks, size_t kind) {
+  struct Known {
+    int64_t rank;
+    uint64_t value;
+    std::vector<int64_t> differing;
+  };
+  std::map<int64_t, Known> steps;
+  for (const RankView& rank : ranks)
+    for (const auto& [step, value] : rank.chains[kind]) {
+      Known& known = steps.try_emplace(step, Known{rank.rank, value, {}}).first->second;
+      if (known.value != value) known.differing.push_back(rank.rank);
+    }
+  for (auto& [step, known] : steps)
+    if (!known.differing.empty())
+      return ReplicaSplit{step, known.rank, std::string(kStateKinds[kind]), known.differing};
   return std::nullopt;
 }
 
@@ -38,16 +51,35 @@ std::string how_far(const RankView& rank, int64_t steps) {
   return fmt::format("rank {} ended step {} of {}", rank.rank, rank.last_step_end, steps);
 }
 
+// Of ranks that joined: all end with the same parameters and buffers. False: not, or not known.
+bool decide_final_weights(const std::vector<RankView>& ranks, LaneResult* result) {
+  std::vector<int64_t> differing;
+  for (const RankView& rank : ranks) {
+    if (!rank.final_hash) {
+      result->verdict = "inconclusive";
+      result->reason = fmt::format("rank {} recorded no final weights", rank.rank);
+      return false;
+    }
+    if (*rank.final_hash != *ranks[0].final_hash) differing.push_back(rank.rank);
+  }
+  if (differing.empty()) return true;
+  result->verdict = "fail";
+  result->reason = fmt::format("{} {} from rank 0 in the final weights or buffers",
+                               ranks_text(differing), differing.size() == 1 ? "differs" : "differ");
+  return false;
+}
+
 void decide_replica(const RunOutcome& outcome, const std::vector<RankView>& ranks,
                     LaneResult* result) {
   if (auto split = find_replica_split(ranks)) {
     result->verdict = "fail";
-    result->reason = fmt::format("{} {} from rank 0 in {} of step {}", ranks_text(split->ranks),
-                                 split->ranks.size() == 1 ? "differs" : "differ", split->state_kind,
-                                 split->step);
+    result->reason = fmt::format("{} {} from rank {} in {} of step {}", ranks_text(split->ranks),
+                                 split->ranks.size() == 1 ? "differs" : "differ", split->reference,
+                                 split->state_kind, split->step);
     return;
   }
-  const int64_t steps = outcome.plan.scenario.steps;
+  const Scenario& scenario = outcome.plan.scenario;
+  const AgreementRule agreement(scenario);
   int64_t hashes = 0;
   for (const RankView& rank : ranks)
     for (size_t kind = 0; kind < RankView::kStateKinds; ++kind) {
@@ -58,13 +90,17 @@ void decide_replica(const RunOutcome& outcome, const std::vector<RankView>& rank
           kStateKinds[kind] == kBuffer || kStateKinds[kind] == kOptimizerState;
       if (chain.empty() && may_be_absent && ranks[0].chains[kind].empty()) continue;
       const bool unmatched = !chain.empty() && ranks[0].chains[kind].empty();
-      if (!chain.empty() && chain.back().first == steps && !unmatched) continue;
+      const int64_t last = agreement.last_step(
+          rank.rank, kStateKinds[kind] == kParameter ? Agreement::parameters : Agreement::all);
+      if (!chain.empty() && chain.back().first == last && !unmatched) continue;
+      if (chain.empty() && last <= 0) continue;  // promised in no step
       result->verdict = "inconclusive";
       result->reason = unmatched ? fmt::format("rank {} has hashes of kind {}, rank 0 has none",
                                                rank.rank, kStateKinds[kind])
-                                 : how_far(rank, steps);
+                                 : how_far(rank, scenario.steps);
       return;
     }
+  if (scenario.join_divide_by && !decide_final_weights(ranks, result)) return;
   // Large states are compared by these hashes alone.
   if (result->compared == 0) result->compared = hashes;
   result->verdict = "pass";
@@ -106,13 +142,18 @@ void decide_against_golden(const RunOutcome& outcome, const std::vector<RankView
     return;
   }
   result->verdict = "inconclusive";
+  const AgreementRule agreement(outcome.plan.scenario);
+  const auto agreed_steps = [&](int64_t rank) {
+    return lane == Lane::replay ? outcome.plan.scenario.steps
+                                : agreement.last_step(rank, Agreement::parameters);
+  };
   for (const RankView& rank : ranks) {
     const LaneTrace& trace = rank.lane(lane);
     if (trace.compared == 0) {
       result->reason = fmt::format("rank {} compared nothing", rank.rank);
       return;
     }
-    if (trace.compared_step < outcome.plan.scenario.steps) {
+    if (trace.compared_step < agreed_steps(rank.rank)) {
       result->reason = fmt::format("rank {} compared up to step {} of {}", rank.rank,
                                    trace.compared_step, outcome.plan.scenario.steps);
       return;
@@ -210,15 +251,10 @@ std::string list_of(const std::vector<int64_t>& ranks) {
 
 std::optional<ReplicaSplit> find_replica_split(const std::vector<RankView>& ranks) {
   std::optional<ReplicaSplit> first;
-  for (size_t kind = 0; kind < RankView::kStateKinds; ++kind)
-    for (size_t r = 1; r < ranks.size(); ++r) {
-      const auto step = first_difference(ranks[0].chains[kind], ranks[r].chains[kind]);
-      if (!step) continue;
-      if (!first || *step < first->step)
-        first = ReplicaSplit{*step, std::string(kStateKinds[kind]), {}};
-      if (first->step == *step && first->state_kind == kStateKinds[kind])
-        first->ranks.push_back(ranks[r].rank);
-    }
+  for (size_t kind = 0; kind < RankView::kStateKinds; ++kind) {
+    auto split = split_of(ranks, kind);
+    if (split && (!first || split->step < first->step)) first = std::move(split);
+  }
   return first;
 }
 

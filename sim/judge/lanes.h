@@ -14,9 +14,10 @@ namespace lockstep {
 std::vector<LaneResult> decide_lanes(const RunOutcome& outcome, const std::vector<RankView>& ranks);
 
 // Where the chained hashes of the ranks part: the first step and kind, and the ranks that differ
-// from rank 0 there. Nothing if all kept hashes agree.
+// there from the first one that has a hash. Nothing if all kept hashes agree.
 struct ReplicaSplit {
   int64_t step = 0;
+  int64_t reference = 0;  // that first rank
   std::string state_kind;
   std::vector<int64_t> ranks;
 };

@@ -15,7 +15,9 @@ class ScenarioCheck {
   ScenarioCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
 
   void run() {
-    if (world_size()) check_split(s_, errors_);
+    if (world_size()) check_join(s_, errors_);
+    if (errors_->empty()) check_split(s_, errors_);
+    can_split_ = errors_->empty();
     check_files(s_, errors_);
     communicator();
     check_shapes(s_, errors_);
@@ -25,6 +27,7 @@ class ScenarioCheck {
     check_training(s_, errors_);
     powers_of_two();
     check_checkpoint(s_, errors_);
+    check_local_steps(s_, errors_);
     if (asks_for(s_, "exact")) exact();
     for (size_t i = 0; i < s_.mutants.size(); ++i) mutant(i, s_.mutants[i]);
   }
@@ -121,7 +124,7 @@ class ScenarioCheck {
            fmt::format("a step from 1 to {}", s_.steps));
     if (mutant.kind == "duplicate_shard" && s_.world_size < 2)
       fail(at + "/kind", "duplicate_shard needs another rank", "a world size of at least 2");
-    check_sample_mutant(s_, mutant, at + "/kind", errors_);
+    if (can_split_) check_sample_mutant(s_, mutant, at + "/kind", errors_);
     if (mutant.tensor) tensor(at + "/tensor", *mutant.tensor);
   }
 
@@ -138,6 +141,7 @@ class ScenarioCheck {
 
   const Scenario& s_;
   InputErrors* errors_;
+  bool can_split_ = false;
 };
 
 }  // namespace

@@ -94,6 +94,8 @@ void check_sample_mutant(const Scenario& scenario, const MutantSpec& mutant,
        "a sampler that shuffles each epoch, and two epochs");
   need("unordered_delivery", scenario.steps > 1 && Split(scenario).steps_per_epoch() > 1,
        "several batches");
+  for (const char* kind : {"duplicate_shard", "unordered_delivery"})
+    need(kind, Split(scenario).is_even(), "equally many batches on all ranks");
 }
 
 void check_split(const Scenario& scenario, InputErrors* errors) {

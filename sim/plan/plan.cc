@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scenarios/local_steps.h"
+#include "sim/plan/agreement.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
@@ -55,6 +57,7 @@ void choose_lanes(RunPlan* plan) {
       (s.clipping.kind != "none" && drop("rounding", "it knows averaged gradients, not clipped")) ||
       (s.loss_scaling.kind != "none" &&
        drop("rounding", "it knows no scaled or skipped gradients")) ||
+      (s.join_divide_by && drop("rounding", "rank 0 may have no batch")) ||
       (plan->start_step > 0 && drop("rounding", "it needs the steps before the resume too"));
   const bool no_replay = plan->start_step > 0 && plan->resumed_world_size != s.world_size &&
                          drop("replay", "the file was saved by another number of ranks");
@@ -77,7 +80,9 @@ int64_t item_bytes(const RunPlan& plan) {
   if (!manifest_of(s.model, s.dtype)) return 0;
   const Sizes sizes = sizes_of(s, s.dtype);
   const Sizes largest = sizes_of(s, plan.double_run ? "float64" : s.dtype);
-  return std::max({largest.state, plan.shards ? sizes.state + s.world_size * sizes.gradients : 0,
+  const int64_t replayed = sizes.state * (has_own_states(s) ? s.world_size : 1);
+  return std::max({largest.state, replayed,
+                   plan.shards ? sizes.state + s.world_size * sizes.gradients : 0,
                    plan.rounding ? 2 * sizes.state : 0});
 }
 
@@ -109,7 +114,8 @@ void choose_capacities(RunPlan* plan) {
   if (!manifest) return;
   const Sizes sizes = sizes_of(s, s.dtype);
   const int64_t with_shards = sizes.state + s.world_size * sizes.gradients;
-  plan->shards = asks_for(s, "replay") && with_shards < kMostShardBytes && !plan->replay.gathered;
+  plan->shards = asks_for(s, "replay") && with_shards < kMostShardBytes && !plan->replay.gathered &&
+                 !has_own_states(s);
   const int64_t slots = std::clamp<int64_t>(kMostStreamBytes / item_bytes(*plan), 2, 64);
   plan->stream_slots = std::clamp<int64_t>(s.steps + 1, 2, slots);
 }
@@ -132,6 +138,7 @@ Expected<RunPlan> make_plan(const Scenario& scenario) {
   if (!errors.empty()) return errors;
   plan.threads = scenario.communicator.kind == "local";
   plan.replay = replay_rule_of(scenario);
+  plan.agreement = AgreementRule(scenario).text();
   if (const auto file = resumed_file(scenario, &errors)) go_on_from(*file, &plan);
   choose_lanes(&plan);
   choose_capacities(&plan);

@@ -34,6 +34,8 @@ struct RunPlan {
   int64_t record_capacity = 0;  // events per rank
   int64_t stream_slots = 2;
   std::vector<std::pair<std::string, std::string>> not_applicable;  // lane -> reason
+  // What of the ranks' states is compared where it is not everything after every step; or empty.
+  std::string agreement;
   bool layout_known = false;
   BucketLayout layout_at_construction;
   // Empty, or the control that this run is: "random_data" for lane exact. Such a run is not

@@ -34,6 +34,8 @@ void rule_members(R& rule, F&& use) {
   use("added_as", rule.added_as);
   use("rebuild_after_step", rule.rebuild_after_step);
   use("broadcast_buffers", rule.broadcast_buffers);
+  use("joins", rule.joins);
+  use("divide_by_active", rule.divide_by_active);
   use("restart_after_steps", rule.restart_after_steps);
   use("algorithm", rule.algorithm);
 }
@@ -49,6 +51,7 @@ void plain_members(P& plan, F&& use) {
   use("double_run", plan.double_run);
   use("rounding", plan.rounding);
   use("goldens", plan.goldens);
+  use("agreement", plan.agreement);
   use("shards", plan.shards);
   use("record_capacity", plan.record_capacity);
   use("stream_slots", plan.stream_slots);

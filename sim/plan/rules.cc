@@ -62,6 +62,8 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
   rule.bucket_cap_bytes = bytes_of_mib(options.number("bucket_cap_mb"));
   rule.algorithm = scenario.communicator.options.text("algorithm");
   rule.broadcast_buffers = options.flag("broadcast_buffers");
+  rule.joins = scenario.join_divide_by.has_value();
+  rule.divide_by_active = scenario.join_divide_by == "active_ranks";
   if (scenario.checkpoint.kind == "save_and_resume")
     rule.restart_after_steps = {scenario.checkpoint.options.integer("after_step")};
   rule.rebuild = false;
@@ -97,6 +99,8 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
 std::string refused_by_comm_hook(const Scenario& scenario, const std::string& lane) {
   const std::string& hook = scenario.comm_hook.kind;
   if (hook == "none" || hook == "allreduce" || lane == "replica") return "";
+  if (hook == "post_local_sgd")
+    return lane == "rounding" ? "it knows averaged gradients, not those of single ranks" : "";
   // Lane rounding says that they are not float32's: cause precision.
   if (hook == "fp16" || hook == "bf16")
     return lane == "replay" || lane == "rounding"

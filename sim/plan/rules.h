@@ -22,6 +22,10 @@ void check_split(const Scenario& scenario, InputErrors* errors);
 // Of it: whether a mutant that acts on samples can act; `pointer` is that of its kind.
 void check_sample_mutant(const Scenario& scenario, const MutantSpec& mutant,
                          const std::string& pointer, InputErrors* errors);
+// Of it: uneven batches, and what ranks without a batch may join in.
+void check_join(const Scenario& scenario, InputErrors* errors);
+// Of it: what ranks that part for a while (scenarios/local_steps.h) cannot go with.
+void check_local_steps(const Scenario& scenario, InputErrors* errors);
 // Of it: options of data kinds that are read from files.
 void check_files(const Scenario& scenario, InputErrors* errors);
 

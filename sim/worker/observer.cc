@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "scenarios/base/hash.h"
+#include "scenarios/local_steps.h"
 #include "sim/worker/dump.h"
 #include "sim/worker/stored_comparison.h"
 
@@ -20,6 +22,7 @@ struct Observer::Feed {
   double worst = 0;
   int64_t worst_entry = -1;
   bool active = true;
+  bool controlled = false;
 };
 
 namespace {
@@ -42,12 +45,13 @@ const StateEntry& target_entry(const StateLayout& layout) {
                            });
 }
 
-// A copy of the state without this rank's share of every averaged gradient.
+// Takes this rank's share of an averaged gradient out of the state; or, where parameters alone are
+// compared, out of them.
 template <class T>
 void drop_share(const StateEntry& entry, const std::byte* local, double world_size,
                 std::byte* state) {
   auto* values = reinterpret_cast<T*>(state + entry.offset);
-  auto* share = reinterpret_cast<const T*>(local + entry.offset);
+  auto* share = reinterpret_cast<const T*>(local);
   for (int64_t i = 0; i < entry.numel; ++i) values[i] -= static_cast<T>(share[i] / world_size);
 }
 
@@ -60,7 +64,9 @@ Observer::Observer(const RankSurroundings& surroundings, const Training& trainin
       probe_(probe),
       primary_(primary),
       evidence_(evidence),
-      layout_(state_layout(training, surroundings.plan.scenario.optimizer.kind)) {
+      agreement_(surroundings.plan.scenario),
+      layout_(state_layout(training, surroundings.plan.scenario.optimizer.kind)),
+      parameters_(parameters_of(layout_)) {
   const Scenario& scenario = around_.plan.scenario;
   own_state_.resize(static_cast<size_t>(layout_.bytes));
   open_feeds();
@@ -118,11 +124,22 @@ void Observer::know_training() {
   if (had_local_) local_ = std::make_unique<LocalGradients>(training_, layout_);
 }
 
+void Observer::after_step(int64_t step) {
+  observe(step);
+  record_collectives();
+}
+
+void Observer::after_shadow(int64_t step) {
+  record_collectives();
+  for (auto& feed : feeds_)
+    if (promised(*feed, step) == Agreement::nothing) skip_item(*feed, step);
+}
+
 void Observer::observe(int64_t step) {
   if (state_ != nullptr && (rounding_ || layout_.bytes <= kKeptBytesMax))
     before_.assign(state_, state_ + layout_.bytes);
   state_ = own_state_.data();
-  if (board_) {
+  if (board_ && meets(step)) {
     std::byte* place = board_->begin(around_.rank, board_step(step), patience());
     if (place != nullptr) state_ = place;
   }
@@ -130,15 +147,27 @@ void Observer::observe(int64_t step) {
   const std::vector<uint64_t> hashes = hash_entries(layout_, state_);
   if (primary_) record_hashes(hashes, step);
   if (primary_ && is_first(step)) control_replica(hashes);
-  if (board_) meet_replicas(step);
+  if (board_ && meets(step)) meet_replicas(step);
   for (auto& feed : feeds_) compare(*feed, step);
   if (rounding_ && step > 0) publish_rounding();
   const bool shards_wanted = primary_ && around_.plan.shards;
-  if (step > around_.plan.start_step && !shards_wanted) local_.reset();
+  const bool controlled = std::all_of(feeds_.begin(), feeds_.end(), [](const auto& feed) {
+    return feed->controlled || !feed->active;
+  });
+  if (controlled && !shards_wanted) local_.reset();
+}
+
+// Is what this rank holds of a kind of state the same on others that were observed with it?
+bool Observer::is_promised(StateKind kind, int64_t step) const {
+  const Agreement agreement = agreement_.between_ranks(step, around_.rank);
+  const Agreement needed = kind == StateKind::parameter ? Agreement::parameters : Agreement::all;
+  return agreement >= needed;
 }
 
 void Observer::record_hashes(const std::vector<uint64_t>& hashes, int64_t step) {
   bool present[4] = {};
+  // Ranks that skip steps have no common past.
+  if (!agreement_.is_simple()) std::fill(std::begin(chains_), std::end(chains_), 0);
   for (size_t i = 0; i < hashes.size(); ++i) {
     const auto kind = static_cast<size_t>(layout_.entries[i].kind);
     chains_[kind] = hash64(&hashes[i], sizeof hashes[i], chains_[kind]);
@@ -148,15 +177,20 @@ void Observer::record_hashes(const std::vector<uint64_t>& hashes, int64_t step) 
   for (int32_t kind = 0; kind < 4; ++kind) {
     const bool known_before_first = kind == static_cast<int32_t>(StateKind::buffer) ||
                                     kind == static_cast<int32_t>(StateKind::parameter);
-    if (present[kind] && (step > 0 || known_before_first))
+    if (present[kind] && (step > 0 || known_before_first) &&
+        is_promised(static_cast<StateKind>(kind), step))
       recorder.append(EventKind::state_hash, kind, chains_[kind]);
   }
-  recorder.append(EventKind::collective_hash, -1, probe_.collective_hash());
   if (ranks_of(around_.plan.scenario) > 1) {
-    replica_compared_ += static_cast<int64_t>(hashes.size());
+    for (const StateEntry& entry : layout_.entries)
+      replica_compared_ += is_promised(entry.kind, step);
     recorder.append(EventKind::compared, static_cast<int32_t>(Lane::replica),
                     static_cast<uint64_t>(replica_compared_));
   }
+}
+
+void Observer::record_collectives() {
+  if (primary_) around_.recorder.append(EventKind::collective_hash, -1, probe_.collective_hash());
 }
 
 void Observer::control_replica(const std::vector<uint64_t>& hashes) {
@@ -173,47 +207,22 @@ void Observer::record_control(Lane lane, bool detected) {
   around_.recorder.append(EventKind::control, static_cast<int32_t>(lane), detected);
 }
 
-void Observer::meet_replicas(int64_t step) {
-  if (state_ == own_state_.data() || !board_->arrive(board_step(step))) return;
-  const int64_t world_size = around_.plan.scenario.world_size;
-  const std::byte* first = board_->state(0, board_step(step));
-  std::optional<BitDifference> difference;
-  std::vector<int64_t> differing;
-  const std::byte* other_state = nullptr;
-  for (int64_t rank = 1; rank < world_size && !replicas_differ_; ++rank) {
-    const std::byte* other = board_->state(rank, board_step(step));
-    if (std::memcmp(first, other, static_cast<size_t>(layout_.bytes)) == 0) continue;
-    differing.push_back(rank);
-    if (difference) continue;
-    difference = first_bit_difference(layout_, other, first);
-    other_state = other;
-  }
-  if (difference) {
-    replicas_differ_ = true;
-    MismatchContext at = context(Lane::replica, step, first);
-    at.run = other_state;
-    at.local = at.shards = nullptr;
-    mismatch(Lane::replica, at, *difference);
-    evidence_->mismatches.back().ranks = differing;
-  }
-  board_->release(board_step(step));
-}
-
-MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* golden) const {
+MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* golden,
+                                  const StateLayout& layout) const {
   MismatchContext context;
   context.lane = to_word(lane);
   context.step = step;
   context.rank = around_.rank;
   context.world_size = around_.plan.scenario.world_size;
-  context.layout = &layout_;
+  context.layout = &layout;
   context.run = state_;
   context.before = before_.empty() ? nullptr : before_.data();
   context.clipping = &around_.plan.scenario.clipping;
   context.golden = golden;
   context.local = local_ ? local_->bytes() : nullptr;
   context.bucket_of = [this](int64_t parameter) { return probe_.bucket_of(parameter); };
-  context.shape_of = [this](int64_t entry) {
-    const StateEntry& e = layout_.entries[static_cast<size_t>(entry)];
+  context.shape_of = [this, &layout](int64_t entry) {
+    const StateEntry& e = layout.entries[static_cast<size_t>(entry)];
     for (const NamedTensor& buffer : training_.buffers)
       if (e.kind == StateKind::buffer && buffer.name == e.name) return buffer.tensor.sizes().vec();
     if (e.parameter < 0) return std::vector<int64_t>{e.numel};
@@ -235,12 +244,16 @@ void Observer::mismatch(Lane lane, const MismatchContext& at, const BitDifferenc
 void Observer::compare(Feed& feed, int64_t step) {
   if (!feed.active) return;
   if (step > 0 && step == around_.plan.start_step) return skip(feed, step);
+  if (promised(feed, step) == Agreement::nothing) return skip_item(feed, step);
   const std::byte* golden = feed.stream->begin_read(around_.rank, step, patience());
   if (golden == nullptr) {
     feed.active = false;
     return;
   }
-  if (is_first(step)) control(feed, golden);
+  if (feed.lane == Lane::replay && has_own_states(around_.plan.scenario))
+    golden += around_.rank * layout_.bytes;
+  if (step > around_.plan.start_step && !std::exchange(feed.controlled, true))
+    control(feed, golden, part_of(promised(feed, step)));
   if (feed.lane == Lane::float64)
     compare_distance(feed, step, golden);
   else if (feed.lane != Lane::one_device)
@@ -252,16 +265,29 @@ void Observer::compare(Feed& feed, int64_t step) {
 
 // A golden run is never interrupted: what came before the resume was compared by that run.
 void Observer::skip(Feed& feed, int64_t steps) {
-  for (int64_t item = 0; item <= steps && feed.active; ++item) {
-    feed.active = feed.stream->begin_read(around_.rank, item, patience()) != nullptr;
-    if (feed.active) feed.stream->end_read(around_.rank);
-  }
+  for (int64_t item = 0; item <= steps; ++item) skip_item(feed, item);
+}
+
+void Observer::skip_item(Feed& feed, int64_t item) {
+  if (!feed.active) return;
+  feed.active = feed.stream->begin_read(around_.rank, item, patience()) != nullptr;
+  if (feed.active) feed.stream->end_read(around_.rank);
+}
+
+Agreement Observer::promised(const Feed& feed, int64_t step) const {
+  return feed.lane == Lane::replay ? agreement_.with_replay(step, around_.rank)
+                                   : agreement_.between_ranks(step, around_.rank);
+}
+
+const StateLayout& Observer::part_of(Agreement agreement) const {
+  return agreement == Agreement::all ? layout_ : parameters_;
 }
 
 void Observer::compare_bits(Feed& feed, int64_t step, const std::byte* golden) {
-  feed.compared += static_cast<int64_t>(layout_.entries.size());
-  if (auto difference = first_bit_difference(layout_, state_, golden)) {
-    MismatchContext at = context(feed.lane, step, golden);
+  const StateLayout& part = part_of(promised(feed, step));
+  feed.compared += static_cast<int64_t>(part.entries.size());
+  if (auto difference = first_bit_difference(part, state_, golden)) {
+    MismatchContext at = context(feed.lane, step, golden, part);
     if (feed.shard_bytes > 0 && step > 0) {
       at.shards = golden + layout_.bytes;
       at.shard_bytes = feed.shard_bytes;
@@ -275,36 +301,41 @@ void Observer::compare_bits(Feed& feed, int64_t step, const std::byte* golden) {
 }
 
 void Observer::compare_distance(Feed& feed, int64_t step, const std::byte* golden) {
-  feed.compared += static_cast<int64_t>(layout_.entries.size());
-  const Distance distance = worst_distance(layout_, state_, golden);
+  const StateLayout& part = part_of(promised(feed, step));
+  feed.compared += static_cast<int64_t>(part.entries.size());
+  const Distance distance = worst_distance(part, state_, golden);
   const bool first_beyond = feed.worst <= kFloat64Bound && !(distance.worst <= kFloat64Bound);
   if (!(distance.worst <= feed.worst)) {
     feed.worst = distance.worst;
     feed.worst_entry = distance.entry;
   }
   if (first_beyond)
-    if (auto difference = bit_difference(layout_, distance.entry, state_, golden))
-      mismatch(feed.lane, context(feed.lane, step, golden), *difference);
+    if (auto difference = bit_difference(part, distance.entry, state_, golden))
+      mismatch(feed.lane, context(feed.lane, step, golden, part), *difference);
   const auto lane = static_cast<int32_t>(feed.lane);
   around_.recorder.append(EventKind::distance, lane, std::bit_cast<uint64_t>(feed.worst),
                           static_cast<uint32_t>(feed.worst_entry));
   around_.recorder.append(EventKind::compared, lane, static_cast<uint64_t>(feed.compared));
 }
 
-void Observer::control(Feed& feed, const std::byte* golden) {
+void Observer::control(Feed& feed, const std::byte* golden, const StateLayout& part) {
   if (feed.lane == Lane::one_device) return;
   std::vector<std::byte> damaged(state_, state_ + layout_.bytes);
   bool detected = false;
   if (feed.lane == Lane::float64) {
     if (!local_) return;
-    for (const StateEntry& entry : layout_.entries)
-      if (entry.kind == StateKind::gradient && entry.dtype == "float64")
-        drop_share<double>(entry, local_->bytes(),
-                           static_cast<double>(around_.plan.scenario.world_size), damaged.data());
-    detected = !(worst_distance(layout_, damaged.data(), golden).worst <= kFloat64Bound);
+    const StateKind kind =
+        part.entries.front().kind;  // gradient; parameter, where they alone are compared
+    for (const StateEntry& entry : part.entries) {
+      if (entry.kind != kind || entry.dtype != "float64") continue;
+      const StateEntry& gradient = layout_.entries[static_cast<size_t>(entry.parameter)];
+      drop_share<double>(entry, local_->bytes() + gradient.offset,
+                         static_cast<double>(around_.plan.scenario.world_size), damaged.data());
+    }
+    detected = !(worst_distance(part, damaged.data(), golden).worst <= kFloat64Bound);
   } else {
-    damaged[static_cast<size_t>(target_entry(layout_).offset)] ^= std::byte{1};
-    detected = first_bit_difference(layout_, damaged.data(), golden).has_value();
+    damaged[static_cast<size_t>(target_entry(part).offset)] ^= std::byte{1};
+    detected = first_bit_difference(part, damaged.data(), golden).has_value();
   }
   record_control(feed.lane, detected);
 }

@@ -6,6 +6,7 @@
 #include "golden/compare.h"
 #include "golden/golden_run.h"
 #include "scenarios/workloads/workload.h"
+#include "sim/plan/agreement.h"
 #include "sim/worker/diagnose.h"
 #include "sim/worker/local_gradients.h"
 #include "sim/worker/probe.h"
@@ -25,8 +26,12 @@ class Observer {
 
   void before_backward();
   // Of a run that goes on from a file: its start step.
-  void after_construction() { observe(around_.plan.start_step); }
-  void after_step(int64_t step) { observe(step); }
+  void after_construction() { after_step(around_.plan.start_step); }
+  void after_step(int64_t step);
+  // Of a step in which this rank had no batch; and, if it was the last of an epoch, when the rank
+  // has the weights of the others.
+  void after_shadow(int64_t step);
+  void after_join(int64_t step) { observe(step); }
 
   // Around an exchange of the training's tensors for new ones of the same names and shapes.
   void forget_training();
@@ -43,20 +48,28 @@ class Observer {
   void open_feed(const std::string& golden, Lane lane);
   void observe(int64_t step);
   void record_hashes(const std::vector<uint64_t>& hashes, int64_t step);
+  bool is_promised(StateKind kind, int64_t step) const;
+  void record_collectives();
+  bool meets(int64_t step) const;
+  std::vector<int64_t> ranks_that_meet(int64_t step) const;
   void meet_replicas(int64_t step);
   bool is_first(int64_t step) const { return step == around_.plan.start_step + 1; }
   int64_t board_step(int64_t step) const { return step - around_.plan.start_step; }
   void compare(Feed& feed, int64_t step);
   void skip(Feed& feed, int64_t steps);
+  void skip_item(Feed& feed, int64_t item);
+  Agreement promised(const Feed& feed, int64_t step) const;
+  const StateLayout& part_of(Agreement agreement) const;
   void compare_bits(Feed& feed, int64_t step, const std::byte* golden);
   void compare_distance(Feed& feed, int64_t step, const std::byte* golden);
-  void control(Feed& feed, const std::byte* golden);
+  void control(Feed& feed, const std::byte* golden, const StateLayout& part);
   void control_replica(const std::vector<uint64_t>& hashes);
   void record_control(Lane lane, bool detected);
   void publish_rounding();
   void record_result();
   void mismatch(Lane lane, const MismatchContext& context, const BitDifference& difference);
-  MismatchContext context(Lane lane, int64_t step, const std::byte* golden) const;
+  MismatchContext context(Lane lane, int64_t step, const std::byte* golden,
+                          const StateLayout& layout) const;
   Deadline patience() const;
 
   const RankSurroundings& around_;
@@ -64,7 +77,9 @@ class Observer {
   const RecordingProbe& probe_;
   const bool primary_;
   Evidence* evidence_;
+  const AgreementRule agreement_;
   StateLayout layout_;
+  StateLayout parameters_;             // the part of layout_
   std::vector<std::byte> own_state_;   // where no board holds it
   std::byte* state_ = nullptr;         // this step's
   std::vector<std::byte> before_;      // the last step's, for lane rounding and evidence

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include "reducer/manifest.h"
+#include "reducer/model_averaging.h"
+#include "scenarios/local_steps.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "sim/worker/data_parallel_model.h"
 #include "sim/worker/gradient_checks.h"
@@ -37,6 +39,7 @@ ReducerOptions reducer_options(const Scenario& scenario, int64_t rank) {
   options.static_graph = given.flag("static_graph");
   options.broadcast_buffers = given.flag("broadcast_buffers");
   options.synchronize_at_construction = !has_mutant(scenario.mutants, "skip_broadcast", rank);
+  options.join = scenario.join_divide_by.value_or("none");
   options.comm_hook = comm_hook_options(scenario);
   options.construction_timeout = std::chrono::milliseconds(scenario.timeouts.construction_ms);
   options.collective_timeout = std::chrono::milliseconds(scenario.timeouts.collective_ms);
@@ -86,8 +89,12 @@ void Pass::run() {
   checkpointing_.prepare();
   load();
   construct();
+  const bool joins = scenario_.join_divide_by.has_value();
   for (int64_t step = checkpointing_.start_step() + 1; step <= scenario_.steps; ++step) {
-    this->step(step);
+    const bool active = samples_->has_batch(step);
+    if (!active && !joins) break;
+    active ? this->step(step) : shadow(step);
+    if (joins && samples_->ends_epoch(step)) end_join(step);
     checkpointing_.after_step(step, &training_);
     if (checkpointing_.resumes_after(step)) resume(step);
   }
@@ -216,9 +223,34 @@ void Pass::step(int64_t step) {
   if (primary_ && (step <= 2 || step == scenario_.steps)) check_gradients();
   recorder.enter(Phase::optimizer);
   mutants_.update(step, &training_);
+  if (averages_parameters(scenario_, step))
+    average_parameters(training_.parameters, communicator_.outermost(),
+                       within(scenario_.timeouts.collective_ms));
   recorder.append(EventKind::step_end);
   consolidate();
   observer_->after_step(step);
+}
+
+// The others' step, in which this rank has no batch.
+void Pass::shadow(int64_t step) {
+  Recorder& recorder = around_.recorder;
+  recorder.set_step(static_cast<int32_t>(step));
+  recorder.enter(Phase::wait);
+  for (int64_t i = 1; i <= scenario_.accumulate_steps; ++i) {
+    if (i == scenario_.accumulate_steps) communicator_.begin_backward();
+    if (!reducer_->shadow())
+      throw std::runtime_error("no rank has a batch, but the plan gives one to some");
+  }
+  communicator_.end_backward();
+  recorder.append(EventKind::step_end);
+  observer_->after_shadow(step);
+}
+
+void Pass::end_join(int64_t step) {
+  around_.recorder.enter(Phase::wait);
+  if (reducer_->shadow())
+    throw std::runtime_error("a rank has more batches than the plan gives it");
+  if (!samples_->has_batch(step)) observer_->after_join(step);
 }
 
 void Pass::micro_batch(const Batch& batch, double share, bool first, bool last) {

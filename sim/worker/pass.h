@@ -54,6 +54,8 @@ class Pass {
   void note_samples();
   void record_check(Check check, const std::string& word, const std::string& problem);
   void step(int64_t step);
+  void shadow(int64_t step);
+  void end_join(int64_t step);
   void micro_batch(const Batch& batch, double share, bool first, bool last);
 
   const RankSurroundings& around_;

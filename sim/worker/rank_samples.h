@@ -24,6 +24,9 @@ class RankSamples {
   // This rank's shard of the step (from 1), a copy; of reducer data_parallel all shards, one after
   // the other.
   Batch shard(int64_t step);
+  bool has_batch(int64_t step) const { return split_.has_batch(step, rank_); }
+  // Is this step the last of an epoch?
+  bool ends_epoch(int64_t step) const { return step % split_.steps_per_epoch() == 0; }
   // Samples of the step over all ranks.
   int64_t batch_samples(int64_t step) const { return split_.batch_samples(step); }
   // The scenario as this rank follows it: mutants may have changed it.

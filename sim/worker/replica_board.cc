@@ -107,8 +107,8 @@ std::byte* ReplicaBoard::begin(int64_t rank, int64_t step, Deadline deadline) {
   return const_cast<std::byte*>(state(rank, step));
 }
 
-bool ReplicaBoard::arrive(int64_t step) {
-  return slot(step).arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == world_size_;
+bool ReplicaBoard::arrive(int64_t step, int64_t ranks) {
+  return slot(step).arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == ranks;
 }
 
 const std::byte* ReplicaBoard::state(int64_t rank, int64_t step) const {

@@ -31,9 +31,9 @@ class ReplicaBoard {
 
   // Where rank `rank` puts its state after `step`; nullptr if the slot was not free in time.
   std::byte* begin(int64_t rank, int64_t step, Deadline deadline);
-  // The state is there. True for the rank that arrives last: it may look at all states of this
-  // step with state(), and must call release(step) then.
-  bool arrive(int64_t step);
+  // The state is there. True for the last of `ranks` ranks that arrive: it may look at all their
+  // states of this step with state(), and must call release(step) then.
+  bool arrive(int64_t step, int64_t ranks);
   const std::byte* state(int64_t rank, int64_t step) const;
   void release(int64_t step);
 

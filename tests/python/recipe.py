@@ -1,9 +1,13 @@
-"""A scenario's optimizer, schedule, clipping, loss, sampler and comm hook, as PyTorch has them."""
+"""A scenario's optimizer, schedule, clipping, loss, sampler, comm hook and model averager, as PyTorch
+has them."""
 import math
+import warnings
 
 import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as local_sgd
+from torch.distributed.algorithms.model_averaging import averagers
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import lr_scheduler
 from torch.utils.data.distributed import DistributedSampler
@@ -82,6 +86,11 @@ def add_hook(options, ddp):
     kind = options["kind"]
     if kind == "none":
         return
+    if kind == "post_local_sgd":
+        state = local_sgd.PostLocalSGDState(None, None, options["start_step"] - 1,
+                                            post_local_gradient_allreduce=False)
+        ddp.register_comm_hook(state, local_sgd.post_localSGD_hook)
+        return
     if kind not in ("allreduce", "fp16"):
         reasons = {"bf16": "ProcessGroupGloo of 1.13 has no bfloat16",
                    "powersgd": "PowerSGD's first matrices are random: ours come from another seed",
@@ -89,6 +98,15 @@ def add_hook(options, ddp):
         raise Unsupported(reasons.get(kind, f"comm_hook {kind}"))
     hook = {"allreduce": default_hooks.allreduce_hook, "fp16": default_hooks.fp16_compress_hook}
     ddp.register_comm_hook(None, hook[kind])
+
+
+def averager_of(options):
+    """Nothing, or what averages the parameters after a step."""
+    if options["kind"] == "none":
+        return None
+    with warnings.catch_warnings():  # that a period of 1 is slow
+        warnings.simplefilter("ignore")
+        return averagers.PeriodicModelAverager(options["period"], options["warmup_steps"])
 
 
 def loss_of(scenario, output, target, share):
@@ -125,8 +143,8 @@ def requantize(parameters, denominator):
 def order_problem(scenario, order, samples):
     """Where the exported order is not that of PyTorch's DistributedSampler, if it should be."""
     options = scenario["split"]
-    if options["kind"] != "distributed":
-        return None
+    if options["kind"] != "distributed" or not options["pad"]:
+        return None  # PyTorch's always pads or drops
     for rank in range(scenario["world_size"]):
         exported = [row for step in order for row in step[rank]]
         sampler = DistributedSampler(range(samples), scenario["world_size"], rank,

@@ -61,12 +61,19 @@ class Rank:
         self.schedule = recipe.schedule_of(run.scenario["lr_schedule"], self.optimizer)
         self.ddp = wrap(self.model, run.scenario["reducer"])
         recipe.add_hook(run.scenario["comm_hook"], self.ddp)
+        self.averager = recipe.averager_of(run.scenario["model_averaging"])
 
     def spoil_unless_first(self):
         # What DDP broadcasts at construction must mend this.
         if self.rank:
             for parameter in self.model.parameters():
                 parameter.data.add_(1)
+
+    def joining(self):
+        if "join" not in self.scenario:
+            return contextlib.nullcontext()
+        divide_by = self.scenario["join"]["divide_by"]
+        return self.ddp.join(divide_by_initial_world_size=divide_by == "initial_world_size")
 
     def step(self, shards):
         scenario, count = self.scenario, self.scenario["accumulate_steps"]
@@ -82,6 +89,8 @@ class Rank:
         recipe.requantize(self.parameters, scenario["requantize"])
         if self.schedule:
             self.schedule.step()
+        if self.averager:
+            self.averager.average_parameters(self.parameters)
 
     def state_by_parameter(self):
         """The optimizer's state in order of registration; of a shared one on rank 0 alone."""
@@ -111,13 +120,27 @@ class Rank:
                 "optimizer_state": self.optimizer_state(exported)}
 
 
+def epochs(order):
+    """Steps of which ranks may run out: a new epoch begins where one has samples again."""
+    epoch = []
+    for shards in order:
+        if epoch and any(now and not before for now, before in zip(shards, epoch[-1])):
+            yield epoch
+            epoch = []
+        epoch.append(shards)
+    yield epoch
+
+
 def train(run, rank, rendezvous, result):
     """Joins the group through the file `rendezvous`, trains, and leaves the state in `result`."""
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank,
                             world_size=run.scenario["world_size"], timeout=TIMEOUT)
     trained = Rank(run, rank)
-    for shards in run.order:
-        trained.step(shards)
+    for epoch in epochs(run.order):
+        with trained.joining():
+            for shards in epoch:
+                if shards[rank]:
+                    trained.step(shards)
     exported = {key: run.tensors("final", key) for key in ("parameters", "optimizer_state")}
     torch.save(trained.state(exported), result)
     dist.barrier()

@@ -83,6 +83,41 @@ TEST(Split, ASamplersLastBatchOfAnEpochMayBeShort) {
   EXPECT_EQ(split.shard(4, 1), split.shard(1, 1));
 }
 
+TEST(Split, RanksMayHaveFewerBatchesThanOthers) {
+  Scenario scenario = scenario_of("contiguous", 3, 6, 18);
+  scenario.split.options.set("batches_per_rank", Rows{1, 3, 2});
+  Split split(scenario);
+  EXPECT_EQ(split.steps_per_epoch(), 3);
+  EXPECT_FALSE(split.is_even());
+  EXPECT_EQ(split.batch(1), (Rows{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(split.batch(2), (Rows{8, 9, 10, 11}));
+  EXPECT_EQ(split.batch(3), (Rows{14, 15}));
+  EXPECT_EQ(split.batch(4), split.batch(1));
+  EXPECT_EQ(split.shard(2, 0), Rows{});
+  EXPECT_EQ(split.shard_sizes(), Rows{2});
+  for (int64_t step = 1; step <= 6; ++step) {
+    EXPECT_EQ(split.batch_samples(step), std::ssize(split.batch(step))) << step;
+    EXPECT_EQ(split.active_ranks(step), 4 - ((step - 1) % 3 + 1)) << step;
+  }
+  EXPECT_TRUE(Split(scenario_of("contiguous", 3, 6, 18)).is_even());
+}
+
+TEST(Split, ASamplerThatDoesNotPadLeavesSomeRanksABatchLess) {
+  Scenario scenario = scenario_of("distributed", 3, 6, 20);  // rows 7, 7, 6 in batches of 2
+  scenario.split.options.set("pad", false);
+  Split split(scenario);
+  EXPECT_EQ(split.steps_per_epoch(), 4);
+  EXPECT_EQ(split.batches(0), 4);
+  EXPECT_EQ(split.batches(2), 3);
+  EXPECT_EQ(split.shard_sizes(), (Rows{2, 1}));
+  EXPECT_EQ(split.batch(4), (Rows{18, 19}));
+  EXPECT_EQ(split.batch_samples(4), 2);
+  EXPECT_EQ(split.active_ranks(4), 2);
+  EXPECT_EQ(split.shard(4, 2), Rows{});
+  scenario.split.options.set("drop_last", true);
+  EXPECT_TRUE(Split(scenario).is_even());
+}
+
 TEST(Split, MnistOnFourRanksTakes469StepsTheLastOf4x24) {
   const Scenario scenario = scenario_of("distributed", 4, 128, 60'000);
   Split split(scenario);

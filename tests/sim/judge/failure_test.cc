@@ -189,5 +189,24 @@ TEST(Failure, AnInterruptedRunIsInconclusiveWithoutAFailure) {
   EXPECT_THAT(result.lanes[0].reason, HasSubstr("interrupted"));
 }
 
+// Uneven batches without join: a rank ends, all well, in the middle of the others' work.
+TEST(Failure, ARankThatEndedEarlyIsWhomTheOthersWaitedFor) {
+  Outcome outcome;
+  outcome.stop(0, 3);
+  outcome.error(0, "timeout", "all_reduce: timed out");
+  outcome.run.ends[0].exit_code = kExitCommError;
+  outcome.remove(2, [](const Event& e) {
+    return e.step == 3 && static_cast<EventKind>(e.kind) != EventKind::primary_done &&
+           static_cast<EventKind>(e.kind) != EventKind::finished;
+  });
+  const RunResult result = outcome.judge();
+  ASSERT_TRUE(result.failure);
+  EXPECT_EQ(result.failure->rank, 2);
+  EXPECT_EQ(result.failure->kind, "exit");
+  EXPECT_EQ(result.failure->message.substr(0, 56),
+            "rank 2 ended after step 2, while others waited for it, i");
+  EXPECT_EQ(result.failure->secondary, std::vector<int64_t>{0});
+}
+
 }  // namespace
 }  // namespace lockstep

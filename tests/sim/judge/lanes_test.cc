@@ -68,6 +68,73 @@ TEST(Lanes, ReplicaDoesNotPassWhereRankZeroAloneHasNoBuffers) {
   EXPECT_EQ(outcome.lane("replica").reason, "rank 1 has hashes of kind buffer, rank 0 has none");
 }
 
+// Ranks 1 and 3 have three batches, ranks 0 and 2 fewer; in the end all get the same weights.
+Outcome joined() {
+  Outcome outcome;
+  Scenario& s = outcome.run.plan.scenario;
+  const std::vector<int64_t> batches = {1, 3, 2, 3};
+  s.join_divide_by = "active_ranks";
+  s.batch_size = 8;
+  s.data.options.set("samples", int64_t{24});
+  s.split.options.set("batches_per_rank", batches);
+  for (size_t rank : {0, 2})
+    outcome.remove(rank, [&](const Event& e) {
+      const bool is_hash = static_cast<EventKind>(e.kind) == EventKind::state_hash;
+      const bool is_final = e.step == 3 && e.subject == 2;
+      return is_hash && e.step > batches[rank] && !is_final;
+    });
+  return outcome;
+}
+
+TEST(Lanes, ReplicaComparesTheRanksThatHadABatch) {
+  EXPECT_EQ(joined().lane("replica").verdict, "pass") << joined().lane("replica").reason;
+  Outcome parted = joined();
+  parted.part(3, 0, 2);
+  EXPECT_EQ(parted.lane("replica").reason, "rank 3 differs from rank 1 in gradient of step 2");
+  Outcome left_behind = joined();
+  left_behind.part(0, 2, 3);
+  EXPECT_EQ(left_behind.lane("replica").reason,
+            "ranks 1 2 3 differ from rank 0 in parameter of step 3");
+  Outcome unfinished = joined();
+  unfinished.remove(2, [](const Event& e) { return e.kind == 7 && e.step == 3; });
+  EXPECT_EQ(unfinished.lane("replica").verdict, "inconclusive");
+}
+
+TEST(Lanes, ReplicaOfRanksThatJoinedWantsTheSameFinalWeights) {
+  Outcome outcome = joined();
+  outcome.change(2, EventKind::final_hash_low, -1, [](Event& e) { e.value ^= 1; });
+  EXPECT_EQ(outcome.lane("replica").verdict, "fail");
+  EXPECT_EQ(outcome.lane("replica").reason,
+            "rank 2 differs from rank 0 in the final weights or buffers");
+  outcome.remove_kind(2, EventKind::final_hash_low, -1);
+  outcome.remove_kind(2, EventKind::final_hash_high, -1);
+  EXPECT_EQ(outcome.lane("replica").verdict, "inconclusive");
+}
+
+TEST(Lanes, ModelsThatAreAveragedAreComparedThen) {
+  Outcome outcome;
+  Scenario& s = outcome.run.plan.scenario;
+  s.comm_hook = {"post_local_sgd", {}};
+  s.comm_hook.options.set("start_step", int64_t{1});
+  s.model_averaging = {"periodic", {}};
+  s.model_averaging.options.set("period", int64_t{2});
+  s.model_averaging.options.set("warmup_steps", int64_t{1});  // after step 2
+  for (size_t rank = 0; rank < 4; ++rank)
+    outcome.remove(rank, [](const Event& e) {
+      const auto kind = static_cast<EventKind>(e.kind);
+      const bool averaged = e.step == 2 && e.subject == 2;
+      if (kind == EventKind::state_hash) return e.step > 0 && !averaged;
+      return kind == EventKind::compared && e.subject == kFloat64 && e.step == 3;
+    });
+  for (const char* lane : {"replica", "replay", "float64"})
+    EXPECT_EQ(outcome.lane(lane).verdict, "pass") << lane << ": " << outcome.lane(lane).reason;
+  outcome.remove(1, [](const Event& e) {
+    return static_cast<EventKind>(e.kind) == EventKind::compared && e.subject == kReplay &&
+           e.step == 3;
+  });
+  EXPECT_EQ(outcome.lane("replay").verdict, "inconclusive");
+}
+
 TEST(Lanes, ARankThatStoppedEarlyIsInconclusive) {
   Outcome outcome;
   outcome.remove(3, [](const Event& e) {

@@ -23,7 +23,7 @@ TEST(ReplicaBoard, LastToArriveSeesAllStatesOfEveryStep) {
       std::byte* place = board->begin(rank, step, soon());
       ASSERT_NE(place, nullptr);
       std::memset(place, static_cast<int>(step + 1), kBytes);
-      if (!board->arrive(step)) continue;
+      if (!board->arrive(step, kRanks)) continue;
       for (int64_t other = 0; other < kRanks; ++other)
         for (int64_t i = 0; i < kBytes; ++i)
           EXPECT_EQ(board->state(other, step)[i], static_cast<std::byte>(step + 1));
@@ -41,7 +41,7 @@ TEST(ReplicaBoard, RankThatRunsAwayWaitsForTheSlot) {
   auto board = ReplicaBoard::in_memory(2, 8);
   for (int64_t step = 0; step < ReplicaBoard::kSlots; ++step) {
     ASSERT_NE(board->begin(0, step, soon()), nullptr);
-    EXPECT_FALSE(board->arrive(step));
+    EXPECT_FALSE(board->arrive(step, 2));
   }
   EXPECT_EQ(board->begin(0, ReplicaBoard::kSlots, deadline_after(std::chrono::milliseconds(20))),
             nullptr);
@@ -56,9 +56,9 @@ TEST(ReplicaBoard, FileIsMadeByRankZeroAndSeenByOthers) {
   auto second = ReplicaBoard::in_file(path, 1, 2, 8, soon());
   ASSERT_NE(second, nullptr);
   std::memcpy(first->begin(0, 0, soon()), "abcdefgh", 8);
-  EXPECT_FALSE(first->arrive(0));
+  EXPECT_FALSE(first->arrive(0, 2));
   second->begin(1, 0, soon());
-  EXPECT_TRUE(second->arrive(0));
+  EXPECT_TRUE(second->arrive(0, 2));
   EXPECT_EQ(std::memcmp(second->state(0, 0), "abcdefgh", 8), 0);
   unlink(path.c_str());
   EXPECT_THROW(ReplicaBoard::in_file("/nowhere/at/all", 0, 2, 8, soon()), std::system_error);

@@ -1,0 +1,56 @@
+#include "sim/plan/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "scenarios/local_steps.h"
+
+namespace lockstep {
+
+AgreementRule::AgreementRule(const Scenario& scenario)
+    : scenario_(scenario), shared_steps_(scenario.steps) {
+  if (scenario.join_divide_by) split_.emplace(scenario);
+  if (scenario.model_averaging.kind == "none") return;  // nobody says that ranks may part
+  while (shared_steps_ > 0 && !averages_gradients(scenario, shared_steps_)) --shared_steps_;
+}
+
+Agreement AgreementRule::of_batches(int64_t step, int64_t rank) const {
+  if (!split_ || step == 0 || split_->has_batch(step, rank)) return Agreement::all;
+  return step % split_->steps_per_epoch() == 0 ? Agreement::parameters : Agreement::nothing;
+}
+
+Agreement AgreementRule::between_ranks(int64_t step, int64_t rank) const {
+  if (step <= shared_steps_) return of_batches(step, rank);
+  return averages_parameters(scenario_, step) ? Agreement::parameters : Agreement::nothing;
+}
+
+Agreement AgreementRule::with_replay(int64_t step, int64_t rank) const {
+  return of_batches(step, rank);
+}
+
+Agreement AgreementRule::most(int64_t step) const {
+  Agreement most = Agreement::nothing;
+  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
+    most = std::max(most, between_ranks(step, rank));
+  return most;
+}
+
+int64_t AgreementRule::last_step(int64_t rank, Agreement least) const {
+  int64_t step = scenario_.steps;
+  while (step >= 0 && between_ranks(step, rank) < least) --step;
+  return step;
+}
+
+std::string AgreementRule::text() const {
+  if (is_simple()) return "";
+  if (split_) return "ranks without a batch: nothing until the end of the epoch, then parameters";
+  const Options& averaging = scenario_.model_averaging.options;
+  return fmt::format(
+      "ranks and one device: everything up to step {}, later parameters alone, when they are "
+      "averaged: after step {} and every {} steps from there. Each rank and its own replay: "
+      "everything",
+      shared_steps_, averaging.integer("warmup_steps") + 1, averaging.integer("period"));
+}
+
+}  // namespace lockstep
