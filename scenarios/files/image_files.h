@@ -32,6 +32,9 @@ struct ImageSet {
 bool is_image_file_kind(const std::string& kind);
 ImageShape image_shape(const std::string& kind);
 
+// Is there any file of `kind` for `set` in folder `path`?
+bool has_image_files(const std::string& kind, const std::string& path, const std::string& set);
+
 // How many samples the files of `kind` in folder `path` hold, for `set` (train | test). All sizes,
 // headers and labels are looked at, the pixels are not. Bad input: a file that is missing, short,
 // too long or of another kind; pointer /data/path.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -140,6 +141,14 @@ bool read_pixels(const std::string& kind, const ImageFile& from, int64_t samples
 }
 
 }  // namespace
+
+bool has_image_files(const std::string& kind, const std::string& path, const std::string& set) {
+  const auto names = file_names(kind, set);
+  std::error_code error;
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return std::filesystem::exists(std::filesystem::path(path) / name, error);
+  });
+}
 
 Expected<int64_t> count_images(const std::string& kind, const std::string& path,
                                const std::string& set) {

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/files/image_files.h"
 #include "scenarios/parse/pointer.h"
 #include "scenarios/parse/resolve.h"
 #include "scenarios/parse/schema.h"
@@ -19,8 +21,12 @@ using Json = nlohmann::ordered_json;
 class Expander {
  public:
   Expander(const Json& document, const Matrix& matrix, const Places& places,
-           const std::string& directory)
-      : base_(document), matrix_(matrix), places_(places), directory_(directory) {
+           const std::string& directory, const SuiteOptions& options)
+      : base_(document),
+        matrix_(matrix),
+        places_(places),
+        directory_(directory),
+        options_(options) {
     base_.erase("matrix");
     base_.erase("exclude");
     for (const Axis& axis : matrix.axes) seen_.emplace_back(axis.values.size(), false);
@@ -46,11 +52,15 @@ class Expander {
     if (problems.empty() && is_new(choice)) ask_validator(document, &problems);
     if (problems.empty()) {
       fill_defaults(schema, &document);
+      take_data_dir(&document["data"]);
       combination.scenario = to_scenario(document, directory_, &problems);
+      check_trust(combination.scenario.model, &problems);
     }
     for (const SchemaProblem& problem : problems) report(choice, problem);
     if (problems.empty()) combinations->push_back(std::move(combination));
   }
+
+  bool reads_data_dir() const { return reads_data_dir_; }
 
   // Those of some combinations only name the first of these.
   InputErrors errors(const std::vector<Choice>& choices) const {
@@ -75,6 +85,32 @@ class Expander {
     int64_t count = 0;           // of combinations
     int64_t last = 0;            // number of the last one
   };
+
+  // --data, where it has the files of this data set.
+  void take_data_dir(Json* data) {
+    const std::string kind = data->at("kind").get<std::string>();
+    if (options_.data_dir.empty() || !is_image_file_kind(kind)) return;
+    if (!has_image_files(kind, options_.data_dir, data->at("set").get<std::string>())) return;
+    (*data)["path"] = options_.data_dir;
+    reads_data_dir_ = true;
+  }
+
+  // Never loaded because a scenario says so: whoever runs it must have named the file.
+  void check_trust(const Part& model, std::vector<SchemaProblem>* problems) const {
+    if (model.kind != "torchscript" || !problems->empty()) return;
+    namespace fs = std::filesystem;
+    const std::string& file = model.options.text("file");
+    std::error_code error;
+    if (!fs::is_regular_file(file, error))
+      return problems->push_back({"/model/file", false,
+                                  fmt::format("{}: there is no such file", printable(file)),
+                                  "a file that torch.jit.save wrote"});
+    for (const std::string& trusted : options_.trusted_models)
+      if (fs::equivalent(file, trusted, error)) return;
+    problems->push_back({"/model/file", false,
+                         fmt::format("{} holds code, which loading it runs", printable(file)),
+                         fmt::format("--trust-model {}, if you trust it", printable(file))});
+  }
 
   // Has this combination a value of an axis that none before it had?
   bool is_new(const Choice& choice) {
@@ -122,6 +158,8 @@ class Expander {
   const Matrix& matrix_;
   const Places& places_;
   const std::string& directory_;
+  const SuiteOptions& options_;
+  bool reads_data_dir_ = false;
   std::vector<std::vector<bool>> seen_;
   int64_t count_ = 0;
   std::map<std::pair<std::string, bool>, size_t> index_;
@@ -132,11 +170,13 @@ class Expander {
 
 std::vector<Combination> expand(const Json& document, const Matrix& matrix,
                                 const std::vector<Choice>& choices, const Places& places,
-                                const std::string& directory, InputErrors* errors) {
+                                const std::string& directory, const SuiteOptions& options,
+                                bool* reads_data_dir, InputErrors* errors) {
   std::vector<Combination> combinations;
   combinations.reserve(choices.size());
-  Expander expander(document, matrix, places, directory);
+  Expander expander(document, matrix, places, directory, options);
   for (const Choice& choice : choices) expander.add(choice, &combinations);
+  *reads_data_dir = expander.reads_data_dir();
   const InputErrors found = expander.errors(choices);
   errors->insert(errors->end(), found.begin(), found.end());
   return combinations;

@@ -12,10 +12,12 @@
 namespace lockstep {
 
 // Checks and types every combination of a matrix. `document` is the file after --set; `directory`
-// that of the file, absolute. Errors that several combinations share are reported once, at the
-// place of the value: in the scenario, on the axis or on the command line.
+// that of the file, absolute. `reads_data_dir` becomes true where options.data_dir is used. Errors
+// that several combinations share are reported once, at the place of the value: in the scenario, on
+// the axis or on the command line.
 std::vector<Combination> expand(const nlohmann::ordered_json& document, const Matrix& matrix,
                                 const std::vector<Choice>& choices, const Places& places,
-                                const std::string& directory, InputErrors* errors);
+                                const std::string& directory, const SuiteOptions& options,
+                                bool* reads_data_dir, InputErrors* errors);
 
 }  // namespace lockstep

@@ -224,6 +224,8 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.accumulate_steps = count("accumulate_steps");
   s.averaging = text("averaging");
   s.model = part_of(document["model"]);
+  if (s.model.kind == "torchscript")
+    s.model.options.set("file", beside(directory, s.model.options.text("file")));
   s.data = part_of(document["data"]);
   s.split = part_of(document["split"]);
   s.loss = part_of(document["loss"]);
@@ -241,6 +243,8 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   if (s.checkpoint.options.has("path"))
     s.checkpoint.options.set("path", beside(directory, s.checkpoint.options.text("path")));
   for (const Json& mutant : document["mutants"]) s.mutants.push_back(mutant_of(mutant));
+  if (s.loss.options.has("published"))
+    s.loss.options.set("published", beside(directory, s.loss.options.text("published")));
   s.timeouts = timeouts_of(document["timeouts"]);
   s.lanes = document["lanes"].get<std::vector<std::string>>();
   s.expect = select_expectations(document, problems);

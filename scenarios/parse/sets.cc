@@ -32,6 +32,25 @@ class Setter {
     put(pointer, parse(text.substr(equals + 1)));
   }
 
+  // The block is taken out; its values are put in if they are wanted.
+  void full(bool wanted) {
+    const auto found = document_->find("full");
+    if (found == document_->end() || !found->is_object() || found->empty()) return;
+    const Json block = *found;
+    document_->erase(found);
+    for (const auto& [pointer, value] : block.items()) {
+      if (!pointer_tokens(pointer) || pointer.empty()) {
+        InputError error{"", 0, 0, printable(pointer), "", "a pointer such as \"/epochs\""};
+        error.message = fmt::format("\"{}\" is not the JSON pointer of a key", printable(pointer));
+        places_->locate(pointer_join("/full", pointer), true, &error);
+        errors_->push_back(std::move(error));
+        continue;
+      }
+      label_ = "--full " + printable(pointer);
+      if (wanted) put(pointer, value);
+    }
+  }
+
   void seed(uint64_t seed) {
     label_ = fmt::format("--seed {}", seed);
     put("/seed", seed);
@@ -116,6 +135,7 @@ class Setter {
 SetEffects apply_sets(const SuiteOptions& options, Json* document, Places* places,
                       InputErrors* errors) {
   Setter setter(document, places, errors);
+  setter.full(options.full);
   for (const std::string& set : options.sets) setter.apply(set);
   if (options.seed) setter.seed(*options.seed);
   return setter.effects;

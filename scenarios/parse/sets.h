@@ -15,7 +15,8 @@ struct SetEffects {
   std::set<std::string> changed;  // inside the values of these, some may be equal now
 };
 
-// Applies --set and --seed to a document, in order. A value at or above an axis pins that axis; one
+// Applies --full, which takes the document's block `full` out of it in any case, --set and --seed,
+// in this order. A value at or above an axis pins that axis; one
 // below an axis changes each of its values.
 SetEffects apply_sets(const SuiteOptions& options, nlohmann::ordered_json* document, Places* places,
                       InputErrors* errors);

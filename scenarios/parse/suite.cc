@@ -28,10 +28,11 @@ void report(const std::vector<SchemaProblem>& problems, const Places& places, In
   }
 }
 
-// "matrix" and "exclude" as far as the schema goes; the rest is checked in every combination.
+// "matrix", "exclude" and "full" as far as the schema goes; the rest is checked in every
+// combination.
 std::vector<SchemaProblem> check_axes(const Json& document) {
   std::vector<SchemaProblem> problems;
-  for (const char* key : {"matrix", "exclude"}) {
+  for (const char* key : {"matrix", "exclude", "full"}) {
     const auto found = document.find(key);
     if (found == document.end()) continue;
     const SchemaNode& node = *scenario_schema().root().key(key);
@@ -69,10 +70,11 @@ std::string text_of(const Json& document, const char* key) {
 // Several thousand runs at most: what is wrong with all of them is said once.
 std::vector<Combination> combinations_of(const Json& document, const SetEffects& effects,
                                          const Places& places, const std::string& directory,
+                                         const SuiteOptions& options, ScenarioFile* file,
                                          InputErrors* errors) {
+  Matrix matrix;
   const auto problems = check_axes(document);
   report(problems, places, errors);
-  Matrix matrix;
   if (!problems.empty() || !read_matrix(document, effects, places, &matrix, errors)) {
     Json rest = document;  // its other errors as well, as far as they do not hang on the axes
     rest.erase("exclude");
@@ -93,7 +95,8 @@ std::vector<Combination> combinations_of(const Json& document, const SetEffects&
     errors->push_back(error);
     return {};
   }
-  return expand(document, matrix, choices, places, directory, errors);
+  return expand(document, matrix, choices, places, directory, options, &file->reads_data_dir,
+                errors);
 }
 
 }  // namespace
@@ -115,7 +118,8 @@ Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOp
   ScenarioFile file;
   file.path = path;
   const SetEffects effects = apply_sets(options, &document, &places, &errors);
-  file.combinations = combinations_of(document, effects, places, directory_of(path), &errors);
+  file.combinations =
+      combinations_of(document, effects, places, directory_of(path), options, &file, &errors);
   if (!errors.empty()) {
     sort_errors(&errors);
     return errors;

@@ -15,6 +15,11 @@ namespace lockstep {
 struct SuiteOptions {
   std::vector<std::string> sets;  // "/pointer=value", in order
   std::optional<uint64_t> seed;   // --seed
+  bool full = false;              // --full: the scenario's long form
+  // --data, absolute: files of real data sets, for every scenario that reads a set which is there.
+  std::string data_dir = {};
+  // --trust-model, absolute: module files that may be loaded, which runs their code.
+  std::vector<std::string> trusted_models = {};
 };
 
 // One run of a file: a combination of its axes.
@@ -32,12 +37,13 @@ struct ScenarioFile {
   std::vector<std::pair<std::string, std::pair<int64_t, int64_t>>> places;
   // Pointers whose values came from the command line instead: ("/steps", "--set /steps=3").
   std::vector<std::pair<std::string, std::string>> options;
+  bool reads_data_dir = false;  // some combination reads its data from SuiteOptions::data_dir
 };
 
 // Reads, checks and expands one scenario file: JSON with comments, no trailing commas; unknown and
-// duplicate keys, wrong types and ranges against scenarios/schema.json (compiled in), then --set,
-// matrix and exclude, then the expectation that matches. All errors of a file are returned at once.
-// Never throws on user input, whatever the bytes are.
+// duplicate keys, wrong types and ranges against scenarios/schema.json (compiled in), then `full`,
+// --set, matrix and exclude, then the expectation that matches. All errors of a file are returned
+// at once. Never throws on user input, whatever the bytes are.
 Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOptions& options);
 
 // The scenario files of a path: itself, or all *.json but *schema.json below a directory in sorted

@@ -3,6 +3,7 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/workloads/models.h"
+#include "scenarios/workloads/script_model.h"
 
 namespace lockstep {
 
@@ -20,6 +21,7 @@ std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype) {
       {"resnet50", build_resnet50},
       {"embedding", build_embedding},
       {"gpt", build_gpt},
+      {"torchscript", build_torchscript},
   };
   const auto found = kBuild.find(part.kind);
   LOCKSTEP_CHECK(found != kBuild.end(), "no model " + part.kind);

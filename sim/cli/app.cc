@@ -41,6 +41,17 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter) {
       ->option_text("N")
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53))
       ->group("Which runs");
+  verb->add_flag("--full", selection->full, "The long form of scenarios that have one")
+      ->group("Which runs");
+  verb->add_option("--data", selection->data_dir,
+                   "Real MNIST or CIFAR-10 files instead of made-up ones")
+      ->option_text("DIR")
+      ->group("Which runs");
+  verb->add_option("--trust-model", selection->trusted_models,
+                   "Let a scenario load this TorchScript file, which runs its code; repeatable")
+      ->option_text("FILE")
+      ->allow_extra_args(false)
+      ->group("Which runs");
   if (filter)
     verb->add_option("--filter", selection->filter,
                      "Only runs whose name or axis values contain this text")

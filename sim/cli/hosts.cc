@@ -86,6 +86,7 @@ std::vector<std::string> remote_command(const HostsOptions& options,
   std::vector<std::string> words = {program, "worker"};
   words.insert(words.end(), selection.paths.begin(), selection.paths.end());
   for (const std::string& set : selection.sets) words.insert(words.end(), {"--set", set});
+  for (const std::string& word : further_words(selection)) words.push_back(word);
   if (selection.seed) words.insert(words.end(), {"--seed", std::to_string(*selection.seed)});
   if (!selection.filter.empty()) words.insert(words.end(), {"--filter", selection.filter});
   const auto option = [&](const char* name, const std::string& value) {

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 
 #include "golden/stored.h"
 #include "scenarios/parse/suite.h"
+#include "sim/cli/conclude.h"
 #include "sim/cli/verbs.h"
 #include "sim/judge/words.h"
 #include "sim/report/document.h"
+#include "sim/report/published.h"
 #include "sim/report/style.h"
 #include "sim/report/terminal.h"
 
@@ -52,15 +55,44 @@ InputErrors goldens_errors(const std::vector<RunPlan>& plans) {
   return {};
 }
 
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::absolute(path, error).lexically_normal().string();
+}
+
+SuiteOptions suite_options(const Selection& selection) {
+  SuiteOptions options;
+  options.sets = selection.sets;
+  options.seed = selection.seed;
+  options.full = selection.full;
+  if (!selection.data_dir.empty()) options.data_dir = absolute(selection.data_dir);
+  for (const std::string& file : selection.trusted_models)
+    options.trusted_models.push_back(absolute(file));
+  return options;
+}
+
+// Losses that others printed, likewise.
+InputErrors published_errors(const std::vector<RunPlan>& plans) {
+  for (const RunPlan& plan : plans)
+    if (const Options& loss = plan.scenario.loss.options; loss.has("published")) {
+      const auto columns = load_published_losses(loss.text("published"));
+      return columns ? InputErrors() : columns.errors();
+    }
+  return {};
+}
+
 void add_file(const std::string& path, const Selection& selection,
               std::vector<SelectedFile>* selected, InputErrors* errors) {
-  auto file = load_scenario_file(path, {.sets = selection.sets, .seed = selection.seed});
+  auto file = load_scenario_file(path, suite_options(selection));
   if (!file) return append(file.errors(), errors);
   auto plans = make_plans(file.value());
   if (!plans) return append(plans.errors(), errors);
   if (const InputErrors broken = goldens_errors(plans.value()); !broken.empty())
     return append(broken, errors);
-  SelectedFile one{path, file.value().name, file.value().what, std::move(plans.value())};
+  if (const InputErrors broken = published_errors(plans.value()); !broken.empty())
+    return append(broken, errors);
+  SelectedFile one{path, file.value().name, file.value().what, std::move(plans.value()),
+                   file.value().reads_data_dir};
   std::erase_if(one.plans, [&](const RunPlan& plan) { return !matches(plan, selection.filter); });
   selected->push_back(std::move(one));
 }
@@ -85,9 +117,23 @@ Expected<std::vector<SelectedFile>> select(const Selection& selection) {
   std::vector<SelectedFile> selected;
   for (const std::string& file : files_of(selection.paths, &errors))
     add_file(file, selection, &selected, &errors);
+  const bool data_used = std::any_of(selected.begin(), selected.end(),
+                                     [](const SelectedFile& file) { return file.reads_data_dir; });
+  if (errors.empty() && !selection.data_dir.empty() && !data_used)
+    errors.push_back(option_error("--data " + selection.data_dir +
+                                  " holds no files that a selected scenario reads"));
   remove_repeated(&errors);
   if (!errors.empty()) return errors;
   return selected;
+}
+
+std::vector<std::string> further_words(const Selection& selection) {
+  std::vector<std::string> words;
+  if (selection.full) words.emplace_back("--full");
+  if (!selection.data_dir.empty()) words.insert(words.end(), {"--data", selection.data_dir});
+  for (const std::string& file : selection.trusted_models)
+    words.insert(words.end(), {"--trust-model", file});
+  return words;
 }
 
 int bad_input(const InputErrors& errors, const std::string& json) {

@@ -19,7 +19,12 @@ struct Selection {
   std::vector<std::string> sets;
   std::optional<uint64_t> seed;
   std::string filter;  // part of a scenario's name or of a run's label
+  bool full = false;
+  std::string data_dir;                     // as given
+  std::vector<std::string> trusted_models;  // as given
 };
+// The options of a selection that --set and --seed do not cover, as words of a command line.
+std::vector<std::string> further_words(const Selection& selection);
 
 struct VerifyOptions {
   Selection selection;
@@ -55,6 +60,7 @@ int exec_worker(const std::vector<std::string>& arguments);
 struct SelectedFile {
   std::string path, name, what;
   std::vector<RunPlan> plans;
+  bool reads_data_dir = false;
 };
 // All errors of all files, or all files (those of which nothing is left included).
 Expected<std::vector<SelectedFile>> select(const Selection& selection);

@@ -1,9 +1,11 @@
 #include "sim/fault/training_mutants.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
 
+#include "scenarios/base/hash.h"
 #include "scenarios/workloads/clipping.h"
 #include "scenarios/workloads/update.h"
 
@@ -34,7 +36,20 @@ bool TrainingMutants::acts(const char* kind) {
   return false;
 }
 
+// As if another seed had been set: rank 0's weights then go to all.
+void TrainingMutants::use_other_weights(Training* training) const {
+  const RandomSection random(
+      substream_seed(scenario_.seed, "other weights", static_cast<uint64_t>(rank_)));
+  const std::string dtype =
+      training->parameters.front().tensor.scalar_type() == at::kDouble ? "float64" : "float32";
+  const Training other = build_training(scenario_, dtype);
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < other.parameters.size(); ++i)
+    at::Tensor(training->parameters[i].tensor).copy_(other.parameters[i].tensor);
+}
+
 void TrainingMutants::at_start(Training* training) {
+  if (acts("other_weights")) use_other_weights(training);
   if (!acts("stale_momentum")) return;
   NamedTensors state = training->optimizer->state();
   for (NamedTensor& item : state) {

@@ -10,8 +10,8 @@
 namespace lockstep {
 
 // Defects of one rank's training, beside its reducer: wrong_lr, clip_before_sum, local_skip,
-// stale_momentum. Each leaves a receipt when it acts; without such mutants nothing happens. One
-// thread.
+// stale_momentum, other_weights. Each leaves a receipt when it acts; without such mutants nothing
+// happens. One thread.
 class TrainingMutants {
  public:
   TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);
@@ -33,6 +33,7 @@ class TrainingMutants {
  private:
   struct Hook;
   bool acts(const char* kind);
+  void use_other_weights(Training* training) const;
 
   const Scenario& scenario_;
   const int64_t rank_;

@@ -53,6 +53,9 @@ Found initial(const CauseFacts& facts) {
   if (facts.state_kind == "buffer")
     return Cause{"buffers",
                  fmt::format("the buffers of {} differ before step 1", ranks_text(facts.ranks))};
+  if (static_cast<int64_t>(facts.ranks.size()) == facts.world_size)
+    return Cause{"initial_weights",
+                 "all ranks agree before step 1, on other weights than the golden run's"};
   return Cause{"initial_weights",
                fmt::format("the weights of {} differ before step 1: the broadcast at construction "
                            "did not make them rank 0's",
@@ -173,6 +176,19 @@ Found one_ratio(const CauseFacts& facts) {
   return {};
 }
 
+// Each rank's own gradients are off by a factor of its own: shards of different sizes that are
+// averaged as if they were equal.
+Found own_divisor(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses)
+    if (e->local_wrong && e->local_ratio != 0)
+      return Cause{"wrong_divisor",
+                   fmt::format("rank {}'s gradients are {:.4g} x golden before the reduction "
+                               "already: its mean over its own samples counts for another share "
+                               "of the batch than they are",
+                               rank, e->local_ratio)};
+  return {};
+}
+
 Found not_finite(const CauseFacts& facts) {
   const MismatchEvidence* e = facts.first;
   if (e == nullptr || std::isfinite(e->run_value) || !std::isfinite(e->golden_value)) return {};
@@ -223,6 +239,11 @@ Found mathematics(const CauseFacts& facts) {
                "function than the loss of the whole batch"};
 }
 
+Found other_batch(const CauseFacts& facts) {
+  if (facts.batch_problem.empty() || facts.state_kind != "gradient") return {};
+  return Cause{"global_batch", facts.batch_problem};
+}
+
 // Right samples at the wrong time: not another rank's of this step.
 Found other_samples(const CauseFacts& facts) {
   if (facts.samples_problem.empty() || facts.state_kind != "gradient") return {};
@@ -252,8 +273,8 @@ Found of_gradients(const CauseFacts& facts) {
   if (facts.gradients_absent)
     return Cause{"missing_gradient", "gradients are absent that the golden run has"};
   // From the most specific to the least.
-  for (auto rule :
-       {clipping, unsummed_bucket, one_ratio, not_finite, flipped_bits, mathematics, another_order})
+  for (auto rule : {clipping, unsummed_bucket, one_ratio, own_divisor, not_finite, flipped_bits,
+                    mathematics, another_order})
     if (auto cause = rule(facts)) return cause;
   return {};
 }
@@ -276,6 +297,7 @@ Cause name_cause(const CauseFacts& facts) {
   if (auto cause = resumed_wrong(facts)) return *cause;
   if (auto cause = stale_weights(facts)) return *cause;
   if (auto cause = skipped_step(facts)) return *cause;
+  if (auto cause = other_batch(facts)) return *cause;
   if (auto cause = other_shard(facts)) return *cause;
   if (auto cause = other_samples(facts)) return *cause;
   if (auto cause = only_rounding(facts)) return *cause;

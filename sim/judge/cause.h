@@ -22,6 +22,8 @@ struct CauseFacts {
   int64_t checkpoint_step = 0;
   // The first samples that were not the plan's ("rank 1, step 4: row 0 ..."), or empty.
   std::string samples_problem;
+  // The first shard of another size than the plan's ("rank 1, step 1: 32 samples ..."), or empty.
+  std::string batch_problem;
   bool gradients_absent = false;  // check absent_gradients failed
   int64_t summed_replicas = 0;    // of one process that sums gradients: by nothing divided
   bool shares_optimizer = false;  // each rank updates its own part of the weights

@@ -112,15 +112,15 @@ void add_checkpoint_problem(const std::vector<RankView>& ranks, CauseFacts* fact
         facts->checkpoint_problem = reason.substr(kPrefix.size());
 }
 
-// Of the first rank whose samples in this step were not the plan's. Ranks note their first such
-// step only, and it is in that one that the run goes wrong.
-std::string samples_problem(const std::vector<RankView>& ranks, int64_t step) {
-  constexpr std::string_view kPrefix = "samples: ";
+// Of the first rank whose samples ("samples: ", "batch: ") in this step were not the plan's. Ranks
+// note their first such step only, and it is in that one that the run goes wrong.
+std::string samples_problem(const std::vector<RankView>& ranks, int64_t step,
+                            std::string_view prefix) {
   const std::string wanted = ", step " + std::to_string(step) + ": ";
   for (const RankView& rank : ranks)
     for (const std::string& reason : rank.evidence.check_reasons)
-      if (reason.starts_with(kPrefix) && reason.find(wanted) != std::string::npos)
-        return reason.substr(kPrefix.size());
+      if (reason.starts_with(prefix) && reason.find(wanted) != std::string::npos)
+        return reason.substr(prefix.size());
   return "";
 }
 
@@ -136,7 +136,8 @@ CauseFacts facts_of(const Candidate& chosen, const Divergence& divergence,
   facts.manifest_failed = check_failed(ranks, Check::manifest);
   facts.gradients_absent = check_failed(ranks, Check::absent_gradients);
   add_checkpoint_problem(ranks, &facts);
-  facts.samples_problem = samples_problem(ranks, divergence.step);
+  facts.samples_problem = samples_problem(ranks, divergence.step, "samples: ");
+  facts.batch_problem = samples_problem(ranks, divergence.step, "batch: ");
   facts.first = chosen.evidence;
   for (const Candidate& other : all)  // in the order of lanes, then ranks
     if (other.evidence != nullptr && other.step == chosen.step)

@@ -41,7 +41,9 @@ void compare_divergence(const Expectation& expect, const RunResult& result,
   const auto text = [](const std::string& word) {
     return word.empty() ? std::nullopt : std::optional<std::string>(word);
   };
-  comparison->same("cause", expect.cause, d ? text(d->cause) : std::nullopt);
+  const auto& f = result.failure;
+  const std::string failure_cause = f ? f->cause : "";
+  comparison->same("cause", expect.cause, d ? text(d->cause) : text(failure_cause));
   comparison->same("step", expect.step, d ? std::optional(d->step) : std::nullopt);
   comparison->same("tensor", expect.tensor, d ? text(d->tensor) : std::nullopt);
   comparison->same("bucket", expect.bucket, d ? d->bucket : std::nullopt);

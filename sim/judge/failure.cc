@@ -207,6 +207,12 @@ void describe(const RunOutcome& outcome, const Suspect& suspect, const RankView*
     failure->log_tail = lines_of(outcome.log_tails[static_cast<size_t>(suspect.rank)]);
 }
 
+// Was it the file that could not be saved or loaded?
+bool no_checkpoint(const Evidence& evidence) {
+  return evidence.error_kind == "exception" && evidence.phase == to_word(Phase::checkpoint) &&
+         evidence.error.starts_with("checkpoint");
+}
+
 Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspects,
                    const std::vector<RankView>& ranks) {
   const Suspect& primary = suspects.front();
@@ -218,6 +224,8 @@ Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspec
   if (primary.end != nullptr && primary.end->exit_code >= 0)
     failure.exit_code = primary.end->exit_code;
   describe(outcome, primary, view, &failure);
+  if (failure.kind == "exception" && view != nullptr && no_checkpoint(view->evidence))
+    failure.cause = "checkpoint";
   if (primary.rank < 0 && !outcome.golden_problem.empty()) failure.message = outcome.golden_problem;
   for (const Suspect& other : suspects)
     if (other.rank >= 0 && other.rank != primary.rank) failure.secondary.push_back(other.rank);

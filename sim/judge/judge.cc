@@ -11,6 +11,7 @@
 #include "sim/judge/expectation.h"
 #include "sim/judge/failure.h"
 #include "sim/judge/lanes.h"
+#include "sim/judge/losses.h"
 #include "sim/judge/words.h"
 
 namespace lockstep {
@@ -124,6 +125,7 @@ RunResult judge_run(const RunOutcome& outcome) {
   RunResult result = describe(outcome);
   result.lanes = decide_lanes(outcome, ranks);
   decide_checks(ranks, &result);
+  decide_losses(outcome.plan, ranks, &result);
   result.failure = find_failure(outcome, ranks);
   result.outcome = result.failure || outcome.interrupted ? "failed" : "completed";
   result.first_divergence = first_divergence(outcome, ranks, result.lanes);

@@ -47,6 +47,14 @@ struct Failure {
   std::string message;     // one sentence
   std::vector<std::string> log_tail;
   std::vector<int64_t> secondary;
+  std::string cause;  // "checkpoint" where the failure itself shows it, or empty
+};
+
+// What loss.report_every asks for.
+struct LossRow {
+  int64_t epoch = 1, step = 1;  // step of the run
+  double all_ranks = 0;         // mean over the whole batch
+  double rank_0 = 0;            // mean over rank 0's samples
 };
 
 struct RunResult {
@@ -66,6 +74,8 @@ struct RunResult {
   std::optional<Failure> failure;
   std::vector<std::pair<std::string, std::string>> checks;  // name -> pass | fail | not_run
   std::vector<std::string> check_reasons;
+  std::vector<LossRow> losses;
+  std::string published_losses;          // path of those that others printed, or empty
   std::string golden;                    // JSON text of runs[].golden, or empty: null
   std::string final_hash;                // 32 hex digits, or empty
   std::vector<int64_t> optimizer_bytes;  // of the state that each rank holds; empty: not known

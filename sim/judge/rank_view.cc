@@ -43,6 +43,9 @@ class Reader {
       case EventKind::arrival:
         view_.arrivals.push_back(event);
         break;
+      case EventKind::loss:
+        view_.losses.emplace_back(event.step, std::bit_cast<double>(event.value));
+        break;
       case EventKind::step_end:
         view_.last_step_end = event.step;
         break;

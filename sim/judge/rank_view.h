@@ -38,6 +38,7 @@ struct RankView {
   std::vector<Event> arrivals;                        // of the primary run
   std::vector<std::pair<Check, bool>> checks;         // failed if it failed once
   std::vector<std::pair<int64_t, double>> statistic;  // step -> R (golden processes)
+  std::vector<std::pair<int64_t, double>> losses;     // step -> its own, of the primary run
   int64_t last_step_end = 0;                          // of the primary run
   bool primary_done = false, finished = false;
   std::optional<Event> last_phase;       // primary or double run

@@ -76,7 +76,19 @@ ordered_json failure_json(const Failure& f) {
           {"last_event", or_null(f.last_event)},
           {"message", f.message},
           {"log_tail", f.log_tail},
-          {"secondary", f.secondary}};
+          {"secondary", f.secondary},
+          {"cause", or_null(f.cause)}};
+}
+
+ordered_json losses_json(const std::vector<LossRow>& losses) {
+  if (losses.empty()) return nullptr;
+  ordered_json rows = ordered_json::array();
+  for (const LossRow& row : losses)
+    rows.push_back({{"epoch", row.epoch},
+                    {"step", row.step},
+                    {"all_ranks", number(row.all_ranks)},
+                    {"rank_0", number(row.rank_0)}});
+  return rows;
 }
 
 ordered_json set_json(const RunResult& result) {
@@ -115,6 +127,7 @@ ordered_json as_json(const RunResult& result) {
           {"checks", checks},
           {"check_reasons", result.check_reasons},
           {"golden", parsed(result.golden)},
+          {"losses", losses_json(result.losses)},
           {"final_hash", or_null(result.final_hash)},
           {"optimizer_bytes", result.optimizer_bytes},
           {"run_dir", or_null(result.run_dir)},

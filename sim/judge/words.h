@@ -17,8 +17,9 @@ std::string label_of(const AxisValues& set);
 std::string shell_word(const std::string& text);
 
 // The command that runs exactly one combination again: the user's own --set arguments first, then
-// every axis that they do not pin already.
+// every axis that they do not pin already. `further`: other words of the user's that belong to it.
 std::string again_command(const std::string& file, const std::vector<std::string>& sets,
-                          const AxisValues& axes, uint64_t seed);
+                          const AxisValues& axes, uint64_t seed,
+                          const std::vector<std::string>& further = {});
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "scenarios/optional_keys.h"
 #include "scenarios/split.h"
 #include "sim/plan/rules.h"
 
@@ -77,6 +78,26 @@ class SplitCheck {
   InputErrors* errors_;
 };
 
+// On one node nothing is wrong, which is a scenario too.
+void check_batch_per_node(const Scenario& s, const MutantSpec& mutant, const std::string& pointer,
+                          InputErrors* errors) {
+  if (mutant.kind != "batch_per_node") return;
+  const int64_t ranks = ranks_per_node(s.split);
+  const auto need = [&](bool good, const std::string& message, const std::string& allowed) {
+    if (!good) errors->push_back({"", 0, 0, pointer, message, allowed});
+    return good;
+  };
+  if (!need(ranks > 0 && s.world_size % ranks == 0, "batch_per_node without whole nodes",
+            fmt::format("a split.ranks_per_node that divides {}", s.world_size)))
+    return;
+  const int64_t batch = s.batch_size / ranks * s.world_size;
+  need(s.split.kind != "manual" && s.batch_size % ranks == 0, "batch_per_node cannot act here",
+       "another split than manual, and a batch that ranks_per_node divides");
+  need(has_sampler(s.split) || s.data.options.integer("samples") % batch == 0,
+       fmt::format("ranks that take batches of {} samples need whole ones", batch),
+       fmt::format("a data.samples that is a multiple of {}", batch));
+}
+
 }  // namespace
 
 // A defect that cannot show is a mistake of the scenario's.
@@ -92,10 +113,15 @@ void check_sample_mutant(const Scenario& scenario, const MutantSpec& mutant,
   need("no_set_epoch",
        shuffles_each_epoch(scenario.split) && scenario.steps > Split(scenario).steps_per_epoch(),
        "a sampler that shuffles each epoch, and two epochs");
-  need("unordered_delivery", scenario.steps > 1 && Split(scenario).steps_per_epoch() > 1,
-       "several batches");
+  need("unordered_delivery",
+       scenario.steps > 1 && Split(scenario).steps_per_epoch() > 1 &&
+           loader_workers(scenario.data) > 1,
+       "several batches, and data.workers of 2 or more");
   for (const char* kind : {"duplicate_shard", "unordered_delivery"})
     need(kind, Split(scenario).is_even(), "equally many batches on all ranks");
+  need("no_shuffle", scenario.split.kind == "distributed" && scenario.split.options.flag("shuffle"),
+       "a distributed split that shuffles");
+  check_batch_per_node(scenario, mutant, pointer, errors);
 }
 
 void check_split(const Scenario& scenario, InputErrors* errors) {

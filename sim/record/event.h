@@ -48,6 +48,7 @@ enum class EventKind : uint16_t {
   error = 21,         // subject: CommFailure or -1; the text is in the evidence
   step_end = 22,      // the step is done, optimizer included
   double_run = 23,    // from here on events belong to the double run
+  loss = 24,          // value: bits of this rank's own mean loss of the step, as a double
 };
 
 enum class Check : int32_t { manifest = 1, absent_gradients, aliasing, checkpoint };

@@ -45,6 +45,7 @@ void fields_of(M& m, Visit&& visit) {
   visit("local_known", m.local_known);
   visit("local_wrong", m.local_wrong);
   visit("local_of_rank", m.local_of_rank);
+  visit("local_ratio", m.local_ratio);
   visit("bits_flipped", m.bits_flipped);
   visit("clipping", m.clipping);
   visit("skipped_run", m.skipped_run);

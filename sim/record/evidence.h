@@ -36,6 +36,7 @@ struct MismatchEvidence {
   bool local_known = false;           // this rank's gradients before the reduction were compared
   bool local_wrong = false;           // ... and differ from the golden run's for this rank
   int64_t local_of_rank = -1;         // ... but equal the golden run's for that rank
+  double local_ratio = 0;             // ... but are so many times the golden run's; 0: by no factor
   int64_t bits_flipped = 0;           // in all of the state's kind, if few: else 0
 
   // Between the averaged gradients and the new weights.

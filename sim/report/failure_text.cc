@@ -43,6 +43,7 @@ std::string values_of(const Divergence& d) {
 
 std::string failure_lines(const Failure& f) {
   std::string text = fmt::format("  failure  {}: {}\n", f.kind, f.message);
+  if (!f.cause.empty()) text += fmt::format("  cause  {}\n", f.cause);
   if (!f.last_event.empty()) text += fmt::format("  last event  {}\n", f.last_event);
   if (!f.secondary.empty())
     text +=

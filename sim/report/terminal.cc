@@ -12,6 +12,7 @@
 #include <set>
 
 #include "golden/compare.h"
+#include "sim/report/published.h"
 #include "sim/report/table.h"
 #include "sim/report/version.h"
 
@@ -147,6 +148,16 @@ std::string optimizer_bytes(const RunResult& run) {
                      *least == *most ? "" : grouped(*least) + " to ", grouped(*most));
 }
 
+// In full with -v; else where they stand beside published ones.
+std::string losses_of(const std::vector<RunResult>& runs, bool all) {
+  std::string text;
+  for (const RunResult& run : runs)
+    if (!run.losses.empty() && (all || !run.published_losses.empty()))
+      text += fmt::format("\n{}{}{}\n{}", run.name, run.label.empty() ? "" : "  ", run.label,
+                          losses_text(run));
+  return text;
+}
+
 std::string run_line(const RunResult& run, const Style& style) {
   return fmt::format("{}  {}{}{}  {:.2f} s{}\n", style.verdict(run.verdict, run.verdict), run.name,
                      run.label.empty() ? "" : "  ", run.label,
@@ -236,6 +247,7 @@ std::string terminal_text(const ResultDocument& document, const TerminalOptions&
   }
   text += table_of(document.runs, style);
   text += goldens_of(document.runs);
+  text += losses_of(document.runs, options.verbose);
   text += failures_of(document.runs, options.verbose, style);
   return text + "\n" + colored;
 }

@@ -60,12 +60,15 @@ std::vector<const StateEntry*> gradients(const StateLayout& layout) {
   return found;
 }
 
+// It gives the steadiest ratio.
+const StateEntry& largest_of(const std::vector<const StateEntry*>& entries) {
+  return **std::max_element(entries.begin(), entries.end(),
+                            [](auto* a, auto* b) { return a->numel < b->numel; });
+}
+
 void find_ratio(const MismatchContext& c, const std::vector<const StateEntry*>& wrong,
                 MismatchEvidence* evidence) {
-  // The largest tensor gives the steadiest ratio.
-  const auto largest = *std::max_element(wrong.begin(), wrong.end(),
-                                         [](auto* a, auto* b) { return a->numel < b->numel; });
-  evidence->ratio = best_ratio(*largest, c.run, c.golden);
+  evidence->ratio = best_ratio(largest_of(wrong), c.run, c.golden);
   evidence->one_ratio = std::abs(evidence->ratio - 1) > 1e-3 &&
                         std::all_of(wrong.begin(), wrong.end(), [&](auto* entry) {
                           return scaled(*entry, c.run, evidence->ratio, c.golden);
@@ -110,6 +113,11 @@ void find_shard(const MismatchContext& c, const std::vector<const StateEntry*>& 
   if (!evidence->local_wrong) return;
   for (int64_t other = 0; other < c.world_size; ++other)
     if (other != c.rank && same_values(all, c.local, shard(other))) evidence->local_of_rank = other;
+  const double ratio = best_ratio(largest_of(all), c.local, shard(c.rank));
+  const bool one_factor = std::all_of(all.begin(), all.end(), [&](auto* entry) {
+    return scaled(*entry, c.local, ratio, shard(c.rank));
+  });
+  if (one_factor && ratio != 0 && std::abs(ratio - 1) > 1e-3) evidence->local_ratio = ratio;
 }
 
 // Is every element one rank's own, divided? So a bucket looks that was scattered without a sum.

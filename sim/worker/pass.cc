@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "reducer/manifest.h"
 #include "reducer/model_averaging.h"
 #include "scenarios/local_steps.h"
+#include "scenarios/optional_keys.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "sim/worker/data_parallel_model.h"
 #include "sim/worker/gradient_checks.h"
@@ -198,11 +201,13 @@ void Pass::record_check(Check check, const std::string& word, const std::string&
 
 // What the samples explain, once they are not the plan's; the lanes say whether it matters.
 void Pass::note_samples() {
-  if (!primary_ || samples_noted_) return;
-  const std::string other = samples_->other_samples();
+  if (samples_noted_) return;  // the double run has its own, as loaders may race
+  const std::string batch = samples_->other_batch();
+  const std::string other = batch.empty() ? samples_->other_samples() : batch;
   if (other.empty()) return;
   samples_noted_ = true;
-  evidence_->check_reasons.push_back(fmt::format("samples: rank {}, {}", around_.rank, other));
+  evidence_->check_reasons.push_back(
+      fmt::format("{}: rank {}, {}", batch.empty() ? "samples" : "batch", around_.rank, other));
 }
 
 void Pass::step(int64_t step) {
@@ -217,8 +222,10 @@ void Pass::step(int64_t step) {
   const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
   clear_gradients(training_.parameters, scenario_.zero_grad);
   observer_->before_backward();
+  double loss = 0;
   for (size_t i = 0; i < parts.size(); ++i)
-    micro_batch(parts[i], share, i == 0, i + 1 == parts.size());
+    loss += micro_batch(parts[i], share, i == 0, i + 1 == parts.size());
+  note_loss(step, loss / share);
   // Step 1 and 2 have different layouts; the last must still be as they were.
   if (primary_ && (step <= 2 || step == scenario_.steps)) check_gradients();
   recorder.enter(Phase::optimizer);
@@ -253,7 +260,22 @@ void Pass::end_join(int64_t step) {
   if (!samples_->has_batch(step)) observer_->after_join(step);
 }
 
-void Pass::micro_batch(const Batch& batch, double share, bool first, bool last) {
+// Without what this rank's part weighs in the step: its own mean, or sum.
+void Pass::note_loss(int64_t step, double loss) {
+  if (!primary_ || !reports_loss(step)) return;
+  const Options& given = scenario_.loss.options;
+  loss /= given.number("scale");
+  if (given.flag("times_world_size")) loss /= static_cast<double>(scenario_.world_size);
+  if (given.text("reduction") == "mean") loss /= static_cast<double>(scenario_.accumulate_steps);
+  around_.recorder.append(EventKind::loss, -1, std::bit_cast<uint64_t>(loss));
+}
+
+bool Pass::reports_loss(int64_t step) const {
+  const int64_t every = report_every(scenario_.loss);
+  return every > 0 && (step - 1) % samples_->steps_per_epoch() % every == 0;
+}
+
+double Pass::micro_batch(const Batch& batch, double share, bool first, bool last) {
   Recorder& recorder = around_.recorder;
   recorder.enter(Phase::forward);
   reducer_->before_forward(last);
@@ -268,11 +290,13 @@ void Pass::micro_batch(const Batch& batch, double share, bool first, bool last) 
   }
   loss.backward();
   mutants_.loss_is(loss);
-  if (!last) return;
+  const double value = primary_ && reports_loss(recorder.step()) ? loss.item<double>() : 0;
+  if (!last) return value;
   mutants_.after_backward(training_);
   recorder.enter(Phase::wait);
   reducer_->after_backward();
   communicator_.end_backward();
+  return value;
 }
 
 }  // namespace lockstep

@@ -56,7 +56,10 @@ class Pass {
   void step(int64_t step);
   void shadow(int64_t step);
   void end_join(int64_t step);
-  void micro_batch(const Batch& batch, double share, bool first, bool last);
+  // Returns the loss, where the step's is reported.
+  double micro_batch(const Batch& batch, double share, bool first, bool last);
+  bool reports_loss(int64_t step) const;
+  void note_loss(int64_t step, double loss);
 
   const RankSurroundings& around_;
   const Scenario& scenario_;

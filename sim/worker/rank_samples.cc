@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "scenarios/base/hash.h"
+#include "scenarios/optional_keys.h"
 #include "sim/fault/mutants.h"
 
 namespace lockstep {
@@ -53,7 +54,12 @@ at::Tensor scatter_rows(const Scenario& scenario, const at::Tensor& all,
 Scenario as_followed(Scenario scenario, int64_t rank) {
   if (has_mutant(scenario.mutants, "no_set_epoch", rank))
     scenario.split.options.set("set_epoch", false);
+  if (has_mutant(scenario.mutants, "no_shuffle", rank))
+    scenario.split.options.set("shuffle", false);
   if (has_mutant(scenario.mutants, "plain_average", rank)) scenario.averaging = "mean";
+  if (has_mutant(scenario.mutants, "batch_per_node", rank))
+    scenario.batch_size =
+        scenario.batch_size / ranks_per_node(scenario.split) * scenario.world_size;
   return scenario;
 }
 
@@ -75,13 +81,31 @@ RankSamples::RankSamples(const Scenario& scenario, const std::string& dtype, con
   rows_.target = scatter_rows(scenario, data.target, spec.target_shape, spec.target_type, group);
 }
 
-// Of each two neighbours the second may come first.
-int64_t RankSamples::delivered_step(int64_t step) {
-  if (!has_mutant(scenario_.mutants, "unordered_delivery", rank_)) return step;
-  const int64_t first = (step - 1) / 2 * 2 + 1;
-  const bool swapped = first < scenario_.steps &&
-                       substream_seed(scenario_.seed, "delivery", static_cast<uint64_t>(first)) % 2;
-  return swapped ? 2 * first + 1 - step : step;
+// Of each two neighbours the first may be late, so that the second comes before it.
+bool RankSamples::is_late(int64_t step) const {
+  return step % 2 == 1 && step < scenario_.steps &&
+         substream_seed(scenario_.seed, "delivery", static_cast<uint64_t>(step)) % 2 == 1;
+}
+
+Batch RankSamples::take(int64_t step, const std::vector<int64_t>& indices) const {
+  if (data_.input.defined()) return select(data_, indices);
+  const auto size = static_cast<int64_t>(indices.size());  // of a rank the same in every step
+  const int64_t first = (step - 1) % split_.steps_per_epoch() * size;
+  return {rows_.input.narrow(0, first, size).clone(), rows_.target.narrow(0, first, size).clone()};
+}
+
+std::unique_ptr<Loader> RankSamples::make_loader(int64_t first_step) {
+  Loader::Options options;
+  options.workers = loader_workers(scenario_.data);
+  options.first_step = first_step;
+  options.last_step = scenario_.steps;
+  options.ordered = !has_mutant(scenario_.mutants, "unordered_delivery", rank_);
+  options.late = [this](int64_t step) { return is_late(step); };
+  options.indices = [this](int64_t step) { return followed_indices(step); };
+  options.fetch = [this](int64_t step, const std::vector<int64_t>& indices) {
+    return take(step, indices);
+  };
+  return std::make_unique<Loader>(std::move(options));
 }
 
 std::vector<int64_t> RankSamples::followed_indices(int64_t step) {
@@ -100,12 +124,22 @@ std::vector<int64_t> RankSamples::planned_indices(int64_t step) {
 
 Batch RankSamples::shard(int64_t step) {
   step_ = step;
-  const int64_t delivered = delivered_step(step);
-  indices_ = followed_indices(delivered);
-  if (data_.input.defined()) return select(data_, indices_);
-  const auto size = static_cast<int64_t>(indices_.size());  // of a rank the same in every step
-  const int64_t first = (delivered - 1) % split_.steps_per_epoch() * size;
-  return {rows_.input.narrow(0, first, size).clone(), rows_.target.narrow(0, first, size).clone()};
+  if (loader_workers(scenario_.data) == 0) {
+    indices_ = followed_indices(step);
+    return take(step, indices_);
+  }
+  if (!loader_) loader_ = make_loader(step);
+  LoadedBatch loaded = loader_->next();
+  indices_ = std::move(loaded.indices);
+  return std::move(loaded.batch);
+}
+
+std::string RankSamples::other_batch() {
+  const size_t planned = planned_indices(step_).size();
+  const int64_t batch = split_.batch_samples(step_), whole = plan_.batch_samples(step_);
+  if (planned == indices_.size() || batch == whole) return "";
+  return fmt::format("step {}: {} samples, not {}: a global batch of {}, not {}", step_,
+                     indices_.size(), planned, batch, whole);
 }
 
 std::string RankSamples::other_samples() {

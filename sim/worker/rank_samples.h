@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "reducer/communicator.h"
 #include "scenarios/split.h"
+#include "scenarios/workloads/loader.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
@@ -22,23 +24,30 @@ class RankSamples {
   RankSamples& operator=(const RankSamples&) = delete;
 
   // This rank's shard of the step (from 1), a copy; of reducer data_parallel all shards, one after
-  // the other.
+  // the other. With data.workers, steps come in their order, each once, from whichever is asked
+  // for first.
   Batch shard(int64_t step);
   bool has_batch(int64_t step) const { return split_.has_batch(step, rank_); }
   // Is this step the last of an epoch?
   bool ends_epoch(int64_t step) const { return step % split_.steps_per_epoch() == 0; }
   // Samples of the step over all ranks.
   int64_t batch_samples(int64_t step) const { return split_.batch_samples(step); }
+  int64_t steps_per_epoch() const { return plan_.steps_per_epoch(); }
   // The scenario as this rank follows it: mutants may have changed it.
   const Scenario& followed() const { return scenario_; }
   // How the samples of the last shard() differ from those that the plan gives this rank in that
   // step: "step 4: row 0 is sample 17, not 3"; empty where they do not.
   std::string other_samples();
+  // Likewise, whether it has another number of them since this rank divides the batch differently:
+  // "step 1: 32 samples, not 16: a global batch of 256, not 128".
+  std::string other_batch();
 
  private:
-  int64_t delivered_step(int64_t step);
   std::vector<int64_t> followed_indices(int64_t step);
   std::vector<int64_t> planned_indices(int64_t step);
+  bool is_late(int64_t step) const;
+  Batch take(int64_t step, const std::vector<int64_t>& indices) const;
+  std::unique_ptr<Loader> make_loader(int64_t first_step);
 
   const Scenario scenario_;
   Split split_;
@@ -47,8 +56,9 @@ class RankSamples {
   Split plan_;            // as the scenario has it
   int64_t step_ = 0;      // of the last shard, and its samples
   std::vector<int64_t> indices_;
-  Batch data_;  // the whole set; undefined where rank 0 scattered
-  Batch rows_;  // then: this rank's samples of an epoch, step after step
+  Batch data_;                      // the whole set; undefined where rank 0 scattered
+  Batch rows_;                      // then: this rank's samples of an epoch, step after step
+  std::unique_ptr<Loader> loader_;  // its threads read what is above
 };
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 """Checkpoints as files that outlive a run: saved by one invocation, resumed by the next."""
+import pathlib
 import shutil
 import unittest
 
@@ -51,6 +52,28 @@ class Checkpoint(ProgramTest):
             self.assertEqual(run["lanes"]["replay"]["verdict"], "not_applicable")
             self.assertEqual(run["lanes"]["replica"]["verdict"],
                              "pass" if ranks > 1 else "not_applicable")
+
+    def test_held_out_data_decide_which_state_is_the_best(self):
+        best, last = pathlib.Path(f"{self.file}.best"), self.file
+        held_out = ("/checkpoint/evaluate_samples=24", "/checkpoint/every_steps=1")
+        self.run_of(*held_out)
+        self.assertEqual(best.read_bytes(), last.read_bytes())  # it learns: the last is the best
+        first = {}
+        for steps in (1, 4):
+            for path in (best, last, pathlib.Path(f"{self.file}.double")):
+                path.unlink(missing_ok=True)
+            words = [w for s in (*held_out, f"/steps={steps}", "/optimizer/lr=20")
+                     for w in ("--set", s)]
+            self.run_program("verify", self.scenario, *words)
+            first[steps] = best.read_bytes()
+        self.assertEqual(first[1], first[4])  # every further step is worse
+        self.assertNotEqual(first[4], last.read_bytes())
+
+    def test_ranks_make_the_same_folder_at_once(self):
+        for name in ("a", "b", "c"):
+            run = self.run_of(f"/checkpoint/path={name}/deep/deeper/run.checkpoint")
+            self.assertEqual(run["verdict"], "pass", run)
+            self.assertTrue((self.tmp / name / "deep/deeper/run.checkpoint").is_file())
 
     def test_bad_files_are_bad_input_and_stay_as_they_are(self):
         self.run_of()

@@ -25,6 +25,14 @@ class Data(ProgramTest):
             self.assertEqual(len(hashes), 2)
             self.assertEqual(hashes[0], hashes[1])
 
+    def test_loader_threads_give_the_same_bits(self):
+        for communicator in ("gloo", "local"):
+            document = self.verify_json("scenarios/data/loader_workers.json", "--set",
+                                        "/reducer/kind=c10d", "--set",
+                                        f"/communicator/kind={communicator}")
+            self.assertEqual([run["set"]["/data/workers"] for run in document["runs"]], [0, 1, 4])
+            self.assertEqual(len({run["final_hash"] for run in document["runs"]}), 1)
+
     def test_damaged_files_are_bad_input(self):
         folder = self.make("cifar10", "--samples", 30)
         batch = folder / "data_batch_3.bin"

@@ -36,6 +36,7 @@ def prepare():
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     torch.use_deterministic_algorithms(True)
+    torch._C._set_graph_executor_optimize(False)  # as lockstep runs TorchScript: nothing is fused
 
 
 def rank_process(run, rank, folder):

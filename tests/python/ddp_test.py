@@ -9,6 +9,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "cli"))
+import script_model_test  # noqa: E402
 from harness import LINEAR, TOY, ProgramTest  # noqa: E402
 
 C10D = ("/reducer/kind=c10d", '/communicator={"kind":"c10d","algorithm":"ring"}')
@@ -23,12 +24,14 @@ CASES = [
     (MATRIX, *SMALL, NO_VIEW, "/zero_grad=zero",
      '/optimizer={"kind":"sgd","lr":0.05,"momentum":0.9}'),
     (MATRIX, *SMALL, VIEW, "/zero_grad=none", '/optimizer={"kind":"adam","lr":0.002}'),
-    ("scenarios/gallery/auto_encoder.json", "/world_size=3"),
+    ("scenarios/gallery/auto_encoder.json", "/world_size=4"),
+    ("scenarios/gallery/auto_encoder_3_ranks.json",),
     ("scenarios/gallery/batch_norm.json", "/world_size=3"),
     ("scenarios/gallery/branches_routed.json", "/world_size=3", VIEW, "/zero_grad=none"),
     ("scenarios/gallery/branches_same.json", NO_VIEW, "/zero_grad=zero"),
     ("scenarios/gallery/cifar_cnn.json", "/reducer/bucket_cap_mb=0.05"),
     ("scenarios/gallery/mnist_convnet.json", "/world_size=3"),
+    ("scenarios/gallery/mnist_distributed_sampler.json",),
     ("scenarios/gallery/embedding.json", "/world_size=3"),
     ("scenarios/gallery/gpt.json", "/world_size=3", "/reducer/bucket_cap_mb=0.02"),
     ("scenarios/features/accumulation.json", "/accumulate_steps=3", VIEW, "/zero_grad=zero"),
@@ -42,6 +45,7 @@ CASES = [
     ("scenarios/features/join_unused.json",),
     ("scenarios/features/static_graph.json", VIEW, "/zero_grad=zero"),
     ("scenarios/data/distributed_sampler.json",),
+    ("scenarios/data/loader_workers.json", "/data/workers=4"),
     ("scenarios/data/uneven_shards.json", "/split/kind=manual"),
     ("scenarios/gallery/resnet18.json",),
     ("scenarios/gallery/zero.json", "/world_size=3", "/optimizer_sharding/broadcast=per_rank"),
@@ -56,11 +60,11 @@ SKIPPED = 77
 
 
 class Parity(ProgramTest):
-    def export(self, scenario, *sets):
+    def export(self, scenario, *sets, options=()):
         # What the scenario expects of c10d is its own test's affair: bits are compared either way.
         folder = self.tmp / f"export-{len(list(self.tmp.iterdir()))}"
         args = [word for value in (*C10D, *sets) for word in ("--set", value)]
-        result = self.run_program("verify", scenario, *args, "--export", folder)
+        result = self.run_program("verify", scenario, *args, *options, "--export", folder)
         self.assertNotIn(result.code, (2, 4), result.text)
         self.assertTrue((folder / "0001/manifest.json").exists(), result.text)
         return folder
@@ -82,6 +86,14 @@ class Parity(ProgramTest):
         last = text.strip().split("\n")[-1].split()
         self.assertEqual(last[0], last[2], text)  # "23 of 23 runs equal ..."
         self.assertGreaterEqual(int(last[0]), len(CASES))
+
+    def test_a_script_module(self):
+        scenario, module = self.tmp / "scenario.json", self.tmp / "net.pt"
+        scenario.write_text(script_model_test.SCENARIO)
+        subprocess.run([sys.executable, "-B", script_model_test.MAKE, module], check=True)
+        folder = self.export(scenario, options=("--trust-model", module))
+        code, text = self.peer(folder)
+        self.assertEqual(code, 0, text)
 
     def test_one_flipped_bit_is_found(self):
         folder = self.export(TOY, "/steps=2")

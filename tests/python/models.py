@@ -90,6 +90,7 @@ MODELS = {
     "resnet50": lambda o: networks.ResNet(True, (3, 4, 6, 3), o),
     "embedding": networks.Bigram,
     "gpt": networks.Gpt,
+    "torchscript": lambda o: torch.jit.load(o["file"]),
 }
 
 

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/files/image_files.h"
 #include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
@@ -273,6 +274,88 @@ TEST(Suite, AGoldenIsRelativeToTheFile) {
   const auto file =
       load_scenario_file(folder.write("a/b/f.json", kScenario), {{"/golden=../golden/x.json"}, {}});
   EXPECT_EQ(file.value().combinations[0].scenario.golden, folder.path() + "/a/golden/x.json");
+}
+
+SuiteOptions with_full(const std::vector<std::string>& sets = {}) {
+  SuiteOptions options;
+  options.sets = sets;
+  options.full = true;
+  return options;
+}
+
+TEST(Suite, TheLongFormReplacesValuesAndPinsAxesBeforeAnySet) {
+  const TemporaryFolder folder;
+  const std::string path =
+      folder.write("f.json", changed("\"lanes\"", R"("matrix": {"/world_size": [2, 3]},
+      "full": {"/steps": 40, "/world_size": 4, "/data/samples": 48}, "lanes")"));
+  const auto short_form = load_scenario_file(path, {});
+  ASSERT_TRUE(short_form) << to_text(short_form.errors()[0]);
+  EXPECT_EQ(short_form.value().combinations.size(), 2U);
+  EXPECT_EQ(short_form.value().combinations[0].scenario.steps, 3);
+  const auto full = load_scenario_file(path, with_full({"/steps=7"}));
+  ASSERT_TRUE(full) << to_text(full.errors()[0]);
+  ASSERT_EQ(full.value().combinations.size(), 1U);
+  const Scenario& s = full.value().combinations[0].scenario;
+  EXPECT_EQ(s.steps, 7);
+  EXPECT_EQ(s.world_size, 4);
+  EXPECT_EQ(s.batch_size, 48);
+}
+
+TEST(Suite, MistakesInTheLongFormHaveTheirPlace) {
+  const auto with = [](const std::string& block) {
+    return changed("\"lanes\"", "\"full\": " + block + ", \"lanes\"");
+  };
+  EXPECT_EQ(errors_of(with(R"({"steps": 4})")),
+            "f.json:10:12: error: \"steps\" is not the JSON pointer of a key; expected a pointer "
+            "such as \"/epochs\"");
+  EXPECT_EQ(errors_of(with("{}")).substr(0, 24), "f.json:10:11: error: /fu");
+  EXPECT_EQ(errors_of(with("3")).substr(0, 24), "f.json:10:11: error: /fu");
+  const TemporaryFolder folder;
+  const auto file =
+      load_scenario_file(folder.write("f.json", with(R"({"/steps": "many"})")), with_full());
+  ASSERT_FALSE(file);
+  EXPECT_EQ(to_text(file.errors()[0]),
+            "--full /steps: error: /steps is \"many\"; expected an integer >= 1 and <= 10000000");
+}
+
+TEST(Suite, ADataFolderServesScenariosWhoseFilesItHolds) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(write_images("mnist", folder.path() + "/images", 24, 0));
+  const auto scenario = [&](const std::string& kind) {
+    return folder.write(kind + ".json",
+                        changed(R"({"kind": "randn", "samples": 24, "features": 3, "targets": 2})",
+                                R"({"kind": ")" + kind + R"(", "samples": 24})"));
+  };
+  SuiteOptions options;
+  options.data_dir = folder.path() + "/images";
+  const auto mnist = load_scenario_file(scenario("mnist"), options);
+  ASSERT_TRUE(mnist) << to_text(mnist.errors()[0]);
+  EXPECT_TRUE(mnist.value().reads_data_dir);
+  EXPECT_EQ(mnist.value().combinations[0].scenario.data.options.text("path"), options.data_dir);
+  const auto cifar = load_scenario_file(scenario("cifar10"), options);
+  ASSERT_TRUE(cifar) << to_text(cifar.errors()[0]);
+  EXPECT_FALSE(cifar.value().reads_data_dir);
+  EXPECT_FALSE(cifar.value().combinations[0].scenario.data.options.has("path"));
+}
+
+TEST(Suite, AModuleFileIsTakenOnlyFromWhoeverTrustsIt) {
+  const TemporaryFolder folder;
+  const std::string module = folder.write("model.pt", "not looked at here");
+  const std::string path =
+      folder.write("f.json", changed(R"({"kind": "linear", "in_features": 3, "out_features": 2})",
+                                     R"({"kind": "torchscript", "file": "model.pt"})"));
+  const auto untrusted = load_scenario_file(path, {});
+  ASSERT_FALSE(untrusted);
+  EXPECT_EQ(untrusted.errors()[0].pointer, "/model/file");
+  EXPECT_EQ(untrusted.errors()[0].message, module + " holds code, which loading it runs");
+  SuiteOptions options;
+  options.trusted_models = {folder.write("other.pt", "")};
+  EXPECT_FALSE(load_scenario_file(path, options));
+  options.trusted_models.push_back(folder.path() + "/./model.pt");
+  EXPECT_TRUE(load_scenario_file(path, options));
+  std::filesystem::remove(module);
+  EXPECT_EQ(load_scenario_file(path, options).errors()[0].message,
+            module + ": there is no such file");
 }
 
 TEST(Suite, FilesOfAFolderAreFoundInOrderWithoutSchemas) {

@@ -66,6 +66,37 @@ TEST(Cause, CheckpointExplainsWhatDiffersAfterTheResumeAlone) {
   EXPECT_NE(of_failed_resume(1).cause, "checkpoint");
 }
 
+TEST(Cause, AShardOfAnotherSizeIsAnotherGlobalBatch) {
+  MismatchEvidence e = gradient_evidence("replay", 1);
+  e.local_wrong = true;
+  Outcome outcome = seen_everywhere(e);
+  fail_float64(&outcome, 1);
+  Evidence evidence = *evidence_from_json_text(outcome.run.evidence[1]);
+  evidence.check_reasons = {"batch: rank 1, step 1: 32 samples, not 16: a global batch of 256"};
+  outcome.run.evidence[1] = to_json_text(evidence);
+  const Divergence d = divergence_of(outcome);
+  EXPECT_EQ(d.cause, "global_batch");
+  EXPECT_EQ(d.explanation, "rank 1, step 1: 32 samples, not 16: a global batch of 256");
+  evidence.check_reasons = {"batch: rank 1, step 2: 32 samples, not 16: a global batch of 256"};
+  outcome.run.evidence[1] = to_json_text(evidence);
+  EXPECT_EQ(divergence_of(outcome).cause, "unknown");
+}
+
+TEST(Cause, AFactorOfEachRanksOwnIsAWrongDivisor) {
+  MismatchEvidence e = gradient_evidence("replay", 1);
+  e.local_wrong = true;
+  const auto judged = [&] {
+    Outcome outcome = seen_everywhere(e);
+    fail_float64(&outcome, 1);
+    return divergence_of(outcome);
+  };
+  EXPECT_EQ(judged().cause, "unknown");
+  e.local_ratio = 20.0 / 21;
+  const Divergence d = judged();
+  EXPECT_EQ(d.cause, "wrong_divisor");
+  EXPECT_THAT(d.explanation, HasSubstr("rank 0's gradients are 0.9524 x golden before"));
+}
+
 TEST(Cause, SummedButNotDivided) {
   MismatchEvidence e = gradient_evidence("replay", 1);
   e.one_ratio = true;

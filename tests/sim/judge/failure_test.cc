@@ -53,6 +53,26 @@ TEST(Failure, AKilledRankIsNamedThoughOthersEndedFirst) {
   EXPECT_THAT(f.secondary, ElementsAre(0, 1));
 }
 
+TEST(Failure, AFileThatCannotBeLoadedIsItsOwnCause) {
+  Outcome outcome;
+  outcome.stop(1, 2);
+  end(&outcome, 1, 0, kExitException, 0);
+  Evidence evidence;
+  evidence.error_kind = "exception";
+  evidence.error = "checkpoint /x: there is no such file";
+  evidence.phase = "checkpoint";
+  outcome.run.evidence[1] = to_json_text(evidence);
+  EXPECT_EQ(failure_of(outcome).cause, "checkpoint");
+  outcome.run.plan.scenario.expect.verdict = "inconclusive";
+  outcome.run.plan.scenario.expect.cause = "checkpoint";
+  EXPECT_EQ(outcome.judge().met, true);
+  evidence.error = "out of memory";
+  outcome.run.evidence[1] = to_json_text(evidence);
+  EXPECT_EQ(outcome.judge().met, false);
+  outcome.run.plan.scenario.expect = {};
+  EXPECT_EQ(failure_of(outcome).cause, "");
+}
+
 TEST(Failure, ExitAndException) {
   Outcome outcome;
   outcome.stop(1, 2);

@@ -86,9 +86,38 @@ TEST(Samples, MutantsThatCouldNotShowAreRefused) {
             "/mutants/0/kind: no_set_epoch cannot act here; expected a sampler that shuffles each "
             "epoch, and two epochs");
   EXPECT_EQ(errors_of({mutant("no_set_epoch"), kSampler}), "");
-  EXPECT_EQ(errors_of({mutant("unordered_delivery")}),
-            "/mutants/0/kind: unordered_delivery cannot act here; expected several batches");
-  EXPECT_EQ(errors_of({mutant("unordered_delivery"), "/batch_size=8"}), "");
+  const std::string unordered =
+      "/mutants/0/kind: unordered_delivery cannot act here; expected several batches, and "
+      "data.workers of 2 or more";
+  EXPECT_EQ(errors_of({mutant("unordered_delivery"), "/data/workers=4"}), unordered);
+  EXPECT_EQ(errors_of({mutant("unordered_delivery"), "/batch_size=8", "/data/workers=1"}),
+            unordered);
+  EXPECT_EQ(errors_of({mutant("unordered_delivery"), "/batch_size=8", "/data/workers=2"}), "");
+  EXPECT_EQ(errors_of({mutant("no_shuffle")}),
+            "/mutants/0/kind: no_shuffle cannot act here; expected a distributed split that "
+            "shuffles");
+  EXPECT_EQ(errors_of({mutant("no_shuffle"), kSampler}), "");
+}
+
+TEST(Samples, ABatchIsDividedByTheRanksOfWholeNodes) {
+  const auto per_node = [](int64_t ranks, Strings more = {}) {
+    more.insert(more.begin(), {R"(/mutants=[{"kind":"batch_per_node"}])",
+                               "/split/ranks_per_node=" + std::to_string(ranks)});
+    return errors_of(more);
+  };
+  EXPECT_EQ(per_node(2, {"/batch_size=8", "/data/samples=48"}), "");
+  EXPECT_EQ(per_node(4, {"/batch_size=8"}), "");  // one node: right
+  const std::string no_nodes =
+      "/mutants/0/kind: batch_per_node without whole nodes; expected a split.ranks_per_node that "
+      "divides 4";
+  EXPECT_EQ(per_node(3), no_nodes);
+  EXPECT_EQ(errors_of({R"(/mutants=[{"kind":"batch_per_node"}])"}), no_nodes);
+  EXPECT_EQ(per_node(2),
+            "/mutants/0/kind: ranks that take batches of 48 samples need whole ones; expected a "
+            "data.samples that is a multiple of 48");
+  EXPECT_EQ(per_node(2, {"/split/kind=manual", "/data/samples=48", "/batch_size=8"}),
+            "/mutants/0/kind: batch_per_node cannot act here; expected another split than manual, "
+            "and a batch that ranks_per_node divides");
 }
 
 const std::string kImages = changed(R"({"kind": "linear", "in_features": 3, "out_features": 2})",

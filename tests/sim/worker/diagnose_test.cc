@@ -116,6 +116,23 @@ TEST_F(Diagnose, AnotherRanksShardIsRecognised) {
   EXPECT_EQ(found.element, (std::vector<int64_t>{1, 1}));
 }
 
+TEST_F(Diagnose, OneFactorOfTheRanksOwnGradientsIsMeasured) {
+  const auto scale_local = [&](int64_t first) {
+    for (int64_t entry = first; entry < 2; ++entry)
+      for (int64_t i = 0; i < 4; ++i) {
+        float value;
+        std::memcpy(&value, local.data() + entry * 64 + i * 4, 4);
+        value *= 0.9F;
+        std::memcpy(local.data() + entry * 64 + i * 4, &value, 4);
+      }
+  };
+  put(run, 0, 3, 9.0F);
+  scale_local(0);
+  EXPECT_NEAR(evidence().local_ratio, 0.9, 1e-6);
+  scale_local(1);  // one tensor more than the other
+  EXPECT_EQ(evidence().local_ratio, 0);
+}
+
 TEST_F(Diagnose, FewFlippedBitsAreCounted) {
   run[64 + 8] ^= std::byte{0x11};
   const MismatchEvidence found = evidence();

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "scenarios/options.h"
+
+namespace lockstep {
+
+// Threads that prepare a rank's batches (data.workers); 0: none.
+inline int64_t loader_workers(const Part& data) {
+  return data.options.has("workers") ? data.options.integer("workers") : 0;
+}
+
+// In how many steps' distance losses are reported (loss.report_every); 0: never.
+inline int64_t report_every(const Part& loss) {
+  return loss.options.has("report_every") ? loss.options.integer("report_every") : 0;
+}
+
+// Ranks of one node (split.ranks_per_node); 0: not given.
+inline int64_t ranks_per_node(const Part& split) {
+  return split.options.has("ranks_per_node") ? split.options.integer("ranks_per_node") : 0;
+}
+
+}  // namespace lockstep

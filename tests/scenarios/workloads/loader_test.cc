@@ -1,0 +1,83 @@
+#include "scenarios/workloads/loader.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSteps = 9;
+
+Loader::Options options_of(int64_t workers, bool ordered) {
+  Loader::Options options;
+  options.workers = workers;
+  options.first_step = 2;
+  options.last_step = kSteps;
+  options.ordered = ordered;
+  options.indices = [](int64_t step) { return std::vector<int64_t>{step, 10 * step}; };
+  options.fetch = [](int64_t step, const std::vector<int64_t>& indices) {
+    return Batch{at::full({1}, step), at::tensor(indices)};
+  };
+  return options;
+}
+
+std::vector<int64_t> steps_of(Loader& loader) {
+  std::vector<int64_t> steps;
+  for (int64_t step = 2; step <= kSteps; ++step) {
+    const LoadedBatch loaded = loader.next();
+    EXPECT_EQ(loaded.batch.input.item<int64_t>(), loaded.step);
+    EXPECT_EQ(loaded.indices, (std::vector<int64_t>{loaded.step, 10 * loaded.step}));
+    EXPECT_EQ(loaded.batch.target[1].item<int64_t>(), 10 * loaded.step);
+    steps.push_back(loaded.step);
+  }
+  return steps;
+}
+
+TEST(Loader, StepsComeInTheirOrderWhateverTheWorkers) {
+  for (const int64_t workers : {1, 2, 4, 7}) {
+    Loader loader(options_of(workers, true));
+    EXPECT_EQ(steps_of(loader), (std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8, 9}));
+  }
+}
+
+TEST(Loader, ABatchThatIsLateComesAfterItsSuccessor) {
+  for (const int64_t workers : {2, 4}) {
+    Loader::Options options = options_of(workers, false);
+    options.late = [](int64_t step) { return step == 2 || step == 5; };
+    Loader loader(std::move(options));
+    const std::vector<int64_t> steps = steps_of(loader);
+    const auto place = [&](int64_t step) {
+      return std::find(steps.begin(), steps.end(), step) - steps.begin();
+    };
+    EXPECT_LT(place(3), place(2));
+    EXPECT_LT(place(6), place(5));
+  }
+}
+
+TEST(Loader, MayBeLeftBeforeItsEnd) {
+  Loader ordered(options_of(3, true));
+  ordered.next();
+  Loader::Options options = options_of(2, false);
+  options.late = [](int64_t step) { return step % 2 == 0; };
+  Loader late(std::move(options));  // a worker waits for a delivery that will not come
+}
+
+TEST(Loader, WhatFetchThrowsComesOut) {
+  Loader::Options options = options_of(2, true);
+  options.fetch = [](int64_t, const std::vector<int64_t>&) -> Batch {
+    throw std::runtime_error("no such sample");
+  };
+  Loader loader(std::move(options));
+  try {
+    loader.next();
+    FAIL();
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("no such sample"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
