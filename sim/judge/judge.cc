@@ -26,6 +26,7 @@ RunResult describe(const RunOutcome& outcome) {
   result.label = label_of(result.set);
   result.world_size = scenario.world_size;
   result.steps = scenario.steps;
+  result.start_step = outcome.plan.start_step;
   result.seed = scenario.seed;
   result.reducer = scenario.reducer.kind;
   result.communicator = scenario.communicator.kind;

@@ -61,6 +61,7 @@ struct RunResult {
   std::string name, file, label;  // label: "world_size=3 reducer=bucketed" of the axes
   std::vector<std::pair<std::string, std::string>> set;
   int64_t world_size = 1, steps = 1;
+  int64_t start_step = 0;  // steps that were done in the file from which it went on
   uint64_t seed = 0;
   std::string reducer, communicator, algorithm;
   std::string verdict;   // observed: pass | fail | inconclusive

@@ -115,6 +115,7 @@ ordered_json as_json(const RunResult& result) {
           {"communicator", result.communicator},
           {"algorithm", or_null(result.algorithm)},
           {"steps", result.steps},
+          {"start_step", result.start_step},
           {"verdict", result.verdict},
           {"outcome", result.outcome},
           {"expected", result.expected},

@@ -83,22 +83,21 @@ void check_checkpoint(const Scenario& scenario, InputErrors* errors) {
   if (scenario.checkpoint.kind == "save_and_resume") check_save_and_resume(scenario, errors);
 }
 
-std::optional<CheckpointFile> resumed_file(const Scenario& scenario, InputErrors* errors) {
+std::optional<CheckpointFile> resumed_file(const Scenario& scenario, int64_t* double_step,
+                                           InputErrors* errors) {
   if (scenario.checkpoint.kind != "resume") return std::nullopt;
   const Options& options = scenario.checkpoint.options;
   const std::string& path = options.text("path");
-  std::error_code error;
-  if (options.text("if_missing") == "start" && !std::filesystem::exists(path, error))
-    return std::nullopt;
+  const auto may_start = [&](const std::string& missing) {
+    std::error_code error;
+    return options.text("if_missing") == "start" && !std::filesystem::exists(missing, error);
+  };
+  if (may_start(path)) return std::nullopt;
   auto file = read_file(scenario, path, scenario.dtype, errors);
   const bool double_run = asks_for(scenario, "float64") && scenario.dtype == "float32";
-  if (!file || !double_run) return file;
-  const auto wide = read_file(scenario, path + ".double", "float64", errors);
-  if (wide && wide->step != file->step)
-    fail("/checkpoint/path",
-         fmt::format("the file holds step {}, that of the double run beside it step {}", file->step,
-                     wide->step),
-         "files of one run", errors);
+  if (!file || !double_run || may_start(path + ".double")) return file;
+  if (const auto wide = read_file(scenario, path + ".double", "float64", errors))
+    *double_step = wide->step;
   return file;
 }
 

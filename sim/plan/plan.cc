@@ -109,8 +109,8 @@ void choose_capacities(RunPlan* plan) {
   // the twice counted double run and 512 events for construction.
   // Shared-out optimizers: collectives for weights and gradients, three a rank for the state.
   const int64_t sharing = shares_optimizer(s) ? 4 * parameters + 6 * s.world_size + 4 : 0;
-  const int64_t per_step = (report_every(s.loss) > 0 ? 1 : 0) + 8 + 2 * parameters +
-                           4 * (parameters + 2) + 6 + sharing;
+  const int64_t per_step =
+      (report_every(s.loss) > 0 ? 1 : 0) + 8 + 2 * parameters + 4 * (parameters + 2) + 6 + sharing;
   const int64_t events = 512 + s.steps * per_step * (plan->double_run ? 2 : 1);
   plan->record_capacity = std::clamp<int64_t>(events, 4'096, 1 << 20);
   if (!manifest) return;
@@ -141,7 +141,8 @@ Expected<RunPlan> make_plan(const Scenario& scenario) {
   plan.threads = scenario.communicator.kind == "local";
   plan.replay = replay_rule_of(scenario);
   plan.agreement = AgreementRule(scenario).text();
-  if (const auto file = resumed_file(scenario, &errors)) go_on_from(*file, &plan);
+  if (const auto file = resumed_file(scenario, &plan.double_start_step, &errors))
+    go_on_from(*file, &plan);
   choose_lanes(&plan);
   choose_capacities(&plan);
   check_held_bytes(plan, &errors);

@@ -23,6 +23,7 @@ struct RunPlan {
   std::string file;  // the scenario's path as the user gave it
   ReplayRule replay;
   int64_t start_step = 0;          // steps done in the file that the run resumes from
+  int64_t double_start_step = 0;   // the same of the double run's file, which may be behind
   int64_t resumed_world_size = 0;  // ranks that wrote it
   bool threads = false;            // communicator local: ranks are threads of one process
   // Lane float64 of a float32 scenario: a second run in float64 is what is compared. A float64

@@ -46,6 +46,7 @@ void plain_members(P& plan, F&& use) {
   use("control", plan.control);
   use("export_dir", plan.export_dir);
   use("start_step", plan.start_step);
+  use("double_start_step", plan.double_start_step);
   use("resumed_world_size", plan.resumed_world_size);
   use("threads", plan.threads);
   use("double_run", plan.double_run);

@@ -42,7 +42,10 @@ void check_shapes(const Scenario& scenario, InputErrors* errors);
 // Of it: what the checkpoint's settings promise.
 void check_checkpoint(const Scenario& scenario, InputErrors* errors);
 // The file that a run of kind "resume" goes on from: read and found to belong to this scenario.
-std::optional<CheckpointFile> resumed_file(const Scenario& scenario, InputErrors* errors);
+// double_step: of the double run's file beside it, where there is one. A run that was killed may
+// have left that of an earlier step, or none yet.
+std::optional<CheckpointFile> resumed_file(const Scenario& scenario, int64_t* double_step,
+                                           InputErrors* errors);
 
 // Fills in the durations that are 0 and checks their order. A default gives way to what is given.
 void complete_timeouts(const Scenario& scenario, Timeouts* timeouts, InputErrors* errors);

@@ -34,6 +34,7 @@ Checkpointing::Checkpointing(const RankSurroundings& surroundings, const std::st
       options_(scenario_.checkpoint.options),
       dtype_(dtype),
       group_(group),
+      start_step_(primary ? around_.plan.start_step : around_.plan.double_start_step),
       path_(options_.has("path") ? options_.text("path") : around_.checkpoint_dir + "/primary") {
   if (!primary) path_ += ".double";
 }
@@ -50,8 +51,6 @@ void Checkpointing::prepare() {
         fmt::format("checkpoint folder {} cannot be made: {}", folder.string(), error.message()));
   if (scenario_.checkpoint.kind == "save_and_resume" && around_.rank == 0) remove_file();
 }
-
-int64_t Checkpointing::start_step() const { return around_.plan.start_step; }
 
 bool Checkpointing::resumes_after(int64_t step) const {
   return scenario_.checkpoint.kind == "save_and_resume" && step == options_.integer("after_step");

@@ -24,7 +24,7 @@ class Checkpointing {
   // an earlier run left there.
   void prepare();
   // Steps done when this pass begins: 0, or those of the file that it resumes from.
-  int64_t start_step() const;
+  int64_t start_step() const { return start_step_; }
   // After every step: saves and deletes, if it is time to.
   void after_step(int64_t step, Training* training);
   // Is everything built anew after this step?
@@ -57,6 +57,7 @@ class Checkpointing {
   const Options& options_;
   const std::string dtype_;
   Communicator& group_;
+  const int64_t start_step_;
   std::string path_;
   std::optional<double> metric_;  // that the loaded file holds
   std::optional<double> best_metric_;

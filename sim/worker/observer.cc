@@ -63,6 +63,7 @@ Observer::Observer(const RankSurroundings& surroundings, const Training& trainin
       training_(training),
       probe_(probe),
       primary_(primary),
+      start_step_(primary ? surroundings.plan.start_step : surroundings.plan.double_start_step),
       evidence_(evidence),
       agreement_(surroundings.plan.scenario),
       layout_(state_layout(training, surroundings.plan.scenario.optimizer.kind)),
@@ -243,7 +244,7 @@ void Observer::mismatch(Lane lane, const MismatchContext& at, const BitDifferenc
 
 void Observer::compare(Feed& feed, int64_t step) {
   if (!feed.active) return;
-  if (step > 0 && step == around_.plan.start_step) return skip(feed, step);
+  if (step > 0 && step == start_step_) return skip(feed, step);
   if (promised(feed, step) == Agreement::nothing) return skip_item(feed, step);
   const std::byte* golden = feed.stream->begin_read(around_.rank, step, patience());
   if (golden == nullptr) {

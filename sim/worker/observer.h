@@ -26,7 +26,7 @@ class Observer {
 
   void before_backward();
   // Of a run that goes on from a file: its start step.
-  void after_construction() { after_step(around_.plan.start_step); }
+  void after_construction() { after_step(start_step_); }
   void after_step(int64_t step);
   // Of a step in which this rank had no batch; and, if it was the last of an epoch, when the rank
   // has the weights of the others.
@@ -53,8 +53,8 @@ class Observer {
   bool meets(int64_t step) const;
   std::vector<int64_t> ranks_that_meet(int64_t step) const;
   void meet_replicas(int64_t step);
-  bool is_first(int64_t step) const { return step == around_.plan.start_step + 1; }
-  int64_t board_step(int64_t step) const { return step - around_.plan.start_step; }
+  bool is_first(int64_t step) const { return step == start_step_ + 1; }
+  int64_t board_step(int64_t step) const { return step - start_step_; }
   void compare(Feed& feed, int64_t step);
   void skip(Feed& feed, int64_t steps);
   void skip_item(Feed& feed, int64_t item);
@@ -76,6 +76,7 @@ class Observer {
   const Training& training_;
   const RecordingProbe& probe_;
   const bool primary_;
+  const int64_t start_step_;
   Evidence* evidence_;
   const AgreementRule agreement_;
   StateLayout layout_;

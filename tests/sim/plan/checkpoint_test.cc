@@ -72,6 +72,24 @@ TEST_F(CheckpointPlan, ResumesFromTheFile) {
   EXPECT_EQ(plan.value().not_applicable[0].first, "replay");
 }
 
+TEST_F(CheckpointPlan, DoubleRunMayBeBehindAfterAKill) {
+  const Strings sets = {resume_, "/lanes=[\"float64\"]", "/checkpoint/if_missing=start"};
+  CheckpointFile file = this->file();
+  write(file);
+  auto plan = plan_of(sets);
+  ASSERT_TRUE(plan) << to_text(plan.errors()[0]);
+  EXPECT_EQ(plan.value().start_step, 2);
+  EXPECT_EQ(plan.value().double_start_step, 0);
+  file.dtype = "float64";
+  file.step = file.epoch = 1;
+  file.tensors[0] = {"parameter", "weight", "float64", {2, 3}, std::string(48, 'w')};
+  file.tensors[1] = {"parameter", "bias", "float64", {2}, std::string(16, 'b')};
+  write_checkpoint(file, folder_.path() + "/run.checkpoint.double", "test");
+  plan = plan_of(sets);
+  ASSERT_TRUE(plan) << to_text(plan.errors()[0]);
+  EXPECT_EQ(plan.value().double_start_step, 1);
+}
+
 TEST_F(CheckpointPlan, FileThatIsNotThereIsAnErrorUnlessItMayBe) {
   EXPECT_EQ(error_of({resume_}), "/checkpoint/path: checkpoint " + folder_.path() +
                                      "/run.checkpoint: there is no such file");
