@@ -172,13 +172,14 @@ void C10dReducer::renew_layout() {
   if (reducer_->rebuild_buckets()) registered_layout_ = announce(current_layout());
 }
 
-// The reducer waits for the number of ranks when it divides its first gradient.
+// The reducer waits for the number of ranks when it divides its first gradient. Nobody waits for a
+// forward that is not synchronized: its answers may come when the next ones are under way.
 void C10dReducer::expect_uneven() {
   at::Tensor active = at::zeros({1});
   auto work = as_work(static_cast<int>(communicator_.rank()), roll().work(), {active},
-                      [this, active]() mutable {
+                      [active, answers = roll().answers()]() mutable {
                         const c10::NoGradGuard no_grad;
-                        active.fill_(roll().active());
+                        active.fill_(RollCall::active(answers));
                       });
   reducer_->set_forward_pass_work_handle(work, options_.join == "initial_world_size");
 }

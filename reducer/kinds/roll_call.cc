@@ -22,8 +22,8 @@ void RollCall::start(Answer own) {
   work_ = communicator_.all_gather(answers_, own_, deadline_after(timeout_));
 }
 
-int64_t RollCall::active() const {
-  return std::count_if(begin_of(answers_), end_of(answers_), [](int64_t answer) {
+int64_t RollCall::active(const at::Tensor& answers) {
+  return std::count_if(begin_of(answers), end_of(answers), [](int64_t answer) {
     return answer >= static_cast<int64_t>(Answer::unsynchronized);
   });
 }

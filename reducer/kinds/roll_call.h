@@ -24,9 +24,12 @@ class RollCall {
   // Blocks until all ranks have answered. Throws CommError.
   void wait() { work_->wait(); }
   const CommWorkPtr& work() const { return work_; }
+  // Of the last start(): [world_size], filled when its work is done; the next start() takes others.
+  const at::Tensor& answers() const { return answers_; }
 
   // Of the last answers, once they are there. Ranks that have a batch:
-  int64_t active() const;
+  int64_t active() const { return active(answers_); }
+  static int64_t active(const at::Tensor& answers);
   // The largest of them. Where none has: the largest of those that are leaving.
   int64_t root() const;
   bool synchronizes() const;

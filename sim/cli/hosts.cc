@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "scenarios/base/clock.h"
 #include "sim/cli/conclude.h"
 #include "sim/launch/signals.h"
 #include "sim/launch/spawn.h"
@@ -18,6 +19,9 @@ extern char** environ;
 
 namespace lockstep {
 namespace {
+
+constexpr int kUnreachable = 255;  // what ssh says of its own; no worker ends so
+constexpr std::chrono::seconds kEarly{10};
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> words;
@@ -55,18 +59,45 @@ Spawned start(const std::vector<std::string>& command) {
   return child;
 }
 
-// The status of the child's end; signals that come meanwhile go to all.
-int wait_for(const Spawned& child, const std::vector<Spawned>& all, Signals& signals, int* signal) {
-  int status = -1;
-  while ((status = try_reap(child)) == -1) {
-    pollfd fds[2] = {{child.pidfd.get(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
-    ::poll(fds, 2, -1);
+void terminate(const std::vector<Spawned>& children) {
+  for (const Spawned& child : children) send_signal(child.pidfd, SIGTERM);
+}
+
+bool unreachable(int status) {
+  return status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == kUnreachable;
+}
+
+// The ends of all children. Signals that come meanwhile go to all. A host that could not be reached
+// at all ends the others too, which would wait for it; one that is lost later is rank 0's matter.
+struct Ends {
+  std::vector<int> statuses;
+  int signal = 0;
+  std::string missing;  // host
+};
+Ends wait_for(const std::vector<Spawned>& children, const std::vector<std::string>& hosts,
+              Signals& signals) {
+  const Deadline early = deadline_after(kEarly);
+  Ends ends;
+  ends.statuses.resize(children.size(), -1);
+  while (true) {
+    std::vector<pollfd> fds = {{signals.fd(), POLLIN, 0}};
+    for (size_t i = 0; i < children.size(); ++i) {
+      int& status = ends.statuses[i];
+      if (status != -1) continue;
+      if ((status = try_reap(children[i])) == -1)
+        fds.push_back({children[i].pidfd.get(), POLLIN, 0});
+      const bool never_began = unreachable(status) && time_left(early).count() > 0;
+      if (!never_began || ends.signal != 0 || !ends.missing.empty()) continue;
+      ends.missing = hosts[i];
+      terminate(children);
+    }
+    if (fds.size() == 1) return ends;
+    ::poll(fds.data(), fds.size(), -1);
     while (const int number = signals.next()) {
-      *signal = number;
-      for (const Spawned& one : all) send_signal(one.pidfd, SIGTERM);
+      ends.signal = number;
+      terminate(children);
     }
   }
-  return status;
 }
 
 InputErrors errors_of(const std::vector<std::string>& hosts, const std::string& text) {
@@ -127,17 +158,17 @@ int verify_on_hosts(const HostsOptions& options) {
     children.push_back(start(remote_command(options, hosts, i, folder, program)));
     if (children.back().pid != 0) continue;
     children.pop_back();
-    for (const Spawned& child : children) send_signal(child.pidfd, SIGTERM);
+    terminate(children);
     for (const Spawned& child : children) kill_and_reap(child);
     return kExitBadInput;
   }
-  int signal = 0;
-  std::vector<int> ends;
-  for (const Spawned& child : children) ends.push_back(wait_for(child, children, signals, &signal));
-  if (signal != 0) return 128 + signal;
-  const int code = WIFEXITED(ends.front()) ? WEXITSTATUS(ends.front()) : 255;
-  if (code != 255) return code;
-  fmt::print(stderr, "lockstep: error: {} could not be reached; exit {}\n", hosts.front(),
+  Ends ends = wait_for(children, hosts, signals);
+  if (ends.signal != 0) return 128 + ends.signal;
+  const int first = ends.statuses.front();
+  if (ends.missing.empty() && (!WIFEXITED(first) || unreachable(first)))
+    ends.missing = hosts.front();
+  if (ends.missing.empty()) return WEXITSTATUS(first);
+  fmt::print(stderr, "lockstep: error: {} could not be reached; exit {}\n", ends.missing,
              kExitInconclusive);
   return kExitInconclusive;
 }

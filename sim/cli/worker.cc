@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGoodbye{5000};
 constexpr milliseconds kCollect{120'000};
 constexpr milliseconds kWait{50};
+constexpr milliseconds kSilentWait{3000};
 
 // The launcher's world size replaces the scenario's; one run it must be.
 Expected<std::vector<SelectedFile>> select_one(Selection selection, int64_t world_size) {
@@ -62,6 +63,11 @@ std::string identity_of(const JobPart& part, std::vector<RunPlan> plans) {
                      hash64(text.data(), text.size()));
 }
 
+std::string host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
 class Member {
  public:
   Member(const WorkerOptions& options, const JobPart& part, const std::vector<SelectedFile>& files,
@@ -70,8 +76,11 @@ class Member {
 
  private:
   bool judges() const { return coordinator_ != nullptr; }
+  void interrupt(int number);
   void meet();
+  void still_waiting(const std::string& why, Deadline silent);
   void find_out_dir();
+  std::string own_address();
   void execute();
   RunOutcome collect(size_t index);
   int conclude_all();
@@ -85,6 +94,7 @@ class Member {
   Signals signals_;
   EventLoop loop_;
   int signal_ = 0;
+  bool waiting_said_ = false;
   std::unique_ptr<NoticeBoard> board_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Link> link_;
@@ -102,11 +112,23 @@ Member::Member(const WorkerOptions& options, const JobPart& part,
   document_.machine = this_machine();
   document_.seed = runs_.plans().front().scenario.seed;
   loop_.watch(signals_.fd(), [this] {
-    while (const int number = signals_.next()) {
-      signal_ = number;
-      if (link_) link_->abandon(128 + number, fmt::format("interrupted by signal {}", number));
-    }
+    while (const int number = signals_.next()) interrupt(number);
   });
+  // A launcher that is gone, as an ssh that was interrupted, closes what it has read so far.
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
+    loop_.watch_hang_up(fd, [this] { interrupt(SIGHUP); });
+}
+
+void Member::interrupt(int number) {
+  signal_ = number;
+  if (link_) link_->abandon(128 + number, fmt::format("interrupted by signal {}", number));
+}
+
+void Member::still_waiting(const std::string& why, Deadline silent) {
+  if (signal_ != 0) throw RunOver(128 + signal_, fmt::format("interrupted by signal {}", signal_));
+  if (waiting_said_ || time_left(silent).count() > 0) return;
+  waiting_said_ = true;
+  fmt::print(stderr, "lockstep: rank {}: waiting for rank 0: {}\n", part_.ranks.front(), why);
 }
 
 // What the answer rests on, once, from rank 0.
@@ -132,12 +154,16 @@ void Member::meet() {
     coordinator_ = std::move(opened.value());
   }
   const MemberIdentity own{"", identity, part_.ranks, host_key(part_.placement.node),
-                           fmt::format("task {}", part_.placement.task)};
-  link_ = join_run(loop_, address, board_.get(), own, deadline);
+                           fmt::format("task {} on {}", part_.placement.task, host_name())};
+  const Deadline silent = deadline_after(kSilentWait);
+  link_ = join_run(loop_, address, board_.get(), own, deadline,
+                   [&](const std::string& why) { still_waiting(why, silent); });
+  if (signal_ != 0) interrupt(signal_);
   try {
     topology_ = topology_of(link_->get("hosts", deadline), part_.ranks);
   } catch (const RunOver& over) {
-    if (!judges() || coordinator_->all_joined() || signal_ != 0) throw;
+    if (!judges() || coordinator_->all_joined() || signal_ != 0 || !coordinator_->problem().empty())
+      throw;
     throw RunOver(over.code(), fmt::format("ranks {} have not joined within {} ms",
                                            coordinator_->missing_ranks(), patience.count()));
   }
@@ -172,11 +198,23 @@ RunOutcome Member::collect(size_t index) {
   return coordinator_->take_outcome();
 }
 
+// At which ranks of this process are to be reached; empty: on one host, by loopback.
+std::string Member::own_address() {
+  const std::string& chosen = part_.interface_address;
+  const bool far = !topology_.one_network;
+  if (far && is_loopback(chosen))
+    throw RunOver(kExitBadInput, fmt::format("the interface that was chosen has address {}, at "
+                                             "which other hosts cannot reach rank {}",
+                                             chosen, part_.ranks.front()));
+  if (!chosen.empty() || topology_.one_host) return chosen;
+  const std::string address = link_->own_address();
+  if (!far || !is_loopback(address)) return address;
+  return link_->get("reached_at", deadline_after(kCollect));  // beside rank 0's process
+}
+
 void Member::execute() {
-  std::string address = part_.interface_address;
-  if (address.empty() && !topology_.one_host) address = link_->own_address();
-  site_ =
-      std::make_unique<Site>(loop_, *link_, Site::Options{worker_, out_dir_, address, topology_});
+  site_ = std::make_unique<Site>(loop_, *link_,
+                                 Site::Options{worker_, out_dir_, own_address(), topology_});
   for (size_t i = 0; i < runs_.plans().size(); ++i) {
     const auto number = static_cast<int64_t>(i);
     const std::string dir = run_dir_of(out_dir_, i);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "sim/join/tcp.h"
 #include "sim/launch/files.h"
 #include "sim/launch/process_run.h"
 
@@ -133,10 +134,7 @@ bool Coordinator::handle(int64_t client, const Wire::Message& message) {
   if (message.size() < 2) return false;
   const std::string &operation = message[0], &id = message[1];
   if (operation == "join" && message.size() == 3) {
-    std::string why;
-    const std::string answer = join(client, message[2], &why);
-    reply(client, {id, answer, why});
-    if (answer == "ok" && all_joined()) publish_hosts();
+    handle_join(client, id, message[2]);
     return true;
   }
   if (!clients_.at(client).member) return false;
@@ -169,31 +167,52 @@ bool Coordinator::handle_run(int64_t client, const Wire::Message& message) {
   return true;
 }
 
-std::string Coordinator::join(int64_t client, const std::string& text, std::string* why) {
+// Nobody else will come in the place of one that is refused: all end then, in the rendezvous.
+void Coordinator::handle_join(int64_t client, const std::string& id, const std::string& text) {
   const auto member = decode_member(text);
-  if (!member || (!options_.nonce.empty() && member->nonce != options_.nonce)) return "stale";
-  if (member->identity != options_.identity) {
-    *why = fmt::format("this process has \"{}\", rank 0 has \"{}\"", member->identity,
-                       options_.identity);
+  std::string why;
+  const std::string answer = member ? join(client, *member, &why) : "stale";
+  reply(client, {id, answer, why});
+  if (answer == "ok" && all_joined()) publish_hosts();
+  if (answer != "refused" || over_ || all_joined()) return;
+  problem_ = fmt::format("{} with rank {} was refused: {}", member->where,
+                         member->ranks.empty() ? -1 : member->ranks.front(), why);
+  end(kExitRefused, problem_);
+}
+
+std::string Coordinator::join(int64_t client, const MemberIdentity& member, std::string* why) {
+  if (!options_.nonce.empty() && member.nonce != options_.nonce) return "stale";
+  if (over_) {
+    *why = problem_.empty() ? "all is over" : problem_;
     return "refused";
   }
-  for (const int64_t rank : member->ranks) {
+  if (member.identity != options_.identity) {
+    *why = fmt::format("it has \"{}\", rank 0 has \"{}\"", member.identity, options_.identity);
+    return "refused";
+  }
+  for (const int64_t rank : member.ranks) {
     const bool known = rank >= 0 && rank < options_.world_size;
     if (known && !taken_[static_cast<size_t>(rank)]) continue;
     *why = known ? fmt::format("rank {} has joined already", rank)
                  : fmt::format("there is no rank {} among {}", rank, options_.world_size);
     return "refused";
   }
-  for (const int64_t rank : member->ranks) taken_[static_cast<size_t>(rank)] = true;
-  joined_ += static_cast<int64_t>(member->ranks.size());
-  clients_.at(client).member = *member;
+  for (const int64_t rank : member.ranks) taken_[static_cast<size_t>(rank)] = true;
+  joined_ += static_cast<int64_t>(member.ranks.size());
+  clients_.at(client).member = member;
   return "ok";
 }
 
 void Coordinator::publish_hosts() {
   Json members = Json::array();
-  for (const auto& [number, client] : clients_)
-    if (client.member) members.push_back(as_json(*client.member));
+  std::string reached_at;
+  for (const auto& [number, client] : clients_) {
+    if (!client.member) continue;
+    members.push_back(as_json(*client.member));
+    const std::string address = own_address(client.wire.fd());
+    if (!is_loopback(address)) reached_at = address;
+  }
+  set("reached_at", reached_at);
   set("hosts", members.dump());
 }
 

@@ -14,6 +14,7 @@
 namespace lockstep {
 
 inline constexpr int kExitLostCoordinator = 3;  // nothing was judged: inconclusive
+inline constexpr int kExitRefused = 2;          // bad input: a member that does not belong
 
 // What a member says of itself when it joins.
 struct MemberIdentity {
@@ -41,8 +42,9 @@ std::optional<ProcessEnd> decode_end(const std::string& text);
 //   golden_problem ID RUN TEXT      a golden run failed by itself
 //   file ID RUN NAME PIECE          appends to a file of the run directory
 //   done ID RUN                     this member has no more to say about the run
-// Unasked to all, when all is over: over CODE WHY. Keys that the coordinator sets: "hosts" (a JSON
-// array of MemberIdentity, once all have joined), "run/N/go", "run/N/failure".
+// Unasked to all, when all is over: over CODE WHY. Keys that the coordinator sets once all have
+// joined: "hosts" (a JSON array of MemberIdentity), "reached_at" (the address of this host that
+// members of others have found, empty: none); and "run/N/go", "run/N/failure".
 class Coordinator {
  public:
   struct Options {
@@ -57,7 +59,8 @@ class Coordinator {
   bool all_joined() const { return joined_ == options_.world_size; }
   // "ranks 2, 3": for the error when they do not come.
   std::string missing_ranks() const;
-  // A member was lost before the run that needs it: why, or empty.
+  // A member was lost before the run that needs it, or one that is awaited was refused, so that all
+  // have been told to exit: why, or empty.
   const std::string& problem() const { return problem_; }
 
   // Lets the members start run number `run`; files of hosts other than this go to `run_dir`.
@@ -79,7 +82,8 @@ class Coordinator {
   void on_readable(int64_t client);
   bool handle(int64_t client, const Wire::Message& message);
   bool handle_run(int64_t client, const Wire::Message& message);
-  std::string join(int64_t client, const std::string& text, std::string* why);
+  void handle_join(int64_t client, const std::string& id, const std::string& text);
+  std::string join(int64_t client, const MemberIdentity& member, std::string* why);
   void publish_hosts();
   void note_end(const ProcessEnd& end);
   bool append_file(const std::string& name, const std::string& piece);

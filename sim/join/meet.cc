@@ -16,7 +16,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTryAgain{50};
 constexpr milliseconds kOneTry{3000};
-constexpr int kExitRefused = 2;
 // Of documentation: nobody has it, so the route to it is the default one.
 constexpr const char* kElsewhere = "192.0.2.1";
 
@@ -68,7 +67,7 @@ Expected<std::unique_ptr<Coordinator>> open_coordinator(EventLoop& loop,
 }
 
 std::unique_ptr<Link> join_run(EventLoop& loop, const HostPort& address, NoticeBoard* board,
-                               MemberIdentity member, Deadline deadline) {
+                               MemberIdentity member, Deadline deadline, const OnWaiting& waiting) {
   std::string why = "rank 0 has not said where it is";
   while (time_left(deadline).count() > 0) {
     HostPort at = address;
@@ -94,6 +93,7 @@ std::unique_ptr<Link> join_run(EventLoop& loop, const HostPort& address, NoticeB
       }
     }
     loop.wait(kTryAgain);
+    waiting(why);
   }
   throw RunOver(kExitLostCoordinator, "rank 0 was not found in time: " + why);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,7 +12,7 @@
 namespace lockstep {
 
 // Which host this is, equal for processes that share its memory, files and network; `node` tells
-// apart what a launcher counts as several nodes.
+// apart what a launcher counts as several nodes. Its first two words: of its network alone.
 std::string host_key(const std::optional<int64_t>& node);
 
 // Opens the coordinator where the others will look for it (`kind` "" : at any free port of this
@@ -24,8 +25,10 @@ Expected<std::unique_ptr<Coordinator>> open_coordinator(EventLoop& loop,
                                                         NoticeBoard* board, HostPort* own);
 
 // Joins the run: tries until the coordinator answers, up to the deadline. `address`: of the
-// coordinator, or empty: as `board` says. Throws RunOver with exit code 3, or 2 if it is refused.
+// coordinator, or empty: as `board` says. After each vain try it calls `waiting`, which may throw.
+// Throws RunOver with exit code 3, or 2 if it is refused.
+using OnWaiting = std::function<void(const std::string& why)>;
 std::unique_ptr<Link> join_run(EventLoop& loop, const HostPort& address, NoticeBoard* board,
-                               MemberIdentity member, Deadline deadline);
+                               MemberIdentity member, Deadline deadline, const OnWaiting& waiting);
 
 }  // namespace lockstep

@@ -31,6 +31,12 @@ void put_clock(std::string* records, int64_t offset_ns, int64_t uncertainty_ns) 
   std::memcpy(records->data() + offsetof(RecordHeader, clock_uncertainty_ns), &uncertainty_ns, 8);
 }
 
+// Of host_key(): its machine and network namespace.
+std::string network_of(const std::string& host) {
+  const size_t machine = host.find(' ');
+  return host.substr(0, machine == host.npos ? host.npos : host.find(' ', machine + 1));
+}
+
 }  // namespace
 
 Topology topology_of(const std::string& hosts, const std::vector<int64_t>& ranks) {
@@ -45,6 +51,8 @@ Topology topology_of(const std::string& hosts, const std::vector<int64_t>& ranks
   topology.ranks = ranks;
   for (const auto& member : members) {
     topology.one_host = topology.one_host && member.at("host") == own_host;
+    const bool shared = network_of(member.at("host")) == network_of(own_host);
+    topology.one_network = topology.one_network && shared;
     if (member.at("host") != own_host) continue;
     for (const auto& rank : member.at("ranks")) topology.host_ranks.push_back(rank);
   }

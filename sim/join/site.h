@@ -14,6 +14,7 @@ namespace lockstep {
 // Where the ranks of a run are, as far as this process must know.
 struct Topology {
   bool one_host = true;
+  bool one_network = true;          // all can use loopback, also what counts as several hosts
   bool leads_host = true;           // of its host's members the one with the lowest rank
   std::vector<int64_t> ranks;       // of this process
   std::vector<int64_t> host_ranks;  // of all members on this host

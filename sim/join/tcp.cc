@@ -70,6 +70,14 @@ bool is_itself(int fd) {
   return own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
 }
 
+// Would other hosts find another address behind this name?
+bool own_name_only(const addrinfo& found, const std::string& host) {
+  if (host.empty() || host == "localhost" || is_loopback(host)) return false;
+  for (const addrinfo* one = &found; one != nullptr; one = one->ai_next)
+    if (!is_loopback(numeric(one->ai_addr, one->ai_addrlen))) return false;
+  return true;
+}
+
 template <class Visit>
 void each_interface(const Visit& visit) {
   ifaddrs* list = nullptr;
@@ -102,6 +110,7 @@ std::optional<HostPort> parse_host_port(const std::string& text) {
 
 UniqueFd listen_at(const HostPort& address, std::string* why) {
   const Addresses found = resolve(address, AI_PASSIVE, SOCK_STREAM, why);
+  if (found && own_name_only(*found, address.host)) return listen_at({"", address.port}, why);
   int error = 0;
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
     UniqueFd fd = listen_on(*one);
@@ -140,6 +149,11 @@ std::string own_address(int connected_fd) {
   socklen_t length = sizeof address;
   auto* plain = reinterpret_cast<sockaddr*>(&address);
   return ::getsockname(connected_fd, plain, &length) == 0 ? numeric(plain, length) : "";
+}
+
+bool is_loopback(const std::string& numeric_address) {
+  return numeric_address.starts_with("127.") || numeric_address == "::1" ||
+         numeric_address.starts_with("::ffff:127.");
 }
 
 std::optional<std::string> address_of_interface(const std::string& name) {

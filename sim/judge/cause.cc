@@ -94,6 +94,20 @@ Found skipped_step(const CauseFacts& facts) {
   return {};
 }
 
+// At the end of an epoch ranks that join get the weights of another, and nothing else of it.
+Found left_behind(const CauseFacts& facts) {
+  const bool after_update =
+      facts.state_kind == "parameter" || facts.state_kind == "optimizer_state";
+  const bool all_ran_out = std::all_of(facts.ranks.begin(), facts.ranks.end(), [&](int64_t rank) {
+    return std::find(facts.ran_out.begin(), facts.ran_out.end(), rank) != facts.ran_out.end();
+  });
+  if (!after_update || facts.ranks.empty() || !all_ran_out) return {};
+  return Cause{"optimizer_state",
+               fmt::format("{} ran out of batches in the epoch before: the weights of the others "
+                           "were handed over, their optimizer state was not",
+                           ranks_text(facts.ranks))};
+}
+
 Found learning_rate(const CauseFacts& facts) {
   for (const auto& [rank, e] : facts.witnesses)
     if (e->update_known && std::abs(e->update_ratio - 1) > 1e-3)
@@ -132,7 +146,7 @@ std::string buckets_text(const MismatchEvidence& e) {
 }
 
 Found unsummed_bucket(const CauseFacts& facts) {
-  if (facts.world_size < 2) return {};
+  if (facts.active_ranks < 2) return {};  // its own part is then all there is
   for (const auto& [rank, e] : facts.witnesses)
     if (e->own_contribution && e->gradients_wrong > 0 && !e->local_wrong)
       return Cause{"missing_bucket",
@@ -298,6 +312,7 @@ Cause name_cause(const CauseFacts& facts) {
   if (auto cause = stale_weights(facts)) return *cause;
   if (auto cause = skipped_step(facts)) return *cause;
   if (auto cause = other_batch(facts)) return *cause;
+  if (auto cause = left_behind(facts)) return *cause;
   if (auto cause = other_shard(facts)) return *cause;
   if (auto cause = other_samples(facts)) return *cause;
   if (auto cause = only_rounding(facts)) return *cause;
@@ -308,7 +323,8 @@ Cause name_cause(const CauseFacts& facts) {
   if (auto cause = flipped_bits(facts)) return *cause;
   if (facts.state_kind == "parameter")
     if (auto cause = learning_rate(facts)) return *cause;
-  if (facts.state_kind == "parameter")
+  // The worst tensor is named, and Adam's second moments square what gradients have.
+  if (facts.state_kind == "parameter" || facts.state_kind == "optimizer_state")
     if (auto cause = mathematics(facts)) return *cause;
   if (auto cause = after_the_gradients(facts)) return *cause;
   return unknown_gradients(facts);

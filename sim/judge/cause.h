@@ -13,7 +13,8 @@ struct CauseFacts {
   std::string state_kind;  // of the first divergence
   int64_t step = 0;
   int64_t world_size = 1;
-  int64_t active_ranks = 1;  // with a batch in that step
+  int64_t active_ranks = 1;      // with a batch in that step
+  std::vector<int64_t> ran_out;  // of batches in the epoch before (join)
   std::vector<LaneResult> lanes;
   std::vector<int64_t> ranks;  // that saw it
   bool manifest_failed = false;

@@ -124,6 +124,18 @@ std::string samples_problem(const std::vector<RankView>& ranks, int64_t step,
   return "";
 }
 
+// Which ranks had a batch in that step, and which ran out in the epoch before.
+void add_batches(const Scenario& scenario, CauseFacts* facts) {
+  facts->active_ranks = facts->world_size;
+  if (!scenario.join_divide_by || facts->step == 0) return;
+  const Split split(scenario);
+  facts->active_ranks = split.active_ranks(facts->step);
+  const int64_t epoch = split.steps_per_epoch();
+  const int64_t before = (facts->step - 1) / epoch * epoch;  // its last step; 0: none
+  for (int64_t rank = 0; before > 0 && rank < facts->world_size; ++rank)
+    if (!split.has_batch(before, rank)) facts->ran_out.push_back(rank);
+}
+
 CauseFacts facts_of(const Candidate& chosen, const Divergence& divergence,
                     const std::vector<RankView>& ranks, const std::vector<LaneResult>& lanes,
                     const std::vector<Candidate>& all) {
@@ -160,9 +172,7 @@ std::optional<Divergence> first_divergence(const RunOutcome& outcome,
   divergence.ranks = ranks_of(chosen, all);
   if (chosen.evidence != nullptr) copy_values(*chosen.evidence, &divergence);
   CauseFacts facts = facts_of(chosen, divergence, ranks, lanes, all);
-  facts.active_ranks = facts.world_size;
-  if (outcome.plan.scenario.join_divide_by && chosen.step > 0)
-    facts.active_ranks = Split(outcome.plan.scenario).active_ranks(chosen.step);
+  add_batches(outcome.plan.scenario, &facts);
   const Part& checkpoint = outcome.plan.scenario.checkpoint;
   if (checkpoint.options.has("after_step"))
     facts.checkpoint_step = checkpoint.options.integer("after_step");

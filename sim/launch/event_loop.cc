@@ -20,6 +20,14 @@ void EventLoop::watch(int fd, Handler handler) {
     throw std::system_error(errno, std::generic_category(), "epoll_ctl");
 }
 
+void EventLoop::watch_hang_up(int fd, Handler handler) {
+  epoll_event event{};
+  event.events = EPOLLONESHOT;  // errors and hang-ups come unasked
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0)
+    handlers_[fd] = std::make_shared<Handler>(std::move(handler));
+}
+
 void EventLoop::forget(int fd) {
   if (handlers_.erase(fd) > 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }

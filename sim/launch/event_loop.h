@@ -18,6 +18,9 @@ class EventLoop {
 
   EventLoop();  // throws std::system_error
   void watch(int fd, Handler handler);
+  // Calls the handler once, when nobody is left who could read what is written to `fd`. Ignores
+  // descriptors without another side, as files.
+  void watch_hang_up(int fd, Handler handler);
   void forget(int fd);  // before the descriptor is closed
   // Returns after the handlers of what happened, or after `timeout`.
   void wait(std::chrono::milliseconds timeout);

@@ -3,10 +3,12 @@ import getpass
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 import unittest
 
-from harness import PROGRAM, TOY, read_json
+from harness import PROGRAM, TOY, alive, descendants, rank_of, read_json
 from launchers import PATH, LauncherTest, free_port, wait_until
 
 
@@ -40,6 +42,15 @@ class GivenCommand(Hosts):
         code, text = self.verify("nowhere", self.script("exit 255\n"))
         self.assertEqual(code, 3, text)
         self.assertIn("nowhere could not be reached", text)
+
+    def test_the_other_hosts_do_not_wait_for_one_that_cannot_be_reached(self):
+        shell = self.script('[ "$1" != nowhere ] || { sleep 1; exit 255; }\nexec sh -c "$2"\n')
+        begin = time.monotonic()
+        code, text = self.verify("127.0.0.1,nowhere", shell)
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertEqual(code, 3, text)
+        self.assertIn("nowhere could not be reached", text)
+        self.assertIn("interrupted by signal 15", text)
 
     def test_no_host_is_an_option_of_the_shell(self):
         for hosts in ("-oProxyCommand=x", "a b", ","):
@@ -114,6 +125,20 @@ class Ssh(Hosts):
         self.assertEqual(code, 3, text)
         self.assertIn("Permission denied", text)
         self.assertIn("127.0.0.1 could not be reached", text)
+
+    def test_an_interrupted_run_leaves_nothing_behind(self):
+        run = self.popen(*self.line("127.0.0.1,localhost", self.ssh(), "--set", "/steps=200000",
+                                    "--out", self.tmp / "out"))
+
+        def ranks():
+            return [pid for pid in descendants(self.server.pid) if rank_of(pid) is not None]
+        self.assertTrue(wait_until(lambda: len(ranks()) == 4, 60))
+        started = descendants(self.server.pid)
+        run.send_signal(signal.SIGTERM)
+        (code,), (text,) = self.ends([run])
+        self.assertEqual(code, 128 + signal.SIGTERM, text)
+        self.assertTrue(wait_until(lambda: not [pid for pid in started if alive(pid)], 20),
+                        [pid for pid in started if alive(pid)])
 
 
 class Network(Hosts):
@@ -206,6 +231,25 @@ class Network(Hosts):
         self.assertGreater(min(second[0], second[2]), 10_000)
         environment = read_json(self.path)["machine"]["environment"]
         self.assertEqual(environment["GLOO_SOCKET_IFNAME"], "ls1")
+
+    def test_loopback_leads_to_no_other_host(self):
+        code, text, _ = self.verify_on((1, 2), "--interface", "lo")
+        self.assertEqual(code, 2, text)
+        self.assertIn("has address 127.0.0.1, at which other hosts cannot reach rank 0", text)
+
+    def test_a_host_whose_own_name_is_loopback(self):
+        """As Debian's installer leaves it: 127.0.1.1 in /etc/hosts."""
+        for number in (1, 2):
+            (self.tmp / f"hosts-{number}").write_text(
+                "127.0.1.1 first\n" if number == 1 else "10.213.7.1 first\n")
+        shell = self.script(f"""case $1 in first) number=1;; *) number=2;; esac
+exec ip netns exec lockstep-{os.getpid()}-$number sh -c \
+  'mount --bind {self.tmp}/hosts-'$number' /etc/hosts && exec sh -c "$0"' "$2"
+""")
+        code, text = self.verify("first,second", shell, "--set", '/lanes=["replica", "replay"]',
+                                 "--json", self.path, PATH=PATH)
+        self.assertEqual(code, 0, text)
+        self.expect_pass(self.path, 4)
 
     def test_an_interface_that_is_not_there(self):
         code, text, _ = self.verify_on((1, 2), "--interface", "ls7")

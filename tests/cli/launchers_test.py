@@ -3,6 +3,7 @@ machine lacks is skipped, with the reason."""
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -45,12 +46,15 @@ class Nodes(LauncherTest):
 
     def test_another_scenario_is_refused(self):
         port = free_port()
-        codes, texts = self.ends([self.node(0, port, "--set", "/timeouts/rendezvous_ms=4000", *SHORT),
-                                  self.node(1, port, "--set", "/steps=3")])
-        self.assertEqual(codes[1], 2, texts)
-        self.assertIn("refused", texts[1])
-        self.assertEqual(codes[0], 3, texts)
-        self.assertIn("ranks 2, 3 have not joined", texts[0])
+        codes, texts = self.ends([self.node(0, port), self.node(1, port, "--set", "/steps=3")])
+        self.assertEqual(codes, [2, 2], texts)
+        self.assertIn("refused: it has", texts[1])
+        self.assertIn("with rank 2 was refused: it has", texts[0])
+
+    def test_a_node_that_does_not_come(self):
+        codes, texts = self.ends([self.node(0, free_port(), *IMPATIENT)])
+        self.assertEqual(codes, [3], texts)
+        self.assertIn("ranks 2, 3 have not joined within 4000 ms", texts[0])
 
     def test_a_rank_that_is_killed_is_named_by_the_other_node(self):
         path, port = self.tmp / "result.json", free_port()
@@ -73,8 +77,8 @@ class Nodes(LauncherTest):
         self.assertEqual([pid for pid in kids if alive(pid)], [])
 
 
-SHORT = ("--set", "/timeouts/collective_ms=1000", "--set", "/timeouts/construction_ms=2000", "--set",
-         "/timeouts/step_ms=3000")
+IMPATIENT = ("--set", "/timeouts/collective_ms=1000", "--set", "/timeouts/construction_ms=2000",
+             "--set", "/timeouts/step_ms=3000", "--set", "/timeouts/rendezvous_ms=4000")
 
 
 class ByHand(LauncherTest):
@@ -112,6 +116,69 @@ class ByHand(LauncherTest):
         place = f"tcp://127.0.0.1:{free_port()}"
         codes, texts = self.ends(self.ranks(2, *args, "--rendezvous", place))
         self.assertEqual(codes, [1, 1], texts)
+
+    def test_rank_0_is_killed(self):
+        place = f"tcp://127.0.0.1:{free_port()}"
+        first, second = self.ranks(2, "--rendezvous", place, "--set", "/steps=200000")
+        started = self.ranks_below(first) + self.ranks_below(second)
+        first.kill()
+        begin = time.monotonic()
+        codes, texts = self.ends([first, second])
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual(codes, [-signal.SIGKILL, 3], texts)
+        self.assertIn("the process of rank 0 is gone: nothing was judged", texts[1])
+        self.assertEqual([pid for pid in started if alive(pid)], [])
+
+    def ranks_below(self, process):
+        found = []
+
+        def there():
+            found[:] = [pid for pid in descendants(process.pid) if rank_of(pid) is not None]
+            return found
+        self.assertTrue(wait_until(there, 60))
+        return found
+
+    def test_a_port_that_is_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            place = f"127.0.0.1:{other.getsockname()[1]}"
+            codes, texts = self.ends(self.ranks(2, "--rendezvous", f"tcp://{place}", *IMPATIENT))
+        self.assertEqual(codes, [2, 3], texts)
+        self.assertIn(f"rank 0: cannot listen at {place}: Address already in use", texts[0])
+        self.assertIn(f"rank 0 was not found in time: {place}", texts[1])
+
+    def test_an_address_that_does_not_resolve(self):
+        codes, texts = self.ends(self.ranks(2, *IMPATIENT, MASTER_ADDR="no..host",
+                                            MASTER_PORT=str(free_port())))
+        self.assertEqual(codes, [2, 3], texts)
+        self.assertIn("rank 0: no..host: Name or service not known", texts[0])
+        self.assertIn("rank 1: waiting for rank 0: no..host: Name or service not known", texts[1])
+        self.assertIn("rank 0 was not found in time: no..host", texts[1])
+
+    def test_another_world_size_on_one_rank(self):
+        args = ("--rendezvous", f"tcp://127.0.0.1:{free_port()}")
+        first = self.start(TOY, *args, RANK="0", WORLD_SIZE="2")
+        second = self.start(TOY, *args, RANK="1", WORLD_SIZE="3")
+        codes, texts = self.ends([first, second])
+        self.assertEqual(codes, [2, 2], texts)
+        self.assertRegex(texts[0], "with rank 1 was refused: .* ranks 3 .* rank 0 has .* ranks 2 ")
+        self.assertRegex(texts[1], "refused: .* ranks 3 .* rank 0 has .* ranks 2 ")
+
+    def test_a_rank_that_comes_twice(self):
+        args = ("--rendezvous", f"tcp://127.0.0.1:{free_port()}")
+        codes, texts = self.ends([self.start(TOY, *args, RANK=rank, WORLD_SIZE="3")
+                                  for rank in ("0", "1", "1")])
+        self.assertEqual(codes, [2, 2, 2], texts)
+        self.assertIn("with rank 1 was refused: rank 1 has joined already", texts[0])
+
+    def test_interrupted_while_it_waits(self):
+        for rank in ("0", "1"):
+            waiting = self.start(TOY, "--rendezvous", f"tcp://127.0.0.1:{free_port()}", RANK=rank,
+                                 WORLD_SIZE="2")
+            time.sleep(1)
+            waiting.send_signal(signal.SIGTERM)
+            (code,), (text,) = self.ends([waiting], 20)
+            self.assertEqual(code, 128 + signal.SIGTERM, text)
+            self.assertIn("interrupted by signal 15", text)
 
     def test_bad_input(self):
         for args, env, text in (

@@ -49,6 +49,12 @@ class ScriptModel(ProgramTest):
                          {"wrong_divisor"})
         self.assertIn(f"--trust-model {self.module}", defect["runs"][0]["again"])
 
+    def test_a_module_that_looks_at_the_whole_batch_is_another_function(self):
+        self.make("by_batch")
+        runs = self.verify_json(self.scenario, "--trust-model", self.module, code=1)["runs"]
+        self.assertEqual({run["first_divergence"]["cause"] for run in runs},
+                         {"not_shard_decomposable"})
+
     def test_nothing_is_loaded_without_trust(self):
         self.module.write_bytes(b"looked at by nobody")
         (self.tmp / "other.pt").write_bytes(b"")

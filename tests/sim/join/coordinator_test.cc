@@ -24,7 +24,8 @@ class CoordinatorTest : public testing::Test {
   }
   std::unique_ptr<Link> join(std::vector<int64_t> ranks, const std::string& host = "h",
                              const std::string& identity = "job") {
-    return join_run(loop_, at_, nullptr, {"", identity, std::move(ranks), host, "here"}, soon());
+    return join_run(loop_, at_, nullptr, {"", identity, std::move(ranks), host, "here"}, soon(),
+                    [](const std::string&) {});
   }
   EventLoop loop_;
   HostPort at_;
@@ -39,6 +40,8 @@ TEST_F(CoordinatorTest, MembersLearnWhereAllAre) {
   const std::string hosts = second->get("hosts", soon());
   const Topology here = topology_of(hosts, {0, 1}), there = topology_of(hosts, {2});
   EXPECT_FALSE(here.one_host);
+  EXPECT_FALSE(here.one_network);
+  EXPECT_EQ(first->get("reached_at", soon()), "");
   EXPECT_TRUE(here.leads_host && there.leads_host);
   EXPECT_EQ(here.host_ranks, (std::vector<int64_t>{0, 1}));
   EXPECT_TRUE(here.collects);
@@ -46,14 +49,22 @@ TEST_F(CoordinatorTest, MembersLearnWhereAllAre) {
   EXPECT_EQ(there.host_leader, 2);
 }
 
-TEST_F(CoordinatorTest, WhoDoesNotBelongIsRefused) {
+TEST_F(CoordinatorTest, NodesOfOneMachineShareItsLoopback) {
   open(2);
-  auto first = join({0});
+  auto first = join({0}, host_key(0)), second = join({1}, host_key(1));
+  const Topology topology = topology_of(first->get("hosts", soon()), {0});
+  EXPECT_FALSE(topology.one_host);
+  EXPECT_TRUE(topology.one_network);
+}
+
+TEST_F(CoordinatorTest, WhoDoesNotBelongIsRefused) {
   for (const auto& [ranks, identity, why] :
        std::vector<std::tuple<std::vector<int64_t>, std::string, std::string>>{
            {{0}, "job", "rank 0 has joined already"},
            {{2}, "job", "there is no rank 2 among 2"},
-           {{1}, "another", "this process has \"another\", rank 0 has \"job\""}}) {
+           {{1}, "another", "it has \"another\", rank 0 has \"job\""}}) {
+    open(2);
+    auto first = join({0});
     try {
       join(ranks, "h", identity);
       ADD_FAILURE() << why;
@@ -61,7 +72,31 @@ TEST_F(CoordinatorTest, WhoDoesNotBelongIsRefused) {
       EXPECT_EQ(over.code(), 2);
       EXPECT_THAT(over.what(), testing::HasSubstr(why));
     }
+    // It will not come again, so the others need not wait for it.
+    EXPECT_THAT(coordinator_->problem(), testing::HasSubstr(why));
+    try {
+      first->get("hosts", soon());
+      ADD_FAILURE() << why;
+    } catch (const RunOver& over) {
+      EXPECT_EQ(over.code(), 2);
+      EXPECT_EQ(over.what(), coordinator_->problem());
+    }
   }
+}
+
+TEST_F(CoordinatorTest, WhoComesTooLateDisturbsNobody) {
+  open(1);
+  auto first = join({0});
+  EXPECT_THROW(join({0}), RunOver);
+  EXPECT_EQ(coordinator_->problem(), "");
+  EXPECT_NE(first->get("hosts", soon()), "");
+}
+
+TEST_F(CoordinatorTest, WaitingMayEndEarly) {
+  open(1);
+  coordinator_.reset();
+  const auto stop = [](const std::string& why) { throw std::runtime_error(why); };
+  EXPECT_THROW(join_run(loop_, at_, nullptr, {}, soon(), stop), std::runtime_error);
 }
 
 TEST_F(CoordinatorTest, ServesTheStore) {

@@ -225,6 +225,17 @@ TEST(Cause, NotShardDecomposable) {
   EXPECT_EQ(divergence_of(outcome).cause, "not_shard_decomposable");
 }
 
+TEST(Cause, AnotherFunctionUnderAdamShowsInItsStateMost) {
+  MismatchEvidence e = gradient_evidence("float64", 1);
+  e.state_kind = "optimizer_state";
+  e.tensor = "fc2.weight.exp_avg_sq";
+  Outcome outcome;
+  outcome.mismatch(0, Lane::float64, e);
+  outcome.add(0, EventKind::distance, 1, static_cast<int32_t>(Lane::float64),
+              std::bit_cast<uint64_t>(0.8));
+  EXPECT_EQ(divergence_of(outcome).cause, "not_shard_decomposable");
+}
+
 TEST(Cause, LittleBeyondTheBoundIsNoOtherFunction) {
   Outcome outcome;
   outcome.mismatch(0, Lane::float64, gradient_evidence("float64", 1));
@@ -286,6 +297,25 @@ TEST(Divergence, IsKnownFromHashesWhereNoWorkerLeftEvidence) {
   EXPECT_EQ(d.cause, "buffers");
   EXPECT_THAT(d.ranks, ElementsAre(3));
   EXPECT_FALSE(d.run_value);
+}
+
+// Rank 1 has one batch of two, and its momentum is old when the second epoch begins.
+TEST(Cause, WhatJoinDoesNotHandOver) {
+  Outcome outcome(4, 4);
+  Scenario& s = outcome.run.plan.scenario;
+  s.join_divide_by = "active_ranks";
+  s.batch_size = 8;
+  s.data.options.set("samples", int64_t{16});
+  s.split.options.set("batches_per_rank", std::vector<int64_t>{2, 1, 2, 2});
+  MismatchEvidence e = gradient_evidence("replay", 3);
+  e.state_kind = "parameter";
+  e.gradients_wrong = 0;
+  outcome.mismatch(1, Lane::replay, e);
+  const RunResult result = outcome.judge();
+  ASSERT_TRUE(result.first_divergence);
+  EXPECT_EQ(result.first_divergence->cause, "optimizer_state");
+  outcome.mismatch(2, Lane::replay, e);  // it had batches all the time
+  EXPECT_NE(outcome.judge().first_divergence->cause, "optimizer_state");
 }
 
 }  // namespace

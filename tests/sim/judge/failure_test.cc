@@ -63,13 +63,13 @@ TEST(Failure, AFileThatCannotBeLoadedIsItsOwnCause) {
   evidence.phase = "checkpoint";
   outcome.run.evidence[1] = to_json_text(evidence);
   EXPECT_EQ(failure_of(outcome).cause, "checkpoint");
-  outcome.run.plan.scenario.expect.verdict = "inconclusive";
-  outcome.run.plan.scenario.expect.cause = "checkpoint";
+  outcome.run.plan.scenario.expect[0].verdict = "inconclusive";
+  outcome.run.plan.scenario.expect[0].cause = "checkpoint";
   EXPECT_EQ(outcome.judge().met, true);
   evidence.error = "out of memory";
   outcome.run.evidence[1] = to_json_text(evidence);
   EXPECT_EQ(outcome.judge().met, false);
-  outcome.run.plan.scenario.expect = {};
+  outcome.run.plan.scenario.expect = {{}};
   EXPECT_EQ(failure_of(outcome).cause, "");
 }
 

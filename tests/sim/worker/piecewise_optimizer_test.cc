@@ -35,7 +35,9 @@ void expect_equal(const NamedTensors& a, const NamedTensors& b) {
   for (size_t i = 0; i < a.size(); ++i) {
     EXPECT_EQ(a[i].name, b[i].name);
     ASSERT_EQ(a[i].tensor.defined(), b[i].tensor.defined()) << a[i].name;
-    if (a[i].tensor.defined()) EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].name;
+    if (a[i].tensor.defined()) {
+      EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].name;
+    }
   }
 }
 
@@ -79,7 +81,9 @@ TEST_P(PiecewiseOptimizerTest, BroughtTogetherItIsTheWholeOptimizer) {
     expect_equal(states[rank], whole->state());
     all += bytes[rank];
   }
-  if (!cut) EXPECT_EQ(all, state_bytes(*whole));
+  if (!cut) {
+    EXPECT_EQ(all, state_bytes(*whole));
+  }
 }
 
 TEST(PiecewiseOptimizer, LoadTakesItsOwnPieces) {
