@@ -9,9 +9,9 @@ lockstep_torch_library(lockstep_workloads FOLDERS scenarios/workloads LINK locks
 lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/gloo reducer/c10d
                        reducer/local reducer/kinds reducer/hooks LINK lockstep_bucket)
 lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run.cc
-                       golden/own_states.cc golden/replay.cc golden/replay_buckets.cc
-                       golden/replay_gathered.cc golden/rounding.cc golden/sample_cache.cc
-                       golden/make_stored.cc
+                       golden/lock_step.cc golden/own_states.cc golden/replay.cc
+                       golden/replay_buckets.cc golden/replay_gathered.cc golden/rounding.cc
+                       golden/sample_cache.cc golden/make_stored.cc
                        LINK lockstep_compare lockstep_workloads)
 lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/fault
                        LINK lockstep_launch lockstep_reducer lockstep_golden)

@@ -41,6 +41,7 @@ Element element(const StateEntry& entry, const std::byte* data, int64_t index) {
     }
     case 2: {
       const auto bits = read<uint16_t>(data, index);
+      if (entry.dtype == "bfloat16") return {bits, std::bit_cast<float>(uint32_t{bits} << 16)};
       return {bits, static_cast<double>(bits)};
     }
     default: {

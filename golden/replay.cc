@@ -7,8 +7,10 @@
 #include <optional>
 #include <utility>
 
+#include "golden/lock_step.h"
 #include "scenarios/base/check.h"
 #include "scenarios/split.h"
+#include "scenarios/workloads/dtype.h"
 #include "scenarios/workloads/loss_scaling.h"
 
 namespace lockstep {
@@ -40,6 +42,11 @@ const std::string kNone = "none";
 
 bool has_samples(const Batch& shard) { return shard.input.size(0) > 0; }
 
+void take_gradients(const Training& from, Training& to) {
+  for (size_t i = 0; i < to.parameters.size(); ++i)
+    to.parameters[i].tensor.mutable_grad() = from.parameters[i].tensor.grad();
+}
+
 }  // namespace
 
 Replay::Replay(const ReplayRule& rule, const Scenario& scenario, Training& training)
@@ -49,7 +56,19 @@ Replay::Replay(const ReplayRule& rule, const Scenario& scenario, Training& train
       training_(training),
       buckets_(rule, training.parameters, scenario.world_size) {
   if (!training.buffers.empty()) rank_buffers_.resize(static_cast<size_t>(world_size_));
-  for (int64_t rank = 0; rank < world_size_; ++rank) keep_buffers(rank);
+  for (int64_t rank = 0; rank < world_size_; ++rank) keep_buffers(training, rank);
+  if (training.model->normalize_over(nullptr)) build_replicas();
+}
+
+// They have gradients and buffers of their own, but share the weights' memory.
+void Replay::build_replicas() {
+  const std::string dtype = to_word(training_.parameters.front().tensor.scalar_type());
+  const RandomSection random(scenario_.seed);
+  for (int64_t rank = 0; rank < world_size_; ++rank) {
+    Training& own = replicas_.emplace_back(build_training(scenario_, dtype));
+    for (size_t i = 0; i < own.parameters.size(); ++i)
+      own.parameters[i].tensor.set_data(training_.parameters[i].tensor.detach());
+  }
 }
 
 void Replay::average(int64_t step, const std::vector<Batch>& shards,
@@ -57,31 +76,60 @@ void Replay::average(int64_t step, const std::vector<Batch>& shards,
   LOCKSTEP_CHECK(static_cast<int64_t>(shards.size()) == world_size_, "one shard per rank");
   start_step(step);
   if (rule_.gathered) return sum_gathered(step, shards);
-  used_.assign(training_.parameters.size(), false);
-  int64_t batch_samples = 0, active = 0, first_active = -1;
+  const std::vector<Stretch> stretches = stretches_of(step, shards);
+  int64_t active = 0;
+  first_active_ = -1;
   for (int64_t rank = 0; rank < world_size_; ++rank) {
-    const Batch& shard = shards[static_cast<size_t>(rank)];
-    batch_samples += shard.input.size(0);
-    if (!has_samples(shard)) continue;
+    if (!has_samples(shards[static_cast<size_t>(rank)])) continue;
     ++active;
-    if (first_active < 0) first_active = rank;
+    if (first_active_ < 0) first_active_ = rank;
     buffer_source_ = rule_.joins ? rank : 0;
   }
   buckets_.divide_by(rule_.divide_by_active ? active : world_size_);
+  for (const Stretch& stretch : stretches) average_stretch(stretch, visit);
+}
+
+std::vector<Replay::Stretch> Replay::stretches_of(int64_t step,
+                                                  const std::vector<Batch>& shards) const {
+  int64_t batch_samples = 0;
+  for (const Batch& shard : shards) batch_samples += shard.input.size(0);
+  const bool each = scenario_.accumulate_sync == "each";
+  std::vector<Stretch> stretches(each ? static_cast<size_t>(scenario_.accumulate_steps) : 1);
+  for (size_t index = 0; index < stretches.size(); ++index)
+    stretches[index] = {step, index, batch_samples, {}};
+  for (const Batch& shard : shards) {
+    std::vector<Batch> all;
+    if (has_samples(shard)) all = micro_batches(shard, scenario_.accumulate_steps);
+    for (size_t index = 0; index < stretches.size(); ++index)
+      stretches[index].micro_batches.push_back(each && !all.empty() ? std::vector<Batch>{all[index]}
+                                                                    : all);
+  }
+  return stretches;
+}
+
+void Replay::average_stretch(const Stretch& stretch, const std::function<void(int64_t)>& visit) {
+  lay_out_when_due(stretch.index);
+  used_.assign(training_.parameters.size(), false);
   start_buffers_ = rank_buffers_;
   start_gradients_.clear();
   std::vector<bool> later;  // a gradient that has been synchronized before
   for (const NamedTensor& parameter : training_.parameters) {
     start_gradients_.push_back(parameter.tensor.grad());
-    later.push_back(age_ > 1 && parameter.tensor.grad().defined());
+    later.push_back((age_ > 1 || stretch.index > 0) && parameter.tensor.grad().defined());
   }
+  load_buffers(training_, first_active_);
+  if (stretch.index == 0) note_buffers(&training_);
+  if (!replicas_.empty())
+    run_in_lock_step(world_size_, [&](int64_t rank, BatchGroup& group) {
+      Training& own = replicas_[static_cast<size_t>(rank)];
+      own.model->normalize_over(&group);
+      pass(own, stretch, rank);
+    });
   for (int64_t rank = 0; rank < world_size_; ++rank) {
-    load_buffers(rank);
-    if (rank == first_active) note_buffers(&training_);
-    clear();
-    const Batch& shard = shards[static_cast<size_t>(rank)];
-    if (has_samples(shard)) backward(step, rank, shard, batch_samples);
-    keep_buffers(rank);
+    if (replicas_.empty())
+      pass(training_, stretch, rank);
+    else
+      take_gradients(replicas_[static_cast<size_t>(rank)], training_);
     if (visit) visit(rank);
     for (size_t i = 0; i < used_.size(); ++i)
       used_[i] = used_[i] || training_.parameters[i].tensor.grad().defined();
@@ -89,7 +137,7 @@ void Replay::average(int64_t step, const std::vector<Batch>& shards,
   }
   buckets_.sum();
   put();
-  if (rule_.joins && step % Split(scenario_).steps_per_epoch() == 0)
+  if (rule_.joins && stretch.step % Split(scenario_).steps_per_epoch() == 0)
     for (auto& buffers : rank_buffers_)
       buffers = rank_buffers_[static_cast<size_t>(buffer_source_)];
   load_kept_buffers();
@@ -115,50 +163,65 @@ void Replay::start_step(int64_t step) {
     buckets_.lay_out_first();
     for (auto& buffers : rank_buffers_) buffers = rank_buffers_.front();
   }
+}
+
+// averaged: how often in this step already.
+void Replay::lay_out_when_due(size_t averaged) {
+  const int64_t each_step = scenario_.accumulate_sync == "each" ? scenario_.accumulate_steps : 1;
+  const int64_t before = (age_ - 1) * each_step + static_cast<int64_t>(averaged);
   const bool rebuilds = rule_.layout == "ddp" && rule_.rebuild;
-  if (rebuilds && !rebuilt_ && age_ > rule_.rebuild_after_step) {
-    buckets_.lay_out_again(ready_order_);
-    rebuilt_ = true;
-  }
+  if (!rebuilds || rebuilt_ || before < rule_.rebuild_after_step) return;
+  buckets_.lay_out_again(ready_order_);
+  rebuilt_ = true;
 }
 
 // Those that rank `rank`'s first forward of a step finds.
-void Replay::load_buffers(int64_t rank) {
+void Replay::load_buffers(Training& own, int64_t rank) {
   if (rank_buffers_.empty()) return;
   const c10::NoGradGuard no_grad;
   const auto& found =
       start_buffers_[static_cast<size_t>(rule_.broadcast_buffers ? buffer_source_ : rank)];
-  for (size_t i = 0; i < found.size(); ++i) at::Tensor(training_.buffers[i].tensor).copy_(found[i]);
+  for (size_t i = 0; i < found.size(); ++i) at::Tensor(own.buffers[i].tensor).copy_(found[i]);
 }
 
-void Replay::keep_buffers(int64_t rank) {
+void Replay::keep_buffers(const Training& own, int64_t rank) {
   if (rank_buffers_.empty()) return;
   auto& kept = rank_buffers_[static_cast<size_t>(rank)];
   kept.clear();
-  for (const NamedTensor& buffer : training_.buffers)
-    kept.push_back(buffer.tensor.detach().clone());
+  for (const NamedTensor& buffer : own.buffers) kept.push_back(buffer.tensor.detach().clone());
 }
 
-void Replay::clear() {
+void Replay::pass(Training& own, const Stretch& stretch, int64_t rank) {
+  load_buffers(own, rank);
+  backward(own, stretch, rank);
+  keep_buffers(own, rank);
+}
+
+void Replay::backward(Training& own, const Stretch& stretch, int64_t rank) {
+  for (size_t i = 0; i < start_gradients_.size(); ++i) {
+    // Gradients add up in place, in memory that ranks one after the other may share. A view of a
+    // bucket, or another's, decides no bit.
+    const at::Tensor& found = start_gradients_[i];
+    const bool copies = found.defined() && (stretch.index > 0 || !replicas_.empty());
+    own.parameters[i].tensor.mutable_grad() = copies ? found.clone() : found;
+  }
   // Each rank's gradients were undefined before its first step; later they are the averaged ones
   // of the step before, whichever way they are cleared.
   const std::string& clearing = age_ == 1 ? kNone : scenario_.zero_grad;
-  for (size_t i = 0; i < start_gradients_.size(); ++i)
-    training_.parameters[i].tensor.mutable_grad() = start_gradients_[i];
-  clear_gradients(training_.parameters, clearing);
-}
-
-void Replay::backward(int64_t step, int64_t rank, const Batch& shard, int64_t batch_samples) {
-  const double share = loss_share(scenario_, shard.input.size(0), batch_samples) *
-                       loss_factor(scenario_, training_, step, rank);
-  const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
-  for (size_t i = 0; i < parts.size(); ++i) {
+  if (stretch.index == 0) clear_gradients(own.parameters, clearing);
+  const auto& micro_batches = stretch.micro_batches[static_cast<size_t>(rank)];
+  int64_t samples = 0;
+  for (const Batch& batch : micro_batches) samples += batch.input.size(0);
+  if (scenario_.accumulate_sync == "each") samples *= scenario_.accumulate_steps;
+  const double share = loss_share(scenario_, samples, stretch.batch_samples) *
+                       loss_factor(scenario_, training_, stretch.step, rank);
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
     // Order matters of the synchronized one only.
-    const bool watch = rank == 0 && ready_order_.empty() && i + 1 == parts.size();
+    const bool watch = rank == 0 && ready_order_.empty() && i + 1 == micro_batches.size();
     std::optional<ReadyOrder> order;
-    if (watch) order.emplace(training_.parameters, &ready_order_);
-    const at::Tensor output = training_.model->forward(parts[i].input);
-    loss_of(scenario_.loss, output, parts[i].target, world_size_, share).backward();
+    if (watch) order.emplace(own.parameters, &ready_order_);
+    const at::Tensor output = own.model->forward(micro_batches[i].input);
+    loss_of(scenario_.loss, output, micro_batches[i].target, world_size_, share).backward();
   }
 }
 
@@ -167,10 +230,10 @@ void Replay::put() {
   for (size_t i = 0; i < used_.size(); ++i) {
     if (!used_[i]) continue;
     at::Tensor& gradient = training_.parameters[i].tensor.mutable_grad();
-    if (gradient.defined())
+    if (gradient.defined() && !gradient.is_sparse())
       gradient.copy_(buckets_.result(i));
     else
-      gradient = buckets_.result(i).clone();  // the last rank had none
+      gradient = buckets_.result(i).clone();  // the last rank had none, or is sparse
   }
 }
 

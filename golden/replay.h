@@ -13,11 +13,13 @@
 namespace lockstep {
 
 // Data-parallel gradients without any rank: forward and backward over one shard after the other
-// from the same weights, then the average in the order of a ReplayRule. One thread.
+// from the same weights, then the average in the order of a ReplayRule. One thread; a model that
+// normalizes over all ranks (BatchGroup) takes all shards at once, a thread and a replica each.
 class Replay {
  public:
-  // `training` and `scenario` must outlive this object. Of the scenario only
-  // loss, zero_grad, world_size, accumulate_steps and averaging are used; with joins, its split.
+  // `training` and `scenario` must outlive this object. Of the scenario only loss, zero_grad,
+  // world_size, accumulate_steps and averaging are used; with joins its split, and model and
+  // optimizer for replicas.
   Replay(const ReplayRule& rule, const Scenario& scenario, Training& training);
 
   // Leaves the averaged (of a gathered rule: summed) gradients of step `step` (from 1) in the
@@ -29,11 +31,22 @@ class Replay {
                const std::function<void(int64_t rank)>& visit = nullptr);
 
  private:
+  void build_replicas();
   void start_step(int64_t step);
-  void backward(int64_t step, int64_t rank, const Batch& shard, int64_t batch_samples);
-  void clear();
-  void load_buffers(int64_t rank);
-  void keep_buffers(int64_t rank);
+  void lay_out_when_due(size_t averaged);
+  // A stretch of a step after which gradients are averaged: all of it, or one of its micro-batches.
+  struct Stretch {
+    int64_t step = 0;
+    size_t index = 0;  // from 0
+    int64_t batch_samples = 0;
+    std::vector<std::vector<Batch>> micro_batches;  // of each rank; none where it has no batch
+  };
+  std::vector<Stretch> stretches_of(int64_t step, const std::vector<Batch>& shards) const;
+  void average_stretch(const Stretch& stretch, const std::function<void(int64_t rank)>& visit);
+  void pass(Training& own, const Stretch& stretch, int64_t rank);
+  void backward(Training& own, const Stretch& stretch, int64_t rank);
+  void load_buffers(Training& own, int64_t rank);
+  void keep_buffers(const Training& own, int64_t rank);
   void load_kept_buffers();
   void put();
   void sum_gathered(int64_t step, const std::vector<Batch>& shards);
@@ -44,7 +57,9 @@ class Replay {
   const Scenario& scenario_;
   const int64_t world_size_;
   Training& training_;
+  std::vector<Training> replicas_;  // of each rank, with the same weights; empty if one will do
   ReplayBuckets buckets_;
+  int64_t first_active_ = 0;   // the first rank that has a batch in this step
   int64_t buffer_source_ = 0;  // the rank whose buffers all ranks get in this step
   int64_t age_ = 0;            // of the step, from 1, since the start or the last restart
   bool rebuilt_ = false;

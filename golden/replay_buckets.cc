@@ -76,8 +76,12 @@ void ReplayBuckets::lay_out_again(std::vector<size_t> ready_order) {
 
 std::vector<std::vector<size_t>> ReplayBuckets::one_per_dtype() const {
   std::map<at::ScalarType, std::vector<size_t>> by_type;
-  for (size_t i : trained()) by_type[parameters_[i].tensor.scalar_type()].push_back(i);
   std::vector<std::vector<size_t>> buckets;
+  for (size_t i : trained())
+    if (parameters_[i].sparse_gradient)
+      buckets.push_back({i});
+    else
+      by_type[parameters_[i].tensor.scalar_type()].push_back(i);
   for (auto& [type, bucket] : by_type) buckets.push_back(std::move(bucket));
   return buckets;
 }
@@ -94,6 +98,10 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
   std::vector<std::vector<size_t>> buckets;
   for (size_t i : order) {
     const at::Tensor& parameter = parameters_[i].tensor;
+    if (parameters_[i].sparse_gradient) {
+      buckets.push_back({i});
+      continue;
+    }
     Open& bucket = open[parameter.scalar_type()];
     bucket.parameters.push_back(i);
     bucket.bytes += static_cast<int64_t>(parameter.nbytes());
@@ -124,6 +132,8 @@ void ReplayBuckets::lay_out(const std::vector<std::vector<size_t>>& buckets) {
     for (int64_t rank = 0; rank < ranks_; ++rank)
       bucket.of_rank.push_back(at::zeros({elements}, type));
     bucket.sum = at::zeros({elements}, type);
+    if (parameters_[parameters.front()].sparse_gradient)
+      bucket.rows = at::zeros({parameters_[parameters.front()].tensor.size(0)}, at::kBool);
     buckets_.push_back(std::move(bucket));
   }
 }
@@ -141,7 +151,11 @@ at::Tensor ReplayBuckets::divided(const at::Tensor& gradient, const std::string&
 
 void ReplayBuckets::take(int64_t rank, const std::vector<bool>& later) {
   const c10::NoGradGuard no_grad;
-  for (const Bucket& bucket : buckets_) {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.rows.defined()) {
+      take_sparse(rank, bucket);
+      continue;
+    }
     const at::Tensor& flat = bucket.of_rank[static_cast<size_t>(rank)];
     for (size_t i : bucket.parameters) {
       const at::Tensor& parameter = parameters_[i].tensor;
@@ -156,10 +170,34 @@ void ReplayBuckets::take(int64_t rank, const std::vector<bool>& later) {
   }
 }
 
+void ReplayBuckets::take_sparse(int64_t rank, Bucket& bucket) {
+  const at::Tensor& gradient = parameters_[bucket.parameters.front()].tensor.grad();
+  at::Tensor flat = bucket.of_rank[static_cast<size_t>(rank)].zero_();
+  if (rank == 0) bucket.rows.zero_();
+  if (!gradient.defined()) return;
+  const bool after = rule_.division_later == "divide_after";
+  const at::Tensor own = (after ? gradient : gradient.div(divisor_)).coalesce();
+  flat.copy_(own.to_dense().reshape({-1}));
+  bucket.rows.index_fill_(0, own._indices()[0], true);
+}
+
+// From zero, so that -0 becomes 0, but for a single rank.
+void ReplayBuckets::sum_sparse(Bucket& bucket) {
+  if (ranks_ == 1) {
+    bucket.sum.copy_(bucket.of_rank.front());
+    return;
+  }
+  bucket.sum.zero_();
+  for (const at::Tensor& own : bucket.of_rank) bucket.sum.add_(own);
+}
+
 void ReplayBuckets::sum() {
   const c10::NoGradGuard no_grad;
   for (Bucket& bucket : buckets_) {
-    add_in_order(rule_.algorithm, bucket.of_rank, &bucket.sum);
+    if (bucket.rows.defined())
+      sum_sparse(bucket);
+    else
+      add_in_order(rule_.algorithm, bucket.of_rank, &bucket.sum);
     if (rule_.division_later == "divide_after") bucket.sum.div_(divisor_);
   }
 }
@@ -167,7 +205,14 @@ void ReplayBuckets::sum() {
 at::Tensor ReplayBuckets::result(size_t parameter) const {
   const at::Tensor& like = parameters_[parameter].tensor;
   const Place& place = places_[parameter];
-  const at::Tensor flat = buckets_[place.bucket].sum.narrow(0, place.offset, like.numel());
+  const Bucket& bucket = buckets_[place.bucket];
+  const at::Tensor flat = bucket.sum.narrow(0, place.offset, like.numel());
+  if (bucket.rows.defined()) {
+    const at::Tensor rows = bucket.rows.nonzero().squeeze(1);
+    return at::sparse_coo_tensor(rows.unsqueeze(0), flat.view(like.sizes()).index_select(0, rows),
+                                 like.sizes())
+        .coalesce();
+  }
   return flat.view(like.sizes()).to(like.scalar_type());
 }
 

@@ -33,7 +33,7 @@ class ReplayBuckets {
   void take(int64_t rank, const std::vector<bool>& later);
   // Adds all ranks' gradients in the rule's order.
   void sum();
-  // The sum, in the shape of the parameter and its dtype.
+  // The sum, in the shape of the parameter and its dtype; sparse where gradients are.
   at::Tensor result(size_t parameter) const;
 
  private:
@@ -41,6 +41,7 @@ class ReplayBuckets {
     std::vector<size_t> parameters;
     std::vector<at::Tensor> of_rank;  // flat
     at::Tensor sum;
+    at::Tensor rows;  // of a sparse gradient: bool, those that any rank has; otherwise undefined
   };
   struct Place {
     size_t bucket = 0;
@@ -52,6 +53,8 @@ class ReplayBuckets {
   std::vector<std::vector<size_t>> greedy(const std::vector<size_t>& order) const;
   void lay_out(const std::vector<std::vector<size_t>>& buckets);
   at::Tensor divided(const at::Tensor& gradient, const std::string& division) const;
+  void take_sparse(int64_t rank, Bucket& bucket);
+  void sum_sparse(Bucket& bucket);
 
   const ReplayRule rule_;
   const NamedTensors parameters_;

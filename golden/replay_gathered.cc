@@ -63,12 +63,12 @@ void Replay::add_gathered(const Batch& batch, double share, std::vector<at::Tens
   int64_t begin = 0;
   for (int64_t rank = 0; rank < world_size_; ++rank) {
     const Batch& chunk = chunks[static_cast<size_t>(rank)];
-    load_buffers(0);
+    load_buffers(training_, 0);
     clear_gradients(training_.parameters, "none");
     const int64_t rows = chunk.input.size(0);
     training_.model->forward(chunk.input).backward(gradient.narrow(0, begin, rows));
     begin += rows;
-    if (rank == 0) keep_buffers(0);
+    if (rank == 0) keep_buffers(training_, 0);
     for (size_t i = 0; i < used_.size(); ++i)
       used_[i] = used_[i] || training_.parameters[i].tensor.grad().defined();
     buckets_.take(rank, std::vector<bool>(used_.size(), false));
@@ -90,7 +90,7 @@ at::Tensor Replay::gradient_of_outputs(const std::vector<Batch>& chunks, double 
   {
     const c10::NoGradGuard no_grad;
     for (const Batch& chunk : chunks) {
-      load_buffers(0);
+      load_buffers(training_, 0);
       outputs.push_back(training_.model->forward(chunk.input));
     }
   }

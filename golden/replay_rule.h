@@ -17,7 +17,8 @@ struct ReplayRule {
   // are added to zero in the order of the ranks.
   bool gathered = false;
   bool rebuild = true;
-  int64_t rebuild_after_step = 1;  // 2 where the first step of a static graph only counts
+  int64_t rebuild_after_step =
+      1;  // synchronized passes; 2 where the first step of a static graph only counts
   int64_t first_bucket_bytes = 1 << 20;
   int64_t bucket_cap_bytes = 25 << 20;
   // multiply_before: g * fl(1/W), then the sum; divide_before: g / W, then the sum;
@@ -25,6 +26,8 @@ struct ReplayRule {
   // an earlier step.
   std::string division_first_step = "multiply_before";
   std::string division_later = "multiply_before";
+  // Sparse gradients stand alone in every layout: g / W (or the sum / W), coalesced, then added in
+  // order of rank whatever the algorithm.
   // Gradients are cast to this dtype before they are divided and added, and back after it.
   std::string added_as;           // float16 | bfloat16; empty: their own
   bool broadcast_buffers = true;  // rank 0's, before the first forward of a step

@@ -37,6 +37,10 @@ Error error_of(const T* values, const double* oracle, int64_t count) {
   return error;
 }
 
+at::Tensor dense(const at::Tensor& gradient) {
+  return gradient.is_sparse() ? gradient.to_dense() : gradient;
+}
+
 Error error_of(const at::Tensor& gradient, const at::Tensor& oracle) {
   const double* exact = oracle.data_ptr<double>();
   if (gradient.scalar_type() == at::kDouble)
@@ -140,8 +144,8 @@ struct RoundingLane::Parts {
       replay.average(step, shards_of(step, indices));
       for (size_t i = 0; i < worst.size(); ++i) {
         if (!measurable(i)) continue;
-        const Error error = error_of(setup.training.parameters[i].tensor.grad(),
-                                     oracle.parameters[i].tensor.grad());
+        const Error error = error_of(dense(setup.training.parameters[i].tensor.grad()),
+                                     dense(oracle.parameters[i].tensor.grad()));
         worst[i] = {std::max(worst[i].l2, error.l2), std::max(worst[i].max, error.max)};
       }
     }
@@ -183,7 +187,7 @@ RoundingStep RoundingLane::judge(int64_t step, const std::byte* before, const st
     const StateEntry& entry = parts_->layout.entries[e];
     const auto i = static_cast<size_t>(entry.parameter);
     if (entry.kind != StateKind::gradient || !parts_->measurable(i)) continue;
-    const at::Tensor& exact = parts_->oracle.parameters[i].tensor.grad();
+    const at::Tensor exact = dense(parts_->oracle.parameters[i].tensor.grad());
     const at::Tensor gradient = parts_->gradient_in(entry, after);
     const double r = worst_ratio(error_of(gradient, exact), null[i]);
     if (result.entry < 0) {

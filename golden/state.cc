@@ -48,9 +48,9 @@ void copy_values(const StateEntry& entry, const at::Tensor& tensor, std::byte* p
     std::memset(place, 0, bytes);
     return;
   }
-  LOCKSTEP_CHECK(tensor.numel() == entry.numel && tensor.nbytes() == bytes,
+  const at::Tensor dense = (tensor.is_sparse() ? tensor.to_dense() : tensor).contiguous();
+  LOCKSTEP_CHECK(dense.numel() == entry.numel && dense.nbytes() == bytes,
                  entry.name + " has changed its size or dtype");
-  const at::Tensor dense = tensor.is_contiguous() ? tensor : tensor.contiguous();
   std::memcpy(place, dense.data_ptr(), bytes);
 }
 

@@ -39,8 +39,8 @@ StateLayout parameters_of(const StateLayout& layout);
 // Optimizer state that does not exist before the first step is given the shape of its parameter.
 StateLayout state_layout(const Training& training, const std::string& optimizer_kind);
 
-// Copies all tensors (contiguous) to `out`, layout.bytes long. Absent ones are zero, with presence
-// 0.
+// Copies all tensors (contiguous, sparse ones made dense) to `out`, layout.bytes long. Absent ones
+// are zero, with presence 0.
 void copy_state(const Training& training, const StateLayout& layout, std::byte* out);
 
 // Copies only the gradients, to the places that they have in a whole state; nothing behind

@@ -41,17 +41,21 @@ class CommWork {
 using CommWorkPtr = std::shared_ptr<CommWork>;
 
 // Collectives of one process group. Every rank calls the same operations in the same order, with
-// tensors of equal size and dtype, dense and contiguous. Calls return at once; the tensors must
-// not be read, written or freed until the work is done. Collectives run in the order of the calls.
-// Thread rule: one thread at a time calls; works may be waited for anywhere. A failed collective
-// leaves the communicator closed: later calls throw CommError(closed).
+// tensors of equal size and dtype, dense and contiguous (all_reduce: or sparse). Calls return at
+// once; the tensors must not be read, written or freed until the work is done. Collectives run in
+// the order of the calls. Thread rule: one thread at a time calls; works may be waited for
+// anywhere. A failed collective leaves the communicator closed: later calls throw
+// CommError(closed).
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t world_size() const = 0;
 
-  // Sum over ranks, in place, in the reduction order of the communicator's algorithm.
+  // Sum over ranks, in place, in the reduction order of the communicator's algorithm. A sparse COO
+  // tensor, which may hold other rows on every rank, becomes the coalesced sum: each rank's own is
+  // coalesced, and they are added in order of rank whatever the algorithm, as ProcessGroupGloo
+  // does.
   virtual CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) = 0;
   virtual CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) = 0;
   // output: [world_size, input.numel()] or any tensor of that many elements.

@@ -39,6 +39,7 @@ int64_t TensorSpec::numel() const {
 int64_t TensorSpec::bytes() const { return numel() * dtype_bytes(dtype); }
 
 int64_t dtype_bytes(const std::string& dtype) {
+  if (dtype == "bfloat16") return 2;
   if (dtype == "float32") return 4;
   if (dtype == "float64" || dtype == "int64") return 8;
   check_failed("dtype", __FILE__, __LINE__, "dtype " + dtype + " is not known");

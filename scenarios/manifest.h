@@ -15,6 +15,7 @@ struct TensorSpec {
   std::string dtype;  // "float32"
   std::vector<int64_t> shape;
   bool requires_grad = true;
+  bool sparse_gradient = false;
   int64_t numel() const;
   int64_t bytes() const;  // numel x size of dtype
 };
@@ -27,7 +28,7 @@ struct ModelManifest {
   std::vector<int64_t> output;  // the last: features or, for classification, classes
   int64_t vocabulary = 0;       // inputs are integers below this; 0: numbers
   // Normalizes with statistics of the batch it is given: shards are another function than the
-  // whole batch.
+  // whole batch, unless a group of ranks gives it their statistics (sync).
   bool batch_statistics = false;
 };
 

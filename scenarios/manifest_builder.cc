@@ -11,8 +11,9 @@ std::string joined(const std::string& module, const char* tensor) {
 
 }  // namespace
 
-void ManifestBuilder::parameter(const std::string& name, std::vector<int64_t> shape) {
-  manifest_.parameters.push_back({name, dtype_, std::move(shape)});
+void ManifestBuilder::parameter(const std::string& name, std::vector<int64_t> shape,
+                                bool sparse_gradient) {
+  manifest_.parameters.push_back({name, dtype_, std::move(shape), true, sparse_gradient});
 }
 
 void ManifestBuilder::linear(const std::string& name, int64_t in, int64_t out, bool bias) {
@@ -30,11 +31,12 @@ void ManifestBuilder::norm(const std::string& name, int64_t channels, const std:
   parameter(joined(name, "weight"), {channels});
   parameter(joined(name, "bias"), {channels});
   if (kind == "group" || kind == "layer") return;
-  LOCKSTEP_CHECK(kind == "batch" || kind == "frozen", "no norm " + kind);
+  const bool given = kind == "batch" || kind == "sync" || kind == "sync_equal";
+  LOCKSTEP_CHECK(given || kind == "frozen", "no norm " + kind);
   manifest_.buffers.push_back({joined(name, "running_mean"), dtype_, {channels}});
   manifest_.buffers.push_back({joined(name, "running_var"), dtype_, {channels}});
   manifest_.buffers.push_back({joined(name, "num_batches_tracked"), "int64", {}});
-  if (kind == "batch") manifest_.batch_statistics = true;
+  if (given) manifest_.batch_statistics = true;
 }
 
 void ManifestBuilder::shapes(std::vector<int64_t> input, std::vector<int64_t> output,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scenarios/manifest.h"
@@ -14,11 +15,13 @@ class ManifestBuilder {
 
   // An empty name is the model itself. kernel: of a square convolution.
   void linear(const std::string& name, int64_t in, int64_t out, bool bias = true);
+  // Of what comes after; gives back the one before.
+  std::string use_dtype(std::string dtype) { return std::exchange(dtype_, std::move(dtype)); }
   void convolution(const std::string& name, int64_t in, int64_t out, int64_t kernel,
                    bool bias = true);
-  // batch and frozen: with running statistics. group and layer: without.
+  // batch, frozen, sync and sync_equal: with running statistics. group and layer: without.
   void norm(const std::string& name, int64_t channels, const std::string& kind);
-  void parameter(const std::string& name, std::vector<int64_t> shape);
+  void parameter(const std::string& name, std::vector<int64_t> shape, bool sparse_gradient = false);
   // Of one sample; see ModelManifest.
   void shapes(std::vector<int64_t> input, std::vector<int64_t> output, int64_t vocabulary = 0);
 

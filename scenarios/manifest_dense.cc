@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "scenarios/manifest_builder.h"
 
 namespace lockstep {
@@ -23,8 +25,15 @@ void describe_linear(const Options& options, ManifestBuilder& builder) {
 
 void describe_mlp(const Options& options, ManifestBuilder& builder) {
   const std::vector<int64_t> widths = widths_of(options);
-  for (size_t i = 1; i < widths.size(); ++i)
+  std::vector<int64_t> wide;
+  if (options.has("float64_layers")) wide = options.integers("float64_layers");
+  for (size_t i = 1; i < widths.size(); ++i) {
+    const std::string own = builder.use_dtype("float64");
+    const bool is_wide = std::find(wide.begin(), wide.end(), static_cast<int64_t>(i)) != wide.end();
+    if (!is_wide) builder.use_dtype(own);
     builder.linear(fmt::format("fc{}", i), widths[i - 1], widths[i], options.flag("bias"));
+    builder.use_dtype(own);
+  }
   builder.shapes({widths.front()}, {widths.back()});
 }
 

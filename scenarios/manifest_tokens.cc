@@ -7,7 +7,7 @@ namespace lockstep {
 void describe_embedding(const Options& options, ManifestBuilder& builder) {
   const int64_t vocabulary = options.integer("vocabulary");
   const int64_t width = options.integer("width");
-  builder.parameter("embedding.weight", {vocabulary, width});
+  builder.parameter("embedding.weight", {vocabulary, width}, options.flag("sparse"));
   builder.linear("fc", width, vocabulary);
   builder.shapes({-1}, {-1, vocabulary}, vocabulary);
 }

@@ -1,5 +1,6 @@
 #include "scenarios/scenario.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/check.h"
@@ -134,6 +135,8 @@ void plain_members(S& s, F&& use) {
   use("zero_grad", s.zero_grad);
   use("requantize", s.requantize);
   use("accumulate_steps", s.accumulate_steps);
+  use("accumulate_sync", s.accumulate_sync);
+  use("frozen", s.frozen);
   use("averaging", s.averaging);
   use("lanes", s.lanes);
 }
@@ -173,6 +176,12 @@ int64_t ranks_of(const Scenario& scenario) {
 
 bool shares_optimizer(const Scenario& scenario) {
   return scenario.optimizer_sharding.kind != "none" || scenario.reducer.kind == "sharded";
+}
+
+bool is_frozen(const Scenario& scenario, const std::string& parameter) {
+  return std::any_of(scenario.frozen.begin(), scenario.frozen.end(), [&](const auto& name) {
+    return parameter == name || parameter.starts_with(name + ".");
+  });
 }
 
 Json as_json(const Scenario& scenario) {

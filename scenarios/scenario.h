@@ -58,15 +58,18 @@ struct Scenario {
   // Samples of one step over all ranks; resolved from batch_size, batch_size_per_rank,
   // samples_per_rank or data.samples. A multiple of world_size.
   int64_t batch_size = 1;
-  std::string dtype = "float32";  // float32 | float64
+  std::string dtype = "float32";  // float32 | float64 | bfloat16
   std::string device = "cpu";
   int64_t threads = 1;                   // per rank
   std::string rng = "per_part";          // per_part | global_data_first
   std::string rank_seeds = "different";  // different | equal: do ranks build from their own seed?
   std::string zero_grad = "zero";        // zero | none: what happens to gradients before a forward
   int64_t requantize = 0;                // denominator of the weights' grid after a step; 0: off
-  // A rank's part of a step comes in this many equal micro-batches; only the last is synchronized.
+  // A rank's part of a step comes in this many equal micro-batches.
   int64_t accumulate_steps = 1;
+  std::string accumulate_sync = "last";  // last | each: which micro-batches are synchronized
+  // Parameters that are not trained: names, or what stands before a dot in them.
+  std::vector<std::string> frozen;
   // mean: gradients of all ranks count alike. sample_weighted: by their number of samples.
   std::string averaging = "mean";
   // Ranks that have no more batches in an epoch shadow the others' collectives, and gradients are
@@ -90,6 +93,7 @@ struct Scenario {
 int64_t ranks_of(const Scenario& scenario);
 // Does a rank hold only a part of the optimizer's state?
 bool shares_optimizer(const Scenario& scenario);
+bool is_frozen(const Scenario& scenario, const std::string& parameter);
 
 nlohmann::ordered_json as_json(const Scenario& scenario);
 // Of a document that as_json() made: anything else aborts (user input goes through

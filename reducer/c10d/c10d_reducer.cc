@@ -134,8 +134,9 @@ compat::DdpArguments<at::Tensor> C10dReducer::arguments() const {
       search_unused_ ? std::vector<size_t>{first, cap} : std::vector<size_t>{unlimited};
   compat::DdpArguments<at::Tensor> a;
   a.parameters = trained_.tensors;
-  std::tie(a.buckets, a.limits) = c10d::compute_bucket_assignment_by_size(
-      trained_.tensors, caps, std::vector<bool>(trained_.tensors.size(), false));
+  a.sparse = trained_.sparse;
+  std::tie(a.buckets, a.limits) =
+      c10d::compute_bucket_assignment_by_size(trained_.tensors, caps, a.sparse);
   std::reverse(a.buckets.begin(), a.buckets.end());
   std::reverse(a.limits.begin(), a.limits.end());
   a.bucket_cap_bytes = options_.bucket_cap_bytes;

@@ -83,6 +83,7 @@ struct DdpArguments {
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
   std::unordered_map<size_t, std::string> names;
+  std::vector<bool> sparse;  // per parameter: expects a sparse gradient
 };
 
 // c10d::Reducer's constructor: with limits per bucket up to 2.6; later without, and with options of
@@ -95,14 +96,13 @@ std::shared_ptr<Reducer> make_ddp_reducer(const DdpArguments<Tensor>& a,
   using Limits = std::vector<size_t>;
   using Names = std::unordered_map<size_t, std::string>;
   using GroupPtr = c10::intrusive_ptr<Group>;
-  const std::vector<bool> sparse(a.parameters.size(), false);
   const auto make = [&](auto&&... rest) {
     return std::make_shared<Reducer>(a.parameters, a.buckets, std::forward<decltype(rest)>(rest)...,
-                                     sparse, a.bucket_cap_bytes, a.find_unused_parameters,
+                                     a.sparse, a.bucket_cap_bytes, a.find_unused_parameters,
                                      a.gradient_as_bucket_view, a.names, a.first_bucket_bytes);
   };
   const auto make_later = [&](auto&&... last) {
-    return std::make_shared<Reducer>(a.parameters, a.buckets, group, sparse, a.bucket_cap_bytes,
+    return std::make_shared<Reducer>(a.parameters, a.buckets, group, a.sparse, a.bucket_cap_bytes,
                                      a.find_unused_parameters, a.gradient_as_bucket_view, a.names,
                                      a.first_bucket_bytes, std::forward<decltype(last)>(last)...);
   };

@@ -3,12 +3,14 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
+#include "reducer/comm/sparse_sum.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
 namespace {
 
-bool fits(const at::Tensor& tensor) {
+bool fits(const at::Tensor& tensor, bool may_be_sparse = false) {
+  if (may_be_sparse && tensor.is_sparse()) return true;
   return tensor.layout() == at::kStrided && tensor.is_contiguous();
 }
 
@@ -46,19 +48,23 @@ int64_t collective_bytes(const Collective& call, int64_t world_size) {
   if (!own.defined()) return 0;
   const bool in_place =
       call.operation == Operation::all_reduce || call.operation == Operation::broadcast;
-  return static_cast<int64_t>(own.nbytes()) * (in_place ? 1 : world_size);
+  // Of a sparse tensor too: as if it were dense, since ranks hold different numbers of rows.
+  const auto bytes = own.numel() * static_cast<int64_t>(own.element_size());
+  return bytes * (in_place ? 1 : world_size);
 }
 
 std::string describe(const Collective& call) {
   std::string text = to_word(call.operation);
   const at::Tensor& own = own_tensor(call);
   if (!own.defined()) return text;
-  return text + " of " + std::to_string(own.numel()) + " " + dtype_word(own.scalar_type());
+  const char* layout = own.is_sparse() ? "sparse " : "";
+  return text + " of " + std::to_string(own.numel()) + " " + layout + dtype_word(own.scalar_type());
 }
 
 CommWorkPtr CollectiveCommunicator::checked(Collective call, const at::Tensor& whole,
                                             const at::Tensor& part) {
-  LOCKSTEP_CHECK(part.defined() && fits(part), "a collective wants a dense, contiguous tensor");
+  LOCKSTEP_CHECK(part.defined() && fits(part, call.operation == Operation::all_reduce),
+                 "a collective wants a dense, contiguous tensor");
   LOCKSTEP_CHECK(call.root >= 0 && call.root < size_, "root is not a rank of the group");
   if (whole.defined()) {
     LOCKSTEP_CHECK(fits(whole), "a collective wants a dense, contiguous tensor");
@@ -130,8 +136,10 @@ CommWorkPtr forward(Communicator& communicator, const Collective& call) {
 void run_alone(const Collective& call) {
   const bool in_place =
       call.operation == Operation::all_reduce || call.operation == Operation::broadcast;
-  if (in_place || !call.output.defined()) return;
+  if (!call.output.defined()) return;
   c10::NoGradGuard no_grad;
+  if (call.output.is_sparse()) put_sparse_sum({call.output}, call.output);
+  if (in_place) return;
   call.output.view({-1}).copy_(call.input.view({-1}));
 }
 

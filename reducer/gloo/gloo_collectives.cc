@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "reducer/gloo/gloo_sparse.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
@@ -90,6 +91,7 @@ void GlooCollectives::all_reduce_as(const at::Tensor& tensor, milliseconds timeo
 }
 
 void GlooCollectives::all_reduce(const at::Tensor& tensor, milliseconds timeout) {
+  if (tensor.is_sparse()) return all_reduce_sparse(context_, &tag_, tensor, timeout);
   switch (tensor.scalar_type()) {
     case at::kFloat:
       return all_reduce_as<float>(tensor, timeout);

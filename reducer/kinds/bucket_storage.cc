@@ -5,9 +5,15 @@
 namespace lockstep {
 
 BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters,
-                             int64_t multiple)
+                             const std::vector<bool>& sparse, int64_t multiple)
     : views_(parameters.size()), bucket_of_(parameters.size()) {
   for (size_t b = 0; b < layout.size(); ++b) {
+    const auto only = static_cast<size_t>(layout[b].front());
+    if (sparse[only]) {
+      flat_.emplace_back();
+      bucket_of_[only] = b;
+      continue;
+    }
     int64_t elements = 0;
     for (int64_t p : layout[b]) elements += parameters[static_cast<size_t>(p)].numel();
     elements = (elements + multiple - 1) / multiple * multiple;

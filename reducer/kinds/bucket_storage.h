@@ -8,13 +8,15 @@
 
 namespace lockstep {
 
-// Contiguous memory of a layout's buckets with a view for each parameter's gradient.
+// Contiguous memory of a layout's buckets with a view for each parameter's gradient. A parameter
+// with a sparse gradient has neither.
 class BucketStorage {
  public:
   BucketStorage() = default;
-  // Buckets are padded with zeros to a multiple of `multiple` elements.
+  // Of parameters in `sparse` there is none. Buckets are padded with zeros to a multiple of
+  // `multiple` elements.
   BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters,
-                int64_t multiple = 1);
+                const std::vector<bool>& sparse, int64_t multiple = 1);
 
   const at::Tensor& flat(size_t bucket) const { return flat_[bucket]; }
   const at::Tensor& view(size_t parameter) const { return views_[parameter]; }

@@ -11,25 +11,30 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "scenarios/base/check.h"
+
 namespace lockstep {
 
 BucketedReducer::BucketedReducer(const ReducerOptions& options, const NamedTensors& parameters,
                                  const NamedTensors& buffers, Communicator& communicator,
                                  Probe& probe)
     : ReducerBase(options, parameters, buffers, communicator, probe),
-      policy_(bucket_policy(options, trained_.tensors)),
+      policy_(bucket_policy(options, trained_)),
       comm_hook_(make_comm_hook(options.comm_hook)),
       used_(trained_.tensors.size(), false) {
+  const bool any_sparse =
+      std::find(trained_.sparse.begin(), trained_.sparse.end(), true) != trained_.sparse.end();
+  LOCKSTEP_CHECK(comm_hook_ == nullptr || !any_sparse, "a comm hook takes dense buckets");
   use_layout(policy_.layout);
   hooks_ = std::make_unique<GradientHooks>(trained_.tensors, [this](size_t place) { hook(place); });
 }
 
 void BucketedReducer::use_layout(BucketLayout layout) {
   policy_.layout = std::move(layout);
-  BucketStorage storage(policy_.layout, trained_.tensors);
+  BucketStorage storage(policy_.layout, trained_.tensors, trained_.sparse);
   for (size_t p = 0; policy_.bucket_view && p < trained_.tensors.size(); ++p) {
     at::Tensor& gradient = trained_.tensors[p].mutable_grad();
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || trained_.sparse[p]) continue;
     storage.view(p).copy_(gradient);
     gradient = storage.view(p);
   }
@@ -49,7 +54,7 @@ void BucketedReducer::rebuild() {
   std::copy(ready_order_.begin(), ready_order_.end(), order.data_ptr<int64_t>());
   communicator_.broadcast(order, 0, collective_deadline())->wait();
   const int64_t* first = order.data_ptr<int64_t>();
-  use_layout(rebuilt_layout(bucket_items(trained_.tensors), {first, first + count},
+  use_layout(rebuilt_layout(bucket_items(trained_), {first, first + count},
                             options_.first_bucket_bytes, options_.bucket_cap_bytes));
 }
 
@@ -106,7 +111,22 @@ void BucketedReducer::mark_ready(size_t place) {
   launch_ready_buckets();
 }
 
+void BucketedReducer::divide_sparse(size_t place) {
+  at::Tensor gradient = trained_.tensors[place].grad();
+  if (!gradient.defined() || !gradient.is_sparse())
+    throw std::runtime_error("expected a sparse gradient of " + trained_.names[place] +
+                             (gradient.defined() ? ", it has a dense one" : ", it has none"));
+  gradient.div_(world_size_);
+}
+
+// What is summed.
+const at::Tensor& BucketedReducer::bucket_tensor(size_t bucket) const {
+  const auto first = static_cast<size_t>(policy_.layout[bucket].front());
+  return trained_.sparse[first] ? trained_.tensors[first].grad() : storage_.flat(bucket);
+}
+
 void BucketedReducer::copy_in(size_t place) {
+  if (trained_.sparse[place]) return divide_sparse(place);
   at::Tensor& gradient = trained_.tensors[place].mutable_grad();
   at::Tensor view = storage_.view(place);
   const int64_t ranks = divisor();
@@ -133,7 +153,7 @@ void BucketedReducer::launch_ready_buckets() {
     if (comm_hook_ != nullptr)
       start_hook(storage_, launched_);
     else
-      works_.push_back(all_reduce(storage_.flat(launched_)));
+      works_.push_back(all_reduce(bucket_tensor(launched_)));
   }
   if (policy_.search_unused && launched_ == pending_.size()) reduce_used_map();
 }
@@ -164,7 +184,7 @@ void BucketedReducer::reduce_used_map() {
 
 // Its own gradients stay as they are: they may be views into the buckets.
 void BucketedReducer::shadow_backward() {
-  BucketStorage zeros(policy_.layout, trained_.tensors);
+  BucketStorage zeros(policy_.layout, trained_.tensors, trained_.sparse);
   ++step_;
   works_.clear();
   finishes_.clear();
@@ -185,7 +205,7 @@ bool BucketedReducer::is_unused_everywhere(size_t place) {
 }
 
 void BucketedReducer::write_back(size_t place) {
-  if (is_unused_everywhere(place)) return;
+  if (trained_.sparse[place] || is_unused_everywhere(place)) return;
   at::Tensor& gradient = trained_.tensors[place].mutable_grad();
   const at::Tensor& view = storage_.view(place);
   if (policy_.bucket_view) {

@@ -17,11 +17,11 @@ struct BucketPolicy {
   bool bucket_view = false;    // gradients are views into the buckets
   bool search_unused = false;  // walk the graph for parameters that get no gradient
 };
-BucketPolicy bucket_policy(const ReducerOptions& options,
-                           const std::vector<at::Tensor>& parameters);
+BucketPolicy bucket_policy(const ReducerOptions& options, const TrainedParameters& parameters);
 
 // DDP's way: hooks copy gradients into buckets, which are summed in index order, asynchronously
-// during backward; after_backward() waits and writes back.
+// during backward; after_backward() waits and writes back. A sparse gradient is itself its bucket:
+// divided by W and replaced by the sum, whatever the policy says of others.
 class BucketedReducer : public ReducerBase {
  public:
   BucketedReducer(const ReducerOptions& options, const NamedTensors& parameters,
@@ -40,6 +40,8 @@ class BucketedReducer : public ReducerBase {
   void hook(size_t place);
   void mark_ready(size_t place);
   void copy_in(size_t place);
+  void divide_sparse(size_t place);
+  const at::Tensor& bucket_tensor(size_t bucket) const;
   void launch_ready_buckets();
   void start_hook(BucketStorage& storage, size_t bucket);
   void finish_hooks(BucketStorage& storage);

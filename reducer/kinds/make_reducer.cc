@@ -25,11 +25,10 @@ class NothingToReduce : public Reducer {
 
 }  // namespace
 
-BucketPolicy bucket_policy(const ReducerOptions& options,
-                           const std::vector<at::Tensor>& parameters) {
+BucketPolicy bucket_policy(const ReducerOptions& options, const TrainedParameters& parameters) {
   BucketPolicy policy;
   if (options.kind == "per_parameter") {
-    policy.layout = one_a_parameter_in_reverse(parameters.size());
+    policy.layout = one_a_parameter_in_reverse(parameters.tensors.size());
     policy.divide = true;
     return policy;
   }

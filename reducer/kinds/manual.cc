@@ -21,7 +21,8 @@ void ManualReducer::after_backward() {
   std::vector<at::Tensor> summed;
   std::vector<CommWorkPtr> works;
   for (const at::Tensor& parameter : trained_.tensors) {
-    summed.push_back(parameter.grad().contiguous());
+    const at::Tensor& gradient = parameter.grad();
+    summed.push_back(gradient.is_sparse() ? gradient : gradient.contiguous());
     works.push_back(all_reduce(summed.back()));
   }
   for (size_t p = 0; p < works.size(); ++p) {

@@ -33,19 +33,21 @@ TrainedParameters trained(const NamedTensors& parameters) {
     result.tensors.push_back(tensor);
     result.names.push_back(parameters[i].name);
     result.registration.push_back(static_cast<int64_t>(i));
+    result.sparse.push_back(parameters[i].sparse_gradient);
   }
   return result;
 }
 
-std::vector<BucketItem> bucket_items(const std::vector<at::Tensor>& parameters) {
+std::vector<BucketItem> bucket_items(const TrainedParameters& parameters) {
   std::map<std::tuple<at::ScalarType, c10::DeviceType, int>, int32_t> keys;
   std::vector<BucketItem> items;
-  for (const at::Tensor& parameter : parameters) {
+  for (size_t p = 0; p < parameters.tensors.size(); ++p) {
+    const at::Tensor& parameter = parameters.tensors[p];
     const auto device = parameter.device();
     const auto next = static_cast<int32_t>(keys.size());
     const auto [key, is_new] =
         keys.try_emplace({parameter.scalar_type(), device.type(), device.index()}, next);
-    items.push_back({static_cast<int64_t>(parameter.nbytes()), key->second, false});
+    items.push_back({static_cast<int64_t>(parameter.nbytes()), key->second, parameters.sparse[p]});
   }
   return items;
 }

@@ -18,10 +18,11 @@ struct TrainedParameters {
   std::vector<at::Tensor> tensors;
   std::vector<std::string> names;
   std::vector<int64_t> registration;  // index among all parameters
+  std::vector<bool> sparse;           // expects a sparse gradient
 };
 TrainedParameters trained(const NamedTensors& parameters);
 
-std::vector<BucketItem> bucket_items(const std::vector<at::Tensor>& parameters);
+std::vector<BucketItem> bucket_items(const TrainedParameters& parameters);
 
 // What all reducers do alike: manifest check and broadcast at construction, broadcast of buffers
 // before a forward, reports of the layout, and what ranks without a batch join in.

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "reducer/comm/sparse_sum.h"
 #include "reducer/local/hub.h"
 #include "scenarios/base/check.h"
 
@@ -61,14 +62,19 @@ void reduce_scatter(const std::vector<Collective>& calls, SumOrder order) {
 void all_reduce(const std::vector<Collective>& calls, SumOrder order) {
   std::vector<at::Tensor> tensors;
   for (const Collective& call : calls) tensors.push_back(call.output);
-  sum(tensors, order);
+  if (!tensors[0].is_sparse()) return sum(tensors, order);
+  std::vector<at::Tensor> coalesced;
+  for (const at::Tensor& tensor : tensors) coalesced.push_back(tensor.coalesce().clone());
+  for (const at::Tensor& tensor : tensors) put_sparse_sum(coalesced, tensor);
 }
 
 }  // namespace
 
 void run_together(const std::vector<Collective>& calls, SumOrder order) {
   const auto root = static_cast<size_t>(calls[0].root);
-  const size_t part = calls[0].operation == Operation::barrier ? 0 : own_tensor(calls[0]).nbytes();
+  const bool moves =
+      calls[0].operation != Operation::barrier && calls[0].operation != Operation::all_reduce;
+  const size_t part = moves ? own_tensor(calls[0]).nbytes() : 0;
   const size_t ranks = calls.size();
   c10::NoGradGuard no_grad;
   switch (calls[0].operation) {

@@ -12,6 +12,7 @@ namespace lockstep {
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
+  bool sparse_gradient = false;  // of a parameter: its gradient is a sparse COO tensor
 };
 using NamedTensors = std::vector<NamedTensor>;
 

@@ -222,6 +222,8 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.zero_grad = text("zero_grad");
   s.requantize = count("requantize");
   s.accumulate_steps = count("accumulate_steps");
+  s.accumulate_sync = text("accumulate_sync");
+  s.frozen = document["frozen"].get<std::vector<std::string>>();
   s.averaging = text("averaging");
   s.model = part_of(document["model"]);
   if (s.model.kind == "torchscript")

@@ -38,15 +38,25 @@ class Layers : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& input) {
-    at::Tensor x = layers_[0]->forward(as_rows(input));
+    at::Tensor x = apply(0, as_rows(input));
     for (size_t i = 1; i < layers_.size(); ++i) {
       if (!norms_.empty()) x = norms_[i - 1].forward(x);
-      x = layers_[i]->forward(activation_(x));
+      x = apply(i, activation_(x));
     }
-    return x;
+    return x.to(input.scalar_type());
+  }
+
+  // Layers from 1.
+  void widen(const std::vector<int64_t>& numbers) {
+    for (const int64_t number : numbers)
+      convert(*layers_.at(static_cast<size_t>(number - 1)), "float64");
   }
 
  private:
+  at::Tensor apply(size_t layer, const at::Tensor& x) {
+    return layers_[layer]->forward(x.to(layers_[layer]->weight.scalar_type()));
+  }
+
   Activation activation_;
   std::vector<torch::nn::Linear> layers_;
   std::vector<Norm> norms_;
@@ -81,7 +91,10 @@ std::unique_ptr<Model> build_linear(const Options& options, const std::string& d
 }
 
 std::unique_ptr<Model> build_mlp(const Options& options, const std::string& dtype) {
-  return model_of(std::make_shared<Layers>(options, options.flag("bias"), ""), dtype);
+  auto layers = std::make_shared<Layers>(options, options.flag("bias"), "");
+  convert(*layers, dtype);
+  if (options.has("float64_layers")) layers->widen(options.integers("float64_layers"));
+  return std::make_unique<ModelOf<Layers>>(std::move(layers));
 }
 
 std::unique_ptr<Model> build_batch_norm_mlp(const Options& options, const std::string& dtype) {

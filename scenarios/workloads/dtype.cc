@@ -6,6 +6,7 @@ namespace lockstep {
 
 c10::ScalarType scalar_type(const std::string& dtype) {
   if (dtype == "float64") return c10::ScalarType::Double;
+  if (dtype == "bfloat16") return c10::ScalarType::BFloat16;
   LOCKSTEP_CHECK(dtype == "float32", "no dtype " + dtype);
   return c10::ScalarType::Float;
 }

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "scenarios/base/check.h"
+#include "scenarios/workloads/sync_batch_norm.h"
 
 namespace lockstep {
 namespace {
@@ -46,6 +47,8 @@ Norm make_norm(const std::string& kind, int64_t channels, bool images) {
     const int64_t groups = std::gcd(channels, kGroupsMax);
     return norm_of(torch::nn::GroupNorm(torch::nn::GroupNormOptions(groups, channels)));
   }
+  if (kind == "sync" || kind == "sync_equal")
+    return norm_of(SyncBatchNorm(channels, kind == "sync"));
   LOCKSTEP_CHECK(kind == "batch" || kind == "frozen", "no norm " + kind);
   const bool frozen = kind == "frozen";
   return images ? batch_norm<torch::nn::BatchNorm2d>(channels, frozen)

@@ -26,7 +26,8 @@ struct Norm {
 };
 // Over channels of [samples, channels] or, for images, [samples, channels, height, width].
 // batch: with the statistics of the batch. frozen: BatchNorm as in evaluation, with those it has
-// stored. group: with those of each sample, up to 32 groups.
+// stored. group: with those of each sample, up to 32 groups. sync, sync_equal: with those of all
+// ranks' samples, weighted by their number or not (sync_batch_norm.h).
 Norm make_norm(const std::string& kind, int64_t channels, bool images);
 
 }  // namespace lockstep

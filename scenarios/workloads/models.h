@@ -16,6 +16,7 @@ class ModuleModel : public Model {
  public:
   explicit ModuleModel(std::shared_ptr<torch::nn::Module> module);
   ~ModuleModel() override;
+  bool normalize_over(BatchGroup* group) override;
   NamedTensors parameters() const override;
   NamedTensors buffers() const override;
 

@@ -1,10 +1,12 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
 
 #include "scenarios/workloads/dtype.h"
 #include "scenarios/workloads/module_of.h"
+#include "scenarios/workloads/sync_batch_norm.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +26,30 @@ NamedTensors named(const Dict& dict) {
 
 ModuleModel::ModuleModel(std::shared_ptr<torch::nn::Module> module) : module_(std::move(module)) {}
 ModuleModel::~ModuleModel() = default;
-NamedTensors ModuleModel::parameters() const { return named(module_->named_parameters()); }
+
+// Which gradients are sparse only the layers know: as in DDP, an embedding that says so.
+NamedTensors ModuleModel::parameters() const {
+  NamedTensors parameters = named(module_->named_parameters());
+  for (const auto& module : module_->modules()) {
+    const auto* embedding = module->as<torch::nn::EmbeddingImpl>();
+    if (embedding == nullptr || !embedding->options.sparse()) continue;
+    for (NamedTensor& parameter : parameters)
+      if (parameter.tensor.is_same(embedding->weight)) parameter.sparse_gradient = true;
+  }
+  return parameters;
+}
+
+bool ModuleModel::normalize_over(BatchGroup* group) {
+  bool any = false;
+  for (const auto& module : module_->modules()) {
+    auto* norm = module->as<SyncBatchNormImpl>();
+    if (norm == nullptr) continue;
+    norm->use(group);
+    any = true;
+  }
+  return any;
+}
+
 NamedTensors ModuleModel::buffers() const { return named(module_->named_buffers()); }
 
 void convert(torch::nn::Module& module, const std::string& dtype) {

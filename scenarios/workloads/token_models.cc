@@ -13,15 +13,20 @@ namespace {
 // Each token alone decides on the next one.
 class Bigram : public torch::nn::Module {
  public:
-  Bigram(int64_t vocabulary, int64_t width)
-      : embedding_(register_module("embedding", torch::nn::Embedding(vocabulary, width))),
-        fc_(register_module("fc", torch::nn::Linear(width, vocabulary))) {}
+  explicit Bigram(const Options& options) {
+    const int64_t vocabulary = options.integer("vocabulary"), width = options.integer("width");
+    embedding_ = register_module(
+        "embedding",
+        torch::nn::Embedding(
+            torch::nn::EmbeddingOptions(vocabulary, width).sparse(options.flag("sparse"))));
+    fc_ = register_module("fc", torch::nn::Linear(width, vocabulary));
+  }
 
   at::Tensor forward(const at::Tensor& tokens) { return fc_->forward(embedding_->forward(tokens)); }
 
  private:
-  torch::nn::Embedding embedding_;
-  torch::nn::Linear fc_;
+  torch::nn::Embedding embedding_ = nullptr;
+  torch::nn::Linear fc_ = nullptr;
 };
 
 torch::nn::LayerNorm make_norm(int64_t width) {
@@ -105,8 +110,7 @@ class Gpt : public torch::nn::Module {
 }  // namespace
 
 std::unique_ptr<Model> build_embedding(const Options& options, const std::string& dtype) {
-  return model_of(std::make_shared<Bigram>(options.integer("vocabulary"), options.integer("width")),
-                  dtype);
+  return model_of(std::make_shared<Bigram>(options), dtype);
 }
 
 std::unique_ptr<Model> build_gpt(const Options& options, const std::string& dtype) {

@@ -25,6 +25,8 @@ Training build_training(const Scenario& scenario, const std::string& dtype) {
   Training training;
   training.model = build_model(scenario.model, dtype);
   training.parameters = training.model->parameters();
+  for (const NamedTensor& parameter : training.parameters)
+    if (is_frozen(scenario, parameter.name)) parameter.tensor.set_requires_grad(false);
   training.buffers = training.model->buffers();
   note_buffers(&training);
   training.optimizer = build_optimizer(scenario.optimizer, training.parameters);

@@ -32,9 +32,15 @@ class RandomSection {
 at::Tensor generator_state();
 void set_generator_state(const at::Tensor& state);
 
+class BatchGroup;  // batch_group.h
+
 class Model {
  public:
   virtual ~Model() = default;
+  // Layers that normalize the samples of all ranks together do so through `group` from now on; it
+  // must outlive the last forward and backward. Before, and with nullptr, they take what a forward
+  // is given for the whole batch. Returns whether there are such layers.
+  virtual bool normalize_over(BatchGroup*) { return false; }
   virtual at::Tensor forward(const at::Tensor& input) = 0;
   // In registration order, as torch::nn::Module::named_parameters() gives them.
   virtual NamedTensors parameters() const = 0;
@@ -42,7 +48,7 @@ class Model {
 };
 
 // Builds the model of `part`, drawing its initial weights in float32 from the default generator,
-// then converts to `dtype` ("float32", "float64"): a double run starts from the same weights.
+// then converts to `dtype`: a double run of float32 starts from the same weights.
 std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype);
 
 struct Batch {
@@ -123,7 +129,8 @@ void note_buffers(Training* training);
 // optimizer, requantizing. A step whose scaled gradients are not finite changes no weight.
 void update(const Scenario& scenario, int64_t step, Training* training);
 
-// Draws the weights from the default generator; see RandomSection.
+// Draws the weights from the default generator; see RandomSection. Frozen parameters do not require
+// a gradient.
 Training build_training(const Scenario& scenario, const std::string& dtype);
 
 // Data and training exactly as a process of the scenario makes them, random numbers included:

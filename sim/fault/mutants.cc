@@ -56,9 +56,12 @@ class SkippedWork : public CommWork {
 };
 
 void flip_highest_mantissa_bit(at::Tensor tensor) {
+  if (tensor.is_sparse()) tensor = tensor._values();
   if (tensor.numel() == 0) return;
   if (tensor.scalar_type() == at::kDouble)
     *reinterpret_cast<uint64_t*>(tensor.data_ptr<double>()) ^= uint64_t{1} << 51;
+  else if (tensor.scalar_type() == at::kBFloat16)
+    tensor.data_ptr<c10::BFloat16>()->x ^= 0x40;
   else
     *reinterpret_cast<uint32_t*>(tensor.data_ptr<float>()) ^= uint32_t{1} << 22;
 }
@@ -75,8 +78,12 @@ class Mutants : public MutantCommunicator {
   void end_backward() override { next_bucket_ = -1; }
 
   CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) override {
+    const auto lack_own = [&] {
+      const c10::NoGradGuard no_grad;
+      at::Tensor(tensor).zero_();
+    };
     return sum(
-        tensor, [&] { return inner_->all_reduce(tensor, deadline); }, [] {});
+        tensor, [&] { return inner_->all_reduce(tensor, deadline); }, [] {}, lack_own);
   }
 
   CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) override {
@@ -106,6 +113,10 @@ class Mutants : public MutantCommunicator {
         [&] {
           c10::NoGradGuard no_grad;
           at::Tensor(output).copy_(part_of(input, rank(), world_size()));
+        },
+        [&] {
+          c10::NoGradGuard no_grad;
+          at::Tensor(input).zero_();
         });
   }
   CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root,
@@ -120,9 +131,10 @@ class Mutants : public MutantCommunicator {
   void close(Deadline deadline) noexcept override { inner_->close(deadline); }
 
  private:
-  // A sum of a bucket, whose result is in `result`; keep_own(): what is there without the sum.
-  template <class Start, class KeepOwn>
-  CommWorkPtr sum(const at::Tensor& result, Start start, KeepOwn keep_own) {
+  // A sum of a bucket, whose result is in `result`; keep_own(): what is there without the sum;
+  // lack_own(): makes this rank's addend zero.
+  template <class Start, class KeepOwn, class LackOwn>
+  CommWorkPtr sum(const at::Tensor& result, Start start, KeepOwn keep_own, LackOwn lack_own) {
     if (next_bucket_ < 0) return start();
     const int64_t bucket = next_bucket_++;
     std::function<void()> change;
@@ -132,6 +144,10 @@ class Mutants : public MutantCommunicator {
         receipt(i);
         keep_own();
         return std::make_shared<SkippedWork>();
+      }
+      if (mutants_[i].kind == "drop_contribution") {
+        receipt(i);
+        lack_own();
       }
       if (auto made = change_of(mutants_[i], result)) {
         receipt(i);

@@ -18,9 +18,9 @@ bool has_mutant(const std::vector<MutantSpec>& mutants, const std::string& kind,
 // The rank whose samples rank `rank` is given: its own, unless duplicate_shard says otherwise.
 int64_t shard_rank(const std::vector<MutantSpec>& mutants, int64_t rank, int64_t world_size);
 
-// Decorator for the kinds that act on collectives: wrong_divisor, drop_bucket, flip_bit between
-// begin_backward() and end_backward(), drop_weights in phase optimizer. All else passes
-// through. The step is the recorder's.
+// Decorator for the kinds that act on collectives: wrong_divisor, drop_bucket, drop_contribution,
+// flip_bit between begin_backward() and end_backward(), drop_weights in phase optimizer. All else
+// passes through. The step is the recorder's.
 class MutantCommunicator : public Communicator {
  public:
   virtual void begin_backward() = 0;

@@ -10,7 +10,8 @@
 namespace lockstep {
 
 // Defects of one rank's training, beside its reducer: wrong_lr, clip_before_sum, local_skip,
-// stale_momentum, other_weights. Each leaves a receipt when it acts; without such mutants nothing
+// stale_momentum, other_weights, forget_sync. Each leaves a receipt when it acts; without such
+// mutants nothing
 // happens. One thread.
 class TrainingMutants {
  public:
@@ -23,6 +24,8 @@ class TrainingMutants {
   void at_start(Training* training);
   // Whenever the rank has a new model: hooks that clip elements before a reducer sees them.
   void watch(const Training& training);
+  // Is no micro-batch of this step synchronized?
+  bool forgets_sync() { return acts("forget_sync"); }
   void loss_is(const at::Tensor& loss);
   // This rank's gradients are complete; of reducer manual they are not summed yet. Of reducer
   // data_parallel they are: wrong_divisor divides them, as if they were to be averaged.

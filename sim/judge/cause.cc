@@ -147,12 +147,18 @@ std::string buckets_text(const MismatchEvidence& e) {
 
 Found unsummed_bucket(const CauseFacts& facts) {
   if (facts.active_ranks < 2) return {};  // its own part is then all there is
-  for (const auto& [rank, e] : facts.witnesses)
+  for (const auto& [rank, e] : facts.witnesses) {
+    if (e->own_undivided && e->gradients_wrong > 0 && !e->local_wrong)
+      return Cause{"missing_bucket",
+                   fmt::format("{} was never synchronized: on rank {} its gradients are the "
+                               "rank's own, as its backward made them",
+                               buckets_text(*e), rank)};
     if (e->own_contribution && e->gradients_wrong > 0 && !e->local_wrong)
       return Cause{"missing_bucket",
                    fmt::format("{} was never summed: on rank {} its gradients are the rank's own, "
                                "divided by {}",
                                buckets_text(*e), rank, facts.world_size)};
+  }
   for (const auto& [rank, e] : facts.witnesses)
     if (facts.shares_optimizer && e->single_contributions && !e->local_wrong)
       return Cause{"missing_bucket",
@@ -160,6 +166,22 @@ Found unsummed_bucket(const CauseFacts& facts) {
                                "own, divided by {}",
                                buckets_text(*e), facts.world_size)};
   return {};
+}
+
+// With two ranks a bucket that was never summed lacks, on each, the other's part: all must lack the
+// same one's.
+Found missing_part(const CauseFacts& facts) {
+  int64_t missing = -1;
+  for (const auto& [rank, e] : facts.witnesses) {
+    if (e->lane != "replay") continue;
+    if (e->missing_rank < 0 || (missing >= 0 && e->missing_rank != missing)) return {};
+    missing = e->missing_rank;
+  }
+  if (missing < 0 || verdict_of(facts, "replica") == "fail") return {};
+  return Cause{"missing_gradient",
+               fmt::format("{} of {} gradients are the golden run's without what rank {} adds",
+                           facts.first == nullptr ? 0 : facts.first->gradients_wrong,
+                           facts.first == nullptr ? 0 : facts.first->gradients_total, missing)};
 }
 
 std::string divisor_text(double ratio, int64_t ranks) {
@@ -287,7 +309,7 @@ Found of_gradients(const CauseFacts& facts) {
   if (facts.gradients_absent)
     return Cause{"missing_gradient", "gradients are absent that the golden run has"};
   // From the most specific to the least.
-  for (auto rule : {clipping, unsummed_bucket, one_ratio, own_divisor, not_finite, flipped_bits,
+  for (auto rule : {clipping, missing_part, unsummed_bucket, one_ratio, own_divisor, not_finite, flipped_bits,
                     mathematics, another_order})
     if (auto cause = rule(facts)) return cause;
   return {};

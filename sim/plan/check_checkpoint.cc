@@ -94,7 +94,7 @@ std::optional<CheckpointFile> resumed_file(const Scenario& scenario, int64_t* do
   };
   if (may_start(path)) return std::nullopt;
   auto file = read_file(scenario, path, scenario.dtype, errors);
-  const bool double_run = asks_for(scenario, "float64") && scenario.dtype == "float32";
+  const bool double_run = asks_for(scenario, "float64") && scenario.dtype != "float64";
   if (!file || !double_run || may_start(path + ".double")) return file;
   if (const auto wide = read_file(scenario, path + ".double", "float64", errors))
     *double_step = wide->step;

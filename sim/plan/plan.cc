@@ -55,6 +55,7 @@ void choose_lanes(RunPlan* plan) {
   }
   const bool no_rounding =
       (s.dtype == "float64" && drop("rounding", "the run is in float64 already")) ||
+      (s.dtype == "bfloat16" && drop("rounding", "it knows what float32 rounds, not bfloat16")) ||
       (s.clipping.kind != "none" && drop("rounding", "it knows averaged gradients, not clipped")) ||
       (s.loss_scaling.kind != "none" &&
        drop("rounding", "it knows no scaled or skipped gradients")) ||
@@ -68,7 +69,7 @@ void choose_lanes(RunPlan* plan) {
   for (const char* lane : {"replay", "float64", "rounding", "exact"})
     if (asks_for(s, lane) && !judged(lane)) drop(lane, refused_by_comm_hook(s, lane).c_str());
   plan->rounding = judged("rounding") && !no_rounding;
-  plan->double_run = judged("float64") && s.dtype == "float32";
+  plan->double_run = judged("float64") && s.dtype != "float64";
   for (const char* lane : {"replay", "float64", "exact"})
     if (judged(lane) && !(no_replay && std::string(lane) == "replay"))
       plan->goldens.emplace_back(lane);
@@ -105,19 +106,23 @@ void choose_capacities(RunPlan* plan) {
   const Scenario& s = plan->scenario;
   const auto manifest = manifest_of(s.model, s.dtype);
   const auto parameters = manifest ? static_cast<int64_t>(manifest->parameters.size()) : 64;
-  // Phases, parameters ready, two events and a bucket for each collective, hashes and comparisons;
-  // the twice counted double run and 512 events for construction.
+  const auto buffers = manifest ? static_cast<int64_t>(manifest->buffers.size()) : 0;
+  // Phases, parameters ready, two events and a bucket for each collective (two of each layer that
+  // normalizes over all ranks), hashes and comparisons; the twice counted double run and 512 events
+  // for construction.
+  const int64_t per_pass = 8 + 2 * parameters + 4 * (parameters + 2) + 2 * buffers;
   // Shared-out optimizers: collectives for weights and gradients, three a rank for the state.
   const int64_t sharing = shares_optimizer(s) ? 4 * parameters + 6 * s.world_size + 4 : 0;
   const int64_t per_step =
-      (report_every(s.loss) > 0 ? 1 : 0) + 8 + 2 * parameters + 4 * (parameters + 2) + 6 + sharing;
+      s.accumulate_steps * per_pass + 6 + (report_every(s.loss) > 0 ? 1 : 0) + sharing;
   const int64_t events = 512 + s.steps * per_step * (plan->double_run ? 2 : 1);
   plan->record_capacity = std::clamp<int64_t>(events, 4'096, 1 << 20);
   if (!manifest) return;
   const Sizes sizes = sizes_of(s, s.dtype);
   const int64_t with_shards = sizes.state + s.world_size * sizes.gradients;
+  // Of several averages in a step no one gradient is a rank's own.
   plan->shards = asks_for(s, "replay") && with_shards < kMostShardBytes && !plan->replay.gathered &&
-                 !has_own_states(s);
+                 !has_own_states(s) && s.accumulate_sync == "last";
   const int64_t slots = std::clamp<int64_t>(kMostStreamBytes / item_bytes(*plan), 2, 64);
   plan->stream_slots = std::clamp<int64_t>(s.steps + 1, 2, slots);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "scenarios/base/check.h"
 
@@ -37,10 +38,19 @@ bool compresses(const Scenario& scenario) {
          scenario.comm_hook.options.integer("start_step") <= scenario.steps;
 }
 
-BucketLayout one_each(int64_t count) {
+BucketLayout one_each(const std::vector<int64_t>& parameters) {
   BucketLayout layout;
-  for (int64_t i = 0; i < count; ++i) layout.push_back({i});
+  for (const int64_t p : parameters) layout.push_back({p});
   return layout;
+}
+
+// Registration indices.
+std::vector<int64_t> trained_in(const Scenario& scenario, const ModelManifest& manifest) {
+  std::vector<int64_t> trained;
+  for (size_t p = 0; p < manifest.parameters.size(); ++p)
+    if (!is_frozen(scenario, manifest.parameters[p].name))
+      trained.push_back(static_cast<int64_t>(p));
+  return trained;
 }
 
 }  // namespace
@@ -70,9 +80,9 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
   if (has_ddp_buckets(scenario)) {
     rule.layout = "ddp";
     rule.rebuild = !searches_unused(scenario);
-    const bool keeps_views =
-        options.flag("gradient_as_bucket_view") && scenario.zero_grad == "zero";
-    if (keeps_views) rule.division_later = "divide_before";
+    // From the second average on, wherever gradients outlive the first.
+    const bool outlive = scenario.zero_grad == "zero" || scenario.accumulate_sync == "each";
+    if (outlive && options.flag("gradient_as_bucket_view")) rule.division_later = "divide_before";
     // LibTorch's first step on a static graph counts the hooks' calls and asks for no order.
     const bool counts_first = kind == "c10d" && options.flag("static_graph");
     if (counts_first) rule.rebuild_after_step = 2;
@@ -114,21 +124,29 @@ std::string refused_by_comm_hook(const Scenario& scenario, const std::string& la
 
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest) {
   const Options& options = scenario.reducer.options;
-  const auto count = static_cast<int64_t>(manifest.parameters.size());
   if (scenario.reducer.kind == "data_parallel") return {};
-  if (has_ddp_buckets(scenario) || is_sharded(scenario)) {
+  const std::vector<int64_t> trained = trained_in(scenario, manifest);
+  const bool flat = scenario.reducer.kind == "flat";
+  if (flat || has_ddp_buckets(scenario) || is_sharded(scenario)) {
+    std::map<std::string, int32_t> keys;
     std::vector<BucketItem> items;
-    for (const TensorSpec& parameter : manifest.parameters) items.push_back({parameter.bytes()});
-    return layout_at_construction(items, !searches_unused(scenario) && !is_sharded(scenario),
-                                  bytes_of_mib(options.number("first_bucket_mb")),
-                                  bytes_of_mib(options.number("bucket_cap_mb")));
+    for (const int64_t p : trained) {
+      const TensorSpec& parameter = manifest.parameters[p];
+      const auto next = static_cast<int32_t>(keys.size());
+      const int32_t key = keys.try_emplace(parameter.dtype, next).first->second;
+      items.push_back({parameter.bytes(), key, parameter.sparse_gradient});
+    }
+    const bool one_bucket = flat || (!searches_unused(scenario) && !is_sharded(scenario));
+    BucketLayout layout =
+        layout_at_construction(items, one_bucket, bytes_of_mib(options.number("first_bucket_mb")),
+                               bytes_of_mib(options.number("bucket_cap_mb")));
+    for (auto& bucket : layout)
+      for (int64_t& place : bucket) place = trained[place];
+    return layout;
   }
-  BucketLayout layout = one_each(count);
+  BucketLayout layout = one_each(trained);
   if (scenario.reducer.kind == "per_parameter") std::reverse(layout.begin(), layout.end());
-  if (scenario.reducer.kind != "flat") return layout;
-  std::vector<int64_t> all(count);
-  for (int64_t i = 0; i < count; ++i) all[i] = i;
-  return {all};
+  return layout;
 }
 
 }  // namespace lockstep

@@ -36,6 +36,9 @@ void check_sharing(const Scenario& scenario, InputErrors* errors);
 // Of it: optimizer, schedule, clipping, loss scaling, and the mutants of these.
 void check_training(const Scenario& scenario, InputErrors* errors);
 
+// Of it: frozen parameters, and what sparse gradients go together with.
+void check_parameters(const Scenario& scenario, InputErrors* errors);
+
 // Whether model, data and loss fit together.
 void check_shapes(const Scenario& scenario, InputErrors* errors);
 

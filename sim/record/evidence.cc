@@ -42,6 +42,8 @@ void fields_of(M& m, Visit&& visit) {
   visit("ratio", m.ratio);
   visit("own_contribution", m.own_contribution);
   visit("single_contributions", m.single_contributions);
+  visit("own_undivided", m.own_undivided);
+  visit("missing_rank", m.missing_rank);
   visit("local_known", m.local_known);
   visit("local_wrong", m.local_wrong);
   visit("local_of_rank", m.local_of_rank);

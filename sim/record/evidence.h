@@ -32,7 +32,9 @@ struct MismatchEvidence {
   bool one_ratio = false;              // run = ratio x golden in all wrong gradients
   double ratio = 0;
   bool own_contribution = false;      // wrong gradients are this rank's own, divided but not summed
+  bool own_undivided = false;         // ... neither divided nor summed
   bool single_contributions = false;  // every element of a wrong gradient is one rank's, divided
+  int64_t missing_rank = -1;          // wrong gradients are the golden ones without that rank's part
   bool local_known = false;           // this rank's gradients before the reduction were compared
   bool local_wrong = false;           // ... and differ from the golden run's for this rank
   int64_t local_of_rank = -1;         // ... but equal the golden run's for that rank

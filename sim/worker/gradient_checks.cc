@@ -33,7 +33,7 @@ std::string wrong_aliasing(const Scenario& scenario, const Training& training,
   for (size_t p = 0; p < training.parameters.size(); ++p) {
     const NamedTensor& parameter = training.parameters[p];
     const at::Tensor& gradient = parameter.tensor.grad();
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || gradient.is_sparse()) continue;  // a sparse one is never a view
     const void* storage = storage_of(gradient);
     const int64_t bucket = probe.bucket_of(static_cast<int64_t>(p));
     if (views && bucket_storage.try_emplace(bucket, storage).first->second != storage)

@@ -1,9 +1,9 @@
 #include "sim/worker/local_gradients.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace lockstep {
 
@@ -21,11 +21,11 @@ LocalGradients::LocalGradients(const Training& training, const StateLayout& layo
     if (entry.kind != StateKind::gradient) continue;
     at::Tensor parameter = training.parameters[static_cast<size_t>(entry.parameter)].tensor;
     if (!parameter.requires_grad()) continue;
-    std::byte* place = bytes_.data() + entry.offset;
-    const auto bytes = static_cast<size_t>(entry.bytes);
-    const unsigned id = parameter.register_hook([place, bytes](const at::Tensor& gradient) {
-      const at::Tensor dense = gradient.contiguous();
-      std::memcpy(place, dense.data_ptr(), std::min(bytes, static_cast<size_t>(dense.nbytes())));
+    const at::Tensor place = at::from_blob(bytes_.data() + entry.offset, parameter.sizes(),
+                                           parameter.options().requires_grad(false));
+    const unsigned id = parameter.register_hook([place](const at::Tensor& gradient) {
+      const c10::NoGradGuard no_grad;
+      at::Tensor(place).add_(gradient);
     });
     hooks_.push_back({parameter, id});
   }

@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// Copies each gradient as this rank's own backward made it, before any reduction: tensor hooks see
-// it before the reducer does. Costs one copy of the gradients a step. The hooks are gone when the
-// object is destroyed; it must not outlive the training.
+// Adds up each gradient as this rank's own backward passes made it, before any reduction: tensor
+// hooks see it before the reducer does. Costs one addition of the gradients a step. The hooks are
+// gone when the object is destroyed; it must not outlive the training.
 class LocalGradients {
  public:
   LocalGradients(const Training& training, const StateLayout& layout);
@@ -19,7 +19,7 @@ class LocalGradients {
   LocalGradients(const LocalGradients&) = delete;
   LocalGradients& operator=(const LocalGradients&) = delete;
 
-  // Forgets what the last backward left; call before each backward.
+  // Forgets what the last step left; call before the first backward of each.
   void clear();
   // Gradients at the places that they have in a state. A gradient that backward did not make is 0.
   const std::byte* bytes() const { return bytes_.data(); }

@@ -76,6 +76,7 @@ Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator,
       gathers_(surroundings.plan.replay.gathered),
       communicator_(communicator),
       probe_(probe),
+      batch_(communicator.outermost(), std::chrono::milliseconds(scenario_.timeouts.collective_ms)),
       dtype_(dtype),
       primary_(primary),
       evidence_(evidence),
@@ -138,6 +139,7 @@ void Pass::construct() {
 
 void Pass::build_reducer() {
   around_.recorder.enter(Phase::construction);
+  training_.model->normalize_over(&batch_);
   reducer_ = make_reducer(reducer_options(scenario_, around_.rank), training_.parameters,
                           training_.buffers, communicator_.outermost(), probe_);
   if (primary_) check_values();
@@ -222,9 +224,12 @@ void Pass::step(int64_t step) {
   const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
   clear_gradients(training_.parameters, scenario_.zero_grad);
   observer_->before_backward();
+  const bool forgets = mutants_.forgets_sync();
   double loss = 0;
-  for (size_t i = 0; i < parts.size(); ++i)
-    loss += micro_batch(parts[i], share, i == 0, i + 1 == parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool due = scenario_.accumulate_sync == "each" || i + 1 == parts.size();
+    loss += micro_batch(parts[i], share, i == 0, due && !forgets);
+  }
   note_loss(step, loss / share);
   // Step 1 and 2 have different layouts; the last must still be as they were.
   if (primary_ && (step <= 2 || step == scenario_.steps)) check_gradients();
@@ -275,23 +280,23 @@ bool Pass::reports_loss(int64_t step) const {
   return every > 0 && (step - 1) % samples_->steps_per_epoch() % every == 0;
 }
 
-double Pass::micro_batch(const Batch& batch, double share, bool first, bool last) {
+double Pass::micro_batch(const Batch& batch, double share, bool first, bool synchronizes) {
   Recorder& recorder = around_.recorder;
   recorder.enter(Phase::forward);
-  reducer_->before_forward(last);
+  reducer_->before_forward(synchronizes);
   if (first) note_buffers(&training_);
   const at::Tensor output = training_.model->forward(batch.input);
   const at::Tensor loss =
       loss_of(scenario_.loss, output, batch.target, gathers_ ? 1 : scenario_.world_size, share);
   recorder.enter(Phase::backward);
-  if (last) {
+  if (synchronizes) {
     communicator_.begin_backward();
     reducer_->before_backward({output});
   }
   loss.backward();
   mutants_.loss_is(loss);
   const double value = primary_ && reports_loss(recorder.step()) ? loss.item<double>() : 0;
-  if (!last) return value;
+  if (!synchronizes) return value;
   mutants_.after_backward(training_);
   recorder.enter(Phase::wait);
   reducer_->after_backward();

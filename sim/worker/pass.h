@@ -11,6 +11,7 @@
 #include "sim/worker/export.h"
 #include "sim/worker/observer.h"
 #include "sim/worker/probe.h"
+#include "sim/worker/rank_batch.h"
 #include "sim/worker/rank_program.h"
 #include "sim/worker/rank_samples.h"
 #include "sim/worker/sharing.h"
@@ -57,7 +58,7 @@ class Pass {
   void shadow(int64_t step);
   void end_join(int64_t step);
   // Returns the loss, where the step's is reported.
-  double micro_batch(const Batch& batch, double share, bool first, bool last);
+  double micro_batch(const Batch& batch, double share, bool first, bool synchronizes);
   bool reports_loss(int64_t step) const;
   void note_loss(int64_t step, double loss);
 
@@ -66,6 +67,7 @@ class Pass {
   const bool gathers_;  // one process with the outputs of all replicas: the loss is over all
   RankCommunicator& communicator_;
   RecordingProbe& probe_;
+  RankBatch batch_;  // for layers that normalize over all ranks
   const std::string dtype_;
   const bool primary_;
   Evidence* evidence_;

@@ -31,13 +31,16 @@ class Layers(nn.Module):
             self.norms.append(networks.norm_of(options["norm"], after, nn.BatchNorm1d))
             self.add_module(f"bn{i}", self.norms[-1])
 
-    def forward(self, x):
-        x = self.layers[0](networks.as_rows(x))
-        for i, layer in enumerate(self.layers[1:]):
+    def forward(self, given):
+        x = self.apply_layer(0, networks.as_rows(given))
+        for i in range(1, len(self.layers)):
             if self.norms:
-                x = self.norms[i](x)
-            x = layer(self.activation(x))
-        return x
+                x = self.norms[i - 1](x)
+            x = self.apply_layer(i, self.activation(x))
+        return x.to(given.dtype)
+
+    def apply_layer(self, i, x):
+        return self.layers[i](x.to(self.layers[i].weight.dtype))
 
 
 class AutoEncoder(nn.Module):
@@ -94,10 +97,20 @@ MODELS = {
 }
 
 
-def build(options):
+def build(options, dtype):
     if options["kind"] not in MODELS:
         raise Unsupported(f"model {options['kind']}")
-    return MODELS[options["kind"]](options)
+    model = MODELS[options["kind"]](options).to(dtype)
+    for number in options.get("float64_layers", []):
+        model.layers[number - 1].double()
+    return model
+
+
+def freeze(model, names, frozen):
+    """names: the exported ones, in order of registration."""
+    for name, parameter in zip(names, model.parameters()):
+        if any(name == one or name.startswith(one + ".") for one in frozen):
+            parameter.requires_grad_(False)
 
 
 def load(model, parameters, buffers):

@@ -17,6 +17,8 @@ def as_rows(x):
 def norm_of(kind, channels, batch_norm):
     if kind == "group":
         return nn.GroupNorm(math.gcd(channels, 32), channels)
+    if kind.startswith("sync"):
+        raise Unsupported("PyTorch's SyncBatchNorm needs CUDA")
     layer = batch_norm(channels)
     return layer.eval() if kind == "frozen" else layer
 

@@ -30,8 +30,14 @@ def check(scenario):
     schedule = scenario["lr_schedule"]
     if schedule["kind"] == "cosine" and scenario["steps"] > schedule["steps_total"] + 1:
         raise Unsupported("CosineAnnealingLR rises again after its last step, ours stays down")
+    if scenario["dtype"] not in DTYPES:
+        raise Unsupported(f"ProcessGroupGloo of 1.13 has no {scenario['dtype']}")
     if scenario["checkpoint"]["kind"] != "none":
         raise Unsupported("saving and resuming is our own")
+
+
+def dense(gradient):
+    return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
 
 def wrap(model, options):
@@ -51,7 +57,9 @@ class Rank:
         self.scenario = run.scenario
         self.rank = rank
         (_, self.input), (_, self.target) = run.tensors("data")
-        self.model = models.build(run.scenario["model"]).to(DTYPES[run.scenario["dtype"]])
+        self.model = models.build(run.scenario["model"], DTYPES[run.scenario["dtype"]])
+        models.freeze(self.model, [n for n, _ in run.tensors("initial", "parameters")],
+                      run.scenario["frozen"])
         models.load(self.model, [t for _, t in run.tensors("initial", "parameters")],
                     [t for _, t in run.tensors("initial", "buffers")])
         self.spoil_unless_first()
@@ -81,7 +89,8 @@ class Rank:
         share = recipe.loss_share(scenario, len(rows), sum(map(len, shards)))
         self.optimizer.zero_grad(set_to_none=scenario["zero_grad"] == "none")
         for number, part in enumerate(rows.split(len(rows) // count), 1):
-            with contextlib.nullcontext() if number == count else self.ddp.no_sync():
+            synchronizes = number == count or scenario["accumulate_sync"] == "each"
+            with contextlib.nullcontext() if synchronizes else self.ddp.no_sync():
                 output = self.ddp(self.input[part])
                 recipe.loss_of(scenario, output, self.target[part], share).backward()
         recipe.clip(scenario["clipping"], self.parameters)
@@ -115,7 +124,7 @@ class Rank:
 
     def state(self, exported):
         return {"parameters": [(n, p.detach()) for n, p in self.model.named_parameters()],
-                "gradients": [(n, p.grad) for n, p in self.model.named_parameters()],
+                "gradients": [(n, dense(p.grad)) for n, p in self.model.named_parameters()],
                 "buffers": list(self.model.named_buffers()),
                 "optimizer_state": self.optimizer_state(exported)}
 

@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/sparse_coo_tensor.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -108,6 +110,38 @@ TEST_P(EveryCommunicator, RunsManyAtOnceInOrder) {
       EXPECT_TRUE(tensors[at].eq(sum).all().item<bool>());
     }
     EXPECT_EQ(ended, 20);
+  });
+}
+
+// Rank r has rows r, 3 and 7, the last one twice: its own are added first, then rank after rank.
+at::Tensor sparse_part(int64_t rank) {
+  const at::Tensor rows = at::tensor({7, 3, static_cast<int>(rank), 7}, at::kLong).unsqueeze(0);
+  return at::sparse_coo_tensor(rows, random_tensor({4, 5}, static_cast<uint64_t>(rank) + 1),
+                               {20, 5});
+}
+
+TEST_P(EveryCommunicator, AddsSparseTensorsRankByRank) {
+  at::Tensor expected = at::zeros({20, 5});
+  for (int64_t rank = 0; rank < size(); ++rank)
+    expected.add_(sparse_part(rank).coalesce().to_dense());
+  run_ranks(backend(), size(), [&](int64_t rank, Communicator& communicator) {
+    const at::Tensor tensor = sparse_part(rank);
+    communicator.all_reduce(tensor, soon())->wait();
+    EXPECT_TRUE(tensor.is_coalesced());
+    EXPECT_TRUE(tensor.to_dense().equal(expected));
+  });
+}
+
+TEST_P(EveryCommunicator, AddsSparseTensorsOfWhichSomeAreEmpty) {
+  if (size() > 3) return;
+  run_ranks(backend(), size(), [&](int64_t rank, Communicator& communicator) {
+    at::Tensor tensor = sparse_part(3);
+    if (rank > 0) tensor.zero_();
+    communicator.all_reduce(tensor, soon())->wait();
+    EXPECT_TRUE(tensor.to_dense().equal(sparse_part(3).coalesce().to_dense()));
+    tensor.zero_();
+    communicator.all_reduce(tensor, soon())->wait();
+    EXPECT_EQ(tensor._nnz(), 0);
   });
 }
 

@@ -36,21 +36,36 @@ Part batch_norm_mlp(const char* norm) {
                                     {"norm", std::string(norm)}});
 }
 
+Part embedding(bool sparse) {
+  return part_of("embedding",
+                 {{"vocabulary", int64_t{31}}, {"width", int64_t{4}}, {"sparse", sparse}});
+}
+
 std::vector<Part> small_models() {
   return {part_of("autoencoder", {{"features", int64_t{20}}, {"hidden", int64_t{6}}}),
           batch_norm_mlp("batch"),
           batch_norm_mlp("frozen"),
           batch_norm_mlp("group"),
+          batch_norm_mlp("sync"),
+          batch_norm_mlp("sync_equal"),
           branches("none"),
           branches("always"),
           branches("routed"),
+          part_of("mlp", {{"in_features", int64_t{6}},
+                          {"hidden", std::vector<int64_t>{8, 4}},
+                          {"out_features", int64_t{3}},
+                          {"activation", std::string("tanh")},
+                          {"bias", true},
+                          {"float64_layers", std::vector<int64_t>{2}}}),
           part_of("mnist_convnet", {{"classes", int64_t{10}}}),
           part_of("cifar_cnn", {{"classes", int64_t{10}}}),
           resnet("resnet18", "batch"),
           resnet("resnet18", "frozen"),
           resnet("resnet18", "group"),
+          resnet("resnet18", "sync"),
           resnet("resnet50", "batch"),
-          part_of("embedding", {{"vocabulary", int64_t{31}}, {"width", int64_t{4}}}),
+          embedding(false),
+          embedding(true),
           gpt()};
 }
 
@@ -60,6 +75,7 @@ void expect_same(const NamedTensors& found, const std::vector<TensorSpec>& specs
     EXPECT_EQ(found[i].name, specs[i].name);
     EXPECT_EQ(found[i].tensor.sizes().vec(), specs[i].shape) << specs[i].name;
     EXPECT_EQ(to_word(found[i].tensor.scalar_type()), specs[i].dtype) << specs[i].name;
+    EXPECT_EQ(found[i].sparse_gradient, specs[i].sparse_gradient) << specs[i].name;
   }
 }
 
@@ -82,7 +98,12 @@ NamedTensors gradients_of(Model& model, const at::Tensor& input) {
   NamedTensors gradients = model.parameters();
   for (const NamedTensor& p : gradients) p.tensor.mutable_grad() = at::Tensor();
   model.forward(input).square().sum().backward();
-  for (NamedTensor& p : gradients) p.tensor = p.tensor.grad();
+  for (NamedTensor& p : gradients) {
+    p.tensor = p.tensor.grad();
+    if (!p.tensor.defined()) continue;
+    EXPECT_EQ(p.tensor.is_sparse(), p.sparse_gradient) << p.name;
+    if (p.tensor.is_sparse()) p.tensor = p.tensor.to_dense();
+  }
   return gradients;
 }
 

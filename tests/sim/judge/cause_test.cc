@@ -105,6 +105,19 @@ TEST(Cause, SummedButNotDivided) {
             "gradients are 4 x golden: summed, not divided by 4");
 }
 
+TEST(Cause, ASumWithoutOneRanksPartIsAMissingGradient) {
+  MismatchEvidence e = gradient_evidence("replay", 1);
+  e.gradients_wrong = 1;
+  e.missing_rank = 2;
+  Outcome outcome = seen_everywhere(e);
+  const Divergence d = divergence_of(outcome);
+  EXPECT_EQ(d.cause, "missing_gradient");
+  EXPECT_THAT(d.explanation, HasSubstr("without what rank 2 adds"));
+  e.missing_rank = 1;  // ranks disagree on whose: something else is wrong
+  outcome.mismatch(3, Lane::replay, e);
+  EXPECT_NE(divergence_of(outcome).cause, "missing_gradient");
+}
+
 TEST(Cause, MissingGradientAndDoubledGradient) {
   MismatchEvidence e = gradient_evidence("replay", 1);
   e.gradients_wrong = 1;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -105,6 +106,24 @@ TEST_F(Diagnose, UnreducedBucketIsOwnContribution) {
   EXPECT_EQ(found.tensor, "fc1.weight");
   EXPECT_EQ(found.bucket, 1);
   EXPECT_EQ(found.element, (std::vector<int64_t>{0, 0}));
+}
+
+TEST_F(Diagnose, UnsynchronizedGradientIsOwnAndUndivided) {
+  std::copy(local.begin(), local.begin() + 16, run.begin());
+  const MismatchEvidence found = evidence();
+  EXPECT_TRUE(found.own_undivided);
+  EXPECT_FALSE(found.own_contribution);
+}
+
+TEST_F(Diagnose, SumWithoutOneRanksPartIsRecognised) {
+  for (int64_t i = 0; i < 4; ++i) {
+    float part;
+    std::memcpy(&part, shards.data() + 2 * 128 + i * 4, 4);
+    put(run, 0, i, get(golden, 0, i) - part / kRanks);
+  }
+  EXPECT_EQ(evidence().missing_rank, 2);
+  put(run, 0, 1, get(run, 0, 1) + 0.01F);
+  EXPECT_EQ(evidence().missing_rank, -1);
 }
 
 TEST_F(Diagnose, AnotherRanksShardIsRecognised) {

@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "sim/plan/rules.h"
+
+namespace lockstep {
+namespace {
+
+class ParameterCheck {
+ public:
+  ParameterCheck(const Scenario& scenario, const ModelManifest& model, InputErrors* errors)
+      : s_(scenario), model_(model), errors_(errors) {}
+
+  void run() {
+    if (!s_.frozen.empty()) frozen();
+    if (s_.model.options.has("float64_layers")) float64_layers();
+    const auto is_sparse = [](const TensorSpec& parameter) { return parameter.sparse_gradient; };
+    if (std::any_of(model_.parameters.begin(), model_.parameters.end(), is_sparse)) sparse();
+  }
+
+ private:
+  void need(bool good, std::string pointer, std::string message, std::string allowed) {
+    if (!good)
+      errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
+  }
+
+  void float64_layers() {
+    const auto layers = static_cast<int64_t>(s_.model.options.integers("hidden").size()) + 1;
+    for (const int64_t number : s_.model.options.integers("float64_layers"))
+      need(number <= layers, "/model/float64_layers", fmt::format("there is no layer {}", number),
+           fmt::format("layers from 1 to {}", layers));
+  }
+
+  void frozen() {
+    std::vector<std::string> names;
+    bool any_trained = false;
+    for (const TensorSpec& parameter : model_.parameters) {
+      names.push_back(parameter.name);
+      any_trained = any_trained || !is_frozen(s_, parameter.name);
+    }
+    for (size_t i = 0; i < s_.frozen.size(); ++i) {
+      Scenario alone;
+      alone.frozen = {s_.frozen[i]};
+      need(std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return is_frozen(alone, name); }),
+           fmt::format("/frozen/{}", i),
+           fmt::format("the model has no parameter \"{}\"", s_.frozen[i]),
+           fmt::format("{}, or what stands before a dot in one of them", fmt::join(names, ", ")));
+    }
+    need(any_trained, "/frozen", "nothing is left to train", "fewer names");
+  }
+
+  // What LibTorch cannot do with sparse gradients, or, momentum, what would grow without end: a
+  // buffer that keeps every row of every step.
+  void sparse() {
+    const std::string& kind = s_.optimizer.kind;
+    const Options& options = s_.optimizer.options;
+    need(kind == "sgd" || kind == "adagrad", "/optimizer/kind",
+         fmt::format("LibTorch's {} does not take sparse gradients", kind), "sgd or adagrad");
+    if (kind == "sgd")
+      need(options.number("momentum") == 0, "/optimizer/momentum",
+           "the momentum of a sparse gradient grows by its rows in every step", "0");
+    need(options.number("weight_decay") == 0, "/optimizer/weight_decay",
+         "LibTorch adds no weight decay to a sparse gradient", "0");
+    const bool norm = s_.clipping.kind == "norm" && s_.clipping.options.text("norm_type") == "l2";
+    need(s_.clipping.kind == "none" || norm, "/clipping",
+         "LibTorch clips sparse gradients by their l2 norm only", "none, or norm with l2");
+    need(s_.comm_hook.kind == "none", "/comm_hook/kind",
+         "a comm hook takes dense buckets, and the model has a sparse gradient", "none");
+  }
+
+  const Scenario& s_;
+  const ModelManifest& model_;
+  InputErrors* errors_;
+};
+
+}  // namespace
+
+void check_parameters(const Scenario& scenario, InputErrors* errors) {
+  const auto model = manifest_of(scenario.model, scenario.dtype);
+  if (model) ParameterCheck(scenario, *model, errors).run();
+}
+
+}  // namespace lockstep
