@@ -112,10 +112,11 @@ void Replay::average_stretch(const Stretch& stretch, const std::function<void(in
   used_.assign(training_.parameters.size(), false);
   start_buffers_ = rank_buffers_;
   start_gradients_.clear();
-  std::vector<bool> later;  // a gradient that has been synchronized before
+  const bool outlives = stretch.index > 0 || (age_ > 1 && scenario_.zero_grad != kNone);
+  std::vector<bool> later;  // a gradient that has been synchronized before, and not cleared
   for (const NamedTensor& parameter : training_.parameters) {
     start_gradients_.push_back(parameter.tensor.grad());
-    later.push_back((age_ > 1 || stretch.index > 0) && parameter.tensor.grad().defined());
+    later.push_back(outlives && parameter.tensor.grad().defined());
   }
   load_buffers(training_, first_active_);
   if (stretch.index == 0) note_buffers(&training_);

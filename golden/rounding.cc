@@ -83,6 +83,11 @@ ReplayRule null_rule(ReplayRule rule) {
   return rule;
 }
 
+// Tokens and classes stay what they are.
+at::Tensor in_double(const at::Tensor& values) {
+  return values.is_floating_point() ? values.to(at::kDouble) : values;
+}
+
 // Shuffles in place, by a generator that is the same on every machine.
 void shuffle(std::vector<int64_t>* indices, std::mt19937_64& random) {
   for (size_t i = indices->size(); i > 1; --i)
@@ -96,7 +101,7 @@ struct RoundingLane::Parts {
       : scenario(given),
         split(scenario),
         setup(set_up(given, given.dtype, 0)),
-        wide{setup.data.input.to(at::kDouble), setup.data.target.to(at::kDouble)},
+        wide{in_double(setup.data.input), in_double(setup.data.target)},
         layout(state_layout(setup.training, given.optimizer.kind)),
         null_scenario(null_of(given)),
         replay(null_rule(rule), null_scenario, setup.training) {

@@ -40,7 +40,14 @@ void prepare(Options& options, uint32_t tag, milliseconds timeout) {
 GlooCollectives::GlooCollectives(std::shared_ptr<gloo::Context> context, std::string algorithm)
     : context_(std::move(context)), algorithm_(std::move(algorithm)) {}
 
-GlooCollectives::~GlooCollectives() = default;
+// Connections first: their threads may be writing into an algorithm's memory.
+GlooCollectives::~GlooCollectives() {
+  try {
+    context_->closeConnections();
+  } catch (const std::exception&) {
+    // They are as good as closed.
+  }
+}
 
 template <class T>
 std::unique_ptr<gloo::Algorithm> GlooCollectives::make_old(const at::Tensor& staging) {

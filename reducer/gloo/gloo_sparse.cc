@@ -7,9 +7,11 @@
 #include <gloo/context.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "reducer/comm/sparse_sum.h"
+#include "reducer/communicator.h"
 
 namespace lockstep {
 namespace {
@@ -22,14 +24,24 @@ struct Group {
   milliseconds timeout;
 };
 
-std::vector<int64_t> gather_counts(const Group& group, int64_t own) {
-  std::vector<int64_t> counts(static_cast<size_t>(group.context->size));
+// The rows of each rank. What else messages are sized by must agree: Gloo ends the process where
+// one does not fit.
+std::vector<int64_t> gather_counts(const Group& group, const at::Tensor& own) {
+  std::array<int64_t, 2> mine = {own._nnz(), own.sparse_dim()};
+  std::vector<int64_t> all(2 * static_cast<size_t>(group.context->size));
   gloo::AllgatherOptions options(group.context);
   options.setTag((*group.tag)++);
   options.setTimeout(group.timeout);
-  options.setInput(&own, 1);
-  options.setOutput(counts.data(), counts.size());
+  options.setInput(mine.data(), mine.size());
+  options.setOutput(all.data(), all.size());
   gloo::allgather(options);
+  std::vector<int64_t> counts;
+  for (size_t i = 0; i < all.size(); i += 2) {
+    counts.push_back(all[i]);
+    if (all[i + 1] != all[1])
+      throw CommError(CommFailure::rejected,
+                      "ranks add sparse tensors of different numbers of sparse dimensions");
+  }
   return counts;
 }
 
@@ -62,7 +74,7 @@ void all_reduce_sparse(const std::shared_ptr<gloo::Context>& context, uint32_t* 
                        const at::Tensor& tensor, milliseconds timeout) {
   const Group group{context, tag, timeout};
   const at::Tensor own = tensor.coalesce();
-  const std::vector<int64_t> counts = gather_counts(group, own._nnz());
+  const std::vector<int64_t> counts = gather_counts(group, own);
   if (std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count == 0; })) return;
   const at::Tensor indices = gather_rows(group, own._indices().t().contiguous(), counts);
   const at::Tensor values = gather_rows(group, own._values().contiguous(), counts);

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-BucketLayout layout_of(const ReducerOptions& options, const std::vector<at::Tensor>& parameters) {
+BucketLayout layout_of(const ReducerOptions& options, const TrainedParameters& parameters) {
   return layout_at_construction(bucket_items(parameters), false, options.first_bucket_bytes,
                                 options.bucket_cap_bytes);
 }
@@ -24,7 +24,7 @@ std::vector<std::vector<Piece>> sharded_pieces_of(const ReducerOptions& options,
   std::vector<int64_t> numels(parameters.size(), 0);
   for (const int64_t p : found.registration)
     numels[static_cast<size_t>(p)] = parameters[static_cast<size_t>(p)].tensor.numel();
-  BucketLayout layout = layout_of(options, found.tensors);
+  BucketLayout layout = layout_of(options, found);
   for (std::vector<int64_t>& bucket : layout)
     for (int64_t& place : bucket) place = found.registration[static_cast<size_t>(place)];
   return sharded_pieces(layout, numels, world_size);
@@ -34,7 +34,7 @@ ShardedReducer::ShardedReducer(const ReducerOptions& options, const NamedTensors
                                const NamedTensors& buffers, Communicator& communicator,
                                Probe& probe)
     : ReducerBase(options, parameters, buffers, communicator, probe),
-      layout_(layout_of(options, trained_.tensors)),
+      layout_(layout_of(options, trained_)),
       pieces_(sharded_pieces_of(options, parameters, world_size_)),
       storage_(layout_, trained_.tensors, trained_.sparse, world_size_),
       registered_layout_(announce(layout_)),

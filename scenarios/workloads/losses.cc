@@ -9,8 +9,15 @@
 namespace lockstep {
 namespace {
 
-at::Tensor reduced(const std::string& kind, const at::Tensor& output, const at::Tensor& target,
+// In float32 where the output is in half precision, as under automatic mixed precision.
+at::Tensor as_loss_input(const at::Tensor& values) {
+  const bool half = values.scalar_type() == at::kBFloat16 || values.scalar_type() == at::kHalf;
+  return half ? values.to(at::kFloat) : values;
+}
+
+at::Tensor reduced(const std::string& kind, const at::Tensor& given, const at::Tensor& given_target,
                    at::Reduction::Reduction reduction) {
+  const at::Tensor output = as_loss_input(given), target = as_loss_input(given_target);
   if (kind == "mse") return at::mse_loss(output, target, reduction);
   LOCKSTEP_CHECK(kind == "cross_entropy", "no loss " + kind);
   // [samples, length, classes]: every token is an example.

@@ -6,6 +6,8 @@
 namespace lockstep {
 namespace {
 
+constexpr double kMomentum = 0.1, kEps = 1e-5;  // BatchNorm's defaults
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -85,18 +87,26 @@ class Normalize : public torch::autograd::Function<Normalize> {
 
 }  // namespace
 
+// As BatchNorm starts, and in its order.
+SyncBatchNormImpl::SyncBatchNormImpl(int64_t channels, bool weighted) : weighted_(weighted) {
+  weight = register_parameter("weight", at::ones({channels}));
+  bias = register_parameter("bias", at::zeros({channels}));
+  running_mean = register_buffer("running_mean", at::zeros({channels}));
+  running_var = register_buffer("running_var", at::ones({channels}));
+  num_batches_tracked = register_buffer("num_batches_tracked", at::zeros({}, at::kLong));
+}
+
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   num_batches_tracked += 1;
-  const double momentum = options.momentum().value();
   if (group_ == nullptr)
-    return at::batch_norm(input, weight, bias, running_mean, running_var, true, momentum,
-                          options.eps(), false);
+    return at::batch_norm(input, weight, bias, running_mean, running_var, true, kMomentum, kEps,
+                          false);
   const at::Tensor given = input.detach();
   const Moments all = moments_of_all(given, weighted_, *group_);
   const at::Tensor unbiased = all.variance * (all.count / (all.count - 1));
-  running_mean.mul_(1 - momentum).add_(all.mean.to(running_mean.scalar_type()), momentum);
-  running_var.mul_(1 - momentum).add_(unbiased.to(running_var.scalar_type()), momentum);
-  const at::Tensor inverse_deviation = (all.variance + options.eps()).rsqrt();
+  running_mean.mul_(1 - kMomentum).add_(all.mean.to(running_mean.scalar_type()), kMomentum);
+  running_var.mul_(1 - kMomentum).add_(unbiased.to(running_var.scalar_type()), kMomentum);
+  const at::Tensor inverse_deviation = (all.variance + kEps).rsqrt();
   return Normalize::apply(input, weight, bias, all.mean, inverse_deviation, all.count, group_);
 }
 

@@ -80,7 +80,11 @@ class Mutants : public MutantCommunicator {
   CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) override {
     const auto lack_own = [&] {
       const c10::NoGradGuard no_grad;
-      at::Tensor(tensor).zero_();
+      // zero_() would forget which dimensions are sparse.
+      if (tensor.is_sparse())
+        tensor._values().zero_();
+      else
+        at::Tensor(tensor).zero_();
     };
     return sum(
         tensor, [&] { return inner_->all_reduce(tensor, deadline); }, [] {}, lack_own);

@@ -309,8 +309,8 @@ Found of_gradients(const CauseFacts& facts) {
   if (facts.gradients_absent)
     return Cause{"missing_gradient", "gradients are absent that the golden run has"};
   // From the most specific to the least.
-  for (auto rule : {clipping, missing_part, unsummed_bucket, one_ratio, own_divisor, not_finite, flipped_bits,
-                    mathematics, another_order})
+  for (auto rule : {clipping, missing_part, unsummed_bucket, one_ratio, own_divisor, not_finite,
+                    flipped_bits, mathematics, another_order})
     if (auto cause = rule(facts)) return cause;
   return {};
 }

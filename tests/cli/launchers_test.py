@@ -127,6 +127,8 @@ class ByHand(LauncherTest):
         self.assertLess(time.monotonic() - begin, 20)
         self.assertEqual(codes, [-signal.SIGKILL, 3], texts)
         self.assertIn("the process of rank 0 is gone: nothing was judged", texts[1])
+        # Those below the killed one learn of it from the kernel: one second, as promised.
+        wait_until(lambda: not [pid for pid in started if alive(pid)], 1)
         self.assertEqual([pid for pid in started if alive(pid)], [])
 
     def ranks_below(self, process):

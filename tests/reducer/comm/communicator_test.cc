@@ -135,13 +135,13 @@ TEST_P(EveryCommunicator, AddsSparseTensorsRankByRank) {
 TEST_P(EveryCommunicator, AddsSparseTensorsOfWhichSomeAreEmpty) {
   if (size() > 3) return;
   run_ranks(backend(), size(), [&](int64_t rank, Communicator& communicator) {
-    at::Tensor tensor = sparse_part(3);
-    if (rank > 0) tensor.zero_();
+    const at::Tensor none =
+        at::sparse_coo_tensor(at::empty({1, 0}, at::kLong), at::empty({0, 5}), {20, 5});
+    const at::Tensor tensor = rank > 0 ? none.clone() : sparse_part(3);
     communicator.all_reduce(tensor, soon())->wait();
     EXPECT_TRUE(tensor.to_dense().equal(sparse_part(3).coalesce().to_dense()));
-    tensor.zero_();
-    communicator.all_reduce(tensor, soon())->wait();
-    EXPECT_EQ(tensor._nnz(), 0);
+    communicator.all_reduce(none, soon())->wait();
+    EXPECT_EQ(none._nnz(), 0);
   });
 }
 

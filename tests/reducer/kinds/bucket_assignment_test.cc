@@ -30,7 +30,7 @@ Input random_input(std::mt19937& engine) {
     input.tensors.push_back(at::empty({below(40)}, dtype));
     input.sparse.push_back(below(12) == 0);
   }
-  input.items = bucket_items({.tensors = input.tensors, .sparse = input.sparse});
+  input.items = bucket_items({input.tensors, {}, {}, input.sparse});
   for (int64_t k = 1 + below(3); k > 0; --k) input.limits.push_back(below(300));
   input.order.resize(static_cast<size_t>(count));
   std::iota(input.order.begin(), input.order.end(), 0);
