@@ -32,11 +32,11 @@ std::strong_ordering compare(std::vector<int> version, const std::vector<int>& b
 }
 
 bool holds(const std::string& comparison, std::strong_ordering order) {
-  if (comparison == "<") return order < 0;
-  if (comparison == "<=") return order <= 0;
-  if (comparison == ">") return order > 0;
-  if (comparison == ">=") return order >= 0;
-  return order == 0;
+  if (comparison == "<") return std::is_lt(order);
+  if (comparison == "<=") return std::is_lteq(order);
+  if (comparison == ">") return std::is_gt(order);
+  if (comparison == ">=") return std::is_gteq(order);
+  return std::is_eq(order);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
@@ -10,9 +11,9 @@ namespace {
 constexpr int64_t kMostThreads = 64;
 constexpr int64_t kMostProcesses = 256;
 
-class ScenarioCheck {
+class ScenarioCheck : PartCheck {
  public:
-  ScenarioCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
+  ScenarioCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
 
   void run() {
     if (world_size()) check_join(s_, errors_);
@@ -34,10 +35,6 @@ class ScenarioCheck {
   }
 
  private:
-  void fail(std::string pointer, std::string message, std::string allowed) {
-    errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
-  }
-
   bool world_size() {
     const bool threads = s_.communicator.kind == "local";
     const int64_t most = threads ? kMostThreads : kMostProcesses;
@@ -140,8 +137,6 @@ class ScenarioCheck {
     fail(pointer, fmt::format("the model has no parameter \"{}\"", name), known);
   }
 
-  const Scenario& s_;
-  InputErrors* errors_;
   bool can_split_ = false;
 };
 

@@ -3,14 +3,15 @@
 #include <algorithm>
 
 #include "scenarios/split.h"
+#include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
 namespace {
 
-class JoinCheck {
+class JoinCheck : PartCheck {
  public:
-  JoinCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
+  JoinCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
 
   void run() {
     if (!batches_per_rank()) return;
@@ -21,11 +22,6 @@ class JoinCheck {
   }
 
  private:
-  void need(bool good, std::string pointer, std::string message, std::string allowed) {
-    if (!good)
-      errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
-  }
-
   bool batches_per_rank() {
     const Options& split = s_.split.options;
     if (!split.has("batches_per_rank")) return true;
@@ -57,8 +53,24 @@ class JoinCheck {
                      epoch),
          fmt::format("a multiple of {}", epoch));
     comm_hook();
+    alone();
     need(s_.checkpoint.kind == "none", "/checkpoint", "a checkpoint with join", "no checkpoint");
     need(!s_.golden, "/golden", "a stored golden with join", "no golden");
+  }
+
+  // What the others need of a rank in every step, and a rank without a batch does not do.
+  void alone() {
+    need(s_.accumulate_sync == "last", "/accumulate_sync",
+         "micro-batches synchronized each, with join: a rank without a batch shadows one average a "
+         "step",
+         "\"last\"");
+    need(!shares_optimizer(s_), "/optimizer_sharding/kind",
+         "a shared-out optimizer with join: a rank without a batch updates nobody's weights",
+         "\"none\"");
+    const Options& model = s_.model.options;
+    need(!model.has("norm") || !model.text("norm").starts_with("sync"), "/model/norm",
+         "normalization over all ranks with join: a rank without a batch has nothing to normalize",
+         "another norm");
   }
 
   void comm_hook() {
@@ -81,9 +93,6 @@ class JoinCheck {
                      epoch),
          fmt::format("at most {}, or join", epoch));
   }
-
-  const Scenario& s_;
-  InputErrors* errors_;
 };
 
 }  // namespace

@@ -2,14 +2,15 @@
 
 #include "scenarios/local_steps.h"
 #include "scenarios/manifest.h"
+#include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
 namespace {
 
-class LocalStepsCheck {
+class LocalStepsCheck : PartCheck {
  public:
-  LocalStepsCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
+  LocalStepsCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
 
   void run() {
     if (s_.model_averaging.kind != "none") averaging();
@@ -21,11 +22,6 @@ class LocalStepsCheck {
   }
 
  private:
-  void need(bool good, std::string pointer, std::string message, std::string allowed) {
-    if (!good)
-      errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
-  }
-
   void averaging() {
     const int64_t warmup = s_.model_averaging.options.integer("warmup_steps");
     need(warmup < s_.steps, "/model_averaging/warmup_steps",
@@ -43,9 +39,6 @@ class LocalStepsCheck {
     need(!manifest || manifest->buffers.empty() || reducer.flag("broadcast_buffers"),
          "/reducer/broadcast_buffers", "local steps, in which buffers part as well", "true");
   }
-
-  const Scenario& s_;
-  InputErrors* errors_;
 };
 
 }  // namespace

@@ -3,15 +3,16 @@
 
 #include <algorithm>
 
+#include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
 namespace {
 
-class ParameterCheck {
+class ParameterCheck : PartCheck {
  public:
   ParameterCheck(const Scenario& scenario, const ModelManifest& model, InputErrors* errors)
-      : s_(scenario), model_(model), errors_(errors) {}
+      : PartCheck(scenario, errors), model_(model) {}
 
   void run() {
     if (!s_.frozen.empty()) frozen();
@@ -21,11 +22,6 @@ class ParameterCheck {
   }
 
  private:
-  void need(bool good, std::string pointer, std::string message, std::string allowed) {
-    if (!good)
-      errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
-  }
-
   void float64_layers() {
     const auto layers = static_cast<int64_t>(s_.model.options.integers("hidden").size()) + 1;
     for (const int64_t number : s_.model.options.integers("float64_layers"))
@@ -71,9 +67,7 @@ class ParameterCheck {
          "a comm hook takes dense buckets, and the model has a sparse gradient", "none");
   }
 
-  const Scenario& s_;
   const ModelManifest& model_;
-  InputErrors* errors_;
 };
 
 }  // namespace

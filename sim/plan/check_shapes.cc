@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
@@ -27,11 +28,11 @@ bool fits(const std::vector<int64_t>& given, const std::vector<int64_t>& wanted)
   return good;
 }
 
-class ShapeCheck {
+class ShapeCheck : PartCheck {
  public:
   ShapeCheck(const Scenario& scenario, const DataShape& data, const ModelManifest& model,
              InputErrors* errors)
-      : s_(scenario), data_(data), model_(model), errors_(errors) {}
+      : PartCheck(scenario, errors), data_(data), model_(model) {}
 
   void run() {
     const Options& model = s_.model.options;
@@ -49,10 +50,6 @@ class ShapeCheck {
   }
 
  private:
-  void fail(std::string pointer, std::string message, std::string allowed) {
-    errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
-  }
-
   void same(const std::string& pointer, int64_t value, const char* of_model) {
     const int64_t wanted = s_.model.options.integer(of_model);
     if (value == wanted) return;
@@ -110,10 +107,8 @@ class ShapeCheck {
            text_of(model_.output));
   }
 
-  const Scenario& s_;
   const DataShape& data_;
   const ModelManifest& model_;
-  InputErrors* errors_;
 };
 
 }  // namespace

@@ -1,13 +1,14 @@
 #include <fmt/format.h>
 
+#include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
 namespace {
 
-class SharingCheck {
+class SharingCheck : PartCheck {
  public:
-  SharingCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
+  SharingCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
 
   void run() {
     const bool zero = s_.optimizer_sharding.kind == "zero";
@@ -15,6 +16,8 @@ class SharingCheck {
          "/optimizer_sharding/kind",
          fmt::format("reducer \"{}\" leaves no averaged gradients on all ranks", s_.reducer.kind),
          "reducer bucketed, c10d, flat, per_parameter or manual");
+    need(!zero || s_.frozen.empty() || s_.optimizer.kind != "adagrad", "/frozen",
+         "adagrad has a state of frozen parameters too, which would be no rank's", "[]");
     if (s_.reducer.kind == "sharded") sharded();
     if (s_.reducer.kind == "data_parallel") data_parallel();
     for (size_t i = 0; i < s_.mutants.size(); ++i)
@@ -22,11 +25,6 @@ class SharingCheck {
   }
 
  private:
-  void need(bool good, std::string pointer, std::string message, std::string allowed) {
-    if (!good)
-      errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
-  }
-
   // A rank holds the averaged gradients of its own part only.
   void sharded() {
     need(s_.clipping.kind != "norm", "/clipping/kind",
@@ -62,9 +60,6 @@ class SharingCheck {
          fmt::format("{} cannot act in one process", kind),
          "wrong_divisor, duplicate_shard, wrong_lr or stale_momentum");
   }
-
-  const Scenario& s_;
-  InputErrors* errors_;
 };
 
 }  // namespace

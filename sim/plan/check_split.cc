@@ -2,14 +2,15 @@
 
 #include "scenarios/optional_keys.h"
 #include "scenarios/split.h"
+#include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
 namespace {
 
-class SplitCheck {
+class SplitCheck : PartCheck {
  public:
-  SplitCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
+  SplitCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
 
   void run() {
     const size_t before = errors_->size();
@@ -19,10 +20,6 @@ class SplitCheck {
   }
 
  private:
-  void fail(std::string pointer, std::string message, std::string allowed) {
-    errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
-  }
-
   bool divides() const { return s_.batch_size % s_.world_size == 0; }
 
   void batches() {
@@ -74,8 +71,6 @@ class SplitCheck {
   }
 
   static constexpr int64_t kMostShuffled = 100'000'000;  // see random_permutation()
-  const Scenario& s_;
-  InputErrors* errors_;
 };
 
 // On one node nothing is wrong, which is a scenario too.

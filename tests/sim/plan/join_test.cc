@@ -3,36 +3,16 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/plan/agreement.h"
-#include "sim/plan/plan.h"
-#include "tests/scenarios/parse/temporary_file.h"
+#include "tests/sim/plan/planned.h"
 
 namespace lockstep {
 namespace {
-
-using Strings = std::vector<std::string>;
-
-Expected<RunPlan> plan_of(const Strings& sets) {
-  const TemporaryFolder folder;
-  const auto file = load_scenario_file(folder.write("f.json", kScenario), {sets, {}});
-  if (!file) return file.errors();
-  return make_plan(file.value().combinations[0].scenario);
-}
 
 // Of kScenario's 24 samples on 4 ranks, in three batches.
 Strings joined(const Strings& more = {}) {
   Strings sets = {"/batch_size=8", "/split/batches_per_rank=[1,3,2,3]", "/steps=3", "/join={}"};
   sets.insert(sets.end(), more.begin(), more.end());
   return sets;
-}
-
-std::string errors_of(const Strings& sets) {
-  std::string all;
-  const auto plan = plan_of(sets);
-  if (plan) return all;
-  for (const InputError& error : plan.errors())
-    all += (all.empty() ? "" : "\n") + error.pointer + ": " + error.message + "; expected " +
-           error.allowed;
-  return all;
 }
 
 TEST(Join, DividesByAllRanksUnlessAskedOtherwise) {
@@ -72,6 +52,20 @@ TEST(Join, WhatItCannotGoWithIsRefused) {
   EXPECT_EQ(errors_of(joined({R"(/mutants=[{"kind":"duplicate_shard"}])"})),
             "/mutants/0/kind: duplicate_shard cannot act here; expected equally many batches on "
             "all ranks");
+}
+
+TEST(Join, WhatTheOthersNeedInEveryStepIsRefused) {
+  const auto pointer = [](const Strings& sets) {
+    const std::string errors = errors_of(joined(sets));
+    return errors.substr(0, errors.find(':'));
+  };
+  EXPECT_EQ(pointer({"/accumulate_steps=2", "/accumulate_sync=each"}), "/accumulate_sync");
+  EXPECT_EQ(pointer({R"(/optimizer_sharding={"kind":"zero"})"}), "/optimizer_sharding/kind");
+  EXPECT_EQ(
+      pointer(
+          {R"(/model={"kind":"batch_norm_mlp","in_features":4,"hidden":[6],"out_features":2,"norm":"sync"})"}),
+      "/model/norm");
+  EXPECT_EQ(pointer({"/data/workers=2"}), "");
 }
 
 TEST(Join, WithoutItARankStopsInTheFirstEpoch) {

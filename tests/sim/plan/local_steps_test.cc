@@ -5,37 +5,23 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/plan/agreement.h"
-#include "sim/plan/plan.h"
-#include "tests/scenarios/parse/temporary_file.h"
+#include "tests/sim/plan/planned.h"
 
 namespace lockstep {
 namespace {
 
-using Strings = std::vector<std::string>;
-
 const char* kHook = R"(/comm_hook={"kind":"post_local_sgd","start_step":3})";
 const char* kAveraging = R"(/model_averaging={"kind":"periodic","period":3,"warmup_steps":2})";
 
-Expected<RunPlan> plan_of(Strings sets) {
+Strings of_8_steps(Strings sets) {
   sets.insert(sets.begin(), "/steps=8");
-  const TemporaryFolder folder;
-  const auto file = load_scenario_file(folder.write("f.json", kScenario), {sets, {}});
-  if (!file) return file.errors();
-  return make_plan(file.value().combinations[0].scenario);
+  return sets;
 }
-
-std::string errors_of(const Strings& sets) {
-  std::string all;
-  const auto plan = plan_of(sets);
-  if (plan) return all;
-  for (const InputError& error : plan.errors())
-    all += (all.empty() ? "" : "\n") + error.pointer + ": " + error.message + "; expected " +
-           error.allowed;
-  return all;
-}
+Expected<RunPlan> plan_of_8_steps(const Strings& sets) { return plan_of(of_8_steps(sets)); }
+std::string errors_of_8_steps(const Strings& sets) { return errors_of(of_8_steps(sets)); }
 
 TEST(LocalSteps, AreAveragedAsPyTorchDoes) {
-  const auto plan = plan_of({kHook, kAveraging});
+  const auto plan = plan_of_8_steps({kHook, kAveraging});
   ASSERT_TRUE(plan) << to_text(plan.errors()[0]);
   const Scenario& scenario = plan.value().scenario;
   EXPECT_TRUE(has_own_states(scenario));
@@ -48,11 +34,11 @@ TEST(LocalSteps, AreAveragedAsPyTorchDoes) {
   EXPECT_EQ(parameters, "--p--p--");
   EXPECT_FALSE(plan.value().shards);
   EXPECT_EQ(plan.value().replay.division_first_step, "divide_before");
-  EXPECT_FALSE(has_own_states(plan_of({}).value().scenario));
+  EXPECT_FALSE(has_own_states(plan_of_8_steps({}).value().scenario));
 }
 
 TEST(LocalSteps, ThePlanKnowsWhatRanksHaveInCommon) {
-  const auto plan = plan_of({kHook, kAveraging});
+  const auto plan = plan_of_8_steps({kHook, kAveraging});
   ASSERT_TRUE(plan);
   const AgreementRule rule(plan.value().scenario);
   EXPECT_FALSE(rule.is_simple());
@@ -71,7 +57,7 @@ TEST(LocalSteps, ThePlanKnowsWhatRanksHaveInCommon) {
 
 // A mistake of the user's own: then nothing may differ, and the lanes say that it does.
 TEST(LocalSteps, WithoutAnAverageNothingIsForgiven) {
-  const auto plan = plan_of({kHook});
+  const auto plan = plan_of_8_steps({kHook});
   ASSERT_TRUE(plan);
   EXPECT_TRUE(AgreementRule(plan.value().scenario).is_simple());
   EXPECT_TRUE(has_own_states(plan.value().scenario));
@@ -79,21 +65,22 @@ TEST(LocalSteps, WithoutAnAverageNothingIsForgiven) {
 }
 
 TEST(LocalSteps, WhatTheyCannotGoWithIsRefused) {
-  EXPECT_EQ(errors_of({kHook, R"(/model_averaging={"kind":"periodic","warmup_steps":8})"}),
+  EXPECT_EQ(errors_of_8_steps({kHook, R"(/model_averaging={"kind":"periodic","warmup_steps":8})"}),
             "/model_averaging/warmup_steps: /model_averaging/warmup_steps is 8: no step of 8 is "
             "averaged; expected less than 8");
-  EXPECT_EQ(errors_of({kHook, "/reducer/find_unused_parameters=true"}).substr(0, 33),
+  EXPECT_EQ(errors_of_8_steps({kHook, "/reducer/find_unused_parameters=true"}).substr(0, 33),
             "/reducer/find_unused_parameters: ");
   EXPECT_EQ(
-      errors_of({kHook, "/reducer/kind=flat"}),
+      errors_of_8_steps({kHook, "/reducer/kind=flat"}),
       "/comm_hook/kind: reducer \"flat\" has no comm hooks; expected reducer bucketed or c10d");
-  EXPECT_EQ(errors_of({kAveraging, R"(/checkpoint={"kind":"save_and_resume","after_step":2})"}),
-            "/checkpoint: a checkpoint holds the state of one rank; expected no checkpoint, or "
-            "ranks that do not part");
+  EXPECT_EQ(
+      errors_of_8_steps({kAveraging, R"(/checkpoint={"kind":"save_and_resume","after_step":2})"}),
+      "/checkpoint: a checkpoint holds the state of one rank; expected no checkpoint, or "
+      "ranks that do not part");
 }
 
 TEST(LocalSteps, LaneRoundingDoesNotApply) {
-  const auto plan = plan_of({kHook, kAveraging, R"(/lanes=["replica","rounding"])"});
+  const auto plan = plan_of_8_steps({kHook, kAveraging, R"(/lanes=["replica","rounding"])"});
   ASSERT_TRUE(plan);
   ASSERT_EQ(plan.value().not_applicable.size(), 1U);
   EXPECT_EQ(plan.value().not_applicable[0].first, "rounding");

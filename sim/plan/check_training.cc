@@ -1,13 +1,14 @@
 #include <fmt/format.h>
 
+#include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
 namespace {
 
-class TrainingCheck {
+class TrainingCheck : PartCheck {
  public:
-  TrainingCheck(const Scenario& scenario, InputErrors* errors) : s_(scenario), errors_(errors) {}
+  TrainingCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
 
   void run() {
     optimizer();
@@ -18,11 +19,6 @@ class TrainingCheck {
   }
 
  private:
-  void need(bool good, std::string pointer, std::string message, std::string allowed) {
-    if (!good)
-      errors_->push_back({"", 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
-  }
-
   void optimizer() {
     const Options& options = s_.optimizer.options;
     if (s_.optimizer.kind != "sgd" || !options.flag("nesterov")) return;
@@ -75,9 +71,6 @@ class TrainingCheck {
       need(s_.optimizer.kind != "sgd" || s_.optimizer.options.number("momentum") > 0, pointer,
            "stale_momentum of an optimizer without state", "a momentum > 0, or another optimizer");
   }
-
-  const Scenario& s_;
-  InputErrors* errors_;
 };
 
 }  // namespace

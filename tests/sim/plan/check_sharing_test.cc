@@ -1,12 +1,9 @@
 #include <gtest/gtest.h>
 
-#include "sim/plan/plan.h"
-#include "tests/scenarios/parse/temporary_file.h"
+#include "tests/sim/plan/planned.h"
 
 namespace lockstep {
 namespace {
-
-using Strings = std::vector<std::string>;
 
 const std::string kZero = R"(/optimizer_sharding={"kind": "zero"})";
 const std::string kSharded = "/reducer/kind=sharded";
@@ -24,10 +21,7 @@ struct Planned {
   std::string errors;
 };
 Planned planned(const Strings& sets) {
-  const TemporaryFolder folder;
-  const auto file = load_scenario_file(folder.write("f.json", kScenario), {sets, {}});
-  EXPECT_TRUE(file) << (file ? "" : to_text(file.errors()[0]));
-  auto plan = make_plan(file.value().combinations[0].scenario);
+  const auto plan = plan_of(sets);
   if (plan) return {plan.value(), ""};
   Planned result;
   for (const InputError& e : plan.errors())
@@ -40,6 +34,9 @@ TEST(SharingCheck, ZeroNeedsAveragedGradientsOnAllRanks) {
     EXPECT_EQ(planned({kZero, "/reducer/kind=" + kind}).errors, "") << kind;
   EXPECT_EQ(planned({kZero, kSharded}).errors, "/optimizer_sharding/kind");
   EXPECT_EQ(planned(with(kDataParallel, kZero)).errors, "/optimizer_sharding/kind");
+  const std::string adagrad = R"(/optimizer={"kind": "adagrad", "lr": 0.1})";
+  EXPECT_EQ(planned({kZero, adagrad}).errors, "");
+  EXPECT_EQ(planned({kZero, adagrad, R"(/frozen=["bias"])"}).errors, "/frozen");
 }
 
 TEST(SharingCheck, ShardedRefusesWhatNeedsAllGradients) {
