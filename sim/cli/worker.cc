@@ -207,7 +207,7 @@ std::string Member::own_address() {
                                              "which other hosts cannot reach rank {}",
                                              chosen, part_.ranks.front()));
   if (!chosen.empty() || topology_.one_host) return chosen;
-  const std::string address = link_->own_address();
+  std::string address = link_->own_address();
   if (!far || !is_loopback(address)) return address;
   return link_->get("reached_at", deadline_after(kCollect));  // beside rank 0's process
 }
