@@ -210,8 +210,11 @@ std::string head_line(const ResultDocument& document) {
   if (!l.gloo.empty()) text += "  Gloo " + l.gloo;
   if (!l.blas.empty()) text += "  " + l.blas;
   if (!l.blas_cpu_capability.empty()) text += " " + l.blas_cpu_capability;
-  return text + fmt::format("  {} {}  seed {}\n", document.machine.cores,
-                            plural(document.machine.cores, "core"), document.seed);
+  const bool differ = std::any_of(document.runs.begin(), document.runs.end(),
+                                  [&](const RunResult& run) { return run.seed != document.seed; });
+  return text + fmt::format("  {} {}  {}\n", document.machine.cores,
+                            plural(document.machine.cores, "core"),
+                            differ ? "seeds of the files" : fmt::format("seed {}", document.seed));
 }
 
 std::string answer_line(const ResultDocument& document) {

@@ -15,6 +15,7 @@ RunResult passed(const std::string& name, int64_t world_size) {
   run.name = name;
   run.file = name + ".json";
   run.world_size = world_size;
+  run.seed = 123;
   run.verdict = "pass";
   run.met = true;
   run.outcome = "completed";
@@ -80,6 +81,14 @@ TEST(Terminal, TableAndAnswerOfAPass) {
       ::testing::EndsWith(
           "\n\npass: 3 runs, 96 tensors compared bit for bit, 0 differ; worst float64 distance "
           "3.1e-16 (bound 1e-12)\n"));
+}
+
+TEST(Terminal, OneSeedIsNamedOnlyIfAllRunsHaveIt) {
+  RunResult other = passed("other", 2);
+  other.seed = 1234;
+  const ResultDocument both = document({passed("toy", 4), other}, 0);
+  EXPECT_THAT(head_line(both), ::testing::EndsWith("seeds of the files\n"));
+  EXPECT_THAT(head_line(document({passed("toy", 4)}, 0)), ::testing::EndsWith("seed 123\n"));
 }
 
 TEST(Terminal, AFailureInFull) {
