@@ -25,8 +25,7 @@ class Replay {
   // Leaves the averaged (of a gathered rule: summed) gradients of step `step` (from 1) in the
   // parameters' grad(), and in the buffers what rank 0's forward made of them. A parameter that no
   // rank used keeps what it had. shards: one per rank; with joins, some may be empty. visit(rank),
-  // if given, is called while
-  // grad() holds that rank's local gradients.
+  // if given, is called while grad() holds that rank's local gradients.
   void average(int64_t step, const std::vector<Batch>& shards,
                const std::function<void(int64_t rank)>& visit = nullptr);
 

@@ -11,8 +11,7 @@ namespace lockstep {
 
 // Defects of one rank's training, beside its reducer: wrong_lr, clip_before_sum, local_skip,
 // stale_momentum, other_weights, forget_sync. Each leaves a receipt when it acts; without such
-// mutants nothing
-// happens. One thread.
+// mutants nothing happens. One thread.
 class TrainingMutants {
  public:
   TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);
