@@ -1,6 +1,7 @@
 #include "golden/own_states.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "scenarios/local_steps.h"
 #include "scenarios/workloads/loss_scaling.h"

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "golden/replay.h"
 #include "scenarios/workloads/loss_scaling.h"

@@ -1,6 +1,7 @@
 #include "sim/worker/piecewise_optimizer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include "reducer/kinds/coalesced.h"

@@ -1,6 +1,7 @@
 #include "scenarios/workloads/sync_batch_norm.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
