@@ -3,6 +3,7 @@
 
 #include "scenarios/workloads/workload.h"
 #include "tests/golden/torch/scenarios.h"
+#include "tests/scenarios/workloads/expect_same.h"
 
 namespace lockstep {
 namespace {
@@ -57,16 +58,6 @@ NamedTensors copied(const NamedTensors& from) {
   for (const NamedTensor& item : from)
     to.push_back({item.name, item.tensor.defined() ? item.tensor.detach().clone() : at::Tensor()});
   return to;
-}
-
-void expect_same(const NamedTensors& a, const NamedTensors& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_EQ(a[i].name, b[i].name);
-    ASSERT_EQ(a[i].tensor.defined(), b[i].tensor.defined()) << a[i].name;
-    if (!a[i].tensor.defined()) continue;
-    EXPECT_TRUE(a[i].tensor.equal(b[i].tensor)) << a[i].name;
-  }
 }
 
 // One step with gradients of 1, then one with gradients of 3, against formulas.

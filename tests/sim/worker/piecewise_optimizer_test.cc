@@ -6,6 +6,7 @@
 #include "reducer/spread.h"
 #include "tests/golden/torch/scenarios.h"
 #include "tests/reducer/test_group.h"
+#include "tests/scenarios/workloads/expect_same.h"
 
 namespace lockstep {
 namespace {
@@ -28,17 +29,6 @@ std::vector<at::Tensor> tensors_in(const NamedTensors& named) {
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& one : named) tensors.push_back(one.tensor);
   return tensors;
-}
-
-void expect_equal(const NamedTensors& a, const NamedTensors& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_EQ(a[i].name, b[i].name);
-    ASSERT_EQ(a[i].tensor.defined(), b[i].tensor.defined()) << a[i].name;
-    if (a[i].tensor.defined()) {
-      EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].name;
-    }
-  }
 }
 
 // Weights of 15 and 3 elements: whole, or cut into parts of 6 for three ranks.
@@ -77,8 +67,8 @@ TEST_P(PiecewiseOptimizerTest, BroughtTogetherItIsTheWholeOptimizer) {
   }
   int64_t all = 0;
   for (size_t rank = 0; rank < bytes.size(); ++rank) {
-    expect_equal(trained[rank], whole_weights);
-    expect_equal(states[rank], whole->state());
+    expect_same(trained[rank], whole_weights);
+    expect_same(states[rank], whole->state());
     all += bytes[rank];
   }
   if (!cut) {
@@ -98,7 +88,7 @@ TEST(PiecewiseOptimizer, LoadTakesItsOwnPieces) {
         adam(), own, pieces, [] {}, group, kTimeout);
     optimizer.load(whole->state());
     optimizer.consolidate();
-    expect_equal(optimizer.state(), whole->state());
+    expect_same(optimizer.state(), whole->state());
   });
 }
 
