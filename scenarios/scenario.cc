@@ -78,6 +78,14 @@ Json expect_json(const Expectation& expect) {
   put(&json, "outcome", expect.outcome);
   put(&json, "primary_rank", expect.primary_rank);
   put(&json, "kind", expect.kind);
+  put(&json["named"], "collective", expect.named_collective);
+  put(&json["named"], "bucket", expect.named_bucket);
+  put(&json["named"], "phase", expect.named_phase);
+  if (json["named"].is_null()) json.erase("named");
+  if (expect.straggler) {
+    put(&json["straggler"], "rank", expect.straggler->rank);
+    json["straggler"]["class"] = expect.straggler->late_class;
+  }
   put(&json, "within_ms", expect.within_ms);
   put(&json, "issue", expect.issue);
   return json;
@@ -97,6 +105,17 @@ Expectation expect_from(const Json& json) {
   take(json, "outcome", &expect.outcome);
   take(json, "primary_rank", &expect.primary_rank);
   take(json, "kind", &expect.kind);
+  if (json.contains("named")) {
+    take(json["named"], "collective", &expect.named_collective);
+    take(json["named"], "bucket", &expect.named_bucket);
+    take(json["named"], "phase", &expect.named_phase);
+  }
+  if (json.contains("straggler")) {
+    const Json& straggler = json["straggler"];
+    expect.straggler.emplace(
+        ExpectedStraggler{straggler.at("class").get<std::string>(), std::nullopt});
+    take(straggler, "rank", &expect.straggler->rank);
+  }
   take(json, "within_ms", &expect.within_ms);
   take(json, "issue", &expect.issue);
   return expect;
@@ -138,6 +157,7 @@ void plain_members(S& s, F&& use) {
   use("accumulate_sync", s.accumulate_sync);
   use("frozen", s.frozen);
   use("averaging", s.averaging);
+  use("time_scale", s.time_scale);
   use("lanes", s.lanes);
 }
 
@@ -157,6 +177,7 @@ void parts(S& s, F&& use) {
   use("comm_hook", s.comm_hook);
   use("model_averaging", s.model_averaging);
   use("checkpoint", s.checkpoint);
+  use("compute", s.compute);
 }
 
 template <class T, class F>
@@ -192,6 +213,8 @@ Json as_json(const Scenario& scenario) {
             [&](const char* key, int64_t value) { json["timeouts"][key] = value; });
   json["mutants"] = Json::array();
   for (const MutantSpec& mutant : scenario.mutants) json["mutants"].push_back(mutant_json(mutant));
+  json["faults"] = Json::array();
+  for (const Part& fault : scenario.faults) json["faults"].push_back(part_json(fault));
   json["expect"] = expectations_json(scenario.expect);
   put(&json, "golden", scenario.golden);
   if (scenario.join_divide_by) json["join"]["divide_by"] = *scenario.join_divide_by;
@@ -206,6 +229,7 @@ Scenario scenario_from_json(const Json& document) try {
   durations(scenario.timeouts,
             [&](const char* key, int64_t& value) { timeouts.at(key).get_to(value); });
   for (const Json& mutant : document.at("mutants")) scenario.mutants.push_back(mutant_from(mutant));
+  for (const Json& fault : document.at("faults")) scenario.faults.push_back(part_from(fault));
   scenario.expect = expectations_from(document.at("expect"));
   take(document, "golden", &scenario.golden);
   if (document.contains("join")) take(document["join"], "divide_by", &scenario.join_divide_by);

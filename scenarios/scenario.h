@@ -31,6 +31,13 @@ struct MutantSpec {
   std::optional<std::string> tensor;
 };
 
+// Who must be named as late in a run that completes. class: none | compute | link | periodic |
+// stopped | wandering; none: nobody.
+struct ExpectedStraggler {
+  std::string late_class;
+  std::optional<int64_t> rank;
+};
+
 // What the author of a scenario says must happen. Absent keys expect nothing.
 struct Expectation {
   std::string libtorch;  // versions for which it holds, as VersionRange reads them; empty: all
@@ -43,7 +50,12 @@ struct Expectation {
   std::optional<std::string> outcome;  // completed | failed
   std::optional<int64_t> primary_rank;
   std::optional<std::string> kind;  // of failure
-  std::optional<int64_t> within_ms;
+  // Of the explanation: the first collective that not all ranks entered, and where the primary
+  // rank was then.
+  std::optional<int64_t> named_collective, named_bucket;
+  std::optional<std::string> named_phase;
+  std::optional<ExpectedStraggler> straggler;
+  std::optional<int64_t> within_ms;  // from when the fault acted
   std::optional<std::string> issue;  // public number of a defect of LibTorch's own
 };
 
@@ -80,7 +92,10 @@ struct Scenario {
   Part optimizer_sharding{"none", {}};
   Part lr_schedule{"none", {}}, clipping{"none", {}}, loss_scaling{"none", {}};
   Part comm_hook{"none", {}}, model_averaging{"none", {}}, checkpoint{"none", {}};
+  Part compute{"real", {}};
   std::vector<MutantSpec> mutants;
+  std::vector<Part> faults;  // what goes wrong on purpose: scenarios/faults.h
+  double time_scale = 1;     // of time-outs that are given, of faults, of emulated compute
   Timeouts timeouts;
   std::vector<std::string> lanes;
   // The first whose `libtorch` holds counts: see expectation_for(). The last one holds for all.

@@ -36,6 +36,16 @@ auto share_node(NodePtr node) {
   }
 }
 
+// A new node of the graph, held as that version holds its nodes.
+template <class Derived, class Node>
+auto make_node() {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
+    return c10::make_intrusive<Derived>();
+  } else {
+    return std::make_shared<Derived>();
+  }
+}
+
 // Until 1.13 a ProcessGroup is the implementation; from 2.0 it dispatches to Backends.
 template <class Group>
 concept HasBackends = requires {

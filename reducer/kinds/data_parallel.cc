@@ -10,6 +10,7 @@
 #include <exception>
 #include <thread>
 
+#include "reducer/c10d/compat.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
@@ -72,7 +73,7 @@ void DataParallel::replicate() {
   for (size_t p = 0; p < parameters_.size(); ++p) {
     const at::Tensor& parameter = parameters_[p].tensor;
     if (!parameter.requires_grad()) continue;
-    const auto sum = std::make_shared<SumOverReplicas>();
+    const auto sum = compat::make_node<SumOverReplicas, torch::autograd::Node>();
     sum->set_next_edges(torch::autograd::collect_next_edges(parameter));
     for (const Replica& replica : replicas_) {
       at::Tensor weights = replica.parameters[p].tensor;

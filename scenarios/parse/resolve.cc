@@ -80,6 +80,15 @@ Expectation expectation_of(const Json& json) {
   read(json, "outcome", &expect.outcome);
   read(json, "primary_rank", &expect.primary_rank);
   read(json, "kind", &expect.kind);
+  if (json.contains("named")) {
+    read(json["named"], "collective", &expect.named_collective);
+    read(json["named"], "bucket", &expect.named_bucket);
+    read(json["named"], "phase", &expect.named_phase);
+  }
+  if (json.contains("straggler")) {
+    expect.straggler.emplace(ExpectedStraggler{json["straggler"]["class"].get<std::string>(), {}});
+    read(json["straggler"], "rank", &expect.straggler->rank);
+  }
   read(json, "within_ms", &expect.within_ms);
   read(json, "issue", &expect.issue);
   return expect;
@@ -244,7 +253,12 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.checkpoint = part_of(document["checkpoint"]);
   if (s.checkpoint.options.has("path"))
     s.checkpoint.options.set("path", beside(directory, s.checkpoint.options.text("path")));
+  s.compute = part_of(document["compute"]);
+  if (s.compute.options.has("profile"))
+    s.compute.options.set("profile", beside(directory, s.compute.options.text("profile")));
   for (const Json& mutant : document["mutants"]) s.mutants.push_back(mutant_of(mutant));
+  for (const Json& fault : document["faults"]) s.faults.push_back(part_of(fault));
+  s.time_scale = document["time_scale"].get<double>();
   if (s.loss.options.has("published"))
     s.loss.options.set("published", beside(directory, s.loss.options.text("published")));
   s.timeouts = timeouts_of(document["timeouts"]);

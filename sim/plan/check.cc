@@ -32,6 +32,7 @@ class ScenarioCheck : PartCheck {
     check_local_steps(s_, errors_);
     if (asks_for(s_, "exact")) exact();
     for (size_t i = 0; i < s_.mutants.size(); ++i) mutant(i, s_.mutants[i]);
+    check_faults(s_, errors_);
   }
 
  private:

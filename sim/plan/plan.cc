@@ -141,6 +141,7 @@ Expected<RunPlan> make_plan(const Scenario& scenario) {
   RunPlan plan;
   plan.scenario = scenario;
   check_scenario(scenario, &errors);
+  scale_times(&plan.scenario);
   complete_timeouts(scenario, &plan.scenario.timeouts, &errors);
   if (!errors.empty()) return errors;
   plan.threads = scenario.communicator.kind == "local";

@@ -50,6 +50,13 @@ void check_checkpoint(const Scenario& scenario, InputErrors* errors);
 std::optional<CheckpointFile> resumed_file(const Scenario& scenario, int64_t* double_step,
                                            InputErrors* errors);
 
+// Of it: addresses and options of faults.
+void check_faults(const Scenario& scenario, InputErrors* errors);
+
+// Multiplies by time_scale what the scenario gives: time-outs, faults, emulated compute. At least
+// one millisecond of a time-out is left.
+void scale_times(Scenario* scenario);
+
 // Fills in the durations that are 0 and checks their order. A default gives way to what is given.
 void complete_timeouts(const Scenario& scenario, Timeouts* timeouts, InputErrors* errors);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "sim/plan/rules.h"
 
@@ -11,7 +12,24 @@ namespace {
 constexpr std::array kNames = {"collective_ms", "construction_ms", "step_ms", "rendezvous_ms",
                                "run_ms"};
 
+void scale(const char* key, double factor, Options* options) {
+  if (options->has(key)) options->set(key, options->number(key) * factor);
+}
+
 }  // namespace
+
+void scale_times(Scenario* scenario) {
+  const double factor = scenario->time_scale;
+  if (factor == 1) return;
+  Timeouts& t = scenario->timeouts;
+  for (int64_t* given :
+       {&t.collective_ms, &t.construction_ms, &t.step_ms, &t.rendezvous_ms, &t.run_ms})
+    if (*given != 0)
+      *given = std::max<int64_t>(1, std::llround(static_cast<double>(*given) * factor));
+  for (Part& fault : scenario->faults) scale("duration_ms", factor, &fault.options);
+  for (const char* key : {"forward_ms", "backward_ms"})
+    scale(key, factor, &scenario->compute.options);
+}
 
 void complete_timeouts(const Scenario& scenario, Timeouts* timeouts, InputErrors* errors) {
   const std::array<int64_t*, 5> values = {&timeouts->collective_ms, &timeouts->construction_ms,

@@ -1,0 +1,131 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "scenarios/faults.h"
+#include "sim/plan/part_check.h"
+#include "sim/plan/rules.h"
+
+namespace lockstep {
+namespace {
+
+class FaultCheck : PartCheck {
+ public:
+  FaultCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
+
+  void run() {
+    for (size_t i = 0; i < s_.faults.size(); ++i) {
+      at_ = fmt::format("/faults/{}", i);
+      fault(s_.faults[i]);
+    }
+  }
+
+ private:
+  void fault(const Part& fault) {
+    for (const char* key : {"rank", "as_rank"})
+      if (fault.options.has(key)) rank(key, fault.options.integer(key));
+    if (fault.kind == "partition") side(fault.options.integers("ranks"));
+    steps(fault);
+    place(fault);
+    duration(fault);
+    threads(fault);
+    if (fault.kind == "duplicate_rank")
+      need(fault.options.integer("as_rank") != fault.options.integer("rank"), at_ + "/as_rank",
+           fmt::format("rank {} is what it says to be", fault.options.integer("rank")),
+           "another rank");
+    if (fault.kind == "wrong_world_size")
+      need(fault.options.integer("world_size") != s_.world_size, at_ + "/world_size",
+           fmt::format("the world size is {}", s_.world_size), "another number");
+  }
+
+  void rank(const std::string& key, int64_t rank) {
+    need(rank < ranks_of(s_), at_ + "/" + key, fmt::format("there is no rank {}", rank),
+         fmt::format("a rank from 0 to {}", ranks_of(s_) - 1));
+  }
+
+  void side(const std::vector<int64_t>& ranks) {
+    for (const int64_t member : ranks) rank("ranks", member);
+    need(static_cast<int64_t>(ranks.size()) < s_.world_size, at_ + "/ranks",
+         "all ranks are on one side", "fewer ranks than there are");
+  }
+
+  void steps(const Part& fault) {
+    for (const char* key : {"step", "last_step"}) {
+      if (!fault.options.has(key)) continue;
+      const int64_t step = fault.options.integer(key);
+      need(step <= s_.steps, at_ + "/" + key, fmt::format("there is no step {}", step),
+           fmt::format("a step from 1 to {}", s_.steps));
+    }
+    if (fault.options.has("step") && fault.options.has("last_step"))
+      need(fault.options.integer("step") <= fault.options.integer("last_step"), at_ + "/last_step",
+           fmt::format("last_step is {}, but step is {}", fault.options.integer("last_step"),
+                       fault.options.integer("step")),
+           "at least step");
+    if (fault.kind == "fewer_batches")
+      need(fault.options.integer("batches") <= s_.steps, at_ + "/batches",
+           fmt::format("there are {} steps", s_.steps), fmt::format("at most {}", s_.steps));
+  }
+
+  // One place, and one that this run has.
+  void place(const Part& fault) {
+    const bool bucket = fault.options.has("bucket");
+    if (bucket && fault.options.has("phase"))
+      fail(at_ + "/phase", "both phase and bucket say where it acts", "one of them");
+    const std::string phase = phase_of(fault);
+    if (fault.options.has("step") && (phase == "rendezvous" || phase == "construction"))
+      fail(at_ + "/step", fmt::format("{} is before all steps", phase), "no step");
+    if (!fault.options.has("layer")) return;
+    const auto manifest = manifest_of(s_.model, s_.dtype);
+    if (!manifest) return;
+    std::string known;
+    for (const TensorSpec& parameter : manifest->parameters) {
+      const std::string layer = parameter.name.substr(0, parameter.name.rfind('.'));
+      if (layer == fault.options.text("layer")) return;
+      if (!known.ends_with(layer)) known += (known.empty() ? "" : ", ") + layer;
+    }
+    fail(at_ + "/layer", fmt::format("the model has no layer \"{}\"", fault.options.text("layer")),
+         known);
+  }
+
+  void duration(const Part& fault) {
+    if (!fault.options.has("distribution")) return;
+    const std::string& distribution = fault.options.text("distribution");
+    const double spread = fault.options.number("spread");
+    if (distribution == "uniform" && spread > 1)
+      fail(at_ + "/spread", fmt::format("a spread of {} makes durations negative", spread),
+           "at most 1 for uniform");
+    if (distribution == "pareto" && spread <= 1)
+      fail(at_ + "/spread", fmt::format("a shape of {} has no mean", spread),
+           "more than 1 for pareto");
+  }
+
+  // Ranks that are threads of one process live and die together.
+  void threads(const Part& fault) {
+    if (s_.communicator.kind != "local") return;
+    static constexpr const char* kAlone[] = {"exception", "deadlock", "slow_constructor",
+                                             "late_start"};
+    const bool thread_can = std::any_of(std::begin(kAlone), std::end(kAlone),
+                                        [&](const char* kind) { return fault.kind == kind; });
+    const FaultClass fault_class = class_of(fault);
+    const bool process = fault_class == FaultClass::process && !thread_can;
+    static constexpr const char* kSockets[] = {"reset", "slow_store", "duplicate_rank",
+                                               "wrong_world_size", "wrong_address"};
+    const bool socket = std::any_of(std::begin(kSockets), std::end(kSockets),
+                                    [&](const char* kind) { return fault.kind == kind; });
+    need(!process && !socket && fault.kind != "deadlock", at_ + "/kind",
+         fmt::format("{} needs ranks that are processes, but of communicator local they are "
+                     "threads of one",
+                     fault.kind),
+         "communicator gloo or c10d");
+  }
+
+  std::string at_;
+};
+
+}  // namespace
+
+void check_faults(const Scenario& scenario, InputErrors* errors) {
+  FaultCheck(scenario, errors).run();
+}
+
+}  // namespace lockstep
