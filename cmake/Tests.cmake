@@ -30,6 +30,7 @@ lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/files sc
 lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/pieces_test.cc LINK lockstep_bucket)
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
+lockstep_test(test_fault FOLDERS sim/fault/acts LINK lockstep_fault)
 lockstep_test(test_plan FOLDERS sim/plan LINK lockstep_plan)
 lockstep_test(test_launch FOLDERS sim/launch sim/join LINK lockstep_launch)
 # The worker program without LibTorch: all real but what its tasks do.

@@ -14,7 +14,7 @@ lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run
                        golden/sample_cache.cc golden/make_stored.cc
                        LINK lockstep_compare lockstep_workloads)
 lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/fault
-                       LINK lockstep_launch lockstep_reducer lockstep_golden)
+                       LINK lockstep_launch lockstep_fault lockstep_reducer lockstep_golden)
 
 set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: comm hooks of one's own")
 add_executable(lockstep-worker sim/worker/main.cc reducer/hooks/examples/divide_after.cc

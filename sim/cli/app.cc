@@ -96,11 +96,10 @@ void add_hosts(CLI::App* verb, HostsOptions* options) {
   add("--interface", &options->interface, "Network interface of the ranks", "NAME");
 }
 
-void add_verify(CLI::App& app, std::function<int()>* action) {
-  auto remote = std::make_shared<HostsOptions>();
+// verify and run do the same and say different things.
+void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
+                   std::function<int()>* action) {
   const std::shared_ptr<VerifyOptions> options(remote, &remote->verify);
-  CLI::App* verb = app.add_subcommand(
-      "verify", "Judge whether training on several ranks gives the weights of one device.");
   add_selection(verb, &options->selection, true);
   verb->add_flag("--list", options->list, "Name the scenarios and their runs; run nothing")
       ->group("Which runs");
@@ -117,13 +116,32 @@ void add_verify(CLI::App& app, std::function<int()>* action) {
                  "Start every rank anew instead of forking it")
       ->group("How");
   add_hosts(verb, remote.get());
+  verb->callback([=] {
+    *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };
+  });
+}
+
+void add_verify(CLI::App& app, std::function<int()>* action) {
+  CLI::App* verb = app.add_subcommand(
+      "verify", "Judge whether training on several ranks gives the weights of one device.");
+  add_execution(verb, std::make_shared<HostsOptions>(), action);
   verb->footer(footer(R"(  lockstep verify scenarios/equivalence
   lockstep verify scenarios/equivalence/mlp_matrix.json --set /world_size=3 --json result.json
   lockstep verify scenarios --list
 )"));
-  verb->callback([=] {
-    *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };
-  });
+}
+
+void add_run(CLI::App& app, std::function<int()>* action) {
+  CLI::App* verb = app.add_subcommand(
+      "run", "Run scenarios with faults; say what happened, which rank is to blame, and why.");
+  auto options = std::make_shared<HostsOptions>();
+  options->verify.explain = true;
+  add_execution(verb, options, action);
+  verb->footer(footer(R"(  lockstep run scenarios/faults/stop_in_backward.json
+  lockstep run scenarios/faults --filter world_size=3
+  lockstep run scenarios/equivalence/toy_model.json \
+    --set '/faults=[{"kind": "kill", "rank": 2, "step": 3}]'
+)"));
 }
 
 void add_scenario(CLI::App& app, std::function<int()>* action) {
@@ -265,6 +283,7 @@ void build(CLI::App& app, std::function<int()>* action) {
   app.formatter(help);
   app.set_help_flag("-h,--help", "Print this help");
   add_verify(app, action);
+  add_run(app, action);
   add_scenario(app, action);
   add_data(app, action);
   add_others(app, action);

@@ -36,8 +36,9 @@ class Runs {
     if (libtorch_.empty()) libtorch_ = read_libraries(out_dir / "libraries.json").torch;
     outcome.libtorch = libtorch_;
     RunResult result = judge_run(outcome);
-    result.again = again_command(result.file, options_.selection.sets, result.set, result.seed,
-                                 further_words(options_.selection));
+    result.again =
+        again_command(result.file, options_.selection.sets, result.set, result.seed,
+                      further_words(options_.selection), options_.explain ? "run" : "verify");
     const bool control = index >= reported_;
     if (!control) progress_.done(result);
     const bool keep = options_.keep || (!control && result.met != true);

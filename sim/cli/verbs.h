@@ -26,6 +26,7 @@ struct Selection {
 // The options of a selection that --set and --seed do not cover, as words of a command line.
 std::vector<std::string> further_words(const Selection& selection);
 
+// Of verify and of run, which differ in what they print.
 struct VerifyOptions {
   Selection selection;
   std::string json;
@@ -35,6 +36,7 @@ struct VerifyOptions {
   int64_t jobs = 0;
   bool list = false, quiet = false, verbose = false;
   bool fresh_processes = false, keep = false;
+  bool explain = false;  // verb run: says of every run what happened and why
 };
 int verify(const VerifyOptions& options);
 

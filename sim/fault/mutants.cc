@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reducer/comm/collective.h"
+#include "sim/fault/skipped_work.h"
 
 namespace lockstep {
 namespace {
@@ -45,14 +46,6 @@ class ChangedWork : public CommWork {
   };
   CommWorkPtr inner_;
   std::shared_ptr<State> state_;
-};
-
-// A collective that never happened but says that it did.
-class SkippedWork : public CommWork {
- public:
-  bool is_done() const override { return true; }
-  void wait() override {}
-  void on_done(std::function<void(std::exception_ptr)> callback) override { callback(nullptr); }
 };
 
 void flip_highest_mantissa_bit(at::Tensor tensor) {

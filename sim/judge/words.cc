@@ -65,8 +65,8 @@ std::string shell_word(const std::string& text) {
 
 std::string again_command(const std::string& file, const std::vector<std::string>& sets,
                           const AxisValues& axes, uint64_t seed,
-                          const std::vector<std::string>& further) {
-  std::string command = "lockstep verify " + shell_word(file);
+                          const std::vector<std::string>& further, const char* verb) {
+  std::string command = fmt::format("lockstep {} {}", verb, shell_word(file));
   for (const std::string& word : further) command += " " + shell_word(word);
   for (const std::string& set : sets) command += " --set " + shell_word(set);
   for (const auto& axis : axes) {

@@ -20,6 +20,7 @@ std::string shell_word(const std::string& text);
 // every axis that they do not pin already. `further`: other words of the user's that belong to it.
 std::string again_command(const std::string& file, const std::vector<std::string>& sets,
                           const AxisValues& axes, uint64_t seed,
-                          const std::vector<std::string>& further = {});
+                          const std::vector<std::string>& further = {},
+                          const char* verb = "verify");
 
 }  // namespace lockstep

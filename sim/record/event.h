@@ -39,7 +39,8 @@ enum class EventKind : uint16_t {
   control = 12,         // subject Lane; value 1 detected, 0 missed
   statistic = 13,       // subject Lane; value: bits of R of this step; sequence: entry
   check = 14,           // subject Check; value 1 passed, 0 failed
-  receipt = 15,         // a fault or mutant acts now: subject its index in the plan
+  receipt = 15,         // a fault or mutant acts now: subject its index in the plan, of faults from
+                        // kFirstFault on; value of a fault: its duration in ns, 0 where it has none
   final_hash_low = 16,
   final_hash_high = 17,
   differing = 18,     // subject Lane; value: differing << 32 | total elements
@@ -49,7 +50,10 @@ enum class EventKind : uint16_t {
   step_end = 22,      // the step is done, optimizer included
   double_run = 23,    // from here on events belong to the double run
   loss = 24,          // value: bits of this rank's own mean loss of the step, as a double
+  launched = 25,      // a collective leaves this rank's queue for the wire: subject and sequence as
+                      // of its arrival; without one it does so when it arrives
 };
+inline constexpr int32_t kFirstFault = 1 << 16;
 
 enum class Check : int32_t { manifest = 1, absent_gradients, aliasing, checkpoint };
 

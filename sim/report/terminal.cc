@@ -13,6 +13,7 @@
 
 #include "golden/compare.h"
 #include "sim/report/published.h"
+#include "sim/report/run_text.h"
 #include "sim/report/table.h"
 #include "sim/report/version.h"
 
@@ -251,7 +252,9 @@ std::string terminal_text(const ResultDocument& document, const TerminalOptions&
   text += table_of(document.runs, style);
   text += goldens_of(document.runs);
   text += losses_of(document.runs, options.verbose);
-  text += failures_of(document.runs, options.verbose, style);
+  if (!options.explain) text += failures_of(document.runs, options.verbose, style);
+  for (const RunResult& run : document.runs)
+    if (options.explain) text += "\n" + run_text(run, style);
   return text + "\n" + colored;
 }
 

@@ -7,11 +7,12 @@
 
 namespace lockstep {
 
-// What `verify` prints on standard output.
+// What `verify` and `run` print on standard output.
 struct TerminalOptions {
   bool quiet = false;    // only the last line
   bool verbose = false;  // one line a run, and every failure in full
   bool color = false;
+  bool explain = false;  // every run in words (run_text()), instead of the failures alone
 };
 
 // Head line, table, stored goldens, failures, answer: the whole text, ending in a newline.

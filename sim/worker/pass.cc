@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "reducer/manifest.h"
@@ -31,17 +32,34 @@ CommHookOptions comm_hook_options(const Scenario& scenario) {
   return options;
 }
 
-ReducerOptions reducer_options(const Scenario& scenario, int64_t rank) {
+// The rank's own dtype.
+std::string followed_dtype(const std::string& dtype, RankFaults& faults) {
+  const Part* fault = faults.standing("other_dtype");
+  return fault != nullptr ? fault->options.text("dtype") : dtype;
+}
+
+NamedTensors in_other_order(NamedTensors parameters) {
+  std::reverse(parameters.begin(), parameters.end());
+  return parameters;
+}
+
+}  // namespace
+
+ReducerOptions Pass::reducer_options() {
+  const Scenario& scenario = scenario_;
   const Options& given = scenario.reducer.options;
   ReducerOptions options;
   options.kind = scenario.reducer.kind;
-  options.bucket_cap_bytes = bytes_of_mib(given.number("bucket_cap_mb"));
+  const Part* fault = faults_.standing("other_bucket_cap");
+  options.bucket_cap_bytes =
+      bytes_of_mib((fault != nullptr ? fault->options : given).number("bucket_cap_mb"));
   options.first_bucket_bytes = bytes_of_mib(given.number("first_bucket_mb"));
   options.gradient_as_bucket_view = given.flag("gradient_as_bucket_view");
   options.find_unused_parameters = given.flag("find_unused_parameters");
   options.static_graph = given.flag("static_graph");
   options.broadcast_buffers = given.flag("broadcast_buffers");
-  options.synchronize_at_construction = !has_mutant(scenario.mutants, "skip_broadcast", rank);
+  options.synchronize_at_construction =
+      !has_mutant(scenario.mutants, "skip_broadcast", around_.rank);
   options.join = scenario.join_divide_by.value_or("none");
   options.comm_hook = comm_hook_options(scenario);
   options.construction_timeout = std::chrono::milliseconds(scenario.timeouts.construction_ms);
@@ -49,12 +67,13 @@ ReducerOptions reducer_options(const Scenario& scenario, int64_t rank) {
   return options;
 }
 
-}  // namespace
-
 RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
-                                   const RankSurroundings& surroundings, Probe& probe) {
-  auto mutants =
-      make_mutants(std::move(real), surroundings.plan.scenario.mutants, surroundings.recorder);
+                                   const RankSurroundings& surroundings, RankFaults& faults,
+                                   Probe& probe) {
+  const Scenario& scenario = surroundings.plan.scenario;
+  auto faulty = make_faulty(std::move(real), scenario, faults, surroundings.recorder);
+  faults_ = faulty.get();
+  auto mutants = make_mutants(std::move(faulty), scenario.mutants, surroundings.recorder);
   mutants_ = mutants.get();
   recording_ = make_recording(std::move(mutants), probe);
 }
@@ -62,26 +81,30 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
 void RankCommunicator::begin_backward() {
   recording_->begin_backward();
   mutants_->begin_backward();
+  faults_->begin_backward();
 }
 
 void RankCommunicator::end_backward() {
   recording_->end_backward();
   mutants_->end_backward();
+  faults_->end_backward();
 }
 
-Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator,
+Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator, RankFaults& faults,
            RecordingProbe& probe, const std::string& dtype, bool primary, Evidence* evidence)
     : around_(surroundings),
       scenario_(surroundings.plan.scenario),
       gathers_(surroundings.plan.replay.gathered),
       communicator_(communicator),
+      faults_(faults),
       probe_(probe),
       batch_(communicator.outermost(), std::chrono::milliseconds(scenario_.timeouts.collective_ms)),
-      dtype_(dtype),
+      dtype_(followed_dtype(dtype, faults)),
       primary_(primary),
       evidence_(evidence),
       checkpointing_(surroundings, dtype, primary, communicator.outermost()),
-      mutants_(scenario_, surroundings.rank, surroundings.recorder) {
+      mutants_(scenario_, surroundings.rank, surroundings.recorder),
+      layer_faults_(scenario_, faults) {
   if (primary && around_.rank == 0 && !around_.plan.export_dir.empty())
     export_ = std::make_unique<Export>(around_.plan);
 }
@@ -94,7 +117,8 @@ void Pass::run() {
   load();
   construct();
   const bool joins = scenario_.join_divide_by.has_value();
-  for (int64_t step = checkpointing_.start_step() + 1; step <= scenario_.steps; ++step) {
+  const int64_t last = last_step();
+  for (int64_t step = checkpointing_.start_step() + 1; step <= last; ++step) {
     const bool active = samples_->has_batch(step);
     if (!active && !joins) break;
     active ? this->step(step) : shadow(step);
@@ -107,8 +131,14 @@ void Pass::run() {
   if (export_) export_->final(training_);
 }
 
+// A rank with fewer batches leaves before the others.
+int64_t Pass::last_step() {
+  const Part* fault = faults_.standing("fewer_batches");
+  return scenario_.steps - (fault != nullptr ? fault->options.integer("batches") : 0);
+}
+
 void Pass::load() {
-  around_.recorder.enter(Phase::load);
+  faults_.enter(Phase::load);
   Setup setup = set_up(scenario_, dtype_, around_.rank);
   training_ = std::move(setup.training);
   if (export_) export_->data(setup.data);
@@ -120,8 +150,7 @@ void Pass::load() {
 // Who computes and who updates what.
 void Pass::share_out_training() {
   run_on_replicas(scenario_, dtype_, &training_);
-  sharing_ = share_out(scenario_, reducer_options(scenario_, around_.rank), &training_,
-                       communicator_.outermost());
+  sharing_ = share_out(scenario_, reducer_options(), &training_, communicator_.outermost());
 }
 
 void Pass::construct() {
@@ -138,9 +167,12 @@ void Pass::construct() {
 }
 
 void Pass::build_reducer() {
-  around_.recorder.enter(Phase::construction);
+  faults_.enter(Phase::construction);
   training_.model->normalize_over(&batch_);
-  reducer_ = make_reducer(reducer_options(scenario_, around_.rank), training_.parameters,
+  layer_faults_.watch(training_);
+  const bool other_order = faults_.standing("other_bucket_order") != nullptr;
+  reducer_ = make_reducer(reducer_options(),
+                          other_order ? in_other_order(training_.parameters) : training_.parameters,
                           training_.buffers, communicator_.outermost(), probe_);
   if (primary_) check_values();
   note_buffers(&training_);
@@ -215,7 +247,7 @@ void Pass::note_samples() {
 void Pass::step(int64_t step) {
   Recorder& recorder = around_.recorder;
   recorder.set_step(static_cast<int32_t>(step));
-  recorder.enter(Phase::load);
+  faults_.enter(Phase::load);
   const Batch shard = samples_->shard(step);
   note_samples();
   const double share =
@@ -233,7 +265,7 @@ void Pass::step(int64_t step) {
   note_loss(step, loss / share);
   // Step 1 and 2 have different layouts; the last must still be as they were.
   if (primary_ && (step <= 2 || step == scenario_.steps)) check_gradients();
-  recorder.enter(Phase::optimizer);
+  faults_.enter(Phase::optimizer);
   mutants_.update(step, &training_);
   if (averages_parameters(scenario_, step))
     average_parameters(training_.parameters, communicator_.outermost(),
@@ -282,13 +314,17 @@ bool Pass::reports_loss(int64_t step) const {
 
 double Pass::micro_batch(const Batch& batch, double share, bool first, bool synchronizes) {
   Recorder& recorder = around_.recorder;
-  recorder.enter(Phase::forward);
+  faults_.enter(Phase::forward);
   reducer_->before_forward(synchronizes);
   if (first) note_buffers(&training_);
+  layer_faults_.begin_forward(training_);
   const at::Tensor output = training_.model->forward(batch.input);
+  layer_faults_.end_forward();
   const at::Tensor loss =
       loss_of(scenario_.loss, output, batch.target, gathers_ ? 1 : scenario_.world_size, share);
-  recorder.enter(Phase::backward);
+  if (faults_.in_step("skip_backward") != nullptr) return 0;
+  faults_.enter(Phase::backward);
+  layer_faults_.begin_backward(training_);
   if (synchronizes) {
     communicator_.begin_backward();
     reducer_->before_backward({output});
@@ -298,7 +334,7 @@ double Pass::micro_batch(const Batch& batch, double share, bool first, bool sync
   const double value = primary_ && reports_loss(recorder.step()) ? loss.item<double>() : 0;
   if (!synchronizes) return value;
   mutants_.after_backward(training_);
-  recorder.enter(Phase::wait);
+  faults_.enter(Phase::wait);
   reducer_->after_backward();
   communicator_.end_backward();
   return value;

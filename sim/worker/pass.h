@@ -5,7 +5,9 @@
 
 #include "reducer/reducer.h"
 #include "scenarios/workloads/workload.h"
+#include "sim/fault/layer_faults.h"
 #include "sim/fault/mutants.h"
+#include "sim/fault/network_faults.h"
 #include "sim/fault/training_mutants.h"
 #include "sim/worker/checkpointing.h"
 #include "sim/worker/export.h"
@@ -18,16 +20,18 @@
 
 namespace lockstep {
 
-// Communicator of one rank with its decorators, from the wire up: real -> mutants -> recording.
+// Communicator of one rank with its decorators, from the wire up: real -> faults -> mutants ->
+// recording.
 class RankCommunicator {
  public:
   RankCommunicator(std::unique_ptr<Communicator> real, const RankSurroundings& surroundings,
-                   Probe& probe);
+                   RankFaults& faults, Probe& probe);
   Communicator& outermost() { return *recording_; }
   void begin_backward();
   void end_backward();
 
  private:
+  FaultyCommunicator* faults_ = nullptr;   // owned by mutants_
   MutantCommunicator* mutants_ = nullptr;  // owned by recording_
   std::unique_ptr<RecordingCommunicator> recording_;
 };
@@ -36,8 +40,8 @@ class RankCommunicator {
 // double run. Throws CommError and std::exception. One thread.
 class Pass {
  public:
-  Pass(const RankSurroundings& surroundings, RankCommunicator& communicator, RecordingProbe& probe,
-       const std::string& dtype, bool primary, Evidence* evidence);
+  Pass(const RankSurroundings& surroundings, RankCommunicator& communicator, RankFaults& faults,
+       RecordingProbe& probe, const std::string& dtype, bool primary, Evidence* evidence);
   ~Pass();
 
   void run();
@@ -47,9 +51,11 @@ class Pass {
   void construct();
   void share_out_training();
   void build_reducer();
+  ReducerOptions reducer_options();
   void resume(int64_t step);
   void consolidate();
   int64_t optimizer_bytes() const;
+  int64_t last_step();
   void check_values();
   void check_gradients();
   void note_samples();
@@ -66,6 +72,7 @@ class Pass {
   const Scenario& scenario_;
   const bool gathers_;  // one process with the outputs of all replicas: the loss is over all
   RankCommunicator& communicator_;
+  RankFaults& faults_;
   RecordingProbe& probe_;
   RankBatch batch_;  // for layers that normalize over all ranks
   const std::string dtype_;
@@ -77,6 +84,7 @@ class Pass {
   Training training_;
   Sharing sharing_;          // of the training
   TrainingMutants mutants_;  // before what it watches is gone
+  LayerFaults layer_faults_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<Observer> observer_;
   std::unique_ptr<Export> export_;  // rank 0 of a primary run that is exported

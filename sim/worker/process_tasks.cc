@@ -5,10 +5,13 @@
 #include <cstdio>
 
 #include "golden/golden_run.h"
+#include "scenarios/faults.h"
 #include "scenarios/workloads/workload.h"
+#include "sim/fault/network_faults.h"
 #include "sim/worker/control_store.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/rank_program.h"
+#include "sim/worker/sign_in.h"
 
 namespace lockstep {
 namespace {
@@ -25,10 +28,14 @@ GoldenKind golden_kind(const std::string& word) {
   return GoldenKind::replay;
 }
 
-std::unique_ptr<Communicator> connect(const RunPlan& plan, Control& control, CommOptions options,
-                                      const std::string& address, Deadline deadline) {
-  auto store = make_control_store(control);
-  if (!address.empty()) options.address = address;
+std::unique_ptr<Communicator> connect(const RunPlan& plan, const WorkerTask& task, Control& control,
+                                      CommOptions options, Deadline deadline) {
+  std::shared_ptr<Store> store = make_control_store(control);
+  if (const Part* fault = find_fault(plan.scenario.faults, "slow_store", task.rank))
+    store = make_slow_store(store, fault->options.number("duration_ms"));
+  const bool own_address = options.address == CommOptions().address;
+  if (own_address && !task.address.empty()) options.address = task.address;
+  sign_in(*store, options, task.rank, ranks_of(plan.scenario), deadline);
   return plan.scenario.communicator.kind == "c10d"
              ? make_c10d_communicator(options, store, deadline)
              : make_gloo_communicator(options, store, deadline);
@@ -56,10 +63,8 @@ int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& contr
       .plan = plan,
       .rank = task.rank,
       .recorder = *recorder,
-      .connect =
-          [&](const CommOptions& options, Deadline deadline) {
-            return connect(plan, control, options, task.address, deadline);
-          },
+      .connect = [&](const CommOptions& options,
+                     Deadline deadline) { return connect(plan, task, control, options, deadline); },
       .stream = [&](const std::string& golden,
                     Deadline deadline) { return rank_stream(task, plan, golden, deadline); },
       .board = [&](int64_t state_bytes, Deadline deadline) -> std::shared_ptr<ReplicaBoard> {

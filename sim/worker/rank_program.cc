@@ -11,27 +11,36 @@
 namespace lockstep {
 namespace {
 
-std::unique_ptr<Communicator> join(const RankSurroundings& around) {
-  around.recorder.enter(Phase::rendezvous);
+// Kept for documentation (RFC 5737): no host has it.
+constexpr const char* kNobodysAddress = "192.0.2.1";
+
+std::unique_ptr<Communicator> join(const RankSurroundings& around, RankFaults& faults) {
+  faults.enter(Phase::rendezvous);
   const Scenario& scenario = around.plan.scenario;
   CommOptions options;
   options.rank = around.rank;
   options.world_size = ranks_of(scenario);
   options.algorithm = scenario.communicator.options.text("algorithm");
   options.prefix = "group";
+  if (const Part* fault = faults.standing("duplicate_rank"))
+    options.rank = fault->options.integer("as_rank");
+  if (const Part* fault = faults.standing("wrong_world_size"))
+    options.world_size = fault->options.integer("world_size");
+  if (faults.standing("wrong_address") != nullptr) options.address = kNobodysAddress;
   return around.connect(options,
                         deadline_after(std::chrono::milliseconds(scenario.timeouts.rendezvous_ms)));
 }
 
-void run_passes(const RankSurroundings& around, RankCommunicator& communicator,
+void run_passes(const RankSurroundings& around, RankCommunicator& communicator, RankFaults& faults,
                 RecordingProbe& probe, Evidence* evidence) {
   Recorder& recorder = around.recorder;
   const RunPlan& plan = around.plan;
-  Pass(around, communicator, probe, plan.scenario.dtype, true, evidence).run();
+  Pass(around, communicator, faults, probe, plan.scenario.dtype, true, evidence).run();
   recorder.append(EventKind::primary_done);
   if (!plan.double_run) return;
   recorder.append(EventKind::double_run);
-  Pass(around, communicator, probe, "float64", false, evidence).run();
+  faults.begin_double_run();
+  Pass(around, communicator, faults, probe, "float64", false, evidence).run();
 }
 
 void note_error(const RankSurroundings& around, int32_t subject, const std::string& kind,
@@ -46,6 +55,7 @@ void note_error(const RankSurroundings& around, int32_t subject, const std::stri
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 int guarded(const RankSurroundings& around, Evidence* evidence) {
+  RankFaults faults(around.plan.scenario, around.rank, around.recorder);
   std::unique_ptr<RankCommunicator> communicator;
   RecordingProbe probe(around.recorder);
   // After a failure nobody is waited for: peers learn of it at once from the closed connection.
@@ -53,9 +63,9 @@ int guarded(const RankSurroundings& around, Evidence* evidence) {
     if (communicator) communicator->outermost().close(deadline_after(patience));
   };
   try {
-    communicator = std::make_unique<RankCommunicator>(join(around), around, probe);
-    run_passes(around, *communicator, probe, evidence);
-    around.recorder.enter(Phase::teardown);
+    communicator = std::make_unique<RankCommunicator>(join(around, faults), around, faults, probe);
+    run_passes(around, *communicator, faults, probe, evidence);
+    faults.enter(Phase::teardown);
     close(std::chrono::milliseconds(around.plan.scenario.timeouts.collective_ms));
     around.recorder.append(EventKind::finished);
     return kExitDone;

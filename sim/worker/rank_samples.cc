@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "scenarios/base/hash.h"
+#include "scenarios/faults.h"
 #include "scenarios/optional_keys.h"
 #include "sim/fault/mutants.h"
 
@@ -52,6 +53,7 @@ at::Tensor scatter_rows(const Scenario& scenario, const at::Tensor& all,
 }
 
 Scenario as_followed(Scenario scenario, int64_t rank) {
+  if (find_fault(scenario.faults, "other_seed", rank) != nullptr) ++scenario.seed;
   if (has_mutant(scenario.mutants, "no_set_epoch", rank))
     scenario.split.options.set("set_epoch", false);
   if (has_mutant(scenario.mutants, "no_shuffle", rank))

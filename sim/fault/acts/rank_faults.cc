@@ -1,0 +1,92 @@
+#include "sim/fault/acts/rank_faults.h"
+
+#include <algorithm>
+
+#include "sim/fault/acts/process_acts.h"
+
+namespace lockstep {
+
+RankFaults::RankFaults(const Scenario& scenario, int64_t rank, Recorder& recorder)
+    : scenario_(scenario),
+      schedule_(scenario, rank),
+      recorder_(recorder),
+      any_(!scenario.faults.empty()) {}
+
+bool RankFaults::acts(const Part& fault) const {
+  return primary_ || class_of(fault) == FaultClass::meaning;
+}
+
+void RankFaults::receipt(const Act& act) {
+  recorder_.append(EventKind::receipt, kFirstFault + static_cast<int32_t>(act.index),
+                   static_cast<uint64_t>(act.duration_ms * 1e6));
+}
+
+void RankFaults::enter(Phase phase) {
+  recorder_.enter(phase);
+  if (!any_) return;
+  for (const Act& act : schedule_.at_phase(to_word(phase), recorder_.step())) {
+    if (!acts(*act.fault) || class_of(*act.fault) == FaultClass::meaning) continue;
+    receipt(act);
+    act_out(act);
+  }
+}
+
+bool RankFaults::at_bucket(int64_t bucket) {
+  if (!any_) return false;
+  bool skipped = false;
+  for (const Act& act : schedule_.at_bucket(bucket, recorder_.step())) {
+    if (!acts(*act.fault)) continue;
+    receipt(act);
+    skipped = skipped || act.fault->kind == "skip_collective";
+    act_out(act);
+  }
+  return skipped;
+}
+
+void RankFaults::at_layer(const std::string& layer) {
+  if (!any_ || !primary_) return;
+  for (const Act& act : schedule_.at_layer(layer, recorder_.step())) {
+    receipt(act);
+    act_out(act);
+  }
+}
+
+const Part* RankFaults::standing(const std::string& kind) {
+  if (!any_) return nullptr;
+  for (const Act& act : schedule_.of_kind(kind, std::max(recorder_.step(), 1))) {
+    receipt(act);
+    return act.fault;
+  }
+  // Those of the rendezvous have step 0.
+  for (const Act& act : schedule_.of_kind(kind, 0)) {
+    receipt(act);
+    return act.fault;
+  }
+  return nullptr;
+}
+
+const Part* RankFaults::in_step(const std::string& kind) {
+  if (!any_) return nullptr;
+  for (const Act& act : schedule_.of_kind(kind, recorder_.step())) {
+    if (!acts(*act.fault)) continue;
+    receipt(act);
+    return act.fault;
+  }
+  return nullptr;
+}
+
+double RankFaults::slowdown() const {
+  return any_ && primary_ ? schedule_.slowdown(recorder_.step()) : 1;
+}
+
+std::vector<Act> RankFaults::acts_of(const std::string& kind) const {
+  if (!any_ || !primary_) return {};
+  return schedule_.of_kind(kind, recorder_.step());
+}
+
+bool RankFaults::any_of_class(FaultClass wanted) const {
+  return std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
+                     [&](const Part& fault) { return class_of(fault) == wanted; });
+}
+
+}  // namespace lockstep

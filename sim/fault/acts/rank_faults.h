@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/fault/acts/schedule.h"
+#include "sim/record/recorder.h"
+
+namespace lockstep {
+
+// The faults of one rank while it runs: lets them act where they have their address, each with a
+// receipt in the records before. Without faults nothing happens. Steps are the recorder's. One
+// thread, but at_bucket() and at_layer(), which autograd's threads call.
+class RankFaults {
+ public:
+  RankFaults(const Scenario& scenario, int64_t rank, Recorder& recorder);
+
+  // Faults of meaning act in every pass, all others in the primary run only.
+  void begin_double_run() { primary_ = false; }
+
+  // Records that the phase begins, then lets act what acts there. Throws as act_out() does.
+  void enter(Phase phase);
+  // Before the collective of a bucket. Returns whether it is never to be called (skip_collective).
+  bool at_bucket(int64_t bucket);
+  // In the backward of a layer, before its gradients are there.
+  void at_layer(const std::string& layer);
+
+  // The fault of a kind without an address in time ("other_seed"), with a receipt, or null.
+  const Part* standing(const std::string& kind);
+  // Does this kind act in the step under way? With a receipt if so.
+  const Part* in_step(const std::string& kind);
+  // Of forward and backward of the step under way.
+  double slowdown() const;
+  // Acts of a kind in the step under way, without receipts: for those who ask often.
+  std::vector<Act> acts_of(const std::string& kind) const;
+  void receipt(const Act& act);
+
+  bool any() const { return any_; }
+  bool any_of_class(FaultClass wanted) const;  // on any rank
+
+ private:
+  bool acts(const Part& fault) const;
+
+  const Scenario& scenario_;
+  const FaultSchedule schedule_;
+  Recorder& recorder_;
+  const bool any_;
+  bool primary_ = true;
+};
+
+}  // namespace lockstep

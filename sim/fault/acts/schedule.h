@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scenarios/faults.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// One moment at which a fault acts on a rank.
+struct Act {
+  size_t index = 0;  // in Scenario::faults
+  const Part* fault = nullptr;
+  double duration_ms = 0;  // drawn for this moment; 0 where the kind has none
+};
+
+// Which faults of a scenario act on one rank, and when. Draws depend on seed, fault, rank and step
+// alone, so that virtual and real time see the same schedule. A plain function of its arguments; it
+// refers to the scenario.
+class FaultSchedule {
+ public:
+  FaultSchedule(const Scenario& scenario, int64_t rank) : scenario_(scenario), rank_(rank) {}
+
+  // At the beginning of a phase ("backward") of a step; step 0: before the steps.
+  std::vector<Act> at_phase(const std::string& phase, int64_t step) const;
+  // At the collective of a bucket.
+  std::vector<Act> at_bucket(int64_t bucket, int64_t step) const;
+  // In the backward of a layer.
+  std::vector<Act> at_layer(const std::string& layer, int64_t step) const;
+  // Of this kind, whatever its address within the step.
+  std::vector<Act> of_kind(const std::string& kind, int64_t step) const;
+  // How many times as long compute takes in this step: the product of slow, imbalance, wandering.
+  double slowdown(int64_t step) const;
+
+ private:
+  bool acts_in(size_t index, int64_t step) const;
+  Act act(size_t index, int64_t step) const;
+  template <class Matches>
+  std::vector<Act> matching(int64_t step, Matches matches) const;
+
+  const Scenario& scenario_;
+  const int64_t rank_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,104 @@
+#include "sim/fault/layer_faults.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "scenarios/base/clock.h"
+
+namespace lockstep {
+namespace {
+
+bool any_of_kind(const Scenario& scenario, std::initializer_list<const char*> kinds) {
+  return std::any_of(scenario.faults.begin(), scenario.faults.end(), [&](const Part& fault) {
+    return std::any_of(kinds.begin(), kinds.end(),
+                       [&](const char* kind) { return fault.kind == kind; });
+  });
+}
+
+// The parameter that a fault names, else the first that is trained.
+const NamedTensor* parameter_of(const Part& fault, const Training& training) {
+  for (const NamedTensor& parameter : training.parameters)
+    if (fault.options.has("tensor") ? parameter.name == fault.options.text("tensor")
+                                    : parameter.tensor.requires_grad())
+      return &parameter;
+  return nullptr;
+}
+
+}  // namespace
+
+struct LayerFaults::Hook {
+  at::Tensor tensor;
+  unsigned index;
+};
+
+LayerFaults::LayerFaults(const Scenario& scenario, RankFaults& faults)
+    : scenario_(scenario),
+      faults_(faults),
+      slows_(scenario.compute.kind == "real" &&
+             any_of_kind(scenario, {"slow", "imbalance", "wandering"})) {}
+
+LayerFaults::~LayerFaults() { forget(); }
+
+void LayerFaults::forget() {
+  for (const Hook& hook : hooks_) hook.tensor.remove_hook(hook.index);
+  hooks_.clear();
+}
+
+void LayerFaults::watch(const Training& training) {
+  forget();
+  if (!slows_ && !any_of_kind(scenario_, {"slow_layer", "nan"})) return;
+  for (const NamedTensor& parameter : training.parameters) {
+    if (!parameter.tensor.requires_grad()) continue;
+    const unsigned index =
+        parameter.tensor.register_hook([this, name = parameter.name](const at::Tensor& gradient) {
+          return at_gradient(name, gradient);
+        });
+    hooks_.push_back({parameter.tensor, index});
+  }
+}
+
+at::Tensor LayerFaults::at_gradient(const std::string& parameter, const at::Tensor& gradient) {
+  if (slows_) spin();
+  const std::string layer = parameter.substr(0, parameter.rfind('.'));
+  if (passed_.insert(layer).second) faults_.at_layer(layer);
+  if (parameter != poisoned_) return gradient;
+  return at::full_like(gradient, std::numeric_limits<double>::quiet_NaN());
+}
+
+void LayerFaults::begin_forward(const Training& training) {
+  slowdown_ = faults_.slowdown();
+  slowed_until_ns_ = now_ns();
+  const Part* fault = faults_.in_step("unused_parameter");
+  const NamedTensor* parameter = fault != nullptr ? parameter_of(*fault, training) : nullptr;
+  if (parameter == nullptr) return;
+  left_out_ = parameter->tensor;
+  left_out_.set_requires_grad(false);
+}
+
+void LayerFaults::end_forward() {
+  if (slows_) spin();
+  if (!left_out_.defined()) return;
+  left_out_.set_requires_grad(true);
+  left_out_.reset();
+}
+
+void LayerFaults::begin_backward(const Training& training) {
+  passed_.clear();
+  poisoned_.clear();
+  const Part* fault = faults_.in_step("nan");
+  const NamedTensor* parameter = fault != nullptr ? parameter_of(*fault, training) : nullptr;
+  if (parameter != nullptr) poisoned_ = parameter->name;
+}
+
+// What was computed since compute last took its longer time takes the rest of it now.
+void LayerFaults::spin() {
+  const int64_t begin = now_ns();
+  const double more = (slowdown_ - 1) * static_cast<double>(begin - slowed_until_ns_);
+  while (now_ns() < begin + static_cast<int64_t>(more)) {
+  }
+  slowed_until_ns_ = now_ns();
+}
+
+}  // namespace lockstep

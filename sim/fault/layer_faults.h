@@ -1,0 +1,45 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "scenarios/workloads/workload.h"
+#include "sim/fault/acts/rank_faults.h"
+
+namespace lockstep {
+
+// The faults of one rank that act in the middle of forward and backward, by hooks on its
+// parameters: slow and its like (by spinning, where compute is real), slow_layer, nan; and
+// unused_parameter. Without such faults there are no hooks. One thread, but for autograd's.
+class LayerFaults {
+ public:
+  LayerFaults(const Scenario& scenario, RankFaults& faults);
+  ~LayerFaults();
+  LayerFaults(const LayerFaults&) = delete;
+  LayerFaults& operator=(const LayerFaults&) = delete;
+
+  // Whenever the rank has a new model, before its reducer is built.
+  void watch(const Training& training);
+  void begin_forward(const Training& training);
+  void end_forward();
+  void begin_backward(const Training& training);
+
+ private:
+  struct Hook;
+  at::Tensor at_gradient(const std::string& parameter, const at::Tensor& gradient);
+  void spin();
+  void forget();
+
+  const Scenario& scenario_;
+  RankFaults& faults_;
+  const bool slows_;
+  double slowdown_ = 1;           // of the step under way
+  int64_t slowed_until_ns_ = 0;   // compute before it has taken its longer time
+  std::string poisoned_;          // parameter whose gradient becomes NaN in this backward
+  std::set<std::string> passed_;  // layers that this backward has reached
+  at::Tensor left_out_;           // of this forward's graph
+  std::vector<Hook> hooks_;
+};
+
+}  // namespace lockstep

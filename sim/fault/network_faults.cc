@@ -1,0 +1,173 @@
+#include "sim/fault/network_faults.h"
+
+#include <atomic>
+#include <optional>
+#include <utility>
+
+#include "reducer/comm/collective.h"
+#include "reducer/comm/comm_thread.h"
+#include "reducer/comm/deadline_timer.h"
+#include "reducer/comm/pending_work.h"
+#include "sim/fault/acts/process_acts.h"
+#include "sim/fault/skipped_work.h"
+
+namespace lockstep {
+namespace {
+
+class Faulty : public FaultyCommunicator {
+ public:
+  Faulty(std::unique_ptr<Communicator> inner, const Scenario& scenario, RankFaults& faults,
+         Recorder& recorder)
+      : FaultyCommunicator(inner->rank(), inner->world_size()),
+        inner_(std::move(inner)),
+        scenario_(scenario),
+        faults_(faults),
+        recorder_(recorder),
+        network_(faults.any_of_class(FaultClass::network)) {}
+
+  void begin_backward() override {
+    next_bucket_ = 0;
+    in_backward_ = true;
+  }
+  void end_backward() override { in_backward_ = false; }
+
+  void close(Deadline deadline) noexcept override {
+    queue_.reset();  // after what is still in it
+    lost_.stop();
+    inner_->close(deadline);
+  }
+
+ protected:
+  CommWorkPtr submit(Collective call) override {
+    const uint32_t sequence = ++sequence_;
+    const bool sum =
+        call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter;
+    const int64_t bucket = in_backward_ && sum ? next_bucket_++ : -1;
+    if (bucket >= 0 && faults_.at_bucket(bucket)) return std::make_shared<SkippedWork>();
+    if (!network_) return forward(*inner_, call);
+    if (is_cut_off(bucket)) return lose(call);
+    const double delay_ms = delay_of(call);
+    if (delay_ms == 0 && !queue_) {
+      launched(sequence, bucket);
+      return forward(*inner_, call);
+    }
+    return enqueue(call, sequence, bucket, delay_ms);
+  }
+
+ private:
+  void launched(uint32_t sequence, int64_t bucket) {
+    recorder_.append(EventKind::launched, static_cast<int32_t>(bucket), 0, sequence);
+  }
+
+  // Once cut off, for good. A fault with a phase has come by the first collective after it.
+  bool is_cut_off(int64_t bucket) {
+    if (cut_off_) return true;
+    for (const char* kind : {"half_open", "partition"})
+      for (const Act& act : faults_.acts_of(kind)) {
+        const auto wanted = bucket_of(*act.fault);
+        if (wanted && *wanted != bucket) continue;
+        if (!cut_off_ && !wanted) faults_.receipt(act);  // those with a bucket have one
+        cut_off_ = true;
+      }
+    return cut_off_;
+  }
+
+  CommWorkPtr lose(const Collective& call) {
+    auto work = std::make_shared<PendingWork>(describe(call), call.deadline);
+    lost_.at(call.deadline, [work] {
+      work->complete(
+          comm_error(CommFailure::timeout, work->what(), "no peer has answered in time"));
+    });
+    return work;
+  }
+
+  // What a ring makes a rank send; of other algorithms it is about the same.
+  double bytes_sent(const Collective& call) const {
+    const auto ranks = static_cast<double>(world_size());
+    const auto bytes = static_cast<double>(collective_bytes(call, world_size()));
+    return (call.operation == Operation::all_reduce ? 2 : 1) * (ranks - 1) / ranks * bytes;
+  }
+
+  double delay_of(const Collective& call) {
+    double delay_ms = 0;
+    for (const Act& act : faults_.acts_of("slow_link")) {
+      faults_.receipt(act);
+      delay_ms += bytes_sent(call) / act.fault->options.number("bandwidth_mb_per_s") * 1e-3;
+    }
+    for (const char* kind : {"latency", "jitter"})
+      for (const Act& act : faults_.acts_of(kind)) {
+        faults_.receipt(act);
+        delay_ms += act.duration_ms;
+      }
+    return delay_ms;
+  }
+
+  CommWorkPtr enqueue(const Collective& call, uint32_t sequence, int64_t bucket, double delay_ms) {
+    if (!queue_) queue_.emplace();
+    auto work = std::make_shared<PendingWork>(describe(call), call.deadline);
+    queue_->post([this, call, work, sequence, bucket, delay_ms] {
+      pause_for(delay_ms);
+      launched(sequence, bucket);
+      try {
+        forward(*inner_, call)->on_done([work](const std::exception_ptr& error) {
+          work->complete(error);
+        });
+      } catch (...) {
+        work->complete(std::current_exception());
+      }
+    });
+    return work;
+  }
+
+  const std::unique_ptr<Communicator> inner_;
+  const Scenario& scenario_;
+  RankFaults& faults_;
+  Recorder& recorder_;
+  const bool network_;
+  std::atomic<uint32_t> sequence_{0};
+  std::atomic<int64_t> next_bucket_{0};
+  std::atomic<bool> in_backward_{false};
+  bool cut_off_ = false;
+  std::optional<CommThread> queue_;
+  DeadlineTimer lost_;
+};
+
+class SlowStore : public Store {
+ public:
+  SlowStore(std::shared_ptr<Store> inner, double duration_ms)
+      : inner_(std::move(inner)), duration_ms_(duration_ms) {}
+  void set(const std::string& key, const std::string& value) override {
+    pause_for(duration_ms_);
+    inner_->set(key, value);
+  }
+  std::string get(const std::string& key, Deadline deadline) override {
+    pause_for(duration_ms_);
+    return inner_->get(key, deadline);
+  }
+  int64_t add(const std::string& key, int64_t amount) override {
+    pause_for(duration_ms_);
+    return inner_->add(key, amount);
+  }
+  bool has(const std::string& key) override {
+    pause_for(duration_ms_);
+    return inner_->has(key);
+  }
+
+ private:
+  const std::shared_ptr<Store> inner_;
+  const double duration_ms_;
+};
+
+}  // namespace
+
+std::unique_ptr<FaultyCommunicator> make_faulty(std::unique_ptr<Communicator> inner,
+                                                const Scenario& scenario, RankFaults& faults,
+                                                Recorder& recorder) {
+  return std::make_unique<Faulty>(std::move(inner), scenario, faults, recorder);
+}
+
+std::shared_ptr<Store> make_slow_store(std::shared_ptr<Store> inner, double duration_ms) {
+  return std::make_shared<SlowStore>(std::move(inner), duration_ms);
+}
+
+}  // namespace lockstep
