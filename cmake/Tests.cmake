@@ -46,7 +46,7 @@ if(LOCKSTEP_LIBTORCH)
   lockstep_test(test_workloads TORCH FOLDERS scenarios/workloads LINK lockstep_workloads)
   lockstep_test(test_reducer TORCH FOLDERS reducer/comm reducer/kinds reducer/hooks LINK lockstep_reducer)
   lockstep_test(test_golden TORCH FOLDERS golden/torch LINK lockstep_golden lockstep_reducer)
-  lockstep_test(test_worker TORCH FOLDERS sim/worker LINK lockstep_worker_lib)
+  lockstep_test(test_worker TORCH FOLDERS sim/worker sim/fault LINK lockstep_worker_lib)
 endif()
 
 # From outside: the program as a user runs it, and every shipped scenario against its expectation.

@@ -6,8 +6,9 @@
 namespace lockstep {
 
 // Compares name, dtype, shape, stride and requires_grad of all tensors across ranks, with one
-// all_gather of fixed-size digests; on a difference the full texts are gathered and
-// CommError(rejected) says which rank, which tensor, what it has and what rank 0 has.
+// all_gather of fixed-size digests; on a difference the full texts are gathered and a CommError
+// says which rank, which tensor, what it has and what most ranks have (of two ranks, rank 0):
+// rejected on a rank that is not like most, peer_lost on the others.
 // Collective; blocks until the deadline at most.
 void check_manifest(const NamedTensors& parameters, const NamedTensors& buffers,
                     Communicator& communicator, Deadline deadline);

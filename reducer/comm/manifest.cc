@@ -66,13 +66,29 @@ std::vector<std::string> split(const std::string& text) {
   return lines;
 }
 
-std::string difference(const std::vector<std::string>& first, const std::vector<std::string>& own) {
-  for (size_t i = 0; i < std::max(first.size(), own.size()); ++i) {
-    const std::string a = i < first.size() ? first[i] : "nothing in its place";
+// Rank `odd` against rank `usual`.
+std::string difference(const std::vector<std::string>& texts, size_t odd, size_t usual) {
+  const auto own = split(texts[odd]), others = split(texts[usual]);
+  for (size_t i = 0; i < std::max(others.size(), own.size()); ++i) {
+    const std::string a = i < others.size() ? others[i] : "nothing in its place";
     const std::string b = i < own.size() ? own[i] : "nothing in its place";
-    if (a != b) return "has " + b + ", rank 0 has " + a;
+    if (a != b)
+      return "manifest: rank " + std::to_string(odd) + " has " + b + ", rank " +
+             std::to_string(usual) + " has " + a;
   }
   return "";
+}
+
+// The first rank of those that have what most have.
+size_t usual_rank(const std::vector<std::string>& texts) {
+  size_t usual = 0;
+  std::ptrdiff_t most = 0;
+  for (size_t r = 0; r < texts.size(); ++r) {
+    const std::ptrdiff_t votes = std::count(texts.begin(), texts.end(), texts[r]);
+    if (votes > most) usual = r;
+    most = std::max(most, votes);
+  }
+  return usual;
 }
 
 bool same_rows(const at::Tensor& all, int64_t row) {
@@ -102,11 +118,13 @@ void check_manifest(const NamedTensors& parameters, const NamedTensors& buffers,
   for (int64_t r = 1; r < communicator.world_size(); ++r) agreed = agreed && same_rows(all, r);
   if (agreed) return;
   const auto texts = gather_texts(text, communicator, deadline);
-  for (size_t r = 1; r < texts.size(); ++r) {
-    const std::string what = difference(split(texts[0]), split(texts[r]));
-    if (what.empty()) continue;
-    throw CommError(CommFailure::rejected, "manifest: rank " + std::to_string(r) + " " + what);
-  }
+  const size_t usual = usual_rank(texts);
+  const auto self = static_cast<size_t>(communicator.rank());
+  if (texts[self] != texts[usual])
+    throw CommError(CommFailure::rejected, difference(texts, self, usual));
+  for (size_t r = 0; r < texts.size(); ++r)
+    if (texts[r] != texts[usual])
+      throw CommError(CommFailure::peer_lost, difference(texts, r, usual));
 }
 
 std::string differing_values(const NamedTensors& parameters, const NamedTensors& buffers,

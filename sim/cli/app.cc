@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <functional>
 
-#include "scenarios/parse/words.h"
 #include "sim/cli/cli.h"
 #include "sim/cli/help.h"
 #include "sim/cli/hosts.h"
+#include "sim/cli/parse_error.h"
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_options.h"
 
@@ -295,74 +295,6 @@ void build(CLI::App& app, std::function<int()>* action) {
   lockstep scenario explain scenarios/equivalence/linear_manual_split.json
   lockstep doctor
 )"));
-}
-
-std::vector<std::string> names_of(const CLI::App& app, bool options) {
-  std::vector<std::string> names;
-  if (!options) {
-    for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
-    return names;
-  }
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  return names;
-}
-
-// The verb that was being parsed: errors are about its options.
-const CLI::App& innermost(const CLI::App& app) {
-  const CLI::App* current = &app;
-  while (!current->get_subcommands().empty()) current = current->get_subcommands().front();
-  return *current;
-}
-
-std::string suggestion(const std::string& word, const std::vector<std::string>& words) {
-  const auto closest = closest_word(word, words);
-  return closest ? fmt::format("; did you mean \"{}\"?", *closest) : "";
-}
-
-std::string explain(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App& verb = innermost(app);
-  const bool has_verbs = !verb.get_subcommands({}).empty();
-  const std::vector<std::string> extras = app.remaining(true);
-  if (!extras.empty()) {
-    const std::string word = printable(extras.front());
-    if (word.starts_with('-')) {
-      const std::string name = word.substr(0, word.find('='));
-      return fmt::format("unknown option {}{}", name, suggestion(name, names_of(verb, true)));
-    }
-    if (has_verbs)
-      return fmt::format("unknown verb \"{}\"{}", word, suggestion(word, names_of(verb, false)));
-    return fmt::format("unexpected argument \"{}\"", word);
-  }
-  if (has_verbs)
-    return fmt::format("a verb is missing; expected {}", quoted_list(names_of(verb, false)));
-  return printable(error.what());
-}
-
-std::string full_name(const CLI::App& app) {
-  std::string name = "lockstep";
-  const CLI::App* current = &app;
-  while (!current->get_subcommands().empty()) {
-    current = current->get_subcommands().front();
-    name += " " + current->get_name();
-  }
-  return name;
-}
-
-// What help() puts before a verb's own name.
-std::string parent_name(const CLI::App& app) {
-  const std::string name = full_name(app);
-  const size_t last = name.rfind(' ');
-  return last == std::string::npos ? "" : name.substr(0, last);
-}
-
-std::string json_argument(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--json" && i + 1 < argc) return argv[i + 1];
-    if (word.rfind("--json=", 0) == 0) return word.substr(7);
-  }
-  return "";
 }
 
 int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {

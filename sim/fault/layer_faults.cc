@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 
 #include "scenarios/base/clock.h"
 
@@ -60,7 +61,7 @@ void LayerFaults::watch(const Training& training) {
 }
 
 at::Tensor LayerFaults::at_gradient(const std::string& parameter, const at::Tensor& gradient) {
-  if (slows_) spin();
+  if (spins_) spin();
   const std::string layer = parameter.substr(0, parameter.rfind('.'));
   if (passed_.insert(layer).second) faults_.at_layer(layer);
   if (parameter != poisoned_) return gradient;
@@ -70,6 +71,8 @@ at::Tensor LayerFaults::at_gradient(const std::string& parameter, const at::Tens
 void LayerFaults::begin_forward(const Training& training) {
   slowdown_ = faults_.slowdown();
   slowed_until_ns_ = now_ns();
+  quota_.reset();
+  spins_ = slows_ && slowdown_ > 1 && !take_cpu_quota();
   const Part* fault = faults_.in_step("unused_parameter");
   const NamedTensor* parameter = fault != nullptr ? parameter_of(*fault, training) : nullptr;
   if (parameter == nullptr) return;
@@ -78,7 +81,7 @@ void LayerFaults::begin_forward(const Training& training) {
 }
 
 void LayerFaults::end_forward() {
-  if (slows_) spin();
+  if (spins_) spin();
   if (!left_out_.defined()) return;
   left_out_.set_requires_grad(true);
   left_out_.reset();
@@ -90,6 +93,23 @@ void LayerFaults::begin_backward(const Training& training) {
   const Part* fault = faults_.in_step("nan");
   const NamedTensor* parameter = fault != nullptr ? parameter_of(*fault, training) : nullptr;
   if (parameter != nullptr) poisoned_ = parameter->name;
+}
+
+// Of the part of a core that the rank has when all ranks compute. A loop that spins is no slower
+// than the quota says, but takes the core from the other ranks.
+bool LayerFaults::take_cpu_quota() {
+  bool wanted = false;
+  for (const Act& act : faults_.acts_of("slow")) {
+    const std::string& means = act.fault->options.text("means");
+    wanted = means != "busy_loop";
+    if (wanted) faults_.receipt(act);
+  }
+  if (!wanted) return false;
+  const auto cores = static_cast<double>(std::max(1U, std::thread::hardware_concurrency()));
+  const double share = std::min(1.0, cores / static_cast<double>(scenario_.world_size));
+  std::string why;
+  quota_ = CpuQuota::enter(share / slowdown_, &why);
+  return quota_ != nullptr;
 }
 
 // What was computed since compute last took its longer time takes the rest of it now.

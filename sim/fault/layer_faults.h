@@ -1,17 +1,20 @@
 #pragma once
 
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "scenarios/workloads/workload.h"
+#include "sim/fault/acts/cpu_quota.h"
 #include "sim/fault/acts/rank_faults.h"
 
 namespace lockstep {
 
 // The faults of one rank that act in the middle of forward and backward, by hooks on its
-// parameters: slow and its like (by spinning, where compute is real), slow_layer, nan; and
-// unused_parameter. Without such faults there are no hooks. One thread, but for autograd's.
+// parameters: slow and its like (where compute is real: by a quota of cpu time or by spinning),
+// slow_layer, nan; and unused_parameter. Without such faults there are no hooks. One thread, but
+// for autograd's.
 class LayerFaults {
  public:
   LayerFaults(const Scenario& scenario, RankFaults& faults);
@@ -30,15 +33,18 @@ class LayerFaults {
   at::Tensor at_gradient(const std::string& parameter, const at::Tensor& gradient);
   void spin();
   void forget();
+  bool take_cpu_quota();
 
   const Scenario& scenario_;
   RankFaults& faults_;
   const bool slows_;
-  double slowdown_ = 1;           // of the step under way
-  int64_t slowed_until_ns_ = 0;   // compute before it has taken its longer time
-  std::string poisoned_;          // parameter whose gradient becomes NaN in this backward
-  std::set<std::string> passed_;  // layers that this backward has reached
-  at::Tensor left_out_;           // of this forward's graph
+  bool spins_ = false;               // where no quota does it
+  std::unique_ptr<CpuQuota> quota_;  // of the step under way
+  double slowdown_ = 1;              // of the step under way
+  int64_t slowed_until_ns_ = 0;      // compute before it has taken its longer time
+  std::string poisoned_;             // parameter whose gradient becomes NaN in this backward
+  std::set<std::string> passed_;     // layers that this backward has reached
+  at::Tensor left_out_;              // of this forward's graph
   std::vector<Hook> hooks_;
 };
 

@@ -14,22 +14,57 @@
 namespace lockstep {
 namespace {
 
-class Faulty : public FaultyCommunicator {
+// Numbers collectives, and the sums of a backward by their buckets.
+class Counting : public FaultyCommunicator {
  public:
-  Faulty(std::unique_ptr<Communicator> inner, const Scenario& scenario, RankFaults& faults,
-         Recorder& recorder)
-      : FaultyCommunicator(inner->rank(), inner->world_size()),
-        inner_(std::move(inner)),
-        scenario_(scenario),
-        faults_(faults),
-        recorder_(recorder),
-        network_(faults.any_of_class(FaultClass::network)) {}
-
+  using FaultyCommunicator::FaultyCommunicator;
   void begin_backward() override {
     next_bucket_ = 0;
     in_backward_ = true;
   }
   void end_backward() override { in_backward_ = false; }
+
+ protected:
+  virtual CommWorkPtr submit(Collective call, uint32_t sequence, int64_t bucket) = 0;
+
+ private:
+  CommWorkPtr submit(Collective call) final {
+    const uint32_t sequence = ++sequence_;
+    const bool sum =
+        call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter;
+    return submit(std::move(call), sequence, in_backward_ && sum ? next_bucket_++ : -1);
+  }
+
+  std::atomic<uint32_t> sequence_{0};
+  std::atomic<int64_t> next_bucket_{0};
+  std::atomic<bool> in_backward_{false};
+};
+
+class FaultyBuckets : public Counting {
+ public:
+  FaultyBuckets(Communicator& inner, RankFaults& faults)
+      : Counting(inner.rank(), inner.world_size()), inner_(inner), faults_(faults) {}
+  void close(Deadline deadline) noexcept override { inner_.close(deadline); }
+
+ protected:
+  CommWorkPtr submit(Collective call, uint32_t, int64_t bucket) override {
+    if (bucket >= 0 && faults_.at_bucket(bucket)) return std::make_shared<SkippedWork>();
+    return forward(inner_, call);
+  }
+
+ private:
+  Communicator& inner_;
+  RankFaults& faults_;
+};
+
+class FaultyNetwork : public Counting {
+ public:
+  FaultyNetwork(std::unique_ptr<Communicator> inner, RankFaults& faults, Recorder& recorder)
+      : Counting(inner->rank(), inner->world_size()),
+        inner_(std::move(inner)),
+        faults_(faults),
+        recorder_(recorder),
+        network_(faults.any_of_class(FaultClass::network)) {}
 
   void close(Deadline deadline) noexcept override {
     queue_.reset();  // after what is still in it
@@ -38,12 +73,7 @@ class Faulty : public FaultyCommunicator {
   }
 
  protected:
-  CommWorkPtr submit(Collective call) override {
-    const uint32_t sequence = ++sequence_;
-    const bool sum =
-        call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter;
-    const int64_t bucket = in_backward_ && sum ? next_bucket_++ : -1;
-    if (bucket >= 0 && faults_.at_bucket(bucket)) return std::make_shared<SkippedWork>();
+  CommWorkPtr submit(Collective call, uint32_t sequence, int64_t bucket) override {
     if (!network_) return forward(*inner_, call);
     if (is_cut_off(bucket)) return lose(call);
     const double delay_ms = delay_of(call);
@@ -120,13 +150,9 @@ class Faulty : public FaultyCommunicator {
   }
 
   const std::unique_ptr<Communicator> inner_;
-  const Scenario& scenario_;
   RankFaults& faults_;
   Recorder& recorder_;
   const bool network_;
-  std::atomic<uint32_t> sequence_{0};
-  std::atomic<int64_t> next_bucket_{0};
-  std::atomic<bool> in_backward_{false};
   bool cut_off_ = false;
   std::optional<CommThread> queue_;
   DeadlineTimer lost_;
@@ -160,10 +186,13 @@ class SlowStore : public Store {
 
 }  // namespace
 
-std::unique_ptr<FaultyCommunicator> make_faulty(std::unique_ptr<Communicator> inner,
-                                                const Scenario& scenario, RankFaults& faults,
-                                                Recorder& recorder) {
-  return std::make_unique<Faulty>(std::move(inner), scenario, faults, recorder);
+std::unique_ptr<FaultyCommunicator> make_faulty_buckets(Communicator& inner, RankFaults& faults) {
+  return std::make_unique<FaultyBuckets>(inner, faults);
+}
+
+std::unique_ptr<FaultyCommunicator> make_faulty_network(std::unique_ptr<Communicator> inner,
+                                                        RankFaults& faults, Recorder& recorder) {
+  return std::make_unique<FaultyNetwork>(std::move(inner), faults, recorder);
 }
 
 std::shared_ptr<Store> make_slow_store(std::shared_ptr<Store> inner, double duration_ms) {

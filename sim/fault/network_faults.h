@@ -7,20 +7,25 @@
 
 namespace lockstep {
 
-// Decorator that lets the faults of collectives act: those with a bucket as their address, and
-// those of the network. slow_link, latency and jitter hold each collective back in a queue of this
-// rank; half_open and partition take what it sends away, so that it waits until its deadline.
-// With faults of the network anywhere in the scenario, every rank records when its collectives
-// leave the queue (EventKind::launched). Without faults all passes through.
+// Decorators that let faults act at collectives. They count buckets as the recording one does.
 class FaultyCommunicator : public CollectiveCommunicator {
  public:
   using CollectiveCommunicator::CollectiveCommunicator;
   virtual void begin_backward() = 0;
   virtual void end_backward() = 0;
 };
-std::unique_ptr<FaultyCommunicator> make_faulty(std::unique_ptr<Communicator> inner,
-                                                const Scenario& scenario, RankFaults& faults,
-                                                Recorder& recorder);
+
+// Outermost: faults with a bucket as their address act before the rank enters its collective;
+// skip_collective never enters it.
+std::unique_ptr<FaultyCommunicator> make_faulty_buckets(Communicator& inner, RankFaults& faults);
+
+// Innermost: the faults of the network. slow_link, latency and jitter hold each collective back in
+// a queue of this rank; half_open and partition take what it sends away, so that it waits until its
+// deadline.
+// With faults of the network anywhere in the scenario, every rank records when its collectives
+// leave the queue (EventKind::launched). Without faults all passes through.
+std::unique_ptr<FaultyCommunicator> make_faulty_network(std::unique_ptr<Communicator> inner,
+                                                        RankFaults& faults, Recorder& recorder);
 
 // Decorator of the store for slow_store: each access takes the fault's duration longer.
 std::shared_ptr<Store> make_slow_store(std::shared_ptr<Store> inner, double duration_ms);

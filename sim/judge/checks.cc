@@ -55,6 +55,21 @@ std::string first_other_collective(const RankView& a, const RankView& b) {
                      a.arrivals.size(), b.arrivals.size());
 }
 
+// Steps that a failure cut short have no hash: there, what both ranks called under one number.
+std::string in_unfinished_step(const std::vector<RankView>& ranks) {
+  if (ranks.empty()) return "";
+  std::unordered_map<uint32_t, const Event*> of_first;
+  for (const Event& arrival : ranks[0].arrivals) of_first.emplace(arrival.sequence, &arrival);
+  for (size_t r = 1; r < ranks.size(); ++r)
+    for (const Event& arrival : ranks[r].arrivals) {
+      const auto found = of_first.find(arrival.sequence);
+      if (found == of_first.end() || found->second->value == arrival.value) continue;
+      return fmt::format("in step {}, rank 0 called {}, rank {} called {}", arrival.step,
+                         describe(*found->second), ranks[r].rank, describe(arrival));
+    }
+  return "";
+}
+
 std::string collective_log(const std::vector<RankView>& ranks, std::vector<std::string>* reasons) {
   bool compared = false;
   for (size_t r = 1; r < ranks.size(); ++r) {
@@ -70,6 +85,10 @@ std::string collective_log(const std::vector<RankView>& ranks, std::vector<std::
                                      first_other_collective(ranks[0], ranks[r])));
       return "fail";
     }
+  }
+  if (const std::string reason = in_unfinished_step(ranks); !reason.empty()) {
+    reasons->push_back("collective_log: " + reason);
+    return "fail";
   }
   return compared ? "pass" : "not_run";
 }

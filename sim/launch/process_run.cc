@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "sim/fault/acts/cpu_quota.h"
 #include "sim/launch/files.h"
 #include "sim/record/layout.h"
 
@@ -120,6 +121,7 @@ void ProcessRun::note_ends(Deadline now) {
     Member& member = members_[i];
     member.noted = true;
     store_.leave(static_cast<int64_t>(i));
+    CpuQuota::forget(member.worker->pid);
     note_golden(member);
     insert_end(&outcome_.ends, end_of(*member.worker));
     if (member.worker->status != 0 && first_bad_ == kNoDeadline) first_bad_ = now;

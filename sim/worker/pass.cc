@@ -71,23 +71,26 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
                                    const RankSurroundings& surroundings, RankFaults& faults,
                                    Probe& probe) {
   const Scenario& scenario = surroundings.plan.scenario;
-  auto faulty = make_faulty(std::move(real), scenario, faults, surroundings.recorder);
-  faults_ = faulty.get();
-  auto mutants = make_mutants(std::move(faulty), scenario.mutants, surroundings.recorder);
+  auto network = make_faulty_network(std::move(real), faults, surroundings.recorder);
+  faulty_network_ = network.get();
+  auto mutants = make_mutants(std::move(network), scenario.mutants, surroundings.recorder);
   mutants_ = mutants.get();
   recording_ = make_recording(std::move(mutants), probe);
+  faulty_buckets_ = make_faulty_buckets(*recording_, faults);
 }
 
 void RankCommunicator::begin_backward() {
   recording_->begin_backward();
   mutants_->begin_backward();
-  faults_->begin_backward();
+  faulty_network_->begin_backward();
+  faulty_buckets_->begin_backward();
 }
 
 void RankCommunicator::end_backward() {
   recording_->end_backward();
   mutants_->end_backward();
-  faults_->end_backward();
+  faulty_network_->end_backward();
+  faulty_buckets_->end_backward();
 }
 
 Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator, RankFaults& faults,

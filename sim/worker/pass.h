@@ -20,20 +20,21 @@
 
 namespace lockstep {
 
-// Communicator of one rank with its decorators, from the wire up: real -> faults -> mutants ->
-// recording.
+// Communicator of one rank with its decorators, from the wire up: real -> faults of the network ->
+// mutants -> recording -> faults at buckets.
 class RankCommunicator {
  public:
   RankCommunicator(std::unique_ptr<Communicator> real, const RankSurroundings& surroundings,
                    RankFaults& faults, Probe& probe);
-  Communicator& outermost() { return *recording_; }
+  Communicator& outermost() { return *faulty_buckets_; }
   void begin_backward();
   void end_backward();
 
  private:
-  FaultyCommunicator* faults_ = nullptr;   // owned by mutants_
-  MutantCommunicator* mutants_ = nullptr;  // owned by recording_
+  FaultyCommunicator* faulty_network_ = nullptr;  // owned by mutants_
+  MutantCommunicator* mutants_ = nullptr;         // owned by recording_
   std::unique_ptr<RecordingCommunicator> recording_;
+  std::unique_ptr<FaultyCommunicator> faulty_buckets_;
 };
 
 // Trains the scenario once, from the first random number to the last step: the primary run, or the

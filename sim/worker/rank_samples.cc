@@ -52,8 +52,14 @@ at::Tensor scatter_rows(const Scenario& scenario, const at::Tensor& all,
   return output;
 }
 
+void use_other_seed(Scenario* scenario) {
+  ++scenario->seed;
+  Options& split = scenario->split.options;
+  if (split.has("seed")) split.set("seed", split.integer("seed") + 1);
+}
+
 Scenario as_followed(Scenario scenario, int64_t rank) {
-  if (find_fault(scenario.faults, "other_seed", rank) != nullptr) ++scenario.seed;
+  if (find_fault(scenario.faults, "other_seed", rank) != nullptr) use_other_seed(&scenario);
   if (has_mutant(scenario.mutants, "no_set_epoch", rank))
     scenario.split.options.set("set_epoch", false);
   if (has_mutant(scenario.mutants, "no_shuffle", rank))

@@ -39,7 +39,7 @@ timespec as_timespec(double duration_ms) {
   sigemptyset(&one);
   sigaddset(&one, signal);
   ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
-  ::kill(::getpid(), signal);
+  ::raise(signal);
   wait_for_nobody();
 }
 
@@ -78,20 +78,21 @@ void pause_for(double duration_ms) {
 }
 
 void stop_for(double duration_ms) {
-  const pid_t self = ::getpid();
   if (duration_ms > 0) {
     const timespec left = as_timespec(duration_ms);
+    const pid_t self = ::getpid();
     const pid_t helper = ::fork();
     if (helper == 0) {  // of a process with threads: system calls only
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::syscall(SYS_close_range, 0U, ~0U, 0U);  // peers must see at once if the parent dies
+      const auto parent = static_cast<int>(::syscall(SYS_pidfd_open, self, 0));
       ::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, nullptr);
-      ::kill(self, SIGCONT);
+      ::syscall(SYS_pidfd_send_signal, parent, SIGCONT, nullptr, 0);
       ::_exit(0);
     }
     if (helper < 0) throw std::runtime_error("fault stop: no process to continue this one");
   }
-  ::kill(self, SIGSTOP);
+  ::raise(SIGSTOP);
 }
 
 void reset_connections() {

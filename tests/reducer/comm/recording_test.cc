@@ -78,10 +78,27 @@ TEST(Manifest, NamesRankTensorAndDifference) {
           check_manifest(model.parameters, model.buffers, communicator, soon());
         },
         &errors);
-    for (const auto& error : errors) {
-      EXPECT_THAT(text_of(error), testing::StartsWith("rejected: manifest: rank 1 has "));
-      EXPECT_THAT(text_of(error), HasSubstr(expected));
+    for (size_t rank = 0; rank < errors.size(); ++rank) {
+      const std::string kind = rank == 1 ? "rejected" : "peer_lost";
+      EXPECT_THAT(text_of(errors[rank]), testing::StartsWith(kind + ": manifest: rank 1 has "));
+      EXPECT_THAT(text_of(errors[rank]), HasSubstr(expected));
     }
+  }
+}
+
+TEST(Manifest, TheRankThatIsNotLikeMostIsWrongEvenIfItIsRankZero) {
+  for (const int64_t ranks : {2, 3, 7}) {
+    std::vector<std::exception_ptr> errors;
+    run_ranks(
+        {"local", "ring"}, ranks,
+        [&](int64_t rank, Communicator& communicator) {
+          SmallModel model(7);
+          if (rank == 0) model.buffers.clear();
+          check_manifest(model.parameters, model.buffers, communicator, soon());
+        },
+        &errors);
+    const std::string wrong = ranks == 2 ? "rank 1 has buffer" : "rank 0 has nothing";
+    for (const auto& error : errors) EXPECT_THAT(text_of(error), HasSubstr(wrong)) << ranks;
   }
 }
 

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace lockstep {
+
+// What is said of a command line that cannot be understood.
+
+// The verb that was being parsed: errors are about its options.
+const CLI::App& innermost(const CLI::App& app);
+// "lockstep scenario check"
+std::string full_name(const CLI::App& app);
+// What help() puts before a verb's own name.
+std::string parent_name(const CLI::App& app);
+// One sentence, with a suggestion where a word is nearly right.
+std::string explain(const CLI::App& app, const CLI::ParseError& error);
+// Where --json of an unparsed command line points; empty: nowhere.
+std::string json_argument(int argc, char** argv);
+
+}  // namespace lockstep

@@ -1,0 +1,151 @@
+#include "sim/fault/network_faults.h"
+
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/reducer/test_group.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+Part fault(const std::string& kind, std::map<std::string, OptionValue> options) {
+  Part part{kind, {}};
+  for (auto& [key, value] : options) part.options.set(key, value);
+  return part;
+}
+
+// A communicator of the test group, which owns it.
+struct Borrowed : Communicator {
+  explicit Borrowed(Communicator& c) : inner(c) {}
+  int64_t rank() const override { return inner.rank(); }
+  int64_t world_size() const override { return inner.world_size(); }
+  CommWorkPtr all_reduce(const at::Tensor& t, Deadline d) override {
+    return inner.all_reduce(t, d);
+  }
+  CommWorkPtr broadcast(const at::Tensor& t, int64_t r, Deadline d) override {
+    return inner.broadcast(t, r, d);
+  }
+  CommWorkPtr all_gather(const at::Tensor& o, const at::Tensor& i, Deadline d) override {
+    return inner.all_gather(o, i, d);
+  }
+  CommWorkPtr reduce_scatter(const at::Tensor& o, const at::Tensor& i, Deadline d) override {
+    return inner.reduce_scatter(o, i, d);
+  }
+  CommWorkPtr scatter(const at::Tensor& o, const at::Tensor& i, int64_t r, Deadline d) override {
+    return inner.scatter(o, i, r, d);
+  }
+  CommWorkPtr gather(const at::Tensor& o, const at::Tensor& i, int64_t r, Deadline d) override {
+    return inner.gather(o, i, r, d);
+  }
+  CommWorkPtr barrier(Deadline d) override { return inner.barrier(d); }
+  void close(Deadline) noexcept override {}
+  Communicator& inner;
+};
+
+// The sum of 1 + rank over three ranks, twice, as rank 1 sees it behind its fault; how long it took
+// and what it recorded.
+struct Seen {
+  double sum = 0;
+  int64_t took_ns = 0;
+  std::string error;
+  std::vector<Event> events;
+};
+
+Seen sum_with(const Part& part, milliseconds timeout = milliseconds(5000)) {
+  Scenario scenario;
+  scenario.world_size = 3;
+  scenario.steps = 1;
+  scenario.faults = {part};
+  Seen seen;
+  const std::string path =
+      testing::TempDir() + "/network_faults.records." + std::to_string(::getpid());
+  std::vector<std::exception_ptr> errors;
+  run_ranks(
+      {"gloo", "ring"}, 3,
+      [&](int64_t rank, Communicator& real) {
+        auto recorder =
+            Recorder::create(path + std::to_string(rank), static_cast<int32_t>(rank), 3, 4096);
+        recorder->set_step(1);
+        RankFaults faults(scenario, rank, *recorder);
+        auto network = make_faulty_network(std::make_unique<Borrowed>(real), faults, *recorder);
+        auto faulty = make_faulty_buckets(*network, faults);
+        const int64_t begin = now_ns();
+        network->begin_backward();
+        faulty->begin_backward();
+        const at::Tensor a = at::full({1000}, 1.0 + static_cast<double>(rank)), b = a.clone();
+        std::string error;
+        try {
+          const auto first = faulty->all_reduce(a, deadline_after(timeout));
+          const auto second = faulty->all_reduce(b, deadline_after(timeout));
+          first->wait();
+          second->wait();
+        } catch (const CommError& e) {
+          error = to_word(e.kind());
+        }
+        network->end_backward();
+        faulty->end_backward();
+        const int64_t took = now_ns() - begin;
+        faulty->close(soon());
+        if (rank != 1) return;
+        seen.sum = a[0].item<double>() + b[0].item<double>();
+        seen.took_ns = took;
+        seen.error = error;
+        RankRecords records;
+        std::string why;
+        ASSERT_TRUE(read_records(path + "1", &records, &why)) << why;
+        seen.events = records.events;
+      },
+      &errors);
+  for (int rank = 0; rank < 3; ++rank) ::unlink((path + std::to_string(rank)).c_str());
+  return seen;
+}
+
+int64_t count(const Seen& seen, EventKind kind) {
+  return std::count_if(seen.events.begin(), seen.events.end(), [&](const Event& event) {
+    return static_cast<EventKind>(event.kind) == kind;
+  });
+}
+
+TEST(NetworkFaults, ASlowLinkTakesItsTimeAndChangesNoValue) {
+  // 2 x 4/3 x 4,000 bytes at 0.1 MB/s.
+  const Seen seen =
+      sum_with(fault("slow_link", {{"rank", int64_t{1}}, {"bandwidth_mb_per_s", 0.1}}));
+  EXPECT_EQ(seen.error, "");
+  EXPECT_EQ(seen.sum, 12);
+  EXPECT_GE(seen.took_ns, 106'000'000);
+  EXPECT_LT(seen.took_ns, 1'000'000'000);
+  EXPECT_EQ(count(seen, EventKind::receipt), 2);
+  EXPECT_EQ(count(seen, EventKind::launched), 2);
+}
+
+TEST(NetworkFaults, LatencyOfAnotherRankIsWaitedFor) {
+  const Seen seen = sum_with(fault("latency", {{"rank", int64_t{0}}, {"duration_ms", 30.0}}));
+  EXPECT_EQ(seen.sum, 12);
+  EXPECT_GE(seen.took_ns, 30'000'000);
+  EXPECT_EQ(count(seen, EventKind::receipt), 0) << "it is not this rank's";
+  EXPECT_EQ(count(seen, EventKind::launched), 2);
+}
+
+TEST(NetworkFaults, WhatIsLostTimesOut) {
+  const Seen seen = sum_with(fault("half_open", {{"rank", int64_t{1}}}), milliseconds(200));
+  EXPECT_EQ(seen.error, "timeout");
+  EXPECT_EQ(count(seen, EventKind::launched), 0);
+  EXPECT_EQ(count(seen, EventKind::receipt), 1);
+  EXPECT_EQ(
+      sum_with(fault("partition", {{"ranks", std::vector<int64_t>{0}}}), milliseconds(200)).error,
+      "timeout");
+}
+
+TEST(NetworkFaults, ASkippedCollectiveKeepsWhatIsThere) {
+  const Seen seen = sum_with(
+      fault("skip_collective", {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}), milliseconds(300));
+  EXPECT_EQ(seen.sum, 6 + 2);
+  EXPECT_EQ(count(seen, EventKind::receipt), 1);
+}
+
+}  // namespace
+}  // namespace lockstep
