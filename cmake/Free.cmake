@@ -35,7 +35,7 @@ lockstep_library(lockstep_compare
 lockstep_library(lockstep_record FOLDERS sim/record LINK lockstep_scenario)
 lockstep_library(lockstep_plan FOLDERS sim/plan LINK lockstep_scenario lockstep_bucket)
 lockstep_library(lockstep_fault FOLDERS sim/fault/acts LINK lockstep_record)
-lockstep_library(lockstep_launch FOLDERS sim/launch sim/join LINK lockstep_plan lockstep_record lockstep_fault)
+lockstep_library(lockstep_launch FOLDERS sim/launch sim/join LINK lockstep_plan lockstep_record)
 lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_launch)
 lockstep_library(lockstep_report FOLDERS sim/report LINK lockstep_judge)
 lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_compare)

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "scenarios/workloads/workload.h"
-#include "sim/fault/acts/cpu_quota.h"
 #include "sim/fault/acts/rank_faults.h"
+#include "sim/launch/cpu_quota.h"
 
 namespace lockstep {
 

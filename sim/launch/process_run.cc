@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "sim/fault/acts/cpu_quota.h"
+#include "sim/launch/cpu_quota.h"
 #include "sim/launch/files.h"
 #include "sim/record/layout.h"
 

@@ -1,4 +1,4 @@
-#include "sim/fault/acts/cpu_quota.h"
+#include "sim/launch/cpu_quota.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "sim/fault/acts/cpu_quota.h"
+#include "sim/launch/cpu_quota.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
