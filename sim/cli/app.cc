@@ -79,6 +79,16 @@ void add_output(CLI::App* verb, VerifyOptions* options) {
       ->group("Output");
 }
 
+void add_how(CLI::App* verb, VerifyOptions* options) {
+  verb->add_option("--jobs", options->jobs, "Runs side by side (as cores and memory allow)")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->group("How");
+  verb->add_flag("--fresh-processes", options->fresh_processes,
+                 "Start every rank anew instead of forking it")
+      ->group("How");
+}
+
 void add_hosts(CLI::App* verb, HostsOptions* options) {
   const char* group = "On several hosts";
   auto* hosts = verb->add_option("--hosts", options->hosts,
@@ -108,13 +118,7 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
                    "Leave weights, data, order and settings of each run there, as .npy and JSON")
       ->option_text("DIR")
       ->group("Output");
-  verb->add_option("--jobs", options->jobs, "Runs side by side (as cores and memory allow)")
-      ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
-      ->group("How");
-  verb->add_flag("--fresh-processes", options->fresh_processes,
-                 "Start every rank anew instead of forking it")
-      ->group("How");
+  add_how(verb, options.get());
   add_hosts(verb, remote.get());
   verb->callback([=] {
     *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };
@@ -142,6 +146,37 @@ void add_run(CLI::App& app, std::function<int()>* action) {
   lockstep run scenarios/equivalence/toy_model.json \
     --set '/faults=[{"kind": "kill", "rank": 2, "step": 3}]'
 )"));
+}
+
+void add_campaign(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<CampaignOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "campaign", "Run trainings with random faults; judge whether each is named rightly.");
+  const char* group = "Which faults";
+  verb->add_option("--seeds", options->seeds, "Number of runs, one seed each (100)")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+      ->group(group);
+  verb->add_option("--seed", options->seed, "The first seed (1)")
+      ->option_text("S")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 52))
+      ->group(group);
+  auto* enumerate = verb->add_flag("--enumerate", options->enumerate,
+                                   "Every fatal kind on every rank at every place, W = 2 to 4")
+                        ->group(group);
+  verb->add_option("--draw", options->draw, "Of these only N, drawn by the seed")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+      ->needs(enumerate)
+      ->group(group);
+  const std::shared_ptr<VerifyOptions> output(options, &options->verify);
+  add_output(verb, output.get());
+  add_how(verb, output.get());
+  verb->footer(footer(R"(  lockstep campaign
+  lockstep campaign --seeds 300 --seed 7 --json campaign.json
+  lockstep campaign --enumerate --draw 150 --seed 3
+)"));
+  verb->callback([=] { *action = [=] { return campaign(*options); }; });
 }
 
 void add_scenario(CLI::App& app, std::function<int()>* action) {
@@ -284,6 +319,7 @@ void build(CLI::App& app, std::function<int()>* action) {
   app.set_help_flag("-h,--help", "Print this help");
   add_verify(app, action);
   add_run(app, action);
+  add_campaign(app, action);
   add_scenario(app, action);
   add_data(app, action);
   add_others(app, action);

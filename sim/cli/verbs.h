@@ -40,6 +40,16 @@ struct VerifyOptions {
 };
 int verify(const VerifyOptions& options);
 
+// Runs of many small scenarios with faults that are drawn, not written.
+struct CampaignOptions {
+  VerifyOptions verify;  // its output and execution; no selection
+  int64_t seeds = 100;
+  uint64_t seed = 1;
+  bool enumerate = false;  // every fatal kind, rank and place instead of random ones
+  int64_t draw = 0;        // of the enumeration only so many, drawn by the seed; 0: all
+};
+int campaign(CampaignOptions options);
+
 // A small data set in the files of a published one.
 struct DataOptions {
   std::string kind;  // mnist | cifar10

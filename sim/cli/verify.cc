@@ -1,22 +1,13 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <exception>
-#include <filesystem>
-#include <map>
-#include <nlohmann/json.hpp>
 
-#include "scenarios/base/clock.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/execution.h"
 #include "sim/cli/export_directory.h"
 #include "sim/cli/run_directory.h"
-#include "sim/cli/runs.h"
 #include "sim/cli/verbs.h"
-#include "sim/judge/words.h"
-#include "sim/launch/executor.h"
 #include "sim/report/document.h"
-#include "sim/report/progress.h"
 #include "sim/report/table.h"
 #include "sim/report/terminal.h"
 
@@ -47,35 +38,6 @@ int nothing_selected(const VerifyOptions& options, const std::vector<SelectedFil
   return kExitNothing;
 }
 
-ResultDocument execute_all(const VerifyOptions& options, const std::vector<SelectedFile>& files,
-                           const std::string& worker, const std::string& out_dir) {
-  ResultDocument document;
-  document.machine = this_machine();
-  const int64_t start_ns = now_ns();
-  int signal = 0;
-  {
-    Runs runs(options, files);
-    document.seed = runs.plans().front().scenario.seed;
-    try {
-      signal = execute(
-          runs.plans(),
-          {.out_dir = out_dir,
-           .worker_program = worker,
-           .jobs = options.jobs,
-           .fresh_processes = options.fresh_processes,
-           .keep_all = options.keep},
-          [&](size_t index, RunOutcome outcome) { return runs.done(index, std::move(outcome)); });
-    } catch (const std::exception& error) {
-      document.errors.push_back(option_error(error.what()));
-    }
-    document.runs = runs.take();
-  }
-  document.libraries = read_libraries(out_dir + "/libraries.json");
-  document.duration_ms = (now_ns() - start_ns) / 1'000'000;
-  conclude(signal, &document);
-  return document;
-}
-
 }  // namespace
 
 int verify(const VerifyOptions& options) {
@@ -97,7 +59,7 @@ int verify(const VerifyOptions& options) {
   auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
   if (!directory) return bad_input(directory.errors(), options.json);
   const ResultDocument document =
-      execute_all(options, files.value(), worker.value(), directory.value().path());
+      execute_selected(options, files.value(), worker.value(), directory.value().path());
   leave_result(directory.value(), document);
   return report(options, document);
 }

@@ -104,8 +104,10 @@ ordered_json as_json(const ResultDocument& document) {
           {"errors", std::move(errors)}};
 }
 
-std::string to_text(const ResultDocument& document) {
-  return as_json(document).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+std::string to_text(const ordered_json& document) {
+  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
+
+std::string to_text(const ResultDocument& document) { return to_text(as_json(document)); }
 
 }  // namespace lockstep

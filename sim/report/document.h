@@ -43,6 +43,7 @@ Summary summary_of(const std::vector<RunResult>& runs);
 nlohmann::ordered_json as_json(const ResultDocument& document);
 // as_json() as text: indented, valid UTF-8 whatever the strings hold, final newline.
 std::string to_text(const ResultDocument& document);
+std::string to_text(const nlohmann::ordered_json& document);
 
 // Can a file be made or replaced at `path`? Asked before any run starts; nothing is left behind.
 // The reason if not ("/proc/nope: No such file or directory").

@@ -1,0 +1,229 @@
+#include "sim/campaign/draw.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/hash.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kCollectiveMs = 1000, kConstructionMs = 1300, kStepMs = 1600;
+constexpr int64_t kRendezvousMs = 2500, kRunMs = 30'000;
+constexpr int64_t kCrashWithinMs = 1000;
+constexpr int64_t kHangSlackMs = 500;
+
+// Numbers in the order in which they are asked for.
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : seed_(seed) {}
+  int64_t below(int64_t limit) {
+    return static_cast<int64_t>(substream_seed(seed_, "campaign", next_++) %
+                                static_cast<uint64_t>(limit));
+  }
+  int64_t between(int64_t least, int64_t most) { return least + below(most - least + 1); }
+  template <class T>
+  const T& one_of(const std::vector<T>& values) {
+    return values[static_cast<size_t>(below(static_cast<int64_t>(values.size())))];
+  }
+
+ private:
+  const uint64_t seed_;
+  uint64_t next_ = 0;
+};
+
+
+Json training(int64_t world_size, int64_t steps) {
+  return {{"world_size", world_size},
+          {"steps", steps},
+          {"batch_size", 4 * world_size},
+          {"model",
+           {{"kind", "mlp"},
+            {"in_features", 8},
+            {"hidden", {12, 10}},
+            {"out_features", 4},
+            {"activation", "tanh"}}},
+          {"data", {{"kind", "randn"}, {"samples", 16 * world_size}, {"features", 8}, {"targets", 4}}},
+          {"loss", {{"kind", "mse"}}},
+          {"optimizer", {{"kind", "sgd"}, {"lr", 0.1}, {"momentum", 0.9}}},
+          {"reducer",
+           {{"kind", "bucketed"}, {"bucket_cap_mb", 0.0005}, {"first_bucket_mb", 0.0002}}},
+          {"timeouts",
+           {{"collective_ms", kCollectiveMs},
+            {"construction_ms", kConstructionMs},
+            {"step_ms", kStepMs},
+            {"rendezvous_ms", kRendezvousMs},
+            {"run_ms", kRunMs}}},
+          {"lanes", {"replica", "replay"}}};
+}
+
+Json scenario(const std::string& name, const Json& fault, Json body) {
+  Json document = {{"name", name}, {"what", "Drawn: " + fault.dump()}};
+  document.update(body);
+  document["faults"] = Json::array({fault});
+  return document;
+}
+
+// What the ranks that wait for this one take to give it up.
+int64_t hang_within_ms(const Json& fault) {
+  const std::string phase = fault.value("phase", "");
+  if (phase == "rendezvous") return kRendezvousMs + kHangSlackMs;
+  if (phase == "construction") return kConstructionMs + kHangSlackMs;
+  // After the last collective nobody waits but the launcher.
+  if (phase == "optimizer" || phase == "wait") return kStepMs + kHangSlackMs;
+  return kCollectiveMs + kHangSlackMs;
+}
+
+std::string failure_kind(const std::string& kind) {
+  if (kind == "exit") return "exit";
+  if (kind == "exception" || kind == "out_of_memory") return "exception";
+  return kind == "stop" || kind == "deadlock" ? "hang" : "crash";
+}
+
+Json failed(const Json& fault) {
+  const std::string kind = failure_kind(fault["kind"]);
+  return {{"outcome", "failed"},
+          {"primary_rank", fault["rank"]},
+          {"kind", kind},
+          {"within_ms", kind == "hang" ? hang_within_ms(fault) : kCrashWithinMs}};
+}
+
+Json passed() { return {{"verdict", "pass"}, {"outcome", "completed"}}; }
+
+Json rejected(const Json& fault, const std::string& phase) {
+  return {{"outcome", "failed"},
+          {"primary_rank", fault["rank"]},
+          {"kind", "rejected"},
+          {"named", {{"phase", phase}}}};
+}
+
+void put_place(const std::string& place, int64_t steps, Json* fault) {
+  if (place == "rendezvous" || place == "construction") {
+    (*fault)["phase"] = place;
+  } else if (place == "mid_bucket") {
+    (*fault)["step"] = std::min<int64_t>(2, steps);
+    (*fault)["bucket"] = 1;
+  } else {
+    (*fault)["step"] = place == "first_step" ? 1 : steps;
+    (*fault)["phase"] = "backward";
+  }
+}
+
+const std::vector<std::string>& fatal_kinds() {
+  static const std::vector<std::string> kinds = {"kill",  "terminate", "interrupt", "segfault",
+                                                 "abort", "exception", "exit",      "deadlock",
+                                                 "stop",  "out_of_memory"};
+  return kinds;
+}
+
+Json fatal_case(Draw* draw, int64_t world_size, int64_t steps, Json* expect) {
+  static const std::vector<std::string> kPlaces = {"rendezvous", "construction", "first_step",
+                                                   "mid_bucket", "last_step"};
+  static const std::vector<std::string> kPhases = {"load", "forward", "backward", "wait",
+                                                   "optimizer"};
+  Json fault = {{"kind", draw->one_of(fatal_kinds())}, {"rank", draw->below(world_size)}};
+  put_place(draw->one_of(kPlaces), steps, &fault);
+  if (fault.contains("step") && fault.contains("phase")) fault["phase"] = draw->one_of(kPhases);
+  *expect = failed(fault);
+  return fault;
+}
+
+// Late, but never by as much as a time-out.
+Json harmless_case(Draw* draw, int64_t world_size, Json* expect) {
+  const std::vector<Json> kinds = {
+      {{"kind", "stop"}, {"duration_ms", draw->between(20, 300)}},
+      {{"kind", "stall"}, {"phase", "forward"}, {"duration_ms", draw->between(5, 60)}},
+      {{"kind", "stall"}, {"duration_ms", 10}, {"distribution", "lognormal"}, {"spread", 0.5}},
+      {{"kind", "periodic_pause"}, {"duration_ms", draw->between(10, 80)}, {"every_steps", 2}},
+      {{"kind", "slow"}, {"factor", draw->between(2, 4)}},
+      {{"kind", "slow_loader"}, {"duration_ms", draw->between(1, 30)}},
+      {{"kind", "slow_layer"}, {"layer", "fc2"}, {"duration_ms", draw->between(1, 30)}},
+      {{"kind", "late_start"}, {"duration_ms", draw->between(10, 500)}},
+      {{"kind", "slow_constructor"}, {"duration_ms", draw->between(10, 300)}},
+      {{"kind", "latency"}, {"duration_ms", draw->between(1, 10)}},
+      {{"kind", "jitter"}, {"duration_ms", 3}, {"distribution", "uniform"}, {"spread", 1}},
+      {{"kind", "slow_link"}, {"bandwidth_mb_per_s", 0.2}},
+      {{"kind", "slow_store"}, {"duration_ms", draw->between(1, 10)}}};
+  Json fault = draw->one_of(kinds);
+  fault["rank"] = draw->below(world_size);
+  *expect = passed();
+  return fault;
+}
+
+Json meaning_case(Draw* draw, int64_t world_size, int64_t steps, Json* expect) {
+  // Of two ranks that differ the first is taken to be right.
+  const int64_t rank = draw->between(1, world_size - 1);
+  static const std::vector<std::string> kKinds = {"duplicate_rank", "wrong_world_size",
+                                                  "other_dtype",    "other_bucket_order",
+                                                  "nan",            "fewer_batches"};
+  Json fault = {{"kind", draw->one_of(kKinds)}, {"rank", rank}};
+  const std::string kind = fault["kind"];
+  if (kind == "duplicate_rank") fault["as_rank"] = rank - 1;
+  if (kind == "wrong_world_size") fault["world_size"] = world_size + draw->between(1, 3);
+  const bool at_rendezvous = kind == "duplicate_rank" || kind == "wrong_world_size";
+  *expect = rejected(fault, at_rendezvous ? "rendezvous" : "construction");
+  if (kind == "nan") {
+    fault["step"] = draw->between(1, steps);
+    *expect = {{"verdict", "fail"}, {"cause", "overflow"}, {"step", fault["step"]}};
+  }
+  if (kind == "fewer_batches")
+    *expect = {{"outcome", "failed"}, {"primary_rank", rank}, {"kind", "exit"}};
+  return fault;
+}
+
+Json enumerated_case(const std::string& kind, int64_t world_size, int64_t rank,
+                     const std::string& place) {
+  constexpr int64_t kSteps = 3;
+  Json fault = {{"kind", kind}, {"rank", rank}};
+  put_place(place, kSteps, &fault);
+  Json document = scenario(fmt::format("{}-{}-of-{}-{}", kind, rank, world_size, place), fault,
+                           training(world_size, kSteps));
+  document["expect"] = failed(fault);
+  return document;
+}
+
+}  // namespace
+
+Json drawn_case(uint64_t seed) {
+  Draw draw(seed);
+  const int64_t world_size = draw.between(2, 5), steps = draw.between(2, 5);
+  Json body = training(world_size, steps);
+  body["seed"] = seed % (uint64_t{1} << 53);
+  body["reducer"]["kind"] = draw.one_of<std::string>({"bucketed", "c10d"});
+  body["reducer"]["gradient_as_bucket_view"] = draw.below(2) == 1;
+  body["communicator"]["kind"] = draw.one_of<std::string>({"gloo", "gloo", "c10d"});
+  if (draw.below(2) == 1) body["optimizer"] = {{"kind", "adam"}, {"lr", 0.01}};
+  Json expect;
+  const int64_t which = draw.below(10);
+  const Json fault = which < 5   ? fatal_case(&draw, world_size, steps, &expect)
+                     : which < 8 ? harmless_case(&draw, world_size, &expect)
+                                 : meaning_case(&draw, world_size, steps, &expect);
+  Json document = scenario(fmt::format("seed-{}", seed), fault, std::move(body));
+  document["expect"] = expect;
+  return document;
+}
+
+std::vector<Json> enumerated_cases() {
+  std::vector<Json> cases;
+  for (const std::string& kind : fatal_kinds())
+    for (int64_t world_size = 2; world_size <= 4; ++world_size)
+      for (int64_t rank = 0; rank < world_size; ++rank)
+        for (const char* place :
+             {"rendezvous", "construction", "first_step", "mid_bucket", "last_step"})
+          cases.push_back(enumerated_case(kind, world_size, rank, place));
+  return cases;
+}
+
+std::vector<Json> some_enumerated_cases(uint64_t seed, int64_t count) {
+  std::vector<Json> cases = enumerated_cases();
+  Draw draw(seed);
+  while (static_cast<int64_t>(cases.size()) > count)
+    cases.erase(cases.begin() + draw.below(static_cast<int64_t>(cases.size())));
+  return cases;
+}
+
+}  // namespace lockstep

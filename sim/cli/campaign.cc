@@ -1,0 +1,120 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "sim/campaign/draw.h"
+#include "sim/campaign/tally.h"
+#include "sim/cli/conclude.h"
+#include "sim/cli/execution.h"
+#include "sim/cli/run_directory.h"
+#include "sim/cli/verbs.h"
+#include "sim/launch/files.h"
+#include "sim/report/run_text.h"
+#include "sim/report/table.h"
+#include "sim/report/terminal.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kinds = std::vector<std::pair<std::string, std::string>>;  // of each case, by its name
+
+std::vector<Json> cases_of(const CampaignOptions& options) {
+  if (options.enumerate && options.draw > 0)
+    return some_enumerated_cases(options.seed, options.draw);
+  if (options.enumerate) return enumerated_cases();
+  std::vector<Json> cases;
+  for (int64_t i = 0; i < options.seeds; ++i)
+    cases.push_back(drawn_case(options.seed + static_cast<uint64_t>(i)));
+  return cases;
+}
+
+// As scenario files below the run directory, where they can be run again; their kinds of fault.
+Kinds write_cases(const std::vector<Json>& cases, const std::string& folder) {
+  Kinds kinds;
+  make_dir(folder);
+  for (const Json& one : cases) {
+    const std::string name = one["name"];
+    kinds.emplace_back(name, one["faults"][0]["kind"].get<std::string>());
+    write_file(fmt::format("{}/{}.json", folder, name), one.dump(2) + "\n");
+  }
+  return kinds;
+}
+
+std::string milliseconds(const std::vector<double>& ascending, double percent) {
+  return ascending.empty() ? "-" : fmt::format("{:.0f}", percentile(ascending, percent));
+}
+
+std::string table_of(const std::vector<KindTally>& tallies, const Style& style) {
+  Table table;
+  table.column("fault");
+  for (const char* header : {"runs", "as expected", "failed", "detected ms", "p95", "p99"})
+    table.column(header, Table::Align::right);
+  for (const KindTally& one : tallies)
+    table.row({one.kind, grouped(one.runs), grouped(one.met), grouped(one.failed_runs),
+               milliseconds(one.detected_ms, 50), milliseconds(one.detected_ms, 95),
+               milliseconds(one.detected_ms, 99)});
+  return table.text(style);
+}
+
+std::string replay_command(const CampaignOptions& options, const RunResult& run) {
+  if (options.enumerate) return fmt::format("lockstep run {}", run.file);
+  return fmt::format("lockstep campaign --seeds 1 --seed {}", run.name.substr(5));
+}
+
+std::string text_of(const CampaignOptions& options, const ResultDocument& document,
+                    const std::vector<KindTally>& tallies) {
+  const Style style(wants_color(options.verify.color, fileno(stdout)));
+  const std::string answer = answer_line(document);
+  if (options.verify.quiet) return answer;
+  std::string text = head_line(document) + "\n" + table_of(tallies, style);
+  for (const RunResult& run : document.runs)
+    if (run.met != true || options.verify.verbose) text += "\n" + run_text(run, style);
+  return text + "\n" + answer;
+}
+
+int report(const CampaignOptions& options, const ResultDocument& document,
+           const std::vector<KindTally>& tallies) {
+  for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
+  int code = document.exit_code;
+  if (!options.verify.json.empty()) {
+    try {
+      Json json = as_json(document);
+      json["campaign"] = {{"seed", options.seed}, {"kinds", as_json(tallies)}};
+      write_atomically(options.verify.json, to_text(json));
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "lockstep: error: --json {}\n", error.what());
+      code = kExitBadInput;
+    }
+  }
+  return print_result(text_of(options, document, tallies), code);
+}
+
+}  // namespace
+
+int campaign(CampaignOptions options) {
+  VerifyOptions& verify = options.verify;
+  if (!verify.json.empty())
+    if (auto why = why_not_writable(verify.json))
+      return bad_input({option_error("--json " + *why)});
+  const auto worker = find_worker();
+  if (!worker) return bad_input(worker.errors(), verify.json);
+  auto directory = verify.out.empty() ? RunDirectory::numbered() : RunDirectory::at(verify.out);
+  if (!directory) return bad_input(directory.errors(), verify.json);
+  const std::string folder = directory.value().path() + "/cases";
+  const Kinds kinds = write_cases(cases_of(options), folder);
+  verify.selection.paths = {folder};
+  const auto files = select(verify.selection);
+  if (!files) return bad_input(files.errors(), verify.json);
+  ResultDocument document =
+      execute_selected(verify, files.value(), worker.value(), directory.value().path());
+  document.seed = options.seed;
+  for (RunResult& run : document.runs) run.again = replay_command(options, run);
+  leave_result(directory.value(), document);
+  return report(options, document, tally(document.runs, kinds));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#include "sim/cli/execution.h"
+
+#include <unistd.h>
+
+#include <exception>
+
+#include "scenarios/base/clock.h"
+#include "sim/cli/conclude.h"
+#include "sim/cli/runs.h"
+#include "sim/launch/executor.h"
+
+namespace lockstep {
+
+ResultDocument execute_selected(const VerifyOptions& options,
+                                const std::vector<SelectedFile>& files, const std::string& worker,
+                                const std::string& out_dir) {
+  ResultDocument document;
+  document.machine = this_machine();
+  const int64_t start_ns = now_ns();
+  int signal = 0;
+  {
+    Runs runs(options, files);
+    document.seed = runs.plans().front().scenario.seed;
+    try {
+      signal = execute(
+          runs.plans(),
+          {.out_dir = out_dir,
+           .worker_program = worker,
+           .jobs = options.jobs,
+           .fresh_processes = options.fresh_processes,
+           .keep_all = options.keep},
+          [&](size_t index, RunOutcome outcome) { return runs.done(index, std::move(outcome)); });
+    } catch (const std::exception& error) {
+      document.errors.push_back(option_error(error.what()));
+    }
+    document.runs = runs.take();
+  }
+  document.libraries = read_libraries(out_dir + "/libraries.json");
+  document.duration_ms = (now_ns() - start_ns) / 1'000'000;
+  conclude(signal, &document);
+  return document;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/cli/verbs.h"
+#include "sim/report/document.h"
+
+namespace lockstep {
+
+// Runs what is selected and judges it, with a progress line on standard error; `out_dir` holds the
+// evidence. Errors of the environment are in the document.
+ResultDocument execute_selected(const VerifyOptions& options,
+                                const std::vector<SelectedFile>& files, const std::string& worker,
+                                const std::string& out_dir);
+
+}  // namespace lockstep
