@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "sim/judge/failure.h"
+#include "sim/judge/whereabouts.h"
 
 namespace lockstep {
 namespace {

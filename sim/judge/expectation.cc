@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "scenarios/base/check.h"
 #include "scenarios/version_range.h"
 
@@ -49,14 +51,29 @@ void compare_divergence(const Expectation& expect, const RunResult& result,
   comparison->same("bucket", expect.bucket, d ? d->bucket : std::nullopt);
 }
 
+void compare_named(const Expectation& expect, const std::optional<Failure>& failure,
+                   Comparison* comparison) {
+  const auto collective = failure ? failure->explanation.collective : std::nullopt;
+  const bool phase_known = failure && !failure->phase.empty();
+  comparison->same("named collective", expect.named_collective,
+                   collective ? std::optional(collective->sequence) : std::nullopt);
+  comparison->same("named bucket", expect.named_bucket,
+                   collective ? collective->bucket : std::nullopt);
+  comparison->same("named phase", expect.named_phase,
+                   phase_known ? std::optional(failure->phase) : std::nullopt);
+}
+
 void compare_failure(const Expectation& expect, const RunResult& result, Comparison* comparison) {
   const auto& f = result.failure;
   comparison->same("outcome", expect.outcome, std::optional(result.outcome));
   comparison->same("primary_rank", expect.primary_rank, f ? f->rank : std::nullopt);
   comparison->same("kind", expect.kind, f ? std::optional(f->kind) : std::nullopt);
-  if (expect.within_ms && result.duration_ms > *expect.within_ms)
+  compare_named(expect, f, comparison);
+  if (!expect.within_ms) return;
+  const double ms = f && f->after_ms ? *f->after_ms : static_cast<double>(result.duration_ms);
+  if (ms > static_cast<double>(*expect.within_ms))
     comparison->add("within_ms", fmt::format("at most {}", *expect.within_ms),
-                    fmt::format("{}", result.duration_ms));
+                    fmt::format("{:.0f}", std::ceil(ms)));
 }
 
 // Does the expectation speak of what an inconclusive run shows?
@@ -74,6 +91,9 @@ std::string to_words(const Expectation& expect) {
   if (expect.outcome) add(*expect.outcome);
   if (expect.primary_rank) add(fmt::format("rank {}", *expect.primary_rank));
   if (expect.kind) add(*expect.kind);
+  if (expect.named_collective) add(fmt::format("collective {}", *expect.named_collective));
+  if (expect.named_bucket) add(fmt::format("in bucket {}", *expect.named_bucket));
+  if (expect.named_phase) add("in " + *expect.named_phase);
   if (expect.cause) add("cause " + *expect.cause);
   if (expect.step) add(fmt::format("step {}", *expect.step));
   if (expect.tensor) add("tensor " + *expect.tensor);

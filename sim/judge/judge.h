@@ -37,6 +37,33 @@ struct Divergence {
   std::string explanation;     // one line: why this cause
 };
 
+// Who kept whom waiting, as the records of all ranks tell it, those of dead ones included: as things
+// stood when the launcher learnt of the failure.
+struct Explanation {
+  struct Collective {
+    std::string operation;
+    int64_t sequence = 0;
+    std::optional<int64_t> bucket;
+    int64_t bytes = 0;
+  };
+  // What a rank was doing that kept the others waiting.
+  struct Doing {
+    int64_t rank = 0;
+    std::string phase, last_event;  // empty: before its first record
+    int64_t step = 0;
+    std::string layer;              // whose gradient was the last to be ready in this backward
+    std::optional<int64_t> for_ms;  // since its last event, until it died or the run had failed
+    std::string state;              // "stopped (state T)", "killed by SIGKILL (9)", "running"
+  };
+  // The first that not all ranks entered; where all have entered the same ones, the first that did
+  // not end on every rank; or none.
+  std::optional<Collective> collective;
+  std::vector<int64_t> missing, entered;  // ranks that never entered it; that did
+  std::vector<Doing> doing;               // of the missing, and of the primary rank
+  std::vector<int64_t> waited;            // ranks that timed out
+  std::optional<int64_t> waited_ms;       // the longest of them
+};
+
 struct Failure {
   std::optional<int64_t> rank;  // the primary one
   std::string kind;             // crash | exit | exception | hang | timeout | rejected
@@ -48,6 +75,11 @@ struct Failure {
   std::vector<std::string> log_tail;
   std::vector<int64_t> secondary;
   std::string cause;  // "checkpoint" where the failure itself shows it, or empty
+  std::vector<std::string> stack;     // of a hung rank: at most 20 frames, innermost first
+  std::optional<double> detected_ms;  // from its last sign of life to when the launcher knew
+  // From the first receipt of a fault, without one from the begin of the run, to the same moment.
+  std::optional<double> after_ms;
+  Explanation explanation;
 };
 
 // What loss.report_every asks for.

@@ -1,5 +1,6 @@
 #include "sim/judge/rank_view.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -113,22 +114,31 @@ class Reader {
     switch (kind) {
       case EventKind::phase_begin:
         view_.last_phase = event;
+        view_.last_parameter.reset();
         break;
       case EventKind::arrival:
         view_.last_arrival = event.sequence;
         break;
+      case EventKind::end:
+        view_.last_end = std::max(view_.last_end.value_or(0), event.sequence);
+        break;
+      case EventKind::parameter_ready:
+        view_.last_parameter = event.subject;
+        break;
+      case EventKind::error:
+        view_.error_ns = event.time_ns;
+        return;
       case EventKind::finished:
         view_.finished = true;
         return;
-      case EventKind::end:
-      case EventKind::parameter_ready:
       case EventKind::bucket_ready:
       case EventKind::step_end:
-      case EventKind::receipt:
         break;
-      default:
+      default:  // a receipt among them: what a rank did is judged without the faults it was given
         return;
     }
+    const bool same_step = view_.last_event && view_.last_event->step == event.step;
+    view_.events_in_step = same_step ? view_.events_in_step + 1 : 1;
     view_.last_event = event;
   }
 
@@ -163,6 +173,22 @@ std::vector<RankView> views_of(const RunOutcome& outcome) {
     if (evidence) views.back().evidence = std::move(*evidence);
   }
   return views;
+}
+
+std::vector<RankView> views_at(const RunOutcome& outcome, const std::vector<RankView>& views,
+                               int64_t time_ns) {
+  std::vector<RankView> then = views;
+  for (size_t rank = 0; rank < std::min(views.size(), outcome.ranks.size()); ++rank) {
+    RankRecords records = outcome.ranks[rank];
+    std::erase_if(records.events, [&](const Event& event) { return event.time_ns > time_ns; });
+    Evidence evidence = std::move(then[rank].evidence);
+    const std::optional<int64_t> error_ns = then[rank].error_ns;  // as whole as the evidence
+    then[rank] = view_of(records, kFloat64Bound);
+    then[rank].rank = static_cast<int64_t>(rank);
+    then[rank].evidence = std::move(evidence);
+    then[rank].error_ns = error_ns;
+  }
+  return then;
 }
 
 Lane lane_of(const std::string& word) {

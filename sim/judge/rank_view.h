@@ -42,8 +42,12 @@ struct RankView {
   int64_t last_step_end = 0;                          // of the primary run
   bool primary_done = false, finished = false;
   std::optional<Event> last_phase;       // primary or double run
-  std::optional<Event> last_event;       // one that tells where the rank was
+  std::optional<Event> last_event;       // one that tells where the rank was: never a receipt
   std::optional<uint32_t> last_arrival;  // sequence, primary or double run
+  std::optional<uint32_t> last_end;      // ... of the collectives that ended
+  std::optional<int64_t> last_parameter;  // whose gradient was ready last in the phase under way
+  int64_t events_in_step = 0;             // of those that tell where it was, in its last step
+  std::optional<int64_t> error_ns;        // when it gave up
   std::optional<std::array<uint64_t, 2>> final_hash;
   Evidence evidence;
 
@@ -58,6 +62,9 @@ RankView view_of(const RankRecords& records, double bound);
 
 // One view a rank, evidence included; a damaged or absent document gives empty evidence.
 std::vector<RankView> views_of(const RunOutcome& outcome);
+// The same without what was recorded after `time_ns`; evidence is whole.
+std::vector<RankView> views_at(const RunOutcome& outcome, const std::vector<RankView>& views,
+                               int64_t time_ns);
 
 // "replica" -> Lane::replica; the word must be one of the five lanes.
 Lane lane_of(const std::string& word);

@@ -66,6 +66,34 @@ ordered_json divergence_json(const Divergence& d) {
           {"explanation", d.explanation}};
 }
 
+ordered_json doing_json(const std::vector<Explanation::Doing>& all) {
+  ordered_json json = ordered_json::array();
+  for (const Explanation::Doing& doing : all)
+    json.push_back({{"rank", doing.rank},
+                    {"phase", or_null(doing.phase)},
+                    {"step", doing.step},
+                    {"layer", or_null(doing.layer)},
+                    {"last_event", or_null(doing.last_event)},
+                    {"for_ms", or_null(doing.for_ms)},
+                    {"state", or_null(doing.state)}});
+  return json;
+}
+
+ordered_json explanation_json(const Explanation& e) {
+  ordered_json collective = nullptr;
+  if (e.collective)
+    collective = {{"operation", e.collective->operation},
+                  {"sequence", e.collective->sequence},
+                  {"bucket", or_null(e.collective->bucket)},
+                  {"bytes", e.collective->bytes}};
+  return {{"collective", std::move(collective)},
+          {"missing", e.missing},
+          {"entered", e.entered},
+          {"doing", doing_json(e.doing)},
+          {"waited", e.waited},
+          {"waited_ms", or_null(e.waited_ms)}};
+}
+
 ordered_json failure_json(const Failure& f) {
   return {{"rank", or_null(f.rank)},
           {"kind", f.kind},
@@ -77,7 +105,11 @@ ordered_json failure_json(const Failure& f) {
           {"message", f.message},
           {"log_tail", f.log_tail},
           {"secondary", f.secondary},
-          {"cause", or_null(f.cause)}};
+          {"cause", or_null(f.cause)},
+          {"stack", f.stack},
+          {"detected_ms", or_null(f.detected_ms)},
+          {"after_ms", or_null(f.after_ms)},
+          {"explanation", explanation_json(f.explanation)}};
 }
 
 ordered_json losses_json(const std::vector<LossRow>& losses) {

@@ -14,6 +14,16 @@
 
 namespace lockstep {
 
+// What a live process was doing when the launcher learnt that its run had failed.
+struct ProcessState {
+  char state = 0;         // R, S, D, T, t or Z of /proc/PID/stat; 0: not known
+  std::string syscall;    // "futex", "call 435"; empty: in none, or not known
+  std::string wchan;      // where the kernel sleeps; empty: not known
+  std::string store_key;  // it waits for this key of the rendezvous store; empty: for none
+  // Asked of it before it was ended, innermost frame first; empty where it was stopped, or gave none.
+  std::vector<std::string> stack;
+};
+
 // How a process of a run ended, in the order in which the launcher learnt it: the first that ended
 // by its own cause is the primary failure.
 struct ProcessEnd {
@@ -26,6 +36,7 @@ struct ProcessEnd {
   bool by_launcher = false;    // the launcher ended it: after another failed, past a deadline, or
                                // on a signal; also set where the zygote took its workers along
   bool past_deadline = false;  // it was still running when a deadline passed
+  std::optional<ProcessState> state = {};  // of a rank that was alive when the run had failed
 };
 
 // Everything that one run left behind: the input of the judge. A plain value.
@@ -41,6 +52,8 @@ struct RunOutcome {
   std::string golden_problem;          // a golden process failed: its name, end and last log line
   std::string libtorch;                // its version, as workers said ("2.6.0"); empty: not known
   int64_t duration_ms = 0;
+  int64_t began_ns = 0;   // CLOCK_MONOTONIC
+  int64_t failed_ns = 0;  // when the launcher first knew that it had failed; 0: it has not
   bool interrupted = false;
 };
 

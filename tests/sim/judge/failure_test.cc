@@ -78,12 +78,15 @@ TEST(Failure, ExitAndException) {
   outcome.stop(1, 2);
   end(&outcome, 1, 0, 7, 0);
   EXPECT_EQ(failure_of(outcome).kind, "exit");
-  EXPECT_EQ(failure_of(outcome).message, "rank 1 exited with code 7 in backward of step 2");
+  EXPECT_EQ(failure_of(outcome).message,
+            "rank 1 exited with code 7 in backward of step 2; it never entered all_reduce 3 "
+            "(bucket 0, 400 bytes)");
   end(&outcome, 1, 0, kExitException, 0);
   outcome.error(1, "exception", "no more memory");
   EXPECT_EQ(failure_of(outcome).kind, "exception");
   EXPECT_EQ(failure_of(outcome).message,
-            "rank 1 ended by an exception in backward of step 2: no more memory");
+            "rank 1 ended by an exception in backward of step 2: no more memory; it never entered "
+            "all_reduce 3 (bucket 0, 400 bytes)");
 }
 
 TEST(Failure, PastADeadlineTheRankThatCameLeastFarHangs) {
@@ -95,7 +98,8 @@ TEST(Failure, PastADeadlineTheRankThatCameLeastFarHangs) {
   const Failure f = failure_of(outcome);
   EXPECT_EQ(f.rank, 1);
   EXPECT_EQ(f.kind, "hang");
-  EXPECT_THAT(f.message, HasSubstr("rank 1 made no progress and was ended in backward of step 2"));
+  EXPECT_EQ(f.message,
+            "rank 1 never entered all_reduce 3 (bucket 0, 400 bytes): in backward of step 2");
 }
 
 TEST(Failure, ALaggardThatOthersGaveUpOnHangs) {
@@ -173,7 +177,8 @@ TEST(Failure, BeforeTheFirstRecord) {
   outcome.run.ranks[0].events.clear();
   end(&outcome, 0, 0, -1, SIGSEGV);
   EXPECT_EQ(failure_of(outcome).message,
-            "rank 0 crashed with SIGSEGV (11) before its first record");
+            "rank 0 crashed with SIGSEGV (11) before its first record; it never entered "
+            "all_reduce 1 (bucket 0, 400 bytes)");
 }
 
 TEST(Failure, ARunThatBrokeDownDoesNotPassThoughAllLanesDo) {

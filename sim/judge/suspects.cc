@@ -1,0 +1,180 @@
+#include "sim/judge/suspects.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <map>
+#include <tuple>
+
+#include "sim/launch/protocol.h"
+
+namespace lockstep {
+namespace {
+
+// How far a rank came. Ranks do the same things in the same order, but for ends of collectives.
+using Progress = std::tuple<int64_t, bool, int64_t, int64_t>;
+
+Progress progress_of(const RankView* view) {
+  if (view == nullptr) return {};
+  return {last_arrival(view), view->primary_done, view->last_event ? view->last_event->step : -1,
+          view->events_in_step};
+}
+
+Guilt guilt_of_error(const std::string& error_kind) {
+  if (error_kind == "timeout") return Guilt::waited;
+  if (error_kind == "peer_lost" || error_kind == "closed") return Guilt::lost_peer;
+  return error_kind == "rejected" ? Guilt::rejected : Guilt::own_cause;
+}
+
+// Whom an error names: the first "rank 2" in it; -1: nobody.
+int64_t accused_in(const std::string& error) {
+  for (size_t at = error.find("rank "); at != error.npos; at = error.find("rank ", at + 1)) {
+    const size_t digits = at + 5;
+    if (digits < error.size() && std::isdigit(static_cast<unsigned char>(error[digits])) != 0)
+      return std::strtoll(error.c_str() + digits, nullptr, 10);
+  }
+  return -1;
+}
+
+class Search {
+ public:
+  Search(const RunOutcome& outcome, const std::vector<RankView>& ranks,
+         const std::vector<RankView>& then)
+      : outcome_(outcome), ranks_(ranks), then_(then) {}
+
+  std::vector<Suspect> run() {
+    for (const ProcessEnd& end : outcome_.ends) add(guilt_of(end), end);
+    add_threads();
+    note_waiters();
+    for (const ProcessEnd& end : outcome_.ends) blame_whom_others_waited_for(end);
+    count_accusations();
+    std::erase_if(found_, [](const Suspect& s) { return s.guilt == Guilt::none; });
+    std::stable_sort(found_.begin(), found_.end(),
+                     [&](const Suspect& a, const Suspect& b) { return key(a) < key(b); });
+    return found_;
+  }
+
+ private:
+  void add(Guilt guilt, const ProcessEnd& end) { found_.push_back({guilt, end.rank, end.order, &end}); }
+
+  void add_threads() {  // threads of one host have no ends of their own
+    for (const RankView& view : ranks_) {
+      const bool has_end = std::any_of(found_.begin(), found_.end(), [&](const Suspect& suspect) {
+        return suspect.rank == view.rank;
+      });
+      if (!has_end && !view.evidence.error_kind.empty())
+        found_.push_back({guilt_of_error(view.evidence.error_kind), view.rank, view.rank, nullptr});
+    }
+  }
+
+  Guilt guilt_of(const ProcessEnd& end) const {
+    const RankView* view = view_of(ranks_, end.rank);
+    if (end.past_deadline) return Guilt::hung;
+    if (end.by_launcher) return Guilt::none;
+    if (end.signal != 0) return Guilt::own_cause;
+    if (end.exit_code == kExitDone) {
+      // All well, as it says; but not all that it had to do is done.
+      const bool too_early = view != nullptr && !view->finished;
+      return too_early ? Guilt::own_cause : Guilt::none;
+    }
+    if (end.exit_code != kExitCommError) return Guilt::own_cause;
+    const std::string kind = view != nullptr ? view->evidence.error_kind : "";
+    return kind.empty() ? Guilt::lost_peer : guilt_of_error(kind);
+  }
+
+  void note_waiters() {
+    for (const Suspect& suspect : found_) {
+      others_failed_ = others_failed_ || suspect.guilt == Guilt::waited ||
+                       suspect.guilt == Guilt::lost_peer || suspect.guilt == Guilt::rejected ||
+                       suspect.guilt == Guilt::hung;
+      const RankView* view = view_of(then_, suspect.rank);
+      const bool known = view != nullptr && (view->last_arrival || view->dropped == 0);
+      if (suspect.guilt != Guilt::waited || !known) continue;
+      const int64_t arrived = last_arrival(view);
+      least_waited_ = waiters_++ == 0 ? arrived : std::min(least_waited_, arrived);
+    }
+  }
+
+  void blame_whom_others_waited_for(const ProcessEnd& end) {
+    const RankView* whole = view_of(ranks_, end.rank);
+    const RankView* view = view_of(then_, end.rank);
+    if (whole == nullptr || view == nullptr) return;
+    Suspect& suspect = *std::find_if(found_.begin(), found_.end(),
+                                     [&](const Suspect& s) { return s.end == &end; });
+    const bool in_charge = suspect.guilt == Guilt::none || suspect.guilt == Guilt::lost_peer ||
+                           suspect.guilt == Guilt::hung;
+    if (in_charge && left_early(end, *whole)) suspect.guilt = Guilt::left_early;
+    // One that the launcher ended after others had given up: it is behind all of them, or in the
+    // same collective without having noticed, as they did, that its time was over.
+    if (suspect.guilt == Guilt::none && end.by_launcher && waiters_ > 0 &&
+        last_arrival(view) <= least_waited_)
+      suspect.guilt = Guilt::hung;
+    // One that came too late, and found its connections closed by those who had given up.
+    if (suspect.guilt == Guilt::lost_peer && waiters_ > 0 && last_arrival(view) < least_waited_)
+      suspect.guilt = Guilt::hung;
+  }
+
+  // It made all of its steps, but fewer than those that others waited for it in.
+  bool left_early(const ProcessEnd& end, const RankView& view) const {
+    const bool ended_well = end.signal == 0 && end.exit_code == kExitDone;
+    return (ended_well || end.by_launcher) && others_failed_ && view.primary_done &&
+           view.last_step_end < outcome_.plan.scenario.steps;
+  }
+
+  void count_accusations() {
+    for (const RankView& view : ranks_) {
+      const std::string& kind = view.evidence.error_kind;
+      if (kind == "rejected" || kind == "peer_lost" || kind == "timeout")
+        ++accused_[accused_in(view.evidence.error)];
+    }
+  }
+
+  using Key = std::tuple<Guilt, bool, bool, Progress, int64_t, int64_t, int64_t, int64_t>;
+  Key key(const Suspect& suspect) const {
+    const RankView* view = view_of(then_, suspect.rank);
+    const bool hung = suspect.guilt == Guilt::hung;
+    const bool by_progress =
+        hung || suspect.guilt == Guilt::waited || suspect.guilt == Guilt::left_early;
+    const bool by_votes = by_progress || suspect.guilt == Guilt::rejected ||
+                          suspect.guilt == Guilt::lost_peer;
+    const ProcessState* state =
+        hung && suspect.end != nullptr && suspect.end->state ? &*suspect.end->state : nullptr;
+    const bool stopped = state != nullptr && (state->state == 'T' || state->state == 't');
+    const bool in_store = state != nullptr && !state->store_key.empty();
+    const auto votes = accused_.find(suspect.rank);
+    const bool accused = by_votes && votes != accused_.end();
+    return {suspect.guilt,
+            !stopped,
+            in_store,
+            by_progress ? progress_of(view) : Progress(),
+            accused ? -votes->second : 0,
+            hung && view != nullptr && view->last_event ? view->last_event->time_ns : 0,
+            suspect.order,
+            suspect.rank};
+  }
+
+  const RunOutcome& outcome_;
+  const std::vector<RankView>&ranks_, &then_;
+  std::vector<Suspect> found_;
+  std::map<int64_t, int64_t> accused_;  // rank -> by how many
+  bool others_failed_ = false;
+  int64_t waiters_ = 0, least_waited_ = 0;
+};
+
+}  // namespace
+
+const RankView* view_of(const std::vector<RankView>& ranks, int64_t rank) {
+  const bool known = rank >= 0 && rank < static_cast<int64_t>(ranks.size());
+  return known ? &ranks[static_cast<size_t>(rank)] : nullptr;
+}
+
+int64_t last_arrival(const RankView* view) {
+  return view != nullptr && view->last_arrival ? int64_t{*view->last_arrival} : 0;
+}
+
+std::vector<Suspect> suspects_of(const RunOutcome& outcome, const std::vector<RankView>& ranks,
+                                 const std::vector<RankView>& then) {
+  return Search(outcome, ranks, then).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,200 @@
+// Who failed, and how, for every way to fail of every rank in every place of runs of 2 to 7 ranks.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "tests/sim/judge/incident.h"
+
+namespace lockstep {
+namespace {
+
+using Place = Incident::Place;
+
+constexpr int64_t kMs = Incident::kMs;
+
+class Attribution : public testing::TestWithParam<int64_t> {
+ protected:
+  template <class Make>
+  void everywhere(const std::string& kind, Make make) {
+    for (const Place place : Incident::kPlaces)
+      for (int64_t guilty = 0; guilty < GetParam(); ++guilty) {
+        Incident incident(GetParam(), guilty, place);
+        make(&incident, guilty);
+        const Failure f = incident.failure();
+        const std::string at =
+            fmt::format("rank {} of {}, place {}", guilty, GetParam(), static_cast<int>(place));
+        EXPECT_EQ(f.rank, guilty) << at << ": " << f.message;
+        EXPECT_EQ(f.kind, kind) << at << ": " << f.message;
+        EXPECT_THAT(f.secondary, testing::Not(testing::Contains(guilty))) << at;
+      }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(WorldSizes, Attribution, testing::Values(2, 3, 4, 6, 7),
+                         [](const auto& size) { return "W" + std::to_string(size.param); });
+
+TEST_P(Attribution, Stopped) {
+  everywhere("hang", [](Incident* incident, int64_t guilty) {
+    incident->others_time_out();
+    incident->ended(guilty, incident->run.failed_ns + 1000 * kMs).state = Incident::stopped();
+  });
+}
+
+TEST_P(Attribution, Asleep) {
+  everywhere("hang", [](Incident* incident, int64_t guilty) {
+    incident->others_time_out();
+    incident->ended(guilty, incident->run.failed_ns + 600 * kMs).state =
+        Incident::asleep("clock_nanosleep");
+  });
+}
+
+// It learns from a closed connection that the others have given up on it.
+TEST_P(Attribution, TooLate) {
+  everywhere("hang", [](Incident* incident, int64_t guilty) {
+    const bool inside =
+        incident->run.ranks[guilty].events.back().kind == static_cast<uint16_t>(EventKind::arrival);
+    incident->others_time_out();
+    if (inside) {  // it has come in time
+      incident->ended(guilty, incident->run.failed_ns).state = Incident::asleep("futex");
+      return;
+    }
+    Event late = Incident::event(EventKind::arrival, 1, 0, Phase::backward, 99);
+    late.time_ns = incident->run.failed_ns + 100 * kMs;
+    incident->run.ranks[guilty].events.push_back(late);
+    incident->give_up(guilty, "peer_lost", "all_reduce: connection closed by peer",
+                      incident->run.failed_ns + 101 * kMs);
+  });
+}
+
+// In rendezvous all wait for the run's launcher to lose patience; those that say so are asking the
+// store for somebody's address.
+TEST_P(Attribution, TheRendezvousDeadlinePassesForAll) {
+  for (int64_t guilty = 0; guilty < GetParam(); ++guilty) {
+    Incident incident(GetParam(), guilty, Place::rendezvous);
+    incident.run.failed_ns = incident.last_ns() + 5000 * kMs;
+    for (int64_t rank = 0; rank < GetParam(); ++rank) {
+      ProcessEnd& end = incident.ended(rank, incident.run.failed_ns + 10 * kMs);
+      end.past_deadline = true;
+      end.state = Incident::asleep("poll");
+      if (rank != guilty) end.state->store_key = "address/" + std::to_string(guilty);
+    }
+    const Failure f = incident.failure();
+    EXPECT_EQ(f.rank, guilty) << f.message;
+    EXPECT_EQ(f.kind, "hang");
+    EXPECT_EQ(f.phase, "rendezvous");
+    EXPECT_EQ(f.secondary.size(), static_cast<size_t>(GetParam()) - 1);
+  }
+}
+
+TEST_P(Attribution, Killed) {
+  everywhere("crash", [](Incident* incident, int64_t guilty) {
+    const int64_t at = incident->last_ns() + 3 * kMs;
+    incident->end(guilty, at).signal = SIGKILL;
+    incident->others_lose_a_peer(at);
+  });
+}
+
+TEST_P(Attribution, Exited) {
+  for (const int code : {0, 7})
+    everywhere("exit", [&](Incident* incident, int64_t guilty) {
+      const int64_t at = incident->last_ns() + 3 * kMs;
+      incident->end(guilty, at).exit_code = code;
+      incident->others_lose_a_peer(at);
+    });
+}
+
+TEST_P(Attribution, ThrewInAHook) {
+  everywhere("exception", [](Incident* incident, int64_t guilty) {
+    const int64_t at = incident->last_ns() + 3 * kMs;
+    incident->give_up(guilty, "exception", "thrown in a hook", at, kExitException);
+    incident->others_lose_a_peer(at);
+  });
+}
+
+// One batch fewer: it ends, all well, while the others wait for it; or is about to.
+TEST_P(Attribution, LeftEarly) {
+  for (const bool ended_by_launcher : {false, true})
+    for (int64_t guilty = 0; guilty < GetParam(); ++guilty) {
+      Incident incident(GetParam(), guilty, Place::last_step);
+      auto& events = incident.run.ranks[guilty].events;
+      events.resize(events.size() - 2);  // nothing of the last step
+      for (const EventKind kind : {EventKind::primary_done, EventKind::finished}) {
+        if (ended_by_launcher && kind == EventKind::finished) continue;
+        events.push_back(Incident::event(kind, 2, -1, Phase::teardown));
+        events.back().time_ns = incident.silent_ns() + kMs;
+      }
+      incident.others_time_out();
+      if (ended_by_launcher)
+        incident.ended(guilty, incident.run.failed_ns + 500 * kMs);
+      else
+        incident.end(guilty, incident.silent_ns()).exit_code = kExitDone;
+      const Failure f = incident.failure();
+      EXPECT_EQ(f.rank, guilty) << f.message;
+      EXPECT_EQ(f.kind, "exit") << f.message;
+    }
+}
+
+// Nobody died: the rank whose connections were closed is whom most of the others name.
+TEST_P(Attribution, TheMostAccusedLostItsConnection) {
+  if (GetParam() < 4) return;  // two neighbours accuse it, and nobody else may have as many
+  for (int64_t guilty = 0; guilty < GetParam(); ++guilty) {
+    Incident incident(GetParam(), guilty, Place::in_collective);
+    const int64_t at = incident.last_ns();
+    for (int64_t i = 1; i <= GetParam(); ++i) {  // a ring: the guilty one is the last to say so
+      const int64_t rank = (guilty + i) % GetParam();
+      const int64_t named = i == GetParam() - 1 ? guilty : (rank + GetParam() - 1) % GetParam();
+      incident.give_up(rank, rank == guilty ? "closed" : "peer_lost",
+                       fmt::format("all_reduce 5: connection closed by rank {}", named),
+                       at + i * kMs);
+    }
+    incident.run.failed_ns = at + 3 * kMs;
+    EXPECT_EQ(incident.failure().rank, guilty) << incident.failure().message;
+  }
+}
+
+TEST_P(Attribution, TheEarlierOfTwoKills) {
+  const int64_t first = GetParam() - 1, second = 0;
+  Incident incident(GetParam(), first, Place::mid_bucket);
+  const int64_t at = incident.last_ns();
+  incident.end(first, at).signal = SIGSEGV;
+  incident.end(second, at + kMs).signal = SIGKILL;
+  incident.run.failed_ns = at + 2 * kMs;
+  const Failure f = incident.failure();
+  EXPECT_EQ(f.rank, first);
+  EXPECT_EQ(f.signal, SIGSEGV);
+  EXPECT_THAT(f.secondary, testing::ElementsAre(second));
+}
+
+TEST_P(Attribution, ARankThatWasStoppedAndContinuedHasNotFailed) {
+  Incident incident(GetParam(), 0, Place::mid_bucket);
+  const Incident whole(GetParam() + 1, 0, Place::mid_bucket);
+  for (RankRecords& records : incident.run.ranks) {
+    for (Event e : {Incident::event(EventKind::primary_done, 3, -1, Phase::optimizer),
+                    Incident::event(EventKind::finished, 3, -1, Phase::teardown)}) {
+      e.time_ns = incident.last_ns() + kMs;
+      records.events.push_back(e);
+    }
+    incident.end(records.rank, incident.last_ns()).exit_code = kExitDone;
+  }
+  EXPECT_EQ(judge_run(incident.run).failure, std::nullopt);
+  EXPECT_EQ(judge_run(incident.run).outcome, "completed");
+}
+
+// Receipts say what a fault did: whoever looks at them needs no other evidence.
+TEST_P(Attribution, ReceiptsChangeNothing) {
+  for (const Place place : Incident::kPlaces) {
+    Incident incident(GetParam(), GetParam() - 1, place);
+    incident.others_time_out();
+    incident.ended(GetParam() - 1, incident.run.failed_ns + kMs).state = Incident::asleep("futex");
+    const Failure before = incident.failure();
+    for (RankRecords& records : incident.run.ranks) {
+      Event receipt = Incident::event(EventKind::receipt, 3, 0, Phase::optimizer);
+      receipt.time_ns = incident.run.failed_ns - kMs * (1 + records.rank);
+      records.events.push_back(receipt);
+    }
+    EXPECT_EQ(incident.failure().message, before.message);
+    EXPECT_EQ(incident.failure().last_event, before.last_event);
+    EXPECT_EQ(incident.failure().after_ms, before.after_ms);  // no faults in the scenario
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
