@@ -35,8 +35,9 @@ lockstep_test(test_plan FOLDERS sim/plan LINK lockstep_plan)
 lockstep_test(test_launch FOLDERS sim/launch sim/join LINK lockstep_launch)
 # The worker program without LibTorch: all real but what its tasks do.
 add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main.cc sim/worker/zygote.cc
-                           sim/worker/control.cc)
+                           sim/worker/control.cc sim/worker/stack_dump.cc)
 target_link_libraries(fake_worker PRIVATE lockstep_launch)
+lockstep_names_in_stacks(fake_worker)
 if(TARGET test_launch)
   add_dependencies(test_launch fake_worker)
 endif()

@@ -20,3 +20,4 @@ set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: comm ho
 add_executable(lockstep-worker sim/worker/main.cc reducer/hooks/examples/divide_after.cc
                                ${LOCKSTEP_WORKER_SOURCES})
 target_link_libraries(lockstep-worker PRIVATE lockstep_worker_lib)
+lockstep_names_in_stacks(lockstep-worker)

@@ -43,6 +43,24 @@ ProcessEnd lost_end(int64_t rank) {
   return end;
 }
 
+Json as_json(const std::optional<ProcessState>& state) {
+  if (!state) return nullptr;
+  return {{"state", static_cast<int>(state->state)}, {"syscall", state->syscall},
+          {"wchan", state->wchan},                   {"store_key", state->store_key},
+          {"stack", state->stack}};
+}
+
+std::optional<ProcessState> decode_state(const Json& document) {
+  if (document.is_null()) return std::nullopt;
+  ProcessState state;
+  state.state = static_cast<char>(document.at("state").get<int>());
+  state.syscall = document.at("syscall").get<std::string>();
+  state.wchan = document.at("wchan").get<std::string>();
+  state.store_key = document.at("store_key").get<std::string>();
+  state.stack = document.at("stack").get<std::vector<std::string>>();
+  return state;
+}
+
 }  // namespace
 
 std::string encode(const MemberIdentity& member) {
@@ -71,7 +89,8 @@ std::string encode(const ProcessEnd& end) {
                          {"exit_code", end.exit_code},
                          {"signal", end.signal},
                          {"by_launcher", end.by_launcher},
-                         {"past_deadline", end.past_deadline}};
+                         {"past_deadline", end.past_deadline},
+                         {"state", as_json(end.state)}};
   return document.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
@@ -86,6 +105,7 @@ std::optional<ProcessEnd> decode_end(const std::string& text) {
     end.signal = document.at("signal").get<int>();
     end.by_launcher = document.at("by_launcher").get<bool>();
     end.past_deadline = document.at("past_deadline").get<bool>();
+    end.state = decode_state(document.at("state"));
     return end;
   } catch (const Json::exception&) {
     return std::nullopt;
@@ -229,6 +249,7 @@ void Coordinator::begin_run(int64_t run, const RunPlan& plan, const std::string&
   outcome_ = RunOutcome();
   outcome_.plan = plan;
   outcome_.run_dir = run_dir;
+  outcome_.began_ns = began_ns_;
   for (auto& [number, client] : clients_) client.done = false;
   set(fmt::format("run/{}/go", run), "go");
 }
@@ -236,6 +257,7 @@ void Coordinator::begin_run(int64_t run, const RunPlan& plan, const std::string&
 void Coordinator::note_end(const ProcessEnd& end) {
   insert_end(&outcome_.ends, end);
   if (end.exit_code == 0 && end.signal == 0) return;
+  if (outcome_.failed_ns == 0) outcome_.failed_ns = now_ns();
   set(fmt::format("run/{}/failure", run_), end.who);
 }
 

@@ -7,6 +7,7 @@
 
 #include "sim/launch/cpu_quota.h"
 #include "sim/launch/files.h"
+#include "sim/launch/process_state.h"
 #include "sim/record/layout.h"
 
 namespace lockstep {
@@ -17,14 +18,18 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTermGrace{500};    // from SIGTERM to SIGKILL
 constexpr milliseconds kNoticeGrace{500};  // for the others to notice a failure by themselves
 constexpr milliseconds kInterruptGrace{200};
-constexpr milliseconds kCheckEvery{100};
+// A hang is known within its time-out + 0.5 s: the slack, a check and a wait of the event loop.
+constexpr milliseconds kCheckEvery{50};
 // A worker enforces the same time-outs itself and says more: it goes first.
-constexpr milliseconds kSlack{500};
+constexpr milliseconds kSlack{250};
+constexpr milliseconds kStackPatience{500};  // that a rank may take to write its stack
 constexpr int64_t kNearlySameTimeNs = 200'000'000;
 constexpr int kTailLines = 20;
 
-ProcessEnd end_of(const Worker& worker) {
+ProcessEnd end_of(const Worker& worker, std::optional<ProcessState> state) {
   ProcessEnd end;
+  end.state = std::move(state);
+  if (end.state) end.state->stack = read_stack(stack_path(worker.task.run_dir, worker.who));
   end.who = worker.who;
   end.rank = worker.task.role == "rank" ? worker.task.rank : -1;
   end.time_ns = worker.ended_ns;
@@ -60,6 +65,7 @@ ProcessRun::ProcessRun(Workers& workers, RunPlan plan, std::string run_dir, RunP
       next_check_(began_ + kCheckEvery) {
   outcome_.plan = std::move(plan);
   outcome_.run_dir = std::move(run_dir);
+  outcome_.began_ns = now_ns();
   if (part_.goldens) write_file(plan_path(outcome_.run_dir), to_text(outcome_.plan));
   members_.reserve(static_cast<size_t>(process_count(outcome_.plan)));
   std::vector<int64_t> ranks = part_.ranks;
@@ -76,7 +82,20 @@ void ProcessRun::reply(int64_t client, const Channel::Message& message) {
   members_[static_cast<size_t>(client)].worker->control.send(message, -1, milliseconds(0));
 }
 
-void ProcessRun::note_failure_elsewhere(Deadline now) { first_bad_ = std::min(first_bad_, now); }
+void ProcessRun::note_failure_elsewhere(Deadline now) { note_failure(now); }
+
+// Before anything is ended: what every rank that is alive does at this moment.
+void ProcessRun::note_failure(Deadline now) {
+  if (first_bad_ != kNoDeadline) return;
+  first_bad_ = now;
+  outcome_.failed_ns = now_ns();
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Worker& worker = *members_[i].worker;
+    if (worker.ended || worker.pid == 0 || worker.task.role != "rank") continue;
+    members_[i].state = read_process_state(worker.pid);
+    members_[i].state->store_key = store_.awaited_by(static_cast<int64_t>(i));
+  }
+}
 
 void ProcessRun::start(const std::string& role, const std::string& golden, int64_t rank) {
   const auto client = static_cast<int64_t>(members_.size());
@@ -104,7 +123,9 @@ bool ProcessRun::ranks_over() const {
 void ProcessRun::advance(Deadline now) {
   note_ends(now);
   if (over()) return;
-  if (first_bad_ != kNoDeadline && now >= first_bad_ + kNoticeGrace) end_all(kTermGrace);
+  if (first_bad_ != kNoDeadline && now >= first_bad_ + kNoticeGrace)
+    for (Member& member : members_) end_with_stack(member, now);
+  end_those_asked(now);
   if (now < next_check_) return;
   next_check_ = now + kCheckEvery;
   check_deadlines(now);
@@ -123,8 +144,8 @@ void ProcessRun::note_ends(Deadline now) {
     store_.leave(static_cast<int64_t>(i));
     CpuQuota::forget(member.worker->pid);
     note_golden(member);
-    insert_end(&outcome_.ends, end_of(*member.worker));
-    if (member.worker->status != 0 && first_bad_ == kNoDeadline) first_bad_ = now;
+    if (member.worker->status != 0) note_failure(now);
+    insert_end(&outcome_.ends, end_of(*member.worker, std::move(member.state)));
   }
 }
 
@@ -136,7 +157,8 @@ void ProcessRun::note_golden(const Member& member) {
     outcome_.golden_problem = "lockstep-zygote has ended, and all of its workers with it";
     return;
   }
-  const bool first = first_bad_ == kNoDeadline && (!worker.by_launcher || worker.past_deadline);
+  const bool first =
+      worker.past_deadline ? member.first_late : first_bad_ == kNoDeadline && !worker.by_launcher;
   if (worker.task.role == "rank" || !first || outcome_.interrupted) return;
   const std::string line = log_tail(log_path(outcome_.run_dir, worker.who), 1);
   outcome_.golden_problem =
@@ -157,9 +179,10 @@ void ProcessRun::check_deadlines(Deadline now) {
   const bool late = now > (first_start == kNoDeadline ? began_ : first_start) + run + kSlack;
   const bool ranks_done = ranks_over();
   for (Member& member : members_) {
-    if (member.worker->ended || member.worker->by_launcher) continue;
-    if (late) past_deadline(member);
-    if (!late && !ranks_done && member.worker->task.role == "rank") check_rank(member, now);
+    const Worker& worker = *member.worker;
+    if (worker.ended || worker.by_launcher || worker.past_deadline) continue;
+    if (late) past_deadline(member, now);
+    if (!late && !ranks_done && worker.task.role == "rank") check_rank(member, now);
   }
 }
 
@@ -169,21 +192,41 @@ void ProcessRun::check_rank(Member& member, Deadline now) {
   const auto pulse = read_pulse(records_path(outcome_.run_dir, member.worker->task.rank));
   if (pulse && pulse->appended != member.appended) {
     member.appended = pulse->appended;
-    member.changed = now;
+    member.changed = std::max(member.changed, Deadline(std::chrono::nanoseconds(pulse->newest_ns)));
   }
   member.joined = member.joined || (pulse && pulse->newest_phase > Phase::rendezvous);
   const bool late = member.joined
                         ? now > member.changed + milliseconds(timeouts.step_ms) + kSlack
                         : now > member.started + milliseconds(timeouts.rendezvous_ms) + kSlack;
-  if (late) past_deadline(member);
+  if (late) past_deadline(member, now);
 }
 
-void ProcessRun::past_deadline(Member& member) {
+void ProcessRun::past_deadline(Member& member, Deadline now) {
+  member.first_late = first_bad_ == kNoDeadline || first_bad_ == now;
+  note_failure(now);
   Worker& worker = *member.worker;
   worker.past_deadline = true;
   if (worker.pid != 0)
     append_to_file(log_path(outcome_.run_dir, worker.who), describe_process(worker.pid));
-  workers_.end(worker, kTermGrace);
+  end_with_stack(member, now);
+}
+
+// A rank says first where it hangs; end_those_asked() ends it once it has, or has had its time.
+void ProcessRun::end_with_stack(Member& member, Deadline now) {
+  Worker& worker = *member.worker;
+  if (worker.ended || worker.by_launcher || member.end_at != kNoDeadline) return;
+  if (worker.task.role == "rank" && workers_.ask_for_stack(worker))
+    member.end_at = now + kStackPatience;
+  else
+    workers_.end(worker, kTermGrace);
+}
+
+void ProcessRun::end_those_asked(Deadline now) {
+  for (Member& member : members_) {
+    if (member.end_at == kNoDeadline || member.worker->by_launcher) continue;
+    const bool said = !read_stack(stack_path(outcome_.run_dir, member.worker->who)).empty();
+    if (said || now >= member.end_at) workers_.end(*member.worker, kTermGrace);
+  }
 }
 
 void ProcessRun::end_all(milliseconds grace) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,16 +54,22 @@ class ProcessRun {
     bool noted = false;  // its end stands in ends_
     Deadline started = kNoDeadline;
     uint64_t appended = 0;
-    Deadline changed{};   // when `appended` last changed
+    Deadline changed{};   // when its newest event was recorded
     bool joined = false;  // it is beyond the rendezvous
+    bool first_late = false;            // nothing had failed before its deadline passed
+    std::optional<ProcessState> state;  // when the run had failed
+    Deadline end_at = kNoDeadline;      // it has been asked for its stack, and may take until then
   };
 
   void start(const std::string& role, const std::string& golden, int64_t rank);
   void note_ends(Deadline now);
+  void note_failure(Deadline now);
   void note_golden(const Member& member);
   void check_deadlines(Deadline now);
   void check_rank(Member& member, Deadline now);
-  void past_deadline(Member& member);
+  void past_deadline(Member& member, Deadline now);
+  void end_with_stack(Member& member, Deadline now);
+  void end_those_asked(Deadline now);
   void end_all(std::chrono::milliseconds grace);
   bool ranks_over() const;
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
@@ -65,6 +66,13 @@ std::string stream_path(const std::string& run_dir, const std::string& golden) {
 std::string evidence_path(const std::string& run_dir, int64_t rank) {
   return fmt::format("{}/rank-{}.evidence.json", run_dir, rank);
 }
+
+std::string stack_path(const std::string& run_dir, const std::string& who) {
+  return fmt::format("{}/{}.stack", run_dir, who);
+}
+
+// Away from the first ones, which debuggers and sanitizers like.
+int stack_signal() { return SIGRTMIN + 7; }
 
 std::string plan_path(const std::string& run_dir) { return run_dir + "/plan.json"; }
 

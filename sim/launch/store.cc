@@ -43,6 +43,12 @@ bool RunStore::handle(int64_t client, const Channel::Message& message) {
   return true;
 }
 
+std::string RunStore::awaited_by(int64_t client) const {
+  for (const Parked& p : parked_)
+    if (p.client == client) return p.key;
+  return "";
+}
+
 void RunStore::leave(int64_t client) {
   std::erase_if(parked_, [&](const Parked& p) { return p.client == client; });
 }

@@ -24,6 +24,8 @@ class RunStore {
   // Its gets will not be answered any more.
   void leave(int64_t client);
   size_t parked() const { return parked_.size(); }
+  // The key that this client waits for, or empty.
+  std::string awaited_by(int64_t client) const;
 
  private:
   struct Parked {

@@ -16,8 +16,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCheckEvery{100};
-constexpr milliseconds kSlack{500};
+constexpr milliseconds kCheckEvery{50};
+constexpr milliseconds kSlack{250};
 constexpr milliseconds kTermGrace{500};
 constexpr milliseconds kInterruptGrace{200};
 constexpr int kIdleDeathsMax = 3;
@@ -60,6 +60,15 @@ void sort_by_time(std::vector<ProcessEnd>* ends) {
   std::stable_sort(ends->begin(), ends->end(),
                    [](const ProcessEnd& a, const ProcessEnd& b) { return a.time_ns < b.time_ns; });
   for (size_t i = 0; i < ends->size(); ++i) (*ends)[i].order = static_cast<int64_t>(i);
+}
+
+// Threads fail within one process: the first of them is when it is known.
+void note_failure(RunOutcome* outcome) {
+  for (const ProcessEnd& end : outcome->ends) {
+    if (end.signal == 0 && end.exit_code == kExitDone) continue;
+    outcome->failed_ns = end.time_ns;
+    return;
+  }
 }
 
 }  // namespace
@@ -122,6 +131,7 @@ RunOutcome ThreadHosts::outcome_of(const Host& host) const {
   outcome.run_dir = run_dir_of(out_dir_, *host.current);
   outcome.ranks = read_all_records(host.dir, ranks_of(outcome.plan.scenario));
   outcome.duration_ms = std::chrono::duration_cast<milliseconds>(Clock::now() - host.began).count();
+  outcome.began_ns = std::chrono::nanoseconds(host.began.time_since_epoch()).count();
   outcome.interrupted = interrupted_;
   return outcome;
 }
@@ -139,6 +149,7 @@ void ThreadHosts::run_done(Host& host, const std::string& evidence) {
     outcome.log_tails.emplace_back();
   }
   sort_by_time(&outcome.ends);
+  note_failure(&outcome);
   finish(host, std::move(outcome));
 }
 
@@ -168,6 +179,7 @@ void ThreadHosts::run_lost(Host& host) {
   if (worker.lost_zygote)
     outcome.golden_problem = "lockstep-zygote has ended, and all of its workers with it";
   sort_by_time(&outcome.ends);
+  note_failure(&outcome);
   finish(host, std::move(outcome));
 }
 

@@ -10,6 +10,7 @@
 
 #include "scenarios/base/check.h"
 #include "sim/launch/files.h"
+#include "sim/launch/process_state.h"
 
 namespace lockstep {
 namespace {
@@ -218,6 +219,14 @@ void Workers::end(Worker& worker, std::chrono::milliseconds grace) {
   if (!worker.by_launcher) deliver(worker, grace.count() > 0 ? SIGTERM : SIGKILL);
   worker.by_launcher = true;
   worker.kill_at = std::min(worker.kill_at, kill_at);
+}
+
+bool Workers::ask_for_stack(const Worker& worker) {
+  if (worker.ended || worker.pid == 0 || is_stopped(read_process_state(worker.pid)) ||
+      !catches_signal(worker.pid, stack_signal()))
+    return false;
+  send_signal(worker.pidfd, stack_signal());
+  return true;
 }
 
 void Workers::tick(Deadline now) {

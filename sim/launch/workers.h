@@ -58,6 +58,9 @@ class Workers {
   // SIGTERM now (which stays pending in a stopped process), SIGKILL after `grace`; without grace
   // SIGKILL at once. A second call can only make it sooner.
   void end(Worker& worker, std::chrono::milliseconds grace);
+  // Asks for its stack (protocol.h). False where it would not answer: it is stopped, has ended, or
+  // does not know the signal yet.
+  bool ask_for_stack(const Worker& worker);
   // Sends the SIGKILLs that are due.
   void tick(Deadline now);
   // Throws std::runtime_error if no zygote can be had.

@@ -15,7 +15,8 @@ inline constexpr size_t kRecordHeaderBytes = 4096;
 // What the launcher asks a live record file, many times a second: two short reads.
 struct RecordPulse {
   uint64_t appended = 0;
-  Phase newest_phase{};  // of the newest event; 0 where there is none yet
+  Phase newest_phase{};   // of the newest event; 0 where there is none yet
+  int64_t newest_ns = 0;  // its time
 };
 // Nothing while the file is absent or unfinished.
 std::optional<RecordPulse> read_pulse(const std::string& path);

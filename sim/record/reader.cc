@@ -125,8 +125,10 @@ std::optional<RecordPulse> read_pulse(const std::string& path) {
   RecordPulse pulse;
   pulse.appended = head.appended;
   Event event{};
-  if (head.appended > 0 && file.read_at(offset_of(head, head.appended - 1), &event, sizeof event))
+  if (head.appended > 0 && file.read_at(offset_of(head, head.appended - 1), &event, sizeof event)) {
     pulse.newest_phase = static_cast<Phase>(event.phase);
+    pulse.newest_ns = event.time_ns;
+  }
   return pulse;
 }
 

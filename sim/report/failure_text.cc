@@ -49,6 +49,8 @@ std::string failure_lines(const Failure& f) {
     text +=
         fmt::format("  because of it  {} {} failed as well\n",
                     plural(static_cast<int64_t>(f.secondary.size()), "rank"), list_of(f.secondary));
+  if (!f.stack.empty()) text += "  its stack then\n";
+  for (const std::string& frame : f.stack) text += fmt::format("      {}\n", frame);
   if (!f.log_tail.empty()) text += "  last lines of its log\n";
   for (const std::string& line : f.log_tail) text += fmt::format("      {}\n", line);
   return text;

@@ -22,6 +22,7 @@
 #include "scenarios/base/clock.h"
 #include "sim/launch/channel.h"
 #include "sim/worker/control.h"
+#include "sim/worker/stack_dump.h"
 
 namespace lockstep {
 namespace {
@@ -170,6 +171,7 @@ void be_worker(const WorkerTask& task, int control_fd, const TaskFunction& run) 
   ::prctl(PR_SET_NAME, process_name(task).c_str());
   reset_signals();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a crash loses no line of the log
+  dump_stack_on_signal(stack_path(task.run_dir, who_is(task)));
   int code = kExitException;
   try {
     Control control(control_fd);

@@ -95,6 +95,41 @@ TEST_P(ExecutorTest, AHangIsEndedPastItsDeadline) {
   EXPECT_EQ(hung.signal, SIGTERM);
   EXPECT_THAT(outcome.log_tails[1], HasSubstr("at its deadline"));
   EXPECT_LT(took_ms_, 4000 * kSlowness);
+  ASSERT_TRUE(hung.state);
+  EXPECT_EQ(hung.state->state, 'S');
+  EXPECT_EQ(hung.state->syscall, "pause");
+  ASSERT_GE(hung.state->stack.size(), 3u);
+  EXPECT_THAT(hung.state->stack, testing::Contains(HasSubstr("lockstep::hang_for_good()")));
+  EXPECT_THAT(hung.state->stack, testing::Contains(HasSubstr("lockstep::be_worker")));
+}
+
+TEST_P(ExecutorTest, AHangIsKnownSoonAfterItsTimeOut) {
+  RunPlan plan = make_impatient("hang:1");
+  const RunOutcome& outcome = run_one(plan);
+  const double known_ms =
+      static_cast<double>(outcome.failed_ns - outcome.ranks[1].events.back().time_ns) * 1e-6;
+  EXPECT_GT(known_ms, 300);
+  EXPECT_LT(known_ms, 300 + 500 * kSlowness);
+  EXPECT_GT(outcome.began_ns, 0);
+  EXPECT_LT(outcome.began_ns, outcome.failed_ns);
+}
+
+TEST_P(ExecutorTest, WhoWaitsForTheStoreIsKnown) {
+  RunPlan plan = make("waits:0", 2);
+  plan.scenario.timeouts.rendezvous_ms = 300;
+  const RunOutcome& outcome = run_one(plan);
+  const ProcessEnd& waiting = end_of(outcome, "rank-0");
+  ASSERT_TRUE(waiting.state) << ends_text(outcome);
+  EXPECT_EQ(waiting.state->store_key, "never");
+}
+
+// A peer that ends because of it is never learnt of before it.
+TEST_P(ExecutorTest, ACrashIsKnownAtOnce) {
+  const RunOutcome& outcome = run_one(make("killed:1"));
+  EXPECT_EQ(outcome.ends[0].rank, 1) << ends_text(outcome);
+  EXPECT_GE(outcome.failed_ns, outcome.ends[0].time_ns);
+  EXPECT_LT(outcome.failed_ns - outcome.ends[0].time_ns, 100'000'000 * kSlowness);
+  for (const ProcessEnd& end : outcome.ends) EXPECT_EQ(end.state.has_value(), end.rank != 1);
 }
 
 TEST_P(ExecutorTest, AStoppedProcessIsKilled) {
@@ -103,6 +138,9 @@ TEST_P(ExecutorTest, AStoppedProcessIsKilled) {
   EXPECT_TRUE(stopped.past_deadline) << ends_text(outcome);
   EXPECT_EQ(stopped.signal, SIGKILL);
   EXPECT_THAT(outcome.log_tails[1], HasSubstr("T (stopped)"));
+  ASSERT_TRUE(stopped.state);
+  EXPECT_EQ(stopped.state->state, 'T');
+  EXPECT_TRUE(stopped.state->stack.empty());  // it is not continued for that
 }
 
 TEST_P(ExecutorTest, ARendezvousThatNeverHappensEnds) {

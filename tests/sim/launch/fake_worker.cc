@@ -18,6 +18,12 @@
 #include "sim/worker/tasks.h"
 
 namespace lockstep {
+
+// Has a name in a stack, as functions that are not of one file have.
+[[gnu::noinline]] void hang_for_good() {
+  while (true) ::pause();
+}
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -64,8 +70,7 @@ bool meet(Control& control, const std::string& place, int64_t rank, int64_t worl
 }
 
 void misbehave(const std::string& how) {
-  if (how == "hang")
-    while (true) ::pause();
+  if (how == "hang") hang_for_good();
   if (how == "stop") ::raise(SIGSTOP);
   if (how == "crash") ::raise(SIGSEGV);
   if (how == "killed") ::raise(SIGKILL);
@@ -86,6 +91,8 @@ int fake_rank(const WorkerTask& task, const RunPlan& plan, Control& control) {
   control.set(fmt::format("pid/{}", task.rank), std::to_string(::getpid()));
   const std::string how = behaviour_of(plan, task.rank);
   if (how == "absent") misbehave("hang");
+  std::string never;
+  if (how == "waits") control.get("never", kNoDeadline, &never);
   bool together = meet(control, "begin", task.rank, ranks);
   recorder->enter(Phase::construction);
   for (int32_t step = 1; step <= plan.scenario.steps; ++step) {
