@@ -1,0 +1,222 @@
+#include "sim/judge/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace lockstep {
+namespace {
+
+// Subject and sequence as of arrival. Records of versions before it have none.
+constexpr uint16_t kLaunched = 25;
+
+// What one rank recorded of one step.
+struct OwnStep {
+  RankStep step;
+  bool ended = false;
+  bool cut = false;  // its beginning may be among the dropped events
+};
+
+using OwnSteps = std::map<int64_t, OwnStep>;
+using Collectives = std::map<uint32_t, Collective>;
+
+// Reads the events of one rank in the order of time.
+class RankReader {
+ public:
+  RankReader(size_t rank, size_t world_size, Collectives* collectives)
+      : rank_(rank), world_size_(world_size), collectives_(*collectives) {}
+
+  void read(const RankRecords& records) {
+    std::vector<Event> events = records.events;
+    std::stable_sort(events.begin(), events.end(),
+                     [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
+    for (const Event& event : events) {
+      if (static_cast<EventKind>(event.kind) == EventKind::double_run) break;
+      read(event);
+      last_ns_ = event.time_ns;
+    }
+    end_phase(last_ns_);
+    if (records.dropped > 0 && !steps.empty()) steps.begin()->second.cut = true;
+  }
+
+  OwnSteps steps;
+  std::vector<PhaseInterval> phases;
+
+ private:
+  void read(const Event& event) {
+    if (event.kind == kLaunched)
+      if (Passage* passage = known(event)) passage->launched_ns = event.time_ns;
+    switch (static_cast<EventKind>(event.kind)) {
+      case EventKind::phase_begin:
+        begin_phase(event);
+        break;
+      case EventKind::step_end:
+        end_step(event);
+        break;
+      case EventKind::bucket_ready:
+        ready_[event.subject] = event.time_ns;
+        break;
+      case EventKind::arrival:
+        arrive(event);
+        break;
+      case EventKind::end:
+        if (Passage* passage = known(event)) passage->end_ns = event.time_ns;
+        break;
+      default:
+        break;
+    }
+  }
+
+  bool within_step(const Event& event) const {
+    if (event.step <= 0) return false;
+    const auto own = steps.find(event.step);
+    return own != steps.end() && !own->second.ended;
+  }
+
+  void begin_phase(const Event& event) {
+    end_phase(event.time_ns);
+    const PhaseInterval begun{
+        static_cast<Phase>(event.phase), event.step, {event.time_ns, event.time_ns}};
+    phases.push_back(begun);
+    open_ = true;
+    if (event.step <= 0) return;
+    OwnStep& own = steps[event.step];
+    if (own.ended) return;  // checkpoints, after the step
+    if (own.step.phases.empty()) {
+      own.step.time.begin_ns = event.time_ns;
+      ready_.clear();
+    } else {
+      own.step.phases.back().time.end_ns = event.time_ns;
+    }
+    own.step.phases.push_back(begun);
+  }
+
+  void end_phase(int64_t time_ns) {
+    if (open_) phases.back().time.end_ns = time_ns;
+    open_ = false;
+  }
+
+  void end_step(const Event& event) {
+    OwnStep& own = steps[event.step];
+    own.ended = true;
+    own.step.time.end_ns = event.time_ns;
+    if (own.step.phases.empty())
+      own.cut = true;
+    else
+      own.step.phases.back().time.end_ns = event.time_ns;
+    end_phase(event.time_ns);
+  }
+
+  void arrive(const Event& event) {
+    const PackedCollective packed = unpack_collective(event.value);
+    const int64_t step = within_step(event) ? event.step : 0;
+    const auto [place, fresh] = collectives_.try_emplace(event.sequence);
+    Collective& collective = place->second;
+    if (fresh) {
+      collective.sequence = event.sequence;
+      collective.operation = packed.operation;
+      collective.bucket = event.subject;
+      collective.bytes = packed.bytes;
+      collective.step = step;
+      collective.ranks.resize(world_size_);
+    } else if (collective.operation != packed.operation || collective.bucket != event.subject ||
+               collective.bytes != packed.bytes || collective.step != step) {
+      collective.same = false;
+    }
+    Passage& passage = collective.ranks[rank_];
+    passage.arrival_ns = event.time_ns;
+    passage.phase = static_cast<Phase>(event.phase);
+    if (const auto ready = ready_.find(event.subject);
+        event.subject >= 0 && ready != ready_.end()) {
+      passage.ready_ns = ready->second;
+      ready_.erase(ready);
+    }
+  }
+
+  // Null for a collective whose arrival was dropped.
+  Passage* known(const Event& event) {
+    const auto found = collectives_.find(event.sequence);
+    return found == collectives_.end() ? nullptr : &found->second.ranks[rank_];
+  }
+
+  const size_t rank_, world_size_;
+  Collectives& collectives_;
+  std::map<int32_t, int64_t> ready_;  // bucket -> when, in this step
+  bool open_ = false;                 // the last phase has not ended
+  int64_t last_ns_ = 0;
+};
+
+std::string problem_of(const Collective& collective) {
+  for (size_t rank = 0; rank < collective.ranks.size(); ++rank) {
+    const Passage& passage = collective.ranks[rank];
+    const char* lacks = !passage.arrival_ns ? "arrival" : !passage.end_ns ? "end" : nullptr;
+    if (lacks != nullptr)
+      return fmt::format("rank {}: no {} of collective {}", rank, lacks, collective.sequence);
+  }
+  return collective.same
+             ? ""
+             : fmt::format("ranks called different collectives as {}", collective.sequence);
+}
+
+std::string problem_of(const std::vector<OwnSteps>& ranks, int64_t step) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto own = ranks[rank].find(step);
+    if (own == ranks[rank].end() || own->second.cut)
+      return fmt::format("rank {}: its events were dropped or not written", rank);
+    if (!own->second.ended) return fmt::format("rank {} did not end it", rank);
+  }
+  return "";
+}
+
+void add_steps(const std::vector<OwnSteps>& ranks, Timeline* timeline) {
+  std::map<int64_t, Step> steps;
+  for (const OwnSteps& own : ranks)
+    for (const auto& [number, step] : own) steps[number].step = number;
+  for (size_t i = 0; i < timeline->collectives.size(); ++i)
+    if (const auto step = steps.find(timeline->collectives[i].step); step != steps.end())
+      step->second.collectives.push_back(i);
+  for (auto& [number, step] : steps) {
+    std::string why = problem_of(ranks, number);
+    for (size_t i = 0; i < step.collectives.size() && why.empty(); ++i)
+      why = problem_of(timeline->collectives[step.collectives[i]]);
+    if (!why.empty()) {
+      timeline->left_out.push_back({number, std::move(why)});
+      continue;
+    }
+    for (const OwnSteps& own : ranks) step.ranks.push_back(own.at(number).step);
+    timeline->steps.push_back(std::move(step));
+  }
+}
+
+}  // namespace
+
+Timeline timeline_of(const RunOutcome& outcome) {
+  Timeline timeline;
+  timeline.world_size = ranks_of(outcome.plan.scenario);
+  const auto world_size = static_cast<size_t>(timeline.world_size);
+  Collectives collectives;
+  std::vector<OwnSteps> steps(world_size);
+  timeline.phases.resize(world_size);
+  bool any = false;
+  for (size_t rank = 0; rank < std::min(world_size, outcome.ranks.size()); ++rank) {
+    const RankRecords& records = outcome.ranks[rank];
+    timeline.dropped += records.dropped;
+    timeline.clock_uncertainty_ns =
+        std::max(timeline.clock_uncertainty_ns, records.clock_uncertainty_ns);
+    for (const Event& event : records.events) {
+      timeline.origin_ns = any ? std::min(timeline.origin_ns, event.time_ns) : event.time_ns;
+      any = true;
+    }
+    RankReader reader(rank, world_size, &collectives);
+    reader.read(records);
+    steps[rank] = std::move(reader.steps);
+    timeline.phases[rank] = std::move(reader.phases);
+  }
+  for (auto& [sequence, collective] : collectives)
+    timeline.collectives.push_back(std::move(collective));
+  add_steps(steps, &timeline);
+  return timeline;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+#include "sim/judge/timeline.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/sim/judge/made_run.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+Event* find(RankRecords* records, EventKind kind, int64_t step, uint32_t sequence = 0) {
+  for (Event& event : records->events)
+    if (static_cast<EventKind>(event.kind) == kind && event.step == step &&
+        (sequence == 0 || event.sequence == sequence))
+      return &event;
+  return nullptr;
+}
+
+MadeRun small() {
+  MadeRun run;
+  run.world_size = 3;
+  run.steps = 4;
+  run.buckets = 2;
+  return run;
+}
+
+std::vector<int64_t> whole(const Timeline& timeline) {
+  std::vector<int64_t> steps;
+  for (const Step& step : timeline.steps) steps.push_back(step.step);
+  return steps;
+}
+
+TEST(Timeline, HoldsPhasesAndCollectivesOfEveryStep) {
+  const Timeline timeline = timeline_of(small().make());
+  EXPECT_THAT(whole(timeline), testing::ElementsAre(1, 2, 3, 4));
+  EXPECT_TRUE(timeline.left_out.empty());
+  ASSERT_EQ(timeline.collectives.size(), 8u);
+  const Step& step = timeline.steps[1];
+  EXPECT_THAT(step.collectives, testing::ElementsAre(2u, 3u));
+  ASSERT_EQ(step.ranks.size(), 3u);
+  const std::vector<PhaseInterval>& phases = step.ranks[2].phases;
+  ASSERT_EQ(phases.size(), 5u);
+  EXPECT_EQ(phases[1].phase, Phase::forward);
+  EXPECT_EQ(phases[1].time.length_ns(), 10'000'000);
+  EXPECT_EQ(phases[4].time.end_ns, step.ranks[2].time.end_ns);
+  const Collective& collective = timeline.collectives[3];
+  EXPECT_EQ(collective.sequence, 4u);
+  EXPECT_EQ(collective.bucket, 1);
+  EXPECT_EQ(collective.bytes, 1'000'000);
+  EXPECT_EQ(collective.step, 2);
+  const Passage& passage = collective.ranks[1];
+  EXPECT_EQ(*passage.arrival_ns - *passage.ready_ns, 1000);
+  EXPECT_EQ(*passage.end_ns - *passage.arrival_ns, 2'000'000);
+  EXPECT_FALSE(passage.launched_ns);
+  EXPECT_EQ(timeline.origin_ns, 1'000'000'000);
+}
+
+TEST(Timeline, KnowsLaunches) {
+  MadeRun run = small();
+  run.launched = true;
+  run.delay_ms = [](int64_t rank, int64_t) { return rank == 1 ? 4 : 0; };
+  const Timeline timeline = timeline_of(run.make());
+  const Passage& passage = timeline.collectives[0].ranks[1];
+  EXPECT_EQ(*passage.launched_ns - *passage.arrival_ns, 4'000'000);
+}
+
+TEST(Timeline, LeavesOutStepsOfWhichEventsWereDropped) {
+  RunOutcome outcome = small().make();
+  RankRecords& records = outcome.ranks[1];
+  std::erase_if(records.events, [](const Event& e) { return e.step == 1; });
+  records.events.erase(records.events.begin());  // the begin of step 2
+  records.dropped = 9;
+  const Timeline timeline = timeline_of(outcome);
+  EXPECT_THAT(whole(timeline), testing::ElementsAre(3, 4));
+  ASSERT_EQ(timeline.left_out.size(), 2u);
+  EXPECT_EQ(timeline.left_out[1].step, 2);
+  EXPECT_THAT(timeline.left_out[1].why, HasSubstr("rank 1"));
+  EXPECT_THAT(timeline.left_out[1].why, HasSubstr("dropped"));
+  EXPECT_EQ(timeline.dropped, 9u);
+}
+
+TEST(Timeline, LeavesOutStepsThatNotAllEnded) {
+  RunOutcome outcome = small().make();
+  std::erase_if(outcome.ranks[2].events, [](const Event& e) {
+    return e.step == 4 && static_cast<EventKind>(e.kind) == EventKind::step_end;
+  });
+  std::erase_if(outcome.ranks[0].events, [](const Event& e) {
+    return e.sequence == 3 && static_cast<EventKind>(e.kind) == EventKind::end;
+  });
+  const Timeline timeline = timeline_of(outcome);
+  EXPECT_THAT(whole(timeline), testing::ElementsAre(1, 3));
+  EXPECT_EQ(timeline.left_out[0].why, "rank 0: no end of collective 3");
+  EXPECT_EQ(timeline.left_out[1].why, "rank 2 did not end it");
+}
+
+TEST(Timeline, LeavesOutStepsWhoseCollectivesDiffer) {
+  RunOutcome outcome = small().make();
+  find(&outcome.ranks[2], EventKind::arrival, 3, 5)->value = pack_collective(1, 6, 4);
+  const Timeline timeline = timeline_of(outcome);
+  EXPECT_THAT(whole(timeline), testing::ElementsAre(1, 2, 4));
+  EXPECT_EQ(timeline.left_out[0].why, "ranks called different collectives as 5");
+}
+
+TEST(Timeline, EndsWithThePrimaryRunAndWithTheStep) {
+  MadeRun run = small();
+  RunOutcome outcome = run.make();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    RankRecords& records = outcome.ranks[rank];
+    int64_t time = find(&records, EventKind::step_end, 4)->time_ns;
+    const auto add = [&](EventKind kind, int32_t step, uint32_t sequence, Phase phase) {
+      records.events.push_back({++time, sequence, static_cast<uint16_t>(kind),
+                                static_cast<uint16_t>(phase), step, -1, 0});
+    };
+    add(EventKind::phase_begin, 4, 0, Phase::checkpoint);
+    add(EventKind::arrival, 4, 9, Phase::checkpoint);
+    add(EventKind::end, 4, 9, Phase::checkpoint);
+    add(EventKind::double_run, 4, 0, Phase::checkpoint);
+    add(EventKind::phase_begin, 1, 0, Phase::load);
+    add(EventKind::arrival, 1, 10, Phase::load);
+  }
+  const Timeline timeline = timeline_of(outcome);
+  EXPECT_THAT(whole(timeline), testing::ElementsAre(1, 2, 3, 4));
+  ASSERT_EQ(timeline.collectives.size(), 9u);
+  EXPECT_EQ(timeline.collectives[8].step, 0);
+  EXPECT_EQ(timeline.steps[3].ranks[0].phases.size(), 5u);
+  EXPECT_EQ(timeline.phases[0].back().phase, Phase::checkpoint);
+}
+
+TEST(Timeline, OfNothingIsEmpty) {
+  RunOutcome outcome;
+  outcome.plan.scenario.world_size = 2;
+  const Timeline timeline = timeline_of(outcome);
+  EXPECT_TRUE(timeline.steps.empty());
+  outcome.ranks.resize(2);
+  EXPECT_TRUE(timeline_of(outcome).left_out.empty());
+}
+
+}  // namespace
+}  // namespace lockstep
