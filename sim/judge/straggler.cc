@@ -1,0 +1,296 @@
+#include "sim/judge/straggler.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+constexpr double kLeastNs = kLeastMs * 1e6;
+
+double others_median(const std::vector<double>& values, size_t rank) {
+  std::vector<double> others = values;
+  others.erase(others.begin() + static_cast<ptrdiff_t>(rank));
+  return median_of(std::move(others));
+}
+
+// The late rank of a step, if it has one.
+struct Late {
+  size_t rank = 0;
+  double excess_ns = 0;
+  double base_ns = 0;  // the others' work
+};
+
+std::optional<Late> latest_beyond(const std::vector<double>& values,
+                                  const std::vector<double>& works) {
+  std::optional<Late> latest;
+  size_t late = 0;
+  for (size_t rank = 0; rank < values.size(); ++rank) {
+    const double base = others_median(works, rank);
+    const double excess = values[rank] - others_median(values, rank);
+    if (excess <= std::max(kLate * base, kLeastNs)) continue;
+    ++late;
+    if (!latest || excess > latest->excess_ns) latest = Late{rank, excess, base};
+  }
+  return late * 2 > values.size() ? std::nullopt : latest;
+}
+
+// Scatter of what is not late, as a standard deviation: from the lower two fifths, since the works
+// of stragglers are among the upper ones.
+double scatter_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto quantile = [&](double q) {
+    return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
+  };
+  constexpr double kNormalTenthToFourTenths = 1.028;
+  return (quantile(0.4) - quantile(0.1)) / kNormalTenthToFourTenths;
+}
+
+using LateSteps = std::vector<std::optional<Late>>;  // by place in the steps
+
+struct Dominant {
+  size_t rank = 0;
+  int64_t hits = 0, all = 0;  // its late steps; those of all ranks
+};
+
+class Finder {
+ public:
+  explicit Finder(const std::vector<StepModel>& steps) : steps_(steps), ranks_(steps[0].ranks()) {
+    std::vector<double> all;
+    for (const StepModel& step : steps) {
+      std::vector<double> works, delays;
+      for (size_t rank = 0; rank < ranks_; ++rank) {
+        works.push_back(step.work_ns(rank));
+        delays.push_back(step.delay_ns(rank));
+      }
+      all.insert(all.end(), works.begin(), works.end());
+      by_work_.push_back(latest_beyond(works, works));
+      by_delay_.push_back(latest_beyond(delays, works));
+      works_.push_back(std::move(works));
+    }
+    const double noise = kNoise * scatter_of(all);
+    for (const auto& late : by_work_) {
+      const bool out = late && late->excess_ns > noise;
+      outstanding_.push_back(out ? late : std::nullopt);
+      const bool still =
+          out && late->excess_ns > std::max(kStopped * late->base_ns, kStoppedMs * 1e6);
+      still_.push_back(still ? late : std::nullopt);
+    }
+  }
+
+  Straggler find() {
+    Straggler found;
+    found.steps = static_cast<int64_t>(steps_.size());
+    if (!periodic(&found) && !constant(&found) && !stopped(&found)) wandering(&found);
+    say(&found);
+    return found;
+  }
+
+ private:
+  static std::optional<Dominant> dominant_of(const LateSteps& late) {
+    std::map<size_t, int64_t> hits;
+    Dominant dominant;
+    for (const auto& step : late) {
+      if (!step) continue;
+      ++dominant.all;
+      if (++hits[step->rank] <= dominant.hits) continue;
+      dominant.rank = step->rank;
+      dominant.hits = hits[step->rank];
+    }
+    if (static_cast<double>(dominant.hits) < kDominant * static_cast<double>(dominant.all) ||
+        dominant.all == 0)
+      return std::nullopt;
+    return dominant;
+  }
+
+  bool in_most(int64_t count) const { return count * 2 > static_cast<int64_t>(steps_.size()); }
+
+  double chance(int64_t hits, int64_t steps) const {
+    return chance_of(hits, steps, static_cast<int64_t>(ranks_));
+  }
+
+  bool periodic(Straggler* found) {
+    const auto dominant = dominant_of(outstanding_);
+    if (!dominant || dominant->hits < 3) return false;
+    for (int64_t period = 2; period <= found->steps / 2; ++period)
+      for (int64_t offset = 0; offset < period; ++offset) {
+        int64_t hits = 0, wrong = 0;
+        for (size_t i = 0; i < steps_.size(); ++i) {
+          const bool due = steps_[i].step % period == offset;
+          const bool hit = outstanding_[i] && outstanding_[i]->rank == dominant->rank;
+          hits += due && hit;
+          wrong += due != hit;
+        }
+        const double accident =
+            chance(hits, dominant->all) *
+            std::pow(static_cast<double>(period), static_cast<double>(1 - hits));
+        if (hits < 3 || wrong * 5 > hits || accident > kChance) continue;
+        found->period = period;
+        accuse("periodic", dominant->rank, outstanding_, true, found);
+        return true;
+      }
+    return false;
+  }
+
+  bool constant(Straggler* found) {
+    for (const auto& [word, late] :
+         {std::pair("compute", &by_work_), std::pair("link", &by_delay_)}) {
+      const auto dominant = dominant_of(*late);
+      if (!dominant || !in_most(dominant->hits) || chance(dominant->hits, found->steps) > kChance)
+        continue;
+      accuse(word, dominant->rank, *late, false, found);
+      return true;
+    }
+    return false;
+  }
+
+  bool stopped(Straggler* found) {
+    std::set<size_t> still;
+    for (const auto& late : still_)
+      if (late) still.insert(late->rank);
+    if (still.size() > 1) return false;
+    const auto dominant = dominant_of(outstanding_);
+    const bool often =
+        dominant && dominant->hits >= 3 && chance(dominant->hits, dominant->all) <= kChance;
+    if (still.empty() && !often) return false;
+    const size_t rank = still.empty() ? dominant->rank : *still.begin();
+    accuse("stopped", rank, often ? outstanding_ : still_, true, found);
+    return true;
+  }
+
+  bool wandering(Straggler* found) {
+    const auto different = [](const LateSteps& late) {
+      std::set<int64_t> ranks;
+      for (const auto& step : late)
+        if (step) ranks.insert(static_cast<int64_t>(step->rank));
+      return ranks;
+    };
+    const auto count =
+        std::count_if(outstanding_.begin(), outstanding_.end(), [](auto& late) { return late; });
+    const bool in_turn = count >= 4 && in_most(count) && !dominant_of(outstanding_);
+    if (!in_turn && different(still_).size() < 2) return false;
+    const LateSteps& late = in_turn ? outstanding_ : still_;
+    const std::set<int64_t> ranks = different(late);
+    found->ranks.assign(ranks.begin(), ranks.end());
+    accuse("wandering", std::nullopt, late, true, found);
+    return true;
+  }
+
+  // rank absent: the late rank of each step. single: only its late steps are without it.
+  void accuse(const std::string& word, std::optional<size_t> rank, const LateSteps& late,
+              bool single, Straggler* found) const {
+    found->late_class = word;
+    if (rank) found->rank = static_cast<int64_t>(*rank);
+    double real = 0, without = 0, times = 0;
+    std::vector<double> excess(static_cast<size_t>(Phase::teardown) + 1);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const double step_ns = steps_[i].step_ns();
+      const bool hit = late[i] && (!rank || late[i]->rank == *rank);
+      real += step_ns;
+      without += hit || !single
+                     ? steps_[i].without(rank.value_or(hit ? late[i]->rank : 0)).step_ns()
+                     : step_ns;
+      if (!hit) continue;
+      ++found->late_steps;
+      times += 1 + late[i]->excess_ns / std::max(late[i]->base_ns, 1.0);
+      for (size_t phase = 0; phase < excess.size(); ++phase)
+        excess[phase] += excess_in(i, static_cast<Phase>(phase), late[i]->rank);
+    }
+    const double count = static_cast<double>(steps_.size()) * 1e6;
+    found->step_ms = real / count;
+    found->without_ms = without / count;
+    found->cost_ms = found->step_ms - found->without_ms;
+    found->times = times / static_cast<double>(std::max<int64_t>(1, found->late_steps));
+    if (word != "link") found->phase = main_phase(excess);
+    if (rank) found->score = score_of(*rank);
+  }
+
+  double excess_in(size_t step, Phase phase, size_t rank) const {
+    std::vector<double> works;
+    for (size_t r = 0; r < ranks_; ++r) works.push_back(steps_[step].work_ns(r, phase));
+    return works[rank] - others_median(works, rank);
+  }
+
+  static std::string main_phase(const std::vector<double>& excess) {
+    double sum = 0;
+    for (const double part : excess) sum += std::max(part, 0.0);
+    const auto most = std::max_element(excess.begin(), excess.end());
+    return *most * 2 > sum ? to_word(static_cast<Phase>(most - excess.begin())) : "";
+  }
+
+  double score_of(size_t rank) const {
+    std::vector<double> medians;
+    for (size_t r = 0; r < ranks_; ++r) {
+      std::vector<double> works;
+      for (const auto& step : works_) works.push_back(step[r]);
+      medians.push_back(median_of(std::move(works)));
+    }
+    return *std::min_element(medians.begin(), medians.end()) / std::max(medians[rank], 1.0);
+  }
+
+  static void say(Straggler* s) {
+    if (s->late_class == "none") {
+      s->text = fmt::format("no straggler: in {} steps no rank is late beyond chance", s->steps);
+      return;
+    }
+    const std::string who =
+        s->rank ? fmt::format("rank {} is late: ", *s->rank)
+                : fmt::format("ranks {} are late in turn: ", fmt::join(s->ranks, " "));
+    std::string how = s->late_class;
+    if (s->period > 0) how += fmt::format(" (every {} steps)", s->period);
+    if (!s->phase.empty()) how += " in " + s->phase;
+    s->text = fmt::format(
+        "{}{}, {:.1f} ms per step ({:.2f}x) in {} of {} steps; without it a step would take {:.1f} "
+        "ms instead of {:.1f}",
+        who, how, s->cost_ms, s->times, s->late_steps, s->steps, s->without_ms, s->step_ms);
+  }
+
+  const std::vector<StepModel>& steps_;
+  const size_t ranks_;
+  std::vector<std::vector<double>> works_;  // by step and rank
+  LateSteps by_work_, by_delay_, outstanding_, still_;
+};
+
+}  // namespace
+
+double chance_of(int64_t hits, int64_t steps, int64_t ranks) {
+  const double p = 1 / static_cast<double>(ranks);
+  double sum = 0;
+  for (int64_t k = hits; k <= steps; ++k) {
+    const double ways = std::lgamma(steps + 1) - std::lgamma(k + 1) - std::lgamma(steps - k + 1);
+    sum += std::exp(ways + static_cast<double>(k) * std::log(p) +
+                    static_cast<double>(steps - k) * std::log1p(-p));
+  }
+  return std::min(1.0, sum * static_cast<double>(ranks));
+}
+
+std::optional<Straggler> find_straggler(const std::vector<StepModel>& steps) {
+  if (steps.empty() || steps[0].ranks() < 2) return std::nullopt;
+  return Finder(steps).find();
+}
+
+nlohmann::ordered_json as_json(const Straggler& s) {
+  using Json = nlohmann::ordered_json;
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
+  return {{"class", s.late_class},
+          {"rank", or_null(s.rank)},
+          {"ranks", s.ranks},
+          {"phase", s.phase.empty() ? Json(nullptr) : Json(s.phase)},
+          {"period", s.period > 0 ? Json(s.period) : Json(nullptr)},
+          {"cost_ms", s.cost_ms},
+          {"step_ms", s.step_ms},
+          {"without_ms", s.without_ms},
+          {"times", s.times},
+          {"score", or_null(s.score)},
+          {"late_steps", s.late_steps},
+          {"steps", s.steps},
+          {"text", s.text}};
+}
+
+}  // namespace lockstep

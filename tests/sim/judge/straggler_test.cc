@@ -1,0 +1,186 @@
+#include "sim/judge/straggler.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdio>
+
+#include "sim/judge/metrics.h"
+#include "tests/sim/judge/made_run.h"
+
+namespace lockstep {
+namespace {
+
+Straggler straggler_of(const MadeRun& run) {
+  const auto found = find_straggler(models_of(timeline_of(run.make())));
+  EXPECT_TRUE(found);
+  return found.value_or(Straggler{});
+}
+
+MadeRun jittery(uint64_t seed) {
+  MadeRun run;
+  run.seed = seed;
+  run.jitter = 0.02;
+  run.apart_ms = 3;
+  run.world_size = std::vector<int64_t>{2, 3, 4, 6, 7}[seed % 5];
+  return run;
+}
+
+MadeRun::Slower times(bool acts, double factor) { return {acts ? factor : 1, 0}; }
+
+constexpr int kSeeds = 200;
+
+// How many of 200 seeded runs name this class, and rank 1 unless the class names none.
+template <class Change>
+int64_t right_of(const std::string& word, Change change) {
+  int64_t right = 0;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    MadeRun run = jittery(static_cast<uint64_t>(seed));
+    change(&run);
+    const Straggler found = straggler_of(run);
+    const bool nobody = word == "none" || word == "wandering";
+    const bool is_right = found.late_class == word &&
+                          found.rank == (nobody ? std::nullopt : std::optional<int64_t>(1));
+    if (!is_right) std::printf("seed %d: %s\n", seed, found.text.c_str());
+    right += is_right;
+  }
+  return right;
+}
+
+TEST(Straggler, AccusesNobodyInCleanRuns) {
+  EXPECT_EQ(right_of("none", [](MadeRun*) {}), kSeeds);
+}
+
+TEST(Straggler, AccusesNobodyInNoisyRuns) {
+  EXPECT_EQ(right_of("none", [](MadeRun* run) { run->jitter = 0.1; }), kSeeds);
+}
+
+TEST(Straggler, NamesOneThatComputesSlowly) {
+  EXPECT_GE(right_of("compute",
+                     [](MadeRun* run) {
+                       run->slower = [](int64_t rank, int64_t, Phase phase) {
+                         return times(rank == 1 && phase != Phase::load, 1.2);
+                       };
+                     }),
+            kSeeds * 99 / 100);
+}
+
+TEST(Straggler, NamesOneWithASlowLink) {
+  EXPECT_GE(right_of("link",
+                     [](MadeRun* run) {
+                       run->launched = true;
+                       run->delay_ms = [](int64_t rank, int64_t) { return rank == 1 ? 3 : 0; };
+                     }),
+            kSeeds * 99 / 100);
+}
+
+TEST(Straggler, NamesOneThatPauses) {
+  EXPECT_GE(right_of("periodic",
+                     [](MadeRun* run) {
+                       const int64_t period = 2 + static_cast<int64_t>(run->seed % 4);
+                       run->slower = [period](int64_t rank, int64_t step, Phase) {
+                         return times(rank == 1 && step % period == 0, 1.2);
+                       };
+                     }),
+            kSeeds * 99 / 100);
+}
+
+TEST(Straggler, NamesOneThatStoodStillOnce) {
+  EXPECT_GE(right_of("stopped",
+                     [](MadeRun* run) {
+                       const auto when = 2 + static_cast<int64_t>(run->seed % 18);
+                       run->slower = [when](int64_t rank, int64_t step, Phase phase) {
+                         const bool acts = rank == 1 && step == when && phase == Phase::backward;
+                         return MadeRun::Slower{1, acts ? 200.0 : 0};
+                       };
+                     }),
+            kSeeds * 99 / 100);
+}
+
+TEST(Straggler, NamesNobodyWhereItWanders) {
+  EXPECT_GE(right_of("wandering",
+                     [](MadeRun* run) {
+                       const int64_t ranks = run->world_size;
+                       const bool drawn = run->seed % 2 == 0;
+                       run->slower = [=](int64_t rank, int64_t step, Phase) {
+                         const int64_t who = drawn ? step * 7919 % 31 : step;
+                         return times(who % ranks == rank, 1.2);
+                       };
+                     }),
+            kSeeds * 99 / 100);
+}
+
+TEST(Straggler, CountsWhatItCosts) {
+  MadeRun run;
+  run.slower = [](int64_t rank, int64_t, Phase phase) {
+    return times(rank == 1 && phase == Phase::backward, 1.5);
+  };
+  const Straggler found = straggler_of(run);
+  EXPECT_EQ(found.late_class, "compute");
+  EXPECT_EQ(found.phase, "backward");
+  EXPECT_EQ(found.late_steps, 19);
+  EXPECT_NEAR(found.times, 42.0 / 32, 0.001);
+  EXPECT_NEAR(*found.score, 32.0 / 42, 0.001);
+  // The last bucket leaves at 6/7 of backward; 2 ms to transfer it end before the others' backward.
+  EXPECT_NEAR(found.cost_ms, 10, 0.01);
+  EXPECT_NEAR(found.step_ms, 42, 0.01);
+  EXPECT_EQ(found.text,
+            "rank 1 is late: compute in backward, 10.0 ms per step (1.31x) in 19 of 19 steps; "
+            "without it a step would take 32.0 ms instead of 42.0");
+}
+
+TEST(Straggler, TwoOfFourLateAreNotTheMachine) {
+  MadeRun run;
+  run.slower = [](int64_t rank, int64_t, Phase) {
+    return MadeRun::Slower{rank == 1 ? 1.5 : rank == 2 ? 1.3 : 1, 0};
+  };
+  EXPECT_EQ(straggler_of(run).rank, 1);
+}
+
+TEST(Straggler, WhatHitsAllRanksIsTheMachine) {
+  MadeRun run;
+  run.jitter = 0.02;
+  run.slower = [](int64_t, int64_t step, Phase) { return times(step % 3 == 0, 3); };
+  EXPECT_EQ(straggler_of(run).late_class, "none");
+}
+
+TEST(Straggler, FewStepsProveNothing) {
+  MadeRun run;
+  run.world_size = 2;
+  run.steps = 4;
+  run.slower = [](int64_t rank, int64_t, Phase) { return times(rank == 1, 1.2); };
+  EXPECT_EQ(straggler_of(run).late_class, "none");
+  run.steps = 12;
+  EXPECT_EQ(straggler_of(run).late_class, "compute");
+}
+
+TEST(Straggler, ALinkIsNotAccusedWithoutLaunches) {
+  MadeRun run;
+  run.delay_ms = [](int64_t rank, int64_t) { return rank == 1 ? 5 : 0; };
+  EXPECT_EQ(straggler_of(run).late_class, "none");
+}
+
+TEST(Straggler, ReceiptsSayNothing) {
+  MadeRun run;
+  RunOutcome outcome = run.make();
+  const auto before = find_straggler(models_of(timeline_of(outcome)));
+  for (int64_t step = 1; step <= run.steps; ++step)
+    outcome.ranks[1].events.push_back(
+        {0, 0, static_cast<uint16_t>(EventKind::receipt), 5, static_cast<int32_t>(step), 0, 0});
+  EXPECT_EQ(find_straggler(models_of(timeline_of(outcome)))->text, before->text);
+}
+
+TEST(Straggler, OneRankHasNobodyToCompareWith) {
+  MadeRun run;
+  run.world_size = 1;
+  EXPECT_FALSE(find_straggler(models_of(timeline_of(run.make()))));
+  EXPECT_FALSE(find_straggler({}));
+}
+
+TEST(Straggler, ChanceIsBinomial) {
+  EXPECT_NEAR(chance_of(3, 3, 4), 4.0 / 64, 1e-12);
+  EXPECT_NEAR(chance_of(9, 10, 2), 2 * 11.0 / 1024, 1e-12);
+  EXPECT_DOUBLE_EQ(chance_of(0, 5, 3), 1);
+}
+
+}  // namespace
+}  // namespace lockstep
