@@ -76,10 +76,24 @@ void compare_failure(const Expectation& expect, const RunResult& result, Compari
                     fmt::format("{:.0f}", std::ceil(ms)));
 }
 
+void compare_straggler(const Expectation& expect, const RunResult& result, Comparison* comparison) {
+  if (!expect.straggler) return;
+  const auto& s = result.straggler;
+  comparison->same("straggler", std::optional(expect.straggler->late_class),
+                   std::optional<std::string>(s ? s->late_class : "not known"));
+  comparison->same("straggler's rank", expect.straggler->rank, s ? s->rank : std::nullopt);
+}
+
 // Does the expectation speak of what an inconclusive run shows?
 bool asks_for_inconclusive(const Expectation& expect) {
   if (expect.verdict) return *expect.verdict == "inconclusive";
   return expect.outcome && *expect.outcome == "failed";
+}
+
+std::string straggler_words(const ExpectedStraggler& straggler) {
+  if (straggler.late_class == "none") return "no straggler";
+  const std::string who = straggler.rank ? fmt::format("rank {} ", *straggler.rank) : "";
+  return fmt::format("straggler {}{}", who, straggler.late_class);
 }
 
 }  // namespace
@@ -94,6 +108,7 @@ std::string to_words(const Expectation& expect) {
   if (expect.named_collective) add(fmt::format("collective {}", *expect.named_collective));
   if (expect.named_bucket) add(fmt::format("in bucket {}", *expect.named_bucket));
   if (expect.named_phase) add("in " + *expect.named_phase);
+  if (expect.straggler) add(straggler_words(*expect.straggler));
   if (expect.cause) add("cause " + *expect.cause);
   if (expect.step) add(fmt::format("step {}", *expect.step));
   if (expect.tensor) add("tensor " + *expect.tensor);
@@ -124,6 +139,7 @@ void judge_expectation(const Expectation& expect, bool undecided, RunResult* res
   compare_failure(expect, *result, &comparison);
   compare_divergence(expect, *result, &comparison);
   compare_lanes(expect, *result, &comparison);
+  compare_straggler(expect, *result, &comparison);
   if (undecided) return;
   if (result->verdict == "inconclusive" && !asks_for_inconclusive(expect)) return;
   result->met = result->unmet.empty();

@@ -119,9 +119,24 @@ void judge_again(RunResult* result) {
   result->unmet.push_back(fmt::format("verdict: expected {}, got {}", before, result->verdict));
 }
 
+bool is_about_time(const Scenario& scenario) {
+  return !scenario.faults.empty() || scenario.compute.kind == "emulated" ||
+         std::any_of(scenario.expect.begin(), scenario.expect.end(),
+                     [](const Expectation& expect) { return expect.straggler.has_value(); });
+}
+
+// After failure and outcome.
+void take_metrics(const RunOutcome& outcome, const Measure& measure, RunResult* result) {
+  if (!measure.metrics && !measure.intervals && !is_about_time(outcome.plan.scenario)) return;
+  Timeline timeline = timeline_of(outcome);
+  result->metrics = metrics_of(timeline);
+  if (result->outcome == "completed") result->straggler = find_straggler(models_of(timeline));
+  if (measure.intervals) result->intervals = std::move(timeline);
+}
+
 }  // namespace
 
-RunResult judge_run(const RunOutcome& outcome) {
+RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
   const std::vector<RankView> ranks = views_of(outcome);
   RunResult result = describe(outcome);
   result.lanes = decide_lanes(outcome, ranks);
@@ -129,6 +144,7 @@ RunResult judge_run(const RunOutcome& outcome) {
   decide_losses(outcome.plan, ranks, &result);
   result.failure = find_failure(outcome, ranks);
   result.outcome = result.failure || outcome.interrupted ? "failed" : "completed";
+  take_metrics(outcome, measure, &result);
   result.first_divergence = first_divergence(outcome, ranks, result.lanes);
   result.final_hash = hash_of(ranks);
   result.optimizer_bytes = optimizer_bytes(ranks);

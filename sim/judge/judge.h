@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "sim/judge/metrics.h"
+#include "sim/judge/straggler.h"
 #include "sim/launch/executor.h"
 
 namespace lockstep {
@@ -111,15 +113,25 @@ struct RunResult {
   std::string published_losses;          // path of those that others printed, or empty
   std::string golden;                    // JSON text of runs[].golden, or empty: null
   std::string final_hash;                // 32 hex digits, or empty
+  std::optional<Metrics> metrics;        // where they are asked for
+  std::optional<Timeline> intervals;     // that they were taken from, where asked for
+  std::optional<Straggler> straggler;    // of a run that completed, where metrics are
   std::vector<int64_t> optimizer_bytes;  // of the state that each rank holds; empty: not known
   std::string run_dir;
   std::string again;       // the command that runs exactly this again
   std::string control_of;  // plan.control: not reported by itself
 };
 
+// What a result holds beside the verdict. Metrics are there as well where the scenario is about
+// time: it has faults or emulated compute, or says who must be late.
+struct Measure {
+  bool metrics = false;
+  bool intervals = false;  // keep the timeline too
+};
+
 // Decides from records and ends alone; runs nothing, reads no file, measures nothing. The same
 // outcome always gives the same result. See CONTRACT.md "Verdicts".
-RunResult judge_run(const RunOutcome& outcome);
+RunResult judge_run(const RunOutcome& outcome, const Measure& measure = {});
 
 // A second-run control (plan.control) that did not fail makes its lane void in all results of the
 // same file. Changes `results`, recomputing verdict and met.

@@ -1,6 +1,5 @@
 #include <nlohmann/json.hpp>
 
-#include "reducer/probe.h"
 #include "sim/judge/metrics.h"
 
 namespace lockstep {
@@ -103,10 +102,9 @@ class Raw {
                        {"transfer_ms",
                         entered && passage.end_ns ? length(transfer_ns(b, rank)) : Json(nullptr)}});
     }
-    const bool known = is_operation(b.operation);
     return {
         {"sequence", b.sequence},
-        {"operation", known ? Json(to_word(static_cast<Operation>(b.operation))) : Json(nullptr)},
+        {"operation", operation_of(b)},
         {"bucket", b.bucket >= 0 ? Json(b.bucket) : Json(nullptr)},
         {"bytes", b.bytes},
         {"step", b.step},

@@ -123,6 +123,11 @@ ordered_json losses_json(const std::vector<LossRow>& losses) {
   return rows;
 }
 
+ordered_json metrics_json(const RunResult& result) {
+  if (!result.metrics) return nullptr;
+  return as_json(*result.metrics, result.intervals ? &*result.intervals : nullptr);
+}
+
 ordered_json set_json(const RunResult& result) {
   ordered_json set = ordered_json::object();
   for (const auto& [pointer, value] : result.set) set[pointer] = parsed(value);
@@ -161,6 +166,8 @@ ordered_json as_json(const RunResult& result) {
           {"check_reasons", result.check_reasons},
           {"golden", parsed(result.golden)},
           {"losses", losses_json(result.losses)},
+          {"metrics", metrics_json(result)},
+          {"straggler", result.straggler ? as_json(*result.straggler) : ordered_json(nullptr)},
           {"final_hash", or_null(result.final_hash)},
           {"optimizer_bytes", result.optimizer_bytes},
           {"run_dir", or_null(result.run_dir)},

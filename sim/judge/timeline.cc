@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "reducer/probe.h"
+
 namespace lockstep {
 namespace {
 
@@ -190,6 +192,11 @@ void add_steps(const std::vector<OwnSteps>& ranks, Timeline* timeline) {
 }
 
 }  // namespace
+
+const char* operation_of(const Collective& collective) {
+  if (!is_operation(collective.operation)) return "collective";
+  return to_word(static_cast<Operation>(collective.operation));
+}
 
 Timeline timeline_of(const RunOutcome& outcome) {
   Timeline timeline;

@@ -32,6 +32,9 @@ struct Collective {
   std::vector<Passage> ranks;
 };
 
+// "all_reduce"; "collective" of a number that is no operation.
+const char* operation_of(const Collective& collective);
+
 struct PhaseInterval {
   Phase phase{};
   int64_t step = 0;

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "sim/judge/metrics.h"
+#include "sim/judge/judge.h"
 #include "tests/sim/judge/made_run.h"
 
 namespace lockstep {
@@ -174,6 +174,48 @@ TEST(Straggler, OneRankHasNobodyToCompareWith) {
   run.world_size = 1;
   EXPECT_FALSE(find_straggler(models_of(timeline_of(run.make()))));
   EXPECT_FALSE(find_straggler({}));
+}
+
+RunResult judged(const MadeRun& run, const ExpectedStraggler& expected) {
+  RunOutcome outcome = run.make();
+  Scenario& scenario = outcome.plan.scenario;
+  scenario.communicator.options.set("algorithm", std::string("ring"));
+  scenario.expect[0].straggler = expected;
+  outcome.evidence.resize(outcome.ranks.size());
+  return judge_run(outcome);
+}
+
+TEST(Straggler, IsHeldAgainstTheExpectation) {
+  MadeRun run;
+  using testing::Contains;
+  using testing::ElementsAre;
+  EXPECT_TRUE(judged(run, {"none", {}}).unmet.empty());
+  EXPECT_THAT(judged(run, {"compute", 1}).unmet,
+              ElementsAre("straggler: expected compute, got none",
+                          "straggler's rank: expected 1, got none"));
+  run.slower = [](int64_t rank, int64_t, Phase) { return times(rank == 1, 1.2); };
+  EXPECT_TRUE(judged(run, {"compute", 1}).unmet.empty());
+  EXPECT_EQ(judged(run, {"compute", 1}).expected, "straggler rank 1 compute");
+  EXPECT_THAT(judged(run, {"compute", 2}).unmet,
+              ElementsAre("straggler's rank: expected 2, got 1"));
+  EXPECT_THAT(judged(run, {"none", {}}).unmet,
+              ElementsAre("straggler: expected none, got compute"));
+  run.steps = 1;
+  EXPECT_THAT(judged(run, {"none", {}}).unmet,
+              ElementsAre("straggler: expected none, got not known"));
+}
+
+TEST(Straggler, ARunThatFailedHasNone) {
+  MadeRun run;
+  RunOutcome outcome = run.make();
+  outcome.plan.scenario.communicator.options.set("algorithm", std::string("ring"));
+  outcome.evidence.resize(outcome.ranks.size());
+  EXPECT_FALSE(judge_run(outcome).metrics) << "nobody asked";
+  EXPECT_TRUE(judge_run(outcome, {.metrics = true}).straggler);
+  outcome.ends.push_back({"rank-1", 1, 0, 0, -1, 9, false, false});
+  const RunResult failed = judge_run(outcome, {.metrics = true});
+  EXPECT_TRUE(failed.metrics);
+  EXPECT_FALSE(failed.straggler);
 }
 
 TEST(Straggler, ChanceIsBinomial) {

@@ -14,6 +14,7 @@
 #include <valijson/validator.hpp>
 
 #include "scenarios/parse/suite.h"
+#include "tests/sim/judge/made_run.h"
 #include "tests/sim/judge/outcomes.h"
 
 namespace lockstep {
@@ -83,6 +84,27 @@ TEST(Document, TheSchemaRefusesWhatItDoesNotKnow) {
   document = json::parse(to_text(sample()));
   document["runs"][0].erase("final_hash");
   EXPECT_NE(schema_errors(document), "");
+}
+
+TEST(Document, MetricsFollowTheSchema) {
+  MadeRun run;
+  run.slower = [](int64_t rank, int64_t, Phase) { return MadeRun::Slower{rank == 1 ? 1.5 : 1, 0}; };
+  RunOutcome outcome = run.make();
+  outcome.plan.scenario.communicator.options.set("algorithm", std::string("ring"));
+  outcome.plan.scenario.faults.push_back({"slow", {}});
+  outcome.ranks[2].events.pop_back();
+  for (const bool intervals : {false, true}) {
+    ResultDocument document = sample();
+    document.runs = {judge_run(outcome, {.intervals = intervals})};
+    const json text = json::parse(to_text(document));
+    EXPECT_EQ(schema_errors(text), "");
+    const json& metrics = text["runs"][0]["metrics"];
+    EXPECT_EQ(metrics["ranks"].size(), 4u);
+    EXPECT_EQ(metrics["left_out"].size(), 1u);
+    EXPECT_EQ(metrics.contains("collectives"), intervals);
+    EXPECT_EQ(text["runs"][0]["straggler"]["class"], "compute");
+  }
+  EXPECT_EQ(json::parse(to_text(sample()))["runs"][0]["metrics"], nullptr);
 }
 
 TEST(Document, SummaryCountsOnlyWhatPassed) {
