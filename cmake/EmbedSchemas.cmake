@@ -13,5 +13,6 @@ function(embed file function out)
 endfunction()
 embed(${SOURCE}/schema.json scenario_schema_text scenario)
 embed(${SOURCE}/result_schema.json result_schema_text result)
+embed(${SOURCE}/profile_schema.json profile_schema_text profile)
 file(WRITE ${OUT} "// Generated from scenarios/*schema.json\n#include \"scenarios/parse/suite.h\"\n"
-                  "namespace lockstep {\n${scenario}${result}}\n")
+                  "namespace lockstep {\n${scenario}${result}${profile}}\n")

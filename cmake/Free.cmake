@@ -10,6 +10,7 @@ add_custom_command(
           -P ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake
   DEPENDS ${PROJECT_SOURCE_DIR}/scenarios/schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/result_schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json
           ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake)
 
 # name, folder list, libraries: one static library of every .cc in the folders

@@ -45,10 +45,11 @@ int64_t dtype_bytes(const std::string& dtype) {
   check_failed("dtype", __FILE__, __LINE__, "dtype " + dtype + " is not known");
 }
 
-std::optional<ModelManifest> manifest_of(const Part& model, const std::string& dtype) {
+std::optional<ModelManifest> manifest_of(const Part& model, const std::string& dtype,
+                                         const std::vector<int64_t>& sample) {
   const auto found = models().find(model.kind);
   if (found == models().end()) return {};
-  ManifestBuilder builder(dtype);
+  ManifestBuilder builder(model.kind, dtype, sample);
   found->second(model.options, builder);
   return builder.take();
 }

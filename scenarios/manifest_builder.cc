@@ -11,25 +11,61 @@ std::string joined(const std::string& module, const char* tensor) {
 
 }  // namespace
 
-void ManifestBuilder::parameter(const std::string& name, std::vector<int64_t> shape,
-                                bool sparse_gradient) {
-  manifest_.parameters.push_back({name, dtype_, std::move(shape), true, sparse_gradient});
+void ManifestBuilder::begin_with_pixels() {
+  if (sample_.size() == 3) extent_ = {sample_[1], sample_[2]};
+}
+
+void ManifestBuilder::begin_with_tokens() {
+  if (sample_.size() == 1) extent_ = {1, sample_[0]};
+}
+
+void ManifestBuilder::begin(const std::string& layer, int64_t macs, int64_t elements) {
+  if (sample_.empty()) macs = elements = 0;
+  manifest_.layers.push_back({layer.empty() ? model_ : layer, {}, macs, elements});
+}
+
+void ManifestBuilder::parameter(const std::string& layer, const char* name,
+                                std::vector<int64_t> shape, bool sparse_gradient) {
+  manifest_.layers.back().parameters.push_back(static_cast<int64_t>(manifest_.parameters.size()));
+  manifest_.parameters.push_back(
+      {joined(layer, name), dtype_, std::move(shape), true, sparse_gradient});
 }
 
 void ManifestBuilder::linear(const std::string& name, int64_t in, int64_t out, bool bias) {
-  parameter(joined(name, "weight"), {out, in});
-  if (bias) parameter(joined(name, "bias"), {out});
+  begin(name, in * out * places(), 0);
+  parameter(name, "weight", {out, in});
+  if (bias) parameter(name, "bias", {out});
 }
 
-void ManifestBuilder::convolution(const std::string& name, int64_t in, int64_t out, int64_t kernel,
-                                  bool bias) {
-  parameter(joined(name, "weight"), {out, in, kernel, kernel});
-  if (bias) parameter(joined(name, "bias"), {out});
+void ManifestBuilder::convolution(const std::string& name, int64_t in, int64_t out,
+                                  const Window& window, bool bias) {
+  pool(window);
+  begin(name, in * out * window.size * window.size * places(), 0);
+  parameter(name, "weight", {out, in, window.size, window.size});
+  if (bias) parameter(name, "bias", {out});
+}
+
+void ManifestBuilder::embedding(const std::string& name, int64_t rows, int64_t width,
+                                bool sparse_gradient) {
+  begin(name, 0, width * places());
+  parameter(name, "weight", {rows, width}, sparse_gradient);
+}
+
+void ManifestBuilder::work(const std::string& name, int64_t macs) { begin(name, macs, 0); }
+
+// An image smaller than the window leaves nothing.
+void ManifestBuilder::pool(const Window& window) {
+  const auto moved = [&](int64_t side) {
+    const int64_t room = side + 2 * window.padding - window.size;
+    return room < 0 ? 0 : room / window.stride + 1;
+  };
+  extent_ = {moved(extent_.height), moved(extent_.width)};
 }
 
 void ManifestBuilder::norm(const std::string& name, int64_t channels, const std::string& kind) {
-  parameter(joined(name, "weight"), {channels});
-  parameter(joined(name, "bias"), {channels});
+  begin(name, 0, channels * places());
+  parameter(name, "weight", {channels});
+  parameter(name, "bias", {channels});
   if (kind == "group" || kind == "layer") return;
   const bool given = kind == "batch" || kind == "sync" || kind == "sync_equal";
   LOCKSTEP_CHECK(given || kind == "frozen", "no norm " + kind);

@@ -50,8 +50,9 @@ Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOp
 // order (a directory without any, and a path that does not exist, are errors).
 Expected<std::vector<std::string>> find_scenario_files(const std::string& path);
 
-// The schema's text, as shipped in scenarios/schema.json and compiled in.
+// The schemas' texts, as shipped in scenarios/*schema.json and compiled in.
 const char* scenario_schema_text();
 const char* result_schema_text();
+const char* profile_schema_text();  // of scenarios/layer_profile.h
 
 }  // namespace lockstep

@@ -33,6 +33,7 @@ class ScenarioCheck : PartCheck {
     if (asks_for(s_, "exact")) exact();
     for (size_t i = 0; i < s_.mutants.size(); ++i) mutant(i, s_.mutants[i]);
     check_faults(s_, errors_);
+    if (s_.compute.kind == "emulated") check_emulated(s_, errors_);
   }
 
  private:

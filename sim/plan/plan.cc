@@ -59,6 +59,8 @@ void choose_lanes(RunPlan* plan) {
       (s.clipping.kind != "none" && drop("rounding", "it knows averaged gradients, not clipped")) ||
       (s.loss_scaling.kind != "none" &&
        drop("rounding", "it knows no scaled or skipped gradients")) ||
+      (s.compute.kind == "emulated" &&
+       drop("rounding", "emulated gradients do not round as computed ones do")) ||
       (s.join_divide_by && drop("rounding", "rank 0 may have no batch")) ||
       (plan->start_step > 0 && drop("rounding", "it needs the steps before the resume too"));
   const bool no_replay = plan->start_step > 0 && plan->resumed_world_size != s.world_size &&
@@ -127,6 +129,14 @@ void choose_capacities(RunPlan* plan) {
   plan->stream_slots = std::clamp<int64_t>(s.steps + 1, 2, slots);
 }
 
+void plan_layers(RunPlan* plan, InputErrors* errors) {
+  auto times = layer_times(plan->scenario);
+  if (times)
+    plan->layer_times = std::move(times.value());
+  else
+    errors->insert(errors->end(), times.errors().begin(), times.errors().end());
+}
+
 void go_on_from(const CheckpointFile& file, RunPlan* plan) {
   plan->start_step = file.step;
   plan->replay.restart_after_steps = file.resumed_after;
@@ -144,6 +154,7 @@ Expected<RunPlan> make_plan(const Scenario& scenario) {
   scale_times(&plan.scenario);
   complete_timeouts(scenario, &plan.scenario.timeouts, &errors);
   if (!errors.empty()) return errors;
+  if (scenario.compute.kind == "emulated") plan_layers(&plan, &errors);
   plan.threads = scenario.communicator.kind == "local";
   plan.replay = replay_rule_of(scenario);
   plan.agreement = AgreementRule(scenario).text();

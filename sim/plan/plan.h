@@ -9,6 +9,7 @@
 #include "golden/replay_rule.h"
 #include "reducer/bucket.h"
 #include "scenarios/base/error.h"
+#include "scenarios/layer_times.h"
 #include "scenarios/parse/suite.h"
 #include "scenarios/scenario.h"
 
@@ -37,6 +38,8 @@ struct RunPlan {
   std::vector<std::pair<std::string, std::string>> not_applicable;  // lane -> reason
   // What of the ranks' states is compared where it is not everything after every step; or empty.
   std::string agreement;
+  // Of emulated compute; empty where it is real.
+  LayerTimes layer_times;
   bool layout_known = false;
   BucketLayout layout_at_construction;
   // Empty, or the control that this run is: "random_data" for lane exact. Such a run is not

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/check.h"
+#include "scenarios/manifest.h"
 #include "sim/plan/plan.h"
 
 namespace lockstep {
@@ -58,6 +59,37 @@ void plain_members(P& plan, F&& use) {
   use("stream_slots", plan.stream_slots);
 }
 
+Json layers_json(const LayerTimes& times) {
+  Json json = Json::array();
+  for (const LayerTime& time : times)
+    json.push_back({{"layer", time.layer},
+                    {"forward_ms", time.forward_ms},
+                    {"backward_ms", time.backward_ms},
+                    {"ready_ms", time.ready_ms}});
+  return json;
+}
+
+LayerTimes layers_from(const Json& json) {
+  LayerTimes times;
+  for (const Json& layer : json)
+    times.push_back({layer.at("layer").get<std::string>(), layer.at("forward_ms").get<double>(),
+                     layer.at("backward_ms").get<double>(), layer.at("ready_ms").get<double>()});
+  return times;
+}
+
+// For readers: when each gradient is ready, in milliseconds from the begin of backward.
+Json ready_json(const RunPlan& plan) {
+  Json json = Json::object();
+  if (plan.layer_times.empty()) return json;
+  const auto manifest = manifest_of(plan.scenario.model, plan.scenario.dtype);
+  for (size_t i = 0; i < plan.layer_times.size(); ++i)
+    for (const int64_t p : manifest->layers[i].parameters) {
+      const std::string& name = manifest->parameters[static_cast<size_t>(p)].name;
+      if (!is_frozen(plan.scenario, name)) json[name] = plan.layer_times[i].ready_ms;
+    }
+  return json;
+}
+
 }  // namespace
 
 Json as_json(const RunPlan& plan) {
@@ -68,6 +100,8 @@ Json as_json(const RunPlan& plan) {
   Json rule = Json::object();
   rule_members(plan.replay, [&](const char* key, const auto& value) { rule[key] = value; });
   json["replay"] = std::move(rule);
+  json["layer_times"] = layers_json(plan.layer_times);
+  json["ready_ms"] = ready_json(plan);
   json["layout_at_construction"] =
       plan.layout_known ? Json(plan.layout_at_construction) : Json(nullptr);
   json["scenario"] = as_json(plan.scenario);
@@ -81,6 +115,7 @@ RunPlan plan_from_json(const Json& document) try {
   plan.not_applicable = pairs_from(document.at("not_applicable"));
   const Json& rule = document.at("replay");
   rule_members(plan.replay, [&](const char* key, auto& value) { rule.at(key).get_to(value); });
+  plan.layer_times = layers_from(document.at("layer_times"));
   const Json& layout = document.at("layout_at_construction");
   plan.layout_known = !layout.is_null();
   if (plan.layout_known) layout.get_to(plan.layout_at_construction);

@@ -53,6 +53,9 @@ std::optional<CheckpointFile> resumed_file(const Scenario& scenario, int64_t* do
 // Of it: addresses and options of faults.
 void check_faults(const Scenario& scenario, InputErrors* errors);
 
+// Of it: what emulated compute cannot stand for.
+void check_emulated(const Scenario& scenario, InputErrors* errors);
+
 // Multiplies by time_scale what the scenario gives: time-outs, faults, emulated compute. At least
 // one millisecond of a time-out is left.
 void scale_times(Scenario* scenario);

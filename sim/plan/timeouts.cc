@@ -16,6 +16,15 @@ void scale(const char* key, double factor, Options* options) {
   if (options->has(key)) options->set(key, options->number(key) * factor);
 }
 
+// Of a step, from above where it is given.
+int64_t emulated_ms(const Scenario& scenario) {
+  const Options& options = scenario.compute.options;
+  if (!options.has("forward_ms")) return 0;
+  const double forward = options.number("forward_ms");
+  const double backward = options.has("backward_ms") ? options.number("backward_ms") : 2 * forward;
+  return std::llround((forward + backward) * static_cast<double>(scenario.accumulate_steps));
+}
+
 }  // namespace
 
 void scale_times(Scenario* scenario) {
@@ -47,9 +56,11 @@ void complete_timeouts(const Scenario& scenario, Timeouts* timeouts, InputErrors
            fmt::format("an integer >= {}", *values[last_given])});
     last_given = i;
   }
-  // A tenth of a second a step is far more than any shipped model takes.
-  const std::array<int64_t, 5> defaults = {30'000, 60'000, 120'000, 120'000,
-                                           std::max<int64_t>(600'000, scenario.steps * 100)};
+  // A tenth of a second a step is far more than any shipped model takes by itself.
+  const int64_t emulated = 2 * emulated_ms(scenario);
+  const std::array<int64_t, 5> defaults = {
+      30'000, 60'000, 120'000 + emulated, 120'000,
+      std::max<int64_t>(600'000, scenario.steps * (100 + emulated))};
   int64_t least = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     int64_t most = INT64_MAX;

@@ -1,0 +1,203 @@
+#include "scenarios/layer_times.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "scenarios/layer_profile.h"
+#include "tests/scenarios/parse/temporary_file.h"
+#include "tests/scenarios/part_of.h"
+
+namespace lockstep {
+namespace {
+
+Part resnet(const char* kind, int64_t width = 64) {
+  return part_of(kind,
+                 {{"width", width}, {"classes", int64_t{1000}}, {"norm", std::string("batch")}});
+}
+
+Part images(int64_t side) {
+  return part_of("images", {{"channels", int64_t{3}},
+                            {"height", side},
+                            {"width", side},
+                            {"classes", int64_t{1000}},
+                            {"target", std::string("label")}});
+}
+
+Scenario scenario_of(Part model, Part data) {
+  Scenario scenario;
+  scenario.model = std::move(model);
+  scenario.data = std::move(data);
+  scenario.world_size = 2;
+  scenario.batch_size = 8;
+  scenario.compute = part_of("emulated", {{"forward_ms", 100.0}});
+  return scenario;
+}
+
+Scenario mlp_scenario() {
+  const Part mlp = part_of("mlp", {{"in_features", int64_t{10}},
+                                   {"hidden", std::vector<int64_t>{20}},
+                                   {"out_features", int64_t{5}},
+                                   {"activation", std::string("relu")},
+                                   {"bias", true}});
+  return scenario_of(mlp, part_of("randn", {{"features", int64_t{10}}, {"targets", int64_t{5}}}));
+}
+
+int64_t macs_of(const ModelManifest& manifest) {
+  return std::accumulate(manifest.layers.begin(), manifest.layers.end(), int64_t{0},
+                         [](int64_t sum, const LayerSpec& layer) { return sum + layer.macs; });
+}
+
+int64_t macs_of(const Part& model, const std::vector<int64_t>& sample) {
+  return macs_of(*manifest_of(model, "float32", sample));
+}
+
+TEST(LayerWork, PublishedNumbersOfMultiplyAccumulates) {
+  EXPECT_EQ(macs_of(resnet("resnet50"), {3, 224, 224}), 4'089'184'256);
+  EXPECT_EQ(macs_of(resnet("resnet18"), {3, 224, 224}), 1'814'073'344);
+  const Part classes = part_of("", {{"classes", int64_t{10}}});
+  EXPECT_EQ(macs_of({"mnist_convnet", classes.options}, {1, 28, 28}),
+            24 * 24 * 10 * 25 + 8 * 8 * 20 * 10 * 25 + 320 * 50 + 50 * 10);
+  EXPECT_EQ(macs_of({"cifar_cnn", classes.options}, {3, 32, 32}),
+            28 * 28 * 6 * 75 + 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10);
+}
+
+TEST(LayerWork, OfTokensEachOneCounts) {
+  const Part gpt = part_of("gpt", {{"vocabulary", int64_t{50}},
+                                   {"context", int64_t{6}},
+                                   {"layers", int64_t{1}},
+                                   {"heads", int64_t{2}},
+                                   {"width", int64_t{8}}});
+  const ModelManifest manifest = *manifest_of(gpt, "float32", {6});
+  // qkv, attention, out, fc1, fc2, head
+  EXPECT_EQ(macs_of(manifest),
+            6 * 8 * 24 + 2 * 6 * 6 * 8 + 6 * 8 * 8 + 2 * 6 * 8 * 32 + 6 * 8 * 50);
+  EXPECT_EQ(manifest.layers.front().elements, 6 * 8);
+  EXPECT_EQ(manifest.layers.back().name, "head");
+  EXPECT_TRUE(manifest.layers.back().parameters.empty());
+}
+
+// Every parameter belongs to one layer, and layers come in the order of registration.
+TEST(LayerWork, LayersHoldAllParameters) {
+  for (const char* kind : {"resnet18", "resnet50"}) {
+    const ModelManifest manifest = *manifest_of(resnet(kind), "float32");
+    std::vector<int64_t> held, all(manifest.parameters.size());
+    std::iota(all.begin(), all.end(), 0);
+    for (const LayerSpec& layer : manifest.layers)
+      for (const int64_t p : layer.parameters) {
+        held.push_back(p);
+        EXPECT_EQ(manifest.parameters[static_cast<size_t>(p)].name.rfind(layer.name + ".", 0), 0U);
+      }
+    EXPECT_EQ(held, all);
+    EXPECT_EQ(macs_of(manifest), 0) << "without a sample";
+  }
+  EXPECT_EQ(manifest_of(part_of("linear", {{"in_features", int64_t{3}},
+                                           {"out_features", int64_t{2}},
+                                           {"bias", true}}),
+                        "float32")
+                ->layers.at(0)
+                .name,
+            "linear");
+}
+
+TEST(LayerTimes, AreSharesOfTheTotals) {
+  const auto times = layer_times(mlp_scenario());
+  ASSERT_TRUE(times);
+  ASSERT_EQ(times.value().size(), 2U);
+  const LayerTime &fc1 = times.value()[0], &fc2 = times.value()[1];
+  EXPECT_DOUBLE_EQ(fc1.forward_ms, 100.0 * 200 / 300);
+  EXPECT_DOUBLE_EQ(fc2.backward_ms, 200.0 * 100 / 300) << "twice the forward";
+  EXPECT_DOUBLE_EQ(fc2.ready_ms, fc2.backward_ms) << "the last layer is the first of a backward";
+  EXPECT_DOUBLE_EQ(fc1.ready_ms, 200);
+}
+
+TEST(LayerTimes, OfResNet50) {
+  Scenario scenario = scenario_of(resnet("resnet50"), images(224));
+  scenario.compute.options.set("backward_ms", 150.0);
+  const LayerTimes times = layer_times(scenario).value();
+  EXPECT_EQ(times.size(), 107U);
+  EXPECT_NEAR(times.front().ready_ms, 150, 1e-9);
+  double forward = 0;
+  for (const LayerTime& time : times) forward += time.forward_ms;
+  EXPECT_NEAR(forward, 100, 1e-9);
+  // 118 of 4,089 million, with norms 4,100
+  EXPECT_NEAR(times.front().forward_ms, 100 * 118.013952 / 4100.298, 1e-3);
+}
+
+TEST(LayerTimes, PlannedSamplesAreThoseOfAMicroBatch) {
+  Scenario scenario = mlp_scenario();
+  EXPECT_EQ(planned_samples(scenario), 4);
+  scenario.accumulate_steps = 2;
+  EXPECT_EQ(planned_samples(scenario), 2);
+}
+
+LayerProfile profile() {
+  const Scenario scenario = mlp_scenario();
+  return {profiled_model(scenario),        "float32", 2, {10}, 5, "cpu", "libraries",
+          {{"fc1", 3, 5}, {"fc2", 1, 2.5}}};
+}
+
+TEST(LayerProfile, IsReadAsWritten) {
+  const TemporaryFolder folder;
+  const LayerProfile written = profile();
+  const auto read = read_profile(folder.write("a.profile", to_text(written)));
+  ASSERT_TRUE(read) << to_text(read.errors()[0]);
+  EXPECT_EQ(read.value().layers, written.layers);
+  EXPECT_EQ(read.value().model, written.model);
+  EXPECT_EQ(to_text(read.value()), to_text(written));
+}
+
+TEST(LayerTimes, AreThoseOfAProfile) {
+  const TemporaryFolder folder;
+  Scenario scenario = mlp_scenario();
+  scenario.compute = part_of("emulated", {{"profile", folder.write("a", to_text(profile()))}});
+  const LayerTimes own = layer_times(scenario).value();
+  EXPECT_EQ(own, (LayerTimes{{"fc1", 6, 10, 15}, {"fc2", 2, 5, 5}})) << "4 samples, not 2";
+  scenario.compute.options.set("forward_ms", 80.0);
+  EXPECT_EQ(layer_times(scenario).value()[0], (LayerTime{"fc1", 60, 10, 15}));
+  scenario.compute.options.set("backward_ms", 30.0);
+  EXPECT_EQ(layer_times(scenario).value()[0], (LayerTime{"fc1", 60, 20, 30}));
+}
+
+std::string error_with(const std::string& path) {
+  Scenario scenario = mlp_scenario();
+  scenario.compute = part_of("emulated", {{"profile", path}});
+  const auto times = layer_times(scenario);
+  if (times) return "";
+  EXPECT_EQ(times.errors()[0].pointer, "/compute/profile");
+  std::string message = times.errors()[0].message;
+  for (size_t at = message.find(path); at != std::string::npos; at = message.find(path))
+    message.replace(at, path.size(), "FILE");
+  return message;
+}
+
+TEST(LayerTimes, SayWhatIsWrongWithAProfile) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(error_with("/nowhere/a.profile"),
+            "FILE: error: cannot be opened: No such file or directory");
+  EXPECT_EQ(error_with(folder.write("cut", to_text(profile()).substr(0, 40))),
+            "FILE:3:3: error: this string does not end; expected \"");
+  std::string text = to_text(profile());
+  text.replace(text.find("\"samples\""), 9, "\"smples\"");
+  EXPECT_EQ(error_with(folder.write("key", text)),
+            "FILE:6:3: error: unknown key \"smples\"; did you mean \"samples\"?");
+  LayerProfile other = profile();
+  other.layers[1].layer = "fc3";
+  EXPECT_EQ(error_with(folder.write("names", to_text(other))),
+            "the profile does not suit: its layer 1 is \"fc3\", but the model's is \"fc2\"");
+  other.layers.pop_back();
+  EXPECT_EQ(error_with(folder.write("fewer", to_text(other))),
+            "the profile does not suit: it has 1 layers, but the model has 2");
+  other = profile();
+  other.sample = {11};
+  EXPECT_EQ(error_with(folder.write("sample", to_text(other))),
+            "the profile does not suit: it was measured on samples of [11], but the scenario's are "
+            "[10]");
+  other = profile();
+  other.model = R"({"kind":"gpt"})";
+  EXPECT_EQ(error_with(folder.write("model", to_text(other))).substr(0, 80),
+            "the profile does not suit: it was measured on model {\"kind\":\"gpt\"}, but the scen");
+}
+
+}  // namespace
+}  // namespace lockstep
