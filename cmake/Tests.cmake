@@ -62,6 +62,14 @@ if(LOCKSTEP_LIBTORCH)
     set_tests_properties(cli.${name} PROPERTIES LABELS cli TIMEOUT 300
       ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
+  # Faults that nobody wrote down: minutes, so under a label of their own.
+  foreach(campaign "enumerated --enumerate --draw 150 --seed 3" "drawn --seeds 300 --seed 7")
+    separate_arguments(words UNIX_COMMAND "${campaign}")
+    list(POP_FRONT words name)
+    add_test(NAME campaign.${name} COMMAND lockstep campaign ${words})
+    set_tests_properties(campaign.${name} PROPERTIES LABELS campaign TIMEOUT 900
+      ENVIRONMENT XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state)
+  endforeach()
   # PyTorch as a peer: needs a Python whose torch is the LibTorch that we are linked with.
   set(LOCKSTEP_PEER_PYTHON /usr/bin/python3 CACHE FILEPATH "Python with the same LibTorch")
   add_test(NAME python.ddp COMMAND ${LOCKSTEP_PEER_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/python/ddp_test.py)

@@ -36,29 +36,28 @@ class Draw {
   uint64_t next_ = 0;
 };
 
-
 Json training(int64_t world_size, int64_t steps) {
-  return {{"world_size", world_size},
-          {"steps", steps},
-          {"batch_size", 4 * world_size},
-          {"model",
-           {{"kind", "mlp"},
-            {"in_features", 8},
-            {"hidden", {12, 10}},
-            {"out_features", 4},
-            {"activation", "tanh"}}},
-          {"data", {{"kind", "randn"}, {"samples", 16 * world_size}, {"features", 8}, {"targets", 4}}},
-          {"loss", {{"kind", "mse"}}},
-          {"optimizer", {{"kind", "sgd"}, {"lr", 0.1}, {"momentum", 0.9}}},
-          {"reducer",
-           {{"kind", "bucketed"}, {"bucket_cap_mb", 0.0005}, {"first_bucket_mb", 0.0002}}},
-          {"timeouts",
-           {{"collective_ms", kCollectiveMs},
-            {"construction_ms", kConstructionMs},
-            {"step_ms", kStepMs},
-            {"rendezvous_ms", kRendezvousMs},
-            {"run_ms", kRunMs}}},
-          {"lanes", {"replica", "replay"}}};
+  return {
+      {"world_size", world_size},
+      {"steps", steps},
+      {"batch_size", 4 * world_size},
+      {"model",
+       {{"kind", "mlp"},
+        {"in_features", 8},
+        {"hidden", {12, 10}},
+        {"out_features", 4},
+        {"activation", "tanh"}}},
+      {"data", {{"kind", "randn"}, {"samples", 16 * world_size}, {"features", 8}, {"targets", 4}}},
+      {"loss", {{"kind", "mse"}}},
+      {"optimizer", {{"kind", "sgd"}, {"lr", 0.1}, {"momentum", 0.9}}},
+      {"reducer", {{"kind", "bucketed"}, {"bucket_cap_mb", 0.0005}, {"first_bucket_mb", 0.0002}}},
+      {"timeouts",
+       {{"collective_ms", kCollectiveMs},
+        {"construction_ms", kConstructionMs},
+        {"step_ms", kStepMs},
+        {"rendezvous_ms", kRendezvousMs},
+        {"run_ms", kRunMs}}},
+      {"lanes", {"replica", "replay"}}};
 }
 
 Json scenario(const std::string& name, const Json& fault, Json body) {
@@ -114,8 +113,8 @@ void put_place(const std::string& place, int64_t steps, Json* fault) {
 }
 
 const std::vector<std::string>& fatal_kinds() {
-  static const std::vector<std::string> kinds = {"kill",  "terminate", "interrupt", "segfault",
-                                                 "abort", "exception", "exit",      "deadlock",
+  static const std::vector<std::string> kinds = {"kill",  "terminate",    "interrupt", "segfault",
+                                                 "abort", "exception",    "exit",      "deadlock",
                                                  "stop",  "out_of_memory"};
   return kinds;
 }
@@ -157,9 +156,9 @@ Json harmless_case(Draw* draw, int64_t world_size, Json* expect) {
 Json meaning_case(Draw* draw, int64_t world_size, int64_t steps, Json* expect) {
   // Of two ranks that differ the first is taken to be right.
   const int64_t rank = draw->between(1, world_size - 1);
-  static const std::vector<std::string> kKinds = {"duplicate_rank", "wrong_world_size",
-                                                  "other_dtype",    "other_bucket_order",
-                                                  "nan",            "fewer_batches"};
+  static const std::vector<std::string> kKinds = {
+      "duplicate_rank", "wrong_world_size", "other_dtype", "other_bucket_order", "nan",
+      "fewer_batches"};
   Json fault = {{"kind", draw->one_of(kKinds)}, {"rank", rank}};
   const std::string kind = fault["kind"];
   if (kind == "duplicate_rank") fault["as_rank"] = rank - 1;

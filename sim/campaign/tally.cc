@@ -22,11 +22,11 @@ std::vector<KindTally> tally(const std::vector<RunResult>& runs,
     one.met += run.met == true;
     if (!run.failure) continue;
     ++one.failed_runs;
-    if (run.failure->detected_ms) one.detected_ms.push_back(*run.failure->detected_ms);
+    if (run.failure->after_ms) one.after_ms.push_back(*run.failure->after_ms);
   }
   std::vector<KindTally> tallies;
   for (auto& [kind, one] : by_kind) {
-    std::sort(one.detected_ms.begin(), one.detected_ms.end());
+    std::sort(one.after_ms.begin(), one.after_ms.end());
     tallies.push_back(std::move(one));
   }
   return tallies;
@@ -44,12 +44,11 @@ nlohmann::ordered_json as_json(const std::vector<KindTally>& tallies) {
   for (const KindTally& one : tallies) {
     nlohmann::ordered_json json = {
         {"kind", one.kind}, {"runs", one.runs}, {"met", one.met}, {"failed", one.failed_runs}};
-    for (const auto& [key, percent] : {std::pair("detected_ms_median", 50.0),
-                                       std::pair("detected_ms_p95", 95.0),
-                                       std::pair("detected_ms_p99", 99.0)})
-      json[key] = one.detected_ms.empty()
-                      ? nlohmann::ordered_json()
-                      : nlohmann::ordered_json(percentile(one.detected_ms, percent));
+    for (const auto& [key, percent] :
+         {std::pair("after_ms_median", 50.0), std::pair("after_ms_p95", 95.0),
+          std::pair("after_ms_p99", 99.0)})
+      json[key] = one.after_ms.empty() ? nlohmann::ordered_json()
+                                       : nlohmann::ordered_json(percentile(one.after_ms, percent));
     list.push_back(std::move(json));
   }
   return list;

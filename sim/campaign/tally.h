@@ -13,8 +13,8 @@ namespace lockstep {
 struct KindTally {
   std::string kind;
   int64_t runs = 0, met = 0;
-  int64_t failed_runs = 0;           // in which ranks failed
-  std::vector<double> detected_ms;  // ascending, as Failure has them
+  int64_t failed_runs = 0;       // in which ranks failed
+  std::vector<double> after_ms;  // ascending, as Failure has them
 };
 
 // Kinds in alphabetical order. `kinds`: the fault of each run, by its name.

@@ -45,8 +45,10 @@ ProcessEnd lost_end(int64_t rank) {
 
 Json as_json(const std::optional<ProcessState>& state) {
   if (!state) return nullptr;
-  return {{"state", static_cast<int>(state->state)}, {"syscall", state->syscall},
-          {"wchan", state->wchan},                   {"store_key", state->store_key},
+  return {{"state", static_cast<int>(state->state)},
+          {"syscall", state->syscall},
+          {"wchan", state->wchan},
+          {"store_key", state->store_key},
           {"stack", state->stack}};
 }
 

@@ -98,8 +98,7 @@ class Explainer {
       doing.phase = to_word(static_cast<Phase>(view.last_phase->phase));
       doing.step = std::max(view.last_phase->step, view.last_event->step);
       doing.last_event = event_text(view);
-      if (view.last_parameter)
-        doing.layer = layer_of(outcome_.plan.scenario, *view.last_parameter);
+      if (view.last_parameter) doing.layer = layer_of(outcome_.plan.scenario, *view.last_parameter);
     }
     const ProcessEnd* end = end_of(view.rank);
     const bool dead = end != nullptr && !end->by_launcher && end->time_ns > 0 &&
@@ -172,10 +171,9 @@ std::string hang_text(const Explanation& explanation, int64_t rank) {
   const Explanation::Doing* doing = doing_of(explanation, rank);
   if (doing == nullptr) return fmt::format("rank {} made no progress and was ended", rank);
   const bool missing = contains(explanation.missing, rank);
-  std::string text =
-      missing ? fmt::format("rank {} never entered {}: {}", rank,
-                            to_words(*explanation.collective), place_of(*doing))
-              : fmt::format("rank {} made no progress {}", rank, place_of(*doing));
+  std::string text = missing ? fmt::format("rank {} never entered {}: {}", rank,
+                                           to_words(*explanation.collective), place_of(*doing))
+                             : fmt::format("rank {} made no progress {}", rank, place_of(*doing));
   if (doing->for_ms) text += " for " + duration_text(*doing->for_ms);
   if (!doing->state.empty()) text += ", " + doing->state;
   if (!missing && !doing->last_event.empty()) text += "; its last event: " + doing->last_event;

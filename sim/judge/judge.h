@@ -39,8 +39,8 @@ struct Divergence {
   std::string explanation;     // one line: why this cause
 };
 
-// Who kept whom waiting, as the records of all ranks tell it, those of dead ones included: as things
-// stood when the launcher learnt of the failure.
+// Who kept whom waiting, as the records of all ranks tell it, those of dead ones included: as
+// things stood when the launcher learnt of the failure.
 struct Explanation {
   struct Collective {
     std::string operation;
@@ -76,7 +76,7 @@ struct Failure {
   std::string message;     // one sentence
   std::vector<std::string> log_tail;
   std::vector<int64_t> secondary;
-  std::string cause;  // "checkpoint" where the failure itself shows it, or empty
+  std::string cause;                  // "checkpoint" where the failure itself shows it, or empty
   std::vector<std::string> stack;     // of a hung rank: at most 20 frames, innermost first
   std::optional<double> detected_ms;  // from its last sign of life to when the launcher knew
   // From the first receipt of a fault, without one from the begin of the run, to the same moment.

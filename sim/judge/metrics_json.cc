@@ -102,14 +102,13 @@ class Raw {
                        {"transfer_ms",
                         entered && passage.end_ns ? length(transfer_ns(b, rank)) : Json(nullptr)}});
     }
-    return {
-        {"sequence", b.sequence},
-        {"operation", operation_of(b)},
-        {"bucket", b.bucket >= 0 ? Json(b.bucket) : Json(nullptr)},
-        {"bytes", b.bytes},
-        {"step", b.step},
-        {"skew_ms", entered ? Json(static_cast<double>(skew_ns(b)) * 1e-6) : Json(nullptr)},
-        {"ranks", std::move(ranks)}};
+    return {{"sequence", b.sequence},
+            {"operation", operation_of(b)},
+            {"bucket", b.bucket >= 0 ? Json(b.bucket) : Json(nullptr)},
+            {"bytes", b.bytes},
+            {"step", b.step},
+            {"skew_ms", entered ? Json(static_cast<double>(skew_ns(b)) * 1e-6) : Json(nullptr)},
+            {"ranks", std::move(ranks)}};
   }
 
   const Timeline& timeline_;

@@ -41,10 +41,10 @@ struct RankView {
   std::vector<std::pair<int64_t, double>> losses;     // step -> its own, of the primary run
   int64_t last_step_end = 0;                          // of the primary run
   bool primary_done = false, finished = false;
-  std::optional<Event> last_phase;       // primary or double run
-  std::optional<Event> last_event;       // one that tells where the rank was: never a receipt
-  std::optional<uint32_t> last_arrival;  // sequence, primary or double run
-  std::optional<uint32_t> last_end;      // ... of the collectives that ended
+  std::optional<Event> last_phase;        // primary or double run
+  std::optional<Event> last_event;        // one that tells where the rank was: never a receipt
+  std::optional<uint32_t> last_arrival;   // sequence, primary or double run
+  std::optional<uint32_t> last_end;       // ... of the collectives that ended
   std::optional<int64_t> last_parameter;  // whose gradient was ready last in the phase under way
   int64_t events_in_step = 0;             // of those that tell where it was, in its last step
   std::optional<int64_t> error_ns;        // when it gave up

@@ -55,7 +55,9 @@ class Search {
   }
 
  private:
-  void add(Guilt guilt, const ProcessEnd& end) { found_.push_back({guilt, end.rank, end.order, &end}); }
+  void add(Guilt guilt, const ProcessEnd& end) {
+    found_.push_back({guilt, end.rank, end.order, &end});
+  }
 
   void add_threads() {  // threads of one host have no ends of their own
     for (const RankView& view : ranks_) {
@@ -135,8 +137,8 @@ class Search {
     const bool hung = suspect.guilt == Guilt::hung;
     const bool by_progress =
         hung || suspect.guilt == Guilt::waited || suspect.guilt == Guilt::left_early;
-    const bool by_votes = by_progress || suspect.guilt == Guilt::rejected ||
-                          suspect.guilt == Guilt::lost_peer;
+    const bool by_votes =
+        by_progress || suspect.guilt == Guilt::rejected || suspect.guilt == Guilt::lost_peer;
     const ProcessState* state =
         hung && suspect.end != nullptr && suspect.end->state ? &*suspect.end->state : nullptr;
     const bool stopped = state != nullptr && (state->state == 'T' || state->state == 't');

@@ -73,8 +73,7 @@ std::string where(const RankView* view) {
 
 std::string layer_of(const Scenario& scenario, int64_t parameter) {
   const auto manifest = manifest_of(scenario.model, scenario.dtype);
-  if (!manifest || parameter < 0 ||
-      parameter >= static_cast<int64_t>(manifest->parameters.size()))
+  if (!manifest || parameter < 0 || parameter >= static_cast<int64_t>(manifest->parameters.size()))
     return "";
   const std::string& name = manifest->parameters[static_cast<size_t>(parameter)].name;
   return name.substr(0, name.rfind('.'));

@@ -25,8 +25,8 @@ std::string layer_of(const Scenario& scenario, int64_t parameter);
 
 // "stopped (state T)", "waiting in futex"; empty: not known.
 std::string to_words(const ProcessState& state);
-std::string signal_text(int signal);                   // "SIGKILL (9)"
-std::string ranks_text(std::vector<int64_t> ranks);    // "rank 2", "ranks 0, 1 and 3"
-std::string duration_text(int64_t ms);                 // "120 ms", "31.2 s"
+std::string signal_text(int signal);                 // "SIGKILL (9)"
+std::string ranks_text(std::vector<int64_t> ranks);  // "rank 2", "ranks 0, 1 and 3"
+std::string duration_text(int64_t ms);               // "120 ms", "31.2 s"
 
 }  // namespace lockstep

@@ -20,7 +20,8 @@ struct ProcessState {
   std::string syscall;    // "futex", "call 435"; empty: in none, or not known
   std::string wchan;      // where the kernel sleeps; empty: not known
   std::string store_key;  // it waits for this key of the rendezvous store; empty: for none
-  // Asked of it before it was ended, innermost frame first; empty where it was stopped, or gave none.
+  // Asked of it before it was ended, innermost frame first; empty where it was stopped, or gave
+  // none.
   std::vector<std::string> stack;
 };
 

@@ -54,8 +54,8 @@ class ProcessRun {
     bool noted = false;  // its end stands in ends_
     Deadline started = kNoDeadline;
     uint64_t appended = 0;
-    Deadline changed{};   // when its newest event was recorded
-    bool joined = false;  // it is beyond the rendezvous
+    Deadline changed{};                 // when its newest event was recorded
+    bool joined = false;                // it is beyond the rendezvous
     bool first_late = false;            // nothing had failed before its deadline passed
     std::optional<ProcessState> state;  // when the run had failed
     Deadline end_at = kNoDeadline;      // it has been asked for its stack, and may take until then

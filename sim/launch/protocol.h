@@ -29,9 +29,9 @@ std::string records_path(const std::string& run_dir, int64_t rank);  // rank-0.r
 std::string golden_records_path(const std::string& run_dir, const std::string& golden);
 std::string log_path(const std::string& run_dir, const std::string& who);  // rank-0.log
 std::string stream_path(const std::string& run_dir,
-                        const std::string& golden);                   // golden-replay.stream
-std::string evidence_path(const std::string& run_dir, int64_t rank);  // rank-0.evidence.json
-std::string plan_path(const std::string& run_dir);                    // plan.json
+                        const std::string& golden);                          // golden-replay.stream
+std::string evidence_path(const std::string& run_dir, int64_t rank);         // rank-0.evidence.json
+std::string plan_path(const std::string& run_dir);                           // plan.json
 std::string stack_path(const std::string& run_dir, const std::string& who);  // rank-0.stack
 
 // Asks a worker for the stack of its main thread, which it writes to its stack_path().

@@ -108,9 +108,8 @@ TEST(Explanation, AsItStoodWhenTheRunHadFailed) {
 
 TEST(Explanation, NothingIsSaidWhereArrivalsWereDropped) {
   Incident incident = stopped_in(Place::mid_bucket);
-  std::erase_if(incident.run.ranks[1].events, [](const Event& e) {
-    return e.kind == static_cast<uint16_t>(EventKind::arrival);
-  });
+  std::erase_if(incident.run.ranks[1].events,
+                [](const Event& e) { return e.kind == static_cast<uint16_t>(EventKind::arrival); });
   incident.run.ranks[1].dropped = 1000;
   EXPECT_FALSE(incident.failure().explanation.collective);
   EXPECT_EQ(incident.failure().rank, 2);

@@ -24,7 +24,7 @@ class Incident {
   static constexpr int kSteps = 3;
 
   enum class Place { rendezvous, construction, first_step, mid_bucket, in_collective, last_step };
-  static constexpr Place kPlaces[] = {Place::rendezvous, Place::construction, Place::first_step,
+  static constexpr Place kPlaces[] = {Place::rendezvous, Place::construction,  Place::first_step,
                                       Place::mid_bucket, Place::in_collective, Place::last_step};
 
   Incident(int64_t world_size, int64_t guilty, Place place)
@@ -201,8 +201,8 @@ class Incident {
     uint32_t entered = 0;
     for (const Event& e : run.ranks[guilty_].events)
       if (e.kind == static_cast<uint16_t>(EventKind::arrival)) entered = e.sequence;
-    const bool cut_inside = run.ranks[guilty_].events.back().kind ==
-                            static_cast<uint16_t>(EventKind::arrival);
+    const bool cut_inside =
+        run.ranks[guilty_].events.back().kind == static_cast<uint16_t>(EventKind::arrival);
     const uint32_t stuck = cut_inside && entered % 2 == 1 ? entered : entered + 1;
     const auto waits = std::find_if(events.begin(), events.end(), [&](const Event& e) {
       return e.kind == static_cast<uint16_t>(EventKind::end) && e.sequence == stuck;
