@@ -148,8 +148,8 @@ Expected<Placement> read(Reader& reader, const Names& names) {
   const auto local_tasks = reader.number(names.local_tasks, 1);
   const auto node = reader.number(names.node, 0), nodes = reader.number(names.nodes, 1);
   reader.below(task, tasks);
-  reader.below(local, local_tasks);
-  reader.at_most(local, task);
+  // Local numbers need not follow the order of ranks: Open MPI 6 gives rank 1 of 3 the number 2.
+  reader.below(local, local_tasks ? local_tasks : tasks);
   reader.at_most(local_tasks, tasks);
   reader.below(node, nodes);
   reader.at_most(nodes, tasks);
