@@ -53,7 +53,7 @@ class LauncherTest(ProgramTest):
         probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
         if not pathlib.Path(PYTHON).exists() or subprocess.run([PYTHON, "-c", probe]).returncode:
             self.lacking("no torchrun (Debian: python3-torch)")
-        return [PYTHON, "-m", "torch.distributed.run", "--redirects", "0:1", "--tee", "0:1",
+        return [PYTHON, "-B", ROOT / "tests/cli/torchrun.py", "--redirects", "0:1", "--tee", "0:1",
                 "--log_dir", self.tmp / log, "--monitor_interval", "0.2"]
 
     def popen(self, *command, **env):
