@@ -10,6 +10,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as lo
 from torch.distributed.algorithms.model_averaging import averagers
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import lr_scheduler
+from torch.overrides import TorchFunctionMode
 from torch.utils.data.distributed import DistributedSampler
 
 from networks import Unsupported
@@ -42,6 +43,17 @@ def optimizer_of(options, sharding, parameters):
     return ZeroRedundancyOptimizer(parameters, made,
                                    parameters_as_bucket_view=sharding["broadcast"] == "per_rank",
                                    **arguments)
+
+
+class CppSums(TorchFunctionMode):
+    """Moments as LibTorch's C++ optimizers sum them: they scale and add, where Python's interpolate
+    since pytorch/pytorch#104796. The last bit may differ."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.lerp_:
+            moment, gradient, weight = args
+            return moment.mul_(1 - weight).add_(gradient, alpha=weight)
+        return function(*args, **(kwargs or {}))
 
 
 def schedule_of(options, optimizer):

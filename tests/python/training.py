@@ -94,7 +94,8 @@ class Rank:
                 output = self.ddp(self.input[part])
                 recipe.loss_of(scenario, output, self.target[part], share).backward()
         recipe.clip(scenario["clipping"], self.parameters)
-        self.optimizer.step()
+        with recipe.CppSums():
+            self.optimizer.step()
         recipe.requantize(self.parameters, scenario["requantize"])
         if self.schedule:
             self.schedule.step()
