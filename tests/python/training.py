@@ -1,5 +1,6 @@
 """One rank of an exported run, trained by PyTorch's DistributedDataParallel."""
 import contextlib
+import dataclasses
 import datetime
 
 import torch
@@ -40,10 +41,23 @@ def dense(gradient):
     return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
 
+class TwoLimitsDdp(DistributedDataParallel):
+    """Later versions limit the first bucket on its own only where the limit of all is left at its
+    default (pytorch/pytorch#121640); here both are given, as in 1.13."""
+
+    def _ddp_init_helper(self, *args, **kwargs):
+        if hasattr(self, "_bucket_config"):
+            self._bucket_config = dataclasses.replace(
+                self._bucket_config, first_bucket_bytes_cap=dist._DEFAULT_FIRST_BUCKET_BYTES)
+        else:
+            self.bucket_bytes_cap_default = True  # what those between ask; unknown to 1.13
+        super()._ddp_init_helper(*args, **kwargs)
+
+
 def wrap(model, options):
     # DDP reads the limit of the first bucket from here; everything else is an argument.
     dist._DEFAULT_FIRST_BUCKET_BYTES = int(options["first_bucket_mb"] * 1024 * 1024)
-    return DistributedDataParallel(
+    return TwoLimitsDdp(
         model, bucket_cap_mb=options["bucket_cap_mb"],
         gradient_as_bucket_view=options["gradient_as_bucket_view"],
         find_unused_parameters=options["find_unused_parameters"],
