@@ -7,7 +7,7 @@ build_packages="g++ cmake ninja-build ccache git libtorch-dev libgloo-dev nlohma
   libcli11-dev libvalijson-dev libfmt-dev libxxhash-dev libopenblas0-pthread"
 test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev python3
   python3-torch python3-numpy
-  openmpi-bin slurm-wlm munge redis-server iproute2 openssh-server openssh-client"
+  openmpi-bin slurm-wlm munge redis-server iproute2 mount openssh-server openssh-client"
 check_packages="clang-format clang-tidy"
 
 say() { printf '== %s\n' "$*" >&2; }
