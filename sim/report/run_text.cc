@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/judge/lanes.h"
+#include "sim/report/metrics_table.h"
 #include "sim/report/terminal.h"
 
 namespace lockstep {
@@ -41,6 +42,7 @@ std::string because_of_it(const Failure& failure) {
 
 std::string run_text(const RunResult& run, const Style& style) {
   std::string text = run.name + (run.label.empty() ? "" : "  " + run.label) + "\n";
+  if (run.metrics && !run.metrics->steps.empty()) text += metrics_table(run, style);
   text += what_happened(run, style);
   if (run.failure) text += because_of_it(*run.failure);
   if (run.first_divergence)
