@@ -174,6 +174,29 @@ Json meaning_case(Draw* draw, int64_t world_size, int64_t steps, Json* expect) {
   return fault;
 }
 
+// A step takes 24 ms: lateness of a fifth is far more than what two busy cores add.
+constexpr int64_t kForwardMs = 8, kBackwardMs = 16;
+
+// The fault that makes a straggler of this class; null: nobody.
+Json lateness(Draw* draw, const std::string& late_class, int64_t rank) {
+  const double factor = 1.2 + 0.1 * static_cast<double>(draw->below(14));
+  if (late_class == "compute") return {{"kind", "slow"}, {"rank", rank}, {"factor", factor}};
+  if (late_class == "wandering")
+    return {{"kind", "wandering"}, {"factor", factor + 0.3}, {"every_steps", draw->between(2, 4)}};
+  if (late_class == "periodic")
+    return {{"kind", "periodic_pause"},
+            {"rank", rank},
+            {"phase", "forward"},
+            {"every_steps", draw->between(3, 5)},
+            {"duration_ms", draw->between(20, 60)}};
+  if (late_class == "stopped")
+    return {{"kind", "stop"},
+            {"rank", rank},
+            {"step", draw->between(4, 20)},
+            {"duration_ms", draw->between(150, 400)}};
+  return {{"kind", "latency"}, {"rank", rank}, {"duration_ms", draw->between(5, 12)}};  // link
+}
+
 Json enumerated_case(const std::string& kind, int64_t world_size, int64_t rank,
                      const std::string& place) {
   constexpr int64_t kSteps = 3;
@@ -203,6 +226,29 @@ Json drawn_case(uint64_t seed) {
                                  : meaning_case(&draw, world_size, steps, &expect);
   Json document = scenario(fmt::format("seed-{}", seed), fault, std::move(body));
   document["expect"] = expect;
+  return document;
+}
+
+Json straggler_case(uint64_t seed) {
+  Draw draw(seed);
+  const int64_t world_size = draw.between(3, 4), rank = draw.below(world_size);
+  const auto late_class = draw.one_of<std::string>(
+      {"none", "compute", "compute", "link", "periodic", "stopped", "wandering"});
+  Json body = training(world_size, 24);
+  body["seed"] = seed % (uint64_t{1} << 53);
+  body["timeouts"] = Json::object();  // the defaults: nobody fails
+  body["lanes"] = {"replica"};
+  body["compute"] = {
+      {"kind", "emulated"}, {"forward_ms", kForwardMs}, {"backward_ms", kBackwardMs}};
+  body["reducer"]["kind"] = draw.one_of<std::string>({"bucketed", "c10d"});
+  const bool late = late_class != "none";
+  Json document =
+      scenario(fmt::format("straggler-{}", seed),
+               late ? lateness(&draw, late_class, rank) : Json{{"kind", "none"}}, std::move(body));
+  if (!late) document["faults"] = Json::array();
+  Json straggler = {{"class", late_class}};
+  if (late && late_class != "wandering") straggler["rank"] = rank;
+  document["expect"] = {{"outcome", "completed"}, {"verdict", "pass"}, {"straggler", straggler}};
   return document;
 }
 

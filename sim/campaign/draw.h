@@ -14,6 +14,10 @@ namespace lockstep {
 // optimizer, kind, rank, place and durations derive from the seed alone. Its name is "seed-SEED".
 nlohmann::ordered_json drawn_case(uint64_t seed);
 
+// One training with emulated compute in which a rank is late by a factor of at least 1.2 in one of
+// the ways that `expect.straggler` knows, or nobody is. Its name is "straggler-SEED".
+nlohmann::ordered_json straggler_case(uint64_t seed);
+
 // Every kind of process fault that has no way back, on every rank, at every place of {rendezvous,
 // construction, first step, mid bucket, last step}, at world sizes 2, 3 and 4.
 std::vector<nlohmann::ordered_json> enumerated_cases();

@@ -161,8 +161,13 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
       ->option_text("S")
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 52))
       ->group(group);
+  auto* stragglers =
+      verb->add_flag("--stragglers", options->stragglers,
+                     "Late ranks that cause no failure: is each named, with how it is late?")
+          ->group(group);
   auto* enumerate = verb->add_flag("--enumerate", options->enumerate,
                                    "Every fatal kind on every rank at every place, W = 2 to 4")
+                        ->excludes(stragglers)
                         ->group(group);
   verb->add_option("--draw", options->draw, "Of these only N, drawn by the seed")
       ->option_text("N")

@@ -27,8 +27,10 @@ std::vector<Json> cases_of(const CampaignOptions& options) {
     return some_enumerated_cases(options.seed, options.draw);
   if (options.enumerate) return enumerated_cases();
   std::vector<Json> cases;
-  for (int64_t i = 0; i < options.seeds; ++i)
-    cases.push_back(drawn_case(options.seed + static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < options.seeds; ++i) {
+    const uint64_t seed = options.seed + static_cast<uint64_t>(i);
+    cases.push_back(options.stragglers ? straggler_case(seed) : drawn_case(seed));
+  }
   return cases;
 }
 
@@ -38,7 +40,8 @@ Kinds write_cases(const std::vector<Json>& cases, const std::string& folder) {
   make_dir(folder);
   for (const Json& one : cases) {
     const std::string name = one["name"];
-    kinds.emplace_back(name, one["faults"][0]["kind"].get<std::string>());
+    const Json& faults = one["faults"];
+    kinds.emplace_back(name, faults.empty() ? "none" : faults[0]["kind"].get<std::string>());
     write_file(fmt::format("{}/{}.json", folder, name), one.dump(2) + "\n");
   }
   return kinds;
@@ -62,7 +65,9 @@ std::string table_of(const std::vector<KindTally>& tallies, const Style& style) 
 
 std::string replay_command(const CampaignOptions& options, const RunResult& run) {
   if (options.enumerate) return fmt::format("lockstep run {}", run.file);
-  return fmt::format("lockstep campaign --seeds 1 --seed {}", run.name.substr(5));
+  return fmt::format("lockstep campaign{} --seeds 1 --seed {}",
+                     options.stragglers ? " --stragglers" : "",
+                     run.name.substr(run.name.rfind('-') + 1));
 }
 
 std::string text_of(const CampaignOptions& options, const ResultDocument& document,

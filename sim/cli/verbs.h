@@ -45,8 +45,9 @@ struct CampaignOptions {
   VerifyOptions verify;  // its output and execution; no selection
   int64_t seeds = 100;
   uint64_t seed = 1;
-  bool enumerate = false;  // every fatal kind, rank and place instead of random ones
-  int64_t draw = 0;        // of the enumeration only so many, drawn by the seed; 0: all
+  bool stragglers = false;  // late ranks that cause no failure, under emulated compute
+  bool enumerate = false;   // every fatal kind, rank and place instead of random ones
+  int64_t draw = 0;         // of the enumeration only so many, drawn by the seed; 0: all
 };
 int campaign(CampaignOptions options);
 

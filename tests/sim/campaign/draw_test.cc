@@ -41,6 +41,18 @@ TEST(Campaign, EveryDrawnCaseIsAScenarioAndTheSameForItsSeed) {
   EXPECT_NE(drawn_case(1), drawn_case(2));
 }
 
+TEST(Campaign, EveryStragglerIsAScenarioWithItsClass) {
+  std::set<std::string> classes;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    const auto document = straggler_case(seed);
+    EXPECT_EQ(errors_of(document), "") << seed;
+    const auto& straggler = document["expect"]["straggler"];
+    classes.insert(straggler["class"].get<std::string>());
+    EXPECT_EQ(document["faults"].empty(), straggler["class"] == "none");
+  }
+  EXPECT_EQ(classes.size(), 6u);
+}
+
 TEST(Campaign, TheEnumerationHasEveryKindRankAndPlaceOnce) {
   const auto cases = enumerated_cases();
   EXPECT_EQ(cases.size(), 10u * 9u * 5u);
