@@ -3,6 +3,7 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/workloads/emulated.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/workload.h"
 
@@ -23,7 +24,8 @@ Setup set_up_in_one_stream(const Scenario& scenario, const std::string& dtype, b
 
 Training build_training(const Scenario& scenario, const std::string& dtype) {
   Training training;
-  training.model = build_model(scenario.model, dtype);
+  training.model = scenario.compute.kind == "emulated" ? build_emulated(scenario, dtype)
+                                                       : build_model(scenario.model, dtype);
   training.parameters = training.model->parameters();
   for (const NamedTensor& parameter : training.parameters)
     if (is_frozen(scenario, parameter.name)) parameter.tensor.set_requires_grad(false);

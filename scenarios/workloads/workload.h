@@ -32,7 +32,8 @@ class RandomSection {
 at::Tensor generator_state();
 void set_generator_state(const at::Tensor& state);
 
-class BatchGroup;  // batch_group.h
+class BatchGroup;    // batch_group.h
+class ComputeClock;  // scenarios/compute_clock.h
 
 class Model {
  public:
@@ -41,6 +42,10 @@ class Model {
   // must outlive the last forward and backward. Before, and with nullptr, they take what a forward
   // is given for the whole batch. Returns whether there are such layers.
   virtual bool normalize_over(BatchGroup*) { return false; }
+  // Of emulated compute: layers take their time from `clock` from now on, which must outlive the
+  // last backward; before, and with nullptr, they take none. The caller says when a backward begins
+  // (ComputeClock::begin_backward). Returns whether they can.
+  virtual bool run_by(ComputeClock*) { return false; }
   virtual at::Tensor forward(const at::Tensor& input) = 0;
   // In registration order, as torch::nn::Module::named_parameters() gives them.
   virtual NamedTensors parameters() const = 0;

@@ -38,6 +38,11 @@ std::string followed_dtype(const std::string& dtype, RankFaults& faults) {
   return fault != nullptr ? fault->options.text("dtype") : dtype;
 }
 
+std::unique_ptr<ComputeClock> clock_of(const RunPlan& plan, bool primary) {
+  if (!primary || plan.layer_times.empty()) return nullptr;
+  return std::make_unique<ComputeClock>(plan.layer_times, planned_samples(plan.scenario));
+}
+
 NamedTensors in_other_order(NamedTensors parameters) {
   std::reverse(parameters.begin(), parameters.end());
   return parameters;
@@ -104,6 +109,7 @@ Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator,
       batch_(communicator.outermost(), std::chrono::milliseconds(scenario_.timeouts.collective_ms)),
       dtype_(followed_dtype(dtype, faults)),
       primary_(primary),
+      compute_clock_(clock_of(surroundings.plan, primary)),
       evidence_(evidence),
       checkpointing_(surroundings, dtype, primary, communicator.outermost()),
       mutants_(scenario_, surroundings.rank, surroundings.recorder),
@@ -172,6 +178,7 @@ void Pass::construct() {
 void Pass::build_reducer() {
   faults_.enter(Phase::construction);
   training_.model->normalize_over(&batch_);
+  training_.model->run_by(compute_clock_.get());
   layer_faults_.watch(training_);
   const bool other_order = faults_.standing("other_bucket_order") != nullptr;
   reducer_ = make_reducer(reducer_options(),
@@ -328,6 +335,7 @@ double Pass::micro_batch(const Batch& batch, double share, bool first, bool sync
   if (faults_.in_step("skip_backward") != nullptr) return 0;
   faults_.enter(Phase::backward);
   layer_faults_.begin_backward(training_);
+  if (compute_clock_) compute_clock_->begin_backward();
   if (synchronizes) {
     communicator_.begin_backward();
     reducer_->before_backward({output});

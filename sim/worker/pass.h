@@ -4,6 +4,7 @@
 #include <string>
 
 #include "reducer/reducer.h"
+#include "scenarios/compute_clock.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/layer_faults.h"
 #include "sim/fault/mutants.h"
@@ -78,6 +79,8 @@ class Pass {
   RankBatch batch_;  // for layers that normalize over all ranks
   const std::string dtype_;
   const bool primary_;
+  // Of emulated compute, in the primary run; null where compute is real, or nobody looks at times.
+  std::unique_ptr<ComputeClock> compute_clock_;
   Evidence* evidence_;
   Checkpointing checkpointing_;
   std::unique_ptr<RankSamples> samples_;
