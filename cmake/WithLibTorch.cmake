@@ -16,6 +16,10 @@ lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run
 lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/fault
                        LINK lockstep_launch lockstep_fault lockstep_reducer lockstep_golden)
 
+# As LibTorch was built: without NDEBUG its headers look for a record that its library never makes.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/sim/worker/profile.cc PROPERTIES
+                            COMPILE_DEFINITIONS NDEBUG SKIP_PRECOMPILE_HEADERS ON)
+
 set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: comm hooks of one's own")
 add_executable(lockstep-worker sim/worker/main.cc reducer/hooks/examples/divide_after.cc
                                ${LOCKSTEP_WORKER_SOURCES})

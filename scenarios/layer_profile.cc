@@ -80,10 +80,15 @@ Expected<LayerProfile> read_profile(const std::string& path) {
   InputErrors errors;
   const auto text = read_input_file(path, &errors);
   if (!text) return errors;
+  return profile_from(*text, path);
+}
+
+Expected<LayerProfile> profile_from(const std::string& text, const std::string& path) {
+  InputErrors errors;
   const std::string file = printable(path);
   Json document;
   Places places(file);
-  if (!read_json(*text, file, &document, &places, &errors)) return errors;
+  if (!read_json(text, file, &document, &places, &errors)) return errors;
   for (const SchemaProblem& problem : check_schema(profile_schema().root(), document)) {
     InputError error{file, 0, 0, problem.pointer, problem.message, problem.allowed};
     places.locate(problem.pointer, problem.about_key, &error);

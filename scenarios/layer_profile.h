@@ -29,6 +29,7 @@ std::string to_text(const LayerProfile& profile);  // JSON, a line for each laye
 
 // Bad input, at the place in the file: missing, no JSON, not of the schema.
 Expected<LayerProfile> read_profile(const std::string& path);
+Expected<LayerProfile> profile_from(const std::string& text, const std::string& path);
 
 // Empty, or why the profile is none of this scenario's model.
 std::string problem_with(const LayerProfile& profile, const Scenario& scenario,

@@ -240,6 +240,22 @@ void add_data(CLI::App& app, std::function<int()>* action) {
   verb->callback([=] { *action = [=] { return write_data(*options); }; });
 }
 
+void add_profile(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<ProfileOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "profile", "Measure each layer of a scenario's model on one core, for emulated compute.");
+  add_selection(verb, &options->selection, true);
+  verb->add_option("--out", options->out, "File for the times")->required()->option_text("FILE");
+  verb->add_option("--repetitions", options->repetitions, "Passes; the median counts (11)")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{10'000}));
+  verb->footer(footer(R"(  lockstep profile scenarios/equivalence/toy_model.json --out toy.profile
+  lockstep profile scenarios/gallery/resnet50.json --filter bucketed --out resnet50.profile
+  lockstep profile scenarios/equivalence/toy_model.json --repetitions 99 --out toy.profile
+)"));
+  verb->callback([=] { *action = [=] { return profile(*options); }; });
+}
+
 void add_others(CLI::App& app, std::function<int()>* action) {
   auto result = std::make_shared<bool>(false);
   CLI::App* schema = app.add_subcommand("schema", "Print the JSON Schema of scenario files.");
@@ -327,6 +343,7 @@ void build(CLI::App& app, std::function<int()>* action) {
   add_campaign(app, action);
   add_scenario(app, action);
   add_data(app, action);
+  add_profile(app, action);
   add_others(app, action);
   add_worker(app, action);
   app.add_flag_callback(

@@ -60,6 +60,14 @@ struct DataOptions {
 };
 int write_data(const DataOptions& options);
 
+// Layer times of a scenario's model, for emulated compute.
+struct ProfileOptions {
+  Selection selection;
+  std::string out;
+  int64_t repetitions = 11;
+};
+int profile(const ProfileOptions& options);
+
 int scenario_check(const Selection& selection);
 int scenario_list(const Selection& selection);
 int scenario_explain(const Selection& selection);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <string>
 
@@ -31,11 +32,22 @@ int explain() {
   return 2;
 }
 
+// Its one line of output says what went wrong, if anything did.
+int profile(const char* plan_file, const char* repetitions) {
+  try {
+    fmt::print("{}", worker_profile(plan_file, std::strtoll(repetitions, nullptr, 10)));
+  } catch (const std::exception& error) {
+    fmt::print("error: {}\n", error.what());
+  }
+  return 0;
+}
+
 int worker_main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--libraries") == 0) {
     fmt::print("{}\n", worker_libraries());
     return 0;
   }
+  if (argc == 4 && std::strcmp(argv[1], "--profile") == 0) return profile(argv[2], argv[3]);
   if (argc == 3 && std::strcmp(argv[1], "--zygote") == 0) {
     const std::optional<int> fd = inherited_fd(argv[2]);
     return fd ? run_zygote(*fd, run_task) : explain();

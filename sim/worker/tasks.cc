@@ -5,18 +5,20 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "scenarios/workloads/workload.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/process_tasks.h"
+#include "sim/worker/profile.h"
 #include "sim/worker/thread_host.h"
 
 namespace lockstep {
 namespace {
 
-RunPlan read_plan(const std::string& run_dir) {
-  std::ifstream file(plan_path(run_dir));
+RunPlan read_plan(const std::string& path) {
+  std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file) throw std::runtime_error("cannot read " + plan_path(run_dir));
+  if (!file) throw std::runtime_error("cannot read " + path);
   return plan_from_json(nlohmann::ordered_json::parse(text.str()));
 }
 
@@ -24,11 +26,16 @@ RunPlan read_plan(const std::string& run_dir) {
 
 int run_task(const WorkerTask& task, Control& control) {
   if (task.role == "thread_host") return run_thread_host(task, control);
-  const RunPlan plan = read_plan(task.run_dir);
+  const RunPlan plan = read_plan(plan_path(task.run_dir));
   if (task.role == "rank") return run_rank_process(task, plan, control);
   if (task.role == "golden") return run_golden_process(task, plan);
   if (task.role == "rounding") return run_rounding_process(task, plan);
   throw std::runtime_error("no worker task has the role \"" + task.role + "\"");
+}
+
+std::string worker_profile(const std::string& plan_file, int64_t repetitions) {
+  prepare_libtorch(1);
+  return to_text(measure_layers(read_plan(plan_file), repetitions));
 }
 
 std::string worker_libraries() { return libraries_json(); }

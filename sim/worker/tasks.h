@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "sim/launch/protocol.h"
@@ -18,6 +19,10 @@ namespace lockstep {
 //   thread_host  runs plans of control.next_run(), one after the other, until there are no more,
 //                with records in task.run_dir/rank-R.records
 int run_task(const WorkerTask& task, Control& control);
+
+// Layer times of the model of the plan in this file (sim/worker/profile.h), as the text of a
+// profile. Throws std::exception.
+std::string worker_profile(const std::string& plan_file, int64_t repetitions);
 
 // What this worker is linked with, as one line of JSON (sim/worker/libraries.h).
 std::string worker_libraries();

@@ -30,8 +30,14 @@ Answer lockstep(std::vector<std::string> words) {
 }
 
 TEST(Cli, HelpOfEveryVerb) {
-  for (const std::vector<std::string>& verb : std::vector<std::vector<std::string>>{
-           {}, {"verify"}, {"scenario"}, {"scenario", "explain"}, {"schema"}, {"doctor"}}) {
+  for (const std::vector<std::string>& verb :
+       std::vector<std::vector<std::string>>{{},
+                                             {"verify"},
+                                             {"scenario"},
+                                             {"scenario", "explain"},
+                                             {"schema"},
+                                             {"profile"},
+                                             {"doctor"}}) {
     std::vector<std::string> words = verb;
     words.push_back("--help");
     const Answer answer = lockstep(words);

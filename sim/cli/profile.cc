@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "scenarios/layer_profile.h"
+#include "scenarios/manifest.h"
+#include "sim/cli/verbs.h"
+#include "sim/cli/worker_program.h"
+#include "sim/report/document.h"
+#include "sim/report/style.h"
+
+namespace lockstep {
+namespace {
+
+InputErrors option_error(std::string message, std::string allowed = "") {
+  InputError error;
+  error.message = std::move(message);
+  error.allowed = std::move(allowed);
+  return {error};
+}
+
+// The one run that is chosen. Its compute does not matter: it may name the profile that is wanted.
+Expected<RunPlan> chosen_plan(Selection selection) {
+  selection.sets.insert(selection.sets.begin(), R"(/compute={"kind": "real"})");
+  auto files = select(selection);
+  if (!files) return files.errors();
+  std::vector<RunPlan> plans;
+  for (SelectedFile& file : files.value())
+    plans.insert(plans.end(), file.plans.begin(), file.plans.end());
+  if (plans.size() != 1)
+    return option_error(fmt::format("{} runs are selected", plans.size()),
+                        "one: pin the axes with --set or --filter");
+  const Scenario& scenario = plans.front().scenario;
+  if (!manifest_of(scenario.model, scenario.dtype))
+    return option_error(
+        fmt::format("the layers of model \"{}\" are not known", scenario.model.kind),
+        "a scenario with a shipped model");
+  return plans.front();
+}
+
+// Where a child process reads `text`: a file without a name, for as long as this process lives.
+std::optional<std::string> hand_over(const std::string& text, std::string* why) {
+  const int fd = memfd_create("plan", 0);
+  const auto size = static_cast<ssize_t>(text.size());
+  if (fd >= 0 && write(fd, text.data(), text.size()) == size)
+    return fmt::format("/proc/{}/fd/{}", getpid(), fd);
+  *why = strerror(errno);
+  return std::nullopt;
+}
+
+// Runs the worker; the profile without what only this process knows.
+Expected<LayerProfile> measure(const RunPlan& plan, int64_t repetitions) {
+  const auto worker = find_worker();
+  if (!worker) return worker.errors();
+  std::string why;
+  const auto file = hand_over(to_text(plan), &why);
+  std::optional<std::string> text;
+  if (file)
+    text = output_of({worker.value(), "--profile", *file, fmt::format("{}", repetitions)},
+                     std::chrono::milliseconds(plan.scenario.timeouts.run_ms), &why);
+  if (!text) return option_error(fmt::format("the layers could not be measured: worker {}", why));
+  if (text->starts_with("error: "))
+    return option_error("the layers could not be measured: " +
+                        text->substr(7, text->find('\n') - 7));
+  return profile_from(*text, "output of lockstep-worker");
+}
+
+std::string summary(const LayerProfile& profile, const std::string& path) {
+  double forward = 0, backward = 0;
+  for (const LayerTime& layer : profile.layers) {
+    forward += layer.forward_ms;
+    backward += layer.backward_ms;
+  }
+  const auto layers = static_cast<int64_t>(profile.layers.size());
+  return fmt::format("{}: {} {}, forward {:.3f} ms, backward {:.3f} ms with {} {}, median of {}\n",
+                     path, grouped(layers), plural(layers, "layer"), forward, backward,
+                     grouped(profile.samples), plural(profile.samples, "sample"),
+                     grouped(profile.repetitions));
+}
+
+}  // namespace
+
+int profile(const ProfileOptions& options) {
+  if (auto why = why_not_writable(options.out)) return bad_input(option_error("--out " + *why));
+  const auto plan = chosen_plan(options.selection);
+  if (!plan) return bad_input(plan.errors());
+  auto profile = measure(plan.value(), options.repetitions);
+  if (!profile) return bad_input(profile.errors());
+  profile.value().cpu = this_machine().cpu;
+  try {
+    write_atomically(options.out, to_text(profile.value()));
+  } catch (const std::system_error& error) {
+    return bad_input(option_error(fmt::format("--out {}", error.what())));
+  }
+  return print_result(summary(profile.value(), options.out), kExitPass);
+}
+
+}  // namespace lockstep
