@@ -34,9 +34,10 @@ struct LayerFaults::Hook {
   unsigned index;
 };
 
-LayerFaults::LayerFaults(const Scenario& scenario, RankFaults& faults)
+LayerFaults::LayerFaults(const Scenario& scenario, RankFaults& faults, ComputeClock* clock)
     : scenario_(scenario),
       faults_(faults),
+      clock_(clock),
       slows_(scenario.compute.kind == "real" &&
              any_of_kind(scenario, {"slow", "imbalance", "wandering"})) {}
 
@@ -49,7 +50,8 @@ void LayerFaults::forget() {
 
 void LayerFaults::watch(const Training& training) {
   forget();
-  if (!slows_ && !any_of_kind(scenario_, {"slow_layer", "nan"})) return;
+  const bool pauses = clock_ == nullptr && any_of_kind(scenario_, {"slow_layer"});
+  if (!slows_ && !pauses && !any_of_kind(scenario_, {"nan"})) return;
   for (const NamedTensor& parameter : training.parameters) {
     if (!parameter.tensor.requires_grad()) continue;
     const unsigned index =
@@ -63,13 +65,14 @@ void LayerFaults::watch(const Training& training) {
 at::Tensor LayerFaults::at_gradient(const std::string& parameter, const at::Tensor& gradient) {
   if (spins_) spin();
   const std::string layer = parameter.substr(0, parameter.rfind('.'));
-  if (passed_.insert(layer).second) faults_.at_layer(layer);
+  if (clock_ == nullptr && passed_.insert(layer).second) faults_.at_layer(layer);
   if (parameter != poisoned_) return gradient;
   return at::full_like(gradient, std::numeric_limits<double>::quiet_NaN());
 }
 
 void LayerFaults::begin_forward(const Training& training) {
   slowdown_ = faults_.slowdown();
+  if (clock_ != nullptr) set_clock();
   slowed_until_ns_ = now_ns();
   quota_.reset();
   spins_ = slows_ && slowdown_ > 1 && !take_cpu_quota();
@@ -93,6 +96,17 @@ void LayerFaults::begin_backward(const Training& training) {
   const Part* fault = faults_.in_step("nan");
   const NamedTensor* parameter = fault != nullptr ? parameter_of(*fault, training) : nullptr;
   if (parameter != nullptr) poisoned_ = parameter->name;
+}
+
+// The emulated layers of this step take so much longer.
+void LayerFaults::set_clock() {
+  clock_->set_factor(slowdown_);
+  for (const Part& fault : scenario_.faults)
+    if (fault.kind == "slow_layer") clock_->set_pause_before_layer(fault.options.text("layer"), 0);
+  for (const Act& act : faults_.acts_of("slow_layer")) {
+    faults_.receipt(act);
+    clock_->set_pause_before_layer(act.fault->options.text("layer"), act.duration_ms);
+  }
 }
 
 // Of the part of a core that the rank has when all ranks compute. A loop that spins is no slower

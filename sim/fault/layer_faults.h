@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/compute_clock.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/acts/rank_faults.h"
 #include "sim/launch/cpu_quota.h"
@@ -17,7 +18,8 @@ namespace lockstep {
 // for autograd's.
 class LayerFaults {
  public:
-  LayerFaults(const Scenario& scenario, RankFaults& faults);
+  // `clock`: of emulated compute, whose times slow and slow_layer change instead; else null.
+  LayerFaults(const Scenario& scenario, RankFaults& faults, ComputeClock* clock);
   ~LayerFaults();
   LayerFaults(const LayerFaults&) = delete;
   LayerFaults& operator=(const LayerFaults&) = delete;
@@ -34,9 +36,11 @@ class LayerFaults {
   void spin();
   void forget();
   bool take_cpu_quota();
+  void set_clock();
 
   const Scenario& scenario_;
   RankFaults& faults_;
+  ComputeClock* const clock_;
   const bool slows_;
   bool spins_ = false;               // where no quota does it
   std::unique_ptr<CpuQuota> quota_;  // of the step under way

@@ -113,7 +113,7 @@ Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator,
       evidence_(evidence),
       checkpointing_(surroundings, dtype, primary, communicator.outermost()),
       mutants_(scenario_, surroundings.rank, surroundings.recorder),
-      layer_faults_(scenario_, faults) {
+      layer_faults_(scenario_, faults, compute_clock_.get()) {
   if (primary && around_.rank == 0 && !around_.plan.export_dir.empty())
     export_ = std::make_unique<Export>(around_.plan);
 }
