@@ -8,6 +8,7 @@
 #include "reducer/comm/pending_work.h"
 #include "reducer/gloo/gloo_collectives.h"
 #include "reducer/gloo/gloo_context.h"
+#include "reducer/gloo/peer_names.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ class GlooCommunicator : public CollectiveCommunicator {
         store_(std::move(store)) {
     if (options.world_size == 1) return;
     context_ = connect_gloo(options, store_, deadline);
+    publish_addresses(*context_, *store_, prefix_);
     collectives_ = std::make_unique<GlooCollectives>(context_, options.algorithm);
     thread_ = std::make_unique<CommThread>();
   }
@@ -91,7 +93,8 @@ class GlooCommunicator : public CollectiveCommunicator {
     } catch (const CommError& refused) {
       error = comm_error(refused.kind(), work.what(), refused.what());
     } catch (const std::exception& caught) {
-      error = std::make_exception_ptr(gloo_error(work.what(), caught, *aborted));
+      error = std::make_exception_ptr(
+          naming_peer(gloo_error(work.what(), caught, *aborted), *context_, *store_, prefix_));
     }
     timer_.cancel(id);
     if (error) failed_ = true;

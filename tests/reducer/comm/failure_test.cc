@@ -76,6 +76,9 @@ TEST_P(Failing, ARankThatGoesWithoutClosingIsNoticed) {
   EXPECT_EQ(text_of(errors[1]), "exception: rank 1 fails");
   EXPECT_THAT(text_of(errors[0]), StartsWith("peer_lost: all_reduce of 4 float32: "));
   EXPECT_THAT(text_of(errors[2]), StartsWith("peer_lost: all_reduce of 4 float32: "));
+  // Whoever noticed it first says whose connection it was.
+  if (GetParam().kind == "gloo")
+    EXPECT_THAT(text_of(errors[0]) + text_of(errors[2]), HasSubstr("(rank 1)"));
 }
 
 TEST_P(Failing, AfterCloseCallsAreRefused) {
