@@ -40,20 +40,32 @@ class Explainer {
   // last of the rank that came least far. A file that has lost its oldest events may not even tell
   // the last one: then nothing is said.
   void find_collective() {
-    int64_t least = INT64_MAX, most = 0;
+    int64_t least = INT64_MAX, most = 0, ended = 0;
     for (const RankView& view : then_) {
       if (!view.last_arrival && view.dropped > 0) return;
       least = std::min(least, last_arrival(&view));
       most = std::max(most, last_arrival(&view));
+      ended = std::max<int64_t>(ended, view.last_end.value_or(0));
+    }
+    if (const int64_t inside = primary_inside(ended, most == least); inside > 0) {
+      found_.inside = true;
+      return set_collective(inside, false);
     }
     if (most > least) return set_collective(least + 1, true);
     const int64_t of_waiters = last_ended(true);
-    const int64_t ended = of_waiters != INT64_MAX ? of_waiters : last_ended(false);
-    if (ended < most) set_collective(ended + 1, false);
+    const int64_t first_open = (of_waiters != INT64_MAX ? of_waiters : last_ended(false)) + 1;
+    if (first_open <= most) set_collective(first_open, false);
   }
 
-  // By all ranks that timed out; where there is none, by all ranks. One that was stopped may not
-  // have recorded an end that all others saw.
+  // The collective that the primary rank entered and was last seen in, if it ended on nobody.
+  int64_t primary_inside(int64_t ended, bool all_entered) const {
+    const RankView* view = primary_ ? view_of(then_, *primary_) : nullptr;
+    if (view == nullptr || !view->last_arrival || !view->evidence.error_kind.empty()) return 0;
+    const bool last_of_all = view->last_event->kind == static_cast<uint16_t>(EventKind::arrival);
+    return (last_of_all || all_entered) && ended < last_arrival(view) ? last_arrival(view) : 0;
+  }
+
+  // By all ranks that timed out; where there is none, by all ranks.
   int64_t last_ended(bool of_those_who_timed_out) const {
     int64_t ended = INT64_MAX;
     for (const RankView& view : then_)
@@ -171,12 +183,14 @@ std::string hang_text(const Explanation& explanation, int64_t rank) {
   const Explanation::Doing* doing = doing_of(explanation, rank);
   if (doing == nullptr) return fmt::format("rank {} made no progress and was ended", rank);
   const bool missing = contains(explanation.missing, rank);
-  std::string text = missing ? fmt::format("rank {} never entered {}: {}", rank,
-                                           to_words(*explanation.collective), place_of(*doing))
-                             : fmt::format("rank {} made no progress {}", rank, place_of(*doing));
+  std::string text = fmt::format("rank {} made no progress {}", rank, place_of(*doing));
+  if (missing || explanation.inside)
+    text = fmt::format("rank {} {} {}: {}", rank, missing ? "never entered" : "did not come out of",
+                       to_words(*explanation.collective), place_of(*doing));
   if (doing->for_ms) text += " for " + duration_text(*doing->for_ms);
   if (!doing->state.empty()) text += ", " + doing->state;
-  if (!missing && !doing->last_event.empty()) text += "; its last event: " + doing->last_event;
+  if (!missing && !explanation.inside && !doing->last_event.empty())
+    text += "; its last event: " + doing->last_event;
   return text;
 }
 
@@ -188,8 +202,10 @@ std::string waited_text(const Explanation& explanation) {
 }
 
 std::string missing_text(const Explanation& explanation, int64_t rank) {
-  if (!contains(explanation.missing, rank)) return "";
-  return "; it never entered " + to_words(*explanation.collective);
+  const bool missing = contains(explanation.missing, rank);
+  if (!missing && !explanation.inside) return "";
+  return fmt::format("; it {} {}", missing ? "never entered" : "did not come out of",
+                     to_words(*explanation.collective));
 }
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ const Explanation::Doing* doing_of(const Explanation& explanation, int64_t rank)
 std::string hang_text(const Explanation& explanation, int64_t rank);
 // "; ranks 0 and 1 timed out after 30.0 s because of it", or empty.
 std::string waited_text(const Explanation& explanation);
-// "; it never entered all_reduce 57 (bucket 2, 26.2 MB)", or empty.
+// "; it never entered all_reduce 57 (bucket 2, 26.2 MB)" of the primary rank, or empty.
 std::string missing_text(const Explanation& explanation, int64_t rank);
 
 }  // namespace lockstep

@@ -90,18 +90,16 @@ bool no_checkpoint(const Evidence& evidence) {
 }
 
 double ms_until(int64_t from_ns, int64_t to_ns) {  // microseconds are enough
-  const double us = std::round(static_cast<double>(to_ns - from_ns) * 1e-3);
-  return std::max(0.0, us * 1e-3);
+  return std::max(0.0, std::round(static_cast<double>(to_ns - from_ns) * 1e-3) / 1e3);
 }
 
 // The one place that looks at receipts: what is measured here is the program, against the faults it
 // was given. No attribution rests on it.
 std::optional<int64_t> first_receipt_ns(const RunOutcome& outcome) {
   std::optional<int64_t> first;
-  if (outcome.plan.scenario.faults.empty()) return first;  // mutants leave receipts too
   for (const RankRecords& records : outcome.ranks)
     for (const Event& event : records.events)
-      if (static_cast<EventKind>(event.kind) == EventKind::receipt)
+      if (static_cast<EventKind>(event.kind) == EventKind::receipt && event.subject >= kFirstFault)
         first = std::min(first.value_or(event.time_ns), event.time_ns);
   return first;
 }

@@ -57,9 +57,11 @@ struct Explanation {
     std::optional<int64_t> for_ms;  // since its last event, until it died or the run had failed
     std::string state;              // "stopped (state T)", "killed by SIGKILL (9)", "running"
   };
-  // The first that not all ranks entered; where all have entered the same ones, the first that did
-  // not end on every rank; or none.
+  // The one that the primary rank was last seen to enter and that ended on nobody; else the first
+  // that not all ranks entered; where all have entered the same ones, the first that did not end on
+  // those who timed out; or none.
   std::optional<Collective> collective;
+  bool inside = false;  // it is the one that the primary rank did not come out of
   std::vector<int64_t> missing, entered;  // ranks that never entered it; that did
   std::vector<Doing> doing;               // of the missing, and of the primary rank
   std::vector<int64_t> waited;            // ranks that timed out

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "sim/launch/protocol.h"
@@ -46,8 +47,8 @@ class Search {
     for (const ProcessEnd& end : outcome_.ends) add(guilt_of(end), end);
     add_threads();
     note_waiters();
-    for (const ProcessEnd& end : outcome_.ends) blame_whom_others_waited_for(end);
     count_accusations();
+    for (const ProcessEnd& end : outcome_.ends) blame_whom_others_waited_for(end);
     std::erase_if(found_, [](const Suspect& s) { return s.guilt == Guilt::none; });
     std::stable_sort(found_.begin(), found_.end(),
                      [&](const Suspect& a, const Suspect& b) { return key(a) < key(b); });
@@ -106,14 +107,29 @@ class Search {
     const bool in_charge = suspect.guilt == Guilt::none || suspect.guilt == Guilt::lost_peer ||
                            suspect.guilt == Guilt::hung;
     if (in_charge && left_early(end, *whole)) suspect.guilt = Guilt::left_early;
+    if (waiters_ == 0) return;
     // One that the launcher ended after others had given up: it is behind all of them, or in the
     // same collective without having noticed, as they did, that its time was over.
-    if (suspect.guilt == Guilt::none && end.by_launcher && waiters_ > 0 &&
-        last_arrival(view) <= least_waited_)
+    const bool asks = end.state && !end.state->store_key.empty();
+    const bool behind = last_arrival(view) < least_waited_;
+    const bool not_ahead = last_arrival(view) <= least_waited_;
+    if (suspect.guilt == Guilt::none && end.by_launcher && !asks && not_ahead)
       suspect.guilt = Guilt::hung;
-    // One that came too late, and found its connections closed by those who had given up.
-    if (suspect.guilt == Guilt::lost_peer && waiters_ > 0 && last_arrival(view) < least_waited_)
+    // One that came too late, and found that the others had given up.
+    const bool gave_up = suspect.guilt == Guilt::lost_peer || suspect.guilt == Guilt::waited;
+    if (suspect.guilt == Guilt::lost_peer && (behind || (not_ahead && moved_on(*whole))))
       suspect.guilt = Guilt::hung;
+    if (gave_up && in_rendezvous(*view) && missed_.contains(suspect.rank))
+      suspect.guilt = Guilt::hung;
+  }
+
+  bool moved_on(const RankView& whole) const {
+    return outcome_.failed_ns > 0 && whole.last_event &&
+           whole.last_event->time_ns > outcome_.failed_ns;
+  }
+
+  static bool in_rendezvous(const RankView& view) {
+    return !view.last_phase || view.last_phase->phase == static_cast<uint16_t>(Phase::rendezvous);
   }
 
   // It made all of its steps, but fewer than those that others waited for it in.
@@ -126,8 +142,9 @@ class Search {
   void count_accusations() {
     for (const RankView& view : ranks_) {
       const std::string& kind = view.evidence.error_kind;
-      if (kind == "rejected" || kind == "peer_lost" || kind == "timeout")
-        ++accused_[accused_in(view.evidence.error)];
+      const int64_t accused = accused_in(view.evidence.error);
+      if (kind == "rejected" || kind == "peer_lost" || kind == "timeout") ++accused_[accused];
+      if (kind == "timeout") missed_.insert(accused);
     }
   }
 
@@ -159,6 +176,7 @@ class Search {
   const std::vector<RankView>&ranks_, &then_;
   std::vector<Suspect> found_;
   std::map<int64_t, int64_t> accused_;  // rank -> by how many
+  std::set<int64_t> missed_;            // by those who timed out, and say whom they waited for
   bool others_failed_ = false;
   int64_t waiters_ = 0, least_waited_ = 0;
 };

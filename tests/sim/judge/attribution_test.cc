@@ -186,13 +186,15 @@ TEST_P(Attribution, ReceiptsChangeNothing) {
     incident.ended(GetParam() - 1, incident.run.failed_ns + kMs).state = Incident::asleep("futex");
     const Failure before = incident.failure();
     for (RankRecords& records : incident.run.ranks) {
-      Event receipt = Incident::event(EventKind::receipt, 3, 0, Phase::optimizer);
+      Event receipt =
+          Incident::event(EventKind::receipt, 3, kFirstFault + records.rank, Phase::optimizer);
       receipt.time_ns = incident.run.failed_ns - kMs * (1 + records.rank);
       records.events.push_back(receipt);
     }
     EXPECT_EQ(incident.failure().message, before.message);
     EXPECT_EQ(incident.failure().last_event, before.last_event);
-    EXPECT_EQ(incident.failure().after_ms, before.after_ms);  // no faults in the scenario
+    EXPECT_EQ(incident.failure().rank, before.rank);
+    EXPECT_EQ(incident.failure().detected_ms, before.detected_ms);
   }
 }
 

@@ -63,9 +63,8 @@ TEST(Explanation, ACollectiveThatAllEnteredAndNobodyEnded) {
   EXPECT_THAT(f.explanation.missing, IsEmpty());
   EXPECT_THAT(f.explanation.entered, ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(f.message,
-            "rank 2 made no progress in backward of step 2 for 2.0 s, stopped (state T); its last "
-            "event: arrival of all_reduce 5 (bucket 1, 1.0 MB); ranks 0 and 1 timed out after "
-            "2.0 s because of it");
+            "rank 2 did not come out of all_reduce 5 (bucket 1, 1.0 MB): in backward of step 2 for "
+            "2.0 s, stopped (state T); ranks 0 and 1 timed out after 2.0 s because of it");
 }
 
 TEST(Explanation, BeforeTheFirstCollectiveThereIsNone) {
@@ -123,8 +122,8 @@ TEST(Explanation, WithinIsMeasuredFromTheFirstReceiptOfAFault) {
   Event receipt = Incident::event(EventKind::receipt, 2, 0, Phase::backward);
   receipt.time_ns = incident.silent_ns();
   incident.run.ranks[2].events.push_back(receipt);
-  EXPECT_DOUBLE_EQ(incident.failure().after_ms.value(), from_begin);  // it may be a mutant's
-  incident.run.plan.scenario.faults.push_back({"stop", {}});
+  EXPECT_DOUBLE_EQ(incident.failure().after_ms.value(), from_begin);  // a mutant's
+  incident.run.ranks[2].events.back().subject = kFirstFault;
   EXPECT_DOUBLE_EQ(incident.failure().after_ms.value(), incident.failure().detected_ms.value());
 }
 

@@ -128,6 +128,7 @@ class Outcome {
         out.push_back(event(EventKind::phase_begin, step, -1));
         out.push_back(event(EventKind::arrival, step, 0, pack_collective(1, 6, 400),
                             static_cast<uint32_t>(step)));
+        out.push_back(event(EventKind::end, step, 0, 0, static_cast<uint32_t>(step)));
         out.push_back(event(EventKind::step_end, step, -1));
       }
       for (int32_t kind : {0, 1, 2, 3})
