@@ -61,7 +61,7 @@ struct Explanation {
   // that not all ranks entered; where all have entered the same ones, the first that did not end on
   // those who timed out; or none.
   std::optional<Collective> collective;
-  bool inside = false;  // it is the one that the primary rank did not come out of
+  bool inside = false;                    // it is the one that the primary rank did not come out of
   std::vector<int64_t> missing, entered;  // ranks that never entered it; that did
   std::vector<Doing> doing;               // of the missing, and of the primary rank
   std::vector<int64_t> waited;            // ranks that timed out
