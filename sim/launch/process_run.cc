@@ -144,9 +144,17 @@ void ProcessRun::note_ends(Deadline now) {
     store_.leave(static_cast<int64_t>(i));
     CpuQuota::forget(member.worker->pid);
     note_golden(member);
-    if (member.worker->status != 0) note_failure(now);
+    if (!ended_well(member)) note_failure(now);
     insert_end(&outcome_.ends, end_of(*member.worker, std::move(member.state)));
   }
+}
+
+// A rank that exits with code 0 before it has done all is as bad as one that says so.
+bool ProcessRun::ended_well(const Member& member) const {
+  const Worker& worker = *member.worker;
+  if (worker.status != 0 || worker.task.role != "rank") return worker.status == 0;
+  const auto pulse = read_pulse(records_path(outcome_.run_dir, worker.task.rank));
+  return pulse && pulse->newest_kind == EventKind::finished;
 }
 
 // Before it stands in ends_: only what ended before anything else did is a problem of its own.

@@ -64,6 +64,7 @@ class ProcessRun {
   void start(const std::string& role, const std::string& golden, int64_t rank);
   void note_ends(Deadline now);
   void note_failure(Deadline now);
+  bool ended_well(const Member& member) const;
   void note_golden(const Member& member);
   void check_deadlines(Deadline now);
   void check_rank(Member& member, Deadline now);

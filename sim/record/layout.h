@@ -17,6 +17,7 @@ struct RecordPulse {
   uint64_t appended = 0;
   Phase newest_phase{};   // of the newest event; 0 where there is none yet
   int64_t newest_ns = 0;  // its time
+  EventKind newest_kind = EventKind::none;
 };
 // Nothing while the file is absent or unfinished.
 std::optional<RecordPulse> read_pulse(const std::string& path);

@@ -128,6 +128,7 @@ std::optional<RecordPulse> read_pulse(const std::string& path) {
   if (head.appended > 0 && file.read_at(offset_of(head, head.appended - 1), &event, sizeof event)) {
     pulse.newest_phase = static_cast<Phase>(event.phase);
     pulse.newest_ns = event.time_ns;
+    pulse.newest_kind = static_cast<EventKind>(event.kind);
   }
   return pulse;
 }

@@ -123,6 +123,15 @@ TEST_P(ExecutorTest, WhoWaitsForTheStoreIsKnown) {
   EXPECT_EQ(waiting.state->store_key, "never");
 }
 
+// Its exit code says that all is well, its records that it is not done.
+TEST_P(ExecutorTest, AnExitThatComesTooEarlyIsKnownAtOnce) {
+  const RunOutcome& outcome = run_one(make("leave:1"));
+  const ProcessEnd& left = end_of(outcome, "rank-1");
+  EXPECT_EQ(left.exit_code, 0) << ends_text(outcome);
+  EXPECT_GE(outcome.failed_ns, left.time_ns);
+  EXPECT_LT(outcome.failed_ns - left.time_ns, 100'000'000 * kSlowness);
+}
+
 // A peer that ends because of it is never learnt of before it.
 TEST_P(ExecutorTest, ACrashIsKnownAtOnce) {
   const RunOutcome& outcome = run_one(make("killed:1"));

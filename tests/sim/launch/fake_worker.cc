@@ -75,6 +75,7 @@ void misbehave(const std::string& how) {
   if (how == "crash") ::raise(SIGSEGV);
   if (how == "killed") ::raise(SIGKILL);
   if (how == "exit") ::_exit(7);
+  if (how == "leave") ::_exit(0);
   if (how == "throw") throw std::runtime_error("thrown by the test");
   if (how != "sleep") return;
   fmt::print("asleep\n");
