@@ -24,20 +24,25 @@ double others_median(const std::vector<double>& values, size_t rank) {
 struct Late {
   size_t rank = 0;
   double excess_ns = 0;
-  double base_ns = 0;  // the others' work
+  double base_ns = 0;    // the others' work
+  double second_ns = 0;  // excess of the next
 };
 
 std::optional<Late> latest_beyond(const std::vector<double>& values,
                                   const std::vector<double>& works) {
   std::optional<Late> latest;
   size_t late = 0;
+  std::vector<double> excesses;
   for (size_t rank = 0; rank < values.size(); ++rank) {
     const double base = others_median(works, rank);
     const double excess = values[rank] - others_median(values, rank);
+    excesses.push_back(excess);
     if (excess <= std::max(kLate * base, kLeastNs)) continue;
     ++late;
     if (!latest || excess > latest->excess_ns) latest = Late{rank, excess, base};
   }
+  std::sort(excesses.begin(), excesses.end());
+  if (latest) latest->second_ns = excesses[excesses.size() - 2];
   return late * 2 > values.size() ? std::nullopt : latest;
 }
 
@@ -74,7 +79,7 @@ class Finder {
       by_delay_.push_back(latest_beyond(delays, works));
       works_.push_back(std::move(works));
     }
-    const double noise = kNoise * scatter_of(all);
+    const double noise = std::max(kNoise * scatter_of(all), kOutMs * 1e6);
     for (const auto& late : by_work_) {
       const bool out = late && late->excess_ns > noise;
       outstanding_.push_back(out ? late : std::nullopt);
@@ -88,6 +93,10 @@ class Finder {
     Straggler found;
     found.steps = static_cast<int64_t>(steps_.size());
     if (!periodic(&found) && !constant(&found) && !stopped(&found)) wandering(&found);
+    if (found.cost_ms < kLeastCost * found.step_ms) {
+      found = Straggler{};
+      found.steps = static_cast<int64_t>(steps_.size());
+    }
     say(&found);
     return found;
   }
@@ -164,6 +173,21 @@ class Finder {
     return true;
   }
 
+  // One rank at a time, and each for much the same time.
+  static bool no_accident(const LateSteps& late) {
+    std::vector<double> excess;
+    size_t alone = 0;
+    for (const auto& step : late) {
+      if (!step) continue;
+      excess.push_back(step->excess_ns);
+      alone += step->second_ns * 2 < step->excess_ns;
+    }
+    std::sort(excess.begin(), excess.end());
+    const size_t last = excess.size() - 1;
+    return static_cast<double>(alone) >= kDominant * static_cast<double>(excess.size()) &&
+           excess[last / 4] >= kAlike * excess[last - last / 4];
+  }
+
   bool wandering(Straggler* found) {
     const auto different = [](const LateSteps& late) {
       std::set<int64_t> ranks;
@@ -173,7 +197,8 @@ class Finder {
     };
     const auto count =
         std::count_if(outstanding_.begin(), outstanding_.end(), [](auto& late) { return late; });
-    const bool in_turn = count >= 4 && in_most(count) && !dominant_of(outstanding_);
+    const bool in_turn =
+        count >= 4 && in_most(count) && !dominant_of(outstanding_) && no_accident(outstanding_);
     if (!in_turn && different(still_).size() < 2) return false;
     const LateSteps& late = in_turn ? outstanding_ : still_;
     const std::set<int64_t> ranks = different(late);

@@ -17,17 +17,20 @@ namespace lockstep {
 // queue for the wire, is beyond the median of the other ranks'; late enough is more than kLate of
 // their work, and kLeastMs. Where more than half of the ranks are late, the machine was: the step
 // accuses nobody. Else the latest is the step's late rank. It stands out where it is late beyond
-// kNoise times the scatter of all works as well. Classes, the first that fits:
+// kNoise times the scatter of all works, and kOutMs, as well. Classes, the first that fits:
 //   periodic   stands out in every k-th step (k >= 2), three times at least; at most a fifth as
 //              often not, or elsewhere
 //   compute    late by its work in most steps
 //   link       late by its delay in most steps: it enters on time, and its part starts late
 //   stopped    stood still: stands out by kStopped times the others' work and kStoppedMs at least
 //              once, or in steps of no pattern three times
-//   wandering  different ranks stand out, in most steps, or by standing still
+//   wandering  different ranks stand out in most steps, one at a time (the next one by less than
+//              half as much) and much alike (the lower quartile is kAlike of the upper one at
+//              least), as accidents do not, or stand still
 //   none       nobody: also whenever this is not sure
 // Sure is: that rank has kDominant of all such steps, and were it chance which rank it is (a sign
-// test; for periodic, which step as well), kChance at most had it come to this.
+// test; for periodic, which step as well), kChance at most had it come to this. What costs less
+// than kLeastCost of a step is nobody's lateness: others hardly wait for it.
 struct Straggler {
   std::string late_class = "none";
   std::optional<int64_t> rank;  // absent for none and wandering
@@ -47,6 +50,9 @@ inline constexpr double kLate = 0.1;
 inline constexpr double kDominant = 0.75;
 inline constexpr double kChance = 0.01;
 inline constexpr double kNoise = 4;
+inline constexpr double kOutMs = 1;  // a busy scheduler's doing below it
+inline constexpr double kLeastCost = 0.01;
+inline constexpr double kAlike = 0.75;
 inline constexpr double kStopped = 2;  // times the others' work
 inline constexpr double kStoppedMs = 50;
 

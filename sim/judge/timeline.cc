@@ -10,9 +10,6 @@
 namespace lockstep {
 namespace {
 
-// Subject and sequence as of arrival. Records of versions before it have none.
-constexpr uint16_t kLaunched = 25;
-
 // What one rank recorded of one step.
 struct OwnStep {
   RankStep step;
@@ -47,8 +44,6 @@ class RankReader {
 
  private:
   void read(const Event& event) {
-    if (event.kind == kLaunched)
-      if (Passage* passage = known(event)) passage->launched_ns = event.time_ns;
     switch (static_cast<EventKind>(event.kind)) {
       case EventKind::phase_begin:
         begin_phase(event);
@@ -61,6 +56,9 @@ class RankReader {
         break;
       case EventKind::arrival:
         arrive(event);
+        break;
+      case EventKind::launched:
+        if (Passage* passage = known(event)) passage->launched_ns = event.time_ns;
         break;
       case EventKind::end:
         if (Passage* passage = known(event)) passage->end_ns = event.time_ns;

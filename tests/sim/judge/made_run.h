@@ -113,7 +113,9 @@ class MadeRunWriter {
     for (size_t r = 0; r < now_.size(); ++r) {
       const double delay = run_.delay_ms ? run_.delay_ms(static_cast<int64_t>(r), step) * 1e6 : 0;
       const double start = std::max(arrivals[r][b], (*queue)[r]) + delay;
-      if (run_.launched) event(r, step, start, 25, Phase::backward, b, 0, sequence(step, b));
+      if (run_.launched)
+        event(r, step, start, static_cast<uint16_t>(EventKind::launched), Phase::backward, b, 0,
+              sequence(step, b));
       started = std::max(started, start);
     }
     for (size_t r = 0; r < now_.size(); ++r) {

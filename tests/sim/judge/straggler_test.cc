@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdio>
+#include <memory>
 
 #include "sim/judge/judge.h"
 #include "tests/sim/judge/made_run.h"
@@ -52,6 +53,29 @@ TEST(Straggler, AccusesNobodyInCleanRuns) {
 
 TEST(Straggler, AccusesNobodyInNoisyRuns) {
   EXPECT_EQ(right_of("none", [](MadeRun* run) { run->jitter = 0.1; }), kSeeds);
+}
+
+// As on a busy machine: every now and then a rank is held up, for any time.
+TEST(Straggler, AccusesNobodyOnBusyMachines) {
+  EXPECT_GE(right_of("none",
+                     [](MadeRun* run) {
+                       run->forward_ms = run->backward_ms = 1.5;
+                       auto random = std::make_shared<std::mt19937_64>(run->seed);
+                       run->slower = [random](int64_t, int64_t, Phase) {
+                         std::exponential_distribution<double> length(1 / 2.0);
+                         return MadeRun::Slower{1, (*random)() % 6 == 0 ? length(*random) : 0};
+                       };
+                     }),
+            kSeeds * 98 / 100);
+}
+
+TEST(Straggler, WhatNobodyWaitsForIsNoStraggler) {
+  MadeRun run;
+  run.transfer_ms = 900;  // 3.7 ms until the first bucket is ready are nothing beside three of them
+  run.slower = [](int64_t rank, int64_t, Phase phase) {
+    return times(rank == 1 && phase == Phase::backward, 1.5);
+  };
+  EXPECT_EQ(straggler_of(run).late_class, "none");
 }
 
 TEST(Straggler, NamesOneThatComputesSlowly) {
