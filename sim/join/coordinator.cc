@@ -9,6 +9,7 @@
 #include "sim/join/tcp.h"
 #include "sim/launch/files.h"
 #include "sim/launch/process_run.h"
+#include "sim/launch/stored_run.h"
 
 namespace lockstep {
 namespace {
@@ -316,6 +317,7 @@ RunOutcome Coordinator::take_outcome() {
     outcome_.evidence.push_back(read_file(evidence_path(dir, rank)));
     outcome_.log_tails.push_back(bad[static_cast<size_t>(rank)] ? log_tail(log, kTailLines) : "");
   }
+  leave_ends(outcome_, dir, to_text(outcome_.plan));
   return std::move(outcome_);
 }
 

@@ -8,6 +8,7 @@
 #include "sim/launch/cpu_quota.h"
 #include "sim/launch/files.h"
 #include "sim/launch/process_state.h"
+#include "sim/launch/stored_run.h"
 #include "sim/record/layout.h"
 
 namespace lockstep {
@@ -265,6 +266,7 @@ RunOutcome ProcessRun::take_outcome() {
     outcome_.log_tails.push_back(
         worker.status == 0 ? "" : log_tail(log_path(dir, worker.who), kTailLines));
   }
+  leave_ends(outcome_, dir, to_text(outcome_.plan));
   return std::move(outcome_);
 }
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "sim/launch/files.h"
+#include "sim/launch/stored_run.h"
 #include "sim/record/evidence.h"
 #include "sim/record/layout.h"
 
@@ -187,13 +188,21 @@ void ThreadHosts::run_lost(Host& host) {
 void ThreadHosts::finish(Host& host, RunOutcome outcome) {
   const size_t index = *host.current;
   const std::string dir = outcome.run_dir;
+  RunOutcome kept;  // what is left in ends.json
+  kept.ends = outcome.ends;
+  kept.log_tails = outcome.log_tails;
+  kept.golden_problem = outcome.golden_problem;
+  kept.duration_ms = outcome.duration_ms;
+  kept.interrupted = outcome.interrupted;
   const std::vector<std::string> evidence = outcome.evidence;
   const bool keep = deliver_(index, std::move(outcome));
   host.current.reset();
   host.began = Clock::now();
   if (!keep) return;
   make_dir(dir);
-  write_file(plan_path(dir), to_text(plans_[index]));
+  const std::string plan = to_text(plans_[index]);
+  write_file(plan_path(dir), plan);
+  leave_ends(kept, dir, plan);
   for (size_t i = 0; i < evidence.size(); ++i) {
     const auto rank = static_cast<int64_t>(i);
     write_file(records_path(dir, rank), read_file(records_path(host.dir, rank)));

@@ -1,0 +1,124 @@
+#include "sim/launch/stored_run.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/hash.h"
+#include "sim/launch/files.h"
+#include "sim/launch/protocol.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The members of an end, under their names.
+template <class End, class F>
+void members(End& end, F&& use) {
+  use("who", end.who);
+  use("rank", end.rank);
+  use("order", end.order);
+  use("time_ns", end.time_ns);
+  use("exit_code", end.exit_code);
+  use("signal", end.signal);
+  use("by_launcher", end.by_launcher);
+  use("past_deadline", end.past_deadline);
+}
+
+std::string hash_of(const std::string& text) {
+  return fmt::format("{:016x}", hash64(text.data(), text.size()));
+}
+
+// Whatever this version writes of any plan.
+bool has_keys_of(const Json& pattern, const Json& document) {
+  if (!document.is_object()) return false;
+  for (const auto& [key, value] : pattern.items()) {
+    if (!document.contains(key)) return false;
+    if (key == "scenario" && !has_keys_of(value, document[key])) return false;
+  }
+  return true;
+}
+
+void take(const Json& document, RunOutcome* outcome) {
+  for (const Json& json : document.at("ends")) {
+    ProcessEnd end;
+    members(end, [&](const char* key, auto& value) { json.at(key).get_to(value); });
+    outcome->ends.push_back(std::move(end));
+  }
+  document.at("log_tails").get_to(outcome->log_tails);
+  document.at("golden_problem").get_to(outcome->golden_problem);
+  document.at("duration_ms").get_to(outcome->duration_ms);
+  document.at("interrupted").get_to(outcome->interrupted);
+}
+
+void take_files(RunOutcome* outcome) {
+  const int64_t ranks = ranks_of(outcome->plan.scenario);
+  const std::string& dir = outcome->run_dir;
+  outcome->ranks = read_all_records(dir, ranks);
+  for (RankRecords& records : outcome->ranks)
+    for (Event& event : records.events) event.time_ns += records.clock_offset_ns;
+  std::vector<std::string> goldens = outcome->plan.goldens;
+  if (outcome->plan.rounding) goldens.push_back("rounding");
+  for (const std::string& golden : goldens) {
+    RankRecords records;
+    std::string ignored;  // not every golden run leaves some
+    if (read_records(golden_records_path(dir, golden), &records, &ignored))
+      outcome->goldens.push_back(std::move(records));
+  }
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    outcome->evidence.push_back(read_file(evidence_path(dir, rank)));
+  outcome->log_tails.resize(static_cast<size_t>(ranks));
+}
+
+}  // namespace
+
+std::string ends_path(const std::string& run_dir) { return run_dir + "/ends.json"; }
+
+void leave_ends(const RunOutcome& outcome, const std::string& run_dir, const std::string& plan) {
+  Json ends = Json::array();
+  for (const ProcessEnd& end : outcome.ends) {
+    Json& json = ends.emplace_back(Json::object());
+    members(end, [&](const char* key, const auto& value) { json[key] = value; });
+  }
+  const Json document = {{"plan", hash_of(plan)},
+                         {"duration_ms", outcome.duration_ms},
+                         {"interrupted", outcome.interrupted},
+                         {"golden_problem", outcome.golden_problem},
+                         {"log_tails", outcome.log_tails},
+                         {"ends", std::move(ends)}};
+  write_file(ends_path(run_dir),
+             document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::optional<RunOutcome> read_stored_run(const std::string& run_dir, std::string* why) {
+  const auto no = [&](const std::string& reason) {
+    *why = reason;
+    return std::nullopt;
+  };
+  std::error_code error;
+  if (!std::filesystem::is_directory(run_dir, error)) return no("is no folder");
+  const std::string plan = read_file(plan_path(run_dir));
+  if (plan.empty()) return no("is no run directory: it has no plan.json");
+  const Json ends = Json::parse(read_file(ends_path(run_dir)), nullptr, false);
+  if (!ends.is_object() || !ends.contains("plan"))
+    return no(
+        "has no ends.json that can be read: the run did not end, or an older lockstep made it");
+  if (ends["plan"] != hash_of(plan)) return no("has another plan.json than the run had");
+  const Json document = Json::parse(plan, nullptr, false);
+  if (!has_keys_of(as_json(RunPlan{}), document))
+    return no("was left by another version of lockstep");
+  RunOutcome outcome;
+  outcome.run_dir = run_dir;
+  try {
+    take(ends, &outcome);
+  } catch (const nlohmann::json::exception& problem) {
+    return no(fmt::format("has a damaged ends.json: {}", problem.what()));
+  }
+  outcome.plan = plan_from_json(document);
+  take_files(&outcome);
+  return outcome;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+#include "sim/launch/stored_run.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "sim/launch/files.h"
+#include "sim/launch/protocol.h"
+
+namespace lockstep {
+namespace {
+
+class StoredRunTest : public testing::Test {
+ protected:
+  StoredRunTest() {
+    char name[] = "/tmp/lockstep-stored-XXXXXX";
+    dir_ = ::mkdtemp(name);
+    Scenario& scenario = outcome_.plan.scenario;
+    scenario.name = "stored";
+    scenario.world_size = 2;
+    outcome_.run_dir = dir_;
+    outcome_.ends = {{"rank-1", 1, 0, 77, -1, 9, false, false},
+                     {"rank-0", 0, 1, 99, 10, 0, true, true}};
+    outcome_.log_tails = {"", "two\nlines \xff"};
+    outcome_.golden_problem = "a golden run broke";
+    outcome_.duration_ms = 1234;
+    auto recorder = Recorder::create(records_path(dir_, 1), 1, 2, 8);
+    recorder->enter(Phase::forward);
+    write_file(evidence_path(dir_, 0), "{}");
+  }
+  ~StoredRunTest() override { std::filesystem::remove_all(dir_); }
+
+  void leave() {
+    const std::string plan = to_text(outcome_.plan);
+    write_file(plan_path(dir_), plan);
+    leave_ends(outcome_, dir_, plan);
+  }
+  std::string refusal() {
+    std::string why;
+    EXPECT_FALSE(read_stored_run(dir_, &why));
+    return why;
+  }
+
+  std::string dir_;
+  RunOutcome outcome_;
+};
+
+TEST_F(StoredRunTest, GivesTheOutcomeBack) {
+  leave();
+  std::string why;
+  const auto read = read_stored_run(dir_, &why);
+  ASSERT_TRUE(read) << why;
+  EXPECT_EQ(to_text(read->plan), to_text(outcome_.plan));
+  ASSERT_EQ(read->ends.size(), 2u);
+  EXPECT_EQ(read->ends[0].who, "rank-1");
+  EXPECT_EQ(read->ends[0].signal, 9);
+  EXPECT_EQ(read->ends[0].exit_code, -1);
+  EXPECT_EQ(read->ends[0].time_ns, 77);
+  EXPECT_TRUE(read->ends[1].by_launcher && read->ends[1].past_deadline);
+  EXPECT_EQ(read->ends[1].order, 1);
+  EXPECT_EQ(read->duration_ms, 1234);
+  EXPECT_EQ(read->golden_problem, "a golden run broke");
+  EXPECT_FALSE(read->interrupted);
+  EXPECT_THAT(read->evidence, testing::ElementsAre("{}", ""));
+  EXPECT_THAT(read->log_tails[1], testing::StartsWith("two\nlines"));
+  EXPECT_TRUE(read->ranks[0].events.empty());
+  EXPECT_EQ(read->ranks[1].events.size(), 1u);
+}
+
+// Of several hosts: the launcher's clock, as when the run ended.
+TEST_F(StoredRunTest, PutsEventsOnOneClock) {
+  leave();
+  std::string why;
+  const int64_t time_ns = read_stored_run(dir_, &why)->ranks[1].events[0].time_ns;
+  std::string bytes = read_file(records_path(dir_, 1));
+  const int64_t offset_ns = -4242;
+  bytes.replace(offsetof(RecordHeader, clock_offset_ns), 8,
+                std::string(reinterpret_cast<const char*>(&offset_ns), 8));
+  write_file(records_path(dir_, 1), bytes);
+  EXPECT_EQ(read_stored_run(dir_, &why)->ranks[1].events[0].time_ns, time_ns - 4242);
+}
+
+TEST_F(StoredRunTest, RefusesWhatIsNone) {
+  EXPECT_EQ(refusal(), "is no run directory: it has no plan.json");
+  leave();
+  const std::string plan = read_file(plan_path(dir_)), ends = read_file(ends_path(dir_));
+  write_file(plan_path(dir_), plan + " ");
+  EXPECT_EQ(refusal(), "has another plan.json than the run had");
+  leave_ends(outcome_, dir_, "{}");
+  write_file(plan_path(dir_), "{}");
+  EXPECT_EQ(refusal(), "was left by another version of lockstep");
+  write_file(plan_path(dir_), plan);
+  write_file(ends_path(dir_), ends.substr(0, ends.size() / 2));
+  EXPECT_THAT(refusal(), testing::StartsWith("has no ends.json that can be read"));
+  std::filesystem::remove_all(dir_);
+  EXPECT_EQ(refusal(), "is no folder");
+}
+
+}  // namespace
+}  // namespace lockstep
