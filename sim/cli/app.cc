@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "sim/cli/app_options.h"
 #include "sim/cli/cli.h"
 #include "sim/cli/help.h"
 #include "sim/cli/hosts.h"
@@ -14,97 +15,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr const char* kExitCodes = R"(
-Exit codes
-  0      every run did what its scenario expects
-  1      a run did not
-  2      bad input, or an output could not be written; nothing was concluded
-  3      inconclusive: a run broke down, or a lane could not decide
-  4      nothing was selected
-  128+n  interrupted by signal n)";
-
-std::string footer(const std::string& examples) {
-  return "Examples, from the root of the repository\n" + examples + kExitCodes;
-}
-
-void add_selection(CLI::App* verb, Selection* selection, bool filter) {
-  verb->add_option("FILE", selection->paths, "Scenario files, or folders of them")
-      ->required()
-      ->option_text("FILE|DIR ...");
-  verb->add_option("--set", selection->sets,
-                   "Put another value into the scenario; pins an axis; repeatable")
-      ->option_text("/POINTER=VALUE")
-      ->allow_extra_args(false)
-      ->group("Which runs");
-  verb->add_option("--seed", selection->seed, "Number that all randomness derives from")
-      ->option_text("N")
-      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53))
-      ->group("Which runs");
-  verb->add_flag("--full", selection->full, "The long form of scenarios that have one")
-      ->group("Which runs");
-  verb->add_option("--data", selection->data_dir,
-                   "Real MNIST or CIFAR-10 files instead of made-up ones")
-      ->option_text("DIR")
-      ->group("Which runs");
-  verb->add_option("--trust-model", selection->trusted_models,
-                   "Let a scenario load this TorchScript file, which runs its code; repeatable")
-      ->option_text("FILE")
-      ->allow_extra_args(false)
-      ->group("Which runs");
-  if (filter)
-    verb->add_option("--filter", selection->filter,
-                     "Only runs whose name or axis values contain this text")
-        ->option_text("TEXT")
-        ->group("Which runs");
-}
-
-void add_output(CLI::App* verb, VerifyOptions* options) {
-  verb->add_option("--json", options->json,
-                   "Write the result as JSON (see lockstep schema --result)")
-      ->option_text("FILE")
-      ->group("Output");
-  verb->add_option("--out", options->out, "Run directory for the evidence of this invocation")
-      ->option_text("DIR")
-      ->group("Output");
-  verb->add_flag("--keep", options->keep, "Keep the evidence of runs as expected too")
-      ->group("Output");
-  verb->add_option("--color", options->color, "When to colour verdicts")
-      ->option_text("auto|always|never")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->group("Output");
-  auto* quiet = verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
-  verb->add_flag("-v,--verbose", options->verbose, "A line for every run, every failure in full")
-      ->excludes(quiet)
-      ->group("Output");
-}
-
-void add_how(CLI::App* verb, VerifyOptions* options) {
-  verb->add_option("--jobs", options->jobs, "Runs side by side (as cores and memory allow)")
-      ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
-      ->group("How");
-  verb->add_flag("--fresh-processes", options->fresh_processes,
-                 "Start every rank anew instead of forking it")
-      ->group("How");
-}
-
-void add_hosts(CLI::App* verb, HostsOptions* options) {
-  const char* group = "On several hosts";
-  auto* hosts = verb->add_option("--hosts", options->hosts,
-                                 "Start a worker on each of these; the first has rank 0")
-                    ->option_text("H1,H2,...")
-                    ->group(group);
-  const auto add = [&](const char* name, auto* value, const char* what, const char* text) {
-    return verb->add_option(name, *value, what)->option_text(text)->needs(hosts)->group(group);
-  };
-  add("--ranks-per-host", &options->ranks_per_host, "Ranks on each (1)", "N")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
-  add("--remote-shell", &options->remote_shell, "Called as CMD HOST COMMAND (ssh)", "CMD");
-  add("--master-port", &options->master_port, "Port that rank 0 opens (29500)", "PORT")
-      ->check(CLI::Range(int64_t{1}, int64_t{65535}));
-  add("--interface", &options->interface, "Network interface of the ranks", "NAME");
-}
 
 // verify and run do the same and say different things.
 void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
@@ -120,6 +30,11 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
       ->group("Output");
   add_how(verb, options.get());
   add_hosts(verb, remote.get());
+  verb->add_option("--trace", options->trace,
+                   "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
+      ->option_text("FILE|DIR/")
+      ->excludes(verb->get_option("--hosts"))
+      ->group("Output");
   verb->callback([=] {
     *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };
   });
@@ -182,6 +97,31 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
   lockstep campaign --enumerate --draw 150 --seed 3
 )"));
   verb->callback([=] { *action = [=] { return campaign(*options); }; });
+}
+
+void add_analyze(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<AnalyzeOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "analyze", "Judge a run again from what it left behind; measure it, and name its straggler.");
+  verb->add_option("FOLDER", options->folder, "Run directory, or one of an invocation")->required();
+  verb->add_option("--json", options->json, "Write the result as JSON")
+      ->option_text("FILE")
+      ->group("Output");
+  verb->add_flag("--metrics", options->metrics, "All intervals in --json")->group("Output");
+  verb->add_option("--trace", options->trace,
+                   "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
+      ->option_text("FILE|DIR/")
+      ->group("Output");
+  verb->add_option("--color", options->color, "When to colour verdicts")
+      ->option_text("auto|always|never")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->group("Output");
+  verb->footer(
+      footer(R"(  lockstep run scenarios/stragglers/slow.json --set /world_size=3 --keep --out slow
+  lockstep analyze slow
+  lockstep analyze slow/0001 --trace trace.json
+)"));
+  verb->callback([=] { *action = [=] { return analyze(*options); }; });
 }
 
 void add_scenario(CLI::App& app, std::function<int()>* action) {
@@ -341,6 +281,7 @@ void build(CLI::App& app, std::function<int()>* action) {
   add_verify(app, action);
   add_run(app, action);
   add_campaign(app, action);
+  add_analyze(app, action);
   add_scenario(app, action);
   add_data(app, action);
   add_profile(app, action);

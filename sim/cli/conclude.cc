@@ -42,6 +42,7 @@ int report(const VerifyOptions& options, const ResultDocument& document) {
   TerminalOptions terminal;
   terminal.quiet = options.quiet;
   terminal.verbose = options.verbose;
+  terminal.metrics = options.metrics;
   terminal.explain = options.explain;
   terminal.color = wants_color(options.color, STDOUT_FILENO);
   return print_result(terminal_text(document, terminal), code);

@@ -34,6 +34,7 @@ ResultDocument execute_selected(const VerifyOptions& options,
       document.errors.push_back(option_error(error.what()));
     }
     document.runs = runs.take();
+    document.errors.insert(document.errors.end(), runs.problems().begin(), runs.problems().end());
   }
   document.libraries = read_libraries(out_dir + "/libraries.json");
   document.duration_ms = (now_ns() - start_ns) / 1'000'000;

@@ -16,7 +16,9 @@ class Help : public CLI::Formatter {
     const bool files = app->get_option_no_throw("FILE") != nullptr;
     const bool data = app->get_option_no_throw("SET") != nullptr;
     return "Usage: " + name + (group ? " VERB" : "") + " [options]" +
-           (files ? " FILE|DIR ..." : "") + (data ? " mnist|cifar10 DIR" : "") + "\n\n";
+           (files ? " FILE|DIR ..." : "") +
+           (app->get_option_no_throw("FOLDER") != nullptr ? " DIR" : "") +
+           (data ? " mnist|cifar10 DIR" : "") + "\n\n";
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage
   std::string make_group(std::string group, bool positional,

@@ -137,6 +137,7 @@ std::vector<std::string> remote_command(const HostsOptions& options,
     if (options.verify.quiet) words.push_back("--quiet");
     if (options.verify.verbose) words.push_back("--verbose");
     if (options.verify.keep) words.push_back("--keep");
+    if (options.verify.metrics) words.push_back("--metrics");
   }
   std::string line = "cd " + quoted(folder) + " && exec";
   for (const std::string& word : words) line += " " + quoted(word);

@@ -5,11 +5,13 @@
 #include <optional>
 #include <vector>
 
+#include "sim/cli/conclude.h"
 #include "sim/cli/verbs.h"
 #include "sim/judge/judge.h"
 #include "sim/judge/words.h"
 #include "sim/report/machine.h"
 #include "sim/report/progress.h"
+#include "sim/report/trace.h"
 
 namespace lockstep {
 
@@ -35,17 +37,22 @@ class Runs {
     const std::filesystem::path out_dir = std::filesystem::path(outcome.run_dir).parent_path();
     if (libtorch_.empty()) libtorch_ = read_libraries(out_dir / "libraries.json").torch;
     outcome.libtorch = libtorch_;
-    RunResult result = judge_run(outcome);
+    RunResult result = judge_run(
+        outcome, {.metrics = options_.metrics || options_.explain, .intervals = options_.metrics});
     result.again =
         again_command(result.file, options_.selection.sets, result.set, result.seed,
                       further_words(options_.selection), options_.explain ? "run" : "verify");
     const bool control = index >= reported_;
     if (!control) progress_.done(result);
+    if (!control && !options_.trace.empty()) leave_trace(index, outcome);
     const bool keep = options_.keep || (!control && result.met != true);
     if (!keep) result.run_dir.clear();
     results_[index] = std::move(result);
     return keep;
   }
+
+  // Outputs that could not be written.
+  const InputErrors& problems() const { return problems_; }
 
   // What ended, with the controls of second runs applied.
   std::vector<RunResult> take() {
@@ -57,6 +64,17 @@ class Runs {
   }
 
  private:
+  // Of several runs each has a folder of its own, in their order.
+  void leave_trace(size_t index, const RunOutcome& outcome) {
+    const std::string path =
+        reported_ == 1 ? options_.trace : fmt::format("{}/{:04}/", options_.trace, index + 1);
+    try {
+      write_trace(path, outcome);
+    } catch (const std::exception& error) {
+      problems_.push_back(option_error(fmt::format("--trace {}", error.what())));
+    }
+  }
+
   static std::map<std::string, Progress::Group> groups(const std::vector<SelectedFile>& files) {
     std::map<std::string, Progress::Group> groups;
     for (const SelectedFile& file : files) {
@@ -82,6 +100,7 @@ class Runs {
   std::vector<RunPlan> plans_, controls_;
   size_t reported_ = 0;
   std::vector<std::optional<RunResult>> results_;
+  InputErrors problems_;
   std::string libtorch_;  // the workers' version, once one of them has come so far
 };
 

@@ -32,10 +32,12 @@ struct VerifyOptions {
   std::string json;
   std::string out;
   std::optional<std::string> export_dir;
+  std::string trace;  // a file, or a folder: is_trace_folder()
   std::string color = "auto";
   int64_t jobs = 0;
   bool list = false, quiet = false, verbose = false;
   bool fresh_processes = false, keep = false;
+  bool metrics = false;  // of every run, with raw intervals
   bool explain = false;  // verb run: says of every run what happened and why
 };
 int verify(const VerifyOptions& options);
@@ -50,6 +52,15 @@ struct CampaignOptions {
   int64_t draw = 0;         // of the enumeration only so many, drawn by the seed; 0: all
 };
 int campaign(CampaignOptions options);
+
+// From what a run left behind: the verdict again, metrics, the straggler.
+struct AnalyzeOptions {
+  std::string folder;  // of one run, or of an invocation
+  std::string json, trace;
+  std::string color = "auto";
+  bool metrics = false;  // with raw intervals in `json`
+};
+int analyze(const AnalyzeOptions& options);
 
 // A small data set in the files of a published one.
 struct DataOptions {

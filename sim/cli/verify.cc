@@ -1,6 +1,8 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "sim/cli/conclude.h"
 #include "sim/cli/execution.h"
@@ -10,6 +12,7 @@
 #include "sim/report/document.h"
 #include "sim/report/table.h"
 #include "sim/report/terminal.h"
+#include "sim/report/trace.h"
 
 namespace lockstep {
 namespace {
@@ -38,6 +41,25 @@ int nothing_selected(const VerifyOptions& options, const std::vector<SelectedFil
   return kExitNothing;
 }
 
+// Where no trace could be written, before anything is run.
+std::optional<InputError> trace_error(const std::string& path,
+                                      const std::vector<SelectedFile>& files) {
+  size_t runs = 0;
+  for (const SelectedFile& file : files) runs += file.plans.size();
+  if (is_trace_folder(path)) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (!error && access(path.c_str(), W_OK) == 0) return std::nullopt;
+    return option_error(fmt::format("--trace {}: cannot be written to", path));
+  }
+  if (const auto why = why_not_writable(path)) return option_error("--trace " + *why);
+  if (runs == 1) return std::nullopt;
+  InputError error =
+      option_error(fmt::format("--trace {}: a file holds one run, not {}", path, runs));
+  error.allowed = "a folder (DIR/), or one run: pin axes with --set or choose with --filter";
+  return error;
+}
+
 }  // namespace
 
 int verify(const VerifyOptions& options) {
@@ -53,6 +75,9 @@ int verify(const VerifyOptions& options) {
   if (options.list) return list(files.value());
   const auto worker = find_worker();
   if (!worker) return bad_input(worker.errors(), options.json);
+  if (!options.trace.empty())
+    if (auto error = trace_error(options.trace, files.value()))
+      return bad_input({*error}, options.json);
   if (options.export_dir)
     if (auto error = make_export_folders(*options.export_dir, &files.value()))
       return bad_input({*error}, options.json);

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "golden/compare.h"
+#include "sim/report/metrics_table.h"
 #include "sim/report/published.h"
 #include "sim/report/run_text.h"
 #include "sim/report/table.h"
@@ -159,6 +160,15 @@ std::string losses_of(const std::vector<RunResult>& runs, bool all) {
   return text;
 }
 
+std::string metrics_of(const std::vector<RunResult>& runs, const Style& style) {
+  std::string text;
+  for (const RunResult& run : runs)
+    if (run.metrics)
+      text += fmt::format("\n{}{}{}\n{}", run.name, run.label.empty() ? "" : "  ", run.label,
+                          metrics_table(run, style));
+  return text;
+}
+
 std::string run_line(const RunResult& run, const Style& style) {
   return fmt::format("{}  {}{}{}  {:.2f} s{}\n", style.verdict(run.verdict, run.verdict), run.name,
                      run.label.empty() ? "" : "  ", run.label,
@@ -252,6 +262,7 @@ std::string terminal_text(const ResultDocument& document, const TerminalOptions&
   text += table_of(document.runs, style);
   text += goldens_of(document.runs);
   text += losses_of(document.runs, options.verbose);
+  if (options.metrics && !options.explain) text += metrics_of(document.runs, style);
   if (!options.explain) text += failures_of(document.runs, options.verbose, style);
   for (const RunResult& run : document.runs)
     if (options.explain) text += "\n" + run_text(run, style);

@@ -12,6 +12,7 @@ struct TerminalOptions {
   bool quiet = false;    // only the last line
   bool verbose = false;  // one line a run, and every failure in full
   bool color = false;
+  bool metrics = false;  // the table of every run that has metrics
   bool explain = false;  // every run in words (run_text()), instead of the failures alone
 };
 

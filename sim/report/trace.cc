@@ -163,15 +163,14 @@ class Writer {
           fault_name(e.subject), kSteps, at(e.time_ns));
   }
 
-  // Faults come first in a plan's count where it has any, and mutants have their own.
   std::string fault_name(int32_t index) const {
     const Scenario& scenario = outcome_.plan.scenario;
-    const auto place = static_cast<size_t>(index);
-    if (index >= 0 && place < scenario.faults.size())
-      return fmt::format("fault {}: {}", index, scenario.faults[place].kind);
+    const auto place = static_cast<size_t>(index < kFirstFault ? index : index - kFirstFault);
+    if (index >= kFirstFault && place < scenario.faults.size())
+      return fmt::format("fault {}: {}", place, scenario.faults[place].kind);
     if (index >= 0 && place < scenario.mutants.size())
-      return fmt::format("mutant {}: {}", index, scenario.mutants[place].kind);
-    return fmt::format("fault {}", index);
+      return fmt::format("mutant {}: {}", place, scenario.mutants[place].kind);
+    return fmt::format("receipt {}", index);
   }
 
   std::ostream& out_;

@@ -98,7 +98,7 @@ TEST_F(TraceTest, MarksFaultsAndWhatNeverEnded) {
   outcome.plan.scenario.faults.push_back({"stop", {}});
   Event& last = outcome.ranks[1].events.back();
   outcome.ranks[1].events.push_back(
-      {last.time_ns - 5000, 0, static_cast<uint16_t>(EventKind::receipt), 5, 3, 0, 0});
+      {last.time_ns - 5000, 0, static_cast<uint16_t>(EventKind::receipt), 5, 3, kFirstFault, 0});
   std::erase_if(outcome.ranks[2].events, [](const Event& e) {
     return e.sequence == 9 && static_cast<EventKind>(e.kind) == EventKind::end;
   });
