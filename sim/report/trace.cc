@@ -17,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// HTA keeps numbers in as few bits as the first ones need, and then has no room for others.
+constexpr int64_t kFirstLaunch = 1 << 24;
 constexpr int kSteps = 1, kLaunches = 2, kComputeStream = 7, kCommStream = 20;
 
 // Streams the events of any number of ranks.
@@ -39,7 +41,7 @@ class Writer {
 
   void rank(size_t rank) {
     rank_ = rank;
-    launches_ = 0;
+    launches_ = kFirstLaunch;
     lanes_.clear();
     name("process_name", 0, fmt::format("rank {}", rank));
     event(R"("ph": "M", "name": "process_sort_index", "tid": 0, "args": {{"sort_index": {}}})",

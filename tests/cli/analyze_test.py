@@ -1,0 +1,93 @@
+"""What a run left behind, looked at again: the same answer, metrics and traces."""
+import json
+import pathlib
+import unittest
+
+from harness import TOY, ProgramTest, read_json
+
+
+class Analyze(ProgramTest):
+    def analyze(self, folder, *args, code=0):
+        path = self.tmp / "analyzed.json"
+        result = self.run_program("analyze", folder, "--json", path, *args)
+        self.assertEqual(result.code, code, result.text)
+        return result, read_json(path)
+
+    def same(self, before, after, but=()):
+        for key in before:
+            if key not in ("metrics", "straggler", "duration_ms", *but):
+                self.assertEqual(before[key], after[key], key)
+
+    def test_a_run_as_expected(self):
+        out = self.tmp / "out"
+        before = self.verify_json(TOY, "--keep", "--out", out)["runs"][0]
+        result, document = self.analyze(out)
+        after = document["runs"][0]
+        self.same(before, after)
+        self.assertEqual(len(after["metrics"]["ranks"]), after["world_size"])
+        self.assertIsNotNone(after["straggler"])
+        self.assertIn("rank  ready ms", result.out)
+        self.assertIn(after["straggler"]["text"], result.out)
+        self.assertTrue(result.out.endswith("\n") and result.out.split("\n")[-2].startswith("pass"))
+
+    def test_a_failed_run_says_the_same(self):
+        fault = '/faults=[{"kind": "exception", "rank": 1, "step": 2}]'
+        before = self.verify_json(TOY, "--set", fault, "--out", self.tmp / "out", code=3)["runs"][0]
+        result, document = self.analyze(pathlib.Path(before["run_dir"]), code=3)
+        self.same(before, document["runs"][0])
+        self.assertIn(before["failure"]["message"], result.out)
+
+    def test_a_wrong_run_of_threads_is_wrong_again(self):
+        before = self.verify_json(TOY, "--set", '/mutants=[{"kind": "wrong_divisor"}]', "--set",
+                                  "/communicator/kind=local", "--out", self.tmp / "out",
+                                  code=1)["runs"][0]
+        _, document = self.analyze(self.tmp / "out", code=1)
+        self.same(before, document["runs"][0])
+
+    def test_traces_and_intervals(self):
+        out, trace = self.tmp / "out", self.tmp / "trace.json"
+        before = self.verify_json(TOY, "--keep", "--out", out, "--metrics", "--trace", trace)
+        first = read_json(trace)
+        _, after = self.analyze(out, "--metrics", "--trace", self.tmp / "again.json")
+        self.assertEqual(first, read_json(self.tmp / "again.json"))
+        self.assertEqual(before["runs"][0]["metrics"], after["runs"][0]["metrics"])
+        self.assertGreater(len(after["runs"][0]["metrics"]["collectives"]), 3)
+
+    def test_a_trace_of_several_runs_wants_a_folder(self):
+        runs = "scenarios/equivalence/exact.json"
+        one = self.run_program("verify", runs, "--trace", self.tmp / "trace.json")
+        self.assertEqual(one.code, 2, one.text)
+        self.assertIn("a file holds one run, not 3", one.text)
+        many = self.run_program("verify", runs, "--trace", str(self.tmp / "traces") + "/")
+        self.assertEqual(many.code, 0, many.text)
+        found = sorted(str(path.relative_to(self.tmp / "traces"))
+                       for path in (self.tmp / "traces").glob("*/*.json"))
+        self.assertEqual(found, [f"{run:04}/rank-{rank}.json" for run, ranks in
+                                 ((1, 2), (2, 3), (3, 5)) for rank in range(ranks)])
+        nowhere = self.run_program("verify", TOY, "--trace", "/proc/nope/trace.json")
+        self.assertEqual(nowhere.code, 2, nowhere.text)
+
+    def test_other_folders_are_refused(self):
+        empty = self.tmp / "empty"
+        empty.mkdir()
+        for folder, why in ((self.tmp / "nowhere", "is no folder"),
+                            (empty, "is no run directory: it has no plan.json")):
+            result = self.run_program("analyze", folder)
+            self.assertEqual(result.code, 2, result.text)
+            self.assertIn(why, result.text)
+        out = self.tmp / "out"
+        self.verify_json(TOY, "--keep", "--out", out)
+        plan = out / "0001/plan.json"
+        text = plan.read_text()
+        plan.write_text(text.replace('"steps"', '"stepz"'))
+        self.assertIn("another plan.json", self.run_program("analyze", out).text)
+        plan.write_text(text)
+        ends = out / "0001/ends.json"
+        ends.write_text(ends.read_text().replace("exit_code", "exit"))
+        self.assertIn("damaged ends.json", self.run_program("analyze", out).text)
+        ends.unlink()
+        self.assertIn("has no ends.json", self.run_program("analyze", out).text)
+
+
+if __name__ == "__main__":
+    unittest.main()
