@@ -37,10 +37,10 @@ def why_no_hta():
         return None
     try:
         subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True, capture_output=True,
-                       timeout=120)
+                       timeout=60)
         subprocess.run([PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check",
                         f"HolisticTraceAnalysis=={VERSION}"], check=True, capture_output=True,
-                       timeout=240)
+                       timeout=200)
     except (OSError, subprocess.SubprocessError) as error:
         lines = (getattr(error, "stderr", b"") or b"").decode(errors="replace").split("\n")
         return f"HolisticTraceAnalysis cannot be installed: {error} {' '.join(lines[-3:])}"
