@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <stdexcept>
 
 namespace lockstep {
@@ -41,6 +43,20 @@ TEST(Loader, StepsComeInTheirOrderWhateverTheWorkers) {
     Loader loader(options_of(workers, true));
     EXPECT_EQ(steps_of(loader), (std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8, 9}));
   }
+}
+
+// Step 3 has been handed over when its worker begins step 4.
+TEST(Loader, AnOrderedBatchIsAwaitedThoughItsSuccessorIsThere) {
+  std::promise<void> fourth;
+  const std::shared_future<void> begun = fourth.get_future().share();
+  Loader::Options options = options_of(2, true);
+  options.fetch = [&](int64_t step, const std::vector<int64_t>& indices) {
+    if (step == 2) begun.wait_for(std::chrono::seconds(20));
+    if (step == 4) fourth.set_value();
+    return Batch{at::full({1}, step), at::tensor(indices)};
+  };
+  Loader loader(std::move(options));
+  EXPECT_EQ(steps_of(loader), (std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
 TEST(Loader, ABatchThatIsLateComesAfterItsSuccessor) {
