@@ -128,6 +128,25 @@ TEST_P(Joined, DivisorsDifferByTheRanksThatLeft) {
   }
 }
 
+// Rank 0 says that it will synchronize, and goes.
+TEST(Join, AShadowedStepThatFailsIsAnErrorWithACommHookToo) {
+  for (const char* hook : {"none", "allreduce", "fp16"}) {
+    ReducerOptions options;
+    options.kind = "bucketed";
+    options.join = "initial_world_size";
+    options.comm_hook.kind = hook;
+    options.collective_timeout = std::chrono::milliseconds(500);
+    run_ranks({"local", "ring"}, 2, [&](int64_t rank, Communicator& communicator) {
+      const SmallModel model(0);
+      TestProbe probe;
+      const auto reducer =
+          make_reducer(options, model.parameters, model.buffers, communicator, probe);
+      if (rank == 0) return reducer->before_forward(true);
+      EXPECT_THROW(reducer->shadow(), CommError) << hook;
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Joined, testing::Values("bucketed", "c10d"),
                          [](const auto& kind) { return kind.param; });
 
