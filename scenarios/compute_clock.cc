@@ -25,8 +25,13 @@ void sleep_until(int64_t target_ns) {
 
 }  // namespace
 
-ComputeClock::ComputeClock(LayerTimes times, double planned_samples)
-    : times_(std::move(times)), planned_samples_(planned_samples), pauses_ms_(times_.size(), 0) {
+TimeSource monotonic_time() { return {now_ns, sleep_until}; }
+
+ComputeClock::ComputeClock(LayerTimes times, double planned_samples, TimeSource time)
+    : times_(std::move(times)),
+      time_(std::move(time)),
+      planned_samples_(planned_samples),
+      pauses_ms_(times_.size(), 0) {
   LOCKSTEP_CHECK(!times_.empty() && planned_samples > 0, "a clock without layers or samples");
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // else sleeps end 50 us late, to save energy
 }
@@ -42,7 +47,7 @@ void ComputeClock::set_pause_before_layer(const std::string& layer, double ms) {
 }
 
 void ComputeClock::begin() {
-  begin_ns_ = now_ns();
+  begin_ns_ = time_.now_ns();
   pass_scale_ = factor_ * share_;
   done_ms_ = 0;
 }
@@ -65,16 +70,16 @@ void ComputeClock::wait_backward(size_t layer) {
 int64_t ComputeClock::due_ns() const { return begin_ns_ + std::llround(done_ms_ * kNsPerMs); }
 
 void ComputeClock::note_halt(int64_t due_ns) {
-  const int64_t late_ns = now_ns() - due_ns;
+  const int64_t late_ns = time_.now_ns() - due_ns;
   if (late_ns >= kHaltedMs * kNsPerMs) begin_ns_ += late_ns;
 }
 
 void ComputeClock::wait_for(double ms) {
   note_halt(due_ns());  // of the layer before
   done_ms_ += ms;
-  for (int64_t now = now_ns(); now < due_ns(); now = now_ns()) {
+  for (int64_t now = time_.now_ns(); now < due_ns(); now = time_.now_ns()) {
     const int64_t slice_end_ns = std::min(now + kSliceMs * kNsPerMs, due_ns());
-    sleep_until(slice_end_ns);
+    time_.sleep_until_ns(slice_end_ns);
     note_halt(slice_end_ns);
   }
 }

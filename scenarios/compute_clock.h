@@ -1,12 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "scenarios/layer_times.h"
 
 namespace lockstep {
+
+// Where a ComputeClock gets its time: CLOCK_MONOTONIC, or a test's own. A sleep may end late.
+struct TimeSource {
+  std::function<int64_t()> now_ns;
+  std::function<void(int64_t)> sleep_until_ns;
+};
+TimeSource monotonic_time();
 
 // The timer behind the emulated layers of one rank: as on an accelerator, a layer begins when the
 // one before is done, and no core is busy meanwhile. Times are absolute from the begin of a pass
@@ -23,7 +31,7 @@ class ComputeClock {
 
   // planned_samples: those for which the times hold. A pass over more takes longer, over fewer
   // shorter, in proportion.
-  ComputeClock(LayerTimes times, double planned_samples);
+  ComputeClock(LayerTimes times, double planned_samples, TimeSource time = monotonic_time());
 
   // For faults. Passes that begin from now on take `factor` times as long.
   void set_factor(double factor) { factor_ = factor; }
@@ -45,6 +53,7 @@ class ComputeClock {
   void note_halt(int64_t due_ns);
 
   const LayerTimes times_;
+  const TimeSource time_;
   const double planned_samples_;
   std::vector<double> pauses_ms_;  // before the backward of each layer
   double factor_ = 1;
