@@ -42,12 +42,12 @@ Expected<RunPlan> chosen_plan(Selection selection) {
   return plans.front();
 }
 
-// Where a child process reads `text`: a file without a name, for as long as this process lives.
+// Where a child process reads `text`: a file without a name that it inherits.
 std::optional<std::string> hand_over(const std::string& text, std::string* why) {
   const int fd = memfd_create("plan", 0);
   const auto size = static_cast<ssize_t>(text.size());
   if (fd >= 0 && write(fd, text.data(), text.size()) == size)
-    return fmt::format("/proc/{}/fd/{}", getpid(), fd);
+    return fmt::format("/proc/self/fd/{}", fd);
   *why = strerror(errno);
   return std::nullopt;
 }
