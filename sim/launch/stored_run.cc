@@ -27,6 +27,25 @@ void members(End& end, F&& use) {
   use("past_deadline", end.past_deadline);
 }
 
+Json as_json(const ProcessState& state) {
+  return {{"state", std::string(state.state != 0 ? 1 : 0, state.state)},
+          {"syscall", state.syscall},
+          {"wchan", state.wchan},
+          {"store_key", state.store_key},
+          {"stack", state.stack}};
+}
+
+ProcessState state_of(const Json& json) {
+  ProcessState state;
+  const auto letter = json.at("state").get<std::string>();
+  if (!letter.empty()) state.state = letter.front();
+  json.at("syscall").get_to(state.syscall);
+  json.at("wchan").get_to(state.wchan);
+  json.at("store_key").get_to(state.store_key);
+  json.at("stack").get_to(state.stack);
+  return state;
+}
+
 std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}", hash64(text.data(), text.size()));
 }
@@ -45,11 +64,14 @@ void take(const Json& document, RunOutcome* outcome) {
   for (const Json& json : document.at("ends")) {
     ProcessEnd end;
     members(end, [&](const char* key, auto& value) { json.at(key).get_to(value); });
+    if (!json.at("state").is_null()) end.state = state_of(json.at("state"));
     outcome->ends.push_back(std::move(end));
   }
   document.at("log_tails").get_to(outcome->log_tails);
   document.at("golden_problem").get_to(outcome->golden_problem);
   document.at("duration_ms").get_to(outcome->duration_ms);
+  document.at("began_ns").get_to(outcome->began_ns);
+  document.at("failed_ns").get_to(outcome->failed_ns);
   document.at("interrupted").get_to(outcome->interrupted);
 }
 
@@ -81,9 +103,12 @@ void leave_ends(const RunOutcome& outcome, const std::string& run_dir, const std
   for (const ProcessEnd& end : outcome.ends) {
     Json& json = ends.emplace_back(Json::object());
     members(end, [&](const char* key, const auto& value) { json[key] = value; });
+    json["state"] = end.state ? as_json(*end.state) : Json(nullptr);
   }
   const Json document = {{"plan", hash_of(plan)},
                          {"duration_ms", outcome.duration_ms},
+                         {"began_ns", outcome.began_ns},
+                         {"failed_ns", outcome.failed_ns},
                          {"interrupted", outcome.interrupted},
                          {"golden_problem", outcome.golden_problem},
                          {"log_tails", outcome.log_tails},

@@ -25,6 +25,9 @@ class StoredRunTest : public testing::Test {
     outcome_.log_tails = {"", "two\nlines \xff"};
     outcome_.golden_problem = "a golden run broke";
     outcome_.duration_ms = 1234;
+    outcome_.began_ns = 11;
+    outcome_.failed_ns = 88;
+    outcome_.ends[1].state = {'S', "futex", "futex_wait", "group/1", {"pause+0x10", "main"}};
     auto recorder = Recorder::create(records_path(dir_, 1), 1, 2, 8);
     recorder->enter(Phase::forward);
     write_file(evidence_path(dir_, 0), "{}");
@@ -60,6 +63,14 @@ TEST_F(StoredRunTest, GivesTheOutcomeBack) {
   EXPECT_TRUE(read->ends[1].by_launcher && read->ends[1].past_deadline);
   EXPECT_EQ(read->ends[1].order, 1);
   EXPECT_EQ(read->duration_ms, 1234);
+  EXPECT_EQ(read->began_ns, 11);
+  EXPECT_EQ(read->failed_ns, 88);
+  EXPECT_FALSE(read->ends[0].state);
+  ASSERT_TRUE(read->ends[1].state);
+  EXPECT_EQ(read->ends[1].state->state, 'S');
+  EXPECT_EQ(read->ends[1].state->syscall, "futex");
+  EXPECT_EQ(read->ends[1].state->store_key, "group/1");
+  EXPECT_THAT(read->ends[1].state->stack, testing::ElementsAre("pause+0x10", "main"));
   EXPECT_EQ(read->golden_problem, "a golden run broke");
   EXPECT_FALSE(read->interrupted);
   EXPECT_THAT(read->evidence, testing::ElementsAre("{}", ""));
