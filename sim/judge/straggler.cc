@@ -124,15 +124,30 @@ class Finder {
     return chance_of(hits, steps, static_cast<int64_t>(ranks_));
   }
 
+  // Those at least half as late as the third latest: pauses are of a kind, and much else that makes
+  // ranks late is short beside them.
+  static LateSteps large_of(const LateSteps& late) {
+    std::vector<double> excess;
+    for (const auto& step : late)
+      if (step) excess.push_back(step->excess_ns);
+    if (excess.size() < 3) return late;
+    std::sort(excess.rbegin(), excess.rend());
+    LateSteps large = late;
+    for (auto& step : large)
+      if (step && step->excess_ns * 2 < excess[2]) step.reset();
+    return large;
+  }
+
   bool periodic(Straggler* found) {
-    const auto dominant = dominant_of(outstanding_);
+    const LateSteps large = large_of(outstanding_);
+    const auto dominant = dominant_of(large);
     if (!dominant || dominant->hits < 3) return false;
     for (int64_t period = 2; period <= found->steps / 2; ++period)
       for (int64_t offset = 0; offset < period; ++offset) {
         int64_t hits = 0, wrong = 0;
         for (size_t i = 0; i < steps_.size(); ++i) {
           const bool due = steps_[i].step % period == offset;
-          const bool hit = outstanding_[i] && outstanding_[i]->rank == dominant->rank;
+          const bool hit = large[i] && large[i]->rank == dominant->rank;
           hits += due && hit;
           wrong += due != hit;
         }
@@ -141,7 +156,7 @@ class Finder {
             std::pow(static_cast<double>(period), static_cast<double>(1 - hits));
         if (hits < 3 || wrong * 5 > hits || accident > kChance) continue;
         found->period = period;
-        accuse("periodic", dominant->rank, outstanding_, true, found);
+        accuse("periodic", dominant->rank, large, true, found);
         return true;
       }
     return false;
