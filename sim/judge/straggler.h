@@ -19,7 +19,7 @@ namespace lockstep {
 // accuses nobody. Else the latest is the step's late rank. It stands out where it is late beyond
 // kNoise times the scatter of all works, and kOutMs, as well. Classes, the first that fits:
 //   periodic   stands out in every k-th step (k >= 2), three times at least; at most a fifth as
-//              often not, or elsewhere
+//              often not, or elsewhere (less than half of the third largest does not count)
 //   compute    late by its work in most steps
 //   link       late by its delay in most steps: it enters on time, and its part starts late
 //   stopped    stood still: stands out by kStopped times the others' work and kStoppedMs at least

@@ -108,6 +108,21 @@ TEST(Straggler, NamesOneThatPauses) {
             kSeeds * 99 / 100);
 }
 
+TEST(Straggler, NamesOneThatPausesOnABusyMachine) {
+  EXPECT_GE(right_of("periodic",
+                     [](MadeRun* run) {
+                       run->forward_ms = run->backward_ms = 1.5;
+                       auto random = std::make_shared<std::mt19937_64>(run->seed);
+                       run->slower = [random](int64_t rank, int64_t step, Phase phase) {
+                         std::exponential_distribution<double> length(1 / 2.0);
+                         const double held_up = (*random)() % 6 == 0 ? length(*random) : 0;
+                         const bool pause = rank == 1 && step % 4 == 0 && phase == Phase::backward;
+                         return MadeRun::Slower{1, held_up + (pause ? 40 : 0)};
+                       };
+                     }),
+            kSeeds * 98 / 100);
+}
+
 TEST(Straggler, NamesOneThatStoodStillOnce) {
   EXPECT_GE(right_of("stopped",
                      [](MadeRun* run) {
