@@ -147,6 +147,34 @@ class RankReader {
   int64_t last_ns_ = 0;
 };
 
+// c10d::Reducer waits for its buckets at the end of backward, before backward returns: once it has
+// entered the last one, it is waiting.
+void split_backward(const std::vector<int64_t>& bucket_arrivals,
+                    std::vector<PhaseInterval>* phases) {
+  std::vector<PhaseInterval> split;
+  for (const PhaseInterval& phase : *phases) {
+    split.push_back(phase);
+    if (phase.phase != Phase::backward) continue;
+    const auto after =
+        std::lower_bound(bucket_arrivals.begin(), bucket_arrivals.end(), phase.time.end_ns);
+    if (after == bucket_arrivals.begin() || *std::prev(after) < phase.time.begin_ns) continue;
+    const int64_t wait_ns = *std::prev(after) + 1;  // the arrival itself is the last of backward
+    if (wait_ns >= phase.time.end_ns) continue;
+    split.back().time.end_ns = wait_ns;
+    split.push_back({Phase::wait, phase.step, {wait_ns, phase.time.end_ns}});
+  }
+  *phases = std::move(split);
+}
+
+std::vector<int64_t> bucket_arrivals(const Collectives& collectives, size_t rank) {
+  std::vector<int64_t> arrivals;
+  for (const auto& [sequence, collective] : collectives)
+    if (collective.bucket >= 0 && collective.ranks[rank].arrival_ns)
+      arrivals.push_back(*collective.ranks[rank].arrival_ns);
+  std::sort(arrivals.begin(), arrivals.end());
+  return arrivals;
+}
+
 std::string problem_of(const Collective& collective) {
   for (size_t rank = 0; rank < collective.ranks.size(); ++rank) {
     const Passage& passage = collective.ranks[rank];
@@ -217,6 +245,10 @@ Timeline timeline_of(const RunOutcome& outcome) {
     reader.read(records);
     steps[rank] = std::move(reader.steps);
     timeline.phases[rank] = std::move(reader.phases);
+    if (outcome.plan.scenario.reducer.kind != "c10d") continue;
+    const std::vector<int64_t> arrivals = bucket_arrivals(collectives, rank);
+    split_backward(arrivals, &timeline.phases[rank]);
+    for (auto& [number, own] : steps[rank]) split_backward(arrivals, &own.step.phases);
   }
   for (auto& [sequence, collective] : collectives)
     timeline.collectives.push_back(std::move(collective));

@@ -56,6 +56,26 @@ TEST(Timeline, HoldsPhasesAndCollectivesOfEveryStep) {
   EXPECT_EQ(timeline.origin_ns, 1'000'000'000);
 }
 
+// c10d::Reducer's wait for its buckets is in backward, as autograd calls it there.
+TEST(Timeline, OfC10dBackwardEndsWhenTheLastBucketIsEntered) {
+  RunOutcome outcome = small().make();
+  const Timeline before = timeline_of(outcome);
+  outcome.plan.scenario.reducer.kind = "c10d";
+  const Timeline timeline = timeline_of(outcome);
+  const std::vector<PhaseInterval>& phases = timeline.steps[1].ranks[2].phases;
+  const int64_t entered =
+      *timeline.collectives[timeline.steps[1].collectives[1]].ranks[2].arrival_ns;
+  const auto backward = std::find_if(phases.begin(), phases.end(), [](const PhaseInterval& phase) {
+    return phase.phase == Phase::backward;
+  });
+  ASSERT_NE(backward, phases.end());
+  EXPECT_LE(backward->time.end_ns, entered + 1);
+  EXPECT_EQ(timeline.steps[1].ranks[2].time.length_ns(), before.steps[1].ranks[2].time.length_ns());
+  int64_t sum_ns = 0;
+  for (const PhaseInterval& phase : phases) sum_ns += phase.time.length_ns();
+  EXPECT_EQ(sum_ns, timeline.steps[1].ranks[2].time.length_ns()) << "nothing is lost";
+}
+
 TEST(Timeline, KnowsLaunches) {
   MadeRun run = small();
   run.launched = true;
