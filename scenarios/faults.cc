@@ -25,7 +25,6 @@ constexpr const char* kMeaning[] = {
     "other_bucket_cap", "other_bucket_order", "skip_collective", "other_dtype",   "nan",
     "unused_parameter", "other_seed",         "skip_backward",   "fewer_batches", "duplicate_rank",
     "wrong_world_size", "wrong_address"};
-// They act at one moment, from which there may be no way back.
 constexpr const char* kOnce[] = {
     "stop",     "kill", "terminate", "interrupt", "segfault",  "abort",         "exception",
     "deadlock", "exit", "reset",     "half_open", "partition", "out_of_memory", "skip_backward"};
@@ -54,12 +53,14 @@ bool acts_on_rank(const Part& fault, int64_t rank) {
 
 std::optional<int64_t> bucket_of(const Part& fault) { return integer(fault, "bucket"); }
 
+bool acts_once(const Part& fault) { return is_one_of(fault.kind, kOnce); }
+
 FaultSteps steps_of(const Part& fault, int64_t steps) {
   const std::string phase = phase_of(fault);
   if (phase == "rendezvous" || phase == "construction") return {0, 0};
   if (phase == "teardown") return {steps, steps};
   const auto step = integer(fault, "step");
-  if (is_one_of(fault.kind, kOnce)) return {step.value_or(1), step.value_or(1)};
+  if (acts_once(fault)) return {step.value_or(1), step.value_or(1)};
   const auto last = integer(fault, "last_step");
   return {step.value_or(1), last.value_or(step.value_or(steps))};
 }
@@ -72,7 +73,7 @@ std::string phase_of(const Part& fault) {
   if (fault.kind == "slow_constructor") return "construction";
   if (fault.kind == "slow_loader") return "load";
   if (fault.options.has("phase")) return fault.options.text("phase");
-  const bool moment = is_one_of(fault.kind, kOnce) && fault.kind != "skip_backward";
+  const bool moment = acts_once(fault) && fault.kind != "skip_backward";
   return moment && !bucket_of(fault) ? "backward" : "";
 }
 

@@ -29,6 +29,9 @@ struct FaultSteps {
 };
 FaultSteps steps_of(const Part& fault, int64_t steps);
 
+// Does it act at one moment only, from which there may be no way back?
+bool acts_once(const Part& fault);
+
 // The phase at whose beginning it acts, "" for kinds that act elsewhere (in a collective, in a
 // layer, in options of the rank).
 std::string phase_of(const Part& fault);

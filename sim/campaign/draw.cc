@@ -60,7 +60,7 @@ Json training(int64_t world_size, int64_t steps) {
       {"lanes", {"replica", "replay"}}};
 }
 
-Json scenario(const std::string& name, const Json& fault, Json body) {
+Json scenario(const std::string& name, const Json& fault, const Json& body) {
   Json document = {{"name", name}, {"what", "Drawn: " + fault.dump()}};
   document.update(body);
   document["faults"] = Json::array({fault});
@@ -224,7 +224,7 @@ Json drawn_case(uint64_t seed) {
   const Json fault = which < 5   ? fatal_case(&draw, world_size, steps, &expect)
                      : which < 8 ? harmless_case(&draw, world_size, &expect)
                                  : meaning_case(&draw, world_size, steps, &expect);
-  Json document = scenario(fmt::format("seed-{}", seed), fault, std::move(body));
+  Json document = scenario(fmt::format("seed-{}", seed), fault, body);
   document["expect"] = expect;
   return document;
 }
@@ -242,9 +242,8 @@ Json straggler_case(uint64_t seed) {
       {"kind", "emulated"}, {"forward_ms", kForwardMs}, {"backward_ms", kBackwardMs}};
   body["reducer"]["kind"] = draw.one_of<std::string>({"bucketed", "c10d"});
   const bool late = late_class != "none";
-  Json document =
-      scenario(fmt::format("straggler-{}", seed),
-               late ? lateness(&draw, late_class, rank) : Json{{"kind", "none"}}, std::move(body));
+  Json document = scenario(fmt::format("straggler-{}", seed),
+                           late ? lateness(&draw, late_class, rank) : Json{{"kind", "none"}}, body);
   if (!late) document["faults"] = Json::array();
   Json straggler = {{"class", late_class}};
   if (late && late_class != "wandering") straggler["rank"] = rank;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "sim/campaign/draw.h"
@@ -37,6 +38,7 @@ std::vector<Json> cases_of(const CampaignOptions& options) {
 // As scenario files below the run directory, where they can be run again; their kinds of fault.
 Kinds write_cases(const std::vector<Json>& cases, const std::string& folder) {
   Kinds kinds;
+  std::filesystem::remove_all(folder);  // of an earlier campaign with the same --out
   make_dir(folder);
   for (const Json& one : cases) {
     const std::string name = one["name"];
@@ -73,7 +75,7 @@ std::string replay_command(const CampaignOptions& options, const RunResult& run)
 std::string text_of(const CampaignOptions& options, const ResultDocument& document,
                     const std::vector<KindTally>& tallies) {
   const Style style(wants_color(options.verify.color, fileno(stdout)));
-  const std::string answer = answer_line(document);
+  std::string answer = answer_line(document);
   if (options.verify.quiet) return answer;
   std::string text = head_line(document) + "\n" + table_of(tallies, style);
   for (const RunResult& run : document.runs)
@@ -109,8 +111,13 @@ int campaign(CampaignOptions options) {
   if (!worker) return bad_input(worker.errors(), verify.json);
   auto directory = verify.out.empty() ? RunDirectory::numbered() : RunDirectory::at(verify.out);
   if (!directory) return bad_input(directory.errors(), verify.json);
-  const std::string folder = directory.value().path() + "/cases";
-  const Kinds kinds = write_cases(cases_of(options), folder);
+  const std::string folder = directory.value().path() + "/campaign_cases";
+  Kinds kinds;
+  try {
+    kinds = write_cases(cases_of(options), folder);
+  } catch (const std::exception& error) {
+    return bad_input({option_error(error.what())}, verify.json);
+  }
   verify.selection.paths = {folder};
   const auto files = select(verify.selection);
   if (!files) return bad_input(files.errors(), verify.json);

@@ -14,6 +14,7 @@
 
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_program.h"
+#include "sim/launch/cpu_quota.h"
 #include "sim/report/document.h"
 #include "sim/report/style.h"
 #include "sim/report/table.h"
@@ -101,10 +102,9 @@ Finding check_program(const char* name) {
 }
 
 Finding check_cgroup() {
-  const char* controllers = "/sys/fs/cgroup/cgroup.controllers";
-  if (access(controllers, R_OK) != 0) return {false, "no cgroup v2 at /sys/fs/cgroup"};
-  if (access("/sys/fs/cgroup", W_OK) != 0) return {false, "/sys/fs/cgroup cannot be written to"};
-  return {true, "/sys/fs/cgroup"};
+  std::string why;
+  const auto quota = CpuQuota::enter(1, &why);
+  return quota == nullptr ? Finding{false, why} : Finding{true, quota->folder()};
 }
 
 class Report {
@@ -158,7 +158,7 @@ int doctor() {
   report.useful("user namespaces", check_user_namespaces(),
                 "network faults need root or user namespaces");
   report.useful("tc", check_program("tc"), "slow links are emulated");
-  report.useful("cgroup", check_cgroup(), "CPU quotas are emulated");
+  report.useful("cgroup", check_cgroup(), "slow ranks spin instead");
   const bool good = report.missing() == 0;
   return print_result(report.text() + (good ? "\nok: this machine can verify\n"
                                             : fmt::format("\n{} needed and missing; exit {}\n",

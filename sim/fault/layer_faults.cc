@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "scenarios/base/clock.h"
 
@@ -71,11 +72,11 @@ at::Tensor LayerFaults::at_gradient(const std::string& parameter, const at::Tens
 }
 
 void LayerFaults::begin_forward(const Training& training) {
-  slowdown_ = faults_.slowdown();
+  const double before = std::exchange(slowdown_, faults_.slow_down());
   if (clock_ != nullptr) set_clock();
   slowed_until_ns_ = now_ns();
-  quota_.reset();
-  spins_ = slows_ && slowdown_ > 1 && !take_cpu_quota();
+  if (slowdown_ != before) quota_.reset();
+  spins_ = slows_ && slowdown_ > 1 && quota_ == nullptr && !take_cpu_quota();
   const Part* fault = faults_.in_step("unused_parameter");
   const NamedTensor* parameter = fault != nullptr ? parameter_of(*fault, training) : nullptr;
   if (parameter == nullptr) return;
@@ -113,11 +114,8 @@ void LayerFaults::set_clock() {
 // than the quota says, but takes the core from the other ranks.
 bool LayerFaults::take_cpu_quota() {
   bool wanted = false;
-  for (const Act& act : faults_.acts_of("slow")) {
-    const std::string& means = act.fault->options.text("means");
-    wanted = means != "busy_loop";
-    if (wanted) faults_.receipt(act);
-  }
+  for (const Act& act : faults_.acts_of("slow"))
+    wanted = wanted || act.fault->options.text("means") != "busy_loop";
   if (!wanted) return false;
   const auto cores = static_cast<double>(std::max(1U, std::thread::hardware_concurrency()));
   const double share = std::min(1.0, cores / static_cast<double>(scenario_.world_size));

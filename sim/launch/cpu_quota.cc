@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <optional>
 
 namespace lockstep {
@@ -36,6 +37,21 @@ std::optional<std::string> parent_folder() {
   return std::nullopt;
 }
 
+// Folder of the group in which this process is: lines of /proc/self/cgroup are
+// "NUMBER:CONTROLLER,...:/PATH", of version 2 without a controller.
+std::string own_folder(const std::string& parent) {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool ours =
+        parent == kVersion1 ? controllers.find(",cpu,") != controllers.npos : controllers == ",,";
+    if (ours) return parent + line.substr(second + 1);
+  }
+  return parent;
+}
+
 std::string folder_of(const std::string& parent, int64_t pid) {
   return fmt::format("{}/lockstep-{}", parent, pid);
 }
@@ -60,7 +76,7 @@ std::unique_ptr<CpuQuota> CpuQuota::enter(double cores, std::string* why) {
     *why = "there are no control groups with a cpu controller";
     return nullptr;
   }
-  const std::string folder = folder_of(*parent, ::getpid());
+  const std::string before = own_folder(*parent), folder = folder_of(*parent, ::getpid());
   const auto quota_us = std::max(
       kLeastQuotaUs, static_cast<int64_t>(std::llround(cores * static_cast<double>(kPeriodUs))));
   if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
@@ -68,14 +84,14 @@ std::unique_ptr<CpuQuota> CpuQuota::enter(double cores, std::string* why) {
     return nullptr;
   }
   if (set_quota(*parent, folder, quota_us) && move_into(folder))
-    return std::unique_ptr<CpuQuota>(new CpuQuota(*parent, folder));
+    return std::unique_ptr<CpuQuota>(new CpuQuota(before, folder));
   *why = fmt::format("{}: the quota cannot be set ({})", folder, std::strerror(errno));
   ::rmdir(folder.c_str());
   return nullptr;
 }
 
 CpuQuota::~CpuQuota() {
-  move_into(parent_);
+  move_into(before_);
   ::rmdir(folder_.c_str());
 }
 

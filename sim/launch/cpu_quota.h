@@ -13,7 +13,7 @@ class CpuQuota {
   // Null, with a reason, where there is none. `cores` above 0: 0.5 is half of one core. The kernel
   // stops the process for the rest of each period (10 ms) in which it has had its share.
   static std::unique_ptr<CpuQuota> enter(double cores, std::string* why);
-  // Leaves the group and removes it.
+  // Goes back to the group in which it was, and removes this one.
   ~CpuQuota();
   CpuQuota(const CpuQuota&) = delete;
   CpuQuota& operator=(const CpuQuota&) = delete;
@@ -24,9 +24,9 @@ class CpuQuota {
   static void forget(int64_t pid) noexcept;
 
  private:
-  CpuQuota(std::string parent, std::string folder)
-      : parent_(std::move(parent)), folder_(std::move(folder)) {}
-  const std::string parent_, folder_;
+  CpuQuota(std::string before, std::string folder)
+      : before_(std::move(before)), folder_(std::move(folder)) {}
+  const std::string before_, folder_;
 };
 
 }  // namespace lockstep

@@ -115,8 +115,11 @@ void choose_capacities(RunPlan* plan) {
   const int64_t per_pass = 8 + 2 * parameters + 4 * (parameters + 2) + 2 * buffers;
   // Shared-out optimizers: collectives for weights and gradients, three a rank for the state.
   const int64_t sharing = shares_optimizer(s) ? 4 * parameters + 6 * s.world_size + 4 : 0;
-  const int64_t per_step =
-      s.accumulate_steps * per_pass + 6 + (report_every(s.loss) > 0 ? 1 : 0) + sharing;
+  // Receipts, and launches where the network has faults.
+  const int64_t of_faults =
+      s.faults.empty() ? 0 : 3 * (parameters + 2) + 4 * static_cast<int64_t>(s.faults.size());
+  const int64_t per_step = s.accumulate_steps * (per_pass + of_faults) + 6 +
+                           (report_every(s.loss) > 0 ? 1 : 0) + sharing;
   const int64_t events = 512 + s.steps * per_step * (plan->double_run ? 2 : 1);
   plan->record_capacity = std::clamp<int64_t>(events, 4'096, 1 << 20);
   if (!manifest) return;

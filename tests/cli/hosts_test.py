@@ -218,6 +218,29 @@ class Network(Hosts):
         self.assertGreater(min(first), 10_000)
         self.assertLess(max(second), 10_000)
 
+    def limit(self, number, interface, rate):
+        """A token bucket on what this host sends."""
+        if not shutil.which("tc", path=PATH):
+            self.lacking("no tc (Debian: iproute2)")
+        tc = ("netns", "exec", self.name(number), "tc", "qdisc")
+        self.ip(*tc, "add", "dev", interface, "root", "tbf", "rate", rate, "burst", "16kb",
+                "latency", "2s")
+        self.addCleanup(self.ip, *tc, "del", "dev", interface, "root")
+
+    def test_a_slow_link_costs_time_and_no_bit(self):
+        """About 0.4 MB from each host in 10 steps: at 0.25 MB/s 1.6 s more."""
+        larger = ("--set", '/model={"kind": "mlp", "in_features": 10, "hidden": [640], '
+                  '"out_features": 5}')
+        code, text, _ = self.verify_on((1, 2), *larger)
+        self.assertEqual(code, 0, text)
+        fast = read_json(self.path)["runs"][0]
+        self.limit(2, "ls0", "2mbit")
+        code, text, _ = self.verify_on((1, 2), *larger)
+        self.assertEqual(code, 0, text)
+        slow = read_json(self.path)["runs"][0]
+        self.assertEqual(slow["final_hash"], fast["final_hash"])
+        self.assertGreater(slow["duration_ms"], fast["duration_ms"] + 800)
+
     def test_an_interface_is_chosen(self):
         code, text, (_, second) = self.verify_on((1, 2, 3, 4), "--interface", "ls1")
         self.assertEqual(code, 0, text)

@@ -10,10 +10,19 @@ RankFaults::RankFaults(const Scenario& scenario, int64_t rank, Recorder& recorde
     : scenario_(scenario),
       schedule_(scenario, rank),
       recorder_(recorder),
-      any_(!scenario.faults.empty()) {}
+      any_(!scenario.faults.empty()),
+      done_(scenario.faults.size()) {}
 
 bool RankFaults::acts(const Part& fault) const {
   return primary_ || class_of(fault) == FaultClass::meaning;
+}
+
+// Not a second time where its kind has no way back or none that is asked for.
+bool RankFaults::act_once(const Act& act) {
+  if (!acts_once(*act.fault)) return true;
+  const bool fresh = !done_[act.index];
+  done_[act.index] = true;
+  return fresh;
 }
 
 void RankFaults::receipt(const Act& act) {
@@ -25,7 +34,8 @@ void RankFaults::enter(Phase phase) {
   recorder_.enter(phase);
   if (!any_) return;
   for (const Act& act : schedule_.at_phase(to_word(phase), recorder_.step())) {
-    if (!acts(*act.fault) || class_of(*act.fault) == FaultClass::meaning) continue;
+    if (!acts(*act.fault) || class_of(*act.fault) == FaultClass::meaning || !act_once(act))
+      continue;
     receipt(act);
     act_out(act);
   }
@@ -35,7 +45,7 @@ bool RankFaults::at_bucket(int64_t bucket) {
   if (!any_) return false;
   bool skipped = false;
   for (const Act& act : schedule_.at_bucket(bucket, recorder_.step())) {
-    if (!acts(*act.fault)) continue;
+    if (!acts(*act.fault) || !act_once(act)) continue;
     receipt(act);
     skipped = skipped || act.fault->kind == "skip_collective";
     act_out(act);
@@ -75,8 +85,11 @@ const Part* RankFaults::in_step(const std::string& kind) {
   return nullptr;
 }
 
-double RankFaults::slowdown() const {
-  return any_ && primary_ ? schedule_.slowdown(recorder_.step()) : 1;
+double RankFaults::slow_down() {
+  if (!any_ || !primary_) return 1;
+  for (const char* kind : {"slow", "imbalance", "wandering"})
+    for (const Act& act : schedule_.of_kind(kind, recorder_.step())) receipt(act);
+  return schedule_.slowdown(recorder_.step());
 }
 
 std::vector<Act> RankFaults::acts_of(const std::string& kind) const {

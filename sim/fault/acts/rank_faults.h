@@ -9,7 +9,8 @@
 namespace lockstep {
 
 // The faults of one rank while it runs: lets them act where they have their address, each with a
-// receipt in the records before. Without faults nothing happens. Steps are the recorder's. One
+// receipt in the records before. With gradient accumulation delays act in every micro-batch, what
+// acts once in the first. Without faults nothing happens. Steps are the recorder's. One
 // thread, but at_bucket() and at_layer(), which autograd's threads call.
 class RankFaults {
  public:
@@ -29,8 +30,9 @@ class RankFaults {
   const Part* standing(const std::string& kind);
   // Does this kind act in the step under way? With a receipt if so.
   const Part* in_step(const std::string& kind);
-  // Of forward and backward of the step under way.
-  double slowdown() const;
+  // How many times as long forward and backward of the step under way take; with a receipt of each
+  // fault that makes them.
+  double slow_down();
   // Acts of a kind in the step under way, without receipts: for those who ask often.
   std::vector<Act> acts_of(const std::string& kind) const;
   void receipt(const Act& act);
@@ -40,12 +42,14 @@ class RankFaults {
 
  private:
   bool acts(const Part& fault) const;
+  bool act_once(const Act& act);
 
   const Scenario& scenario_;
   const FaultSchedule schedule_;
   Recorder& recorder_;
   const bool any_;
   bool primary_ = true;
+  std::vector<bool> done_;  // by fault: it has acted, and acts once
 };
 
 }  // namespace lockstep

@@ -1,0 +1,109 @@
+#include "sim/fault/acts/rank_faults.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+#include "scenarios/base/clock.h"
+
+namespace lockstep {
+namespace {
+
+Part fault(const std::string& kind, std::map<std::string, OptionValue> options) {
+  Part part{kind, {}};
+  for (auto& [key, value] : options) part.options.set(key, value);
+  return part;
+}
+
+// Rank 1 of 3 with one fault, and what it records.
+class OneFault : public testing::Test {
+ protected:
+  void begin(Part part) {
+    scenario_.world_size = 3;
+    scenario_.steps = 4;
+    scenario_.faults = {std::move(part)};
+    path_ = testing::TempDir() + "/rank_faults." + std::to_string(::getpid());
+    recorder_ = Recorder::create(path_, 1, 3, 4096);
+    recorder_->set_step(1);
+    faults_.emplace(scenario_, 1, *recorder_);
+  }
+  ~OneFault() override { ::unlink(path_.c_str()); }
+
+  std::vector<Event> of_kind(EventKind kind) const {
+    RankRecords records;
+    std::string why;
+    EXPECT_TRUE(read_records(path_, &records, &why)) << why;
+    std::erase_if(records.events,
+                  [&](const Event& e) { return static_cast<EventKind>(e.kind) != kind; });
+    return records.events;
+  }
+
+  Scenario scenario_;
+  std::string path_;
+  std::unique_ptr<Recorder> recorder_;
+  std::optional<RankFaults> faults_;
+};
+
+TEST_F(OneFault, LeavesAReceiptBeforeItActs) {
+  begin(fault("exception", {{"rank", int64_t{1}}, {"step", int64_t{2}}}));
+  faults_->enter(Phase::backward);
+  EXPECT_TRUE(of_kind(EventKind::receipt).empty());
+  recorder_->set_step(2);
+  EXPECT_THROW(faults_->enter(Phase::backward), std::runtime_error);
+  ASSERT_EQ(of_kind(EventKind::receipt).size(), 1u);
+  EXPECT_EQ(of_kind(EventKind::receipt)[0].subject, kFirstFault);
+  EXPECT_EQ(of_kind(EventKind::phase_begin).size(), 2u) << "the phase has begun";
+}
+
+TEST_F(OneFault, WithNoWayBackActsOnceHoweverManyMicroBatches) {
+  begin(fault("exception", {{"rank", int64_t{1}}}));
+  EXPECT_THROW(faults_->enter(Phase::backward), std::runtime_error);
+  EXPECT_NO_THROW(faults_->enter(Phase::backward));
+}
+
+TEST_F(OneFault, ThatDelaysActsInThePrimaryRunOnly) {
+  begin(fault("stall", {{"phase", std::string("forward")}, {"duration_ms", 20.0}}));
+  const int64_t start = now_ns();
+  faults_->enter(Phase::forward);
+  EXPECT_GE(now_ns() - start, 20'000'000);
+  EXPECT_EQ(of_kind(EventKind::receipt)[0].value, 20'000'000u);
+  faults_->begin_double_run();
+  faults_->enter(Phase::forward);
+  EXPECT_EQ(of_kind(EventKind::receipt).size(), 1u);
+}
+
+TEST_F(OneFault, OfMeaningActsInBoth) {
+  begin(fault("skip_collective", {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}));
+  EXPECT_FALSE(faults_->at_bucket(0));
+  EXPECT_TRUE(faults_->at_bucket(1));
+  faults_->begin_double_run();
+  EXPECT_TRUE(faults_->at_bucket(1));
+  EXPECT_EQ(of_kind(EventKind::receipt).size(), 2u);
+}
+
+TEST_F(OneFault, OfAnotherRankIsNotThisOnes) {
+  begin(fault("other_dtype", {{"rank", int64_t{2}}, {"dtype", std::string("float64")}}));
+  EXPECT_EQ(faults_->standing("other_dtype"), nullptr);
+  begin(fault("other_dtype", {{"rank", int64_t{1}}, {"dtype", std::string("float64")}}));
+  EXPECT_NE(faults_->standing("other_dtype"), nullptr);
+}
+
+TEST_F(OneFault, ThatSlowsTellsByHowMuchWithAReceiptAStep) {
+  begin(fault("slow", {{"factor", 1.5}, {"step", int64_t{2}}, {"last_step", int64_t{3}}}));
+  EXPECT_EQ(faults_->slow_down(), 1);
+  recorder_->set_step(2);
+  EXPECT_EQ(faults_->slow_down(), 1.5);
+  recorder_->set_step(3);
+  EXPECT_EQ(faults_->slow_down(), 1.5);
+  EXPECT_EQ(of_kind(EventKind::receipt).size(), 2u);
+  faults_->begin_double_run();
+  EXPECT_EQ(faults_->slow_down(), 1);
+}
+
+}  // namespace
+}  // namespace lockstep
