@@ -14,6 +14,7 @@
 #include <valijson/validator.hpp>
 
 #include "scenarios/parse/suite.h"
+#include "sim/campaign/tally.h"
 #include "tests/sim/judge/made_run.h"
 #include "tests/sim/judge/outcomes.h"
 
@@ -72,6 +73,20 @@ TEST(Document, OfBadInputFitsItsSchemaToo) {
   document.exit_code = kExitBadInput;
   document.errors = {{"a.json", 7, 3, "/wrld_size", "unknown key \xf0\x28", ""}};
   EXPECT_EQ(schema_errors(json::parse(to_text(document))), "");
+}
+
+TEST(Document, OfACampaignMatchesItsSchemaToo) {
+  ResultDocument document = sample();
+  RunResult failed, passed;
+  failed.name = "a";
+  failed.failure.emplace().after_ms = 12.5;
+  passed.name = "b";
+  json whole = as_json(document);
+  whole["campaign"] = {{"seed", 3},
+                       {"kinds", as_json(tally({failed, passed}, {{"a", "kill"}, {"b", "none"}}))}};
+  EXPECT_EQ(schema_errors(whole), "");
+  whole["campaign"]["kinds"][0]["more"] = 1;
+  EXPECT_NE(schema_errors(whole), "");
 }
 
 TEST(Document, TheSchemaRefusesWhatItDoesNotKnow) {

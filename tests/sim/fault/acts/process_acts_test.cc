@@ -60,11 +60,17 @@ TEST(ProcessActs, AStopWithoutAnEndStays) {
 }
 
 TEST(ProcessActs, ThrowWhatTheySay) {
-  const Part exception{"exception", {}}, memory{"out_of_memory", {}};
+  const Part exception{"exception", {}};
   EXPECT_THROW(act_out({0, &exception, 0}), std::runtime_error);
-  EXPECT_THROW(act_out({0, &memory, 0}), std::bad_alloc);
-  EXPECT_NO_THROW(std::string(1 << 20, 'x')) << "the limit does not stay";
 }
+
+#ifndef __SANITIZE_ADDRESS__  // which dies itself where it gets no more address space
+TEST(ProcessActs, OutOfMemoryIsThrownAndItsLimitDoesNotStay) {
+  const Part memory{"out_of_memory", {}};
+  EXPECT_THROW(act_out({0, &memory, 0}), std::bad_alloc);
+  EXPECT_NO_THROW(std::string(1 << 20, 'x'));
+}
+#endif
 
 TEST(ProcessActs, AnotherKindDoesNothing) {
   const Part other{"slow", {}};
