@@ -19,8 +19,7 @@ target_link_libraries(lockstep_torch INTERFACE ${LOCKSTEP_TORCH_CPU} ${LOCKSTEP_
 add_library(lockstep_torch_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
 target_link_libraries(lockstep_torch_pch PRIVATE lockstep_flags lockstep_torch fmt::fmt)
 target_precompile_headers(lockstep_torch_pch PRIVATE
-  <ATen/ATen.h> <algorithm> <fmt/format.h> <functional> <map> <nlohmann/json.hpp> <optional>
-  <string> <vector>)
+  <ATen/ATen.h> ${lockstep_common_headers})
 set_property(TARGET lockstep_torch_pch PROPERTY JOB_POOL_COMPILE torch_units)
 # target: all of its units are compiled with the headers above, as many at a time as memory allows.
 function(lockstep_torch_units target)

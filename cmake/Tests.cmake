@@ -1,6 +1,11 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
+add_library(lockstep_test_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
+target_link_libraries(lockstep_test_pch PRIVATE lockstep_flags fmt::fmt GTest::gmock)
+target_precompile_headers(lockstep_test_pch PRIVATE <gmock/gmock.h> ${lockstep_common_headers})
+set_property(TARGET lockstep_test_pch PROPERTY LOCKSTEP_UNOPTIMIZED ON)
+
 # One program per folder; labels: free (no LibTorch), torch, cli.
 function(lockstep_test name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;FOLDERS;LINK" ${ARGN})
@@ -21,6 +26,8 @@ function(lockstep_test name)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS torch TIMEOUT 600)
   else()
+    set_property(TARGET ${name} PROPERTY LOCKSTEP_UNOPTIMIZED ON)
+    target_precompile_headers(${name} REUSE_FROM lockstep_test_pch)
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS free TIMEOUT 300)
   endif()
 endfunction()

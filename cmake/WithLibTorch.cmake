@@ -1,6 +1,6 @@
 # Libraries and the worker that need LibTorch.
 function(lockstep_torch_library name)
-  lockstep_library(${name} ${ARGN})
+  lockstep_library(${name} TORCH ${ARGN})
   target_link_libraries(${name} PUBLIC lockstep_torch)
   lockstep_torch_units(${name})
 endfunction()
