@@ -84,6 +84,13 @@ bool only_delays(const Part& fault) {
          (fault.kind == "stop" && fault.options.has("duration_ms"));
 }
 
+bool by_own_link(const Part& fault) {
+  static constexpr const char* kKinds[] = {"slow_link", "half_open", "partition"};
+  const bool has_means = std::any_of(std::begin(kKinds), std::end(kKinds),
+                                     [&](const char* kind) { return fault.kind == kind; });
+  return has_means && fault.options.text("means") != "decorator";
+}
+
 const Part* find_fault(const std::vector<Part>& faults, const std::string& kind, int64_t rank) {
   for (const Part& fault : faults)
     if (fault.kind == kind && acts_on_rank(fault, rank)) return &fault;

@@ -40,6 +40,9 @@ std::string phase_of(const Part& fault);
 // it unless a time-out passes.
 bool only_delays(const Part& fault);
 
+// Does the kernel limit or lose what the rank sends (`means`)? veth, or auto where it can.
+bool by_own_link(const Part& fault);
+
 // The fault of `kind` that acts on this rank, or null.
 const Part* find_fault(const std::vector<Part>& faults, const std::string& kind, int64_t rank);
 

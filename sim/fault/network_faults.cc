@@ -1,13 +1,16 @@
 #include "sim/fault/network_faults.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "reducer/comm/collective.h"
 #include "reducer/comm/comm_thread.h"
 #include "reducer/comm/deadline_timer.h"
 #include "reducer/comm/pending_work.h"
+#include "scenarios/faults.h"
 #include "sim/fault/acts/process_acts.h"
 #include "sim/fault/skipped_work.h"
 
@@ -59,11 +62,13 @@ class FaultyBuckets : public Counting {
 
 class FaultyNetwork : public Counting {
  public:
-  FaultyNetwork(std::unique_ptr<Communicator> inner, RankFaults& faults, Recorder& recorder)
+  FaultyNetwork(std::unique_ptr<Communicator> inner, RankFaults& faults, Recorder& recorder,
+                OwnLink* own_link)
       : Counting(inner->rank(), inner->world_size()),
         inner_(std::move(inner)),
         faults_(faults),
         recorder_(recorder),
+        own_link_(own_link),
         network_(faults.any_of_class(FaultClass::network)) {}
 
   void close(Deadline deadline) noexcept override {
@@ -96,10 +101,27 @@ class FaultyNetwork : public Counting {
       for (const Act& act : faults_.acts_of(kind)) {
         const auto wanted = bucket_of(*act.fault);
         if (wanted && *wanted != bucket) continue;
-        if (!cut_off_ && !wanted) faults_.receipt(act);  // those with a bucket have one
-        cut_off_ = true;
+        if (!act_once(act.index)) continue;
+        if (!wanted) faults_.receipt(act);  // those with a bucket have one
+        cut(*act.fault);
       }
     return cut_off_;
+  }
+
+  bool act_once(size_t fault) { return acted_.insert(fault).second; }
+
+  void cut(const Part& fault) {
+    if (own_link_ == nullptr || !by_own_link(fault)) {
+      cut_off_ = true;
+    } else {
+      part_ways(fault);
+    }
+  }
+
+  void part_ways(const Part& fault) {
+    if (fault.kind != "partition") return own_link_->lose_all();
+    const std::vector<int64_t> side = fault.options.integers("ranks");
+    if (std::find(side.begin(), side.end(), rank()) != side.end()) own_link_->change_side();
   }
 
   CommWorkPtr lose(const Collective& call) {
@@ -119,11 +141,17 @@ class FaultyNetwork : public Counting {
   }
 
   double delay_of(const Collective& call) {
-    double delay_ms = 0;
+    double delay_ms = 0, limit_mb_per_s = 0;
     for (const Act& act : faults_.acts_of("slow_link")) {
       faults_.receipt(act);
-      delay_ms += bytes_sent(call) / act.fault->options.number("bandwidth_mb_per_s") * 1e-3;
+      const double bandwidth_mb_per_s = act.fault->options.number("bandwidth_mb_per_s");
+      if (own_link_ != nullptr && by_own_link(*act.fault)) {
+        limit_mb_per_s = bandwidth_mb_per_s;
+      } else {
+        delay_ms += bytes_sent(call) / bandwidth_mb_per_s * 1e-3;
+      }
     }
+    if (own_link_ != nullptr) own_link_->limit_mb_per_s(limit_mb_per_s);
     for (const char* kind : {"latency", "jitter"})
       for (const Act& act : faults_.acts_of(kind)) {
         faults_.receipt(act);
@@ -152,8 +180,10 @@ class FaultyNetwork : public Counting {
   const std::unique_ptr<Communicator> inner_;
   RankFaults& faults_;
   Recorder& recorder_;
+  OwnLink* const own_link_;
   const bool network_;
   bool cut_off_ = false;
+  std::set<size_t> acted_;
   std::optional<CommThread> queue_;
   DeadlineTimer lost_;
 };
@@ -191,8 +221,9 @@ std::unique_ptr<FaultyCommunicator> make_faulty_buckets(Communicator& inner, Ran
 }
 
 std::unique_ptr<FaultyCommunicator> make_faulty_network(std::unique_ptr<Communicator> inner,
-                                                        RankFaults& faults, Recorder& recorder) {
-  return std::make_unique<FaultyNetwork>(std::move(inner), faults, recorder);
+                                                        RankFaults& faults, Recorder& recorder,
+                                                        OwnLink* own_link) {
+  return std::make_unique<FaultyNetwork>(std::move(inner), faults, recorder, own_link);
 }
 
 std::shared_ptr<Store> make_slow_store(std::shared_ptr<Store> inner, double duration_ms) {

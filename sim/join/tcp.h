@@ -5,7 +5,7 @@
 #include <string>
 
 #include "scenarios/base/clock.h"
-#include "sim/launch/unique_fd.h"
+#include "scenarios/base/unique_fd.h"
 
 namespace lockstep {
 

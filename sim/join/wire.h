@@ -3,8 +3,8 @@
 #include <chrono>
 #include <string>
 
+#include "scenarios/base/unique_fd.h"
 #include "sim/launch/channel.h"
-#include "sim/launch/unique_fd.h"
 
 namespace lockstep {
 

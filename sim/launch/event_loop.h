@@ -5,7 +5,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "sim/launch/unique_fd.h"
+#include "scenarios/base/unique_fd.h"
 
 namespace lockstep {
 

@@ -13,8 +13,8 @@
 #include <sstream>
 #include <system_error>
 
+#include "scenarios/base/unique_fd.h"
 #include "sim/launch/protocol.h"
-#include "sim/launch/unique_fd.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <system_error>
 
-#include "sim/launch/unique_fd.h"
+#include "scenarios/base/unique_fd.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/launch/unique_fd.h"
+#include "scenarios/base/unique_fd.h"
 
 namespace lockstep {
 

@@ -117,6 +117,9 @@ class FaultCheck : PartCheck {
                      "threads of one",
                      fault.kind),
          "communicator gloo or c10d");
+    if (fault.options.has("means"))
+      need(fault.options.text("means") != "veth", at_ + "/means",
+           "threads of one process have no links", "decorator, or communicator gloo or c10d");
   }
 
   std::string at_;

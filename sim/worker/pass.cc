@@ -76,7 +76,8 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
                                    const RankSurroundings& surroundings, RankFaults& faults,
                                    Probe& probe) {
   const Scenario& scenario = surroundings.plan.scenario;
-  auto network = make_faulty_network(std::move(real), faults, surroundings.recorder);
+  auto network = make_faulty_network(std::move(real), faults, surroundings.recorder,
+                                     surroundings.own_link ? surroundings.own_link() : nullptr);
   faulty_network_ = network.get();
   auto mutants = make_mutants(std::move(network), scenario.mutants, surroundings.recorder);
   mutants_ = mutants.get();

@@ -10,6 +10,7 @@
 #include "sim/fault/network_faults.h"
 #include "sim/worker/control_store.h"
 #include "sim/worker/libraries.h"
+#include "sim/worker/own_network.h"
 #include "sim/worker/rank_program.h"
 #include "sim/worker/sign_in.h"
 
@@ -29,12 +30,14 @@ GoldenKind golden_kind(const std::string& word) {
 }
 
 std::unique_ptr<Communicator> connect(const RunPlan& plan, const WorkerTask& task, Control& control,
-                                      CommOptions options, Deadline deadline) {
+                                      CommOptions options, Deadline deadline, OwnNetwork* network) {
   std::shared_ptr<Store> store = make_control_store(control);
   if (const Part* fault = find_fault(plan.scenario.faults, "slow_store", task.rank))
     store = make_slow_store(store, fault->options.number("duration_ms"));
   const bool own_address = options.address == CommOptions().address;
   if (own_address && !task.address.empty()) options.address = task.address;
+  *network = join_own_network(plan, task, *store, deadline);
+  if (own_address && network->link) options.address = network->link->address();
   sign_in(*store, options, task.rank, ranks_of(plan.scenario), deadline);
   return plan.scenario.communicator.kind == "c10d"
              ? make_c10d_communicator(options, store, deadline)
@@ -59,12 +62,15 @@ int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& contr
       static_cast<int32_t>(plan.scenario.world_size), static_cast<uint64_t>(plan.record_capacity));
   if (task.rank == 0) leave_libraries(task.run_dir);
   const std::string name = "rank-" + std::to_string(task.rank);
+  OwnNetwork network;
   const RankSurroundings around{
       .plan = plan,
       .rank = task.rank,
       .recorder = *recorder,
-      .connect = [&](const CommOptions& options,
-                     Deadline deadline) { return connect(plan, task, control, options, deadline); },
+      .connect =
+          [&](const CommOptions& options, Deadline deadline) {
+            return connect(plan, task, control, options, deadline, &network);
+          },
       .stream = [&](const std::string& golden,
                     Deadline deadline) { return rank_stream(task, plan, golden, deadline); },
       .board = [&](int64_t state_bytes, Deadline deadline) -> std::shared_ptr<ReplicaBoard> {
@@ -73,6 +79,7 @@ int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& contr
         return ReplicaBoard::in_file(task.run_dir + "/replicas.board", task.rank,
                                      plan.scenario.world_size, state_bytes, deadline);
       },
+      .own_link = [&] { return network.link.get(); },
       .evidence_path = evidence_path(task.run_dir, task.rank),
       .checkpoint_dir = task.run_dir + "/checkpoint",
       .dump_prefix = task.run_dir + "/" + name};

@@ -6,6 +6,7 @@
 
 #include "golden/stream.h"
 #include "reducer/communicator.h"
+#include "sim/fault/acts/own_link.h"
 #include "sim/plan/plan.h"
 #include "sim/record/evidence.h"
 #include "sim/record/recorder.h"
@@ -23,6 +24,8 @@ struct RankSurroundings {
   // The stream of a golden run ("replay"), or, for "rounding", the one that rank 0 writes.
   std::function<std::shared_ptr<StateStream>(const std::string&, Deadline)> stream;
   std::function<std::shared_ptr<ReplicaBoard>(int64_t state_bytes, Deadline)> board;
+  // The rank's own link once it is connected, or null: what faults may limit. May be empty.
+  std::function<OwnLink*()> own_link = {};
   std::string evidence_path;   // written at the first mismatch and at the end; empty: not written
   std::string checkpoint_dir;  // where a run's own checkpoints lie, the same for all ranks
   std::string dump_prefix;     // tensors of a mismatch go to files of this name; empty: nowhere

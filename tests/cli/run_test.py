@@ -1,8 +1,9 @@
 """`lockstep run`: what it says of runs with faults, and `lockstep campaign`."""
 import json
+import subprocess
 import unittest
 
-from harness import TOY, ProgramTest, read_json
+from harness import PROGRAM, ROOT, TOY, ProgramTest, read_json
 
 TIMEOUTS = '/timeouts={"collective_ms": 800, "construction_ms": 1000, "step_ms": 1200}'
 
@@ -38,6 +39,17 @@ class Run(ProgramTest):
         result = self.run_with({"kind": "stall", "rank": 1, "duration_ms": 30})
         self.assertEqual(result.code, 0, result.text)
         self.assertRegex(result.out, r"(?m)^completed, as expected: 4 steps")
+
+    def test_without_the_right_a_link_is_limited_in_the_rank_or_not_at_all(self):
+        fault = {"kind": "slow_link", "rank": 1, "bandwidth_mb_per_s": 1}
+        for means, code in (("auto", 0), ("veth", 3)):
+            faults = "/faults=" + json.dumps([{**fault, "means": means}])
+            done = subprocess.run(
+                ["setpriv", "--bounding-set=-sys_admin", PROGRAM, "run", TOY, "--set", faults],
+                capture_output=True, text=True, env=self.env, cwd=ROOT, timeout=60)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertIn('means "veth" of a fault: a network namespace: Operation not permitted',
+                      done.stdout)
 
     def test_a_fault_that_cannot_be_is_bad_input(self):
         result = self.run_with({"kind": "stop", "rank": 9})

@@ -71,7 +71,8 @@ Seen sum_with(const Part& part, milliseconds timeout = milliseconds(5000)) {
             Recorder::create(path + std::to_string(rank), static_cast<int32_t>(rank), 3, 4096);
         recorder->set_step(1);
         RankFaults faults(scenario, rank, *recorder);
-        auto network = make_faulty_network(std::make_unique<Borrowed>(real), faults, *recorder);
+        auto network =
+            make_faulty_network(std::make_unique<Borrowed>(real), faults, *recorder, nullptr);
         auto faulty = make_faulty_buckets(*network, faults);
         const int64_t begin = now_ns();
         network->begin_backward();

@@ -45,6 +45,10 @@ TEST(Faults, OfProcessesAreRefusedWhereRanksAreThreads) {
             "/faults/0/kind: kill needs ranks that are processes, but of communicator local they "
             "are threads of one; expected communicator gloo or c10d");
   EXPECT_EQ(errors_of({"/communicator/kind=local",
+                       fault(R"({"kind":"half_open","rank":1,"means":"veth"})")}),
+            "/faults/0/means: threads of one process have no links; expected decorator, or "
+            "communicator gloo or c10d");
+  EXPECT_EQ(errors_of({"/communicator/kind=local",
                        fault(R"({"kind":"stall","rank":1,"duration_ms":1})")}),
             "");
 }
