@@ -1,6 +1,7 @@
 #include "scenarios/workloads/emulated.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include "scenarios/base/clock.h"
@@ -120,7 +121,7 @@ TEST(Emulated, GradientsDependOnSamplesAndWeights) {
   EXPECT_GT(distance(gradients(*model), first), 1e-6);
   clear_gradients(model->parameters(), "none");
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     model->parameters()[2].tensor.view({-1})[0].add_(1);
   }
   backward(scenario, *model, batch(2));
