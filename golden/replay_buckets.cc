@@ -21,6 +21,12 @@ void add_as(const std::string& algorithm, const std::vector<at::Tensor>& given, 
   sum_in_order<T>(algorithm, inputs, sum->numel(), static_cast<T*>(sum->data_ptr()));
 }
 
+// What may share a bucket: gradients of one dtype, on one device.
+using Key = std::pair<at::ScalarType, int64_t>;
+Key key_of(const NamedTensor& parameter) {
+  return {parameter.tensor.scalar_type(), parameter.device};
+}
+
 }  // namespace
 
 void add_in_order(const std::string& algorithm, const std::vector<at::Tensor>& given,
@@ -64,7 +70,7 @@ void ReplayBuckets::lay_out_first() {
   LOCKSTEP_CHECK(rule_.layout == "one_bucket" || rule_.layout == "ddp",
                  "no layout " + rule_.layout);
   const bool whole = rule_.layout == "one_bucket" || rule_.rebuild;
-  lay_out(whole ? one_per_dtype() : greedy(trained()));
+  lay_out(whole ? one_per_key() : greedy(trained()));
 }
 
 void ReplayBuckets::lay_out_again(std::vector<size_t> ready_order) {
@@ -74,19 +80,19 @@ void ReplayBuckets::lay_out_again(std::vector<size_t> ready_order) {
   lay_out(greedy(ready_order));
 }
 
-std::vector<std::vector<size_t>> ReplayBuckets::one_per_dtype() const {
-  std::map<at::ScalarType, std::vector<size_t>> by_type;
+std::vector<std::vector<size_t>> ReplayBuckets::one_per_key() const {
+  std::map<Key, std::vector<size_t>> by_key;
   std::vector<std::vector<size_t>> buckets;
   for (size_t i : trained())
     if (parameters_[i].sparse_gradient)
       buckets.push_back({i});
     else
-      by_type[parameters_[i].tensor.scalar_type()].push_back(i);
-  for (auto& [type, bucket] : by_type) buckets.push_back(std::move(bucket));
+      by_key[key_of(parameters_[i])].push_back(i);
+  for (auto& [key, bucket] : by_key) buckets.push_back(std::move(bucket));
   return buckets;
 }
 
-// Of each dtype: a bucket is closed when its size has reached the limit, of the first one, then of
+// Of each key: a bucket is closed when its size has reached the limit, of the first one, then of
 // all others. Which bucket comes first decides nothing about sums.
 std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>& order) const {
   struct Open {
@@ -94,7 +100,7 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
     int64_t bytes = 0;
     bool first = true;
   };
-  std::map<at::ScalarType, Open> open;
+  std::map<Key, Open> open;
   std::vector<std::vector<size_t>> buckets;
   for (size_t i : order) {
     const at::Tensor& parameter = parameters_[i].tensor;
@@ -102,7 +108,7 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
       buckets.push_back({i});
       continue;
     }
-    Open& bucket = open[parameter.scalar_type()];
+    Open& bucket = open[key_of(parameters_[i])];
     bucket.parameters.push_back(i);
     bucket.bytes += static_cast<int64_t>(parameter.nbytes());
     if (bucket.bytes < (bucket.first ? rule_.first_bucket_bytes : rule_.bucket_cap_bytes)) continue;
@@ -110,7 +116,7 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
     bucket = Open{};
     bucket.first = false;
   }
-  for (auto& [type, bucket] : open)
+  for (auto& [key, bucket] : open)
     if (!bucket.parameters.empty()) buckets.push_back(std::move(bucket.parameters));
   return buckets;
 }

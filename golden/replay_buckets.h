@@ -49,7 +49,7 @@ class ReplayBuckets {
   };
 
   std::vector<size_t> trained() const;
-  std::vector<std::vector<size_t>> one_per_dtype() const;
+  std::vector<std::vector<size_t>> one_per_key() const;
   std::vector<std::vector<size_t>> greedy(const std::vector<size_t>& order) const;
   void lay_out(const std::vector<std::vector<size_t>>& buckets);
   at::Tensor divided(const at::Tensor& gradient, const std::string& division) const;

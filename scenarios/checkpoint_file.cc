@@ -67,12 +67,14 @@ Json header_of(const CheckpointFile& file) {
   header["metric"] = number(file.metric);
   header["best_metric"] = number(file.best_metric);
   header["tensors"] = Json::array();
-  for (const SavedTensor& tensor : file.tensors)
-    header["tensors"].push_back({{"group", tensor.group},
-                                 {"name", tensor.name},
-                                 {"dtype", tensor.dtype},
-                                 {"shape", tensor.shape},
-                                 {"bytes", tensor.bytes.size()}});
+  for (const SavedTensor& tensor : file.tensors) {
+    Json& json = header["tensors"].emplace_back(Json{{"group", tensor.group},
+                                                     {"name", tensor.name},
+                                                     {"dtype", tensor.dtype},
+                                                     {"shape", tensor.shape},
+                                                     {"bytes", tensor.bytes.size()}});
+    if (tensor.device != "cpu") json["device"] = tensor.device;
+  }
   return header;
 }
 
@@ -87,6 +89,7 @@ CheckpointFile from_header(const Json& header) {
     json.at("name").get_to(tensor.name);
     json.at("dtype").get_to(tensor.dtype);
     json.at("shape").get_to(tensor.shape);
+    if (json.contains("device")) json["device"].get_to(tensor.device);
     file.tensors.push_back(std::move(tensor));
   }
   return file;

@@ -22,6 +22,7 @@ struct SavedTensor {
   std::string dtype;  // "float32"
   std::vector<int64_t> shape;
   std::string bytes;
+  std::string device = "cpu";  // on which it lay
 };
 
 // What a checkpoint file holds: all that a run needs to go on as if it had not been interrupted.

@@ -148,6 +148,8 @@ void plain_members(S& s, F&& use) {
   use("batch_size", s.batch_size);
   use("dtype", s.dtype);
   use("device", s.device);
+  use("devices_per_rank", s.devices_per_rank);
+  use("device_ids", s.device_ids);
   use("threads", s.threads);
   use("rng", s.rng);
   use("rank_seeds", s.rank_seeds);

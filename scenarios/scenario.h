@@ -70,8 +70,10 @@ struct Scenario {
   // Samples of one step over all ranks; resolved from batch_size, batch_size_per_rank,
   // samples_per_rank or data.samples. A multiple of world_size.
   int64_t batch_size = 1;
-  std::string dtype = "float32";  // float32 | float64 | bfloat16
-  std::string device = "cpu";
+  std::string dtype = "float32";         // float32 | float64 | bfloat16
+  std::string device = "cpu";            // cpu | stand_in
+  int64_t devices_per_rank = 1;          // over which the model's layers are spread
+  std::vector<int64_t> device_ids;       // as DDP's, of the rank's devices; empty: not given
   int64_t threads = 1;                   // per rank
   std::string rng = "per_part";          // per_part | global_data_first
   std::string rank_seeds = "different";  // different | equal: do ranks build from their own seed?

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <map>
+#include <tuple>
 
 namespace lockstep {
 namespace {
@@ -18,9 +19,11 @@ struct Piece {
 
 std::vector<Piece> pieces_of(const std::vector<at::Tensor>& tensors) {
   std::vector<Piece> pieces;
-  std::map<at::ScalarType, std::pair<size_t, size_t>> open;  // dtype -> piece, bytes in it
+  using Key = std::tuple<at::ScalarType, c10::DeviceType, int>;
+  std::map<Key, std::pair<size_t, size_t>> open;  // piece, bytes in it
   for (const at::Tensor& tensor : tensors) {
-    auto [found, is_new] = open.try_emplace(tensor.scalar_type());
+    auto [found, is_new] = open.try_emplace(
+        Key(tensor.scalar_type(), tensor.device().type(), tensor.device().index()));
     auto& [piece, bytes] = found->second;
     if (is_new || bytes >= kPieceBytes) {
       piece = pieces.size();

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 // Gives all ranks the values of rank `root` of `tensors`, with few large broadcasts: one for each
-// run of tensors of one dtype, in pieces of at most 250 MiB. Blocks.
+// dtype and device, in pieces of at most 250 MiB. Blocks.
 void broadcast_coalesced(const std::vector<at::Tensor>& tensors, Communicator& communicator,
                          Deadline deadline, int64_t root = 0);
 

@@ -12,7 +12,9 @@ namespace lockstep {
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
-  bool sparse_gradient = false;  // of a parameter: its gradient is a sparse COO tensor
+  bool sparse_gradient = false;
+  int64_t device = 0;  // which of its rank's devices, from 0 (scenarios/devices.h)  // of a
+                       // parameter: its gradient is a sparse COO tensor
 };
 using NamedTensors = std::vector<NamedTensor>;
 

@@ -11,6 +11,7 @@
 #include "scenarios/base/check.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/workloads/dtype.h"
+#include "scenarios/workloads/stand_in.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +20,7 @@ SavedTensor saved(const std::string& group, const NamedTensor& named) {
   const at::Tensor dense = named.tensor.detach().contiguous();
   SavedTensor tensor{group, named.name, to_word(dense.scalar_type()), dense.sizes().vec(), {}};
   tensor.bytes.assign(static_cast<const char*>(dense.data_ptr()), dense.nbytes());
+  tensor.device = device_name(dense.device());
   return tensor;
 }
 
@@ -78,16 +80,27 @@ void copy_group(const CheckpointFile& file, const std::string& group, const Name
   for (size_t i = 0; i < held.size(); ++i) at::Tensor(into[i].tensor).copy_(tensor_of(*held[i]));
 }
 
+// "fc1.weight.momentum_buffer" belongs to "fc1.weight".
+c10::Device device_of_state(const std::string& state, const Training& training) {
+  for (const NamedTensor& parameter : training.parameters)
+    if (state.starts_with(parameter.name + ".")) return parameter.tensor.device();
+  return at::kCPU;
+}
+
 // State that the parameter's first update has not made yet is in no file.
-NamedTensors state_of(const CheckpointFile& file, const std::string& path,
-                      const Optimizer& optimizer) {
-  NamedTensors state = optimizer.state();
+NamedTensors state_of(const CheckpointFile& file, const std::string& path, const Training& training,
+                      const DeviceMap& device_map) {
+  NamedTensors state = training.optimizer->state();
   const auto held = of_group(file.tensors, "optimizer_state");
   size_t next = 0;
   for (NamedTensor& named : state) {
     named.tensor = at::Tensor();
-    if (next < held.size() && held[next]->name == named.name)
-      named.tensor = tensor_of(*held[next++]);
+    if (next == held.size() || held[next]->name != named.name) continue;
+    const SavedTensor& saved = *held[next++];
+    named.tensor = tensor_of(saved);
+    if (saved.device != "cpu")  // counters lie there always
+      named.tensor = named.tensor.to(device_map ? device_map(saved.device)
+                                                : device_of_state(named.name, training));
   }
   if (next < held.size())
     fail(path,
@@ -110,13 +123,13 @@ std::vector<SavedTensor> saved_tensors(const Training& training, bool optimizer_
 }
 
 void restore(const CheckpointFile& file, const std::string& path, bool optimizer_state,
-             Training* training) {
+             Training* training, const DeviceMap& device_map) {
   const c10::NoGradGuard no_grad;
   compare_group(file, path, "parameter", of_tensors("parameter", training->parameters));
   compare_group(file, path, "buffer", of_tensors("buffer", training->buffers));
   compare_group(file, path, "generator", {saved("generator", {"cpu", generator_state()})});
   NamedTensors state;
-  if (optimizer_state) state = state_of(file, path, *training->optimizer);
+  if (optimizer_state) state = state_of(file, path, *training, device_map);
   copy_group(file, "parameter", training->parameters);
   copy_group(file, "buffer", training->buffers);
   if (!state.empty()) training->optimizer->load(state);
@@ -134,6 +147,9 @@ std::string first_not_restored(const std::vector<SavedTensor>& before,
       if (i >= old.size()) return fmt::format("{} {} is new", group, now[i]->name);
       if (old[i]->name != now[i]->name || old[i]->bytes != now[i]->bytes)
         return fmt::format("{} {} is not what it was", group, old[i]->name);
+      if (old[i]->device != now[i]->device)
+        return fmt::format("{} {} lies on {}, not on {}", group, old[i]->name, now[i]->device,
+                           old[i]->device);
     }
   }
   return "";

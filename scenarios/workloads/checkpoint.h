@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,18 @@ namespace lockstep {
 // of LibTorch's default CPU generator, copied.
 std::vector<SavedTensor> saved_tensors(const Training& training, bool optimizer_state);
 
+// Where loaded optimizer state goes, of the device that it was saved on. Absent: to its
+// parameter's.
+using DeviceMap = std::function<c10::Device(const std::string& saved)>;
+
 // Puts them back, optimizer state only where asked for. All names, dtypes and shapes are compared
 // first: throws CheckpointError, with `path` and the first tensor that does not fit, and nothing is
 // changed then. Gradients are left undefined.
 void restore(const CheckpointFile& file, const std::string& path, bool optimizer_state,
-             Training* training);
+             Training* training, const DeviceMap& device_map = {});
 
 // Empty, or the first parameter or piece of optimizer state (of a checkpoint's tensors) that
-// differs from `before` in a bit, is absent or new.
+// differs from `before` in a bit or in its device, is absent or new.
 std::string first_not_restored(const std::vector<SavedTensor>& before,
                                const std::vector<SavedTensor>& after);
 

@@ -31,7 +31,7 @@ at::Tensor loss_of(const Part& loss, const at::Tensor& output, const at::Tensor&
                    int64_t ranks, double share) {
   const std::string& reduction = loss.options.text("reduction");
   LOCKSTEP_CHECK(reduction == "mean" || reduction == "sum", "no reduction " + reduction);
-  at::Tensor value = reduced(loss.kind, output, target,
+  at::Tensor value = reduced(loss.kind, output, target.to(output.device()),
                              reduction == "mean" ? at::Reduction::Mean : at::Reduction::Sum);
   double factor = loss.options.number("scale") * share;
   if (loss.options.flag("times_world_size")) factor *= static_cast<double>(ranks);

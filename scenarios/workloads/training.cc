@@ -3,8 +3,10 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/devices.h"
 #include "scenarios/workloads/emulated.h"
 #include "scenarios/workloads/loss_scaling.h"
+#include "scenarios/workloads/spread_model.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
@@ -12,23 +14,27 @@ namespace {
 
 // One generator, data before the model, as published single-file programs do it.
 Setup set_up_in_one_stream(const Scenario& scenario, const std::string& dtype, bool needs_data,
-                           bool equal_seeds) {
+                           bool equal_seeds, const std::vector<c10::Device>& devices) {
   Setup setup;
   RandomSection random(scenario.seed);
   if (needs_data || equal_seeds) setup.data = draw_data(scenario.data, dtype);
-  setup.training = build_training(scenario, dtype);
+  setup.training = build_training(scenario, dtype, devices);
   return setup;
 }
 
 }  // namespace
 
-Training build_training(const Scenario& scenario, const std::string& dtype) {
+Training build_training(const Scenario& scenario, const std::string& dtype,
+                        const std::vector<c10::Device>& devices) {
   Training training;
   training.model = scenario.compute.kind == "emulated" ? build_emulated(scenario, dtype)
                                                        : build_model(scenario.model, dtype);
+  if (!devices.empty()) training.model = spread_over(devices, scenario, *training.model);
   training.parameters = training.model->parameters();
-  for (const NamedTensor& parameter : training.parameters)
+  for (NamedTensor& parameter : training.parameters) {
     if (is_frozen(scenario, parameter.name)) parameter.tensor.set_requires_grad(false);
+    parameter.device = device_of(scenario, parameter.name);
+  }
   training.buffers = training.model->buffers();
   note_buffers(&training);
   training.optimizer = build_optimizer(scenario.optimizer, training.parameters);
@@ -41,11 +47,12 @@ Training build_training(const Scenario& scenario, const std::string& dtype) {
   return training;
 }
 
-Setup set_up(const Scenario& scenario, const std::string& dtype, int64_t rank) {
+Setup set_up(const Scenario& scenario, const std::string& dtype, int64_t rank,
+             const std::vector<c10::Device>& devices) {
   const bool needs_data = rank == 0 || scenario.split.kind != "manual";
   const bool equal_seeds = scenario.rank_seeds == "equal";
   if (scenario.rng == "global_data_first")
-    return set_up_in_one_stream(scenario, dtype, needs_data, equal_seeds);
+    return set_up_in_one_stream(scenario, dtype, needs_data, equal_seeds, devices);
   LOCKSTEP_CHECK(scenario.rng == "per_part", "no rng " + scenario.rng);
   Setup setup;
   if (needs_data) {
@@ -54,7 +61,7 @@ Setup set_up(const Scenario& scenario, const std::string& dtype, int64_t rank) {
   }
   const auto stream = static_cast<uint64_t>(equal_seeds ? 0 : rank);
   RandomSection random(substream_seed(scenario.seed, "model", stream));
-  setup.training = build_training(scenario, dtype);
+  setup.training = build_training(scenario, dtype, devices);
   return setup;
 }
 

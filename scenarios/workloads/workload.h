@@ -135,8 +135,9 @@ void note_buffers(Training* training);
 void update(const Scenario& scenario, int64_t step, Training* training);
 
 // Draws the weights from the default generator; see RandomSection. Frozen parameters do not require
-// a gradient.
-Training build_training(const Scenario& scenario, const std::string& dtype);
+// a gradient. `devices`: where the model is to live (stand_in.h); empty: on the cpu.
+Training build_training(const Scenario& scenario, const std::string& dtype,
+                        const std::vector<c10::Device>& devices = {});
 
 // Data and training exactly as a process of the scenario makes them, random numbers included:
 // rng per_part:          data from substream "data"; model from substream "model" (and, where
@@ -149,7 +150,8 @@ struct Setup {
   Batch data;
   Training training;
 };
-Setup set_up(const Scenario& scenario, const std::string& dtype, int64_t rank);
+Setup set_up(const Scenario& scenario, const std::string& dtype, int64_t rank,
+             const std::vector<c10::Device>& devices = {});
 
 // zero_grad "zero": existing gradients become 0 in place; "none": they become undefined.
 void clear_gradients(const NamedTensors& parameters, const std::string& zero_grad);

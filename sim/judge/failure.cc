@@ -83,10 +83,14 @@ void describe(const RunOutcome& outcome, const Suspect& suspect, const RankView*
   if (failure->stack.size() > kFramesMax) failure->stack.resize(kFramesMax);
 }
 
-// Was it the file that could not be saved or loaded?
+// Was it the file that could not be saved or loaded, or what was loaded?
 bool no_checkpoint(const Evidence& evidence) {
-  return evidence.error_kind == "exception" && evidence.phase == to_word(Phase::checkpoint) &&
-         evidence.error.starts_with("checkpoint");
+  if (evidence.error_kind != "exception") return false;
+  const auto& reasons = evidence.check_reasons;
+  return (evidence.phase == to_word(Phase::checkpoint) &&
+          evidence.error.starts_with("checkpoint")) ||
+         std::any_of(reasons.begin(), reasons.end(),
+                     [](const std::string& reason) { return reason.starts_with("checkpoint: "); });
 }
 
 double ms_until(int64_t from_ns, int64_t to_ns) {  // microseconds are enough

@@ -27,6 +27,7 @@ class ScenarioCheck : PartCheck {
     check_sharing(s_, errors_);
     check_training(s_, errors_);
     check_parameters(s_, errors_);
+    check_devices(s_, errors_);
     powers_of_two();
     check_checkpoint(s_, errors_);
     check_local_steps(s_, errors_);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "scenarios/base/check.h"
+#include "scenarios/devices.h"
 
 namespace lockstep {
 namespace {
@@ -128,12 +129,13 @@ BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifes
   const std::vector<int64_t> trained = trained_in(scenario, manifest);
   const bool flat = scenario.reducer.kind == "flat";
   if (flat || has_ddp_buckets(scenario) || is_sharded(scenario)) {
-    std::map<std::string, int32_t> keys;
+    std::map<std::pair<std::string, int64_t>, int32_t> keys;  // dtype, device
     std::vector<BucketItem> items;
     for (const int64_t p : trained) {
       const TensorSpec& parameter = manifest.parameters[p];
       const auto next = static_cast<int32_t>(keys.size());
-      const int32_t key = keys.try_emplace(parameter.dtype, next).first->second;
+      const int64_t device = device_of(scenario, parameter.name);
+      const int32_t key = keys.try_emplace({parameter.dtype, device}, next).first->second;
       items.push_back({parameter.bytes(), key, parameter.sparse_gradient});
     }
     const bool one_bucket = flat || (!searches_unused(scenario) && !is_sharded(scenario));

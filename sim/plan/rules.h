@@ -53,6 +53,9 @@ std::optional<CheckpointFile> resumed_file(const Scenario& scenario, int64_t* do
 // Of it: addresses and options of faults.
 void check_faults(const Scenario& scenario, InputErrors* errors);
 
+// Of it: what lives on which devices.
+void check_devices(const Scenario& scenario, InputErrors* errors);
+
 // Of it: what emulated compute cannot stand for.
 void check_emulated(const Scenario& scenario, InputErrors* errors);
 

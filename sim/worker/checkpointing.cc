@@ -9,6 +9,7 @@
 
 #include "scenarios/base/hash.h"
 #include "scenarios/split.h"
+#include "scenarios/workloads/stand_in.h"
 
 namespace lockstep {
 namespace {
@@ -157,7 +158,7 @@ void Checkpointing::write_part(const std::string& bytes, bool second) {
 Training Checkpointing::build_anew() const {
   const RandomSection random(
       substream_seed(scenario_.seed, "resumed", static_cast<uint64_t>(around_.rank)));
-  return build_training(scenario_, dtype_);
+  return build_training(scenario_, dtype_, rank_devices(scenario_, around_.rank));
 }
 
 void Checkpointing::load(Training* training) {
@@ -169,7 +170,8 @@ void Checkpointing::load(Training* training) {
         fmt::format("checkpoint {}: its samples come in the order of seed {}, "
                     "this run's in that of seed {}",
                     path_, file.seed, scenario_.seed));
-  restore(file, path_, options_.flag("optimizer_state"), training);
+  restore(file, path_, options_.flag("optimizer_state"), training,
+          says(options_, "device_map", "none") ? DeviceMap(device_of_name) : DeviceMap());
   metric_ = file.metric;
   best_metric_ = file.best_metric;
   best_step_ = file.best_step;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "scenarios/workloads/stand_in.h"
+
 namespace lockstep {
 
 struct LocalGradients::Hook {
@@ -22,10 +24,10 @@ LocalGradients::LocalGradients(const Training& training, const StateLayout& layo
     at::Tensor parameter = training.parameters[static_cast<size_t>(entry.parameter)].tensor;
     if (!parameter.requires_grad()) continue;
     const at::Tensor place = at::from_blob(bytes_.data() + entry.offset, parameter.sizes(),
-                                           parameter.options().requires_grad(false));
+                                           at::dtype(parameter.scalar_type()));
     const unsigned id = parameter.register_hook([place](const at::Tensor& gradient) {
       const c10::NoGradGuard no_grad;
-      at::Tensor(place).add_(gradient);
+      at::Tensor(place).add_(on_host(gradient));
     });
     hooks_.push_back({parameter, id});
   }

@@ -11,8 +11,10 @@
 #include "scenarios/local_steps.h"
 #include "scenarios/optional_keys.h"
 #include "scenarios/workloads/loss_scaling.h"
+#include "scenarios/workloads/stand_in.h"
 #include "sim/worker/data_parallel_model.h"
 #include "sim/worker/gradient_checks.h"
+#include "sim/worker/host_views.h"
 
 namespace lockstep {
 namespace {
@@ -76,6 +78,7 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
                                    const RankSurroundings& surroundings, RankFaults& faults,
                                    Probe& probe) {
   const Scenario& scenario = surroundings.plan.scenario;
+  if (scenario.device == "stand_in") real = with_host_views(std::move(real));
   auto network = make_faulty_network(std::move(real), faults, surroundings.recorder,
                                      surroundings.own_link ? surroundings.own_link() : nullptr);
   faulty_network_ = network.get();
@@ -149,7 +152,7 @@ int64_t Pass::last_step() {
 
 void Pass::load() {
   faults_.enter(Phase::load);
-  Setup setup = set_up(scenario_, dtype_, around_.rank);
+  Setup setup = set_up(scenario_, dtype_, around_.rank, rank_devices(scenario_, around_.rank));
   training_ = std::move(setup.training);
   if (export_) export_->data(setup.data);
   samples_ =

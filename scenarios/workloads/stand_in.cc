@@ -1,0 +1,203 @@
+#include "scenarios/workloads/stand_in.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/CPUFallback.h>
+#if __has_include(<ATen/ops/_reshape_alias_native.h>)
+#include <ATen/ops/_reshape_alias_native.h>
+#endif
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+#include "scenarios/base/check.h"
+
+namespace lockstep {
+namespace {
+
+using c10::Device;
+
+// LibTorch's own optional, which became std::optional on the way.
+template <class Optional, class T>
+struct Rebound;
+template <template <class...> class Optional, class Old, class T>
+struct Rebound<Optional<Old>, T> {
+  using type = Optional<T>;
+};
+template <class T>
+using Maybe = typename Rebound<decltype(at::TensorOptions().device_opt()), T>::type;
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+constexpr size_t kAlignment = 64;
+
+thread_local c10::DeviceIndex current = 0;
+std::atomic<int> device_count{0};
+
+// Which device is a thread's current one. There are no streams: all is done when it returns.
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return kType; }
+  Device exchangeDevice(Device device) const override {
+    return {kType, std::exchange(current, device.index())};
+  }
+  Device getDevice() const override { return {kType, current}; }
+  void setDevice(Device device) const override { current = device.index(); }
+  void uncheckedSetDevice(Device device) const noexcept override { current = device.index(); }
+  c10::Stream getStream(Device device) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(device_count.load());
+  }
+};
+
+c10::DataPtr memory_of(size_t bytes, Device device) {
+  void* memory = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
+  LOCKSTEP_CHECK(memory != nullptr, "no memory for a stand-in device");
+  return {memory, memory, &std::free, device};
+}
+
+struct HostMemory final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) const override {
+    return memory_of(bytes, Device(kType, current));
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+};
+
+// For as long as it lives, `device` is the thread's current one.
+class OnDevice {
+ public:
+  explicit OnDevice(Maybe<Device> device) : before_(current) {
+    if (device && device->has_index()) current = device->index();
+  }
+  ~OnDevice() { current = before_; }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  const c10::DeviceIndex before_;
+};
+
+HostMemory host_memory;
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+at::Tensor empty(at::IntArrayRef sizes, Maybe<at::ScalarType> type, Maybe<at::Layout>,
+                 Maybe<Device> device, Maybe<bool>, Maybe<at::MemoryFormat> format) {
+  const OnDevice on(device);
+  return at::detail::empty_generic(sizes, &host_memory, kKeys, c10::dtype_or_default(type), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, Maybe<at::ScalarType> type,
+                         Maybe<at::Layout>, Maybe<Device> device, Maybe<bool>) {
+  const OnDevice on(device);
+  return at::detail::empty_strided_generic(sizes, strides, &host_memory, kKeys,
+                                           c10::dtype_or_default(type));
+}
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  on_host(to).copy_(on_host(from));
+  return to;
+}
+
+const at::Tensor& resize_memory(const at::Tensor& tensor, at::IntArrayRef sizes,
+                                Maybe<at::MemoryFormat>) {
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  const auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
+  if (tensor.storage().nbytes() >= bytes) return tensor;
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr(memory_of(bytes, tensor.device()));
+  storage->set_nbytes(bytes);
+  return tensor;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  resize_memory(to, from.sizes(), {});
+  return copy_from(from, to, false);
+}
+
+// As real devices do; a number on the cpu (a scalar tensor) goes with all.
+void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  Maybe<Device> first;
+  const auto look = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || (tensor.device().is_cpu() && tensor.dim() == 0)) return;
+    if (!first) first = tensor.device();
+    TORCH_CHECK(*first == tensor.device(), op.schema().name(), " of tensors on ",
+                device_name(*first), " and ", device_name(tensor.device()));
+  };
+  for (const auto& value : torch::jit::last(stack, op.schema().arguments().size()))
+    if (value.isTensor()) {
+      look(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) look(tensor);
+    }
+}
+
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  check_devices(op, *stack);
+  at::native::cpu_fallback(op, stack);
+}
+
+void register_once() {
+  static const c10::impl::DeviceGuardImplRegistrar guard(kType, new Guard);
+  static torch::Library all(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__,
+                            __LINE__);
+  all.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+  static torch::Library own(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
+                            __LINE__);
+  own.impl("empty.memory_format", TORCH_FN(empty));
+  own.impl("empty_strided", TORCH_FN(empty_strided));
+  own.impl("_copy_from", TORCH_FN(copy_from));
+  own.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  own.impl("resize_", TORCH_FN(resize_memory));
+  own.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  own.impl("view", TORCH_FN(at::native::view));
+#if __has_include(<ATen/ops/_reshape_alias_native.h>)
+  own.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+#endif
+  // Collectives have no autograd, of which 1.13 is not told for such devices.
+  static torch::Library c10d(torch::Library::IMPL, "c10d", c10::DispatchKey::AutogradPrivateUse1,
+                             __FILE__, __LINE__);
+  for (const char* name : {"allreduce_", "broadcast_", "allgather_"})
+    c10d.impl(name, torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace
+
+std::vector<Device> rank_devices(const Scenario& scenario, int64_t rank) {
+  if (scenario.device != "stand_in") return {};
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    device_count = static_cast<int>(scenario.world_size * scenario.devices_per_rank);
+    register_once();
+  });
+  std::vector<Device> devices;
+  for (int64_t i = 0; i < scenario.devices_per_rank; ++i)
+    devices.emplace_back(kType,
+                         static_cast<c10::DeviceIndex>(rank * scenario.devices_per_rank + i));
+  return devices;
+}
+
+at::Tensor on_host(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().type() != kType) return tensor;
+  const at::Tensor held = tensor.detach();
+  return at::from_blob(
+      held.data_ptr(), held.sizes(), held.strides(), [held](void*) {},
+      held.options().device(at::kCPU));
+}
+
+std::string device_name(Device device) {
+  return device.type() == kType ? "stand_in:" + std::to_string(device.index()) : device.str();
+}
+
+Device device_of_name(const std::string& name) {
+  const size_t colon = name.find(':');
+  if (name.substr(0, colon) != "stand_in") return Device(name);
+  return {kType, static_cast<c10::DeviceIndex>(std::atoi(name.c_str() + colon + 1))};
+}
+
+}  // namespace lockstep

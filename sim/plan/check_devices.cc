@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/plan/part_check.h"
+#include "sim/plan/rules.h"
+
+namespace lockstep {
+namespace {
+
+bool is_one_of(const std::string& word, std::initializer_list<const char*> words) {
+  return std::any_of(words.begin(), words.end(), [&](const char* one) { return word == one; });
+}
+
+class DeviceCheck : PartCheck {
+ public:
+  DeviceCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
+
+  void run() {
+    ids();
+    const bool stand_in = s_.device == "stand_in";
+    need(stand_in || s_.devices_per_rank == 1, "/devices_per_rank",
+         fmt::format("a rank on the cpu has one device, not {}", s_.devices_per_rank),
+         "1, or /device \"stand_in\"");
+    if (!stand_in) return;
+    const Options& model = s_.model.options;
+    refuse(s_.model.kind != "mlp" ||
+               (model.has("float64_layers") && !model.integers("float64_layers").empty()),
+           "of the models only mlp is built on stand-in devices, in one dtype", "/model/kind mlp");
+    if (s_.model.kind == "mlp") {
+      const auto layers = static_cast<int64_t>(model.integers("hidden").size()) + 1;
+      need(s_.devices_per_rank <= layers, "/devices_per_rank",
+           fmt::format("{} layers cannot lie on {} devices", layers, s_.devices_per_rank),
+           fmt::format("at most {}", layers));
+    }
+    parts();
+  }
+
+ private:
+  // DDP refuses this as well: which of its devices would the module be moved to?
+  void ids() {
+    if (s_.device_ids.empty()) return;
+    const bool several = s_.devices_per_rank > 1;
+    need(!several, "/device_ids",
+         fmt::format("a model over {} devices cannot live on those given", s_.devices_per_rank),
+         "no device_ids with /devices_per_rank above 1");
+    if (!several)
+      need(s_.device_ids == std::vector<int64_t>{0}, "/device_ids",
+           fmt::format("a rank has one device, 0, and {} are given", s_.device_ids.size()), "[0]");
+  }
+
+  void parts() {
+    refuse(s_.compute.kind == "emulated", "emulated layers lie on no device",
+           "/compute/kind \"real\"");
+    // Threads share one autograd, which counts its devices once; shm hands out memory of the cpu.
+    refuse(!is_one_of(s_.communicator.kind, {"gloo", "c10d"}),
+           fmt::format("communicator {} knows no devices", s_.communicator.kind),
+           "/communicator/kind gloo or c10d");
+    refuse(s_.dtype == "bfloat16", "stand-in devices know float32 and float64", "another /dtype");
+    refuse(!is_one_of(s_.reducer.kind, {"bucketed", "c10d", "flat", "per_parameter", "manual"}),
+           fmt::format("reducer {} keeps its tensors on the cpu", s_.reducer.kind),
+           "bucketed, c10d, flat, per_parameter or manual");
+    refuse(s_.comm_hook.kind != "none" && s_.comm_hook.kind != "allreduce",
+           fmt::format("comm hook {} computes on the cpu", s_.comm_hook.kind),
+           "/comm_hook/kind none or allreduce");
+    refuse(s_.optimizer_sharding.kind != "none", "the optimizer is shared out on the cpu only",
+           "/optimizer_sharding none");
+    refuse(s_.loss_scaling.kind != "none" || s_.clipping.kind != "none",
+           "loss scaling and clipping look at the cpu only", "neither");
+  }
+
+  void refuse(bool bad, std::string why, const std::string& allowed) {
+    need(!bad, "/device", std::move(why), fmt::format("\"cpu\", or {}", allowed));
+  }
+};
+
+}  // namespace
+
+void check_devices(const Scenario& scenario, InputErrors* errors) {
+  DeviceCheck(scenario, errors).run();
+}
+
+}  // namespace lockstep
