@@ -7,7 +7,7 @@ endfunction()
 
 lockstep_torch_library(lockstep_workloads FOLDERS scenarios/workloads LINK lockstep_scenario)
 lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/gloo reducer/c10d
-                       reducer/local reducer/kinds reducer/hooks LINK lockstep_bucket)
+                       reducer/local reducer/shm reducer/kinds reducer/hooks LINK lockstep_bucket)
 lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run.cc
                        golden/lock_step.cc golden/own_states.cc golden/replay.cc
                        golden/replay_buckets.cc golden/replay_gathered.cc golden/rounding.cc

@@ -72,6 +72,11 @@ class Communicator {
                              Deadline deadline) = 0;
   virtual CommWorkPtr barrier(Deadline deadline) = 0;
 
+  // Zeros, one-dimensional, for a tensor that is summed again and again: where this communicator
+  // can sum memory of some kind without copying it, it is of that kind if there is any left. Of no
+  // consequence for results. It may outlive the communicator. Any thread.
+  virtual at::Tensor allocate(int64_t elements, at::ScalarType dtype) = 0;
+
   // Ends the communicator. Blocks until all ranks have said so (Gloo loses data of slow peers
   // otherwise) or the deadline has passed; never throws. After a failure it does not wait.
   virtual void close(Deadline deadline) noexcept = 0;
@@ -105,6 +110,14 @@ std::unique_ptr<Communicator> make_gloo_communicator(const CommOptions& options,
 std::unique_ptr<Communicator> make_c10d_communicator(const CommOptions& options,
                                                      std::shared_ptr<Store> store,
                                                      Deadline deadline);
+
+// Memory that the ranks of one host share, in which they add in the order of Gloo's algorithm of
+// the same name, or of rank_order. Ranks are processes, or threads. Blocks until all have attached
+// or the deadline has passed (CommError). A peer that dies is noticed within milliseconds. `store`
+// is needed until then only.
+std::unique_ptr<Communicator> make_shm_communicator(const CommOptions& options,
+                                                    std::shared_ptr<Store> store,
+                                                    Deadline deadline);
 
 // Ranks as threads of one process. One hub per process group; each rank's communicator keeps it
 // alive. Sums are made by the rank that arrives last, in the order of the algorithm named.

@@ -1,5 +1,6 @@
 #include "reducer/comm/collective.h"
 
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
@@ -111,6 +112,10 @@ CommWorkPtr CollectiveCommunicator::gather(const at::Tensor& output, const at::T
 
 CommWorkPtr CollectiveCommunicator::barrier(Deadline deadline) {
   return submit({Operation::barrier, {}, {}, 0, deadline});
+}
+
+at::Tensor CollectiveCommunicator::allocate(int64_t elements, at::ScalarType dtype) {
+  return at::zeros({elements}, dtype);
 }
 
 CommWorkPtr forward(Communicator& communicator, const Collective& call) {

@@ -43,6 +43,7 @@ class CollectiveCommunicator : public Communicator {
   CommWorkPtr gather(const at::Tensor& output, const at::Tensor& input, int64_t root,
                      Deadline deadline) override;
   CommWorkPtr barrier(Deadline deadline) override;
+  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override;
 
  protected:
   virtual CommWorkPtr submit(Collective call) = 0;

@@ -40,6 +40,9 @@ class Recording : public RecordingCommunicator {
   CommWorkPtr barrier(Deadline deadline) override {
     return record({Operation::barrier, {}, {}, 0, deadline});
   }
+  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
+    return inner_->allocate(elements, dtype);
+  }
   void close(Deadline deadline) noexcept override { inner_->close(deadline); }
 
   // Hooks run on the autograd thread, these on the caller's: atomics.

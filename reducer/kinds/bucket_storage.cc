@@ -1,11 +1,10 @@
 #include "reducer/kinds/bucket_storage.h"
 
-#include <ATen/ops/zeros.h>
-
 namespace lockstep {
 
 BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters,
-                             const std::vector<bool>& sparse, int64_t multiple)
+                             const std::vector<bool>& sparse, Communicator& communicator,
+                             int64_t multiple)
     : views_(parameters.size()), bucket_of_(parameters.size()) {
   for (size_t b = 0; b < layout.size(); ++b) {
     const auto only = static_cast<size_t>(layout[b].front());
@@ -17,8 +16,7 @@ BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::T
     int64_t elements = 0;
     for (int64_t p : layout[b]) elements += parameters[static_cast<size_t>(p)].numel();
     elements = (elements + multiple - 1) / multiple * multiple;
-    const auto& first = parameters[static_cast<size_t>(layout[b].front())];
-    flat_.push_back(at::zeros({elements}, first.options().requires_grad(false)));
+    flat_.push_back(communicator.allocate(elements, parameters[only].scalar_type()));
     int64_t offset = 0;
     for (int64_t p : layout[b]) {
       const at::Tensor& parameter = parameters[static_cast<size_t>(p)];

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "reducer/bucket.h"
+#include "reducer/communicator.h"
 
 namespace lockstep {
 
@@ -13,10 +14,10 @@ namespace lockstep {
 class BucketStorage {
  public:
   BucketStorage() = default;
-  // Of parameters in `sparse` there is none. Buckets are padded with zeros to a multiple of
-  // `multiple` elements.
+  // Allocated by the communicator that will sum them. Of parameters in `sparse` there is none.
+  // Buckets are padded with zeros to a multiple of `multiple` elements.
   BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters,
-                const std::vector<bool>& sparse, int64_t multiple = 1);
+                const std::vector<bool>& sparse, Communicator& communicator, int64_t multiple = 1);
 
   const at::Tensor& flat(size_t bucket) const { return flat_[bucket]; }
   const at::Tensor& view(size_t parameter) const { return views_[parameter]; }

@@ -31,7 +31,7 @@ BucketedReducer::BucketedReducer(const ReducerOptions& options, const NamedTenso
 
 void BucketedReducer::use_layout(BucketLayout layout) {
   policy_.layout = std::move(layout);
-  BucketStorage storage(policy_.layout, trained_.tensors, trained_.sparse);
+  BucketStorage storage(policy_.layout, trained_.tensors, trained_.sparse, communicator_);
   for (size_t p = 0; policy_.bucket_view && p < trained_.tensors.size(); ++p) {
     at::Tensor& gradient = trained_.tensors[p].mutable_grad();
     if (!gradient.defined() || trained_.sparse[p]) continue;
@@ -184,7 +184,7 @@ void BucketedReducer::reduce_used_map() {
 
 // Its own gradients stay as they are: they may be views into the buckets.
 void BucketedReducer::shadow_backward() {
-  BucketStorage zeros(policy_.layout, trained_.tensors, trained_.sparse);
+  BucketStorage zeros(policy_.layout, trained_.tensors, trained_.sparse, communicator_);
   ++step_;
   works_.clear();
   finishes_.clear();

@@ -36,7 +36,7 @@ ShardedReducer::ShardedReducer(const ReducerOptions& options, const NamedTensors
     : ReducerBase(options, parameters, buffers, communicator, probe),
       layout_(layout_of(options, trained_)),
       pieces_(sharded_pieces_of(options, parameters, world_size_)),
-      storage_(layout_, trained_.tensors, trained_.sparse, world_size_),
+      storage_(layout_, trained_.tensors, trained_.sparse, communicator, world_size_),
       registered_layout_(announce(layout_)),
       parameters_(parameters) {
   for (size_t b = 0; b < layout_.size(); ++b)

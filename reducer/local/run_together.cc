@@ -16,37 +16,14 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
-template <class T>
-void sum_as(const std::vector<at::Tensor>& tensors, SumOrder order) {
-  std::vector<T*> pointers;
-  for (const at::Tensor& tensor : tensors) pointers.push_back(static_cast<T*>(tensor.data_ptr()));
-  const auto ranges = sum_ranges(order, static_cast<int64_t>(tensors.size()), tensors[0].numel(),
-                                 static_cast<int64_t>(sizeof(T)));
-  sum_in_place(ranges, pointers);
-}
-
 void sum(const std::vector<at::Tensor>& tensors, SumOrder order) {
-  switch (tensors[0].scalar_type()) {
-    case at::kFloat:
-      return sum_as<float>(tensors, order);
-    case at::kDouble:
-      return sum_as<double>(tensors, order);
-    case at::kInt:
-      return sum_as<int32_t>(tensors, order);
-    case at::kLong:
-      return sum_as<int64_t>(tensors, order);
-    case at::kByte:
-      return sum_as<uint8_t>(tensors, order);
-    case at::kChar:
-      return sum_as<int8_t>(tensors, order);
-    case at::kHalf:
-      return sum_as<c10::Half>(tensors, order);
-    case at::kBFloat16:
-      return sum_as<c10::BFloat16>(tensors, order);
-    default:
-      throw CommError(CommFailure::rejected, std::string("all_reduce: cannot add ") +
-                                                 c10::toString(tensors[0].scalar_type()));
-  }
+  for_summable(tensors[0].scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    std::vector<T*> ranks;
+    for (const at::Tensor& tensor : tensors) ranks.push_back(static_cast<T*>(tensor.data_ptr()));
+    const auto size = static_cast<int64_t>(tensors.size());
+    sum_in_place(sum_ranges(order, size, tensors[0].numel(), sizeof(T)), ranks);
+  });
 }
 
 void reduce_scatter(const std::vector<Collective>& calls, SumOrder order) {

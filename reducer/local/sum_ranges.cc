@@ -132,8 +132,8 @@ size_t stack_depth(const Program& program) {
 
 // Runs a program on one tile; the result stands at the bottom of the stack.
 template <class T>
-void run_program(const Program& program, const std::vector<T*>& ranks, int64_t at, int64_t length,
-                 std::vector<T>& stack) {
+void run_program(const Program& program, const std::vector<const T*>& ranks, int64_t at,
+                 int64_t length, std::vector<T>& stack) {
   size_t top = 0;  // tiles in use
   for (size_t i = 0; i < program.size(); ++i) {
     T* const tile = stack.data() + top * kTile;
@@ -187,25 +187,34 @@ std::vector<SumRange> sum_ranges(SumOrder order, int64_t world_size, int64_t cou
 }
 
 template <class T>
-void sum_in_place(const std::vector<SumRange>& ranges, const std::vector<T*>& ranks) {
+void sum_into(const std::vector<SumRange>& ranges, int64_t begin, int64_t end,
+              const std::vector<const T*>& inputs, const std::vector<T*>& outputs) {
   std::vector<T> stack;
   for (const SumRange& range : ranges) {
+    const int64_t last = std::min(end, range.end);
+    int64_t at = std::max(begin, range.begin);
+    if (at >= last) continue;
     stack.resize(std::max(stack.size(), stack_depth(range.program) * kTile));
-    for (int64_t at = range.begin; at < range.end; at += kTile) {
-      const int64_t length = std::min(kTile, range.end - at);
-      run_program(range.program, ranks, at, length, stack);
-      for (T* rank : ranks) std::copy(stack.data(), stack.data() + length, rank + at);
+    for (; at < last; at += kTile) {
+      const int64_t length = std::min(kTile, last - at);
+      run_program(range.program, inputs, at - begin, length, stack);
+      for (T* output : outputs)
+        std::copy(stack.data(), stack.data() + length, output + (at - begin));
     }
   }
 }
 
-template void sum_in_place(const std::vector<SumRange>&, const std::vector<float*>&);
-template void sum_in_place(const std::vector<SumRange>&, const std::vector<double*>&);
-template void sum_in_place(const std::vector<SumRange>&, const std::vector<int32_t*>&);
-template void sum_in_place(const std::vector<SumRange>&, const std::vector<int64_t*>&);
-template void sum_in_place(const std::vector<SumRange>&, const std::vector<uint8_t*>&);
-template void sum_in_place(const std::vector<SumRange>&, const std::vector<int8_t*>&);
-template void sum_in_place(const std::vector<SumRange>&, const std::vector<c10::Half*>&);
-template void sum_in_place(const std::vector<SumRange>&, const std::vector<c10::BFloat16*>&);
+#define LOCKSTEP_SUM_INTO(T)                                                \
+  template void sum_into<T>(const std::vector<SumRange>&, int64_t, int64_t, \
+                            const std::vector<const T*>&, const std::vector<T*>&);
+LOCKSTEP_SUM_INTO(float)
+LOCKSTEP_SUM_INTO(double)
+LOCKSTEP_SUM_INTO(int32_t)
+LOCKSTEP_SUM_INTO(int64_t)
+LOCKSTEP_SUM_INTO(uint8_t)
+LOCKSTEP_SUM_INTO(int8_t)
+LOCKSTEP_SUM_INTO(c10::Half)
+LOCKSTEP_SUM_INTO(c10::BFloat16)
+#undef LOCKSTEP_SUM_INTO
 
 }  // namespace lockstep

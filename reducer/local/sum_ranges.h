@@ -1,8 +1,12 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "reducer/communicator.h"
 
 namespace lockstep {
 
@@ -22,9 +26,45 @@ struct SumRange {
 std::vector<SumRange> sum_ranges(SumOrder order, int64_t world_size, int64_t count,
                                  int64_t element_bytes);
 
-// Replaces every rank's `count` elements by their sum, added as the ranges say. Works through tiles
-// that stay in the first-level cache.
+// Elements [begin, end) of the sum of the ranks' `inputs`, added as the ranges say, put into each
+// of `outputs`, which may be inputs. All pointers: to element `begin`. Works through tiles that
+// stay in the first-level cache. T: what for_summable() knows.
 template <class T>
-void sum_in_place(const std::vector<SumRange>& ranges, const std::vector<T*>& ranks);
+void sum_into(const std::vector<SumRange>& ranges, int64_t begin, int64_t end,
+              const std::vector<const T*>& inputs, const std::vector<T*>& outputs);
+
+// Replaces every rank's elements, as many as the ranges cover, by their sum.
+template <class T>
+void sum_in_place(const std::vector<SumRange>& ranges, const std::vector<T*>& ranks) {
+  if (ranges.empty()) return;
+  sum_into<T>(ranges, 0, ranges.back().end, {ranks.begin(), ranks.end()}, ranks);
+}
+
+// Calls visit(T{}) with the C++ type of a dtype that can be added; throws CommError(rejected) for
+// any other.
+template <class Visit>
+void for_summable(at::ScalarType dtype, Visit&& visit) {
+  switch (dtype) {
+    case at::kFloat:
+      return visit(float{});
+    case at::kDouble:
+      return visit(double{});
+    case at::kInt:
+      return visit(int32_t{});
+    case at::kLong:
+      return visit(int64_t{});
+    case at::kByte:
+      return visit(uint8_t{});
+    case at::kChar:
+      return visit(int8_t{});
+    case at::kHalf:
+      return visit(c10::Half{});
+    case at::kBFloat16:
+      return visit(c10::BFloat16{});
+    default:
+      throw CommError(CommFailure::rejected,
+                      std::string("all_reduce: cannot add ") + c10::toString(dtype));
+  }
+}
 
 }  // namespace lockstep

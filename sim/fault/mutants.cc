@@ -125,6 +125,9 @@ class Mutants : public MutantCommunicator {
     return inner_->gather(output, input, root, deadline);
   }
   CommWorkPtr barrier(Deadline deadline) override { return inner_->barrier(deadline); }
+  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
+    return inner_->allocate(elements, dtype);
+  }
   void close(Deadline deadline) noexcept override { inner_->close(deadline); }
 
  private:

@@ -47,6 +47,9 @@ class FaultyBuckets : public Counting {
  public:
   FaultyBuckets(Communicator& inner, RankFaults& faults)
       : Counting(inner.rank(), inner.world_size()), inner_(inner), faults_(faults) {}
+  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
+    return inner_.allocate(elements, dtype);
+  }
   void close(Deadline deadline) noexcept override { inner_.close(deadline); }
 
  protected:
@@ -71,6 +74,9 @@ class FaultyNetwork : public Counting {
         own_link_(own_link),
         network_(faults.any_of_class(FaultClass::network)) {}
 
+  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
+    return inner_->allocate(elements, dtype);
+  }
   void close(Deadline deadline) noexcept override {
     queue_.reset();  // after what is still in it
     lost_.stop();

@@ -53,8 +53,8 @@ class ScenarioCheck : PartCheck {
     const std::string& algorithm = s_.communicator.options.text("algorithm");
     const std::vector<std::string> tcp = {"ring", "bcube", "halving_doubling", "ring_chunked"};
     const bool common = std::find(tcp.begin(), tcp.end(), algorithm) != tcp.end();
-    const bool good = kind == "c10d" ? algorithm == "ring"
-                                     : common || (kind == "local" && algorithm == "rank_order");
+    const bool good =
+        kind == "c10d" ? algorithm == "ring" : common || kind == "local" || kind == "shm";
     if (good) return;
     fail("/communicator/algorithm",
          fmt::format("communicator \"{}\" has no algorithm \"{}\"", kind, algorithm),

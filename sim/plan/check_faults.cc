@@ -29,6 +29,7 @@ class FaultCheck : PartCheck {
     place(fault);
     duration(fault);
     threads(fault);
+    sockets(fault);
     if (fault.kind == "duplicate_rank")
       need(fault.options.integer("as_rank") != fault.options.integer("rank"), at_ + "/as_rank",
            fmt::format("rank {} is what it says to be", fault.options.integer("rank")),
@@ -116,10 +117,22 @@ class FaultCheck : PartCheck {
          fmt::format("{} needs ranks that are processes, but of communicator local they are "
                      "threads of one",
                      fault.kind),
-         "communicator gloo or c10d");
+         process ? "communicator gloo, c10d or shm" : "communicator gloo or c10d");
+  }
+
+  // Faults of connections, where there are none.
+  void sockets(const Part& fault) {
+    const bool shm = s_.communicator.kind == "shm";
+    const bool of_sockets = fault.kind == "reset" || fault.kind == "wrong_address";
+    need(
+        !shm || !of_sockets, at_ + "/kind",
+        fmt::format("{} needs connections, but ranks of communicator shm share memory", fault.kind),
+        "communicator gloo or c10d");
+    const bool has_link = !shm && s_.communicator.kind != "local";
     if (fault.options.has("means"))
-      need(fault.options.text("means") != "veth", at_ + "/means",
-           "threads of one process have no links", "decorator, or communicator gloo or c10d");
+      need(has_link || fault.options.text("means") != "veth", at_ + "/means",
+           fmt::format("ranks of communicator {} have no links", s_.communicator.kind),
+           "decorator, or communicator gloo or c10d");
   }
 
   std::string at_;

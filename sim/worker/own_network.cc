@@ -11,9 +11,11 @@ namespace {
 constexpr const char* kKey = "own-network";
 
 // "+PATH" of the switch, or "-REASON" why there is none.
-std::string offer(const WorkerTask& task, OwnNetwork* network) {
-  std::string why = "ranks of several hosts have links already";
-  if (task.host_ranks.empty()) network->run_switch = RunSwitch::make(&why);
+std::string offer(const RunPlan& plan, const WorkerTask& task, OwnNetwork* network) {
+  const bool shm = plan.scenario.communicator.kind == "shm";
+  std::string why =
+      shm ? "ranks that share memory have no links" : "ranks of several hosts have links already";
+  if (task.host_ranks.empty() && !shm) network->run_switch = RunSwitch::make(&why);
   return network->run_switch ? "+" + network->run_switch->path() : "-" + why;
 }
 
@@ -24,7 +26,7 @@ OwnNetwork join_own_network(const RunPlan& plan, const WorkerTask& task, Store& 
   OwnNetwork network;
   const std::vector<Part>& faults = plan.scenario.faults;
   if (std::none_of(faults.begin(), faults.end(), by_own_link)) return network;
-  if (task.rank == 0) store.set(kKey, offer(task, &network));
+  if (task.rank == 0) store.set(kKey, offer(plan, task, &network));
   const std::string answer = store.get(kKey, deadline);
   if (answer.front() == '+') {
     network.link = OwnLink::join(answer.substr(1), task.rank);

@@ -39,9 +39,10 @@ std::unique_ptr<Communicator> connect(const RunPlan& plan, const WorkerTask& tas
   *network = join_own_network(plan, task, *store, deadline);
   if (own_address && network->link) options.address = network->link->address();
   sign_in(*store, options, task.rank, ranks_of(plan.scenario), deadline);
-  return plan.scenario.communicator.kind == "c10d"
-             ? make_c10d_communicator(options, store, deadline)
-             : make_gloo_communicator(options, store, deadline);
+  const std::string& kind = plan.scenario.communicator.kind;
+  if (kind == "c10d") return make_c10d_communicator(options, store, deadline);
+  if (kind == "shm") return make_shm_communicator(options, store, deadline);
+  return make_gloo_communicator(options, store, deadline);
 }
 
 // Rank 0 writes the stream of lane rounding; all other streams are written by golden runs.

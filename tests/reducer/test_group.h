@@ -58,7 +58,7 @@ class MemoryStore : public Store {
 };
 
 struct Backend {
-  std::string kind;  // local | gloo | c10d
+  std::string kind;  // local | gloo | c10d | shm
   std::string algorithm;
 };
 
@@ -79,6 +79,7 @@ inline void run_ranks(const Backend& backend, int64_t world_size,
         std::unique_ptr<Communicator> communicator;
         if (backend.kind == "local") communicator = make_local_communicator(options, hub);
         if (backend.kind == "gloo") communicator = make_gloo_communicator(options, store, soon());
+        if (backend.kind == "shm") communicator = make_shm_communicator(options, store, soon());
         if (backend.kind == "c10d") communicator = make_c10d_communicator(options, store, soon());
         body(rank, *communicator);
         communicator->close(soon());

@@ -152,7 +152,10 @@ INSTANTIATE_TEST_SUITE_P(
                                      Backend{"local", "ring_chunked"},
                                      Backend{"local", "rank_order"}, Backend{"gloo", "ring"},
                                      Backend{"gloo", "bcube"}, Backend{"gloo", "halving_doubling"},
-                                     Backend{"gloo", "ring_chunked"}, Backend{"c10d", "ring"}),
+                                     Backend{"gloo", "ring_chunked"}, Backend{"c10d", "ring"},
+                                     Backend{"shm", "ring"}, Backend{"shm", "bcube"},
+                                     Backend{"shm", "halving_doubling"},
+                                     Backend{"shm", "ring_chunked"}, Backend{"shm", "rank_order"}),
                      testing::Values(1, 2, 3, 6, 7)),
     [](const auto& test) {
       const Backend& backend = std::get<0>(test.param);

@@ -77,8 +77,12 @@ TEST_P(Failing, ARankThatGoesWithoutClosingIsNoticed) {
   EXPECT_THAT(text_of(errors[0]), StartsWith("peer_lost: all_reduce of 4 float32: "));
   EXPECT_THAT(text_of(errors[2]), StartsWith("peer_lost: all_reduce of 4 float32: "));
   // Whoever noticed it first says whose connection it was.
-  if (GetParam().kind == "gloo")
+  if (GetParam().kind == "gloo") {
     EXPECT_THAT(text_of(errors[0]) + text_of(errors[2]), HasSubstr("(rank 1)"));
+  }
+  if (GetParam().kind == "shm") {
+    EXPECT_THAT(text_of(errors[0]), HasSubstr("rank 1 left the group"));
+  }
 }
 
 TEST_P(Failing, AfterCloseCallsAreRefused) {
@@ -97,17 +101,19 @@ TEST_P(Failing, AfterCloseCallsAreRefused) {
 INSTANTIATE_TEST_SUITE_P(All, Failing,
                          testing::Values(Backend{"local", "ring"}, Backend{"gloo", "ring"},
                                          Backend{"gloo", "halving_doubling"},
-                                         Backend{"gloo", "ring_chunked"}, Backend{"c10d", "ring"}),
+                                         Backend{"gloo", "ring_chunked"}, Backend{"c10d", "ring"},
+                                         Backend{"shm", "ring"}),
                          [](const auto& test) { return test.param.kind + test.param.algorithm; });
 
 TEST(Connecting, GivesUpAtTheDeadline) {
-  for (const std::string kind : {"gloo", "c10d"}) {
+  for (const std::string kind : {"gloo", "c10d", "shm"}) {
     auto store = std::make_shared<MemoryStore>();
     const Deadline deadline = deadline_after(milliseconds(200));
     const CommOptions options{0, 2, "ring", "127.0.0.1", ""};
     try {
       if (kind == "gloo") make_gloo_communicator(options, store, deadline);
       if (kind == "c10d") make_c10d_communicator(options, store, deadline);
+      if (kind == "shm") make_shm_communicator(options, store, deadline);
       FAIL();
     } catch (const CommError& error) {
       EXPECT_EQ(error.kind(), CommFailure::timeout) << error.what();

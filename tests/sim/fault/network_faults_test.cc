@@ -42,6 +42,7 @@ struct Borrowed : Communicator {
     return inner.gather(o, i, r, d);
   }
   CommWorkPtr barrier(Deadline d) override { return inner.barrier(d); }
+  at::Tensor allocate(int64_t n, at::ScalarType t) override { return inner.allocate(n, t); }
   void close(Deadline) noexcept override {}
   Communicator& inner;
 };

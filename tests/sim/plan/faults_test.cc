@@ -43,14 +43,21 @@ TEST(Faults, HaveOnePlaceAndAFiniteDuration) {
 TEST(Faults, OfProcessesAreRefusedWhereRanksAreThreads) {
   EXPECT_EQ(errors_of({"/communicator/kind=local", fault(R"({"kind":"kill","rank":1})")}),
             "/faults/0/kind: kill needs ranks that are processes, but of communicator local they "
-            "are threads of one; expected communicator gloo or c10d");
+            "are threads of one; expected communicator gloo, c10d or shm");
   EXPECT_EQ(errors_of({"/communicator/kind=local",
                        fault(R"({"kind":"half_open","rank":1,"means":"veth"})")}),
-            "/faults/0/means: threads of one process have no links; expected decorator, or "
+            "/faults/0/means: ranks of communicator local have no links; expected decorator, or "
             "communicator gloo or c10d");
   EXPECT_EQ(errors_of({"/communicator/kind=local",
                        fault(R"({"kind":"stall","rank":1,"duration_ms":1})")}),
             "");
+}
+
+TEST(Faults, OfConnectionsAreRefusedWhereThereAreNone) {
+  EXPECT_EQ(errors_of({"/communicator/kind=shm", fault(R"({"kind":"reset","rank":1})")}),
+            "/faults/0/kind: reset needs connections, but ranks of communicator shm share memory; "
+            "expected communicator gloo or c10d");
+  EXPECT_EQ(errors_of({"/communicator/kind=shm", fault(R"({"kind":"kill","rank":1})")}), "");
 }
 
 TEST(Faults, AndTimeOutsAreScaledTogether) {

@@ -179,8 +179,10 @@ TEST(Plan, APairOfCommunicatorAndAlgorithmThatCannotBe) {
   scenario.communicator.kind = "gloo";
   scenario.communicator.options.set("algorithm", std::string("rank_order"));
   EXPECT_FALSE(make_plan(scenario));
-  scenario.communicator.kind = "local";
-  EXPECT_TRUE(make_plan(scenario));
+  for (const char* kind : {"local", "shm"}) {
+    scenario.communicator.kind = kind;
+    EXPECT_TRUE(make_plan(scenario));
+  }
 }
 
 const Strings kExact = {"/lanes=[\"exact\"]", "/dtype=float64", "/requantize=64",

@@ -1,0 +1,235 @@
+#include "reducer/shm/shm_collectives.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "reducer/comm/sparse_sum.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kNoPlace = -1;
+
+// Up to this size every rank adds everything itself: that saves a meeting.
+constexpr int64_t kAtOnceBytesMax = 16 << 10;
+
+struct Share {
+  int64_t begin, end;
+};
+
+// The elements of `count` that a rank adds. Ranks write to cache lines of their own.
+Share share_of(int64_t count, int64_t element_bytes, int64_t rank, int64_t ranks) {
+  const int64_t line = kLineBytes / element_bytes;
+  const int64_t each = ((count + ranks - 1) / ranks + line - 1) / line * line;
+  return {std::min(count, rank * each), std::min(count, (rank + 1) * each)};
+}
+
+template <class T>
+T* data_of(const at::Tensor& tensor) {
+  return static_cast<T*>(tensor.data_ptr());
+}
+
+std::byte* bytes_of(const at::Tensor& tensor) { return data_of<std::byte>(tensor); }
+
+void copy_bytes(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+std::string signature(const Collective& call, SumOrder order) {
+  const std::string text = describe(call);
+  if (call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter)
+    return text + " in order " + std::to_string(static_cast<int>(order));
+  const bool rooted = call.operation == Operation::broadcast ||
+                      call.operation == Operation::scatter || call.operation == Operation::gather;
+  return rooted ? text + " of root " + std::to_string(call.root) : text;
+}
+
+}  // namespace
+
+void ShmCollectives::run(const Collective& call) {
+  const c10::NoGradGuard no_grad;
+  if (call.operation == Operation::barrier) return come("barrier", true, call.deadline);
+  if (own_tensor(call).numel() == 0) return;
+  if (call.operation == Operation::all_reduce) return all_reduce(call);
+  if (call.operation == Operation::reduce_scatter) return reduce_scatter(call);
+  move(call);
+}
+
+void ShmCollectives::come(const std::string& what, bool first, Deadline deadline) {
+  if (first)
+    group_.meet_for(what, kNoPlace, deadline);
+  else
+    group_.meet(deadline);
+}
+
+int64_t ShmCollectives::place_of(const at::Tensor& tensor) const {
+  const auto place = group_.memory()->place_of(tensor.data_ptr(), tensor.nbytes());
+  return place ? static_cast<int64_t>(*place) : kNoPlace;
+}
+
+// `offset`: in bytes.
+template <class T>
+std::vector<const T*> ShmCollectives::stagings(int64_t offset) const {
+  std::vector<const T*> all;
+  for (int64_t r = 0; r < group_.world_size(); ++r)
+    all.push_back(reinterpret_cast<const T*>(group_.staging(r) + offset));
+  return all;
+}
+
+void ShmCollectives::all_reduce(const Collective& call) {
+  const at::Tensor& tensor = call.output;
+  if (tensor.is_sparse()) {
+    sum_sparse_tensors(tensor, group_.world_size(),
+                       [&](const void* own, const std::vector<int64_t>& bytes, void* all) {
+                         std::vector<int64_t> begins{0};
+                         for (int64_t n : bytes) begins.push_back(begins.back() + n);
+                         show(describe(call), own, bytes, call.deadline,
+                              [&](int64_t r, int64_t at, const std::byte* from, size_t length) {
+                                auto* const to = static_cast<std::byte*>(all) +
+                                                 begins[static_cast<size_t>(r)] + at;
+                                std::memcpy(to, from, length);
+                              });
+                       });
+    return;
+  }
+  for_summable(tensor.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    if (bytes <= kAtOnceBytesMax) return add_at_once<T>(call);
+    const int64_t own_place = place_of(tensor);
+    const auto staged = std::min<int64_t>(bytes, static_cast<int64_t>(group_.staging_bytes()));
+    if (own_place == kNoPlace) copy_bytes(group_.staging(group_.rank()), bytes_of(tensor), staged);
+    const auto places = group_.meet_for(signature(call, order_), own_place, call.deadline);
+    const auto elsewhere = std::count(places.begin(), places.end(), kNoPlace);
+    if (elsewhere == 0) return add_in_place<T>(call, places);
+    // All that is elsewhere is staged by now.
+    add_piece_by_piece<T>(call, elsewhere == group_.world_size());
+  });
+}
+
+template <class T>
+void ShmCollectives::add_at_once(const Collective& call) {
+  const at::Tensor& tensor = call.output;
+  copy_bytes(group_.staging(group_.rank()), bytes_of(tensor),
+             static_cast<int64_t>(tensor.nbytes()));
+  come(signature(call, order_), true, call.deadline);
+  const auto ranges = sum_ranges(order_, group_.world_size(), tensor.numel(), sizeof(T));
+  sum_into<T>(ranges, 0, tensor.numel(), stagings<T>(0), {data_of<T>(tensor)});
+  group_.next_staging();
+}
+
+template <class T>
+void ShmCollectives::add_in_place(const Collective& call, const std::vector<int64_t>& places) {
+  const int64_t count = call.output.numel();
+  const Share share = share_of(count, sizeof(T), group_.rank(), group_.world_size());
+  std::vector<const T*> inputs;
+  std::vector<T*> outputs;
+  for (int64_t r = 0; r < group_.world_size(); ++r) {
+    std::byte* const begin = group_.memory()->arena(r) + places[static_cast<size_t>(r)];
+    outputs.push_back(reinterpret_cast<T*>(begin) + share.begin);
+    inputs.push_back(outputs.back());
+  }
+  const auto ranges = sum_ranges(order_, group_.world_size(), count, sizeof(T));
+  sum_into<T>(ranges, share.begin, share.end, inputs, outputs);
+  group_.meet(call.deadline);
+}
+
+// Each rank adds its share of a piece in its own staging memory, where the others fetch it.
+template <class T>
+void ShmCollectives::add_piece_by_piece(const Collective& call, bool first_is_there) {
+  T* const own = data_of<T>(call.output);
+  const int64_t count = call.output.numel();
+  const auto piece = static_cast<int64_t>(group_.staging_bytes() / sizeof(T));
+  const auto ranges = sum_ranges(order_, group_.world_size(), count, sizeof(T));
+  for (int64_t begin = 0; begin < count; begin += piece) {
+    const int64_t length = std::min(piece, count - begin);
+    auto* const staged = reinterpret_cast<T*>(group_.staging(group_.rank()));
+    if (begin > 0 || !first_is_there) {
+      copy_bytes(staged, own + begin, length * static_cast<int64_t>(sizeof(T)));
+      group_.meet(call.deadline);
+    }
+    const Share share = share_of(length, sizeof(T), group_.rank(), group_.world_size());
+    const auto offset = share.begin * static_cast<int64_t>(sizeof(T));
+    sum_into<T>(ranges, begin + share.begin, begin + share.end, stagings<T>(offset),
+                {staged + share.begin});
+    group_.meet(call.deadline);
+    for (int64_t r = 0; r < group_.world_size(); ++r) {
+      const Share theirs = share_of(length, sizeof(T), r, group_.world_size());
+      copy_bytes(own + begin + theirs.begin, reinterpret_cast<T*>(group_.staging(r)) + theirs.begin,
+                 (theirs.end - theirs.begin) * static_cast<int64_t>(sizeof(T)));
+    }
+    group_.next_staging();
+  }
+}
+
+void ShmCollectives::reduce_scatter(const Collective& call) {
+  for_summable(call.output.scalar_type(), [&](auto zero) { add_parts<decltype(zero)>(call); });
+}
+
+// A piece holds a slice of every rank's part: all have something to add.
+template <class T>
+void ShmCollectives::add_parts(const Collective& call) {
+  const int64_t ranks = group_.world_size(), part = call.output.numel();
+  const auto most = static_cast<int64_t>(group_.staging_bytes() / sizeof(T)) / ranks;
+  const auto ranges = sum_ranges(order_, ranks, part * ranks, sizeof(T));
+  const T* const whole = data_of<T>(call.input);
+  for (int64_t begin = 0; begin < part; begin += most) {
+    const int64_t length = std::min(most, part - begin);
+    const auto bytes = length * static_cast<int64_t>(sizeof(T));
+    for (int64_t r = 0; r < ranks; ++r)
+      copy_bytes(group_.staging(group_.rank()) + r * bytes, whole + r * part + begin, bytes);
+    come(signature(call, order_), begin == 0, call.deadline);
+    const int64_t first = group_.rank() * part + begin;
+    sum_into<T>(ranges, first, first + length, stagings<T>(group_.rank() * bytes),
+                {data_of<T>(call.output) + begin});
+    group_.next_staging();
+  }
+}
+
+void ShmCollectives::show(const std::string& what, const void* own,
+                          const std::vector<int64_t>& bytes, Deadline deadline, const Take& take) {
+  const auto piece = static_cast<int64_t>(group_.staging_bytes());
+  const int64_t mine = bytes[static_cast<size_t>(group_.rank())];
+  const int64_t most = *std::max_element(bytes.begin(), bytes.end());
+  for (int64_t at = 0; at < most; at += piece) {
+    copy_bytes(group_.staging(group_.rank()), static_cast<const std::byte*>(own) + at,
+               std::min(piece, mine - at));
+    come(what, at == 0, deadline);
+    for (int64_t r = 0; r < group_.world_size(); ++r) {
+      const int64_t length = std::min(piece, bytes[static_cast<size_t>(r)] - at);
+      if (length > 0) take(r, at, group_.staging(r), static_cast<size_t>(length));
+    }
+    group_.next_staging();
+  }
+}
+
+void ShmCollectives::move(const Collective& call) {
+  const auto part = static_cast<int64_t>(own_tensor(call).nbytes());
+  const auto root = static_cast<size_t>(call.root);
+  const int64_t self = group_.rank();
+  const bool all_show =
+      call.operation == Operation::all_gather || call.operation == Operation::gather;
+  std::vector<int64_t> bytes(static_cast<size_t>(group_.world_size()), all_show ? part : 0);
+  if (call.operation == Operation::broadcast) bytes[root] = part;
+  if (call.operation == Operation::scatter) bytes[root] = part * group_.world_size();
+  const at::Tensor& shown = call.operation == Operation::broadcast ? call.output : call.input;
+  const void* const own = shown.defined() ? shown.data_ptr() : nullptr;
+  std::byte* const to = call.output.defined() ? bytes_of(call.output) : nullptr;
+  show(signature(call, order_), own, bytes, call.deadline,
+       [&](int64_t r, int64_t at, const std::byte* from, size_t size) {
+         const auto length = static_cast<int64_t>(size);
+         if (call.operation == Operation::scatter) {
+           const int64_t begin = std::max(at, self * part);
+           const int64_t end = std::min(at + length, (self + 1) * part);
+           if (begin < end)
+             copy_bytes(to + (begin - self * part), from + (begin - at), end - begin);
+         } else if (call.operation != Operation::broadcast || r != self) {
+           if (to != nullptr) copy_bytes(to + (all_show ? r * part : 0) + at, from, length);
+         }
+       });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "reducer/comm/collective.h"
+#include "reducer/local/sum_ranges.h"
+#include "reducer/shm/shm_group.h"
+
+namespace lockstep {
+
+// Runs collectives in shared memory, blocking. One thread.
+//
+// A tensor that lies in the arenas of all ranks (Communicator::allocate) is summed where it is:
+// each rank adds its share of the elements over all ranks' tensors and writes the sum into all of
+// them. Any other goes through staging memory, piece by piece.
+class ShmCollectives {
+ public:
+  ShmCollectives(ShmGroup& group, SumOrder order) : group_(group), order_(order) {}
+  // Throws CommError.
+  void run(const Collective& call);
+
+ private:
+  void all_reduce(const Collective& call);
+  void reduce_scatter(const Collective& call);
+  void move(const Collective& call);
+  template <class T>
+  void add_at_once(const Collective& call);
+  template <class T>
+  void add_in_place(const Collective& call, const std::vector<int64_t>& places);
+  template <class T>
+  void add_piece_by_piece(const Collective& call, bool first_is_there);
+  template <class T>
+  void add_parts(const Collective& call);
+
+  // What one rank has read of another's bytes: `length` from `at` on.
+  using Take = std::function<void(int64_t rank, int64_t at, const std::byte* bytes, size_t length)>;
+  // Every rank's `bytes[rank]` bytes are shown to all ranks.
+  void show(const std::string& what, const void* own, const std::vector<int64_t>& bytes,
+            Deadline deadline, const Take& take);
+  void come(const std::string& what, bool first, Deadline deadline);
+  int64_t place_of(const at::Tensor& tensor) const;
+  template <class T>
+  std::vector<const T*> stagings(int64_t offset) const;
+
+  ShmGroup& group_;
+  const SumOrder order_;
+};
+
+}  // namespace lockstep
