@@ -146,6 +146,12 @@ void run_program(const Program& program, const std::vector<const T*>& ranks, int
       T* const into = tile - kTile;
       for (int64_t e = 0; e < length; ++e) into[e] = into[e] + from[e];
       ++i;
+    } else if (i + 2 < program.size() && program[i + 1] >= 0 && program[i + 2] == SumRange::kAdd) {
+      const T* const left = ranks[static_cast<size_t>(program[i])] + at;
+      const T* const right = ranks[static_cast<size_t>(program[i + 1])] + at;
+      for (int64_t e = 0; e < length; ++e) tile[e] = left[e] + right[e];
+      ++top;
+      i += 2;
     } else {
       const T* const from = ranks[static_cast<size_t>(program[i])] + at;
       std::copy(from, from + length, tile);
