@@ -160,7 +160,7 @@ class Readme(ProgramTest):
 class Communicators(ProgramTest):
     def test_every_pair_gives_the_same_bits_of_its_order(self):
         ring = {}
-        for kind in ("gloo", "c10d", "local"):
+        for kind in ("gloo", "c10d", "shm", "local"):
             document = self.verify_json(TOY, "--set", f"/communicator/kind={kind}", "--set",
                                         "/world_size=3")
             ring[kind] = document["runs"][0]["final_hash"]
