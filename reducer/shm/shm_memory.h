@@ -48,7 +48,7 @@ class ShmMemory {
   // Where in this rank's arena the bytes lie; nothing if they are not all in it.
   std::optional<size_t> place_of(const void* memory, size_t bytes) const;
 
-  static constexpr size_t kArenaBytes = size_t{16} << 30;
+  static constexpr size_t kArenaBytes = size_t{8} << 30;
 
  private:
   static constexpr size_t kHeadBytes = 4096;

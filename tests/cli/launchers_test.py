@@ -100,6 +100,12 @@ class ByHand(LauncherTest):
         codes, texts = self.ends(self.ranks(2, "--rendezvous", place, "--interface", "lo"))
         self.assertEqual(codes, [0, 0], texts)
 
+    def test_memory_that_ranks_of_different_parents_share(self):
+        place = f"tcp://127.0.0.1:{free_port()}"
+        codes, texts = self.ends(self.ranks(3, "--rendezvous", place, "--set", "/world_size=3",
+                                            "--set", "/communicator/kind=shm"))
+        self.assertEqual(codes, [0, 0, 0], texts)
+
     def test_redis(self):
         self.need("redis-server", "redis-server")
         port = free_port()
