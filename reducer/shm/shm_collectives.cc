@@ -166,22 +166,57 @@ void ShmCollectives::add_piece_by_piece(const Collective& call, bool first_is_th
 }
 
 void ShmCollectives::reduce_scatter(const Collective& call) {
-  for_summable(call.output.scalar_type(), [&](auto zero) { add_parts<decltype(zero)>(call); });
+  for_summable(call.output.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t own_place = place_of(call.input);
+    if (own_place == kNoPlace) stage_slices<T>(call, 0);
+    const auto places = group_.meet_for(signature(call, order_), own_place, call.deadline);
+    const auto elsewhere = std::count(places.begin(), places.end(), kNoPlace);
+    if (elsewhere == 0) return add_part_in_place<T>(call, places);
+    add_slices<T>(call, elsewhere == group_.world_size());
+  });
 }
 
-// A piece holds a slice of every rank's part: all have something to add.
 template <class T>
-void ShmCollectives::add_parts(const Collective& call) {
+void ShmCollectives::add_part_in_place(const Collective& call, const std::vector<int64_t>& places) {
   const int64_t ranks = group_.world_size(), part = call.output.numel();
-  const auto most = static_cast<int64_t>(group_.staging_bytes() / sizeof(T)) / ranks;
+  const int64_t first = group_.rank() * part;
+  std::vector<const T*> inputs;
+  for (int64_t r = 0; r < ranks; ++r) {
+    const std::byte* const begin = group_.memory()->arena(r) + places[static_cast<size_t>(r)];
+    inputs.push_back(reinterpret_cast<const T*>(begin) + first);
+  }
   const auto ranges = sum_ranges(order_, ranks, part * ranks, sizeof(T));
-  const T* const whole = data_of<T>(call.input);
-  for (int64_t begin = 0; begin < part; begin += most) {
-    const int64_t length = std::min(most, part - begin);
+  sum_into<T>(ranges, first, first + part, inputs, {data_of<T>(call.output)});
+  group_.meet(call.deadline);  // until then the others read this rank's
+}
+
+template <class T>
+int64_t ShmCollectives::slice_length(const Collective& call, int64_t begin) const {
+  const auto most = static_cast<int64_t>(group_.staging_bytes() / sizeof(T)) / group_.world_size();
+  return std::min(most, call.output.numel() - begin);
+}
+
+// Of every rank's part the elements from `begin` on: all will have something to add.
+template <class T>
+void ShmCollectives::stage_slices(const Collective& call, int64_t begin) {
+  const auto bytes = slice_length<T>(call, begin) * static_cast<int64_t>(sizeof(T));
+  for (int64_t r = 0; r < group_.world_size(); ++r)
+    copy_bytes(group_.staging(group_.rank()) + r * bytes,
+               data_of<T>(call.input) + r * call.output.numel() + begin, bytes);
+}
+
+template <class T>
+void ShmCollectives::add_slices(const Collective& call, bool first_is_there) {
+  const int64_t ranks = group_.world_size(), part = call.output.numel();
+  const auto ranges = sum_ranges(order_, ranks, part * ranks, sizeof(T));
+  for (int64_t begin = 0; begin < part; begin += slice_length<T>(call, 0)) {
+    const int64_t length = slice_length<T>(call, begin);
     const auto bytes = length * static_cast<int64_t>(sizeof(T));
-    for (int64_t r = 0; r < ranks; ++r)
-      copy_bytes(group_.staging(group_.rank()) + r * bytes, whole + r * part + begin, bytes);
-    come(signature(call, order_), begin == 0, call.deadline);
+    if (begin > 0 || !first_is_there) {
+      stage_slices<T>(call, begin);
+      group_.meet(call.deadline);
+    }
     const int64_t first = group_.rank() * part + begin;
     sum_into<T>(ranges, first, first + length, stagings<T>(group_.rank() * bytes),
                 {data_of<T>(call.output) + begin});

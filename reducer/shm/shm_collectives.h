@@ -11,9 +11,10 @@ namespace lockstep {
 
 // Runs collectives in shared memory, blocking. One thread.
 //
-// A tensor that lies in the arenas of all ranks (Communicator::allocate) is summed where it is:
+// Tensors that lie in the arenas of all ranks (Communicator::allocate) are summed where they are:
 // each rank adds its share of the elements over all ranks' tensors and writes the sum into all of
-// them. Any other goes through staging memory, piece by piece.
+// them (of a reduce_scatter: its part, into its output). Any others go through staging memory,
+// piece by piece.
 class ShmCollectives {
  public:
   ShmCollectives(ShmGroup& group, SumOrder order) : group_(group), order_(order) {}
@@ -31,7 +32,13 @@ class ShmCollectives {
   template <class T>
   void add_piece_by_piece(const Collective& call, bool first_is_there);
   template <class T>
-  void add_parts(const Collective& call);
+  void add_part_in_place(const Collective& call, const std::vector<int64_t>& places);
+  template <class T>
+  int64_t slice_length(const Collective& call, int64_t begin) const;
+  template <class T>
+  void stage_slices(const Collective& call, int64_t begin);
+  template <class T>
+  void add_slices(const Collective& call, bool first_is_there);
 
   // What one rank has read of another's bytes: `length` from `at` on.
   using Take = std::function<void(int64_t rank, int64_t at, const std::byte* bytes, size_t length)>;

@@ -1,5 +1,7 @@
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -87,6 +89,18 @@ Finding check_shared_memory() {
                             grouped(static_cast<int64_t>(space.available) / 1'000'000))};
 }
 
+// As ranks of communicator shm reach the memory of rank 0.
+Finding check_common_memory() {
+  const int fd = memfd_create("lockstep", MFD_CLOEXEC);
+  if (fd < 0) return errno_finding("memfd_create");
+  const std::string path = fmt::format("/proc/{}/fd/{}", getpid(), fd);
+  const int again = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  Finding finding = again < 0 ? errno_finding(path.c_str()) : Finding{true, "memfd"};
+  if (again >= 0) close(again);
+  close(fd);
+  return finding;
+}
+
 Finding check_user_namespaces() {
   std::ifstream most("/proc/sys/user/max_user_namespaces");
   int64_t count = 0;
@@ -98,7 +112,7 @@ Finding check_program(const char* name) {
   for (const char* folder : {"/usr/sbin/", "/sbin/", "/usr/bin/", "/bin/"})
     if (access((std::string(folder) + name).c_str(), X_OK) == 0)
       return {true, std::string(folder) + name};
-  return {false, std::string(name) + " is not installed"};
+  return {false, fmt::format("{} is not installed", name)};
 }
 
 Finding check_cgroup() {
@@ -153,6 +167,7 @@ int doctor() {
   report.needed("cores", {machine.cores > 0, fmt::format("{}, {}", machine.cores, machine.cpu)});
   report.useful("memory", check_memory(), "fewer runs side by side");
   report.useful("shared memory", check_shared_memory(), "shared memory needs /dev/shm");
+  report.useful("memory of several ranks", check_common_memory(), "no communicator shm");
   report.useful("root", {geteuid() == 0, fmt::format("user {}", geteuid())},
                 "network faults need root or user namespaces");
   report.useful("user namespaces", check_user_namespaces(),

@@ -77,11 +77,15 @@ TEST_P(Order, IsGloosElementByElement) {
 TEST_P(Order, OfPartsIsThatOfTheWhole) {
   const int64_t ranks = GetParam(), part = 70001;
   run_ranks({"shm", "ring"}, ranks, [&](int64_t rank, Communicator& communicator) {
-    const at::Tensor whole = values(rank, part * ranks, at::kFloat);
-    at::Tensor own = at::zeros({part});
-    communicator.reduce_scatter(own, whole, soon())->wait();
-    communicator.all_reduce(whole, soon())->wait();
-    EXPECT_TRUE(same_bits(own, whole.narrow(0, rank * part, part).contiguous()));
+    for (const Place place : {Place::anywhere, Place::allocated, Place::allocated_by_some}) {
+      at::Tensor whole = values(rank, part * ranks, at::kFloat);
+      if (place == Place::allocated || (place == Place::allocated_by_some && rank % 2 == 1))
+        whole = communicator.allocate(whole.numel(), at::kFloat).copy_(whole);
+      at::Tensor own = at::zeros({part});
+      communicator.reduce_scatter(own, whole, soon())->wait();
+      communicator.all_reduce(whole, soon())->wait();
+      EXPECT_TRUE(same_bits(own, whole.narrow(0, rank * part, part).contiguous()));
+    }
   });
 }
 
@@ -154,6 +158,22 @@ TEST(ShmCommunicator, NamesWhoCallsSomethingElse) {
     EXPECT_THAT(
         text_of(errors[other]),
         HasSubstr("peer_lost: all_reduce of 4 float32: rank 1 calls all_reduce of 5 float32"));
+}
+
+TEST(ShmCommunicator, BlamesNobodyWhereHalfCallsSomethingElse) {
+  std::vector<std::exception_ptr> errors;
+  run_ranks(
+      {"shm", "ring"}, 2,
+      [](int64_t rank, Communicator& communicator) {
+        if (rank == 0) communicator.broadcast(at::zeros({3}), 1, soon())->wait();
+        communicator.barrier(soon())->wait();
+      },
+      &errors);
+  EXPECT_EQ(text_of(errors[0]),
+            "rejected: broadcast of 3 float32: peers call different collectives; this one "
+            "broadcast of 3 float32 of root 1");
+  EXPECT_EQ(text_of(errors[1]),
+            "rejected: barrier: peers call different collectives; this one barrier");
 }
 
 TEST(ShmCommunicator, NamesTheMissingRank) {
