@@ -74,7 +74,7 @@ class Communicator {
 
   // Zeros, one-dimensional, for a tensor that is summed again and again: where this communicator
   // can sum memory of some kind without copying it, it is of that kind if there is any left. Of no
-  // consequence for results. It may outlive the communicator. Any thread.
+  // consequence for results. It may outlive the communicator.
   virtual at::Tensor allocate(int64_t elements, at::ScalarType dtype) = 0;
 
   // Ends the communicator. Blocks until all ranks have said so (Gloo loses data of slow peers
