@@ -10,6 +10,7 @@ add_custom_command(
           -P ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake
   DEPENDS ${PROJECT_SOURCE_DIR}/scenarios/schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/result_schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/sweep_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json
           ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake)
 
@@ -48,7 +49,8 @@ lockstep_library(lockstep_plan FOLDERS sim/plan LINK lockstep_scenario lockstep_
 lockstep_library(lockstep_fault FOLDERS sim/fault/acts LINK lockstep_record)
 lockstep_library(lockstep_launch FOLDERS sim/launch sim/join LINK lockstep_plan lockstep_record)
 lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_launch)
-lockstep_library(lockstep_report FOLDERS sim/report LINK lockstep_judge)
+lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
+lockstep_library(lockstep_report FOLDERS sim/report LINK lockstep_judge lockstep_sweep)
 lockstep_library(lockstep_campaign FOLDERS sim/campaign LINK lockstep_judge)
 lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_compare)
 

@@ -72,6 +72,9 @@ class Setter {
   }
 
   void put(const std::string& pointer, const Json& value) {
+    // Two forms of one choice: the one that is put in takes the place of the other.
+    if (pointer == "/steps") document_->erase("epochs");
+    if (pointer == "/epochs") document_->erase("steps");
     const bool is_run = !pointer_within(pointer, "/matrix") && !pointer_within(pointer, "/exclude");
     if (is_run && put_into_axes(pointer, value)) return;
     std::string stuck;

@@ -53,6 +53,7 @@ Expected<std::vector<std::string>> find_scenario_files(const std::string& path);
 // The schemas' texts, as shipped in scenarios/*schema.json and compiled in.
 const char* scenario_schema_text();
 const char* result_schema_text();
+const char* sweep_schema_text();    // of what `lockstep sweep --json` writes
 const char* profile_schema_text();  // of scenarios/layer_profile.h
 
 }  // namespace lockstep

@@ -57,8 +57,11 @@ int scenario_explain(const Selection& selection) {
   return print_result(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", kExitPass);
 }
 
-int print_schema(bool result) {
-  return print_result(result ? result_schema_text() : scenario_schema_text(), kExitPass);
+int print_schema(const std::string& kind) {
+  return print_result(kind == "result"  ? result_schema_text()
+                      : kind == "sweep" ? sweep_schema_text()
+                                        : scenario_schema_text(),
+                      kExitPass);
 }
 
 }  // namespace lockstep

@@ -62,6 +62,21 @@ struct AnalyzeOptions {
 };
 int analyze(const AnalyzeOptions& options);
 
+// Measures combinations of bucket caps, world sizes and reducers. What is not given here comes from
+// the key `sweep` of the scenario, and then from the scenario or a default.
+struct SweepOptions {
+  Selection selection;                 // one file
+  std::string caps, worlds, reducers;  // as given; empty: not given
+  std::vector<std::string> vary;       // "/pointer=[value, ...]"
+  std::optional<int64_t> steps, warmup, rounds;
+  std::vector<std::string> thresholds;
+  std::string baseline, reference;
+  std::string json, csv, markdown, out;
+  std::string color = "auto";
+  bool allow_busy = false, quiet = false;
+};
+int sweep(const SweepOptions& options);
+
 // A small data set in the files of a published one.
 struct DataOptions {
   std::string kind;  // mnist | cifar10
@@ -82,7 +97,7 @@ int profile(const ProfileOptions& options);
 int scenario_check(const Selection& selection);
 int scenario_list(const Selection& selection);
 int scenario_explain(const Selection& selection);
-int print_schema(bool result);
+int print_schema(const std::string& kind);  // scenario | result | sweep
 int doctor();
 int version();
 // Replaces this program by lockstep-worker; returns only if that cannot be.

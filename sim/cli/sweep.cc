@@ -1,0 +1,229 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/clock.h"
+#include "sim/cli/conclude.h"
+#include "sim/cli/run_directory.h"
+#include "sim/cli/sweep_runs.h"
+#include "sim/cli/sweep_spec.h"
+#include "sim/cli/verbs.h"
+#include "sim/report/document.h"
+#include "sim/report/sweep_document.h"
+#include "sim/report/terminal.h"
+#include "sim/sweep/baseline.h"
+#include "sim/sweep/layout.h"
+#include "sim/sweep/tail_model.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kAutoCaps = 8;
+
+// All that can be wrong before anything is run.
+struct Prepared {
+  SweepSpec spec;
+  std::vector<Cell> cells;
+  std::vector<Threshold> thresholds;
+  std::optional<Baseline> baseline;
+  std::optional<Reference> reference;
+};
+
+template <class T>
+void append(const Expected<T>& failed, InputErrors* errors) {
+  errors->insert(errors->end(), failed.errors().begin(), failed.errors().end());
+}
+
+// Caps that depend on the model need it to be a shipped one.
+InputErrors auto_errors(const std::vector<Cell>& cells) {
+  for (const Cell& cell : cells)
+    if (has_cap(cell.plan) && !cell.plan.layout_known) {
+      InputError error = option_error(fmt::format(
+          "--caps auto: the gradients of model {} are not known", cell.plan.scenario.model.kind));
+      error.allowed = "MiB with commas between them";
+      return {error};
+    }
+  return {};
+}
+
+Expected<Prepared> prepare(const SweepOptions& options) {
+  Prepared prepared;
+  InputErrors errors;
+  for (const auto& [name, path] : {std::pair("--json", &options.json),
+                                   {"--csv", &options.csv},
+                                   {"--markdown", &options.markdown}})
+    if (!path->empty())
+      if (auto why = why_not_writable(*path))
+        errors.push_back(option_error(fmt::format("{} {}", name, *why)));
+  for (const std::string& text : options.thresholds) {
+    auto threshold = parse_threshold(text);
+    if (threshold)
+      prepared.thresholds.push_back(threshold.value());
+    else
+      append(threshold, &errors);
+  }
+  if (!options.baseline.empty()) {
+    auto baseline = load_baseline(options.baseline);
+    if (baseline)
+      prepared.baseline = std::move(baseline.value());
+    else
+      append(baseline, &errors);
+  }
+  auto spec = sweep_spec(options);
+  if (!spec) {
+    append(spec, &errors);
+    return errors;
+  }
+  prepared.spec = std::move(spec.value());
+  if (!prepared.spec.reference.empty()) {
+    auto reference = load_reference(prepared.spec.reference);
+    if (reference)
+      prepared.reference = std::move(reference.value());
+    else
+      append(reference, &errors);
+  }
+  auto cells =
+      sweep_cells(options, prepared.spec, prepared.spec.caps.value_or(std::vector{kDefaultCapMib}));
+  if (!cells)
+    append(cells, &errors);
+  else if (!prepared.spec.caps)
+    for (const InputError& error : auto_errors(cells.value())) errors.push_back(error);
+  if (!errors.empty()) return errors;
+  prepared.cells = std::move(cells.value());
+  return prepared;
+}
+
+// As many rounds as it takes to tell the caps of a group apart; at least enough for a baseline.
+int64_t rounds_of(const Prepared& prepared) {
+  if (prepared.spec.rounds) return *prepared.spec.rounds;
+  std::vector<int64_t> sizes;
+  for (const Cell& cell : prepared.cells)
+    sizes.push_back(
+        std::count_if(prepared.cells.begin(), prepared.cells.end(),
+                      [&](const Cell& other) { return group_of(other) == group_of(cell); }));
+  return least_rounds(*std::max_element(sizes.begin(), sizes.end()) - 1);
+}
+
+std::map<std::string, Progress::Group> progress_of(const std::vector<Cell>& cells, int64_t rounds) {
+  std::map<std::string, Progress::Group> groups;
+  for (const Cell& cell : cells) groups[cell.plan.scenario.name].runs += rounds;
+  return groups;
+}
+
+// Caps of each group by a pilot run with the default one: its cell becomes several.
+std::vector<Cell> with_auto_caps(const SweepOptions& options, const Prepared& prepared,
+                                 SweepRuns* runs, SweepDocument* document) {
+  std::vector<Cell> all;
+  for (const Cell& pilot : prepared.cells) {
+    if (!has_cap(pilot.plan)) {
+      all.push_back(pilot);
+      continue;
+    }
+    const auto result = runs->pilot(pilot);
+    const auto model = result && result->intervals
+                           ? calibrated(pilot.plan, *result->intervals, prepared.spec.warmup)
+                           : std::nullopt;
+    std::vector<double> caps = {kDefaultCapMib};
+    if (model) {
+      caps = caps_to_measure(pilot.plan, *model, kAutoCaps);
+      const CapPrediction best = best_of(pilot.plan, *model, caps);
+      document->predictions.push_back({group_of(pilot), best.cap_mb, best.backward_ms});
+    }
+    SweepSpec own = prepared.spec;
+    own.worlds = {pilot.world_size};
+    own.reducers = {pilot.reducer};
+    own.vary.clear();
+    for (const auto& [pointer, value] : pilot.varied) own.vary.push_back({pointer, {value}});
+    auto cells = sweep_cells(options, own, caps);
+    if (cells) all.insert(all.end(), cells.value().begin(), cells.value().end());
+  }
+  return all;
+}
+
+void write_outputs(const SweepOptions& options, const SweepDocument& document, int* code) {
+  const auto write = [&](const char* name, const std::string& path, const std::string& text) {
+    if (path.empty()) return;
+    try {
+      write_atomically(path, text);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "lockstep: error: {} {}\n", name, error.what());
+      *code = kExitBadInput;
+    }
+  };
+  write("--json", options.json, to_text(as_json(document)));
+  write("--csv", options.csv, sweep_csv(document));
+  write("--markdown", options.markdown, sweep_markdown(document));
+}
+
+int report(const SweepOptions& options, const SweepDocument& document) {
+  int code = document.exit_code;
+  write_outputs(options, document, &code);
+  const Style style(wants_color(options.color, STDOUT_FILENO));
+  return print_result(options.quiet ? sweep_answer(document) : sweep_text(document, style), code);
+}
+
+void judge_all(const Prepared& prepared, SweepDocument* document) {
+  const Machine& machine = document->machine;
+  for (const Threshold& threshold : prepared.thresholds)
+    document->thresholds.emplace_back(threshold, judge(threshold, document->lines));
+  if (prepared.baseline)
+    document->baseline = judge(*prepared.baseline, document->scenario, machine.cpu, machine.cores,
+                               document->lines, document->seed);
+}
+
+void measure(const SweepOptions& options, Prepared* prepared, const std::string& worker,
+             const std::string& out_dir, SweepDocument* document) {
+  SweepRuns runs({.out_dir = out_dir,
+                  .worker = worker,
+                  .warmup = prepared->spec.warmup,
+                  .seed = document->seed});
+  if (!prepared->spec.caps) prepared->cells = with_auto_caps(options, *prepared, &runs, document);
+  document->rounds = rounds_of(*prepared);
+  {
+    Progress progress(progress_of(prepared->cells, document->rounds), isatty(STDERR_FILENO) == 1,
+                      options.quiet);
+    runs.measure(prepared->cells, document->rounds, &progress);
+  }
+  document->lines = cell_results(prepared->cells, runs.runs(), document->seed);
+  document->runs = static_cast<int64_t>(runs.runs().size());
+  document->broken = runs.broken();
+  document->watch = runs.machine();
+  document->signal = runs.signal();
+}
+
+}  // namespace
+
+int sweep(const SweepOptions& options) {
+  auto prepared = prepare(options);
+  if (!prepared) return bad_input(prepared.errors(), options.json);
+  const auto worker = find_worker();
+  if (!worker) return bad_input(worker.errors(), options.json);
+  auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
+  if (!directory) return bad_input(directory.errors(), options.json);
+  const RunPlan& first = prepared.value().cells.front().plan;
+  SweepDocument document;
+  document.scenario = first.scenario.name;
+  document.file = first.file;
+  document.seed = first.scenario.seed;
+  document.machine = this_machine();
+  document.steps = prepared.value().spec.steps;
+  document.warmup = prepared.value().spec.warmup;
+  document.allow_busy = options.allow_busy;
+  document.reference = prepared.value().reference;
+  const int64_t start_ns = now_ns();
+  measure(options, &prepared.value(), worker.value(), directory.value().path(), &document);
+  document.libraries = read_libraries(directory.value().path() + "/libraries.json");
+  document.duration_ms = (now_ns() - start_ns) / 1'000'000;
+  document.caps = cap_contrasts(document.lines, document.seed);
+  document.reducers = reducer_contrasts(document.lines, document.seed);
+  judge_all(prepared.value(), &document);
+  conclude(&document);
+  directory.value().note_verdict(document.verdict);
+  return report(options, document);
+}
+
+}  // namespace lockstep

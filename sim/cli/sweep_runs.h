@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/judge/judge.h"
+#include "sim/report/progress.h"
+#include "sim/sweep/result.h"
+
+namespace lockstep {
+
+// Executes and measures the runs of a sweep, one after the other, each with a spin before and after
+// it. SIGINT and SIGTERM end the run under way; nothing is begun after that.
+class SweepRuns {
+ public:
+  struct Options {
+    std::string out_dir, worker;
+    int64_t warmup = 0;
+    uint64_t seed = 0;
+  };
+  // A run that was disturbed is measured again, so many times at most.
+  static constexpr int64_t kRepeats = 2;
+
+  explicit SweepRuns(const Options& options);
+  ~SweepRuns();
+  SweepRuns(const SweepRuns&) = delete;
+  SweepRuns& operator=(const SweepRuns&) = delete;
+
+  // Measures every cell in every round; `progress` learns of each. Stops early where it was
+  // interrupted or a run broke down.
+  void measure(const std::vector<Cell>& cells, int64_t rounds, Progress* progress);
+
+  // One run that counts for nothing, with its intervals; nothing if it broke down.
+  std::optional<RunResult> pilot(const Cell& cell);
+
+  const std::vector<SweepRun>& runs() const { return runs_; }
+  const std::vector<std::string>& broken() const { return broken_; }
+  MachineVerdict machine() const;
+  int signal() const { return signal_; }
+
+ private:
+  class Interrupts;
+  struct Measured {
+    RunResult result;
+    Spins spins;
+  };
+  std::optional<Measured> run(const Cell& cell);
+  void measure_once(const std::vector<Cell>& cells, size_t cell, int64_t round, Progress* progress);
+  bool stopped();
+
+  const Options options_;
+  std::unique_ptr<Interrupts> interrupts_;
+  std::vector<SweepRun> runs_;
+  std::vector<std::string> broken_;
+  double quickest_ms_ = 0, last_spin_ms_ = 0;
+  int64_t repeated_ = 0;
+  int signal_ = 0;
+};
+
+}  // namespace lockstep

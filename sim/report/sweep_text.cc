@@ -1,0 +1,219 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/report/document.h"
+#include "sim/report/sweep_document.h"
+#include "sim/report/table.h"
+#include "sim/report/terminal.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kNothing = "-";
+
+struct Columns {
+  std::vector<std::string> headers;
+  std::vector<std::vector<std::string>> rows;
+};
+
+std::string caps_of(const Cell& cell) {
+  if (!cell.cap_mb) return kNothing;
+  std::string text = fmt::format("{}", *cell.cap_mb);
+  for (const double other : cell.same_caps_mb) text += fmt::format("={}", other);
+  return text;
+}
+
+std::vector<std::string> cells_of(const SweepDocument& document, const CellResult& line) {
+  std::vector<std::string> cells = {std::to_string(line.cell.world_size), line.cell.reducer};
+  for (const auto& [pointer, value] : line.cell.varied) cells.push_back(value);
+  const bool any = line.buckets > 0;
+  const std::vector<std::string> numbers = {
+      caps_of(line.cell),
+      any ? std::to_string(line.buckets) : kNothing,
+      any ? fmt::format("{:.2f}", line.tail_mb) : kNothing,
+      fmt::format("{:.1f}", line.step_ms.value),
+      fmt::format("{:.1f} .. {:.1f}", line.step_ms.low, line.step_ms.high),
+      fmt::format("{:.1f}", line.backward_ms.value),
+      fmt::format("{:.1f}", line.exposed_ms.value),
+      line.overlap ? fmt::format("{:.0f} %", line.overlap->value * 100) : kNothing,
+      fmt::format("{:.1f}", line.skew_ms.value)};
+  cells.insert(cells.end(), numbers.begin(), numbers.end());
+  if (document.reference) {
+    const auto published = published_for(*document.reference, line);
+    cells.push_back(published ? fmt::format("{:.1f}", *published) : kNothing);
+  }
+  const bool compared = line.not_compared < static_cast<int64_t>(line.runs.size());
+  cells.push_back(compared ? std::to_string(line.wrong) : kNothing);
+  return cells;
+}
+
+Columns columns_of(const SweepDocument& document) {
+  Columns columns{{"ranks", "reducer"}, {}};
+  if (!document.lines.empty())
+    for (const auto& [pointer, value] : document.lines.front().cell.varied)
+      columns.headers.push_back(pointer.substr(pointer.rfind('/') + 1));
+  for (const char* header : {"cap MiB", "buckets", "tail MB", "step ms", "95 % interval",
+                             "backward ms", "exposed ms", "overlap", "skew ms"})
+    columns.headers.emplace_back(header);
+  if (document.reference) columns.headers.push_back("published");
+  columns.headers.emplace_back("wrong");
+  for (const CellResult& line : document.lines) columns.rows.push_back(cells_of(document, line));
+  return columns;
+}
+
+std::string predictions_text(const SweepDocument& document) {
+  std::string text;
+  for (const auto& one : document.predictions) {
+    text += fmt::format("tail model: {}: bucket_cap_mb {} is best, backward {:.1f} ms", one.group,
+                        one.cap_mb, one.backward_ms);
+    for (const CellResult& line : document.lines)
+      if (group_of(line.cell) == one.group && line.cell.cap_mb == one.cap_mb)
+        text += fmt::format("; measured {:.1f}", line.backward_ms.value);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string contrasts_text(const SweepDocument& document) {
+  std::string text;
+  for (const Contrast& one : document.caps) {
+    const std::string group = group_of(document.lines[one.cell].cell);
+    text += document.caps.size() > 1 ? group + ": " + one.text + "\n" : one.text + "\n";
+  }
+  for (const Contrast& one : document.reducers) text += one.text + "\n";
+  return text;
+}
+
+std::string reference_text(const SweepDocument& document) {
+  if (!document.reference) return "";
+  std::string text =
+      fmt::format("published: {} of {}\n", document.reference->metric, document.reference->source);
+  for (const Agreement& one : agreements(*document.reference, document.lines))
+    text += fmt::format(
+        "  {}: mean error {:.2f} %, largest {:.2f} %, correlation {:.3f}; with the bytes of the "
+        "tail bucket {:.3f} here, {:.3f} published\n",
+        one.group, one.mean_error * 100, one.largest_error * 100, one.correlation, one.tail_ours,
+        one.tail_published);
+  return text;
+}
+
+std::string judgements_text(const SweepDocument& document, const Style& style) {
+  std::string text;
+  const auto add = [&](const std::string& what, const Judgement& judgement) {
+    text += fmt::format("{}: {}\n", what, style.verdict(judgement.verdict, judgement.verdict));
+    for (const std::string& line : judgement.lines) text += "  " + line + "\n";
+  };
+  for (const auto& [threshold, judgement] : document.thresholds)
+    add("threshold " + threshold.text(), judgement);
+  if (document.baseline) add("baseline", *document.baseline);
+  return text;
+}
+
+std::string watch_text(const SweepDocument& document) {
+  const MachineVerdict& watch = document.watch;
+  return fmt::format(
+      "machine {}: {} of {} {} with other work beside them, {} measured again; {:.1f} ms of work "
+      "took {:.1f}\n",
+      watch.verdict, watch.contaminated, watch.runs, plural(watch.runs, "run"), watch.repeated,
+      watch.quickest_ms, watch.median_ms);
+}
+
+}  // namespace
+
+void conclude(SweepDocument* document) {
+  document->wrong = 0;
+  for (const CellResult& line : document->lines) document->wrong += line.wrong;
+  std::string verdict = "pass";
+  const bool undecided = document->signal != 0 || !document->broken.empty() ||
+                         document->lines.empty() ||
+                         (document->watch.verdict == "busy" && !document->allow_busy);
+  if (undecided) verdict = "inconclusive";
+  // On a busy machine a bound that is broken may be the machine's doing.
+  for (const auto& [threshold, judgement] : document->thresholds)
+    if (!undecided) verdict = worse_verdict(verdict, judgement.verdict);
+  if (document->baseline && !undecided)
+    verdict = worse_verdict(verdict, document->baseline->verdict);
+  if (document->wrong > 0) verdict = "fail";
+  document->verdict = verdict;
+  document->exit_code = document->signal != 0 ? 128 + document->signal
+                        : verdict == "pass"   ? kExitPass
+                        : verdict == "fail"   ? kExitFail
+                                              : kExitInconclusive;
+}
+
+std::string sweep_answer(const SweepDocument& document) {
+  const auto lines = static_cast<int64_t>(document.lines.size());
+  std::string text = fmt::format("{}: {} {} of {} {}, wrong: {}", document.verdict,
+                                 grouped(document.runs), plural(document.runs, "run"), lines,
+                                 plural(lines, "combination"), document.wrong);
+  if (document.signal != 0) text += fmt::format("; interrupted by signal {}", document.signal);
+  if (!document.broken.empty()) text += "; a run broke down";
+  if (document.watch.verdict == "busy")
+    text += document.allow_busy ? "; on a busy machine" : "; the machine was busy";
+  return text + (document.exit_code == 0 ? "" : fmt::format("; exit {}", document.exit_code)) +
+         "\n";
+}
+
+std::string sweep_text(const SweepDocument& document, const Style& style) {
+  ResultDocument head;
+  head.machine = document.machine;
+  head.libraries = document.libraries;
+  head.seed = document.seed;
+  const Columns columns = columns_of(document);
+  Table table;
+  for (const std::string& header : columns.headers)
+    table.column(header, header == "reducer" ? Table::Align::left : Table::Align::right);
+  for (const auto& row : columns.rows) table.row(row);
+  std::string text = head_line(head);
+  text += fmt::format("{}: medians of {} {}, each of {} steps after {}\n\n", document.scenario,
+                      document.rounds, plural(document.rounds, "round"), document.steps,
+                      document.warmup);
+  text += table.text(style) + "\n" + predictions_text(document) + contrasts_text(document) +
+          reference_text(document) + judgements_text(document, style);
+  for (const std::string& why : document.broken) text += "broke down: " + why + "\n";
+  return text + watch_text(document) + style.verdict(document.verdict, sweep_answer(document));
+}
+
+std::string sweep_markdown(const SweepDocument& document) {
+  const Columns columns = columns_of(document);
+  std::string text = "|", rule = "|";
+  for (const std::string& header : columns.headers) {
+    text += fmt::format(" {} |", header);
+    rule += header == "reducer" ? " --- |" : " ---: |";
+  }
+  text += "\n" + rule + "\n";
+  for (const auto& row : columns.rows) {
+    text += "|";
+    for (const std::string& cell : row) text += fmt::format(" {} |", cell);
+    text += "\n";
+  }
+  return text + "\n" + contrasts_text(document) + "\n" + sweep_answer(document);
+}
+
+std::string sweep_csv(const SweepDocument& document) {
+  std::string text = "label,world_size,reducer,bucket_cap_mb,rounds";
+  for (const std::string& name : metric_names()) {
+    text += "," + name;
+    if (name != "tail_mb" && name != "buckets" && name != "wrong")
+      text += fmt::format(",{0}_low,{0}_high", name);
+  }
+  text += "\n";
+  for (const CellResult& line : document.lines) {
+    const Cell& cell = line.cell;
+    text += fmt::format("{},{},{},{},{}", label_of(cell), cell.world_size, cell.reducer,
+                        cell.cap_mb ? fmt::format("{}", *cell.cap_mb) : "", line.runs.size());
+    for (const std::string& name : metric_names()) {
+      const auto value = metric_of(line, name);
+      const bool exact = name == "tail_mb" || name == "buckets" || name == "wrong";
+      if (exact)
+        text += fmt::format(",{}", value->value);
+      else
+        text += value ? fmt::format(",{},{},{}", value->value, value->low, value->high) : ",,,";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace lockstep
