@@ -152,7 +152,7 @@ void add_sweep_options(CLI::App* verb, SweepOptions* options) {
        "FILE", judged);
   text("--reference", &options->reference, "A published sweep to show beside it", "FILE", judged);
   verb->add_flag("--allow-busy", options->allow_busy,
-                 "Conclude even if other work went on beside most runs")
+                 "Repeat no disturbed runs, and conclude from them too")
       ->group(judged);
   text("--json", &options->json, "Write the result as JSON (see lockstep schema --sweep)", "FILE",
        "Output");

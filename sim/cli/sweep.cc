@@ -180,7 +180,8 @@ void measure(const SweepOptions& options, Prepared* prepared, const std::string&
   SweepRuns runs({.out_dir = out_dir,
                   .worker = worker,
                   .warmup = prepared->spec.warmup,
-                  .seed = document->seed});
+                  .seed = document->seed,
+                  .repeat = !options.allow_busy});
   if (!prepared->spec.caps) prepared->cells = with_auto_caps(options, *prepared, &runs, document);
   document->rounds = rounds_of(*prepared);
   {

@@ -77,7 +77,8 @@ void SweepRuns::measure_once(const std::vector<Cell>& cells, size_t cell, int64_
     }
     // Where half of all is disturbed, repeating does not help.
     const bool hope = repeated_ <= 2 + static_cast<int64_t>(runs_.size()) / 2;
-    const bool again = hope && attempt < kRepeats && is_contaminated(measured->spins, quickest_ms_);
+    const bool again = options_.repeat && hope && attempt < kRepeats &&
+                       is_contaminated(measured->spins, quickest_ms_);
     const std::string replicas = replicas_of(measured->result);
     if (again && replicas != "differ" && !stopped()) {
       ++repeated_;

@@ -19,8 +19,9 @@ class SweepRuns {
     std::string out_dir, worker;
     int64_t warmup = 0;
     uint64_t seed = 0;
+    bool repeat = true;  // runs that were disturbed
   };
-  // A run that was disturbed is measured again, so many times at most.
+  // So many times at most.
   static constexpr int64_t kRepeats = 2;
 
   explicit SweepRuns(const Options& options);

@@ -82,8 +82,8 @@ std::string gain_text(const Estimate& ratio, const std::string& what) {
 
 std::string caveat(const Contrast& made) {
   if (made.rounds >= made.rounds_needed) return "";
-  return fmt::format("; {} rounds are too few to tell, {} would do", made.rounds,
-                     made.rounds_needed);
+  return fmt::format("; {} {} too few to tell, {} would do", made.rounds,
+                     made.rounds == 1 ? "round is" : "rounds are", made.rounds_needed);
 }
 
 // Only what was measured: the tail shrinks, and at least half of what is gained was exposed before.
@@ -106,8 +106,8 @@ std::string cap_text(const std::vector<CellResult>& cells, const Contrast& made)
   if (made.significant && made.ratio.value < 1)
     return fmt::format("recommended: bucket_cap_mb {}: {}{}", *best.cell.cap_mb, gain,
                        reason(best, usual));
-  return fmt::format("no significant difference: bucket_cap_mb {} is {}{}", *best.cell.cap_mb, gain,
-                     caveat(made));
+  return fmt::format("no significant difference: bucket_cap_mb {} measured {}{}", *best.cell.cap_mb,
+                     gain, caveat(made));
 }
 
 }  // namespace
@@ -131,12 +131,15 @@ std::vector<Contrast> cap_contrasts(const std::vector<CellResult>& cells, uint64
 
 std::vector<Contrast> reducer_contrasts(const std::vector<CellResult>& cells, uint64_t seed) {
   std::vector<Contrast> found;
-  const auto world = [](const Cell& cell) { return std::to_string(cell.world_size); };
-  for (const Group& same_world : groups_of(cells, world)) {
+  // Variations of one reducer are compared with each other, where there are any.
+  const auto alike = [](const Cell& cell) {
+    return fmt::format("{} {}", cell.world_size, cell.varied.empty() ? "" : cell.reducer);
+  };
+  for (const Group& group : groups_of(cells, alike)) {
     std::vector<size_t> usual;
-    for (const Group& group : groups_of(cells, group_of))
-      if (cells[group.front()].cell.world_size == cells[same_world.front()].cell.world_size)
-        usual.push_back(usual_of(cells, group));
+    for (const Group& caps : groups_of(cells, group_of))
+      if (alike(cells[caps.front()].cell) == alike(cells[group.front()].cell))
+        usual.push_back(usual_of(cells, caps));
     for (size_t i = 1; i < usual.size(); ++i) {
       auto made = contrast(cells, usual[i], usual[0], static_cast<int64_t>(usual.size()) - 1,
                            substream_seed(seed, "reducer_contrast", usual[i]));

@@ -27,26 +27,24 @@ double mean_over_ranks(const StepMetrics& step, Get get) {
   return sum / static_cast<double>(step.ranks.size());
 }
 
-// Reducers without buckets have none: theirs are the sums of gradients after the forward.
-bool is_gradient(const Collective& b) {
-  if (b.bucket >= 0) return true;
+bool is_sum(const Collective& b) {
   const std::string_view operation = operation_of(b);
   return operation == "all_reduce" || operation == "reduce_scatter";
 }
 
-void add_buckets(const Timeline& timeline, const Step& step, RunNumbers* numbers) {
-  bool any_bucket = false;
-  for (const size_t place : step.collectives)
-    any_bucket = any_bucket || timeline.collectives[place].bucket >= 0;
-  for (const size_t place : step.collectives) {
-    const Collective& b = timeline.collectives[place];
-    if (any_bucket ? b.bucket < 0 : !is_gradient(b)) continue;
-    ++numbers->buckets;
-    numbers->tail_mb = static_cast<double>(b.bytes) * 1e-6;
-  }
-}
+// Its gradients were there at some time: the records of other sums have no such event.
+bool is_bucket(const Collective& b) { return b.bucket >= 0 && b.ranks.front().ready_ns; }
 
 }  // namespace
+
+std::vector<size_t> gradient_sums(const Timeline& timeline, const Step& step) {
+  std::vector<size_t> buckets, sums;
+  for (const size_t place : step.collectives) {
+    if (is_bucket(timeline.collectives[place])) buckets.push_back(place);
+    if (is_sum(timeline.collectives[place])) sums.push_back(place);
+  }
+  return buckets.empty() ? sums : buckets;
+}
 
 std::optional<RunNumbers> numbers_of(const RunResult& run, int64_t warmup) {
   if (!run.metrics || !run.intervals) return std::nullopt;
@@ -74,7 +72,10 @@ std::optional<RunNumbers> numbers_of(const RunResult& run, int64_t warmup) {
   if (!overlaps.empty()) numbers.overlap = median_of(overlaps);
   numbers.steps = static_cast<int64_t>(steps.size());
   numbers.outlier_steps = static_cast<int64_t>(outliers(steps).size());
-  add_buckets(*run.intervals, run.intervals->steps.back(), &numbers);
+  for (const size_t place : gradient_sums(*run.intervals, run.intervals->steps.back())) {
+    ++numbers.buckets;
+    numbers.tail_mb = static_cast<double>(run.intervals->collectives[place].bytes) * 1e-6;
+  }
   return numbers;
 }
 

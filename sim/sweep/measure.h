@@ -23,6 +23,10 @@ struct RunNumbers {
   int64_t outlier_steps = 0;      // among them, by their step_ms
 };
 
+// Places in Timeline::collectives of the step's sums of gradients, in their order: its buckets, or
+// of reducers without any the sums themselves. What finds unused parameters is none.
+std::vector<size_t> gradient_sums(const Timeline& timeline, const Step& step);
+
 // Of a run judged with metrics and intervals. Nothing where no step after `warmup` is whole.
 std::optional<RunNumbers> numbers_of(const RunResult& run, int64_t warmup);
 

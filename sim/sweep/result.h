@@ -60,8 +60,9 @@ struct Contrast {
 // or against the largest cap where that was not measured.
 std::vector<Contrast> cap_contrasts(const std::vector<CellResult>& cells, uint64_t seed);
 
-// For each world size: every other reducer or variation against the first one, at the default cap,
-// at the largest cap where that was not measured, or at none.
+// For each world size every other reducer against the first one; where something else is varied,
+// for each reducer every other variation against the first one. At the default cap, at the largest
+// cap where that was not measured, or at none.
 std::vector<Contrast> reducer_contrasts(const std::vector<CellResult>& cells, uint64_t seed);
 
 }  // namespace lockstep

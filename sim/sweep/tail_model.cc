@@ -8,6 +8,7 @@
 #include "scenarios/manifest.h"
 #include "sim/judge/what_if.h"
 #include "sim/sweep/layout.h"
+#include "sim/sweep/measure.h"
 
 namespace lockstep {
 namespace {
@@ -39,7 +40,7 @@ double backward_of(const Timeline& timeline, const Step& step) {
 void add_services(const Timeline& timeline, const Step& step,
                   std::map<int64_t, std::vector<double>>* services) {
   int64_t free_ns = 0;
-  for (const size_t place : step.collectives) {
+  for (const size_t place : gradient_sums(timeline, step)) {
     const Collective& b = timeline.collectives[place];
     int64_t begin_ns = free_ns, end_ns = 0;
     for (const Passage& passage : b.ranks) {
@@ -47,7 +48,7 @@ void add_services(const Timeline& timeline, const Step& step,
       end_ns = std::max(end_ns, *passage.end_ns);
     }
     free_ns = end_ns;
-    if (b.bucket >= 0) (*services)[b.bytes].push_back(ms(end_ns - begin_ns));
+    (*services)[b.bytes].push_back(ms(end_ns - begin_ns));
   }
 }
 

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""lockstep sweep: real runs of a small scenario, outputs, exit codes, bad input, Ctrl-C."""
+import csv
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import PROGRAM, ROOT, ProgramTest, read_json
+
+TOY = "scenarios/equivalence/toy_model.json"
+MATRIX = "scenarios/equivalence/mlp_matrix.json"
+QUICK = ["--steps", "2", "--warmup", "1", "--allow-busy"]
+
+
+class SweepTest(ProgramTest):
+    def sweep(self, *args, code=0, timeout=120):
+        result = self.run_program("sweep", *args, timeout=timeout)
+        self.assertEqual(result.code, code, result.text)
+        return result
+
+    def test_table_json_csv_markdown_and_baseline(self):
+        out = {kind: self.tmp / f"sweep.{kind}" for kind in ("json", "csv", "md")}
+        args = [TOY, "--caps", "0.00001,25,30", "--worlds", "2,3", "--reducers", "bucketed,flat",
+                "--set", "/batch_size=24", "--set", "/data/samples=24", *QUICK, "--rounds", "2"]
+        result = self.sweep(*args, "--json", out["json"], "--csv", out["csv"], "--markdown",
+                            out["md"], "--threshold", "step_ms<=60000")
+        self.assertIn("threshold step_ms<=60000: pass", result.out)
+        self.assertIn("wrong: 0", result.out.splitlines()[-1])
+        document = read_json(out["json"])["sweep"]
+        labels = [line["label"] for line in document["combinations"]]
+        self.assertEqual(labels, [
+            f"world_size={world} reducer={rest}" for world in (2, 3)
+            for rest in ("bucketed bucket_cap_mb=1e-05", "bucketed bucket_cap_mb=25", "flat")])
+        self.assertEqual(document["combinations"][1]["same_caps_mb"], [30])
+        self.assertEqual(document["runs"], 12)
+        for line in document["combinations"]:
+            self.assertEqual(line["wrong"], 0)
+            self.assertEqual([run["replicas"] for run in line["runs"]], ["same", "same"])
+            self.assertLessEqual(line["step_ms"]["low"], line["step_ms"]["median"])
+        self.assertEqual([row["label"] for row in csv.DictReader(open(out["csv"]))], labels)
+        self.assertEqual(sum(row.startswith("| 2 |") for row in out["md"].read_text().splitlines()), 3)
+        again = self.sweep(*args, "--baseline", out["json"], code=3)
+        self.assertIn("too few to tell", again.out)
+
+    def test_a_broken_threshold_fails(self):
+        result = self.sweep(TOY, "--caps", "25", *QUICK, "--rounds", "1", "--threshold",
+                            "step_ms<=0.000001", code=1)
+        self.assertIn("exit 1", result.out.splitlines()[-1])
+
+    def test_replicas_that_differ_are_wrong(self):
+        result = self.sweep("scenarios/negative/dropped_bucket.json", "--caps", "25", *QUICK,
+                            "--rounds", "1", "--set",
+                            '/mutants=[{"kind": "flip_bit", "rank": 1, "step": 2}]', code=1)
+        self.assertIn("wrong: 1", result.out.splitlines()[-1])
+
+    def test_auto_measures_each_layout_once(self):
+        path = self.tmp / "auto.json"
+        self.sweep(TOY, "--caps", "auto", *QUICK, "--rounds", "1", "--json", path)
+        sweep = read_json(path)["sweep"]
+        self.assertEqual(len(sweep["predictions"]), 1)
+        self.assertGreaterEqual(len(sweep["combinations"]), 1)
+
+    def test_other_keys_are_varied(self):
+        path = self.tmp / "vary.json"
+        self.sweep("scenarios/gallery/auto_encoder.json", "--vary",
+                   "/reducer/find_unused_parameters=[false, true]", "--worlds", "2", "--reducers",
+                   "c10d", "--caps", "25", *QUICK, "--rounds", "1", "--json", path)
+        sweep = read_json(path)["sweep"]
+        self.assertEqual([line["varied"] for line in sweep["combinations"]],
+                         [{"/reducer/find_unused_parameters": on} for on in (False, True)])
+        self.assertEqual(len(sweep["reducers"]), 1)
+
+    def test_bad_input(self):
+        for args, why in (
+                (["--caps", "1,x"], '--caps: "x"'),
+                (["--caps", "0"], '--caps: "0"'),
+                (["--worlds", "0"], '--worlds: "0"'),
+                (["--reducers", "buckted"], 'did you mean "bucketed"?'),
+                (["--threshold", "stepms<=3"], 'did you mean "step_ms"?'),
+                (["--vary", "/steps"], "--vary"),
+                (["--baseline", "/nowhere"], "cannot be read"),
+                (["--reference", TOY], "--reference"),
+                (["--set", "/nonsense=1"], "nonsense"),
+                (["--json", "/proc/nope"], "--json")):
+            result = self.sweep(TOY, *args, code=2)
+            self.assertIn(why, result.err, args)
+            self.assertIn("nothing was run", result.err)
+
+    def test_a_matrix_must_be_pinned(self):
+        result = self.sweep(MATRIX, "--caps", "1", "--worlds", "2", code=2)
+        self.assertIn("the matrix leaves", result.err)
+        self.assertIn("/communicator", result.err)
+
+    def test_interrupted_it_prints_what_it_knows(self):
+        run = subprocess.Popen([PROGRAM, "sweep", TOY, "--caps", "25", *QUICK, "--rounds", "500"],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                               cwd=ROOT, env=self.env)
+        time.sleep(6)
+        os.kill(run.pid, signal.SIGINT)
+        out, _ = run.communicate(timeout=30)
+        self.assertEqual(run.returncode, 130, out)
+        self.assertIn("interrupted by signal 2", out)
+
+
+if __name__ == "__main__":
+    unittest.main()

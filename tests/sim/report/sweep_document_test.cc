@@ -1,0 +1,87 @@
+#include "sim/report/sweep_document.h"
+
+#include <gmock/gmock.h>
+#include <valijson/adapters/nlohmann_json_adapter.hpp>
+#include <valijson/schema.hpp>
+#include <valijson/schema_parser.hpp>
+#include <valijson/validator.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include "scenarios/parse/suite.h"
+#include "tests/sim/sweep/made_sweep.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using testing::EndsWith;
+using testing::HasSubstr;
+
+SweepDocument sample() {
+  MadeSweep sweep;
+  sweep.add(2, "bucketed", 4, 98.3, 0.1, 5);
+  sweep.add(2, "bucketed", 25, 100, 9.7, 10);
+  sweep.add(2, "flat", std::nullopt, 120, 100, 50);
+  sweep.cells[1].same_caps_mb = {30};
+  SweepDocument document;
+  document.scenario = "s";
+  document.file = "s.json";
+  document.steps = 20;
+  document.warmup = 5;
+  document.rounds = 8;
+  document.runs = 24;
+  document.lines = sweep.results(8);
+  document.caps = cap_contrasts(document.lines, 1);
+  document.reducers = reducer_contrasts(document.lines, 1);
+  document.predictions = {{"world_size=2 reducer=bucketed", 4, 98}};
+  document.watch = machine_verdict(std::vector<Spins>(24, {4, 4}), 4, 0);
+  return document;
+}
+
+bool fits_schema(const SweepDocument& document) {
+  const json schema_json = json::parse(sweep_schema_text());
+  const json text = json::parse(as_json(document).dump());
+  valijson::Schema schema;
+  valijson::SchemaParser parser;
+  parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema_json), schema);
+  valijson::Validator validator;
+  return validator.validate(schema, valijson::adapters::NlohmannJsonAdapter(text), nullptr);
+}
+
+TEST(SweepDocument, TextHasALineForEachCombinationAndTheAnswerLast) {
+  SweepDocument document = sample();
+  conclude(&document);
+  EXPECT_EQ(document.exit_code, 0);
+  const std::string text = sweep_text(document, Style(false));
+  EXPECT_THAT(text, HasSubstr("recommended: bucket_cap_mb 4: 1.7 % faster than 25 MiB"));
+  EXPECT_THAT(text, HasSubstr("25=30"));
+  EXPECT_THAT(text, EndsWith("pass: 24 runs of 3 combinations, wrong: 0\n"));
+  EXPECT_THAT(sweep_markdown(document), HasSubstr("| 2 | bucketed | 4 | 3 | 0.10 | 98.3 |"));
+  EXPECT_THAT(sweep_csv(document), HasSubstr("bucket_cap_mb=4,2,bucketed,4,8,98.3,98.3,98.3,"));
+  EXPECT_TRUE(fits_schema(document));
+}
+
+TEST(SweepDocument, WrongReplicasAndBrokenBoundsFailABusyMachineDecidesNothing) {
+  SweepDocument document = sample();
+  document.thresholds.emplace_back(Threshold{"step_ms", "<=", 1}, Judgement{"fail", {"x"}});
+  conclude(&document);
+  EXPECT_EQ(document.exit_code, 1);
+  document.watch.verdict = "busy";
+  conclude(&document);
+  EXPECT_EQ(document.exit_code, 3);
+  document.allow_busy = true;
+  conclude(&document);
+  EXPECT_EQ(document.exit_code, 1);
+  document.allow_busy = false;
+  document.lines[0].wrong = 1;
+  conclude(&document);
+  EXPECT_EQ(document.exit_code, 1);
+  document.signal = 2;
+  conclude(&document);
+  EXPECT_EQ(document.exit_code, 130);
+  EXPECT_TRUE(fits_schema(document));
+}
+
+}  // namespace
+}  // namespace lockstep
