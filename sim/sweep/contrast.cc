@@ -106,6 +106,9 @@ std::string cap_text(const std::vector<CellResult>& cells, const Contrast& made)
   if (made.significant && made.ratio.value < 1)
     return fmt::format("recommended: bucket_cap_mb {}: {}{}", *best.cell.cap_mb, gain,
                        reason(best, usual));
+  if (made.significant)
+    return fmt::format("recommended: bucket_cap_mb {}: {}, the best of the others, is {}",
+                       *usual.cell.cap_mb, *best.cell.cap_mb, gain);
   return fmt::format("no significant difference: bucket_cap_mb {} measured {}{}", *best.cell.cap_mb,
                      gain, caveat(made));
 }
@@ -117,11 +120,13 @@ std::vector<Contrast> cap_contrasts(const std::vector<CellResult>& cells, uint64
   for (const Group& group : groups_of(cells, group_of)) {
     if (group.size() < 2) continue;
     const size_t usual = usual_of(cells, group);
-    size_t best = group.front() == usual ? group[1] : group.front();
-    for (const size_t i : group)
-      if (i != usual && cells[i].step_ms.value < cells[best].step_ms.value) best = i;
-    auto made = contrast(cells, best, usual, static_cast<int64_t>(group.size()) - 1,
-                         substream_seed(seed, "cap_contrast", best));
+    std::optional<Contrast> made;  // of all, that with the least ratio
+    for (const size_t i : group) {
+      if (i == usual) continue;
+      auto one = contrast(cells, i, usual, static_cast<int64_t>(group.size()) - 1,
+                          substream_seed(seed, "cap_contrast", i));
+      if (one && (!made || one->ratio.value < made->ratio.value)) made = std::move(one);
+    }
     if (!made) continue;
     made->text = cap_text(cells, *made);
     found.push_back(std::move(*made));

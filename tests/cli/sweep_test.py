@@ -23,7 +23,7 @@ class SweepTest(ProgramTest):
     def test_table_json_csv_markdown_and_baseline(self):
         out = {kind: self.tmp / f"sweep.{kind}" for kind in ("json", "csv", "md")}
         args = [TOY, "--caps", "0.00001,25,30", "--worlds", "2,3", "--reducers", "bucketed,flat",
-                "--set", "/batch_size=24", "--set", "/data/samples=24", *QUICK, "--rounds", "2"]
+                "--set", "/reducer/first_bucket_mb=0.00001", *QUICK, "--rounds", "2"]
         result = self.sweep(*args, "--json", out["json"], "--csv", out["csv"], "--markdown",
                             out["md"], "--threshold", "step_ms<=60000")
         self.assertIn("threshold step_ms<=60000: pass", result.out)
@@ -39,7 +39,8 @@ class SweepTest(ProgramTest):
             self.assertEqual(line["wrong"], 0)
             self.assertEqual([run["replicas"] for run in line["runs"]], ["same", "same"])
             self.assertLessEqual(line["step_ms"]["low"], line["step_ms"]["median"])
-        self.assertEqual([row["label"] for row in csv.DictReader(open(out["csv"]))], labels)
+        rows = list(csv.DictReader(out["csv"].read_text().splitlines()))
+        self.assertEqual([row["label"] for row in rows], labels)
         self.assertEqual(sum(row.startswith("| 2 |") for row in out["md"].read_text().splitlines()), 3)
         again = self.sweep(*args, "--baseline", out["json"], code=3)
         self.assertIn("too few to tell", again.out)

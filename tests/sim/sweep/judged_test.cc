@@ -29,6 +29,17 @@ TEST(Contrast, TheFastestCapAgainstTheDefaultWithItsReason) {
   EXPECT_THAT(found[0].text, HasSubstr("because the tail bucket shrinks from 9.7 to 0.1 MB"));
 }
 
+TEST(Contrast, TheDefaultMayBeTheBest) {
+  MadeSweep sweep;
+  sweep.add(2, "bucketed", 4, 110, 0.1, 5);
+  sweep.add(2, "bucketed", 25, 100, 9.7, 10);
+  sweep.add(2, "bucketed", 50, 105, 9.7, 10);
+  EXPECT_THAT(
+      cap_contrasts(sweep.results(9), 1)[0].text,
+      HasSubstr("recommended: bucket_cap_mb 25: 50, the best of the others, is 5.0 % slower "
+                "than 25 MiB"));
+}
+
 TEST(Contrast, TooFewRoundsTellNothing) {
   MadeSweep sweep;
   sweep.add(2, "bucketed", 4, 90, 0.1, 5);
