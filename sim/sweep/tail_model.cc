@@ -148,7 +148,7 @@ CapPrediction best_of(const RunPlan& plan, const TailModel& model,
 }
 
 std::vector<double> caps_to_measure(const RunPlan& plan, const TailModel& model, size_t most) {
-  const std::vector<double> all = caps_of_distinct_layouts(plan);
+  std::vector<double> all = caps_of_distinct_layouts(plan);
   if (all.size() <= most) return all;
   const double best = best_of(plan, model, all).cap_mb;
   std::vector<double> chosen = {best};
