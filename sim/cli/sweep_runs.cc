@@ -51,7 +51,7 @@ std::optional<SweepRuns::Measured> SweepRuns::run(const Cell& cell) {
   try {
     signal_ = execute({cell.plan},
                       {.out_dir = options_.out_dir, .worker_program = options_.worker, .jobs = 1},
-                      [&](size_t, RunOutcome outcome) {
+                      [&](size_t, const RunOutcome& outcome) {
                         spins.after_ms = last_spin_ms_ = spin_ms();
                         if (!outcome.interrupted)
                           result = judge_run(outcome, {.metrics = true, .intervals = true});
