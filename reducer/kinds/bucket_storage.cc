@@ -1,5 +1,7 @@
 #include "reducer/kinds/bucket_storage.h"
 
+#include <ATen/ATen.h>
+
 namespace lockstep {
 
 BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters,
@@ -16,7 +18,11 @@ BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::T
     int64_t elements = 0;
     for (int64_t p : layout[b]) elements += parameters[static_cast<size_t>(p)].numel();
     elements = (elements + multiple - 1) / multiple * multiple;
-    flat_.push_back(communicator.allocate(elements, parameters[only].scalar_type()));
+    const at::Tensor& first = parameters[only];
+    // What a communicator hands out is the host's.
+    flat_.push_back(first.device().is_cpu()
+                        ? communicator.allocate(elements, first.scalar_type())
+                        : at::zeros({elements}, first.options().requires_grad(false)));
     int64_t offset = 0;
     for (int64_t p : layout[b]) {
       const at::Tensor& parameter = parameters[static_cast<size_t>(p)];
