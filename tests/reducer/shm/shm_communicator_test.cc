@@ -138,6 +138,8 @@ TEST(ShmCommunicator, AllocatedMemoryIsZeroTakenAgainAndOutlivesTheGroup) {
       tensor.fill_(1);
       communicator.all_reduce(tensor, soon())->wait();
       kept[static_cast<size_t>(rank)] = i == 2 ? tensor : at::Tensor();
+      tensor = at::Tensor();
+      communicator.barrier(soon())->wait();  // the sum's own hold on it ends before this begins
     }
     EXPECT_EQ(communicator.allocate(0, at::kFloat).numel(), 0);
   });
