@@ -13,7 +13,9 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "scenarios/base/check.h"
 
@@ -63,9 +65,10 @@ c10::DataPtr memory_of(size_t bytes, Device device) {
 }
 
 struct HostMemory final : c10::Allocator {
-  c10::DataPtr allocate(size_t bytes) const override {
-    return memory_of(bytes, Device(kType, current));
-  }
+  // Const in LibTorch 1.13, no longer in 2: each version overrides its own.
+  c10::DataPtr allocate(size_t bytes) const { return memory_of(bytes, Device(kType, current)); }
+  c10::DataPtr allocate(size_t bytes) { return std::as_const(*this).allocate(bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const { std::memcpy(to, from, bytes); }
   c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
 };
 
