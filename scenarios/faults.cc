@@ -86,9 +86,7 @@ bool only_delays(const Part& fault) {
 
 bool by_own_link(const Part& fault) {
   static constexpr const char* kKinds[] = {"slow_link", "half_open", "partition"};
-  const bool has_means = std::any_of(std::begin(kKinds), std::end(kKinds),
-                                     [&](const char* kind) { return fault.kind == kind; });
-  return has_means && fault.options.text("means") != "decorator";
+  return is_one_of(fault.kind, kKinds) && fault.options.text("means") != "decorator";
 }
 
 const Part* find_fault(const std::vector<Part>& faults, const std::string& kind, int64_t rank) {

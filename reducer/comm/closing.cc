@@ -1,6 +1,9 @@
 #include "reducer/comm/closing.h"
 
 #include <exception>
+#include <memory>
+
+#include "reducer/comm/pending_work.h"
 
 namespace lockstep {
 
@@ -11,6 +14,17 @@ void wait_until_all_close(Store& store, const std::string& prefix, int64_t world
     store.get(prefix + "closed", deadline);
   } catch (const std::exception&) {
     // Past the deadline, or the store is gone: a peer has failed, there is nobody to wait for.
+  }
+}
+
+bool drained(CommThread& thread, Deadline deadline) noexcept {
+  auto last = std::make_shared<PendingWork>("close", deadline);
+  thread.post([last] { last->complete(); });
+  try {
+    last->wait();
+    return true;
+  } catch (const CommError&) {
+    return false;
   }
 }
 

@@ -45,7 +45,7 @@ class GlooCommunicator : public CollectiveCommunicator {
     if (std::exchange(said_closed_, true)) return;
     if (context_ != nullptr) {
       // After a failure nobody waits; before one, what is queued is let through first.
-      if (!failed_) drain(deadline);
+      if (!failed_ && !drained(*thread_, deadline)) failed_ = true;
       if (!failed_) {
         wait_until_all_close(*store_, prefix_, world_size(), deadline);
       } else {
@@ -99,17 +99,6 @@ class GlooCommunicator : public CollectiveCommunicator {
     timer_.cancel(id);
     if (error) failed_ = true;
     work.complete(error);
-  }
-
-  // Waits for the collectives posted so far; works fail by their own deadlines.
-  void drain(Deadline deadline) noexcept {
-    auto last = std::make_shared<PendingWork>("close", deadline);
-    thread_->post([last] { last->complete(); });
-    try {
-      last->wait();
-    } catch (const CommError&) {
-      failed_ = true;
-    }
   }
 
   // Whatever is still queued ends as closed; what is under way is cut short.

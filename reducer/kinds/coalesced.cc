@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 
 #include <map>
-#include <tuple>
 
 namespace lockstep {
 namespace {
@@ -19,11 +18,9 @@ struct Piece {
 
 std::vector<Piece> pieces_of(const std::vector<at::Tensor>& tensors) {
   std::vector<Piece> pieces;
-  using Key = std::tuple<at::ScalarType, c10::DeviceType, int>;
-  std::map<Key, std::pair<size_t, size_t>> open;  // piece, bytes in it
+  std::map<MemoryKey, std::pair<size_t, size_t>> open;  // piece, bytes in it
   for (const at::Tensor& tensor : tensors) {
-    auto [found, is_new] = open.try_emplace(
-        Key(tensor.scalar_type(), tensor.device().type(), tensor.device().index()));
+    auto [found, is_new] = open.try_emplace(memory_key(tensor));
     auto& [piece, bytes] = found->second;
     if (is_new || bytes >= kPieceBytes) {
       piece = pieces.size();
@@ -37,6 +34,10 @@ std::vector<Piece> pieces_of(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
+
+MemoryKey memory_key(const at::Tensor& tensor) {
+  return {tensor.scalar_type(), tensor.device().type(), tensor.device().index()};
+}
 
 void broadcast_coalesced(const std::vector<at::Tensor>& tensors, Communicator& communicator,
                          Deadline deadline, int64_t root) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
-#include <tuple>
 #include <utility>
 
 #include "reducer/kinds/coalesced.h"
@@ -39,14 +38,12 @@ TrainedParameters trained(const NamedTensors& parameters) {
 }
 
 std::vector<BucketItem> bucket_items(const TrainedParameters& parameters) {
-  std::map<std::tuple<at::ScalarType, c10::DeviceType, int>, int32_t> keys;
+  std::map<MemoryKey, int32_t> keys;
   std::vector<BucketItem> items;
   for (size_t p = 0; p < parameters.tensors.size(); ++p) {
     const at::Tensor& parameter = parameters.tensors[p];
-    const auto device = parameter.device();
     const auto next = static_cast<int32_t>(keys.size());
-    const auto [key, is_new] =
-        keys.try_emplace({parameter.scalar_type(), device.type(), device.index()}, next);
+    const auto [key, is_new] = keys.try_emplace(memory_key(parameter), next);
     items.push_back({static_cast<int64_t>(parameter.nbytes()), key->second, parameters.sparse[p]});
   }
   return items;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "reducer/comm/closing.h"
 #include "reducer/comm/comm_thread.h"
 #include "reducer/comm/pending_work.h"
 #include "reducer/shm/shm_collectives.h"
@@ -34,7 +35,7 @@ class ShmCommunicator : public CollectiveCommunicator {
   // After a failure nobody waits; before one, what is queued is let through first. What this rank
   // has shared stays in the others' memory when it goes: it does not wait for them.
   void close(Deadline deadline) noexcept override {
-    if (group_ != nullptr && !failed_) drain(deadline);
+    if (group_ != nullptr && !failed_) drained(*thread_, deadline);
     shut_down();
   }
 
@@ -68,17 +69,6 @@ class ShmCommunicator : public CollectiveCommunicator {
       group_->leave();
     }
     work.complete(error);
-  }
-
-  // Waits for the collectives posted so far; works fail by their own deadlines.
-  void drain(Deadline deadline) noexcept {
-    auto last = std::make_shared<PendingWork>("close", deadline);
-    thread_->post([last] { last->complete(); });
-    try {
-      last->wait();
-    } catch (const CommError&) {
-      failed_ = true;
-    }
   }
 
   // Whatever is still queued ends as closed; what is under way is cut short.
