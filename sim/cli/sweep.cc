@@ -16,7 +16,7 @@
 #include "sim/report/sweep_document.h"
 #include "sim/report/terminal.h"
 #include "sim/sweep/baseline.h"
-#include "sim/sweep/layout.h"
+#include "sim/plan/layout.h"
 #include "sim/sweep/tail_model.h"
 
 namespace lockstep {

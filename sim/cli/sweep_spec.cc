@@ -10,7 +10,7 @@
 #include "scenarios/parse/read_file.h"
 #include "scenarios/parse/words.h"
 #include "sim/cli/conclude.h"
-#include "sim/sweep/layout.h"
+#include "sim/plan/layout.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "scenarios/base/hash.h"
-#include "sim/sweep/layout.h"
+#include "sim/plan/layout.h"
 #include "sim/sweep/result.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 
 #include "scenarios/base/hash.h"
 #include "scenarios/parse/words.h"
-#include "sim/sweep/layout.h"
+#include "sim/plan/layout.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include "scenarios/layer_times.h"
 #include "scenarios/manifest.h"
 #include "sim/judge/what_if.h"
-#include "sim/sweep/layout.h"
+#include "sim/plan/layout.h"
 #include "sim/sweep/measure.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "sim/sweep/layout.h"
+#include "sim/plan/layout.h"
 #include "sim/sweep/tail_model.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "sim/sweep/layout.h"
+#include "sim/plan/layout.h"
 
 #include <algorithm>
 #include <cmath>

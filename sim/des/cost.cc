@@ -1,0 +1,207 @@
+#include "sim/des/cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+using Wide = __int128;
+
+constexpr std::array<std::pair<Algorithm, const char*>, 7> kWords = {
+    {{Algorithm::ring, "ring"},
+     {Algorithm::ring_segmented, "ring_segmented"},
+     {Algorithm::halving_doubling, "halving_doubling"},
+     {Algorithm::recursive_doubling, "recursive_doubling"},
+     {Algorithm::bcube, "bcube"},
+     {Algorithm::double_binary_tree, "double_binary_tree"},
+     {Algorithm::hierarchical, "hierarchical"}}};
+
+constexpr int64_t kFsPerNs = 1'000'000;
+constexpr int64_t kLongestSegment = 1 << 20;
+
+int64_t saturated(Wide ns) { return ns > kMostNs ? kMostNs : static_cast<int64_t>(ns); }
+
+// bytes x rate x parts / of, in whole nanoseconds, rounded up once.
+Wide wire_ns(int64_t bytes, int64_t fs_per_byte, int64_t parts = 1, int64_t of = 1) {
+  const Wide divisor = Wide{of} * kFsPerNs;
+  return (Wide{bytes} * fs_per_byte * parts + divisor - 1) / divisor;
+}
+
+int64_t log2_down(int64_t ranks) { return std::bit_width(static_cast<uint64_t>(ranks)) - 1; }
+int64_t log2_up(int64_t ranks) { return std::bit_width(static_cast<uint64_t>(ranks) - 1); }
+
+// What a byte costs on the wire, or in the core that moves it where that is shared: the slower.
+int64_t beta_of(const CostModel& cost, const LinkCost& link, int64_t ranks) {
+  const int64_t on_host = std::min(ranks, std::max<int64_t>(cost.ranks_per_host, 1));
+  Wide core = cost.core_fs_per_byte;
+  if (cost.cores_per_host > 0 && on_host > cost.cores_per_host)
+    core = (core * on_host + cost.cores_per_host - 1) / cost.cores_per_host;
+  return saturated(std::max<Wide>(link.beta_fs_per_byte, core));
+}
+
+Wide ring_ns(const CostModel& cost, const LinkCost& link, int64_t bytes, int64_t ranks) {
+  return ranks == 1 ? 0 : Wide{2 * (ranks - 1)} * ring_round_ns(cost, link, bytes, ranks);
+}
+
+// Half of the bytes, then a quarter, and back again.
+Wide halving_doubling_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  const int64_t rounds = log2_down(ranks);
+  Wide ns = 0;
+  for (int64_t round = 1; round <= rounds; ++round)
+    for (const bool adds : {true, false})
+      ns += exchange_ns(cost, bytes, int64_t{1} << round, ranks, adds);
+  if ((int64_t{1} << rounds) == ranks) return ns;
+  // Those beyond the largest power of two give theirs away before, and get the sum after.
+  return ns + exchange_ns(cost, bytes, 1, ranks, true) + exchange_ns(cost, bytes, 1, ranks, false);
+}
+
+Wide recursive_doubling_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  const int64_t rounds = log2_down(ranks);
+  const Wide ns = Wide{rounds} * exchange_ns(cost, bytes, 1, ranks, true);
+  if ((int64_t{1} << rounds) == ranks) return ns;
+  return ns + exchange_ns(cost, bytes, 1, ranks, true) + exchange_ns(cost, bytes, 1, ranks, false);
+}
+
+Wide double_binary_tree_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  const int64_t beta = beta_of(cost, cost.link, ranks);
+  return Wide{2 * log2_up(ranks)} * cost.link.alpha_ns + wire_ns(bytes, beta, 2) +
+         wire_ns(bytes, cost.link.gamma_fs_per_byte);
+}
+
+// The ranks of a host give each other their parts, each part goes its own ring across, and back.
+// With hosts of different sizes the largest one decides.
+Wide hierarchical_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  const int64_t inside = std::min(ranks, std::max<int64_t>(cost.ranks_per_host, 1));
+  const int64_t hosts = (ranks + inside - 1) / inside;
+  const int64_t part = (bytes + inside - 1) / inside;
+  return ring_ns(cost, cost.link, bytes, inside) + ring_ns(cost, cost.across, part, hosts);
+}
+
+Wide from_table(const std::vector<CostModel::Row>& table, int64_t bytes) {
+  const auto above = std::upper_bound(
+      table.begin(), table.end(), bytes,
+      [](int64_t wanted, const CostModel::Row& row) { return wanted < row.bytes; });
+  if (above == table.begin()) return table.front().ns;
+  const CostModel::Row& low = *(above - 1);
+  if (above == table.end()) return low.bytes > 0 ? Wide{low.ns} * bytes / low.bytes : low.ns;
+  return low.ns + Wide{above->ns - low.ns} * (bytes - low.bytes) / (above->bytes - low.bytes);
+}
+
+Wide algorithm_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  switch (cost.algorithm) {
+    case Algorithm::ring:
+    case Algorithm::ring_segmented: return ring_ns(cost, cost.link, bytes, ranks);
+    case Algorithm::halving_doubling:
+    case Algorithm::bcube: return halving_doubling_ns(cost, bytes, ranks);
+    case Algorithm::recursive_doubling: return recursive_doubling_ns(cost, bytes, ranks);
+    case Algorithm::double_binary_tree: return double_binary_tree_ns(cost, bytes, ranks);
+    case Algorithm::hierarchical: return hierarchical_ns(cost, bytes, ranks);
+  }
+  check_failed("algorithm", __FILE__, __LINE__, "no such algorithm");
+}
+
+void check_range(const char* name, int64_t value, int64_t least, int64_t most,
+                 InputErrors* problems) {
+  if (value >= least && value <= most) return;
+  InputError problem;
+  problem.message = fmt::format("{} is {}", name, value);
+  problem.allowed = fmt::format("{} to {}", least, most);
+  problems->push_back(problem);
+}
+
+void check_link(const std::string& name, const LinkCost& link, InputErrors* problems) {
+  check_range((name + ".alpha_ns").c_str(), link.alpha_ns, 0, kMostAlphaNs, problems);
+  check_range((name + ".beta_fs_per_byte").c_str(), link.beta_fs_per_byte, 0, kMostFsPerByte,
+              problems);
+  check_range((name + ".gamma_fs_per_byte").c_str(), link.gamma_fs_per_byte, 0, kMostFsPerByte,
+              problems);
+}
+
+}  // namespace
+
+int64_t fs_per_byte_of(double mb_per_s) {
+  // 1 MB/s is 1e6 bytes in 1e15 fs.
+  const double fs = std::ceil(1e9 / mb_per_s);
+  return fs > static_cast<double>(kMostFsPerByte) ? kMostFsPerByte + 1 : static_cast<int64_t>(fs);
+}
+
+const char* to_word(Algorithm algorithm) {
+  for (const auto& [known, word] : kWords)
+    if (known == algorithm) return word;
+  check_failed("algorithm", __FILE__, __LINE__, "no such algorithm");
+}
+
+Expected<Algorithm> algorithm_of(const std::string& word) {
+  InputError problem;
+  problem.message = fmt::format("\"{}\" is no algorithm", word);
+  for (const auto& [algorithm, known] : kWords) {
+    if (word == known) return algorithm;
+    problem.allowed += (problem.allowed.empty() ? "" : ", ") + std::string(known);
+  }
+  return problem;
+}
+
+InputErrors problems_of(const CostModel& cost) {
+  InputErrors problems;
+  check_link("link", cost.link, &problems);
+  check_link("across", cost.across, &problems);
+  check_range("ranks_per_host", cost.ranks_per_host, 1, kMostRanks, &problems);
+  check_range("overhead_ns", cost.overhead_ns, 0, kMostAlphaNs, &problems);
+  check_range("core_fs_per_byte", cost.core_fs_per_byte, 0, kMostFsPerByte, &problems);
+  check_range("cores_per_host", cost.cores_per_host, 0, kMostRanks, &problems);
+  int64_t last_bytes = -1, last_ns = 0;
+  for (const CostModel::Row& row : cost.table) {
+    check_range("table bytes", row.bytes, last_bytes + 1, kMostBytes, &problems);
+    check_range("table ns", row.ns, last_ns, kMostNs, &problems);
+    last_bytes = row.bytes;
+    last_ns = row.ns;
+  }
+  return problems;
+}
+
+int64_t segments_of(int64_t bytes, int64_t ranks) {
+  const int64_t part = (bytes + ranks - 1) / ranks;
+  return std::max<int64_t>(2, (part + kLongestSegment - 1) / kLongestSegment);
+}
+
+int64_t exchange_ns(const CostModel& cost, int64_t bytes, int64_t of, int64_t ranks, bool adds) {
+  const Wide wire = wire_ns(bytes, beta_of(cost, cost.link, ranks), 1, of);
+  const Wide sum = adds ? wire_ns(bytes, cost.link.gamma_fs_per_byte, 1, of) : 0;
+  return saturated(cost.link.alpha_ns + wire + sum);
+}
+
+int64_t ring_round_ns(const CostModel& cost, const LinkCost& link, int64_t bytes, int64_t ranks) {
+  const int64_t segments =
+      cost.algorithm == Algorithm::ring_segmented ? segments_of(bytes, ranks) : 1;
+  // Adding happens in the first half of the rounds only; here it is spread over all of them.
+  const Wide wire = wire_ns(bytes, beta_of(cost, link, ranks), 1, ranks) +
+                    wire_ns(bytes, link.gamma_fs_per_byte, 1, 2 * ranks);
+  return saturated(Wide{segments} * link.alpha_ns + wire);
+}
+
+int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  if (ranks <= 1) return 0;
+  const Wide ns =
+      cost.table.empty() ? algorithm_ns(cost, bytes, ranks) : from_table(cost.table, bytes);
+  return saturated(cost.overhead_ns + ns);
+}
+
+int64_t broadcast_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  if (ranks <= 1) return 0;
+  const Wide hop = cost.link.alpha_ns + wire_ns(bytes, beta_of(cost, cost.link, ranks));
+  return saturated(cost.overhead_ns + log2_up(ranks) * hop);
+}
+
+int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  // Rounded down: a bound must not be above what it bounds.
+  const Wide fs = Wide{bytes} * cost.link.beta_fs_per_byte * 2 * (ranks - 1) / ranks;
+  return saturated(fs / kFsPerNs);
+}
+
+}  // namespace lockstep

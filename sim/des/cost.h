@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+
+namespace lockstep {
+
+// How long a collective takes once all ranks are in it, in whole nanoseconds. n bytes, p ranks;
+// alpha a message, beta a byte on the wire, gamma a byte that is added (docs/simulation.md).
+
+// One kind of link. Rates are in femtoseconds a byte, so that 50 GB/s (20,000 fs) is exact enough.
+struct LinkCost {
+  int64_t alpha_ns = 0;
+  int64_t beta_fs_per_byte = 0;
+  int64_t gamma_fs_per_byte = 0;
+  bool operator==(const LinkCost&) const = default;
+};
+// Of MB/s (10^6 bytes); > 0.
+int64_t fs_per_byte_of(double mb_per_s);
+
+enum class Algorithm {
+  ring,                // 2(p-1) rounds of n/p
+  ring_segmented,      // Gloo's: each part in segments, alpha for each
+  halving_doubling,    // reduce-scatter and all-gather by distance; others than 2^k fold first
+  recursive_doubling,  // log2 p rounds of n
+  bcube,               // Gloo's, of base 2: as halving_doubling, in blocks
+  double_binary_tree,  // 2 log2 p latencies, 2 n bytes, pipelined
+  hierarchical         // reduce-scatter in a host, ring across hosts, all-gather in a host
+};
+const char* to_word(Algorithm algorithm);
+// Of its word; nothing else is one.
+Expected<Algorithm> algorithm_of(const std::string& word);
+
+struct CostModel {
+  Algorithm algorithm = Algorithm::ring;
+  LinkCost link;               // between neighbours; of hierarchical: within a host
+  LinkCost across;             // of hierarchical: between hosts
+  int64_t ranks_per_host = 1;  // of hierarchical
+  // What is paid once a collective, whatever its size: a hop between threads, a launch.
+  int64_t overhead_ns = 0;
+  // Work of the host's cores for each byte that a rank sends. With more ranks on a host than
+  // cores they share them.
+  int64_t core_fs_per_byte = 0;
+  int64_t cores_per_host = 0;  // 0: enough
+  // Measured times of one world size, ascending bytes: between rows on the line through them,
+  // beyond the last in proportion to its rate. They replace everything above but overhead_ns.
+  struct Row {
+    int64_t bytes = 0, ns = 0;
+    bool operator==(const Row&) const = default;
+  };
+  std::vector<Row> table;
+  bool operator==(const CostModel&) const = default;
+};
+
+inline constexpr int64_t kMostBytes = int64_t{1} << 50;      // of one collective
+inline constexpr int64_t kMostRanks = 1'000'000;             // of one run
+inline constexpr int64_t kMostNs = int64_t{1} << 60;         // of a run: 36 years
+inline constexpr int64_t kMostAlphaNs = 1'000'000'000'000;   // 1,000 s
+inline constexpr int64_t kMostFsPerByte = 1'000'000'000'000;  // 1 kB/s
+
+// Is everything in range? Where not, an error that names the value and what is allowed.
+InputErrors problems_of(const CostModel& cost);
+
+// Of an all-reduce, from the last rank's arrival to the end. 0 for one rank. Saturates at kMostNs,
+// which whoever adds times up must refuse. bytes <= kMostBytes, 1 <= ranks <= kMostRanks.
+int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+// Of a broadcast down a binary tree.
+int64_t broadcast_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+
+// One of `rounds` equal rounds of a ring, over a link of its own: what a rank's send of its part
+// takes. all_reduce_ns() of a ring is 2(p-1) of them and overhead_ns.
+int64_t ring_round_ns(const CostModel& cost, const LinkCost& link, int64_t bytes, int64_t ranks);
+// One exchange of n/of bytes between two of `ranks` ranks, which add what they get or keep it.
+int64_t exchange_ns(const CostModel& cost, int64_t bytes, int64_t of, int64_t ranks, bool adds);
+// Gloo cuts each part in two at least, each of 1 MiB at most, and has two under way.
+int64_t segments_of(int64_t bytes, int64_t ranks);
+
+// The least that any algorithm takes: 2(p-1)/p n bytes over the link (Patarasuk and Yuan,
+// "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009).
+int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+
+}  // namespace lockstep

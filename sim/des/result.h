@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// What a simulation says, whichever engine made it. Times of a run count from its first step.
+
+enum class Engine {
+  events,           // L0: each segment of each message
+  rounds,           // L1: each rank's way through each round of a collective
+  closed_form,      // L2: each rank, collectives by their formula
+  classes,          // L3: ranks that are alike as one
+  order_statistics  // L4: the distribution of the latest of many, without naming it
+};
+const char* to_word(Engine engine);  // "L0" ... "L4"
+
+struct StepNumbers {
+  int64_t end_ns = 0;        // the last rank has done the step
+  int64_t duration_ns = 0;   // since the last rank had done the one before
+  int64_t compute_ns = 0;    // from the step's begin to the last rank's end of backward
+  int64_t exposed_ns = 0;    // of the last rank to end: from its end of backward to its last bucket
+  int64_t comm_ns = 0;       // union of its collectives, from the last arrival to the end of each
+  int64_t skew_ns = 0;       // the largest of its collectives
+  bool operator==(const StepNumbers&) const = default;
+};
+
+// Why a simulated run did not come to its end.
+struct SimulatedFailure {
+  int64_t rank = 0;  // that ended, or stood still
+  int64_t step = 0;
+  std::string place;      // "backward", "bucket 2"
+  bool dead = false;      // its peers saw it go; else their collectives timed out
+  int64_t at_ns = 0;      // when it did its last
+  int64_t known_ns = 0;   // when the first peer gave up
+  int64_t bucket = -1;    // whose collective they were in; -1: none
+  bool operator==(const SimulatedFailure&) const = default;
+};
+
+// Every rank's way through one step: the raw material of records. By rank; by bucket, then rank.
+struct StepTrace {
+  int64_t step = 0;
+  std::vector<int64_t> begin_ns, forward_ns, backward_ns, wait_ns, optimizer_ns, end_ns;
+  std::vector<std::vector<int64_t>> ready_ns, arrival_ns, launched_ns, done_ns;
+  std::optional<SimulatedFailure> failure;  // what is after it never came to be: kNever
+};
+inline constexpr int64_t kNever = INT64_MAX;
+
+struct SimulatedRun {
+  Engine engine{};
+  std::vector<StepNumbers> steps;
+  std::optional<SimulatedFailure> failure;
+  int64_t messages = 0;  // of engine L0: segments that arrived
+};
+
+using TraceSink = std::function<void(const StepTrace&)>;
+
+}  // namespace lockstep

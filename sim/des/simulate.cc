@@ -1,0 +1,132 @@
+#include "sim/des/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "sim/des/collective.h"
+#include "sim/des/events.h"
+#include "sim/des/members.h"
+#include "sim/des/walk.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<const char*, 5> kWords = {"L0", "L1", "L2", "L3", "L4"};
+
+// Steps whose draws are made ahead, all at once on all threads.
+constexpr int64_t kAhead = 256;
+
+std::vector<Member> members_of(const Job& job, Engine engine, bool traced) {
+  const bool alike = engine == Engine::classes || engine == Engine::order_statistics;
+  return alike && !traced ? classes_of(job) : each_rank(job);
+}
+
+CollectiveEnds ends_of(const Job& job, Engine engine, int64_t* messages) {
+  if (engine == Engine::events)
+    return [&job, messages](const std::vector<int64_t>& starts, int64_t bytes) {
+      return ends_by_events(job, starts, bytes, messages);
+    };
+  if (engine == Engine::rounds)
+    return [&job](const std::vector<int64_t>& starts, int64_t bytes) {
+      return ends_by_rounds(job, starts, bytes);
+    };
+  return [&job](const std::vector<int64_t>& starts, int64_t bytes) {
+    return ends_by_formula(job, starts, bytes);
+  };
+}
+
+// Steps are drawn apart from each other, so any thread may draw any of them.
+std::vector<Draws> draws_ahead(const Job& job, const std::vector<Member>& members, Engine engine,
+                               int64_t first, int64_t count, int64_t threads) {
+  std::vector<Draws> draws(static_cast<size_t>(count));
+  const auto draw = [&](int64_t thread) {
+    for (int64_t i = thread; i < count; i += threads)
+      draws[static_cast<size_t>(i)] = engine == Engine::order_statistics
+                                          ? order_statistics(job, members, first + i)
+                                          : draws_of(job, members, first + i);
+  };
+  std::vector<std::thread> others;
+  for (int64_t thread = 1; thread < threads; ++thread) others.emplace_back(draw, thread);
+  draw(0);
+  for (std::thread& other : others) other.join();
+  return draws;
+}
+
+int64_t thread_count(const Job& job, int64_t wanted) {
+  if (!job.noise.any()) return 1;
+  if (wanted > 0) return wanted;
+  return std::max<int64_t>(1, std::thread::hardware_concurrency());
+}
+
+// So that what is made ahead takes no more than the ranks themselves.
+int64_t steps_ahead(const Job& job, size_t members) {
+  const auto each = static_cast<int64_t>(members) *
+                    (job.noise.per_bucket ? static_cast<int64_t>(job.settled.size()) + 1 : 1);
+  return std::clamp<int64_t>((job.ranks + 65536) / std::max<int64_t>(each, 1), 1, kAhead);
+}
+
+InputError unfit(Engine engine, const std::string& why, Engine instead) {
+  InputError error;
+  error.message = fmt::format("engine {} is not exact here: {}", to_word(engine), why);
+  error.allowed = fmt::format("{}, or none for the cheapest that is exact", to_word(instead));
+  return error;
+}
+
+}  // namespace
+
+const char* to_word(Engine engine) { return kWords[static_cast<size_t>(engine)]; }
+
+Expected<Engine> engine_of(const std::string& word) {
+  for (size_t i = 0; i < kWords.size(); ++i)
+    if (word == kWords[i]) return static_cast<Engine>(i);
+  InputError error;
+  error.message = fmt::format("\"{}\" is no engine", word);
+  error.allowed = "L0, L1, L2, L3 or L4";
+  return error;
+}
+
+std::string why_not(const Job& job, Engine engine) {
+  if (engine == Engine::events)
+    return has_rounds(job) ? "" : "its collective is known by its formula only";
+  if (engine == Engine::rounds) return "";
+  if (!job.links.empty()) return "ranks have links of their own";
+  if (engine == Engine::closed_form || noise_ends_together(job)) return "";
+  return "ranks leave a step at different times";
+}
+
+Engine cheapest_engine(const Job& job) {
+  for (const Engine engine : {Engine::classes, Engine::closed_form})
+    if (why_not(job, engine).empty()) return engine;
+  return Engine::rounds;
+}
+
+Expected<SimulatedRun> simulate(const Job& job, const SimulateOptions& options,
+                                const TraceSink& sink) {
+  if (InputErrors problems = problems_of(job); !problems.empty()) return problems;
+  SimulatedRun run;
+  run.engine = options.engine.value_or(cheapest_engine(job));
+  if (const std::string why = why_not(job, run.engine); !why.empty())
+    return unfit(run.engine, why, cheapest_engine(job));
+  const std::vector<Member> members = members_of(job, run.engine, static_cast<bool>(sink));
+  const int64_t threads = thread_count(job, options.threads);
+  const int64_t ahead = steps_ahead(job, members.size());
+  Walk walk(job, members, ends_of(job, run.engine, &run.messages));
+  StepTrace trace;
+  for (int64_t first = 1; first <= job.steps && !walk.failure(); first += ahead) {
+    const int64_t count = std::min(ahead, job.steps - first + 1);
+    const auto draws = draws_ahead(job, members, run.engine, first, count, threads);
+    for (const Draws& of_step : draws) {
+      const StepNumbers numbers = walk.step(of_step, sink ? &trace : nullptr);
+      if (sink) sink(trace);
+      if (walk.failure()) break;
+      run.steps.push_back(numbers);
+    }
+  }
+  run.failure = walk.failure();
+  return run;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,252 @@
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "sim/des/collective.h"
+#include "sim/des/events.h"
+#include "sim/des/simulate.h"
+
+namespace lockstep {
+namespace {
+
+using Rng = std::mt19937_64;
+
+int64_t drawn(Rng& rng, int64_t least, int64_t most) {
+  return std::uniform_int_distribution<int64_t>(least, most)(rng);
+}
+
+Noise random_noise(Rng& rng) {
+  const auto kind = static_cast<Distribution>(drawn(rng, 0, 4));
+  return {kind, static_cast<double>(drawn(rng, 1, 40)) / 100, drawn(rng, 0, 2) == 0};
+}
+
+std::vector<BucketWork> random_buckets(Rng& rng, int64_t backward_ns) {
+  std::vector<BucketWork> buckets(static_cast<size_t>(drawn(rng, 1, 6)));
+  int64_t ready_ns = 0;
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    ready_ns = drawn(rng, ready_ns, backward_ns);
+    buckets[b] = {static_cast<int64_t>(b), drawn(rng, 0, 100'000), ready_ns, drawn(rng, 0, 1) * 7};
+  }
+  buckets.back().ready_ns = backward_ns;
+  return buckets;
+}
+
+RankStep random_step(uint64_t seed) {
+  Rng rng(seed);
+  RankStep step;
+  step.compute_factor = drawn(rng, kOne / 2, 3 * kOne);
+  step.load_ns = drawn(rng, 0, 1) * 999;
+  step.backward_ns = drawn(rng, 0, 1) * 5000;
+  step.wait_ns = drawn(rng, 0, 1) * 20'000;
+  step.optimizer_ns = drawn(rng, 0, 1) * 300;
+  if (drawn(rng, 0, 1) == 1) step.pauses.push_back({drawn(rng, 0, 9000), 4000});
+  step.queue_ns = drawn(rng, 0, 1) * 700;
+  step.queue_fs_per_byte = drawn(rng, 0, 1) * 1'000'000;
+  return step;
+}
+
+CostModel random_cost(Rng& rng) {
+  CostModel cost;
+  cost.algorithm = static_cast<Algorithm>(drawn(rng, 0, 6));
+  cost.link = {drawn(rng, 0, 500), drawn(rng, 0, 2'000'000), drawn(rng, 0, 300'000)};
+  cost.across = {drawn(rng, 0, 5000), drawn(rng, 0, 9'000'000), 0};
+  cost.ranks_per_host = drawn(rng, 1, 4);
+  cost.overhead_ns = drawn(rng, 0, 100);
+  return cost;
+}
+
+Job random_job(uint64_t seed) {
+  Rng rng(seed);
+  Job job;
+  job.ranks = drawn(rng, 1, 9);
+  job.steps = drawn(rng, 1, 4);
+  job.seed = seed;
+  job.load_ns = drawn(rng, 0, 500);
+  job.forward_ns = drawn(rng, 0, 20'000);
+  job.backward_ns = drawn(rng, 1, 50'000);
+  job.optimizer_ns = drawn(rng, 0, 500);
+  job.first_step = random_buckets(rng, job.backward_ns);
+  job.settled = random_buckets(rng, job.backward_ns);
+  job.rebuild_ns = drawn(rng, 0, 300);
+  job.noise = random_noise(rng);
+  job.cost = random_cost(rng);
+  job.channels = drawn(rng, 1, 3);
+  job.overlap_slowdown = drawn(rng, 0, 1) * kOne / 25;
+  for (int64_t rank = 0; rank < job.ranks; ++rank)
+    if (drawn(rng, 0, 3) == 0) job.schedule.touched.push_back(rank);
+  job.schedule.at = [seed](int64_t rank, int64_t step) {
+    return random_step(seed * 1000 + static_cast<uint64_t>(rank * 10 + step));
+  };
+  return job;
+}
+
+std::vector<StepNumbers> steps_by(const Job& job, Engine engine, int64_t threads = 1) {
+  const auto run = simulate(job, {engine, threads});
+  if (!run) {
+    ADD_FAILURE() << to_text(run.errors().front());
+    return {};
+  }
+  return run.value().steps;
+}
+
+// Skew per bucket of ranks that are one class is not known from extremes alone.
+std::vector<StepNumbers> without_skew(std::vector<StepNumbers> steps) {
+  for (StepNumbers& step : steps) step.skew_ns = 0;
+  return steps;
+}
+
+// LOCKSTEP_ENGINE_JOBS: how many; the default takes a second.
+int64_t job_count() {
+  const char* wanted = std::getenv("LOCKSTEP_ENGINE_JOBS");
+  return wanted != nullptr ? std::atoll(wanted) : 5000;
+}
+
+TEST(Engines, GiveTheSameNanosecondsWhereMoreThanOneApplies) {
+  int64_t by_events = 0, by_classes = 0;
+  for (int64_t seed = 1; seed <= job_count(); ++seed) {
+    const Job job = random_job(static_cast<uint64_t>(seed));
+    const auto rounds = steps_by(job, Engine::rounds);
+    ASSERT_EQ(rounds.size(), static_cast<size_t>(job.steps));
+    EXPECT_EQ(rounds, steps_by(job, Engine::closed_form)) << "seed " << seed;
+    if (why_not(job, Engine::events).empty()) {
+      ++by_events;
+      EXPECT_EQ(rounds, steps_by(job, Engine::events)) << "seed " << seed;
+    }
+    if (!why_not(job, Engine::classes).empty()) continue;
+    ++by_classes;
+    if (job.noise.per_bucket) {
+      EXPECT_EQ(without_skew(rounds), without_skew(steps_by(job, Engine::classes)))
+          << "seed " << seed;
+    } else {
+      EXPECT_EQ(rounds, steps_by(job, Engine::classes)) << "seed " << seed;
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(by_events, job_count() / 4);
+  EXPECT_GT(by_classes, job_count() / 2);
+}
+
+TEST(Engines, LinksOfTheirOwnAreTheSameByMessagesAndByRounds) {
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    Job job = random_job(seed);
+    Rng rng(seed);
+    job.cost.algorithm = drawn(rng, 0, 1) == 0 ? Algorithm::ring : Algorithm::ring_segmented;
+    for (int64_t r = 0; r < job.ranks; ++r)
+      job.links.push_back({drawn(rng, 0, 900), drawn(rng, 0, 3'000'000), 0});
+    if (job.cost.algorithm == Algorithm::ring_segmented) {
+      EXPECT_FALSE(simulate(job));
+      job.cost.algorithm = Algorithm::ring;
+    }
+    if (job.ranks == 1) continue;
+    EXPECT_EQ(steps_by(job, Engine::rounds), steps_by(job, Engine::events)) << "seed " << seed;
+  }
+}
+
+TEST(Engines, AnyNumberOfThreadsGivesTheSame) {
+  Job job = random_job(3);
+  job.steps = 700;
+  job.ranks = 1000;
+  job.schedule = {};
+  for (const bool per_bucket : {false, true}) {
+    job.noise = {Distribution::lognormal, 0.2, per_bucket};
+    const auto alone = steps_by(job, Engine::classes, 1);
+    for (const int64_t threads : {2, 3, 7})
+      EXPECT_EQ(alone, steps_by(job, Engine::classes, threads));
+  }
+}
+
+// 2(p-1)c after the last start, whatever the others did.
+TEST(Engines, ARingOfEqualLinksEndsTogether) {
+  Rng rng(5);
+  for (int64_t trial = 0; trial < 500; ++trial) {
+    Job job;
+    job.ranks = drawn(rng, 2, 12);
+    job.cost.link = {drawn(rng, 0, 100), drawn(rng, 0, 5'000'000), drawn(rng, 0, 400'000)};
+    std::vector<int64_t> starts;
+    for (int64_t r = 0; r < job.ranks; ++r) starts.push_back(drawn(rng, 0, 100'000));
+    const int64_t bytes = drawn(rng, 0, 100'000);
+    const int64_t round = ring_round_ns(job.cost, job.cost.link, bytes, job.ranks);
+    const int64_t end =
+        *std::max_element(starts.begin(), starts.end()) + 2 * (job.ranks - 1) * round;
+    EXPECT_EQ(ends_by_rounds(job, starts, bytes),
+              std::vector<int64_t>(starts.size(), end));
+    EXPECT_EQ(ends_by_events(job, starts, bytes, nullptr),
+              std::vector<int64_t>(starts.size(), end));
+  }
+}
+
+TEST(Engines, ARingOfUnequalLinksEndsByItsSlowest) {
+  Rng rng(6);
+  for (int64_t trial = 0; trial < 500; ++trial) {
+    Job job;
+    job.ranks = drawn(rng, 2, 12);
+    int64_t slowest = 0;
+    std::vector<int64_t> starts;
+    for (int64_t r = 0; r < job.ranks; ++r) {
+      job.links.push_back({drawn(rng, 0, 100), drawn(rng, 0, 5'000'000), 0});
+      slowest = std::max(slowest, ring_round_ns(job.cost, job.links.back(), 5000, job.ranks));
+      starts.push_back(drawn(rng, 0, 100'000));
+    }
+    const int64_t bound =
+        *std::max_element(starts.begin(), starts.end()) + 2 * (job.ranks - 1) * slowest;
+    for (const int64_t end : ends_by_rounds(job, starts, 5000)) EXPECT_LE(end, bound);
+  }
+}
+
+TEST(Engines, ProgressCountsWhatHasArrived) {
+  Job job;
+  job.ranks = 4;
+  job.cost.link = {10, 0, 0};
+  const std::vector<int64_t> starts = {0, 0, 0, 1'000'000};
+  const Progress halted = progress_at(job, starts, 400, 999);
+  EXPECT_EQ(halted.of, 6);
+  // Rank 3 has sent nothing, so rank 0 got nothing; who is further from it got more.
+  EXPECT_EQ(halted.got, (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(progress_at(job, starts, 400, 2'000'000).got, std::vector<int64_t>(4, 6));
+}
+
+// A rank that waits a second with probability p makes nearly every step of many ranks as long.
+TEST(Engines, OrderStatisticsAreWithinTheirSamplingError) {
+  Job job;
+  job.ranks = 1000;
+  job.steps = 4000;
+  job.forward_ns = 1'000'000;
+  job.backward_ns = 2'000'000;
+  job.settled = job.first_step = {{0, 1000, 2'000'000, 0}};
+  job.cost.link = {1000, 0, 0};
+  for (const Distribution distribution :
+       {Distribution::normal, Distribution::lognormal, Distribution::exponential}) {
+    job.noise = {distribution, 0.05, false};
+    const auto mean = [&](Engine engine, double* deviation) {
+      double sum = 0, squares = 0;
+      const auto steps = steps_by(job, engine);
+      for (const StepNumbers& step : steps) {
+        const auto ns = static_cast<double>(step.duration_ns);
+        sum += ns;
+        squares += ns * ns;
+      }
+      const auto n = static_cast<double>(steps.size());
+      *deviation = std::sqrt((squares / n - sum / n * (sum / n)) / n);
+      return sum / n;
+    };
+    double exact_error = 0, drawn_error = 0;
+    const double exact = mean(Engine::classes, &exact_error);
+    const double by_statistics = mean(Engine::order_statistics, &drawn_error);
+    EXPECT_NEAR(exact, by_statistics, 4 * std::hypot(exact_error, drawn_error));
+  }
+}
+
+TEST(Engines, WhatIsNotExactIsRefused) {
+  Job job = random_job(9);
+  job.ranks = 3;
+  job.cost = {};
+  job.links = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}};
+  EXPECT_EQ(cheapest_engine(job), Engine::rounds);
+  const auto refused = simulate(job, {Engine::closed_form, 1});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.errors().front().message,
+            "engine L2 is not exact here: ranks have links of their own");
+}
+
+}  // namespace
+}  // namespace lockstep
