@@ -12,6 +12,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/scenarios/result_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/sweep_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/machine_schema.json
           ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake)
 
 # Parsed once, as LibTorch's headers are: a fifth of the time of a unit that needs them.
@@ -47,15 +48,15 @@ lockstep_library(lockstep_compare
 lockstep_library(lockstep_record FOLDERS sim/record LINK lockstep_scenario)
 lockstep_library(lockstep_plan FOLDERS sim/plan LINK lockstep_scenario lockstep_bucket)
 lockstep_library(lockstep_fault FOLDERS sim/fault/acts LINK lockstep_record)
-lockstep_library(lockstep_des FOLDERS sim/des LINK lockstep_plan lockstep_fault Threads::Threads)
+lockstep_library(lockstep_launch FOLDERS sim/launch sim/join LINK lockstep_plan lockstep_record)
+lockstep_library(lockstep_des FOLDERS sim/des LINK lockstep_launch lockstep_fault Threads::Threads)
 # A vector instruction for each of a million ranks: here the compiler's last per cent count.
 set_source_files_properties(sim/des/random.cc PROPERTIES COMPILE_OPTIONS -O3)
-lockstep_library(lockstep_launch FOLDERS sim/launch sim/join LINK lockstep_plan lockstep_record)
 lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_launch)
 lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
-lockstep_library(lockstep_report FOLDERS sim/report LINK lockstep_judge lockstep_sweep)
+lockstep_library(lockstep_report FOLDERS sim/report LINK lockstep_judge lockstep_sweep lockstep_des)
 lockstep_library(lockstep_campaign FOLDERS sim/campaign LINK lockstep_judge)
-lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_compare lockstep_des)
+lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_compare)
 
 add_executable(lockstep sim/cli/main.cc)
 target_link_libraries(lockstep PRIVATE lockstep_cli)

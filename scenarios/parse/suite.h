@@ -55,5 +55,6 @@ const char* scenario_schema_text();
 const char* result_schema_text();
 const char* sweep_schema_text();    // of what `lockstep sweep --json` writes
 const char* profile_schema_text();  // of scenarios/layer_profile.h
+const char* machine_schema_text();  // of sim/des/machine_model.h
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "sim/cli/help.h"
 #include "sim/cli/hosts.h"
 #include "sim/cli/parse_error.h"
+#include "sim/cli/simulate.h"
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_options.h"
 
@@ -348,6 +349,7 @@ void build(CLI::App& app, std::function<int()>* action) {
   add_run(app, action);
   add_campaign(app, action);
   add_sweep(app, action);
+  add_simulate(app, action);
   add_analyze(app, action);
   add_scenario(app, action);
   add_data(app, action);

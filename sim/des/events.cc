@@ -84,8 +84,8 @@ class Messages {
 
   const std::vector<int64_t>& ends() const { return ends_; }
   int64_t arrived() const { return arrived_; }
-  Progress progress() const {
-    Progress progress{{}, pattern_.rounds() * pattern_.segments()};
+  MessageProgress progress() const {
+    MessageProgress progress{{}, pattern_.rounds() * pattern_.segments()};
     for (const State& state : states_) progress.got.push_back(state.got);
     return progress;
   }
@@ -155,7 +155,7 @@ std::vector<int64_t> ends_by_events(const Job& job, const std::vector<int64_t>& 
   return all.ends();
 }
 
-Progress progress_at(const Job& job, const std::vector<int64_t>& starts, int64_t bytes,
+MessageProgress progress_at(const Job& job, const std::vector<int64_t>& starts, int64_t bytes,
                      int64_t at_ns) {
   Messages all(job, starts, bytes);
   all.run(at_ns);

@@ -17,11 +17,11 @@ std::vector<int64_t> ends_by_events(const Job& job, const std::vector<int64_t>& 
                                     int64_t bytes, int64_t* messages);
 
 // Messages that each rank has got by `at_ns`, of how many: partial progress.
-struct Progress {
+struct MessageProgress {
   std::vector<int64_t> got;
   int64_t of = 0;
 };
-Progress progress_at(const Job& job, const std::vector<int64_t>& starts, int64_t bytes,
+MessageProgress progress_at(const Job& job, const std::vector<int64_t>& starts, int64_t bytes,
                      int64_t at_ns);
 
 }  // namespace lockstep

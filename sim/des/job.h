@@ -24,7 +24,7 @@ struct BucketWork {
 };
 
 // What befalls one rank in one step, beyond its noise.
-struct RankStep {
+struct RankEvents {
   int64_t compute_factor = kOne;  // forward and backward take so many times as long (2^24: once)
   // Before the phase of that name.
   int64_t load_ns = 0, forward_ns = 0, backward_ns = 0, wait_ns = 0, optimizer_ns = 0;
@@ -44,16 +44,17 @@ struct RankStep {
     int64_t bucket = -1;        // before it arrives at it
     std::string phase;          // at the begin of it
     bool dead = false;          // its peers notice; else they wait until their deadline
+    int32_t signal = 0, exit_code = -1;  // by which it died
     bool operator==(const End&) const = default;
   };
   std::optional<End> end;
-  bool operator==(const RankStep&) const = default;
+  bool operator==(const RankEvents&) const = default;
 };
 
 struct Schedule {
-  // Ranks of which at() may say something, ascending; all others are as RankStep{} in every step.
+  // Ranks of which at() may say something, ascending; all others are as RankEvents{} in every step.
   std::vector<int64_t> touched;
-  std::function<RankStep(int64_t rank, int64_t step)> at;
+  std::function<RankEvents(int64_t rank, int64_t step)> at;
 };
 
 struct Job {

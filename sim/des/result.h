@@ -35,6 +35,7 @@ struct SimulatedFailure {
   int64_t step = 0;
   std::string place;      // "backward", "bucket 2"
   bool dead = false;      // its peers saw it go; else their collectives timed out
+  int32_t signal = 0, exit_code = -1;  // by which it died
   int64_t at_ns = 0;      // when it did its last
   int64_t known_ns = 0;   // when the first peer gave up
   int64_t bucket = -1;    // whose collective they were in; -1: none

@@ -11,9 +11,9 @@ int64_t largest(const std::vector<int64_t>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
-int64_t pauses_before(const RankStep& step, int64_t ready_ns) {
+int64_t pauses_before(const RankEvents& step, int64_t ready_ns) {
   int64_t ns = 0;
-  for (const RankStep::Pause& pause : step.pauses)
+  for (const RankEvents::Pause& pause : step.pauses)
     if (ready_ns >= pause.ready_ns) ns += pause.ns;
   return ns;
 }
@@ -23,7 +23,7 @@ int64_t sent_bytes(int64_t bytes, int64_t ranks) {
   return static_cast<int64_t>(static_cast<__int128>(bytes) * 2 * (ranks - 1) / ranks);
 }
 
-int64_t queued_ns(const RankStep& step, int64_t bytes, int64_t ranks) {
+int64_t queued_ns(const RankEvents& step, int64_t bytes, int64_t ranks) {
   const auto wire = static_cast<__int128>(sent_bytes(bytes, ranks)) * step.queue_fs_per_byte;
   return step.queue_ns + static_cast<int64_t>((wire + 999'999) / 1'000'000);
 }
@@ -77,7 +77,7 @@ void Walk::begin_compute(const Draws& draws) {
     launched_[m] = forward_[m] = begin_[m] + steps_[m].load_ns + job_.load_ns;
   if (step_ == 2 && synchronizes(job_, step_) && job_.ranks > 1) rebuild();
   for (size_t m = 0; m < members_.size(); ++m) {
-    const RankStep& step = steps_[m];
+    const RankEvents& step = steps_[m];
     const int64_t forward = scaled(job_.forward_ns, step.compute_factor);
     const int64_t begin = launched_[m] + step.forward_ns;
     backward_[m] = begin + scaled(forward, draws.ranks[m].late);
@@ -95,7 +95,7 @@ void Walk::rebuild() {
 }
 
 int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t factor) const {
-  const RankStep& step = steps_[member];
+  const RankEvents& step = steps_[member];
   return scaled(scaled(ready_ns, step.compute_factor), factor) + pauses_before(step, ready_ns);
 }
 
@@ -130,7 +130,7 @@ void Walk::compute_bucket(size_t place, const BucketWork& work, const Draws& dra
 
 void Walk::launch(const BucketWork& work) {
   for (size_t m = 0; m < members_.size(); ++m) {
-    const RankStep& step = steps_[m];
+    const RankEvents& step = steps_[m];
     launched_[m] = arrival_[m];
     if (step.queue_ns == 0 && step.queue_fs_per_byte == 0) continue;
     launched_[m] =
@@ -162,7 +162,7 @@ bool Walk::is_gone(size_t member, int64_t bucket) const {
   if (gone_[member]) return true;
   const auto& end = steps_[member].end;
   if (!end) return false;
-  if (end->place == RankStep::End::Place::bucket) return end->bucket == bucket;
+  if (end->place == RankEvents::End::Place::bucket) return end->bucket == bucket;
   return end->phase == "load" || end->phase == "forward" || end->phase == "backward";
 }
 
@@ -180,7 +180,7 @@ bool Walk::wait_in_vain(const BucketWork& work) {
   if (!gone) return false;
   const auto& end = steps_[*gone].end;
   const bool dead = end && end->dead;
-  const bool here = end && end->place == RankStep::End::Place::bucket;
+  const bool here = end && end->place == RankEvents::End::Place::bucket;
   const int64_t at_ns = here ? ready_[*gone]
                         : !end || end->phase == "load" ? begin_[*gone]
                         : end->phase == "forward"      ? forward_[*gone]
@@ -217,10 +217,17 @@ void Walk::fail(size_t member, const BucketWork& work, bool dead, int64_t at_ns,
                 int64_t known_ns) {
   const auto& end = steps_[member].end;
   std::string place = "backward";
-  if (end && end->place == RankStep::End::Place::phase) place = end->phase;
-  if (end && end->place == RankStep::End::Place::bucket) place = fmt::format("bucket {}", end->bucket);
-  failure_ = SimulatedFailure{members_[member].rank, step_, place, dead, at_ns, known_ns,
-                              work.bucket};
+  if (end && end->place == RankEvents::End::Place::phase) place = end->phase;
+  if (end && end->place == RankEvents::End::Place::bucket) place = fmt::format("bucket {}", end->bucket);
+  failure_ = SimulatedFailure{.rank = members_[member].rank,
+                              .step = step_,
+                              .place = place,
+                              .dead = dead,
+                              .signal = end ? end->signal : 0,
+                              .exit_code = end ? end->exit_code : -1,
+                              .at_ns = at_ns,
+                              .known_ns = known_ns,
+                              .bucket = work.bucket};
 }
 
 // What comes after the last bucket goes as the rank's noise says; with noise per bucket there is

@@ -55,7 +55,7 @@ class Walk {
   std::optional<SimulatedFailure> failure_;
 
   // By member, of the step under way.
-  std::vector<RankStep> steps_;
+  std::vector<RankEvents> steps_;
   std::vector<int64_t> begin_, forward_, backward_, compute_begin_, wait_, optimizer_, end_;
   std::vector<int64_t> ready_, arrival_, early_, queue_free_, launched_, early_begin_;
   std::vector<bool> gone_;  // since an earlier step

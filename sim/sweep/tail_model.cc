@@ -4,10 +4,9 @@
 #include <cmath>
 #include <map>
 
-#include "scenarios/layer_times.h"
-#include "scenarios/manifest.h"
 #include "sim/judge/what_if.h"
 #include "sim/plan/layout.h"
+#include "sim/plan/ready_times.h"
 #include "sim/sweep/measure.h"
 
 namespace lockstep {
@@ -90,27 +89,6 @@ double predicted_ms(const TailModel& model, const BucketLayout& layout,
         std::max(ready_ms, end_ms) + model.alpha_ms + model.beta_ms_per_mb * mb(bucket_bytes[b]);
   }
   return std::max(model.backward_ms, end_ms);
-}
-
-std::optional<std::vector<double>> planned_ready_ms(const RunPlan& plan, double backward_ms) {
-  Scenario scenario = plan.scenario;
-  if (scenario.compute.kind == "real") {
-    scenario.compute = {"emulated", {}};
-    scenario.compute.options.set("forward_ms", backward_ms / 2);
-  }
-  const auto data = data_shape(scenario.data);
-  const auto manifest =
-      manifest_of(scenario.model, scenario.dtype, data ? data->input : std::vector<int64_t>{});
-  if (!manifest || manifest->layers.empty()) return std::nullopt;
-  const auto times = layer_times(scenario);
-  if (!times) return std::nullopt;
-  const double total_ms = times.value().front().ready_ms;
-  const double stretch = total_ms > 0 ? backward_ms / total_ms : 0;
-  std::vector<double> ready_ms(manifest->parameters.size(), backward_ms);
-  for (size_t l = 0; l < manifest->layers.size(); ++l)
-    for (const int64_t p : manifest->layers[l].parameters)
-      ready_ms[static_cast<size_t>(p)] = times.value()[l].ready_ms * stretch;
-  return ready_ms;
 }
 
 std::optional<TailModel> calibrated(const RunPlan& plan, const Timeline& timeline, int64_t warmup) {

@@ -23,11 +23,6 @@ struct TailModel {
 double predicted_ms(const TailModel& model, const BucketLayout& layout,
                     const std::vector<int64_t>& bucket_bytes);
 
-// When gradients are ready in a backward that takes so long: by layer times, those of the plan
-// (emulated compute) or else by the multiply-accumulates of the layers. Nothing for a model that is
-// not known.
-std::optional<std::vector<double>> planned_ready_ms(const RunPlan& plan, double backward_ms);
-
 // What a run shows: T_bwd from its phases, alpha and beta by least squares over its buckets, each
 // from when it was next on the wire until its end, medians over steps after `warmup`. Nothing where
 // no step or no bucket was recorded.

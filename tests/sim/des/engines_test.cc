@@ -31,9 +31,9 @@ std::vector<BucketWork> random_buckets(Rng& rng, int64_t backward_ns) {
   return buckets;
 }
 
-RankStep random_step(uint64_t seed) {
+RankEvents random_step(uint64_t seed) {
   Rng rng(seed);
-  RankStep step;
+  RankEvents step;
   step.compute_factor = drawn(rng, kOne / 2, 3 * kOne);
   step.load_ns = drawn(rng, 0, 1) * 999;
   step.backward_ns = drawn(rng, 0, 1) * 5000;
@@ -198,7 +198,7 @@ TEST(Engines, ProgressCountsWhatHasArrived) {
   job.ranks = 4;
   job.cost.link = {10, 0, 0};
   const std::vector<int64_t> starts = {0, 0, 0, 1'000'000};
-  const Progress halted = progress_at(job, starts, 400, 999);
+  const MessageProgress halted = progress_at(job, starts, 400, 999);
   EXPECT_EQ(halted.of, 6);
   // Rank 3 has sent nothing, so rank 0 got nothing; who is further from it got more.
   EXPECT_EQ(halted.got, (std::vector<int64_t>{0, 1, 2, 3}));

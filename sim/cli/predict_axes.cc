@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "reducer/bucket.h"
+#include "sim/cli/conclude.h"
+#include "sim/cli/simulate.h"
+#include "sim/des/cost.h"
+#include "sim/plan/layout.h"
+
+namespace lockstep {
+namespace {
+
+// At most so many rows for a range of caps: the ones that are furthest apart.
+constexpr size_t kMostCaps = 60;
+
+InputError refused(const std::string& words, const std::string& why) {
+  InputError error = option_error(fmt::format("--predict {}: {}", words, why));
+  error.allowed = fmt::format(
+      "caps=A..B or caps=A;B;C in MiB, worlds=A..B or worlds=A;B;C up to {}, with a comma between",
+      kMostRanks);
+  return error;
+}
+
+std::optional<double> number_of(const std::string& text) {
+  std::istringstream stream(text);
+  double value = 0;
+  if (text.empty() || !(stream >> value) || !stream.eof()) return std::nullopt;
+  return value;
+}
+
+struct Axis {
+  std::vector<double> values;
+  bool range = false;  // of two values
+};
+
+std::optional<Axis> axis_of(const std::string& text) {
+  Axis axis;
+  const size_t dots = text.find("..");
+  std::vector<std::string> words;
+  if (dots != std::string::npos) {
+    axis.range = true;
+    words = {text.substr(0, dots), text.substr(dots + 2)};
+  } else {
+    std::istringstream stream(text);
+    for (std::string word; std::getline(stream, word, ';');) words.push_back(word);
+  }
+  for (const std::string& word : words) {
+    const auto value = number_of(word);
+    if (!value) return std::nullopt;
+    axis.values.push_back(*value);
+  }
+  if (axis.values.empty()) return std::nullopt;
+  if (axis.range && axis.values[0] > axis.values[1]) return std::nullopt;
+  return axis;
+}
+
+std::vector<double> caps_in(const Axis& axis, const RunPlan& plan) {
+  if (!axis.range) return axis.values;
+  std::vector<double> caps;
+  for (const double cap : caps_of_distinct_layouts(plan))
+    if (cap >= axis.values[0] && cap <= axis.values[1]) caps.push_back(cap);
+  if (caps.size() <= kMostCaps) return caps;
+  std::vector<double> thinned;
+  for (size_t i = 0; i < kMostCaps; ++i)
+    thinned.push_back(caps[i * (caps.size() - 1) / (kMostCaps - 1)]);
+  if (std::find(thinned.begin(), thinned.end(), kDefaultCapMib) == thinned.end())
+    thinned.push_back(kDefaultCapMib);
+  std::sort(thinned.begin(), thinned.end());
+  return thinned;
+}
+
+std::vector<int64_t> worlds_in(const Axis& axis) {
+  std::vector<int64_t> worlds;
+  if (!axis.range) {
+    for (const double value : axis.values) worlds.push_back(static_cast<int64_t>(value));
+    return worlds;
+  }
+  for (auto world = static_cast<int64_t>(axis.values[0]);
+       world <= static_cast<int64_t>(axis.values[1]); world *= 2)
+    worlds.push_back(world);
+  return worlds;
+}
+
+bool are_worlds(const Axis& axis) {
+  return std::all_of(axis.values.begin(), axis.values.end(), [](double value) {
+    return value >= 1 && value <= static_cast<double>(kMostRanks) && value == std::floor(value);
+  });
+}
+
+bool are_caps(const Axis& axis) {
+  return std::all_of(axis.values.begin(), axis.values.end(),
+                     [](double value) { return value > 0 && value <= 1e6; });
+}
+
+}  // namespace
+
+Expected<PredictAxes> predict_axes(const std::string& words, const RunPlan& plan) {
+  PredictAxes axes;
+  std::istringstream stream(words);
+  for (std::string part; std::getline(stream, part, ',');) {
+    const size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals);
+    const auto axis = equals == std::string::npos ? std::nullopt : axis_of(part.substr(equals + 1));
+    if (!axis) return refused(words, fmt::format("\"{}\" is no axis", part));
+    if (name == "caps") {
+      if (!are_caps(*axis)) return refused(words, "caps out of range");
+      if (!has_cap(plan)) return refused(words, "the scenario's reducer has no cap");
+      axes.caps_mb = caps_in(*axis, plan);
+      if (axes.caps_mb.empty()) return refused(words, "no layout lies in these caps");
+    } else if (name == "worlds") {
+      if (!are_worlds(*axis)) return refused(words, "worlds out of range");
+      axes.worlds = worlds_in(*axis);
+    } else {
+      return refused(words, fmt::format("\"{}\" is no axis", name));
+    }
+  }
+  if (axes.caps_mb.empty() && axes.worlds.empty()) return refused(words, "no axis");
+  return axes;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "sim/cli/simulate.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/clock.h"
+#include "sim/cli/conclude.h"
+#include "sim/cli/simulate_jobs.h"
+#include "sim/des/simulate.h"
+#include "sim/report/document.h"
+#include "sim/report/terminal.h"
+
+namespace lockstep {
+namespace {
+
+void append(const InputErrors& more, InputErrors* errors) {
+  errors->insert(errors->end(), more.begin(), more.end());
+}
+
+// What can be told before anything is simulated.
+InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
+  InputErrors errors;
+  if (!verb.engine.empty())
+    if (const auto engine = engine_of(verb.engine); !engine) append(engine.errors(), &errors);
+  for (const auto& [name, path] : {std::pair("--json", &verb.json), {"--trace", &verb.trace}})
+    if (!path->empty())
+      if (auto why = why_not_writable(*path))
+        errors.push_back(option_error(fmt::format("{} {}", name, *why)));
+  if (runs > 1 && (!verb.trace.empty() || !verb.predict.empty()))
+    errors.push_back(option_error(
+        fmt::format("--trace and --predict take one run, but {} are selected", runs)));
+  return errors;
+}
+
+std::vector<RunPlan> plans_of(std::vector<SelectedFile> files) {
+  std::vector<RunPlan> plans;
+  for (SelectedFile& file : files)
+    for (RunPlan& plan : file.plans) plans.push_back(std::move(plan));
+  return plans;
+}
+
+std::string answer_of(const SimulateDocument& document) {
+  int64_t steps = 0, unmet = 0;
+  for (const SimulatedLine& line : document.lines) {
+    steps += line.numbers.steps;
+    if (line.judged && line.judged->met == false) ++unmet;
+  }
+  const auto runs = static_cast<int64_t>(document.lines.size());
+  const std::string what =
+      fmt::format("{} {}, {} steps in {:.3g} s", runs, plural(runs, "run"), grouped(steps),
+                  document.elapsed_s);
+  if (unmet > 0) return fmt::format("not as expected: {} of {}; exit 1", unmet, what);
+  return "simulated: " + what;
+}
+
+int report(const SimulateVerb& verb, SimulateDocument* document) {
+  document->answer = answer_of(*document);
+  for (const SimulatedLine& line : document->lines)
+    if (line.judged && line.judged->met == false) document->exit_code = kExitFail;
+  try {
+    if (!verb.json.empty()) write_atomically(verb.json, to_text(as_json(*document)));
+  } catch (const std::exception& error) {
+    return bad_input({option_error(fmt::format("--json {}", error.what()))});
+  }
+  const Style style(wants_color(verb.color, STDOUT_FILENO));
+  const std::string text =
+      verb.quiet ? document->answer + "\n" : to_text(*document, style);
+  return print_result(text, document->exit_code);
+}
+
+}  // namespace
+
+int simulate_verb(const SimulateVerb& verb) {
+  auto files = select(verb.selection);
+  const auto machine = machine_of(verb);
+  InputErrors errors = files ? InputErrors() : files.errors();
+  if (!machine) append(machine.errors(), &errors);
+  if (!errors.empty()) return bad_input(errors, verb.json);
+  const std::vector<RunPlan> plans = plans_of(std::move(files.value()));
+  errors = option_errors(verb, plans.size());
+  if (!errors.empty()) return bad_input(errors, verb.json);
+  if (plans.empty()) return print_result("nothing was selected\n", kExitNothing);
+  SimulateDocument document;
+  document.seed = plans.front().scenario.seed;
+  document.machine = this_machine();
+  document.simulated = words_of(verb, machine.value());
+  const int64_t start_ns = now_ns();
+  if (verb.predict.empty()) {
+    auto lines = simulate_plans(verb, machine.value(), plans);
+    if (!lines) return bad_input(lines.errors(), verb.json);
+    document.lines = std::move(lines.value());
+  } else {
+    auto predicted = predict(verb, machine.value(), plans.front());
+    if (!predicted) return bad_input(predicted.errors(), verb.json);
+    document.prediction = true;
+    document.lines = std::move(predicted.value().lines);
+    document.recommended_cap_mb = predicted.value().best_cap_mb;
+    document.recommendation = predicted.value().recommendation;
+  }
+  document.elapsed_s = static_cast<double>(now_ns() - start_ns) * 1e-9;
+  return report(verb, &document);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "sim/cli/verbs.h"
+
+namespace lockstep {
+
+// Scenarios in virtual time.
+struct SimulateVerb {
+  Selection selection;
+  std::string machine;  // file of `lockstep calibrate`; empty: the default
+  // Over what the machine says.
+  std::string algorithm, noise;
+  std::optional<double> latency_us, bandwidth_mb_per_s, across_latency_us,
+      across_bandwidth_mb_per_s, overlap_slowdown, forward_ms, backward_ms;
+  std::optional<int64_t> ranks_per_host, channels;
+  // Over what the scenario says.
+  std::optional<int64_t> ranks, steps;
+  std::string engine;
+  int64_t threads = 0;
+  std::string predict;  // "caps=1..100,worlds=2..1024"
+  std::string json, trace, out;
+  std::string color = "auto";
+  bool quiet = false;
+};
+int simulate_verb(const SimulateVerb& verb);
+void add_simulate(CLI::App& app, std::function<int()>* action);
+
+// Axes of --predict: caps in MiB (none: the plan's), numbers of ranks (none: the plan's).
+struct PredictAxes {
+  std::vector<double> caps_mb;
+  std::vector<int64_t> worlds;
+};
+// "caps=1..100,worlds=2..1024", "caps=1;4;25": a range of caps is every distinct layout of the plan
+// in it, a range of worlds each power of two. Bad input: words, order, bounds.
+Expected<PredictAxes> predict_axes(const std::string& words, const RunPlan& plan);
+
+}  // namespace lockstep

@@ -1,0 +1,276 @@
+#include "sim/cli/simulate_jobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/cli/conclude.h"
+#include "sim/des/job_of_plan.h"
+#include "sim/des/records.h"
+#include "sim/des/simulate.h"
+#include "sim/judge/words.h"
+#include "sim/launch/files.h"
+#include "sim/launch/stored_run.h"
+#include "sim/plan/layout.h"
+#include "sim/report/document.h"
+#include "sim/report/trace.h"
+
+namespace lockstep {
+namespace {
+
+// What all runs of a file have in common is said once.
+InputErrors once_each(const InputErrors& errors) {
+  InputErrors unique;
+  for (const InputError& error : errors)
+    if (std::none_of(unique.begin(), unique.end(), [&](const InputError& known) {
+          return to_text(known) == to_text(error);
+        }))
+      unique.push_back(error);
+  return unique;
+}
+
+// Ranks of a run that is told rank by rank, and judged.
+constexpr int64_t kMostJudged = 64;
+
+SimulateOptions options_of(const SimulateVerb& verb) {
+  SimulateOptions options;
+  options.threads = verb.threads;
+  if (!verb.engine.empty()) options.engine = engine_of(verb.engine).value();
+  return options;
+}
+
+SimulatedAs as_asked(const SimulateVerb& verb) {
+  SimulatedAs as;
+  as.ranks = verb.ranks;
+  as.steps = verb.steps;
+  return as;
+}
+
+// Only what virtual time can tell; nothing is computed, so no lane and no bit.
+void expect_times_only(Scenario* scenario) {
+  for (Expectation& expect : scenario->expect) {
+    expect.libtorch.clear();
+    if (!expect.outcome && expect.verdict == "pass") expect.outcome = "completed";
+    expect.verdict = "inconclusive";
+    expect.lanes.clear();
+    expect.cause = expect.tensor = std::nullopt;
+    expect.step = expect.bucket = std::nullopt;
+    expect.named_collective = std::nullopt;
+    expect.within_ms = std::nullopt;
+  }
+}
+
+SimulatedLine line_of(const RunPlan& plan, const PlannedJob& planned, const SimulatedAs& as) {
+  SimulatedLine line;
+  line.scenario = plan.scenario.name;
+  line.label = label_of(plan.set);
+  line.ranks = planned.job.ranks;
+  line.steps = planned.job.steps;
+  line.reducer = plan.scenario.reducer.kind;
+  line.algorithm = to_word(planned.job.cost.algorithm);
+  if (has_cap(plan))
+    line.cap_mb = as.cap_mb.value_or(plan.scenario.reducer.options.number("bucket_cap_mb"));
+  line.buckets = static_cast<int64_t>(planned.job.settled.size());
+  if (!planned.job.settled.empty())
+    line.tail_mb = static_cast<double>(planned.job.settled.back().bytes) * 1e-6;
+  line.notes = planned.notes;
+  return line;
+}
+
+void fill(const PlannedJob& planned, const SimulatedRun& run, SimulatedLine* line) {
+  line->engine = to_word(run.engine);
+  line->numbers = numbers_of(planned.job, run);
+  line->failure = run.failure;
+}
+
+void leave_records(const SimulateVerb& verb, const RunOutcome& outcome) {
+  if (!verb.trace.empty()) write_trace(verb.trace, outcome);
+}
+
+// With the records of all ranks, as of a real run.
+Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& plan,
+                                      const PlannedJob& planned, SimulatedLine line) {
+  RunPlan asked = plan;
+  expect_times_only(&asked.scenario);
+  VirtualRecords records(asked, planned);
+  const auto run = simulate(planned.job, options_of(verb),
+                            [&](const StepTrace& trace) { records.add(trace); });
+  if (!run) return run.errors();
+  fill(planned, run.value(), &line);
+  const RunOutcome outcome = records.take(run.value());
+  line.judged = judge_run(outcome, {.metrics = true});
+  leave_records(verb, outcome);
+  return line;
+}
+
+Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineModel& machine,
+                                       const RunPlan& plan) {
+  const SimulatedAs as = as_asked(verb);
+  const auto planned = job_of_plan(plan, machine, as);
+  if (!planned) return planned.errors();
+  SimulatedLine line = line_of(plan, planned.value(), as);
+  const bool small = planned.value().job.ranks <= kMostJudged &&
+                     recorded_events(planned.value()) <= kMostRecorded / 10;
+  if (small || !verb.trace.empty() || !verb.out.empty())
+    return recorded_line(verb, plan, planned.value(), line);
+  const auto run = simulate(planned.value().job, options_of(verb));
+  if (!run) return run.errors();
+  fill(planned.value(), run.value(), &line);
+  return line;
+}
+
+// The same job without its faults, what they cost, and how often they would pass the time-out.
+void compare_with_ideal(const SimulateVerb& verb, Job job, SimulatedLine* line) {
+  const int64_t limit_ns = std::exchange(job.collective_ns, 0);
+  const auto patient = simulate(job, options_of(verb));
+  if (patient && limit_ns > 0 && !patient.value().failure) {
+    int64_t hits = 0;
+    for (const StepNumbers& step : patient.value().steps)
+      if (step.skew_ns > limit_ns) ++hits;
+    line->timeout_chance = wilson(hits, static_cast<int64_t>(patient.value().steps.size()));
+    line->numbers = numbers_of(job, patient.value());
+  }
+  job.schedule = {};
+  const auto ideal = simulate(job, options_of(verb));
+  if (ideal && line->numbers.steps > 0)
+    line->straggler_ms = line->numbers.step_ms - numbers_of(job, ideal.value()).step_ms;
+}
+
+double compute_ms(const Job& job) {
+  return static_cast<double>(job.load_ns + job.forward_ns + job.backward_ns + job.optimizer_ns) *
+         1e-6;
+}
+
+Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineModel& machine,
+                                       const RunPlan& plan, const SimulatedAs& as) {
+  const auto planned = job_of_plan(plan, machine, as);
+  if (!planned) return planned.errors();
+  SimulatedLine line = line_of(plan, planned.value(), as);
+  const Job& job = planned.value().job;
+  const auto run = simulate(job, options_of(verb));
+  if (!run) return run.errors();
+  fill(planned.value(), run.value(), &line);
+  if (!job.schedule.touched.empty()) compare_with_ideal(verb, job, &line);
+  if (line.numbers.steps > 0) line.efficiency = compute_ms(job) / line.numbers.step_ms;
+  return line;
+}
+
+// The least step time at the first world size; what is within a hundredth of a percent is no reason
+// to choose a larger cap.
+void recommend(Prediction* prediction) {
+  const SimulatedLine* best = nullptr;
+  const SimulatedLine* usual = nullptr;
+  for (const SimulatedLine& line : prediction->lines) {
+    if (line.ranks != prediction->lines.front().ranks || !line.cap_mb || line.numbers.steps == 0)
+      continue;
+    if (best == nullptr || line.numbers.step_ms < best->numbers.step_ms * 0.9999) best = &line;
+    if (*line.cap_mb == kDefaultCapMib) usual = &line;
+  }
+  if (best == nullptr) return;
+  prediction->best_cap_mb = best->cap_mb;
+  prediction->recommendation =
+      fmt::format("predicted best at {} ranks: bucket_cap_mb {}, {:.2f} ms a step", best->ranks,
+                  *best->cap_mb, best->numbers.step_ms);
+  if (usual == nullptr || usual == best) return;
+  prediction->recommendation += fmt::format(
+      ", {:.1f} % faster than {}; the tail bucket has {:.2f} MB instead of {:.2f}",
+      (usual->numbers.step_ms / best->numbers.step_ms - 1) * 100, *usual->cap_mb, best->tail_mb,
+      usual->tail_mb);
+}
+
+}  // namespace
+
+Expected<MachineModel> machine_of(const SimulateVerb& verb) {
+  MachineModel machine = default_machine_model();
+  if (!verb.machine.empty()) {
+    auto read = read_machine_model(verb.machine);
+    if (!read) return read.errors();
+    machine = std::move(read.value());
+  }
+  InputErrors errors;
+  const auto us = [](double value) { return static_cast<int64_t>(value * 1e3 + 0.5); };
+  if (!verb.algorithm.empty()) {
+    const auto algorithm = algorithm_of(verb.algorithm);
+    if (algorithm)
+      machine.algorithm = algorithm.value();
+    else
+      errors = algorithm.errors();
+  }
+  if (!verb.noise.empty()) {
+    const auto noise = noise_of(verb.noise);
+    if (noise)
+      machine.noise = noise.value();
+    else
+      errors.insert(errors.end(), noise.errors().begin(), noise.errors().end());
+  }
+  CostModel& cost = machine.cost;
+  if (verb.latency_us || verb.bandwidth_mb_per_s) cost.table.clear();
+  if (verb.latency_us) cost.link.alpha_ns = us(*verb.latency_us);
+  if (verb.bandwidth_mb_per_s) cost.link.beta_fs_per_byte = fs_per_byte_of(*verb.bandwidth_mb_per_s);
+  if (verb.across_latency_us) cost.across.alpha_ns = us(*verb.across_latency_us);
+  if (verb.across_bandwidth_mb_per_s)
+    cost.across.beta_fs_per_byte = fs_per_byte_of(*verb.across_bandwidth_mb_per_s);
+  cost.ranks_per_host = verb.ranks_per_host.value_or(cost.ranks_per_host);
+  machine.channels = verb.channels.value_or(machine.channels);
+  machine.overlap_slowdown = verb.overlap_slowdown.value_or(machine.overlap_slowdown);
+  if (verb.forward_ms) machine.forward_ms = verb.forward_ms;
+  if (verb.backward_ms) machine.backward_ms = verb.backward_ms;
+  if (!errors.empty()) return errors;
+  return machine;
+}
+
+std::string words_of(const SimulateVerb& verb, const MachineModel& machine) {
+  const LinkCost& link = machine.cost.link;
+  std::string text = verb.machine.empty() ? "default" : verb.machine;
+  if (!machine.cost.table.empty())
+    return text + fmt::format(", a table of {} measured sizes", machine.cost.table.size());
+  text += fmt::format(", {:.1f} us a message", static_cast<double>(link.alpha_ns) * 1e-3);
+  if (link.beta_fs_per_byte > 0)
+    text += fmt::format(", {:.0f} MB/s", 1e9 / static_cast<double>(link.beta_fs_per_byte));
+  if (machine.noise.any())
+    text += fmt::format(", noise {} {}{}", to_word(machine.noise.distribution),
+                        machine.noise.spread, machine.noise.per_bucket ? " a bucket" : "");
+  return text;
+}
+
+Expected<std::vector<SimulatedLine>> simulate_plans(const SimulateVerb& verb,
+                                                    const MachineModel& machine,
+                                                    const std::vector<RunPlan>& plans) {
+  std::vector<SimulatedLine> lines;
+  InputErrors errors;
+  for (const RunPlan& plan : plans) {
+    auto line = simulated_line(verb, machine, plan);
+    if (line)
+      lines.push_back(std::move(line.value()));
+    else
+      errors.insert(errors.end(), line.errors().begin(), line.errors().end());
+  }
+  if (!errors.empty()) return once_each(errors);
+  return lines;
+}
+
+Expected<Prediction> predict(const SimulateVerb& verb, const MachineModel& machine,
+                             const RunPlan& plan) {
+  const auto axes = predict_axes(verb.predict, plan);
+  if (!axes) return axes.errors();
+  std::vector<std::optional<double>> caps(axes.value().caps_mb.begin(),
+                                          axes.value().caps_mb.end());
+  std::vector<std::optional<int64_t>> worlds(axes.value().worlds.begin(),
+                                             axes.value().worlds.end());
+  if (caps.empty()) caps.emplace_back();
+  if (worlds.empty()) worlds.push_back(verb.ranks);
+  Prediction prediction;
+  for (const auto& world : worlds)
+    for (const auto& cap : caps) {
+      SimulatedAs as = as_asked(verb);
+      as.ranks = world;
+      as.cap_mb = cap;
+      auto line = predicted_line(verb, machine, plan, as);
+      if (!line) return line.errors();
+      prediction.lines.push_back(std::move(line.value()));
+    }
+  if (caps.size() > 1) recommend(&prediction);
+  return prediction;
+}
+
+}  // namespace lockstep

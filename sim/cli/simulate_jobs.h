@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/cli/simulate.h"
+#include "sim/des/machine_model.h"
+#include "sim/report/simulate_document.h"
+
+namespace lockstep {
+
+// The machine that a command line asks for.
+Expected<MachineModel> machine_of(const SimulateVerb& verb);
+// "Gloo on loopback (default): 60.0 us, 1,500 MB/s"
+std::string words_of(const SimulateVerb& verb, const MachineModel& machine);
+
+// Every plan as it is, judged by what its scenario expects of time where it is small enough to be
+// recorded.
+Expected<std::vector<SimulatedLine>> simulate_plans(const SimulateVerb& verb,
+                                                    const MachineModel& machine,
+                                                    const std::vector<RunPlan>& plans);
+
+// One plan over the axes of --predict, and the cap that is best at its first world size.
+struct Prediction {
+  std::vector<SimulatedLine> lines;
+  std::optional<double> best_cap_mb;
+  std::string recommendation;
+};
+Expected<Prediction> predict(const SimulateVerb& verb, const MachineModel& machine,
+                             const RunPlan& plan);
+
+}  // namespace lockstep

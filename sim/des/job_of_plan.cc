@@ -1,0 +1,183 @@
+#include "sim/des/job_of_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "scenarios/faults.h"
+#include "scenarios/layer_times.h"
+#include "sim/plan/layout.h"
+#include "sim/plan/ready_times.h"
+
+namespace lockstep {
+namespace {
+
+int64_t ns_of(double ms) { return std::llround(ms * 1e6); }
+
+InputError refused(const RunPlan& plan, const std::string& pointer, const std::string& message,
+                   const std::string& allowed) {
+  InputError error;
+  error.file = plan.file;
+  error.pointer = pointer;
+  error.message = message;
+  error.allowed = allowed;
+  return error;
+}
+
+struct Times {
+  int64_t forward_ns = 0, backward_ns = 0;
+  std::vector<double> ready_ms;  // by parameter
+};
+
+Expected<Times> times_of(const RunPlan& plan, const MachineModel& machine) {
+  Times times;
+  double backward_ms = 0;
+  if (!plan.layer_times.empty()) {
+    for (const LayerTime& layer : plan.layer_times) times.forward_ns += ns_of(layer.forward_ms);
+    backward_ms = plan.layer_times.front().ready_ms;
+  } else {
+    if (!machine.backward_ms)
+      return refused(plan, "/compute", "compute is real: how long it takes is not known",
+                     "emulated compute, --backward-ms (and --forward-ms), or a machine that "
+                     "`lockstep calibrate` fitted to this scenario's runs");
+    backward_ms = *machine.backward_ms;
+    times.forward_ns = ns_of(machine.forward_ms.value_or(backward_ms / 2));
+  }
+  times.backward_ns = ns_of(backward_ms);
+  auto ready_ms = planned_ready_ms(plan, backward_ms);
+  if (!ready_ms)
+    return refused(plan, "/model",
+                   fmt::format("layers of model \"{}\" are not known", plan.scenario.model.kind),
+                   "a shipped model");
+  times.ready_ms = std::move(*ready_ms);
+  return times;
+}
+
+// In launch order; no bucket before the one ahead of it.
+std::vector<BucketWork> works_of(const RunPlan& plan, const BucketLayout& layout,
+                                 const Times& times, const MachineModel& machine, bool after_backward) {
+  const std::vector<int64_t> bytes = bytes_of(plan, layout);
+  std::vector<BucketWork> works;
+  int64_t ready_ns = 0;
+  for (size_t b = 0; b < layout.size(); ++b) {
+    for (const int64_t p : layout[b])
+      ready_ns = std::max(ready_ns, ns_of(times.ready_ms[static_cast<size_t>(p)]));
+    ready_ns = std::min(ready_ns, times.backward_ns);
+    if (after_backward) ready_ns = times.backward_ns;
+    const auto copy = static_cast<__int128>(bytes[b]) * machine.copy_fs_per_byte / 1'000'000;
+    works.push_back({static_cast<int64_t>(b), bytes[b], ready_ns,
+                     machine.bucket_ns + static_cast<int64_t>(copy)});
+  }
+  return works;
+}
+
+BucketLayout one_a_parameter(const RunPlan& plan) {
+  BucketLayout layout;
+  for (const auto& bucket : plan.layout_at_construction)
+    for (const int64_t p : bucket) layout.push_back({p});
+  return layout;
+}
+
+// Faults that are delays or ends in virtual time; of the others some change no time of a step.
+void check_faults(const RunPlan& plan, InputErrors* errors, std::vector<std::string>* notes) {
+  static const std::set<std::string> kBefore = {"late_start", "slow_constructor", "slow_store"};
+  static const std::set<std::string> kNoTime = {"nan", "other_seed"};
+  static const std::set<std::string> kNever = {
+      "reset", "half_open", "partition", "other_bucket_cap", "other_bucket_order",
+      "skip_collective", "other_dtype", "unused_parameter", "skip_backward", "fewer_batches",
+      "duplicate_rank", "wrong_world_size", "wrong_address"};
+  for (size_t i = 0; i < plan.scenario.faults.size(); ++i) {
+    const std::string& kind = plan.scenario.faults[i].kind;
+    if (kBefore.contains(kind)) notes->push_back(kind + " acts before the steps: left out");
+    if (kNoTime.contains(kind)) notes->push_back(kind + " changes no time: left out");
+    if (kNever.contains(kind))
+      errors->push_back(refused(plan, fmt::format("/faults/{}/kind", i),
+                                fmt::format("fault \"{}\" cannot be simulated", kind),
+                                "what delays or ends a rank, or its network"));
+  }
+}
+
+void check_reducer(const RunPlan& plan, InputErrors* errors) {
+  static const std::set<std::string> kKnown = {"bucketed", "c10d", "flat", "per_parameter",
+                                               "manual"};
+  if (!kKnown.contains(plan.scenario.reducer.kind))
+    errors->push_back(refused(plan, "/reducer/kind",
+                              fmt::format("reducer \"{}\" cannot be simulated",
+                                          plan.scenario.reducer.kind),
+                              "bucketed, c10d, flat, per_parameter or manual"));
+  else if (!plan.layout_known)
+    errors->push_back(refused(plan, "/model",
+                              fmt::format("parameters of model \"{}\" are not known",
+                                          plan.scenario.model.kind),
+                              "a shipped model"));
+}
+
+Algorithm algorithm_of_communicator(const Scenario& scenario) {
+  const Options& options = scenario.communicator.options;
+  const std::string word = options.has("algorithm") ? options.text("algorithm") : "ring";
+  if (word == "halving_doubling") return Algorithm::halving_doubling;
+  if (word == "bcube") return Algorithm::bcube;
+  return Algorithm::ring;
+}
+
+void fill_layouts(const RunPlan& plan, const SimulatedAs& as, PlannedJob* planned) {
+  const std::string& kind = plan.scenario.reducer.kind;
+  planned->first_step = planned->settled = plan.layout_at_construction;
+  if (kind == "per_parameter" || kind == "manual")
+    planned->first_step = planned->settled = one_a_parameter(plan);
+  if (!has_cap(plan)) return;
+  const Options& options = plan.scenario.reducer.options;
+  const int64_t cap = bytes_of_mib(as.cap_mb.value_or(options.number("bucket_cap_mb")));
+  if (auto settled = settled_layout(plan, cap)) planned->settled = std::move(*settled);
+  if (!plan.replay.rebuild) planned->first_step = planned->settled;
+}
+
+std::vector<std::pair<std::string, int64_t>> layer_ready(const RunPlan& plan) {
+  std::vector<std::pair<std::string, int64_t>> layers;
+  for (const LayerTime& layer : plan.layer_times)
+    layers.emplace_back(layer.layer, ns_of(layer.ready_ms));
+  return layers;
+}
+
+}  // namespace
+
+Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machine,
+                                 const SimulatedAs& as) {
+  PlannedJob planned;
+  InputErrors errors;
+  check_reducer(plan, &errors);
+  check_faults(plan, &errors, &planned.notes);
+  if (!errors.empty()) return errors;
+  const auto times = times_of(plan, machine);
+  if (!times) return times.errors();
+  fill_layouts(plan, as, &planned);
+  Scenario scenario = plan.scenario;
+  scenario.world_size = as.ranks.value_or(ranks_of(scenario));
+  scenario.steps = as.steps.value_or(scenario.steps - plan.start_step);
+  Job& job = planned.job;
+  job.ranks = scenario.world_size;
+  job.steps = scenario.steps;
+  job.seed = scenario.seed;
+  job.load_ns = machine.load_ns;
+  job.forward_ns = times.value().forward_ns;
+  job.backward_ns = times.value().backward_ns;
+  job.optimizer_ns = machine.optimizer_ns;
+  job.noise = machine.noise;
+  job.cost = machine.cost;
+  job.cost.algorithm = machine.algorithm.value_or(algorithm_of_communicator(scenario));
+  job.channels = machine.channels;
+  job.overlap_slowdown =
+      std::llround(machine.overlap_slowdown * static_cast<double>(kOne));
+  job.collective_ns = scenario.timeouts.collective_ms * 1'000'000;
+  const bool after = scenario.reducer.kind == "manual" || scenario.reducer.kind == "flat";
+  job.first_step = works_of(plan, planned.first_step, times.value(), machine, after);
+  job.settled = works_of(plan, planned.settled, times.value(), machine, after);
+  if (plan.replay.rebuild && has_cap(plan)) job.rebuild_ns = broadcast_ns(job.cost, 64, job.ranks);
+  job.schedule = schedule_of(scenario, job.first_step, job.settled, layer_ready(plan));
+  if (InputErrors problems = problems_of(job); !problems.empty()) return problems;
+  return planned;
+}
+
+}  // namespace lockstep

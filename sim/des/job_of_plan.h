@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/des/job.h"
+#include "sim/des/machine_model.h"
+#include "sim/plan/plan.h"
+
+namespace lockstep {
+
+// What of a plan is simulated otherwise than it says.
+struct SimulatedAs {
+  std::optional<int64_t> ranks;  // so many, each with the plan's samples a rank (weak scaling)
+  std::optional<int64_t> steps;
+  std::optional<double> cap_mb;  // MiB, as bucket_cap_mb
+};
+
+// The job of a plan on a machine: layer times (of emulated compute; of real compute the machine's
+// forward_ms and backward_ms by the layers' multiply-accumulates), buckets by the reducer's own
+// assignment, faults as delays, time-outs. Bad input, all of it at once: a model, reducer or fault
+// that cannot be simulated, numbers out of range.
+//
+// Not of this world, and left out with a note in `notes`: what happens before the steps
+// (late_start, slow_store), and what changes no time.
+struct PlannedJob {
+  Job job;
+  std::vector<std::string> notes;
+  BucketLayout first_step, settled;  // by parameter, as job's buckets
+};
+Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machine,
+                                 const SimulatedAs& as = {});
+
+// Of its faults alone. `scenario` must outlive it; world_size is that of the job.
+Schedule schedule_of(const Scenario& scenario, const std::vector<BucketWork>& first_step,
+                     const std::vector<BucketWork>& settled,
+                     const std::vector<std::pair<std::string, int64_t>>& layer_ready_ns);
+
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+#include "sim/des/machine_model.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/parse/json_text.h"
+#include "scenarios/parse/read_file.h"
+#include "scenarios/parse/schema.h"
+#include "scenarios/parse/suite.h"
+#include "scenarios/parse/words.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Schema& machine_schema() {
+  static const Schema schema(machine_schema_text());
+  return schema;
+}
+
+int64_t ns_of(const Json& json, const char* key, double unit_ns) {
+  return std::llround(json.value(key, 0.0) * unit_ns);
+}
+
+int64_t fs_of(const Json& json, const char* key, int64_t otherwise) {
+  return json.contains(key) ? fs_per_byte_of(json[key].get<double>()) : otherwise;
+}
+
+LinkCost link_of(const Json& json, const LinkCost& otherwise) {
+  if (json.is_null()) return otherwise;
+  LinkCost link;
+  link.alpha_ns = ns_of(json, "latency_us", 1e3);
+  link.beta_fs_per_byte = fs_of(json, "bandwidth_mb_per_s", 0);
+  link.gamma_fs_per_byte = fs_of(json, "add_mb_per_s", 0);
+  return link;
+}
+
+double mb_per_s_of(int64_t fs_per_byte) { return 1e9 / static_cast<double>(fs_per_byte); }
+
+Json json_of(const LinkCost& link) {
+  Json json = {{"latency_us", static_cast<double>(link.alpha_ns) * 1e-3}};
+  if (link.beta_fs_per_byte > 0) json["bandwidth_mb_per_s"] = mb_per_s_of(link.beta_fs_per_byte);
+  if (link.gamma_fs_per_byte > 0) json["add_mb_per_s"] = mb_per_s_of(link.gamma_fs_per_byte);
+  return json;
+}
+
+std::vector<CostModel::Row> table_of(const Json& json) {
+  std::vector<CostModel::Row> rows;
+  for (const Json& row : json)
+    rows.push_back({std::llround(row[0].get<double>()), std::llround(row[1].get<double>() * 1e3)});
+  return rows;
+}
+
+// What is not in the file stays as it is.
+InputErrors take(const Json& json, MachineModel* machine) {
+  CostModel& cost = machine->cost;
+  if (json.contains("algorithm"))
+    machine->algorithm = algorithm_of(json["algorithm"].get<std::string>()).value();
+  cost.link = link_of(json.value("link", Json()), cost.link);
+  cost.across = link_of(json.value("across", Json()), cost.across);
+  cost.ranks_per_host = json.value("ranks_per_host", cost.ranks_per_host);
+  if (json.contains("overhead_us")) cost.overhead_ns = ns_of(json, "overhead_us", 1e3);
+  cost.core_fs_per_byte = fs_of(json, "core_mb_per_s", cost.core_fs_per_byte);
+  cost.cores_per_host = json.value("cores_per_host", cost.cores_per_host);
+  if (json.contains("table")) cost.table = table_of(json["table"]);
+  machine->channels = json.value("channels", machine->channels);
+  machine->overlap_slowdown = json.value("overlap_slowdown", 0.0);
+  machine->copy_fs_per_byte = fs_of(json, "copy_mb_per_s", machine->copy_fs_per_byte);
+  if (json.contains("bucket_us")) machine->bucket_ns = ns_of(json, "bucket_us", 1e3);
+  if (json.contains("load_ms")) machine->load_ns = ns_of(json, "load_ms", 1e6);
+  if (json.contains("optimizer_ms")) machine->optimizer_ns = ns_of(json, "optimizer_ms", 1e6);
+  if (json.contains("forward_ms")) machine->forward_ms = json["forward_ms"].get<double>();
+  if (json.contains("backward_ms")) machine->backward_ms = json["backward_ms"].get<double>();
+  if (json.contains("fitted_on"))
+    machine->fitted_on = json["fitted_on"].get<std::vector<std::string>>();
+  if (!json.contains("noise")) return problems_of(cost);
+  const auto noise = noise_of(json["noise"].get<std::string>());
+  if (!noise) return noise.errors();
+  machine->noise = noise.value();
+  return problems_of(cost);
+}
+
+}  // namespace
+
+MachineModel default_machine_model() {
+  MachineModel machine;
+  machine.cost.link = {60'000, fs_per_byte_of(1500), 0};
+  machine.cost.across = {20'000, fs_per_byte_of(10'000), 0};
+  return machine;
+}
+
+Expected<MachineModel> read_machine_model(const std::string& path) {
+  InputErrors errors;
+  const auto text = read_input_file(path, &errors);
+  if (!text) return errors;
+  const std::string file = printable(path);
+  Json document;
+  Places places(file);
+  if (!read_json(*text, file, &document, &places, &errors)) return errors;
+  for (const SchemaProblem& problem : check_schema(machine_schema().root(), document)) {
+    InputError error{file, 0, 0, problem.pointer, problem.message, problem.allowed};
+    places.locate(problem.pointer, problem.about_key, &error);
+    errors.push_back(std::move(error));
+  }
+  if (!errors.empty()) return errors;
+  MachineModel machine = default_machine_model();
+  errors = take(document, &machine);
+  for (InputError& error : errors) error.file = file;
+  if (!errors.empty()) return errors;
+  return machine;
+}
+
+std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& fit) {
+  const CostModel& cost = machine.cost;
+  Json json = {{"format", "lockstep_machine"}, {"version", 1}};
+  json["fitted_on"] = machine.fitted_on;
+  if (machine.algorithm) json["algorithm"] = to_word(*machine.algorithm);
+  json["link"] = json_of(cost.link);
+  json["across"] = json_of(cost.across);
+  json["ranks_per_host"] = cost.ranks_per_host;
+  json["overhead_us"] = static_cast<double>(cost.overhead_ns) * 1e-3;
+  if (cost.core_fs_per_byte > 0) json["core_mb_per_s"] = mb_per_s_of(cost.core_fs_per_byte);
+  json["cores_per_host"] = cost.cores_per_host;
+  json["channels"] = machine.channels;
+  json["overlap_slowdown"] = machine.overlap_slowdown;
+  if (machine.copy_fs_per_byte > 0) json["copy_mb_per_s"] = mb_per_s_of(machine.copy_fs_per_byte);
+  json["bucket_us"] = static_cast<double>(machine.bucket_ns) * 1e-3;
+  json["load_ms"] = static_cast<double>(machine.load_ns) * 1e-6;
+  json["optimizer_ms"] = static_cast<double>(machine.optimizer_ns) * 1e-6;
+  if (machine.forward_ms) json["forward_ms"] = *machine.forward_ms;
+  if (machine.backward_ms) json["backward_ms"] = *machine.backward_ms;
+  if (!cost.table.empty())
+    for (const CostModel::Row& row : cost.table)
+      json["table"].push_back({row.bytes, static_cast<double>(row.ns) * 1e-3});
+  if (!fit.is_null()) json["fit"] = fit;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/des/cost.h"
+#include "sim/des/noise.h"
+
+namespace lockstep {
+
+// The machines that a scenario is simulated on: what a collective costs there, and what a step
+// costs beside its layers. scenarios/machine_schema.json describes the file.
+struct MachineModel {
+  // Nothing: what the scenario's communicator does (ring of Gloo, rank_order and so on).
+  std::optional<Algorithm> algorithm;
+  CostModel cost;  // but for its algorithm
+  int64_t channels = 1;
+  double overlap_slowdown = 0;
+  int64_t copy_fs_per_byte = 0, bucket_ns = 0;
+  int64_t load_ns = 0, optimizer_ns = 0;
+  // Of a scenario whose compute is real.
+  std::optional<double> forward_ms, backward_ms;
+  Noise noise;
+  std::vector<std::string> fitted_on;
+};
+
+// Where nothing is known: ranks on one host that talk over its loopback, as Gloo does (docs/
+// simulation.md says what was measured).
+MachineModel default_machine_model();
+
+// Bad input: the file, with place, value and allowed range.
+Expected<MachineModel> read_machine_model(const std::string& path);
+
+// What read_machine_model() reads; `fit` (may be null) is kept for whoever looks at the file.
+std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& fit);
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/des/job_of_plan.h"
+#include "sim/des/result.h"
+#include "sim/launch/executor.h"
+
+namespace lockstep {
+
+// Virtual time as a run leaves it behind: the same events of the same ranks in the same order, so
+// that judge, metrics, traces and reports need not know which it was. Only what compares bits is
+// missing: nothing was computed.
+//
+// A sink for simulate(): add() each step, then take(). Memory grows with ranks x steps; a run of
+// more than kMostRecorded events is refused by whoever asks for records.
+class VirtualRecords {
+ public:
+  VirtualRecords(const RunPlan& plan, const PlannedJob& planned);
+
+  void add(const StepTrace& trace);
+  // The outcome with its processes' ends: all well, or of the failure that `run` tells. The plan in
+  // it asks for no lane.
+  RunOutcome take(const SimulatedRun& run);
+
+ private:
+  void begin(size_t rank);
+  void add_receipts(const StepTrace& trace, size_t rank);
+  void add_rank(const StepTrace& trace, size_t rank);
+  void add_buckets(const StepTrace& trace, size_t rank);
+  void append(size_t rank, int64_t time_ns, EventKind kind, Phase phase, int32_t subject = -1,
+              uint64_t value = 0, uint32_t sequence = 0);
+  void end_run(const SimulatedRun& run, RunOutcome* outcome);
+
+  const RunPlan& plan_;
+  const Scenario scenario_;
+  const PlannedJob& planned_;
+  const uint8_t dtype_;
+  int32_t step_ = 0;
+  uint32_t sequence_ = 0;  // of the last collective before the step
+  std::vector<RankRecords> ranks_;
+};
+
+// Events of a job on all its ranks.
+int64_t recorded_events(const PlannedJob& planned);
+inline constexpr int64_t kMostRecorded = 20'000'000;  // 640 MB
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#include <cmath>
+#include <csignal>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "scenarios/faults.h"
+#include "sim/des/job_of_plan.h"
+#include "sim/fault/acts/schedule.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int32_t kExceptionCode = 11;  // as kExitException of sim/launch
+
+int64_t ns_of(double ms) { return std::llround(ms * 1e6); }
+
+// Signals by which these kinds end a rank; 0: by an exit code.
+std::optional<int> death_of(const std::string& kind) {
+  static const std::map<std::string, int> kSignals = {
+      {"kill", SIGKILL},    {"terminate", SIGTERM}, {"interrupt", SIGINT}, {"segfault", SIGSEGV},
+      {"abort", SIGABRT},   {"exception", 0},       {"exit", 0},           {"out_of_memory", 0}};
+  const auto found = kSignals.find(kind);
+  return found == kSignals.end() ? std::nullopt : std::optional(found->second);
+}
+bool hangs(const Act& act) {
+  return act.fault->kind == "deadlock" || (act.fault->kind == "stop" && act.duration_ms == 0);
+}
+
+struct Layers {
+  std::vector<BucketWork> first_step, settled;
+  std::vector<std::pair<std::string, int64_t>> ready_ns;
+};
+
+class OfRank {
+ public:
+  OfRank(const Scenario& scenario, const Layers& layers, int64_t rank, int64_t step)
+      : schedule_(scenario, rank), layers_(layers), step_(step) {}
+
+  RankEvents result() {
+    result_.compute_factor =
+        std::llround(schedule_.slowdown(step_) * static_cast<double>(kOne));
+    for (const auto& [phase, delay] :
+         {std::pair("load", &RankEvents::load_ns), {"forward", &RankEvents::forward_ns},
+          {"backward", &RankEvents::backward_ns}, {"wait", &RankEvents::wait_ns},
+          {"optimizer", &RankEvents::optimizer_ns}})
+      for (const Act& act : schedule_.at_phase(phase, step_)) at_phase(phase, act, delay);
+    for (const BucketWork& bucket : step_ == 1 ? layers_.first_step : layers_.settled)
+      for (const Act& act : schedule_.at_bucket(bucket.bucket, step_)) at_bucket(bucket, act);
+    for (const auto& [layer, ready_ns] : layers_.ready_ns)
+      for (const Act& act : schedule_.at_layer(layer, step_))
+        result_.pauses.push_back({ready_ns, ns_of(act.duration_ms)});
+    network();
+    return result_;
+  }
+
+ private:
+  void at_phase(const std::string& phase, const Act& act, int64_t RankEvents::* delay) {
+    if (RankEvents::End end; ends(act, &end)) {
+      end.phase = phase;
+      result_.end = end;
+    } else {
+      result_.*delay += ns_of(act.duration_ms);
+    }
+  }
+
+  void at_bucket(const BucketWork& bucket, const Act& act) {
+    if (RankEvents::End end; ends(act, &end)) {
+      end.place = RankEvents::End::Place::bucket;
+      end.bucket = bucket.bucket;
+      result_.end = end;
+    } else {
+      result_.pauses.push_back({bucket.ready_ns, ns_of(act.duration_ms)});
+    }
+  }
+
+  // Gone for good: dead, so that its peers see it go, or hung.
+  static bool ends(const Act& act, RankEvents::End* end) {
+    if (hangs(act)) return true;
+    const auto signal = death_of(act.fault->kind);
+    if (!signal) return false;
+    end->dead = true;
+    end->signal = *signal;
+    if (*signal == 0)
+      end->exit_code = act.fault->options.has("code")
+                           ? static_cast<int32_t>(act.fault->options.integer("code"))
+                           : kExceptionCode;
+    return true;
+  }
+
+  void network() {
+    for (const char* kind : {"latency", "jitter"})
+      for (const Act& act : schedule_.of_kind(kind, step_))
+        result_.queue_ns += ns_of(act.duration_ms);
+    for (const Act& act : schedule_.of_kind("slow_link", step_))
+      result_.queue_fs_per_byte +=
+          fs_per_byte_of(act.fault->options.number("bandwidth_mb_per_s"));
+  }
+
+  const FaultSchedule schedule_;
+  const Layers& layers_;
+  const int64_t step_;
+  RankEvents result_;
+};
+
+}  // namespace
+
+Schedule schedule_of(const Scenario& scenario, const std::vector<BucketWork>& first_step,
+                     const std::vector<BucketWork>& settled,
+                     const std::vector<std::pair<std::string, int64_t>>& layer_ready_ns) {
+  Schedule schedule;
+  if (scenario.faults.empty()) return schedule;
+  const int64_t ranks = ranks_of(scenario);
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    for (const Part& fault : scenario.faults)
+      if (acts_on_rank(fault, rank)) {
+        schedule.touched.push_back(rank);
+        break;
+      }
+  const auto kept = std::make_shared<Scenario>(scenario);
+  const auto layers = std::make_shared<Layers>(Layers{first_step, settled, layer_ready_ns});
+  schedule.at = [kept, layers](int64_t rank, int64_t step) {
+    return OfRank(*kept, *layers, rank, step).result();
+  };
+  return schedule;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "sim/plan/plan.h"
+
+namespace lockstep {
+
+// When gradients are ready in a backward that takes so long: by layer times, those of the plan
+// (emulated compute) or else by the multiply-accumulates of the layers. Nothing for a model that is
+// not known.
+std::optional<std::vector<double>> planned_ready_ms(const RunPlan& plan, double backward_ms);
+
+}  // namespace lockstep

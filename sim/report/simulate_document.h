@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/des/numbers.h"
+#include "sim/judge/judge.h"
+#include "sim/report/machine.h"
+#include "sim/report/style.h"
+
+namespace lockstep {
+
+// One job in virtual time.
+struct SimulatedLine {
+  std::string scenario, label;
+  int64_t ranks = 1, steps = 1;
+  std::string reducer, algorithm, engine;
+  std::optional<double> cap_mb;  // MiB; none: the reducer has no cap
+  int64_t buckets = 0;
+  double tail_mb = 0;  // 10^6 bytes
+  SimulatedNumbers numbers;
+  std::optional<double> efficiency;     // of a prediction: the step without communication / this
+  std::optional<double> straggler_ms;   // what the scenario's faults cost a step
+  std::optional<Chance> timeout_chance;  // a step
+  std::optional<SimulatedFailure> failure;
+  std::vector<std::string> notes;
+  std::optional<RunResult> judged;  // where every rank was recorded
+};
+
+// All that one `lockstep simulate` has to say.
+struct SimulateDocument {
+  uint64_t seed = 0;
+  Machine machine;        // that simulates
+  std::string simulated;  // machine that is simulated, in words
+  std::vector<SimulatedLine> lines;
+  bool prediction = false;
+  std::optional<double> recommended_cap_mb;
+  std::string recommendation;  // empty: none
+  double elapsed_s = 0;
+  int exit_code = 0;
+  std::string answer;  // the last line
+};
+
+nlohmann::ordered_json as_json(const SimulateDocument& document);
+// The table, what went wrong, and the last line.
+std::string to_text(const SimulateDocument& document, const Style& style);
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+
+#include "sim/report/run_text.h"
+#include "sim/report/simulate_document.h"
+#include "sim/report/table.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kNothing = "-";
+
+std::string ms(double value) { return fmt::format("{:.2f}", value); }
+
+bool any(const SimulateDocument& document, bool (*has)(const SimulatedLine&)) {
+  for (const SimulatedLine& line : document.lines)
+    if (has(line)) return true;
+  return false;
+}
+
+bool has_label(const SimulatedLine& line) { return !line.label.empty(); }
+bool has_efficiency(const SimulatedLine& line) { return line.efficiency.has_value(); }
+bool has_straggler(const SimulatedLine& line) { return line.straggler_ms.has_value(); }
+bool has_chance(const SimulatedLine& line) { return line.timeout_chance.has_value(); }
+
+std::string chance_text(const Chance& chance) {
+  return fmt::format("{:.3g} .. {:.3g}", chance.low * 100, chance.high * 100);
+}
+
+class Rows {
+ public:
+  explicit Rows(const SimulateDocument& document) : document_(document) {
+    table_.column("scenario");
+    if (any(document, has_label)) table_.column("run");
+    for (const char* header : {"ranks", "cap MiB", "buckets", "tail MB", "step ms", "p95 ms",
+                               "backward ms", "exposed ms", "overlap", "skew ms"})
+      table_.column(header, Table::Align::right);
+    if (any(document, has_efficiency)) table_.column("efficiency", Table::Align::right);
+    if (any(document, has_straggler)) table_.column("straggler ms", Table::Align::right);
+    if (any(document, has_chance)) table_.column("time-outs % of steps", Table::Align::right);
+    table_.column("engine");
+  }
+
+  std::string text(const Style& style) {
+    for (const SimulatedLine& line : document_.lines) table_.row(cells(line));
+    return table_.text(style);
+  }
+
+ private:
+  std::vector<std::string> cells(const SimulatedLine& line) const {
+    const SimulatedNumbers& numbers = line.numbers;
+    std::vector<std::string> cells = {line.scenario};
+    if (any(document_, has_label)) cells.push_back(line.label);
+    cells.push_back(grouped(line.ranks));
+    cells.push_back(line.cap_mb ? fmt::format("{}", *line.cap_mb) : kNothing);
+    cells.push_back(std::to_string(line.buckets));
+    cells.push_back(fmt::format("{:.2f}", line.tail_mb));
+    if (numbers.steps == 0) {
+      cells.resize(cells.size() + 6, kNothing);
+    } else {
+      for (const double value :
+           {numbers.step_ms, numbers.p95_ms, numbers.backward_ms, numbers.exposed_ms})
+        cells.push_back(ms(value));
+      cells.push_back(numbers.overlap ? fmt::format("{:.0f} %", *numbers.overlap * 100) : kNothing);
+      cells.push_back(numbers.skew_ms ? ms(*numbers.skew_ms) : kNothing);
+    }
+    const auto optional = [&](const std::optional<double>& value, const char* form) {
+      cells.push_back(value ? fmt::format(fmt::runtime(form), *value) : kNothing);
+    };
+    if (any(document_, has_efficiency)) optional(line.efficiency, "{:.3f}");
+    if (any(document_, has_straggler)) optional(line.straggler_ms, "{:.2f}");
+    if (any(document_, has_chance))
+      cells.push_back(line.timeout_chance ? chance_text(*line.timeout_chance) : kNothing);
+    cells.push_back(line.engine);
+    return cells;
+  }
+
+  const SimulateDocument& document_;
+  Table table_;
+};
+
+std::string notes_text(const SimulateDocument& document) {
+  std::string text, last;
+  for (const SimulatedLine& line : document.lines)
+    for (const std::string& note : line.notes) {
+      const std::string said = fmt::format("note: {}: {}\n", line.scenario, note);
+      if (said != last) text += said;
+      last = said;
+    }
+  return text;
+}
+
+// A single run is told whole; of many, those that are not as expected.
+std::string judged_text(const SimulateDocument& document, const Style& style) {
+  std::string text;
+  for (const SimulatedLine& line : document.lines)
+    if (line.judged && (document.lines.size() == 1 || line.judged->met == false))
+      text += run_text(*line.judged, style) + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const SimulateDocument& document, const Style& style) {
+  std::string text = Rows(document).text(style) + "\n";
+  text += judged_text(document, style);
+  text += notes_text(document);
+  text += fmt::format("simulated machine: {}\n", document.simulated);
+  if (!document.recommendation.empty()) text += document.recommendation + "\n";
+  return text + document.answer + "\n";
+}
+
+}  // namespace lockstep
