@@ -80,6 +80,13 @@ BucketLayout one_a_parameter(const RunPlan& plan) {
   return layout;
 }
 
+bool passes_time_out(const RunPlan& plan, const Part& fault) {
+  const Timeouts& timeouts = plan.scenario.timeouts;
+  const int64_t limit_ms =
+      fault.kind == "slow_constructor" ? timeouts.construction_ms : timeouts.rendezvous_ms;
+  return limit_ms > 0 && fault.options.number("duration_ms") >= static_cast<double>(limit_ms);
+}
+
 // Faults that are delays or ends in virtual time; of the others some change no time of a step.
 void check_faults(const RunPlan& plan, InputErrors* errors, std::vector<std::string>* notes) {
   static const std::set<std::string> kBefore = {"late_start", "slow_constructor", "slow_store"};
@@ -90,7 +97,23 @@ void check_faults(const RunPlan& plan, InputErrors* errors, std::vector<std::str
       "duplicate_rank", "wrong_world_size", "wrong_address"};
   for (size_t i = 0; i < plan.scenario.faults.size(); ++i) {
     const std::string& kind = plan.scenario.faults[i].kind;
-    if (kBefore.contains(kind)) notes->push_back(kind + " acts before the steps: left out");
+    const Part& fault = plan.scenario.faults[i];
+    const std::string phase = phase_of(fault);
+    const bool before = phase == "rendezvous" || phase == "construction";
+    if (before && !only_delays(fault)) {
+      errors->push_back(refused(plan, fmt::format("/faults/{}/phase", i),
+                                fmt::format("fault \"{}\" in {} cannot be simulated", kind, phase),
+                                "a phase of a step: virtual time begins with the first"));
+      continue;
+    }
+    if (kBefore.contains(kind) && passes_time_out(plan, fault)) {
+      errors->push_back(refused(plan, fmt::format("/faults/{}/duration_ms", i),
+                                fmt::format("fault \"{}\" passes a time-out before the steps, which "
+                                            "cannot be simulated", kind),
+                                "a shorter one: virtual time begins with the first step"));
+      continue;
+    }
+    if (kBefore.contains(kind) || before) notes->push_back(kind + " acts before the steps: left out");
     if (kNoTime.contains(kind)) notes->push_back(kind + " changes no time: left out");
     if (kNever.contains(kind))
       errors->push_back(refused(plan, fmt::format("/faults/{}/kind", i),

@@ -119,6 +119,7 @@ void VirtualRecords::add_rank(const StepTrace& trace, size_t rank) {
   const int64_t until = trace.failure ? trace.failure->known_ns : kNever;
   const bool gone = trace.failure && trace.failure->rank == static_cast<int64_t>(rank);
   const int64_t last = gone ? std::min(until, trace.failure->at_ns) : until;
+  const bool failed_here = trace.failure && trace.failure->bucket < 0;
   const auto phase = [&](int64_t time_ns, Phase which) {
     if (time_ns <= last) append(rank, time_ns, EventKind::phase_begin, which);
   };
@@ -128,9 +129,16 @@ void VirtualRecords::add_rank(const StepTrace& trace, size_t rank) {
   if (trace.step == 2 && planned_.job.rebuild_ns > 0) {
     const uint32_t sequence = ++sequence_;
     const int64_t all = *std::max_element(trace.forward_ns.begin(), trace.forward_ns.end());
-    append(rank, trace.forward_ns[rank], EventKind::arrival, Phase::forward, -1,
-           packed(Operation::broadcast, kLong, 0), sequence);
-    append(rank, all + planned_.job.rebuild_ns, EventKind::end, Phase::forward, -1, 0, sequence);
+    const bool here = !failed_here || (!gone && trace.forward_ns[rank] <= until);
+    if (here)
+      append(rank, trace.forward_ns[rank], EventKind::arrival, Phase::forward, -1,
+             packed(Operation::broadcast, kLong, 0), sequence);
+    if (here && !failed_here)
+      append(rank, all + planned_.job.rebuild_ns, EventKind::end, Phase::forward, -1, 0, sequence);
+  }
+  if (failed_here) {
+    if (trace.step == 2 && planned_.job.rebuild_ns > 0) --sequence_;
+    return;
   }
   phase(trace.backward_ns[rank], Phase::backward);
   add_buckets(trace, rank);

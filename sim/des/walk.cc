@@ -62,6 +62,7 @@ StepNumbers Walk::step(const Draws& draws, StepTrace* trace) {
   spans_.clear();
   skew_ns_ = 0;
   begin_compute(draws);
+  if (failure_) return end_step();
   const auto& buckets = buckets_of(job_, step_);
   for (size_t b = 0; b < buckets.size() && !failure_; ++b) {
     compute_bucket(b, buckets[b], draws);
@@ -76,6 +77,7 @@ void Walk::begin_compute(const Draws& draws) {
   for (size_t m = 0; m < members_.size(); ++m)
     launched_[m] = forward_[m] = begin_[m] + steps_[m].load_ns + job_.load_ns;
   if (step_ == 2 && synchronizes(job_, step_) && job_.ranks > 1) rebuild();
+  if (failure_) return;
   for (size_t m = 0; m < members_.size(); ++m) {
     const RankEvents& step = steps_[m];
     const int64_t forward = scaled(job_.forward_ns, step.compute_factor);
@@ -91,7 +93,11 @@ void Walk::begin_compute(const Draws& draws) {
 // last one has come. Leaves in launched_ when each goes on.
 void Walk::rebuild() {
   const int64_t last = largest(forward_);
-  for (int64_t& on : launched_) on = last + job_.rebuild_ns;
+  arrival_ = early_ = launched_ = forward_;
+  const BucketWork none{-1, 0, 0, 0};
+  if (wait_in_vain(none)) return;
+  std::vector<int64_t> ends(members_.size(), last + job_.rebuild_ns);
+  if (!time_out(none, ends)) launched_ = std::move(ends);
 }
 
 int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t factor) const {
@@ -162,8 +168,9 @@ bool Walk::is_gone(size_t member, int64_t bucket) const {
   if (gone_[member]) return true;
   const auto& end = steps_[member].end;
   if (!end) return false;
-  if (end->place == RankEvents::End::Place::bucket) return end->bucket == bucket;
-  return end->phase == "load" || end->phase == "forward" || end->phase == "backward";
+  if (end->place == RankEvents::End::Place::bucket) return bucket >= 0 && end->bucket == bucket;
+  if (end->phase == "load" || end->phase == "forward") return true;
+  return end->phase == "backward" && bucket >= 0;
 }
 
 // A rank that will never come: those who are there learn it as it goes, or when they time out.
@@ -205,7 +212,7 @@ bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends) {
   if (known_ns == kNever) return false;
   const auto last = std::max_element(launched_.begin(), launched_.end()) - launched_.begin();
   const auto late = static_cast<size_t>(last);
-  fail(late, work, false, backward_[late], known_ns);
+  fail(late, work, false, work.bucket < 0 ? begin_[late] : backward_[late], known_ns);
   for (size_t m = 0; m < members_.size(); ++m) {
     if (arrival_[m] >= known_ns) arrival_[m] = kNever;
     if (launched_[m] >= known_ns) launched_[m] = kNever;
