@@ -51,8 +51,9 @@ class MadeRunWriter {
 
  private:
   double drawn(double ms) {
+    if (ms <= 0 || run_.jitter <= 0) return std::max(0.0, ms) * 1e6;
     std::normal_distribution<double> normal(ms, ms * run_.jitter);
-    return std::max(0.0, run_.jitter > 0 ? normal(random_) : ms) * 1e6;
+    return std::max(0.0, normal(random_)) * 1e6;
   }
   double phase_ns(size_t rank, int64_t step, Phase phase, double ms) {
     const auto slower =
