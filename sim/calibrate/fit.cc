@@ -1,0 +1,182 @@
+#include "sim/calibrate/fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "sim/judge/what_if.h"
+#include "scenarios/base/hash.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kResamplings = 400;
+
+using Sizes = std::map<std::pair<int64_t, int64_t>, std::vector<double>>;  // ranks, bytes -> ns
+
+struct Line {
+  double alpha_ns = 0, beta_ns_per_byte = 0;
+};
+
+double messages(int64_t ranks) { return 2.0 * static_cast<double>(ranks - 1); }
+
+double bytes_on_wire(int64_t ranks, int64_t bytes, int64_t cores) {
+  const auto p = static_cast<double>(ranks);
+  const double shared = std::max(1.0, p / static_cast<double>(std::max<int64_t>(cores, 1)));
+  return 2 * (p - 1) / p * static_cast<double>(bytes) * shared;
+}
+
+double at(const Line& line, int64_t ranks, int64_t bytes, int64_t cores) {
+  return line.alpha_ns * messages(ranks) +
+         line.beta_ns_per_byte * bytes_on_wire(ranks, bytes, cores);
+}
+
+// Each size counts alike, by its relative error. Neither number below 0.
+Line fit_line(const std::map<std::pair<int64_t, int64_t>, double>& medians, int64_t cores) {
+  double aa = 0, ab = 0, bb = 0, ay = 0, by = 0;
+  for (const auto& [size, ns] : medians) {
+    const double a = messages(size.first) / ns;
+    const double b = bytes_on_wire(size.first, size.second, cores) / ns;
+    aa += a * a;
+    ab += a * b;
+    bb += b * b;
+    ay += a;
+    by += b;
+  }
+  const double determinant = aa * bb - ab * ab;
+  Line line{ay / aa, 0};
+  if (bb > 0 && determinant > 1e-12 * aa * bb)
+    line = {(ay * bb - by * ab) / determinant, (by * aa - ay * ab) / determinant};
+  if (line.beta_ns_per_byte < 0) line = {ay / aa, 0};
+  if (line.alpha_ns < 0) line = {0, bb > 0 ? by / bb : 0};
+  return line;
+}
+
+std::map<std::pair<int64_t, int64_t>, double> medians_of(const Sizes& sizes) {
+  std::map<std::pair<int64_t, int64_t>, double> medians;
+  for (const auto& [size, values] : sizes) medians[size] = median_of(values);
+  return medians;
+}
+
+// The values of each size drawn anew from themselves.
+Sizes resampled(const Sizes& sizes, uint64_t seed) {
+  Sizes drawn;
+  uint64_t index = 0;
+  for (const auto& [size, values] : sizes)
+    for (size_t i = 0; i < values.size(); ++i)
+      drawn[size].push_back(values[substream_seed(seed, "calibrate", index++) % values.size()]);
+  return drawn;
+}
+
+FittedNumber interval(double value, std::vector<double> drawn) {
+  std::sort(drawn.begin(), drawn.end());
+  const auto last = static_cast<double>(drawn.size() - 1);
+  return {value, drawn[static_cast<size_t>(last * 0.025)], drawn[static_cast<size_t>(last * 0.975)]};
+}
+
+double mb_per_s(const Line& line) {
+  return line.beta_ns_per_byte > 0 ? 1e3 / line.beta_ns_per_byte : 0;
+}
+
+void fill_intervals(const Sizes& sizes, const Line& line, int64_t cores, Fit* fit) {
+  std::vector<double> latencies, bandwidths;
+  for (int i = 0; i < kResamplings; ++i) {
+    const Line drawn = fit_line(medians_of(resampled(sizes, static_cast<uint64_t>(i))), cores);
+    latencies.push_back(drawn.alpha_ns * 1e-3);
+    bandwidths.push_back(mb_per_s(drawn));
+  }
+  fit->latency_us = interval(line.alpha_ns * 1e-3, latencies);
+  fit->bandwidth_mb_per_s = interval(mb_per_s(line), bandwidths);
+}
+
+void fill_residuals(const Sizes& sizes, const Line& line, int64_t cores, Fit* fit) {
+  for (const auto& [size, values] : sizes) {
+    FittedSize one{size.first, size.second, static_cast<int64_t>(values.size()), 0, 0};
+    one.measured_us = median_of(values) * 1e-3;
+    one.fitted_us = at(line, size.first, size.second, cores) * 1e-3;
+    const double error = std::fabs(one.fitted_us / one.measured_us - 1);
+    fit->mean_error += error / static_cast<double>(sizes.size());
+    fit->largest_error = std::max(fit->largest_error, error);
+    fit->sizes.push_back(one);
+  }
+}
+
+void append(const std::vector<double>& from, std::vector<double>* to) {
+  to->insert(to->end(), from.begin(), from.end());
+}
+
+int64_t median_ns(const std::vector<double>& values) {
+  return values.empty() ? 0 : std::max<int64_t>(0, std::llround(median_of(values)));
+}
+
+void fill_step(const std::vector<RunSamples>& runs, MachineModel* machine) {
+  RunSamples all;
+  bool real = false;
+  for (const RunSamples& run : runs) {
+    append(run.load_ns, &all.load_ns);
+    append(run.finish_ns, &all.finish_ns);
+    append(run.late_ns, &all.late_ns);
+    if (run.emulated) continue;
+    real = true;
+    append(run.forward_ns, &all.forward_ns);
+    append(run.backward_ns, &all.backward_ns);
+  }
+  machine->load_ns = median_ns(all.load_ns);
+  machine->optimizer_ns = median_ns(all.finish_ns);
+  machine->bucket_ns = median_ns(all.late_ns);
+  if (!real) return;
+  machine->forward_ms = static_cast<double>(median_ns(all.forward_ns)) * 1e-6;
+  machine->backward_ms = static_cast<double>(median_ns(all.backward_ns)) * 1e-6;
+}
+
+}  // namespace
+
+Expected<Fit> fit_machine(const std::vector<RunSamples>& runs, int64_t cores) {
+  Fit fit;
+  Sizes sizes;
+  for (const RunSamples& run : runs) {
+    fit.machine.fitted_on.push_back(run.run);
+    for (const CollectiveSample& sample : run.collectives)
+      if (sample.ranks > 1) sizes[{sample.ranks, sample.bytes}].push_back(sample.ns);
+    fit.samples += static_cast<int64_t>(run.collectives.size());
+  }
+  fit.runs = static_cast<int64_t>(runs.size());
+  if (sizes.empty()) {
+    InputError error;
+    error.message = "these runs hold no bucket's all-reduce of more than one rank after their first step";
+    error.allowed = "kept runs of several steps and ranks, with a reducer that has buckets";
+    return error;
+  }
+  const Line line = fit_line(medians_of(sizes), cores);
+  fill_intervals(sizes, line, cores, &fit);
+  fill_residuals(sizes, line, cores, &fit);
+  MachineModel& machine = fit.machine;
+  machine.cost.ranks_per_host = kMostRanks;
+  machine.cost.link.alpha_ns = std::llround(line.alpha_ns);
+  machine.cost.core_fs_per_byte = std::llround(line.beta_ns_per_byte * 1e6);
+  machine.cost.cores_per_host = cores;
+  fill_step(runs, &machine);
+  return fit;
+}
+
+nlohmann::ordered_json as_json(const Fit& fit) {
+  const auto number = [](const FittedNumber& n) {
+    return nlohmann::ordered_json{{"value", n.value}, {"low", n.low}, {"high", n.high}};
+  };
+  nlohmann::ordered_json json = {{"runs", fit.runs},
+                                 {"samples", fit.samples},
+                                 {"latency_us", number(fit.latency_us)},
+                                 {"bandwidth_mb_per_s", number(fit.bandwidth_mb_per_s)},
+                                 {"mean_error", fit.mean_error},
+                                 {"largest_error", fit.largest_error}};
+  for (const FittedSize& size : fit.sizes)
+    json["sizes"].push_back({{"world_size", size.ranks},
+                             {"bytes", size.bytes},
+                             {"samples", size.samples},
+                             {"measured_us", size.measured_us},
+                             {"fitted_us", size.fitted_us}});
+  return json;
+}
+
+}  // namespace lockstep

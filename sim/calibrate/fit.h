@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/calibrate/samples.h"
+#include "sim/des/machine_model.h"
+
+namespace lockstep {
+
+// A machine fitted to runs on one host: what a collective of p ranks and n bytes takes is
+//   2(p-1) alpha + 2(p-1)/p n beta max(1, p / cores),
+// a ring over a loopback whose bytes the host's cores move; alpha and beta by least squares of
+// relative errors over the medians of each world size and size of bucket. What a step costs beside
+// its layers are medians.
+
+struct FittedSize {
+  int64_t ranks = 0, bytes = 0, samples = 0;
+  double measured_us = 0, fitted_us = 0;
+};
+struct FittedNumber {
+  double value = 0, low = 0, high = 0;  // 95 % bootstrap interval over the samples of each size
+};
+
+struct Fit {
+  MachineModel machine;
+  FittedNumber latency_us, bandwidth_mb_per_s;
+  std::vector<FittedSize> sizes;        // ascending ranks, bytes
+  double mean_error = 0, largest_error = 0;  // |fitted / measured - 1| over sizes
+  int64_t runs = 0, samples = 0;
+};
+
+// cores: of the host that the runs shared. Bad input: runs without a single bucket's collective.
+Expected<Fit> fit_machine(const std::vector<RunSamples>& runs, int64_t cores);
+
+// What a machine file keeps of it under `fit`.
+nlohmann::ordered_json as_json(const Fit& fit);
+
+}  // namespace lockstep
