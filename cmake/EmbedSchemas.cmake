@@ -14,7 +14,10 @@ endfunction()
 embed(${SOURCE}/schema.json scenario_schema_text scenario)
 embed(${SOURCE}/result_schema.json result_schema_text result)
 embed(${SOURCE}/sweep_schema.json sweep_schema_text sweep)
+embed(${SOURCE}/what_if_schema.json what_if_schema_text what_if)
 embed(${SOURCE}/profile_schema.json profile_schema_text profile)
 embed(${SOURCE}/machine_schema.json machine_schema_text machine)
 file(WRITE ${OUT} "// Generated from scenarios/*schema.json\n#include \"scenarios/parse/suite.h\"\n"
-                  "namespace lockstep {\n${scenario}${result}${sweep}${profile}${machine}}\n")
+                  "namespace lockstep {
+${scenario}${result}${sweep}${what_if}${profile}${machine}}
+")

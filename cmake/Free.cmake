@@ -2,6 +2,7 @@
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
 
 set(embedded ${PROJECT_BINARY_DIR}/scenarios/parse/schema_text.cc)
 add_custom_command(
@@ -52,11 +53,12 @@ lockstep_library(lockstep_launch FOLDERS sim/launch sim/join LINK lockstep_plan 
 lockstep_library(lockstep_des FOLDERS sim/des LINK lockstep_launch lockstep_fault Threads::Threads)
 # A vector instruction for each of a million ranks: here the compiler's last per cent count.
 set_source_files_properties(sim/des/random.cc PROPERTIES COMPILE_OPTIONS -O3)
-lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_launch)
+lockstep_library(lockstep_judge FOLDERS sim/judge sim/judge/foreign LINK lockstep_launch ZLIB::ZLIB)
+lockstep_library(lockstep_calibrate FOLDERS sim/calibrate LINK lockstep_judge lockstep_des)
 lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
 lockstep_library(lockstep_report FOLDERS sim/report LINK lockstep_judge lockstep_sweep lockstep_des)
 lockstep_library(lockstep_campaign FOLDERS sim/campaign LINK lockstep_judge)
-lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_compare)
+lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_calibrate lockstep_compare)
 
 add_executable(lockstep sim/cli/main.cc)
 target_link_libraries(lockstep PRIVATE lockstep_cli)

@@ -1,0 +1,90 @@
+#include "sim/judge/foreign/slowdown.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "sim/judge/foreign/read_trace.h"
+#include "tests/sim/judge/foreign/made_pipeline.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::DoubleEq;
+using ::testing::ElementsAre;
+
+// Forwards are 20 us on average, reductions 5 in the median: 3 + 20 + 20 + 1 + 5 + 1 + 2 = 52.
+TEST(PipelineSlowdown, OfOneSlowForwardAndOneSlowReduction) {
+  const auto slowdown = slowdown_of(three_ranks().trace).value();
+  EXPECT_DOUBLE_EQ(slowdown.step_ms, 0.117);
+  EXPECT_DOUBLE_EQ(slowdown.ideal_ms, 0.052);
+  EXPECT_DOUBLE_EQ(slowdown.slowdown, 117.0 / 52);
+  EXPECT_THAT(slowdown.dp_ranks,
+              ElementsAre(DoubleEq(1), DoubleEq(72.0 / 52), DoubleEq(97.0 / 52)));
+  EXPECT_THAT(slowdown.stages, ElementsAre(DoubleEq(117.0 / 52)));
+  ASSERT_EQ(slowdown.worst, 1u);
+  EXPECT_EQ(slowdown.workers[0].dp_rank, 2);
+  EXPECT_EQ(slowdown.workers[1].dp_rank, 1);
+  EXPECT_DOUBLE_EQ(*slowdown.by_worst_workers, 45.0 / 65);  // rank 1 is still late by 20
+  EXPECT_DOUBLE_EQ(*slowdown.by_last_stage, 1);
+}
+
+TEST(PipelineSlowdown, ALongLastStage) {
+  MadePipeline made = two_stages();
+  for (TraceOp& op : made.trace.ops)
+    if (op.stage == 1 && is_compute(op.kind)) op.duration_us *= 3;
+  const auto slowdown = slowdown_of(made.trace).value();
+  // 11 + 4 x (30 + 60) / 2 + 1 + 20, and with 20 and 40: 21 + 120 + 1 + 40.
+  EXPECT_DOUBLE_EQ(slowdown.step_ms, 0.212);
+  EXPECT_DOUBLE_EQ(slowdown.ideal_ms, 0.182);
+  EXPECT_GT(slowdown.stages[1], slowdown.stages[0]);
+  EXPECT_EQ(slowdown.workers[0].stage, 1);
+  EXPECT_GT(*slowdown.by_last_stage, 1);  // the other one is quicker than the mean
+}
+
+TEST(PipelineSlowdown, NothingIsLostWhereAllAreAlike) {
+  const auto slowdown = slowdown_of(two_stages().trace).value();
+  EXPECT_DOUBLE_EQ(slowdown.slowdown, 1);
+  EXPECT_FALSE(slowdown.by_worst_workers);
+  EXPECT_FALSE(slowdown.by_last_stage);
+  EXPECT_TRUE(as_json(slowdown)["by_last_stage"].is_null());
+}
+
+TEST(PipelineSlowdown, OfNoTimeIsRefused) {
+  MadePipeline made = two_stages();
+  for (TraceOp& op : made.trace.ops) op.duration_us = 0;
+  const auto slowdown = slowdown_of(made.trace);
+  ASSERT_FALSE(slowdown);
+  EXPECT_EQ(slowdown.errors()[0].message, "no operation takes any time");
+}
+
+struct Published {
+  const char* name;
+  double slowdown, by_worst_workers, by_last_stage;
+};
+
+class PublishedTrace : public testing::TestWithParam<Published> {};
+
+// golden/data/stragglers/README.md says who published them.
+TEST_P(PublishedTrace, IsReproducedToFourDecimals) {
+  const Published& published = GetParam();
+  const std::string file =
+      std::string(LOCKSTEP_SOURCE_DIR "/golden/data/stragglers/timeline-") + published.name;
+  const auto trace = read_pipeline_trace(file + ".json.gz");
+  ASSERT_TRUE(trace) << to_text(trace.errors()[0]);
+  const auto slowdown = slowdown_of(trace.value());
+  ASSERT_TRUE(slowdown) << to_text(slowdown.errors()[0]);
+  const auto rounded = [](double value) { return std::round(value * 1e4) / 1e4; };
+  EXPECT_DOUBLE_EQ(rounded(slowdown.value().slowdown), published.slowdown);
+  EXPECT_DOUBLE_EQ(rounded(*slowdown.value().by_worst_workers), published.by_worst_workers);
+  EXPECT_DOUBLE_EQ(rounded(*slowdown.value().by_last_stage), published.by_last_stage);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stragglers, PublishedTrace,
+                         testing::Values(Published{"AR", 1.9730, 1.0017, -0.0012},
+                                         Published{"ST", 1.1787, 0.0314, 1.2194}),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace lockstep
