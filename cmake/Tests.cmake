@@ -53,6 +53,7 @@ lockstep_test(test_judge FOLDERS sim/judge sim/judge/foreign LINK lockstep_judge
 lockstep_test(test_calibrate FOLDERS sim/calibrate LINK lockstep_calibrate)
 lockstep_test(test_campaign FOLDERS sim/campaign LINK lockstep_campaign)
 lockstep_test(test_sweep FOLDERS sim/sweep LINK lockstep_sweep)
+lockstep_test(test_whatif FOLDERS sim/whatif LINK lockstep_whatif)
 lockstep_test(test_report FOLDERS sim/report sim/cli LINK lockstep_cli)
 if(LOCKSTEP_LIBTORCH)
   lockstep_test(test_workloads TORCH FOLDERS scenarios/workloads LINK lockstep_workloads)

@@ -118,9 +118,10 @@ class Builder {
   StepModel model_;
 };
 
-std::vector<double> others_of(const std::vector<double>& values, size_t rank) {
-  std::vector<double> others = values;
-  others.erase(others.begin() + static_cast<ptrdiff_t>(rank));
+std::vector<double> others_of(const std::vector<double>& values, const std::vector<size_t>& ranks) {
+  std::vector<double> others;
+  for (size_t rank = 0; rank < values.size(); ++rank)
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) others.push_back(values[rank]);
   return others;
 }
 
@@ -202,12 +203,15 @@ StepModel StepModel::with_only(size_t rank) const {
   return model;
 }
 
-StepModel StepModel::without(size_t rank) const {
+StepModel StepModel::without(const std::vector<size_t>& ranks) const {
   StepModel model = *this;
-  if (ranks() < 2) return model;
-  for (Slot& slot : model.slots) slot.work_ns[rank] = mean_of(others_of(slot.work_ns, rank));
-  for (Transfer& transfer : model.transfers)
-    transfer.delay_ns[rank] = median_of(others_of(transfer.delay_ns, rank));
+  const auto replace = [&](std::vector<double>* values, auto usual_of) {
+    const std::vector<double> others = others_of(*values, ranks);
+    if (others.empty()) return;
+    for (const size_t rank : ranks) (*values)[rank] = usual_of(others);
+  };
+  for (Slot& slot : model.slots) replace(&slot.work_ns, mean_of);
+  for (Transfer& transfer : model.transfers) replace(&transfer.delay_ns, median_of);
   return model;
 }
 

@@ -46,8 +46,10 @@ struct StepModel {
   StepModel ideal() const;
   // ideal(), with that rank's own durations.
   StepModel with_only(size_t rank) const;
-  // That rank's works and delays replaced by the mean and the median of the others'.
-  StepModel without(size_t rank) const;
+  // Those ranks' works and delays replaced by the mean and the median of the others'; the same as
+  // it was where there is no other.
+  StepModel without(const std::vector<size_t>& ranks) const;
+  StepModel without(size_t rank) const { return without(std::vector<size_t>{rank}); }
 };
 
 // Nothing where ranks went other ways through the step, so that their slots cannot be compared.

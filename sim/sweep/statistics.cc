@@ -48,6 +48,14 @@ Estimate bootstrap_median(const std::vector<double>& values, double confidence, 
   return interval(median_of(values), confidence, std::move(medians));
 }
 
+Estimate bootstrap_mean(const std::vector<double>& values, double confidence, uint64_t seed) {
+  LOCKSTEP_CHECK(!values.empty(), "a mean of nothing");
+  Draw draw(seed, "bootstrap");
+  std::vector<double> means(kResamples);
+  for (double& mean : means) mean = mean_of(draw.resample(values));
+  return interval(mean_of(values), confidence, std::move(means));
+}
+
 Estimate bootstrap_paired_ratio(const std::vector<double>& after, const std::vector<double>& before,
                                 double confidence, uint64_t seed) {
   LOCKSTEP_CHECK(after.size() == before.size(), "pairs");

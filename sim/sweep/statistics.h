@@ -20,6 +20,8 @@ inline constexpr int64_t kResamples = 2000;
 
 // Values must not be empty.
 Estimate bootstrap_median(const std::vector<double>& values, double confidence, uint64_t seed);
+// A mean with an interval of resampled means.
+Estimate bootstrap_mean(const std::vector<double>& values, double confidence, uint64_t seed);
 // Of after[i] / before[i], for measurements that were made beside each other: what disturbed both
 // alike divides out. As many of each, none of them 0.
 Estimate bootstrap_paired_ratio(const std::vector<double>& after, const std::vector<double>& before,

@@ -86,6 +86,20 @@ TEST(WhatIf, ReplacesWorkByItsMean) {
   }
 }
 
+// The other late rank is none of those whose mean is taken.
+TEST(WhatIf, SeveralRanksAreReplacedTogether) {
+  MadeRun run;
+  run.world_size = 6;
+  run.slower = [](int64_t rank, int64_t, Phase phase) {
+    return MadeRun::Slower{1, rank >= 4 && phase == Phase::backward ? 20.0 : 0};
+  };
+  for (const StepModel& model : models(run)) {
+    EXPECT_NEAR(model.without({4, 5}).step_ns(), 32e6, 10);
+    EXPECT_NEAR(model.without(4).step_ns(), 52e6, 10);
+    EXPECT_NEAR(model.without({0, 1, 2, 3, 4, 5}).step_ns(), model.step_ns(), 10);
+  }
+}
+
 TEST(WhatIf, ReplacesDelaysByTheirMedian) {
   MadeRun run;
   run.world_size = 3;

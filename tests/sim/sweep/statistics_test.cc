@@ -35,6 +35,15 @@ TEST(Statistics, OneValueIsItsOwnInterval) {
   EXPECT_EQ(one.high, 3);
 }
 
+TEST(Statistics, AMeanSeesWhatAMedianDoesNot) {
+  const std::vector<double> values = {1, 1, 1, 1, 1, 1, 1, 1, 1, 101};
+  EXPECT_EQ(bootstrap_median(values, 0.95, 1).value, 1);
+  const Estimate mean = bootstrap_mean(values, 0.95, 1);
+  EXPECT_EQ(mean.value, 11);
+  EXPECT_EQ(mean.low, 1);
+  EXPECT_EQ(mean.high, 31);
+}
+
 // Of 95 % intervals of a skewed distribution, about 95 % hold the true median.
 TEST(Statistics, IntervalsCoverTheMedian) {
   std::mt19937_64 random(5);

@@ -1,0 +1,146 @@
+#include "sim/whatif/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/check.h"
+#include "sim/judge/metrics.h"
+
+namespace lockstep {
+namespace {
+
+// `model` with only one phase, or only the delays, of `fixed`.
+StepModel with_phase_of(const StepModel& fixed, Phase phase, StepModel model) {
+  for (size_t i = 0; i < model.slots.size(); ++i)
+    if (model.slots[i].phase == phase) model.slots[i].work_ns = fixed.slots[i].work_ns;
+  return model;
+}
+
+StepModel with_delays_of(const StepModel& fixed, StepModel model) {
+  for (size_t i = 0; i < model.transfers.size(); ++i)
+    model.transfers[i].delay_ns = fixed.transfers[i].delay_ns;
+  return model;
+}
+
+class Predictor {
+ public:
+  Predictor(const ReplayedSteps& steps, uint64_t seed) : steps_(steps), seed_(seed) {
+    for (const StepModel& model : steps.models) as_it_was_ms_.push_back(model.step_ns() * 1e-6);
+  }
+
+  StepTime replayed() const { return time_of(as_it_was_ms_); }
+  StepTime time_of(const std::vector<double>& values_ms) const {
+    return {bootstrap_mean(values_ms, kConfidence, seed_), median_of(values_ms),
+            *std::min_element(values_ms.begin(), values_ms.end())};
+  }
+
+  Prediction predict(const std::vector<size_t>& ranks) const {
+    std::vector<StepModel> fixed;
+    for (const StepModel& model : steps_.models) fixed.push_back(model.without(ranks));
+    std::vector<double> without_ms, savings_ms;
+    for (size_t i = 0; i < fixed.size(); ++i) {
+      without_ms.push_back(fixed[i].step_ns() * 1e-6);
+      savings_ms.push_back(as_it_was_ms_[i] - without_ms[i]);
+    }
+    return {ranks, time_of(without_ms), time_of(savings_ms), parts_of(fixed)};
+  }
+
+ private:
+  std::vector<Prediction::Part> parts_of(const std::vector<StepModel>& fixed) const {
+    std::vector<Prediction::Part> parts;
+    const auto add = [&](const std::string& word, auto change) {
+      std::vector<double> costs;
+      for (size_t i = 0; i < fixed.size(); ++i)
+        costs.push_back(as_it_was_ms_[i] - change(fixed[i], steps_.models[i]).step_ns() * 1e-6);
+      const double cost_ms = mean_of(costs);
+      if (cost_ms >= kLeastMs) parts.push_back({word, cost_ms});
+    };
+    for (int i = static_cast<int>(Phase::load); i <= static_cast<int>(Phase::teardown); ++i)
+      add(to_word(static_cast<Phase>(i)), [&](auto& changed, auto& model) {
+        return with_phase_of(changed, static_cast<Phase>(i), model);
+      });
+    add("link", [](auto& changed, auto& model) { return with_delays_of(changed, model); });
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](auto& a, auto& b) { return a.cost_ms > b.cost_ms; });
+    return parts;
+  }
+
+  const ReplayedSteps& steps_;
+  const uint64_t seed_;
+  std::vector<double> as_it_was_ms_;
+};
+
+nlohmann::ordered_json time_json(const StepTime& time) {
+  return {{"mean", time.mean_ms.value},
+          {"low", time.mean_ms.low},
+          {"high", time.mean_ms.high},
+          {"median", time.median_ms},
+          {"least", time.least_ms}};
+}
+
+nlohmann::ordered_json prediction_json(const Prediction& prediction) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+  for (const auto& part : prediction.parts)
+    parts.push_back({{"phase", part.phase}, {"cost_ms", part.cost_ms}});
+  return {{"ranks", prediction.ranks},
+          {"step_ms", time_json(prediction.step)},
+          {"saving_ms", time_json(prediction.saving)},
+          {"parts", std::move(parts)}};
+}
+
+}  // namespace
+
+ReplayedSteps replayed_steps_of(const Timeline& timeline) {
+  ReplayedSteps steps;
+  steps.models = models_of(timeline);
+  for (const StepModel& model : steps.models) {
+    const auto step = std::find_if(timeline.steps.begin(), timeline.steps.end(),
+                                   [&](auto& s) { return s.step == model.step; });
+    LOCKSTEP_CHECK(step != timeline.steps.end(), "a model of a step that is not there");
+    int64_t longest_ns = 0;
+    for (const RankStep& rank : step->ranks)
+      longest_ns = std::max(longest_ns, rank.time.length_ns());
+    steps.measured_ms.push_back(static_cast<double>(longest_ns) * 1e-6);
+  }
+  return steps;
+}
+
+std::optional<Forecast> forecast_of(const ReplayedSteps& steps, const std::vector<size_t>& fixed,
+                                    uint64_t seed) {
+  if (steps.ranks() < 2) return std::nullopt;
+  const Predictor predictor(steps, seed);
+  Forecast forecast;
+  forecast.steps = steps.models.size();
+  forecast.ranks = steps.ranks();
+  forecast.measured = predictor.time_of(steps.measured_ms);
+  forecast.replayed = predictor.replayed();
+  if (!fixed.empty()) {
+    forecast.predictions.push_back(predictor.predict(fixed));
+    return forecast;
+  }
+  for (size_t rank = 0; rank < steps.ranks(); ++rank)
+    forecast.predictions.push_back(predictor.predict({rank}));
+  std::stable_sort(forecast.predictions.begin(), forecast.predictions.end(), [](auto& a, auto& b) {
+    return a.saving.mean_ms.value > b.saving.mean_ms.value;
+  });
+  return forecast;
+}
+
+bool replay_is_off(const Forecast& forecast) {
+  const double measured_ms = forecast.measured.mean_ms.value;
+  return std::abs(forecast.replayed.mean_ms.value - measured_ms) > kReplayOff * measured_ms;
+}
+
+nlohmann::ordered_json as_json(const Forecast& forecast) {
+  nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
+  for (const Prediction& prediction : forecast.predictions)
+    predictions.push_back(prediction_json(prediction));
+  return {{"steps", forecast.steps},
+          {"world_size", forecast.ranks},
+          {"measured_ms", time_json(forecast.measured)},
+          {"replayed_ms", time_json(forecast.replayed)},
+          {"predictions", std::move(predictions)}};
+}
+
+}  // namespace lockstep
