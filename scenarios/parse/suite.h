@@ -54,6 +54,7 @@ Expected<std::vector<std::string>> find_scenario_files(const std::string& path);
 const char* scenario_schema_text();
 const char* result_schema_text();
 const char* sweep_schema_text();    // of what `lockstep sweep --json` writes
+const char* what_if_schema_text();  // ... `lockstep whatif`, and `analyze` of a trace
 const char* profile_schema_text();  // of scenarios/layer_profile.h
 const char* machine_schema_text();  // of sim/des/machine_model.h
 

@@ -1,14 +1,12 @@
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "sim/cli/conclude.h"
+#include "sim/cli/kept_runs.h"
 #include "sim/cli/verbs.h"
 #include "sim/launch/files.h"
-#include "sim/launch/stored_run.h"
 #include "sim/report/metrics_table.h"
 #include "sim/report/run_text.h"
 #include "sim/report/terminal.h"
@@ -18,17 +16,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The folder itself, or the numbered ones of an invocation in it, in their order.
-std::vector<std::string> run_folders(const std::string& folder) {
-  std::vector<std::string> found;
-  std::error_code error;
-  if (!fs::exists(folder + "/plan.json", error))
-    for (const auto& entry : fs::directory_iterator(folder, error))
-      if (fs::exists(entry.path() / "plan.json", error)) found.push_back(entry.path().string());
-  std::sort(found.begin(), found.end());
-  return found.empty() ? std::vector<std::string>{folder} : found;
-}
 
 // The command of the invocation, which knows the user's own words.
 std::string again_of(const std::string& run_dir) {
@@ -43,22 +30,14 @@ std::string again_of(const std::string& run_dir) {
   return "";
 }
 
-InputError refused(const std::string& folder, const std::string& why) {
-  InputError error;
-  error.message = fmt::format("{}: {}", folder, why);
-  error.allowed = "a folder that verify or run left, with --keep or of a run not as expected";
-  return error;
-}
-
 Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions& options) {
-  std::string why;
-  auto outcome = read_stored_run(folder, &why);
-  if (!outcome) return refused(folder, why);
+  auto outcome = read_run_folder(folder);
+  if (!outcome) return outcome.errors();
   const fs::path libraries = fs::path(folder).parent_path() / "libraries.json";
-  outcome->libtorch = read_libraries(libraries.string()).torch;
-  RunResult result = judge_run(*outcome, {.metrics = true, .intervals = options.metrics});
+  outcome.value().libtorch = read_libraries(libraries.string()).torch;
+  RunResult result = judge_run(outcome.value(), {.metrics = true, .intervals = options.metrics});
   if (const std::string again = again_of(folder); !again.empty()) result.again = again;
-  if (!options.trace.empty()) write_trace(options.trace, *outcome);
+  if (!options.trace.empty()) write_trace(options.trace, outcome.value());
   return result;
 }
 
@@ -74,11 +53,11 @@ int report(const AnalyzeOptions& options, const ResultDocument& document) {
 
 int analyze(const AnalyzeOptions& options) {
   std::error_code ignored;
-  const std::string folder =
-      (fs::absolute(options.folder, ignored).lexically_normal() / "").parent_path().string();
-  const std::vector<std::string> folders = run_folders(folder);
+  if (fs::exists(options.folder, ignored) && !fs::is_directory(options.folder, ignored))
+    return analyze_trace(options);
+  const std::vector<std::string> folders = run_folders(options.folder);
   if (!options.trace.empty() && folders.size() > 1)
-    return bad_input({refused(options.folder, "--trace takes the folder of one run")});
+    return bad_input({refused_folder(options.folder, "--trace takes the folder of one run")});
   ResultDocument document;
   document.machine = this_machine();
   try {

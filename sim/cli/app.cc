@@ -9,6 +9,7 @@
 #include "sim/cli/cli.h"
 #include "sim/cli/help.h"
 #include "sim/cli/hosts.h"
+#include "sim/cli/kept_runs_verbs.h"
 #include "sim/cli/parse_error.h"
 #include "sim/cli/simulate.h"
 #include "sim/cli/verbs.h"
@@ -98,31 +99,6 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
   lockstep campaign --enumerate --draw 150 --seed 3
 )"));
   verb->callback([=] { *action = [=] { return campaign(*options); }; });
-}
-
-void add_analyze(CLI::App& app, std::function<int()>* action) {
-  auto options = std::make_shared<AnalyzeOptions>();
-  CLI::App* verb = app.add_subcommand(
-      "analyze", "Judge a run again from what it left behind; measure it, and name its straggler.");
-  verb->add_option("FOLDER", options->folder, "Run directory, or one of an invocation")->required();
-  verb->add_option("--json", options->json, "Write the result as JSON")
-      ->option_text("FILE")
-      ->group("Output");
-  verb->add_flag("--metrics", options->metrics, "All intervals in --json")->group("Output");
-  verb->add_option("--trace", options->trace,
-                   "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
-      ->option_text("FILE|DIR/")
-      ->group("Output");
-  verb->add_option("--color", options->color, "When to colour verdicts")
-      ->option_text("auto|always|never")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->group("Output");
-  verb->footer(
-      footer(R"(  lockstep run scenarios/stragglers/slow.json --set /world_size=3 --keep --out slow
-  lockstep analyze slow
-  lockstep analyze slow/0001 --trace trace.json
-)"));
-  verb->callback([=] { *action = [=] { return analyze(*options); }; });
 }
 
 void add_sweep_options(CLI::App* verb, SweepOptions* options) {
@@ -260,16 +236,24 @@ void add_profile(CLI::App& app, std::function<int()>* action) {
 void add_others(CLI::App& app, std::function<int()>* action) {
   auto result = std::make_shared<bool>(false);
   auto sweep_result = std::make_shared<bool>(false);
+  auto what_if_result = std::make_shared<bool>(false);
   CLI::App* schema = app.add_subcommand("schema", "Print the JSON Schema of scenario files.");
   auto* of_result = schema->add_flag("--result", *result, "The schema of results (--json) instead");
-  schema->add_flag("--sweep", *sweep_result, "The schema of what sweep --json writes instead")
-      ->excludes(of_result);
+  auto* of_sweep = schema->add_flag("--sweep", *sweep_result, "... of what sweep --json writes")
+                       ->excludes(of_result);
+  schema
+      ->add_flag("--what-if", *what_if_result, "... of what whatif, or analyze of a trace, writes")
+      ->excludes(of_result)
+      ->excludes(of_sweep);
   schema->footer(footer(R"(  lockstep schema
   lockstep schema --result
   lockstep schema > scenario_schema.json
 )"));
   schema->callback([=] {
-    const char* kind = *result ? "result" : *sweep_result ? "sweep" : "scenario";
+    const char* kind = *result           ? "result"
+                       : *sweep_result   ? "sweep"
+                       : *what_if_result ? "what_if"
+                                         : "scenario";
     *action = [=] { return print_schema(kind); };
   });
   CLI::App* doctor_verb =
@@ -351,6 +335,7 @@ void build(CLI::App& app, std::function<int()>* action) {
   add_sweep(app, action);
   add_simulate(app, action);
   add_analyze(app, action);
+  add_whatif(app, action);
   add_scenario(app, action);
   add_data(app, action);
   add_profile(app, action);

@@ -58,9 +58,10 @@ int scenario_explain(const Selection& selection) {
 }
 
 int print_schema(const std::string& kind) {
-  return print_result(kind == "result"  ? result_schema_text()
-                      : kind == "sweep" ? sweep_schema_text()
-                                        : scenario_schema_text(),
+  return print_result(kind == "result"    ? result_schema_text()
+                      : kind == "sweep"   ? sweep_schema_text()
+                      : kind == "what_if" ? what_if_schema_text()
+                                          : scenario_schema_text(),
                       kExitPass);
 }
 

@@ -53,14 +53,25 @@ struct CampaignOptions {
 };
 int campaign(CampaignOptions options);
 
-// From what a run left behind: the verdict again, metrics, the straggler.
+// From what a run left behind: the verdict again, metrics, the straggler. Of a trace that others
+// left: what its stragglers cost.
 struct AnalyzeOptions {
-  std::string folder;  // of one run, or of an invocation
+  std::string folder;  // of one run, or of an invocation; or a file: a trace
   std::string json, trace;
   std::string color = "auto";
   bool metrics = false;  // with raw intervals in `json`
 };
 int analyze(const AnalyzeOptions& options);
+int analyze_trace(const AnalyzeOptions& options);
+
+// From what a run left behind: its steps without the lateness of some ranks.
+struct WhatIfOptions {
+  std::string folder;              // of one run, or of an invocation
+  std::vector<int64_t> fix_ranks;  // together; empty: each rank in turn
+  std::string json;
+  std::string color = "auto";
+};
+int whatif(const WhatIfOptions& options);
 
 // Measures combinations of bucket caps, world sizes and reducers. What is not given here comes from
 // the key `sweep` of the scenario, and then from the scenario or a default.
@@ -97,7 +108,7 @@ int profile(const ProfileOptions& options);
 int scenario_check(const Selection& selection);
 int scenario_list(const Selection& selection);
 int scenario_explain(const Selection& selection);
-int print_schema(const std::string& kind);  // scenario | result | sweep
+int print_schema(const std::string& kind);  // scenario | result | sweep | what_if
 int doctor();
 int version();
 // Replaces this program by lockstep-worker; returns only if that cannot be.

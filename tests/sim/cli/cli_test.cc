@@ -37,6 +37,8 @@ TEST(Cli, HelpOfEveryVerb) {
                                              {"scenario", "explain"},
                                              {"schema"},
                                              {"profile"},
+                                             {"analyze"},
+                                             {"whatif"},
                                              {"doctor"}}) {
     std::vector<std::string> words = verb;
     words.push_back("--help");
