@@ -58,7 +58,7 @@ lockstep_library(lockstep_judge FOLDERS sim/judge sim/judge/foreign LINK lockste
 lockstep_library(lockstep_calibrate FOLDERS sim/calibrate LINK lockstep_judge lockstep_des)
 lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
 lockstep_library(lockstep_whatif FOLDERS sim/whatif LINK lockstep_sweep)
-lockstep_library(lockstep_report FOLDERS sim/report
+lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg
                  LINK lockstep_judge lockstep_sweep lockstep_whatif lockstep_des)
 lockstep_library(lockstep_campaign FOLDERS sim/campaign LINK lockstep_judge)
 lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_calibrate lockstep_compare)
