@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "sim/judge/metrics.h"
+#include "sim/report/receipts.h"
 
 namespace lockstep {
 namespace {
@@ -162,17 +163,7 @@ class Writer {
   void mark(const Event& e) {
     if (static_cast<EventKind>(e.kind) != EventKind::receipt) return;
     event(R"("ph": "i", "s": "p", "name": "{}", "cat": "fault", "tid": {}, "ts": {})",
-          fault_name(e.subject), kSteps, at(e.time_ns));
-  }
-
-  std::string fault_name(int32_t index) const {
-    const Scenario& scenario = outcome_.plan.scenario;
-    const auto place = static_cast<size_t>(index < kFirstFault ? index : index - kFirstFault);
-    if (index >= kFirstFault && place < scenario.faults.size())
-      return fmt::format("fault {}: {}", place, scenario.faults[place].kind);
-    if (index >= 0 && place < scenario.mutants.size())
-      return fmt::format("mutant {}: {}", place, scenario.mutants[place].kind);
-    return fmt::format("receipt {}", index);
+          receipt_name(outcome_.plan.scenario, e.subject), kSteps, at(e.time_ns));
   }
 
   std::ostream& out_;
