@@ -6,11 +6,14 @@
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"
 #include "sim/cli/verbs.h"
+#include "sim/judge/words.h"
 #include "sim/launch/files.h"
 #include "sim/report/metrics_table.h"
 #include "sim/report/run_text.h"
 #include "sim/report/terminal.h"
+#include "sim/report/timeline_svg.h"
 #include "sim/report/trace.h"
+#include "sim/report/version.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +33,30 @@ std::string again_of(const std::string& run_dir) {
   return "";
 }
 
+// Nothing, or why the step cannot be drawn.
+std::optional<InputError> draw(const AnalyzeOptions& options, const RunOutcome& outcome) {
+  const Timeline timeline = timeline_of(outcome);
+  const std::vector<int64_t> steps = drawable_steps(timeline);
+  if (options.svg_step && !std::binary_search(steps.begin(), steps.end(), *options.svg_step)) {
+    InputError error = option_error(fmt::format("--svg-step {}: not recorded", *options.svg_step));
+    error.allowed = steps.empty() ? "no step, for none was recorded"
+                                  : fmt::format("{} to {}", steps.front(), steps.back());
+    return error;
+  }
+  TimelinePicture picture;
+  picture.name = outcome.plan.scenario.name;
+  if (const std::string axes = label_of(outcome.plan.set); !axes.empty())
+    picture.name += ": " + axes;
+  picture.step = options.svg_step;
+  picture.faults = fault_marks(outcome);
+  const std::string& torch = outcome.libtorch;
+  picture.notes = {fmt::format("lockstep {} ({}){}  seed {}", lockstep_version(), lockstep_commit(),
+                               torch.empty() ? "" : "  LibTorch " + torch,
+                               outcome.plan.scenario.seed)};
+  write_atomically(options.svg, timeline_svg(timeline, picture));
+  return std::nullopt;
+}
+
 Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions& options) {
   auto outcome = read_run_folder(folder);
   if (!outcome) return outcome.errors();
@@ -38,6 +65,8 @@ Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions&
   RunResult result = judge_run(outcome.value(), {.metrics = true, .intervals = options.metrics});
   if (const std::string again = again_of(folder); !again.empty()) result.again = again;
   if (!options.trace.empty()) write_trace(options.trace, outcome.value());
+  if (!options.svg.empty())
+    if (auto error = draw(options, outcome.value())) return *error;
   return result;
 }
 
@@ -58,6 +87,8 @@ int analyze(const AnalyzeOptions& options) {
   const std::vector<std::string> folders = run_folders(options.folder);
   if (!options.trace.empty() && folders.size() > 1)
     return bad_input({refused_folder(options.folder, "--trace takes the folder of one run")});
+  if (!options.svg.empty() && folders.size() > 1)
+    return bad_input({refused_folder(options.folder, "--svg takes the folder of one run")});
   ResultDocument document;
   document.machine = this_machine();
   try {

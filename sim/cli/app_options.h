@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 
 #include "sim/cli/hosts.h"
@@ -17,5 +18,8 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter);
 void add_output(CLI::App* verb, VerifyOptions* options);
 void add_how(CLI::App* verb, VerifyOptions* options);
 void add_hosts(CLI::App* verb, HostsOptions* options);
+
+// The verb itself; `action` becomes what it does.
+void add_sweep(CLI::App& app, std::function<int()>* action);
 
 }  // namespace lockstep

@@ -36,10 +36,18 @@ void add_analyze(CLI::App& app, std::function<int()>* action) {
                    "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
       ->option_text("FILE|DIR/")
       ->group("Output");
+  auto* svg = verb->add_option("--svg", options->svg,
+                               "Draw a step of each rank, and how far apart ranks arrive")
+                  ->option_text("FILE")
+                  ->group("Output");
+  verb->add_option("--svg-step", options->svg_step, "The step that is drawn (one of median length)")
+      ->option_text("N")
+      ->needs(svg)
+      ->group("Output");
   verb->footer(
       footer(R"(  lockstep run scenarios/stragglers/slow.json --set /world_size=3 --keep --out slow
   lockstep analyze slow
-  lockstep analyze slow/0001 --trace trace.json
+  lockstep analyze slow/0001 --trace trace.json --svg step.svg
   lockstep analyze golden/data/stragglers/timeline-ST.json.gz
 )"));
   verb->callback([=] { *action = [=] { return analyze(*options); }; });

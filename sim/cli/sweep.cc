@@ -14,6 +14,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
 #include "sim/report/sweep_document.h"
+#include "sim/report/sweep_svg.h"
 #include "sim/report/terminal.h"
 #include "sim/sweep/baseline.h"
 #include "sim/plan/layout.h"
@@ -55,7 +56,8 @@ Expected<Prepared> prepare(const SweepOptions& options) {
   InputErrors errors;
   for (const auto& [name, path] : {std::pair("--json", &options.json),
                                    {"--csv", &options.csv},
-                                   {"--markdown", &options.markdown}})
+                                   {"--markdown", &options.markdown},
+                                   {"--svg", &options.svg}})
     if (!path->empty())
       if (auto why = why_not_writable(*path))
         errors.push_back(option_error(fmt::format("{} {}", name, *why)));
@@ -157,6 +159,7 @@ void write_outputs(const SweepOptions& options, const SweepDocument& document, i
   write("--json", options.json, to_text(as_json(document)));
   write("--csv", options.csv, sweep_csv(document));
   write("--markdown", options.markdown, sweep_markdown(document));
+  if (!options.svg.empty()) write("--svg", options.svg, sweep_svg(document));
 }
 
 int report(const SweepOptions& options, const SweepDocument& document) {

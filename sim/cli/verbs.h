@@ -57,7 +57,8 @@ int campaign(CampaignOptions options);
 // left: what its stragglers cost.
 struct AnalyzeOptions {
   std::string folder;  // of one run, or of an invocation; or a file: a trace
-  std::string json, trace;
+  std::string json, trace, svg;
+  std::optional<int64_t> svg_step;  // the one that is drawn; else one of median length
   std::string color = "auto";
   bool metrics = false;  // with raw intervals in `json`
 };
@@ -82,7 +83,7 @@ struct SweepOptions {
   std::optional<int64_t> steps, warmup, rounds;
   std::vector<std::string> thresholds;
   std::string baseline, reference;
-  std::string json, csv, markdown, out;
+  std::string json, csv, markdown, svg, out;
   std::string color = "auto";
   bool allow_busy = false, quiet = false;
 };

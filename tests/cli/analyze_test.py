@@ -3,7 +3,7 @@ import json
 import pathlib
 import unittest
 
-from harness import TOY, ProgramTest, read_json
+from harness import TOY, ProgramTest, read_json, svg_texts
 
 
 class Analyze(ProgramTest):
@@ -52,6 +52,25 @@ class Analyze(ProgramTest):
         self.assertEqual(first, read_json(self.tmp / "again.json"))
         self.assertEqual(before["runs"][0]["metrics"], after["runs"][0]["metrics"])
         self.assertGreater(len(after["runs"][0]["metrics"]["collectives"]), 3)
+
+    def test_pictures(self):
+        out, svg = self.tmp / "out", self.tmp / "step.svg"
+        self.verify_json(TOY, "--keep", "--out", out)
+        self.analyze(out, "--svg", svg)
+        texts = svg_texts(svg)
+        for text in ("rank 0", "bucket 0", "skew (ms)"):
+            self.assertTrue(any(text in found for found in texts), text)
+        first = svg.read_bytes()
+        self.analyze(out, "--svg", svg, "--svg-step", "2")
+        self.assertIn("Step 2: ranks and buckets", svg_texts(svg))
+        self.analyze(out, "--svg", svg)
+        self.assertEqual(svg.read_bytes(), first)
+        for args, why in ((["--svg", svg, "--svg-step", "99"], "--svg-step 99: not recorded"),
+                          (["--svg", "/proc/nope/x.svg"], "/proc/nope"),
+                          (["--svg-step", "2"], "--svg")):
+            result = self.run_program("analyze", out, *args)
+            self.assertEqual(result.code, 2, result.text)
+            self.assertIn(why, result.text)
 
     def test_a_trace_of_several_runs_wants_a_folder(self):
         runs = "scenarios/equivalence/exact.json"

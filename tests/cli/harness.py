@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
@@ -50,6 +51,15 @@ def read_json(path):
     def no_constants(word):
         raise ValueError(f"{word} is not JSON")
     return json.loads(pathlib.Path(path).read_text(), parse_constant=no_constants)
+
+
+def svg_texts(path):
+    """What stands in a picture that is XML, in its order; tooltips are none of it."""
+    name = "{http://www.w3.org/2000/svg}"
+    root = xml.etree.ElementTree.parse(path).getroot()
+    if root.tag != name + "svg":
+        raise ValueError(f"{path} is no SVG")
+    return [element.text for element in root.iter(name + "text")]
 
 
 def descendants(pid):

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import PROGRAM, ROOT, ProgramTest, read_json
+from harness import PROGRAM, ROOT, ProgramTest, read_json, svg_texts
 
 TOY = "scenarios/equivalence/toy_model.json"
 MATRIX = "scenarios/equivalence/mlp_matrix.json"
@@ -21,11 +21,11 @@ class SweepTest(ProgramTest):
         return result
 
     def test_table_json_csv_markdown_and_baseline(self):
-        out = {kind: self.tmp / f"sweep.{kind}" for kind in ("json", "csv", "md")}
+        out = {kind: self.tmp / f"sweep.{kind}" for kind in ("json", "csv", "md", "svg")}
         args = [TOY, "--caps", "0.00001,25,30", "--worlds", "2,3", "--reducers", "bucketed,flat",
                 "--set", "/reducer/first_bucket_mb=0.00001", *QUICK, "--rounds", "2"]
         result = self.sweep(*args, "--json", out["json"], "--csv", out["csv"], "--markdown",
-                            out["md"], "--threshold", "step_ms<=60000")
+                            out["md"], "--svg", out["svg"], "--threshold", "step_ms<=60000")
         self.assertIn("threshold step_ms<=60000: pass", result.out)
         self.assertIn("wrong: 0", result.out.splitlines()[-1])
         document = read_json(out["json"])["sweep"]
@@ -42,6 +42,9 @@ class SweepTest(ProgramTest):
         rows = list(csv.DictReader(out["csv"].read_text().splitlines()))
         self.assertEqual([row["label"] for row in rows], labels)
         self.assertEqual(sum(row.startswith("| 2 |") for row in out["md"].read_text().splitlines()), 3)
+        texts = svg_texts(out["svg"])
+        for text in ("world_size=3 reducer=bucketed", "world_size=2 reducer=flat", "step time (ms)"):
+            self.assertIn(text, texts)
         again = self.sweep(*args, "--baseline", out["json"], code=3)
         self.assertIn("too few to tell", again.out)
 
@@ -84,6 +87,7 @@ class SweepTest(ProgramTest):
                 (["--baseline", "/nowhere"], "cannot be read"),
                 (["--reference", TOY], "--reference"),
                 (["--set", "/nonsense=1"], "nonsense"),
+                (["--svg", "/proc/nope"], "--svg"),
                 (["--json", "/proc/nope"], "--json")):
             result = self.sweep(TOY, *args, code=2)
             self.assertIn(why, result.err, args)
