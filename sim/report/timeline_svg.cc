@@ -41,6 +41,16 @@ svg::Histogram skews_of(const Timeline& timeline, const std::vector<int64_t>& st
   return chart;
 }
 
+std::optional<int64_t> typical_step(const Timeline& timeline, const Metrics& metrics) {
+  std::vector<std::pair<double, int64_t>> lengths;
+  for (const StepMetrics& step : metrics.per_step) lengths.emplace_back(length_of(step), step.step);
+  std::sort(lengths.begin(), lengths.end());
+  if (!lengths.empty()) return lengths[(lengths.size() - 1) / 2].second;
+  if (!timeline.steps.empty()) return timeline.steps.back().step;
+  const std::vector<int64_t> steps = drawable_steps(timeline);
+  return steps.empty() ? std::nullopt : std::optional(steps.back());
+}
+
 }  // namespace
 
 std::vector<int64_t> drawable_steps(const Timeline& timeline) {
@@ -52,22 +62,16 @@ std::vector<int64_t> drawable_steps(const Timeline& timeline) {
 }
 
 std::optional<int64_t> typical_step(const Timeline& timeline) {
-  std::vector<std::pair<double, int64_t>> lengths;
-  for (const StepMetrics& step : metrics_of(timeline).per_step)
-    lengths.emplace_back(length_of(step), step.step);
-  std::sort(lengths.begin(), lengths.end());
-  if (!lengths.empty()) return lengths[(lengths.size() - 1) / 2].second;
-  if (!timeline.steps.empty()) return timeline.steps.back().step;
-  const std::vector<int64_t> steps = drawable_steps(timeline);
-  return steps.empty() ? std::nullopt : std::optional(steps.back());
+  return typical_step(timeline, metrics_of(timeline));
 }
 
 std::string timeline_svg(const Timeline& timeline, const TimelinePicture& picture) {
   svg::Figure figure;
   figure.title = picture.name;
-  const auto typical = typical_step(timeline);
+  const Metrics metrics = metrics_of(timeline);
+  const std::vector<int64_t>& measured = metrics.steps;
+  const auto typical = typical_step(timeline, metrics);
   const auto step = picture.step ? picture.step : typical;
-  const std::vector<int64_t> measured = metrics_of(timeline).steps;
   if (step) {
     svg::Gantt gantt = step_chart(timeline, picture, *step);
     if (step == typical && measured.size() > 1)

@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
+#include "sim/report/svg/thinned.h"
 #include "tests/sim/report/well_formed.h"
 
 namespace lockstep::svg {
@@ -175,6 +177,24 @@ TEST(Curves, ManyPointsAreThinnedOutButForExtremesAndSaySo) {
   EXPECT_EQ(count(text, "class=\"ring\""), 2u) << "one in the legend";
 }
 
+TEST(Thinned, KeepsEndsExtremesAndWhatItIsTold) {
+  std::vector<Point> points;
+  for (int i = 0; i < 10'000; ++i)
+    points.push_back({static_cast<double>(i),
+                      i == 7'777   ? 50.0
+                      : i == 3'333 ? -50.0
+                                   : i % 7,
+                      {},
+                      ""});
+  const std::vector<Point> left = thinned(points, 100, {1'234});
+  EXPECT_LE(left.size(), 103u);
+  std::vector<double> xs;
+  for (const Point& point : left) xs.push_back(point.x);
+  EXPECT_TRUE(std::is_sorted(xs.begin(), xs.end()));
+  EXPECT_THAT(xs, testing::IsSupersetOf({0.0, 9'999.0, 7'777.0, 3'333.0, 1'234.0}));
+  EXPECT_EQ(thinned(points, points.size(), {}).size(), points.size());
+}
+
 TEST(Curves, ScalingDividesTheLeastWorldSizesStepTime) {
   const std::vector<ScalingSeries> series = {
       {"ring", {{8, 200, {{190, 220}}}, {1, 100, {}}, {1024, 400, {}}}}};
@@ -202,6 +222,9 @@ TEST(Histogram, CountsEveryValueAndItsQuantilesAreByNearestRank) {
   EXPECT_THAT(svg_of_chart(histogram), HasSubstr("nothing to draw"));
   histogram.values = {0, 0, 0};
   EXPECT_THAT(svg_of_chart(histogram), HasSubstr(": 3 collectives"));
+  histogram.values = {0, 2, 10};
+  for (const char* bin : {": 0 .. 0.4: 1 ", ": 2 .. 2.4: 1 ", ": 9.6 .. 10: 1 "})
+    EXPECT_THAT(svg_of_chart(histogram), HasSubstr(bin));
   histogram.values = {0.5, 0.5, 3, 3, 3, 10};
   for (const Scale scale : {Scale::linear, Scale::log2}) {
     histogram.x.scale = scale;
