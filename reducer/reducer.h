@@ -14,7 +14,8 @@
 namespace lockstep {
 
 struct ReducerOptions {
-  std::string kind = "bucketed";  // or c10d, flat, per_parameter, manual, sharded, data_parallel
+  // or c10d, flat, per_parameter, manual, sharded, data_parallel; none: each rank for itself
+  std::string kind = "bucketed";
   int64_t bucket_cap_bytes = 25 << 20;
   int64_t first_bucket_bytes = 1 << 20;
   bool gradient_as_bucket_view = false;
@@ -22,7 +23,12 @@ struct ReducerOptions {
   bool static_graph = false;
   bool broadcast_buffers = true;            // before every forward, from rank 0
   bool synchronize_at_construction = true;  // rank 0's parameters and buffers to all
-  CommHookOptions comm_hook;                // bucketed and c10d only
+  // When averages are copied out of the buckets, kind bucketed only. at_end: when all are there, so
+  // that a failure leaves all gradients local. per_bucket: of each bucket while later ones are
+  // still under way; not where unused parameters are searched, which all ranks know last of all.
+  // The same bits.
+  std::string write_back = "at_end";
+  CommHookOptions comm_hook;  // bucketed and c10d only
   // Uneven inputs, bucketed and c10d only. none: every rank has a batch in every step. Else what
   // gradients are divided by where some have none (see Reducer::shadow()): initial_world_size |
   // active_ranks. Comm hooks divide by themselves, and do not ask.

@@ -75,6 +75,16 @@ void ManifestBuilder::norm(const std::string& name, int64_t channels, const std:
   if (given) manifest_.batch_statistics = true;
 }
 
+void ManifestBuilder::reverse_registration() {
+  std::vector<TensorSpec> reversed;
+  for (auto layer = manifest_.layers.rbegin(); layer != manifest_.layers.rend(); ++layer)
+    for (int64_t& p : layer->parameters) {
+      reversed.push_back(std::move(manifest_.parameters[static_cast<size_t>(p)]));
+      p = static_cast<int64_t>(reversed.size()) - 1;
+    }
+  manifest_.parameters = std::move(reversed);
+}
+
 void ManifestBuilder::shapes(std::vector<int64_t> input, std::vector<int64_t> output,
                              int64_t vocabulary) {
   manifest_.input = std::move(input);

@@ -17,7 +17,7 @@ struct Window {
 
 // Writes down what LibTorch's layers register, in the order in which they register it, and how much
 // work they have. Layers are added in the order in which a forward comes to them, which is that of
-// registration.
+// registration unless it is reversed.
 class ManifestBuilder {
  public:
   // At how many places of a sample a layer is applied: one, or the pixels of an image.
@@ -46,6 +46,8 @@ class ManifestBuilder {
   // A row of `width` numbers for each of `rows` tokens.
   void embedding(const std::string& name, int64_t rows, int64_t width,
                  bool sparse_gradient = false);
+  // The layers so far were registered from the last to the first, each one's parameters in order.
+  void reverse_registration();
   // Has no parameters of its own.
   void work(const std::string& name, int64_t macs);
   void pool(const Window& window);

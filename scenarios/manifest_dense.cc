@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "scenarios/manifest_builder.h"
+#include "scenarios/optional_keys.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,7 @@ void describe_mlp(const Options& options, ManifestBuilder& builder) {
     builder.linear(fmt::format("fc{}", i), widths[i - 1], widths[i], options.flag("bias"));
     builder.use_dtype(own);
   }
+  if (registers_backwards(options)) builder.reverse_registration();
   builder.shapes({widths.front()}, {widths.back()});
 }
 

@@ -21,4 +21,9 @@ inline int64_t ranks_per_node(const Part& split) {
   return split.options.has("ranks_per_node") ? split.options.integer("ranks_per_node") : 0;
 }
 
+// Is the model's last layer registered first (model.register)?
+inline bool registers_backwards(const Options& model) {
+  return model.has("register") && model.text("register") == "backwards";
+}
+
 }  // namespace lockstep

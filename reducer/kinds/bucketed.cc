@@ -167,12 +167,12 @@ void BucketedReducer::start_hook(BucketStorage& storage, size_t bucket) {
   finishes_.push_back(comm_hook_->start(given, hook_group()));
 }
 
-void BucketedReducer::finish_hooks(BucketStorage& storage) {
-  for (size_t b = 0; b < finishes_.size(); ++b) {
-    at::Tensor flat = storage.flat(b);
-    const at::Tensor averaged = finishes_[b]();
-    if (!averaged.is_same(flat)) flat.copy_(averaged);
-  }
+// Waits until the bucket holds its averages.
+void BucketedReducer::finish(BucketStorage& storage, size_t bucket) {
+  if (comm_hook_ == nullptr) return works_[bucket]->wait();
+  at::Tensor flat = storage.flat(bucket);
+  const at::Tensor averaged = finishes_[bucket]();
+  if (!averaged.is_same(flat)) flat.copy_(averaged);
 }
 
 void BucketedReducer::reduce_used_map() {
@@ -195,13 +195,17 @@ void BucketedReducer::shadow_backward() {
       works_.push_back(all_reduce(zeros.flat(b)));
   }
   const at::Tensor none_used = at::zeros({static_cast<int64_t>(used_.size())}, at::kInt);
-  if (policy_.search_unused) works_.push_back(all_reduce(none_used));
-  for (const CommWorkPtr& work : works_) work->wait();
-  finish_hooks(zeros);
+  const CommWorkPtr used = policy_.search_unused ? all_reduce(none_used) : nullptr;
+  for (size_t b = 0; b < policy_.layout.size(); ++b) finish(zeros, b);
+  if (used != nullptr) used->wait();
 }
 
 bool BucketedReducer::is_unused_everywhere(size_t place) {
   return policy_.search_unused && used_map_.data_ptr<int32_t>()[place] == 0;
+}
+
+void BucketedReducer::write_back_bucket(size_t bucket) {
+  for (const int64_t place : policy_.layout[bucket]) write_back(static_cast<size_t>(place));
 }
 
 void BucketedReducer::write_back(size_t place) {
@@ -236,10 +240,13 @@ void BucketedReducer::after_backward() {
     }
     fail_without_gradient(missing);
   }
-  for (const CommWorkPtr& work : works_) work->wait();
-  finish_hooks(storage_);
+  for (size_t b = 0; b < policy_.layout.size(); ++b) {
+    finish(storage_, b);
+    if (policy_.write_back_early) write_back_bucket(b);
+  }
+  if (policy_.write_back_early) return;
   if (used_work_ != nullptr) used_work_->wait();
-  for (size_t p = 0; p < trained_.tensors.size(); ++p) write_back(p);
+  for (size_t b = 0; b < policy_.layout.size(); ++b) write_back_bucket(b);
 }
 
 }  // namespace lockstep

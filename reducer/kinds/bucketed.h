@@ -12,10 +12,11 @@ namespace lockstep {
 // trained parameters.
 struct BucketPolicy {
   BucketLayout layout;
-  bool rebuild = false;        // after step 1, in the order in which gradients became ready
-  bool divide = false;         // g / W instead of g * fl(1/W)
-  bool bucket_view = false;    // gradients are views into the buckets
-  bool search_unused = false;  // walk the graph for parameters that get no gradient
+  bool rebuild = false;           // after step 1, in the order in which gradients became ready
+  bool divide = false;            // g / W instead of g * fl(1/W)
+  bool bucket_view = false;       // gradients are views into the buckets
+  bool search_unused = false;     // walk the graph for parameters that get no gradient
+  bool write_back_early = false;  // each bucket's averages while later ones are under way
 };
 BucketPolicy bucket_policy(const ReducerOptions& options, const TrainedParameters& parameters);
 
@@ -44,8 +45,9 @@ class BucketedReducer : public ReducerBase {
   const at::Tensor& bucket_tensor(size_t bucket) const;
   void launch_ready_buckets();
   void start_hook(BucketStorage& storage, size_t bucket);
-  void finish_hooks(BucketStorage& storage);
+  void finish(BucketStorage& storage, size_t bucket);
   void reduce_used_map();
+  void write_back_bucket(size_t bucket);
   void write_back(size_t place);
   bool is_unused_everywhere(size_t place);
 

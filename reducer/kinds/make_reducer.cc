@@ -23,6 +23,18 @@ class NothingToReduce : public Reducer {
   BucketLayout layout() const override { return {}; }
 };
 
+// Every rank trains for itself, from the same weights.
+class NoReducer : public ReducerBase {
+ public:
+  NoReducer(const ReducerOptions& options, const NamedTensors& parameters,
+            const NamedTensors& buffers, Communicator& communicator, Probe& probe)
+      : ReducerBase(options, parameters, buffers, communicator, probe) {}
+  void before_forward(bool) override {}
+  void before_backward(const std::vector<at::Tensor>&) override {}
+  void after_backward() override {}
+  BucketLayout layout() const override { return {}; }
+};
+
 }  // namespace
 
 BucketPolicy bucket_policy(const ReducerOptions& options, const TrainedParameters& parameters) {
@@ -41,6 +53,7 @@ BucketPolicy bucket_policy(const ReducerOptions& options, const TrainedParameter
   policy.rebuild = one_bucket_first;
   policy.bucket_view = options.gradient_as_bucket_view;
   policy.search_unused = options.find_unused_parameters || options.static_graph;
+  policy.write_back_early = options.write_back == "per_bucket" && !policy.search_unused;
   return policy;
 }
 
@@ -55,6 +68,9 @@ std::unique_ptr<Reducer> make_reducer(const ReducerOptions& options, const Named
     return std::make_unique<ManualReducer>(options, parameters, buffers, communicator, probe);
   }
   if (kind == "data_parallel") return std::make_unique<NothingToReduce>();
+  if (kind == "none") {
+    return std::make_unique<NoReducer>(options, parameters, buffers, communicator, probe);
+  }
   if (kind == "sharded") {
     return std::make_unique<ShardedReducer>(options, parameters, buffers, communicator, probe);
   }

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
+#include "scenarios/optional_keys.h"
 #include "scenarios/workloads/layers.h"
 #include "scenarios/workloads/module_of.h"
 
@@ -28,13 +29,17 @@ class Layers : public torch::nn::Module {
     std::vector<int64_t> widths = options.integers("hidden");
     widths.insert(widths.begin(), options.integer("in_features"));
     widths.push_back(options.integer("out_features"));
+    const bool backwards = registers_backwards(options);
     for (size_t i = 1; i < widths.size(); ++i) {
       const std::string number = std::to_string(i);
-      layers_.push_back(register_module("fc" + number, make_layer(widths[i - 1], widths[i], bias)));
+      layers_.push_back(make_layer(widths[i - 1], widths[i], bias));
+      if (!backwards) register_module("fc" + number, layers_.back());
       if (norm.empty() || i + 1 == widths.size()) continue;
       norms_.push_back(make_norm(norm, widths[i], false));
       register_module("bn" + number, norms_.back().module);
     }
+    for (size_t i = layers_.size(); backwards && i > 0; --i)
+      register_module("fc" + std::to_string(i), layers_[i - 1]);
   }
 
   at::Tensor forward(const at::Tensor& input) {

@@ -11,6 +11,7 @@ namespace lockstep {
 AgreementRule::AgreementRule(const Scenario& scenario)
     : scenario_(scenario), shared_steps_(scenario.steps) {
   if (scenario.join_divide_by) split_.emplace(scenario);
+  if (scenario.reducer.kind == "none") shared_steps_ = 0;
   if (scenario.model_averaging.kind == "none") return;  // nobody says that ranks may part
   while (shared_steps_ > 0 && !averages_gradients(scenario, shared_steps_)) --shared_steps_;
 }
@@ -44,6 +45,7 @@ int64_t AgreementRule::last_step(int64_t rank, Agreement least) const {
 
 std::string AgreementRule::text() const {
   if (is_simple()) return "";
+  if (scenario_.reducer.kind == "none") return "ranks agree before the first step, and never again";
   if (split_) return "ranks without a batch: nothing until the end of the epoch, then parameters";
   const Options& averaging = scenario_.model_averaging.options;
   return fmt::format(

@@ -15,6 +15,7 @@ enum class Agreement { nothing, parameters, all };
 // Everything after every step, but
 // * ranks that have no batch (join): theirs stays behind until the end of the epoch, when they get
 //   the weights of the others;
+// * reducer none, whose ranks part in step 1;
 // * from the first step with local gradients on, where models are averaged: their parameters after
 //   each average alone. Each rank still follows its own replay. No LibTorch.
 class AgreementRule {

@@ -72,9 +72,20 @@ class ScenarioCheck : PartCheck {
 
   void reducer() {
     const std::string& kind = s_.reducer.kind;
+    const Options& options = s_.reducer.options;
+    if (options.text("write_back") == "per_bucket") write_back(kind, options);
     if (s_.comm_hook.kind == "none" || kind == "bucketed" || kind == "c10d") return;
     fail("/comm_hook/kind", fmt::format("reducer \"{}\" has no comm hooks", kind),
          "reducer bucketed or c10d");
+  }
+
+  void write_back(const std::string& kind, const Options& options) {
+    need(kind == "bucketed", "/reducer/write_back",
+         fmt::format("reducer \"{}\" writes back when it does", kind),
+         "\"at_end\", or reducer bucketed");
+    need(!options.flag("find_unused_parameters") && !options.flag("static_graph"),
+         "/reducer/write_back",
+         "which parameters no rank has used is known at the end, after all buckets", "\"at_end\"");
   }
 
   void powers_of_two() {

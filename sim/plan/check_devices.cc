@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scenarios/optional_keys.h"
 #include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
@@ -27,6 +28,9 @@ class DeviceCheck : PartCheck {
     refuse(s_.model.kind != "mlp" ||
                (model.has("float64_layers") && !model.integers("float64_layers").empty()),
            "of the models only mlp is built on stand-in devices, in one dtype", "/model/kind mlp");
+    refuse(s_.devices_per_rank > 1 && registers_backwards(model),
+           "layers are laid on several devices in the order of registration",
+           "/model/register \"forwards\"");
     if (s_.model.kind == "mlp") {
       const auto layers = static_cast<int64_t>(model.integers("hidden").size()) + 1;
       need(s_.devices_per_rank <= layers, "/devices_per_rank",

@@ -12,7 +12,8 @@ class SharingCheck : PartCheck {
 
   void run() {
     const bool zero = s_.optimizer_sharding.kind == "zero";
-    need(!zero || (s_.reducer.kind != "sharded" && s_.reducer.kind != "data_parallel"),
+    need(!zero || (s_.reducer.kind != "sharded" && s_.reducer.kind != "data_parallel" &&
+                   s_.reducer.kind != "none"),
          "/optimizer_sharding/kind",
          fmt::format("reducer \"{}\" leaves no averaged gradients on all ranks", s_.reducer.kind),
          "reducer bucketed, c10d, flat, per_parameter or manual");
@@ -20,6 +21,8 @@ class SharingCheck : PartCheck {
          "adagrad has a state of frozen parameters too, which would be no rank's", "[]");
     if (s_.reducer.kind == "sharded") sharded();
     if (s_.reducer.kind == "data_parallel") data_parallel();
+    need(s_.reducer.kind != "none" || s_.mutants.empty(), "/mutants",
+         "with reducer \"none\" there is no lane that could find a defect", "[]");
     for (size_t i = 0; i < s_.mutants.size(); ++i)
       mutant(fmt::format("/mutants/{}/kind", i), s_.mutants[i].kind);
   }

@@ -48,6 +48,11 @@ void choose_lanes(RunPlan* plan) {
     if (asks_for(s, lane)) plan->not_applicable.emplace_back(lane, reason);
     return asks_for(s, lane);
   };
+  if (s.reducer.kind == "none") {
+    for (const char* lane : {"replica", "replay", "float64", "rounding", "exact"})
+      drop(lane, "reducer none synchronizes nothing");
+    return;
+  }
   if (s.world_size == 1) {
     drop("replica", "there is one rank only");
   } else if (ranks_of(s) == 1) {

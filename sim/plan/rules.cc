@@ -96,6 +96,10 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
     rule.layout = "registration";
     rule.gathered = true;
     rule.division_first_step = rule.division_later = "none";
+  } else if (kind == "none") {
+    rule.layout = "registration";
+    rule.division_first_step = rule.division_later = "none";
+    rule.broadcast_buffers = false;
   } else if (kind == "flat") {
     rule.layout = "one_bucket";
   } else {
@@ -125,7 +129,7 @@ std::string refused_by_comm_hook(const Scenario& scenario, const std::string& la
 
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest) {
   const Options& options = scenario.reducer.options;
-  if (scenario.reducer.kind == "data_parallel") return {};
+  if (scenario.reducer.kind == "data_parallel" || scenario.reducer.kind == "none") return {};
   const std::vector<int64_t> trained = trained_in(scenario, manifest);
   const bool flat = scenario.reducer.kind == "flat";
   if (flat || has_ddp_buckets(scenario) || is_sharded(scenario)) {

@@ -113,6 +113,21 @@ std::string cap_text(const std::vector<CellResult>& cells, const Contrast& made)
                      gain, caveat(made));
 }
 
+// Among cells of one reducer, `usual[0]` with the first value of every key: what `usual[i]` is
+// compared with, the one in which the last key that has another value than the first has that.
+size_t counterpart_of(const std::vector<CellResult>& cells, const Group& usual, size_t i) {
+  const auto& first = cells[usual[0]].cell.varied;
+  auto wanted = cells[usual[i]].cell.varied;
+  for (size_t key = wanted.size(); key-- > 0;)
+    if (wanted[key] != first[key]) {
+      wanted[key] = first[key];
+      break;
+    }
+  for (const size_t place : usual)
+    if (place != usual[i] && cells[place].cell.varied == wanted) return place;
+  return usual[0];
+}
+
 }  // namespace
 
 std::vector<Contrast> cap_contrasts(const std::vector<CellResult>& cells, uint64_t seed) {
@@ -146,13 +161,14 @@ std::vector<Contrast> reducer_contrasts(const std::vector<CellResult>& cells, ui
       if (alike(cells[caps.front()].cell) == alike(cells[group.front()].cell))
         usual.push_back(usual_of(cells, caps));
     for (size_t i = 1; i < usual.size(); ++i) {
-      auto made = contrast(cells, usual[i], usual[0], static_cast<int64_t>(usual.size()) - 1,
+      const size_t against = counterpart_of(cells, usual, i);
+      auto made = contrast(cells, usual[i], against, static_cast<int64_t>(usual.size()) - 1,
                            substream_seed(seed, "reducer_contrast", usual[i]));
       if (!made) continue;
       made->text =
           fmt::format("{}: {}{}{}", label_of(cells[usual[i]].cell),
                       made->significant ? "" : "no significant difference: ",
-                      gain_text(made->ratio, label_of(cells[usual[0]].cell)), caveat(*made));
+                      gain_text(made->ratio, label_of(cells[against].cell)), caveat(*made));
       found.push_back(std::move(*made));
     }
   }

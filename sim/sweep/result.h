@@ -61,7 +61,8 @@ struct Contrast {
 std::vector<Contrast> cap_contrasts(const std::vector<CellResult>& cells, uint64_t seed);
 
 // For each world size every other reducer against the first one; where something else is varied,
-// for each reducer every other variation against the first one. At the default cap, at the largest
+// for each reducer every variation against that in which the last key that has not its first value
+// has it, so that a pair differs in one key. At the default cap, at the largest
 // cap where that was not measured, or at none.
 std::vector<Contrast> reducer_contrasts(const std::vector<CellResult>& cells, uint64_t seed);
 

@@ -65,6 +65,7 @@ ReducerOptions Pass::reducer_options() {
   options.find_unused_parameters = given.flag("find_unused_parameters");
   options.static_graph = given.flag("static_graph");
   options.broadcast_buffers = given.flag("broadcast_buffers");
+  options.write_back = given.text("write_back");
   options.synchronize_at_construction =
       !has_mutant(scenario.mutants, "skip_broadcast", around_.rank);
   options.join = scenario.join_divide_by.value_or("none");

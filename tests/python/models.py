@@ -23,13 +23,17 @@ class Layers(nn.Module):
         widths = [options["in_features"], *options["hidden"], options["out_features"]]
         self.activation = ACTIVATIONS[options["activation"]]
         self.layers, self.norms = [], []
+        backwards = options.get("register") == "backwards"
         for i, (before, after) in enumerate(zip(widths, widths[1:]), 1):
             self.layers.append(nn.Linear(before, after, options.get("bias", True)))
-            self.add_module(f"fc{i}", self.layers[-1])
+            if not backwards:
+                self.add_module(f"fc{i}", self.layers[-1])
             if "norm" not in options or i + 1 == len(widths):
                 continue
             self.norms.append(networks.norm_of(options["norm"], after, nn.BatchNorm1d))
             self.add_module(f"bn{i}", self.norms[-1])
+        for i in range(len(self.layers) if backwards else 0, 0, -1):
+            self.add_module(f"fc{i}", self.layers[i - 1])
 
     def forward(self, given):
         x = self.apply_layer(0, networks.as_rows(given))

@@ -27,6 +27,19 @@ TEST(Manifest, NamesAndShapesInRegistrationOrder) {
   EXPECT_EQ(manifest_of(mlp({}, false), "float64")->parameters.at(0).bytes(), 16 * 8 * 8);
 }
 
+TEST(Manifest, LayersRegisteredBackwardsAreStillComputedForwards) {
+  Part part = mlp({24, 12}, true);
+  part.options.set("register", std::string("backwards"));
+  const auto manifest = manifest_of(part, "float32");
+  std::vector<std::string> names;
+  for (const TensorSpec& parameter : manifest->parameters) names.push_back(parameter.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"fc3.weight", "fc3.bias", "fc2.weight", "fc2.bias",
+                                             "fc1.weight", "fc1.bias"}));
+  EXPECT_EQ(manifest->layers[0].name, "fc1");
+  EXPECT_EQ(manifest->layers[0].parameters, (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(manifest->layers[2].parameters, (std::vector<int64_t>{0, 1}));
+}
+
 TEST(Manifest, ModelsOfUsersAreNotKnown) {
   EXPECT_FALSE(manifest_of(Part{"their_own", {}}, "float32"));
 }

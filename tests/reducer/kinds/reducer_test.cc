@@ -235,6 +235,20 @@ TEST(Bucketed, GivesTheBitsOfC10dOverGlooToo) {
   }
 }
 
+TEST(Bucketed, WritesBackEarlyTheSameBits) {
+  for (const std::string hook : {"none", "allreduce", "fp16"})
+    for (bool view : {false, true})
+      for (bool zero : {true, false}) {
+        ReducerOptions late = options_of("bucketed");
+        late.comm_hook.kind = hook;
+        late.gradient_as_bucket_view = view;
+        ReducerOptions early = late;
+        early.write_back = "per_bucket";
+        const Settings settings{.backend = {"shm", "ring"}, .ranks = 3, .zero = zero};
+        expect_same_bits(train(late, settings), train(early, settings));
+      }
+}
+
 TEST(Bucketed, RebuildsInTheOrderInWhichGradientsBecameReady) {
   for (const std::string kind : {"bucketed", "c10d"}) {
     const TrainedRun run = train(options_of(kind), {.ranks = 2, .steps = 3});

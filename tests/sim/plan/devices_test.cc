@@ -43,6 +43,8 @@ TEST(Devices, NeedLayersAndPartsThatKnowThem) {
   EXPECT_EQ(refusal({"/communicator/kind=local"}),
             "/device: communicator local knows no devices; expected \"cpu\", or "
             "/communicator/kind gloo or c10d");
+  EXPECT_EQ(refusal({"/devices_per_rank=2", "/model/register=backwards"}).substr(0, 72),
+            "/device: layers are laid on several devices in the order of registration");
   EXPECT_EQ(refusal({"/reducer/kind=sharded"}).substr(0, 57),
             "/device: reducer sharded keeps its tensors on the cpu; ex");
 }

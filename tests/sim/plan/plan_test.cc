@@ -1,6 +1,6 @@
 #include "sim/plan/plan.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -51,6 +51,26 @@ TEST(Plan, GoldensAndLanes) {
   ASSERT_EQ(plan.not_applicable.size(), 2U);
   EXPECT_EQ(plan.not_applicable[0].first, "replica");
   EXPECT_EQ(plan.not_applicable[1].first, "rounding");
+}
+
+TEST(Plan, WithoutSynchronizationNoLaneApplies) {
+  const RunPlan plan =
+      plan_of({"/reducer/kind=none", R"(/lanes=["replica", "replay", "float64", "rounding"])"});
+  EXPECT_EQ(plan.not_applicable.size(), 4U);
+  EXPECT_TRUE(plan.goldens.empty());
+  EXPECT_FALSE(plan.rounding || plan.double_run);
+  EXPECT_TRUE(plan.layout_at_construction.empty());
+  EXPECT_EQ(plan.agreement, "ranks agree before the first step, and never again");
+  EXPECT_THAT(errors_of({"/reducer/kind=none", R"(/mutants=[{"kind": "drop_bucket"}])"}),
+              testing::StartsWith("/mutants: "));
+}
+
+TEST(Plan, OnlyBucketsAreWrittenBackEarly) {
+  const std::string early = "/reducer/write_back=per_bucket";
+  EXPECT_EQ(errors_of({early}), "");
+  for (const std::string other :
+       {"/reducer/kind=c10d", "/reducer/kind=manual", "/reducer/find_unused_parameters=true"})
+    EXPECT_THAT(errors_of({early, other}), testing::StartsWith("/reducer/write_back: ")) << other;
 }
 
 TEST(Plan, RanksAsThreadsHoldOnlySoManySteps) {

@@ -79,6 +79,25 @@ TEST(Contrast, ReducersOfEachWorldAgainstTheFirst) {
                                        "world_size=3 reducer=bucketed bucket_cap_mb=25"));
 }
 
+TEST(Contrast, VariationsInPairsThatDifferInOneKey) {
+  MadeSweep sweep;
+  const std::vector<std::tuple<const char*, const char*, double>> all = {
+      {"false", "forwards", 100},
+      {"false", "backwards", 110},
+      {"true", "forwards", 200},
+      {"true", "backwards", 300}};
+  for (const auto& [search, order, step_ms] : all) {
+    sweep.add(2, "bucketed", 25, step_ms, 1, 1);
+    sweep.cells.back().varied = {{"/search", search}, {"/order", order}};
+  }
+  const auto found = reducer_contrasts(sweep.results(8), 1);
+  ASSERT_THAT(found, SizeIs(3));
+  EXPECT_NEAR(found[0].ratio.value, 1.1, 1e-9);
+  EXPECT_NEAR(found[1].ratio.value, 2, 1e-9);
+  EXPECT_NEAR(found[2].ratio.value, 1.5, 1e-9);
+  EXPECT_EQ(found[2].against, 2U);
+}
+
 TEST(Threshold, Forms) {
   EXPECT_EQ(parse_threshold("step_ms<=120").value().text(), "step_ms<=120");
   EXPECT_EQ(parse_threshold(" overlap > 0.5 ").value().text(), "overlap>0.5");
