@@ -20,23 +20,6 @@ ordered_json or_null(const std::optional<double>& value) {
   return std::isfinite(*value) ? ordered_json(*value) : ordered_json("NaN");
 }
 
-ordered_json machine_json(const Machine& machine) {
-  return {{"cpu", or_null(machine.cpu)},
-          {"cores", machine.cores},
-          {"load", machine.load},
-          {"memory_mb", machine.memory_mb},
-          {"kernel", or_null(machine.kernel)},
-          {"environment", machine.environment}};
-}
-
-ordered_json libraries_json(const Libraries& libraries) {
-  return {{"torch", or_null(libraries.torch)},
-          {"gloo", or_null(libraries.gloo)},
-          {"blas", or_null(libraries.blas)},
-          {"torch_cpu_capability", or_null(libraries.torch_cpu_capability)},
-          {"blas_cpu_capability", or_null(libraries.blas_cpu_capability)}};
-}
-
 ordered_json summary_json(const Summary& summary) {
   return {{"runs", summary.runs},
           {"pass", summary.pass},
@@ -86,6 +69,23 @@ Summary summary_of(const std::vector<RunResult>& runs) {
   return summary;
 }
 
+ordered_json as_json(const Machine& machine) {
+  return {{"cpu", or_null(machine.cpu)},
+          {"cores", machine.cores},
+          {"load", machine.load},
+          {"memory_mb", machine.memory_mb},
+          {"kernel", or_null(machine.kernel)},
+          {"environment", machine.environment}};
+}
+
+ordered_json as_json(const Libraries& libraries) {
+  return {{"torch", or_null(libraries.torch)},
+          {"gloo", or_null(libraries.gloo)},
+          {"blas", or_null(libraries.blas)},
+          {"torch_cpu_capability", or_null(libraries.torch_cpu_capability)},
+          {"blas_cpu_capability", or_null(libraries.blas_cpu_capability)}};
+}
+
 ordered_json as_json(const ResultDocument& document) {
   ordered_json runs = ordered_json::array(), errors = ordered_json::array();
   for (const RunResult& run : document.runs) runs.push_back(as_json(run));
@@ -94,8 +94,8 @@ ordered_json as_json(const ResultDocument& document) {
           {"lockstep_version", lockstep_version()},
           {"commit", lockstep_commit()},
           {"seed", document.seed},
-          {"machine", machine_json(document.machine)},
-          {"libraries", libraries_json(document.libraries)},
+          {"machine", as_json(document.machine)},
+          {"libraries", as_json(document.libraries)},
           {"verdict", or_null(document.verdict)},
           {"exit_code", document.exit_code},
           {"duration_ms", document.duration_ms},

@@ -40,6 +40,8 @@ struct Summary {
 };
 Summary summary_of(const std::vector<RunResult>& runs);
 
+nlohmann::ordered_json as_json(const Machine& machine);
+nlohmann::ordered_json as_json(const Libraries& libraries);
 nlohmann::ordered_json as_json(const ResultDocument& document);
 // as_json() as text: indented, valid UTF-8 whatever the strings hold, final newline.
 std::string to_text(const ResultDocument& document);

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "sim/report/document.h"
 #include "sim/report/sweep_document.h"
 #include "sim/report/version.h"
 
@@ -130,8 +131,6 @@ Json sweep_json(const SweepDocument& document) {
 }  // namespace
 
 Json as_json(const SweepDocument& document) {
-  const Machine& machine = document.machine;
-  const Libraries& libraries = document.libraries;
   return {{"schema_version", 1},
           {"lockstep_version", lockstep_version()},
           {"commit", lockstep_commit()},
@@ -139,15 +138,8 @@ Json as_json(const SweepDocument& document) {
           {"verdict", document.verdict},
           {"exit_code", document.exit_code},
           {"duration_ms", document.duration_ms},
-          {"machine",
-           {{"cpu", machine.cpu},
-            {"cores", machine.cores},
-            {"load", machine.load},
-            {"memory_mb", machine.memory_mb},
-            {"kernel", machine.kernel},
-            {"environment", machine.environment}}},
-          {"libraries",
-           {{"torch", libraries.torch}, {"gloo", libraries.gloo}, {"blas", libraries.blas}}},
+          {"machine", as_json(document.machine)},
+          {"libraries", as_json(document.libraries)},
           {"sweep", sweep_json(document)}};
 }
 

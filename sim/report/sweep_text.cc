@@ -119,6 +119,11 @@ std::string watch_text(const SweepDocument& document) {
       watch.quickest_ms, watch.median_ms);
 }
 
+// Is the metric of a line one number, without an interval?
+bool is_exact(const std::string& metric) {
+  return metric == "tail_mb" || metric == "buckets" || metric == "wrong";
+}
+
 }  // namespace
 
 void conclude(SweepDocument* document) {
@@ -195,8 +200,7 @@ std::string sweep_csv(const SweepDocument& document) {
   std::string text = "label,world_size,reducer,bucket_cap_mb,rounds";
   for (const std::string& name : metric_names()) {
     text += "," + name;
-    if (name != "tail_mb" && name != "buckets" && name != "wrong")
-      text += fmt::format(",{0}_low,{0}_high", name);
+    if (!is_exact(name)) text += fmt::format(",{0}_low,{0}_high", name);
   }
   text += "\n";
   for (const CellResult& line : document.lines) {
@@ -205,8 +209,7 @@ std::string sweep_csv(const SweepDocument& document) {
                         cell.cap_mb ? fmt::format("{}", *cell.cap_mb) : "", line.runs.size());
     for (const std::string& name : metric_names()) {
       const auto value = metric_of(line, name);
-      const bool exact = name == "tail_mb" || name == "buckets" || name == "wrong";
-      if (exact)
+      if (is_exact(name))
         text += fmt::format(",{}", value->value);
       else
         text += value ? fmt::format(",{},{},{}", value->value, value->low, value->high) : ",,,";

@@ -26,7 +26,8 @@ Baseline baseline_of(const Json& document) {
   Baseline baseline;
   const Json& sweep = document.at("sweep");
   baseline.scenario = sweep.at("scenario").get<std::string>();
-  baseline.cpu = document.at("machine").at("cpu").get<std::string>();
+  const auto& cpu = document.at("machine").at("cpu");
+  if (!cpu.is_null()) baseline.cpu = cpu.get<std::string>();
   baseline.cores = document.at("machine").at("cores").get<int64_t>();
   for (const Json& line : sweep.at("combinations")) {
     Baseline::Line& made = baseline.lines.emplace_back();
