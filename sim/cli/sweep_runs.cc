@@ -52,7 +52,7 @@ std::optional<SweepRuns::Measured> SweepRuns::run(const Cell& cell) {
     signal_ = execute({cell.plan},
                       {.out_dir = options_.out_dir, .worker_program = options_.worker, .jobs = 1},
                       [&](size_t, const RunOutcome& outcome) {
-                        spins.after_ms = last_spin_ms_ = spin_ms();
+                        spins.after_ms = last_spin_ms_ = settled_spin_ms(quickest_ms_);
                         if (!outcome.interrupted)
                           result = judge_run(outcome, {.metrics = true, .intervals = true});
                         return result && result->outcome != "completed";

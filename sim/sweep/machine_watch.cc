@@ -49,6 +49,13 @@ double quiet_spin_ms() {
   return least;
 }
 
+double settled_spin_ms(double quickest_ms, const std::function<double()>& spin) {
+  constexpr int kTimes = 5;
+  double least = spin();
+  for (int i = 1; i < kTimes && least > kBusy * quickest_ms; ++i) least = std::min(least, spin());
+  return least;
+}
+
 bool is_contaminated(const Spins& spins, double quickest_ms) {
   return std::max(spins.before_ms, spins.after_ms) > kBusy * quickest_ms;
 }

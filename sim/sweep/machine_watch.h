@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ inline constexpr double kBusy = 1.3;
 
 // The quickest of several spins in a row, where a busy moment may pass.
 double quiet_spin_ms();
+
+// Spins until one is undisturbed, five times at most, and returns the quickest: a run's own
+// processes are still letting go of their memory when its end is known, which is no other work.
+double settled_spin_ms(double quickest_ms, const std::function<double()>& spin = spin_ms);
 
 bool is_contaminated(const Spins& spins, double quickest_ms);
 

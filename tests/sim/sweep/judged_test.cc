@@ -172,6 +172,19 @@ TEST(Reference, ThePublishedSweepAgreesWithItself) {
   EXPECT_NEAR(found[0].tail_published, 1, 1e-9);
 }
 
+TEST(MachineWatch, AMomentOfWorkIsWaitedFor) {
+  std::vector<double> spins = {4.1, 8, 8, 8};  // from the last
+  const auto spin = [&] {
+    const double ms = spins.back();
+    spins.pop_back();
+    return ms;
+  };
+  EXPECT_EQ(settled_spin_ms(4, spin), 4.1);
+  spins = {4, 8, 8, 7, 8, 8};
+  EXPECT_EQ(settled_spin_ms(4, spin), 7);
+  EXPECT_EQ(spins.size(), 1U);
+}
+
 TEST(MachineWatch, RunsThatWereDisturbed) {
   EXPECT_FALSE(is_contaminated({4, 4.1}, 4));
   EXPECT_TRUE(is_contaminated({4, 9}, 4));
