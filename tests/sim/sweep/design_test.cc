@@ -7,6 +7,7 @@
 
 #include "sim/plan/layout.h"
 #include "sim/sweep/tail_model.h"
+#include "tests/sim/judge/made_run.h"
 
 namespace lockstep {
 namespace {
@@ -103,6 +104,22 @@ TEST(TailModel, ByHand) {
   EXPECT_DOUBLE_EQ(predicted_ms(model, layout, {20'000'000, 1'000'000, 1'000'000}), 57);
   model.alpha_ms = model.beta_ms_per_mb = 0;
   EXPECT_DOUBLE_EQ(predicted_ms(model, layout, {1'000'000, 1'000'000, 1'000'000}), 30);
+}
+
+TEST(TailModel, CalibratedByOneRun) {
+  MadeRun run;  // buckets of 1 MB, the last one ready when 3 / 3.5 of backward is done
+  run.steps = 9;
+  run.slower = [](int64_t, int64_t step, Phase) { return MadeRun::Slower{step <= 3 ? 9.0 : 1.0}; };
+  const Timeline timeline = timeline_of(run.make());
+  const RunPlan plan = plan_of({});
+  const auto model = calibrated(plan, timeline, 3);
+  ASSERT_TRUE(model);
+  EXPECT_NEAR(model->backward_ms, run.backward_ms * 3 / 3.5, 0.01);
+  // Of one size no line can be drawn but that through 0.
+  EXPECT_NEAR(model->beta_ms_per_mb, run.transfer_ms, 1e-6);
+  EXPECT_EQ(model->alpha_ms, 0);
+  EXPECT_EQ(model->ready_ms, *planned_ready_ms(plan, model->backward_ms));
+  EXPECT_FALSE(calibrated(plan, timeline, 9)) << "no step after the warm-up";
 }
 
 // T_bwd 469.4 ms, 0.964 ms / MB, alpha 0: 0.12 % mean error, 0.6 % at most; the
