@@ -28,7 +28,3 @@ add_executable(lockstep-worker sim/worker/main.cc reducer/hooks/examples/divide_
                                ${LOCKSTEP_WORKER_SOURCES})
 target_link_libraries(lockstep-worker PRIVATE lockstep_worker_lib)
 lockstep_names_in_stacks(lockstep-worker)
-
-# Not part of a build: `ninja all_reduce`.
-add_executable(all_reduce EXCLUDE_FROM_ALL bench/all_reduce.cc)
-target_link_libraries(all_reduce PRIVATE lockstep_reducer)

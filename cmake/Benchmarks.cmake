@@ -1,0 +1,51 @@
+# Not part of a build: `ninja benchmarks` makes a program bench_* of each file of bench/, `ninja
+# peers` what bench/compare measures beside step times.
+find_package(benchmark QUIET)
+add_custom_target(benchmarks)
+add_custom_target(peers)
+
+# name, libraries: bench_NAME of bench/NAME.cc
+function(lockstep_benchmark name)
+  cmake_parse_arguments(ARG "TORCH" "" "LINK" ${ARGN})
+  if(NOT benchmark_FOUND)
+    return()
+  endif()
+  add_executable(bench_${name} EXCLUDE_FROM_ALL bench/${name}.cc)
+  target_link_libraries(bench_${name} PRIVATE ${ARG_LINK} benchmark::benchmark)
+  target_compile_definitions(bench_${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(ARG_TORCH)
+    lockstep_torch_units(bench_${name})
+  else()
+    target_precompile_headers(bench_${name} REUSE_FROM lockstep_pch)
+  endif()
+  add_dependencies(benchmarks bench_${name})
+endfunction()
+
+lockstep_benchmark(bucket LINK lockstep_bucket)
+lockstep_benchmark(record LINK lockstep_record)
+lockstep_benchmark(plan LINK lockstep_plan)
+lockstep_benchmark(judge LINK lockstep_judge)
+lockstep_benchmark(golden LINK lockstep_compare)
+if(LOCKSTEP_LIBTORCH)
+  lockstep_benchmark(reducer TORCH LINK lockstep_reducer)
+  add_executable(all_reduce EXCLUDE_FROM_ALL bench/all_reduce.cc)
+  target_link_libraries(all_reduce PRIVATE lockstep_reducer)
+  lockstep_torch_units(all_reduce)
+  add_dependencies(peers all_reduce)
+endif()
+
+# Open MPI's compiler comes with its programs, its header does not.
+find_program(LOCKSTEP_MPICC mpicc)
+if(LOCKSTEP_MPICC)
+  file(WRITE ${PROJECT_BINARY_DIR}/has_mpi.c "#include <mpi.h>\n")
+  execute_process(COMMAND ${LOCKSTEP_MPICC} -fsyntax-only ${PROJECT_BINARY_DIR}/has_mpi.c
+                  RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  if(NOT failed)
+    set(source ${PROJECT_SOURCE_DIR}/bench/peers/mpi_all_reduce.c)
+    set(program ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/mpi_all_reduce)
+    add_custom_command(OUTPUT ${program} DEPENDS ${source}
+                       COMMAND ${LOCKSTEP_MPICC} -std=c11 -O2 -Wall -Wextra -o ${program} ${source})
+    add_custom_target(mpi_all_reduce DEPENDS ${program})
+    add_dependencies(peers mpi_all_reduce)
+  endif()
+endif()
