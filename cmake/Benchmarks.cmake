@@ -1,5 +1,5 @@
-# Not part of a build: `ninja benchmarks` makes a program bench_* of each file of bench/, `ninja
-# peers` what bench/compare measures beside step times.
+# Not part of a build: `ninja benchmarks` makes a program bench_* of each file of bench/ (where tests
+# are built), `ninja peers` what bench/compare measures beside step times.
 find_package(benchmark QUIET)
 add_custom_target(benchmarks)
 add_custom_target(peers)
@@ -7,7 +7,7 @@ add_custom_target(peers)
 # name, libraries: bench_NAME of bench/NAME.cc
 function(lockstep_benchmark name)
   cmake_parse_arguments(ARG "TORCH" "" "LINK" ${ARGN})
-  if(NOT benchmark_FOUND)
+  if(NOT benchmark_FOUND OR NOT LOCKSTEP_TESTS)
     return()
   endif()
   add_executable(bench_${name} EXCLUDE_FROM_ALL bench/${name}.cc)

@@ -97,6 +97,10 @@ class CompareTest(ProgramTest):
         self.assertTrue(made["torch"] or made["notes"])
         self.compare("--rounds", "1", "--baseline", path, "--python", "none", code=3)
 
+    def test_scenarios(self):
+        result = self.run_program("scenario", "check", "bench/scenarios")
+        self.assertIn("ok: 4 files", result.text)
+
     def test_bad_input(self):
         for args in (["--models", "nope"], ["--rounds", "0"], ["--worlds", "1"],
                      ["--baseline", "/nowhere"], ["--set", "/nonsense=1"]):
