@@ -12,9 +12,9 @@
 namespace lockstep {
 namespace {
 
+// By lane replica, or of a check by lane float64, the only one that is asked for.
 std::string replicas_of(const RunResult& result) {
   for (const LaneResult& lane : result.lanes) {
-    if (lane.lane != "replica") continue;
     if (lane.verdict == "pass") return "same";
     if (lane.verdict == "fail") return "differ";
   }
@@ -45,20 +45,20 @@ bool SweepRuns::stopped() {
 }
 
 // The spin after a run is the one before the next.
-std::optional<SweepRuns::Measured> SweepRuns::run(const Cell& cell) {
+std::optional<SweepRuns::Measured> SweepRuns::run(const RunPlan& plan, const std::string& label) {
   std::optional<RunResult> result;
   Spins spins{last_spin_ms_, 0};
   try {
-    signal_ = execute({cell.plan},
-                      {.out_dir = options_.out_dir, .worker_program = options_.worker, .jobs = 1},
-                      [&](size_t, const RunOutcome& outcome) {
-                        spins.after_ms = last_spin_ms_ = settled_spin_ms(quickest_ms_);
-                        if (!outcome.interrupted)
-                          result = judge_run(outcome, {.metrics = true, .intervals = true});
-                        return result && result->outcome != "completed";
-                      });
+    signal_ =
+        execute({plan}, {.out_dir = options_.out_dir, .worker_program = options_.worker, .jobs = 1},
+                [&](size_t, const RunOutcome& outcome) {
+                  spins.after_ms = last_spin_ms_ = settled_spin_ms(quickest_ms_);
+                  if (!outcome.interrupted)
+                    result = judge_run(outcome, {.metrics = true, .intervals = true});
+                  return result && result->outcome != "completed";
+                });
   } catch (const std::exception& error) {
-    broken_.push_back(fmt::format("{}: {}", label_of(cell), error.what()));
+    broken_.push_back(fmt::format("{}: {}", label, error.what()));
   }
   quickest_ms_ = std::min(quickest_ms_, last_spin_ms_);
   if (signal_ != 0 || !result) return std::nullopt;
@@ -68,7 +68,7 @@ std::optional<SweepRuns::Measured> SweepRuns::run(const Cell& cell) {
 void SweepRuns::measure_once(const std::vector<Cell>& cells, size_t cell, int64_t round,
                              Progress* progress) {
   for (int64_t attempt = 0;; ++attempt) {
-    const auto measured = run(cells[cell]);
+    const auto measured = run(cells[cell].plan, label_of(cells[cell]));
     if (!measured) return;
     const auto numbers = numbers_of(measured->result, options_.warmup);
     if (!numbers || measured->result.outcome != "completed") {
@@ -79,7 +79,8 @@ void SweepRuns::measure_once(const std::vector<Cell>& cells, size_t cell, int64_
     const bool hope = repeated_ <= 2 + static_cast<int64_t>(runs_.size()) / 2;
     const bool again = options_.repeat && hope && attempt < kRepeats &&
                        is_contaminated(measured->spins, quickest_ms_);
-    const std::string replicas = replicas_of(measured->result);
+    const std::string replicas =
+        checked_.contains(cell) ? checked_[cell] : replicas_of(measured->result);
     if (again && replicas != "differ" && !stopped()) {
       ++repeated_;
       continue;
@@ -90,7 +91,17 @@ void SweepRuns::measure_once(const std::vector<Cell>& cells, size_t cell, int64_
   }
 }
 
+void SweepRuns::check(const std::vector<Cell>& cells) {
+  for (size_t cell = 0; cell < cells.size() && !stopped(); ++cell) {
+    if (!cells[cell].check) continue;
+    const auto checked = run(*cells[cell].check, label_of(cells[cell]));
+    if (!checked) return;
+    checked_[cell] = replicas_of(checked->result);
+  }
+}
+
 void SweepRuns::measure(const std::vector<Cell>& cells, int64_t rounds, Progress* progress) {
+  check(cells);
   for (int64_t round = 0; round < rounds; ++round)
     for (const size_t cell : order_of_round(cells.size(), round, options_.seed)) {
       if (stopped()) return;
@@ -100,7 +111,7 @@ void SweepRuns::measure(const std::vector<Cell>& cells, int64_t rounds, Progress
 
 std::optional<RunResult> SweepRuns::pilot(const Cell& cell) {
   if (stopped()) return std::nullopt;
-  auto measured = run(cell);
+  auto measured = run(cell.plan, label_of(cell));
   if (!measured) return std::nullopt;
   return std::move(measured->result);
 }

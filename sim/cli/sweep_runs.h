@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,13 +48,15 @@ class SweepRuns {
     RunResult result;
     Spins spins;
   };
-  std::optional<Measured> run(const Cell& cell);
+  std::optional<Measured> run(const RunPlan& plan, const std::string& label);
+  void check(const std::vector<Cell>& cells);
   void measure_once(const std::vector<Cell>& cells, size_t cell, int64_t round, Progress* progress);
   bool stopped();
 
   const Options options_;
   std::unique_ptr<Interrupts> interrupts_;
   std::vector<SweepRun> runs_;
+  std::map<size_t, std::string> checked_;  // by cell, of those with a check: same | differ
   std::vector<std::string> broken_;
   double quickest_ms_ = 0, last_spin_ms_ = 0;
   int64_t repeated_ = 0;

@@ -106,11 +106,16 @@ std::vector<Varied> variations_of(const SweepSpec& spec) {
 }
 
 // A run measures and compares replicas, nothing else: golden runs beside it would use its cores.
-std::vector<std::string> sets_of(const SweepOptions& options, const SweepSpec& spec,
+struct RunKind {
+  int64_t steps;
+  const char* lane;
+};
+
+std::vector<std::string> sets_of(const SweepOptions& options, const RunKind& kind,
                                  const Cell& cell) {
   std::vector<std::string> sets = options.selection.sets;
-  sets.push_back(fmt::format("/steps={}", spec.warmup + spec.steps));
-  sets.emplace_back(R"(/lanes=["replica"])");
+  sets.push_back(fmt::format("/steps={}", kind.steps));
+  sets.push_back(fmt::format(R"(/lanes=["{}"])", kind.lane));
   sets.emplace_back(R"(/expect={"verdict": "pass"})");
   if (cell.world_size > 0) sets.push_back(fmt::format("/world_size={}", cell.world_size));
   if (!cell.reducer.empty()) sets.push_back(fmt::format("/reducer/kind=\"{}\"", cell.reducer));
@@ -136,9 +141,9 @@ InputError not_pinned(const std::string& path, const std::vector<RunPlan>& plans
   return error;
 }
 
-Expected<RunPlan> plan_of(const SweepOptions& options, const SweepSpec& spec, const Cell& cell) {
+Expected<RunPlan> plan_of(const SweepOptions& options, const RunKind& kind, const Cell& cell) {
   Selection selection = options.selection;
-  selection.sets = sets_of(options, spec, cell);
+  selection.sets = sets_of(options, kind, cell);
   auto files = select(selection);
   if (!files) return files.errors();
   if (files.value().size() != 1) {
@@ -152,12 +157,20 @@ Expected<RunPlan> plan_of(const SweepOptions& options, const SweepSpec& spec, co
   return not_pinned(files.value().front().path, plans);
 }
 
+std::optional<RunPlan> check_of(const SweepOptions& options, const Cell& cell) {
+  constexpr int64_t kSteps = 2;
+  if (cell.plan.scenario.reducer.kind != "data_parallel") return std::nullopt;
+  auto plan = plan_of(options, {kSteps, "float64"}, cell);
+  if (!plan || plan.value().goldens.empty()) return std::nullopt;
+  return std::move(plan.value());
+}
+
 // Of one reducer: with every cap, or without where it has none.
 void add_cells(const SweepOptions& options, const SweepSpec& spec, const std::vector<double>& caps,
                Cell cell, std::vector<Cell>* cells, InputErrors* errors) {
   for (size_t i = 0; i < std::max<size_t>(1, caps.size()); ++i) {
     if (!caps.empty()) cell.cap_mb = caps[i];
-    auto plan = plan_of(options, spec, cell);
+    auto plan = plan_of(options, {spec.warmup + spec.steps, "replica"}, cell);
     if (!plan) {
       for (const InputError& error : plan.errors())
         if (std::none_of(errors->begin(), errors->end(),
@@ -171,6 +184,7 @@ void add_cells(const SweepOptions& options, const SweepSpec& spec, const std::ve
     made.reducer = made.plan.scenario.reducer.kind;
     const bool capped = has_cap(made.plan);
     if (!capped) made.cap_mb.reset();
+    made.check = check_of(options, made);
     cells->push_back(std::move(made));
     if (!capped) return;
   }

@@ -20,6 +20,9 @@ struct Cell {
   // What else is varied: ("/reducer/find_unused_parameters", "true").
   std::vector<std::pair<std::string, std::string>> varied;
   RunPlan plan;
+  // Where one process has all replicas, so that lane replica has nothing to compare: a short run
+  // that is not measured, whose lane float64 says whether what is measured is right.
+  std::optional<RunPlan> check;
 };
 
 // "world_size=2 reducer=bucketed bucket_cap_mb=4 find_unused_parameters=true"

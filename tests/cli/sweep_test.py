@@ -59,6 +59,17 @@ class SweepTest(ProgramTest):
                             '/mutants=[{"kind": "flip_bit", "rank": 1, "step": 2}]', code=1)
         self.assertIn("wrong: 1", result.out.splitlines()[-1])
 
+    def test_data_parallel_is_checked_against_one_device(self):
+        path = self.tmp / "sweep.json"
+        args = ["scenarios/sweeps/ddp_against_data_parallel.json", "--reducers", "data_parallel,none",
+                *QUICK, "--rounds", "1", "--set", "/model/hidden=[8]", "--json", path]
+        self.sweep(*args)
+        lines = read_json(path)["sweep"]["combinations"]
+        self.assertEqual([line["runs"][0]["replicas"] for line in lines], ["same", "not_compared"])
+        args[2] = "data_parallel"
+        result = self.sweep(*args, "--set", '/mutants=[{"kind": "wrong_divisor"}]', code=1)
+        self.assertIn("wrong: 1", result.out.splitlines()[-1])
+
     def test_auto_measures_each_layout_once(self):
         path = self.tmp / "auto.json"
         self.sweep(TOY, "--caps", "auto", *QUICK, "--rounds", "1", "--json", path)
