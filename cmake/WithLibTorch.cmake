@@ -7,7 +7,7 @@ endfunction()
 
 lockstep_torch_library(lockstep_workloads FOLDERS scenarios/workloads LINK lockstep_scenario)
 lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/gloo reducer/c10d
-                       reducer/local reducer/shm reducer/kinds reducer/hooks LINK lockstep_bucket)
+                       reducer/local reducer/shm reducer/hierarchical reducer/kinds reducer/hooks LINK lockstep_bucket)
 # Its loops are worth vectorizing, which -O2 does not do where the length is not known.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/reducer/local/sum_ranges.cc PROPERTIES
                             COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)

@@ -1,6 +1,7 @@
 #include "golden/reduction_order.h"
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 
 #include "golden/half_types.h"
@@ -182,6 +183,37 @@ int64_t log2_of(int64_t power) {
   return log;
 }
 
+// "ring/4"; ranks_per_host 0: there are no hosts.
+struct HostOrder {
+  std::string algorithm;
+  int64_t ranks_per_host = 0;
+};
+
+HostOrder host_order(const std::string& word) {
+  const size_t slash = word.find('/');
+  if (slash == std::string::npos) return {word, 0};
+  int64_t ranks = 0;
+  std::from_chars(word.data() + slash + 1, word.data() + word.size(), ranks);
+  LOCKSTEP_CHECK(ranks > 0, "no reduction order " + word);
+  return {word.substr(0, slash), ranks};
+}
+
+template <class T>
+void sum_hosts(const HostOrder& order, const Inputs<T>& inputs, int64_t count, T* out) {
+  const auto per_host = static_cast<size_t>(order.ranks_per_host);
+  std::vector<std::vector<T>> sums;
+  for (size_t first = 0; first < inputs.size(); first += per_host) {
+    const size_t last = std::min(inputs.size(), first + per_host);
+    const Inputs<T> host(inputs.begin() + static_cast<int64_t>(first),
+                         inputs.begin() + static_cast<int64_t>(last));
+    sum_in_order<T>(order.algorithm, host, count,
+                    sums.emplace_back(static_cast<size_t>(count)).data());
+  }
+  Inputs<T> of_host;
+  for (const std::vector<T>& sum : sums) of_host.push_back(sum.data());
+  sum_in_order<T>(order.algorithm, of_host, count, out);
+}
+
 int64_t halving_doubling_depth(int64_t ranks) {
   int64_t depth = -1;
   for (int64_t block = 1; block <= ranks; block *= 2)
@@ -197,6 +229,8 @@ void sum_in_order(const std::string& algorithm, const std::vector<const T*>& inp
                   T* out) {
   LOCKSTEP_CHECK(!inputs.empty(), "a sum over no ranks");
   if (count == 0) return;
+  if (const HostOrder order = host_order(algorithm); order.ranks_per_host > 0)
+    return sum_hosts(order, inputs, count, out);
   if (algorithm == "ring") return sum_ring(inputs, count, out);
   if (algorithm == "bcube") return sum_bcube(inputs, count, out);
   if (algorithm == "halving_doubling") return sum_halving_doubling(inputs, count, out);
@@ -215,6 +249,11 @@ template void sum_in_order<Brain16>(const std::string&, const std::vector<const 
                                     Brain16*);
 
 int64_t addition_depth(const std::string& algorithm, int64_t world_size) {
+  if (const HostOrder order = host_order(algorithm); order.ranks_per_host > 0) {
+    const int64_t largest = std::min(world_size, order.ranks_per_host);
+    return addition_depth(order.algorithm, largest) +
+           addition_depth(order.algorithm, divided_up(world_size, order.ranks_per_host));
+  }
   if (algorithm == "halving_doubling") return halving_doubling_depth(world_size);
   if (algorithm != "bcube") return world_size - 1;
   int64_t depth = 0;

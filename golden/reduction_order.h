@@ -11,7 +11,9 @@ namespace lockstep {
 // clarity, not speed, and independent of every communicator: it is the oracle of lane replay.
 // inputs: W pointers to `count` elements each. out: `count` elements, may not alias an input.
 // T: float, double, Float16, Brain16 (golden/half_types.h). algorithm: ring | bcube |
-// halving_doubling | ring_chunked | rank_order; any other word aborts.
+// halving_doubling | ring_chunked | rank_order; any other word aborts. "ring/4", or another word
+// with a number: communicator hierarchical with so many ranks on each host, the last maybe with
+// fewer: each host's sum by itself, then the sum of these, both in the order of that algorithm.
 template <class T>
 void sum_in_order(const std::string& algorithm, const std::vector<const T*>& inputs, int64_t count,
                   T* out);

@@ -44,7 +44,7 @@ Expected<std::vector<SelectedFile>> select_one(Selection selection, int64_t worl
         InputError error = option_error("communicator \"local\" has its ranks in one process");
         error.file = file.path;
         error.pointer = "/communicator/kind";
-        error.allowed = "\"gloo\", \"c10d\" or \"shm\"";
+        error.allowed = "\"gloo\", \"c10d\", \"shm\" or \"hierarchical\"";
         return error;
       }
   return files;

@@ -55,6 +55,10 @@ class ScenarioCheck : PartCheck {
     const bool common = std::find(tcp.begin(), tcp.end(), algorithm) != tcp.end();
     const bool good =
         kind == "c10d" ? algorithm == "ring" : common || kind == "local" || kind == "shm";
+    if (kind != "hierarchical" && s_.communicator.options.has("ranks_per_host"))
+      fail("/communicator/ranks_per_host",
+           fmt::format("communicator \"{}\" has no ranks_per_host", kind),
+           "communicator \"hierarchical\"");
     if (good) return;
     fail("/communicator/algorithm",
          fmt::format("communicator \"{}\" has no algorithm \"{}\"", kind, algorithm),

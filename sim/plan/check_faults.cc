@@ -117,21 +117,22 @@ class FaultCheck : PartCheck {
          fmt::format("{} needs ranks that are processes, but of communicator local they are "
                      "threads of one",
                      fault.kind),
-         process ? "communicator gloo, c10d or shm" : "communicator gloo or c10d");
+         process ? "communicator gloo, c10d, shm or hierarchical" : "communicator gloo or c10d");
   }
 
   // Faults of connections, where there are none.
   void sockets(const Part& fault) {
-    const bool shm = s_.communicator.kind == "shm";
+    const std::string& kind = s_.communicator.kind;
+    const bool shm = kind == "shm" || kind == "hierarchical";
     const bool of_sockets = fault.kind == "reset" || fault.kind == "wrong_address";
-    need(
-        !shm || !of_sockets, at_ + "/kind",
-        fmt::format("{} needs connections, but ranks of communicator shm share memory", fault.kind),
-        "communicator gloo or c10d");
-    const bool has_link = !shm && s_.communicator.kind != "local";
+    need(!shm || !of_sockets, at_ + "/kind",
+         fmt::format("{} needs connections, but ranks of communicator {} share memory", fault.kind,
+                     kind),
+         "communicator gloo or c10d");
+    const bool has_link = !shm && kind != "local";
     if (fault.options.has("means"))
       need(has_link || fault.options.text("means") != "veth", at_ + "/means",
-           fmt::format("ranks of communicator {} have no links", s_.communicator.kind),
+           fmt::format("ranks of communicator {} have no links", kind),
            "decorator, or communicator gloo or c10d");
   }
 

@@ -72,6 +72,8 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
   rule.first_bucket_bytes = bytes_of_mib(options.number("first_bucket_mb"));
   rule.bucket_cap_bytes = bytes_of_mib(options.number("bucket_cap_mb"));
   rule.algorithm = scenario.communicator.options.text("algorithm");
+  if (scenario.communicator.kind == "hierarchical")
+    rule.algorithm += "/" + std::to_string(scenario.communicator.options.integer("ranks_per_host"));
   rule.broadcast_buffers = options.flag("broadcast_buffers");
   rule.joins = scenario.join_divide_by.has_value();
   rule.divide_by_active = scenario.join_divide_by == "active_ranks";

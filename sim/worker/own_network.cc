@@ -12,7 +12,8 @@ constexpr const char* kKey = "own-network";
 
 // "+PATH" of the switch, or "-REASON" why there is none.
 std::string offer(const RunPlan& plan, const WorkerTask& task, OwnNetwork* network) {
-  const bool shm = plan.scenario.communicator.kind == "shm";
+  const std::string& kind = plan.scenario.communicator.kind;
+  const bool shm = kind == "shm" || kind == "hierarchical";
   std::string why =
       shm ? "ranks that share memory have no links" : "ranks of several hosts have links already";
   if (task.host_ranks.empty() && !shm) network->run_switch = RunSwitch::make(&why);

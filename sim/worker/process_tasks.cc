@@ -8,6 +8,7 @@
 #include "scenarios/faults.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/network_faults.h"
+#include "sim/worker/connect.h"
 #include "sim/worker/control_store.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/own_network.h"
@@ -39,10 +40,11 @@ std::unique_ptr<Communicator> connect(const RunPlan& plan, const WorkerTask& tas
   *network = join_own_network(plan, task, *store, deadline);
   if (own_address && network->link) options.address = network->link->address();
   sign_in(*store, options, task.rank, ranks_of(plan.scenario), deadline);
-  const std::string& kind = plan.scenario.communicator.kind;
-  if (kind == "c10d") return make_c10d_communicator(options, store, deadline);
-  if (kind == "shm") return make_shm_communicator(options, store, deadline);
-  return make_gloo_communicator(options, store, deadline);
+  const Part& communicator = plan.scenario.communicator;
+  const bool hosts = communicator.options.has("ranks_per_host");
+  return make_process_communicator(communicator.kind,
+                                   hosts ? communicator.options.integer("ranks_per_host") : 0,
+                                   options, store, deadline);
 }
 
 // Rank 0 writes the stream of lane rounding; all other streams are written by golden runs.

@@ -45,6 +45,30 @@ TEST(ReductionOrder, SmallIntegersSumExactlyInAnyOrder) {
       }
 }
 
+// 2^24 and a one that shares its host, then a host of ones; the last host may have a single rank.
+TEST(ReductionOrder, HostsAreAddedOneByOneAndThenTogether) {
+  EXPECT_EQ(sum("rank_order/2", probe(4, 1, 0))[0], 16777218.0F);
+  EXPECT_EQ(sum("rank_order", probe(4, 1, 0))[0], 16777216.0F);
+  EXPECT_EQ(sum("rank_order/2", probe(3, 1, 0))[0], 16777216.0F);
+  EXPECT_EQ(sum("rank_order/2", probe(3, 1, 2))[0], 16777218.0F);
+  EXPECT_EQ(sum("rank_order/4", probe(7, 1, 6))[0], 16777222.0F);
+}
+
+TEST(ReductionOrder, OneHostOrHostsOfOneAreTheAlgorithmItself) {
+  for (const std::string algorithm : kAlgorithms)
+    for (int64_t large = 0; large < 5; ++large) {
+      const auto inputs = probe(5, 3000, large);
+      EXPECT_EQ(sum(algorithm + "/1", inputs), sum(algorithm, inputs)) << algorithm;
+      EXPECT_EQ(sum(algorithm + "/5", inputs), sum(algorithm, inputs)) << algorithm;
+    }
+}
+
+TEST(ReductionOrder, DepthOfHostsIsThatOfTheLargestAndThatOfTheirSums) {
+  EXPECT_EQ(addition_depth("ring/4", 7), 3 + 1);
+  EXPECT_EQ(addition_depth("ring/4", 3), 2);
+  EXPECT_EQ(addition_depth("halving_doubling/2", 8), 1 + 2);
+}
+
 // W = 3: 2^24 first absorbs both ones; last it takes their sum.
 TEST(ReductionOrder, RingStartsBehindTheChunkAndDescends) {
   // Chunks of 12 elements on 3 ranks: 2 segments of 2 elements each, so 4 per chunk.

@@ -205,6 +205,16 @@ TEST(Plan, APairOfCommunicatorAndAlgorithmThatCannotBe) {
   }
 }
 
+TEST(Plan, HostsStandInTheReductionOrderAndBelongToHierarchicalAlone) {
+  Scenario scenario =
+      scenario_of({"/communicator={\"kind\":\"hierarchical\",\"ranks_per_host\":2}"});
+  EXPECT_EQ(make_plan(scenario).value().replay.algorithm, "ring/2");
+  scenario.communicator.options.set("algorithm", std::string("rank_order"));
+  EXPECT_EQ(make_plan(scenario).errors().at(0).pointer, "/communicator/algorithm");
+  scenario.communicator.kind = "shm";
+  EXPECT_EQ(make_plan(scenario).errors().at(0).pointer, "/communicator/ranks_per_host");
+}
+
 const Strings kExact = {"/lanes=[\"exact\"]", "/dtype=float64", "/requantize=64",
                         "/loss={\"kind\":\"mse\",\"reduction\":\"sum\",\"times_world_size\":true}",
                         "/data={\"kind\":\"dyadic\",\"samples\":24,\"features\":3,\"targets\":2}"};
