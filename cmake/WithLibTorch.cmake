@@ -17,7 +17,7 @@ lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run
                        golden/sample_cache.cc golden/make_stored.cc
                        LINK lockstep_compare lockstep_workloads)
 lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/fault
-                       LINK lockstep_launch lockstep_fault lockstep_reducer lockstep_golden)
+                       LINK lockstep_launch lockstep_fault lockstep_collective lockstep_reducer lockstep_golden)
 
 # As LibTorch was built: without NDEBUG its headers look for a record that its library never makes.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/sim/worker/profile.cc PROPERTIES

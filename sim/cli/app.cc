@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "sim/cli/app_options.h"
+#include "sim/cli/calibrate.h"
 #include "sim/cli/cli.h"
 #include "sim/cli/help.h"
 #include "sim/cli/hosts.h"
@@ -13,7 +14,6 @@
 #include "sim/cli/parse_error.h"
 #include "sim/cli/simulate.h"
 #include "sim/cli/verbs.h"
-#include "sim/cli/worker_options.h"
 
 namespace lockstep {
 namespace {
@@ -174,27 +174,23 @@ void add_profile(CLI::App& app, std::function<int()>* action) {
 }
 
 void add_others(CLI::App& app, std::function<int()>* action) {
-  auto result = std::make_shared<bool>(false);
-  auto sweep_result = std::make_shared<bool>(false);
-  auto what_if_result = std::make_shared<bool>(false);
   CLI::App* schema = app.add_subcommand("schema", "Print the JSON Schema of scenario files.");
-  auto* of_result = schema->add_flag("--result", *result, "The schema of results (--json) instead");
-  auto* of_sweep = schema->add_flag("--sweep", *sweep_result, "... of what sweep --json writes")
-                       ->excludes(of_result);
-  schema
-      ->add_flag("--what-if", *what_if_result, "... of what whatif, or analyze of a trace, writes")
-      ->excludes(of_result)
-      ->excludes(of_sweep);
+  auto kind = std::make_shared<std::string>("scenario");
+  CLI::Option_group* other = schema->add_option_group("Another schema instead");
+  for (const auto& [flag, name, what] :
+       {std::tuple("--result", "result", "Of results (--json)"),
+        std::tuple("--sweep", "sweep", "Of what sweep --json writes"),
+        std::tuple("--what-if", "what_if", "Of what whatif, or analyze of a trace, writes"),
+        std::tuple("--collective", "collective", "Of what collective --json writes"),
+        std::tuple("--machine", "machine", "Of machine files, for simulate")})
+    other->add_flag_callback(flag, [kind, name = std::string(name)] { *kind = name; }, what);
+  other->require_option(0, 1);
   schema->footer(footer(R"(  lockstep schema
   lockstep schema --result
   lockstep schema > scenario_schema.json
 )"));
   schema->callback([=] {
-    const char* kind = *result           ? "result"
-                       : *sweep_result   ? "sweep"
-                       : *what_if_result ? "what_if"
-                                         : "scenario";
-    *action = [=] { return print_schema(kind); };
+    *action = [=] { return print_schema(*kind); };
   });
   CLI::App* doctor_verb =
       app.add_subcommand("doctor", "Say what this machine can do, and what is missing.");
@@ -212,57 +208,6 @@ void add_others(CLI::App& app, std::function<int()>* action) {
   version_verb->callback([=] { *action = version; });
 }
 
-void add_place(CLI::App* worker, const std::shared_ptr<WorkerOptions>& options) {
-  const char* group = "Which rank";
-  worker->add_option("--launcher", options->launcher, "Whose environment variables count (auto)")
-      ->option_text("NAME")
-      ->check(CLI::IsMember({"auto", "torchrun", "mpi", "slurm", "none"}))
-      ->group(group);
-  const auto number = [&](const char* name, std::optional<int64_t>* value, int64_t least,
-                          const char* what) {
-    worker->add_option(name, *value, what)
-        ->option_text("N")
-        ->check(CLI::Range(least, int64_t{4096}))
-        ->group(group);
-  };
-  number("--nodes", &options->nodes, 1, "Nodes, with one process like this one on each");
-  number("--node-rank", &options->node_rank, 0, "Which of them this is (SLURM_NODEID)");
-  number("--ranks-per-node", &options->ranks_per_node, 1, "Ranks that this process starts (1)");
-  worker
-      ->add_option("--rendezvous", options->rendezvous,
-                   "Where rank 0 is found: env://, tcp://H:P, file:///PATH, redis://H:P[/KEY]")
-      ->option_text("URL")
-      ->group(group);
-  worker->add_option("--master-addr", options->master_addr, "Host of rank 0 (MASTER_ADDR)")
-      ->option_text("HOST")
-      ->group(group);
-  worker->add_option("--master-port", options->master_port, "Port that it opens (MASTER_PORT)")
-      ->option_text("PORT")
-      ->check(CLI::Range(1, 65535))
-      ->group(group);
-  worker
-      ->add_option("--interface", options->interface,
-                   "Network interface of the ranks (GLOO_SOCKET_IFNAME)")
-      ->option_text("NAME")
-      ->group(group);
-}
-
-// With --task, --zygote or --libraries its arguments go to lockstep-worker untouched (run_cli).
-void add_worker(CLI::App& app, std::function<int()>* action) {
-  CLI::App* worker = app.add_subcommand(
-      "worker", "Be one rank, or the ranks of one node, under torchrun, srun or mpirun.");
-  auto options = std::make_shared<WorkerOptions>();
-  add_selection(worker, &options->verify.selection, true);
-  add_place(worker, options);
-  add_output(worker, &options->verify);
-  worker->footer(footer(R"(  mpirun -np 3 lockstep worker scenarios/equivalence/toy_model.json
-  torchrun --nproc_per_node 4 --no-python lockstep worker scenarios/equivalence/toy_model.json
-  lockstep worker scenarios/equivalence/toy_model.json --nodes 2 --node-rank 0 \
-    --ranks-per-node 2 --master-addr node1 --master-port 29500
-)"));
-  worker->callback([=] { *action = [=] { return join_as_worker(*options); }; });
-}
-
 void build(CLI::App& app, std::function<int()>* action) {
   app.require_subcommand(1);
   auto help = std::make_shared<Help>();
@@ -274,6 +219,8 @@ void build(CLI::App& app, std::function<int()>* action) {
   add_campaign(app, action);
   add_sweep(app, action);
   add_simulate(app, action);
+  add_calibrate(app, action);
+  add_collective(app, action);
   add_analyze(app, action);
   add_whatif(app, action);
   add_scenario(app, action);

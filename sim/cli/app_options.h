@@ -19,7 +19,10 @@ void add_output(CLI::App* verb, VerifyOptions* options);
 void add_how(CLI::App* verb, VerifyOptions* options);
 void add_hosts(CLI::App* verb, HostsOptions* options);
 
-// The verb itself; `action` becomes what it does.
+// Whole verbs; `action` gets what they do.
 void add_sweep(CLI::App& app, std::function<int()>* action);
+void add_collective(CLI::App& app, std::function<int()>* action);
+// With --task, --zygote or --libraries its arguments go to lockstep-worker untouched (run_cli).
+void add_worker(CLI::App& app, std::function<int()>* action);
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include "sim/calibrate/fit.h"
 #include "sim/cli/app_options.h"
 #include "sim/cli/conclude.h"
-#include "sim/cli/run_folders.h"
+#include "sim/cli/kept_runs.h"
 #include "sim/cli/verbs.h"
 #include "sim/judge/timeline.h"
 #include "sim/launch/stored_run.h"

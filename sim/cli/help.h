@@ -18,7 +18,8 @@ class Help : public CLI::Formatter {
     return "Usage: " + name + (group ? " VERB" : "") + " [options]" +
            (files ? " FILE|DIR ..." : "") +
            (app->get_option_no_throw("FOLDER") != nullptr ? " DIR" : "") +
-           (data ? " mnist|cifar10 DIR" : "") + "\n\n";
+           (data ? " mnist|cifar10 DIR" : "") +
+           (app->get_option_no_throw("OPERATION") != nullptr ? " OPERATION" : "") + "\n\n";
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage
   std::string make_group(std::string group, bool positional,

@@ -91,8 +91,9 @@ InputError refused(const std::string& path, const std::string& why) {
 void remove_old_runs(const std::string& folder) {
   std::error_code error;
   for (const std::string& name : numbered_in(folder))
-    if (fs::exists(fmt::format("{}/{}/plan.json", folder, name), error))
-      fs::remove_all(folder + "/" + name, error);
+    for (const char* plan : {"plan.json", "collective.json"})
+      if (fs::exists(fmt::format("{}/{}/{}", folder, name, plan), error))
+        fs::remove_all(folder + "/" + name, error);
 }
 
 bool passed(const std::string& folder) {

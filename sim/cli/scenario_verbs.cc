@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "scenarios/parse/collective_schema.h"
 #include "scenarios/parse/suite.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
@@ -58,10 +59,12 @@ int scenario_explain(const Selection& selection) {
 }
 
 int print_schema(const std::string& kind) {
-  return print_result(kind == "result"    ? result_schema_text()
-                      : kind == "sweep"   ? sweep_schema_text()
-                      : kind == "what_if" ? what_if_schema_text()
-                                          : scenario_schema_text(),
+  return print_result(kind == "result"       ? result_schema_text()
+                      : kind == "sweep"      ? sweep_schema_text()
+                      : kind == "what_if"    ? what_if_schema_text()
+                      : kind == "collective" ? collective_schema_text()
+                      : kind == "machine"    ? machine_schema_text()
+                                             : scenario_schema_text(),
                       kExitPass);
 }
 

@@ -36,13 +36,14 @@ std::optional<WorkerTask> decode_task(const std::string& message) {
 }
 
 std::string who_is(const WorkerTask& task) {
-  if (task.role == "rank") return fmt::format("rank-{}", task.rank);
+  if (task.role == "rank" || task.role == "collective") return fmt::format("rank-{}", task.rank);
   if (task.role == "thread_host") return fmt::format("host-{}", task.rank);
   return fmt::format("golden-{}", task.golden);
 }
 
 std::string process_name(const WorkerTask& task) {
-  if (task.role == "rank") return fmt::format("lockstep-r{}", task.rank);
+  if (task.role == "rank" || task.role == "collective")
+    return fmt::format("lockstep-r{}", task.rank);
   if (task.role == "thread_host") return fmt::format("lockstep-h{}", task.rank);
   return fmt::format("lockstep-g-{}", task.golden).substr(0, 15);
 }

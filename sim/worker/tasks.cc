@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "scenarios/workloads/workload.h"
+#include "sim/worker/collective.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/process_tasks.h"
 #include "sim/worker/profile.h"
@@ -26,6 +27,7 @@ RunPlan read_plan(const std::string& path) {
 
 int run_task(const WorkerTask& task, Control& control) {
   if (task.role == "thread_host") return run_thread_host(task, control);
+  if (task.role == "collective") return run_collective_process(task, control);
   const RunPlan plan = read_plan(plan_path(task.run_dir));
   if (task.role == "rank") return run_rank_process(task, plan, control);
   if (task.role == "golden") return run_golden_process(task, plan);

@@ -16,6 +16,7 @@ namespace lockstep {
 //   rank         trains as rank task.rank of task.run_dir's plan
 //   golden       streams golden run task.golden of that plan
 //   rounding     consumes rank 0's stream for lane rounding
+//   collective   measures collectives as rank task.rank (sim/worker/collective.h)
 //   thread_host  runs plans of control.next_run(), one after the other, until there are no more,
 //                with records in task.run_dir/rank-R.records
 int run_task(const WorkerTask& task, Control& control);

@@ -52,6 +52,7 @@ TEST_F(RunDirectoryTest, OldOnesGoThoseThatPassedFirst) {
   EXPECT_TRUE(fs::exists(folder_ + "/0004"));
   prune(folder_, 0);
   EXPECT_FALSE(fs::exists(folder_ + "/0001"));
+  EXPECT_FALSE(fs::exists(folder_ + "/0003"));
 }
 
 TEST_F(RunDirectoryTest, OneInUseStays) {
@@ -72,8 +73,9 @@ TEST_F(RunDirectoryTest, OutMustBeADirectory) {
 }
 
 TEST_F(RunDirectoryTest, OutLosesEarlierRunsAndNothingElse) {
-  for (const char* name : {"0001", "0002"}) fs::create_directory(folder_ + "/" + name);
+  for (const char* name : {"0001", "0002", "0003"}) fs::create_directory(folder_ + "/" + name);
   std::ofstream(folder_ + "/0001/plan.json") << "{}";
+  std::ofstream(folder_ + "/0003/collective.json") << "{}";
   std::ofstream(folder_ + "/notes") << "mine";
   ASSERT_TRUE(RunDirectory::at(folder_));
   EXPECT_FALSE(fs::exists(folder_ + "/0001"));

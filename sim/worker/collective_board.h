@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reducer/communicator.h"
+#include "sim/collective/spec.h"
+
+namespace lockstep {
+
+// What `lockstep collective` judges communicators by: memory of its own that all ranks map, with
+// every rank's input and what must come out, by golden/reduction_order.h. No communicator is given
+// any of it. Rank 0 makes it as a memfd that the others open through /proc.
+class CollectiveBoard {
+ public:
+  // Blocks until rank 0 has made it or the deadline has passed. Throws CommError, and
+  // std::system_error where there is no memory.
+  CollectiveBoard(const CollectiveSpec& spec, int64_t rank, Store& store, Deadline deadline);
+  ~CollectiveBoard();
+  CollectiveBoard(const CollectiveBoard&) = delete;
+  CollectiveBoard& operator=(const CollectiveBoard&) = delete;
+
+  // This rank's numbers, `elements` as in CollectiveSpec::elements: other ones on every rank,
+  // between -1 and 1, of magnitudes so different that sums round.
+  void fill_input(int64_t elements);
+  // For every communicator, by rank 0 alone, once all have filled theirs; the others look at it
+  // after that.
+  void compute_expected(int64_t elements);
+
+  const std::byte* input() const { return input_of(rank_); }
+  // How many elements of this rank's result by communicator `group` differ in a bit from what must
+  // come out.
+  int64_t count_wrong(size_t group, int64_t elements, const void* result) const;
+
+  // Bytes of this rank's input and of its result.
+  int64_t input_bytes(int64_t elements) const;
+  int64_t result_bytes(int64_t elements) const;
+
+ private:
+  void make(Store& store);
+  void open(Store& store, Deadline deadline);
+  std::byte* input_of(int64_t rank) const { return base_ + rank * slot_bytes_; }
+  std::byte* expected(size_t group) const;
+  template <class T>
+  void add_inputs(int64_t count);
+
+  const CollectiveSpec& spec_;
+  const int64_t rank_;
+  const std::vector<std::string> orders_;  // of addition, each once; one where nothing is added
+  const int64_t slot_bytes_, expected_bytes_;
+  const size_t bytes_;
+  int fd_ = -1;
+  std::byte* base_ = nullptr;
+};
+
+}  // namespace lockstep
