@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "sim/calibrate/fit.h"
@@ -11,7 +10,6 @@
 #include "sim/cli/kept_runs.h"
 #include "sim/cli/verbs.h"
 #include "sim/judge/timeline.h"
-#include "sim/launch/stored_run.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
 #include "sim/report/table.h"
@@ -24,12 +22,11 @@ Expected<std::vector<RunSamples>> samples_in(const std::vector<std::string>& fol
   InputErrors errors;
   for (const std::string& folder : folders)
     for (const std::string& run : run_folders(folder)) {
-      std::string why;
-      const auto outcome = read_stored_run(run, &why);
+      const auto outcome = read_run_folder(run);
       if (outcome)
-        runs.push_back(samples_of(outcome->plan, timeline_of(*outcome), run));
+        runs.push_back(samples_of(outcome.value().plan, timeline_of(outcome.value()), run));
       else
-        errors.push_back(option_error(fmt::format("{}: {}", run, why)));
+        errors.insert(errors.end(), outcome.errors().begin(), outcome.errors().end());
     }
   if (!errors.empty()) return errors;
   return runs;

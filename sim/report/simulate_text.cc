@@ -89,12 +89,27 @@ std::string notes_text(const SimulateDocument& document) {
   return text;
 }
 
+std::string failure_text(const SimulatedLine& line) {
+  const SimulatedFailure& failure = *line.failure;
+  const std::string when =
+      failure.known_ns == kNever
+          ? "never"
+          : fmt::format("at {:.3f} s", static_cast<double>(failure.known_ns) * 1e-9);
+  return fmt::format(
+      "failed: {}, {} ranks: in step {} a collective of bucket {} timed out {}; rank {} came last, "
+      "out of {}",
+      line.scenario, grouped(line.ranks), failure.step, failure.bucket, when, failure.rank,
+      failure.place);
+}
+
 // A single run is told whole; of many, those that are not as expected.
 std::string judged_text(const SimulateDocument& document, const Style& style) {
   std::string text;
   for (const SimulatedLine& line : document.lines)
     if (line.judged && (document.lines.size() == 1 || line.judged->met == false))
       text += run_text(*line.judged, style) + "\n";
+    else if (line.failure && !line.judged)
+      text += failure_text(line) + "\n";
   return text;
 }
 
