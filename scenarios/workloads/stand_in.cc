@@ -8,6 +8,11 @@
 #endif
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/view_native.h>
+#if __has_include(<torch/headeronly/core/DeviceType.h>)
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#define LOCKSTEP_ACCELERATOR_HOOKS
+#endif
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -40,6 +45,31 @@ constexpr size_t kAlignment = 64;
 thread_local c10::DeviceIndex current = 0;
 std::atomic<int> device_count{0};
 
+#ifdef LOCKSTEP_ACCELERATOR_HOOKS
+// Autograd of these versions asks "the accelerator", which has a name and these, for its devices.
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override {
+    return static_cast<c10::DeviceIndex>(device_count.load());
+  }
+  void setCurrentDevice(c10::DeviceIndex device) const override { current = device; }
+  c10::DeviceIndex getCurrentDevice() const override { return current; }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
+    return std::exchange(current, device);
+  }
+  // Seeded with all others; nothing draws on a device.
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    static const at::Generator generator = at::detail::createCPUGenerator();
+    return generator;
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
+    return std::exchange(current, device);
+  }
+};
+#endif
+
 // Which device is a thread's current one. There are no streams: all is done when it returns.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
@@ -53,6 +83,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
+  // Events of what is done already.
+  void record(void**, const c10::Stream&, const c10::DeviceIndex,
+              const c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(device_count.load());
   }
@@ -146,9 +182,9 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void register_once() {
-#if __has_include(<torch/headeronly/core/DeviceType.h>)
-  // Autograd of these versions asks for the accelerator's stream, and knows one by its name only.
+#ifdef LOCKSTEP_ACCELERATOR_HOOKS
   c10::register_privateuse1_backend("stand_in");
+  at::RegisterPrivateUse1HooksInterface(new Hooks);
 #endif
   static const c10::impl::DeviceGuardImplRegistrar guard(kType, new Guard);
   static torch::Library all(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__,
