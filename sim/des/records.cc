@@ -77,16 +77,17 @@ void VirtualRecords::begin(size_t rank) {
   ranks_[rank].world_size = static_cast<int32_t>(ranks_.size());
   int64_t bytes = 0;
   for (const BucketWork& bucket : planned_.job.settled) bytes += bucket.bytes;
-  append(rank, -3, EventKind::phase_begin, Phase::rendezvous);
-  append(rank, -3, EventKind::phase_begin, Phase::load);
-  append(rank, -2, EventKind::phase_begin, Phase::construction);
+  append(rank, -10, EventKind::phase_begin, Phase::rendezvous);
+  append(rank, -9, EventKind::phase_begin, Phase::load);
+  append(rank, -8, EventKind::phase_begin, Phase::construction);
   const int64_t ranks = planned_.job.ranks;
   const uint64_t calls[] = {packed(Operation::all_gather, kLong, 16 * ranks),
                             packed(Operation::broadcast, dtype_, bytes),
                             packed(Operation::all_gather, kLong, 32 * ranks)};
-  for (uint32_t call = 0; call < 3; ++call) {
-    append(rank, -2, EventKind::arrival, Phase::construction, -1, calls[call], call + 1);
-    append(rank, -1, EventKind::end, Phase::construction, -1, 0, call + 1);
+  for (int64_t call = 0; call < 3; ++call) {
+    const auto sequence = static_cast<uint32_t>(call + 1);
+    append(rank, 2 * call - 7, EventKind::arrival, Phase::construction, -1, calls[call], sequence);
+    append(rank, 2 * call - 6, EventKind::end, Phase::construction, -1, 0, sequence);
   }
 }
 

@@ -1,0 +1,109 @@
+#include "sim/des/job_of_plan.h"
+
+#include <gmock/gmock.h>
+
+#include "scenarios/parse/suite.h"
+#include "sim/des/records.h"
+#include "sim/des/simulate.h"
+#include "sim/plan/plan.h"
+
+namespace lockstep {
+namespace {
+
+RunPlan plan_of(const std::string& file, std::vector<std::string> sets) {
+  const auto loaded = load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/" + file,
+                                         {.sets = std::move(sets), .seed = {}});
+  EXPECT_TRUE(loaded) << to_text(loaded.errors().front());
+  return make_plans(loaded.value()).value().front();
+}
+
+RunPlan named_compute(const std::string& faults) {
+  return plan_of("stragglers/named_compute.json",
+                 {"/world_size=3", "/reducer/kind=bucketed", "/faults=" + faults});
+}
+
+PlannedJob job_of(const RunPlan& plan) {
+  const auto planned = job_of_plan(plan, default_machine_model());
+  EXPECT_TRUE(planned) << to_text(planned.errors().front());
+  return planned.value();
+}
+
+TEST(JobOfPlan, HasTheBucketsAndTimesOfTheScenario) {
+  const PlannedJob planned = job_of(named_compute("[]"));
+  EXPECT_EQ(planned.job.ranks, 3);
+  EXPECT_EQ(planned.job.forward_ns, 8'000'000);
+  EXPECT_EQ(planned.job.backward_ns, 16'000'000);
+  EXPECT_EQ(planned.job.first_step.size(), 1u);  // one bucket until they are rebuilt
+  EXPECT_GT(planned.job.settled.size(), 1u);
+  EXPECT_EQ(planned.job.settled.back().ready_ns, 16'000'000);
+  EXPECT_TRUE(planned.job.schedule.touched.empty());
+}
+
+TEST(JobOfPlan, FaultsAreWhatBefallsRanks) {
+  const PlannedJob planned = job_of(named_compute(
+      R"([{"kind": "slow", "rank": 1, "factor": 1.5}, {"kind": "stall", "rank": 2, "step": 3,
+          "phase": "forward", "duration_ms": 7}, {"kind": "latency", "rank": 2, "duration_ms": 2}])"));
+  EXPECT_THAT(planned.job.schedule.touched, testing::ElementsAre(1, 2));
+  EXPECT_EQ(planned.job.schedule.at(1, 2).compute_factor, kOne * 3 / 2);
+  EXPECT_EQ(planned.job.schedule.at(2, 3).forward_ns, 7'000'000);
+  EXPECT_EQ(planned.job.schedule.at(2, 2).forward_ns, 0);
+  EXPECT_EQ(planned.job.schedule.at(2, 2).queue_ns, 2'000'000);
+}
+
+TEST(JobOfPlan, WhatCannotBeSimulatedIsRefusedWithItsPlace) {
+  const RunPlan real = plan_of("equivalence/toy_model.json", {});
+  const auto unknown = job_of_plan(real, default_machine_model());
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.errors()[0].pointer, "/compute");
+  const RunPlan partition =
+      named_compute(R"([{"kind": "partition", "ranks": [0], "step": 2}])");
+  const auto refused = job_of_plan(partition, default_machine_model());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.errors()[0].message, "fault \"partition\" cannot be simulated");
+  const auto many = job_of_plan(named_compute("[]"), default_machine_model(),
+                                {.ranks = 2'000'000, .steps = {}, .cap_mb = {}});
+  ASSERT_FALSE(many);
+  EXPECT_EQ(to_text(many.errors()[0]), "lockstep: error: ranks is 2000000; expected 1 to 1000000");
+}
+
+// Who entered which collective, in which order: as a real run's records
+// (tests/cli/simulate_test.py compares them with one).
+TEST(VirtualRecords, HaveTheShapeOfRealOnes) {
+  const RunPlan plan = named_compute("[]");
+  const PlannedJob planned = job_of(plan);
+  VirtualRecords records(plan, planned);
+  const auto run = simulate(planned.job, {}, [&](const StepTrace& trace) { records.add(trace); });
+  const RunOutcome outcome = records.take(run.value());
+  ASSERT_EQ(outcome.ranks.size(), 3u);
+  for (const RankRecords& rank : outcome.ranks) {
+    std::vector<uint32_t> sequences;
+    int64_t last_ns = 0;
+    for (const Event& event : rank.events) {
+      EXPECT_GE(event.time_ns, last_ns) << "rank " << rank.rank;
+      last_ns = event.time_ns;
+      if (event.kind == static_cast<uint16_t>(EventKind::arrival))
+        sequences.push_back(event.sequence);
+    }
+    // Three of construction, a bucket, the new buckets, then those of every step.
+    ASSERT_EQ(sequences.size(), 5 + 19 * planned.job.settled.size());
+    for (size_t i = 0; i < sequences.size(); ++i) EXPECT_EQ(sequences[i], i + 1);
+  }
+}
+
+TEST(VirtualRecords, TellWhoEndedARun) {
+  const RunPlan plan = named_compute(R"([{"kind": "kill", "rank": 2, "step": 4, "bucket": 1}])");
+  const PlannedJob planned = job_of(plan);
+  VirtualRecords records(plan, planned);
+  const auto run = simulate(planned.job, {}, [&](const StepTrace& trace) { records.add(trace); });
+  ASSERT_TRUE(run.value().failure);
+  EXPECT_EQ(run.value().failure->rank, 2);
+  EXPECT_EQ(run.value().failure->bucket, 1);
+  EXPECT_TRUE(run.value().failure->dead);
+  const RunOutcome outcome = records.take(run.value());
+  EXPECT_EQ(outcome.ends.front().rank, 2);
+  EXPECT_EQ(outcome.ends.front().signal, 9);
+  EXPECT_GT(outcome.failed_ns, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

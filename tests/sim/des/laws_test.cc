@@ -1,0 +1,103 @@
+// Laws that hold for every job. RC_PARAMS=max_success=1000000 makes a million of each.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "sim/des/simulate.h"
+
+namespace lockstep {
+namespace {
+
+int64_t in_range(int64_t least, int64_t most) { return *rc::gen::inRange(least, most + 1); }
+
+// Powers of two are where all algorithms take their plain course.
+Job drawn_job() {
+  Job job;
+  job.ranks = int64_t{1} << in_range(0, 6);
+  job.steps = 3;
+  job.forward_ns = in_range(0, 1'000'000);
+  job.backward_ns = in_range(1, 5'000'000);
+  job.optimizer_ns = in_range(0, 1000);
+  job.cost.algorithm = static_cast<Algorithm>(in_range(0, 5));
+  job.cost.link = {in_range(0, 50'000), in_range(0, 5'000'000), in_range(0, 500'000)};
+  job.cost.overhead_ns = in_range(0, 1000);
+  int64_t ready_ns = 0;
+  for (int64_t b = 0; b < in_range(1, 5); ++b) {
+    ready_ns = in_range(ready_ns, job.backward_ns);
+    job.settled.push_back({b, in_range(0, 1'000'000), ready_ns, 0});
+  }
+  job.settled.back().ready_ns = job.backward_ns;
+  job.first_step = job.settled;
+  return job;
+}
+
+int64_t total_ns(const Job& job) { return simulate(job, {{}, 1}).value().steps.back().end_ns; }
+
+RC_GTEST_PROP(Laws, MoreBytesAreNeverFaster, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  for (BucketWork& bucket : job.settled) bucket.bytes += in_range(0, 100'000);
+  job.first_step = job.settled;
+  RC_ASSERT(total_ns(job) >= before);
+}
+
+RC_GTEST_PROP(Laws, MoreLatencyOrLessBandwidthIsNeverFaster, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  job.cost.link.alpha_ns += in_range(0, 10'000);
+  job.cost.link.beta_fs_per_byte += in_range(0, 1'000'000);
+  job.cost.link.gamma_fs_per_byte += in_range(0, 1'000'000);
+  RC_ASSERT(total_ns(job) >= before);
+}
+
+// A round's time is rounded up to a nanosecond, so more rounds of smaller parts may lose one each.
+RC_GTEST_PROP(Laws, MoreRanksAreNeverFaster, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  job.ranks *= 2;
+  const auto buckets = static_cast<int64_t>(job.settled.size());
+  RC_ASSERT(total_ns(job) + job.steps * buckets * 2 * job.ranks >= before);
+}
+
+RC_GTEST_PROP(Laws, NothingIsFasterThanItsBounds, ()) {
+  const Job job = drawn_job();
+  int64_t wire_ns = 0;
+  for (const BucketWork& bucket : job.settled)
+    wire_ns += least_all_reduce_ns(job.cost, bucket.bytes, job.ranks);
+  const auto run = simulate(job, {{}, 1});
+  for (const StepNumbers& step : run.value().steps) {
+    RC_ASSERT(step.duration_ns >= job.forward_ns + job.backward_ns + job.optimizer_ns);
+    RC_ASSERT(step.duration_ns >= wire_ns);
+  }
+}
+
+RC_GTEST_PROP(Laws, ALaterRankMakesNobodyEarlier, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  job.schedule.touched = {in_range(0, job.ranks - 1)};
+  const int64_t delay_ns = in_range(0, 2'000'000);
+  job.schedule.at = [delay_ns](int64_t, int64_t) {
+    RankEvents events;
+    events.backward_ns = delay_ns;
+    return events;
+  };
+  const int64_t after = total_ns(job);
+  RC_ASSERT(after >= before);
+  RC_ASSERT(after <= before + job.steps * delay_ns);
+}
+
+RC_GTEST_PROP(Laws, MoreChannelsAreNeverSlower, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  job.channels = in_range(1, 8);
+  RC_ASSERT(total_ns(job) <= before);
+}
+
+RC_GTEST_PROP(Laws, SlowerComputeUnderCommunicationIsNeverFaster, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  job.overlap_slowdown = in_range(0, kOne / 4);
+  RC_ASSERT(total_ns(job) >= before);
+}
+
+}  // namespace
+}  // namespace lockstep
