@@ -29,9 +29,10 @@ InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
     if (!path->empty())
       if (auto why = why_not_writable(*path))
         errors.push_back(option_error(fmt::format("{} {}", name, *why)));
-  if (runs > 1 && (!verb.trace.empty() || !verb.predict.empty()))
+  const bool of_one = !verb.trace.empty() || !verb.out.empty() || !verb.predict.empty();
+  if (runs > 1 && of_one)
     errors.push_back(option_error(
-        fmt::format("--trace and --predict take one run, but {} are selected", runs)));
+        fmt::format("--trace, --out and --predict take one run, but {} are selected", runs)));
   return errors;
 }
 
@@ -40,6 +41,23 @@ std::vector<RunPlan> plans_of(std::vector<SelectedFile> files) {
   for (SelectedFile& file : files)
     for (RunPlan& plan : file.plans) plans.push_back(std::move(plan));
   return plans;
+}
+
+InputErrors fill_lines(const SimulateVerb& verb, const MachineModel& machine,
+                       const std::vector<RunPlan>& plans, SimulateDocument* document) {
+  if (verb.predict.empty()) {
+    auto lines = simulate_plans(verb, machine, plans);
+    if (!lines) return lines.errors();
+    document->lines = std::move(lines.value());
+    return {};
+  }
+  auto predicted = predict(verb, machine, plans.front());
+  if (!predicted) return predicted.errors();
+  document->prediction = true;
+  document->lines = std::move(predicted.value().lines);
+  document->recommended_cap_mb = predicted.value().best_cap_mb;
+  document->recommendation = predicted.value().recommendation;
+  return {};
 }
 
 std::string answer_of(const SimulateDocument& document) {
@@ -88,18 +106,12 @@ int simulate_verb(const SimulateVerb& verb) {
   document.machine = this_machine();
   document.simulated = words_of(verb, machine.value());
   const int64_t start_ns = now_ns();
-  if (verb.predict.empty()) {
-    auto lines = simulate_plans(verb, machine.value(), plans);
-    if (!lines) return bad_input(lines.errors(), verb.json);
-    document.lines = std::move(lines.value());
-  } else {
-    auto predicted = predict(verb, machine.value(), plans.front());
-    if (!predicted) return bad_input(predicted.errors(), verb.json);
-    document.prediction = true;
-    document.lines = std::move(predicted.value().lines);
-    document.recommended_cap_mb = predicted.value().best_cap_mb;
-    document.recommendation = predicted.value().recommendation;
+  try {
+    errors = fill_lines(verb, machine.value(), plans, &document);
+  } catch (const std::exception& error) {  // records or a trace that could not be written
+    errors = {option_error(error.what())};
   }
+  if (!errors.empty()) return bad_input(errors, verb.json);
   document.elapsed_s = static_cast<double>(now_ns() - start_ns) * 1e-9;
   return report(verb, &document);
 }

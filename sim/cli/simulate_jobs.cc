@@ -85,6 +85,7 @@ void fill(const PlannedJob& planned, const SimulatedRun& run, SimulatedLine* lin
 
 void leave_records(const SimulateVerb& verb, const RunOutcome& outcome) {
   if (!verb.trace.empty()) write_trace(verb.trace, outcome);
+  if (!verb.out.empty()) leave_outcome(outcome, verb.out + "/0001");
 }
 
 // With the records of all ranks, as of a real run.

@@ -117,6 +117,19 @@ void leave_ends(const RunOutcome& outcome, const std::string& run_dir, const std
              document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+void leave_outcome(const RunOutcome& outcome, const std::string& run_dir) {
+  std::filesystem::create_directories(run_dir);
+  std::filesystem::permissions(run_dir, std::filesystem::perms::owner_all);
+  const std::string plan = to_text(outcome.plan);
+  write_file(run_dir + "/plan.json", plan);
+  for (const RankRecords& rank : outcome.ranks)
+    write_records(fmt::format("{}/rank-{}.records", run_dir, rank.rank), rank);
+  for (size_t rank = 0; rank < outcome.evidence.size(); ++rank)
+    if (!outcome.evidence[rank].empty())
+      write_file(fmt::format("{}/rank-{}.evidence.json", run_dir, rank), outcome.evidence[rank]);
+  leave_ends(outcome, run_dir, plan);
+}
+
 std::optional<RunOutcome> read_stored_run(const std::string& run_dir, std::string* why) {
   const auto no = [&](const std::string& reason) {
     *why = reason;

@@ -70,5 +70,7 @@ struct RankRecords {
 // Works while the writer is alive or after it was killed. An absent, short or foreign file gives
 // false and `why`; a torn last event (kind none) is left out.
 bool read_records(const std::string& path, RankRecords* records, std::string* why);
+// A file that read_records() reads as these. Throws std::system_error.
+void write_records(const std::string& path, const RankRecords& records);
 
 }  // namespace lockstep
