@@ -99,7 +99,7 @@ class Drawing {
 
   double draw_row(const Row& row, double top, const Mapping& x) {
     const double bottom = top + height_of(row);
-    canvas_.text(kMargin, top + 12, "", shortened(row.name, 11));
+    canvas_.text(kMargin, top + 12, "", shortened(row.name, 12));
     double y = top;
     for (const Track& track : row.tracks) {
       const std::vector<size_t> lines = lines_of(track.bars);

@@ -15,19 +15,22 @@ namespace {
 constexpr double kLargest = 1e15;
 // What differs by less has no room for ticks among the digits of a double.
 constexpr double kLeastSpan = 1e-9;
+// What is less is drawn as 0: powers of ten end at 1e308.
+constexpr double kLeastSize = 1e-100;
 
 // multiple * 10^exponent
 struct Spacing {
   int64_t multiple;
   int exponent;
 
-  double of(double count) const {
+  double of(int64_t count) const {
     const double power = std::pow(10.0, std::abs(exponent));
-    const double units = count * static_cast<double>(multiple);
+    const auto units = static_cast<double>(count * multiple);
     return exponent < 0 ? units / power : units * power;
   }
-  double first(double low) const { return std::floor(low / of(1)); }
-  double last(double high) const { return std::ceil(high / of(1)); }
+  // How many times it the axis' ends are from 0.
+  int64_t first(double low) const { return std::llround(std::floor(low / of(1))); }
+  int64_t last(double high) const { return std::llround(std::ceil(high / of(1))); }
 };
 
 Spacing next(Spacing spacing) {
@@ -50,9 +53,10 @@ std::string label_of(double value, const Spacing& spacing) {
 
 void widen(double* low, double* high) {
   const double size = std::max(std::fabs(*low), std::fabs(*high));
-  if (*high - *low > size * kLeastSpan) return;
-  *low -= size * 0.05;
-  *high += size > 0 ? size * 0.05 : 1;
+  const bool nothing = size < kLeastSize;
+  if (!nothing && *high - *low > size * kLeastSpan) return;
+  *low -= nothing ? 0 : size * 0.05;
+  *high += nothing ? 1 : size * 0.05;
 }
 
 }  // namespace
@@ -65,7 +69,7 @@ Ticks linear_ticks(double low, double high, int most) {
   Spacing spacing{1, static_cast<int>(std::floor(std::log10((high - low) / most))) - 1};
   while (spacing.last(high) - spacing.first(low) + 1 > most) spacing = next(spacing);
   Ticks ticks;
-  for (double i = spacing.first(low); i <= spacing.last(high); ++i) {
+  for (int64_t i = spacing.first(low); i <= spacing.last(high); ++i) {
     ticks.at.push_back(spacing.of(i));
     ticks.labels.push_back(label_of(ticks.at.back(), spacing));
   }

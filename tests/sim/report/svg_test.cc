@@ -78,6 +78,8 @@ TEST(Ticks, HaveTheDigitsThatTellThemApart) {
   EXPECT_THAT(linear_ticks(0, 0.3, 5).labels, ElementsAre("0", "0.1", "0.2", "0.3"));
   EXPECT_THAT(linear_ticks(900, 2'100, 4).labels, ElementsAre("0", "1,000", "2,000", "3,000"));
   EXPECT_THAT(linear_ticks(0, 0, 4).labels, ElementsAre("0", "0.5", "1.0"));
+  EXPECT_THAT(linear_ticks(0, 1e-310, 4).labels, ElementsAre("0", "0.5", "1.0"));
+  EXPECT_THAT(linear_ticks(0, 1e15, 4).at, ElementsAre(0, 5e14, 1e15));
 }
 
 TEST(Ticks, OfALogarithmicAxisArePowersOfTwoThatCoverAllValues) {
