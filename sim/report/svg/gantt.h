@@ -54,7 +54,7 @@ struct Gantt {
 };
 
 // Draws every row and bar: it is for the caller to choose some, and to say so in the notes (a bar
-// is about 250 bytes). Times are finite; of no bar at all an empty frame is drawn.
+// is about 250 bytes). Times are finite; of no bar at all it says so.
 double draw(const Gantt& gantt, double top, Canvas* canvas);
 
 // Which of the bars that overlap is drawn in which line, in the order of the bars: the first line

@@ -92,22 +92,21 @@ double quantile_of(std::vector<double> values, double q) {
 
 double draw(const Histogram& histogram, double top, Canvas* canvas) {
   const double begin = draw_title(histogram.title, top, canvas);
-  const Box box{kPlotLeft, begin + 40, kWidth - kPlotLeft - kMargin - 8, kPlotHeight};
   if (histogram.values.empty()) {
-    canvas->text(box.left + box.width / 2, box.top + box.height / 2, "m muted",
-                 "there is nothing to draw");
-  } else {
-    const Bins bins = bins_of(histogram);
-    const int64_t most = *std::max_element(bins.counts.begin(), bins.counts.end());
-    // Counts are whole: no ticks between them.
-    const Ticks counts = linear_ticks(0, static_cast<double>(std::max<int64_t>(most, 4)), 7);
-    const Mapping x(histogram.x.scale, bins.ticks.low(), bins.ticks.high(), box.left, box.right());
-    const Mapping y(Scale::linear, 0, counts.high(), box.bottom(), box.top);
-    draw_y_axis(box, {histogram.counted, Scale::linear}, counts, y, canvas);
-    draw_x_axis(box, histogram.x, bins.ticks, x, canvas);
-    draw_bars(histogram, bins, x, y, canvas);
-    draw_quantiles(histogram, box, x, canvas);
+    canvas->text(kWidth / 2, begin + 20, "m muted", "there is nothing to draw");
+    return draw_notes(histogram.notes, begin + 36, canvas);
   }
+  const Box box{kPlotLeft, begin + 40, kWidth - kPlotLeft - kMargin - 8, kPlotHeight};
+  const Bins bins = bins_of(histogram);
+  const int64_t most = *std::max_element(bins.counts.begin(), bins.counts.end());
+  // Counts are whole: no ticks between them.
+  const Ticks counts = linear_ticks(0, static_cast<double>(std::max<int64_t>(most, 4)), 7);
+  const Mapping x(histogram.x.scale, bins.ticks.low(), bins.ticks.high(), box.left, box.right());
+  const Mapping y(Scale::linear, 0, counts.high(), box.bottom(), box.top);
+  draw_y_axis(box, {histogram.counted, Scale::linear}, counts, y, canvas);
+  draw_x_axis(box, histogram.x, bins.ticks, x, canvas);
+  draw_bars(histogram, bins, x, y, canvas);
+  draw_quantiles(histogram, box, x, canvas);
   return draw_notes(histogram.notes, box.bottom() + kXAxisHeight, canvas);
 }
 

@@ -16,8 +16,7 @@ struct Histogram {
   std::vector<std::string> notes;
 };
 
-// All values count, however many. Values are finite, on a log2 axis above 0; of none an empty frame
-// is drawn.
+// All values count, however many. Values are finite, on a log2 axis above 0; of none it says so.
 double draw(const Histogram& histogram, double top, Canvas* canvas);
 
 // The q-th quantile by nearest rank: the least value that has at least q of all at or below it. Of

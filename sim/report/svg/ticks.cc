@@ -93,7 +93,7 @@ Ticks log2_ticks(double low, double high, int most) {
     ticks.at.push_back(std::ldexp(1.0, power));
     const double value = ticks.at.back();
     const bool whole = value >= 1 && value < 1e9;
-    ticks.labels.push_back(whole ? grouped(std::llround(value)) : fmt::format("{:.4g}", value));
+    ticks.labels.push_back(whole ? grouped(std::llround(value)) : fmt::format("{:.3g}", value));
   }
   return ticks;
 }
