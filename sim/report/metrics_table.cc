@@ -2,18 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "sim/report/table.h"
 
 namespace lockstep {
 namespace {
-
-// "1,203.1"
-std::string tenths(double ms) {
-  const int64_t all = std::llround(std::fabs(ms) * 10);
-  return fmt::format("{}{}.{}", ms < 0 && all > 0 ? "-" : "", grouped(all / 10), all % 10);
-}
 
 std::string rows(const Metrics& metrics, const Style& style) {
   Table table;

@@ -70,9 +70,9 @@ std::string pipeline_text(const PipelineDocument& document, const Style& style) 
          numbered("data-parallel rank", slowdown.dp_ranks, style) + "\n" +
          workers_table(slowdown, style) + "\n" +
          fmt::format(
-             "a step takes {:.1f} ms, {:.1f} if all operations of a kind took equally "
+             "a step takes {} ms, {} if all operations of a kind took equally "
              "long\n",
-             slowdown.step_ms, slowdown.ideal_ms) +
+             tenths(slowdown.step_ms), tenths(slowdown.ideal_ms)) +
          answer(slowdown);
 }
 

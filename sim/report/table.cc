@@ -1,6 +1,9 @@
 #include "sim/report/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "scenarios/base/check.h"
 
@@ -15,6 +18,11 @@ size_t width_of(const std::string& text) {
 }
 
 }  // namespace
+
+std::string tenths(double value) {
+  const int64_t all = std::llround(std::fabs(value) * 10);
+  return fmt::format("{}{}.{}", value < 0 && all > 0 ? "-" : "", grouped(all / 10), all % 10);
+}
 
 void Table::column(const std::string& header, Align align) { columns_.push_back({header, align}); }
 

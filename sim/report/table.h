@@ -7,6 +7,9 @@
 
 namespace lockstep {
 
+// A cell: "1,203.1"; no "-0.0".
+std::string tenths(double value);
+
 // Columns as wide as their widest cell, two blanks apart; never wrapped, never cut.
 class Table {
  public:

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "sim/judge/straggler.h"
@@ -12,11 +11,6 @@
 
 namespace lockstep {
 namespace {
-
-// "8.1"; no "-0.0".
-std::string tenths(double value) {
-  return fmt::format("{:.1f}", std::round(value * 10) / 10 + 0.0);
-}
 
 std::string interval(const StepTime& time) {
   return tenths(time.mean_ms.low) + " .. " + tenths(time.mean_ms.high);
@@ -31,7 +25,7 @@ std::string source_of(const Prediction& prediction) {
   if (prediction.parts.empty()) return "-";
   std::vector<std::string> parts;
   for (const auto& part : prediction.parts)
-    parts.push_back(fmt::format("{} {:.1f}", part.phase, part.cost_ms));
+    parts.push_back(part.phase + " " + tenths(part.cost_ms));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -56,12 +50,12 @@ std::string answer(const Forecast& forecast) {
   const std::string who =
       fmt::format("the lateness of {} {}", plural(ranks, "rank"), fmt::join(first.ranks, " "));
   if (first.saving.mean_ms.low <= 0 || share < kLeastCost)
-    return fmt::format("nothing to gain: without {} a step would take {:.1f} ms instead of {:.1f}",
-                       who, first.step.mean_ms.value, forecast.replayed.mean_ms.value);
-  return fmt::format(
-      "without {} a step would take {:.1f} ms ({}) instead of {:.1f}: {:.1f} % less{}", who,
-      first.step.mean_ms.value, interval(first.step), forecast.replayed.mean_ms.value, share * 100,
-      first.parts.empty() ? "" : ", most of it in " + first.parts[0].phase);
+    return fmt::format("nothing to gain: without {} a step would take {} ms instead of {}", who,
+                       tenths(first.step.mean_ms.value), tenths(forecast.replayed.mean_ms.value));
+  return fmt::format("without {} a step would take {} ms ({}) instead of {}: {} % less{}", who,
+                     tenths(first.step.mean_ms.value), interval(first.step),
+                     tenths(forecast.replayed.mean_ms.value), tenths(share * 100),
+                     first.parts.empty() ? "" : ", most of it in " + first.parts[0].phase);
 }
 
 std::string run_text(const WhatIfDocument::Run& run, const Style& style) {
@@ -73,13 +67,13 @@ std::string run_text(const WhatIfDocument::Run& run, const Style& style) {
   const Forecast& forecast = *run.forecast;
   text += table_of(forecast, style);
   const auto steps = static_cast<int64_t>(forecast.steps);
-  text += fmt::format("measured: {:.1f} ms a step ({}), the mean of {} {} of {} ranks\n",
-                      forecast.measured.mean_ms.value, interval(forecast.measured), grouped(steps),
-                      plural(steps, "step"), forecast.ranks);
+  text += fmt::format("measured: {} ms a step ({}), the mean of {} {} of {} ranks\n",
+                      tenths(forecast.measured.mean_ms.value), interval(forecast.measured),
+                      grouped(steps), plural(steps, "step"), forecast.ranks);
   if (replay_is_off(forecast))
-    text += fmt::format(
-        "the replay of these steps takes {:.1f} ms: predictions are no better than that\n",
-        forecast.replayed.mean_ms.value);
+    text +=
+        fmt::format("the replay of these steps takes {} ms: predictions are no better than that\n",
+                    tenths(forecast.replayed.mean_ms.value));
   return text + answer(forecast) + "\n";
 }
 

@@ -1,4 +1,5 @@
 """Steps without a straggler: predicted from a run that has one, and run without it for real."""
+import json
 import unittest
 
 from harness import ROOT, TOY, ProgramTest, read_json
@@ -71,7 +72,10 @@ class TraceOfOthers(ProgramTest):
         result = self.run_program("analyze", TRACE, "--json", path)
         self.assertEqual(result.code, 0, result.text)
         self.assertIn("slowdown S 1.1787", result.out.split("\n")[-2])
-        self.assertAlmostEqual(read_json(path)["pipeline"]["by_last_stage"], 1.2194, places=4)
+        document = read_json(path)
+        self.assertAlmostEqual(document["pipeline"]["by_last_stage"], 1.2194, places=4)
+        schema = json.loads(self.run_program("schema", "--what-if").out)
+        self.assertLess(document.keys(), schema["properties"].keys())
 
     def test_damaged_ones_are_bad_input(self):
         whole = (ROOT / TRACE).read_bytes()
