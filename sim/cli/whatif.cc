@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"
