@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -43,7 +44,7 @@ TEST(Faults, HaveOnePlaceAndAFiniteDuration) {
 TEST(Faults, OfProcessesAreRefusedWhereRanksAreThreads) {
   EXPECT_EQ(errors_of({"/communicator/kind=local", fault(R"({"kind":"kill","rank":1})")}),
             "/faults/0/kind: kill needs ranks that are processes, but of communicator local they "
-            "are threads of one; expected communicator gloo, c10d or shm");
+            "are threads of one; expected communicator gloo, c10d, shm or hierarchical");
   EXPECT_EQ(errors_of({"/communicator/kind=local",
                        fault(R"({"kind":"half_open","rank":1,"means":"veth"})")}),
             "/faults/0/means: ranks of communicator local have no links; expected decorator, or "
@@ -58,6 +59,10 @@ TEST(Faults, OfConnectionsAreRefusedWhereThereAreNone) {
             "/faults/0/kind: reset needs connections, but ranks of communicator shm share memory; "
             "expected communicator gloo or c10d");
   EXPECT_EQ(errors_of({"/communicator/kind=shm", fault(R"({"kind":"kill","rank":1})")}), "");
+  const std::string hosts = R"(/communicator={"kind":"hierarchical","ranks_per_host":2})";
+  EXPECT_THAT(errors_of({hosts, fault(R"({"kind":"reset","rank":1})")}),
+              testing::HasSubstr("ranks of communicator hierarchical share memory"));
+  EXPECT_EQ(errors_of({hosts, fault(R"({"kind":"kill","rank":1})")}), "");
 }
 
 TEST(Faults, AndTimeOutsAreScaledTogether) {
