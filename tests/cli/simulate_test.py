@@ -48,10 +48,10 @@ class Simulate(ProgramTest):
 
     def test_records_have_the_shape_of_real_ones(self):
         case = (NAMED, *ONE, "--set", "/steps=4", "--set", '/expect={"verdict": "pass"}',
-                "--set", "/lanes=[]")
+                "--set", '/lanes=["replica"]')
         virtual, real = self.tmp / "virtual", self.tmp / "real"
         self.simulate(*case, "--out", virtual)
-        ran = self.run_program("run", *case[:-2], "--keep", "--out", real)
+        ran = self.run_program("run", *case, "--keep", "--out", real)
         self.assertIn(ran.code, (0, 1, 3), ran.text)
         for rank in range(3):
             name = f"0001/rank-{rank}.records"
