@@ -17,6 +17,7 @@ import tempfile
 import time
 
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+os.environ.setdefault("GLOG_minloglevel", "2")  # errors only
 for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ[f"{library}_NUM_THREADS"] = "1"  # read when the library is loaded
 sys.dont_write_bytecode = True
