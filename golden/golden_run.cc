@@ -19,9 +19,12 @@ std::string dtype_of(const Scenario& scenario, GoldenKind kind) {
   return kind == GoldenKind::float64 ? "float64" : scenario.dtype;
 }
 
-// A whole batch in double needs no sparse gradients: its rows are added by other code than theirs.
-Scenario with_dense_gradients(Scenario scenario) {
-  if (scenario.model.options.has("sparse")) scenario.model.options.set("sparse", false);
+// Activations are kept, whatever the ranks do: computed twice they must give the same bits. A whole
+// batch in double needs no sparse gradients: its rows are added by other code than theirs.
+Scenario as_golden(Scenario scenario, GoldenKind kind) {
+  Options& model = scenario.model.options;
+  if (model.has("checkpointing")) model.set("checkpointing", std::string("none"));
+  if (kind == GoldenKind::float64 && model.has("sparse")) model.set("sparse", false);
   return scenario;
 }
 
@@ -128,7 +131,7 @@ GoldenItem golden_item(const Scenario& scenario, GoldenKind kind, bool shards) {
 void run_golden(const Scenario& given, GoldenKind kind, const ReplayRule& rule, bool shards,
                 StateStream& stream, Deadline deadline) {
   const Finish finish{stream};
-  const Scenario scenario = kind == GoldenKind::float64 ? with_dense_gradients(given) : given;
+  const Scenario scenario = as_golden(given, kind);
   Setup setup = set_up(scenario, dtype_of(scenario, kind), 0);
   Training& training = setup.training;
   const GoldenItem item = item_of(scenario, kind, training, shards);

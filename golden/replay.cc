@@ -9,6 +9,7 @@
 
 #include "golden/lock_step.h"
 #include "scenarios/base/check.h"
+#include "scenarios/base/names.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/dtype.h"
 #include "scenarios/workloads/loss_scaling.h"
@@ -111,6 +112,7 @@ void Replay::average_stretch(const Stretch& stretch, const std::function<void(in
   lay_out_when_due(stretch.index);
   used_.assign(training_.parameters.size(), false);
   start_buffers_ = rank_buffers_;
+  if (rule_.buffer_hook == "average_before_forward") average_buffers(&start_buffers_);
   start_gradients_.clear();
   const bool outlives = stretch.index > 0 || (age_ > 1 && scenario_.zero_grad != kNone);
   std::vector<bool> later;  // a gradient that has been synchronized before, and not cleared
@@ -136,6 +138,7 @@ void Replay::average_stretch(const Stretch& stretch, const std::function<void(in
       used_[i] = used_[i] || training_.parameters[i].tensor.grad().defined();
     buckets_.take(rank, later);
   }
+  if (rule_.buffer_hook == "average_after_forward") average_buffers(&rank_buffers_);
   buckets_.sum();
   put();
   if (rule_.joins && stretch.step % Split(scenario_).steps_per_epoch() == 0)
@@ -180,9 +183,31 @@ void Replay::lay_out_when_due(size_t averaged) {
 void Replay::load_buffers(Training& own, int64_t rank) {
   if (rank_buffers_.empty()) return;
   const c10::NoGradGuard no_grad;
-  const auto& found =
-      start_buffers_[static_cast<size_t>(rule_.broadcast_buffers ? buffer_source_ : rank)];
-  for (size_t i = 0; i < found.size(); ++i) at::Tensor(own.buffers[i].tensor).copy_(found[i]);
+  for (size_t i = 0; i < own.buffers.size(); ++i) {
+    const auto& found = start_buffers_[static_cast<size_t>(buffer_source(i, rank))];
+    at::Tensor(own.buffers[i].tensor).copy_(found[i]);
+  }
+}
+
+// Whose buffer rank `rank` starts a step with.
+int64_t Replay::buffer_source(size_t buffer, int64_t rank) const {
+  const bool own = !rule_.broadcast_buffers || rule_.buffer_hook != kNone ||
+                   is_named_in(rule_.ignored, training_.buffers[buffer].name);
+  return own ? rank : buffer_source_;
+}
+
+// Those of floating point: each / W, then the sum. The others are left alone.
+void Replay::average_buffers(std::vector<std::vector<at::Tensor>>* of_ranks) const {
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < training_.buffers.size(); ++i) {
+    const NamedTensor& buffer = training_.buffers[i];
+    if (!buffer.tensor.is_floating_point() || is_named_in(rule_.ignored, buffer.name)) continue;
+    std::vector<at::Tensor> divided;
+    for (const auto& buffers : *of_ranks) divided.push_back(buffers[i].div(world_size_));
+    at::Tensor sum = at::empty_like(buffer.tensor);
+    add_in_order(rule_.algorithm, divided, &sum);
+    for (auto& buffers : *of_ranks) buffers[i] = sum.clone();
+  }
 }
 
 void Replay::keep_buffers(const Training& own, int64_t rank) {

@@ -46,6 +46,8 @@ class Replay {
   void backward(Training& own, const Stretch& stretch, int64_t rank);
   void load_buffers(Training& own, int64_t rank);
   void keep_buffers(const Training& own, int64_t rank);
+  int64_t buffer_source(size_t buffer, int64_t rank) const;
+  void average_buffers(std::vector<std::vector<at::Tensor>>* of_ranks) const;
   void load_kept_buffers();
   void put();
   void sum_gathered(int64_t step, const std::vector<Batch>& shards);

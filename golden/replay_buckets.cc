@@ -10,21 +10,18 @@
 #include "golden/half_types.h"
 #include "golden/reduction_order.h"
 #include "scenarios/base/check.h"
+#include "scenarios/base/names.h"
 
 namespace lockstep {
 namespace {
+
+const std::string kAfter = "divide_after";
 
 template <class T>
 void add_as(const std::string& algorithm, const std::vector<at::Tensor>& given, at::Tensor* sum) {
   std::vector<const T*> inputs;
   for (const at::Tensor& one : given) inputs.push_back(static_cast<const T*>(one.data_ptr()));
   sum_in_order<T>(algorithm, inputs, sum->numel(), static_cast<T*>(sum->data_ptr()));
-}
-
-// What may share a bucket: gradients of one dtype, on one device.
-using Key = std::pair<at::ScalarType, int64_t>;
-Key key_of(const NamedTensor& parameter) {
-  return {parameter.tensor.scalar_type(), parameter.device};
 }
 
 }  // namespace
@@ -61,6 +58,23 @@ std::vector<size_t> ReplayBuckets::trained() const {
   return order;
 }
 
+ReplayBuckets::Key ReplayBuckets::key_of(size_t parameter) const {
+  const NamedTensor& named = parameters_[parameter];
+  const auto& modules = rule_.wrapped_modules;
+  const auto module = std::find_if(modules.begin(), modules.end(), [&](const std::string& name) {
+    return is_named_in({name}, named.name);
+  });
+  return {named.tensor.scalar_type(), named.device, static_cast<size_t>(module - modules.begin())};
+}
+
+bool ReplayBuckets::is_ignored(size_t parameter) const {
+  return is_named_in(rule_.ignored, parameters_[parameter].name);
+}
+
+bool ReplayBuckets::stands_alone(size_t parameter) const {
+  return parameters_[parameter].sparse_gradient || is_ignored(parameter);
+}
+
 void ReplayBuckets::lay_out_first() {
   if (rule_.layout == "registration") {
     std::vector<std::vector<size_t>> buckets;
@@ -84,10 +98,10 @@ std::vector<std::vector<size_t>> ReplayBuckets::one_per_key() const {
   std::map<Key, std::vector<size_t>> by_key;
   std::vector<std::vector<size_t>> buckets;
   for (size_t i : trained())
-    if (parameters_[i].sparse_gradient)
+    if (stands_alone(i))
       buckets.push_back({i});
     else
-      by_key[key_of(parameters_[i])].push_back(i);
+      by_key[key_of(i)].push_back(i);
   for (auto& [key, bucket] : by_key) buckets.push_back(std::move(bucket));
   return buckets;
 }
@@ -104,11 +118,11 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
   std::vector<std::vector<size_t>> buckets;
   for (size_t i : order) {
     const at::Tensor& parameter = parameters_[i].tensor;
-    if (parameters_[i].sparse_gradient) {
+    if (stands_alone(i)) {
       buckets.push_back({i});
       continue;
     }
-    Open& bucket = open[key_of(parameters_[i])];
+    Open& bucket = open[key_of(i)];
     bucket.parameters.push_back(i);
     bucket.bytes += static_cast<int64_t>(parameter.nbytes());
     if (bucket.bytes < (bucket.first ? rule_.first_bucket_bytes : rule_.bucket_cap_bytes)) continue;
@@ -126,6 +140,7 @@ void ReplayBuckets::lay_out(const std::vector<std::vector<size_t>>& buckets) {
   for (const std::vector<size_t>& parameters : buckets) {
     Bucket bucket;
     bucket.parameters = parameters;
+    bucket.by_hand = is_ignored(parameters.front());
     int64_t elements = 0;
     for (size_t i : parameters) {
       places_[i] = {buckets_.size(), elements};
@@ -133,8 +148,8 @@ void ReplayBuckets::lay_out(const std::vector<std::vector<size_t>>& buckets) {
     }
     if (rule_.padded) elements = (elements + ranks_ - 1) / ranks_ * ranks_;
     at::ScalarType type = parameters_[parameters.front()].tensor.scalar_type();
-    if (rule_.added_as == "float16") type = at::kHalf;
-    if (rule_.added_as == "bfloat16") type = at::kBFloat16;
+    if (rule_.added_as == "float16" && !bucket.by_hand) type = at::kHalf;
+    if (rule_.added_as == "bfloat16" && !bucket.by_hand) type = at::kBFloat16;
     for (int64_t rank = 0; rank < ranks_; ++rank)
       bucket.of_rank.push_back(at::zeros({elements}, type));
     bucket.sum = at::zeros({elements}, type);
@@ -151,7 +166,7 @@ at::Tensor ReplayBuckets::divided(const at::Tensor& gradient, const std::string&
     return at::mul(gradient, at::native::wrapped_scalar_tensor(1.0 / divisor));
   if (division == "divide_before")
     return at::div(gradient, at::native::wrapped_scalar_tensor(divisor));
-  LOCKSTEP_CHECK(division == "divide_after" || division == "none", "no division " + division);
+  LOCKSTEP_CHECK(division == kAfter || division == "none", "no division " + division);
   return gradient;
 }
 
@@ -167,7 +182,8 @@ void ReplayBuckets::take(int64_t rank, const std::vector<bool>& later) {
       const at::Tensor& parameter = parameters_[i].tensor;
       at::Tensor place = flat.narrow(0, places_[i].offset, parameter.numel());
       const at::Tensor& gradient = parameter.grad();
-      const std::string& division = later[i] ? rule_.division_later : rule_.division_first_step;
+      const std::string& ours = later[i] ? rule_.division_later : rule_.division_first_step;
+      const std::string& division = bucket.by_hand ? kAfter : ours;
       if (!gradient.defined())
         place.zero_();
       else
@@ -181,7 +197,7 @@ void ReplayBuckets::take_sparse(int64_t rank, Bucket& bucket) {
   at::Tensor flat = bucket.of_rank[static_cast<size_t>(rank)].zero_();
   if (rank == 0) bucket.rows.zero_();
   if (!gradient.defined()) return;
-  const bool after = rule_.division_later == "divide_after";
+  const bool after = bucket.by_hand || rule_.division_later == kAfter;
   const at::Tensor own = (after ? gradient : gradient.div(divisor_)).coalesce();
   flat.copy_(own.to_dense().reshape({-1}));
   bucket.rows.index_fill_(0, own._indices()[0], true);
@@ -204,7 +220,7 @@ void ReplayBuckets::sum() {
       sum_sparse(bucket);
     else
       add_in_order(rule_.algorithm, bucket.of_rank, &bucket.sum);
-    if (rule_.division_later == "divide_after") bucket.sum.div_(divisor_);
+    if (bucket.by_hand || rule_.division_later == kAfter) bucket.sum.div_(divisor_);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "golden/replay_rule.h"
@@ -37,8 +38,11 @@ class ReplayBuckets {
   at::Tensor result(size_t parameter) const;
 
  private:
+  // What may share a bucket: gradients of one dtype, on one device, in one of the wrapped modules.
+  using Key = std::tuple<at::ScalarType, int64_t, size_t>;
   struct Bucket {
     std::vector<size_t> parameters;
+    bool by_hand = false;             // an ignored parameter alone: the sum, then / W
     std::vector<at::Tensor> of_rank;  // flat
     at::Tensor sum;
     at::Tensor rows;  // of a sparse gradient: bool, those that any rank has; otherwise undefined
@@ -49,6 +53,9 @@ class ReplayBuckets {
   };
 
   std::vector<size_t> trained() const;
+  Key key_of(size_t parameter) const;
+  bool stands_alone(size_t parameter) const;
+  bool is_ignored(size_t parameter) const;
   std::vector<std::vector<size_t>> one_per_key() const;
   std::vector<std::vector<size_t>> greedy(const std::vector<size_t>& order) const;
   void lay_out(const std::vector<std::vector<size_t>>& buckets);

@@ -31,6 +31,13 @@ struct ReplayRule {
   // Gradients are cast to this dtype before they are divided and added, and back after it.
   std::string added_as;           // float16 | bfloat16; empty: their own
   bool broadcast_buffers = true;  // rank 0's, before the first forward of a step
+  // average_before_forward, average_after_forward: instead of that, each buffer / W, then the sum.
+  std::string buffer_hook = "none";
+  // Names as scenarios/base/names.h reads them. Parameters that are averaged one by one: the sum,
+  // then / W; buffers that stay each rank's own.
+  std::vector<std::string> ignored;
+  // Modules of which no two share a bucket; empty: all may.
+  std::vector<std::string> wrapped_modules;
   // Ranks may have no batch: they contribute zeros; buffers are those of the largest rank that has
   // one, and at the end of an epoch all ranks get them. divide_by_active: by the ranks that have
   // one, else always by all.

@@ -18,6 +18,7 @@ const std::map<std::string_view, Describe>& models() {
       {"autoencoder", describe_autoencoder},
       {"batch_norm_mlp", describe_batch_norm_mlp},
       {"branches", describe_branches},
+      {"two_heads", describe_two_heads},
       {"mnist_convnet", describe_mnist_convnet},
       {"cifar_cnn", describe_cifar_cnn},
       {"resnet18", describe_resnet18},

@@ -77,6 +77,7 @@ void describe_mlp(const Options& options, ManifestBuilder& builder);
 void describe_autoencoder(const Options& options, ManifestBuilder& builder);
 void describe_batch_norm_mlp(const Options& options, ManifestBuilder& builder);
 void describe_branches(const Options& options, ManifestBuilder& builder);
+void describe_two_heads(const Options& options, ManifestBuilder& builder);
 void describe_mnist_convnet(const Options& options, ManifestBuilder& builder);
 void describe_cifar_cnn(const Options& options, ManifestBuilder& builder);
 void describe_resnet18(const Options& options, ManifestBuilder& builder);

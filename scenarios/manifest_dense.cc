@@ -69,4 +69,8 @@ void describe_branches(const Options& options, ManifestBuilder& builder) {
   builder.shapes({in}, {out});
 }
 
+void describe_two_heads(const Options& options, ManifestBuilder& builder) {
+  describe_branches(options, builder);
+}
+
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 #include "scenarios/scenario.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/check.h"
+#include "scenarios/base/names.h"
 
 namespace lockstep {
 namespace {
@@ -158,6 +158,8 @@ void plain_members(S& s, F&& use) {
   use("accumulate_steps", s.accumulate_steps);
   use("accumulate_sync", s.accumulate_sync);
   use("frozen", s.frozen);
+  use("ignored", s.ignored);
+  use("wrapped_modules", s.wrapped_modules);
   use("averaging", s.averaging);
   use("time_scale", s.time_scale);
   use("lanes", s.lanes);
@@ -202,9 +204,11 @@ bool shares_optimizer(const Scenario& scenario) {
 }
 
 bool is_frozen(const Scenario& scenario, const std::string& parameter) {
-  return std::any_of(scenario.frozen.begin(), scenario.frozen.end(), [&](const auto& name) {
-    return parameter == name || parameter.starts_with(name + ".");
-  });
+  return is_named_in(scenario.frozen, parameter);
+}
+
+bool is_ignored(const Scenario& scenario, const std::string& tensor) {
+  return is_named_in(scenario.ignored, tensor);
 }
 
 Json as_json(const Scenario& scenario) {

@@ -84,6 +84,11 @@ struct Scenario {
   std::string accumulate_sync = "last";  // last | each: which micro-batches are synchronized
   // Parameters that are not trained: names, or what stands before a dot in them.
   std::vector<std::string> frozen;
+  // Parameters and buffers that the reducer leaves alone: the same kind of names.
+  std::vector<std::string> ignored;
+  // Modules, by what stands before a dot in their parameters' names, with a reducer each; empty:
+  // one for the whole model.
+  std::vector<std::string> wrapped_modules;
   // mean: gradients of all ranks count alike. sample_weighted: by their number of samples.
   std::string averaging = "mean";
   // Ranks that have no more batches in an epoch shadow the others' collectives, and gradients are
@@ -110,7 +115,9 @@ struct Scenario {
 int64_t ranks_of(const Scenario& scenario);
 // Does a rank hold only a part of the optimizer's state?
 bool shares_optimizer(const Scenario& scenario);
+// By its name (scenarios/base/names.h).
 bool is_frozen(const Scenario& scenario, const std::string& parameter);
+bool is_ignored(const Scenario& scenario, const std::string& tensor);  // parameter or buffer
 
 nlohmann::ordered_json as_json(const Scenario& scenario);
 // Of a document that as_json() made: anything else aborts (user input goes through

@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "reducer/c10d/process_group_adapter.h"
@@ -56,6 +57,15 @@ class HookAdapter : public c10d::CommHookInterface {
   std::map<int64_t, CommHook::Finish> finishes_;
 };
 
+// "4, 12"
+std::vector<int64_t> numbers_in(const std::string& text) {
+  std::vector<int64_t> numbers;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');)
+    if (!word.empty()) numbers.push_back(std::stoll(word));
+  return numbers;
+}
+
 class C10dReducer : public ReducerBase {
  public:
   C10dReducer(const ReducerOptions& options, const NamedTensors& parameters,
@@ -67,6 +77,7 @@ class C10dReducer : public ReducerBase {
   // static graph, in which it only counts.
   void after_backward() override;
   BucketLayout layout() const override { return registered_layout_; }
+  ReducerData data() override;
 
  private:
   void renew_layout() override;
@@ -85,6 +96,7 @@ class C10dReducer : public ReducerBase {
   std::shared_ptr<c10d::Reducer> reducer_;
   c10d::CommHookInterface* comm_hook_ = nullptr;  // the reducer's
   std::shared_ptr<c10d::Logger> logger_;
+  bool logs_ = false;  // its timers know no stand-in devices
 };
 
 C10dReducer::C10dReducer(const ReducerOptions& options, const NamedTensors& parameters,
@@ -101,6 +113,10 @@ C10dReducer::C10dReducer(const ReducerOptions& options, const NamedTensors& para
   // Without a logger find_unused_parameters crashes when the set of unused ones changes.
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
+  logs_ = trained_.tensors.front().is_cpu();
+  if (logs_)
+    logger_->set_construction_data_and_log("model", {}, -1, options.broadcast_buffers, false,
+                                           options.static_graph);
   counts_only_ = options.static_graph;
   if (options.static_graph) reducer_->set_static_graph();
   if (options.join != "none") logger_->set_uneven_input_join();
@@ -162,11 +178,14 @@ BucketLayout C10dReducer::current_layout() const {
 }
 
 void C10dReducer::before_forward(bool synchronizes) {
-  if (synchronizes) reducer_->prepare_for_forward();
+  if (synchronizes) {
+    if (logs_) logger_->set_runtime_stats_and_log();
+    reducer_->prepare_for_forward();
+  }
   answer_roll(synchronizes);
   if (options_.join != "none") expect_uneven();
   renew_layout();
-  broadcast_buffers(synchronizes);
+  share_buffers(synchronizes);
 }
 
 void C10dReducer::renew_layout() {
@@ -205,6 +224,32 @@ void C10dReducer::before_backward(const std::vector<at::Tensor>& outputs) {
   next_bucket_ = 0;
   in_backward_ = true;
   reducer_->prepare_for_backward(search_unused_ ? outputs : std::vector<at::Tensor>());
+}
+
+// What the logger knows of the last step it would learn at the beginning of the next.
+ReducerData C10dReducer::data() {
+  ReducerData data = data_of_parameters();
+  if (!logs_) return data;
+  logger_->set_runtime_stats_and_log();
+  const at::DDPLoggingData logged = logger_->get_ddp_logging_data();
+  const auto integer = [&](const char* key) {
+    const auto found = logged.ints_map.find(key);
+    return found == logged.ints_map.end() ? int64_t{0} : found->second;
+  };
+  const auto sizes = [&](const char* key) {
+    const auto found = logged.strs_map.find(key);
+    return found == logged.strs_map.end() ? std::vector<int64_t>() : numbers_in(found->second);
+  };
+  data.bucket_bytes = sizes("bucket_sizes");
+  data.rebuilt_bucket_bytes = sizes("rebuilt_bucket_sizes");
+  data.parameters = integer("num_parameter_tensors");
+  data.parameter_bytes = integer("total_parameter_size_bytes");
+  data.unused_parameter_bytes = integer("unused_parameter_size");
+  data.forward_ns = integer("avg_forward_compute_time");
+  data.backward_ns = integer("avg_backward_compute_time");
+  data.comm_ns = integer("avg_backward_comm_time");
+  data.overlap_ns = integer("avg_backward_compute_comm_overlap_time");
+  return data;
 }
 
 void C10dReducer::after_backward() {

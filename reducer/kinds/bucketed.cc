@@ -21,11 +21,13 @@ BucketedReducer::BucketedReducer(const ReducerOptions& options, const NamedTenso
     : ReducerBase(options, parameters, buffers, communicator, probe),
       policy_(bucket_policy(options, trained_)),
       comm_hook_(make_comm_hook(options.comm_hook)),
+      uses_(trained_.tensors.size(), 0),
       used_(trained_.tensors.size(), false) {
   const bool any_sparse =
       std::find(trained_.sparse.begin(), trained_.sparse.end(), true) != trained_.sparse.end();
   LOCKSTEP_CHECK(comm_hook_ == nullptr || !any_sparse, "a comm hook takes dense buckets");
   use_layout(policy_.layout);
+  first_bucket_bytes_ = bytes_of(policy_.layout);
   hooks_ = std::make_unique<GradientHooks>(trained_.tensors, [this](size_t place) { hook(place); });
 }
 
@@ -64,9 +66,10 @@ void BucketedReducer::renew_layout() {
 
 void BucketedReducer::before_forward(bool synchronizes) {
   c10::NoGradGuard no_grad;
+  times_.forward_begins();
   answer_roll(synchronizes);
   renew_layout();
-  broadcast_buffers(synchronizes);
+  share_buffers(synchronizes);
 }
 
 void BucketedReducer::before_backward(const std::vector<at::Tensor>& outputs) {
@@ -79,9 +82,13 @@ void BucketedReducer::before_backward(const std::vector<at::Tensor>& outputs) {
   ++step_;
   used_work_ = nullptr;
   ready_.assign(count, false);
-  unused_.clear();
-  if (policy_.search_unused) unused_ = hooks_->unreached_from(outputs);
-  unused_marked_ = false;
+  uses_left_ = uses_;
+  if (!policy_.count_uses) {
+    unused_.clear();
+    if (policy_.search_unused) unused_ = hooks_->unreached_from(outputs);
+  }
+  unused_marked_ = counts_uses_now();
+  times_.backward_begins();
   expecting_ = true;
 }
 
@@ -93,13 +100,27 @@ void BucketedReducer::hook(size_t place) {
   if (!std::exchange(unused_marked_, true)) {
     for (size_t unused : unused_) mark_ready(unused);
   }
+  if (counts_uses_now()) {
+    if (++uses_[place] > 1) return;
+  } else if (policy_.count_uses && --uses_left_[place] > 0) {
+    return;
+  }
   if (ready_[place]) {
     throw std::runtime_error("gradient of " + trained_.names[place] +
                              " became ready twice in one step");
   }
   probe_.parameter_ready(trained_.registration[place]);
   if (policy_.rebuild && !rebuilt_) ready_order_.push_back(static_cast<int64_t>(place));
-  mark_ready(place);
+  if (!counts_uses_now()) mark_ready(place);
+  times_.last_gradient();
+}
+
+// The first step of a static graph: what has no gradient by now is unused in all that follow.
+void BucketedReducer::mark_all_ready() {
+  for (size_t place = 0; place < uses_.size(); ++place) {
+    if (uses_[place] == 0) unused_.push_back(place);
+    mark_ready(place);
+  }
 }
 
 void BucketedReducer::mark_ready(size_t place) {
@@ -150,6 +171,7 @@ void BucketedReducer::copy_in(size_t place) {
 // In index order: a bucket that is ready early waits, so that all ranks call alike.
 void BucketedReducer::launch_ready_buckets() {
   for (; launched_ < pending_.size() && pending_[launched_] == 0; ++launched_) {
+    if (launched_ == 0) times_.first_bucket();
     if (comm_hook_ != nullptr)
       start_hook(storage_, launched_);
     else
@@ -233,6 +255,7 @@ void BucketedReducer::after_backward() {
   if (!std::exchange(unused_marked_, true)) {
     for (size_t unused : unused_) mark_ready(unused);
   }
+  if (counts_uses_now()) mark_all_ready();
   if (launched_ < pending_.size()) {
     std::vector<size_t> missing;
     for (size_t p = 0; p < ready_.size(); ++p) {
@@ -244,9 +267,20 @@ void BucketedReducer::after_backward() {
     finish(storage_, b);
     if (policy_.write_back_early) write_back_bucket(b);
   }
-  if (policy_.write_back_early) return;
+  if (policy_.write_back_early) return times_.ends();
   if (used_work_ != nullptr) used_work_->wait();
+  times_.ends();
   for (size_t b = 0; b < policy_.layout.size(); ++b) write_back_bucket(b);
+}
+
+ReducerData BucketedReducer::data() {
+  ReducerData data = data_of_parameters();
+  data.bucket_bytes = first_bucket_bytes_;
+  if (rebuilt_) data.rebuilt_bucket_bytes = bytes_of(policy_.layout);
+  for (const size_t place : unused_)
+    data.unused_parameter_bytes += static_cast<int64_t>(trained_.tensors[place].nbytes());
+  times_.fill(&data);
+  return data;
 }
 
 }  // namespace lockstep

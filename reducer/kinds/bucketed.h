@@ -5,6 +5,7 @@
 #include "reducer/kinds/bucket_storage.h"
 #include "reducer/kinds/gradient_hooks.h"
 #include "reducer/kinds/reducer_base.h"
+#include "reducer/kinds/step_times.h"
 
 namespace lockstep {
 
@@ -17,6 +18,7 @@ struct BucketPolicy {
   bool bucket_view = false;       // gradients are views into the buckets
   bool search_unused = false;     // walk the graph for parameters that get no gradient
   bool write_back_early = false;  // each bucket's averages while later ones are under way
+  bool count_uses = false;        // static graph: count them in the first step instead
 };
 BucketPolicy bucket_policy(const ReducerOptions& options, const TrainedParameters& parameters);
 
@@ -32,6 +34,7 @@ class BucketedReducer : public ReducerBase {
   void before_backward(const std::vector<at::Tensor>& outputs) override;
   void after_backward() override;
   BucketLayout layout() const override { return registered_layout_; }
+  ReducerData data() override;
 
  private:
   void use_layout(BucketLayout layout);
@@ -50,17 +53,23 @@ class BucketedReducer : public ReducerBase {
   void write_back_bucket(size_t bucket);
   void write_back(size_t place);
   bool is_unused_everywhere(size_t place);
+  bool counts_uses_now() const { return policy_.count_uses && step_ == 1; }
+  void mark_all_ready();
 
   BucketPolicy policy_;
   BucketLayout registered_layout_;
   BucketStorage storage_;
   const std::unique_ptr<CommHook> comm_hook_;
   int64_t step_ = 0;  // synchronized ones
+  std::vector<int64_t> first_bucket_bytes_;
+  StepTimes times_;  // of synchronized steps
 
   // Of the step under way. Hooks come from autograd threads: one at a time through the mutex.
   std::mutex mutex_;
   bool expecting_ = false;
   bool unused_marked_ = false;
+  // Of a static graph: how often a gradient is added to in a step, and has yet to be in this one.
+  std::vector<int64_t> uses_, uses_left_;
   std::vector<size_t> unused_;
   std::vector<bool> ready_;
   std::vector<size_t> pending_;  // gradients that a bucket still waits for

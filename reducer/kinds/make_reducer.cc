@@ -1,6 +1,7 @@
 #include "reducer/c10d/c10d_reducer.h"
 #include "reducer/kinds/bucketed.h"
 #include "reducer/kinds/manual.h"
+#include "reducer/kinds/several.h"
 #include "reducer/kinds/sharded.h"
 #include "scenarios/base/check.h"
 
@@ -54,6 +55,7 @@ BucketPolicy bucket_policy(const ReducerOptions& options, const TrainedParameter
   policy.bucket_view = options.gradient_as_bucket_view;
   policy.search_unused = options.find_unused_parameters || options.static_graph;
   policy.write_back_early = options.write_back == "per_bucket" && !policy.search_unused;
+  policy.count_uses = options.static_graph;
   return policy;
 }
 
@@ -61,6 +63,8 @@ std::unique_ptr<Reducer> make_reducer(const ReducerOptions& options, const Named
                                       const NamedTensors& buffers, Communicator& communicator,
                                       Probe& probe) {
   const std::string& kind = options.kind;
+  if (!options.ignored.empty() || !options.wrapped_modules.empty())
+    return make_several(options, parameters, buffers, communicator, probe);
   if (kind == "c10d") {
     return make_c10d_reducer(options, parameters, buffers, communicator, probe);
   }

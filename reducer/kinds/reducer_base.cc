@@ -65,15 +65,33 @@ ReducerBase::ReducerBase(const ReducerOptions& options, const NamedTensors& para
   if (options.synchronize_at_construction) broadcast_coalesced(state_, communicator, deadline);
 }
 
-void ReducerBase::broadcast_buffers(bool synchronizes) {
+void ReducerBase::share_buffers(bool synchronizes) {
   const bool due = std::exchange(last_synchronized_, synchronizes);
   if (!due || !options_.broadcast_buffers || buffers_.empty()) return;
+  if (options_.buffer_hook == "average_before_forward") return average_buffers();
+  buffers_due_ = options_.buffer_hook == "average_after_forward";
+  if (buffers_due_) return;
   int64_t root = 0;
   if (options_.join != "none") {
     roll_.wait();
     root = roll_.root();
   }
   broadcast_coalesced(buffers_, communicator_, collective_deadline(), root);
+}
+
+void ReducerBase::after_forward() {
+  if (std::exchange(buffers_due_, false)) average_buffers();
+}
+
+// Of a forward that has been, autograd may have saved the tensors; it must not see their change.
+void ReducerBase::average_buffers() {
+  const c10::NoGradGuard no_grad;
+  for (const at::Tensor& buffer : buffers_) {
+    if (!buffer.is_floating_point()) continue;
+    const at::Tensor values = buffer.variable_data();
+    values.div_(world_size_);
+    all_reduce(values)->wait();
+  }
 }
 
 void ReducerBase::answer_roll(bool synchronizes) {
@@ -92,7 +110,7 @@ bool ReducerBase::shadow() {
     return false;
   }
   renew_layout();
-  broadcast_buffers(roll_.synchronizes());
+  share_buffers(roll_.synchronizes());
   if (roll_.synchronizes()) shadow_backward();
   return true;
 }
@@ -149,6 +167,24 @@ BucketLayout ReducerBase::announce(const BucketLayout& layout) {
     }
   }
   return registered;
+}
+
+std::vector<int64_t> ReducerBase::bytes_of(const BucketLayout& layout) const {
+  std::vector<int64_t> bytes;
+  for (const std::vector<int64_t>& bucket : layout) {
+    bytes.push_back(0);
+    for (const int64_t place : bucket)
+      bytes.back() += static_cast<int64_t>(trained_.tensors[static_cast<size_t>(place)].nbytes());
+  }
+  return bytes;
+}
+
+ReducerData ReducerBase::data_of_parameters() const {
+  ReducerData data;
+  data.parameters = static_cast<int64_t>(trained_.tensors.size());
+  for (const at::Tensor& parameter : trained_.tensors)
+    data.parameter_bytes += static_cast<int64_t>(parameter.nbytes());
+  return data;
 }
 
 void ReducerBase::fail_without_gradient(const std::vector<size_t>& places) const {

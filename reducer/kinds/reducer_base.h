@@ -28,7 +28,8 @@ std::vector<BucketItem> bucket_items(const TrainedParameters& parameters);
 // before a forward, reports of the layout, and what ranks without a batch join in.
 class ReducerBase : public Reducer {
  public:
-  void before_forward(bool synchronizes) override { broadcast_buffers(synchronizes); }
+  void before_forward(bool synchronizes) override { share_buffers(synchronizes); }
+  void after_forward() override;
   bool shadow() override;
 
  protected:
@@ -45,8 +46,9 @@ class ReducerBase : public Reducer {
   int64_t divisor();
   RollCall& roll() { return roll_; }
 
-  // Of the forward that comes; only if the one before was synchronized.
-  void broadcast_buffers(bool synchronizes);
+  // Of the forward that comes; only if the one before was synchronized. Broadcasts them, or does
+  // what the buffer hook says, now or in after_forward().
+  void share_buffers(bool synchronizes);
   // Throw the failure of an earlier one where there was one, rather than "closed".
   CommWorkPtr all_reduce(const at::Tensor& tensor);
   CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input);
@@ -55,6 +57,10 @@ class ReducerBase : public Reducer {
   // The same group for a comm hook.
   HookGroup& hook_group() { return hook_group_; }
   Deadline collective_deadline() const { return deadline_after(options_.collective_timeout); }
+  // Of a layout of places: the bytes of each bucket.
+  std::vector<int64_t> bytes_of(const BucketLayout& layout) const;
+  // What is the same for all kinds with buckets.
+  ReducerData data_of_parameters() const;
   // Throws std::runtime_error that names parameters, by place.
   [[noreturn]] void fail_without_gradient(const std::vector<size_t>& places) const;
 
@@ -80,7 +86,9 @@ class ReducerBase : public Reducer {
     std::exception_ptr error;
   };
   CommWorkPtr started(const std::function<CommWorkPtr()>& start);
+  void average_buffers();
   std::vector<at::Tensor> buffers_, state_;  // state_: parameters and buffers
+  bool buffers_due_ = false;                 // in after_forward()
   RollCall roll_;
   bool ran_out_ = false;  // this rank, and it has said so
   bool last_synchronized_ = true;

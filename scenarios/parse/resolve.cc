@@ -233,6 +233,8 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.accumulate_steps = count("accumulate_steps");
   s.accumulate_sync = text("accumulate_sync");
   s.frozen = document["frozen"].get<std::vector<std::string>>();
+  s.ignored = document["ignored"].get<std::vector<std::string>>();
+  s.wrapped_modules = document["wrapped_modules"].get<std::vector<std::string>>();
   s.devices_per_rank = document["devices_per_rank"];
   s.device_ids = document["device_ids"].get<std::vector<int64_t>>();
   s.averaging = text("averaging");

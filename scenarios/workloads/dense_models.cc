@@ -4,6 +4,7 @@
 #include "scenarios/optional_keys.h"
 #include "scenarios/workloads/layers.h"
 #include "scenarios/workloads/module_of.h"
+#include "scenarios/workloads/recompute.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +26,8 @@ class LinearModel : public ModuleModel {
 class Layers : public torch::nn::Module {
  public:
   Layers(const Options& options, bool bias, const std::string& norm)
-      : activation_(activation_of(options.text("activation"))) {
+      : activation_(activation_of(options.text("activation"))),
+        checkpointing_(checkpointing_of(options)) {
     std::vector<int64_t> widths = options.integers("hidden");
     widths.insert(widths.begin(), options.integer("in_features"));
     widths.push_back(options.integer("out_features"));
@@ -40,13 +42,16 @@ class Layers : public torch::nn::Module {
     }
     for (size_t i = layers_.size(); backwards && i > 0; --i)
       register_module("fc" + std::to_string(i), layers_[i - 1]);
+    for (size_t i = 0; i < layers_.size(); ++i)
+      segments_.push_back({[this, i](const at::Tensor& x) { return apply(i, activation_(x)); },
+                           layers_[i]->parameters()});
   }
 
   at::Tensor forward(const at::Tensor& input) {
     at::Tensor x = apply(0, as_rows(input));
     for (size_t i = 1; i < layers_.size(); ++i) {
       if (!norms_.empty()) x = norms_[i - 1].forward(x);
-      x = apply(i, activation_(x));
+      x = checkpointed(checkpointing_, segments_[i], x);
     }
     return x.to(input.scalar_type());
   }
@@ -63,8 +68,10 @@ class Layers : public torch::nn::Module {
   }
 
   Activation activation_;
+  const std::string checkpointing_;
   std::vector<torch::nn::Linear> layers_;
   std::vector<Norm> norms_;
+  std::vector<Segment> segments_;  // each layer with the activation before it
 };
 
 class AutoEncoder : public torch::nn::Module {

@@ -35,6 +35,8 @@ std::unique_ptr<Model> build_autoencoder(const Options& options, const std::stri
 std::unique_ptr<Model> build_batch_norm_mlp(const Options& options, const std::string& dtype);
 // A trunk and two branches, of which a forward may leave one (or its parameters) unused.
 std::unique_ptr<Model> build_branches(const Options& options, const std::string& dtype);
+// A trunk and two heads, whose outputs come in a container.
+std::unique_ptr<Model> build_two_heads(const Options& options, const std::string& dtype);
 
 // Convolutional networks; [samples, channels, height, width] to [samples, classes].
 std::unique_ptr<Model> build_mnist_convnet(const Options& options, const std::string& dtype);

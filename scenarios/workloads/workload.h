@@ -46,7 +46,11 @@ class Model {
   // last backward; before, and with nullptr, they take none. The caller says when a backward begins
   // (ComputeClock::begin_backward). Returns whether they can.
   virtual bool run_by(ComputeClock*) { return false; }
+  // What the loss takes.
   virtual at::Tensor forward(const at::Tensor& input) = 0;
+  // All tensors that the last forward gave, as far as a reducer would find them in what holds them;
+  // `returned` is what forward() returned.
+  virtual std::vector<at::Tensor> outputs(const at::Tensor& returned) const { return {returned}; }
   // In registration order, as torch::nn::Module::named_parameters() gives them.
   virtual NamedTensors parameters() const = 0;
   virtual NamedTensors buffers() const = 0;

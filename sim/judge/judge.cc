@@ -148,6 +148,7 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
   result.first_divergence = first_divergence(outcome, ranks, result.lanes);
   result.final_hash = hash_of(ranks);
   result.optimizer_bytes = optimizer_bytes(ranks);
+  if (!ranks.empty()) result.reducer_data = ranks[0].evidence.reducer_data;
   result.golden = stored_golden(outcome, ranks);
   if (outcome.interrupted) say_interrupted(&result);
   result.verdict = observed_verdict(result);

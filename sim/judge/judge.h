@@ -119,6 +119,7 @@ struct RunResult {
   std::optional<Timeline> intervals;     // that they were taken from, where asked for
   std::optional<Straggler> straggler;    // of a run that completed, where metrics are
   std::vector<int64_t> optimizer_bytes;  // of the state that each rank holds; empty: not known
+  std::string reducer_data;              // JSON text of runs[].reducer_data, or empty: null
   std::string run_dir;
   std::string again;       // the command that runs exactly this again
   std::string control_of;  // plan.control: not reported by itself

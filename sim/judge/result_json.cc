@@ -170,6 +170,7 @@ ordered_json as_json(const RunResult& result) {
           {"straggler", result.straggler ? as_json(*result.straggler) : ordered_json(nullptr)},
           {"final_hash", or_null(result.final_hash)},
           {"optimizer_bytes", result.optimizer_bytes},
+          {"reducer_data", parsed(result.reducer_data)},
           {"run_dir", or_null(result.run_dir)},
           {"again", result.again}};
 }

@@ -27,6 +27,7 @@ class ScenarioCheck : PartCheck {
     check_sharing(s_, errors_);
     check_training(s_, errors_);
     check_parameters(s_, errors_);
+    check_wrapping(s_, errors_);
     check_devices(s_, errors_);
     powers_of_two();
     check_checkpoint(s_, errors_);
@@ -67,6 +68,10 @@ class ScenarioCheck : PartCheck {
 
   void model() {
     const Options& options = s_.model.options;
+    if (s_.model.kind == "two_heads" && options.text("in_loss") == "both" &&
+        options.text("returned") == "left")
+      fail("/model/in_loss", "the loss takes both outputs, but only the left one is returned",
+           "\"left\", or /model/returned \"both\"");
     if (s_.model.kind != "gpt" || options.integer("width") % options.integer("heads") == 0) return;
     fail("/model/heads",
          fmt::format("/model/width, {}, cannot be split into {} heads", options.integer("width"),

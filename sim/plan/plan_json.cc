@@ -35,6 +35,9 @@ void rule_members(R& rule, F&& use) {
   use("added_as", rule.added_as);
   use("rebuild_after_step", rule.rebuild_after_step);
   use("broadcast_buffers", rule.broadcast_buffers);
+  use("buffer_hook", rule.buffer_hook);
+  use("ignored", rule.ignored);
+  use("wrapped_modules", rule.wrapped_modules);
   use("joins", rule.joins);
   use("divide_by_active", rule.divide_by_active);
   use("restart_after_steps", rule.restart_after_steps);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "scenarios/base/check.h"
+#include "scenarios/base/names.h"
 #include "scenarios/devices.h"
 
 namespace lockstep {
@@ -45,13 +46,59 @@ BucketLayout one_each(const std::vector<int64_t>& parameters) {
   return layout;
 }
 
-// Registration indices.
-std::vector<int64_t> trained_in(const Scenario& scenario, const ModelManifest& manifest) {
+// Registration indices of parameters that are trained and whose name is in `names`, or of all.
+std::vector<int64_t> trained_in(const Scenario& scenario, const ModelManifest& manifest,
+                                const std::vector<std::string>& names = {}) {
   std::vector<int64_t> trained;
-  for (size_t p = 0; p < manifest.parameters.size(); ++p)
-    if (!is_frozen(scenario, manifest.parameters[p].name))
+  for (size_t p = 0; p < manifest.parameters.size(); ++p) {
+    const std::string& name = manifest.parameters[p].name;
+    if (!is_frozen(scenario, name) && (names.empty() || is_named_in(names, name)))
       trained.push_back(static_cast<int64_t>(p));
+  }
   return trained;
+}
+
+// Of one reducer with buckets, for parameters of these registration indices.
+BucketLayout buckets_of(const Scenario& scenario, const ModelManifest& manifest,
+                        const std::vector<int64_t>& trained) {
+  const Options& options = scenario.reducer.options;
+  std::map<std::pair<std::string, int64_t>, int32_t> keys;  // dtype, device
+  std::vector<BucketItem> items;
+  for (const int64_t p : trained) {
+    const TensorSpec& parameter = manifest.parameters[static_cast<size_t>(p)];
+    const auto next = static_cast<int32_t>(keys.size());
+    const int64_t device = device_of(scenario, parameter.name);
+    const int32_t key = keys.try_emplace({parameter.dtype, device}, next).first->second;
+    items.push_back({parameter.bytes(), key, parameter.sparse_gradient});
+  }
+  const bool flat = scenario.reducer.kind == "flat";
+  const bool one_bucket = flat || (!searches_unused(scenario) && !is_sharded(scenario));
+  BucketLayout layout =
+      layout_at_construction(items, one_bucket, bytes_of_mib(options.number("first_bucket_mb")),
+                             bytes_of_mib(options.number("bucket_cap_mb")));
+  for (auto& bucket : layout)
+    for (int64_t& place : bucket) place = trained[static_cast<size_t>(place)];
+  return layout;
+}
+
+// Of several reducers, the last module's first, as a backward comes to them; then what is averaged
+// by hand.
+BucketLayout buckets_of_several(const Scenario& scenario, const ModelManifest& manifest) {
+  std::vector<std::vector<std::string>> modules;
+  for (const std::string& name : scenario.wrapped_modules) modules.insert(modules.begin(), {name});
+  if (modules.empty()) modules.emplace_back();
+  BucketLayout layout;
+  for (const auto& module : modules) {
+    std::vector<int64_t> trained;
+    for (const int64_t p : trained_in(scenario, manifest, module))
+      if (!is_ignored(scenario, manifest.parameters[static_cast<size_t>(p)].name))
+        trained.push_back(p);
+    for (auto& bucket : buckets_of(scenario, manifest, trained)) layout.push_back(bucket);
+  }
+  if (scenario.ignored.empty() || !scenario.reducer.options.flag("average_ignored")) return layout;
+  for (const auto& bucket : one_each(trained_in(scenario, manifest, scenario.ignored)))
+    layout.push_back(bucket);
+  return layout;
 }
 
 }  // namespace
@@ -75,6 +122,9 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
   if (scenario.communicator.kind == "hierarchical")
     rule.algorithm += "/" + std::to_string(scenario.communicator.options.integer("ranks_per_host"));
   rule.broadcast_buffers = options.flag("broadcast_buffers");
+  rule.buffer_hook = options.text("buffer_hook");
+  rule.ignored = scenario.ignored;
+  rule.wrapped_modules = scenario.wrapped_modules;
   rule.joins = scenario.join_divide_by.has_value();
   rule.divide_by_active = scenario.join_divide_by == "active_ranks";
   if (scenario.checkpoint.kind == "save_and_resume")
@@ -130,28 +180,11 @@ std::string refused_by_comm_hook(const Scenario& scenario, const std::string& la
 }
 
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest) {
-  const Options& options = scenario.reducer.options;
   if (scenario.reducer.kind == "data_parallel" || scenario.reducer.kind == "none") return {};
+  if (has_ddp_buckets(scenario)) return buckets_of_several(scenario, manifest);
   const std::vector<int64_t> trained = trained_in(scenario, manifest);
-  const bool flat = scenario.reducer.kind == "flat";
-  if (flat || has_ddp_buckets(scenario) || is_sharded(scenario)) {
-    std::map<std::pair<std::string, int64_t>, int32_t> keys;  // dtype, device
-    std::vector<BucketItem> items;
-    for (const int64_t p : trained) {
-      const TensorSpec& parameter = manifest.parameters[p];
-      const auto next = static_cast<int32_t>(keys.size());
-      const int64_t device = device_of(scenario, parameter.name);
-      const int32_t key = keys.try_emplace({parameter.dtype, device}, next).first->second;
-      items.push_back({parameter.bytes(), key, parameter.sparse_gradient});
-    }
-    const bool one_bucket = flat || (!searches_unused(scenario) && !is_sharded(scenario));
-    BucketLayout layout =
-        layout_at_construction(items, one_bucket, bytes_of_mib(options.number("first_bucket_mb")),
-                               bytes_of_mib(options.number("bucket_cap_mb")));
-    for (auto& bucket : layout)
-      for (int64_t& place : bucket) place = trained[place];
-    return layout;
-  }
+  if (scenario.reducer.kind == "flat" || is_sharded(scenario))
+    return buckets_of(scenario, manifest, trained);
   BucketLayout layout = one_each(trained);
   if (scenario.reducer.kind == "per_parameter") std::reverse(layout.begin(), layout.end());
   return layout;

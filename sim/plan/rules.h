@@ -39,6 +39,9 @@ void check_training(const Scenario& scenario, InputErrors* errors);
 // Of it: frozen parameters, and what sparse gradients go together with.
 void check_parameters(const Scenario& scenario, InputErrors* errors);
 
+// Of it: what the reducer leaves alone, buffer hooks, and several reducers in one model.
+void check_wrapping(const Scenario& scenario, InputErrors* errors);
+
 // Whether model, data and loss fit together.
 void check_shapes(const Scenario& scenario, InputErrors* errors);
 

@@ -116,6 +116,7 @@ void plain_fields_of(E& evidence, Visit&& visit) {
   visit("check_reasons", evidence.check_reasons);
   visit("final_hash", evidence.final_hash);
   visit("optimizer_bytes", evidence.optimizer_bytes);
+  visit("reducer_data", evidence.reducer_data);
   visit("golden", evidence.golden);
 }
 

@@ -60,7 +60,8 @@ struct Evidence {
   std::vector<std::string> check_reasons;  // "manifest: rank 2: fc1.weight differs from rank 0's"
   std::string final_hash;                  // of the primary run
   int64_t optimizer_bytes = -1;            // of the state that this rank holds; -1: not known
-  std::string golden;  // JSON text of the comparison with the stored golden, or empty
+  std::string reducer_data;  // JSON text of what rank 0's reducer says of itself, or empty
+  std::string golden;        // JSON text of the comparison with the stored golden, or empty
 };
 
 std::string to_json_text(const Evidence& evidence);

@@ -64,12 +64,13 @@ void Export::initial(const Training& training) {
   json["buffers"] = save("initial.buffer", training.buffers);
 }
 
-void Export::final(const Training& training) {
+void Export::final(const Training& training, const std::string& reducer_data) {
   Json& json = (*manifest_)["final"];
   json["parameters"] = save("final.parameter", training.parameters);
   json["buffers"] = save("final.buffer", training.buffers);
   json["gradients"] = save("final.gradient", gradients_of(training.parameters));
   json["optimizer_state"] = save("final.optimizer_state", training.optimizer->state());
+  json["reducer_data"] = reducer_data.empty() ? Json(nullptr) : Json::parse(reducer_data);
   save_order();
   (*manifest_)["order"] = "order.json";
   write_text(plan_.export_dir + "/manifest.json",

@@ -14,7 +14,8 @@ namespace lockstep {
 //     format "lockstep_export", version 1; file, set, libraries; scenario (resolved, no default
 //     left out); data {input, target}; initial and final {parameters, buffers, gradients,
 //     optimizer_state}, each a list of {name, dtype, shape, file} in registration order (`file` is
-//     null for a tensor that does not exist, such as the gradient of an unused parameter).
+//     null for a tensor that does not exist, such as the gradient of an unused parameter);
+//     final.reducer_data: as in a result, or null.
 //   order.json     [step][rank] -> indices into the data set, in the order in which they are used.
 //   *.npy          the numbers, in the folder.
 // Rank 0 of the primary run calls it; `initial` holds what the broadcast at construction left,
@@ -27,7 +28,8 @@ class Export {
 
   void data(const Batch& data);
   void initial(const Training& training);
-  void final(const Training& training);  // and the manifest
+  // And the manifest. reducer_data: JSON text, or empty.
+  void final(const Training& training, const std::string& reducer_data);
 
  private:
   nlohmann::ordered_json save(const std::string& what, const NamedTensors& tensors);

@@ -36,7 +36,8 @@ std::string wrong_aliasing(const Scenario& scenario, const Training& training,
     if (!gradient.defined() || gradient.is_sparse()) continue;  // a sparse one is never a view
     const void* storage = storage_of(gradient);
     const int64_t bucket = probe.bucket_of(static_cast<int64_t>(p));
-    if (views && bucket_storage.try_emplace(bucket, storage).first->second != storage)
+    if (views && bucket >= 0 &&
+        bucket_storage.try_emplace(bucket, storage).first->second != storage)
       return "the gradient of " + parameter.name + " is no view into its bucket";
     const auto [owner, fresh] = owners.try_emplace(storage, parameter.name);
     if (!views && !fresh)

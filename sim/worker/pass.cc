@@ -15,6 +15,7 @@
 #include "sim/worker/data_parallel_model.h"
 #include "sim/worker/gradient_checks.h"
 #include "sim/worker/host_views.h"
+#include "sim/worker/reducer_data.h"
 
 namespace lockstep {
 namespace {
@@ -66,6 +67,10 @@ ReducerOptions Pass::reducer_options() {
   options.static_graph = given.flag("static_graph");
   options.broadcast_buffers = given.flag("broadcast_buffers");
   options.write_back = given.text("write_back");
+  options.buffer_hook = given.text("buffer_hook");
+  options.ignored = scenario.ignored;
+  options.average_ignored = given.flag("average_ignored");
+  options.wrapped_modules = scenario.wrapped_modules;
   options.synchronize_at_construction =
       !has_mutant(scenario.mutants, "skip_broadcast", around_.rank);
   options.join = scenario.join_divide_by.value_or("none");
@@ -141,8 +146,11 @@ void Pass::run() {
     if (checkpointing_.resumes_after(step)) resume(step);
   }
   observer_->finish();
-  if (primary_) evidence_->optimizer_bytes = optimizer_bytes();
-  if (export_) export_->final(training_);
+  if (primary_) {
+    evidence_->optimizer_bytes = optimizer_bytes();
+    evidence_->reducer_data = reducer_data_text(reducer_->data());
+  }
+  if (export_) export_->final(training_, evidence_->reducer_data);
 }
 
 // A rank with fewer batches leaves before the others.
@@ -335,6 +343,7 @@ double Pass::micro_batch(const Batch& batch, double share, bool first, bool sync
   layer_faults_.begin_forward(training_);
   const at::Tensor output = training_.model->forward(batch.input);
   layer_faults_.end_forward();
+  reducer_->after_forward();
   const at::Tensor loss =
       loss_of(scenario_.loss, output, batch.target, gathers_ ? 1 : scenario_.world_size, share);
   if (faults_.in_step("skip_backward") != nullptr) return 0;
@@ -343,7 +352,7 @@ double Pass::micro_batch(const Batch& batch, double share, bool first, bool sync
   if (compute_clock_) compute_clock_->begin_backward();
   if (synchronizes) {
     communicator_.begin_backward();
-    reducer_->before_backward({output});
+    reducer_->before_backward(training_.model->outputs(output));
   }
   loss.backward();
   mutants_.loss_is(loss);

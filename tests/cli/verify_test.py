@@ -65,6 +65,31 @@ class Verify(ProgramTest):
         sharded = self.optimizer_bytes("/reducer/kind=sharded")
         self.assertLess(max(sharded), whole[0] / 3 + 64)  # counters are one for each piece
 
+    def reducer_data(self, *more):
+        sets = ("/world_size=3", "/reducer/bucket_cap_mb=0.001", "/reducer/first_bucket_mb=0.0002",
+                *more)
+        args = [word for value in sets for word in ("--set", value)]
+        return self.verify_json(TOY, *args)["runs"][0]["reducer_data"]
+
+    def test_reducers_say_of_themselves_what_ddp_logs(self):
+        self.assertIsNone(self.reducer_data("/reducer/kind=flat"))
+        for more in ((), ("/reducer/find_unused_parameters=true",),
+                     ("/model=" + '{"kind": "branches", "in_features": 10, "out_features": 5, '
+                      '"unused": "always"}', "/reducer/static_graph=true")):
+            ours, theirs = (self.reducer_data(f"/reducer/kind={kind}", *more)
+                            for kind in ("bucketed", "c10d"))
+            times = [name for name in ours if name.endswith("_ms")]
+            self.assertEqual(len(times), 4)
+            for name in ours:
+                if name in times:
+                    self.assertGreaterEqual(ours[name], 0, name)
+                    self.assertLess(abs(ours[name] - theirs[name]), 1000, name)
+                else:
+                    self.assertEqual(ours[name], theirs[name], (name, more))
+            self.assertEqual(sum(ours["bucket_bytes"]), ours["parameter_bytes"])
+        self.assertGreater(ours["unused_parameter_bytes"], 0)
+        self.assertGreater(len(ours["rebuilt_bucket_bytes"]), 1)
+
     def final_hash(self, *sets):
         args = [word for value in sets for word in ("--set", value)]
         return self.verify_json(LINEAR, *args)["runs"][0]["final_hash"]

@@ -100,6 +100,10 @@ def compare(run):
         difference = exported.first_difference(run.tensors("final", what), states[0][what])
         if difference:
             return "differs", f"{what}: {difference}"
+    difference = recipe.data_difference(run.manifest["final"]["reducer_data"],
+                                        states[0]["reducer_data"])
+    if difference:
+        return "differs", f"reducer_data: {difference}"
     same = all(exported.first_difference(states[0]["parameters"], state["parameters"]) is None
                for state in states)
     tensors = len(states[0]["parameters"]) + len(states[0]["buffers"])

@@ -2,12 +2,18 @@
 differ from the exported ones; shapes may not."""
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import networks
 from networks import Unsupported
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "gelu": nn.functional.gelu,
                "softplus": nn.functional.softplus}
+
+
+def run(how, segment, x):
+    """segment(x), computed again in backward where the scenario says so."""
+    return segment(x) if how == "none" else checkpoint(segment, x, use_reentrant=how == "reentrant")
 
 
 class Linear(nn.Linear):
@@ -22,6 +28,7 @@ class Layers(nn.Module):
         super().__init__()
         widths = [options["in_features"], *options["hidden"], options["out_features"]]
         self.activation = ACTIVATIONS[options["activation"]]
+        self.checkpointing = options.get("checkpointing", "none")
         self.layers, self.norms = [], []
         backwards = options.get("register") == "backwards"
         for i, (before, after) in enumerate(zip(widths, widths[1:]), 1):
@@ -40,7 +47,7 @@ class Layers(nn.Module):
         for i in range(1, len(self.layers)):
             if self.norms:
                 x = self.norms[i - 1](x)
-            x = self.apply_layer(i, self.activation(x))
+            x = run(self.checkpointing, lambda x, i=i: self.apply_layer(i, self.activation(x)), x)
         return x.to(given.dtype)
 
     def apply_layer(self, i, x):
@@ -64,7 +71,7 @@ class AutoEncoder(nn.Module):
 class Branches(nn.Module):
     def __init__(self, options):
         super().__init__()
-        self.unused = options["unused"]
+        self.unused, self.checkpointing = options["unused"], options["checkpointing"]
         self.trunk = nn.Linear(options["in_features"], options["hidden"])
         self.left = nn.Linear(options["hidden"], options["out_features"])
         self.right = nn.Linear(options["hidden"], options["out_features"])
@@ -73,16 +80,60 @@ class Branches(nn.Module):
         given = networks.as_rows(given)
         x = torch.tanh(self.trunk(given))
         if self.unused == "none":
-            return self.left(x) + self.right(x)
+            return self.run(self.left, x) + self.run(self.right, x)
         if self.unused == "always":
-            return self.left(x)
+            return self.run(self.left, x)
         to_left = given[:, 0] > 0
         output = x.new_zeros(len(x), self.left.out_features)
         for branch, chosen in ((self.left, to_left), (self.right, ~to_left)):
             rows = chosen.nonzero().squeeze(1)
             if len(rows):
-                output = output.index_copy(0, rows, branch(x.index_select(0, rows)))
+                output = output.index_copy(0, rows, self.run(branch, x.index_select(0, rows)))
         return output
+
+    def run(self, branch, x):
+        return run(self.checkpointing, branch, x)
+
+
+class Opaque:
+    """Into which DDP does not look."""
+
+    def __init__(self, left, right):
+        self.left, self.right = left, right
+
+
+class TwoHeads(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.container, self.returned = options["container"], options["returned"]
+        self.in_loss = options["in_loss"]
+        self.trunk = nn.Linear(options["in_features"], options["hidden"])
+        self.left = nn.Linear(options["hidden"], options["out_features"])
+        self.right = nn.Linear(options["hidden"], options["out_features"])
+
+    def forward(self, given):
+        x = torch.tanh(self.trunk(networks.as_rows(given)))
+        left = self.left(x)
+        right = self.right(x) if self.returned == "both" else None
+        tensors = [left] if right is None else [left, right]
+        named = dict(zip(("left", "right"), tensors))
+        if self.container == "object":
+            return Opaque(left, right)
+        if self.container == "nested":
+            return [(left,)] if right is None else [(left,), {"left": right}]
+        return {"tuple": tuple(tensors), "list": tensors, "dict": named}[self.container]
+
+    def taken_by_loss(self, output):
+        """Of what a forward returned."""
+        if self.container == "object":
+            left, right = output.left, output.right
+        elif self.container == "dict":
+            left, right = output["left"], output.get("right")
+        elif self.container == "nested":
+            left, right = output[0][0], output[1]["left"] if len(output) > 1 else None
+        else:
+            left, right = (*output, None)[:2]
+        return left + right if self.in_loss == "both" else left
 
 
 MODELS = {
@@ -91,6 +142,7 @@ MODELS = {
     "batch_norm_mlp": Layers,
     "autoencoder": AutoEncoder,
     "branches": Branches,
+    "two_heads": TwoHeads,
     "mnist_convnet": networks.MnistConvnet,
     "cifar_cnn": networks.CifarCnn,
     "resnet18": lambda o: networks.ResNet(False, (2, 2, 2, 2), o),
@@ -110,10 +162,14 @@ def build(options, dtype):
     return model
 
 
+def is_named_in(names, tensor):
+    return any(tensor == one or tensor.startswith(one + ".") for one in names)
+
+
 def freeze(model, names, frozen):
     """names: the exported ones, in order of registration."""
     for name, parameter in zip(names, model.parameters()):
-        if any(name == one or name.startswith(one + ".") for one in frozen):
+        if is_named_in(frozen, name):
             parameter.requires_grad_(False)
 
 

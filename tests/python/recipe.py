@@ -4,11 +4,13 @@ import math
 import warnings
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as local_sgd
 from torch.distributed.algorithms.model_averaging import averagers
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import distributed
 from torch.optim import lr_scheduler
 from torch.overrides import TorchFunctionMode
 from torch.utils.data.distributed import DistributedSampler
@@ -112,6 +114,21 @@ def add_hook(options, ddp):
     ddp.register_comm_hook(None, hook[kind])
 
 
+def add_buffer_hook(kind, ddp):
+    """Averages buffers in place of DDP's broadcast."""
+    locations = distributed._BufferCommHookLocation
+    where = {"average_before_forward": locations.PRE_FORWARD,
+             "average_after_forward": locations.POST_FORWARD}
+
+    def average(_, buffers):
+        for buffer in buffers.values():
+            if buffer.is_floating_point():
+                buffer.data.div_(dist.get_world_size())
+                dist.all_reduce(buffer.data)
+
+    ddp._register_buffer_comm_hook(None, average, where[kind])
+
+
 def averager_of(options):
     """Nothing, or what averages the parameters after a step."""
     if options["kind"] == "none":
@@ -143,6 +160,16 @@ def loss_share(scenario, own, batch):
     if scenario["averaging"] == "sample_weighted":
         share *= own * scenario["world_size"] / batch
     return share
+
+
+def data_difference(ours, theirs):
+    """None, or what differs in what two reducers say of themselves."""
+    for name, values in theirs.items():
+        own = ours[name] if isinstance(ours[name], list) else [ours[name]]
+        other = values if isinstance(ours[name], list) else [sum(values)]
+        if own != other:
+            return f"{name}: {own} and {other}"
+    return None
 
 
 def requantize(parameters, denominator):

@@ -57,11 +57,51 @@ class TwoLimitsDdp(DistributedDataParallel):
 def wrap(model, options):
     # DDP reads the limit of the first bucket from here; everything else is an argument.
     dist._DEFAULT_FIRST_BUCKET_BYTES = int(options["first_bucket_mb"] * 1024 * 1024)
-    return TwoLimitsDdp(
+    ddp = TwoLimitsDdp(
         model, bucket_cap_mb=options["bucket_cap_mb"],
         gradient_as_bucket_view=options["gradient_as_bucket_view"],
         find_unused_parameters=options["find_unused_parameters"],
         static_graph=options["static_graph"], broadcast_buffers=options["broadcast_buffers"])
+    if options["buffer_hook"] != "none":
+        recipe.add_buffer_hook(options["buffer_hook"], ddp)
+    return ddp
+
+
+class WrappedModules(torch.nn.Module):
+    """The model with each of its modules in a DDP of its own."""
+
+    def __init__(self, model, names, options):
+        super().__init__()
+        self.model = model
+        self.wrapped = [self.replace(name, options) for name in names]
+
+    def replace(self, name, options):
+        ddp = wrap(getattr(self.model, name), options)
+        setattr(self.model, name, ddp)
+        for number, layer in enumerate(getattr(self.model, "layers", [])):
+            if layer is ddp.module:
+                self.model.layers[number] = Forwarding(ddp)
+        return ddp
+
+    def forward(self, x):
+        return self.model(x)
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        with contextlib.ExitStack() as stack:
+            for ddp in self.wrapped:
+                stack.enter_context(ddp.no_sync())
+            yield
+
+
+class Forwarding:
+    """A layer's DDP, where the model asks for the layer's weight."""
+
+    def __init__(self, ddp):
+        self.ddp, self.weight = ddp, ddp.module.weight
+
+    def __call__(self, x):
+        return self.ddp(x)
 
 
 class Rank:
@@ -76,20 +116,43 @@ class Rank:
                       run.scenario["frozen"])
         models.load(self.model, [t for _, t in run.tensors("initial", "parameters")],
                     [t for _, t in run.tensors("initial", "buffers")])
+        self.names = [n for n, _ in run.tensors("initial", "parameters")]
+        self.buffer_names = [n for n, _ in run.tensors("initial", "buffers")]
         self.spoil_unless_first()
         self.parameters = list(self.model.parameters())
         self.optimizer = recipe.optimizer_of(run.scenario["optimizer"],
                                              run.scenario["optimizer_sharding"], self.parameters)
         self.schedule = recipe.schedule_of(run.scenario["lr_schedule"], self.optimizer)
-        self.ddp = wrap(self.model, run.scenario["reducer"])
-        recipe.add_hook(run.scenario["comm_hook"], self.ddp)
+        self.own_parameters, self.own_buffers = self.parameters, list(self.model.buffers())
+        self.ddp = self.wrapped()
         self.averager = recipe.averager_of(run.scenario["model_averaging"])
+
+    def wrapped(self):
+        scenario, options = self.scenario, self.scenario["reducer"]
+        ignored = [n for n in self.names + self.buffer_names if models.is_named_in(scenario["ignored"], n)]
+        if ignored:
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.model, ignored)
+        if scenario["wrapped_modules"]:
+            return WrappedModules(self.model, scenario["wrapped_modules"], options)
+        ddp = wrap(self.model, options)
+        recipe.add_hook(scenario["comm_hook"], ddp)
+        return ddp
 
     def spoil_unless_first(self):
         # What DDP broadcasts at construction must mend this.
         if self.rank:
-            for parameter in self.model.parameters():
-                parameter.data.add_(1)
+            for name, parameter in zip(self.names, self.model.parameters()):
+                if not models.is_named_in(self.scenario["ignored"], name):
+                    parameter.data.add_(1)
+
+    def average_ignored(self):
+        """By hand: one all-reduce each, then the division."""
+        if not self.scenario["reducer"]["average_ignored"]:
+            return
+        for name, parameter in zip(self.names, self.parameters):
+            if parameter.requires_grad and models.is_named_in(self.scenario["ignored"], name):
+                dist.all_reduce(parameter.grad)
+                parameter.grad.div_(self.scenario["world_size"])
 
     def joining(self):
         if "join" not in self.scenario:
@@ -106,7 +169,10 @@ class Rank:
             synchronizes = number == count or scenario["accumulate_sync"] == "each"
             with contextlib.nullcontext() if synchronizes else self.ddp.no_sync():
                 output = self.ddp(self.input[part])
+                if hasattr(self.model, "taken_by_loss"):
+                    output = self.model.taken_by_loss(output)
                 recipe.loss_of(scenario, output, self.target[part], share).backward()
+        self.average_ignored()
         recipe.clip(scenario["clipping"], self.parameters)
         with recipe.CppSums():
             self.optimizer.step()
@@ -137,10 +203,26 @@ class Rank:
             state.append((name, value))
         return state
 
+    def reducer_data(self):
+        """Of the logging data what is no time; the last module's first."""
+        wrapped = reversed(getattr(self.ddp, "wrapped", [self.ddp]))
+        names = {"bucket_bytes": "bucket_sizes", "rebuilt_bucket_bytes": "rebuilt_bucket_sizes",
+                 "parameters": "num_parameter_tensors",
+                 "parameter_bytes": "total_parameter_size_bytes",
+                 "unused_parameter_bytes": "unused_parameter_size"}
+        found = {name: [] for name in names}
+        for ddp in wrapped:
+            ddp.logger.set_runtime_stats_and_log()  # of the last step too
+            logged = ddp._get_ddp_logging_data()
+            for ours, theirs in names.items():
+                found[ours] += [int(word) for word in str(logged.get(theirs, "")).split(",") if word]
+        return found
+
     def state(self, exported):
-        return {"parameters": [(n, p.detach()) for n, p in self.model.named_parameters()],
-                "gradients": [(n, dense(p.grad)) for n, p in self.model.named_parameters()],
-                "buffers": list(self.model.named_buffers()),
+        return {"parameters": [(n, p.detach()) for n, p in zip(self.names, self.own_parameters)],
+                "gradients": [(n, dense(p.grad)) for n, p in zip(self.names, self.own_parameters)],
+                "buffers": list(zip(self.buffer_names, self.own_buffers)),
+                "reducer_data": self.reducer_data(),
                 "optimizer_state": self.optimizer_state(exported)}
 
 
