@@ -11,6 +11,7 @@
 #include "sim/cli/simulate_jobs.h"
 #include "sim/des/simulate.h"
 #include "sim/report/document.h"
+#include "sim/report/simulate_svg.h"
 #include "sim/report/terminal.h"
 
 namespace lockstep {
@@ -25,14 +26,15 @@ InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
   InputErrors errors;
   if (!verb.engine.empty())
     if (const auto engine = engine_of(verb.engine); !engine) append(engine.errors(), &errors);
-  for (const auto& [name, path] : {std::pair("--json", &verb.json), {"--trace", &verb.trace}})
+  for (const auto& [name, path] : 
+       {std::pair("--json", &verb.json), {"--trace", &verb.trace}, {"--svg", &verb.svg}})
     if (!path->empty())
       if (auto why = why_not_writable(*path))
         errors.push_back(option_error(fmt::format("{} {}", name, *why)));
-  const bool of_one = !verb.trace.empty() || !verb.out.empty() || !verb.predict.empty();
+  const bool of_one = !verb.trace.empty() || !verb.svg.empty() || !verb.out.empty() || !verb.predict.empty();
   if (runs > 1 && of_one)
     errors.push_back(option_error(
-        fmt::format("--trace, --out and --predict take one run, but {} are selected", runs)));
+        fmt::format("--trace, --svg, --out and --predict take one run, but {} are selected", runs)));
   return errors;
 }
 
@@ -80,8 +82,10 @@ int report(const SimulateVerb& verb, SimulateDocument* document) {
     if (line.judged && line.judged->met == false) document->exit_code = kExitFail;
   try {
     if (!verb.json.empty()) write_atomically(verb.json, to_text(as_json(*document)));
+    if (!verb.svg.empty() && document->prediction)
+      write_atomically(verb.svg, simulate_svg(*document));
   } catch (const std::exception& error) {
-    return bad_input({option_error(fmt::format("--json {}", error.what()))});
+    return bad_input({option_error(error.what())});
   }
   const Style style(wants_color(verb.color, STDOUT_FILENO));
   const std::string text =

@@ -24,7 +24,7 @@ struct SimulateVerb {
   std::string engine;
   int64_t threads = 0;
   std::string predict;  // "caps=1..100,worlds=2..1024"
-  std::string json, trace, out;
+  std::string json, trace, svg, out;
   std::string color = "auto";
   bool quiet = false;
 };

@@ -13,6 +13,7 @@
 #include "sim/launch/stored_run.h"
 #include "sim/plan/layout.h"
 #include "sim/report/document.h"
+#include "sim/report/timeline_svg.h"
 #include "sim/report/trace.h"
 
 namespace lockstep {
@@ -85,6 +86,12 @@ void fill(const PlannedJob& planned, const SimulatedRun& run, SimulatedLine* lin
 
 void leave_records(const SimulateVerb& verb, const RunOutcome& outcome) {
   if (!verb.trace.empty()) write_trace(verb.trace, outcome);
+  if (!verb.svg.empty()) {
+    TimelinePicture picture;
+    picture.name = outcome.plan.scenario.name + ", in virtual time";
+    picture.faults = fault_marks(outcome);
+    write_atomically(verb.svg, timeline_svg(timeline_of(outcome), picture));
+  }
   if (!verb.out.empty()) leave_outcome(outcome, verb.out + "/0001");
 }
 
@@ -104,6 +111,14 @@ Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& p
   return line;
 }
 
+InputError too_many(const PlannedJob& planned) {
+  InputError error = option_error(
+      fmt::format("{} ranks and {} steps make {} events: too many to be written down",
+                  planned.job.ranks, planned.job.steps, recorded_events(planned)));
+  error.allowed = fmt::format("at most {} for --trace, --svg and --out", kMostRecorded);
+  return error;
+}
+
 Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineModel& machine,
                                        const RunPlan& plan) {
   const SimulatedAs as = as_asked(verb);
@@ -112,7 +127,9 @@ Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineMo
   SimulatedLine line = line_of(plan, planned.value(), as);
   const bool small = planned.value().job.ranks <= kMostJudged &&
                      recorded_events(planned.value()) <= kMostRecorded / 10;
-  if (small || !verb.trace.empty() || !verb.out.empty())
+  const bool wanted = !verb.trace.empty() || !verb.svg.empty() || !verb.out.empty();
+  if (wanted && recorded_events(planned.value()) > kMostRecorded) return too_many(planned.value());
+  if (small || wanted)
     return recorded_line(verb, plan, planned.value(), line);
   const auto run = simulate(planned.value().job, options_of(verb));
   if (!run) return run.errors();

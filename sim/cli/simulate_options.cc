@@ -71,6 +71,7 @@ void add_simulate(CLI::App& app, std::function<int()>* action) {
   Adder add(verb, "Output");
   add.text("--json", &options->json, "Write the result as JSON", "FILE");
   add.text("--trace", &options->trace, "Timeline of one run for Perfetto", "FILE");
+  add.text("--svg", &options->svg, "Draw a prediction, or a step of one run", "FILE");
   add.text("--out", &options->out, "Leave one run's records there, for lockstep analyze", "DIR");
   add.text("--color", &options->color, "When to colour verdicts", "auto|always|never")
       ->check(CLI::IsMember({"auto", "always", "never"}));

@@ -4,7 +4,7 @@ import statistics
 import struct
 import unittest
 
-from harness import TOY, ProgramTest, read_json
+from harness import TOY, ProgramTest, read_json, svg_texts
 
 NAMED = "scenarios/stragglers/named_compute.json"
 ONE = ("--set", "/world_size=3", "--set", "/reducer/kind=bucketed")
@@ -78,6 +78,18 @@ class Simulate(ProgramTest):
         self.assertEqual([(r["world_size"], r["bucket_cap_mb"]) for r in document["runs"]],
                          [(w, c) for w in (2, 4, 8) for c in (4, 11, 25)])
         self.assertIn("predicted best at 2 ranks: bucket_cap_mb 4", result.out)
+
+    def test_pictures_and_traces(self):
+        curves, step, trace = (self.tmp / n for n in ("curves.svg", "step.svg", "trace.json"))
+        self.simulate("scenarios/sweeps/pytorch_gloo_resnet50.json", "--set", "/faults=[]",
+                      "--predict", "caps=4;25,worlds=2..4", "--svg", curves)
+        self.assertIn("bucket_cap_mb (MiB)", svg_texts(curves))
+        self.simulate(NAMED, *ONE, "--svg", step, "--trace", trace)
+        self.assertTrue(any("rank 2" in text for text in svg_texts(step)), svg_texts(step))
+        self.assertTrue(read_json(trace)["traceEvents"])
+        refused = self.run_program("simulate", NAMED, *ONE, "--world-size", 1000000, "--trace", trace)
+        self.assertEqual(refused.code, 2)
+        self.assertIn("too many to be written down", refused.err)
 
     def test_bad_input(self):
         for args, words in (
