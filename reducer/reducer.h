@@ -90,7 +90,7 @@ class Reducer {
   virtual bool shadow() = 0;
   // The layout in use, in launch order. Empty for kinds without buckets.
   virtual BucketLayout layout() const = 0;
-  // Between steps. Of kinds other than bucketed and c10d: nothing.
+  // Between steps. Of kinds manual, sharded and data_parallel: nothing.
   virtual ReducerData data() { return {}; }
 };
 

@@ -57,13 +57,21 @@ class HookAdapter : public c10d::CommHookInterface {
   std::map<int64_t, CommHook::Finish> finishes_;
 };
 
-// "4, 12"
-std::vector<int64_t> numbers_in(const std::string& text) {
-  std::vector<int64_t> numbers;
-  std::istringstream words(text);
+// Absent: 0.
+int64_t integer_in(const at::DDPLoggingData& logged, const char* key) {
+  const auto found = logged.ints_map.find(key);
+  return found == logged.ints_map.end() ? 0 : found->second;
+}
+
+// "4, 12"; absent: none.
+std::vector<int64_t> sizes_in(const at::DDPLoggingData& logged, const char* key) {
+  std::vector<int64_t> sizes;
+  const auto found = logged.strs_map.find(key);
+  if (found == logged.strs_map.end()) return sizes;
+  std::istringstream words(found->second);
   for (std::string word; std::getline(words, word, ',');)
-    if (!word.empty()) numbers.push_back(std::stoll(word));
-  return numbers;
+    if (!word.empty()) sizes.push_back(std::stoll(word));
+  return sizes;
 }
 
 class C10dReducer : public ReducerBase {
@@ -230,25 +238,21 @@ void C10dReducer::before_backward(const std::vector<at::Tensor>& outputs) {
 ReducerData C10dReducer::data() {
   ReducerData data = data_of_parameters();
   if (!logs_) return data;
+  const at::DDPLoggingData before = logger_->get_ddp_logging_data();
+  reducer_->set_ddp_runtime_logging_sample_rate(1);
   logger_->set_runtime_stats_and_log();
-  const at::DDPLoggingData logged = logger_->get_ddp_logging_data();
-  const auto integer = [&](const char* key) {
-    const auto found = logged.ints_map.find(key);
-    return found == logged.ints_map.end() ? int64_t{0} : found->second;
-  };
-  const auto sizes = [&](const char* key) {
-    const auto found = logged.strs_map.find(key);
-    return found == logged.strs_map.end() ? std::vector<int64_t>() : numbers_in(found->second);
-  };
-  data.bucket_bytes = sizes("bucket_sizes");
-  data.rebuilt_bucket_bytes = sizes("rebuilt_bucket_sizes");
-  data.parameters = integer("num_parameter_tensors");
-  data.parameter_bytes = integer("total_parameter_size_bytes");
-  data.unused_parameter_bytes = integer("unused_parameter_size");
-  data.forward_ns = integer("avg_forward_compute_time");
-  data.backward_ns = integer("avg_backward_compute_time");
-  data.comm_ns = integer("avg_backward_comm_time");
-  data.overlap_ns = integer("avg_backward_compute_comm_overlap_time");
+  const at::DDPLoggingData after = logger_->get_ddp_logging_data();
+  data.bucket_bytes = sizes_in(after, "bucket_sizes");
+  data.rebuilt_bucket_bytes = sizes_in(after, "rebuilt_bucket_sizes");
+  data.parameters = integer_in(after, "num_parameter_tensors");
+  data.parameter_bytes = integer_in(after, "total_parameter_size_bytes");
+  // The logger adds them up over the steps.
+  data.unused_parameter_bytes =
+      integer_in(after, "unused_parameter_size") - integer_in(before, "unused_parameter_size");
+  data.forward_ns = integer_in(before, "avg_forward_compute_time");
+  data.backward_ns = integer_in(before, "avg_backward_compute_time");
+  data.comm_ns = integer_in(before, "avg_backward_comm_time");
+  data.overlap_ns = integer_in(before, "avg_backward_compute_comm_overlap_time");
   return data;
 }
 

@@ -72,7 +72,7 @@ class Verify(ProgramTest):
         return self.verify_json(TOY, *args)["runs"][0]["reducer_data"]
 
     def test_reducers_say_of_themselves_what_ddp_logs(self):
-        self.assertIsNone(self.reducer_data("/reducer/kind=flat"))
+        self.assertIsNone(self.reducer_data("/reducer/kind=manual"))
         for more in ((), ("/reducer/find_unused_parameters=true",),
                      ("/model=" + '{"kind": "branches", "in_features": 10, "out_features": 5, '
                       '"unused": "always"}', "/reducer/static_graph=true")):

@@ -212,8 +212,12 @@ class Rank:
                  "unused_parameter_bytes": "unused_parameter_size"}
         found = {name: [] for name in names}
         for ddp in wrapped:
+            before = ddp._get_ddp_logging_data()
+            ddp._set_ddp_runtime_logging_sample_rate(1)
             ddp.logger.set_runtime_stats_and_log()  # of the last step too
             logged = ddp._get_ddp_logging_data()
+            unused = "unused_parameter_size"  # which the logger adds up over the steps
+            logged[unused] = logged.get(unused, 0) - before.get(unused, 0)
             for ours, theirs in names.items():
                 found[ours] += [int(word) for word in str(logged.get(theirs, "")).split(",") if word]
         return found
