@@ -54,8 +54,7 @@ void BM_Events(benchmark::State& state) {
   std::vector<int64_t> starts(static_cast<size_t>(job.ranks));
   for (size_t r = 0; r < starts.size(); ++r) starts[r] = static_cast<int64_t>(r * 7919 % 100'003);
   int64_t messages = 0;
-  for (auto _ : state)
-    benchmark::DoNotOptimize(ends_by_events(job, starts, 4'000'000, &messages));
+  for (auto _ : state) benchmark::DoNotOptimize(ends_by_events(job, starts, 4'000'000, &messages));
   state.SetItemsProcessed(messages);
 }
 BENCHMARK(BM_Events)->Arg(64)->Arg(1024)->Unit(benchmark::kMillisecond);

@@ -46,7 +46,7 @@ struct ReplayRule {
   // After these steps the ranks started anew from a checkpoint: undefined gradients, the first
   // layout of buckets, rank 0's buffers on all.
   std::vector<int64_t> restart_after_steps;
-  std::string algorithm = "ring";  // ring | bcube | halving_doubling | ring_chunked | rank_order
+  std::string algorithm = "ring";  // a word of golden/reduction_order.h
 };
 
 }  // namespace lockstep

@@ -5,8 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "sim/judge/what_if.h"
 #include "scenarios/base/hash.h"
+#include "sim/judge/what_if.h"
 
 namespace lockstep {
 namespace {
@@ -72,7 +72,8 @@ Sizes resampled(const Sizes& sizes, uint64_t seed) {
 FittedNumber interval(double value, std::vector<double> drawn) {
   std::sort(drawn.begin(), drawn.end());
   const auto last = static_cast<double>(drawn.size() - 1);
-  return {value, drawn[static_cast<size_t>(last * 0.025)], drawn[static_cast<size_t>(last * 0.975)]};
+  return {value, drawn[static_cast<size_t>(last * 0.025)],
+          drawn[static_cast<size_t>(last * 0.975)]};
 }
 
 double mb_per_s(const Line& line) {
@@ -144,7 +145,8 @@ Expected<Fit> fit_machine(const std::vector<RunSamples>& runs, int64_t cores) {
   fit.runs = static_cast<int64_t>(runs.size());
   if (sizes.empty()) {
     InputError error;
-    error.message = "these runs hold no bucket's all-reduce of more than one rank after their first step";
+    error.message =
+        "these runs hold no bucket's all-reduce of more than one rank after their first step";
     error.allowed = "kept runs of several steps and ranks, with a reducer that has buckets";
     return error;
   }

@@ -28,7 +28,7 @@ struct FittedNumber {
 struct Fit {
   MachineModel machine;
   FittedNumber latency_us, bandwidth_mb_per_s;
-  std::vector<FittedSize> sizes;        // ascending ranks, bytes
+  std::vector<FittedSize> sizes;             // ascending ranks, bytes
   double mean_error = 0, largest_error = 0;  // |fitted / measured - 1| over sizes
   int64_t runs = 0, samples = 0;
 };

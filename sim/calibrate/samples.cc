@@ -56,9 +56,8 @@ void add_lateness(const Timeline& timeline, const Step& step, size_t rank,
     const Collective& b = timeline.collectives[place];
     const auto planned = ready_ns.find(b.bucket);
     if (!averages_gradients(b) || planned == ready_ns.end() || !b.ranks[rank].arrival_ns) continue;
-    samples->late_ns.push_back(static_cast<double>(*b.ranks[rank].arrival_ns -
-                                                   backward->time.begin_ns) -
-                               planned->second);
+    samples->late_ns.push_back(
+        static_cast<double>(*b.ranks[rank].arrival_ns - backward->time.begin_ns) - planned->second);
   }
 }
 

@@ -11,7 +11,8 @@ namespace lockstep {
 
 // What real runs show of a machine, step by step: the input of a fit. From records alone.
 
-// One all-reduce of a bucket: from when it was next on the wire on the last rank until its last end.
+// One all-reduce of a bucket: from when it was next on the wire on the last rank until its last
+// end.
 struct CollectiveSample {
   int64_t ranks = 0, bytes = 0;
   double ns = 0;

@@ -183,15 +183,14 @@ void add_others(CLI::App& app, std::function<int()>* action) {
         std::tuple("--what-if", "what_if", "Of what whatif, or analyze of a trace, writes"),
         std::tuple("--collective", "collective", "Of what collective --json writes"),
         std::tuple("--machine", "machine", "Of machine files, for simulate")})
-    other->add_flag_callback(flag, [kind, name = std::string(name)] { *kind = name; }, what);
+    other->add_flag_callback(
+        flag, [kind, name = std::string(name)] { *kind = name; }, what);
   other->require_option(0, 1);
   schema->footer(footer(R"(  lockstep schema
   lockstep schema --result
   lockstep schema > scenario_schema.json
 )"));
-  schema->callback([=] {
-    *action = [=] { return print_schema(*kind); };
-  });
+  schema->callback([=] { *action = [=] { return print_schema(*kind); }; });
   CLI::App* doctor_verb =
       app.add_subcommand("doctor", "Say what this machine can do, and what is missing.");
   doctor_verb->footer(footer(R"(  lockstep doctor

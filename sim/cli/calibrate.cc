@@ -43,7 +43,8 @@ std::string text_of(const Fit& fit) {
   const MachineModel& machine = fit.machine;
   return table.text(Style(false)) +
          fmt::format(
-             "\nlatency {:.1f} us (95 % interval {:.1f} .. {:.1f}), {:.0f} MB/s ({:.0f} .. {:.0f})\n"
+             "\nlatency {:.1f} us (95 % interval {:.1f} .. {:.1f}), {:.0f} MB/s ({:.0f} .. "
+             "{:.0f})\n"
              "a step beside its layers: {:.3f} ms before, {:.3f} ms after; a bucket {:.1f} us\n",
              fit.latency_us.value, fit.latency_us.low, fit.latency_us.high,
              fit.bandwidth_mb_per_s.value, fit.bandwidth_mb_per_s.low, fit.bandwidth_mb_per_s.high,

@@ -26,15 +26,16 @@ InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
   InputErrors errors;
   if (!verb.engine.empty())
     if (const auto engine = engine_of(verb.engine); !engine) append(engine.errors(), &errors);
-  for (const auto& [name, path] : 
+  for (const auto& [name, path] :
        {std::pair("--json", &verb.json), {"--trace", &verb.trace}, {"--svg", &verb.svg}})
     if (!path->empty())
       if (auto why = why_not_writable(*path))
         errors.push_back(option_error(fmt::format("{} {}", name, *why)));
-  const bool of_one = !verb.trace.empty() || !verb.svg.empty() || !verb.out.empty() || !verb.predict.empty();
+  const bool of_one =
+      !verb.trace.empty() || !verb.svg.empty() || !verb.out.empty() || !verb.predict.empty();
   if (runs > 1 && of_one)
-    errors.push_back(option_error(
-        fmt::format("--trace, --svg, --out and --predict take one run, but {} are selected", runs)));
+    errors.push_back(option_error(fmt::format(
+        "--trace, --svg, --out and --predict take one run, but {} are selected", runs)));
   return errors;
 }
 
@@ -69,9 +70,8 @@ std::string answer_of(const SimulateDocument& document) {
     if (line.judged && line.judged->met == false) ++unmet;
   }
   const auto runs = static_cast<int64_t>(document.lines.size());
-  const std::string what =
-      fmt::format("{} {}, {} steps in {:.3g} s", runs, plural(runs, "run"), grouped(steps),
-                  document.elapsed_s);
+  const std::string what = fmt::format("{} {}, {} steps in {:.3g} s", runs, plural(runs, "run"),
+                                       grouped(steps), document.elapsed_s);
   if (unmet > 0) return fmt::format("not as expected: {} of {}; exit 1", unmet, what);
   return "simulated: " + what;
 }
@@ -88,8 +88,7 @@ int report(const SimulateVerb& verb, SimulateDocument* document) {
     return bad_input({option_error(error.what())});
   }
   const Style style(wants_color(verb.color, STDOUT_FILENO));
-  const std::string text =
-      verb.quiet ? document->answer + "\n" : to_text(*document, style);
+  const std::string text = verb.quiet ? document->answer + "\n" : to_text(*document, style);
   return print_result(text, document->exit_code);
 }
 

@@ -23,9 +23,8 @@ namespace {
 InputErrors once_each(const InputErrors& errors) {
   InputErrors unique;
   for (const InputError& error : errors)
-    if (std::none_of(unique.begin(), unique.end(), [&](const InputError& known) {
-          return to_text(known) == to_text(error);
-        }))
+    if (std::none_of(unique.begin(), unique.end(),
+                     [&](const InputError& known) { return to_text(known) == to_text(error); }))
       unique.push_back(error);
   return unique;
 }
@@ -101,8 +100,8 @@ Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& p
   RunPlan asked = plan;
   expect_times_only(&asked.scenario);
   VirtualRecords records(asked, planned);
-  const auto run = simulate(planned.job, options_of(verb),
-                            [&](const StepTrace& trace) { records.add(trace); });
+  const auto run =
+      simulate(planned.job, options_of(verb), [&](const StepTrace& trace) { records.add(trace); });
   if (!run) return run.errors();
   fill(planned, run.value(), &line);
   const RunOutcome outcome = records.take(run.value());
@@ -112,9 +111,9 @@ Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& p
 }
 
 InputError too_many(const PlannedJob& planned) {
-  InputError error = option_error(
-      fmt::format("{} ranks and {} steps make {} events: too many to be written down",
-                  planned.job.ranks, planned.job.steps, recorded_events(planned)));
+  InputError error =
+      option_error(fmt::format("{} ranks and {} steps make {} events: too many to be written down",
+                               planned.job.ranks, planned.job.steps, recorded_events(planned)));
   error.allowed = fmt::format("at most {} for --trace, --svg and --out", kMostRecorded);
   return error;
 }
@@ -129,8 +128,7 @@ Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineMo
                      recorded_events(planned.value()) <= kMostRecorded / 10;
   const bool wanted = !verb.trace.empty() || !verb.svg.empty() || !verb.out.empty();
   if (wanted && recorded_events(planned.value()) > kMostRecorded) return too_many(planned.value());
-  if (small || wanted)
-    return recorded_line(verb, plan, planned.value(), line);
+  if (small || wanted) return recorded_line(verb, plan, planned.value(), line);
   const auto run = simulate(planned.value().job, options_of(verb));
   if (!run) return run.errors();
   fill(planned.value(), run.value(), &line);
@@ -190,10 +188,10 @@ void recommend(Prediction* prediction) {
       fmt::format("predicted best at {} ranks: bucket_cap_mb {}, {:.2f} ms a step", best->ranks,
                   *best->cap_mb, best->numbers.step_ms);
   if (usual == nullptr || usual == best) return;
-  prediction->recommendation += fmt::format(
-      ", {:.1f} % faster than {}; the tail bucket has {:.2f} MB instead of {:.2f}",
-      (usual->numbers.step_ms / best->numbers.step_ms - 1) * 100, *usual->cap_mb, best->tail_mb,
-      usual->tail_mb);
+  prediction->recommendation +=
+      fmt::format(", {:.1f} % faster than {}; the tail bucket has {:.2f} MB instead of {:.2f}",
+                  (usual->numbers.step_ms / best->numbers.step_ms - 1) * 100, *usual->cap_mb,
+                  best->tail_mb, usual->tail_mb);
 }
 
 }  // namespace
@@ -224,7 +222,8 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
   CostModel& cost = machine.cost;
   if (verb.latency_us || verb.bandwidth_mb_per_s) cost.table.clear();
   if (verb.latency_us) cost.link.alpha_ns = us(*verb.latency_us);
-  if (verb.bandwidth_mb_per_s) cost.link.beta_fs_per_byte = fs_per_byte_of(*verb.bandwidth_mb_per_s);
+  if (verb.bandwidth_mb_per_s)
+    cost.link.beta_fs_per_byte = fs_per_byte_of(*verb.bandwidth_mb_per_s);
   if (verb.across_latency_us) cost.across.alpha_ns = us(*verb.across_latency_us);
   if (verb.across_bandwidth_mb_per_s)
     cost.across.beta_fs_per_byte = fs_per_byte_of(*verb.across_bandwidth_mb_per_s);
@@ -271,8 +270,7 @@ Expected<Prediction> predict(const SimulateVerb& verb, const MachineModel& machi
                              const RunPlan& plan) {
   const auto axes = predict_axes(verb.predict, plan);
   if (!axes) return axes.errors();
-  std::vector<std::optional<double>> caps(axes.value().caps_mb.begin(),
-                                          axes.value().caps_mb.end());
+  std::vector<std::optional<double>> caps(axes.value().caps_mb.begin(), axes.value().caps_mb.end());
   std::vector<std::optional<int64_t>> worlds(axes.value().worlds.begin(),
                                              axes.value().worlds.end());
   if (caps.empty()) caps.emplace_back();

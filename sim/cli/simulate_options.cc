@@ -39,8 +39,8 @@ void add_machine(CLI::App* verb, SimulateVerb* options) {
   add.number("--channels", &options->channels, "Collectives under way at once (1)", "N", 1, 64);
   add.number("--overlap-slowdown", &options->overlap_slowdown,
              "Part by which compute is slower under communication (0)", "X", 0, 16);
-  add.number("--forward-ms", &options->forward_ms, "Where compute is real (half of backward)",
-             "MS", 0, kMostMs);
+  add.number("--forward-ms", &options->forward_ms, "Where compute is real (half of backward)", "MS",
+             0, kMostMs);
   add.number("--backward-ms", &options->backward_ms, "Where compute is real", "MS", 0, kMostMs);
   add.text("--noise", &options->noise,
            "Of compute: normal, uniform, lognormal or exponential with its spread", "normal:0.02");

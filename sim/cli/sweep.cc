@@ -12,12 +12,12 @@
 #include "sim/cli/sweep_runs.h"
 #include "sim/cli/sweep_spec.h"
 #include "sim/cli/verbs.h"
+#include "sim/plan/layout.h"
 #include "sim/report/document.h"
 #include "sim/report/sweep_document.h"
 #include "sim/report/sweep_svg.h"
 #include "sim/report/terminal.h"
 #include "sim/sweep/baseline.h"
-#include "sim/plan/layout.h"
 #include "sim/sweep/tail_model.h"
 
 namespace lockstep {

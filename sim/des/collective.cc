@@ -15,8 +15,8 @@ bool is_ring(Algorithm algorithm) {
 std::vector<int64_t> ring_costs(const Job& job, int64_t bytes) {
   std::vector<int64_t> costs(static_cast<size_t>(job.ranks));
   for (size_t r = 0; r < costs.size(); ++r)
-    costs[r] = ring_round_ns(job.cost, job.links.empty() ? job.cost.link : job.links[r], bytes,
-                             job.ranks);
+    costs[r] =
+        ring_round_ns(job.cost, job.links.empty() ? job.cost.link : job.links[r], bytes, job.ranks);
   return costs;
 }
 
@@ -61,8 +61,8 @@ bool has_rounds(const Job& job) {
   if (!job.cost.table.empty() || job.ranks == 1) return false;
   const Algorithm algorithm = job.cost.algorithm;
   if (is_ring(algorithm)) return true;
-  return is_power_of_two(job.ranks) && (algorithm == Algorithm::recursive_doubling ||
-                                        algorithm == Algorithm::halving_doubling);
+  return is_power_of_two(job.ranks) &&
+         (algorithm == Algorithm::recursive_doubling || algorithm == Algorithm::halving_doubling);
 }
 
 std::vector<int64_t> ends_by_formula(const Job& job, const std::vector<int64_t>& starts,

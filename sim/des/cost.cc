@@ -96,12 +96,17 @@ Wide from_table(const std::vector<CostModel::Row>& table, int64_t bytes) {
 Wide algorithm_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   switch (cost.algorithm) {
     case Algorithm::ring:
-    case Algorithm::ring_segmented: return ring_ns(cost, cost.link, bytes, ranks);
+    case Algorithm::ring_segmented:
+      return ring_ns(cost, cost.link, bytes, ranks);
     case Algorithm::halving_doubling:
-    case Algorithm::bcube: return halving_doubling_ns(cost, bytes, ranks);
-    case Algorithm::recursive_doubling: return recursive_doubling_ns(cost, bytes, ranks);
-    case Algorithm::double_binary_tree: return double_binary_tree_ns(cost, bytes, ranks);
-    case Algorithm::hierarchical: return hierarchical_ns(cost, bytes, ranks);
+    case Algorithm::bcube:
+      return halving_doubling_ns(cost, bytes, ranks);
+    case Algorithm::recursive_doubling:
+      return recursive_doubling_ns(cost, bytes, ranks);
+    case Algorithm::double_binary_tree:
+      return double_binary_tree_ns(cost, bytes, ranks);
+    case Algorithm::hierarchical:
+      return hierarchical_ns(cost, bytes, ranks);
   }
   check_failed("algorithm", __FILE__, __LINE__, "no such algorithm");
 }

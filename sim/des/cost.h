@@ -55,10 +55,10 @@ struct CostModel {
   bool operator==(const CostModel&) const = default;
 };
 
-inline constexpr int64_t kMostBytes = int64_t{1} << 50;      // of one collective
-inline constexpr int64_t kMostRanks = 1'000'000;             // of one run
-inline constexpr int64_t kMostNs = int64_t{1} << 60;         // of a run: 36 years
-inline constexpr int64_t kMostAlphaNs = 1'000'000'000'000;   // 1,000 s
+inline constexpr int64_t kMostBytes = int64_t{1} << 50;       // of one collective
+inline constexpr int64_t kMostRanks = 1'000'000;              // of one run
+inline constexpr int64_t kMostNs = int64_t{1} << 60;          // of a run: 36 years
+inline constexpr int64_t kMostAlphaNs = 1'000'000'000'000;    // 1,000 s
 inline constexpr int64_t kMostFsPerByte = 1'000'000'000'000;  // 1 kB/s
 
 // Is everything in range? Where not, an error that names the value and what is allowed.

@@ -111,8 +111,7 @@ class Messages {
   void arrive(int64_t time_ns, Message message) {
     ++arrived_;
     State& sender = states_[static_cast<size_t>(message.from)];
-    const auto receiver =
-        static_cast<int32_t>(pattern_.receiver(message.from, sender.round));
+    const auto receiver = static_cast<int32_t>(pattern_.receiver(message.from, sender.round));
     State& other = states_[static_cast<size_t>(receiver)];
     ++other.got;
     if (message.segment + 1 < pattern_.segments())
@@ -156,7 +155,7 @@ std::vector<int64_t> ends_by_events(const Job& job, const std::vector<int64_t>& 
 }
 
 MessageProgress progress_at(const Job& job, const std::vector<int64_t>& starts, int64_t bytes,
-                     int64_t at_ns) {
+                            int64_t at_ns) {
   Messages all(job, starts, bytes);
   all.run(at_ns);
   return all.progress();

@@ -22,6 +22,6 @@ struct MessageProgress {
   int64_t of = 0;
 };
 MessageProgress progress_at(const Job& job, const std::vector<int64_t>& starts, int64_t bytes,
-                     int64_t at_ns);
+                            int64_t at_ns);
 
 }  // namespace lockstep

@@ -26,8 +26,7 @@ class Ranges {
 
 void check_buckets(const std::string& name, const std::vector<BucketWork>& buckets,
                    int64_t backward_ns, Ranges* ranges) {
-  ranges->check("number of buckets " + name, static_cast<int64_t>(buckets.size()), 0,
-                kMostBuckets);
+  ranges->check("number of buckets " + name, static_cast<int64_t>(buckets.size()), 0, kMostBuckets);
   int64_t last_ns = 0;
   for (const BucketWork& bucket : buckets) {
     const std::string which = fmt::format("bucket {} {}: ", bucket.bucket, name);
@@ -71,10 +70,12 @@ InputErrors problems_of(const Job& job) {
   Ranges ranges;
   ranges.check("ranks", job.ranks, 1, kMostRanks);
   ranges.check("steps", job.steps, 1, kMostSteps);
-  for (const auto& [name, ns] :
-       {std::pair("load_ns", job.load_ns), {"forward_ns", job.forward_ns},
-        {"backward_ns", job.backward_ns}, {"optimizer_ns", job.optimizer_ns},
-        {"rebuild_ns", job.rebuild_ns}, {"collective_ns", job.collective_ns}})
+  for (const auto& [name, ns] : {std::pair("load_ns", job.load_ns),
+                                 {"forward_ns", job.forward_ns},
+                                 {"backward_ns", job.backward_ns},
+                                 {"optimizer_ns", job.optimizer_ns},
+                                 {"rebuild_ns", job.rebuild_ns},
+                                 {"collective_ns", job.collective_ns}})
     ranges.check(name, ns, 0, kMostAlphaNs * 1000);
   ranges.check("channels", job.channels, 1, 64);
   ranges.check("overlap_slowdown", job.overlap_slowdown, 0, 16 * kOne);

@@ -41,9 +41,9 @@ struct RankEvents {
   // From this place of the step on it never does anything any more.
   struct End {
     enum class Place { phase, bucket } place = Place::phase;
-    int64_t bucket = -1;        // before it arrives at it
-    std::string phase;          // at the begin of it
-    bool dead = false;          // its peers notice; else they wait until their deadline
+    int64_t bucket = -1;                 // before it arrives at it
+    std::string phase;                   // at the begin of it
+    bool dead = false;                   // its peers notice; else they wait until their deadline
     int32_t signal = 0, exit_code = -1;  // by which it died
     bool operator==(const End&) const = default;
   };
@@ -72,7 +72,7 @@ struct Job {
   int64_t channels = 1;         // collectives that may be under way at once
   // Compute takes so much longer while a collective is under way, in 2^-24 (0: not at all).
   int64_t overlap_slowdown = 0;
-  int64_t sync_every = 1;     // gradients are averaged in every so many-th step (no_sync, local SGD)
+  int64_t sync_every = 1;  // gradients are averaged in every so many-th step (no_sync, local SGD)
   int64_t collective_ns = 0;  // time-out of one collective; 0: none
 };
 

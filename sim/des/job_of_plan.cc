@@ -57,7 +57,8 @@ Expected<Times> times_of(const RunPlan& plan, const MachineModel& machine) {
 
 // In launch order; no bucket before the one ahead of it.
 std::vector<BucketWork> works_of(const RunPlan& plan, const BucketLayout& layout,
-                                 const Times& times, const MachineModel& machine, bool after_backward) {
+                                 const Times& times, const MachineModel& machine,
+                                 bool after_backward) {
   const std::vector<int64_t> bytes = bytes_of(plan, layout);
   std::vector<BucketWork> works;
   int64_t ready_ns = 0;
@@ -91,10 +92,19 @@ bool passes_time_out(const RunPlan& plan, const Part& fault) {
 void check_faults(const RunPlan& plan, InputErrors* errors, std::vector<std::string>* notes) {
   static const std::set<std::string> kBefore = {"late_start", "slow_constructor", "slow_store"};
   static const std::set<std::string> kNoTime = {"nan", "other_seed"};
-  static const std::set<std::string> kNever = {
-      "reset", "half_open", "partition", "other_bucket_cap", "other_bucket_order",
-      "skip_collective", "other_dtype", "unused_parameter", "skip_backward", "fewer_batches",
-      "duplicate_rank", "wrong_world_size", "wrong_address"};
+  static const std::set<std::string> kNever = {"reset",
+                                               "half_open",
+                                               "partition",
+                                               "other_bucket_cap",
+                                               "other_bucket_order",
+                                               "skip_collective",
+                                               "other_dtype",
+                                               "unused_parameter",
+                                               "skip_backward",
+                                               "fewer_batches",
+                                               "duplicate_rank",
+                                               "wrong_world_size",
+                                               "wrong_address"};
   for (size_t i = 0; i < plan.scenario.faults.size(); ++i) {
     const std::string& kind = plan.scenario.faults[i].kind;
     const Part& fault = plan.scenario.faults[i];
@@ -107,13 +117,16 @@ void check_faults(const RunPlan& plan, InputErrors* errors, std::vector<std::str
       continue;
     }
     if (kBefore.contains(kind) && passes_time_out(plan, fault)) {
-      errors->push_back(refused(plan, fmt::format("/faults/{}/duration_ms", i),
-                                fmt::format("fault \"{}\" passes a time-out before the steps, which "
-                                            "cannot be simulated", kind),
-                                "a shorter one: virtual time begins with the first step"));
+      errors->push_back(
+          refused(plan, fmt::format("/faults/{}/duration_ms", i),
+                  fmt::format("fault \"{}\" passes a time-out before the steps, which "
+                              "cannot be simulated",
+                              kind),
+                  "a shorter one: virtual time begins with the first step"));
       continue;
     }
-    if (kBefore.contains(kind) || before) notes->push_back(kind + " acts before the steps: left out");
+    if (kBefore.contains(kind) || before)
+      notes->push_back(kind + " acts before the steps: left out");
     if (kNoTime.contains(kind)) notes->push_back(kind + " changes no time: left out");
     if (kNever.contains(kind))
       errors->push_back(refused(plan, fmt::format("/faults/{}/kind", i),
@@ -126,15 +139,15 @@ void check_reducer(const RunPlan& plan, InputErrors* errors) {
   static const std::set<std::string> kKnown = {"bucketed", "c10d", "flat", "per_parameter",
                                                "manual"};
   if (!kKnown.contains(plan.scenario.reducer.kind))
-    errors->push_back(refused(plan, "/reducer/kind",
-                              fmt::format("reducer \"{}\" cannot be simulated",
-                                          plan.scenario.reducer.kind),
-                              "bucketed, c10d, flat, per_parameter or manual"));
+    errors->push_back(
+        refused(plan, "/reducer/kind",
+                fmt::format("reducer \"{}\" cannot be simulated", plan.scenario.reducer.kind),
+                "bucketed, c10d, flat, per_parameter or manual"));
   else if (!plan.layout_known)
-    errors->push_back(refused(plan, "/model",
-                              fmt::format("parameters of model \"{}\" are not known",
-                                          plan.scenario.model.kind),
-                              "a shipped model"));
+    errors->push_back(
+        refused(plan, "/model",
+                fmt::format("parameters of model \"{}\" are not known", plan.scenario.model.kind),
+                "a shipped model"));
 }
 
 Algorithm algorithm_of_communicator(const Scenario& scenario) {
@@ -191,8 +204,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   job.cost = machine.cost;
   job.cost.algorithm = machine.algorithm.value_or(algorithm_of_communicator(scenario));
   job.channels = machine.channels;
-  job.overlap_slowdown =
-      std::llround(machine.overlap_slowdown * static_cast<double>(kOne));
+  job.overlap_slowdown = std::llround(machine.overlap_slowdown * static_cast<double>(kOne));
   job.collective_ns = scenario.timeouts.collective_ms * 1'000'000;
   const bool after = scenario.reducer.kind == "manual" || scenario.reducer.kind == "flat";
   job.first_step = works_of(plan, planned.first_step, times.value(), machine, after);

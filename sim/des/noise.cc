@@ -32,11 +32,11 @@ double first_guess(double u) {
   if (u < 0.02425) {
     const double q = std::sqrt(-2 * std::log(u));
     return polynomial({-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
-                    -2.549732539343734e+00, 4.374664141464968e+00, 2.938163982698783e+00},
-                   q) /
-        polynomial({7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00,
-                    3.754408661907416e+00, 1},
-                   q);
+                       -2.549732539343734e+00, 4.374664141464968e+00, 2.938163982698783e+00},
+                      q) /
+           polynomial({7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00,
+                       3.754408661907416e+00, 1},
+                      q);
   }
   const double q = u - 0.5, r = q * q;
   return q *
@@ -50,11 +50,16 @@ double first_guess(double u) {
 
 double factor_of(const Noise& noise, double u) {
   switch (noise.distribution) {
-    case Distribution::none: return 1;
-    case Distribution::normal: return 1 + noise.spread * normal_quantile(u);
-    case Distribution::uniform: return 1 + noise.spread * (2 * u - 1);
-    case Distribution::lognormal: return std::exp(noise.spread * normal_quantile(u));
-    case Distribution::exponential: return 1 - noise.spread * std::log1p(-u);
+    case Distribution::none:
+      return 1;
+    case Distribution::normal:
+      return 1 + noise.spread * normal_quantile(u);
+    case Distribution::uniform:
+      return 1 + noise.spread * (2 * u - 1);
+    case Distribution::lognormal:
+      return std::exp(noise.spread * normal_quantile(u));
+    case Distribution::exponential:
+      return 1 - noise.spread * std::log1p(-u);
   }
   check_failed("distribution", __FILE__, __LINE__, "no such distribution");
 }
@@ -81,7 +86,8 @@ Expected<Noise> noise_of(const std::string& words) {
   Noise noise;
   std::string rest = words;
   if (const size_t comma = rest.find(','); comma != std::string::npos) {
-    if (rest.substr(comma) != ",bucket") return refused(words, "after the comma stands no \"bucket\"");
+    if (rest.substr(comma) != ",bucket")
+      return refused(words, "after the comma stands no \"bucket\"");
     noise.per_bucket = true;
     rest.resize(comma);
   }

@@ -23,8 +23,8 @@ RankStream::Range range_of_blocks(uint32_t begin, uint32_t end, uint32_t high, u
   RankStream::Range range{UINT32_MAX, 0};
   for (uint32_t block = begin; block < end; ++block) {
     const PhiloxBlock drawn = philox2x32(block, high, key);
-    range = joined(range, {std::min(drawn.first, drawn.second),
-                           std::max(drawn.first, drawn.second)});
+    range =
+        joined(range, {std::min(drawn.first, drawn.second), std::max(drawn.first, drawn.second)});
   }
   return range;
 }
@@ -32,8 +32,8 @@ RankStream::Range range_of_blocks(uint32_t begin, uint32_t end, uint32_t high, u
 #if defined(__x86_64__)
 // Four blocks to a vector, four vectors at once so that their multiplications overlap. A lane of 64
 // bits holds one 32-bit word; what stands in its upper half is never looked at until the end.
-__attribute__((target("avx2"))) RankStream::Range range_of_blocks_avx2(uint32_t begin,
-                                                                       uint32_t end, uint32_t high,
+__attribute__((target("avx2"))) RankStream::Range range_of_blocks_avx2(uint32_t begin, uint32_t end,
+                                                                       uint32_t high,
                                                                        uint32_t key) {
   constexpr uint32_t kVectors = 4, kAtOnce = 4 * kVectors;
   const __m256i multiplier = _mm256_set1_epi64x(kMultiplier);
@@ -51,8 +51,8 @@ __attribute__((target("avx2"))) RankStream::Range range_of_blocks_avx2(uint32_t 
       const __m256i mixed = _mm256_set1_epi64x(round_key);
       for (uint32_t v = 0; v < kVectors; ++v) {
         const __m256i product = _mm256_mul_epu32(low[v], multiplier);
-        low[v] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product, 32), mixed),
-                                  other[v]);
+        low[v] =
+            _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product, 32), mixed), other[v]);
         other[v] = product;
       }
     }
@@ -68,8 +68,8 @@ __attribute__((target("avx2"))) RankStream::Range range_of_blocks_avx2(uint32_t 
   _mm256_store_si256(reinterpret_cast<__m256i*>(high_words), largest);
   RankStream::Range range = range_of_blocks(block, end, high, key);
   for (int lane = 0; lane < 4; ++lane)
-    range = joined(range, {static_cast<uint32_t>(low_words[lane]),
-                           static_cast<uint32_t>(high_words[lane])});
+    range = joined(
+        range, {static_cast<uint32_t>(low_words[lane]), static_cast<uint32_t>(high_words[lane])});
   return range;
 }
 #endif

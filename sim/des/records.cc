@@ -172,8 +172,7 @@ void VirtualRecords::add_buckets(const StepTrace& trace, size_t rank) {
     if (trace.done_ns[b][rank] != kNever)
       append(rank, trace.done_ns[b][rank], EventKind::end, Phase::backward, bucket, 0, sequence);
   }
-  if (!trace.failure)
-    append(rank, wait_of(trace, rank), EventKind::phase_begin, Phase::wait);
+  if (!trace.failure) append(rank, wait_of(trace, rank), EventKind::phase_begin, Phase::wait);
   const auto begin = ranks_[rank].events.begin() + static_cast<int64_t>(first);
   std::stable_sort(begin, ranks_[rank].events.end(),
                    [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
@@ -200,9 +199,9 @@ RunOutcome VirtualRecords::take(const SimulatedRun& run) {
 
 // Who died or stood still, then those who gave up because of it, as a launcher would learn it.
 void VirtualRecords::end_run(const SimulatedRun& run, RunOutcome* outcome) {
-  const int64_t end_ns = run.failure           ? run.failure->known_ns
+  const int64_t end_ns = run.failure         ? run.failure->known_ns
                          : run.steps.empty() ? 0
-                                               : run.steps.back().end_ns;
+                                             : run.steps.back().end_ns;
   outcome->duration_ms = end_ns / 1'000'000;
   int64_t order = 0;
   const auto add = [&](size_t rank, int exit_code, int signal, bool by_launcher) {

@@ -20,12 +20,12 @@ enum class Engine {
 const char* to_word(Engine engine);  // "L0" ... "L4"
 
 struct StepNumbers {
-  int64_t end_ns = 0;        // the last rank has done the step
-  int64_t duration_ns = 0;   // since the last rank had done the one before
-  int64_t compute_ns = 0;    // from the step's begin to the last rank's end of backward
-  int64_t exposed_ns = 0;    // of the last rank to end: from its end of backward to its last bucket
-  int64_t comm_ns = 0;       // union of its collectives, from the last arrival to the end of each
-  int64_t skew_ns = 0;       // the largest of its collectives
+  int64_t end_ns = 0;       // the last rank has done the step
+  int64_t duration_ns = 0;  // since the last rank had done the one before
+  int64_t compute_ns = 0;   // from the step's begin to the last rank's end of backward
+  int64_t exposed_ns = 0;   // of the last rank to end: from its end of backward to its last bucket
+  int64_t comm_ns = 0;      // union of its collectives, from the last arrival to the end of each
+  int64_t skew_ns = 0;      // the largest of its collectives
   bool operator==(const StepNumbers&) const = default;
 };
 
@@ -33,12 +33,12 @@ struct StepNumbers {
 struct SimulatedFailure {
   int64_t rank = 0;  // that ended, or stood still
   int64_t step = 0;
-  std::string place;      // "backward", "bucket 2"
-  bool dead = false;      // its peers saw it go; else their collectives timed out
+  std::string place;                   // "backward", "bucket 2"
+  bool dead = false;                   // its peers saw it go; else their collectives timed out
   int32_t signal = 0, exit_code = -1;  // by which it died
-  int64_t at_ns = 0;      // when it did its last
-  int64_t known_ns = 0;   // when the first peer gave up
-  int64_t bucket = -1;    // whose collective they were in; -1: none
+  int64_t at_ns = 0;                   // when it did its last
+  int64_t known_ns = 0;                // when the first peer gave up
+  int64_t bucket = -1;                 // whose collective they were in; -1: none
   bool operator==(const SimulatedFailure&) const = default;
 };
 

@@ -18,8 +18,8 @@ int64_t ns_of(double ms) { return std::llround(ms * 1e6); }
 // Signals by which these kinds end a rank; 0: by an exit code.
 std::optional<int> death_of(const std::string& kind) {
   static const std::map<std::string, int> kSignals = {
-      {"kill", SIGKILL},    {"terminate", SIGTERM}, {"interrupt", SIGINT}, {"segfault", SIGSEGV},
-      {"abort", SIGABRT},   {"exception", 0},       {"exit", 0},           {"out_of_memory", 0}};
+      {"kill", SIGKILL},  {"terminate", SIGTERM}, {"interrupt", SIGINT}, {"segfault", SIGSEGV},
+      {"abort", SIGABRT}, {"exception", 0},       {"exit", 0},           {"out_of_memory", 0}};
   const auto found = kSignals.find(kind);
   return found == kSignals.end() ? std::nullopt : std::optional(found->second);
 }
@@ -38,12 +38,12 @@ class OfRank {
       : schedule_(scenario, rank), layers_(layers), step_(step) {}
 
   RankEvents result() {
-    result_.compute_factor =
-        std::llround(schedule_.slowdown(step_) * static_cast<double>(kOne));
-    for (const auto& [phase, delay] :
-         {std::pair("load", &RankEvents::load_ns), {"forward", &RankEvents::forward_ns},
-          {"backward", &RankEvents::backward_ns}, {"wait", &RankEvents::wait_ns},
-          {"optimizer", &RankEvents::optimizer_ns}})
+    result_.compute_factor = std::llround(schedule_.slowdown(step_) * static_cast<double>(kOne));
+    for (const auto& [phase, delay] : {std::pair("load", &RankEvents::load_ns),
+                                       {"forward", &RankEvents::forward_ns},
+                                       {"backward", &RankEvents::backward_ns},
+                                       {"wait", &RankEvents::wait_ns},
+                                       {"optimizer", &RankEvents::optimizer_ns}})
       for (const Act& act : schedule_.at_phase(phase, step_)) at_phase(phase, act, delay);
     for (const BucketWork& bucket : step_ == 1 ? layers_.first_step : layers_.settled)
       for (const Act& act : schedule_.at_bucket(bucket.bucket, step_)) at_bucket(bucket, act);
@@ -55,7 +55,7 @@ class OfRank {
   }
 
  private:
-  void at_phase(const std::string& phase, const Act& act, int64_t RankEvents::* delay) {
+  void at_phase(const std::string& phase, const Act& act, int64_t RankEvents::*delay) {
     if (RankEvents::End end; ends(act, &end)) {
       end.phase = phase;
       result_.end = end;
@@ -93,8 +93,7 @@ class OfRank {
       for (const Act& act : schedule_.of_kind(kind, step_))
         result_.queue_ns += ns_of(act.duration_ms);
     for (const Act& act : schedule_.of_kind("slow_link", step_))
-      result_.queue_fs_per_byte +=
-          fs_per_byte_of(act.fault->options.number("bandwidth_mb_per_s"));
+      result_.queue_fs_per_byte += fs_per_byte_of(act.fault->options.number("bandwidth_mb_per_s"));
   }
 
   const FaultSchedule schedule_;

@@ -105,8 +105,8 @@ int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t factor) const {
   return scaled(scaled(ready_ns, step.compute_factor), factor) + pauses_before(step, ready_ns);
 }
 
-// When so much work is done that began then, where it goes slower under every collective of the step
-// so far. From the begin each time, so that it depends on nothing else.
+// When so much work is done that began then, where it goes slower under every collective of the
+// step so far. From the begin each time, so that it depends on nothing else.
 int64_t Walk::slowed(int64_t begin_ns, int64_t work_ns) const {
   if (job_.overlap_slowdown == 0) return begin_ns + work_ns;
   const int64_t slow = kOne + job_.overlap_slowdown;
@@ -139,8 +139,7 @@ void Walk::launch(const BucketWork& work) {
     const RankEvents& step = steps_[m];
     launched_[m] = arrival_[m];
     if (step.queue_ns == 0 && step.queue_fs_per_byte == 0) continue;
-    launched_[m] =
-        std::max(arrival_[m], queue_free_[m]) + queued_ns(step, work.bytes, job_.ranks);
+    launched_[m] = std::max(arrival_[m], queue_free_[m]) + queued_ns(step, work.bytes, job_.ranks);
     queue_free_[m] = launched_[m];
   }
 }
@@ -154,8 +153,8 @@ void Walk::reduce(size_t place, const BucketWork& work) {
       for (size_t m = 0; m < starts.size(); ++m)
         starts[m] = std::max(starts[m], done_[place - channels][m]);
     ends = ends_(starts, work.bytes);
-    skew_ns_ = std::max(skew_ns_,
-                        largest(arrival_) - *std::min_element(early_.begin(), early_.end()));
+    skew_ns_ =
+        std::max(skew_ns_, largest(arrival_) - *std::min_element(early_.begin(), early_.end()));
     if (!time_out(work, ends)) spans_.push_back({largest(starts), largest(ends)});
   }
   if (failure_) ends.assign(members_.size(), kNever);
@@ -188,7 +187,7 @@ bool Walk::wait_in_vain(const BucketWork& work) {
   const auto& end = steps_[*gone].end;
   const bool dead = end && end->dead;
   const bool here = end && end->place == RankEvents::End::Place::bucket;
-  const int64_t at_ns = here ? ready_[*gone]
+  const int64_t at_ns = here                           ? ready_[*gone]
                         : !end || end->phase == "load" ? begin_[*gone]
                         : end->phase == "forward"      ? forward_[*gone]
                                                        : backward_[*gone];
@@ -220,12 +219,12 @@ bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends) {
   return true;
 }
 
-void Walk::fail(size_t member, const BucketWork& work, bool dead, int64_t at_ns,
-                int64_t known_ns) {
+void Walk::fail(size_t member, const BucketWork& work, bool dead, int64_t at_ns, int64_t known_ns) {
   const auto& end = steps_[member].end;
   std::string place = "backward";
   if (end && end->place == RankEvents::End::Place::phase) place = end->phase;
-  if (end && end->place == RankEvents::End::Place::bucket) place = fmt::format("bucket {}", end->bucket);
+  if (end && end->place == RankEvents::End::Place::bucket)
+    place = fmt::format("bucket {}", end->bucket);
   failure_ = SimulatedFailure{.rank = members_[member].rank,
                               .step = step_,
                               .place = place,

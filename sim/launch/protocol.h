@@ -11,9 +11,9 @@ namespace lockstep {
 
 // What a forked or exec'd worker process is to be.
 struct WorkerTask {
-  std::string role;     // rank | golden | rounding | thread_host
+  std::string role;     // rank | golden | rounding | thread_host | collective
   std::string golden;   // for role golden: replay | float64 | exact | one_device; else rounding
-  int64_t rank = 0;     // for role rank; index of the host for thread_host
+  int64_t rank = 0;     // for roles rank and collective; index of the host for thread_host
   std::string run_dir;  // absolute; holds plan.json
   // Ranks of this host, where others run elsewhere; empty: all are here.
   std::vector<int64_t> host_ranks = {};

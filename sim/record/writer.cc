@@ -22,11 +22,10 @@ void write_records(const std::string& path, const RankRecords& records) {
   header->appended = records.events.size();
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
                                                              &std::fclose);
-  const bool written =
-      file && std::fwrite(head, sizeof head, 1, file.get()) == 1 &&
-      std::fwrite(records.events.data(), sizeof(Event), records.events.size(), file.get()) ==
-          records.events.size() &&
-      std::fflush(file.get()) == 0;
+  const bool written = file && std::fwrite(head, sizeof head, 1, file.get()) == 1 &&
+                       std::fwrite(records.events.data(), sizeof(Event), records.events.size(),
+                                   file.get()) == records.events.size() &&
+                       std::fflush(file.get()) == 0;
   if (!written) throw std::system_error(errno, std::generic_category(), path);
 }
 

@@ -24,8 +24,8 @@ struct SimulatedLine {
   int64_t buckets = 0;
   double tail_mb = 0;  // 10^6 bytes
   SimulatedNumbers numbers;
-  std::optional<double> efficiency;     // of a prediction: the step without communication / this
-  std::optional<double> straggler_ms;   // what the scenario's faults cost a step
+  std::optional<double> efficiency;      // of a prediction: the step without communication / this
+  std::optional<double> straggler_ms;    // what the scenario's faults cost a step
   std::optional<Chance> timeout_chance;  // a step
   std::optional<SimulatedFailure> failure;
   std::vector<std::string> notes;

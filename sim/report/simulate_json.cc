@@ -29,11 +29,15 @@ Json json_of(const SimulatedNumbers& numbers) {
 }
 
 Json json_of(const SimulatedFailure& failure) {
-  Json json = {{"rank", failure.rank}, {"step", failure.step}, {"place", failure.place},
-               {"dead", failure.dead}, {"bucket", failure.bucket}};
+  Json json = {{"rank", failure.rank},
+               {"step", failure.step},
+               {"place", failure.place},
+               {"dead", failure.dead},
+               {"bucket", failure.bucket}};
   json["at_ms"] = static_cast<double>(failure.at_ns) * 1e-6;
-  json["known_ms"] =
-      failure.known_ns == kNever ? Json(nullptr) : Json(static_cast<double>(failure.known_ns) * 1e-6);
+  json["known_ms"] = failure.known_ns == kNever
+                         ? Json(nullptr)
+                         : Json(static_cast<double>(failure.known_ns) * 1e-6);
   return json;
 }
 
@@ -47,11 +51,10 @@ Json json_of(const SimulatedLine& line) {
   json["numbers"] = line.numbers.steps > 0 ? json_of(line.numbers) : Json(nullptr);
   json["efficiency"] = or_null(line.efficiency);
   json["straggler_ms"] = or_null(line.straggler_ms);
-  json["timeout_chance"] =
-      line.timeout_chance ? Json{{"value", line.timeout_chance->value},
-                                 {"low", line.timeout_chance->low},
-                                 {"high", line.timeout_chance->high}}
-                          : Json(nullptr);
+  json["timeout_chance"] = line.timeout_chance ? Json{{"value", line.timeout_chance->value},
+                                                      {"low", line.timeout_chance->low},
+                                                      {"high", line.timeout_chance->high}}
+                                               : Json(nullptr);
   json["failure"] = line.failure ? json_of(*line.failure) : Json(nullptr);
   json["notes"] = line.notes;
   json["judged"] = line.judged ? as_json(*line.judged) : Json(nullptr);

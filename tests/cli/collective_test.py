@@ -86,14 +86,14 @@ class CollectiveTest(ProgramTest):
         return subprocess.Popen([PROGRAM, "collective", "all_reduce", *args], text=True, cwd=ROOT,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env)
 
-    # While it measures the second size: all ranks have left a row.
-    def rank_at_work(self, run, rank, ranks):
-        end = time.monotonic() + 60
+    # A moment after all ranks have left a line with this word.
+    def rank_at_work(self, run, rank, ranks, word):
+        end = time.monotonic() + 100
         while time.monotonic() < end and run.poll() is None:
             files = list((self.tmp / "out").glob("*/rank-*.collective"))
             found = [pid for pid in descendants(run.pid) if rank_of(pid) == rank]
-            if found and sum('"row"' in file.read_text() for file in files) == ranks:
-                time.sleep(0.3)
+            if found and sum(word in file.read_text() for file in files) == ranks:
+                time.sleep(0.1)
                 return found[0]
             time.sleep(0.02)
         run.kill()
@@ -102,7 +102,7 @@ class CollectiveTest(ProgramTest):
     def failed(self, communicator, number, *args):
         run = self.start("--communicators", communicator, "--world-size", "3", "--iterations", "1000",
                          "--out", str(self.tmp / "out"), "--max-bytes", "1M", "--factor", "2", *args)
-        os.kill(self.rank_at_work(run, 1, 3), number)
+        os.kill(self.rank_at_work(run, 1, 3, "control_wrong"), number)
         pids = descendants(run.pid)
         out, err = run.communicate(timeout=60)
         self.assertEqual(run.returncode, 3, out + err)
@@ -124,7 +124,7 @@ class CollectiveTest(ProgramTest):
     def test_interrupted_it_prints_what_it_knows(self):
         run = self.start("--communicators", "shm", "--iterations", "1000", "--out",
                          str(self.tmp / "out"))
-        self.rank_at_work(run, 1, 2)
+        self.rank_at_work(run, 1, 2, "row")
         os.kill(run.pid, signal.SIGINT)
         out, _ = run.communicate(timeout=30)
         self.assertEqual(run.returncode, 130, out)

@@ -100,8 +100,8 @@ TEST(Random, IsPhilox) {
 TEST(Random, ARangeIsWhatItsRanksAre) {
   for (int64_t step = 0; step < 50; ++step) {
     const RankStream stream(7, step, 3);
-    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {1, 2}, {3, 70}, {2, 333},
-                                     {5, 1000}}) {
+    for (const auto& [begin, end] :
+         {std::pair<int64_t, int64_t>{0, 1}, {1, 2}, {3, 70}, {2, 333}, {5, 1000}}) {
       RankStream::Range range{UINT32_MAX, 0};
       for (int64_t rank = begin; rank < end; ++rank)
         range = {std::min(range.least, stream.at(rank)), std::max(range.largest, stream.at(rank))};
@@ -114,14 +114,14 @@ TEST(Random, ARangeIsWhatItsRanksAre) {
 TEST(Noise, QuantilesAreThoseOfTheNormalDistribution) {
   EXPECT_DOUBLE_EQ(normal_quantile(0.5), 0);
   for (const double z : {-6.0, -3.0, -1.0, -0.1, 0.3, 2.0, 5.0})
-    EXPECT_NEAR(normal_quantile(0.5 * std::erfc(-z / std::sqrt(2.0))), z, 1e-9 + std::fabs(z) * 1e-9)
+    EXPECT_NEAR(normal_quantile(0.5 * std::erfc(-z / std::sqrt(2.0))), z,
+                1e-9 + std::fabs(z) * 1e-9)
         << z;
 }
 
 TEST(Noise, FactorsNeverFallAsTheNumberRises) {
-  for (const Distribution distribution :
-       {Distribution::normal, Distribution::uniform, Distribution::lognormal,
-        Distribution::exponential}) {
+  for (const Distribution distribution : {Distribution::normal, Distribution::uniform,
+                                          Distribution::lognormal, Distribution::exponential}) {
     const Noise noise{distribution, 0.3, false};
     int64_t last = 0;
     for (uint64_t bits = 0; bits < 0x1'0000'0000; bits += 99'991) {
@@ -160,7 +160,8 @@ TEST(Stalls, TakeAsLongAsTheFormulaSays) {
       const auto run = simulate(job, {Engine::closed_form, 1}).value();
       const double mean_s = static_cast<double>(run.steps.back().end_ns) * 1e-9 / 60'000;
       const double q = 1 - std::pow(1 - p, static_cast<double>(ranks));
-      EXPECT_NEAR(mean_s, 0.055 + q, std::max(0.005 * (0.055 + q), 4 * std::sqrt(q * (1 - q) / 60'000)));
+      EXPECT_NEAR(mean_s, 0.055 + q,
+                  std::max(0.005 * (0.055 + q), 4 * std::sqrt(q * (1 - q) / 60'000)));
     }
 }
 

@@ -168,8 +168,7 @@ TEST(Engines, ARingOfEqualLinksEndsTogether) {
     const int64_t round = ring_round_ns(job.cost, job.cost.link, bytes, job.ranks);
     const int64_t end =
         *std::max_element(starts.begin(), starts.end()) + 2 * (job.ranks - 1) * round;
-    EXPECT_EQ(ends_by_rounds(job, starts, bytes),
-              std::vector<int64_t>(starts.size(), end));
+    EXPECT_EQ(ends_by_rounds(job, starts, bytes), std::vector<int64_t>(starts.size(), end));
     EXPECT_EQ(ends_by_events(job, starts, bytes, nullptr),
               std::vector<int64_t>(starts.size(), end));
   }

@@ -55,8 +55,7 @@ TEST(JobOfPlan, WhatCannotBeSimulatedIsRefusedWithItsPlace) {
   const auto unknown = job_of_plan(real, default_machine_model());
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.errors()[0].pointer, "/compute");
-  const RunPlan partition =
-      named_compute(R"([{"kind": "partition", "ranks": [0], "step": 2}])");
+  const RunPlan partition = named_compute(R"([{"kind": "partition", "ranks": [0], "step": 2}])");
   const auto refused = job_of_plan(partition, default_machine_model());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.errors()[0].message, "fault \"partition\" cannot be simulated");

@@ -29,9 +29,9 @@ Rows published(Series series) {
 }
 
 RunPlan resnet50() {
-  const auto file = load_scenario_file(
-      LOCKSTEP_SOURCE_DIR "/scenarios/sweeps/pytorch_gloo_resnet50.json",
-      {.sets = {"/faults=[]"}, .seed = {}});
+  const auto file =
+      load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/sweeps/pytorch_gloo_resnet50.json",
+                         {.sets = {"/faults=[]"}, .seed = {}});
   return make_plans(file.value()).value().front();
 }
 
@@ -87,7 +87,8 @@ double simulated_async_ms(const RunPlan& plan, double backward_ms, const CostMod
     }
     elements += more;
     buckets.back().bytes += 4 * more;
-    buckets.back().ready_ns = std::max<int64_t>(buckets.back().ready_ns, std::llround(ready_ms[p] * 1e6));
+    buckets.back().ready_ns =
+        std::max<int64_t>(buckets.back().ready_ns, std::llround(ready_ms[p] * 1e6));
   }
   std::reverse(buckets.begin(), buckets.end());
   Job job;
@@ -133,14 +134,14 @@ TEST(Published, AsyncRowsFollowFromTheOthers) {
 // Fitted: T_bwd = 469.4 ms on these very rows, beta as above. Judged: the 23 `core` rows.
 TEST(Published, CoreRowsAreExplainedByTheirTailBuckets) {
   const RunPlan plan = resnet50();
-  const Errors errors = errors_of(published(kCore), [&](double cap) {
-    return simulated_ms(plan, 469.4, link_of(0.964), cap);
-  });
+  const Errors errors = errors_of(
+      published(kCore), [&](double cap) { return simulated_ms(plan, 469.4, link_of(0.964), cap); });
   EXPECT_LT(errors.mean, 0.002);
   EXPECT_LT(errors.most, 0.006);
 }
 
-// The cap that is best in virtual time, looked up in the published rows: within 0.2 % of their best.
+// The cap that is best in virtual time, looked up in the published rows: within 0.2 % of their
+// best.
 TEST(Published, TheBestCapIsOneOfTheBestPublished) {
   const RunPlan plan = resnet50();
   const Rows core = published(kCore);
