@@ -6,6 +6,7 @@
 #include <set>
 
 #include "sim/plan/layout.h"
+#include "sim/plan/ready_times.h"
 #include "sim/sweep/tail_model.h"
 #include "tests/sim/judge/made_run.h"
 
