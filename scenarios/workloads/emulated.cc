@@ -87,9 +87,11 @@ class EmulatedModel : public Model {
       EmulatedLayer& layer = layers_.emplace_back();
       layer.place = layers_.size() - 1;
       layer.clock = &clock_;
-      for (const int64_t p : spec.parameters) {
-        layer.parameters.push_back(parameters_[static_cast<size_t>(p)].tensor);
-        layer.gradients.push_back({pattern(static_cast<size_t>(p)), {}});
+      // Autograd hands gradients out in the order of the inputs; of a real layer the last
+      // parameter, the bias, has its own first.
+      for (auto p = spec.parameters.rbegin(); p != spec.parameters.rend(); ++p) {
+        layer.parameters.push_back(parameters_[static_cast<size_t>(*p)].tensor);
+        layer.gradients.push_back({pattern(static_cast<size_t>(*p)), {}});
       }
     }
   }

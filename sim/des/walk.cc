@@ -60,6 +60,7 @@ StepNumbers Walk::step(const Draws& draws, StepTrace* trace) {
     if (members_[m].touched) steps_[m] = job_.schedule.at(members_[m].rank, step_);
   done_.clear();
   spans_.clear();
+  comm_.clear();
   skew_ns_ = 0;
   begin_compute(draws);
   if (failure_) return end_step();
@@ -155,7 +156,10 @@ void Walk::reduce(size_t place, const BucketWork& work) {
     ends = ends_(starts, work.bytes);
     skew_ns_ =
         std::max(skew_ns_, largest(arrival_) - *std::min_element(early_.begin(), early_.end()));
-    if (!time_out(work, ends)) spans_.push_back({largest(starts), largest(ends)});
+    if (!time_out(work, ends)) {
+      spans_.push_back({largest(starts), largest(ends)});
+      comm_.push_back({largest(arrival_), largest(ends)});
+    }
   }
   if (failure_) ends.assign(members_.size(), kNever);
   trace_collective(ends);
@@ -266,7 +270,7 @@ StepNumbers Walk::end_step() {
   numbers.exposed_ns = std::max<int64_t>(comm_end - compute_end, 0);
   numbers.skew_ns = skew_ns_;
   int64_t covered = 0;
-  for (const Span& span : spans_) {
+  for (const Span& span : comm_) {
     numbers.comm_ns += std::max<int64_t>(span.end_ns - std::max(span.begin_ns, covered), 0);
     covered = std::max(covered, span.end_ns);
   }

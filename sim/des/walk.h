@@ -61,7 +61,7 @@ class Walk {
   std::vector<bool> gone_;  // since an earlier step
   // By place of the collective.
   std::vector<std::vector<int64_t>> done_;
-  std::vector<Span> spans_;
+  std::vector<Span> spans_, comm_;  // on the wire; from the last rank's arrival
   int64_t last_end_ = 0, skew_ns_ = 0;
   const Draws* draws_ = nullptr;  // of the step under way
   StepTrace* trace_ = nullptr;

@@ -93,7 +93,7 @@ class CollectiveTest(ProgramTest):
             files = list((self.tmp / "out").glob("*/rank-*.collective"))
             found = [pid for pid in descendants(run.pid) if rank_of(pid) == rank]
             if found and sum(word in file.read_text() for file in files) == ranks:
-                time.sleep(0.1)
+                time.sleep(1)  # so that some sizes are done
                 return found[0]
             time.sleep(0.02)
         run.kill()

@@ -41,7 +41,8 @@ class Export(ProgramTest):
         manifest = read_json(folder / "manifest.json")
         named = set()
         for when in ("initial", "final"):
-            entries = [e for group in manifest[when].values() for e in group]
+            entries = [e for key, group in manifest[when].items() if key != "reducer_data"
+                       for e in group]
             for entry in entries + manifest["data"]:
                 description, numbers = read_npy(folder / entry["file"])
                 self.assertEqual(description, {"descr": "<f4", "fortran_order": False,
@@ -50,6 +51,7 @@ class Export(ProgramTest):
         self.assertEqual(named, {p.name for p in folder.glob("*.npy")})
         self.assertEqual([e["name"] for e in manifest["final"]["parameters"]],
                          ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"])
+        self.assertEqual(manifest["final"]["reducer_data"]["parameters"], 4)
 
     def test_final_weights_are_initial_ones_after_the_optimizer(self):
         folder = self.export("/steps=1") / "0001"

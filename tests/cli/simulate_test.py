@@ -58,7 +58,7 @@ class Simulate(ProgramTest):
             steps = [c for c in collectives(real / name) if 1 <= c[1] <= 4]
             self.assertEqual([c for c in collectives(virtual / name) if c[1] >= 1], steps)
         analyzed = self.run_program("analyze", virtual)
-        self.assertIn("rank 1 is late: compute", analyzed.out)
+        self.assertIn("26.9 if all ranks were alike: slowdown 1.18", analyzed.out)
 
     def test_any_number_of_ranks(self):
         args = ("scenarios/stragglers/emulated_resnet50.json", "--steps", 100, "--noise",
@@ -109,12 +109,12 @@ class Simulate(ProgramTest):
                 self.assertIn(words, result.err)
 
 
-MLP = ("--set", '/model={"kind": "mlp", "in_features": 64, "hidden": [512, 512, 512, 512], '
+MLP = ("--set", '/model={"kind": "mlp", "in_features": 64, "hidden": [128, 128, 128, 128], '
        '"out_features": 16}', "--set", '/data={"kind": "randn", "samples": 48, "features": 64, '
-       '"targets": 16}', "--set", "/batch_size=12", "--set", "/reducer/first_bucket_mb=0.2",
+       '"targets": 16}', "--set", "/batch_size=12", "--set", "/reducer/first_bucket_mb=0.015",
        "--set", "/compute/forward_ms=20", "--set", "/compute/backward_ms=40", "--set",
        '/expect={"verdict": "pass"}')
-LINK = '{"kind": "slow_link", "bandwidth_mb_per_s": 150}'
+LINK = '{"kind": "slow_link", "bandwidth_mb_per_s": 10}'
 SETTINGS = {
     "none": f"[{LINK}]",
     "slow": f'[{LINK}, {{"kind": "slow", "rank": 1, "factor": 1.3}}]',
@@ -124,8 +124,10 @@ SETTINGS = {
 }
 
 
+# 0.24 MB of gradients over links of 10 MB/s: the network that is studied is the limited one, not the
+# loopback under it.
 class Predict(ProgramTest):
-    """Calibrated on one run (2 ranks, 1 MiB, no straggler), judged on runs of other caps, world
+    """Calibrated on one run (2 ranks, 0.08 MiB, no straggler), judged on runs of other caps, world
     sizes and stragglers. LOCKSTEP_PREDICT=full: 5 caps x 3 world sizes x 4 settings, minutes on a
     machine that does nothing else; the figures in docs/simulation.md are of it."""
 
@@ -154,11 +156,11 @@ class Predict(ProgramTest):
         full = os.environ.get("LOCKSTEP_PREDICT") == "full"
         steps = 20 if full else 10
         fitted, machine = self.tmp / "fitted", self.tmp / "machine.json"
-        self.measured(self.case(2, 1, "none", steps), "--keep", "--out", fitted)
+        self.measured(self.case(2, 0.08, "none", steps), "--keep", "--out", fitted)
         result = self.run_program("calibrate", fitted, "--out", machine)
         self.assertEqual(result.code, 0, result.text)
-        grid = [(w, c, s) for w in (2, 3, 4) for c in (0.25, 0.5, 1, 2, 4) for s in SETTINGS] \
-            if full else [(2, 4, "slow"), (3, 0.5, "none"), (4, 1, "latency")]
+        grid = [(w, c, s) for w in (2, 3, 4) for c in (0.02, 0.04, 0.08, 0.16, 0.3) for s in SETTINGS] \
+            if full else [(2, 0.3, "slow"), (3, 0.04, "none"), (4, 0.08, "latency")]
         errors, overlaps = [], []
         for world, cap, setting in grid:
             case = self.case(world, cap, setting, steps)
