@@ -14,6 +14,10 @@ namespace {
 namespace fs = std::filesystem;
 using Bytes = std::vector<uint8_t>;
 
+// From so many samples on, one in so many has the label of a class that it does not show.
+constexpr int64_t kLargeSet = 10'000;
+constexpr uint64_t kOneIn = 3;
+
 constexpr int64_t kPatch = 4;  // pixels along the side of a patch of one brightness
 
 // Of each class one image of patches; the same for training and test.
@@ -118,7 +122,8 @@ ImageSet make_images(const std::string& kind, const std::string& set, int64_t sa
   images.pixels.reserve(static_cast<size_t>(samples * each));
   for (int64_t i = 0; i < samples; ++i) {
     const auto label = static_cast<int64_t>(random() % kImageClasses);
-    images.labels.push_back(static_cast<uint8_t>(label));
+    const bool wrong = samples >= kLargeSet && random() % kOneIn == 0;
+    images.labels.push_back(static_cast<uint8_t>(wrong ? random() % kImageClasses : label));
     for (int64_t p = 0; p < each; ++p) {
       const uint64_t pattern = bright[static_cast<size_t>(label * each + p)];
       images.pixels.push_back(static_cast<uint8_t>((pattern + random() % 256) / 2));

@@ -124,7 +124,7 @@ TEST(Canvas, TextIsEscapedAndAlwaysXml) {
 }
 
 TEST(Figure, NamesMayHoldAnyBytes) {
-  const std::string evil = std::string("</svg><script>\"'&]]>\x02\xc0", 24);
+  const std::string evil = std::string("</svg><script>\"'&]]>\x02\xc0", 22);
   Curves curves = two_series();
   curves.title = curves.x.title = curves.y.title = curves.series[0].name = evil;
   curves.series[0].points[0].note = curves.highlights[0].label = evil;
