@@ -46,9 +46,9 @@ Expected<int64_t> count_images(const std::string& kind, const std::string& path,
 Expected<ImageSet> load_images(const Part& data, int64_t samples);
 
 // What a data set without files consists of: labels at random, and for each a pattern with noise.
-// Of sets of 10,000 and more one image in three has a label at random: else they would be learned by
-// heart, as real ones are not, and gradients would end as nothing but rounding. The same on every
-// machine.
+// Of sets of 10,000 and more one image in three has a label at random: else they would be learned
+// by heart, as real ones are not, and gradients would end as nothing but rounding. The same on
+// every machine.
 ImageSet make_images(const std::string& kind, const std::string& set, int64_t samples,
                      uint64_t seed);
 
