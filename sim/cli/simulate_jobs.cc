@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "sim/cli/conclude.h"
 #include "sim/des/job_of_plan.h"
@@ -204,7 +206,7 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
     machine = std::move(read.value());
   }
   InputErrors errors;
-  const auto us = [](double value) { return static_cast<int64_t>(value * 1e3 + 0.5); };
+  const auto us = [](double value) { return std::llround(value * 1e3); };
   if (!verb.algorithm.empty()) {
     const auto algorithm = algorithm_of(verb.algorithm);
     if (algorithm)
