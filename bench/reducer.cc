@@ -6,17 +6,10 @@
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
+#include "tests/golden/torch/no_probe.h"
+
 namespace lockstep {
 namespace {
-
-class SilentProbe : public Probe {
- public:
-  void parameter_ready(int64_t) noexcept override {}
-  void bucket_ready(int64_t) noexcept override {}
-  void arrival(uint32_t, Operation, int64_t, int64_t, uint8_t) noexcept override {}
-  void end(uint32_t, int64_t) noexcept override {}
-  void assigned(int64_t, int64_t, int64_t) noexcept override {}
-};
 
 NamedTensors parameters_of(int64_t count, int64_t elements) {
   NamedTensors parameters;
@@ -30,7 +23,7 @@ void step(benchmark::State& state, const char* kind) {
   at::set_num_threads(1);
   const NamedTensors parameters = parameters_of(state.range(0), state.range(1));
   const auto communicator = make_local_communicator({}, make_local_hub(1));
-  SilentProbe probe;
+  NoProbe probe;
   ReducerOptions options;
   options.kind = kind;
   options.gradient_as_bucket_view = state.range(2) == 1;

@@ -137,10 +137,12 @@ Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineMo
   return line;
 }
 
-// The same job without its faults, what they cost, and how often they would pass the time-out.
-void compare_with_ideal(const SimulateVerb& verb, Job job, SimulatedLine* line) {
+// How often a run without a time-out would pass it, and what the job's faults cost a step. `run` is
+// the job's own, which is the one without a time-out too, unless it was ended by one.
+void compare_with_ideal(const SimulateVerb& verb, Job job, const SimulatedRun& run,
+                        SimulatedLine* line) {
   const int64_t limit_ns = std::exchange(job.collective_ns, 0);
-  const auto patient = simulate(job, options_of(verb));
+  const auto patient = run.failure ? simulate(job, options_of(verb)) : Expected<SimulatedRun>(run);
   if (patient && limit_ns > 0 && !patient.value().failure) {
     int64_t hits = 0;
     for (const StepNumbers& step : patient.value().steps)
@@ -168,7 +170,7 @@ Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineMo
   const auto run = simulate(job, options_of(verb));
   if (!run) return run.errors();
   fill(planned.value(), run.value(), &line);
-  if (!job.schedule.touched.empty()) compare_with_ideal(verb, job, &line);
+  if (!job.schedule.touched.empty()) compare_with_ideal(verb, job, run.value(), &line);
   if (line.numbers.steps > 0) line.efficiency = compute_ms(job) / line.numbers.step_ms;
   return line;
 }

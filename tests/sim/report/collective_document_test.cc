@@ -1,14 +1,11 @@
 #include "sim/report/collective_document.h"
 
 #include <gmock/gmock.h>
-#include <valijson/adapters/nlohmann_json_adapter.hpp>
-#include <valijson/schema.hpp>
-#include <valijson/schema_parser.hpp>
-#include <valijson/validator.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include "scenarios/parse/collective_schema.h"
+#include "tests/sim/report/schema_errors.h"
 
 namespace lockstep {
 namespace {
@@ -29,13 +26,7 @@ CollectiveDocument sample() {
 }
 
 bool fits_schema(const CollectiveDocument& document) {
-  const json schema_json = json::parse(collective_schema_text());
-  const json text = json::parse(as_json(document).dump());
-  valijson::Schema schema;
-  valijson::SchemaParser parser;
-  parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema_json), schema);
-  valijson::Validator validator;
-  return validator.validate(schema, valijson::adapters::NlohmannJsonAdapter(text), nullptr);
+  return schema_errors(collective_schema_text(), json::parse(as_json(document).dump())).empty();
 }
 
 TEST(CollectiveDocument, TheColumnsOfNcclTestsAndTheAverageLast) {

@@ -7,16 +7,12 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <valijson/adapters/nlohmann_json_adapter.hpp>
-#include <valijson/schema.hpp>
-#include <valijson/schema_parser.hpp>
-#include <valijson/validation_results.hpp>
-#include <valijson/validator.hpp>
 
 #include "scenarios/parse/suite.h"
 #include "sim/campaign/tally.h"
 #include "tests/sim/judge/made_run.h"
 #include "tests/sim/judge/outcomes.h"
+#include "tests/sim/report/schema_errors.h"
 
 namespace lockstep {
 namespace {
@@ -24,18 +20,7 @@ namespace {
 using nlohmann::json;
 
 std::string schema_errors(const json& document) {
-  const json schema_json = json::parse(result_schema_text());
-  valijson::Schema schema;
-  valijson::SchemaParser parser;
-  parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema_json), schema);
-  valijson::ValidationResults results;
-  valijson::Validator validator;
-  std::string text;
-  if (validator.validate(schema, valijson::adapters::NlohmannJsonAdapter(document), &results))
-    return text;
-  for (valijson::ValidationResults::Error error; results.popError(error);)
-    text += (error.context.empty() ? "" : error.context.back()) + ": " + error.description + "\n";
-  return text.empty() ? "invalid" : text;
+  return lockstep::schema_errors(result_schema_text(), document);
 }
 
 ResultDocument sample() {

@@ -1,14 +1,11 @@
 #include "sim/report/sweep_document.h"
 
 #include <gmock/gmock.h>
-#include <valijson/adapters/nlohmann_json_adapter.hpp>
-#include <valijson/schema.hpp>
-#include <valijson/schema_parser.hpp>
-#include <valijson/validator.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include "scenarios/parse/suite.h"
+#include "tests/sim/report/schema_errors.h"
 #include "tests/sim/sweep/made_sweep.h"
 
 namespace lockstep {
@@ -40,13 +37,7 @@ SweepDocument sample() {
 }
 
 bool fits_schema(const SweepDocument& document) {
-  const json schema_json = json::parse(sweep_schema_text());
-  const json text = json::parse(as_json(document).dump());
-  valijson::Schema schema;
-  valijson::SchemaParser parser;
-  parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema_json), schema);
-  valijson::Validator validator;
-  return validator.validate(schema, valijson::adapters::NlohmannJsonAdapter(text), nullptr);
+  return schema_errors(sweep_schema_text(), json::parse(as_json(document).dump())).empty();
 }
 
 TEST(SweepDocument, TextHasALineForEachCombinationAndTheAnswerLast) {

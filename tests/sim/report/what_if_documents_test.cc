@@ -1,14 +1,11 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
-#include <valijson/adapters/nlohmann_json_adapter.hpp>
-#include <valijson/schema.hpp>
-#include <valijson/schema_parser.hpp>
-#include <valijson/validator.hpp>
 
 #include "scenarios/parse/suite.h"
 #include "sim/report/pipeline_document.h"
 #include "sim/report/whatif_document.h"
+#include "tests/sim/report/schema_errors.h"
 
 namespace lockstep {
 namespace {
@@ -18,13 +15,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 bool fits_schema(const nlohmann::ordered_json& document) {
-  const json schema_json = json::parse(what_if_schema_text());
-  const json text = json::parse(document.dump());
-  valijson::Schema schema;
-  valijson::SchemaParser parser;
-  parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(schema_json), schema);
-  valijson::Validator validator;
-  return validator.validate(schema, valijson::adapters::NlohmannJsonAdapter(text), nullptr);
+  return schema_errors(what_if_schema_text(), json::parse(document.dump())).empty();
 }
 
 StepTime time_of(double ms) { return {{ms, ms - 1, ms + 1}, ms, ms - 2}; }
