@@ -147,6 +147,20 @@ int64_t gradients_end(const StateLayout& layout) {
   return end;
 }
 
+uint64_t hash_gradients(const Training& training) {
+  uint64_t hash = 0;
+  for (const NamedTensor& parameter : training.parameters) {
+    at::Tensor gradient = parameter.tensor.grad();
+    if (!gradient.defined()) {
+      hash = hash64(nullptr, 0, hash);
+      continue;
+    }
+    gradient = (gradient.is_sparse() ? gradient.to_dense() : gradient).contiguous();
+    hash = hash64(gradient.data_ptr(), static_cast<size_t>(gradient.nbytes()), hash);
+  }
+  return hash;
+}
+
 std::vector<uint64_t> hash_entries(const StateLayout& layout, const std::byte* state) {
   std::vector<uint64_t> hashes;
   hashes.reserve(layout.entries.size());

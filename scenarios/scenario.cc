@@ -155,6 +155,7 @@ void plain_members(S& s, F&& use) {
   use("rank_seeds", s.rank_seeds);
   use("zero_grad", s.zero_grad);
   use("requantize", s.requantize);
+  use("compare_every", s.compare_every);
   use("accumulate_steps", s.accumulate_steps);
   use("accumulate_sync", s.accumulate_sync);
   use("frozen", s.frozen);

@@ -79,6 +79,7 @@ struct Scenario {
   std::string rank_seeds = "different";  // different | equal: do ranks build from their own seed?
   std::string zero_grad = "zero";        // zero | none: what happens to gradients before a forward
   int64_t requantize = 0;                // denominator of the weights' grid after a step; 0: off
+  int64_t compare_every = 0;             // steps between comparisons of states; 0: by their size
   // A rank's part of a step comes in this many equal micro-batches.
   int64_t accumulate_steps = 1;
   std::string accumulate_sync = "last";  // last | each: which micro-batches are synchronized

@@ -230,6 +230,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.rank_seeds = text("rank_seeds");
   s.zero_grad = text("zero_grad");
   s.requantize = count("requantize");
+  s.compare_every = count("compare_every");
   s.accumulate_steps = count("accumulate_steps");
   s.accumulate_sync = text("accumulate_sync");
   s.frozen = document["frozen"].get<std::vector<std::string>>();

@@ -10,6 +10,7 @@
 #include "scenarios/parse/read_file.h"
 #include "scenarios/parse/words.h"
 #include "sim/cli/conclude.h"
+#include "sim/plan/comparing.h"
 #include "sim/plan/layout.h"
 
 namespace lockstep {
@@ -141,6 +142,13 @@ InputError not_pinned(const std::string& path, const std::vector<RunPlan>& plans
   return error;
 }
 
+// Ranks come out of hashing and comparing apart, and would wait for each other in the next step.
+void compare_at_the_ends(RunPlan* plan) {
+  if (!why_every_step(plan->scenario).empty()) return;
+  plan->compare_every = plan->scenario.steps;
+  plan->hash_between = false;
+}
+
 Expected<RunPlan> plan_of(const SweepOptions& options, const RunKind& kind, const Cell& cell) {
   Selection selection = options.selection;
   selection.sets = sets_of(options, kind, cell);
@@ -180,6 +188,7 @@ void add_cells(const SweepOptions& options, const SweepSpec& spec, const std::ve
     }
     Cell made = cell;
     made.plan = std::move(plan.value());
+    compare_at_the_ends(&made.plan);
     made.world_size = made.plan.scenario.world_size;
     made.reducer = made.plan.scenario.reducer.kind;
     const bool capped = has_cap(made.plan);

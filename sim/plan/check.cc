@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/plan/comparing.h"
 #include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
@@ -30,6 +31,7 @@ class ScenarioCheck : PartCheck {
     check_wrapping(s_, errors_);
     check_devices(s_, errors_);
     powers_of_two();
+    comparisons();
     check_checkpoint(s_, errors_);
     check_local_steps(s_, errors_);
     if (asks_for(s_, "exact")) exact();
@@ -95,6 +97,12 @@ class ScenarioCheck : PartCheck {
     need(!options.flag("find_unused_parameters") && !options.flag("static_graph"),
          "/reducer/write_back",
          "which parameters no rank has used is known at the end, after all buckets", "\"at_end\"");
+  }
+
+  void comparisons() {
+    if (s_.compare_every <= 1) return;
+    const std::string why = why_every_step(s_);
+    need(why.empty(), "/compare_every", why, "1, or 0");
   }
 
   void powers_of_two() {

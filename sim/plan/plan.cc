@@ -5,6 +5,7 @@
 #include "scenarios/local_steps.h"
 #include "scenarios/optional_keys.h"
 #include "sim/plan/agreement.h"
+#include "sim/plan/comparing.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
@@ -169,6 +170,7 @@ Expected<RunPlan> make_plan(const Scenario& scenario) {
   if (const auto file = resumed_file(scenario, &plan.double_start_step, &errors))
     go_on_from(*file, &plan);
   choose_lanes(&plan);
+  plan.compare_every = comparison_interval(plan);
   choose_capacities(&plan);
   check_held_bytes(plan, &errors);
   if (!errors.empty()) return errors;

@@ -36,6 +36,10 @@ struct RunPlan {
   int64_t record_capacity = 0;  // events per rank
   int64_t stream_slots = 2;
   std::vector<std::pair<std::string, std::string>> not_applicable;  // lane -> reason
+  // States are compared after the first step, after each that this divides, and after the last;
+  // between them the ranks' gradients, by hashes, unless a measurement is not to be disturbed.
+  int64_t compare_every = 1;
+  bool hash_between = true;
   // What of the ranks' states is compared where it is not everything after every step; or empty.
   std::string agreement;
   // Of emulated compute; empty where it is real.

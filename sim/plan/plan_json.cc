@@ -57,6 +57,8 @@ void plain_members(P& plan, F&& use) {
   use("rounding", plan.rounding);
   use("goldens", plan.goldens);
   use("agreement", plan.agreement);
+  use("compare_every", plan.compare_every);
+  use("hash_between", plan.hash_between);
   use("shards", plan.shards);
   use("record_capacity", plan.record_capacity);
   use("stream_slots", plan.stream_slots);

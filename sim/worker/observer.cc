@@ -9,6 +9,7 @@
 
 #include "scenarios/base/hash.h"
 #include "scenarios/local_steps.h"
+#include "sim/plan/comparing.h"
 #include "sim/worker/dump.h"
 #include "sim/worker/stored_comparison.h"
 
@@ -137,6 +138,7 @@ void Observer::after_shadow(int64_t step) {
 }
 
 void Observer::observe(int64_t step) {
+  if (!is_compared(around_.plan, start_step_, step)) return pass_over(step);
   if (state_ != nullptr && (rounding_ || layout_.bytes <= kKeptBytesMax))
     before_.assign(state_, state_ + layout_.bytes);
   state_ = own_state_.data();
@@ -156,6 +158,22 @@ void Observer::observe(int64_t step) {
     return feed->controlled || !feed->active;
   });
   if (controlled && !shards_wanted) local_.reset();
+}
+
+// Of a step whose state is not compared: replicas' gradients by one hash, where they lie.
+void Observer::pass_over(int64_t step) {
+  state_ = nullptr;
+  before_.clear();
+  for (auto& feed : feeds_) skip_item(*feed, step);
+  if (!primary_ || !around_.plan.hash_between) return;
+  constexpr auto kGradient = static_cast<size_t>(StateKind::gradient);
+  const uint64_t hash = hash_gradients(training_);
+  chains_[kGradient] = hash64(&hash, sizeof hash, chains_[kGradient]);
+  around_.recorder.append(EventKind::state_hash, kGradient, chains_[kGradient]);
+}
+
+int64_t Observer::board_step(int64_t step) const {
+  return comparison_number(around_.plan, start_step_, step);
 }
 
 // Is what this rank holds of a kind of state the same on others that were observed with it?

@@ -47,6 +47,7 @@ class Observer {
   void open_feeds();
   void open_feed(const std::string& golden, Lane lane);
   void observe(int64_t step);
+  void pass_over(int64_t step);
   void record_hashes(const std::vector<uint64_t>& hashes, int64_t step);
   bool is_promised(StateKind kind, int64_t step) const;
   void record_collectives();
@@ -54,7 +55,7 @@ class Observer {
   std::vector<int64_t> ranks_that_meet(int64_t step) const;
   void meet_replicas(int64_t step);
   bool is_first(int64_t step) const { return step == start_step_ + 1; }
-  int64_t board_step(int64_t step) const { return step - start_step_; }
+  int64_t board_step(int64_t step) const;
   void compare(Feed& feed, int64_t step);
   void skip(Feed& feed, int64_t steps);
   void skip_item(Feed& feed, int64_t item);
