@@ -6,9 +6,9 @@ target_link_libraries(lockstep_test_pch PRIVATE lockstep_flags fmt::fmt GTest::g
 target_precompile_headers(lockstep_test_pch PRIVATE <gmock/gmock.h> ${lockstep_common_headers})
 set_property(TARGET lockstep_test_pch PROPERTY LOCKSTEP_UNOPTIMIZED ON)
 
-# One program per folder; labels: free (no LibTorch), torch, cli.
+# One program per folder; labels: free (no LibTorch), torch, cli. ALONE: its sources share names.
 function(lockstep_test name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;FOLDERS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;ALONE" "" "SOURCES;FOLDERS;LINK" ${ARGN})
   set(sources ${ARG_SOURCES})
   foreach(folder ${ARG_FOLDERS})
     file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cc)
@@ -20,6 +20,10 @@ function(lockstep_test name)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  lockstep_batches(${name})
+  if(ARG_ALONE)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
   if(ARG_TORCH)
     # One process for all tests of a program: each would spend half a second on loading LibTorch.
     lockstep_torch_units(${name})
@@ -38,12 +42,13 @@ lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/pie
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
 lockstep_test(test_fault FOLDERS sim/fault/acts LINK lockstep_fault)
-lockstep_test(test_plan FOLDERS sim/plan LINK lockstep_plan)
+lockstep_test(test_plan ALONE FOLDERS sim/plan LINK lockstep_plan)
 lockstep_test(test_launch FOLDERS sim/launch sim/join LINK lockstep_launch)
 # The worker program without LibTorch: all real but what its tasks do.
 add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main.cc sim/worker/zygote.cc
                            sim/worker/control.cc sim/worker/stack_dump.cc)
 target_link_libraries(fake_worker PRIVATE lockstep_launch)
+set_target_properties(fake_worker PROPERTIES UNITY_BUILD OFF)
 lockstep_names_in_stacks(fake_worker)
 if(TARGET test_launch)
   add_dependencies(test_launch fake_worker)

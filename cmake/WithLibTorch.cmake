@@ -27,4 +27,5 @@ set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: comm ho
 add_executable(lockstep-worker sim/worker/main.cc reducer/hooks/examples/divide_after.cc
                                ${LOCKSTEP_WORKER_SOURCES})
 target_link_libraries(lockstep-worker PRIVATE lockstep_worker_lib)
+set_target_properties(lockstep-worker PROPERTIES UNITY_BUILD OFF)
 lockstep_names_in_stacks(lockstep-worker)

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-void copy_values(const NamedTensors& from, const NamedTensors& to) {
+void copy_tensor_values(const NamedTensors& from, const NamedTensors& to) {
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < from.size(); ++i) at::Tensor(to[i].tensor).copy_(from[i].tensor);
 }
@@ -20,8 +20,8 @@ std::vector<Training> twins_of(const Scenario& scenario, const Training& first) 
     const RandomSection random(scenario.seed);
     const auto dtype = first.parameters.front().tensor.scalar_type();
     twins.push_back(build_training(scenario, dtype == at::kDouble ? "float64" : "float32"));
-    copy_values(first.parameters, twins.back().parameters);
-    copy_values(first.buffers, twins.back().buffers);
+    copy_tensor_values(first.parameters, twins.back().parameters);
+    copy_tensor_values(first.buffers, twins.back().buffers);
     note_buffers(&twins.back());
   }
   return twins;
@@ -82,7 +82,7 @@ void OwnStates::local_gradients(int64_t step) {
   const std::vector<Batch>& shards = samples_.shards(step);
   int64_t batch_samples = 0;
   for (const Batch& shard : shards) batch_samples += shard.input.size(0);
-  for (Training& other : others_) copy_values(first_.buffers, other.buffers);
+  for (Training& other : others_) copy_tensor_values(first_.buffers, other.buffers);
   for (size_t rank = 0; rank < world_size_; ++rank) {
     Training& own = training(rank);
     note_buffers(&own);

@@ -48,8 +48,8 @@ void copy_state(const Training& training, const StateLayout& layout, std::byte* 
 void copy_gradients(const Training& training, const StateLayout& layout, std::byte* out);
 int64_t gradients_end(const StateLayout& layout);
 
-// Of the gradients alone, where they lie (sparse ones made dense): equal bits, equal hash. Which are
-// absent counts too. Not comparable with hash_entries().
+// Of the gradients alone, where they lie (sparse ones made dense): equal bits, equal hash. Which
+// are absent counts too. Not comparable with hash_entries().
 uint64_t hash_gradients(const Training& training);
 
 // XXH3-64 of each entry's bytes and presence, from a state's bytes.

@@ -22,10 +22,12 @@ namespace lockstep {
 
 namespace {
 
-constexpr int64_t kAlignment = 64;
+constexpr int64_t kSlotAlignment = 64;
 constexpr int64_t kLeft = std::numeric_limits<int64_t>::max();
 
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t aligned_slot(int64_t bytes) {
+  return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+}
 
 using Event = std::atomic<uint32_t>;
 static_assert(sizeof(Event) == 4 && Event::is_always_lock_free);
@@ -92,11 +94,11 @@ struct StateStream::Header {
                                                    sizeof(Header));
   }
   static int64_t bytes(const Shape& shape) {
-    return aligned(static_cast<int64_t>(sizeof(Header) + sizeof(std::atomic<int64_t>) *
-                                                             static_cast<size_t>(shape.consumers)));
+    return aligned_slot(static_cast<int64_t>(
+        sizeof(Header) + sizeof(std::atomic<int64_t>) * static_cast<size_t>(shape.consumers)));
   }
   static int64_t total_bytes(const Shape& shape) {
-    return bytes(shape) + shape.slots * aligned(shape.slot_bytes);
+    return bytes(shape) + shape.slots * aligned_slot(shape.slot_bytes);
   }
   int64_t slowest() {
     const std::atomic<int64_t>* counts = read_counts();
@@ -118,7 +120,7 @@ const StateStream::Shape& StateStream::shape() const { return header()->shape; }
 
 std::byte* StateStream::slot(int64_t item) const {
   const Shape& s = shape();
-  return base_ + Header::bytes(s) + item % s.slots * aligned(s.slot_bytes);
+  return base_ + Header::bytes(s) + item % s.slots * aligned_slot(s.slot_bytes);
 }
 
 std::unique_ptr<StateStream> StateStream::make(int fd, const Shape& shape) {

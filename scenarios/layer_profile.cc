@@ -21,7 +21,7 @@ const Schema& profile_schema() {
   return schema;
 }
 
-std::string text_of(const std::vector<int64_t>& shape) {
+std::string text_of_profile(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
@@ -107,7 +107,7 @@ std::string problem_with(const LayerProfile& profile, const Scenario& scenario,
   const auto data = data_shape(scenario.data);
   if (data && data->input != profile.sample)
     return fmt::format("it was measured on samples of {}, but the scenario's are {}",
-                       text_of(profile.sample), text_of(data->input));
+                       text_of_profile(profile.sample), text_of_profile(data->input));
   for (size_t i = 0; i < manifest.layers.size(); ++i) {
     const std::string& name = manifest.layers[i].name;
     if (i < profile.layers.size() && profile.layers[i].layer == name) continue;

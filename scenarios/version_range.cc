@@ -31,7 +31,7 @@ std::strong_ordering compare(std::vector<int> version, const std::vector<int>& b
                                                 bound.end());
 }
 
-bool holds(const std::string& comparison, std::strong_ordering order) {
+bool satisfies_bounds(const std::string& comparison, std::strong_ordering order) {
   if (comparison == "<") return std::is_lt(order);
   if (comparison == "<=") return std::is_lteq(order);
   if (comparison == ">") return std::is_gt(order);
@@ -64,7 +64,7 @@ bool VersionRange::contains(const std::string& version) const {
   std::string_view rest = version;
   const std::vector<int> numbers = take_numbers(&rest);
   return !numbers.empty() && std::all_of(bounds_.begin(), bounds_.end(), [&](const Bound& bound) {
-    return holds(bound.comparison, compare(numbers, bound.numbers));
+    return satisfies_bounds(bound.comparison, compare(numbers, bound.numbers));
   });
 }
 

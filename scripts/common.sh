@@ -43,7 +43,10 @@ build() {
   local dir=$1
   shift
   say "building $* in $dir"
-  cmake -S "$root" -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release ${CMAKE_ARGS:-} >/dev/null ||
+  # A new folder is for a build from nothing; one that a preset made stays as it is.
+  local batches=""
+  [ -e "$dir/CMakeCache.txt" ] || batches=-DCMAKE_UNITY_BUILD=ON
+  cmake -S "$root" -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release $batches ${CMAKE_ARGS:-} >/dev/null ||
     die "configuring $dir failed"
   cmake --build "$dir" --target "$@" || die "building $dir failed"
 }

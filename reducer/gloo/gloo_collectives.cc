@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 
 constexpr size_t kPreparedSizes = 64;
 
-uint8_t* bytes_of(const at::Tensor& tensor) { return static_cast<uint8_t*>(tensor.data_ptr()); }
+uint8_t* raw_bytes_of(const at::Tensor& tensor) { return static_cast<uint8_t*>(tensor.data_ptr()); }
 
 template <class Options>
 void prepare(Options& options, uint32_t tag, milliseconds timeout) {
@@ -137,29 +137,29 @@ void GlooCollectives::move(const Collective& call, milliseconds timeout) {
     gloo::BroadcastOptions options(context_);
     prepare(options, tag_++, timeout);
     options.setRoot(static_cast<int>(call.root));
-    options.setOutput(bytes_of(call.output), part_bytes);
+    options.setOutput(raw_bytes_of(call.output), part_bytes);
     gloo::broadcast(options);
   } else if (call.operation == Operation::all_gather) {
     gloo::AllgatherOptions options(context_);
     prepare(options, tag_++, timeout);
-    options.setInput(bytes_of(call.input), part_bytes);
-    options.setOutput(bytes_of(call.output), part_bytes * size);
+    options.setInput(raw_bytes_of(call.input), part_bytes);
+    options.setOutput(raw_bytes_of(call.output), part_bytes * size);
     gloo::allgather(options);
   } else if (call.operation == Operation::gather) {
     gloo::GatherOptions options(context_);
     prepare(options, tag_++, timeout);
     options.setRoot(static_cast<int>(call.root));
-    options.setInput(bytes_of(call.input), part_bytes);
-    if (call.output.defined()) options.setOutput(bytes_of(call.output), part_bytes * size);
+    options.setInput(raw_bytes_of(call.input), part_bytes);
+    if (call.output.defined()) options.setOutput(raw_bytes_of(call.output), part_bytes * size);
     gloo::gather(options);
   } else {
     gloo::ScatterOptions options(context_);
     prepare(options, tag_++, timeout);
     options.setRoot(static_cast<int>(call.root));
-    options.setOutput(bytes_of(call.output), part_bytes);
+    options.setOutput(raw_bytes_of(call.output), part_bytes);
     if (call.input.defined()) {
       std::vector<uint8_t*> parts;
-      for (size_t r = 0; r < size; ++r) parts.push_back(bytes_of(call.input) + r * part_bytes);
+      for (size_t r = 0; r < size; ++r) parts.push_back(raw_bytes_of(call.input) + r * part_bytes);
       options.setInputs(parts, part_bytes);
     }
     gloo::scatter(options);

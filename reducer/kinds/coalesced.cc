@@ -10,14 +10,14 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{250} << 20;
 
-struct Piece {
+struct CoalescedPart {
   std::vector<at::Tensor> tensors;
   at::Tensor flat;
   CommWorkPtr work;
 };
 
-std::vector<Piece> pieces_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<Piece> pieces;
+std::vector<CoalescedPart> pieces_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<CoalescedPart> pieces;
   std::map<MemoryKey, std::pair<size_t, size_t>> open;  // piece, bytes in it
   for (const at::Tensor& tensor : tensors) {
     auto [found, is_new] = open.try_emplace(memory_key(tensor));
@@ -42,14 +42,14 @@ MemoryKey memory_key(const at::Tensor& tensor) {
 void broadcast_coalesced(const std::vector<at::Tensor>& tensors, Communicator& communicator,
                          Deadline deadline, int64_t root) {
   c10::NoGradGuard no_grad;
-  std::vector<Piece> pieces = pieces_of(tensors);
-  for (Piece& piece : pieces) {
+  std::vector<CoalescedPart> pieces = pieces_of(tensors);
+  for (CoalescedPart& piece : pieces) {
     std::vector<at::Tensor> flattened;
     for (const at::Tensor& tensor : piece.tensors) flattened.push_back(tensor.reshape({-1}));
     piece.flat = at::cat(flattened);
     piece.work = communicator.broadcast(piece.flat, root, deadline);
   }
-  for (Piece& piece : pieces) {
+  for (CoalescedPart& piece : pieces) {
     piece.work->wait();
     int64_t offset = 0;
     for (const at::Tensor& tensor : piece.tensors) {

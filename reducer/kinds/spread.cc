@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-const at::Tensor& tensor_of(const Piece& piece, const std::vector<at::Tensor>& tensors) {
+const at::Tensor& part_tensor_of(const Piece& piece, const std::vector<at::Tensor>& tensors) {
   return tensors[static_cast<size_t>(piece.parameter)];
 }
 
@@ -17,7 +17,7 @@ void broadcast_together(const std::vector<Piece>& pieces, const std::vector<at::
   for (int64_t owner = 0; owner < communicator.world_size(); ++owner) {
     std::vector<at::Tensor> owned;
     for (const Piece& piece : pieces)
-      if (piece.owner == owner) owned.push_back(elements_of(piece, tensor_of(piece, tensors)));
+      if (piece.owner == owner) owned.push_back(elements_of(piece, part_tensor_of(piece, tensors)));
     broadcast_coalesced(owned, communicator, deadline, owner);
   }
 }
@@ -34,12 +34,13 @@ Gather start_gather(const std::vector<Piece>& bucket, const std::vector<at::Tens
   int64_t total = 0;
   for (const Piece& piece : bucket) total += piece.numel;
   const int64_t part = sharded_part(total, communicator.world_size());
-  const auto options = tensor_of(bucket.front(), tensors).options().requires_grad(false);
+  const auto options = part_tensor_of(bucket.front(), tensors).options().requires_grad(false);
   Gather gather;
   gather.whole = at::zeros({part * communicator.world_size()}, options);
   int64_t place = 0;
   for (const Piece& piece : bucket) {
-    gather.whole.narrow(0, place, piece.numel).copy_(elements_of(piece, tensor_of(piece, tensors)));
+    gather.whole.narrow(0, place, piece.numel)
+        .copy_(elements_of(piece, part_tensor_of(piece, tensors)));
     place += piece.numel;
   }
   gather.part = gather.whole.narrow(0, part * communicator.rank(), part).clone();
@@ -59,7 +60,7 @@ void broadcast_pieces(const std::vector<Piece>& pieces, const std::vector<at::Te
   if (together) return broadcast_together(pieces, tensors, communicator, deadline);
   std::vector<CommWorkPtr> works;
   for (const Piece& piece : pieces)
-    works.push_back(communicator.broadcast(elements_of(piece, tensor_of(piece, tensors)),
+    works.push_back(communicator.broadcast(elements_of(piece, part_tensor_of(piece, tensors)),
                                            piece.owner, deadline));
   for (const CommWorkPtr& work : works) work->wait();
 }
@@ -76,7 +77,7 @@ void all_gather_pieces(const std::vector<std::vector<Piece>>& buckets,
     int64_t place = 0;
     for (const Piece& piece : buckets[b]) {
       if (piece.owner != communicator.rank())
-        elements_of(piece, tensor_of(piece, tensors))
+        elements_of(piece, part_tensor_of(piece, tensors))
             .copy_(gathers[b].whole.narrow(0, place, piece.numel));
       place += piece.numel;
     }

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kStays = std::numeric_limits<uint64_t>::max();
 
-std::string list_of(const std::vector<int64_t>& ranks) {
+std::string named_ranks(const std::vector<int64_t>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (i > 0) text += ", ";
@@ -17,7 +17,7 @@ std::string list_of(const std::vector<int64_t>& ranks) {
   return text;
 }
 
-std::string signature(const Collective& call, SumOrder order) {
+std::string signature_of(const Collective& call, SumOrder order) {
   std::string text = describe(call);
   const bool rooted = call.operation == Operation::broadcast ||
                       call.operation == Operation::scatter || call.operation == Operation::gather;
@@ -102,7 +102,7 @@ std::string LocalHub::why_impossible(const Meeting& meeting, uint64_t sequence) 
       gone.push_back(static_cast<int64_t>(r));
     }
   }
-  if (!gone.empty()) return list_of(gone) + " left the group";
+  if (!gone.empty()) return named_ranks(gone) + " left the group";
   return broken_ ? "a peer gave up on an earlier collective" : "";
 }
 
@@ -120,13 +120,13 @@ void LocalHub::expire(uint64_t sequence) {
   for (size_t r = 0; r < meeting.works.size(); ++r) {
     if (meeting.works[r] == nullptr) missing.push_back(static_cast<int64_t>(r));
   }
-  fail(meeting, CommFailure::timeout, "timed out waiting for " + list_of(missing));
+  fail(meeting, CommFailure::timeout, "timed out waiting for " + named_ranks(missing));
 }
 
 std::string LocalHub::disagreement(const Meeting& meeting) {
-  const std::string first = signature(meeting.calls[0], meeting.orders[0]);
+  const std::string first = signature_of(meeting.calls[0], meeting.orders[0]);
   for (size_t r = 1; r < meeting.calls.size(); ++r) {
-    const std::string other = signature(meeting.calls[r], meeting.orders[r]);
+    const std::string other = signature_of(meeting.calls[r], meeting.orders[r]);
     if (other != first) {
       return "rank " + std::to_string(r) + " calls " + other + ", rank 0 calls " + first;
     }

@@ -10,9 +10,9 @@
 namespace lockstep {
 namespace {
 
-std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+std::byte* bytes_at(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
-void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
+void copy_range(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
@@ -32,7 +32,7 @@ void reduce_scatter(const std::vector<Collective>& calls, SumOrder order) {
   sum(copies, order);
   const size_t part = calls[0].output.nbytes();
   for (size_t r = 0; r < calls.size(); ++r) {
-    copy_bytes(bytes_of(calls[r].output), bytes_of(copies[0]) + r * part, part);
+    copy_range(bytes_at(calls[r].output), bytes_at(copies[0]) + r * part, part);
   }
 }
 
@@ -63,24 +63,24 @@ void run_together(const std::vector<Collective>& calls, SumOrder order) {
       return reduce_scatter(calls, order);
     case Operation::broadcast:
       for (size_t r = 0; r < ranks; ++r) {
-        copy_bytes(bytes_of(calls[r].output), bytes_of(calls[root].output), part);
+        copy_range(bytes_at(calls[r].output), bytes_at(calls[root].output), part);
       }
       return;
     case Operation::all_gather:
       for (size_t r = 0; r < ranks; ++r) {
         for (size_t q = 0; q < ranks; ++q) {
-          copy_bytes(bytes_of(calls[r].output) + q * part, bytes_of(calls[q].input), part);
+          copy_range(bytes_at(calls[r].output) + q * part, bytes_at(calls[q].input), part);
         }
       }
       return;
     case Operation::scatter:
       for (size_t r = 0; r < ranks; ++r) {
-        copy_bytes(bytes_of(calls[r].output), bytes_of(calls[root].input) + r * part, part);
+        copy_range(bytes_at(calls[r].output), bytes_at(calls[root].input) + r * part, part);
       }
       return;
     case Operation::gather:
       for (size_t r = 0; r < ranks; ++r) {
-        copy_bytes(bytes_of(calls[root].output) + r * part, bytes_of(calls[r].input), part);
+        copy_range(bytes_at(calls[root].output) + r * part, bytes_at(calls[r].input), part);
       }
       return;
   }

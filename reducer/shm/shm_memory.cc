@@ -32,7 +32,7 @@ struct Place {
   std::array<uint64_t, 2> nonce{};
 };
 
-size_t round_up(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+size_t round_up_to(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
 std::string running_kernel() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -77,7 +77,7 @@ ShmMemory::ShmMemory(const CommOptions& options, size_t control_bytes, Store& st
                      Deadline deadline)
     : rank_(options.rank),
       world_size_(options.world_size),
-      arenas_at_(kHeadBytes + round_up(control_bytes)),
+      arenas_at_(kHeadBytes + round_up_to(control_bytes)),
       bytes_(arenas_at_ + static_cast<size_t>(options.world_size) * kArenaBytes) {
   const std::string key = options.prefix + "shm";
   try {
@@ -159,7 +159,7 @@ bool ShmMemory::is_alive(int64_t rank) const {
 }
 
 std::byte* ShmMemory::take(size_t bytes) {
-  const size_t whole = round_up(bytes);
+  const size_t whole = round_up_to(bytes);
   std::lock_guard lock(mutex_);
   size_t at = 0;
   for (const auto& [begin, length] : taken_) {
@@ -178,7 +178,7 @@ std::byte* ShmMemory::take(size_t bytes) {
 void ShmMemory::release(std::byte* memory, size_t bytes) {
   const std::lock_guard lock(mutex_);
   fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, memory - base_,
-            static_cast<off_t>(round_up(bytes)));
+            static_cast<off_t>(round_up_to(bytes)));
   taken_.erase(static_cast<size_t>(memory - arena(rank_)));
 }
 

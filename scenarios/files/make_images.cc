@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using Bytes = std::vector<uint8_t>;
+using ImageBytes = std::vector<uint8_t>;
 
 // From so many samples on, one in so many has the label of a class that it does not show.
 constexpr int64_t kLargeSet = 10'000;
@@ -21,12 +21,12 @@ constexpr uint64_t kOneIn = 3;
 constexpr int64_t kPatch = 4;  // pixels along the side of a patch of one brightness
 
 // Of each class one image of patches; the same for training and test.
-Bytes patterns(const ImageShape& shape, uint64_t seed) {
+ImageBytes patterns(const ImageShape& shape, uint64_t seed) {
   std::mt19937_64 random(substream_seed(seed, "patterns"));
-  Bytes pixels(static_cast<size_t>(kImageClasses * shape.pixels()));
+  ImageBytes pixels(static_cast<size_t>(kImageClasses * shape.pixels()));
   for (int64_t plane = 0; plane < kImageClasses * shape.channels; ++plane) {
     const int64_t columns = (shape.width + kPatch - 1) / kPatch;
-    Bytes patch(static_cast<size_t>(columns * ((shape.height + kPatch - 1) / kPatch)));
+    ImageBytes patch(static_cast<size_t>(columns * ((shape.height + kPatch - 1) / kPatch)));
     for (uint8_t& brightness : patch) brightness = static_cast<uint8_t>(random() % 256);
     for (int64_t y = 0; y < shape.height; ++y)
       for (int64_t x = 0; x < shape.width; ++x)
@@ -36,19 +36,19 @@ Bytes patterns(const ImageShape& shape, uint64_t seed) {
   return pixels;
 }
 
-void append_big_endian(Bytes* bytes, int64_t value) {
+void append_big_endian(ImageBytes* bytes, int64_t value) {
   for (int shift = 24; shift >= 0; shift -= 8)
     bytes->push_back(static_cast<uint8_t>(value >> shift));
 }
 
-void append(Bytes* bytes, const uint8_t* from, int64_t count) {
+void append(ImageBytes* bytes, const uint8_t* from, int64_t count) {
   bytes->insert(bytes->end(), from, from + count);
 }
 
 // The contents of file number `index` of `count`.
-Bytes contents(const std::string& kind, const ImageSet& set, size_t index, size_t count) {
+ImageBytes contents(const std::string& kind, const ImageSet& set, size_t index, size_t count) {
   const auto samples = static_cast<int64_t>(set.labels.size());
-  Bytes bytes;
+  ImageBytes bytes;
   if (kind == "mnist") {
     append_big_endian(&bytes, index == 0 ? kIdxImagesMagic : kIdxLabelsMagic);
     append_big_endian(&bytes, samples);
@@ -56,7 +56,7 @@ Bytes contents(const std::string& kind, const ImageSet& set, size_t index, size_
       append_big_endian(&bytes, set.shape.height);
       append_big_endian(&bytes, set.shape.width);
     }
-    const Bytes& values = index == 0 ? set.pixels : set.labels;
+    const ImageBytes& values = index == 0 ? set.pixels : set.labels;
     append(&bytes, values.data(), static_cast<int64_t>(values.size()));
     return bytes;
   }
@@ -76,7 +76,7 @@ std::vector<std::string> write_set(const std::string& kind, const fs::path& fold
   const std::vector<std::string> names = file_names(kind, set);
   for (size_t i = 0; i < names.size() && errors->empty(); ++i) {
     const std::string path = (folder / names[i]).string();
-    const Bytes bytes = contents(kind, images, i, names.size());
+    const ImageBytes bytes = contents(kind, images, i, names.size());
     std::ofstream file(path, std::ios::binary);
     file.write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
@@ -117,7 +117,7 @@ ImageSet make_images(const std::string& kind, const std::string& set, int64_t sa
   ImageSet images;
   images.shape = image_shape(kind);
   const int64_t each = images.shape.pixels();
-  const Bytes bright = patterns(images.shape, seed);
+  const ImageBytes bright = patterns(images.shape, seed);
   std::mt19937_64 random(substream_seed(seed, set));
   images.pixels.reserve(static_cast<size_t>(samples * each));
   for (int64_t i = 0; i < samples; ++i) {

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Problems = std::vector<SchemaProblem>;
+using SchemaProblems = std::vector<SchemaProblem>;
 
 bool has_type(const Json& value, const std::string& type) {
   if (type == "object") return value.is_object();
@@ -64,7 +64,7 @@ std::string named(const std::string& pointer) {
 // Checks one document. With `problems` null it only answers whether there are any.
 class Checker {
  public:
-  explicit Checker(Problems* problems) : problems_(problems) {}
+  explicit Checker(SchemaProblems* problems) : problems_(problems) {}
 
   bool check(const SchemaNode& node, const Json& value, const std::string& pointer) {
     if (!check_value(node, value, pointer)) return false;
@@ -182,14 +182,15 @@ class Checker {
     return problems_ == nullptr ? pointer : pointer_join(pointer, name);
   }
 
-  Problems* problems_;
+  SchemaProblems* problems_;
 };
 
 }  // namespace
 
-Problems check_schema(const SchemaNode& node, const Json& document, const std::string& pointer) {
+SchemaProblems check_schema(const SchemaNode& node, const Json& document,
+                            const std::string& pointer) {
   if (matches_schema(node, document)) return {};
-  Problems problems;
+  SchemaProblems problems;
   Checker(&problems).check(node, document, pointer);
   // A key that was only misspelt is not missing as well.
   std::vector<std::string> misspelt;

@@ -71,7 +71,7 @@ Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions&
   return result;
 }
 
-int report(const AnalyzeOptions& options, const ResultDocument& document) {
+int report_analysis(const AnalyzeOptions& options, const ResultDocument& document) {
   const Style style(wants_color(options.color, STDOUT_FILENO));
   if (!options.json.empty()) write_atomically(options.json, to_text(document));
   std::string text;
@@ -102,7 +102,7 @@ int analyze(const AnalyzeOptions& options) {
     document.libraries =
         read_libraries((fs::path(folders.front()).parent_path() / "libraries.json").string());
     conclude(0, &document);
-    return report(options, document);
+    return report_analysis(options, document);
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
   }

@@ -32,7 +32,7 @@ Expected<std::vector<RunSamples>> samples_in(const std::vector<std::string>& fol
   return runs;
 }
 
-std::string text_of(const Fit& fit) {
+std::string text_of_fit(const Fit& fit) {
   Table table;
   for (const char* header : {"ranks", "bytes", "samples", "measured us", "fitted us", "error"})
     table.column(header, Table::Align::right);
@@ -76,7 +76,7 @@ int calibrate(const CalibrateOptions& options) {
       "fitted: {} {}, {} all-reduces, mean error {:.1f} %, largest {:.1f} %; wrote {}\n", count,
       plural(count, "run"), grouped(fit.value().samples), fit.value().mean_error * 100,
       fit.value().largest_error * 100, options.out);
-  return print_result((options.quiet ? "" : text_of(fit.value())) + answer, kExitPass);
+  return print_result((options.quiet ? "" : text_of_fit(fit.value())) + answer, kExitPass);
 }
 
 void add_calibrate(CLI::App& app, std::function<int()>* action) {

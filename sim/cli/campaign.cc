@@ -83,8 +83,8 @@ std::string text_of(const CampaignOptions& options, const ResultDocument& docume
   return text + "\n" + answer;
 }
 
-int report(const CampaignOptions& options, const ResultDocument& document,
-           const std::vector<KindTally>& tallies) {
+int report_campaign(const CampaignOptions& options, const ResultDocument& document,
+                    const std::vector<KindTally>& tallies) {
   for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
   int code = document.exit_code;
   if (!options.verify.json.empty()) {
@@ -126,7 +126,7 @@ int campaign(CampaignOptions options) {
   document.seed = options.seed;
   for (RunResult& run : document.runs) run.again = replay_command(options, run);
   leave_result(directory.value(), document);
-  return report(options, document, tally(document.runs, kinds));
+  return report_campaign(options, document, tally(document.runs, kinds));
 }
 
 }  // namespace lockstep

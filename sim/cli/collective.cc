@@ -103,8 +103,8 @@ class RowProgress {
   const bool on_;
 };
 
-void measure(const CollectiveOptions& options, const std::string& worker,
-             const std::string& out_dir, CollectiveDocument* document) {
+void measure_collectives(const CollectiveOptions& options, const std::string& worker,
+                         const std::string& out_dir, CollectiveDocument* document) {
   const std::string run_dir = run_dir_of(out_dir, 0);
   bool made = false;
   try {
@@ -125,7 +125,7 @@ void measure(const CollectiveOptions& options, const std::string& worker,
   document->libraries = read_libraries(out_dir + "/libraries.json");
 }
 
-int report(const CollectiveOptions& options, const CollectiveDocument& document) {
+int report_collectives(const CollectiveOptions& options, const CollectiveDocument& document) {
   int code = document.exit_code;
   const auto write = [&](const char* name, const std::string& path, const std::string& text) {
     if (path.empty()) return;
@@ -156,11 +156,11 @@ int collective(const CollectiveOptions& options) {
   document.spec = std::move(spec.value());
   document.machine = this_machine();
   const int64_t start_ns = now_ns();
-  measure(options, worker.value(), directory.value().path(), &document);
+  measure_collectives(options, worker.value(), directory.value().path(), &document);
   document.duration_ms = (now_ns() - start_ns) / 1'000'000;
   conclude(&document);
   directory.value().note_verdict(document.verdict);
-  return report(options, document);
+  return report_collectives(options, document);
 }
 
 }  // namespace lockstep

@@ -69,7 +69,7 @@ Finding check_pidfd() {
   return {true, "pidfd_open"};
 }
 
-Finding check_memory() {
+Finding check_free_memory() {
   struct sysinfo info {};
   if (sysinfo(&info) != 0) return errno_finding("sysinfo");
   std::ifstream file("/proc/meminfo");
@@ -165,7 +165,7 @@ int doctor() {
   report.needed("loopback TCP", check_loopback());
   report.needed("pidfd", check_pidfd());
   report.needed("cores", {machine.cores > 0, fmt::format("{}, {}", machine.cores, machine.cpu)});
-  report.useful("memory", check_memory(), "fewer runs side by side");
+  report.useful("memory", check_free_memory(), "fewer runs side by side");
   report.useful("shared memory", check_shared_memory(), "shared memory needs /dev/shm");
   report.useful("memory of several ranks", check_common_memory(), "no communicator shm");
   report.useful("root", {geteuid() == 0, fmt::format("user {}", geteuid())},

@@ -16,7 +16,7 @@ namespace {
 // At most so many rows for a range of caps: the ones that are furthest apart.
 constexpr size_t kMostCaps = 60;
 
-InputError refused(const std::string& words, const std::string& why) {
+InputError refused_axis(const std::string& words, const std::string& why) {
   InputError error = option_error(fmt::format("--predict {}: {}", words, why));
   error.allowed = fmt::format(
       "caps=A..B or caps=A;B;C in MiB, worlds=A..B or worlds=A;B;C up to {}, with a comma between",
@@ -104,20 +104,20 @@ Expected<PredictAxes> predict_axes(const std::string& words, const RunPlan& plan
     const size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
     const auto axis = equals == std::string::npos ? std::nullopt : axis_of(part.substr(equals + 1));
-    if (!axis) return refused(words, fmt::format("\"{}\" is no axis", part));
+    if (!axis) return refused_axis(words, fmt::format("\"{}\" is no axis", part));
     if (name == "caps") {
-      if (!are_caps(*axis)) return refused(words, "caps out of range");
-      if (!has_cap(plan)) return refused(words, "the scenario's reducer has no cap");
+      if (!are_caps(*axis)) return refused_axis(words, "caps out of range");
+      if (!has_cap(plan)) return refused_axis(words, "the scenario's reducer has no cap");
       axes.caps_mb = caps_in(*axis, plan);
-      if (axes.caps_mb.empty()) return refused(words, "no layout lies in these caps");
+      if (axes.caps_mb.empty()) return refused_axis(words, "no layout lies in these caps");
     } else if (name == "worlds") {
-      if (!are_worlds(*axis)) return refused(words, "worlds out of range");
+      if (!are_worlds(*axis)) return refused_axis(words, "worlds out of range");
       axes.worlds = worlds_in(*axis);
     } else {
-      return refused(words, fmt::format("\"{}\" is no axis", name));
+      return refused_axis(words, fmt::format("\"{}\" is no axis", name));
     }
   }
-  if (axes.caps_mb.empty() && axes.worlds.empty()) return refused(words, "no axis");
+  if (axes.caps_mb.empty() && axes.worlds.empty()) return refused_axis(words, "no axis");
   return axes;
 }
 

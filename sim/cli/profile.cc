@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-InputErrors option_error(std::string message, std::string allowed = "") {
+InputErrors profile_error(std::string message, std::string allowed = "") {
   InputError error;
   error.message = std::move(message);
   error.allowed = std::move(allowed);
@@ -32,11 +32,11 @@ Expected<RunPlan> chosen_plan(Selection selection) {
   for (SelectedFile& file : files.value())
     plans.insert(plans.end(), file.plans.begin(), file.plans.end());
   if (plans.size() != 1)
-    return option_error(fmt::format("{} runs are selected", plans.size()),
+    return profile_error(fmt::format("{} runs are selected", plans.size()),
                         "one: pin the axes with --set or --filter");
   const Scenario& scenario = plans.front().scenario;
   if (!manifest_of(scenario.model, scenario.dtype))
-    return option_error(
+    return profile_error(
         fmt::format("the layers of model \"{}\" are not known", scenario.model.kind),
         "a scenario with a shipped model");
   return plans.front();
@@ -53,7 +53,7 @@ std::optional<std::string> hand_over(const std::string& text, std::string* why) 
 }
 
 // Runs the worker; the profile without what only this process knows.
-Expected<LayerProfile> measure(const RunPlan& plan, int64_t repetitions) {
+Expected<LayerProfile> measure_layers(const RunPlan& plan, int64_t repetitions) {
   const auto worker = find_worker();
   if (!worker) return worker.errors();
   std::string why;
@@ -62,9 +62,9 @@ Expected<LayerProfile> measure(const RunPlan& plan, int64_t repetitions) {
   if (file)
     text = output_of({worker.value(), "--profile", *file, fmt::format("{}", repetitions)},
                      std::chrono::milliseconds(plan.scenario.timeouts.run_ms), &why);
-  if (!text) return option_error(fmt::format("the layers could not be measured: worker {}", why));
+  if (!text) return profile_error(fmt::format("the layers could not be measured: worker {}", why));
   if (text->starts_with("error: "))
-    return option_error("the layers could not be measured: " +
+    return profile_error("the layers could not be measured: " +
                         text->substr(7, text->find('\n') - 7));
   return profile_from(*text, "output of lockstep-worker");
 }
@@ -85,16 +85,16 @@ std::string summary(const LayerProfile& profile, const std::string& path) {
 }  // namespace
 
 int profile(const ProfileOptions& options) {
-  if (auto why = why_not_writable(options.out)) return bad_input(option_error("--out " + *why));
+  if (auto why = why_not_writable(options.out)) return bad_input(profile_error("--out " + *why));
   const auto plan = chosen_plan(options.selection);
   if (!plan) return bad_input(plan.errors());
-  auto profile = measure(plan.value(), options.repetitions);
+  auto profile = measure_layers(plan.value(), options.repetitions);
   if (!profile) return bad_input(profile.errors());
   profile.value().cpu = this_machine().cpu;
   try {
     write_atomically(options.out, to_text(profile.value()));
   } catch (const std::system_error& error) {
-    return bad_input(option_error(fmt::format("--out {}", error.what())));
+    return bad_input(profile_error(fmt::format("--out {}", error.what())));
   }
   return print_result(summary(profile.value(), options.out), kExitPass);
 }

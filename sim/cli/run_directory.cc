@@ -79,7 +79,7 @@ std::string make_next(const std::string& runs) {
   return "";
 }
 
-InputError refused(const std::string& path, const std::string& why) {
+InputError refused_path(const std::string& path, const std::string& why) {
   return {.file = "",
           .line = 0,
           .column = 0,
@@ -109,14 +109,14 @@ Expected<RunDirectory> RunDirectory::at(const std::string& path) {
   const std::string folder = fs::absolute(path, error).lexically_normal().string();
   struct stat info {};
   if (stat(folder.c_str(), &info) == 0) {
-    if (!S_ISDIR(info.st_mode)) return refused(path, "is not a directory");
+    if (!S_ISDIR(info.st_mode)) return refused_path(path, "is not a directory");
   } else {
     fs::create_directories(fs::path(folder).parent_path(), error);
-    if (mkdir(folder.c_str(), 0700) != 0) return refused(path, strerror(errno));
+    if (mkdir(folder.c_str(), 0700) != 0) return refused_path(path, strerror(errno));
   }
   const int fd = lock(folder, true);
-  if (fd == -2) return refused(path, "another lockstep is using it");
-  if (fd < 0) return refused(path, strerror(errno));
+  if (fd == -2) return refused_path(path, "another lockstep is using it");
+  if (fd < 0) return refused_path(path, strerror(errno));
   remove_old_runs(folder);
   return RunDirectory(folder, fd);
 }

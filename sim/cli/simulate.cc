@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-void append(const InputErrors& more, InputErrors* errors) {
+void append_run(const InputErrors& more, InputErrors* errors) {
   errors->insert(errors->end(), more.begin(), more.end());
 }
 
@@ -25,7 +25,7 @@ void append(const InputErrors& more, InputErrors* errors) {
 InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
   InputErrors errors;
   if (!verb.engine.empty())
-    if (const auto engine = engine_of(verb.engine); !engine) append(engine.errors(), &errors);
+    if (const auto engine = engine_of(verb.engine); !engine) append_run(engine.errors(), &errors);
   for (const auto& [name, path] :
        {std::pair("--json", &verb.json), {"--trace", &verb.trace}, {"--svg", &verb.svg}})
     if (!path->empty())
@@ -76,7 +76,7 @@ std::string answer_of(const SimulateDocument& document) {
   return "simulated: " + what;
 }
 
-int report(const SimulateVerb& verb, SimulateDocument* document) {
+int report_simulation(const SimulateVerb& verb, SimulateDocument* document) {
   document->answer = answer_of(*document);
   for (const SimulatedLine& line : document->lines)
     if (line.judged && line.judged->met == false) document->exit_code = kExitFail;
@@ -98,7 +98,7 @@ int simulate_verb(const SimulateVerb& verb) {
   auto files = select(verb.selection);
   const auto machine = machine_of(verb);
   InputErrors errors = files ? InputErrors() : files.errors();
-  if (!machine) append(machine.errors(), &errors);
+  if (!machine) append_run(machine.errors(), &errors);
   if (!errors.empty()) return bad_input(errors, verb.json);
   const std::vector<RunPlan> plans = plans_of(std::move(files.value()));
   errors = option_errors(verb, plans.size());
@@ -116,7 +116,7 @@ int simulate_verb(const SimulateVerb& verb) {
   }
   if (!errors.empty()) return bad_input(errors, verb.json);
   document.elapsed_s = static_cast<double>(now_ns() - start_ns) * 1e-9;
-  return report(verb, &document);
+  return report_simulation(verb, &document);
 }
 
 }  // namespace lockstep

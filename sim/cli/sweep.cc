@@ -35,7 +35,7 @@ struct Prepared {
 };
 
 template <class T>
-void append(const Expected<T>& failed, InputErrors* errors) {
+void append_reason(const Expected<T>& failed, InputErrors* errors) {
   errors->insert(errors->end(), failed.errors().begin(), failed.errors().end());
 }
 
@@ -66,18 +66,18 @@ Expected<Prepared> prepare(const SweepOptions& options) {
     if (threshold)
       prepared.thresholds.push_back(threshold.value());
     else
-      append(threshold, &errors);
+      append_reason(threshold, &errors);
   }
   if (!options.baseline.empty()) {
     auto baseline = load_baseline(options.baseline);
     if (baseline)
       prepared.baseline = std::move(baseline.value());
     else
-      append(baseline, &errors);
+      append_reason(baseline, &errors);
   }
   auto spec = sweep_spec(options);
   if (!spec) {
-    append(spec, &errors);
+    append_reason(spec, &errors);
     return errors;
   }
   prepared.spec = std::move(spec.value());
@@ -86,12 +86,12 @@ Expected<Prepared> prepare(const SweepOptions& options) {
     if (reference)
       prepared.reference = std::move(reference.value());
     else
-      append(reference, &errors);
+      append_reason(reference, &errors);
   }
   auto cells =
       sweep_cells(options, prepared.spec, prepared.spec.caps.value_or(std::vector{kDefaultCapMib}));
   if (!cells)
-    append(cells, &errors);
+    append_reason(cells, &errors);
   else if (!prepared.spec.caps)
     for (const InputError& error : auto_errors(cells.value())) errors.push_back(error);
   if (!errors.empty()) return errors;

@@ -13,7 +13,7 @@ namespace {
 
 using Wide = __int128;
 
-constexpr std::array<std::pair<Algorithm, const char*>, 7> kWords = {
+constexpr std::array<std::pair<Algorithm, const char*>, 7> kCostWords = {
     {{Algorithm::ring, "ring"},
      {Algorithm::ring_segmented, "ring_segmented"},
      {Algorithm::halving_doubling, "halving_doubling"},
@@ -137,7 +137,7 @@ int64_t fs_per_byte_of(double mb_per_s) {
 }
 
 const char* to_word(Algorithm algorithm) {
-  for (const auto& [known, word] : kWords)
+  for (const auto& [known, word] : kCostWords)
     if (known == algorithm) return word;
   check_failed("algorithm", __FILE__, __LINE__, "no such algorithm");
 }
@@ -145,7 +145,7 @@ const char* to_word(Algorithm algorithm) {
 Expected<Algorithm> algorithm_of(const std::string& word) {
   InputError problem;
   problem.message = fmt::format("\"{}\" is no algorithm", word);
-  for (const auto& [algorithm, known] : kWords) {
+  for (const auto& [algorithm, known] : kCostWords) {
     if (word == known) return algorithm;
     problem.allowed += (problem.allowed.empty() ? "" : ", ") + std::string(known);
   }

@@ -19,7 +19,7 @@ const Schema& machine_schema() {
   return schema;
 }
 
-int64_t ns_of(const Json& json, const char* key, double unit_ns) {
+int64_t ns_of_key(const Json& json, const char* key, double unit_ns) {
   return std::llround(json.value(key, 0.0) * unit_ns);
 }
 
@@ -30,7 +30,7 @@ int64_t fs_of(const Json& json, const char* key, int64_t otherwise) {
 LinkCost link_of(const Json& json, const LinkCost& otherwise) {
   if (json.is_null()) return otherwise;
   LinkCost link;
-  link.alpha_ns = ns_of(json, "latency_us", 1e3);
+  link.alpha_ns = ns_of_key(json, "latency_us", 1e3);
   link.beta_fs_per_byte = fs_of(json, "bandwidth_mb_per_s", 0);
   link.gamma_fs_per_byte = fs_of(json, "add_mb_per_s", 0);
   return link;
@@ -60,16 +60,16 @@ InputErrors take(const Json& json, MachineModel* machine) {
   cost.link = link_of(json.value("link", Json()), cost.link);
   cost.across = link_of(json.value("across", Json()), cost.across);
   cost.ranks_per_host = json.value("ranks_per_host", cost.ranks_per_host);
-  if (json.contains("overhead_us")) cost.overhead_ns = ns_of(json, "overhead_us", 1e3);
+  if (json.contains("overhead_us")) cost.overhead_ns = ns_of_key(json, "overhead_us", 1e3);
   cost.core_fs_per_byte = fs_of(json, "core_mb_per_s", cost.core_fs_per_byte);
   cost.cores_per_host = json.value("cores_per_host", cost.cores_per_host);
   if (json.contains("table")) cost.table = table_of(json["table"]);
   machine->channels = json.value("channels", machine->channels);
   machine->overlap_slowdown = json.value("overlap_slowdown", 0.0);
   machine->copy_fs_per_byte = fs_of(json, "copy_mb_per_s", machine->copy_fs_per_byte);
-  if (json.contains("bucket_us")) machine->bucket_ns = ns_of(json, "bucket_us", 1e3);
-  if (json.contains("load_ms")) machine->load_ns = ns_of(json, "load_ms", 1e6);
-  if (json.contains("optimizer_ms")) machine->optimizer_ns = ns_of(json, "optimizer_ms", 1e6);
+  if (json.contains("bucket_us")) machine->bucket_ns = ns_of_key(json, "bucket_us", 1e3);
+  if (json.contains("load_ms")) machine->load_ns = ns_of_key(json, "load_ms", 1e6);
+  if (json.contains("optimizer_ms")) machine->optimizer_ns = ns_of_key(json, "optimizer_ms", 1e6);
   if (json.contains("forward_ms")) machine->forward_ms = json["forward_ms"].get<double>();
   if (json.contains("backward_ms")) machine->backward_ms = json["backward_ms"].get<double>();
   if (json.contains("fitted_on"))

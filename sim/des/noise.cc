@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::pair<Distribution, const char*>, 5> kWords = {
+constexpr std::array<std::pair<Distribution, const char*>, 5> kNoiseWords = {
     {{Distribution::none, "none"},
      {Distribution::normal, "normal"},
      {Distribution::uniform, "uniform"},
@@ -64,7 +64,7 @@ double factor_of(const Noise& noise, double u) {
   check_failed("distribution", __FILE__, __LINE__, "no such distribution");
 }
 
-InputError refused(const std::string& words, const std::string& why) {
+InputError refused_noise(const std::string& words, const std::string& why) {
   InputError error;
   error.message = fmt::format("noise \"{}\": {}", words, why);
   error.allowed = fmt::format(
@@ -77,7 +77,7 @@ InputError refused(const std::string& words, const std::string& why) {
 }  // namespace
 
 const char* to_word(Distribution distribution) {
-  for (const auto& [known, word] : kWords)
+  for (const auto& [known, word] : kNoiseWords)
     if (known == distribution) return word;
   check_failed("distribution", __FILE__, __LINE__, "no such distribution");
 }
@@ -87,25 +87,26 @@ Expected<Noise> noise_of(const std::string& words) {
   std::string rest = words;
   if (const size_t comma = rest.find(','); comma != std::string::npos) {
     if (rest.substr(comma) != ",bucket")
-      return refused(words, "after the comma stands no \"bucket\"");
+      return refused_noise(words, "after the comma stands no \"bucket\"");
     noise.per_bucket = true;
     rest.resize(comma);
   }
   const size_t colon = rest.find(':');
   const std::string name = rest.substr(0, colon);
-  const auto known = std::find_if(kWords.begin(), kWords.end(),
+  const auto known = std::find_if(kNoiseWords.begin(), kNoiseWords.end(),
                                   [&](const auto& entry) { return entry.second == name; });
-  if (known == kWords.end()) return refused(words, "no such distribution");
+  if (known == kNoiseWords.end()) return refused_noise(words, "no such distribution");
   noise.distribution = known->first;
   if (noise.distribution == Distribution::none) {
-    if (colon != std::string::npos) return refused(words, "none has no spread");
+    if (colon != std::string::npos) return refused_noise(words, "none has no spread");
     return noise;
   }
-  if (colon == std::string::npos) return refused(words, "without a spread");
+  if (colon == std::string::npos) return refused_noise(words, "without a spread");
   std::istringstream number(rest.substr(colon + 1));
-  if (!(number >> noise.spread) || !number.eof()) return refused(words, "the spread is no number");
+  if (!(number >> noise.spread) || !number.eof())
+    return refused_noise(words, "the spread is no number");
   if (!(noise.spread >= 0 && noise.spread <= kMostSpread))
-    return refused(words, "the spread is out of range");
+    return refused_noise(words, "the spread is out of range");
   return noise;
 }
 

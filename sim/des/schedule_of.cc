@@ -13,7 +13,7 @@ namespace {
 
 constexpr int32_t kExceptionCode = 11;  // as kExitException of sim/launch
 
-int64_t ns_of(double ms) { return std::llround(ms * 1e6); }
+int64_t ns_of_option(double ms) { return std::llround(ms * 1e6); }
 
 // Signals by which these kinds end a rank; 0: by an exit code.
 std::optional<int> death_of(const std::string& kind) {
@@ -49,7 +49,7 @@ class OfRank {
       for (const Act& act : schedule_.at_bucket(bucket.bucket, step_)) at_bucket(bucket, act);
     for (const auto& [layer, ready_ns] : layers_.ready_ns)
       for (const Act& act : schedule_.at_layer(layer, step_))
-        result_.pauses.push_back({ready_ns, ns_of(act.duration_ms)});
+        result_.pauses.push_back({ready_ns, ns_of_option(act.duration_ms)});
     network();
     return result_;
   }
@@ -60,7 +60,7 @@ class OfRank {
       end.phase = phase;
       result_.end = end;
     } else {
-      result_.*delay += ns_of(act.duration_ms);
+      result_.*delay += ns_of_option(act.duration_ms);
     }
   }
 
@@ -70,7 +70,7 @@ class OfRank {
       end.bucket = bucket.bucket;
       result_.end = end;
     } else {
-      result_.pauses.push_back({bucket.ready_ns, ns_of(act.duration_ms)});
+      result_.pauses.push_back({bucket.ready_ns, ns_of_option(act.duration_ms)});
     }
   }
 
@@ -91,7 +91,7 @@ class OfRank {
   void network() {
     for (const char* kind : {"latency", "jitter"})
       for (const Act& act : schedule_.of_kind(kind, step_))
-        result_.queue_ns += ns_of(act.duration_ms);
+        result_.queue_ns += ns_of_option(act.duration_ms);
     for (const Act& act : schedule_.of_kind("slow_link", step_))
       result_.queue_fs_per_byte += fs_per_byte_of(act.fault->options.number("bandwidth_mb_per_s"));
   }

@@ -15,12 +15,12 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kClientsMax = 4096;
-constexpr int kTailLines = 20;
+constexpr int kSiteTailLines = 20;
 constexpr int64_t kNobody = -1;
 
 using Json = nlohmann::json;
 
-Json as_json(const MemberIdentity& member) {
+Json site_json(const MemberIdentity& member) {
   return {{"nonce", member.nonce},
           {"identity", member.identity},
           {"ranks", member.ranks},
@@ -44,7 +44,7 @@ ProcessEnd lost_end(int64_t rank) {
   return end;
 }
 
-Json as_json(const std::optional<ProcessState>& state) {
+Json site_json(const std::optional<ProcessState>& state) {
   if (!state) return nullptr;
   return {{"state", static_cast<int>(state->state)},
           {"syscall", state->syscall},
@@ -67,7 +67,7 @@ std::optional<ProcessState> decode_state(const Json& document) {
 }  // namespace
 
 std::string encode(const MemberIdentity& member) {
-  return as_json(member).dump(-1, ' ', true, Json::error_handler_t::replace);
+  return site_json(member).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 std::optional<MemberIdentity> decode_member(const std::string& text) {
@@ -93,7 +93,7 @@ std::string encode(const ProcessEnd& end) {
                          {"signal", end.signal},
                          {"by_launcher", end.by_launcher},
                          {"past_deadline", end.past_deadline},
-                         {"state", as_json(end.state)}};
+                         {"state", site_json(end.state)}};
   return document.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
@@ -231,7 +231,7 @@ void Coordinator::publish_hosts() {
   std::string reached_at;
   for (const auto& [number, client] : clients_) {
     if (!client.member) continue;
-    members.push_back(as_json(*client.member));
+    members.push_back(site_json(*client.member));
     const std::string address = own_address(client.wire.fd());
     if (!is_loopback(address)) reached_at = address;
   }
@@ -315,7 +315,8 @@ RunOutcome Coordinator::take_outcome() {
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const std::string log = log_path(dir, fmt::format("rank-{}", rank));
     outcome_.evidence.push_back(read_file(evidence_path(dir, rank)));
-    outcome_.log_tails.push_back(bad[static_cast<size_t>(rank)] ? log_tail(log, kTailLines) : "");
+    outcome_.log_tails.push_back(bad[static_cast<size_t>(rank)] ? log_tail(log, kSiteTailLines)
+                                                                : "");
   }
   leave_ends(outcome_, dir, to_text(outcome_.plan));
   return std::move(outcome_);

@@ -9,10 +9,10 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kWait{50};
+constexpr std::chrono::milliseconds kLinkWait{50};
 constexpr int kClockSamples = 8;
 
-int64_t number(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
+int64_t parsed_number(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
 
 }  // namespace
 
@@ -50,7 +50,7 @@ void Link::on_readable() {
 
 void Link::on_message(const Message& message) {
   if (message.size() == 3 && message[0] == "over")
-    return note_over(static_cast<int>(number(message[1])), message[2]);
+    return note_over(static_cast<int>(parsed_number(message[1])), message[2]);
   const std::string& id = message[0];
   if (const auto awaited = answers_.find(id); awaited != answers_.end()) {
     awaited->second = Message(message.begin() + 1, message.end());
@@ -61,7 +61,7 @@ void Link::on_message(const Message& message) {
   } else if (const size_t colon = id.find(':'); id.starts_with('c') && colon != id.npos) {
     Message reply = message;
     reply[0] = id.substr(colon + 1);
-    if (on_reply_) on_reply_(number(id.substr(1, colon - 1)), reply);
+    if (on_reply_) on_reply_(parsed_number(id.substr(1, colon - 1)), reply);
   }
 }
 
@@ -83,7 +83,7 @@ Link::Message Link::request(Message message, Deadline deadline) {
       answers_.erase(id);
       throw RunOver(kExitLostCoordinator, "no answer to \"" + what.substr(0, 80) + "\" in time");
     }
-    loop_.wait(std::min(kWait, time_left(deadline)));
+    loop_.wait(std::min(kLinkWait, time_left(deadline)));
   }
   Message answer = std::move(answers_[id]);
   answers_.erase(id);
@@ -117,7 +117,7 @@ int64_t Link::clock_offset_ns(Deadline deadline, int64_t* uncertainty_ns) {
   *uncertainty_ns = std::numeric_limits<int64_t>::max();
   for (int sample = 0; sample < kClockSamples; ++sample) {
     const int64_t before = now_ns();
-    const int64_t theirs = number(request({"clock"}, deadline).front());
+    const int64_t theirs = parsed_number(request({"clock"}, deadline).front());
     const int64_t after = now_ns();
     if ((after - before) / 2 >= *uncertainty_ns) continue;
     *uncertainty_ns = (after - before) / 2;

@@ -15,9 +15,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kWait{50};
+constexpr milliseconds kSiteWait{50};
 constexpr milliseconds kHandIn{60'000};
-constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kSiteFilePieceBytes = 1 << 20;
 
 int failure_code(const ProcessEnd& end) {
   if (end.by_launcher || end.rank < 0) return 0;
@@ -126,7 +126,7 @@ void Site::drive(ProcessRun& run, Workers& workers, int64_t number) {
     if (run.over()) return;
     link_.check();
     if (failed_elsewhere_) run.note_failure_elsewhere(Clock::now());
-    loop_.wait(kWait);
+    loop_.wait(kSiteWait);
     workers.tick(Clock::now());
     workers.check();
   }
@@ -164,8 +164,9 @@ void Site::hand_in_file(const std::string& path, int64_t number, Deadline deadli
     const int64_t offset_ns = link_.clock_offset_ns(deadline, &uncertainty_ns);
     put_clock(&bytes, offset_ns, uncertainty_ns);
   }
-  for (size_t at = 0; at < bytes.size(); at += kPieceBytes)
-    link_.request({"file", std::to_string(number), name, bytes.substr(at, kPieceBytes)}, deadline);
+  for (size_t at = 0; at < bytes.size(); at += kSiteFilePieceBytes)
+    link_.request({"file", std::to_string(number), name, bytes.substr(at, kSiteFilePieceBytes)},
+                  deadline);
 }
 
 }  // namespace lockstep

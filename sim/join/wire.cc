@@ -31,7 +31,7 @@ bool take_length(std::string_view* bytes, size_t* length) {
 }
 
 // False if the fields do not fill the message exactly.
-bool unpack(std::string_view bytes, Wire::Message* message) {
+bool unpack_words(std::string_view bytes, Wire::Message* message) {
   message->clear();
   while (!bytes.empty()) {
     size_t length = 0;
@@ -87,7 +87,7 @@ Channel::Got Wire::take(Message* message) {
   if (!take_length(&rest, &length)) return Channel::Got::nothing;
   if (length > kMessageBytesMax) return Channel::Got::closed;
   if (rest.size() < length) return Channel::Got::nothing;
-  if (!unpack(rest.substr(0, length), message)) return Channel::Got::closed;
+  if (!unpack_words(rest.substr(0, length), message)) return Channel::Got::closed;
   in_.erase(0, sizeof(Length) + length);
   return Channel::Got::message;
 }

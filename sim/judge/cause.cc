@@ -23,7 +23,7 @@ constexpr uint64_t kOrderUlpMax = 64;
 // 4e-4, docs/numerics.md); what correct models make of rounding in double stays far below this.
 constexpr double kOtherFunction = 1e-8;
 
-std::string verdict_of(const CauseFacts& facts, const std::string& lane) {
+std::string verdict_of_lane(const CauseFacts& facts, const std::string& lane) {
   for (const LaneResult& result : facts.lanes)
     if (result.lane == lane) return result.verdict;
   return "";
@@ -35,7 +35,7 @@ double float64_distance(const CauseFacts& facts) {
   return std::numeric_limits<double>::infinity();
 }
 
-std::string ranks_text(const std::vector<int64_t>& ranks) {
+std::string ranks_in_words(const std::vector<int64_t>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + list_of(ranks);
 }
 
@@ -49,17 +49,17 @@ Found initial(const CauseFacts& facts) {
     return Cause{"optimizer_state",
                  fmt::format("the optimizer state of {} differs before step 1: no reducer "
                              "synchronizes it",
-                             ranks_text(facts.ranks))};
+                             ranks_in_words(facts.ranks))};
   if (facts.state_kind == "buffer")
-    return Cause{"buffers",
-                 fmt::format("the buffers of {} differ before step 1", ranks_text(facts.ranks))};
+    return Cause{"buffers", fmt::format("the buffers of {} differ before step 1",
+                                        ranks_in_words(facts.ranks))};
   if (static_cast<int64_t>(facts.ranks.size()) == facts.world_size)
     return Cause{"initial_weights",
                  "all ranks agree before step 1, on other weights than the golden run's"};
   return Cause{"initial_weights",
                fmt::format("the weights of {} differ before step 1: the broadcast at construction "
                            "did not make them rank 0's",
-                           ranks_text(facts.ranks))};
+                           ranks_in_words(facts.ranks))};
 }
 
 // What was resumed with is not what was saved, and the run was right until then.
@@ -76,20 +76,20 @@ Found stale_weights(const CauseFacts& facts) {
       return Cause{"stale_weights",
                    fmt::format("values of the step before in {} on {}: what their owners updated "
                                "did not come",
-                               fmt::join(e->weights_kept, " "), ranks_text(facts.ranks))};
+                               fmt::join(e->weights_kept, " "), ranks_in_words(facts.ranks))};
   return {};
 }
 
 Found skipped_step(const CauseFacts& facts) {
   for (const auto& [rank, e] : facts.witnesses) {
     if (e->skipped_run != e->skipped_golden)
-      return Cause{
-          "skipped_step",
-          fmt::format("{} skipped {} steps so far, {} {}", ranks_text(facts.ranks), e->skipped_run,
-                      e->lane == "replica" ? "rank 0" : "the golden run", e->skipped_golden)};
+      return Cause{"skipped_step",
+                   fmt::format("{} skipped {} steps so far, {} {}", ranks_in_words(facts.ranks),
+                               e->skipped_run, e->lane == "replica" ? "rank 0" : "the golden run",
+                               e->skipped_golden)};
     if (e->update_known && std::abs(e->update_ratio) < 1e-6)
       return Cause{"skipped_step", fmt::format("the weights of {} did not change in this step",
-                                               ranks_text(facts.ranks))};
+                                               ranks_in_words(facts.ranks))};
   }
   return {};
 }
@@ -105,7 +105,7 @@ Found left_behind(const CauseFacts& facts) {
   return Cause{"optimizer_state",
                fmt::format("{} ran out of batches in the epoch before: the weights of the others "
                            "were handed over, their optimizer state was not",
-                           ranks_text(facts.ranks))};
+                           ranks_in_words(facts.ranks))};
 }
 
 Found learning_rate(const CauseFacts& facts) {
@@ -114,7 +114,7 @@ Found learning_rate(const CauseFacts& facts) {
       return Cause{"learning_rate",
                    fmt::format("gradients and optimizer state agree, the weights of {} changed by "
                                "{:.4g} x golden",
-                               ranks_text(facts.ranks), e->update_ratio)};
+                               ranks_in_words(facts.ranks), e->update_ratio)};
   return {};
 }
 
@@ -177,7 +177,7 @@ Found missing_part(const CauseFacts& facts) {
     if (e->missing_rank < 0 || (missing >= 0 && e->missing_rank != missing)) return {};
     missing = e->missing_rank;
   }
-  if (missing < 0 || verdict_of(facts, "replica") == "fail") return {};
+  if (missing < 0 || verdict_of_lane(facts, "replica") == "fail") return {};
   return Cause{"missing_gradient",
                fmt::format("{} of {} gradients are the golden run's without what rank {} adds",
                            facts.first == nullptr ? 0 : facts.first->gradients_wrong,
@@ -232,7 +232,8 @@ Found not_finite(const CauseFacts& facts) {
 }
 
 Found flipped_bits(const CauseFacts& facts) {
-  const bool replicas_part = on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail";
+  const bool replicas_part =
+      on_some_ranks_only(facts) || verdict_of_lane(facts, "replica") == "fail";
   for (const auto& [rank, e] : facts.witnesses) {
     const bool few = e->bits_flipped >= 1 && e->bits_flipped <= 8;
     const bool one_element = e->differing == 1 && e->gradients_wrong <= 1;
@@ -240,19 +241,19 @@ Found flipped_bits(const CauseFacts& facts) {
     if (few)
       return Cause{"corrupted_bits",
                    fmt::format("{} {} of one copy flipped, on {} only", e->bits_flipped,
-                               e->bits_flipped == 1 ? "bit" : "bits", ranks_text(facts.ranks))};
+                               e->bits_flipped == 1 ? "bit" : "bits", ranks_in_words(facts.ranks))};
     return Cause{"corrupted_bits",
-                 fmt::format("one element is wrong, on {} only", ranks_text(facts.ranks))};
+                 fmt::format("one element is wrong, on {} only", ranks_in_words(facts.ranks))};
   }
   return {};
 }
 
 Found another_order(const CauseFacts& facts) {
   const MismatchEvidence* e = facts.first;
-  if (e == nullptr || on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail")
+  if (e == nullptr || on_some_ranks_only(facts) || verdict_of_lane(facts, "replica") == "fail")
     return {};
   if (e->lane != "replay" && e->lane != "exact") return {};
-  const std::string float64 = verdict_of(facts, "float64");
+  const std::string float64 = verdict_of_lane(facts, "float64");
   if (float64 == "pass")
     return Cause{"order_only", "the same addends in another order (lane float64 passes)"};
   if (float64 == "fail" || e->max_ulp > kOrderUlpMax) return {};
@@ -264,7 +265,8 @@ Found another_order(const CauseFacts& facts) {
 
 // Replay, which shares kernels and loss with the run, agrees; the full batch does not.
 Found mathematics(const CauseFacts& facts) {
-  if (verdict_of(facts, "float64") != "fail" || verdict_of(facts, "replay") != "pass") return {};
+  if (verdict_of_lane(facts, "float64") != "fail" || verdict_of_lane(facts, "replay") != "pass")
+    return {};
   if (float64_distance(facts) < kOtherFunction)
     return Cause{"unknown",
                  "lane replay passes and the full batch is little beyond the bound: rounding that "
@@ -287,7 +289,7 @@ Found other_samples(const CauseFacts& facts) {
 }
 
 Found only_rounding(const CauseFacts& facts) {
-  if (verdict_of(facts, "rounding") != "fail") return {};
+  if (verdict_of_lane(facts, "rounding") != "fail") return {};
   for (const LaneResult& lane : facts.lanes)
     if (lane.lane != "rounding" && lane.verdict == "fail") return {};
   return Cause{"precision", "the error is beyond what float32 rounding explains (R above 8)"};

@@ -38,7 +38,7 @@ std::string dtype_word(uint8_t code) {
   }
 }
 
-std::string describe(const Event& arrival) {
+std::string describe_arrival(const Event& arrival) {
   return collective_text(arrival) + " of " + dtype_word(unpack_collective(arrival.value).dtype);
 }
 
@@ -48,8 +48,8 @@ std::string first_other_collective(const RankView& a, const RankView& b) {
   for (const Event& x : a.arrivals) {
     const auto found = of_b.find(x.sequence);
     if (found == of_b.end() || x.value == found->second->value) continue;
-    return fmt::format("rank {} called {}, rank {} called {}", a.rank, describe(x), b.rank,
-                       describe(*found->second));
+    return fmt::format("rank {} called {}, rank {} called {}", a.rank, describe_arrival(x), b.rank,
+                       describe_arrival(*found->second));
   }
   return fmt::format("ranks {} and {} made {} and {} collectives", a.rank, b.rank,
                      a.arrivals.size(), b.arrivals.size());
@@ -65,7 +65,8 @@ std::string in_unfinished_step(const std::vector<RankView>& ranks) {
       const auto found = of_first.find(arrival.sequence);
       if (found == of_first.end() || found->second->value == arrival.value) continue;
       return fmt::format("in step {}, rank 0 called {}, rank {} called {}", arrival.step,
-                         describe(*found->second), ranks[r].rank, describe(arrival));
+                         describe_arrival(*found->second), ranks[r].rank,
+                         describe_arrival(arrival));
     }
   return "";
 }

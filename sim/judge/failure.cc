@@ -68,8 +68,8 @@ std::string sentence(const Suspect& suspect, const Failure& failure, const RankV
   return text;
 }
 
-void describe(const RunOutcome& outcome, const Suspect& suspect, const RankView* view,
-              Failure* failure) {
+void describe_failure(const RunOutcome& outcome, const Suspect& suspect, const RankView* view,
+                      Failure* failure) {
   if (view != nullptr && view->last_phase) {
     failure->phase = to_word(static_cast<Phase>(view->last_phase->phase));
     failure->step = std::max(view->last_phase->step, view->last_event->step);
@@ -142,7 +142,7 @@ Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspec
   if (primary.end != nullptr && primary.end->exit_code >= 0)
     failure.exit_code = primary.end->exit_code;
   failure.explanation = explain(outcome, ranks, then, failure.rank);
-  describe(outcome, primary, view, &failure);
+  describe_failure(outcome, primary, view, &failure);
   if (failure.kind == "exception" && view != nullptr && no_checkpoint(view->evidence))
     failure.cause = "checkpoint";
   if (primary.rank < 0 && !outcome.golden_problem.empty()) failure.message = outcome.golden_problem;

@@ -31,9 +31,9 @@ std::vector<Mark> marks_of(const Timeline& timeline, const Step& step, size_t ra
   return marks;
 }
 
-class Builder {
+class ReplayBuilder {
  public:
-  Builder(const Timeline& timeline, const Step& step) : timeline_(timeline), step_(step) {
+  ReplayBuilder(const Timeline& timeline, const Step& step) : timeline_(timeline), step_(step) {
     for (size_t rank = 0; rank < step.ranks.size(); ++rank)
       marks_.push_back(marks_of(timeline, step, rank));
   }
@@ -118,7 +118,8 @@ class Builder {
   StepModel model_;
 };
 
-std::vector<double> others_of(const std::vector<double>& values, const std::vector<size_t>& ranks) {
+std::vector<double> other_ranks_of(const std::vector<double>& values,
+                                   const std::vector<size_t>& ranks) {
   std::vector<double> others;
   for (size_t rank = 0; rank < values.size(); ++rank)
     if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) others.push_back(values[rank]);
@@ -138,7 +139,7 @@ double mean_of(const std::vector<double>& values) {
 }
 
 std::optional<StepModel> model_of(const Timeline& timeline, const Step& step) {
-  return Builder(timeline, step).build();
+  return ReplayBuilder(timeline, step).build();
 }
 
 double StepModel::work_ns(size_t rank) const {
@@ -206,7 +207,7 @@ StepModel StepModel::with_only(size_t rank) const {
 StepModel StepModel::without(const std::vector<size_t>& ranks) const {
   StepModel model = *this;
   const auto replace = [&](std::vector<double>* values, auto usual_of) {
-    const std::vector<double> others = others_of(*values, ranks);
+    const std::vector<double> others = other_ranks_of(*values, ranks);
     if (others.empty()) return;
     for (const size_t rank : ranks) (*values)[rank] = usual_of(others);
   };

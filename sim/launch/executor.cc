@@ -30,10 +30,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kWait{50};
 constexpr int64_t kBytesPerProcess = 120 << 20;
 
-[[noreturn]] void fail(int error, const std::string& what) {
-  throw std::system_error(error, std::generic_category(), what);
-}
-
 int64_t core_count() { return std::max(1U, std::thread::hardware_concurrency()); }
 
 // Processes that fit into four fifths of the memory that is free now.
@@ -174,9 +170,9 @@ void check_options(const ExecutorOptions& options) {
   LOCKSTEP_CHECK(options.worker_program.starts_with('/') && options.out_dir.starts_with('/'),
                  "paths for the launcher must be absolute");
   if (::access(options.worker_program.c_str(), X_OK) != 0)
-    fail(errno, "cannot run " + options.worker_program);
+    throw_errno(errno, "cannot run " + options.worker_program);
   if (::access(options.out_dir.c_str(), W_OK | X_OK) != 0)
-    fail(errno, "cannot write to the run directory " + options.out_dir);
+    throw_errno(errno, "cannot write to the run directory " + options.out_dir);
 }
 
 }  // namespace

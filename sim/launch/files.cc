@@ -21,10 +21,6 @@ namespace {
 
 constexpr std::streamoff kTailBytes = 16 << 10;
 
-[[noreturn]] void fail(int error, const std::string& what) {
-  throw std::system_error(error, std::generic_category(), what);
-}
-
 bool write_all(int fd, const std::string& text) {
   size_t done = 0;
   while (done < text.size()) {
@@ -50,12 +46,16 @@ std::string last_bytes(const std::string& path) {
 
 }  // namespace
 
+void throw_errno(int error, const std::string& what) {
+  throw std::system_error(error, std::generic_category(), what);
+}
+
 std::string run_dir_of(const std::string& out_dir, size_t index) {
   return fmt::format("{}/{:04}", out_dir, index + 1);
 }
 
 void make_dir(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0) fail(errno, "cannot make the directory " + path);
+  if (::mkdir(path.c_str(), 0700) != 0) throw_errno(errno, "cannot make the directory " + path);
 }
 
 void remove_dir(const std::string& path) noexcept {
@@ -70,7 +70,7 @@ void remove_if_empty(const std::string& path) noexcept {
 
 void write_file(const std::string& path, const std::string& text) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd.valid() || !write_all(fd.get(), text)) fail(errno, "cannot write " + path);
+  if (!fd.valid() || !write_all(fd.get(), text)) throw_errno(errno, "cannot write " + path);
 }
 
 std::string read_file(const std::string& path) {

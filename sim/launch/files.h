@@ -9,6 +9,9 @@ namespace lockstep {
 
 // Files and directories of runs, for the launcher. Paths as in protocol.h.
 
+// What a system call that failed with `error` (errno) throws: std::system_error.
+[[noreturn]] void throw_errno(int error, const std::string& what);
+
 // OUT_DIR/0001 for index 0.
 std::string run_dir_of(const std::string& out_dir, size_t index);
 // 0700. Throws std::system_error, also if it is there already.

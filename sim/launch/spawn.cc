@@ -11,14 +11,12 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "sim/launch/files.h"
+
 extern char** environ;
 
 namespace lockstep {
 namespace {
-
-[[noreturn]] void fail(int error, const std::string& what) {
-  throw std::system_error(error, std::generic_category(), what);
-}
 
 std::vector<std::string> environment(int64_t blas_threads) {
   const std::string ours[] = {"OPENBLAS_NUM_THREADS=", "OMP_NUM_THREADS=", "MKL_NUM_THREADS="};
@@ -78,7 +76,7 @@ void become(const Prepared& p) {
 
 UniqueFd open_or_fail(const std::string& path, int flags) {
   UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, 0600));
-  if (!fd.valid()) fail(errno, "cannot open " + path);
+  if (!fd.valid()) throw_errno(errno, "cannot open " + path);
   return fd;
 }
 
@@ -99,7 +97,7 @@ Spawned spawn(const SpawnOptions& options) {
   const UniqueFd log = open_or_fail(options.log, O_WRONLY | O_CREAT | O_APPEND);
   const UniqueFd null = open_or_fail("/dev/null", O_RDONLY);
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) fail(errno, "cannot make a pipe");
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_errno(errno, "cannot make a pipe");
   const UniqueFd report(ends[0]);
   UniqueFd child_end(ends[1]);
   const Prepared prepared{
@@ -107,7 +105,7 @@ Spawned spawn(const SpawnOptions& options) {
       options.passed,         child_end.get()};
   Spawned child;
   child.pid = ::fork();
-  if (child.pid < 0) fail(errno, "cannot start a process");
+  if (child.pid < 0) throw_errno(errno, "cannot start a process");
   if (child.pid == 0) become(prepared);
   child_end.reset();
   child.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
@@ -115,7 +113,7 @@ Spawned spawn(const SpawnOptions& options) {
   const int error = exec_error(report.get());
   if (error != 0 || pidfd_error != 0) {
     kill_and_reap(child);
-    fail(error != 0 ? error : pidfd_error, "cannot start " + options.argv[0]);
+    throw_errno(error != 0 ? error : pidfd_error, "cannot start " + options.argv[0]);
   }
   return child;
 }

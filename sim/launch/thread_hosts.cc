@@ -17,12 +17,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCheckEvery{50};
-constexpr milliseconds kSlack{250};
-constexpr milliseconds kTermGrace{500};
-constexpr milliseconds kInterruptGrace{200};
+constexpr milliseconds kHostCheckEvery{50};
+constexpr milliseconds kHostSlack{250};
+constexpr milliseconds kHostTermGrace{500};
+constexpr milliseconds kHostInterruptGrace{200};
 constexpr int kIdleDeathsMax = 3;
-constexpr int kTailLines = 20;
+constexpr int kHostTailLines = 20;
 
 // One text per rank, from an array of documents.
 std::vector<std::string> split_evidence(const std::string& text, size_t ranks) {
@@ -119,7 +119,7 @@ void ThreadHosts::next_run(Host& host, const std::string& id) {
   host.current = queue_.front();
   queue_.pop_front();
   host.began = host.changed = Clock::now();
-  host.next_check = host.began + kCheckEvery;
+  host.next_check = host.began + kHostCheckEvery;
   host.appended = 0;
   for (int64_t rank = 0; rank < ranks_of(plan_of(host).scenario); ++rank)
     mark_empty(records_path(host.dir, rank));
@@ -158,7 +158,7 @@ void ThreadHosts::run_done(Host& host, const std::string& evidence) {
 void ThreadHosts::run_lost(Host& host) {
   RunOutcome outcome = outcome_of(host);
   const Worker& worker = *host.worker;
-  const std::string tail = log_tail(log_path(host.dir, worker.who), kTailLines);
+  const std::string tail = log_tail(log_path(host.dir, worker.who), kHostTailLines);
   outcome.evidence.resize(outcome.ranks.size());
   for (size_t rank = 0; rank < outcome.ranks.size(); ++rank) {
     ProcessEnd end;
@@ -215,14 +215,14 @@ void ThreadHosts::end_late(Host& host) {
   host.worker->past_deadline = true;
   if (host.worker->pid != 0)
     append_to_file(log_path(host.dir, host.worker->who), describe_process(host.worker->pid));
-  workers_.end(*host.worker, kTermGrace);
+  workers_.end(*host.worker, kHostTermGrace);
 }
 
 void ThreadHosts::check_deadlines(Host& host, Deadline now) {
   if (now < host.next_check || host.worker->by_launcher) return;
-  host.next_check = now + kCheckEvery;
+  host.next_check = now + kHostCheckEvery;
   if (!host.current) {  // it loads, or is about to ask for a run or to end
-    if (now > host.began + idle_max_ + kSlack) end_late(host);
+    if (now > host.began + idle_max_ + kHostSlack) end_late(host);
     return;
   }
   const Scenario& scenario = plan_of(host).scenario;
@@ -231,8 +231,8 @@ void ThreadHosts::check_deadlines(Host& host, Deadline now) {
     if (const auto pulse = read_pulse(records_path(host.dir, rank))) appended += pulse->appended;
   if (appended != host.appended) host.changed = now;
   host.appended = appended;
-  if (now <= host.changed + milliseconds(scenario.timeouts.step_ms) + kSlack &&
-      now <= host.began + milliseconds(scenario.timeouts.run_ms) + kSlack)
+  if (now <= host.changed + milliseconds(scenario.timeouts.step_ms) + kHostSlack &&
+      now <= host.began + milliseconds(scenario.timeouts.run_ms) + kHostSlack)
     return;
   end_late(host);
 }
@@ -259,7 +259,7 @@ void ThreadHosts::advance(Deadline now) {
 
 void ThreadHosts::interrupt() {
   for (Host& host : hosts_)
-    workers_.end(*host.worker, interrupted_ ? milliseconds(0) : kInterruptGrace);
+    workers_.end(*host.worker, interrupted_ ? milliseconds(0) : kHostInterruptGrace);
   interrupted_ = true;
   queue_.clear();
 }

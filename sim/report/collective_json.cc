@@ -20,7 +20,7 @@ Json row_json(const CollectiveRow& row) {
           {"times_ns", row.times_ns}};
 }
 
-Json or_null(int64_t ranks_per_host) {
+Json interval_or_null(int64_t ranks_per_host) {
   return ranks_per_host > 0 ? Json(ranks_per_host) : Json(nullptr);
 }
 
@@ -34,7 +34,7 @@ Json communicators_json(const CollectiveDocument& document) {
     all.push_back({{"label", group.label()},
                    {"kind", group.kind},
                    {"algorithm", group.algorithm},
-                   {"ranks_per_host", or_null(group.ranks_per_host)},
+                   {"ranks_per_host", interval_or_null(group.ranks_per_host)},
                    {"average_busbw_gb_s", average_busbw(document.result, i)},
                    {"sizes", std::move(sizes)}});
   }

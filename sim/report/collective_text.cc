@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kNsPerUs = 1e3;
 
-std::string label_of(const CollectiveDocument& document, const CollectiveRow& row) {
+std::string label_of_line(const CollectiveDocument& document, const CollectiveRow& row) {
   return document.spec.groups[row.group].label();
 }
 
@@ -25,7 +25,7 @@ std::string table_text(const CollectiveDocument& document, const Style& style) {
     table.column(header, Table::Align::right);
   for (const CollectiveRow& row : document.result.rows)
     table.row(
-        {label_of(document, row), std::to_string(row.bytes), std::to_string(row.count),
+        {label_of_line(document, row), std::to_string(row.bytes), std::to_string(row.count),
          document.spec.dtype, redop(document.spec),
          fmt::format("{:.2f}", row.time_ns.value / kNsPerUs),
          fmt::format("{:.2f} .. {:.2f}", row.time_ns.low / kNsPerUs, row.time_ns.high / kNsPerUs),
@@ -97,7 +97,7 @@ std::string collective_csv(const CollectiveDocument& document) {
       "busbw_gb_s,wrong\n";
   for (const CollectiveRow& row : document.result.rows)
     text +=
-        fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", label_of(document, row), row.bytes,
+        fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", label_of_line(document, row), row.bytes,
                     row.count, document.spec.dtype, redop(document.spec), row.time_ns.value,
                     row.time_ns.low, row.time_ns.high, row.algbw_gb_s, row.busbw_gb_s, row.wrong);
   return text;

@@ -22,7 +22,7 @@ InputError bad_file(const std::string& path, const std::string& message) {
 }
 
 // "columns": [{"of": "...", "losses": [[epoch, step, loss], ...]}], counted from 1.
-std::vector<PublishedLosses> columns_of(const Json& document) {
+std::vector<PublishedLosses> published_columns(const Json& document) {
   std::vector<PublishedLosses> columns;
   for (const Json& column : document.at("columns")) {
     columns.push_back({column.at("of").get<std::string>(), {}});
@@ -56,7 +56,7 @@ Expected<std::vector<PublishedLosses>> load_published_losses(const std::string& 
   InputErrors errors;
   if (!read_json(text.str(), path, &document, nullptr, &errors)) return errors;
   try {
-    return columns_of(document);
+    return published_columns(document);
   } catch (const nlohmann::json::exception& error) {
     return bad_file(path, fmt::format("are no published losses: {}", error.what()));
   }

@@ -11,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-constexpr double kWideRange = 16;
+constexpr double kWidePrediction = 16;
 
-svg::Point point_of(const SimulatedLine& line, double x) {
+svg::Point predicted_point(const SimulatedLine& line, double x) {
   svg::Point point;
   point.x = x;
   point.y = line.numbers.step_ms;
@@ -43,10 +43,10 @@ svg::Curves over_caps(const SimulateDocument& document, const std::vector<Simula
     largest = std::max(largest, *line.cap_mb);
     const auto place = series.try_emplace(line.ranks, chart.series.size());
     if (place.second) chart.series.push_back({fmt::format("{} ranks", line.ranks), {}});
-    chart.series[place.first->second].points.push_back(point_of(line, *line.cap_mb));
+    chart.series[place.first->second].points.push_back(predicted_point(line, *line.cap_mb));
   }
   chart.x = {"bucket_cap_mb (MiB)",
-             largest > kWideRange * least ? svg::Scale::log2 : svg::Scale::linear};
+             largest > kWidePrediction * least ? svg::Scale::log2 : svg::Scale::linear};
   if (document.recommended_cap_mb) {
     chart.highlights.push_back(
         {0, *document.recommended_cap_mb, fmt::format("{} MiB", *document.recommended_cap_mb)});

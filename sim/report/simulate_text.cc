@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kNothing = "-";
+constexpr const char* kNoValue = "-";
 
 std::string ms(double value) { return fmt::format("{:.2f}", value); }
 
@@ -51,25 +51,25 @@ class Rows {
     std::vector<std::string> cells = {line.scenario};
     if (any(document_, has_label)) cells.push_back(line.label);
     cells.push_back(grouped(line.ranks));
-    cells.push_back(line.cap_mb ? fmt::format("{}", *line.cap_mb) : kNothing);
+    cells.push_back(line.cap_mb ? fmt::format("{}", *line.cap_mb) : kNoValue);
     cells.push_back(std::to_string(line.buckets));
     cells.push_back(fmt::format("{:.2f}", line.tail_mb));
     if (numbers.steps == 0) {
-      cells.resize(cells.size() + 6, kNothing);
+      cells.resize(cells.size() + 6, kNoValue);
     } else {
       for (const double value :
            {numbers.step_ms, numbers.p95_ms, numbers.backward_ms, numbers.exposed_ms})
         cells.push_back(ms(value));
-      cells.push_back(numbers.overlap ? fmt::format("{:.0f} %", *numbers.overlap * 100) : kNothing);
-      cells.push_back(numbers.skew_ms ? ms(*numbers.skew_ms) : kNothing);
+      cells.push_back(numbers.overlap ? fmt::format("{:.0f} %", *numbers.overlap * 100) : kNoValue);
+      cells.push_back(numbers.skew_ms ? ms(*numbers.skew_ms) : kNoValue);
     }
     const auto optional = [&](const std::optional<double>& value, const char* form) {
-      cells.push_back(value ? fmt::format(fmt::runtime(form), *value) : kNothing);
+      cells.push_back(value ? fmt::format(fmt::runtime(form), *value) : kNoValue);
     };
     if (any(document_, has_efficiency)) optional(line.efficiency, "{:.3f}");
     if (any(document_, has_straggler)) optional(line.straggler_ms, "{:.2f}");
     if (any(document_, has_chance))
-      cells.push_back(line.timeout_chance ? chance_text(*line.timeout_chance) : kNothing);
+      cells.push_back(line.timeout_chance ? chance_text(*line.timeout_chance) : kNoValue);
     cells.push_back(line.engine);
     return cells;
   }

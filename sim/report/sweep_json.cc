@@ -15,7 +15,7 @@ Json estimate_json(const std::optional<Estimate>& estimate) {
 }
 
 template <class T>
-Json or_null(const std::optional<T>& value) {
+Json measure_or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
@@ -27,7 +27,7 @@ Json run_json(const SweepRun& run) {
           {"backward_ms", n.backward_ms},
           {"exposed_ms", n.exposed_ms},
           {"skew_ms", n.skew_ms},
-          {"overlap", or_null(n.overlap)},
+          {"overlap", measure_or_null(n.overlap)},
           {"outlier_steps", n.outlier_steps},
           {"spin_before_ms", run.spins.before_ms},
           {"spin_after_ms", run.spins.after_ms}};
@@ -40,7 +40,7 @@ Json line_json(const SweepDocument& document, const CellResult& line) {
   Json json = {{"label", label_of(line.cell)},
                {"world_size", line.cell.world_size},
                {"reducer", line.cell.reducer},
-               {"bucket_cap_mb", or_null(line.cell.cap_mb)},
+               {"bucket_cap_mb", measure_or_null(line.cell.cap_mb)},
                {"same_caps_mb", line.cell.same_caps_mb},
                {"varied", std::move(varied)},
                {"step_ms", estimate_json(line.step_ms)},
@@ -55,7 +55,8 @@ Json line_json(const SweepDocument& document, const CellResult& line) {
                {"outlier_runs", line.outlier_runs},
                {"published", nullptr},
                {"runs", std::move(runs)}};
-  if (document.reference) json["published"] = or_null(published_for(*document.reference, line));
+  if (document.reference)
+    json["published"] = measure_or_null(published_for(*document.reference, line));
   return json;
 }
 

@@ -29,7 +29,7 @@ std::string source_of(const Prediction& prediction) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string table_of(const Forecast& forecast, const Style& style) {
+std::string what_if_table(const Forecast& forecast, const Style& style) {
   Table table;
   table.column("without");
   for (const char* header : {"step ms", "95 % interval", "saving ms", "95 % interval", "saving"})
@@ -43,7 +43,7 @@ std::string table_of(const Forecast& forecast, const Style& style) {
   return table.text(style);
 }
 
-std::string answer(const Forecast& forecast) {
+std::string what_if_answer(const Forecast& forecast) {
   const Prediction& first = forecast.predictions.front();
   const double share = share_of(forecast, first);
   const auto ranks = static_cast<int64_t>(first.ranks.size());
@@ -65,7 +65,7 @@ std::string run_text(const WhatIfDocument::Run& run, const Style& style) {
     return text +
            "nothing to predict from: it has no whole step of several ranks after its first\n";
   const Forecast& forecast = *run.forecast;
-  text += table_of(forecast, style);
+  text += what_if_table(forecast, style);
   const auto steps = static_cast<int64_t>(forecast.steps);
   text += fmt::format("measured: {} ms a step ({}), the mean of {} {} of {} ranks\n",
                       tenths(forecast.measured.mean_ms.value), interval(forecast.measured),
@@ -74,7 +74,7 @@ std::string run_text(const WhatIfDocument::Run& run, const Style& style) {
     text +=
         fmt::format("the replay of these steps takes {} ms: predictions are no better than that\n",
                     tenths(forecast.replayed.mean_ms.value));
-  return text + answer(forecast) + "\n";
+  return text + what_if_answer(forecast) + "\n";
 }
 
 }  // namespace

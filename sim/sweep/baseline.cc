@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-InputError refused(const std::string& path, const std::string& message) {
+InputError refused_baseline(const std::string& path, const std::string& message) {
   InputError error;
   error.message = fmt::format("--baseline {}: {}", printable(path), message);
   error.allowed = "a file that `lockstep sweep --json FILE` wrote";
@@ -78,11 +78,11 @@ Compared compare(const CellResult& cell, const Baseline::Line& before, int64_t c
 Expected<Baseline> load_baseline(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) return refused(path, "cannot be read");
+  if (!file || !(text << file.rdbuf())) return refused_baseline(path, "cannot be read");
   try {
     return baseline_of(Json::parse(text.str()));
   } catch (const nlohmann::json::exception&) {
-    return refused(path, "is not the result of a sweep");
+    return refused_baseline(path, "is not the result of a sweep");
   }
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-InputError refused(const std::string& path, const std::string& message) {
+InputError refused_reference(const std::string& path, const std::string& message) {
   InputError error;
   error.message = fmt::format("--reference {}: {}", printable(path), message);
   error.allowed = "a published sweep as golden/data/pytorch_gloo_sweep.json";
@@ -64,15 +64,15 @@ Agreement agreement_of(const std::string& group, const Lines& lines) {
 Expected<Reference> load_reference(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) return refused(path, "cannot be read");
+  if (!file || !(text << file.rdbuf())) return refused_reference(path, "cannot be read");
   try {
     Reference reference = reference_of(Json::parse(text.str(), nullptr, true, true));
     const auto& names = metric_names();
     if (std::find(names.begin(), names.end(), reference.metric) == names.end())
-      return refused(path, "unknown metric \"" + printable(reference.metric) + "\"");
+      return refused_reference(path, "unknown metric \"" + printable(reference.metric) + "\"");
     return reference;
   } catch (const nlohmann::json::exception& error) {
-    return refused(path, printable(error.what()));
+    return refused_reference(path, printable(error.what()));
   }
 }
 

@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 double mb(int64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
-double ms(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+double milliseconds(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 
 // Until the last gradients are there, not what follows: of reducers that wait within backward, the
 // phase ends with the arrival of the last bucket.
@@ -30,7 +30,7 @@ double backward_of(const Timeline& timeline, const Step& step) {
           last_ns = std::max(last_ns, passage.ready_ns.value_or(*passage.arrival_ns));
       }
       if (last_ns > phase.time.begin_ns) end_ns = std::min(end_ns, last_ns);
-      longest = std::max(longest, ms(end_ns - phase.time.begin_ns));
+      longest = std::max(longest, milliseconds(end_ns - phase.time.begin_ns));
     }
   return longest;
 }
@@ -47,7 +47,7 @@ void add_services(const Timeline& timeline, const Step& step,
       end_ns = std::max(end_ns, *passage.end_ns);
     }
     free_ns = end_ns;
-    (*services)[b.bytes].push_back(ms(end_ns - begin_ns));
+    (*services)[b.bytes].push_back(milliseconds(end_ns - begin_ns));
   }
 }
 

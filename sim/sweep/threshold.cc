@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-InputError refused(const std::string& message) {
+InputError refused_threshold(const std::string& message) {
   InputError error;
   error.message = "--threshold: " + message;
   error.allowed = fmt::format("METRIC<=NUMBER, with <, <=, > or >=, METRIC one of {}",
@@ -39,7 +39,8 @@ std::string Threshold::text() const { return fmt::format("{}{}{}", metric, compa
 Expected<Threshold> parse_threshold(const std::string& text) {
   Threshold threshold;
   const size_t at = text.find_first_of("<>");
-  if (at == std::string::npos) return refused(fmt::format("\"{}\" has no <=", printable(text)));
+  if (at == std::string::npos)
+    return refused_threshold(fmt::format("\"{}\" has no <=", printable(text)));
   threshold.metric = trimmed(text.substr(0, at));
   const size_t length = text.substr(at + 1, 1) == "=" ? 2 : 1;
   threshold.comparison = text.substr(at, length);
@@ -47,12 +48,12 @@ Expected<Threshold> parse_threshold(const std::string& text) {
   const char* last = number.data() + number.size();
   const auto [end, problem] = std::from_chars(number.data(), last, threshold.bound);
   if (problem != std::errc() || end != last || !std::isfinite(threshold.bound))
-    return refused(fmt::format("\"{}\" is no number", printable(number)));
+    return refused_threshold(fmt::format("\"{}\" is no number", printable(number)));
   const auto& names = metric_names();
   if (std::find(names.begin(), names.end(), threshold.metric) != names.end()) return threshold;
   const auto meant = closest_word(threshold.metric, names);
-  return refused(fmt::format("unknown metric \"{}\"{}", printable(threshold.metric),
-                             meant ? fmt::format("; did you mean \"{}\"?", *meant) : ""));
+  return refused_threshold(fmt::format("unknown metric \"{}\"{}", printable(threshold.metric),
+                                       meant ? fmt::format("; did you mean \"{}\"?", *meant) : ""));
 }
 
 Judgement judge(const Threshold& threshold, const std::vector<CellResult>& cells) {

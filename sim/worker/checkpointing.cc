@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-Deadline within(int64_t timeout_ms) {
+Deadline deadline_within(int64_t timeout_ms) {
   return deadline_after(std::chrono::milliseconds(timeout_ms));
 }
 
@@ -72,7 +72,9 @@ void Checkpointing::pause(const char* option) const {
   std::this_thread::sleep_for(std::chrono::milliseconds(amount(options_, option)));
 }
 
-void Checkpointing::meet() { group_.barrier(within(scenario_.timeouts.collective_ms))->wait(); }
+void Checkpointing::meet() {
+  group_.barrier(deadline_within(scenario_.timeouts.collective_ms))->wait();
+}
 
 void Checkpointing::remove_file() const {
   std::error_code error;

@@ -27,7 +27,7 @@ void write_text(const std::string& path, const std::string& text) {
     throw std::runtime_error("could not write " + path);
 }
 
-NamedTensors gradients_of(const NamedTensors& parameters) {
+NamedTensors exported_gradients_of(const NamedTensors& parameters) {
   NamedTensors gradients;
   for (const NamedTensor& parameter : parameters)
     gradients.push_back({parameter.name, parameter.tensor.grad()});
@@ -68,7 +68,7 @@ void Export::final(const Training& training, const std::string& reducer_data) {
   Json& json = (*manifest_)["final"];
   json["parameters"] = save("final.parameter", training.parameters);
   json["buffers"] = save("final.buffer", training.buffers);
-  json["gradients"] = save("final.gradient", gradients_of(training.parameters));
+  json["gradients"] = save("final.gradient", exported_gradients_of(training.parameters));
   json["optimizer_state"] = save("final.optimizer_state", training.optimizer->state());
   json["reducer_data"] = reducer_data.empty() ? Json(nullptr) : Json::parse(reducer_data);
   save_order();

@@ -160,22 +160,6 @@ void Observer::observe(int64_t step) {
   if (controlled && !shards_wanted) local_.reset();
 }
 
-// Of a step whose state is not compared: replicas' gradients by one hash, where they lie.
-void Observer::pass_over(int64_t step) {
-  state_ = nullptr;
-  before_.clear();
-  for (auto& feed : feeds_) skip_item(*feed, step);
-  if (!primary_ || !around_.plan.hash_between) return;
-  constexpr auto kGradient = static_cast<size_t>(StateKind::gradient);
-  const uint64_t hash = hash_gradients(training_);
-  chains_[kGradient] = hash64(&hash, sizeof hash, chains_[kGradient]);
-  around_.recorder.append(EventKind::state_hash, kGradient, chains_[kGradient]);
-}
-
-int64_t Observer::board_step(int64_t step) const {
-  return comparison_number(around_.plan, start_step_, step);
-}
-
 // Is what this rank holds of a kind of state the same on others that were observed with it?
 bool Observer::is_promised(StateKind kind, int64_t step) const {
   const Agreement agreement = agreement_.between_ranks(step, around_.rank);

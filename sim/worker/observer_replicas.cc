@@ -1,6 +1,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "scenarios/base/hash.h"
+#include "sim/plan/comparing.h"
 #include "sim/worker/observer.h"
 
 namespace lockstep {
@@ -16,6 +18,22 @@ std::vector<int64_t> Observer::ranks_that_meet(int64_t step) const {
   for (int64_t rank = 0; rank < around_.plan.scenario.world_size; ++rank)
     if (agreement_.between_ranks(step, rank) == most) ranks.push_back(rank);
   return ranks;
+}
+
+// Of a step whose state is not compared: replicas' gradients by one hash, where they lie.
+void Observer::pass_over(int64_t step) {
+  state_ = nullptr;
+  before_.clear();
+  for (auto& feed : feeds_) skip_item(*feed, step);
+  if (!primary_ || !around_.plan.hash_between) return;
+  constexpr auto kGradient = static_cast<size_t>(StateKind::gradient);
+  const uint64_t hash = hash_gradients(training_);
+  chains_[kGradient] = hash64(&hash, sizeof hash, chains_[kGradient]);
+  around_.recorder.append(EventKind::state_hash, kGradient, chains_[kGradient]);
+}
+
+int64_t Observer::board_step(int64_t step) const {
+  return comparison_number(around_.plan, start_step_, step);
 }
 
 void Observer::meet_replicas(int64_t step) {

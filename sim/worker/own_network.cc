@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kKey = "own-network";
+constexpr const char* kNetworkKey = "own-network";
 
 // "+PATH" of the switch, or "-REASON" why there is none.
 std::string offer(const RunPlan& plan, const WorkerTask& task, OwnNetwork* network) {
@@ -27,8 +27,8 @@ OwnNetwork join_own_network(const RunPlan& plan, const WorkerTask& task, Store& 
   OwnNetwork network;
   const std::vector<Part>& faults = plan.scenario.faults;
   if (std::none_of(faults.begin(), faults.end(), by_own_link)) return network;
-  if (task.rank == 0) store.set(kKey, offer(plan, task, &network));
-  const std::string answer = store.get(kKey, deadline);
+  if (task.rank == 0) store.set(kNetworkKey, offer(plan, task, &network));
+  const std::string answer = store.get(kNetworkKey, deadline);
   if (answer.front() == '+') {
     network.link = OwnLink::join(answer.substr(1), task.rank);
   } else if (std::any_of(faults.begin(), faults.end(), [](const Part& fault) {

@@ -26,8 +26,8 @@ std::string printed(double value, int64_t decimals) {
 }
 
 // The float32 values of parameter `name` in a state; none if there is no such parameter.
-std::vector<float> weights_of(const StateLayout& layout, const std::string& name,
-                              const std::byte* state) {
+std::vector<float> stored_weights_of(const StateLayout& layout, const std::string& name,
+                                     const std::byte* state) {
   std::vector<float> values;
   for (const StateEntry& entry : layout.entries) {
     if (entry.kind != StateKind::parameter || entry.name != name || entry.dtype != "float32")
@@ -47,7 +47,7 @@ struct Agreement {
 Agreement agreement(const StoredGolden& golden, const StateLayout& layout, const std::byte* state) {
   Agreement agreement;
   for (const StoredTensor& tensor : golden.parameters) {
-    const std::vector<float> values = weights_of(layout, tensor.name, state);
+    const std::vector<float> values = stored_weights_of(layout, tensor.name, state);
     agreement.total += static_cast<int64_t>(tensor.bits.size());
     if (values.size() != tensor.bits.size()) continue;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -62,7 +62,7 @@ Agreement agreement(const StoredGolden& golden, const StateLayout& layout, const
 
 Json published_json(const PublishedValues& published, int64_t decimals, const StateLayout& layout,
                     const std::byte* state) {
-  const std::vector<float> values = weights_of(layout, published.tensor, state);
+  const std::vector<float> values = stored_weights_of(layout, published.tensor, state);
   int64_t equal = 0;
   for (size_t i = 0; i < std::min(values.size(), published.values.size()); ++i)
     equal += printed(values[i], decimals) == printed(published.values[i], decimals);

@@ -26,18 +26,18 @@ Values values_of(const StateEntry& entry, const std::byte* state) {
   return values;
 }
 
-bool differs(const MismatchContext& c, const StateEntry& entry) {
+bool update_differs(const MismatchContext& c, const StateEntry& entry) {
   return std::memcmp(c.run + entry.offset, c.golden + entry.offset,
                      static_cast<size_t>(entry.bytes)) != 0;
 }
 
-bool differs(const MismatchContext& c, StateKind kind) {
+bool update_differs(const MismatchContext& c, StateKind kind) {
   return std::any_of(c.layout->entries.begin(), c.layout->entries.end(),
-                     [&](const StateEntry& e) { return e.kind == kind && differs(c, e); });
+                     [&](const StateEntry& e) { return e.kind == kind && update_differs(c, e); });
 }
 
 // All gradients of a state behind each other.
-Values gradients_of(const StateLayout& layout, const std::byte* state) {
+Values gradients_before(const StateLayout& layout, const std::byte* state) {
   Values all;
   for (const StateEntry& entry : layout.entries) {
     if (entry.kind != StateKind::gradient) continue;
@@ -76,11 +76,11 @@ void clip(const Part& clipping, Values* gradients) {
 // Is the run what comes out where each rank clips by itself, or nobody does?
 void find_clipping(const MismatchContext& c, MismatchEvidence* evidence) {
   if (c.clipping == nullptr || c.clipping->kind == "none" || c.shards == nullptr) return;
-  const Values run = gradients_of(*c.layout, c.run);
-  if (same(run, gradients_of(*c.layout, c.golden))) return;
+  const Values run = gradients_before(*c.layout, c.run);
+  if (same(run, gradients_before(*c.layout, c.golden))) return;
   Values clipped(run.size()), whole(run.size());
   for (int64_t rank = 0; rank < c.world_size; ++rank) {
-    Values local = gradients_of(*c.layout, c.shards + rank * c.shard_bytes);
+    Values local = gradients_before(*c.layout, c.shards + rank * c.shard_bytes);
     const auto share = 1 / static_cast<double>(c.world_size);
     for (size_t i = 0; i < local.size(); ++i) whole[i] += local[i] * share;
     clip(*c.clipping, &local);
@@ -103,12 +103,12 @@ void find_skipped(const MismatchContext& c, MismatchEvidence* evidence) {
 // Where gradients and optimizer state agree and only weights differ: is the change of all of them
 // one number times the golden run's? Rounding of the weights bounds how well that can be told.
 void find_update_ratio(const MismatchContext& c, MismatchEvidence* evidence) {
-  if (c.before == nullptr || differs(c, StateKind::gradient) ||
-      differs(c, StateKind::optimizer_state) || !differs(c, StateKind::parameter))
+  if (c.before == nullptr || update_differs(c, StateKind::gradient) ||
+      update_differs(c, StateKind::optimizer_state) || !update_differs(c, StateKind::parameter))
     return;
   Values run, golden, noise;
   for (const StateEntry& entry : c.layout->entries) {
-    if (entry.kind != StateKind::parameter || !differs(c, entry)) continue;
+    if (entry.kind != StateKind::parameter || !update_differs(c, entry)) continue;
     const double unit = entry.dtype == "float64" ? std::numeric_limits<double>::epsilon()
                                                  : std::numeric_limits<float>::epsilon();
     const Values before = values_of(entry, c.before);
@@ -148,10 +148,11 @@ bool kept_elements(const MismatchContext& c, const StateEntry& entry) {
 
 // Weights that should have changed and did not, though no gradient says so.
 void find_kept_weights(const MismatchContext& c, MismatchEvidence* evidence) {
-  if (c.before == nullptr || differs(c, StateKind::gradient)) return;
+  if (c.before == nullptr || update_differs(c, StateKind::gradient)) return;
   for (const StateEntry& entry : c.layout->entries) {
     if (entry.kind != StateKind::parameter) continue;
-    if (differs(c, entry) && kept_elements(c, entry)) evidence->weights_kept.push_back(entry.name);
+    if (update_differs(c, entry) && kept_elements(c, entry))
+      evidence->weights_kept.push_back(entry.name);
     evidence->weights_moved =
         evidence->weights_moved || std::memcmp(c.run + entry.offset, c.before + entry.offset,
                                                static_cast<size_t>(entry.bytes)) != 0;

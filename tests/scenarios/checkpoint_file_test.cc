@@ -32,7 +32,7 @@ CheckpointFile example() {
   return file;
 }
 
-std::string error_of(const std::string& bytes) {
+std::string error_of_file(const std::string& bytes) {
   try {
     decode_checkpoint(bytes, "x.checkpoint");
     return "";
@@ -70,20 +70,22 @@ TEST_F(CheckpointFileTest, WhatIsWrittenIsReadBack) {
 
 TEST_F(CheckpointFileTest, EveryTruncationAndEveryFlippedBitIsAnError) {
   const std::string whole = encode_checkpoint(example());
-  ASSERT_EQ(error_of(whole), "");
+  ASSERT_EQ(error_of_file(whole), "");
   for (size_t size = 0; size < whole.size(); ++size)
-    EXPECT_THAT(error_of(whole.substr(0, size)), HasSubstr("checkpoint x.checkpoint: ")) << size;
+    EXPECT_THAT(error_of_file(whole.substr(0, size)), HasSubstr("checkpoint x.checkpoint: "))
+        << size;
   for (size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
-    EXPECT_NE(error_of(damaged), "") << at;
+    EXPECT_NE(error_of_file(damaged), "") << at;
   }
-  EXPECT_THAT(error_of(whole + "x"), HasSubstr("damaged: longer than its header says"));
+  EXPECT_THAT(error_of_file(whole + "x"), HasSubstr("damaged: longer than its header says"));
 }
 
 TEST_F(CheckpointFileTest, ErrorsNameThePathAndWhatIsWrong) {
-  EXPECT_THAT(error_of("PK\3\4 some other program's"), HasSubstr("not a checkpoint of lockstep"));
-  EXPECT_THAT(error_of(encode_checkpoint(example()).substr(0, 200)), HasSubstr("cut short"));
+  EXPECT_THAT(error_of_file("PK\3\4 some other program's"),
+              HasSubstr("not a checkpoint of lockstep"));
+  EXPECT_THAT(error_of_file(encode_checkpoint(example()).substr(0, 200)), HasSubstr("cut short"));
   try {
     read_checkpoint(path());
     FAIL();

@@ -24,7 +24,7 @@ Part images(int64_t side) {
                             {"target", std::string("label")}});
 }
 
-Scenario scenario_of(Part model, Part data) {
+Scenario scenario_of_profile(Part model, Part data) {
   Scenario scenario;
   scenario.model = std::move(model);
   scenario.data = std::move(data);
@@ -40,7 +40,8 @@ Scenario mlp_scenario() {
                                    {"out_features", int64_t{5}},
                                    {"activation", std::string("relu")},
                                    {"bias", true}});
-  return scenario_of(mlp, part_of("randn", {{"features", int64_t{10}}, {"targets", int64_t{5}}}));
+  return scenario_of_profile(
+      mlp, part_of("randn", {{"features", int64_t{10}}, {"targets", int64_t{5}}}));
 }
 
 int64_t macs_of(const ModelManifest& manifest) {
@@ -112,7 +113,7 @@ TEST(LayerTimes, AreSharesOfTheTotals) {
 }
 
 TEST(LayerTimes, OfResNet50) {
-  Scenario scenario = scenario_of(resnet("resnet50"), images(224));
+  Scenario scenario = scenario_of_profile(resnet("resnet50"), images(224));
   scenario.compute.options.set("backward_ms", 150.0);
   const LayerTimes times = layer_times(scenario).value();
   EXPECT_EQ(times.size(), 107U);

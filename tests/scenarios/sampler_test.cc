@@ -7,14 +7,14 @@
 namespace lockstep {
 namespace {
 
-using Rows = std::vector<int64_t>;
+using SampledRows = std::vector<int64_t>;
 
 TEST(Sampler, ThePermutationIsThatOfAPublishedRun) {
   // What DistributedSampler's seed 0 gives for CIFAR-10's 50,000 samples in epoch 0.
-  const Rows published = {36044, 49165, 37807, 11341, 6091,  16904,
-                          36293, 28026, 24681, 17849, 49031, 20152};
-  const Rows order = random_permutation(50'000, 0);
-  EXPECT_EQ(Rows(order.begin(), order.begin() + 12), published);
+  const SampledRows published = {36044, 49165, 37807, 11341, 6091,  16904,
+                                 36293, 28026, 24681, 17849, 49031, 20152};
+  const SampledRows order = random_permutation(50'000, 0);
+  EXPECT_EQ(SampledRows(order.begin(), order.begin() + 12), published);
   EXPECT_EQ(deal_in_turn({}, 50'000, 4, 0)[1][0], 49165);
   EXPECT_EQ(deal_in_turn({}, 50'000, 4, 0)[0][1], 6091);
 }

@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 // More ranks, stages or operations of a kind than any training has: a damaged number.
 constexpr int64_t kMost = 1'000'000;
 
-std::optional<OpKind> kind_of(const std::string& word) {
+std::optional<OpKind> kind_of_event(const std::string& word) {
   for (size_t i = 0; i < kOpKinds; ++i)
     if (word == to_word(static_cast<OpKind>(i))) return static_cast<OpKind>(i);
   return std::nullopt;
@@ -120,7 +120,8 @@ class Events {
 
   void take_op(size_t place, const Json& event) {
     const auto name = event.find("name");
-    const auto kind = name != event.end() && name->is_string() ? kind_of(*name) : std::nullopt;
+    const auto kind =
+        name != event.end() && name->is_string() ? kind_of_event(*name) : std::nullopt;
     if (!kind) {
       const std::string word = name != event.end() ? name->dump(-1, ' ', true) : "missing";
       bad(place, "/name", fmt::format("is {}", word.substr(0, 60)), known_kinds());

@@ -89,7 +89,7 @@ class Asker {
   PipelineSlowdown found_;
 };
 
-nlohmann::ordered_json or_null(const std::optional<double>& value) {
+nlohmann::ordered_json number_or_null(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
@@ -112,8 +112,8 @@ nlohmann::ordered_json as_json(const PipelineSlowdown& slowdown) {
   return {{"step_ms", slowdown.step_ms},
           {"ideal_ms", slowdown.ideal_ms},
           {"slowdown", slowdown.slowdown},
-          {"by_worst_workers", or_null(slowdown.by_worst_workers)},
-          {"by_last_stage", or_null(slowdown.by_last_stage)},
+          {"by_worst_workers", number_or_null(slowdown.by_worst_workers)},
+          {"by_last_stage", number_or_null(slowdown.by_last_stage)},
           {"worst", slowdown.worst},
           {"workers", std::move(workers)},
           {"dp_ranks", slowdown.dp_ranks},

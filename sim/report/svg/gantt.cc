@@ -10,7 +10,7 @@
 namespace lockstep::svg {
 namespace {
 
-constexpr double kPlotLeft = 172;
+constexpr double kGanttLeft = 172;
 constexpr double kLine = 15, kThinLine = 5;  // height of a line of bars
 constexpr size_t kFullLines = 6;             // more of them in a track are thin, without labels
 constexpr double kTrackGap = 3, kRowGap = 12;
@@ -19,9 +19,9 @@ size_t line_count(const std::vector<size_t>& lines) {
   return lines.empty() ? 1 : *std::max_element(lines.begin(), lines.end()) + 1;
 }
 
-class Drawing {
+class GanttDrawing {
  public:
-  Drawing(const Gantt& gantt, Canvas* canvas) : gantt_(gantt), canvas_(*canvas) {
+  GanttDrawing(const Gantt& gantt, Canvas* canvas) : gantt_(gantt), canvas_(*canvas) {
     std::vector<double> times;
     for (const Row& row : gantt.rows) {
       for (const Row::Mark& mark : row.marks) times.push_back(mark.at);
@@ -42,7 +42,7 @@ class Drawing {
       canvas_.text(kWidth / 2, y + 20, "m muted", "there is nothing to draw");
       return draw_notes(gantt_.notes, y + 36, &canvas_);
     }
-    const Box box{kPlotLeft, y, kWidth - kPlotLeft - kMargin - 8, rows_height()};
+    const Box box{kGanttLeft, y, kWidth - kGanttLeft - kMargin - 8, rows_height()};
     const Mapping x(Scale::linear, ticks_.low(), ticks_.high(), box.left, box.right());
     draw_x_axis(box, gantt_.x, ticks_, x, &canvas_);
     y += kRowGap / 2;
@@ -104,7 +104,7 @@ class Drawing {
     for (const Track& track : row.tracks) {
       const std::vector<size_t> lines = lines_of(track.bars);
       const double height = line_height(line_count(lines));
-      canvas_.text(kPlotLeft - 8, y + 12, "e small", shortened(track.name, 14));
+      canvas_.text(kGanttLeft - 8, y + 12, "e small", shortened(track.name, 14));
       for (size_t i = 0; i < lines.size(); ++i)
         draw_bar(track.bars[i], y + static_cast<double>(lines[i]) * height, height, x);
       y += static_cast<double>(line_count(lines)) * height + kTrackGap;
@@ -176,7 +176,7 @@ std::vector<size_t> lines_of(const std::vector<Bar>& bars) {
 }
 
 double draw(const Gantt& gantt, double top, Canvas* canvas) {
-  return Drawing(gantt, canvas).draw(top);
+  return GanttDrawing(gantt, canvas).draw(top);
 }
 
 }  // namespace lockstep::svg

@@ -17,7 +17,7 @@ Curves over_world_size(const std::string& title, const std::string& y_title) {
   return curves;
 }
 
-Point point_of(const ScalingPoint& from) {
+Point scaling_point(const ScalingPoint& from) {
   Point point{static_cast<double>(from.world_size), from.step_ms, from.interval_ms, {}};
   return point;
 }
@@ -29,7 +29,7 @@ Curves step_times_of(const std::vector<ScalingSeries>& series) {
   for (const ScalingSeries& one : series) {
     Series& made = curves.series.emplace_back();
     made.name = one.name;
-    for (const ScalingPoint& point : one.points) made.points.push_back(point_of(point));
+    for (const ScalingPoint& point : one.points) made.points.push_back(scaling_point(point));
   }
   return curves;
 }
@@ -46,7 +46,7 @@ Curves efficiencies_of(const std::vector<ScalingSeries>& series) {
     for (const ScalingPoint& at : one.points) {
       LOCKSTEP_CHECK(at.step_ms > 0, "a step takes time");
       const auto percent = [&](double step_ms) { return 100 * least.step_ms / step_ms; };
-      Point point = point_of(at);
+      Point point = scaling_point(at);
       point.y = percent(at.step_ms);
       point.note = fmt::format("step {} ms", number_text(at.step_ms));
       if (point.interval && point.interval->first > 0)

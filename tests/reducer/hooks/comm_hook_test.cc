@@ -44,7 +44,7 @@ CommHookOptions power_sgd(int64_t rank, int64_t start_step = 2) {
   return options;
 }
 
-ReducerOptions options_of(const std::string& kind, const CommHookOptions& hook) {
+ReducerOptions hook_options_of(const std::string& kind, const CommHookOptions& hook) {
   ReducerOptions options;
   options.kind = kind;
   options.first_bucket_bytes = 100;
@@ -59,8 +59,9 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Gradients of every step, on rank 0; all ranks must have the same. scale: of the loss.
-std::vector<Gradients> train(const ReducerOptions& options, double scale = 1,
-                             const Backend& backend = {"local", "ring"}, int64_t steps = 5) {
+std::vector<Gradients> train_with_hook(const ReducerOptions& options, double scale = 1,
+                                       const Backend& backend = {"local", "ring"},
+                                       int64_t steps = 5) {
   std::vector<std::vector<Gradients>> by_rank(3);
   run_ranks(backend, 3, [&](int64_t rank, Communicator& communicator) {
     const SmallModel model(0);
@@ -105,7 +106,7 @@ bool same(const std::vector<Gradients>& a, const std::vector<Gradients>& b) {
 class CommHooks : public testing::TestWithParam<std::string> {
  protected:
   std::vector<Gradients> with(const CommHookOptions& hook) const {
-    return train(options_of(GetParam(), hook));
+    return train_with_hook(hook_options_of(GetParam(), hook));
   }
 };
 
@@ -123,7 +124,8 @@ TEST_P(CommHooks, AverageGradients) {
 
 TEST_P(CommHooks, HalfPrecisionOverflows) {
   const auto largest = [&](const CommHookOptions& hook, double scale) {
-    const auto run = train(options_of(GetParam(), hook), scale, {"local", "ring"}, 1);
+    const auto run =
+        train_with_hook(hook_options_of(GetParam(), hook), scale, {"local", "ring"}, 1);
     return run[0][4].abs().max().item<double>();
   };
   const double scale = 1e6 / largest({}, 1);
@@ -153,8 +155,8 @@ TEST(PowerSgd, ErrorFeedbackSendsTheRestLater) {
     const at::Tensor weight = random_tensor({8, 6}, 1).requires_grad_(true);
     const at::Tensor gradient = random_tensor({8, 6}, 10 + static_cast<uint64_t>(rank));
     TestProbe probe;
-    const auto reducer = make_reducer(options_of("bucketed", power_sgd(1)), {{"w", weight}}, {},
-                                      communicator, probe);
+    const auto reducer = make_reducer(hook_options_of("bucketed", power_sgd(1)), {{"w", weight}},
+                                      {}, communicator, probe);
     at::Tensor sent = at::zeros({8, 6}), average = at::zeros({8, 6});
     for (int64_t r = 0; r < 3; ++r)
       average.add_(random_tensor({8, 6}, 10 + static_cast<uint64_t>(r)) / 3.0);
@@ -180,15 +182,16 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CommHooks, testing::Values("bucketed", "c10d"),
 
 TEST(CommHooks, OursAndLibTorchsReducerGiveTheSameBits) {
   for (const CommHookOptions& hook : {hook_of("allreduce"), hook_of("fp16"), power_sgd(2)})
-    EXPECT_TRUE(same(train(options_of("bucketed", hook)), train(options_of("c10d", hook))))
+    EXPECT_TRUE(same(train_with_hook(hook_options_of("bucketed", hook)),
+                     train_with_hook(hook_options_of("c10d", hook))))
         << hook.kind;
 }
 
 TEST(CommHooks, BrainFloatOverGloo) {
-  const auto options = options_of("bucketed", hook_of("bf16"));
+  const auto options = hook_options_of("bucketed", hook_of("bf16"));
   for (const char* algorithm : {"ring", "bcube", "halving_doubling", "ring_chunked"})
-    EXPECT_TRUE(
-        same(train(options, 1, {"local", algorithm}), train(options, 1, {"gloo", algorithm})))
+    EXPECT_TRUE(same(train_with_hook(options, 1, {"local", algorithm}),
+                     train_with_hook(options, 1, {"gloo", algorithm})))
         << algorithm;
 }
 

@@ -28,7 +28,7 @@ std::vector<std::vector<at::Tensor>> gradients_of_ranks(const ReducerOptions& op
   return gradients;
 }
 
-std::vector<at::Tensor> averages(int64_t ranks) {
+std::vector<at::Tensor> sharded_averages(int64_t ranks) {
   std::vector<at::Tensor> sums;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const SmallModel model(0);
@@ -48,7 +48,7 @@ TEST(Sharded, LeavesTheAverageInOwnElementsAndZeroInThoseOfOthers) {
   options.bucket_cap_bytes = 300;
   for (const int64_t ranks : {1, 3, 6}) {
     const auto gradients = gradients_of_ranks(options, ranks);
-    const auto expected = averages(ranks);
+    const auto expected = sharded_averages(ranks);
     for (const auto& bucket : sharded_pieces_of(options, SmallModel(0).parameters, ranks)) {
       for (const Piece& piece : bucket) {
         const auto p = static_cast<size_t>(piece.parameter);

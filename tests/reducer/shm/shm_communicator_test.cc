@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 const std::vector<std::string> kGloos = {"ring", "bcube", "halving_doubling", "ring_chunked"};
 
-at::Tensor values(int64_t rank, int64_t count, at::ScalarType dtype) {
+at::Tensor shm_values(int64_t rank, int64_t count, at::ScalarType dtype) {
   const at::Tensor random = random_tensor({count}, static_cast<uint64_t>(rank * 7919 + count));
   return at::isFloatingType(dtype) ? random.to(dtype) : random.mul(100).to(dtype);
 }
@@ -42,7 +42,7 @@ std::vector<at::Tensor> sums(const Backend& backend, int64_t ranks, at::ScalarTy
   std::vector<at::Tensor> results(sizes.size());
   run_ranks(backend, ranks, [&](int64_t rank, Communicator& communicator) {
     for (size_t i = 0; i < sizes.size(); ++i) {
-      at::Tensor tensor = values(rank, sizes[i], dtype);
+      at::Tensor tensor = shm_values(rank, sizes[i], dtype);
       if (place == Place::allocated || (place == Place::allocated_by_some && rank % 2 == 1))
         tensor = communicator.allocate(sizes[i], dtype).copy_(tensor);
       communicator.all_reduce(tensor, soon())->wait();
@@ -78,7 +78,7 @@ TEST_P(Order, OfPartsIsThatOfTheWhole) {
   const int64_t ranks = GetParam(), part = 70001;
   run_ranks({"shm", "ring"}, ranks, [&](int64_t rank, Communicator& communicator) {
     for (const Place place : {Place::anywhere, Place::allocated, Place::allocated_by_some}) {
-      at::Tensor whole = values(rank, part * ranks, at::kFloat);
+      at::Tensor whole = shm_values(rank, part * ranks, at::kFloat);
       if (place == Place::allocated || (place == Place::allocated_by_some && rank % 2 == 1))
         whole = communicator.allocate(whole.numel(), at::kFloat).copy_(whole);
       at::Tensor own = at::zeros({part});
@@ -106,7 +106,7 @@ TEST(ShmCommunicator, AddsEveryDtypeAsGlooDoes) {
 TEST(ShmCommunicator, MovesWhatIsLargerThanItsStagingMemory) {
   constexpr int64_t kPart = 700'001;
   run_ranks({"shm", "ring"}, 3, [](int64_t rank, Communicator& communicator) {
-    const auto of = [](int64_t r) { return values(r, kPart, at::kFloat); };
+    const auto of = [](int64_t r) { return shm_values(r, kPart, at::kFloat); };
     at::Tensor all = at::zeros({3, kPart});
     communicator.all_gather(all, of(rank), soon())->wait();
     at::Tensor sent = of(rank);

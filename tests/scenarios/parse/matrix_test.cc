@@ -25,7 +25,7 @@ std::vector<Choice> choices_of(const Matrix& matrix, uint64_t seed = 123) {
   return choices;
 }
 
-std::string error_of(const char* text) {
+std::string error_of_matrix(const char* text) {
   const Json document = Json::parse(text);
   Matrix matrix;
   InputErrors errors;
@@ -108,21 +108,22 @@ TEST(Matrix, TooManyCombinationsAreRefusedAtOnce) {
 }
 
 TEST(Matrix, ErrorsNameAxisAndValue) {
-  EXPECT_EQ(error_of(R"({"matrix": {"world_size": [1]}})"),
+  EXPECT_EQ(error_of_matrix(R"({"matrix": {"world_size": [1]}})"),
             "f.json: error: the axis \"world_size\" is not the JSON pointer of a key; expected an "
             "axis such as \"/world_size\"");
-  EXPECT_EQ(error_of(R"({"matrix": {"/a": [1, 2, 1]}})"),
+  EXPECT_EQ(error_of_matrix(R"({"matrix": {"/a": [1, 2, 1]}})"),
             "f.json: error: 1 is on the axis /a twice; expected every value once");
-  EXPECT_EQ(error_of(R"({"matrix": {"/a": [{}], "/a/b": [1]}})"),
+  EXPECT_EQ(error_of_matrix(R"({"matrix": {"/a": [{}], "/a/b": [1]}})"),
             "f.json: error: the axis /a/b lies inside the axis /a; expected axes that do not "
             "overlap");
-  EXPECT_EQ(error_of(R"({"matrix": {"pairwise": true, "each": ["/b"], "/a": [1], "/c": [2]}})"),
-            "f.json: error: \"/b\" is not an axis of the matrix; expected \"/a\" or \"/c\"");
-  EXPECT_EQ(error_of(R"({"matrix": {"each": ["/a"], "/a": [1]}})"),
+  EXPECT_EQ(
+      error_of_matrix(R"({"matrix": {"pairwise": true, "each": ["/b"], "/a": [1], "/c": [2]}})"),
+      "f.json: error: \"/b\" is not an axis of the matrix; expected \"/a\" or \"/c\"");
+  EXPECT_EQ(error_of_matrix(R"({"matrix": {"each": ["/a"], "/a": [1]}})"),
             "f.json: error: \"each\" means nothing without \"pairwise\": true");
-  EXPECT_EQ(error_of(R"({"matrix": {"/a": [1]}, "exclude": [{"/a": 2}]})"),
+  EXPECT_EQ(error_of_matrix(R"({"matrix": {"/a": [1]}, "exclude": [{"/a": 2}]})"),
             "f.json: error: 2 is not on the axis /a; expected a value of that axis");
-  EXPECT_EQ(error_of(R"({"matrix": {"/a": [1]}, "exclude": [{"/b": 2}]})"),
+  EXPECT_EQ(error_of_matrix(R"({"matrix": {"/a": [1]}, "exclude": [{"/b": 2}]})"),
             "f.json: error: /b is neither an axis nor in the scenario");
 }
 

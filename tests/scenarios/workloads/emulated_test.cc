@@ -28,7 +28,7 @@ Scenario mlp() {
                                      {"bias", true}}));
 }
 
-Scenario gpt() {
+Scenario emulated_gpt() {
   return scenario_of(part_of("gpt", {{"vocabulary", int64_t{7}},
                                      {"context", int64_t{3}},
                                      {"layers", int64_t{1}},
@@ -66,7 +66,7 @@ double distance(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>&
 }
 
 TEST(Emulated, HasTheWeightsOfTheModel) {
-  for (const Scenario& scenario : {mlp(), gpt()}) {
+  for (const Scenario& scenario : {mlp(), emulated_gpt()}) {
     const auto model = emulated(scenario, "float32");
     const RandomSection random(3);
     const NamedTensors real = build_model(scenario.model, "float32")->parameters();
@@ -80,7 +80,7 @@ TEST(Emulated, HasTheWeightsOfTheModel) {
 }
 
 TEST(Emulated, GivesTheOutputsAndGradientsOfTheModelsShapes) {
-  Scenario scenario = gpt();
+  Scenario scenario = emulated_gpt();
   scenario.loss.kind = "cross_entropy";
   const auto model = emulated(scenario);
   const at::Tensor tokens = at::arange(6, at::kLong).view({2, 3});

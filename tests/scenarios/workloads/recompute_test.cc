@@ -24,7 +24,7 @@ struct Gradients {
   at::Tensor input, weight;
 };
 
-Gradients gradients(const std::string& how, Layer* layer) {
+Gradients recomputed_gradients(const std::string& how, Layer* layer) {
   at::Tensor input = at::arange(12, at::kFloat).view({4, 3}).div(5).requires_grad_(true);
   checkpointed(how, layer->segment, input).square().sum().backward();
   return {input.grad(), layer->weight.grad()};
@@ -32,11 +32,11 @@ Gradients gradients(const std::string& how, Layer* layer) {
 
 TEST(Checkpointed, GivesTheBitsOfWhatIsKeptAndRunsTwice) {
   Layer kept;
-  const Gradients expected = gradients("none", &kept);
+  const Gradients expected = recomputed_gradients("none", &kept);
   EXPECT_EQ(kept.runs, 1);
   for (const char* how : {"reentrant", "non_reentrant"}) {
     Layer again;
-    const Gradients found = gradients(how, &again);
+    const Gradients found = recomputed_gradients(how, &again);
     EXPECT_EQ(again.runs, 2) << how;
     EXPECT_TRUE(at::equal(found.input, expected.input)) << how;
     EXPECT_TRUE(at::equal(found.weight, expected.weight)) << how;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-Scenario scenario_of(int64_t devices_per_rank) {
+Scenario stand_in_scenario_of(int64_t devices_per_rank) {
   Scenario scenario;
   scenario.world_size = 3;
   scenario.device = "stand_in";
@@ -34,12 +34,12 @@ Scenario scenario_of(int64_t devices_per_rank) {
 
 Training training_on(const std::vector<c10::Device>& devices) {
   const RandomSection random(7);
-  return build_training(scenario_of(2), "float32", devices);
+  return build_training(stand_in_scenario_of(2), "float32", devices);
 }
 
 TEST(StandIn, ARankHasDevicesOfItsOwn) {
   EXPECT_TRUE(rank_devices(Scenario(), 1).empty());
-  const auto devices = rank_devices(scenario_of(2), 1);
+  const auto devices = rank_devices(stand_in_scenario_of(2), 1);
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(device_name(devices[0]), "stand_in:2");
   EXPECT_EQ(device_name(devices[1]), "stand_in:3");
@@ -48,14 +48,14 @@ TEST(StandIn, ARankHasDevicesOfItsOwn) {
 }
 
 TEST(StandIn, LayersLieInEqualShares) {
-  const Scenario scenario = scenario_of(2);
+  const Scenario scenario = stand_in_scenario_of(2);
   EXPECT_EQ(device_of(scenario, "fc1.bias"), 0);
   EXPECT_EQ(device_of(scenario, "fc2.weight"), 0);
   EXPECT_EQ(device_of(scenario, "fc3.weight"), 1);
 }
 
 void expect_the_bits_of_one() {
-  const auto devices = rank_devices(scenario_of(2), 1);
+  const auto devices = rank_devices(stand_in_scenario_of(2), 1);
   const Training spread = training_on(devices), whole = training_on({});
   const at::Tensor input = at::randn({8, 6});
   for (const Training* training : {&spread, &whole})
@@ -81,7 +81,7 @@ TEST(StandIn, SeveralDevicesGiveTheBitsOfOne) {
 }
 
 TEST(StandIn, DevicesDoNotMix) {
-  const auto devices = rank_devices(scenario_of(2), 0);
+  const auto devices = rank_devices(stand_in_scenario_of(2), 0);
   const at::Tensor first = at::ones({3}).to(devices[0]), second = at::ones({3}).to(devices[1]);
   EXPECT_THAT(
       [&] {
@@ -94,7 +94,7 @@ TEST(StandIn, DevicesDoNotMix) {
 }
 
 TEST(StandIn, AViewOfTheHostIsTheSameMemory) {
-  const auto devices = rank_devices(scenario_of(2), 2);
+  const auto devices = rank_devices(stand_in_scenario_of(2), 2);
   const at::Tensor tensor = at::zeros({2, 3}).to(devices[1]);
   on_host(tensor).fill_(4);
   EXPECT_EQ(tensor.sum().item<float>(), 24);

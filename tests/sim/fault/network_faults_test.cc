@@ -6,17 +6,12 @@
 #include <unistd.h>
 
 #include "tests/reducer/test_group.h"
+#include "tests/scenarios/part_of.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
-
-Part fault(const std::string& kind, std::map<std::string, OptionValue> options) {
-  Part part{kind, {}};
-  for (auto& [key, value] : options) part.options.set(key, value);
-  return part;
-}
 
 // A communicator of the test group, which owns it.
 struct Borrowed : Communicator {
@@ -115,7 +110,7 @@ int64_t count(const Seen& seen, EventKind kind) {
 TEST(NetworkFaults, ASlowLinkTakesItsTimeAndChangesNoValue) {
   // 2 x 4/3 x 4,000 bytes at 0.1 MB/s.
   const Seen seen =
-      sum_with(fault("slow_link", {{"rank", int64_t{1}}, {"bandwidth_mb_per_s", 0.1}}));
+      sum_with(part_of("slow_link", {{"rank", int64_t{1}}, {"bandwidth_mb_per_s", 0.1}}));
   EXPECT_EQ(seen.error, "");
   EXPECT_EQ(seen.sum, 12);
   EXPECT_GE(seen.took_ns, 106'000'000);
@@ -125,7 +120,7 @@ TEST(NetworkFaults, ASlowLinkTakesItsTimeAndChangesNoValue) {
 }
 
 TEST(NetworkFaults, LatencyOfAnotherRankIsWaitedFor) {
-  const Seen seen = sum_with(fault("latency", {{"rank", int64_t{0}}, {"duration_ms", 30.0}}));
+  const Seen seen = sum_with(part_of("latency", {{"rank", int64_t{0}}, {"duration_ms", 30.0}}));
   EXPECT_EQ(seen.sum, 12);
   EXPECT_GE(seen.took_ns, 30'000'000);
   EXPECT_EQ(count(seen, EventKind::receipt), 0) << "it is not this rank's";
@@ -133,18 +128,19 @@ TEST(NetworkFaults, LatencyOfAnotherRankIsWaitedFor) {
 }
 
 TEST(NetworkFaults, WhatIsLostTimesOut) {
-  const Seen seen = sum_with(fault("half_open", {{"rank", int64_t{1}}}), milliseconds(200));
+  const Seen seen = sum_with(part_of("half_open", {{"rank", int64_t{1}}}), milliseconds(200));
   EXPECT_EQ(seen.error, "timeout");
   EXPECT_EQ(count(seen, EventKind::launched), 0);
   EXPECT_EQ(count(seen, EventKind::receipt), 1);
   EXPECT_EQ(
-      sum_with(fault("partition", {{"ranks", std::vector<int64_t>{0}}}), milliseconds(200)).error,
+      sum_with(part_of("partition", {{"ranks", std::vector<int64_t>{0}}}), milliseconds(200)).error,
       "timeout");
 }
 
 TEST(NetworkFaults, ASkippedCollectiveKeepsWhatIsThere) {
-  const Seen seen = sum_with(
-      fault("skip_collective", {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}), milliseconds(300));
+  const Seen seen =
+      sum_with(part_of("skip_collective", {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}),
+               milliseconds(300));
   EXPECT_EQ(seen.sum, 6 + 2);
   EXPECT_EQ(count(seen, EventKind::receipt), 1);
 }

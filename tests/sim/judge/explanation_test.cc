@@ -12,19 +12,19 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Place = Incident::Place;
+using StopPlace = Incident::Place;
 
-constexpr int64_t kMs = Incident::kMs;
+constexpr int64_t kMillisecond = Incident::kMs;
 
-Incident stopped_in(Place place) {
+Incident stopped_in(StopPlace place) {
   Incident incident(4, 2, place);
   incident.others_time_out();
-  incident.ended(2, incident.run.failed_ns + 1000 * kMs).state = Incident::stopped();
+  incident.ended(2, incident.run.failed_ns + 1000 * kMillisecond).state = Incident::stopped();
   return incident;
 }
 
 TEST(Explanation, WhoNeverEnteredWhat) {
-  const Failure f = stopped_in(Place::mid_bucket).failure();
+  const Failure f = stopped_in(StopPlace::mid_bucket).failure();
   EXPECT_EQ(f.message,
             "rank 2 never entered all_reduce 5 (bucket 1, 1.0 MB): in backward of step 2 for "
             "2.0 s, stopped (state T); ranks 0 and 1 timed out after 2.0 s because of it");
@@ -45,7 +45,7 @@ TEST(Explanation, WhoNeverEnteredWhat) {
 }
 
 TEST(Explanation, TheLayerIsTheManifests) {
-  Incident incident = stopped_in(Place::mid_bucket);
+  Incident incident = stopped_in(StopPlace::mid_bucket);
   incident.run.plan.scenario.model = {"linear", {}};
   incident.run.plan.scenario.model.options.set("in_features", int64_t{4});
   incident.run.plan.scenario.model.options.set("out_features", int64_t{4});
@@ -57,7 +57,7 @@ TEST(Explanation, TheLayerIsTheManifests) {
 }
 
 TEST(Explanation, ACollectiveThatAllEnteredAndNobodyEnded) {
-  const Failure f = stopped_in(Place::in_collective).failure();
+  const Failure f = stopped_in(StopPlace::in_collective).failure();
   ASSERT_TRUE(f.explanation.collective);
   EXPECT_EQ(f.explanation.collective->sequence, 5);
   EXPECT_THAT(f.explanation.missing, IsEmpty());
@@ -68,7 +68,7 @@ TEST(Explanation, ACollectiveThatAllEnteredAndNobodyEnded) {
 }
 
 TEST(Explanation, BeforeTheFirstCollectiveThereIsNone) {
-  const Failure f = stopped_in(Place::rendezvous).failure();
+  const Failure f = stopped_in(StopPlace::rendezvous).failure();
   EXPECT_FALSE(f.explanation.collective);
   EXPECT_EQ(f.message,
             "rank 2 made no progress in rendezvous for 2.0 s, stopped (state T); its last event: "
@@ -76,8 +76,8 @@ TEST(Explanation, BeforeTheFirstCollectiveThereIsNone) {
 }
 
 TEST(Explanation, ADeadRankIsAskedByItsRecords) {
-  Incident incident(3, 1, Place::first_step);
-  const int64_t at = incident.last_ns() + 40 * kMs;
+  Incident incident(3, 1, StopPlace::first_step);
+  const int64_t at = incident.last_ns() + 40 * kMillisecond;
   incident.end(1, at).signal = SIGKILL;
   incident.others_lose_a_peer(at);
   const Failure f = incident.failure();
@@ -85,28 +85,28 @@ TEST(Explanation, ADeadRankIsAskedByItsRecords) {
             "rank 1 was killed by SIGKILL (9) in forward of step 1; it never entered all_reduce 2 "
             "(bucket 0, 1.0 MB)");
   EXPECT_EQ(f.explanation.doing.at(0).state, "killed by SIGKILL (9)");
-  EXPECT_EQ(f.explanation.doing.at(0).for_ms, (at - incident.silent_ns()) / kMs);
+  EXPECT_EQ(f.explanation.doing.at(0).for_ms, (at - incident.silent_ns()) / kMillisecond);
   EXPECT_DOUBLE_EQ(f.detected_ms.value(), 1.0);
 }
 
 // What it did after the others had given up is no excuse, and no whereabouts.
 TEST(Explanation, AsItStoodWhenTheRunHadFailed) {
-  Incident incident(2, 1, Place::first_step);
+  Incident incident(2, 1, StopPlace::first_step);
   incident.others_time_out();
   const int64_t silent = incident.silent_ns();
   Event late = Incident::event(EventKind::arrival, 1, 0, Phase::backward, 2);
-  late.time_ns = incident.run.failed_ns + 10 * kMs;
+  late.time_ns = incident.run.failed_ns + 10 * kMillisecond;
   incident.run.ranks[1].events.push_back(late);
-  incident.give_up(1, "peer_lost", "all_reduce: connection closed", late.time_ns + kMs);
+  incident.give_up(1, "peer_lost", "all_reduce: connection closed", late.time_ns + kMillisecond);
   const Failure f = incident.failure();
   EXPECT_EQ(f.rank, 1);
   EXPECT_EQ(f.kind, "hang");
   EXPECT_THAT(f.explanation.missing, ElementsAre(1));
-  EXPECT_EQ(f.explanation.doing.at(0).for_ms, (incident.run.failed_ns - silent) / kMs);
+  EXPECT_EQ(f.explanation.doing.at(0).for_ms, (incident.run.failed_ns - silent) / kMillisecond);
 }
 
 TEST(Explanation, NothingIsSaidWhereArrivalsWereDropped) {
-  Incident incident = stopped_in(Place::mid_bucket);
+  Incident incident = stopped_in(StopPlace::mid_bucket);
   std::erase_if(incident.run.ranks[1].events,
                 [](const Event& e) { return e.kind == static_cast<uint16_t>(EventKind::arrival); });
   incident.run.ranks[1].dropped = 1000;
@@ -115,7 +115,7 @@ TEST(Explanation, NothingIsSaidWhereArrivalsWereDropped) {
 }
 
 TEST(Explanation, WithinIsMeasuredFromTheFirstReceiptOfAFault) {
-  Incident incident = stopped_in(Place::mid_bucket);
+  Incident incident = stopped_in(StopPlace::mid_bucket);
   const double from_begin =
       static_cast<double>(incident.run.failed_ns - incident.run.began_ns) * 1e-6;
   EXPECT_DOUBLE_EQ(incident.failure().after_ms.value(), from_begin);
@@ -128,7 +128,7 @@ TEST(Explanation, WithinIsMeasuredFromTheFirstReceiptOfAFault) {
 }
 
 TEST(Explanation, IsJudgedAgainstWhatMustBeNamed) {
-  Incident incident = stopped_in(Place::mid_bucket);
+  Incident incident = stopped_in(StopPlace::mid_bucket);
   Expectation& expect = incident.run.plan.scenario.expect[0];
   expect.named_collective = 5;
   expect.named_bucket = 1;
@@ -149,7 +149,7 @@ TEST(Explanation, IsJudgedAgainstWhatMustBeNamed) {
 }
 
 TEST(Explanation, AStackHasAtMostTwentyFrames) {
-  Incident incident = stopped_in(Place::mid_bucket);
+  Incident incident = stopped_in(StopPlace::mid_bucket);
   incident.run.ends.back().state = Incident::asleep("futex");
   incident.run.ends.back().state->stack.assign(64, "frame");
   EXPECT_EQ(incident.failure().stack.size(), 20u);

@@ -9,8 +9,8 @@ namespace lockstep {
 namespace {
 
 // All ranks saw this in lane replay.
-Divergence divergence_of(const MismatchEvidence& evidence,
-                         const std::string& reducer = "bucketed") {
+Divergence divergence_of_update(const MismatchEvidence& evidence,
+                                const std::string& reducer = "bucketed") {
   Outcome outcome;
   outcome.run.plan.scenario.reducer.kind = reducer;
   for (size_t rank = 0; rank < 4; ++rank) outcome.mismatch(rank, Lane::replay, evidence);
@@ -32,12 +32,12 @@ TEST(UpdateCause, ClippingIsNamedBeforeARatio) {
   e.one_ratio = true;
   e.ratio = 1.5;
   e.clipping = "before_sum";
-  EXPECT_EQ(divergence_of(e).cause, "clipping");
-  EXPECT_THAT(divergence_of(e).explanation, testing::HasSubstr("clipped by itself"));
+  EXPECT_EQ(divergence_of_update(e).cause, "clipping");
+  EXPECT_THAT(divergence_of_update(e).explanation, testing::HasSubstr("clipped by itself"));
   e.clipping = "absent";
-  EXPECT_THAT(divergence_of(e).explanation, testing::HasSubstr("not clipped"));
+  EXPECT_THAT(divergence_of_update(e).explanation, testing::HasSubstr("not clipped"));
   e.clipping = "";
-  EXPECT_EQ(divergence_of(e).cause, "wrong_divisor");
+  EXPECT_EQ(divergence_of_update(e).cause, "wrong_divisor");
 }
 
 TEST(UpdateCause, SkippedStepsAreCounted) {
@@ -45,21 +45,22 @@ TEST(UpdateCause, SkippedStepsAreCounted) {
   e.run_value = std::numeric_limits<double>::infinity();
   e.skipped_run = 0;
   e.skipped_golden = 1;
-  EXPECT_EQ(divergence_of(e).cause, "skipped_step");
-  EXPECT_EQ(divergence_of(e).explanation, "ranks 0 1 2 3 skipped 0 steps so far, the golden run 1");
+  EXPECT_EQ(divergence_of_update(e).cause, "skipped_step");
+  EXPECT_EQ(divergence_of_update(e).explanation,
+            "ranks 0 1 2 3 skipped 0 steps so far, the golden run 1");
   e.skipped_run = 1;
-  EXPECT_EQ(divergence_of(e).cause, "overflow");
+  EXPECT_EQ(divergence_of_update(e).cause, "overflow");
 }
 
 TEST(UpdateCause, WeightsThatMoveByAnotherFactor) {
   MismatchEvidence e = weight_evidence(1);
-  EXPECT_EQ(divergence_of(e).cause, "unknown");
+  EXPECT_EQ(divergence_of_update(e).cause, "unknown");
   e.update_known = true;
   e.update_ratio = 2;
-  EXPECT_EQ(divergence_of(e).cause, "learning_rate");
-  EXPECT_THAT(divergence_of(e).explanation, testing::HasSubstr("2 x golden"));
+  EXPECT_EQ(divergence_of_update(e).cause, "learning_rate");
+  EXPECT_THAT(divergence_of_update(e).explanation, testing::HasSubstr("2 x golden"));
   e.update_ratio = 0;
-  EXPECT_EQ(divergence_of(e).cause, "skipped_step");
+  EXPECT_EQ(divergence_of_update(e).cause, "skipped_step");
 }
 
 TEST(UpdateCause, WeightsThatNobodySentAreStaleOnlyWhereRanksShareTheUpdate) {
@@ -68,29 +69,29 @@ TEST(UpdateCause, WeightsThatNobodySentAreStaleOnlyWhereRanksShareTheUpdate) {
   e.update_ratio = 0;
   e.weights_kept = {"fc1.weight"};
   e.weights_moved = true;
-  EXPECT_EQ(divergence_of(e).cause, "skipped_step");
-  EXPECT_EQ(divergence_of(e, "sharded").cause, "stale_weights");
-  EXPECT_EQ(divergence_of(e, "sharded").explanation,
+  EXPECT_EQ(divergence_of_update(e).cause, "skipped_step");
+  EXPECT_EQ(divergence_of_update(e, "sharded").cause, "stale_weights");
+  EXPECT_EQ(divergence_of_update(e, "sharded").explanation,
             "values of the step before in fc1.weight on ranks 0 1 2 3: what their owners updated "
             "did not come");
   e.weights_moved = false;  // of no owner: the whole step was skipped
-  EXPECT_EQ(divergence_of(e, "sharded").cause, "skipped_step");
+  EXPECT_EQ(divergence_of_update(e, "sharded").cause, "skipped_step");
 }
 
 TEST(UpdateCause, ABucketScatteredWithoutASum) {
   MismatchEvidence e = gradient_evidence("replay", 1);
   e.single_contributions = true;
   e.buckets_wrong = {1};
-  EXPECT_NE(divergence_of(e).cause, "missing_bucket");
-  EXPECT_EQ(divergence_of(e, "sharded").cause, "missing_bucket");
-  EXPECT_THAT(divergence_of(e, "sharded").explanation, testing::HasSubstr("one rank's own"));
+  EXPECT_NE(divergence_of_update(e).cause, "missing_bucket");
+  EXPECT_EQ(divergence_of_update(e, "sharded").cause, "missing_bucket");
+  EXPECT_THAT(divergence_of_update(e, "sharded").explanation, testing::HasSubstr("one rank's own"));
 }
 
 TEST(UpdateCause, OptimizerStateBeforeStepOneIsNoInitialWeight) {
   MismatchEvidence e = weight_evidence(0);
-  EXPECT_EQ(divergence_of(e).cause, "initial_weights");
+  EXPECT_EQ(divergence_of_update(e).cause, "initial_weights");
   e.state_kind = "optimizer_state";
-  EXPECT_EQ(divergence_of(e).cause, "optimizer_state");
+  EXPECT_EQ(divergence_of_update(e).cause, "optimizer_state");
 }
 
 }  // namespace

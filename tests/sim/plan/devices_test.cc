@@ -9,43 +9,43 @@ const Strings kMlp = {R"(/model={"kind":"mlp","in_features":10,"hidden":[10],"ou
                       R"(/data={"kind":"randn","samples":80,"features":10,"targets":5})",
                       "/device=stand_in"};
 
-Strings with(Strings sets) {
+Strings on_devices(Strings sets) {
   sets.insert(sets.begin(), kMlp.begin(), kMlp.end());
   return sets;
 }
 
-std::string refusal(const Strings& sets) { return errors_of(with(sets)); }
+std::string refusal_of_devices(const Strings& sets) { return errors_of(on_devices(sets)); }
 
 TEST(Devices, OfARankHaveBucketsOfTheirOwn) {
   const auto one = plan_of(kMlp);
   ASSERT_TRUE(one) << to_text(one.errors()[0]);
   EXPECT_EQ(one.value().layout_at_construction, (BucketLayout{{0, 1, 2, 3}}));
-  const auto two = plan_of(with({"/devices_per_rank=2"}));
+  const auto two = plan_of(on_devices({"/devices_per_rank=2"}));
   ASSERT_TRUE(two);
   EXPECT_EQ(two.value().layout_at_construction, (BucketLayout{{2, 3}, {0, 1}}));
 }
 
 TEST(Devices, AModelOverSeveralDoesNotLiveOnOne) {
-  EXPECT_EQ(refusal({"/devices_per_rank=2", "/device_ids=[0]"}),
+  EXPECT_EQ(refusal_of_devices({"/devices_per_rank=2", "/device_ids=[0]"}),
             "/device_ids: a model over 2 devices cannot live on those given; expected no "
             "device_ids with /devices_per_rank above 1");
-  EXPECT_EQ(refusal({"/device_ids=[0]"}), "");
-  EXPECT_EQ(refusal({"/device_ids=[1]"}),
+  EXPECT_EQ(refusal_of_devices({"/device_ids=[0]"}), "");
+  EXPECT_EQ(refusal_of_devices({"/device_ids=[1]"}),
             "/device_ids: a rank has one device, 0, and 1 are given; expected [0]");
 }
 
 TEST(Devices, NeedLayersAndPartsThatKnowThem) {
-  EXPECT_EQ(refusal({"/devices_per_rank=3"}),
+  EXPECT_EQ(refusal_of_devices({"/devices_per_rank=3"}),
             "/devices_per_rank: 2 layers cannot lie on 3 devices; expected at most 2");
   EXPECT_EQ(errors_of({"/devices_per_rank=2"}),
             "/devices_per_rank: a rank on the cpu has one device, not 2; expected 1, or /device "
             "\"stand_in\"");
-  EXPECT_EQ(refusal({"/communicator/kind=local"}),
+  EXPECT_EQ(refusal_of_devices({"/communicator/kind=local"}),
             "/device: communicator local knows no devices; expected \"cpu\", or "
             "/communicator/kind gloo or c10d");
-  EXPECT_EQ(refusal({"/devices_per_rank=2", "/model/register=backwards"}).substr(0, 72),
+  EXPECT_EQ(refusal_of_devices({"/devices_per_rank=2", "/model/register=backwards"}).substr(0, 72),
             "/device: layers are laid on several devices in the order of registration");
-  EXPECT_EQ(refusal({"/reducer/kind=sharded"}).substr(0, 57),
+  EXPECT_EQ(refusal_of_devices({"/reducer/kind=sharded"}).substr(0, 57),
             "/device: reducer sharded keeps its tensors on the cpu; ex");
 }
 

@@ -14,7 +14,7 @@ using nlohmann::json;
 using testing::EndsWith;
 using testing::HasSubstr;
 
-CollectiveDocument sample() {
+CollectiveDocument sample_collective() {
   CollectiveDocument document;
   document.spec.groups = parse_groups("gloo,shm").value();
   document.spec.elements = {2};
@@ -30,7 +30,7 @@ bool fits_schema(const CollectiveDocument& document) {
 }
 
 TEST(CollectiveDocument, TheColumnsOfNcclTestsAndTheAverageLast) {
-  CollectiveDocument document = sample();
+  CollectiveDocument document = sample_collective();
   conclude(&document);
   EXPECT_EQ(document.exit_code, 0);
   const std::string text = collective_text(document, Style(false));
@@ -47,7 +47,7 @@ TEST(CollectiveDocument, TheColumnsOfNcclTestsAndTheAverageLast) {
 }
 
 TEST(CollectiveDocument, WrongElementsFailAndWhatIsNotSureIsInconclusive) {
-  CollectiveDocument document = sample();
+  CollectiveDocument document = sample_collective();
   document.result.wrong = 1;
   conclude(&document);
   EXPECT_EQ(document.exit_code, 1);
@@ -75,7 +75,7 @@ TEST(CollectiveDocument, WrongElementsFailAndWhatIsNotSureIsInconclusive) {
 }
 
 TEST(CollectiveDocument, NothingMeasuredIsAnAnswerToo) {
-  CollectiveDocument document = sample();
+  CollectiveDocument document = sample_collective();
   document.result = {};
   document.broken = "no worker";
   conclude(&document);

@@ -15,7 +15,7 @@ using nlohmann::json;
 using testing::EndsWith;
 using testing::HasSubstr;
 
-SweepDocument sample() {
+SweepDocument sample_sweep() {
   MadeSweep sweep;
   sweep.add(2, "bucketed", 4, 98.3, 0.1, 5);
   sweep.add(2, "bucketed", 25, 100, 9.7, 10);
@@ -36,12 +36,12 @@ SweepDocument sample() {
   return document;
 }
 
-bool fits_schema(const SweepDocument& document) {
+bool fits_sweep_schema(const SweepDocument& document) {
   return schema_errors(sweep_schema_text(), json::parse(as_json(document).dump())).empty();
 }
 
 TEST(SweepDocument, TextHasALineForEachCombinationAndTheAnswerLast) {
-  SweepDocument document = sample();
+  SweepDocument document = sample_sweep();
   conclude(&document);
   EXPECT_EQ(document.exit_code, 0);
   const std::string text = sweep_text(document, Style(false));
@@ -50,11 +50,11 @@ TEST(SweepDocument, TextHasALineForEachCombinationAndTheAnswerLast) {
   EXPECT_THAT(text, EndsWith("pass: 24 runs of 3 combinations, wrong: 0\n"));
   EXPECT_THAT(sweep_markdown(document), HasSubstr("| 2 | bucketed | 4 | 3 | 0.10 | 98.3 |"));
   EXPECT_THAT(sweep_csv(document), HasSubstr("bucket_cap_mb=4,2,bucketed,4,8,98.3,98.3,98.3,"));
-  EXPECT_TRUE(fits_schema(document));
+  EXPECT_TRUE(fits_sweep_schema(document));
 }
 
 TEST(SweepDocument, WrongReplicasAndBrokenBoundsFailABusyMachineDecidesNothing) {
-  SweepDocument document = sample();
+  SweepDocument document = sample_sweep();
   document.thresholds.emplace_back(Threshold{"step_ms", "<=", 1}, Judgement{"fail", {"x"}});
   conclude(&document);
   EXPECT_EQ(document.exit_code, 1);
@@ -71,7 +71,7 @@ TEST(SweepDocument, WrongReplicasAndBrokenBoundsFailABusyMachineDecidesNothing) 
   document.signal = 2;
   conclude(&document);
   EXPECT_EQ(document.exit_code, 130);
-  EXPECT_TRUE(fits_schema(document));
+  EXPECT_TRUE(fits_sweep_schema(document));
 }
 
 }  // namespace

@@ -14,13 +14,13 @@ using nlohmann::json;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-bool fits_schema(const nlohmann::ordered_json& document) {
+bool fits_what_if_schema(const nlohmann::ordered_json& document) {
   return schema_errors(what_if_schema_text(), json::parse(document.dump())).empty();
 }
 
 StepTime time_of(double ms) { return {{ms, ms - 1, ms + 1}, ms, ms - 2}; }
 
-WhatIfDocument sample() {
+WhatIfDocument sample_what_if() {
   Forecast forecast;
   forecast.steps = 19;
   forecast.ranks = 3;
@@ -34,7 +34,7 @@ WhatIfDocument sample() {
 }
 
 TEST(WhatIfDocument, HasARowForEachPredictionAndTheAnswerLast) {
-  const std::string text = whatif_text(sample(), Style(false));
+  const std::string text = whatif_text(sample_what_if(), Style(false));
   EXPECT_THAT(text, HasSubstr("slow  world_size=3  /tmp/x/0001\n"));
   EXPECT_THAT(text, HasSubstr("  32.0   31.0 .. 33.0        8.0     7.0 .. 9.0  20.0 %  backward "
                               "6.5, forward 1.5\n"));
@@ -42,29 +42,29 @@ TEST(WhatIfDocument, HasARowForEachPredictionAndTheAnswerLast) {
                               "ranks\n"));
   EXPECT_THAT(text, EndsWith("without the lateness of rank 1 a step would take 32.0 ms (31.0 .. "
                              "33.0) instead of 40.0: 20.0 % less, most of it in backward\n"));
-  EXPECT_TRUE(fits_schema(as_json(sample())));
+  EXPECT_TRUE(fits_what_if_schema(as_json(sample_what_if())));
 }
 
 TEST(WhatIfDocument, SaysWhereThereIsNothingToGain) {
-  WhatIfDocument document = sample();
+  WhatIfDocument document = sample_what_if();
   document.runs[0].forecast->predictions.erase(document.runs[0].forecast->predictions.begin());
   EXPECT_THAT(whatif_text(document, Style(false)),
               HasSubstr("nothing to gain: without the lateness of rank 0 a step would take 40.0"));
 }
 
 TEST(WhatIfDocument, SaysThatAReplayIsOff) {
-  WhatIfDocument document = sample();
+  WhatIfDocument document = sample_what_if();
   document.runs[0].forecast->measured = time_of(50);
   EXPECT_THAT(whatif_text(document, Style(false)),
               HasSubstr("the replay of these steps takes 40.0 ms: predictions are no better"));
 }
 
 TEST(WhatIfDocument, OfARunWithoutSteps) {
-  WhatIfDocument document = sample();
+  WhatIfDocument document = sample_what_if();
   document.exit_code = 3;
   document.runs[0].forecast.reset();
   EXPECT_THAT(whatif_text(document, Style(false)), EndsWith("after its first\n"));
-  EXPECT_TRUE(fits_schema(as_json(document)));
+  EXPECT_TRUE(fits_what_if_schema(as_json(document)));
 }
 
 TEST(PipelineDocument, HasTheThreeNumbersLast) {
@@ -81,9 +81,9 @@ TEST(PipelineDocument, HasTheThreeNumbersLast) {
   EXPECT_THAT(text, EndsWith("slowdown S 1.5000; of the time lost, 25 % goes with the worst worker "
                              "(stage 1, data-parallel rank 0), M_W 0.2500, and 122 % with the last "
                              "stage, M_S 1.2194\n"));
-  EXPECT_TRUE(fits_schema(as_json(document)));
+  EXPECT_TRUE(fits_what_if_schema(as_json(document)));
   document.slowdown.by_last_stage.reset();
-  EXPECT_TRUE(fits_schema(as_json(document)));
+  EXPECT_TRUE(fits_what_if_schema(as_json(document)));
   EXPECT_THAT(pipeline_text(document, Style(false)),
               EndsWith("nothing with the last stage, M_S -\n"));
 }

@@ -10,15 +10,10 @@
 #include <stdexcept>
 
 #include "scenarios/base/clock.h"
+#include "tests/scenarios/part_of.h"
 
 namespace lockstep {
 namespace {
-
-Part fault(const std::string& kind, std::map<std::string, OptionValue> options) {
-  Part part{kind, {}};
-  for (auto& [key, value] : options) part.options.set(key, value);
-  return part;
-}
 
 // Rank 1 of 3 with one fault, and what it records.
 class OneFault : public testing::Test {
@@ -50,7 +45,7 @@ class OneFault : public testing::Test {
 };
 
 TEST_F(OneFault, LeavesAReceiptBeforeItActs) {
-  begin(fault("exception", {{"rank", int64_t{1}}, {"step", int64_t{2}}}));
+  begin(part_of("exception", {{"rank", int64_t{1}}, {"step", int64_t{2}}}));
   faults_->enter(Phase::backward);
   EXPECT_TRUE(of_kind(EventKind::receipt).empty());
   recorder_->set_step(2);
@@ -61,13 +56,13 @@ TEST_F(OneFault, LeavesAReceiptBeforeItActs) {
 }
 
 TEST_F(OneFault, WithNoWayBackActsOnceHoweverManyMicroBatches) {
-  begin(fault("exception", {{"rank", int64_t{1}}}));
+  begin(part_of("exception", {{"rank", int64_t{1}}}));
   EXPECT_THROW(faults_->enter(Phase::backward), std::runtime_error);
   EXPECT_NO_THROW(faults_->enter(Phase::backward));
 }
 
 TEST_F(OneFault, ThatDelaysActsInThePrimaryRunOnly) {
-  begin(fault("stall", {{"phase", std::string("forward")}, {"duration_ms", 20.0}}));
+  begin(part_of("stall", {{"phase", std::string("forward")}, {"duration_ms", 20.0}}));
   const int64_t start = now_ns();
   faults_->enter(Phase::forward);
   EXPECT_GE(now_ns() - start, 20'000'000);
@@ -78,7 +73,7 @@ TEST_F(OneFault, ThatDelaysActsInThePrimaryRunOnly) {
 }
 
 TEST_F(OneFault, OfMeaningActsInBoth) {
-  begin(fault("skip_collective", {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}));
+  begin(part_of("skip_collective", {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}));
   EXPECT_FALSE(faults_->at_bucket(0));
   EXPECT_TRUE(faults_->at_bucket(1));
   faults_->begin_double_run();
@@ -87,14 +82,14 @@ TEST_F(OneFault, OfMeaningActsInBoth) {
 }
 
 TEST_F(OneFault, OfAnotherRankIsNotThisOnes) {
-  begin(fault("other_dtype", {{"rank", int64_t{2}}, {"dtype", std::string("float64")}}));
+  begin(part_of("other_dtype", {{"rank", int64_t{2}}, {"dtype", std::string("float64")}}));
   EXPECT_EQ(faults_->standing("other_dtype"), nullptr);
-  begin(fault("other_dtype", {{"rank", int64_t{1}}, {"dtype", std::string("float64")}}));
+  begin(part_of("other_dtype", {{"rank", int64_t{1}}, {"dtype", std::string("float64")}}));
   EXPECT_NE(faults_->standing("other_dtype"), nullptr);
 }
 
 TEST_F(OneFault, ThatSlowsTellsByHowMuchWithAReceiptAStep) {
-  begin(fault("slow", {{"factor", 1.5}, {"step", int64_t{2}}, {"last_step", int64_t{3}}}));
+  begin(part_of("slow", {{"factor", 1.5}, {"step", int64_t{2}}, {"last_step", int64_t{3}}}));
   EXPECT_EQ(faults_->slow_down(), 1);
   recorder_->set_step(2);
   EXPECT_EQ(faults_->slow_down(), 1.5);

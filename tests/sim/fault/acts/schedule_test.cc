@@ -1,4 +1,5 @@
 #include "sim/fault/acts/schedule.h"
+#include "tests/scenarios/part_of.h"
 
 #include <gtest/gtest.h>
 
@@ -7,12 +8,6 @@
 
 namespace lockstep {
 namespace {
-
-Part fault(const std::string& kind, std::map<std::string, OptionValue> options) {
-  Part part{kind, {}};
-  for (auto& [key, value] : options) part.options.set(key, value);
-  return part;
-}
 
 Scenario scenario_with(Part part, int64_t world_size = 3, int64_t steps = 10) {
   Scenario scenario;
@@ -24,15 +19,15 @@ Scenario scenario_with(Part part, int64_t world_size = 3, int64_t steps = 10) {
 }
 
 Part stall(const std::string& distribution, double spread, double probability = 1) {
-  return fault("stall", {{"phase", std::string("forward")},
-                         {"duration_ms", 10.0},
-                         {"distribution", distribution},
-                         {"spread", spread},
-                         {"probability", probability}});
+  return part_of("stall", {{"phase", std::string("forward")},
+                           {"duration_ms", 10.0},
+                           {"distribution", distribution},
+                           {"spread", spread},
+                           {"probability", probability}});
 }
 
 TEST(FaultSchedule, AProcessFaultActsOnceAtItsAddress) {
-  const Scenario s = scenario_with(fault("kill", {{"rank", int64_t{1}}, {"step", int64_t{4}}}));
+  const Scenario s = scenario_with(part_of("kill", {{"rank", int64_t{1}}, {"step", int64_t{4}}}));
   const FaultSchedule schedule(s, 1);
   EXPECT_EQ(schedule.at_phase("backward", 4).size(), 1u);
   EXPECT_TRUE(schedule.at_phase("backward", 3).empty());
@@ -42,14 +37,14 @@ TEST(FaultSchedule, AProcessFaultActsOnceAtItsAddress) {
 }
 
 TEST(FaultSchedule, BeforeTheStepsItIsStepZero) {
-  const Scenario s =
-      scenario_with(fault("kill", {{"rank", int64_t{2}}, {"phase", std::string("construction")}}));
+  const Scenario s = scenario_with(
+      part_of("kill", {{"rank", int64_t{2}}, {"phase", std::string("construction")}}));
   EXPECT_EQ(FaultSchedule(s, 2).at_phase("construction", 0).size(), 1u);
   EXPECT_TRUE(FaultSchedule(s, 2).at_phase("construction", 1).empty());
 }
 
 TEST(FaultSchedule, ABucketIsAPlaceOfItsOwn) {
-  const Scenario s = scenario_with(fault("stop", {{"rank", int64_t{0}}, {"bucket", int64_t{2}}}));
+  const Scenario s = scenario_with(part_of("stop", {{"rank", int64_t{0}}, {"bucket", int64_t{2}}}));
   EXPECT_EQ(FaultSchedule(s, 0).at_bucket(2, 1).size(), 1u);
   EXPECT_TRUE(FaultSchedule(s, 0).at_bucket(1, 1).empty());
   EXPECT_TRUE(FaultSchedule(s, 0).at_phase("backward", 1).empty());
@@ -57,7 +52,7 @@ TEST(FaultSchedule, ABucketIsAPlaceOfItsOwn) {
 
 TEST(FaultSchedule, AWanderingRankMovesOn) {
   const Scenario s =
-      scenario_with(fault("wandering", {{"factor", 3.0}, {"every_steps", int64_t{2}}}));
+      scenario_with(part_of("wandering", {{"factor", 3.0}, {"every_steps", int64_t{2}}}));
   for (int64_t step = 1; step <= 10; ++step) {
     const int64_t slow = (step - 1) / 2 % 3;
     for (int64_t rank = 0; rank < 3; ++rank)
@@ -66,7 +61,7 @@ TEST(FaultSchedule, AWanderingRankMovesOn) {
 }
 
 TEST(FaultSchedule, APeriodicPauseComesEveryKSteps) {
-  const Scenario s = scenario_with(fault(
+  const Scenario s = scenario_with(part_of(
       "periodic_pause",
       {{"phase", std::string("forward")}, {"duration_ms", 1.0}, {"every_steps", int64_t{3}}}));
   for (int64_t step = 1; step <= 10; ++step)

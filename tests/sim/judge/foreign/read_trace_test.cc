@@ -37,7 +37,7 @@ Json trace() {
   return Json::array({op("forward-compute", 3), op("backward-compute", 3), name, other});
 }
 
-std::string why_not(const std::string& text) {
+std::string why_not_read(const std::string& text) {
   const auto parsed = parse_pipeline_trace(text, "t.json");
   return parsed ? "" : to_text(parsed.errors()[0]);
 }
@@ -71,7 +71,7 @@ TEST(ReadTrace, EveryFieldIsAsked) {
     Json damaged = trace();
     const Json::json_pointer at(pointer);
     damaged[at.parent_pointer()].erase(at.back());
-    EXPECT_THAT(why_not(damaged.dump()),
+    EXPECT_THAT(why_not_read(damaged.dump()),
                 StartsWith(std::string("t.json: error: ") + pointer + " " + why));
   }
 }
@@ -80,7 +80,7 @@ TEST(ReadTrace, EveryValueIsChecked) {
   const auto with = [](const char* pointer, const Json& value) {
     Json damaged = trace();
     damaged[Json::json_pointer(pointer)] = value;
-    return why_not(damaged.dump());
+    return why_not_read(damaged.dump());
   };
   EXPECT_THAT(with("/0/name", "forward"), HasSubstr("/0/name is \"forward\"; expected \"params"));
   EXPECT_THAT(with("/0/pid", -1), HasSubstr("/0/pid is -1; expected an integer from 0 to"));
@@ -97,12 +97,12 @@ TEST(ReadTrace, EveryValueIsChecked) {
 }
 
 TEST(ReadTrace, OtherTextIsRefused) {
-  EXPECT_THAT(why_not(""), HasSubstr("t.json:1:1: error: the JSON document is cut off"));
-  EXPECT_THAT(why_not("[{\"ph\": \"X\","), HasSubstr("the JSON document is cut off"));
-  EXPECT_THAT(why_not("[\n  nonsense]"), HasSubstr("t.json:2:4: error: this is no JSON"));
-  EXPECT_THAT(why_not("{}"), HasSubstr("it holds no array; expected trace events"));
-  EXPECT_THAT(why_not("[]"), HasSubstr("there is no operation in it"));
-  EXPECT_THAT(why_not("[1e999]"), HasSubstr("t.json: error: "));
+  EXPECT_THAT(why_not_read(""), HasSubstr("t.json:1:1: error: the JSON document is cut off"));
+  EXPECT_THAT(why_not_read("[{\"ph\": \"X\","), HasSubstr("the JSON document is cut off"));
+  EXPECT_THAT(why_not_read("[\n  nonsense]"), HasSubstr("t.json:2:4: error: this is no JSON"));
+  EXPECT_THAT(why_not_read("{}"), HasSubstr("it holds no array; expected trace events"));
+  EXPECT_THAT(why_not_read("[]"), HasSubstr("there is no operation in it"));
+  EXPECT_THAT(why_not_read("[1e999]"), HasSubstr("t.json: error: "));
 }
 
 class Files : public testing::Test {
@@ -110,7 +110,7 @@ class Files : public testing::Test {
   Files() : path_(testing::TempDir() + "lockstep-trace-" + std::to_string(getpid())) {}
   ~Files() override { std::filesystem::remove(path_); }
 
-  std::string why_not(const std::string& bytes) const {
+  std::string why_not_read(const std::string& bytes) const {
     std::ofstream(path_, std::ios::binary) << bytes;
     const auto read = read_pipeline_trace(path_);
     return read ? "" : to_text(read.errors()[0]);
@@ -124,16 +124,16 @@ class Files : public testing::Test {
 };
 
 TEST_F(Files, AsTheyAreOrPacked) {
-  EXPECT_EQ(why_not(trace().dump()), "");
-  EXPECT_EQ(why_not(packed()), "");
+  EXPECT_EQ(why_not_read(trace().dump()), "");
+  EXPECT_EQ(why_not_read(packed()), "");
 }
 
 TEST_F(Files, CutOffOrDamagedAreRefused) {
-  EXPECT_EQ(why_not(packed().substr(0, 5000)), path_ + ": error: the gzip file is cut off");
+  EXPECT_EQ(why_not_read(packed().substr(0, 5000)), path_ + ": error: the gzip file is cut off");
   std::string damaged = packed();
   damaged[70000] = static_cast<char>(damaged[70000] ^ 0x10);
-  EXPECT_THAT(why_not(damaged), StartsWith(path_ + ": error: the gzip file is damaged"));
-  EXPECT_THAT(why_not("PAR1"), HasSubstr(":1:1: error: this is no JSON"));
+  EXPECT_THAT(why_not_read(damaged), StartsWith(path_ + ": error: the gzip file is damaged"));
+  EXPECT_THAT(why_not_read("PAR1"), HasSubstr(":1:1: error: this is no JSON"));
   const auto nowhere = read_pipeline_trace("/nowhere/trace.json");
   ASSERT_FALSE(nowhere);
   EXPECT_EQ(to_text(nowhere.errors()[0]), "/nowhere/trace.json: error: No such file or directory");
