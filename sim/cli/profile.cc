@@ -1,9 +1,4 @@
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <system_error>
 
 #include "scenarios/layer_profile.h"
@@ -40,16 +35,6 @@ Expected<RunPlan> chosen_plan(Selection selection) {
         fmt::format("the layers of model \"{}\" are not known", scenario.model.kind),
         "a scenario with a shipped model");
   return plans.front();
-}
-
-// Where a child process reads `text`: a file without a name that it inherits.
-std::optional<std::string> hand_over(const std::string& text, std::string* why) {
-  const int fd = memfd_create("plan", 0);
-  const auto size = static_cast<ssize_t>(text.size());
-  if (fd >= 0 && write(fd, text.data(), text.size()) == size)
-    return fmt::format("/proc/self/fd/{}", fd);
-  *why = strerror(errno);
-  return std::nullopt;
 }
 
 // Runs the worker; the profile without what only this process knows.

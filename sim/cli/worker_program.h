@@ -12,4 +12,7 @@ namespace lockstep {
 std::optional<std::string> output_of(const std::vector<std::string>& command,
                                      std::chrono::milliseconds timeout, std::string* why);
 
+// Where a child process reads `text`: a file without a name that it inherits. Nothing, and why.
+std::optional<std::string> hand_over(const std::string& text, std::string* why);
+
 }  // namespace lockstep

@@ -16,23 +16,13 @@
 #include "sim/worker/gradient_checks.h"
 #include "sim/worker/host_views.h"
 #include "sim/worker/reducer_data.h"
+#include "sim/worker/reducer_options.h"
 
 namespace lockstep {
 namespace {
 
 Deadline within(int64_t timeout_ms) {
   return deadline_after(std::chrono::milliseconds(timeout_ms));
-}
-
-CommHookOptions comm_hook_options(const Scenario& scenario) {
-  const Options& given = scenario.comm_hook.options;
-  CommHookOptions options;
-  options.kind = scenario.comm_hook.kind;
-  options.seed = scenario.seed;
-  if (given.has("name")) options.name = given.text("name");
-  if (given.has("rank")) options.rank = given.integer("rank");
-  if (given.has("start_step")) options.start_step = given.integer("start_step");
-  return options;
 }
 
 // The rank's own dtype.
@@ -54,29 +44,9 @@ NamedTensors in_other_order(NamedTensors parameters) {
 }  // namespace
 
 ReducerOptions Pass::reducer_options() {
-  const Scenario& scenario = scenario_;
-  const Options& given = scenario.reducer.options;
-  ReducerOptions options;
-  options.kind = scenario.reducer.kind;
-  const Part* fault = faults_.standing("other_bucket_cap");
-  options.bucket_cap_bytes =
-      bytes_of_mib((fault != nullptr ? fault->options : given).number("bucket_cap_mb"));
-  options.first_bucket_bytes = bytes_of_mib(given.number("first_bucket_mb"));
-  options.gradient_as_bucket_view = given.flag("gradient_as_bucket_view");
-  options.find_unused_parameters = given.flag("find_unused_parameters");
-  options.static_graph = given.flag("static_graph");
-  options.broadcast_buffers = given.flag("broadcast_buffers");
-  options.write_back = given.text("write_back");
-  options.buffer_hook = given.text("buffer_hook");
-  options.ignored = scenario.ignored;
-  options.average_ignored = given.flag("average_ignored");
-  options.wrapped_modules = scenario.wrapped_modules;
-  options.synchronize_at_construction =
-      !has_mutant(scenario.mutants, "skip_broadcast", around_.rank);
-  options.join = scenario.join_divide_by.value_or("none");
-  options.comm_hook = comm_hook_options(scenario);
-  options.construction_timeout = std::chrono::milliseconds(scenario.timeouts.construction_ms);
-  options.collective_timeout = std::chrono::milliseconds(scenario.timeouts.collective_ms);
+  ReducerOptions options = reducer_options_of(scenario_, around_.rank);
+  if (const Part* fault = faults_.standing("other_bucket_cap"))
+    options.bucket_cap_bytes = bytes_of_mib(fault->options.number("bucket_cap_mb"));
   return options;
 }
 
