@@ -16,8 +16,8 @@ lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run
                        golden/replay_buckets.cc golden/replay_gathered.cc golden/rounding.cc
                        golden/sample_cache.cc golden/make_stored.cc
                        LINK lockstep_compare lockstep_workloads)
-lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/fault
-                       LINK lockstep_launch lockstep_fault lockstep_collective lockstep_reducer lockstep_golden)
+lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/worker/explore sim/fault
+                       LINK lockstep_launch lockstep_fault lockstep_collective lockstep_explore lockstep_reducer lockstep_golden)
 
 # As LibTorch was built: without NDEBUG its headers look for a record that its library never makes.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/sim/worker/profile.cc PROPERTIES

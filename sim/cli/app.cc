@@ -182,6 +182,7 @@ void add_others(CLI::App& app, std::function<int()>* action) {
         std::tuple("--sweep", "sweep", "Of what sweep --json writes"),
         std::tuple("--what-if", "what_if", "Of what whatif, or analyze of a trace, writes"),
         std::tuple("--collective", "collective", "Of what collective --json writes"),
+        std::tuple("--explore", "explore", "Of what explore --json writes"),
         std::tuple("--machine", "machine", "Of machine files, for simulate")})
     other->add_flag_callback(
         flag, [kind, name = std::string(name)] { *kind = name; }, what);
@@ -220,6 +221,7 @@ void build(CLI::App& app, std::function<int()>* action) {
   add_simulate(app, action);
   add_calibrate(app, action);
   add_collective(app, action);
+  add_explore(app, action);
   add_analyze(app, action);
   add_whatif(app, action);
   add_scenario(app, action);

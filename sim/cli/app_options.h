@@ -22,6 +22,7 @@ void add_hosts(CLI::App* verb, HostsOptions* options);
 // Whole verbs; `action` gets what they do.
 void add_sweep(CLI::App& app, std::function<int()>* action);
 void add_collective(CLI::App& app, std::function<int()>* action);
+void add_explore(CLI::App& app, std::function<int()>* action);
 // With --task, --zygote or --libraries its arguments go to lockstep-worker untouched (run_cli).
 void add_worker(CLI::App& app, std::function<int()>* action);
 

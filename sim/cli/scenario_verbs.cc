@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/parse/collective_schema.h"
+#include "scenarios/parse/explore_schema.h"
 #include "scenarios/parse/suite.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
@@ -63,6 +64,7 @@ int print_schema(const std::string& kind) {
                       : kind == "sweep"      ? sweep_schema_text()
                       : kind == "what_if"    ? what_if_schema_text()
                       : kind == "collective" ? collective_schema_text()
+                      : kind == "explore"    ? explore_schema_text()
                       : kind == "machine"    ? machine_schema_text()
                                              : scenario_schema_text(),
                       kExitPass);

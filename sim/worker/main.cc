@@ -48,6 +48,7 @@ int worker_main(int argc, char** argv) {
     return 0;
   }
   if (argc == 4 && std::strcmp(argv[1], "--profile") == 0) return profile(argv[2], argv[3]);
+  if (argc == 3 && std::strcmp(argv[1], "--explore") == 0) return worker_explore(argv[2]);
   if (argc == 3 && std::strcmp(argv[1], "--zygote") == 0) {
     const std::optional<int> fd = inherited_fd(argv[2]);
     return fd ? run_zygote(*fd, run_task) : explain();

@@ -7,6 +7,7 @@
 
 #include "scenarios/workloads/workload.h"
 #include "sim/worker/collective.h"
+#include "sim/worker/explore/explore.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/process_tasks.h"
 #include "sim/worker/profile.h"
@@ -39,6 +40,8 @@ std::string worker_profile(const std::string& plan_file, int64_t repetitions) {
   prepare_libtorch(1);
   return to_text(measure_layers(read_plan(plan_file), repetitions));
 }
+
+int worker_explore(const std::string& file) { return run_explore(file); }
 
 std::string worker_libraries() { return libraries_json(); }
 

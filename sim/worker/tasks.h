@@ -25,6 +25,9 @@ int run_task(const WorkerTask& task, Control& control);
 // profile. Throws std::exception.
 std::string worker_profile(const std::string& plan_file, int64_t repetitions);
 
+// Schedules of one plan (sim/worker/explore/explore.h); returns the exit code.
+int worker_explore(const std::string& file);
+
 // What this worker is linked with, as one line of JSON (sim/worker/libraries.h).
 std::string worker_libraries();
 

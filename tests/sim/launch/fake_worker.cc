@@ -138,6 +138,7 @@ int fake_host(const WorkerTask& task, Control& control) {
 }  // namespace
 
 std::string worker_profile(const std::string&, int64_t) { return "{}"; }
+int worker_explore(const std::string&) { return 0; }
 
 std::string worker_libraries() { return "{}"; }
 

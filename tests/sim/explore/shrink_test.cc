@@ -1,0 +1,68 @@
+#include "sim/explore/shrink.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+
+namespace lockstep {
+namespace {
+
+// Fails where the script holds all needed decisions and the case is large enough.
+class FakeLab : public ShrinkLab {
+ public:
+  ExploreCase needed{.steps = 2, .world_size = 3, .parameters = {"b"}};
+  Script decisions = {{4, 1}, {9, 2}};
+  int64_t trials = 0, most_trials = 1000;
+
+  std::optional<std::vector<Choice>> search(const ExploreCase& tried) override {
+    Script noisy = decisions;
+    noisy.insert(noisy.begin() + 1, {{5, 1}, {6, 1}, {7, 3}});
+    return run(tried, noisy);
+  }
+  std::optional<std::vector<Choice>> run(const ExploreCase& tried, const Script& script) override {
+    ++trials;
+    if (tried.steps < needed.steps || tried.world_size < needed.world_size) return std::nullopt;
+    for (const std::string& name : needed.parameters)
+      if (std::find(tried.parameters.begin(), tried.parameters.end(), name) ==
+          tried.parameters.end())
+        return std::nullopt;
+    for (const auto& one : decisions)
+      if (std::find(script.begin(), script.end(), one) == script.end()) return std::nullopt;
+    std::vector<Choice> choices(12, Choice{.count = 4});
+    for (const auto& [at, taken] : script) choices[static_cast<size_t>(at)].taken = taken;
+    return choices;
+  }
+  bool is_late() override { return trials >= most_trials; }
+};
+
+TEST(Shrink, KeepsOnlyWhatTheFailureNeeds) {
+  FakeLab lab;
+  const Shrunk shrunk = shrink(lab, {.steps = 5, .world_size = 6, .parameters = {"a", "b", "c"}},
+                               {{1, 1}, {4, 1}, {8, 1}, {9, 2}});
+  EXPECT_EQ(shrunk.smallest.steps, 2);
+  EXPECT_EQ(shrunk.smallest.world_size, 3);
+  EXPECT_THAT(shrunk.smallest.parameters, testing::ElementsAre("b"));
+  EXPECT_EQ(shrunk.script, lab.decisions);
+}
+
+TEST(Shrink, AFailureOfTheUsualScheduleNeedsNoDecision) {
+  FakeLab lab;
+  lab.decisions.clear();
+  lab.needed = {.steps = 1, .world_size = 2, .parameters = {}};
+  const Script script = {{1, 1}, {2, 1}, {3, 1}};
+  const Shrunk shrunk = shrink(lab, {.steps = 1, .world_size = 2, .parameters = {"a"}}, script);
+  EXPECT_TRUE(shrunk.script.empty());
+  EXPECT_THAT(shrunk.smallest.parameters, testing::ElementsAre("a"));  // one must be trained
+}
+
+TEST(Shrink, StopsWhenItIsLate) {
+  FakeLab lab;
+  lab.most_trials = 0;
+  const Script script = {{4, 1}, {9, 2}, {10, 1}};
+  const Shrunk shrunk = shrink(lab, {.steps = 5, .world_size = 6, .parameters = {"b"}}, script);
+  EXPECT_EQ(shrunk.smallest.steps, 5);
+  EXPECT_EQ(shrunk.script, script);
+}
+
+}  // namespace
+}  // namespace lockstep
