@@ -8,10 +8,12 @@
 
 #include "reducer/manifest.h"
 #include "reducer/model_averaging.h"
+#include "scenarios/base/hash.h"
 #include "scenarios/local_steps.h"
 #include "scenarios/optional_keys.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/stand_in.h"
+#include "sim/explore/chooser.h"
 #include "sim/worker/data_parallel_model.h"
 #include "sim/worker/gradient_checks.h"
 #include "sim/worker/host_views.h"
@@ -52,7 +54,8 @@ ReducerOptions Pass::reducer_options() {
 
 RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
                                    const RankSurroundings& surroundings, RankFaults& faults,
-                                   Probe& probe) {
+                                   Probe& probe)
+    : recorder_(surroundings.recorder) {
   const Scenario& scenario = surroundings.plan.scenario;
   if (scenario.device == "stand_in") real = with_host_views(std::move(real));
   auto network = make_faulty_network(std::move(real), faults, surroundings.recorder,
@@ -62,6 +65,11 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
   mutants_ = mutants.get();
   recording_ = make_recording(std::move(mutants), probe);
   faulty_buckets_ = make_faulty_buckets(*recording_, faults);
+  if (!has_mutant(scenario.mutants, "unordered_launch", surroundings.rank)) return;
+  const auto rank = static_cast<uint64_t>(surroundings.rank);
+  pool_ = make_race_mutants(*faulty_buckets_, scenario.mutants,
+                            [draws = Draws(substream_seed(scenario.seed, "pool", rank))](
+                                size_t count) mutable { return draws.below(count); });
 }
 
 void RankCommunicator::begin_backward() {
@@ -69,9 +77,11 @@ void RankCommunicator::begin_backward() {
   mutants_->begin_backward();
   faulty_network_->begin_backward();
   faulty_buckets_->begin_backward();
+  if (pool_ != nullptr) pool_->begin_backward(recorder_.step());
 }
 
 void RankCommunicator::end_backward() {
+  if (pool_ != nullptr) pool_->end_backward();
   recording_->end_backward();
   mutants_->end_backward();
   faulty_network_->end_backward();

@@ -9,6 +9,7 @@
 #include "sim/fault/layer_faults.h"
 #include "sim/fault/mutants.h"
 #include "sim/fault/network_faults.h"
+#include "sim/fault/race_mutants.h"
 #include "sim/fault/training_mutants.h"
 #include "sim/worker/checkpointing.h"
 #include "sim/worker/export.h"
@@ -22,12 +23,14 @@
 namespace lockstep {
 
 // Communicator of one rank with its decorators, from the wire up: real -> faults of the network ->
-// mutants -> recording -> faults at buckets.
+// mutants -> recording -> faults at buckets -> a pool that starts buckets in any order.
 class RankCommunicator {
  public:
   RankCommunicator(std::unique_ptr<Communicator> real, const RankSurroundings& surroundings,
                    RankFaults& faults, Probe& probe);
-  Communicator& outermost() { return *faulty_buckets_; }
+  Communicator& outermost() {
+    return pool_ != nullptr ? static_cast<Communicator&>(*pool_) : *faulty_buckets_;
+  }
   void begin_backward();
   void end_backward();
 
@@ -36,6 +39,8 @@ class RankCommunicator {
   MutantCommunicator* mutants_ = nullptr;         // owned by recording_
   std::unique_ptr<RecordingCommunicator> recording_;
   std::unique_ptr<FaultyCommunicator> faulty_buckets_;
+  std::unique_ptr<RaceMutants> pool_;  // of mutant unordered_launch; else null
+  Recorder& recorder_;
 };
 
 // Trains the scenario once, from the first random number to the last step: the primary run, or the
