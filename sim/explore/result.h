@@ -54,7 +54,7 @@ struct ExploreFinding {
 struct ExploreResult {
   int64_t explored = 0;
   bool exhausted = false;  // all of them, with at most so many preemptions
-  int64_t distinct = 0;    // schedules with a sequence of decisions of their own
+  int64_t distinct = 0;    // schedules with decisions of their own, counted to 10 million
   double decisions = 0;    // a schedule, on average
   int64_t jobs = 0;        // groups side by side
   std::string reference;   // replay: the golden run; usual: the usual schedule

@@ -103,7 +103,7 @@ class Explorer {
             std::optional<ScheduleFailure> failure) {
     ++result_.explored;
     decisions_ += static_cast<int64_t>(choices.size());
-    distinct_.insert(hash_of(choices));
+    if (distinct_.size() < kDistinctMax) distinct_.insert(hash_of(choices));
     if (!failure) return;
     auto& findings = result_.findings;
     const auto known = std::find_if(findings.begin(), findings.end(), [&](const auto& finding) {
@@ -214,6 +214,7 @@ class Explorer {
   }
 
   static constexpr int64_t kTellNs = 200'000'000;
+  static constexpr size_t kDistinctMax = 10'000'000;  // memory: some 500 MB
 
   const RunPlan& plan_;
   const ExploreSpec& spec_;
