@@ -67,6 +67,20 @@ Expected<RunPlan> planned(const RunPlan& from, Scenario scenario) {
   return plan;
 }
 
+// As many samples a rank and step, and as many batches, as before.
+bool keep_ranks(int64_t ranks, Scenario* scenario) {
+  const int64_t before = scenario->batch_size;
+  if (before % scenario->world_size != 0) return false;
+  scenario->batch_size = before / scenario->world_size * ranks;
+  scenario->world_size = ranks;
+  Options& data = scenario->data.options;
+  if (!data.has("samples")) return true;
+  const int64_t samples = data.integer("samples");
+  if (samples % before != 0) return false;
+  data.set("samples", samples / before * scenario->batch_size);
+  return true;
+}
+
 }  // namespace
 
 Expected<RunPlan> explorable(const RunPlan& plan) {
@@ -92,11 +106,8 @@ Expected<RunPlan> explorable(const RunPlan& plan) {
 std::optional<RunPlan> cut_down(const RunPlan& plan, const ExploreCase& to,
                                 const std::vector<std::string>& parameters) {
   Scenario scenario = plan.scenario;
-  if (to.world_size != scenario.world_size) {
-    if (scenario.batch_size % scenario.world_size != 0) return std::nullopt;
-    scenario.batch_size = scenario.batch_size / scenario.world_size * to.world_size;
-    scenario.world_size = to.world_size;
-  }
+  if (to.world_size != scenario.world_size && !keep_ranks(to.world_size, &scenario))
+    return std::nullopt;
   scenario.steps = to.steps;
   for (MutantSpec& mutant : scenario.mutants)
     if (mutant.rank.value_or(0) >= to.world_size || mutant.step.value_or(1) > to.steps)

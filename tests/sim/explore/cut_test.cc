@@ -54,6 +54,7 @@ TEST(Cut, FewerStepsRanksAndParametersKeepEachRanksSamples) {
   EXPECT_EQ(cut->scenario.steps, 2);
   EXPECT_EQ(cut->scenario.world_size, 3);
   EXPECT_EQ(cut->scenario.batch_size, 9);
+  EXPECT_EQ(cut->scenario.data.options.integer("samples"), 18);
   EXPECT_THAT(cut->scenario.frozen, ElementsAre("bias"));
   EXPECT_THAT(cut->goldens, ElementsAre("replay"));
   EXPECT_EQ(cut->file, plan.file);
