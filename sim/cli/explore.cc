@@ -47,7 +47,7 @@ std::string progress_text(const std::string& name, int64_t explored, int64_t sch
   return text;
 }
 
-std::string again_of(const ExploreOptions& options, const RunPlan& plan) {
+std::string command_again(const ExploreOptions& options, const RunPlan& plan) {
   std::string text = again_command(plan.file, options.selection.sets, plan.set, plan.scenario.seed,
                                    further_words(options.selection), "explore");
   if (options.spec.exhaustive)
@@ -62,7 +62,7 @@ bool expects_finding(const Scenario& scenario) {
   return false;
 }
 
-Expected<std::vector<RunPlan>> plans_of(const Selection& selection) {
+Expected<std::vector<RunPlan>> plans_to_explore(const Selection& selection) {
   auto files = select(selection);
   if (!files) return files.errors();
   std::vector<RunPlan> plans;
@@ -89,7 +89,7 @@ ExploredScenario explore_one(const ExploreOptions& options, const std::string& w
   one.label = label_of(plan.set);
   one.file = plan.file;
   one.reducer = scenario.reducer.kind;
-  one.again = again_of(options, plan);
+  one.again = command_again(options, plan);
   one.expects_finding = expects_finding(scenario);
   const Line line(options.quiet);
   const int64_t start_ns = now_ns();
@@ -99,7 +99,7 @@ ExploredScenario explore_one(const ExploreOptions& options, const std::string& w
   return one;
 }
 
-int report(const ExploreOptions& options, const ExploreDocument& document) {
+int report_exploration(const ExploreOptions& options, const ExploreDocument& document) {
   int code = document.exit_code;
   if (!options.json.empty()) {
     try {
@@ -120,7 +120,7 @@ int explore(const ExploreOptions& options) {
   if (!options.json.empty())
     if (auto why = why_not_writable(options.json))
       return bad_input({option_error("--json " + *why)});
-  const auto plans = plans_of(options.selection);
+  const auto plans = plans_to_explore(options.selection);
   if (!plans) return bad_input(plans.errors(), options.json);
   if (plans.value().empty()) {
     fmt::print(stderr, "nothing selected: no run contains \"{}\"; exit {}\n",
@@ -145,7 +145,7 @@ int explore(const ExploreOptions& options) {
   for (const ExploredScenario& one : document.scenarios)
     if (auto libraries = libraries_of(one.result.libraries)) document.libraries = *libraries;
   conclude(&document);
-  return report(options, document);
+  return report_exploration(options, document);
 }
 
 }  // namespace lockstep

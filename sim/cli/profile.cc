@@ -28,7 +28,7 @@ Expected<RunPlan> chosen_plan(Selection selection) {
     plans.insert(plans.end(), file.plans.begin(), file.plans.end());
   if (plans.size() != 1)
     return profile_error(fmt::format("{} runs are selected", plans.size()),
-                        "one: pin the axes with --set or --filter");
+                         "one: pin the axes with --set or --filter");
   const Scenario& scenario = plans.front().scenario;
   if (!manifest_of(scenario.model, scenario.dtype))
     return profile_error(
@@ -50,7 +50,7 @@ Expected<LayerProfile> measure_layers(const RunPlan& plan, int64_t repetitions) 
   if (!text) return profile_error(fmt::format("the layers could not be measured: worker {}", why));
   if (text->starts_with("error: "))
     return profile_error("the layers could not be measured: " +
-                        text->substr(7, text->find('\n') - 7));
+                         text->substr(7, text->find('\n') - 7));
   return profile_from(*text, "output of lockstep-worker");
 }
 

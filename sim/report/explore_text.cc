@@ -24,7 +24,7 @@ bool is_complete(const ExploreDocument& document, const ExploreResult& result) {
   return result.exhausted || result.explored >= document.spec.schedules;
 }
 
-std::string table_text(const ExploreDocument& document, const Style& style) {
+std::string explore_table(const ExploreDocument& document, const Style& style) {
   Table table;
   table.column("scenario");
   table.column("reducer");
@@ -153,7 +153,7 @@ std::string explore_text(const ExploreDocument& document, const Style& style) {
   head.seed = document.spec.seed;
   head.machine = document.machine;
   head.libraries = document.libraries;
-  std::string text = head_line(head) + "\n\n" + table_text(document, style);
+  std::string text = head_line(head) + "\n\n" + explore_table(document, style);
   for (const ExploredScenario& one : document.scenarios) {
     for (const ExploreFinding& finding : one.result.findings)
       text += finding_text(document, one, finding, style);

@@ -15,7 +15,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
-ExploreDocument sample(bool expects_finding, bool finds) {
+ExploreDocument sample_exploration(bool expects_finding, bool finds) {
   ExploreDocument document;
   document.spec.schedules = 100;
   document.machine = this_machine();
@@ -47,23 +47,23 @@ ExploreDocument sample(bool expects_finding, bool finds) {
   return document;
 }
 
-bool fits_schema(const ExploreDocument& document) {
+bool fits_explore_schema(const ExploreDocument& document) {
   return schema_errors(explore_schema_text(), json::parse(as_json(document).dump())).empty();
 }
 
 TEST(ExploreDocument, FindingsThatAreNotExpectedFailAndThoseThatAreDoNot) {
-  EXPECT_EQ(sample(false, false).exit_code, 0);
-  EXPECT_EQ(sample(false, true).exit_code, 1);
-  EXPECT_EQ(sample(true, true).exit_code, 0);
-  EXPECT_EQ(sample(true, false).exit_code, 1);
-  EXPECT_THAT(explore_answer(sample(true, true)),
+  EXPECT_EQ(sample_exploration(false, false).exit_code, 0);
+  EXPECT_EQ(sample_exploration(false, true).exit_code, 1);
+  EXPECT_EQ(sample_exploration(true, true).exit_code, 0);
+  EXPECT_EQ(sample_exploration(true, false).exit_code, 1);
+  EXPECT_THAT(explore_answer(sample_exploration(true, true)),
               EndsWith("pass: 7 schedules of 1 scenario, 1 finding (1 expected)\n"));
-  EXPECT_THAT(explore_text(sample(true, false), Style(false)),
+  EXPECT_THAT(explore_text(sample_exploration(true, false), Style(false)),
               HasSubstr("a finding is expected, and there is none"));
 }
 
 TEST(ExploreDocument, AFindingIsToldWithItsSmallestScheduleAndHowToSeeItAgain) {
-  const ExploreDocument document = sample(false, true);
+  const ExploreDocument document = sample_exploration(false, true);
   const std::string text = explore_text(document, Style(false));
   EXPECT_THAT(text, HasSubstr("fail  toy  lost_update in schedule 7, seed 77\n"));
   EXPECT_THAT(text, HasSubstr("where     rank 1, step 2: its buffer was written\n"));
@@ -72,11 +72,11 @@ TEST(ExploreDocument, AFindingIsToldWithItsSmallestScheduleAndHowToSeeItAgain) {
   EXPECT_THAT(text, Not(HasSubstr("makes its reducer")));
   EXPECT_THAT(text, HasSubstr("begins its forward"));
   EXPECT_THAT(text, HasSubstr("again     lockstep explore toy.json --replay 77\n"));
-  EXPECT_TRUE(fits_schema(document));
+  EXPECT_TRUE(fits_explore_schema(document));
 }
 
 TEST(ExploreDocument, WhatIsNotSureIsInconclusive) {
-  ExploreDocument document = sample(false, false);
+  ExploreDocument document = sample_exploration(false, false);
   document.scenarios[0].result.explored = 99;
   conclude(&document);
   EXPECT_EQ(document.exit_code, 3);
@@ -87,14 +87,14 @@ TEST(ExploreDocument, WhatIsNotSureIsInconclusive) {
   conclude(&document);
   EXPECT_EQ(document.exit_code, 3);
   EXPECT_THAT(explore_text(document, Style(false)), HasSubstr("broke down: no worker"));
-  EXPECT_TRUE(fits_schema(document));
+  EXPECT_TRUE(fits_explore_schema(document));
   document.scenarios[0].result.signal = 2;
   conclude(&document);
   EXPECT_EQ(document.exit_code, 130);
 }
 
 TEST(ExploreDocument, AReplayCountsWhereItIsTheSameEachTime) {
-  ExploreDocument document = sample(false, false);
+  ExploreDocument document = sample_exploration(false, false);
   document.spec.replay = 5;
   document.scenarios[0].result.explored = kReplays;
   conclude(&document);
