@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr unsigned char kPoison = 0xff;
+constexpr unsigned char kLostBytes = 0xff;
 
 bool is_in_place(const Collective& call) {
   return call.operation == Operation::all_reduce || call.operation == Operation::broadcast;
@@ -22,13 +22,13 @@ bool is_in_place(const Collective& call) {
 bool is_dense(const at::Tensor& tensor) { return tensor.defined() && !tensor.is_sparse(); }
 
 void poison(const at::Tensor& tensor) {
-  if (is_dense(tensor)) std::memset(tensor.data_ptr(), kPoison, tensor.nbytes());
+  if (is_dense(tensor)) std::memset(tensor.data_ptr(), kLostBytes, tensor.nbytes());
 }
 
 bool is_poisoned(const at::Tensor& tensor) {
   const auto* bytes = static_cast<const unsigned char*>(tensor.data_ptr());
   const size_t size = tensor.nbytes();
-  return size == 0 || (bytes[0] == kPoison && std::memcmp(bytes, bytes + 1, size - 1) == 0);
+  return size == 0 || (bytes[0] == kLostBytes && std::memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
