@@ -71,6 +71,7 @@ Json expect_json(const Expectation& expect) {
   if (!expect.libtorch.empty()) json["when"]["/libtorch"] = expect.libtorch;
   put(&json, "verdict", expect.verdict);
   for (const auto& [lane, verdict] : expect.lanes) json["lanes"][lane] = verdict;
+  for (const auto& [check, verdict] : expect.checks) json["checks"][check] = verdict;
   put(&json, "cause", expect.cause);
   put(&json, "step", expect.step);
   put(&json, "tensor", expect.tensor);
@@ -98,6 +99,9 @@ Expectation expect_from(const Json& json) {
   if (json.contains("lanes"))
     for (const auto& [lane, verdict] : json["lanes"].items())
       expect.lanes.emplace_back(lane, verdict.get<std::string>());
+  if (json.contains("checks"))
+    for (const auto& [check, verdict] : json["checks"].items())
+      expect.checks.emplace_back(check, verdict.get<std::string>());
   take(json, "cause", &expect.cause);
   take(json, "step", &expect.step);
   take(json, "tensor", &expect.tensor);

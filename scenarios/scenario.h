@@ -21,8 +21,7 @@ struct Timeouts {
 };
 
 // A defect put in on purpose, in primary and double run, never in a golden run. An address that is
-// not given means "all". Kinds: wrong_divisor, drop_bucket, duplicate_shard, skip_broadcast,
-// flip_bit.
+// not given means "all"; the schema lists the kinds.
 struct MutantSpec {
   std::string kind;
   std::optional<int64_t> rank;
@@ -41,8 +40,9 @@ struct ExpectedStraggler {
 // What the author of a scenario says must happen. Absent keys expect nothing.
 struct Expectation {
   std::string libtorch;  // versions for which it holds, as VersionRange reads them; empty: all
-  std::optional<std::string> verdict;                      // pass | fail | inconclusive
-  std::vector<std::pair<std::string, std::string>> lanes;  // lane name -> verdict
+  std::optional<std::string> verdict;                       // pass | fail | inconclusive
+  std::vector<std::pair<std::string, std::string>> lanes;   // lane name -> verdict
+  std::vector<std::pair<std::string, std::string>> checks;  // check name -> pass | fail | not_run
   std::optional<std::string> cause;
   std::optional<int64_t> step;
   std::optional<std::string> tensor;

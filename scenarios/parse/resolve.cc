@@ -73,6 +73,9 @@ Expectation expectation_of(const Json& json) {
   if (json.contains("lanes"))
     for (const auto& [lane, verdict] : json["lanes"].items())
       expect.lanes.emplace_back(lane, verdict.get<std::string>());
+  if (json.contains("checks"))
+    for (const auto& [check, verdict] : json["checks"].items())
+      expect.checks.emplace_back(check, verdict.get<std::string>());
   read(json, "cause", &expect.cause);
   read(json, "step", &expect.step);
   read(json, "tensor", &expect.tensor);

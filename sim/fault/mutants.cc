@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <mutex>
 #include <utility>
 
 #include "reducer/comm/collective.h"
+#include "sim/fault/changed_work.h"
 #include "sim/fault/skipped_work.h"
 
 namespace lockstep {
@@ -15,38 +15,6 @@ namespace {
 bool addresses(const std::optional<int64_t>& address, int64_t value) {
   return !address || *address == value;
 }
-
-// A collective whose result is changed, once, before anyone sees it.
-class ChangedWork : public CommWork {
- public:
-  ChangedWork(CommWorkPtr inner, std::function<void()> change)
-      : inner_(std::move(inner)), state_(std::make_shared<State>()) {
-    state_->change = std::move(change);
-  }
-
-  bool is_done() const override { return inner_->is_done(); }
-
-  void wait() override {
-    inner_->wait();
-    state_->apply();
-  }
-
-  void on_done(std::function<void(std::exception_ptr)> callback) override {
-    inner_->on_done([state = state_, callback = std::move(callback)](std::exception_ptr error) {
-      if (!error) state->apply();
-      callback(error);
-    });
-  }
-
- private:
-  struct State {
-    std::once_flag once;
-    std::function<void()> change;
-    void apply() { std::call_once(once, change); }
-  };
-  CommWorkPtr inner_;
-  std::shared_ptr<State> state_;
-};
 
 void flip_highest_mantissa_bit(at::Tensor tensor) {
   if (tensor.is_sparse()) tensor = tensor._values();

@@ -98,9 +98,12 @@ void TrainingMutants::update(int64_t step, Training* training) {
   bool usable = unscale(training);
   if (acts("local_skip")) usable = loss_finite_;
   loss_finite_ = true;
-  if (!acts("wrong_lr")) return finish_step(scenario_, step, usable, training);
+  const double factor = acts("wrong_lr")              ? 2
+                        : acts("lr_times_world_size") ? static_cast<double>(scenario_.world_size)
+                                                      : 1;
+  if (factor == 1) return finish_step(scenario_, step, usable, training);
   Scenario wrong = scenario_;
-  wrong.optimizer.options.set("lr", 2 * scenario_.optimizer.options.number("lr"));
+  wrong.optimizer.options.set("lr", factor * scenario_.optimizer.options.number("lr"));
   finish_step(wrong, step, usable, training);
 }
 

@@ -25,6 +25,10 @@ struct CauseFacts {
   std::string samples_problem;
   // The first shard of another size than the plan's ("rank 1, step 1: 32 samples ..."), or empty.
   std::string batch_problem;
+  // Where gradients of earlier micro-batches were lost ("rank 1, step 2: grad() of ..."), or empty.
+  std::string accumulation_problem;
+  // What two ranks called until then that was not the same, or empty.
+  std::string collective_problem;
   bool gradients_absent = false;  // check absent_gradients failed
   int64_t summed_replicas = 0;    // of one process that sums gradients: by nothing divided
   bool shares_optimizer = false;  // each rank updates its own part of the weights

@@ -42,7 +42,7 @@ std::string describe_arrival(const Event& arrival) {
   return collective_text(arrival) + " of " + dtype_word(unpack_collective(arrival.value).dtype);
 }
 
-std::string first_other_collective(const RankView& a, const RankView& b) {
+std::string other_call(const RankView& a, const RankView& b) {
   std::unordered_map<uint32_t, const Event*> of_b;  // a long run has many
   for (const Event& y : b.arrivals) of_b.emplace(y.sequence, &y);
   for (const Event& x : a.arrivals) {
@@ -56,23 +56,25 @@ std::string first_other_collective(const RankView& a, const RankView& b) {
 }
 
 // Steps that a failure cut short have no hash: there, what both ranks called under one number.
-std::string in_unfinished_step(const std::vector<RankView>& ranks) {
-  if (ranks.empty()) return "";
+std::optional<OtherCollective> in_unfinished_step(const std::vector<RankView>& ranks) {
+  if (ranks.empty()) return {};
   std::unordered_map<uint32_t, const Event*> of_first;
   for (const Event& arrival : ranks[0].arrivals) of_first.emplace(arrival.sequence, &arrival);
   for (size_t r = 1; r < ranks.size(); ++r)
     for (const Event& arrival : ranks[r].arrivals) {
       const auto found = of_first.find(arrival.sequence);
       if (found == of_first.end() || found->second->value == arrival.value) continue;
-      return fmt::format("in step {}, rank 0 called {}, rank {} called {}", arrival.step,
-                         describe_arrival(*found->second), ranks[r].rank,
-                         describe_arrival(arrival));
+      return OtherCollective{
+          arrival.step, fmt::format("in step {}, rank 0 called {}, rank {} called {}", arrival.step,
+                                    describe_arrival(*found->second), ranks[r].rank,
+                                    describe_arrival(arrival))};
     }
-  return "";
+  return {};
 }
 
-std::string collective_log(const std::vector<RankView>& ranks, std::vector<std::string>* reasons) {
-  bool compared = false;
+// `compared`: did any two ranks end a step that both have logged?
+std::optional<OtherCollective> other_collective(const std::vector<RankView>& ranks,
+                                                bool* compared) {
   for (size_t r = 1; r < ranks.size(); ++r) {
     const StepValues& a = ranks[0].collectives;
     const StepValues& b = ranks[r].collectives;
@@ -80,18 +82,21 @@ std::string collective_log(const std::vector<RankView>& ranks, std::vector<std::
     for (const auto& [step, value] : a) {
       while (j < b.size() && b[j].first < step) ++j;
       if (j == b.size() || b[j].first != step) continue;
-      compared = true;
+      *compared = true;
       if (b[j].second == value) continue;
-      reasons->push_back(fmt::format("collective_log: up to step {}, {}", step,
-                                     first_other_collective(ranks[0], ranks[r])));
-      return "fail";
+      return OtherCollective{
+          step, fmt::format("up to step {}, {}", step, other_call(ranks[0], ranks[r]))};
     }
   }
-  if (const std::string reason = in_unfinished_step(ranks); !reason.empty()) {
-    reasons->push_back("collective_log: " + reason);
-    return "fail";
-  }
-  return compared ? "pass" : "not_run";
+  return in_unfinished_step(ranks);
+}
+
+std::string collective_log(const std::vector<RankView>& ranks, std::vector<std::string>* reasons) {
+  bool compared = false;
+  const auto other = other_collective(ranks, &compared);
+  if (!other) return compared ? "pass" : "not_run";
+  reasons->push_back("collective_log: " + other->text);
+  return "fail";
 }
 
 std::string recorded(const std::vector<RankView>& ranks, Check which, const std::string& name) {
@@ -109,6 +114,11 @@ std::string recorded(const std::vector<RankView>& ranks, Check which, const std:
 }
 
 }  // namespace
+
+std::optional<OtherCollective> first_other_collective(const std::vector<RankView>& ranks) {
+  bool compared = false;
+  return other_collective(ranks, &compared);
+}
 
 void decide_checks(const std::vector<RankView>& ranks, RunResult* result) {
   result->checks.emplace_back("collective_log", collective_log(ranks, &result->check_reasons));

@@ -7,6 +7,7 @@
 
 #include "scenarios/split.h"
 #include "sim/judge/cause.h"
+#include "sim/judge/checks.h"
 #include "sim/judge/lanes.h"
 
 namespace lockstep {
@@ -149,7 +150,10 @@ CauseFacts facts_of(const Candidate& chosen, const Divergence& divergence,
   facts.gradients_absent = check_failed(ranks, Check::absent_gradients);
   add_checkpoint_problem(ranks, &facts);
   facts.samples_problem = samples_problem(ranks, divergence.step, "samples: ");
+  facts.accumulation_problem = samples_problem(ranks, divergence.step, "accumulation: ");
   facts.batch_problem = samples_problem(ranks, divergence.step, "batch: ");
+  if (const auto other = first_other_collective(ranks); other && other->step <= divergence.step)
+    facts.collective_problem = other->text;
   facts.first = chosen.evidence;
   for (const Candidate& other : all)  // in the order of lanes, then ranks
     if (other.evidence != nullptr && other.step == chosen.step)

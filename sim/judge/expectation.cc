@@ -37,6 +37,15 @@ void compare_lanes(const Expectation& expect, const RunResult& result, Compariso
   }
 }
 
+void compare_checks(const Expectation& expect, const RunResult& result, Comparison* comparison) {
+  for (const auto& [check, verdict] : expect.checks) {
+    std::string got = "none";
+    for (const auto& [known, its] : result.checks)
+      if (known == check) got = its;
+    if (got != verdict) comparison->add("check " + check, verdict, got);
+  }
+}
+
 void compare_divergence(const Expectation& expect, const RunResult& result,
                         Comparison* comparison) {
   const auto& d = result.first_divergence;
@@ -114,6 +123,8 @@ std::string to_words(const Expectation& expect) {
   if (expect.tensor) add("tensor " + *expect.tensor);
   if (expect.bucket) add(fmt::format("bucket {}", *expect.bucket));
   for (const auto& [lane, verdict] : expect.lanes) add(fmt::format("lane {} {}", lane, verdict));
+  for (const auto& [check, verdict] : expect.checks)
+    add(fmt::format("check {} {}", check, verdict));
   if (expect.within_ms) add(fmt::format("within {} ms", *expect.within_ms));
   return text.empty() ? "nothing" : text;
 }
@@ -139,6 +150,7 @@ void judge_expectation(const Expectation& expect, bool undecided, RunResult* res
   compare_failure(expect, *result, &comparison);
   compare_divergence(expect, *result, &comparison);
   compare_lanes(expect, *result, &comparison);
+  compare_checks(expect, *result, &comparison);
   compare_straggler(expect, *result, &comparison);
   if (undecided) return;
   if (result->verdict == "inconclusive" && !asks_for_inconclusive(expect)) return;

@@ -144,6 +144,9 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
   decide_losses(outcome.plan, ranks, &result);
   result.failure = find_failure(outcome, ranks);
   result.outcome = result.failure || outcome.interrupted ? "failed" : "completed";
+  // Ranks that do not call the same are stuck, or read what is not theirs.
+  if (result.failure && result.failure->cause.empty() && first_other_collective(ranks))
+    result.failure->cause = "collective_mismatch";
   take_metrics(outcome, measure, &result);
   result.first_divergence = first_divergence(outcome, ranks, result.lanes);
   result.final_hash = hash_of(ranks);

@@ -78,7 +78,8 @@ struct Failure {
   std::string message;     // one sentence
   std::vector<std::string> log_tail;
   std::vector<int64_t> secondary;
-  std::string cause;                  // "checkpoint" where the failure itself shows it, or empty
+  // checkpoint, collective_mismatch: where the failure itself or the calls until then show it.
+  std::string cause;
   std::vector<std::string> stack;     // of a hung rank: at most 20 frames, innermost first
   std::optional<double> detected_ms;  // from its last sign of life to when the launcher knew
   // From the first receipt of a fault, without one from the begin of the run, to the same moment.

@@ -36,6 +36,7 @@ class ScenarioCheck : PartCheck {
     check_local_steps(s_, errors_);
     if (asks_for(s_, "exact")) exact();
     for (size_t i = 0; i < s_.mutants.size(); ++i) mutant(i, s_.mutants[i]);
+    check_mutants(s_, errors_);
     check_faults(s_, errors_);
     if (s_.compute.kind == "emulated") check_emulated(s_, errors_);
   }
@@ -154,18 +155,6 @@ class ScenarioCheck : PartCheck {
     if (mutant.kind == "duplicate_shard" && s_.world_size < 2)
       fail(at + "/kind", "duplicate_shard needs another rank", "a world size of at least 2");
     if (can_split_) check_sample_mutant(s_, mutant, at + "/kind", errors_);
-    if (mutant.tensor) tensor(at + "/tensor", *mutant.tensor);
-  }
-
-  void tensor(const std::string& pointer, const std::string& name) {
-    const auto manifest = manifest_of(s_.model, s_.dtype);
-    if (!manifest) return;
-    std::string known;
-    for (const TensorSpec& parameter : manifest->parameters) {
-      if (parameter.name == name) return;
-      known += (known.empty() ? "" : ", ") + parameter.name;
-    }
-    fail(pointer, fmt::format("the model has no parameter \"{}\"", name), known);
   }
 
   bool can_split_ = false;

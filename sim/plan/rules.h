@@ -22,6 +22,8 @@ void check_split(const Scenario& scenario, InputErrors* errors);
 // Of it: whether a mutant that acts on samples can act; `pointer` is that of its kind.
 void check_sample_mutant(const Scenario& scenario, const MutantSpec& mutant,
                          const std::string& pointer, InputErrors* errors);
+// Of it: what mutants of the program around a reducer, and of its calls, can act on.
+void check_mutants(const Scenario& scenario, InputErrors* errors);
 // Of it: uneven batches, and what ranks without a batch may join in.
 void check_join(const Scenario& scenario, InputErrors* errors);
 // Of it: what ranks that part for a while (scenarios/local_steps.h) cannot go with.

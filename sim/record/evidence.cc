@@ -48,6 +48,9 @@ void fields_of(M& m, Visit&& visit) {
   visit("local_wrong", m.local_wrong);
   visit("local_of_rank", m.local_of_rank);
   visit("local_ratio", m.local_ratio);
+  visit("present_in", m.present_in);
+  visit("own_added", m.own_added);
+  visit("significant_bits", m.significant_bits);
   visit("bits_flipped", m.bits_flipped);
   visit("clipping", m.clipping);
   visit("skipped_run", m.skipped_run);

@@ -34,12 +34,16 @@ struct MismatchEvidence {
   bool own_contribution = false;      // wrong gradients are this rank's own, divided but not summed
   bool own_undivided = false;         // ... neither divided nor summed
   bool single_contributions = false;  // every element of a wrong gradient is one rank's, divided
-  int64_t missing_rank = -1;   // wrong gradients are the golden ones without that rank's part
-  bool local_known = false;    // this rank's gradients before the reduction were compared
-  bool local_wrong = false;    // ... and differ from the golden run's for this rank
-  int64_t local_of_rank = -1;  // ... but equal the golden run's for that rank
-  double local_ratio = 0;      // ... but are so many times the golden run's; 0: by no factor
-  int64_t bits_flipped = 0;    // in all of the state's kind, if few: else 0
+  int64_t missing_rank = -1;     // wrong gradients are the golden ones without that rank's part
+  bool local_known = false;      // this rank's gradients before the reduction were compared
+  bool local_wrong = false;      // ... and differ from the golden run's for this rank
+  int64_t local_of_rank = -1;    // ... but equal the golden run's for that rank
+  double local_ratio = 0;        // ... but are so many times the golden run's; 0: by no factor
+  std::string present_in;        // run | golden: the one that alone has this tensor; else empty
+  double own_added = 0;          // wrong gradients are golden + so many times this rank's own
+  int64_t significant_bits = 0;  // that all wrong gradients have, where that is fewer than their
+                                 // dtype's and the golden ones'; else 0
+  int64_t bits_flipped = 0;      // in all of the state's kind, if few: else 0
 
   // Between the averaged gradients and the new weights.
   std::string clipping;         // before_sum | absent: what explains the gradients; else empty

@@ -101,6 +101,12 @@ std::vector<int64_t> wrong_buckets(const MismatchContext& c,
   return buckets;
 }
 
+bool is_zero(const StateEntry& entry, const std::byte* state) {
+  for (int64_t i = 0; i < entry.numel; ++i)
+    if (element(entry, state, i) != 0) return false;
+  return true;
+}
+
 bool same_values(const std::vector<const StateEntry*>& all, const std::byte* a,
                  const std::byte* b) {
   for (const StateEntry* entry : all)
@@ -113,7 +119,11 @@ void find_shard(const MismatchContext& c, const std::vector<const StateEntry*>& 
                 MismatchEvidence* evidence) {
   if (c.local == nullptr || c.shards == nullptr) return;
   const auto shard = [&](int64_t rank) { return c.shards + rank * c.shard_bytes; };
-  evidence->local_known = true;
+  // Nothing: no hook has seen them.
+  const bool seen =
+      std::any_of(all.begin(), all.end(), [&](auto* entry) { return !is_zero(*entry, c.local); });
+  evidence->local_known = seen;
+  if (!seen) return;
   evidence->local_wrong = !same_values(all, c.local, shard(c.rank));
   if (!evidence->local_wrong) return;
   for (int64_t other = 0; other < c.world_size; ++other)
@@ -178,6 +188,46 @@ int64_t few_flipped_bits(const MismatchContext& c, StateKind kind) {
   return flipped <= kFew ? flipped : 0;
 }
 
+// Is run = golden + factor x own for all these entries together, by one factor? 0: no.
+double own_added(const MismatchContext& c, const std::vector<const StateEntry*>& wrong) {
+  const std::byte* own = c.shards + c.rank * c.shard_bytes;
+  double more_own = 0, own_own = 0, more_more = 0;
+  for (const StateEntry* entry : wrong)
+    for (int64_t i = 0; i < entry->numel; ++i) {
+      const double more = element(*entry, c.run, i) - element(*entry, c.golden, i);
+      const double part = element(*entry, own, i);
+      more_own += more * part;
+      own_own += part * part;
+      more_more += more * more;
+    }
+  if (!(own_own > 0) || !(more_more > 0)) return 0;
+  const double factor = more_own / own_own;
+  const double left = more_more - factor * more_own;  // squared distance from factor x own
+  return factor > 0 && left <= kSameRelative * kSameRelative * more_more ? factor : 0;
+}
+
+// Of a value in the width of the gradients: 1 for a power of two, 0 for zero and what is not
+// finite.
+int64_t significant_bits(double value) {
+  if (!std::isfinite(value) || value == 0) return 0;
+  const uint64_t mantissa = std::bit_cast<uint64_t>(value) & ((uint64_t{1} << 52) - 1);
+  return mantissa == 0 ? 1 : 53 - std::countr_zero(mantissa);
+}
+
+// As casts to bfloat16 (8) and float16 (11) leave them.
+int64_t fewer_bits(const MismatchContext& c, const std::vector<const StateEntry*>& wrong) {
+  int64_t run = 0, golden = 0;
+  for (const StateEntry* entry : wrong) {
+    if (entry->dtype == "bfloat16") return 0;
+    for (int64_t i = 0; i < entry->numel; ++i) {
+      run = std::max(run, significant_bits(element(*entry, c.run, i)));
+      golden = std::max(golden, significant_bits(element(*entry, c.golden, i)));
+    }
+  }
+  constexpr int64_t kOfHalf = 11;
+  return run <= kOfHalf && golden > run ? run : 0;
+}
+
 void describe_gradients(const MismatchContext& c, MismatchEvidence* evidence) {
   const auto all = gradients(*c.layout);
   std::vector<const StateEntry*> wrong;
@@ -188,14 +238,17 @@ void describe_gradients(const MismatchContext& c, MismatchEvidence* evidence) {
   if (wrong.empty()) return;
   find_ratio(c, wrong, evidence);
   evidence->buckets_wrong = wrong_buckets(c, all);
+  const std::byte* own = c.shards != nullptr ? c.shards + c.rank * c.shard_bytes : c.local;
   const auto is_own = [&](double share) {
-    return c.local != nullptr && std::all_of(wrong.begin(), wrong.end(), [&](auto* entry) {
-             return scaled(*entry, c.run, share, c.local);
+    return own != nullptr && std::all_of(wrong.begin(), wrong.end(), [&](auto* entry) {
+             return scaled(*entry, c.run, share, own);
            });
   };
   evidence->own_contribution = is_own(1.0 / static_cast<double>(c.world_size));
   evidence->own_undivided = c.world_size > 1 && is_own(1);
   find_missing_rank(c, wrong, evidence);
+  if (c.shards != nullptr && c.world_size > 1) evidence->own_added = own_added(c, wrong);
+  evidence->significant_bits = fewer_bits(c, wrong);
   if (c.shards != nullptr)
     evidence->single_contributions = std::all_of(
         wrong.begin(), wrong.end(), [&](auto* entry) { return single_contributions(c, *entry); });
@@ -224,6 +277,8 @@ MismatchEvidence diagnose(const MismatchContext& c, const BitDifference& differe
   evidence.differing = difference.differing;
   evidence.numel = difference.numel;
   evidence.bits_flipped = few_flipped_bits(c, entry.kind);
+  if (difference.run_absent != difference.golden_absent)
+    evidence.present_in = difference.run_absent ? "golden" : "run";
   if (c.step > 0) describe_gradients(c, &evidence);
   if (c.step > 0) describe_update(c, &evidence);
   return evidence;

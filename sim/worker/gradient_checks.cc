@@ -27,6 +27,12 @@ std::string absent_gradient(const Scenario& scenario, const Training& training) 
 
 std::string wrong_aliasing(const Scenario& scenario, const Training& training,
                            const RecordingProbe& probe) {
+  std::map<const void*, std::string> parameters;
+  for (const NamedTensor& parameter : training.parameters) {
+    if (parameter.tensor.numel() == 0) continue;
+    const auto [other, fresh] = parameters.try_emplace(parameter.tensor.data_ptr(), parameter.name);
+    if (!fresh) return other->second + " and " + parameter.name + " share memory";
+  }
   const bool views = keeps_views(scenario);
   std::map<int64_t, const void*> bucket_storage;
   std::map<const void*, std::string> owners;

@@ -15,6 +15,7 @@ namespace lockstep {
 // graph as static.
 std::string absent_gradient(const Scenario& scenario, const Training& training);
 
+// No two parameters share memory: both updates would land in it.
 // With gradient_as_bucket_view the gradients of a bucket lie in one storage; without, no two
 // gradients share theirs (an optimizer that writes into one would change the other).
 std::string wrong_aliasing(const Scenario& scenario, const Training& training,

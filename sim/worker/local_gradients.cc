@@ -12,6 +12,8 @@ namespace lockstep {
 struct LocalGradients::Hook {
   at::Tensor parameter;
   unsigned id;
+  std::string name;
+  at::Tensor sum;
 };
 
 LocalGradients::LocalGradients(const Training& training, const StateLayout& layout) {
@@ -29,12 +31,22 @@ LocalGradients::LocalGradients(const Training& training, const StateLayout& layo
       const c10::NoGradGuard no_grad;
       at::Tensor(place).add_(on_host(gradient));
     });
-    hooks_.push_back({parameter, id});
+    hooks_.push_back({parameter, id, entry.name, place});
   }
 }
 
 LocalGradients::~LocalGradients() {
   for (Hook& hook : hooks_) hook.parameter.remove_hook(hook.id);
+}
+
+std::string LocalGradients::lost() const {
+  const c10::NoGradGuard no_grad;
+  for (const Hook& hook : hooks_) {
+    const at::Tensor& gradient = hook.parameter.grad();
+    const at::Tensor held = gradient.defined() ? on_host(gradient) : at::zeros_like(hook.sum);
+    if (!at::equal(held.is_sparse() ? held.to_dense() : held, hook.sum)) return hook.name;
+  }
+  return "";
 }
 
 void LocalGradients::clear() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0}); }

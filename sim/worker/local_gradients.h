@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "golden/state.h"
@@ -21,6 +22,8 @@ class LocalGradients {
 
   // Forgets what the last step left; call before the first backward of each.
   void clear();
+  // The first parameter whose grad() is not what was added up since then; empty: none.
+  std::string lost() const;
   // Gradients at the places that they have in a state. A gradient that backward did not make is 0.
   const std::byte* bytes() const { return bytes_.data(); }
 

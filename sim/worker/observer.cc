@@ -1,6 +1,7 @@
 #include "sim/worker/observer.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
@@ -115,6 +116,17 @@ Deadline Observer::patience() const {
 
 void Observer::before_backward() {
   if (local_) local_->clear();
+}
+
+void Observer::before_last_backward() {
+  if (!local_ || !primary_ || accumulation_noted_) return;
+  const std::string lost = local_->lost();
+  if (lost.empty()) return;
+  accumulation_noted_ = true;
+  evidence_->check_reasons.push_back(
+      fmt::format("accumulation: rank {}, step {}: grad() of {} is not what the micro-batches "
+                  "before the last have given",
+                  around_.rank, around_.recorder.step(), lost));
 }
 
 void Observer::forget_training() {

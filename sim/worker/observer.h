@@ -25,6 +25,8 @@ class Observer {
   ~Observer();
 
   void before_backward();
+  // Before the backward of the micro-batch that is synchronized, where the others were not.
+  void before_last_backward();
   // Of a run that goes on from a file: its start step.
   void after_construction() { after_step(start_step_); }
   void after_step(int64_t step);
@@ -90,6 +92,7 @@ class Observer {
   bool replicas_differ_ = false;
   std::unique_ptr<LocalGradients> local_;
   bool had_local_ = false;
+  bool accumulation_noted_ = false;  // that some of it is lost
   std::shared_ptr<ReplicaBoard> board_;
   std::shared_ptr<StateStream> rounding_;
   std::vector<std::unique_ptr<Feed>> feeds_;

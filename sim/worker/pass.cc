@@ -14,6 +14,7 @@
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/stand_in.h"
 #include "sim/explore/chooser.h"
+#include "sim/fault/reducer_mutants.h"
 #include "sim/worker/data_parallel_model.h"
 #include "sim/worker/gradient_checks.h"
 #include "sim/worker/host_views.h"
@@ -49,6 +50,7 @@ ReducerOptions Pass::reducer_options() {
   ReducerOptions options = reducer_options_of(scenario_, around_.rank);
   if (const Part* fault = faults_.standing("other_bucket_cap"))
     options.bucket_cap_bytes = bytes_of_mib(fault->options.number("bucket_cap_mb"));
+  apply_reducer_mutants(scenario_.mutants, around_.rank, &options);
   return options;
 }
 
@@ -64,7 +66,8 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
   auto mutants = make_mutants(std::move(network), scenario.mutants, surroundings.recorder);
   mutants_ = mutants.get();
   recording_ = make_recording(std::move(mutants), probe);
-  faulty_buckets_ = make_faulty_buckets(*recording_, faults);
+  call_mutants_ = make_call_mutants(*recording_, scenario.mutants, surroundings.recorder);
+  faulty_buckets_ = make_faulty_buckets(*call_mutants_, faults);
   if (!has_mutant(scenario.mutants, "unordered_launch", surroundings.rank)) return;
   const auto rank = static_cast<uint64_t>(surroundings.rank);
   pool_ = make_race_mutants(*faulty_buckets_, scenario.mutants,
@@ -76,6 +79,7 @@ void RankCommunicator::begin_backward() {
   recording_->begin_backward();
   mutants_->begin_backward();
   faulty_network_->begin_backward();
+  call_mutants_->begin_backward();
   faulty_buckets_->begin_backward();
   if (pool_ != nullptr) pool_->begin_backward(recorder_.step());
 }
@@ -85,6 +89,7 @@ void RankCommunicator::end_backward() {
   recording_->end_backward();
   mutants_->end_backward();
   faulty_network_->end_backward();
+  call_mutants_->end_backward();
   faulty_buckets_->end_backward();
 }
 
@@ -103,6 +108,7 @@ Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator,
       evidence_(evidence),
       checkpointing_(surroundings, dtype, primary, communicator.outermost()),
       mutants_(scenario_, surroundings.rank, surroundings.recorder),
+      step_mutants_(scenario_, surroundings.rank, surroundings.recorder),
       layer_faults_(scenario_, faults, compute_clock_.get()) {
   if (primary && around_.rank == 0 && !around_.plan.export_dir.empty())
     export_ = std::make_unique<Export>(around_.plan);
@@ -161,6 +167,7 @@ void Pass::construct() {
     checkpointing_.load(&training_);
   }
   mutants_.at_start(&training_);
+  step_mutants_.before_construction(training_);
   build_reducer();
   consolidate();
   observer_ = std::make_unique<Observer>(around_, training_, probe_, primary_, evidence_);
@@ -174,9 +181,11 @@ void Pass::build_reducer() {
   training_.model->run_by(compute_clock_.get());
   layer_faults_.watch(training_);
   const bool other_order = faults_.standing("other_bucket_order") != nullptr;
-  reducer_ = make_reducer(reducer_options(),
-                          other_order ? in_other_order(training_.parameters) : training_.parameters,
-                          training_.buffers, communicator_.outermost(), probe_);
+  const NamedTensors parameters = step_mutants_.known_parameters(training_.parameters);
+  reducer_ = make_reducer(reducer_options(), other_order ? in_other_order(parameters) : parameters,
+                          step_mutants_.known_buffers(training_.buffers), communicator_.outermost(),
+                          probe_);
+  step_mutants_.after_construction(training_);
   if (primary_) check_values();
   note_buffers(&training_);
   mutants_.watch(training_);
@@ -255,7 +264,8 @@ void Pass::step(int64_t step) {
   note_samples();
   const double share =
       loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
-      loss_factor(scenario_, training_, step, gathers_ ? -1 : around_.rank);
+      loss_factor(scenario_, training_, step, gathers_ ? -1 : around_.rank) *
+      step_mutants_.share_factor();
   const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
   clear_gradients(training_.parameters, scenario_.zero_grad);
   observer_->before_backward();
@@ -315,15 +325,24 @@ bool Pass::reports_loss(int64_t step) const {
   return every > 0 && (step - 1) % samples_->steps_per_epoch() % every == 0;
 }
 
+// Its output is not used.
+void Pass::forward_again(const Batch& batch, bool synchronizes) {
+  reducer_->before_forward(synchronizes);
+  training_.model->forward(batch.input);
+  reducer_->after_forward();
+}
+
 double Pass::micro_batch(const Batch& batch, double share, bool first, bool synchronizes) {
   Recorder& recorder = around_.recorder;
   faults_.enter(Phase::forward);
-  reducer_->before_forward(synchronizes);
+  const bool calls = !step_mutants_.bypasses();
+  if (calls) reducer_->before_forward(synchronizes);
   if (first) note_buffers(&training_);
   layer_faults_.begin_forward(training_);
   const at::Tensor output = training_.model->forward(batch.input);
   layer_faults_.end_forward();
-  reducer_->after_forward();
+  if (calls) reducer_->after_forward();
+  if (step_mutants_.forwards_twice()) forward_again(batch, synchronizes);
   const at::Tensor loss =
       loss_of(scenario_.loss, output, batch.target, gathers_ ? 1 : scenario_.world_size, share);
   if (faults_.in_step("skip_backward") != nullptr) return 0;
@@ -331,17 +350,23 @@ double Pass::micro_batch(const Batch& batch, double share, bool first, bool sync
   layer_faults_.begin_backward(training_);
   if (compute_clock_) compute_clock_->begin_backward();
   if (synchronizes) {
+    if (scenario_.accumulate_steps > 1 && scenario_.accumulate_sync == "last")
+      observer_->before_last_backward();
     communicator_.begin_backward();
-    reducer_->before_backward(training_.model->outputs(output));
+    if (calls) reducer_->before_backward(training_.model->outputs(output));
   }
-  loss.backward();
+  step_mutants_.backward(loss, training_);
   mutants_.loss_is(loss);
   const double value = primary_ && reports_loss(recorder.step()) ? loss.item<double>() : 0;
-  if (!synchronizes) return value;
+  if (!synchronizes) {
+    step_mutants_.after_micro_batch(training_);
+    return value;
+  }
   mutants_.after_backward(training_);
   faults_.enter(Phase::wait);
-  reducer_->after_backward();
+  if (calls && !step_mutants_.skips_finalize()) reducer_->after_backward();
   communicator_.end_backward();
+  step_mutants_.after_reduction(loss, training_);
   return value;
 }
 

@@ -6,10 +6,12 @@
 #include "reducer/reducer.h"
 #include "scenarios/compute_clock.h"
 #include "scenarios/workloads/workload.h"
+#include "sim/fault/call_mutants.h"
 #include "sim/fault/layer_faults.h"
 #include "sim/fault/mutants.h"
 #include "sim/fault/network_faults.h"
 #include "sim/fault/race_mutants.h"
+#include "sim/fault/step_mutants.h"
 #include "sim/fault/training_mutants.h"
 #include "sim/worker/checkpointing.h"
 #include "sim/worker/export.h"
@@ -23,7 +25,8 @@
 namespace lockstep {
 
 // Communicator of one rank with its decorators, from the wire up: real -> faults of the network ->
-// mutants -> recording -> faults at buckets -> a pool that starts buckets in any order.
+// mutants -> recording -> mutants of calls -> faults at buckets -> a pool that starts buckets in any
+// order.
 class RankCommunicator {
  public:
   RankCommunicator(std::unique_ptr<Communicator> real, const RankSurroundings& surroundings,
@@ -38,6 +41,7 @@ class RankCommunicator {
   FaultyCommunicator* faulty_network_ = nullptr;  // owned by mutants_
   MutantCommunicator* mutants_ = nullptr;         // owned by recording_
   std::unique_ptr<RecordingCommunicator> recording_;
+  std::unique_ptr<CallMutants> call_mutants_;
   std::unique_ptr<FaultyCommunicator> faulty_buckets_;
   std::unique_ptr<RaceMutants> pool_;  // of mutant unordered_launch; else null
   Recorder& recorder_;
@@ -68,6 +72,7 @@ class Pass {
   void note_samples();
   void record_check(Check check, const std::string& word, const std::string& problem);
   void step(int64_t step);
+  void forward_again(const Batch& batch, bool synchronizes);
   void shadow(int64_t step);
   void end_join(int64_t step);
   // Returns the loss, where the step's is reported.
@@ -93,6 +98,7 @@ class Pass {
   Training training_;
   Sharing sharing_;          // of the training
   TrainingMutants mutants_;  // before what it watches is gone
+  StepMutants step_mutants_;
   LayerFaults layer_faults_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<Observer> observer_;

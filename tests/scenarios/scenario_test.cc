@@ -15,7 +15,7 @@ TEST(Scenario, JsonAndBackIsTheSame) {
   const std::vector<std::string> sets = {
       R"(/model={"kind":"mlp","in_features":3,"hidden":[4,5],"out_features":2})",
       R"(/mutants=[{"kind":"flip_bit","rank":1,"step":2,"bucket":0,"tensor":"fc1.bias"},{"kind":"drop_bucket"}])",
-      R"(/expect={"verdict":"fail","lanes":{"replay":"fail"},"cause":"unknown","step":0,"tensor":"x",
+      R"(/expect={"verdict":"fail","lanes":{"replay":"fail"},"checks":{"aliasing":"fail"},"cause":"unknown","step":0,"tensor":"x",
                   "bucket":1,"outcome":"failed","primary_rank":2,"kind":"hang","within_ms":5,"issue":"#1"})",
       "/golden=x.json",
       "/timeouts={\"step_ms\":7}",
@@ -39,6 +39,7 @@ TEST(Scenario, JsonAndBackIsTheSame) {
   EXPECT_EQ(back.mutants.at(0).tensor, "fc1.bias");
   EXPECT_EQ(back.mutants.at(1).rank, std::nullopt);
   EXPECT_EQ(back.expect.at(0).lanes, scenario.expect[0].lanes);
+  EXPECT_EQ(back.expect[0].checks, scenario.expect[0].checks);
   EXPECT_EQ(back.expect[0].issue, "#1");
   EXPECT_EQ(back.timeouts.step_ms, 7);
   EXPECT_EQ(back.timeouts.run_ms, 0);

@@ -118,6 +118,45 @@ TEST(Cause, ASumWithoutOneRanksPartIsAMissingGradient) {
   EXPECT_NE(divergence_of(outcome).cause, "missing_gradient");
 }
 
+TEST(Cause, OwnGradientsOnTopOfTheAverageAreDoubled) {
+  MismatchEvidence e = gradient_evidence("replay", 2);
+  e.own_added = 1;
+  e.local_wrong = true;
+  e.local_ratio = 2;  // both backwards together
+  const Divergence d = divergence_of(seen_everywhere(e));
+  EXPECT_EQ(d.cause, "doubled_gradient");
+  EXPECT_THAT(d.explanation, HasSubstr("plus 1 x the rank's own"));
+}
+
+TEST(Cause, FewSignificantBitsAreAnEarlyCast) {
+  MismatchEvidence e = gradient_evidence("replay", 1);
+  e.significant_bits = 8;
+  Outcome outcome = seen_everywhere(e);
+  fail_float64(&outcome, 1);
+  const Divergence d = divergence_of(outcome);
+  EXPECT_EQ(d.cause, "precision");
+  EXPECT_THAT(d.explanation, HasSubstr("rounded to bfloat16"));
+}
+
+TEST(Cause, AGradientThatNobodyHasUsedIsStale) {
+  MismatchEvidence e = gradient_evidence("replay", 1);
+  e.present_in = "run";
+  EXPECT_EQ(divergence_of(seen_everywhere(e)).cause, "stale_gradient");
+  e.present_in = "golden";
+  EXPECT_NE(divergence_of(seen_everywhere(e)).cause, "stale_gradient");
+}
+
+// Rank 1's worker saw it in step 2.
+TEST(Cause, LostAccumulationIsAMissingGradient) {
+  for (const int64_t step : {2, 3}) {
+    Outcome outcome = seen_everywhere(gradient_evidence("replay", step));
+    Evidence evidence = *evidence_from_json_text(outcome.run.evidence[1]);
+    evidence.check_reasons = {"accumulation: rank 1, step 2: grad() of fc1.weight is not all"};
+    outcome.run.evidence[1] = to_json_text(evidence);
+    EXPECT_EQ(divergence_of(outcome).cause == "missing_gradient", step == 2);
+  }
+}
+
 TEST(Cause, MissingGradientAndDoubledGradient) {
   MismatchEvidence e = gradient_evidence("replay", 1);
   e.gradients_wrong = 1;

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
@@ -44,11 +45,14 @@ TEST(Expectation, SaysWhatDiffers) {
   expect.tensor = "fc2.weight";
   expect.bucket = 2;
   expect.lanes = {{"replica", "pass"}, {"replay", "pass"}};
+  expect.checks = {{"collective_log", "pass"}, {"aliasing", "fail"}};
   const RunResult result = outcome.judge();
   EXPECT_EQ(result.met, false);
   EXPECT_THAT(result.unmet,
               ElementsAre("cause: expected order_only, got wrong_divisor",
-                          "bucket: expected 2, got 1", "lane replay: expected pass, got fail"));
+                          "bucket: expected 2, got 1", "lane replay: expected pass, got fail",
+                          "check aliasing: expected fail, got not_run"));
+  EXPECT_THAT(result.expected, EndsWith("check collective_log pass, check aliasing fail"));
 }
 
 TEST(Expectation, APassThatShouldHaveFailedIsUnmet) {
@@ -189,6 +193,15 @@ TEST(Checks, CollectiveLogNamesTheFirstOtherCall) {
               ElementsAre("collective_log: up to step 2, rank 0 called all_reduce 2 (bucket 0, 400 "
                           "bytes) of float32, rank 1 called all_reduce 2 (bucket 0, 800 bytes) of "
                           "float64"));
+}
+
+TEST(Checks, OtherCollectivesAreTheCauseOfAFailureAfterThem) {
+  Outcome outcome = killed();
+  EXPECT_EQ(outcome.judge().failure->cause, "");
+  for (Event& e : outcome.run.ranks[1].events)
+    if (static_cast<EventKind>(e.kind) == EventKind::arrival && e.sequence == 2)
+      e.value = pack_collective(1, 7, 800);
+  EXPECT_EQ(outcome.judge().failure->cause, "collective_mismatch");
 }
 
 TEST(Control, OfASecondRunMakesItsLaneVoidWhereItDoesNotFail) {

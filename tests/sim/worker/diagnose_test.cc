@@ -115,6 +115,34 @@ TEST_F(Diagnose, UnsynchronizedGradientIsOwnAndUndivided) {
   EXPECT_FALSE(found.own_contribution);
 }
 
+TEST_F(Diagnose, OwnGradientsOnTopAreMeasured) {
+  for (int64_t i = 0; i < 4; ++i) {
+    float own;
+    std::memcpy(&own, local.data() + i * 4, 4);
+    put(run, 0, i, get(golden, 0, i) + 0.5F * own);
+  }
+  EXPECT_NEAR(evidence().own_added, 0.5, 1e-4);
+  put(run, 0, 1, get(run, 0, 1) + 0.01F);
+  EXPECT_EQ(evidence().own_added, 0);
+}
+
+TEST_F(Diagnose, FewerSignificantBitsThanTheGoldenRunsAreCounted) {
+  for (int64_t i = 0; i < 4; ++i) {
+    put(golden, 0, i, 1.2345678F);
+    put(run, 0, i, i == 3 ? 1.1953125F : 1.25F);  // 8 bits and 3
+  }
+  EXPECT_EQ(evidence().significant_bits, 8);
+  put(run, 0, 2, 1.2345679F);
+  EXPECT_EQ(evidence().significant_bits, 0);
+}
+
+TEST_F(Diagnose, GradientsThatNoHookHasSeenAreNotKnown) {
+  std::fill(local.begin(), local.end(), std::byte{0});
+  put(run, 0, 0, 9);
+  EXPECT_FALSE(evidence().local_known);
+  EXPECT_FALSE(evidence().local_wrong);
+}
+
 TEST_F(Diagnose, SumWithoutOneRanksPartIsRecognised) {
   for (int64_t i = 0; i < 4; ++i) {
     float part;

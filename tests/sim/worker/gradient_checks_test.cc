@@ -50,6 +50,14 @@ class GradientChecks : public testing::Test {
   Scenario scenario_;
 };
 
+TEST_F(GradientChecks, ParametersThatShareMemoryAreNamed) {
+  EXPECT_EQ(aliasing(), "");
+  const at::Tensor memory = at::zeros({6});
+  training_.parameters[0].tensor.set_data(memory.view({2, 3}));
+  training_.parameters[1].tensor.set_data(memory.narrow(0, 0, 2));
+  EXPECT_EQ(aliasing(), "weight and bias share memory");
+}
+
 TEST_F(GradientChecks, AnAbsentGradientIsNamedUnlessUnusedOnesAreLookedFor) {
   EXPECT_EQ(absent_gradient(scenario_, training_), "");
   training_.parameters[1].tensor.mutable_grad() = at::Tensor();
