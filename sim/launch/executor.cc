@@ -9,12 +9,11 @@
 #include <cerrno>
 #include <csignal>
 #include <deque>
-#include <fstream>
 #include <list>
 #include <system_error>
-#include <thread>
 
 #include "scenarios/base/check.h"
+#include "sim/launch/capacity.h"
 #include "sim/launch/event_loop.h"
 #include "sim/launch/files.h"
 #include "sim/launch/process_run.h"
@@ -30,17 +29,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kWait{50};
 constexpr int64_t kBytesPerProcess = 120 << 20;
 
-int64_t core_count() { return std::max(1U, std::thread::hardware_concurrency()); }
-
 // Processes that fit into four fifths of the memory that is free now.
-int64_t processes_that_fit() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string key, rest; file >> key; std::getline(file, rest)) {
-    int64_t kib = 0;
-    if (key == "MemAvailable:" && file >> kib)
-      return std::max<int64_t>(1, kib * 1024 / 5 * 4 / kBytesPerProcess);
-  }
-  return 64;
+int64_t processes_that_fit(int64_t memory_bytes) {
+  return std::max<int64_t>(1, memory_bytes / 5 * 4 / kBytesPerProcess);
 }
 
 // A process takes two descriptors of the launcher, and a third for a moment.
@@ -67,6 +58,7 @@ class Execution {
   void start_next();
   void advance();
   bool deliver(size_t index, RunOutcome outcome);
+  void end_all();
   void on_signal();
 
   const std::vector<RunPlan>& plans_;
@@ -79,8 +71,10 @@ class Execution {
   std::deque<size_t> queue_;  // runs of processes
   std::list<Running> running_;
   int64_t processes_ = 0;  // of the running ones
+  const Capacity capacity_;
   size_t jobs_;
   int64_t processes_max_;
+  bool enough_ = false;
   int interrupted_by_ = 0;
 };
 
@@ -93,9 +87,11 @@ Execution::Execution(const std::vector<RunPlan>& plans, const ExecutorOptions& o
       hosts_(
           workers_, plans, options.out_dir,
           [this](size_t index, RunOutcome outcome) { return deliver(index, std::move(outcome)); }),
+      capacity_(this_capacity()),
       // One more than cores: while one run waits for its slowest process, another can go on.
-      jobs_(static_cast<size_t>(options.jobs > 0 ? options.jobs : core_count() + 1)),
-      processes_max_(std::min(processes_that_fit(), processes_within_descriptors())) {
+      jobs_(static_cast<size_t>(options.jobs > 0 ? options.jobs : capacity_.cores + 1)),
+      processes_max_(
+          std::min(processes_that_fit(capacity_.memory_bytes), processes_within_descriptors())) {
   for (size_t i = 0; i < plans.size(); ++i) {
     if (plans[i].threads)
       hosts_.add(i);
@@ -107,11 +103,13 @@ Execution::Execution(const std::vector<RunPlan>& plans, const ExecutorOptions& o
 
 int Execution::run() {
   while (!over()) {
-    if (interrupted_by_ == 0) start_what_fits();
+    if (interrupted_by_ == 0 && !enough_) start_what_fits();
+    const bool before = enough_;
     loop_.wait(kWait);
     workers_.tick(Clock::now());
     workers_.check();
     advance();
+    if (enough_ && !before) end_all();
   }
   return interrupted_by_;
 }
@@ -123,7 +121,7 @@ void Execution::start_what_fits() {
     start_next();
   }
   if (queue_.empty() && !hosts_.empty() && !hosts_.started() && running_.size() < jobs_)
-    hosts_.start(static_cast<size_t>(options_.jobs > 0 ? options_.jobs : core_count()));
+    hosts_.start(static_cast<size_t>(options_.jobs > 0 ? options_.jobs : capacity_.cores));
 }
 
 void Execution::start_next() {
@@ -154,15 +152,22 @@ void Execution::advance() {
 }
 
 bool Execution::deliver(size_t index, RunOutcome outcome) {
-  return done_(index, std::move(outcome)) || options_.keep_all;
+  if (enough_ && outcome.interrupted) return false;
+  const bool keep = done_(index, std::move(outcome)) || options_.keep_all;
+  if (!enough_ && options_.enough && options_.enough()) enough_ = true;
+  return keep;
+}
+
+void Execution::end_all() {
+  queue_.clear();
+  for (Running& running : running_) running.run->interrupt();
+  hosts_.interrupt();
 }
 
 void Execution::on_signal() {
   while (const int number = signals_.next()) {
     if (interrupted_by_ == 0) interrupted_by_ = number;
-    queue_.clear();
-    for (Running& running : running_) running.run->interrupt();
-    hosts_.interrupt();
+    end_all();
   }
 }
 

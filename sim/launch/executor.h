@@ -64,6 +64,9 @@ struct ExecutorOptions {
   int64_t jobs = 0;            // runs side by side; 0: as cores and memory allow
   bool fresh_processes = false;
   bool keep_all = false;  // keep run directories of passing runs too
+  // Asked after each outcome: true ends the running runs, which are not delivered, and begins no
+  // other. May be empty: never enough.
+  std::function<bool()> enough = {};
 };
 
 // Executes runs and hands each outcome to `done` as it ends (not in the order of the plans).

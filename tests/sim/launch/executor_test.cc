@@ -244,6 +244,25 @@ TEST_P(ExecutorTest, ADoneThatThrowsLeavesNobody) {
   EXPECT_TRUE(processes_of(dir_).empty());
 }
 
+TEST_P(ExecutorTest, EnoughIsEnough) {
+  options_.jobs = 2;
+  bool enough = false;
+  options_.enough = [&] { return enough; };
+  size_t ended = 0;
+  EXPECT_EQ(execute({make("sleep"), make("good", 1), make("good", 1)}, options_,
+                    [&](size_t index, RunOutcome outcome) {
+                      EXPECT_EQ(index, 1u);
+                      EXPECT_FALSE(outcome.interrupted);
+                      ++ended;
+                      enough = true;
+                      return false;
+                    }),
+            0);
+  EXPECT_EQ(ended, 1u);  // the first was ended with it, the third was never begun
+  EXPECT_FALSE(std::filesystem::exists(run_dir_of(dir_, 0)));
+  EXPECT_FALSE(std::filesystem::exists(run_dir_of(dir_, 2)));
+}
+
 using EnvironmentTest = LaunchTest;
 
 TEST_F(EnvironmentTest, NoRunsAreNoWork) { EXPECT_EQ(run({}), 0); }
