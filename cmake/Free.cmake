@@ -69,7 +69,7 @@ lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
 lockstep_library(lockstep_whatif FOLDERS sim/whatif LINK lockstep_sweep)
 lockstep_library(lockstep_collective FOLDERS sim/collective LINK lockstep_sweep)
 lockstep_library(lockstep_explore FOLDERS sim/explore LINK lockstep_plan Threads::Threads)
-lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg
+lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg sim/report/ci
                  LINK lockstep_judge lockstep_sweep lockstep_whatif lockstep_collective lockstep_explore lockstep_des)
 lockstep_library(lockstep_campaign FOLDERS sim/campaign LINK lockstep_judge)
 lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_calibrate lockstep_compare)

@@ -123,6 +123,7 @@ struct RunResult {
   std::string reducer_data;              // JSON text of runs[].reducer_data, or empty: null
   std::string run_dir;
   std::string again;       // the command that runs exactly this again
+  std::string baseline;    // EarlierResult::beside() of sim/report; empty: none was given
   std::string control_of;  // plan.control: not reported by itself
 };
 
@@ -141,7 +142,8 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure = {});
 // same file. Changes `results`, recomputing verdict and met.
 void apply_control(const RunResult& control, std::vector<RunResult>* results);
 
-// "pass" (0), "fail" (1), "inconclusive" (3) of a whole invocation, by `met`.
+// "pass" (0), "fail" (1), "inconclusive" (3) of a whole invocation, by `met`. Runs that an earlier
+// result excuses (baseline "known") do not count.
 std::string overall_verdict(const std::vector<RunResult>& results);
 
 nlohmann::ordered_json as_json(const RunResult& result);

@@ -172,6 +172,7 @@ ordered_json as_json(const RunResult& result) {
           {"optimizer_bytes", result.optimizer_bytes},
           {"reducer_data", parsed(result.reducer_data)},
           {"run_dir", or_null(result.run_dir)},
+          {"baseline", or_null(result.baseline)},
           {"again", result.again}};
 }
 

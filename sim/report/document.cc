@@ -28,6 +28,7 @@ ordered_json summary_json(const Summary& summary) {
           {"met", summary.met},
           {"unmet", summary.unmet},
           {"undecided", summary.undecided},
+          {"known", summary.known},
           {"tensors_compared", summary.tensors_compared},
           {"worst_distance", or_null(summary.worst_distance)},
           {"worst_statistic", or_null(summary.worst_statistic)}};
@@ -63,7 +64,10 @@ Summary summary_of(const std::vector<RunResult>& runs) {
     ++(run.verdict == "pass"   ? summary.pass
        : run.verdict == "fail" ? summary.fail
                                : summary.inconclusive);
-    ++(!run.met ? summary.undecided : *run.met ? summary.met : summary.unmet);
+    ++(run.baseline == "known" ? summary.known
+       : !run.met              ? summary.undecided
+       : *run.met              ? summary.met
+                               : summary.unmet);
     if (run.verdict == "pass") add_passed(run, &summary);
   }
   return summary;
@@ -88,7 +92,10 @@ ordered_json as_json(const Libraries& libraries) {
 
 ordered_json as_json(const ResultDocument& document) {
   ordered_json runs = ordered_json::array(), errors = ordered_json::array();
+  ordered_json not_run = ordered_json::array();
   for (const RunResult& run : document.runs) runs.push_back(as_json(run));
+  for (const NotRun& run : document.not_run)
+    not_run.push_back({{"name", run.name}, {"file", run.file}, {"label", run.label}});
   for (const InputError& error : document.errors) errors.push_back(error_json(error));
   return {{"schema_version", 1},
           {"lockstep_version", lockstep_version()},
@@ -101,6 +108,7 @@ ordered_json as_json(const ResultDocument& document) {
           {"duration_ms", document.duration_ms},
           {"summary", summary_json(summary_of(document.runs))},
           {"runs", std::move(runs)},
+          {"not_run", std::move(not_run)},
           {"errors", std::move(errors)}};
 }
 

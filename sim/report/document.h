@@ -18,6 +18,11 @@ inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitInconclusive = 3;
 inline constexpr int kExitNothing = 4;
 
+// A run that was selected and did not come to its end.
+struct NotRun {
+  std::string name, file, label;
+};
+
 // All that one invocation has to say: the source of the terminal's text and of --json.
 struct ResultDocument {
   uint64_t seed = 0;
@@ -27,6 +32,7 @@ struct ResultDocument {
   int exit_code = 0;
   int64_t duration_ms = 0;
   std::vector<RunResult> runs;  // controls are not among them
+  std::vector<NotRun> not_run;
   InputErrors errors;
 };
 
@@ -34,9 +40,10 @@ struct ResultDocument {
 struct Summary {
   int64_t runs = 0, pass = 0, fail = 0, inconclusive = 0;  // as observed
   int64_t met = 0, unmet = 0, undecided = 0;               // against the expectation
-  int64_t tensors_compared = 0;                            // lanes that compare bytes, passed runs
-  std::optional<double> worst_distance;                    // lane float64, passed runs
-  std::optional<double> worst_statistic;                   // lane rounding, passed runs
+  int64_t known = 0;             // not met, but no worse than in the baseline: in none of the three
+  int64_t tensors_compared = 0;  // lanes that compare bytes, passed runs
+  std::optional<double> worst_distance;   // lane float64, passed runs
+  std::optional<double> worst_statistic;  // lane rounding, passed runs
 };
 Summary summary_of(const std::vector<RunResult>& runs);
 

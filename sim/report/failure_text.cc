@@ -7,22 +7,6 @@
 namespace lockstep {
 namespace {
 
-std::string place_of(const Divergence& d) {
-  std::string text = d.step == 0 ? "before step 1" : fmt::format("step {}", d.step);
-  if (!d.tensor.empty())
-    text +=
-        fmt::format(", {} of {}",
-                    d.state_kind == "optimizer_state" ? "optimizer state" : d.state_kind, d.tensor);
-  else if (!d.state_kind.empty())
-    text += ", " + d.state_kind;
-  if (d.bucket) text += fmt::format(", bucket {}", *d.bucket);
-  if (!d.element.empty()) text += fmt::format(", element [{}]", fmt::join(d.element, ", "));
-  if (!d.ranks.empty())
-    text += fmt::format(", seen on {} {}", plural(static_cast<int64_t>(d.ranks.size()), "rank"),
-                        list_of(d.ranks));
-  return text;
-}
-
 std::string ulp_text(uint64_t ulp) {
   if (ulp == UINT64_MAX) return "not finite";
   if (ulp > INT64_MAX) return scientific(static_cast<double>(ulp)) + " ulp";  // of two signs
@@ -77,13 +61,30 @@ std::string failed_lanes(const RunResult& run) {
 
 }  // namespace
 
+std::string divergence_place(const Divergence& d) {
+  std::string text = d.step == 0 ? "before step 1" : fmt::format("step {}", d.step);
+  if (!d.tensor.empty())
+    text +=
+        fmt::format(", {} of {}",
+                    d.state_kind == "optimizer_state" ? "optimizer state" : d.state_kind, d.tensor);
+  else if (!d.state_kind.empty())
+    text += ", " + d.state_kind;
+  if (d.bucket) text += fmt::format(", bucket {}", *d.bucket);
+  if (!d.element.empty()) text += fmt::format(", element [{}]", fmt::join(d.element, ", "));
+  if (!d.ranks.empty())
+    text += fmt::format(", seen on {} {}", plural(static_cast<int64_t>(d.ranks.size()), "rank"),
+                        list_of(d.ranks));
+  return text;
+}
+
 std::string failure_text(const RunResult& run, const Style& style) {
   std::string text = style.verdict(run.verdict, run.verdict) + "  " + run.name;
   if (!run.label.empty()) text += "  " + run.label;
   text += failed_lanes(run) + "\n";
+  if (run.baseline == "regression") text += "  regression  as expected in the baseline\n";
   for (const std::string& unmet : run.unmet) text += fmt::format("  unmet  {}\n", unmet);
   if (run.first_divergence) {
-    text += fmt::format("  first difference  {}\n", place_of(*run.first_divergence));
+    text += fmt::format("  first difference  {}\n", divergence_place(*run.first_divergence));
     text += values_of(*run.first_divergence);
   }
   for (const std::string& reason : run.check_reasons) text += fmt::format("  check  {}\n", reason);

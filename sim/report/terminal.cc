@@ -74,11 +74,14 @@ struct GroupVerdict {
 };
 GroupVerdict verdict_of(const Runs& runs) {
   const auto any = [&](auto&& test) { return std::any_of(runs.begin(), runs.end(), test); };
-  if (any([](auto* run) { return run->met == false; })) {
-    const bool passed = !any([](auto* run) { return run->met == false && run->verdict != "pass"; });
+  const auto unmet = [](auto* run) { return run->met == false && run->baseline != "known"; };
+  if (any(unmet)) {
+    const bool passed = !any([&](auto* run) { return unmet(run) && run->verdict != "pass"; });
     return {"fail", passed ? "pass, unexpected" : "fail"};
   }
-  if (any([](auto* run) { return !run->met; })) return {"inconclusive", "inconclusive"};
+  if (any([](auto* run) { return !run->met && run->baseline != "known"; }))
+    return {"inconclusive", "inconclusive"};
+  if (any([](auto* run) { return run->baseline == "known"; })) return {"inconclusive", "known"};
   const std::string& first = runs.front()->verdict;
   if (any([&](auto* run) { return run->verdict != first; })) return {"pass", "as expected"};
   return {"pass", first == "pass" ? first : first + ", as expected"};
@@ -180,7 +183,7 @@ std::string failures_of(const std::vector<RunResult>& runs, bool all, const Styl
   size_t shown = 0;
   int64_t left = 0;
   for (const RunResult& run : runs) {
-    if (run.met == true) continue;
+    if (run.met == true || run.baseline == "known") continue;
     if (all || shown < kFullFailures) {
       text += "\n" + failure_text(run, style);
       ++shown;
@@ -194,9 +197,26 @@ std::string failures_of(const std::vector<RunResult>& runs, bool all, const Styl
   return text;
 }
 
+// Runs that the baseline knows, and those that have come right since, a line each.
+std::string beside_baseline(const std::vector<RunResult>& runs, const Style& style) {
+  std::string text;
+  for (const RunResult& run : runs)
+    if (run.baseline == "known" || run.baseline == "fixed")
+      text += fmt::format("{}  {}{}{}  {}\n",
+                          style.verdict(run.met == true ? "pass" : "inconclusive", run.baseline),
+                          run.name, run.label.empty() ? "" : "  ", run.label,
+                          run.met == true ? "not as expected in the baseline"
+                          : run.met       ? "not as expected in the baseline either"
+                                          : "inconclusive in the baseline too");
+  return text.empty() ? "" : "\n" + text;
+}
+
 std::string pass_line(const Summary& s) {
   std::string text = fmt::format("pass: {} {}", grouped(s.runs), plural(s.runs, "run"));
-  if (s.pass < s.runs) {
+  if (s.known > 0) {
+    text = fmt::format("pass: {} of {} {} as expected, {} known to the baseline", grouped(s.met),
+                       grouped(s.runs), plural(s.runs, "run"), grouped(s.known));
+  } else if (s.pass < s.runs) {
     text += " as expected (";
     std::string parts;
     for (const auto& [count, word] : {std::pair(s.pass, "pass"), std::pair(s.fail, "fail"),
@@ -240,6 +260,9 @@ std::string answer_line(const ResultDocument& document) {
     text =
         fmt::format("fail: {} of {} {}", grouped(s.unmet), grouped(s.runs), plural(s.runs, "run"));
     if (s.undecided > 0) text += fmt::format(", {} inconclusive", grouped(s.undecided));
+    if (s.known > 0) text += fmt::format(", {} known to the baseline", grouped(s.known));
+    if (!document.not_run.empty())
+      text += fmt::format(", {} not run", grouped(static_cast<int64_t>(document.not_run.size())));
   } else {
     text = fmt::format("inconclusive: {} of {} {}", grouped(s.undecided), grouped(s.runs),
                        plural(s.runs, "run"));
@@ -263,6 +286,7 @@ std::string terminal_text(const ResultDocument& document, const TerminalOptions&
   text += goldens_of(document.runs);
   text += losses_of(document.runs, options.verbose);
   if (options.metrics && !options.explain) text += metrics_of(document.runs, style);
+  text += beside_baseline(document.runs, style);
   if (!options.explain) text += failures_of(document.runs, options.verbose, style);
   for (const RunResult& run : document.runs)
     if (options.explain) text += "\n" + run_text(run, style);

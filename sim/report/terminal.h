@@ -26,6 +26,9 @@ std::string answer_line(const ResultDocument& document);
 // One run that did not do what was expected, in full: what, where, why, how to see it again.
 std::string failure_text(const RunResult& run, const Style& style);
 
+// "step 2, gradient of fc2.weight, bucket 1, element [17, 4], seen on ranks 0 1 2"
+std::string divergence_place(const Divergence& divergence);
+
 // "lockstep 0.1.0 (a1b2c3d)  LibTorch 1.13.1  Gloo 0.5.0  OpenBLAS 0.3.21 SkylakeX  2 cores  seed
 // 123"
 std::string head_line(const ResultDocument& document);

@@ -14,7 +14,9 @@ inline std::string why_not_well_formed(const std::string& text) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '&') {
       const std::string name = text.substr(i, text.find(';', i) - i + 1);
-      if (name != "&amp;" && name != "&lt;" && name != "&gt;" && name != "&quot;")
+      const bool number = name.starts_with("&#") && name.size() > 3 &&
+                          name.find_first_not_of("0123456789", 2) == name.size() - 1;
+      if (!number && name != "&amp;" && name != "&lt;" && name != "&gt;" && name != "&quot;")
         return "unknown reference" + at(i);
     }
     if (static_cast<unsigned char>(text[i]) < 0x20 && text[i] != '\n') return "control" + at(i);

@@ -1,0 +1,173 @@
+#include "sim/report/ci/github.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "scenarios/parse/words.h"
+#include "sim/report/style.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Result = TestCase::Result;
+
+bool speaks(const TestCase& one) {
+  return one.result == Result::failed || one.result == Result::inconclusive;
+}
+
+std::string title_of(const TestCase& one) {
+  std::string title = one.result == Result::failed ? "fail: " : "inconclusive: ";
+  if (one.kind == "bad input") return "bad input";
+  title += one.group;
+  return one.name == one.group ? title : title + " " + one.name;
+}
+
+std::string from_workspace(const std::string& file, const std::string& workspace,
+                           const std::string& folder) {
+  const std::string whole = (fs::path(folder) / file).lexically_normal().string();
+  const std::string root = (fs::path(workspace) / "").lexically_normal().string();
+  if (!workspace.empty() && whole.starts_with(root)) return whole.substr(root.size());
+  return file;
+}
+
+const std::string* property_of(const TestCase& one, const char* name) {
+  for (const auto& [key, value] : one.properties)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+// In a cell or a list: nothing of it is markup.
+std::string markdown(std::string_view text) {
+  std::string out;
+  for (const char c : printable(text)) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (std::string_view("\\`*_|[]#~$!@").find(c) != std::string_view::npos)
+      out += std::string("\\") + c;
+    else
+      out += c;
+  }
+  return out;
+}
+
+// A block of code that no text in it can end: indented by four.
+std::string code_block(const std::string& text) { return "\n      " + printable(text) + "\n\n"; }
+
+std::string row_of(const std::vector<TestCase>& group) {
+  const CaseCounts counts = counts_of(group);
+  double time_s = 0;
+  for (const TestCase& one : group) time_s += one.time_s;
+  const char* verdict = counts.failed > 0         ? "**fail**"
+                        : counts.inconclusive > 0 ? "**inconclusive**"
+                        : counts.passed > 0       ? "pass"
+                                                  : "skipped";
+  return fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.1f} |\n",
+                     markdown(group.front().group), verdict, grouped(counts.all),
+                     grouped(counts.passed), grouped(counts.failed), grouped(counts.inconclusive),
+                     grouped(counts.skipped), time_s);
+}
+
+std::string table_of(const std::vector<TestCase>& cases) {
+  std::string text =
+      "| scenario | verdict | runs | pass | fail | inconclusive | skipped | time/s |\n"
+      "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+  std::vector<TestCase> group;
+  for (const TestCase& one : cases) {
+    if (!group.empty() && group.front().group != one.group) {
+      text += row_of(group);
+      group.clear();
+    }
+    group.push_back(one);
+  }
+  return group.empty() ? "" : text + row_of(group) + "\n";
+}
+
+std::string failure_item(const TestCase& one) {
+  std::string text = fmt::format("* **{}**: {}\n", markdown(title_of(one)), markdown(one.message));
+  const std::string* again = property_of(one, "again");
+  return again == nullptr ? text : text + code_block(*again);
+}
+
+}  // namespace
+
+std::string command_data(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '%')
+      out += "%25";
+    else if (c == '\r')
+      out += "%0D";
+    else if (c == '\n')
+      out += "%0A";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string command_property(std::string_view text) {
+  std::string out;
+  for (const char c : command_data(text)) {
+    if (c == ':')
+      out += "%3A";
+    else if (c == ',')
+      out += "%2C";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string github_annotations(const TestReport& report, const std::string& workspace,
+                               const std::string& folder) {
+  std::string text;
+  int64_t said = 0, left = 0;
+  for (const TestCase& one : report.cases) {
+    if (!speaks(one)) continue;
+    if (said == kAnnotationsMost) {
+      ++left;
+      continue;
+    }
+    ++said;
+    const bool error = one.result == Result::failed || one.kind == "bad input";
+    text += error ? "::error " : "::warning ";
+    if (!one.file.empty())
+      text += "file=" + command_property(from_workspace(one.file, workspace, folder)) + ",";
+    if (!one.file.empty() && one.line > 0) text += fmt::format("line={},", one.line);
+    if (!one.file.empty() && one.column > 0) text += fmt::format("col={},", one.column);
+    std::string message = one.message;
+    if (const std::string* again = property_of(one, "again")) message += "\nagain: " + *again;
+    text += fmt::format("title={}::{}\n", command_property(printable(title_of(one))),
+                        command_data(message));
+  }
+  if (left > 0)
+    text +=
+        fmt::format("::notice title={}::and {} more, of {}: see the job summary or the reports\n",
+                    command_property(report.name), left, said + left);
+  return text;
+}
+
+std::string github_summary(const TestReport& report) {
+  std::string text = fmt::format("### {}\n\n", markdown(report.name)) + table_of(report.cases);
+  int64_t said = 0, left = 0;
+  for (const TestCase& one : report.cases) {
+    if (!speaks(one)) continue;
+    if (said == kAnnotationsMost) {
+      ++left;
+      continue;
+    }
+    ++said;
+    text += failure_item(one);
+  }
+  if (left > 0) text += fmt::format("* and {} more\n", grouped(left));
+  if (said > 0) text += "\n";
+  return text + markdown(report.answer) + "\n\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+#include "sim/report/ci/test_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "sim/report/ci/properties.h"
+#include "sim/report/terminal.h"
+
+namespace lockstep {
+namespace {
+
+using Result = TestCase::Result;
+
+Result result_of(const RunResult& run) {
+  if (run.met == true) return Result::passed;
+  if (run.baseline == "known") return Result::skipped;
+  return run.met ? Result::failed : Result::inconclusive;
+}
+
+std::string kind_of(const RunResult& run) {
+  if (run.first_divergence) return run.first_divergence->cause;
+  if (run.failure) return run.failure->kind;
+  return run.met ? "unmet" : "inconclusive";
+}
+
+// Lanes that kept the run from an answer.
+std::string undecided_lanes(const RunResult& run) {
+  std::vector<std::string> reasons;
+  for (const LaneResult& lane : run.lanes)
+    if (lane.verdict == "inconclusive" || lane.verdict == "void")
+      reasons.push_back(fmt::format("lane {} is {}: {}", lane.lane, lane.verdict, lane.reason));
+  return fmt::format("{}", fmt::join(reasons, "; "));
+}
+
+// Where it went wrong first, or who is to blame; else what was expected and is not so.
+std::string message_of(const RunResult& run) {
+  std::string text;
+  if (run.first_divergence)
+    text = fmt::format("{}: {}: {}", divergence_place(*run.first_divergence),
+                       run.first_divergence->cause, run.first_divergence->explanation);
+  else if (run.failure)
+    text = run.failure->message;
+  else if (!run.met)
+    text = undecided_lanes(run);
+  if (text.empty()) text = fmt::format("{}", fmt::join(run.check_reasons, "; "));
+  if (text.empty()) text = fmt::format("{}", fmt::join(run.unmet, "; "));
+  if (text.empty()) text = fmt::format("expected {}, observed {}", run.expected, run.verdict);
+  return run.baseline == "known" ? "known, the baseline has it too: " + text : text;
+}
+
+Properties properties_of(const RunResult& run) {
+  Properties properties = {{"seed", std::to_string(run.seed)},
+                           {"world_size", std::to_string(run.world_size)},
+                           {"reducer", run.reducer},
+                           {"communicator", run.communicator}};
+  if (!run.algorithm.empty()) properties.emplace_back("algorithm", run.algorithm);
+  properties.emplace_back("steps", std::to_string(run.steps));
+  properties.emplace_back("verdict", run.verdict);
+  properties.emplace_back("expected", run.expected);
+  if (run.failure && run.failure->rank)
+    properties.emplace_back("primary_rank", std::to_string(*run.failure->rank));
+  if (!run.final_hash.empty()) properties.emplace_back("final_hash", run.final_hash);
+  if (!run.baseline.empty()) properties.emplace_back("baseline", run.baseline);
+  if (!run.again.empty()) properties.emplace_back("again", run.again);
+  return properties;
+}
+
+TestCase case_of(const RunResult& run) {
+  TestCase one;
+  one.group = run.name;
+  one.name = run.label.empty() ? run.name : run.label;
+  one.result = result_of(run);
+  one.time_s = static_cast<double>(run.duration_ms) * 1e-3;
+  one.properties = properties_of(run);
+  one.file = run.file;
+  if (one.result == Result::passed) return one;
+  one.kind = kind_of(run);
+  one.message = message_of(run);
+  one.text = failure_text(run, Style(false));
+  return one;
+}
+
+TestCase case_of(const NotRun& run) {
+  TestCase one;
+  one.group = run.name;
+  one.name = run.label.empty() ? run.name : run.label;
+  one.result = Result::skipped;
+  one.kind = "not run";
+  one.message = "not run to its end: the invocation ended before";
+  one.file = run.file;
+  return one;
+}
+
+TestCase case_of(const InputError& error, const char* kind) {
+  TestCase one;
+  one.group = "lockstep";
+  one.name = error.file.empty() ? error.message : to_text(error);
+  one.result = Result::inconclusive;
+  one.kind = kind;
+  one.message = error.message;
+  if (!error.allowed.empty()) one.message += "; expected " + error.allowed;
+  one.text = to_text(error);
+  one.file = error.line > 0 ? error.file : "";  // else an option of the command line
+  one.line = error.line;
+  one.column = error.column;
+  return one;
+}
+
+// Those of one group together, groups in the order in which they first came.
+void gather(std::vector<TestCase>* cases) {
+  std::map<std::string, size_t> place;
+  for (const TestCase& one : *cases) place.try_emplace(one.group, place.size());
+  std::stable_sort(cases->begin(), cases->end(), [&](const TestCase& a, const TestCase& b) {
+    return place.at(a.group) < place.at(b.group);
+  });
+}
+
+}  // namespace
+
+TestReport test_report(const std::string& verb, const ResultDocument& document) {
+  TestReport report;
+  report.name = "lockstep " + verb;
+  report.properties = properties_of(document.machine, document.libraries, document.seed);
+  report.time_s = static_cast<double>(document.duration_ms) * 1e-3;
+  for (const RunResult& run : document.runs) report.cases.push_back(case_of(run));
+  for (const NotRun& run : document.not_run) report.cases.push_back(case_of(run));
+  for (const InputError& error : document.errors)
+    report.cases.push_back(case_of(error, "environment"));
+  gather(&report.cases);
+  report.answer = without_end(answer_line(document));
+  say_inconclusive(document.verdict, &report);
+  return report;
+}
+
+TestReport test_report(const InputErrors& errors) {
+  TestReport report;
+  report.name = "lockstep";
+  for (const InputError& error : errors) report.cases.push_back(case_of(error, "bad input"));
+  const auto count = static_cast<int64_t>(errors.size());
+  report.answer =
+      fmt::format("{} {}; nothing was run; exit {}", count, plural(count, "error"), kExitBadInput);
+  return report;
+}
+
+CaseCounts counts_of(const std::vector<TestCase>& cases) {
+  CaseCounts counts;
+  for (const TestCase& one : cases) {
+    ++counts.all;
+    counts.passed += one.result == Result::passed;
+    counts.failed += one.result == Result::failed;
+    counts.inconclusive += one.result == Result::inconclusive;
+    counts.skipped += one.result == Result::skipped;
+  }
+  return counts;
+}
+
+}  // namespace lockstep
