@@ -73,10 +73,12 @@ Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions&
 
 int report_analysis(const AnalyzeOptions& options, const ResultDocument& document) {
   const Style style(wants_color(options.color, STDOUT_FILENO));
-  if (!options.json.empty()) write_atomically(options.json, to_text(document));
+  int code = document.exit_code;
+  if (!options.json.empty()) code = write_result(options.json, document, code);
+  code = leave_ci_reports(options.ci, test_report("analyze", document), code);
   std::string text;
   for (const RunResult& run : document.runs) text += run_text(run, style) + "\n";
-  return print_result(text + answer_line(document), document.exit_code);
+  return print_result(text + answer_line(document), code);
 }
 
 }  // namespace
@@ -85,6 +87,8 @@ int analyze(const AnalyzeOptions& options) {
   std::error_code ignored;
   if (fs::exists(options.folder, ignored) && !fs::is_directory(options.folder, ignored))
     return analyze_trace(options);
+  if (const InputErrors errors = ci_errors(options.ci); !errors.empty())
+    return bad_input(errors, options.json);
   const std::vector<std::string> folders = run_folders(options.folder);
   if (!options.trace.empty() && folders.size() > 1)
     return bad_input({refused_folder(options.folder, "--trace takes the folder of one run")});
@@ -95,7 +99,7 @@ int analyze(const AnalyzeOptions& options) {
   try {
     for (const std::string& run : folders) {
       auto result = analyze_run(run, options);
-      if (!result) return bad_input(result.errors(), options.json);
+      if (!result) return bad_input(result.errors(), options.json, options.ci);
       document.runs.push_back(std::move(result.value()));
     }
     document.seed = document.runs.front().seed;

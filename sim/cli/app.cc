@@ -11,9 +11,12 @@
 #include "sim/cli/help.h"
 #include "sim/cli/hosts.h"
 #include "sim/cli/kept_runs_verbs.h"
+#include "sim/cli/option_tree.h"
 #include "sim/cli/parse_error.h"
 #include "sim/cli/simulate.h"
 #include "sim/cli/verbs.h"
+#include "sim/report/document.h"
+#include "sim/report/version.h"
 
 namespace lockstep {
 namespace {
@@ -23,6 +26,7 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
                    std::function<int()>* action) {
   const std::shared_ptr<VerifyOptions> options(remote, &remote->verify);
   add_selection(verb, &options->selection, true);
+  add_narrowing(verb, options.get(), true);
   verb->add_flag("--list", options->list, "Name the scenarios and their runs; run nothing")
       ->group("Which runs");
   add_output(verb, options.get());
@@ -37,6 +41,8 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
       ->option_text("FILE|DIR/")
       ->excludes(verb->get_option("--hosts"))
       ->group("Output");
+  for (const char* name : {"--shard", "--last-failed", "--baseline", "--fail-fast"})
+    verb->get_option(name)->excludes(verb->get_option("--hosts"));  // one run, judged by its host
   verb->callback([=] {
     *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };
   });
@@ -49,6 +55,8 @@ void add_verify(CLI::App& app, std::function<int()>* action) {
   verb->footer(footer(R"(  lockstep verify scenarios/equivalence
   lockstep verify scenarios/equivalence/mlp_matrix.json --set /world_size=3 --json result.json
   lockstep verify scenarios --list
+  lockstep verify scenarios/equivalence --shard 1/4 --fail-fast --junit junit.xml
+  lockstep verify scenarios/equivalence --last-failed
 )"));
 }
 
@@ -59,7 +67,7 @@ void add_run(CLI::App& app, std::function<int()>* action) {
   options->verify.explain = true;
   add_execution(verb, options, action);
   verb->footer(footer(R"(  lockstep run scenarios/faults/stop_in_backward.json
-  lockstep run scenarios/faults --filter world_size=3
+  lockstep run scenarios/faults --filter world_size=3 --junit junit.xml
   lockstep run scenarios/equivalence/toy_model.json \
     --set '/faults=[{"kind": "kill", "rank": 2, "step": 3}]'
 )"));
@@ -92,6 +100,7 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
       ->needs(enumerate)
       ->group(group);
   const std::shared_ptr<VerifyOptions> output(options, &options->verify);
+  add_narrowing(verb, output.get(), false);
   add_output(verb, output.get());
   add_how(verb, output.get());
   verb->footer(footer(R"(  lockstep campaign
@@ -208,6 +217,40 @@ void add_others(CLI::App& app, std::function<int()>* action) {
   version_verb->callback([=] { *action = version; });
 }
 
+// Both are made from the parser itself.
+void add_made_from_options(CLI::App& app, std::function<int()>* action) {
+  CLI::App* completion =
+      app.add_subcommand("completion", "Print what a shell needs to complete verbs and options.");
+  auto shell = std::make_shared<std::string>();
+  completion->add_option("SHELL", *shell, "Which shell")
+      ->required()
+      ->option_text("bash|zsh|fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->footer(footer(R"(  source <(lockstep completion bash)
+  lockstep completion zsh > ~/.zfunc/_lockstep
+  lockstep completion fish > ~/.config/fish/completions/lockstep.fish
+)"));
+  completion->callback([&app, shell, action] {
+    *action = [&app, shell] {
+      const VerbWords words = words_of(app);
+      return print_result(*shell == "bash"  ? bash_completion(words)
+                          : *shell == "zsh" ? zsh_completion(words)
+                                            : fish_completion(words),
+                          kExitPass);
+    };
+  });
+  CLI::App* man = app.add_subcommand("man", "Print the man page lockstep(1).");
+  man->footer(footer(R"(  lockstep man > lockstep.1
+  lockstep man | man -l -
+  lockstep man | gzip > ~/.local/share/man/man1/lockstep.1.gz
+)"));
+  man->callback([&app, action] {
+    *action = [&app] {
+      return print_result(man_page(words_of(app), lockstep_version()), kExitPass);
+    };
+  });
+}
+
 void build(CLI::App& app, std::function<int()>* action) {
   app.require_subcommand(1);
   auto help = std::make_shared<Help>();
@@ -229,6 +272,7 @@ void build(CLI::App& app, std::function<int()>* action) {
   add_profile(app, action);
   add_others(app, action);
   add_worker(app, action);
+  add_made_from_options(app, action);
   app.add_flag_callback(
       "--version", [] { throw CLI::CallForVersion("", 0); },
       "Print versions of lockstep and libraries");
@@ -250,7 +294,10 @@ int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
   } catch (const CLI::ParseError& error) {
     InputError bad;
     bad.message = explain(app, error) + fmt::format(" (see {} --help)", full_name(app));
-    return bad_input({bad}, json_argument(argc, argv));
+    CiOptions ci;
+    ci.junit = argument(argc, argv, "--junit");
+    if (argument(argc, argv, "--annotations") == "none") ci.annotations = "none";
+    return bad_input({bad}, argument(argc, argv, "--json"), ci);
   }
 }
 

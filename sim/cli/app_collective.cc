@@ -34,6 +34,7 @@ void add_collective_options(CLI::App* verb, CollectiveOptions* options) {
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53));
   text("--json", &options->json, "Write the result as JSON (see lockstep schema --collective)",
        "FILE", "Output");
+  add_ci(verb, &options->ci);
   text("--csv", &options->csv, "Write the table as CSV", "FILE", "Output");
   text("--out", &options->out, "Run directory of this invocation", "DIR", "Output");
   text("--color", &options->color, "When to colour verdicts", "auto|always|never", "Output")

@@ -1,5 +1,10 @@
 #include "sim/cli/app_options.h"
 
+#include <fmt/format.h>
+
+#include "scenarios/parse/words.h"
+#include "sim/cli/narrow.h"
+
 namespace lockstep {
 namespace {
 
@@ -11,6 +16,10 @@ Exit codes
   3      inconclusive: a run broke down, or a lane could not decide
   4      nothing was selected
   128+n  interrupted by signal n)";
+
+std::string refusal_of(const InputError& error) {
+  return printable(error.message) + (error.allowed.empty() ? "" : "; expected " + error.allowed);
+}
 
 }  // namespace
 
@@ -54,6 +63,7 @@ void add_output(CLI::App* verb, VerifyOptions* options) {
                    "Write the result as JSON (see lockstep schema --result)")
       ->option_text("FILE")
       ->group("Output");
+  add_ci(verb, &options->ci);
   verb->add_option("--out", options->out, "Run directory for the evidence of this invocation")
       ->option_text("DIR")
       ->group("Output");
@@ -72,10 +82,54 @@ void add_output(CLI::App* verb, VerifyOptions* options) {
       ->group("Output");
 }
 
+void add_ci(CLI::App* verb, CiOptions* options) {
+  verb->add_option("--junit", options->junit, "Write a JUnit report, one case a run")
+      ->option_text("FILE")
+      ->group("Output");
+  verb->add_option("--annotations", options->annotations,
+                   "Annotations and job summary of GitHub Actions (auto: where it runs)")
+      ->option_text("auto|github|none")
+      ->check(CLI::IsMember({"auto", "github", "none"}))
+      ->group("Output");
+}
+
+void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files) {
+  verb->add_option_function<std::string>(
+          "--shard",
+          [options](const std::string& text) {
+            auto shard = parse_shard(text);
+            if (!shard) throw CLI::ValidationError(refusal_of(shard.errors().front()));
+            options->shard = shard.value();
+          },
+          "Only part I of N, for N machines: every run is in one part")
+      ->option_text("I/N")
+      ->group("Which runs");
+  if (!files) return;
+  verb->add_flag("--last-failed", options->last_failed,
+                 "Only runs that were not as expected when they were run last")
+      ->group("Which runs");
+  verb->add_option("--baseline", options->baseline,
+                   "--json of an earlier invocation: what failed then too is known, and excused")
+      ->option_text("FILE")
+      ->group("What it is judged by");
+}
+
 void add_how(CLI::App* verb, VerifyOptions* options) {
-  verb->add_option("--jobs", options->jobs, "Runs side by side (as cores and memory allow)")
-      ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+  verb->add_option_function<std::string>(
+          "--jobs",
+          [options](const std::string& text) {
+            int64_t jobs = 0;
+            const bool number = CLI::detail::lexical_cast(text, jobs) && jobs >= 1 && jobs <= 1024;
+            if (!number && text != "auto")
+              throw CLI::ValidationError(
+                  fmt::format("--jobs is \"{}\"; expected auto or 1 to 1024", printable(text)));
+            options->jobs = number ? jobs : 0;
+          },
+          "Runs side by side (auto: as cores and memory allow)")
+      ->option_text("auto|N")
+      ->group("How");
+  verb->add_flag("--fail-fast", options->fail_fast,
+                 "End with the first run that is not as expected")
       ->group("How");
   verb->add_flag("--fresh-processes", options->fresh_processes,
                  "Start every rank anew instead of forking it")

@@ -16,7 +16,11 @@ std::string footer(const std::string& examples);
 // Which files and runs; `filter`: --filter as well.
 void add_selection(CLI::App* verb, Selection* selection, bool filter);
 void add_output(CLI::App* verb, VerifyOptions* options);
+// --junit and --annotations.
+void add_ci(CLI::App* verb, CiOptions* options);
 void add_how(CLI::App* verb, VerifyOptions* options);
+// --shard; where files are named, --last-failed and --baseline too.
+void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files);
 void add_hosts(CLI::App* verb, HostsOptions* options);
 
 // Whole verbs; `action` gets what they do.

@@ -35,6 +35,7 @@ void add_sweep_options(CLI::App* verb, SweepOptions* options) {
       ->group(judged);
   text("--json", &options->json, "Write the result as JSON (see lockstep schema --sweep)", "FILE",
        "Output");
+  add_ci(verb, &options->ci);
   text("--csv", &options->csv, "Write the table as CSV", "FILE", "Output");
   text("--markdown", &options->markdown, "Write the table as Markdown", "FILE", "Output");
   text("--svg", &options->svg, "Draw step time over caps, or over world sizes", "FILE", "Output");
@@ -55,7 +56,7 @@ void add_sweep(CLI::App& app, std::function<int()>* action) {
   verb->footer(R"(Examples, from the root of the repository
   lockstep sweep scenarios/sweeps/mlp.json --caps 1,4,25 --worlds 2
   lockstep sweep scenarios/sweeps/mlp.json --reducers bucketed,c10d --json now.json
-  lockstep sweep scenarios/sweeps/mlp.json --threshold 'step_ms<=500' --markdown table.md
+  lockstep sweep scenarios/sweeps/mlp.json --threshold 'step_ms<=500' --markdown table.md --junit junit.xml
 
 Exit codes
   0      measured; replicas alike, thresholds kept, nothing slower than the baseline

@@ -10,6 +10,7 @@
 #include "sim/campaign/tally.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/execution.h"
+#include "sim/cli/narrow.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/verbs.h"
 #include "sim/launch/files.h"
@@ -83,8 +84,15 @@ std::string text_of(const CampaignOptions& options, const ResultDocument& docume
   return text + "\n" + answer;
 }
 
+// The files of drawn cases are nobody's: annotations name none.
+TestReport test_report_of(const ResultDocument& document) {
+  TestReport report_campaign = test_report("campaign", document);
+  for (TestCase& one : report_campaign.cases) one.file.clear();
+  return report_campaign;
+}
+
 int report_campaign(const CampaignOptions& options, const ResultDocument& document,
-                    const std::vector<KindTally>& tallies) {
+           const std::vector<KindTally>& tallies) {
   for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
   int code = document.exit_code;
   if (!options.verify.json.empty()) {
@@ -97,6 +105,7 @@ int report_campaign(const CampaignOptions& options, const ResultDocument& docume
       code = kExitBadInput;
     }
   }
+  code = leave_ci_reports(options.verify.ci, test_report_of(document), code);
   return print_result(text_of(options, document, tallies), code);
 }
 
@@ -104,23 +113,31 @@ int report_campaign(const CampaignOptions& options, const ResultDocument& docume
 
 int campaign(CampaignOptions options) {
   VerifyOptions& verify = options.verify;
+  InputErrors errors = ci_errors(verify.ci);
   if (!verify.json.empty())
-    if (auto why = why_not_writable(verify.json))
-      return bad_input({option_error("--json " + *why)});
+    if (auto why = why_not_writable(verify.json)) errors.push_back(option_error("--json " + *why));
+  const auto refuse = [&](const InputErrors& all) {
+    return bad_input(all, verify.json, verify.ci);
+  };
+  if (!errors.empty()) return refuse(errors);
   const auto worker = find_worker();
-  if (!worker) return bad_input(worker.errors(), verify.json);
+  if (!worker) return refuse(worker.errors());
   auto directory = verify.out.empty() ? RunDirectory::numbered() : RunDirectory::at(verify.out);
-  if (!directory) return bad_input(directory.errors(), verify.json);
+  if (!directory) return refuse(directory.errors());
   const std::string folder = directory.value().path() + "/campaign_cases";
   Kinds kinds;
   try {
     kinds = write_cases(cases_of(options), folder);
   } catch (const std::exception& error) {
-    return bad_input({option_error(error.what())}, verify.json);
+    return refuse({option_error(error.what())});
   }
   verify.selection.paths = {folder};
-  const auto files = select(verify.selection);
-  if (!files) return bad_input(files.errors(), verify.json);
+  auto files = select(verify.selection);
+  if (!files) return refuse(files.errors());
+  if (verify.shard) keep_shard(*verify.shard, &files.value());
+  if (count_runs(files.value()) == 0)
+    return refuse({option_error(fmt::format("--shard {}/{}: there are fewer runs",
+                                            verify.shard->index, verify.shard->count))});
   ResultDocument document =
       execute_selected(verify, files.value(), worker.value(), directory.value().path());
   document.seed = options.seed;

@@ -58,6 +58,7 @@ Expected<CollectiveSpec> spec_of(const CollectiveOptions& options) {
   spec.warmup = options.warmup;
   spec.timeout_ms = options.timeout_ms;
   spec.seed = options.seed;
+  errors = ci_errors(options.ci);
   for (const auto& [name, path] : {std::pair("--json", &options.json), {"--csv", &options.csv}})
     if (!path->empty())
       if (auto why = why_not_writable(*path))
@@ -138,6 +139,7 @@ int report_collectives(const CollectiveOptions& options, const CollectiveDocumen
   };
   write("--json", options.json, to_text(as_json(document)));
   write("--csv", options.csv, collective_csv(document));
+  code = leave_ci_reports(options.ci, test_report(document), code);
   const Style style(wants_color(options.color, STDOUT_FILENO));
   return print_result(
       options.quiet ? collective_answer(document) : collective_text(document, style), code);
@@ -147,11 +149,11 @@ int report_collectives(const CollectiveOptions& options, const CollectiveDocumen
 
 int collective(const CollectiveOptions& options) {
   auto spec = spec_of(options);
-  if (!spec) return bad_input(spec.errors(), options.json);
+  if (!spec) return bad_input(spec.errors(), options.json, options.ci);
   const auto worker = find_worker();
-  if (!worker) return bad_input(worker.errors(), options.json);
+  if (!worker) return bad_input(worker.errors(), options.json, options.ci);
   auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
-  if (!directory) return bad_input(directory.errors(), options.json);
+  if (!directory) return bad_input(directory.errors(), options.json, options.ci);
   CollectiveDocument document;
   document.spec = std::move(spec.value());
   document.machine = this_machine();

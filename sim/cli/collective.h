@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "sim/cli/ci_reports.h"
+
 namespace lockstep {
 
 // Measures one collective alone, without a training around it.
@@ -16,6 +18,7 @@ struct CollectiveOptions {
   int64_t iterations = 20, warmup = 5, timeout_ms = 30'000;
   uint64_t seed = 1;
   std::string json, csv, out;
+  CiOptions ci;
   std::string color = "auto";
   bool quiet = false;
 };

@@ -28,17 +28,21 @@ void conclude(int signal, ResultDocument* document) {
   document->exit_code = signal != 0 ? 128 + signal : exit_code_of(document->verdict);
 }
 
+int write_result(const std::string& path, const ResultDocument& document, int code) {
+  try {
+    write_atomically(path, to_text(document));
+    return code;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "lockstep: error: --json {}\n", error.what());
+    return kExitBadInput;
+  }
+}
+
 int report(const VerifyOptions& options, const ResultDocument& document) {
   for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
   int code = document.exit_code;
-  if (!options.json.empty()) {
-    try {
-      write_atomically(options.json, to_text(document));
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "lockstep: error: --json {}\n", error.what());
-      code = kExitBadInput;
-    }
-  }
+  if (!options.json.empty()) code = write_result(options.json, document, code);
+  code = leave_ci_reports(options.ci, test_report(options.verb(), document), code);
   TerminalOptions terminal;
   terminal.quiet = options.quiet;
   terminal.verbose = options.verbose;

@@ -13,13 +13,13 @@ namespace lockstep {
 
 ResultDocument execute_selected(const VerifyOptions& options,
                                 const std::vector<SelectedFile>& files, const std::string& worker,
-                                const std::string& out_dir) {
+                                const std::string& out_dir, const EarlierResult* earlier) {
   ResultDocument document;
   document.machine = this_machine();
   const int64_t start_ns = now_ns();
   int signal = 0;
   {
-    Runs runs(options, files);
+    Runs runs(options, files, earlier);
     document.seed = runs.plans().front().scenario.seed;
     try {
       signal = execute(
@@ -28,11 +28,13 @@ ResultDocument execute_selected(const VerifyOptions& options,
            .worker_program = worker,
            .jobs = options.jobs,
            .fresh_processes = options.fresh_processes,
-           .keep_all = options.keep},
+           .keep_all = options.keep,
+           .enough = [&] { return runs.enough(); }},
           [&](size_t index, RunOutcome outcome) { return runs.done(index, std::move(outcome)); });
     } catch (const std::exception& error) {
       document.errors.push_back(option_error(error.what()));
     }
+    document.not_run = runs.not_run();
     document.runs = runs.take();
     document.errors.insert(document.errors.end(), runs.problems().begin(), runs.problems().end());
   }

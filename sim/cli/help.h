@@ -19,6 +19,7 @@ class Help : public CLI::Formatter {
            (files ? " FILE|DIR ..." : "") +
            (app->get_option_no_throw("FOLDER") != nullptr ? " DIR" : "") +
            (data ? " mnist|cifar10 DIR" : "") +
+           (app->get_option_no_throw("SHELL") != nullptr ? " bash|zsh|fish" : "") +
            (app->get_option_no_throw("OPERATION") != nullptr ? " OPERATION" : "") + "\n\n";
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage

@@ -133,6 +133,8 @@ std::vector<std::string> remote_command(const HostsOptions& options,
   option("--out", options.verify.out);
   if (index == 0) {
     option("--json", options.verify.json);
+    option("--junit", options.verify.ci.junit);
+    option("--annotations", options.verify.ci.annotations);
     option("--color", options.verify.color);
     if (options.verify.quiet) words.push_back("--quiet");
     if (options.verify.verbose) words.push_back("--verbose");

@@ -31,6 +31,7 @@ void add_analyze(CLI::App& app, std::function<int()>* action) {
       ->required()
       ->option_text("DIR|FILE");
   add_json_and_color(verb, &options->json, &options->color);
+  add_ci(verb, &options->ci);
   verb->add_flag("--metrics", options->metrics, "All intervals in --json")->group("Output");
   verb->add_option("--trace", options->trace,
                    "Timeline for Perfetto; a folder gets a file of each rank, for HTA")

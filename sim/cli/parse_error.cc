@@ -69,11 +69,11 @@ std::string parent_name(const CLI::App& app) {
   return last == std::string::npos ? "" : name.substr(0, last);
 }
 
-std::string json_argument(int argc, char** argv) {
+std::string argument(int argc, char** argv, const std::string& option) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--json" && i + 1 < argc) return argv[i + 1];
-    if (word.rfind("--json=", 0) == 0) return word.substr(7);
+    if (word == option && i + 1 < argc) return argv[i + 1];
+    if (word.starts_with(option + "=")) return word.substr(option.size() + 1);
   }
   return "";
 }

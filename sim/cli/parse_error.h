@@ -15,7 +15,7 @@ std::string full_name(const CLI::App& app);
 std::string parent_name(const CLI::App& app);
 // One sentence, with a suggestion where a word is nearly right.
 std::string explain(const CLI::App& app, const CLI::ParseError& error);
-// Where --json of an unparsed command line points; empty: nowhere.
-std::string json_argument(int argc, char** argv);
+// The value of an option ("--json") of an unparsed command line; empty: it is not there.
+std::string argument(int argc, char** argv, const std::string& option);
 
 }  // namespace lockstep

@@ -44,29 +44,6 @@ int lock(const std::string& folder, bool create) {
   return -2;  // in use
 }
 
-// Makes `path` and what is above it; true if it is a directory of ours that nobody else reads.
-bool make_private(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(fs::path(path).parent_path(), error);
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return false;
-  struct stat info {};
-  return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
-         access(path.c_str(), W_OK | X_OK) == 0;
-}
-
-std::vector<std::string> candidates() {
-  std::vector<std::string> found;
-  const auto absolute = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value != nullptr && *value == '/' ? value : "";
-  };
-  const std::string state = absolute("XDG_STATE_HOME"), home = absolute("HOME");
-  if (!state.empty()) found.push_back(state + "/lockstep");
-  if (!home.empty()) found.push_back(home + "/.local/state/lockstep");
-  found.push_back(fmt::format("/tmp/lockstep-{}", geteuid()));
-  return found;
-}
-
 // mkdir decides between invocations that ask at the same time.
 std::string make_next(const std::string& runs) {
   const auto names = numbered_in(runs);
@@ -104,6 +81,28 @@ bool passed(const std::string& folder) {
 
 }  // namespace
 
+std::vector<std::string> state_folders() {
+  std::vector<std::string> found;
+  const auto absolute = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value == '/' ? value : "";
+  };
+  const std::string state = absolute("XDG_STATE_HOME"), home = absolute("HOME");
+  if (!state.empty()) found.push_back(state + "/lockstep");
+  if (!home.empty()) found.push_back(home + "/.local/state/lockstep");
+  found.push_back(fmt::format("/tmp/lockstep-{}", geteuid()));
+  return found;
+}
+
+bool make_private_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return false;
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+         access(path.c_str(), W_OK | X_OK) == 0;
+}
+
 Expected<RunDirectory> RunDirectory::at(const std::string& path) {
   std::error_code error;
   const std::string folder = fs::absolute(path, error).lexically_normal().string();
@@ -122,9 +121,9 @@ Expected<RunDirectory> RunDirectory::at(const std::string& path) {
 }
 
 Expected<RunDirectory> RunDirectory::numbered() {
-  for (const std::string& base : candidates()) {
+  for (const std::string& base : state_folders()) {
     const std::string runs = base + "/runs";
-    if (!make_private(base) || !make_private(runs)) continue;
+    if (!make_private_folder(base) || !make_private_folder(runs)) continue;
     prune(runs, kRunsKept - 1);
     const std::string folder = make_next(runs);
     if (folder.empty()) continue;
@@ -136,7 +135,7 @@ Expected<RunDirectory> RunDirectory::numbered() {
                     .column = 0,
                     .pointer = "",
                     .message = "no folder for run directories can be written to (tried " +
-                               fmt::format("{}", fmt::join(candidates(), ", ")) + ")",
+                               fmt::format("{}", fmt::join(state_folders(), ", ")) + ")",
                     .allowed = "--out DIR"};
 }
 

@@ -32,6 +32,12 @@ class RunDirectory {
   int lock_fd_;
 };
 
+// Where states lie, in the order in which they are tried: $XDG_STATE_HOME/lockstep,
+// ~/.local/state/lockstep, /tmp/lockstep-UID.
+std::vector<std::string> state_folders();
+// Makes `path` and what is above it; true if it is a directory of ours that nobody else reads.
+bool make_private_folder(const std::string& path);
+
 // Keeps the newest `keep` numbered directories of `runs`; of older ones those that passed go
 // first. Directories in use stay.
 void prune(const std::string& runs, size_t keep);

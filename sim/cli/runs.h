@@ -11,6 +11,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/judge/judge.h"
 #include "sim/judge/words.h"
+#include "sim/report/earlier_result.h"
 #include "sim/report/machine.h"
 #include "sim/report/progress.h"
 #include "sim/report/trace.h"
@@ -20,8 +21,12 @@ namespace lockstep {
 // Judges runs as they end and keeps the results in the order of the plans.
 class Runs {
  public:
-  Runs(const VerifyOptions& options, const std::vector<SelectedFile>& files)
-      : options_(options), progress_(groups(files), isatty(STDERR_FILENO) == 1, options.quiet) {
+  // `earlier`: what the runs are compared with, or null.
+  Runs(const VerifyOptions& options, const std::vector<SelectedFile>& files,
+       const EarlierResult* earlier = nullptr)
+      : options_(options),
+        earlier_(earlier),
+        progress_(groups(files), isatty(STDERR_FILENO) == 1, options.quiet) {
     for (const SelectedFile& file : files) {
       plans_.insert(plans_.end(), file.plans.begin(), file.plans.end());
       for (RunPlan& control : control_plans(file.plans)) controls_.push_back(std::move(control));
@@ -45,12 +50,26 @@ class Runs {
         again_command(result.file, options_.selection.sets, result.set, result.seed,
                       further_words(options_.selection), options_.explain ? "run" : "verify");
     const bool control = index >= reported_;
+    if (earlier_ != nullptr) result.baseline = earlier_->beside(result);
+    failed_ = failed_ || (!control && result.met == false && result.baseline != "known");
     if (!control) progress_.done(result);
     if (!control && !options_.trace.empty()) leave_trace(index, outcome);
     const bool keep = options_.keep || (!control && result.met != true);
     if (!keep) result.run_dir.clear();
     results_[index] = std::move(result);
     return keep;
+  }
+
+  // With --fail-fast: a run was not as expected.
+  bool enough() const { return options_.fail_fast && failed_; }
+
+  // Selected, and not ended.
+  std::vector<NotRun> not_run() const {
+    std::vector<NotRun> left;
+    for (size_t i = 0; i < reported_; ++i)
+      if (!results_[i])
+        left.push_back({plans_[i].scenario.name, plans_[i].file, label_of(plans_[i].set)});
+    return left;
   }
 
   // Outputs that could not be written.
@@ -62,6 +81,8 @@ class Runs {
     for (size_t i = 0; i < reported_; ++i)
       if (results_[i]) known.push_back(std::move(*results_[i]));
     for (size_t i = reported_; i < results_.size(); ++i) apply_control(control_result(i), &known);
+    for (RunResult& run : known)  // again, where a control has changed it
+      if (earlier_ != nullptr) run.baseline = earlier_->beside(run);
     return known;
   }
 
@@ -98,9 +119,11 @@ class Runs {
   }
 
   const VerifyOptions& options_;
+  const EarlierResult* earlier_;
   Progress progress_;
   std::vector<RunPlan> plans_, controls_;
   size_t reported_ = 0;
+  bool failed_ = false;
   std::vector<std::optional<RunResult>> results_;
   InputErrors problems_;
   std::string libtorch_;  // the workers' version, once one of them has come so far

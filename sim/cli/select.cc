@@ -136,13 +136,16 @@ std::vector<std::string> further_words(const Selection& selection) {
   return words;
 }
 
-int bad_input(const InputErrors& errors, const std::string& json) {
+int bad_input(const InputErrors& errors, const std::string& json, const CiOptions& ci) {
   std::string text;
   for (const InputError& error : errors) text += to_text(error) + "\n";
   const auto count = static_cast<int64_t>(errors.size());
   text += fmt::format("{} {}; nothing was run; exit {}\n", count, plural(count, "error"),
                       kExitBadInput);
   std::fputs(text.c_str(), stderr);
+  CiOptions writable = ci;
+  if (!ci_errors(ci).empty()) writable.junit.clear();
+  leave_ci_reports(writable, test_report(errors), kExitBadInput);
   if (json.empty() || why_not_writable(json)) return kExitBadInput;
   ResultDocument document;
   document.machine = this_machine();

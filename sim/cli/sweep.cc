@@ -53,7 +53,7 @@ InputErrors auto_errors(const std::vector<Cell>& cells) {
 
 Expected<Prepared> prepare(const SweepOptions& options) {
   Prepared prepared;
-  InputErrors errors;
+  InputErrors errors = ci_errors(options.ci);
   for (const auto& [name, path] : {std::pair("--json", &options.json),
                                    {"--csv", &options.csv},
                                    {"--markdown", &options.markdown},
@@ -165,6 +165,7 @@ void write_outputs(const SweepOptions& options, const SweepDocument& document, i
 int report(const SweepOptions& options, const SweepDocument& document) {
   int code = document.exit_code;
   write_outputs(options, document, &code);
+  code = leave_ci_reports(options.ci, test_report(document), code);
   const Style style(wants_color(options.color, STDOUT_FILENO));
   return print_result(options.quiet ? sweep_answer(document) : sweep_text(document, style), code);
 }
@@ -203,11 +204,11 @@ void measure(const SweepOptions& options, Prepared* prepared, const std::string&
 
 int sweep(const SweepOptions& options) {
   auto prepared = prepare(options);
-  if (!prepared) return bad_input(prepared.errors(), options.json);
+  if (!prepared) return bad_input(prepared.errors(), options.json, options.ci);
   const auto worker = find_worker();
-  if (!worker) return bad_input(worker.errors(), options.json);
+  if (!worker) return bad_input(worker.errors(), options.json, options.ci);
   auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
-  if (!directory) return bad_input(directory.errors(), options.json);
+  if (!directory) return bad_input(directory.errors(), options.json, options.ci);
   const RunPlan& first = prepared.value().cells.front().plan;
   SweepDocument document;
   document.scenario = first.scenario.name;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "sim/cli/ci_reports.h"
 #include "sim/plan/plan.h"
 
 namespace lockstep {
@@ -26,9 +27,19 @@ struct Selection {
 // The options of a selection that --set and --seed do not cover, as words of a command line.
 std::vector<std::string> further_words(const Selection& selection);
 
+// One of several parts of a selection (narrow.h).
+struct Shard {
+  int64_t index = 1, count = 1;
+};
+
 // Of verify and of run, which differ in what they print.
 struct VerifyOptions {
   Selection selection;
+  std::optional<Shard> shard;
+  bool last_failed = false;  // only what failed when it was run last
+  bool fail_fast = false;    // nothing is begun after the first run that is not as expected
+  std::string baseline;      // --json of an earlier invocation
+  CiOptions ci;
   std::string json;
   std::string out;
   std::optional<std::string> export_dir;
@@ -39,6 +50,7 @@ struct VerifyOptions {
   bool fresh_processes = false, keep = false;
   bool metrics = false;  // of every run, with raw intervals
   bool explain = false;  // verb run: says of every run what happened and why
+  const char* verb() const { return explain ? "run" : "verify"; }
 };
 int verify(const VerifyOptions& options);
 
@@ -58,6 +70,7 @@ int campaign(CampaignOptions options);
 struct AnalyzeOptions {
   std::string folder;  // of one run, or of an invocation; or a file: a trace
   std::string json, trace, svg;
+  CiOptions ci;
   std::optional<int64_t> svg_step;  // the one that is drawn; else one of median length
   std::string color = "auto";
   bool metrics = false;  // with raw intervals in `json`
@@ -84,6 +97,7 @@ struct SweepOptions {
   std::vector<std::string> thresholds;
   std::string baseline, reference;
   std::string json, csv, markdown, svg, out;
+  CiOptions ci;
   std::string color = "auto";
   bool allow_busy = false, quiet = false;
 };
@@ -125,8 +139,8 @@ struct SelectedFile {
 Expected<std::vector<SelectedFile>> select(const Selection& selection);
 
 // Prints errors on standard error, one a line, then "2 errors; nothing was run; exit 2"; writes
-// them to `json` too where that is not empty. Returns 2.
-int bad_input(const InputErrors& errors, const std::string& json = "");
+// them to `json` too where that is not empty, and to what `ci` asks for. Returns 2.
+int bad_input(const InputErrors& errors, const std::string& json = "", const CiOptions& ci = {});
 
 // print() of sim/report, with the error on standard error: `code`, or 2 if it could not be printed.
 int print_result(const std::string& text, int code);

@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
+#include "scenarios/parse/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/export_directory.h"
+#include "sim/cli/narrow.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
@@ -27,18 +30,47 @@ int list(const std::vector<SelectedFile>& files) {
   return print_result(table.text(Style(false)), kExitPass);
 }
 
-int nothing_selected(const VerifyOptions& options, const std::vector<SelectedFile>& files) {
-  const auto count = static_cast<int64_t>(files.size());
-  fmt::print(stderr,
-             "nothing selected: no scenario name or run label in {} {} contains \"{}\"; "
-             "exit {}\n",
-             count, plural(count, "file"), options.selection.filter, kExitNothing);
-  if (options.json.empty()) return kExitNothing;
+int nothing_selected(const VerifyOptions& options, const std::string& why) {
+  fmt::print(stderr, "nothing selected: {}; exit {}\n", why, kExitNothing);
   ResultDocument document;
   document.machine = this_machine();
   document.exit_code = kExitNothing;
-  write_atomically(options.json, to_text(document));
-  return kExitNothing;
+  int code = kExitNothing;
+  if (!options.json.empty()) code = write_result(options.json, document, code);
+  return leave_ci_reports(options.ci, test_report(options.verb(), document), code);
+}
+
+std::string no_match(const VerifyOptions& options, size_t files) {
+  const auto count = static_cast<int64_t>(files);
+  return fmt::format("no scenario name or run label in {} {} contains \"{}\"", count,
+                     plural(count, "file"), options.selection.filter);
+}
+
+// So that nobody takes the answer for one about everything.
+void say_last_failed(const std::vector<std::string>& kept, int64_t of) {
+  constexpr size_t kNamed = 10;
+  fmt::print(stderr, "failed last: {} of {} {}\n", kept.size(), grouped(of), plural(of, "run"));
+  for (size_t i = 0; i < std::min(kept.size(), kNamed); ++i)
+    fmt::print(stderr, "  {}\n", printable(kept[i]));
+  if (kept.size() > kNamed) fmt::print(stderr, "  and {} more\n", kept.size() - kNamed);
+}
+
+// What is left of a selection; a sentence where that is nothing.
+std::string narrow(const VerifyOptions& options, std::vector<SelectedFile>* files) {
+  const int64_t all = count_runs(*files);
+  if (all == 0) return no_match(options, files->size());
+  if (options.last_failed) {
+    const std::vector<std::string> kept = keep_last_failed(files);
+    if (kept.empty())
+      return fmt::format("none of the {} {} failed last", grouped(all), plural(all, "run"));
+    say_last_failed(kept, all);
+  }
+  if (!options.shard) return "";
+  const int64_t before = count_runs(*files);
+  keep_shard(*options.shard, files);
+  if (count_runs(*files) > 0) return "";
+  return fmt::format("shard {}/{} of {} {} is empty", options.shard->index, options.shard->count,
+                     grouped(before), plural(before, "run"));
 }
 
 // Where no trace could be written, before anything is run.
@@ -60,32 +92,48 @@ std::optional<InputError> trace_error(const std::string& path,
   return error;
 }
 
+// Nothing where --baseline was not given.
+Expected<std::optional<EarlierResult>> earlier_of(const VerifyOptions& options) {
+  if (options.baseline.empty()) return std::optional<EarlierResult>();
+  auto loaded = EarlierResult::load(options.baseline);
+  if (!loaded) return loaded.errors();
+  return std::optional<EarlierResult>(std::move(loaded.value()));
+}
+
 }  // namespace
 
 int verify(const VerifyOptions& options) {
-  InputErrors errors;
+  const auto refuse = [&](const InputErrors& errors) {
+    return bad_input(errors, options.json, options.ci);
+  };
+  InputErrors errors = ci_errors(options.ci);
   if (!options.json.empty())
     if (auto why = why_not_writable(options.json)) errors.push_back(option_error("--json " + *why));
+  std::optional<EarlierResult> earlier;
+  if (auto loaded = earlier_of(options))
+    earlier = std::move(loaded.value());
+  else
+    errors.insert(errors.end(), loaded.errors().begin(), loaded.errors().end());
   auto files = select(options.selection);
   if (!files) errors.insert(errors.end(), files.errors().begin(), files.errors().end());
-  if (!errors.empty()) return bad_input(errors, options.json);
-  bool any = false;
-  for (const SelectedFile& file : files.value()) any = any || !file.plans.empty();
-  if (!any) return nothing_selected(options, files.value());
+  if (!errors.empty()) return refuse(errors);
+  if (const std::string why = narrow(options, &files.value()); !why.empty())
+    return nothing_selected(options, why);
   if (options.list) return list(files.value());
   const auto worker = find_worker();
-  if (!worker) return bad_input(worker.errors(), options.json);
+  if (!worker) return refuse(worker.errors());
   if (!options.trace.empty())
-    if (auto error = trace_error(options.trace, files.value()))
-      return bad_input({*error}, options.json);
+    if (auto error = trace_error(options.trace, files.value())) return refuse({*error});
   if (options.export_dir)
     if (auto error = make_export_folders(*options.export_dir, &files.value()))
-      return bad_input({*error}, options.json);
+      return refuse({*error});
   auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
-  if (!directory) return bad_input(directory.errors(), options.json);
+  if (!directory) return refuse(directory.errors());
   const ResultDocument document =
-      execute_selected(options, files.value(), worker.value(), directory.value().path());
+      execute_selected(options, files.value(), worker.value(), directory.value().path(),
+                       earlier ? &*earlier : nullptr);
   leave_result(directory.value(), document);
+  note_last_failed(document);
   return report(options, document);
 }
 

@@ -226,6 +226,7 @@ void Member::execute() {
 
 // Rank 0 prints and tells the others.
 int Member::conclude_all() {
+  document_.not_run = runs_.not_run();
   document_.runs = runs_.take();
   document_.libraries = read_libraries(out_dir_ + "/libraries.json");
   document_.duration_ms = (now_ns() - start_ns_) / 1'000'000;
@@ -269,7 +270,8 @@ int Member::run() {
     document_.errors.push_back(option_error(why));
     conclude(signal_, &document_);
     if (code == kExitBadInput) document_.exit_code = code;
-    if (!options_.verify.json.empty()) write_atomically(options_.verify.json, to_text(document_));
+    if (!options_.verify.json.empty()) write_result(options_.verify.json, document_, code);
+    leave_ci_reports(options_.verify.ci, test_report("worker", document_), code);
   }
   goodbye(signal_ != 0 ? kExitInconclusive : code, why);
   // Where all is as expected that holds for a rank that was to fail too.

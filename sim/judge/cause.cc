@@ -109,7 +109,7 @@ Found other_samples(const CauseFacts& facts) {
 }
 
 Found only_rounding(const CauseFacts& facts) {
-  if (verdict_of(facts, "rounding") != "fail") return {};
+  if (verdict_of_lane(facts, "rounding") != "fail") return {};
   bool finite = true;
   for (const LaneResult& lane : facts.lanes) {
     if (lane.lane != "rounding" && lane.verdict == "fail") return {};

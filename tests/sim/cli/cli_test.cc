@@ -39,6 +39,8 @@ TEST(Cli, HelpOfEveryVerb) {
                                              {"profile"},
                                              {"analyze"},
                                              {"whatif"},
+                                             {"completion"},
+                                             {"man"},
                                              {"doctor"}}) {
     std::vector<std::string> words = verb;
     words.push_back("--help");
@@ -67,6 +69,9 @@ TEST(Cli, OptionErrors) {
   EXPECT_EQ(lockstep({"verify", "x.json", "--seed", "many"}).code, 2);
   EXPECT_EQ(lockstep({"verify", "x.json", "--color", "red"}).code, 2);
   EXPECT_EQ(lockstep({"verify", "x.json", "-q", "-v"}).code, 2);
+  EXPECT_EQ(lockstep({"verify", "x.json", "--jobs", "0"}).code, 2);
+  EXPECT_THAT(lockstep({"verify", "x.json", "--shard", "3/2"}).err,
+              HasSubstr("--shard \"3/2\" is no part of a whole; expected I/N"));
 }
 
 TEST(Cli, BadInputIsWrittenAsJsonToo) {
