@@ -86,13 +86,13 @@ std::string text_of(const CampaignOptions& options, const ResultDocument& docume
 
 // The files of drawn cases are nobody's: annotations name none.
 TestReport test_report_of(const ResultDocument& document) {
-  TestReport report_campaign = test_report("campaign", document);
-  for (TestCase& one : report_campaign.cases) one.file.clear();
-  return report_campaign;
+  TestReport reported = test_report("campaign", document);
+  for (TestCase& one : reported.cases) one.file.clear();
+  return reported;
 }
 
 int report_campaign(const CampaignOptions& options, const ResultDocument& document,
-           const std::vector<KindTally>& tallies) {
+                    const std::vector<KindTally>& tallies) {
   for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
   int code = document.exit_code;
   if (!options.verify.json.empty()) {

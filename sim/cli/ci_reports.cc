@@ -44,7 +44,7 @@ void find_lines(TestReport* report) {
 }
 
 // Other steps append to the same file.
-void append(const std::string& path, const std::string& text) {
+void append_report(const std::string& path, const std::string& text) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   const bool written =
       fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -79,7 +79,7 @@ int leave_ci_reports(const CiOptions& options, TestReport report, int code) {
              github_annotations(report, variable("GITHUB_WORKSPACE"),
                                 std::filesystem::current_path(ignored).string()));
   const std::string summary = variable("GITHUB_STEP_SUMMARY");
-  if (!summary.empty()) append(summary, github_summary(report));
+  if (!summary.empty()) append_report(summary, github_summary(report));
   return code;
 }
 

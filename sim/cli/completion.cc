@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 // In single quotes, for every shell here.
-std::string quoted(const std::string& text) {
+std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
@@ -22,11 +22,11 @@ std::string bash_value_case(const VerbWords& verb, const OptionWords& option) {
   if (option.positional || option.is_flag()) return "";
   std::string pattern;
   for (const std::string& name : option.names)
-    pattern += (pattern.empty() ? "" : "|") + quoted(verb.name + ":" + name);
+    pattern += (pattern.empty() ? "" : "|") + shell_quoted(verb.name + ":" + name);
   std::string action = "return";  // nothing is known of it
   if (const auto choices = option.choices(); !choices.empty())
     action = fmt::format("_lockstep_words {}; return",
-                         quoted(fmt::format("{}", fmt::join(choices, " "))));
+                         shell_quoted(fmt::format("{}", fmt::join(choices, " "))));
   else if (option.takes_path())
     action = "_lockstep_paths; return";
   return fmt::format("    {}) {} ;;\n", pattern, action);
@@ -46,9 +46,9 @@ std::string bash_verb_case(const VerbWords& verb) {
     paths = paths || option.takes_path();
   }
   for (const VerbWords& below : verb.verbs) words.push_back(last_word(below.name));
-  return fmt::format("    {}) options={} words={} paths={} ;;\n", quoted(verb.name),
-                     quoted(fmt::format("{}", fmt::join(options, " "))),
-                     quoted(fmt::format("{}", fmt::join(words, " "))), paths ? "yes" : "no");
+  return fmt::format("    {}) options={} words={} paths={} ;;\n", shell_quoted(verb.name),
+                     shell_quoted(fmt::format("{}", fmt::join(options, " "))),
+                     shell_quoted(fmt::format("{}", fmt::join(words, " "))), paths ? "yes" : "no");
 }
 
 // In _arguments, brackets and colons have meanings.
@@ -71,12 +71,12 @@ std::string zsh_option(const OptionWords& option) {
   std::string text;
   if (option.positional)
     return " \\\n    " +
-           quoted(fmt::format("*:{}:{}", zsh_text(option.names.front()), zsh_action(option)));
+           shell_quoted(fmt::format("*:{}:{}", zsh_text(option.names.front()), zsh_action(option)));
   for (const std::string& name : option.names) {
     std::string spec = fmt::format("*{}[{}]", name, zsh_text(option.what));
     if (!option.is_flag())
       spec += fmt::format(":{}:{}", zsh_text(option.value), zsh_action(option));
-    text += " \\\n    " + quoted(spec);
+    text += " \\\n    " + shell_quoted(spec);
   }
   return text;
 }
@@ -96,7 +96,7 @@ std::string zsh_verb(const VerbWords& verb) {
           " \\\n    '1:verb:->verb' '*::argument:->argument'\n  case $state in\n    verb)\n"
           "      local -a verbs=(\n";
   for (const VerbWords& below : verb.verbs)
-    text += "        " + quoted(last_word(below.name) + ":" + zsh_text(below.what)) + "\n";
+    text += "        " + shell_quoted(last_word(below.name) + ":" + zsh_text(below.what)) + "\n";
   text += "      )\n      _describe verb verbs ;;\n    argument)\n      case $words[1] in\n";
   for (const VerbWords& below : verb.verbs)
     text += fmt::format("        {}) {} ;;\n", last_word(below.name), zsh_function(below.name));
@@ -147,7 +147,7 @@ std::string fish_option(const OptionWords& option, const std::string& start) {
 std::string bash_completion(const VerbWords& root) {
   std::string names, values, verbs;
   for (const VerbWords* verb : all_verbs(root)) {
-    if (!verb->name.empty()) names += (names.empty() ? "" : "|") + quoted(verb->name);
+    if (!verb->name.empty()) names += (names.empty() ? "" : "|") + shell_quoted(verb->name);
     for (const OptionWords& option : verb->options) values += bash_value_case(*verb, option);
     verbs += bash_verb_case(*verb);
   }

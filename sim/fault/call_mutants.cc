@@ -13,9 +13,9 @@ namespace lockstep {
 namespace {
 
 // Says that it is done, whatever the collective under way does; keeps it alive.
-class UnawaitedWork : public CommWork {
+class UnawaitedCall : public CommWork {
  public:
-  explicit UnawaitedWork(CommWorkPtr inner) : inner_(std::move(inner)) {}
+  explicit UnawaitedCall(CommWorkPtr inner) : inner_(std::move(inner)) {}
   bool is_done() const override { return true; }
   void wait() override {}
   void on_done(std::function<void(std::exception_ptr)> callback) override { callback(nullptr); }
@@ -89,7 +89,7 @@ class Calls : public CallMutants {
     if (acts("reorder_buckets", bucket)) return hold(call);
     CommWorkPtr work = forward(inner_, call);
     if (held_) std::exchange(held_, nullptr)->release();
-    return acts("skip_wait", bucket) ? std::make_shared<UnawaitedWork>(work) : work;
+    return acts("skip_wait", bucket) ? std::make_shared<UnawaitedCall>(work) : work;
   }
 
  private:

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-bool addresses(const MutantSpec& mutant, const std::string& tensor) {
+bool names_address(const MutantSpec& mutant, const std::string& tensor) {
   return mutant.tensor.value_or(tensor) == tensor;
 }
 
@@ -60,7 +60,7 @@ void StepMutants::each(const char* kind, const NamedTensors& tensors,
   const MutantSpec* mutant = acts(kind);
   if (mutant == nullptr) return;
   for (const NamedTensor& named : tensors)
-    if (addresses(*mutant, named.name)) change(named.tensor);
+    if (names_address(*mutant, named.name)) change(named.tensor);
 }
 
 void StepMutants::before_construction(const Training& training) {
@@ -82,7 +82,7 @@ NamedTensors StepMutants::stale(const char* kind, const NamedTensors& known) {
   NamedTensors given = known;
   if (mutant == nullptr) return given;
   for (NamedTensor& named : given) {
-    if (!addresses(*mutant, named.name)) continue;
+    if (!names_address(*mutant, named.name)) continue;
     const bool trains = named.tensor.requires_grad();
     named.tensor = named.tensor.detach().clone().set_requires_grad(trains);
     reducers_.push_back(named);

@@ -65,9 +65,9 @@ std::optional<OtherCollective> in_unfinished_step(const std::vector<RankView>& r
       const auto found = of_first.find(arrival.sequence);
       if (found == of_first.end() || found->second->value == arrival.value) continue;
       return OtherCollective{
-          arrival.step, fmt::format("in step {}, rank 0 called {}, rank {} called {}", arrival.step,
-                                    describe_arrival(*found->second), ranks[r].rank,
-                                    describe_arrival(arrival))};
+          arrival.step,
+          fmt::format("in step {}, rank 0 called {}, rank {} called {}", arrival.step,
+                      describe_arrival(*found->second), ranks[r].rank, describe_arrival(arrival))};
     }
   return {};
 }

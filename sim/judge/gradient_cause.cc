@@ -168,7 +168,7 @@ Found another_order(const CauseFacts& facts) {
                            e->max_ulp)};
 }
 
-Found other_collective(const CauseFacts& facts) {
+Found other_collective_cause(const CauseFacts& facts) {
   if (facts.collective_problem.empty()) return {};
   return Cause{"collective_mismatch", facts.collective_problem};
 }
@@ -248,8 +248,8 @@ Cause unknown_cause(const CauseFacts& facts) {
 Found cause_of_gradients(const CauseFacts& facts) {
   // From the most specific to the least.
   for (auto rule : {clipping, left_over, lost_accumulation, missing_part, unsummed_bucket, absent,
-                    added_again, one_ratio, own_divisor, other_collective, not_finite, flipped_bits,
-                    rounded_early, other_function, another_order})
+                    added_again, one_ratio, own_divisor, other_collective_cause, not_finite,
+                    flipped_bits, rounded_early, other_function, another_order})
     if (auto cause = rule(facts)) return cause;
   return {};
 }

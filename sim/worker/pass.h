@@ -25,8 +25,8 @@
 namespace lockstep {
 
 // Communicator of one rank with its decorators, from the wire up: real -> faults of the network ->
-// mutants -> recording -> mutants of calls -> faults at buckets -> a pool that starts buckets in any
-// order.
+// mutants -> recording -> mutants of calls -> faults at buckets -> a pool that starts buckets in
+// any order.
 class RankCommunicator {
  public:
   RankCommunicator(std::unique_ptr<Communicator> real, const RankSurroundings& surroundings,

@@ -73,7 +73,7 @@ std::string row_of(const std::vector<TestCase>& group) {
                      grouped(counts.skipped), time_s);
 }
 
-std::string table_of(const std::vector<TestCase>& cases) {
+std::string summary_table_of(const std::vector<TestCase>& cases) {
   std::string text =
       "| scenario | verdict | runs | pass | fail | inconclusive | skipped | time/s |\n"
       "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
@@ -154,7 +154,8 @@ std::string github_annotations(const TestReport& report, const std::string& work
 }
 
 std::string github_summary(const TestReport& report) {
-  std::string text = fmt::format("### {}\n\n", markdown(report.name)) + table_of(report.cases);
+  std::string text =
+      fmt::format("### {}\n\n", markdown(report.name)) + summary_table_of(report.cases);
   int64_t said = 0, left = 0;
   for (const TestCase& one : report.cases) {
     if (!speaks(one)) continue;

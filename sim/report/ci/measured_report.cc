@@ -10,7 +10,7 @@ namespace {
 
 using Result = TestCase::Result;
 
-Properties properties_of(const SweepDocument& document, const CellResult& line) {
+Properties measured_properties(const SweepDocument& document, const CellResult& line) {
   return {{"seed", std::to_string(document.seed)},
           {"world_size", std::to_string(line.cell.world_size)},
           {"reducer", line.cell.reducer},
@@ -21,10 +21,10 @@ Properties properties_of(const SweepDocument& document, const CellResult& line) 
           {"step_ms_high", fmt::format("{:.3f}", line.step_ms.high)}};
 }
 
-TestCase case_of(const SweepDocument& document, const CellResult& line) {
+TestCase measured_case_of(const SweepDocument& document, const CellResult& line) {
   TestCase one;
   one.name = label_of(line.cell);
-  one.properties = properties_of(document, line);
+  one.properties = measured_properties(document, line);
   for (const SweepRun& run : line.runs)
     one.time_s += run.numbers.step_ms * static_cast<double>(document.steps) * 1e-3;
   if (line.wrong == 0) return one;
@@ -35,7 +35,7 @@ TestCase case_of(const SweepDocument& document, const CellResult& line) {
   return one;
 }
 
-TestCase case_of(const std::string& name, const Judgement& judgement) {
+TestCase measured_case_of(const std::string& name, const Judgement& judgement) {
   TestCase one;
   one.name = name;
   one.result = judgement.verdict == "pass"   ? Result::passed
@@ -62,12 +62,13 @@ TestCase undecided(const std::string& name, const std::string& why) {
 TestReport test_report(const SweepDocument& document) {
   TestReport report;
   report.name = "lockstep sweep";
-  report.properties = properties_of(document.machine, document.libraries, document.seed);
+  report.properties = measured_properties(document.machine, document.libraries, document.seed);
   report.time_s = static_cast<double>(document.duration_ms) * 1e-3;
-  for (const CellResult& line : document.lines) report.cases.push_back(case_of(document, line));
+  for (const CellResult& line : document.lines)
+    report.cases.push_back(measured_case_of(document, line));
   for (const auto& [threshold, judgement] : document.thresholds)
-    report.cases.push_back(case_of("threshold " + threshold.text(), judgement));
-  if (document.baseline) report.cases.push_back(case_of("baseline", *document.baseline));
+    report.cases.push_back(measured_case_of("threshold " + threshold.text(), judgement));
+  if (document.baseline) report.cases.push_back(measured_case_of("baseline", *document.baseline));
   for (size_t i = 0; i < document.broken.size(); ++i)
     report.cases.push_back(undecided(fmt::format("broken run {}", i + 1), document.broken[i]));
   report.answer = without_end(sweep_answer(document));
@@ -82,7 +83,7 @@ TestReport test_report(const SweepDocument& document) {
 TestReport test_report(const CollectiveDocument& document) {
   TestReport report;
   report.name = "lockstep collective";
-  report.properties = properties_of(document.machine, document.libraries, document.spec.seed);
+  report.properties = measured_properties(document.machine, document.libraries, document.spec.seed);
   report.time_s = static_cast<double>(document.duration_ms) * 1e-3;
   for (const CollectiveRow& row : document.result.rows) {
     const CollectiveGroup& group = document.spec.groups[row.group];

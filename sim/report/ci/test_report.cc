@@ -20,7 +20,7 @@ Result result_of(const RunResult& run) {
   return run.met ? Result::failed : Result::inconclusive;
 }
 
-std::string kind_of(const RunResult& run) {
+std::string failure_kind_of(const RunResult& run) {
   if (run.first_divergence) return run.first_divergence->cause;
   if (run.failure) return run.failure->kind;
   return run.met ? "unmet" : "inconclusive";
@@ -77,7 +77,7 @@ TestCase case_of(const RunResult& run) {
   one.properties = properties_of(run);
   one.file = run.file;
   if (one.result == Result::passed) return one;
-  one.kind = kind_of(run);
+  one.kind = failure_kind_of(run);
   one.message = message_of(run);
   one.text = failure_text(run, Style(false));
   return one;

@@ -19,14 +19,15 @@ MutantSpec mutant(const std::string& kind, std::optional<int64_t> rank = {}) {
 }
 
 // What rank 1 of three reads in a bucket right after its wait(), and what it recorded.
-struct Seen {
+struct SeenCalls {
   at::Tensor bucket;
   size_t receipts = 0;
 };
 
-Seen sum_with(const MutantSpec& spec, const std::function<at::Tensor(int64_t rank)>& addend,
-              bool in_backward = true) {
-  Seen seen;
+SeenCalls sum_with_calls(const MutantSpec& spec,
+                         const std::function<at::Tensor(int64_t rank)>& addend,
+                         bool in_backward = true) {
+  SeenCalls seen;
   run_ranks({"local", "ring"}, 3, [&](int64_t rank, Communicator& real) {
     const std::string path = testing::TempDir() + "/call_mutants." + std::to_string(rank) + "." +
                              std::to_string(::getpid());
@@ -56,13 +57,13 @@ Seen sum_with(const MutantSpec& spec, const std::function<at::Tensor(int64_t ran
 at::Tensor ones(int64_t rank) { return at::full({4}, 1.0 + static_cast<double>(rank)); }
 
 TEST(CallMutants, WithoutOneAllPassesThrough) {
-  const Seen seen = sum_with(mutant("none"), ones);
+  const SeenCalls seen = sum_with_calls(mutant("none"), ones);
   EXPECT_EQ(seen.bucket[0].item<float>(), 6);
   EXPECT_EQ(seen.receipts, 0);
 }
 
 TEST(CallMutants, ActOnSumsOfABackwardAlone) {
-  const Seen seen = sum_with(mutant("reuse_buffer"), ones, /*in_backward=*/false);
+  const SeenCalls seen = sum_with_calls(mutant("reuse_buffer"), ones, /*in_backward=*/false);
   EXPECT_EQ(seen.bucket[0].item<float>(), 6);
   EXPECT_EQ(seen.receipts, 0);
 }
@@ -72,21 +73,21 @@ TEST(CallMutants, OtherOrderRoundsOtherwise) {
   const auto addend = [](int64_t rank) {
     return at::full({6}, rank == 0 ? 1.0 : rank == 1 ? 1e8 : -1e8);
   };
-  const at::Tensor right = sum_with(mutant("none"), addend).bucket;
-  const Seen seen = sum_with(mutant("other_order"), addend);
+  const at::Tensor right = sum_with_calls(mutant("none"), addend).bucket;
+  const SeenCalls seen = sum_with_calls(mutant("other_order"), addend);
   EXPECT_EQ(seen.receipts, 1);
   EXPECT_FALSE(at::equal(seen.bucket, right));
   EXPECT_EQ(seen.bucket[0].item<float>(), 1);  // -1e8 + 1e8 + 1
 }
 
 TEST(CallMutants, ReusedMemoryReachesAllRanks) {
-  const Seen seen = sum_with(mutant("reuse_buffer", 2), ones);
+  const SeenCalls seen = sum_with_calls(mutant("reuse_buffer", 2), ones);
   EXPECT_TRUE(std::isnan(seen.bucket[0].item<float>()));
   EXPECT_EQ(seen.receipts, 0);  // it is rank 2's
 }
 
 TEST(CallMutants, AHeldBucketIsCalledWhenItIsWaitedFor) {
-  const Seen seen = sum_with(mutant("reorder_buckets", 1), ones);
+  const SeenCalls seen = sum_with_calls(mutant("reorder_buckets", 1), ones);
   EXPECT_EQ(seen.bucket[0].item<float>(), 6);
   EXPECT_EQ(seen.receipts, 1);
 }
@@ -95,15 +96,15 @@ TEST(CallMutants, EmptyRowsAddNothing) {
   const auto rows = [](int64_t rank) {
     return at::sparse_coo_tensor(at::full({1, 1}, rank, at::kLong), at::ones({1, 2}), {3, 2});
   };
-  const at::Tensor sum = sum_with(mutant("empty_sparse", 2), rows).bucket;
+  const at::Tensor sum = sum_with_calls(mutant("empty_sparse", 2), rows).bucket;
   EXPECT_EQ(sum[1][0].item<float>(), 1);
   EXPECT_EQ(sum[2][0].item<float>(), 0);
 }
 
 TEST(CallMutants, AForgottenUseIsNoUse) {
   const auto used = [](int64_t) { return at::ones({2}, at::kInt); };
-  EXPECT_EQ(sum_with(mutant("forget_used", 1), used).bucket[0].item<int>(), 2);
-  EXPECT_EQ(sum_with(mutant("forget_used"), ones).bucket[0].item<float>(), 6);
+  EXPECT_EQ(sum_with_calls(mutant("forget_used", 1), used).bucket[0].item<int>(), 2);
+  EXPECT_EQ(sum_with_calls(mutant("forget_used"), ones).bucket[0].item<float>(), 6);
 }
 
 // Rank 0 comes late; rank 1 does not wait for it, and reads what it put in.

@@ -1,0 +1,37 @@
+"""What `cmake --install` leaves works where it lies, apart from source and build folder."""
+import os
+import pathlib
+import subprocess
+import unittest
+
+from harness import PROGRAM, ProgramTest, read_json
+
+BUILD = pathlib.Path(os.path.realpath(PROGRAM)).parents[1]
+
+
+class Install(ProgramTest):
+    def test_program_scenarios_docs_man_page_and_completions(self):
+        prefix = self.tmp / "prefix"
+        done = subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], text=True,
+                              capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        share = prefix / "share"
+        scenario = share / "lockstep/scenarios/equivalence/linear_manual_split.json"
+        result = self.tmp / "result.json"
+        done = subprocess.run([prefix / "bin/lockstep", "verify", scenario, "--json", result],
+                              cwd=self.tmp, env=self.env, text=True, capture_output=True,
+                              timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(read_json(result)["runs"][0]["golden"]["verdict"], "pass")
+        done = subprocess.run([prefix / "bin/lockstep", "scenario", "check",
+                               share / "lockstep/scenarios"], cwd=self.tmp, env=self.env,
+                              text=True, capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for path in ("man/man1/lockstep.1", "bash-completion/completions/lockstep",
+                     "zsh/site-functions/_lockstep", "fish/vendor_completions.d/lockstep.fish",
+                     "doc/lockstep/ci.md", "doc/lockstep/README.md"):
+            self.assertGreater((share / path).stat().st_size, 100, path)
+
+
+if __name__ == "__main__":
+    unittest.main()
