@@ -53,6 +53,9 @@ Json mutant_json(const MutantSpec& mutant) {
   put(&json, "step", mutant.step);
   put(&json, "bucket", mutant.bucket);
   put(&json, "tensor", mutant.tensor);
+  put(&json, "element", mutant.element);
+  put(&json, "bit", mutant.bit);
+  put(&json, "other", mutant.other);
   return json;
 }
 
@@ -63,6 +66,9 @@ MutantSpec mutant_from(const Json& json) {
   take(json, "step", &mutant.step);
   take(json, "bucket", &mutant.bucket);
   take(json, "tensor", &mutant.tensor);
+  take(json, "element", &mutant.element);
+  take(json, "bit", &mutant.bit);
+  take(json, "other", &mutant.other);
   return mutant;
 }
 

@@ -21,13 +21,16 @@ struct Timeouts {
 };
 
 // A defect put in on purpose, in primary and double run, never in a golden run. An address that is
-// not given means "all"; the schema lists the kinds.
+// not given means "all". scenarios/schema.json says what each kind does.
 struct MutantSpec {
   std::string kind;
   std::optional<int64_t> rank;
   std::optional<int64_t> step;
   std::optional<int64_t> bucket;
   std::optional<std::string> tensor;
+  std::optional<int64_t> element;  // of the tensor, or of a bucket; flat
+  std::optional<int64_t> bit;      // of the element, from the lowest
+  std::optional<int64_t> other;    // the second rank of kinds that have two
 };
 
 // Who must be named as late in a run that completes. class: none | compute | link | periodic |

@@ -63,6 +63,9 @@ MutantSpec mutant_of(const Json& json) {
   read(json, "step", &mutant.step);
   read(json, "bucket", &mutant.bucket);
   read(json, "tensor", &mutant.tensor);
+  read(json, "element", &mutant.element);
+  read(json, "bit", &mutant.bit);
+  read(json, "other", &mutant.other);
   return mutant;
 }
 

@@ -6,7 +6,10 @@
 #include <utility>
 
 #include "reducer/comm/collective.h"
+#include "sim/fault/bucket_mutants.h"
 #include "sim/fault/changed_work.h"
+#include "sim/fault/damage.h"
+#include "sim/fault/held_work.h"
 #include "sim/fault/skipped_work.h"
 
 namespace lockstep {
@@ -14,17 +17,6 @@ namespace {
 
 bool addresses(const std::optional<int64_t>& address, int64_t value) {
   return !address || *address == value;
-}
-
-void flip_highest_mantissa_bit(at::Tensor tensor) {
-  if (tensor.is_sparse()) tensor = tensor._values();
-  if (tensor.numel() == 0) return;
-  if (tensor.scalar_type() == at::kDouble)
-    *reinterpret_cast<uint64_t*>(tensor.data_ptr<double>()) ^= uint64_t{1} << 51;
-  else if (tensor.scalar_type() == at::kBFloat16)
-    tensor.data_ptr<c10::BFloat16>()->x ^= 0x40;
-  else
-    *reinterpret_cast<uint32_t*>(tensor.data_ptr<float>()) ^= uint32_t{1} << 22;
 }
 
 class Mutants : public MutantCommunicator {
@@ -47,12 +39,17 @@ class Mutants : public MutantCommunicator {
       else
         at::Tensor(tensor).zero_();
     };
+    const auto start = [this, tensor, deadline] {
+      return reordered_ ? reordered_all_reduce(*inner_, tensor, deadline)
+                        : inner_->all_reduce(tensor, deadline);
+    };
     return sum(
-        tensor, [&] { return inner_->all_reduce(tensor, deadline); }, [] {}, lack_own);
+        tensor, tensor, start, [] {}, lack_own);
   }
 
   CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) override {
     if (drops_weights_of(root)) return std::make_shared<SkippedWork>();
+    if (misses_broadcast(tensor, root)) return unheard_broadcast(*inner_, tensor, root, deadline);
     return inner_->broadcast(tensor, root, deadline);
   }
   CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input,
@@ -74,7 +71,8 @@ class Mutants : public MutantCommunicator {
   CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                              Deadline deadline) override {
     return sum(
-        output, [&] { return inner_->reduce_scatter(output, input, deadline); },
+        input, output,
+        [this, output, input, deadline] { return inner_->reduce_scatter(output, input, deadline); },
         [&] {
           c10::NoGradGuard no_grad;
           at::Tensor(output).copy_(part_of(input, rank(), world_size()));
@@ -99,13 +97,16 @@ class Mutants : public MutantCommunicator {
   void close(Deadline deadline) noexcept override { inner_->close(deadline); }
 
  private:
-  // A sum of a bucket, whose result is in `result`; keep_own(): what is there without the sum;
-  // lack_own(): makes this rank's addend zero.
+  // A sum of a bucket: this rank's addend, and where its result will be; keep_own(): what is there
+  // without the sum; lack_own(): makes this rank's addend zero.
   template <class Start, class KeepOwn, class LackOwn>
-  CommWorkPtr sum(const at::Tensor& result, Start start, KeepOwn keep_own, LackOwn lack_own) {
+  CommWorkPtr sum(const at::Tensor& addend, const at::Tensor& result, Start start, KeepOwn keep_own,
+                  LackOwn lack_own) {
+    reordered_ = false;
     if (next_bucket_ < 0) return start();
     const int64_t bucket = next_bucket_++;
     std::function<void()> change;
+    buckets_.remember(mutants_, bucket, addend);
     for (size_t i = 0; i < mutants_.size(); ++i) {
       if (!acts(mutants_[i], bucket)) continue;
       if (mutants_[i].kind == "drop_bucket") {
@@ -117,13 +118,33 @@ class Mutants : public MutantCommunicator {
         receipt(i);
         lack_own();
       }
+      if (buckets_.change_addend(mutants_[i], bucket, addend)) receipt(i);
+      if (mutants_[i].kind == "reorder_sum" && !addend.is_sparse()) {
+        receipt(i);
+        reordered_ = true;
+      }
       if (auto made = change_of(mutants_[i], result)) {
         receipt(i);
         change = std::move(made);
       }
     }
-    CommWorkPtr work = start();
+    CommWorkPtr work = holds(bucket) ? hold(start) : start();
+    if (held_ != nullptr && held_ != work) std::exchange(held_, nullptr)->launch();
     return change ? std::make_shared<ChangedWork>(std::move(work), std::move(change)) : work;
+  }
+
+  // With a receipt if so: this sum is called after the next one.
+  bool holds(int64_t bucket) {
+    for (size_t i = 0; i < mutants_.size(); ++i) {
+      if (mutants_[i].kind != "swap_launches" || !acts(mutants_[i], bucket)) continue;
+      receipt(i);
+      return held_ == nullptr;
+    }
+    return false;
+  }
+  CommWorkPtr hold(std::function<CommWorkPtr()> start) {
+    held_ = std::make_shared<HeldWork>(std::move(start));
+    return held_;
   }
 
   std::vector<int64_t> owners_without_effect() {
@@ -146,6 +167,19 @@ class Mutants : public MutantCommunicator {
     return false;
   }
 
+  // With a receipt if so. Weights and buffers are numbers; what ranks check is not.
+  bool misses_broadcast(const at::Tensor& tensor, int64_t root) {
+    if (recorder_.phase() != Phase::construction || recorder_.step() != 0 || root == rank() ||
+        !tensor.is_floating_point())
+      return false;
+    for (size_t i = 0; i < mutants_.size(); ++i) {
+      if (mutants_[i].kind != "drop_broadcast" || !addresses(mutants_[i].rank, rank())) continue;
+      receipt(i);
+      return true;
+    }
+    return false;
+  }
+
   bool acts(const MutantSpec& mutant, int64_t bucket) const {
     const int64_t wanted = mutant.kind == "flip_bit" ? mutant.bucket.value_or(0) : bucket;
     return addresses(mutant.rank, rank()) && addresses(mutant.step, recorder_.step()) &&
@@ -160,8 +194,8 @@ class Mutants : public MutantCommunicator {
         at::Tensor(tensor).mul_(ratio);
       };
     }
-    if (mutant.kind == "flip_bit") return [tensor] { flip_highest_mantissa_bit(tensor); };
-    return nullptr;
+    if (mutant.kind == "flip_bit") return [tensor, mutant] { flip_bit(mutant, tensor); };
+    return BucketMutants::short_slice(mutant, tensor);
   }
 
   void receipt(size_t index) { recorder_.append(EventKind::receipt, static_cast<int32_t>(index)); }
@@ -170,6 +204,9 @@ class Mutants : public MutantCommunicator {
   std::vector<MutantSpec> mutants_;
   Recorder& recorder_;
   int64_t next_bucket_ = -1;
+  BucketMutants buckets_;
+  std::shared_ptr<HeldWork> held_;
+  bool reordered_ = false;  // is the sum that begins now to be added in another order?
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "reducer/communicator.h"
 #include "scenarios/scenario.h"
+#include "scenarios/split.h"
 #include "sim/record/recorder.h"
 
 namespace lockstep {
@@ -18,8 +19,14 @@ bool has_mutant(const std::vector<MutantSpec>& mutants, const std::string& kind,
 // The rank whose samples rank `rank` is given: its own, unless duplicate_shard says otherwise.
 int64_t shard_rank(const std::vector<MutantSpec>& mutants, int64_t rank, int64_t world_size);
 
+// The samples of rank `rank` in this step: those that `split` deals to it, unless duplicate_shard,
+// swap_shards, stale_shard or shift_shard say otherwise.
+std::vector<int64_t> followed_samples(const std::vector<MutantSpec>& mutants, int64_t step,
+                                      int64_t rank, int64_t world_size, Split* split);
+
 // Decorator for the kinds that act on collectives: wrong_divisor, drop_bucket, drop_contribution,
-// flip_bit between begin_backward() and end_backward(), drop_weights in phase optimizer. All else
+// flip_bit and those of sim/fault/bucket_mutants.h between begin_backward() and end_backward(),
+// swap_launches likewise, drop_weights in phase optimizer, drop_broadcast at construction. All else
 // passes through. The step is the recorder's.
 class MutantCommunicator : public Communicator {
  public:

@@ -61,6 +61,20 @@ void TrainingMutants::at_start(Training* training) {
   training->optimizer->load(state);
 }
 
+// As an optimizer that has not made a step yet.
+void TrainingMutants::after_resume(Training* training) {
+  if (!acts("lose_momentum")) return;
+  const c10::NoGradGuard no_grad;
+  NamedTensors state = training->optimizer->state();
+  for (NamedTensor& item : state)
+    if (item.tensor.defined()) item.tensor = at::zeros_like(item.tensor);
+  training->optimizer->load(state);
+}
+
+void TrainingMutants::have_samples() {
+  for (const char* kind : {"swap_shards", "stale_shard", "shift_shard"}) acts(kind);
+}
+
 void TrainingMutants::watch(const Training& training) {
   if (scenario_.clipping.kind != "value" || scenario_.reducer.kind == "manual") return;
   bool wanted = false;

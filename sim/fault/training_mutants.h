@@ -9,10 +9,9 @@
 
 namespace lockstep {
 
-// Defects of one rank's training, beside its reducer: wrong_lr, lr_times_world_size,
-// clip_before_sum, local_skip,
-// stale_momentum, other_weights, forget_sync. Each leaves a receipt when it acts; without such
-// mutants nothing happens. One thread.
+// Defects of one rank's training, beside its reducer: wrong_lr, lr_times_world_size, clip_before_sum, local_skip,
+// stale_momentum, lose_momentum, other_weights, forget_sync. Each leaves a receipt when it acts;
+// without such mutants nothing happens. One thread.
 class TrainingMutants {
  public:
   TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);
@@ -22,6 +21,10 @@ class TrainingMutants {
 
   // Once, before the first step.
   void at_start(Training* training);
+  // When the rank has loaded a checkpoint in the middle of the run.
+  void after_resume(Training* training);
+  // When the rank has the samples of a step: receipts of what sim/fault/mutants.h did to them.
+  void have_samples();
   // Whenever the rank has a new model: hooks that clip elements before a reducer sees them.
   void watch(const Training& training);
   // Is no micro-batch of this step synchronized?

@@ -24,6 +24,10 @@ void check_sample_mutant(const Scenario& scenario, const MutantSpec& mutant,
                          const std::string& pointer, InputErrors* errors);
 // Of it: what mutants of the program around a reducer, and of its calls, can act on.
 void check_mutants(const Scenario& scenario, InputErrors* errors);
+// Of it: whether a mutant that damages gradients, sums of buckets, shards, broadcasts or a resumed
+// optimizer can act, and has the keys of its kind; `pointer` is the mutant's.
+void check_data_mutant(const Scenario& scenario, const MutantSpec& mutant,
+                       const std::string& pointer, InputErrors* errors);
 // Of it: uneven batches, and what ranks without a batch may join in.
 void check_join(const Scenario& scenario, InputErrors* errors);
 // Of it: what ranks that part for a while (scenarios/local_steps.h) cannot go with.

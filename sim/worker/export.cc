@@ -101,7 +101,7 @@ void Export::save_order() const {
   for (int64_t step = 1; step <= scenario.steps; ++step) {
     Json& ranks = order.emplace_back(Json::array());
     for (int64_t rank = 0; rank < scenario.world_size; ++rank)
-      ranks.push_back(split.shard(step, shard_rank(scenario.mutants, rank, scenario.world_size)));
+      ranks.push_back(followed_samples(scenario.mutants, step, rank, scenario.world_size, &split));
   }
   write_text(plan_.export_dir + "/order.json", order.dump() + "\n");
 }

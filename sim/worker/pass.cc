@@ -109,6 +109,7 @@ Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator,
       checkpointing_(surroundings, dtype, primary, communicator.outermost()),
       mutants_(scenario_, surroundings.rank, surroundings.recorder),
       step_mutants_(scenario_, surroundings.rank, surroundings.recorder),
+      gradient_mutants_(scenario_, surroundings.rank, surroundings.recorder),
       layer_faults_(scenario_, faults, compute_clock_.get()) {
   if (primary && around_.rank == 0 && !around_.plan.export_dir.empty())
     export_ = std::make_unique<Export>(around_.plan);
@@ -189,6 +190,7 @@ void Pass::build_reducer() {
   if (primary_) check_values();
   note_buffers(&training_);
   mutants_.watch(training_);
+  gradient_mutants_.watch(training_);
 }
 
 // As a program that ends here and is started again, but for the process group.
@@ -200,6 +202,7 @@ void Pass::resume(int64_t step) {
   training_ = checkpointing_.build_anew();
   share_out_training();
   checkpointing_.load(&training_);
+  mutants_.after_resume(&training_);
   build_reducer();
   observer_->know_training();
   if (!primary_) return;
@@ -261,6 +264,7 @@ void Pass::step(int64_t step) {
   recorder.set_step(static_cast<int32_t>(step));
   faults_.enter(Phase::load);
   const Batch shard = samples_->shard(step);
+  mutants_.have_samples();
   note_samples();
   const double share =
       loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *

@@ -7,6 +7,7 @@
 #include "scenarios/compute_clock.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/call_mutants.h"
+#include "sim/fault/gradient_mutants.h"
 #include "sim/fault/layer_faults.h"
 #include "sim/fault/mutants.h"
 #include "sim/fault/network_faults.h"
@@ -99,6 +100,7 @@ class Pass {
   Sharing sharing_;          // of the training
   TrainingMutants mutants_;  // before what it watches is gone
   StepMutants step_mutants_;
+  GradientMutants gradient_mutants_;
   LayerFaults layer_faults_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<Observer> observer_;

@@ -15,11 +15,11 @@ namespace {
 
 // Samples of rank `rank` in all steps of an epoch, step after step.
 std::vector<int64_t> rows_of_rank(const Scenario& scenario, int64_t rank) {
-  const int64_t source = shard_rank(scenario.mutants, rank, scenario.world_size);
   Split split(scenario);
   std::vector<int64_t> rows;
   for (int64_t step = 1; step <= split.steps_per_epoch(); ++step)
-    for (int64_t row : split.shard(step, source)) rows.push_back(row);
+    for (int64_t row : followed_samples(scenario.mutants, step, rank, scenario.world_size, &split))
+      rows.push_back(row);
   return rows;
 }
 
@@ -78,7 +78,6 @@ RankSamples::RankSamples(const Scenario& scenario, const std::string& dtype, con
     : scenario_(as_followed(scenario, group.rank())),
       split_(scenario_),
       rank_(group.rank()),
-      source_(shard_rank(scenario.mutants, group.rank(), scenario.world_size)),
       plan_(scenario) {
   if (scenario.split.kind != "manual" || scenario.world_size == 1) {
     data_ = data;
@@ -117,12 +116,13 @@ std::unique_ptr<Loader> RankSamples::make_loader(int64_t first_step) {
 }
 
 std::vector<int64_t> RankSamples::followed_indices(int64_t step) {
-  if (ranks_of(scenario_) == scenario_.world_size) return split_.shard(step, source_);
+  const auto of_rank = [&](int64_t rank) {
+    return followed_samples(scenario_.mutants, step, rank, scenario_.world_size, &split_);
+  };
+  if (ranks_of(scenario_) == scenario_.world_size) return of_rank(rank_);
   std::vector<int64_t> all;
   for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
-    for (const int64_t index :
-         split_.shard(step, shard_rank(scenario_.mutants, rank, scenario_.world_size)))
-      all.push_back(index);
+    for (const int64_t index : of_rank(rank)) all.push_back(index);
   return all;
 }
 

@@ -52,9 +52,8 @@ class RankSamples {
   const Scenario scenario_;
   Split split_;
   const int64_t rank_;
-  const int64_t source_;  // the rank whose samples these are: a mutant may say another
-  Split plan_;            // as the scenario has it
-  int64_t step_ = 0;      // of the last shard, and its samples
+  Split plan_;        // as the scenario has it
+  int64_t step_ = 0;  // of the last shard, and its samples
   std::vector<int64_t> indices_;
   Batch data_;                      // the whole set; undefined where rank 0 scattered
   Batch rows_;                      // then: this rank's samples of an epoch, step after step
