@@ -73,6 +73,31 @@ std::string hash_of(const std::vector<RankView>& ranks) {
   return ranks[0].evidence.final_hash;
 }
 
+std::string state_hash_of(const std::vector<RankView>& ranks) {
+  Hash128 hash;
+  const auto add = [&](const auto& value) { hash.update(&value, sizeof value); };
+  for (const RankView& rank : ranks) {
+    for (const StepValues& chain : rank.chains) {
+      add(chain.size());
+      for (const auto& [step, value] : chain) {
+        add(step);
+        add(value);
+      }
+    }
+    hash.update(rank.final_hash ? hex(*rank.final_hash) : rank.evidence.final_hash);
+  }
+  return hex(hash.digest());
+}
+
+bool has_receipt(const RunOutcome& outcome) {
+  const auto is_receipt = [](const Event& event) {
+    return event.kind == static_cast<uint16_t>(EventKind::receipt);
+  };
+  return std::any_of(outcome.ranks.begin(), outcome.ranks.end(), [&](const RankRecords& rank) {
+    return std::any_of(rank.events.begin(), rank.events.end(), is_receipt);
+  });
+}
+
 std::vector<int64_t> optimizer_bytes(const std::vector<RankView>& ranks) {
   std::vector<int64_t> bytes;
   for (const RankView& rank : ranks) {
@@ -150,6 +175,8 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
   take_metrics(outcome, measure, &result);
   result.first_divergence = first_divergence(outcome, ranks, result.lanes);
   result.final_hash = hash_of(ranks);
+  result.state_hash = state_hash_of(ranks);
+  result.acted = has_receipt(outcome);
   result.optimizer_bytes = optimizer_bytes(ranks);
   if (!ranks.empty()) result.reducer_data = ranks[0].evidence.reducer_data;
   result.golden = stored_golden(outcome, ranks);

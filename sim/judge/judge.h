@@ -113,9 +113,13 @@ struct RunResult {
   std::vector<std::pair<std::string, std::string>> checks;  // name -> pass | fail | not_run
   std::vector<std::string> check_reasons;
   std::vector<LossRow> losses;
-  std::string published_losses;          // path of those that others printed, or empty
-  std::string golden;                    // JSON text of runs[].golden, or empty: null
-  std::string final_hash;                // 32 hex digits, or empty
+  std::string published_losses;  // path of those that others printed, or empty
+  std::string golden;            // JSON text of runs[].golden, or empty: null
+  std::string final_hash;        // 32 hex digits, or empty
+  // Of the hashes of all state that ranks promise each other, on every rank after every step, and
+  // of the final ones: 32 hex digits. Equal where two runs went the same way, bit for bit.
+  std::string state_hash;
+  bool acted = false;  // a fault or mutant left a receipt: for campaigns, never for verdicts
   std::optional<Metrics> metrics;        // where they are asked for
   std::optional<Timeline> intervals;     // that they were taken from, where asked for
   std::optional<Straggler> straggler;    // of a run that completed, where metrics are

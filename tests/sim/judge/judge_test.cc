@@ -55,6 +55,24 @@ TEST(Expectation, SaysWhatDiffers) {
   EXPECT_THAT(result.expected, EndsWith("check collective_log pass, check aliasing fail"));
 }
 
+TEST(StateHash, IsOfEveryRanksStateAfterEveryStep) {
+  const Outcome clean;
+  const std::string hash = clean.judge().state_hash;
+  EXPECT_EQ(hash.size(), 32U);
+  EXPECT_EQ(Outcome().judge().state_hash, hash);
+  for (int32_t kind = 0; kind < 4; ++kind) {
+    Outcome other;
+    other.part(2, kind, 3);
+    if (kind == 1) continue;  // these outcomes have no buffers
+    EXPECT_NE(other.judge().state_hash, hash) << kind;
+  }
+  EXPECT_FALSE(clean.judge().acted);
+  Outcome acted;
+  acted.add(1, EventKind::receipt, 2, 0);
+  EXPECT_TRUE(acted.judge().acted);
+  EXPECT_EQ(acted.judge().state_hash, hash);
+}
+
 TEST(Expectation, APassThatShouldHaveFailedIsUnmet) {
   Outcome outcome;
   outcome.run.plan.scenario.expect[0].verdict = "fail";
