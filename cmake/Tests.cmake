@@ -80,9 +80,10 @@ if(LOCKSTEP_LIBTORCH)
     set_tests_properties(cli.${name} PROPERTIES LABELS cli TIMEOUT 300 PROCESSORS 64
       ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
-  # Faults that nobody wrote down: minutes, so under a label of their own.
+  # Faults, defects and correct runs that nobody wrote down: minutes, so under a label of their own.
   foreach(campaign "enumerated --enumerate --draw 150 --seed 3" "drawn --seeds 300 --seed 7"
-          "stragglers --stragglers --seeds 50 --seed 5")
+          "stragglers --stragglers --seeds 50 --seed 5" "mutants --mutants 100 --seed 11"
+          "clean --clean 200 --seed 13")
     separate_arguments(words UNIX_COMMAND "${campaign}")
     list(POP_FRONT words name)
     add_test(NAME campaign.${name} COMMAND lockstep campaign ${words})

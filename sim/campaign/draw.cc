@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/hash.h"
+#include "sim/campaign/numbers.h"
 
 namespace lockstep {
 namespace {
@@ -16,25 +16,6 @@ constexpr int64_t kCollectiveMs = 1000, kConstructionMs = 1300, kStepMs = 1600;
 constexpr int64_t kRendezvousMs = 2500, kRunMs = 30'000;
 constexpr int64_t kCrashWithinMs = 1000;
 constexpr int64_t kHangSlackMs = 500;
-
-// Numbers in the order in which they are asked for.
-class Draw {
- public:
-  explicit Draw(uint64_t seed) : seed_(seed) {}
-  int64_t below(int64_t limit) {
-    return static_cast<int64_t>(substream_seed(seed_, "campaign", next_++) %
-                                static_cast<uint64_t>(limit));
-  }
-  int64_t between(int64_t least, int64_t most) { return least + below(most - least + 1); }
-  template <class T>
-  const T& one_of(const std::vector<T>& values) {
-    return values[static_cast<size_t>(below(static_cast<int64_t>(values.size())))];
-  }
-
- private:
-  const uint64_t seed_;
-  uint64_t next_ = 0;
-};
 
 Json training(int64_t world_size, int64_t steps) {
   return {

@@ -73,10 +73,30 @@ void add_run(CLI::App& app, std::function<int()>* action) {
 )"));
 }
 
+// How far verdicts can be trusted: instead of faults, defects and correct runs.
+void add_trust(CLI::App* verb, CampaignOptions* options,
+               std::initializer_list<CLI::Option*> others) {
+  const char* group = "Instead of faults";
+  auto* mutants = verb->add_option("--mutants", options->mutants,
+                                   "N random trainings with a random defect: is each caught?");
+  auto* clean = verb->add_option("--clean", options->clean,
+                                 "N random correct trainings: is any of them accused?");
+  for (CLI::Option* option : {mutants, clean}) {
+    option->option_text("N")->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))->group(group);
+    for (CLI::Option* other : others) option->excludes(other);
+  }
+  mutants->excludes(clean);
+  verb->add_option("--busy", options->busy, "Processes that keep the cores busy meanwhile (0)")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1024}))
+      ->group(group);
+}
+
 void add_campaign(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<CampaignOptions>();
   CLI::App* verb = app.add_subcommand(
-      "campaign", "Run trainings with random faults; judge whether each is named rightly.");
+      "campaign",
+      "Run random trainings: is each fault named, each defect caught, no clean run accused?");
   const char* group = "Which faults";
   verb->add_option("--seeds", options->seeds, "Number of runs, one seed each (100)")
       ->option_text("N")
@@ -99,6 +119,7 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
       ->needs(enumerate)
       ->group(group);
+  add_trust(verb, options.get(), {stragglers, enumerate});
   const std::shared_ptr<VerifyOptions> output(options, &options->verify);
   add_narrowing(verb, output.get(), false);
   add_output(verb, output.get());
@@ -106,6 +127,8 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
   verb->footer(footer(R"(  lockstep campaign
   lockstep campaign --seeds 300 --seed 7 --json campaign.json
   lockstep campaign --enumerate --draw 150 --seed 3
+  lockstep campaign --mutants 100 --seed 11
+  lockstep campaign --clean 200 --seed 13 --busy 2
 )"));
   verb->callback([=] { *action = [=] { return campaign(*options); }; });
 }

@@ -8,6 +8,7 @@
 
 #include "sim/campaign/draw.h"
 #include "sim/campaign/tally.h"
+#include "sim/cli/campaign_runs.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/narrow.h"
@@ -112,6 +113,9 @@ int report_campaign(const CampaignOptions& options, const ResultDocument& docume
 }  // namespace
 
 int campaign(CampaignOptions options) {
+  if (options.mutants > 0) return campaign_of_mutants(options);
+  if (options.clean > 0) return campaign_of_clean_runs(options);
+  const BusyCores busy(options.busy);
   VerifyOptions& verify = options.verify;
   InputErrors errors = ci_errors(verify.ci);
   if (!verify.json.empty())

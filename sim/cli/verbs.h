@@ -62,6 +62,9 @@ struct CampaignOptions {
   bool stragglers = false;  // late ranks that cause no failure, under emulated compute
   bool enumerate = false;   // every fatal kind, rank and place instead of random ones
   int64_t draw = 0;         // of the enumeration only so many, drawn by the seed; 0: all
+  int64_t mutants = 0;      // instead of faults: so many random defects, which must be caught
+  int64_t clean = 0;        // instead of faults: so many correct runs, which must not be accused
+  int64_t busy = 0;         // processes that keep the cores busy meanwhile
 };
 int campaign(CampaignOptions options);
 

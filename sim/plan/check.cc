@@ -168,7 +168,7 @@ class ScenarioCheck : PartCheck {
         if (tensor.name == name) return;
         known += (known.empty() ? "" : ", ") + tensor.name;
       }
-    fail(pointer, fmt::format("the model has no parameter or buffer \"{}\"", name), known);
+    fail(pointer, fmt::format("the model has no parameter \"{}\"", name), known);
   }
 
   bool can_split_ = false;

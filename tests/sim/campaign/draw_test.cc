@@ -2,32 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "sim/campaign/tally.h"
-#include "sim/plan/plan.h"
-#include "tests/scenarios/parse/temporary_file.h"
+#include "tests/sim/campaign/documents.h"
 
 namespace lockstep {
 namespace {
-
-// Errors of reading and planning it as a scenario file.
-std::string errors_of(const nlohmann::ordered_json& document) {
-  const TemporaryFolder folder;
-  const auto file = load_scenario_file(folder.write("case.json", document.dump(2)), {});
-  std::string text;
-  if (!file) {
-    for (const InputError& error : file.errors()) text += to_text(error) + "\n";
-    return text;
-  }
-  const auto plans = make_plans(file.value());
-  if (!plans)
-    for (const InputError& error : plans.errors()) text += to_text(error) + "\n";
-  return text;
-}
 
 TEST(Campaign, EveryDrawnCaseIsAScenarioAndTheSameForItsSeed) {
   std::map<std::string, int> kinds;

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/cli/run_directory.h"
+#include "sim/cli/verbs.h"
+#include "sim/report/document.h"
+
+namespace lockstep {
+
+// What the kinds of campaigns share.
+
+// Where a campaign runs. Bad input where there is no worker, or a path cannot be written.
+struct CampaignPlace {
+  std::string worker;
+  RunDirectory directory;
+};
+Expected<CampaignPlace> campaign_place(const VerifyOptions& verify);
+
+// Writes drawn documents as scenario files to `folder`, where they can be run again, and runs them
+// there. Results are in alphabetical order of names. Errors of documents, which are our own bugs,
+// and of the environment are in the document.
+ResultDocument run_cases(const std::vector<nlohmann::ordered_json>& cases, VerifyOptions verify,
+                         const std::string& worker, const std::string& folder);
+
+// Seeds first, first + 1, ... in batches of a size that memory is no question: `batch` is called
+// with the first seed and the number of each, until it returns false.
+void in_batches(uint64_t first, int64_t count,
+                const std::function<bool(uint64_t first, int64_t count)>& batch);
+
+// Keeps `count` processes busy for as long as it lives.
+class BusyCores {
+ public:
+  explicit BusyCores(int64_t count);
+  ~BusyCores();
+  BusyCores(const BusyCores&) = delete;
+  BusyCores& operator=(const BusyCores&) = delete;
+
+ private:
+  struct Spinners;
+  std::unique_ptr<Spinners> spinners_;
+};
+
+// --json, then `text` on standard output: the exit code.
+int report_campaign(const VerifyOptions& verify, const nlohmann::ordered_json& json,
+                    const std::string& text, int code);
+
+int campaign_of_mutants(const CampaignOptions& options);
+int campaign_of_clean_runs(const CampaignOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#include "sim/campaign/mutant_tally.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+nlohmann::ordered_json case_of(const std::string& kind) {
+  return {{"mutants", nlohmann::ordered_json::array({{{"kind", kind}}})},
+          {"expect", {{"step", 2}}}};
+}
+
+RunResult run_with(const std::string& verdict, std::optional<bool> met, const std::string& hash) {
+  RunResult run;
+  run.name = "mutant-1";
+  run.verdict = verdict;
+  run.outcome = "completed";
+  run.met = met;
+  run.final_hash = run.state_hash = hash;
+  run.acted = true;
+  run.again = "again";
+  run.unmet = {"step: expected 2, got 3"};
+  return run;
+}
+
+TEST(MutantTally, AFailureIsCaughtWhereItHadToBe) {
+  const MutantRun caught = end_of(run_with("fail", true, "a"), case_of("drop_bucket"), nullptr);
+  EXPECT_EQ(caught.end, MutantEnd::caught);
+  EXPECT_TRUE(caught.unmet.empty());
+  const MutantRun elsewhere = end_of(run_with("fail", false, "a"), case_of("drop_bucket"), nullptr);
+  EXPECT_EQ(elsewhere.end, MutantEnd::elsewhere);
+  EXPECT_EQ(elsewhere.unmet.size(), 1U);
+}
+
+TEST(MutantTally, RanksThatFailAreNoticedToo) {
+  RunResult failed = run_with("inconclusive", std::nullopt, "a");
+  failed.outcome = "failed";
+  EXPECT_FALSE(needs_twin(failed));
+  EXPECT_EQ(end_of(failed, case_of("k"), nullptr).end, MutantEnd::elsewhere);
+  failed.failure.emplace().step = 2;
+  EXPECT_EQ(end_of(failed, case_of("k"), nullptr).end, MutantEnd::caught);
+  failed.failure->step = 3;
+  EXPECT_EQ(end_of(failed, case_of("k"), nullptr).end, MutantEnd::elsewhere);
+}
+
+TEST(MutantTally, APassIsEquivalentOnlyWithTheHashesOfTheCleanRun) {
+  const RunResult run = run_with("pass", false, "a");
+  EXPECT_TRUE(needs_twin(run));
+  const RunResult same = run_with("pass", true, "a"), other = run_with("pass", true, "b");
+  EXPECT_EQ(end_of(run, case_of("k"), &same).end, MutantEnd::equivalent);
+  EXPECT_EQ(end_of(run, case_of("k"), &other).end, MutantEnd::missed);
+  EXPECT_EQ(end_of(run, case_of("k"), nullptr).end, MutantEnd::missed);
+  RunResult half = same;
+  half.state_hash = "b";  // the same weights in the end, but another way there
+  EXPECT_EQ(end_of(run, case_of("k"), &half).end, MutantEnd::missed);
+}
+
+TEST(MutantTally, WhatIsNotDecidedProvesNothing) {
+  const RunResult run = run_with("inconclusive", std::nullopt, "a");
+  const RunResult same = run_with("pass", true, "a");
+  EXPECT_EQ(end_of(run, case_of("k"), &same).end, MutantEnd::missed);
+  const RunResult bad_twin = run_with("fail", false, "a");
+  EXPECT_EQ(end_of(run_with("pass", false, "a"), case_of("k"), &bad_twin).end, MutantEnd::missed);
+}
+
+TEST(MutantTally, CountsByKind) {
+  const RunResult same = run_with("pass", true, "a");
+  RunResult idle = run_with("pass", false, "a");
+  idle.acted = false;
+  const std::vector<MutantRun> runs = {end_of(run_with("fail", true, "a"), case_of("b"), nullptr),
+                                       end_of(run_with("pass", false, "a"), case_of("a"), &same),
+                                       end_of(idle, case_of("a"), &same),
+                                       end_of(run_with("pass", false, "a"), case_of("a"), nullptr)};
+  const auto tallies = tally(runs);
+  ASSERT_EQ(tallies.size(), 2U);
+  EXPECT_EQ(tallies[0].kind, "a");
+  EXPECT_EQ(tallies[0].equivalent, 2);
+  EXPECT_EQ(tallies[0].idle, 1);
+  EXPECT_EQ(tallies[0].missed, 1);
+  const MutantTally all = sum_of(tallies);
+  EXPECT_EQ(all.runs, 4);
+  EXPECT_EQ(all.caught, 1);
+  const auto json = not_caught_json(runs);
+  ASSERT_EQ(json.size(), 3U);
+  EXPECT_EQ(json[0]["end"], "equivalent");
+  EXPECT_EQ(json[0]["state_hash"], json[0]["twin_hash"]);
+  EXPECT_EQ(json[2]["again"], "again");
+}
+
+}  // namespace
+}  // namespace lockstep
