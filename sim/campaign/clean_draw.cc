@@ -171,6 +171,7 @@ class CleanDraw {
   // Ranks that run out of batches shadow the others.
   void join() {
     if (is_model("batch_norm_mlp") && body_["model"]["norm"] == "sync") return;
+    if (is_sparse()) return;  // see docs/campaigns.md
     Json batches = Json::array();
     for (int64_t rank = 0; rank < ranks_; ++rank) batches.push_back(draw_.between(1, batches_));
     batches[static_cast<size_t>(draw_.below(ranks_))] = batches_;
@@ -207,7 +208,7 @@ class CleanDraw {
   }
 
   void hook() {
-    if (joins()) return;
+    if (joins() || is("communicator", "c10d")) return;  // ProcessGroupGloo adds no bfloat16
     body_["comm_hook"] = {{"kind", draw_.one_of<std::string>({"allreduce", "fp16", "bf16"})}};
     halves_ = !is("comm_hook", "allreduce");
   }

@@ -82,7 +82,9 @@ Json training(Draw* draw, const std::string& kind) {
   if (draw->once_in(4)) body["split"] = {{"kind", "distributed"}};
   body["timeouts"] = {{"collective_ms", 10'000}};
   body["lanes"] = {"replica", "replay"};
-  if (draw->once_in(4)) body["lanes"].push_back("float64");
+  // Adam and its like make a step of the rounding of a gradient that is zero, attention's key bias:
+  // lane float64 would fail first, and elsewhere.
+  if (draw->once_in(4) && body["model"]["kind"] != "gpt") body["lanes"].push_back("float64");
   return body;
 }
 
@@ -124,6 +126,15 @@ void put_element(Draw* draw, const std::string& kind, int64_t elements, bool wid
   if (kind.starts_with("flip_")) (*mutant)["bit"] = draw->below(wide ? 64 : 32);
 }
 
+// Reducer manual sums tensor after tensor, and has no buckets to name.
+void put_bucket(const Subject& subject, int64_t bucket, Json* mutant, Json* expect) {
+  (*mutant)["bucket"] = bucket;
+  if (subject.reducer == "manual")
+    (*expect)["tensor"] = subject.parameters[static_cast<size_t>(bucket)].name;
+  else
+    (*expect)["bucket"] = bucket;
+}
+
 // Where and when, and what the first divergence must be.
 void put_place(Draw* draw, const Subject& subject, bool wide, Json* mutant, Json* expect) {
   const std::string kind = (*mutant)["kind"];
@@ -157,7 +168,7 @@ void put_place(Draw* draw, const Subject& subject, bool wide, Json* mutant, Json
   }
   // Without a bucket: all that the rank adds.
   const bool all = ends_with(kind, "_contribution") && draw->once_in(3);
-  if (!all) (*mutant)["bucket"] = (*expect)["bucket"] = draw->below(subject.buckets(step));
+  if (!all) put_bucket(subject, draw->below(subject.buckets(step)), mutant, expect);
   put_element(draw, kind, 24, wide, mutant);
 }
 
