@@ -155,20 +155,7 @@ class ScenarioCheck : PartCheck {
     if (mutant.kind == "duplicate_shard" && s_.world_size < 2)
       fail(at + "/kind", "duplicate_shard needs another rank", "a world size of at least 2");
     if (can_split_) check_sample_mutant(s_, mutant, at + "/kind", errors_);
-    if (mutant.tensor) tensor(at + "/tensor", *mutant.tensor);
     if (can_split_) check_data_mutant(s_, mutant, at, errors_);
-  }
-
-  void tensor(const std::string& pointer, const std::string& name) {
-    const auto manifest = manifest_of(s_.model, s_.dtype);
-    if (!manifest) return;
-    std::string known;
-    for (const auto* tensors : {&manifest->parameters, &manifest->buffers})
-      for (const TensorSpec& tensor : *tensors) {
-        if (tensor.name == name) return;
-        known += (known.empty() ? "" : ", ") + tensor.name;
-      }
-    fail(pointer, fmt::format("the model has no parameter \"{}\"", name), known);
   }
 
   bool can_split_ = false;
