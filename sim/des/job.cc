@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "sim/des/random.h"
-
 namespace lockstep {
 namespace {
 
@@ -39,13 +37,15 @@ void check_buckets(const std::string& name, const std::vector<BucketWork>& bucke
 
 // What a run takes at most, but for faults: every factor at its largest.
 __int128 longest_ns(const Job& job) {
-  __int128 step = job.load_ns + job.optimizer_ns + job.rebuild_ns;
+  __int128 step = job.rebuild_ns;
   const double worst = static_cast<double>(factor_at(job.noise, 1 - 0x1p-40)) / kOne;
   const double slowed = worst * (1 + static_cast<double>(job.overlap_slowdown) / kOne);
   step += static_cast<__int128>(static_cast<double>(job.forward_ns + job.backward_ns) * slowed);
   for (const auto* buckets : {&job.first_step, &job.settled})
     for (const BucketWork& bucket : *buckets)
       step += bucket.extra_ns + all_reduce_ns(job.cost, bucket.bytes, job.ranks);
+  step = step * job.passes + job.load_ns + job.optimizer_ns;
+  if (!job.averaging.empty()) step += all_reduce_ns(job.cost, job.averaged_bytes, job.ranks);
   return step * job.steps;
 }
 
@@ -64,6 +64,26 @@ void check_links(const Job& job, Ranges* ranges) {
   }
 }
 
+// The first pass whose gradients are due.
+int64_t first_due(const Job& job) { return job.each_pass ? 1 : job.passes; }
+
+void check_averaging(const Job& job, Ranges* ranges) {
+  ranges->check("averaged_bytes", job.averaged_bytes, 0, kMostBytes);
+  int64_t below = 1;
+  for (const Averaging& level : job.averaging) {
+    ranges->check("averaging period", level.period, 1, kMostSteps);
+    ranges->check("averaging warmup", level.warmup, 0, kMostSteps);
+    ranges->check("ranks of an averaging group", level.ranks, below, job.ranks);
+    if (level.ranks < below || level.ranks > job.ranks) return;
+    if (level.ranks % below != 0 || job.ranks % level.ranks != 0)
+      ranges->add(fmt::format("averaging groups of {} ranks, of {} in all", level.ranks, job.ranks),
+                  fmt::format("whole groups, of whole groups of {}", below));
+    if (level.ranks < job.ranks && !job.links.empty())
+      ranges->add("averaging groups of ranks with links of their own", "groups of all ranks");
+    below = level.ranks;
+  }
+}
+
 }  // namespace
 
 InputErrors problems_of(const Job& job) {
@@ -79,9 +99,10 @@ InputErrors problems_of(const Job& job) {
     ranges.check(name, ns, 0, kMostAlphaNs * 1000);
   ranges.check("channels", job.channels, 1, 64);
   ranges.check("overlap_slowdown", job.overlap_slowdown, 0, 16 * kOne);
-  ranges.check("sync_every", job.sync_every, 1, kMostSteps);
+  ranges.check("passes", job.passes, 1, kMostPasses);
   for (const InputError& problem : problems_of(job.cost)) ranges.problems.push_back(problem);
   check_links(job, &ranges);
+  check_averaging(job, &ranges);
   check_buckets("of step 1", job.first_step, job.backward_ns, &ranges);
   check_buckets("from step 2 on", job.settled, job.backward_ns, &ranges);
   if (!ranges.problems.empty()) return ranges.problems;
@@ -91,22 +112,28 @@ InputErrors problems_of(const Job& job) {
   return ranges.problems;
 }
 
-const std::vector<BucketWork>& buckets_of(const Job& job, int64_t step) {
+bool is_due(const Job& job, int64_t pass) { return job.each_pass || pass % job.passes == 0; }
+
+bool communicates(const Job& job, int64_t pass) {
+  return is_due(job, pass) && !(job.local_from && step_of_pass(job, pass) >= *job.local_from);
+}
+
+const std::vector<BucketWork>& buckets_of(const Job& job, int64_t pass) {
   static const std::vector<BucketWork> kNone;
-  if (!synchronizes(job, step)) return kNone;
-  return step == 1 ? job.first_step : job.settled;
+  if (!communicates(job, pass)) return kNone;
+  return pass <= first_due(job) ? job.first_step : job.settled;
 }
 
-bool synchronizes(const Job& job, int64_t step) { return step % job.sync_every == 0; }
-
-int64_t rank_factor(const Job& job, int64_t step, int64_t rank) {
-  if (!job.noise.any() || job.noise.per_bucket) return kOne;
-  return factor_at(job.noise, unit_of(RankStream(job.seed, step, -1).at(rank)));
+bool rebuilds(const Job& job, int64_t pass) {
+  return job.rebuild_ns > 0 && job.ranks > 1 && pass == first_due(job) + 1;
 }
 
-int64_t bucket_factor(const Job& job, int64_t step, int64_t rank, int64_t bucket) {
-  if (!job.noise.any() || !job.noise.per_bucket) return kOne;
-  return factor_at(job.noise, unit_of(RankStream(job.seed, step, bucket).at(rank)));
+std::optional<size_t> averaging_after(const Job& job, int64_t step) {
+  for (size_t level = job.averaging.size(); level-- > 0;) {
+    const int64_t since = step - 1 - job.averaging[level].warmup;
+    if (since >= 0 && since % job.averaging[level].period == 0) return level;
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep

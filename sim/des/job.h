@@ -26,11 +26,15 @@ struct BucketWork {
 // What befalls one rank in one step, beyond its noise.
 struct RankEvents {
   int64_t compute_factor = kOne;  // forward and backward take so many times as long (2^24: once)
-  // Before the phase of that name.
+  // Before the phase of that name, in each pass that has it.
   int64_t load_ns = 0, forward_ns = 0, backward_ns = 0, wait_ns = 0, optimizer_ns = 0;
+  // The same of what acts once a step: in the first such phase.
+  int64_t once_forward_ns = 0, once_backward_ns = 0, once_wait_ns = 0;
   // Backward comes so much later to whatever is ready at or after `ready_ns` without it.
   struct Pause {
     int64_t ready_ns = 0, ns = 0;
+    bool of_bucket = false;  // only in a pass whose buckets are communicated
+    bool once = false;       // in the first such pass of a step
     bool operator==(const Pause&) const = default;
   };
   std::vector<Pause> pauses;
@@ -57,6 +61,14 @@ struct Schedule {
   std::function<RankEvents(int64_t rank, int64_t step)> at;
 };
 
+// Parameters are averaged after the optimizer (local SGD), in groups of neighbours by rank.
+struct Averaging {
+  int64_t ranks = 1;  // of a group; the job's: all
+  int64_t period = 1;
+  int64_t warmup = 0;  // after step warmup + 1 and every period steps from there
+  bool operator==(const Averaging&) const = default;
+};
+
 struct Job {
   int64_t ranks = 1;
   int64_t steps = 1;  // numbered from 1
@@ -64,19 +76,30 @@ struct Job {
   int64_t load_ns = 0, forward_ns = 0, backward_ns = 0, optimizer_ns = 0;
   std::vector<BucketWork> first_step;  // before buckets are rebuilt
   std::vector<BucketWork> settled;     // from step 2 on
-  int64_t rebuild_ns = 0;              // at the begin of step 2's forward, all ranks together
-  Noise noise;                         // of each rank's forward and backward
+  // All ranks together, at the begin of the pass after the first one that was communicated; 0:
+  // buckets are never rebuilt.
+  int64_t rebuild_ns = 0;
+  Noise noise;  // of each rank's forward and backward
   Schedule schedule;
   CostModel cost;
   std::vector<LinkCost> links;  // of ring, from each rank to the next; empty: all as cost.link
   int64_t channels = 1;         // collectives that may be under way at once
   // Compute takes so much longer while a collective is under way, in 2^-24 (0: not at all).
   int64_t overlap_slowdown = 0;
-  int64_t sync_every = 1;  // gradients are averaged in every so many-th step (no_sync, local SGD)
+  // Forward and backward of a step (micro-batches of gradient accumulation). Buckets are
+  // communicated in the last only (no_sync), or in each.
+  int64_t passes = 1;
+  bool each_pass = false;
+  std::optional<int64_t> local_from;  // from this step on no bucket is communicated
+  // Ascending groups, each of whole ones below it: of the levels that are due after a step the
+  // largest is averaged (hierarchical SGD).
+  std::vector<Averaging> averaging;
+  int64_t averaged_bytes = 0;
   int64_t collective_ns = 0;  // time-out of one collective; 0: none
 };
 
 inline constexpr int64_t kMostSteps = 10'000'000;
+inline constexpr int64_t kMostPasses = 4096;
 inline constexpr int64_t kMostBuckets = 100'000;
 
 // What is out of range, each with its name, value and range: counts, negative times, bytes, the
@@ -84,11 +107,16 @@ inline constexpr int64_t kMostBuckets = 100'000;
 // time would overflow its nanoseconds.
 InputErrors problems_of(const Job& job);
 
-const std::vector<BucketWork>& buckets_of(const Job& job, int64_t step);
-bool synchronizes(const Job& job, int64_t step);
-
-// The noise of a rank's compute in a step, and of one bucket of it: factors (kOne: none).
-int64_t rank_factor(const Job& job, int64_t step, int64_t rank);
-int64_t bucket_factor(const Job& job, int64_t step, int64_t rank, int64_t bucket);
+// Passes are counted over the whole run, from 1.
+inline int64_t step_of_pass(const Job& job, int64_t pass) { return (pass - 1) / job.passes + 1; }
+// Is it one that ends in an average of gradients, or would but for local SGD?
+bool is_due(const Job& job, int64_t pass);
+bool communicates(const Job& job, int64_t pass);
+// Those that are communicated in this pass.
+const std::vector<BucketWork>& buckets_of(const Job& job, int64_t pass);
+// Do ranks wait for the new buckets at its begin?
+bool rebuilds(const Job& job, int64_t pass);
+// The place in job.averaging of what is averaged after this step.
+std::optional<size_t> averaging_after(const Job& job, int64_t step);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 
 #include "scenarios/faults.h"
 #include "scenarios/layer_times.h"
+#include "scenarios/manifest.h"
 #include "sim/plan/layout.h"
 #include "sim/plan/ready_times.h"
 
@@ -55,11 +56,22 @@ Expected<Times> times_of(const RunPlan& plan, const MachineModel& machine) {
   return times;
 }
 
+// Of what a bucket holds, so many parts in so many are sent.
+struct Share {
+  int64_t parts = 1, of = 1;
+};
+Share sent_share(const Scenario& scenario) {
+  const bool half = scenario.comm_hook.kind == "fp16" || scenario.comm_hook.kind == "bf16";
+  if (!half || scenario.dtype == "bfloat16") return {};
+  return {1, scenario.dtype == "float64" ? 4 : 2};
+}
+
 // In launch order; no bucket before the one ahead of it.
 std::vector<BucketWork> works_of(const RunPlan& plan, const BucketLayout& layout,
                                  const Times& times, const MachineModel& machine,
                                  bool after_backward) {
   const std::vector<int64_t> bytes = bytes_of(plan, layout);
+  const Share share = sent_share(plan.scenario);
   std::vector<BucketWork> works;
   int64_t ready_ns = 0;
   for (size_t b = 0; b < layout.size(); ++b) {
@@ -68,16 +80,18 @@ std::vector<BucketWork> works_of(const RunPlan& plan, const BucketLayout& layout
     ready_ns = std::min(ready_ns, times.backward_ns);
     if (after_backward) ready_ns = times.backward_ns;
     const auto copy = static_cast<__int128>(bytes[b]) * machine.copy_fs_per_byte / 1'000'000;
-    works.push_back({static_cast<int64_t>(b), bytes[b], ready_ns,
+    works.push_back({static_cast<int64_t>(b), bytes[b] * share.parts / share.of, ready_ns,
                      machine.bucket_ns + static_cast<int64_t>(copy)});
   }
   return works;
 }
 
+// As backward comes to them; reducer manual goes over them in their own order, after it.
 BucketLayout one_a_parameter(const RunPlan& plan) {
   BucketLayout layout;
   for (const auto& bucket : plan.layout_at_construction)
     for (const int64_t p : bucket) layout.push_back({p});
+  if (plan.scenario.reducer.kind == "manual") std::sort(layout.begin(), layout.end());
   return layout;
 }
 
@@ -150,6 +164,27 @@ void check_reducer(const RunPlan& plan, InputErrors* errors) {
                 "a shipped model"));
 }
 
+// What makes collectives of its own, or buckets that are no sums, is refused; a broadcast more is
+// left out.
+void check_training(const RunPlan& plan, InputErrors* errors, std::vector<std::string>* notes) {
+  const Scenario& s = plan.scenario;
+  const auto refuse = [&](bool is, const char* pointer, const std::string& what) {
+    if (is) errors->push_back(refused(plan, pointer, what + " cannot be simulated", "none"));
+  };
+  refuse(s.comm_hook.kind == "powersgd" || s.comm_hook.kind == "registered", "/comm_hook/kind",
+         fmt::format("comm hook \"{}\"", s.comm_hook.kind));
+  refuse(shares_optimizer(s), "/optimizer_sharding", "a shared-out optimizer");
+  refuse(s.join_divide_by.has_value(), "/join", "join");
+  refuse(!s.wrapped_modules.empty(), "/wrapped_modules", "a reducer for each module");
+  if (!has_cap(plan)) return;
+  const Options& reducer = s.reducer.options;
+  if (reducer.flag("find_unused_parameters") || reducer.flag("static_graph"))
+    notes->push_back("the collective that tells of unused parameters is left out");
+  const auto manifest = manifest_of(s.model, s.dtype);
+  if (manifest && !manifest->buffers.empty() && reducer.flag("broadcast_buffers"))
+    notes->push_back("broadcasts of buffers are left out");
+}
+
 Algorithm algorithm_of_communicator(const Scenario& scenario) {
   const Options& options = scenario.communicator.options;
   const std::string word = options.has("algorithm") ? options.text("algorithm") : "ring";
@@ -170,6 +205,28 @@ void fill_layouts(const RunPlan& plan, const SimulatedAs& as, PlannedJob* planne
   if (!plan.replay.rebuild) planned->first_step = planned->settled;
 }
 
+// Micro-batches, local steps, and averages of parameters.
+void fill_passes(const Scenario& scenario, const SimulatedAs& as, int64_t parameter_bytes,
+                 Job* job) {
+  job->passes = scenario.accumulate_steps;
+  job->each_pass = scenario.accumulate_sync == "each";
+  if (scenario.comm_hook.kind == "post_local_sgd")
+    job->local_from = scenario.comm_hook.options.integer("start_step");
+  job->averaging = as.averaging;
+  const Part& averaging = scenario.model_averaging;
+  if (as.averaging.empty() && averaging.kind == "periodic")
+    job->averaging = {{job->ranks, averaging.options.integer("period"),
+                       averaging.options.integer("warmup_steps")}};
+  job->averaged_bytes = parameter_bytes;
+}
+
+// DDP's own broadcast of the new buckets; c10d::Reducer's are two.
+int64_t rebuild_ns(const RunPlan& plan, const Job& job) {
+  if (!plan.replay.rebuild || !has_cap(plan)) return 0;
+  const int64_t messages = plan.scenario.reducer.kind == "c10d" ? 2 : 1;
+  return messages * broadcast_ns(job.cost, 64, job.ranks);
+}
+
 std::vector<std::pair<std::string, int64_t>> layer_ready(const RunPlan& plan) {
   std::vector<std::pair<std::string, int64_t>> layers;
   for (const LayerTime& layer : plan.layer_times)
@@ -185,6 +242,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   InputErrors errors;
   check_reducer(plan, &errors);
   check_faults(plan, &errors, &planned.notes);
+  check_training(plan, &errors, &planned.notes);
   if (!errors.empty()) return errors;
   const auto times = times_of(plan, machine);
   if (!times) return times.errors();
@@ -209,7 +267,9 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   const bool after = scenario.reducer.kind == "manual" || scenario.reducer.kind == "flat";
   job.first_step = works_of(plan, planned.first_step, times.value(), machine, after);
   job.settled = works_of(plan, planned.settled, times.value(), machine, after);
-  if (plan.replay.rebuild && has_cap(plan)) job.rebuild_ns = broadcast_ns(job.cost, 64, job.ranks);
+  for (const int64_t bytes : bytes_of(plan, planned.settled)) planned.parameter_bytes += bytes;
+  fill_passes(scenario, as, planned.parameter_bytes, &job);
+  job.rebuild_ns = rebuild_ns(plan, job);
   job.schedule = schedule_of(scenario, job.first_step, job.settled, layer_ready(plan));
   if (InputErrors problems = problems_of(job); !problems.empty()) return problems;
   return planned;

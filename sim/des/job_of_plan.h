@@ -17,6 +17,8 @@ struct SimulatedAs {
   std::optional<int64_t> ranks;  // so many, each with the plan's samples a rank (weak scaling)
   std::optional<int64_t> steps;
   std::optional<double> cap_mb;  // MiB, as bucket_cap_mb
+  // Parameters are averaged so, instead of by the scenario's model_averaging; none: as it says.
+  std::vector<Averaging> averaging;
 };
 
 // The job of a plan on a machine: layer times (of emulated compute; of real compute the machine's
@@ -24,12 +26,14 @@ struct SimulatedAs {
 // assignment, faults as delays, time-outs. Bad input, all of it at once: a model, reducer or fault
 // that cannot be simulated, numbers out of range.
 //
-// Not of this world, and left out with a note in `notes`: what happens before the steps
-// (late_start, slow_store), and what changes no time.
+// Micro-batches are passes of a step, comm hook post_local_sgd leaves steps without buckets, hooks
+// of half precision send half of the bytes. Left out with a note in `notes`: what happens before
+// the steps (late_start, slow_store), what changes no time, and collectives beside the buckets.
 struct PlannedJob {
   Job job;
   std::vector<std::string> notes;
   BucketLayout first_step, settled;  // by parameter, as job's buckets
+  int64_t parameter_bytes = 0;       // of those in buckets, before any comm hook
 };
 Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machine,
                                  const SimulatedAs& as = {});

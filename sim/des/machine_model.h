@@ -32,6 +32,10 @@ struct MachineModel {
 // simulation.md says what was measured).
 MachineModel default_machine_model();
 
+// A machine by its word: nominal rates of what can be bought (docs/simulation.md), to begin with.
+std::optional<MachineModel> machine_preset(const std::string& word);
+std::string machine_preset_words();  // "loopback, 10gbe, ..."
+
 // Bad input: the file, with place, value and allowed range.
 Expected<MachineModel> read_machine_model(const std::string& path);
 

@@ -29,7 +29,7 @@ Factors extremes_of(const Job& job, const RankStream& largest, const RankStream&
 }
 
 template <class FactorsOf>
-Draws draws_by(const Job& job, const std::vector<Member>& members, int64_t step,
+Draws draws_by(const Job& job, const std::vector<Member>& members, int64_t pass,
                FactorsOf factors) {
   Draws draws;
   draws.ranks.assign(members.size(), {});
@@ -38,11 +38,11 @@ Draws draws_by(const Job& job, const std::vector<Member>& members, int64_t step,
     into->clear();
     for (const Member& member : members) into->push_back(factors(member, bucket));
   };
-  if (!job.noise.per_bucket) {
+  const auto& buckets = buckets_of(job, pass);
+  if (!job.noise.per_bucket || buckets.empty()) {
     fill(-1, &draws.ranks);
     return draws;
   }
-  const auto& buckets = buckets_of(job, step);
   draws.buckets.resize(buckets.size());
   for (size_t b = 0; b < buckets.size(); ++b) fill(buckets[b].bucket, &draws.buckets[b]);
   return draws;
@@ -82,23 +82,31 @@ std::vector<Member> classes_of(const Job& job) {
 
 bool noise_ends_together(const Job& job) {
   if (!job.noise.any()) return true;
-  if (job.sync_every != 1) return false;
+  // Draws of several passes add up to a sum of each rank's own.
+  if (job.passes > 1 && !job.each_pass) return false;
+  if (job.local_from && *job.local_from <= job.steps) return false;
   for (const auto* buckets : {&job.first_step, &job.settled})
     if (buckets->empty() || buckets->back().ready_ns != job.backward_ns) return false;
   return true;
 }
 
-Draws draws_of(const Job& job, const std::vector<Member>& members, int64_t step) {
-  return draws_by(job, members, step, [&](const Member& member, int64_t bucket) {
-    return factors_of(job, RankStream(job.seed, step, bucket), member);
+bool groups_differ(const Job& job) {
+  const bool groups = std::any_of(job.averaging.begin(), job.averaging.end(),
+                                  [&](const Averaging& a) { return a.ranks < job.ranks; });
+  return groups && !job.schedule.touched.empty();
+}
+
+Draws draws_of(const Job& job, const std::vector<Member>& members, int64_t pass) {
+  return draws_by(job, members, pass, [&](const Member& member, int64_t bucket) {
+    return factors_of(job, RankStream(job.seed, pass, bucket), member);
   });
 }
 
-Draws order_statistics(const Job& job, const std::vector<Member>& members, int64_t step) {
-  return draws_by(job, members, step, [&](const Member& member, int64_t bucket) {
+Draws order_statistics(const Job& job, const std::vector<Member>& members, int64_t pass) {
+  return draws_by(job, members, pass, [&](const Member& member, int64_t bucket) {
     const uint64_t seed = job.seed + static_cast<uint64_t>(member.rank);
-    return extremes_of(job, RankStream(seed ^ 0x4c34, step, bucket),
-                       RankStream(seed ^ 0x4c35, step, bucket), member);
+    return extremes_of(job, RankStream(seed ^ 0x4c34, pass, bucket),
+                       RankStream(seed ^ 0x4c35, pass, bucket), member);
   });
 }
 

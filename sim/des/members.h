@@ -23,20 +23,23 @@ std::vector<Member> classes_of(const Job& job);
 // Do ranks that differ by their noise alone come out of each step at the same time? They must, to
 // be one class: each step ends in a collective that all of them wait for.
 bool noise_ends_together(const Job& job);
+// Do groups average parameters of which some have a touched rank, and others none?
+bool groups_differ(const Job& job);
 
 // The compute factors of the member that is latest and the one that is earliest.
 struct Factors {
   int64_t late = kOne, early = kOne;
 };
-// Of one step: by member, or with noise per bucket by bucket and member.
+// Of one pass: by member, or with noise per bucket by bucket and member; by member as well where
+// no bucket is communicated.
 struct Draws {
   std::vector<Factors> ranks;
   std::vector<std::vector<Factors>> buckets;
 };
 // By looking at every rank's number.
-Draws draws_of(const Job& job, const std::vector<Member>& members, int64_t step);
+Draws draws_of(const Job& job, const std::vector<Member>& members, int64_t pass);
 // By one draw of the largest and one of the least of so many: L4. Of `count` independent numbers
 // the largest is below u with probability u^count.
-Draws order_statistics(const Job& job, const std::vector<Member>& members, int64_t step);
+Draws order_statistics(const Job& job, const std::vector<Member>& members, int64_t pass);
 
 }  // namespace lockstep

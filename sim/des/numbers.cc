@@ -27,8 +27,9 @@ SimulatedNumbers numbers_of(const Job& job, const SimulatedRun& run) {
     durations.push_back(step.duration_ns);
     numbers.exposed_ms += static_cast<double>(step.exposed_ns) * kMs;
     numbers.comm_ms += static_cast<double>(step.comm_ns) * kMs;
-    backward +=
-        static_cast<double>(step.compute_ns + step.exposed_ns - job.forward_ns - job.load_ns) * kMs;
+    backward += static_cast<double>(step.compute_ns + step.exposed_ns - step.average_ns -
+                                    job.passes * job.forward_ns - job.load_ns) *
+                kMs;
     skew += static_cast<double>(step.skew_ns) * kMs;
   }
   const auto count = static_cast<double>(durations.size());

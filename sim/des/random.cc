@@ -85,8 +85,8 @@ PhiloxBlock philox2x32(uint32_t counter_low, uint32_t counter_high, uint32_t key
   return {counter_low, counter_high};
 }
 
-RankStream::RankStream(uint64_t seed, int64_t step, int64_t bucket) {
-  const uint64_t of_step = substream_seed(seed, "step", static_cast<uint64_t>(step));
+RankStream::RankStream(uint64_t seed, int64_t pass, int64_t bucket) {
+  const uint64_t of_step = substream_seed(seed, "step", static_cast<uint64_t>(pass));
   const uint64_t place = substream_seed(of_step, "bucket", static_cast<uint64_t>(bucket + 1));
   high_ = static_cast<uint32_t>(place >> 32);
   key_ = static_cast<uint32_t>(place);

@@ -13,11 +13,11 @@ struct PhiloxBlock {
 };
 PhiloxBlock philox2x32(uint32_t counter_low, uint32_t counter_high, uint32_t key);
 
-// The numbers of all ranks at one place of a run: a seed, a step and a bucket (-1: of the rank as a
+// The numbers of all ranks at one place of a run: a seed, a pass and a bucket (-1: of the rank as a
 // whole). Two places never share more than chance makes them share.
 class RankStream {
  public:
-  RankStream(uint64_t seed, int64_t step, int64_t bucket);
+  RankStream(uint64_t seed, int64_t pass, int64_t bucket);
   uint32_t at(int64_t rank) const;
 
   // The least and the largest of ranks [begin, end), which must not be empty: as at() would find,

@@ -16,7 +16,11 @@ namespace {
 uint8_t scalar_type_of(const std::string& dtype) {
   return dtype == "float64" ? 7 : dtype == "bfloat16" ? 15 : 6;
 }
-constexpr uint8_t kByte = 0, kLong = 4;
+uint8_t wire_type_of(const Scenario& scenario) {
+  const std::string& hook = scenario.comm_hook.kind;
+  return hook == "fp16" ? 5 : hook == "bf16" ? 15 : scalar_type_of(scenario.dtype);
+}
+constexpr uint8_t kInt = 3, kLong = 4;
 
 uint64_t packed(Operation operation, uint8_t dtype, int64_t bytes) {
   return pack_collective(static_cast<uint8_t>(operation), dtype, bytes);
@@ -31,9 +35,26 @@ Scenario scenario_of(const RunPlan& plan, const PlannedJob& planned) {
 }
 
 // A clock never shows the last arrival and what comes after it as one moment.
-int64_t wait_of(const StepTrace& trace, size_t rank) {
-  if (trace.arrival_ns.empty()) return trace.wait_ns[rank];
-  return std::max(trace.wait_ns[rank], trace.arrival_ns.back()[rank] + 1);
+int64_t wait_of(const PassTrace& pass, size_t rank) {
+  if (pass.arrival_ns.empty()) return pass.wait_ns[rank];
+  return std::max(pass.wait_ns[rank], pass.arrival_ns.back()[rank] + 1);
+}
+
+// Did the run end in this pass, or in the rebuilding of buckets at its begin?
+bool ends_in(const StepTrace& trace, const PassTrace& pass) {
+  return trace.failure && !trace.failure->averaging && &pass == &trace.passes.back();
+}
+bool ends_in_rebuild(const StepTrace& trace, const PassTrace& pass) {
+  return ends_in(trace, pass) && trace.failure->bucket < 0;
+}
+bool ended_by(const StepTrace& trace, size_t rank) {
+  return trace.failure && trace.failure->rank == static_cast<int64_t>(rank);
+}
+// After which a rank does nothing.
+int64_t last_of(const StepTrace& trace, size_t rank) {
+  if (!trace.failure) return kNever;
+  const int64_t until = trace.failure->known_ns;
+  return ended_by(trace, rank) ? std::min(until, trace.failure->at_ns) : until;
 }
 
 // Time zero of a virtual run: the clock of records never shows 0.
@@ -45,17 +66,20 @@ int64_t recorded_events(const PlannedJob& planned) {
   int64_t parameters = 0;
   for (const auto& bucket : planned.settled) parameters += static_cast<int64_t>(bucket.size());
   const auto buckets = static_cast<int64_t>(planned.settled.size());
-  return planned.job.ranks * planned.job.steps * (parameters + 4 * buckets + 6);
+  return planned.job.ranks * planned.job.steps *
+         (planned.job.passes * (parameters + 4 * buckets + 5) + 4);
 }
 
 VirtualRecords::VirtualRecords(const RunPlan& plan, const PlannedJob& planned)
     : plan_(plan),
       scenario_(scenario_of(plan, planned)),
       planned_(planned),
+      c10d_(plan.scenario.reducer.kind == "c10d"),
       dtype_(scalar_type_of(plan.scenario.dtype)),
+      wire_(wire_type_of(plan.scenario)),
       ranks_(static_cast<size_t>(planned.job.ranks)) {
   for (size_t rank = 0; rank < ranks_.size(); ++rank) begin(rank);
-  sequence_ = 3;
+  sequence_ = c10d_ ? 5 : 3;
 }
 
 void VirtualRecords::append(size_t rank, int64_t time_ns, EventKind kind, Phase phase,
@@ -71,31 +95,44 @@ void VirtualRecords::append(size_t rank, int64_t time_ns, EventKind kind, Phase 
   ranks_[rank].events.push_back(event);
 }
 
-// Ranks check that they have the same model, rank 0 sends its parameters, and all compare.
+// Ranks check that they have the same model, rank 0 sends its parameters, and all compare;
+// c10d::Reducer compares shapes once more in between.
 void VirtualRecords::begin(size_t rank) {
   ranks_[rank].rank = static_cast<int32_t>(rank);
   ranks_[rank].world_size = static_cast<int32_t>(ranks_.size());
-  int64_t bytes = 0;
-  for (const BucketWork& bucket : planned_.job.settled) bytes += bucket.bytes;
-  append(rank, -10, EventKind::phase_begin, Phase::rendezvous);
-  append(rank, -9, EventKind::phase_begin, Phase::load);
-  append(rank, -8, EventKind::phase_begin, Phase::construction);
+  append(rank, -13, EventKind::phase_begin, Phase::rendezvous);
+  append(rank, -12, EventKind::phase_begin, Phase::load);
+  append(rank, -11, EventKind::phase_begin, Phase::construction);
   const int64_t ranks = planned_.job.ranks;
-  const uint64_t calls[] = {packed(Operation::all_gather, kLong, 16 * ranks),
-                            packed(Operation::broadcast, dtype_, bytes),
-                            packed(Operation::all_gather, kLong, 32 * ranks)};
-  for (int64_t call = 0; call < 3; ++call) {
+  std::vector<uint64_t> calls = {packed(Operation::all_gather, kLong, 16 * ranks),
+                                 packed(Operation::broadcast, dtype_, planned_.parameter_bytes)};
+  if (c10d_) {
+    calls.push_back(packed(Operation::all_gather, kLong, 8 * ranks));
+    calls.push_back(packed(Operation::broadcast, kLong, 0));
+  }
+  calls.push_back(packed(Operation::all_gather, kLong, 48 * ranks));
+  for (size_t call = 0; call < calls.size(); ++call) {
     const auto sequence = static_cast<uint32_t>(call + 1);
-    append(rank, 2 * call - 7, EventKind::arrival, Phase::construction, -1, calls[call], sequence);
-    append(rank, 2 * call - 6, EventKind::end, Phase::construction, -1, 0, sequence);
+    const auto time_ns = 2 * static_cast<int64_t>(call) - 10;
+    append(rank, time_ns, EventKind::arrival, Phase::construction, -1, calls[call], sequence);
+    append(rank, time_ns + 1, EventKind::end, Phase::construction, -1, 0, sequence);
   }
 }
 
 void VirtualRecords::add(const StepTrace& trace) {
   step_ = static_cast<int32_t>(trace.step);
-  const bool rebuilds = trace.step == 2 && planned_.job.rebuild_ns > 0;
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) add_rank(trace, rank);
-  sequence_ += static_cast<uint32_t>(trace.arrival_ns.size()) + (rebuilds ? 1 : 0);
+  uint32_t last = sequence_;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    std::vector<Event>& events = ranks_[rank].events;
+    const auto first = static_cast<int64_t>(events.size());
+    last = add_rank(trace, rank);
+    if (trace.gone_ns.empty() || trace.gone_ns[rank] == kNever) continue;
+    const int64_t gone_ns = kOrigin + trace.gone_ns[rank];
+    events.erase(std::remove_if(events.begin() + first, events.end(),
+                                [&](const Event& event) { return event.time_ns > gone_ns; }),
+                 events.end());
+  }
+  sequence_ = last;
 }
 
 // As the rank's own faults leave them, at the begin of what they act in.
@@ -106,9 +143,10 @@ void VirtualRecords::add_receipts(const StepTrace& trace, size_t rank) {
     for (const Act& act : schedule.of_kind(fault.kind, trace.step)) {
       if (act.index != i) continue;
       const std::string phase = phase_of(fault);
+      const PassTrace& first = trace.passes.front();
       const int64_t time_ns = phase == "load"      ? trace.begin_ns[rank]
-                              : phase == "forward" ? trace.forward_ns[rank]
-                                                   : trace.backward_ns[rank];
+                              : phase == "forward" ? first.forward_ns[rank]
+                                                   : first.backward_ns[rank];
       append(rank, time_ns, EventKind::receipt, Phase::backward,
              kFirstFault + static_cast<int32_t>(i),
              static_cast<uint64_t>(std::llround(act.duration_ms * 1e6)));
@@ -116,69 +154,98 @@ void VirtualRecords::add_receipts(const StepTrace& trace, size_t rank) {
   }
 }
 
-void VirtualRecords::add_rank(const StepTrace& trace, size_t rank) {
-  const int64_t until = trace.failure ? trace.failure->known_ns : kNever;
-  const bool gone = trace.failure && trace.failure->rank == static_cast<int64_t>(rank);
-  const int64_t last = gone ? std::min(until, trace.failure->at_ns) : until;
-  const bool failed_here = trace.failure && trace.failure->bucket < 0;
+uint32_t VirtualRecords::add_rank(const StepTrace& trace, size_t rank) {
+  const int64_t last = last_of(trace, rank);
   const auto phase = [&](int64_t time_ns, Phase which) {
     if (time_ns <= last) append(rank, time_ns, EventKind::phase_begin, which);
   };
   phase(trace.begin_ns[rank], Phase::load);
   add_receipts(trace, rank);
-  phase(trace.forward_ns[rank], Phase::forward);
-  if (trace.step == 2 && planned_.job.rebuild_ns > 0) {
-    const uint32_t sequence = ++sequence_;
-    const int64_t all = *std::max_element(trace.forward_ns.begin(), trace.forward_ns.end());
-    const bool here = !failed_here || (!gone && trace.forward_ns[rank] <= until);
-    if (here)
-      append(rank, trace.forward_ns[rank], EventKind::arrival, Phase::forward, -1,
-             packed(Operation::broadcast, kLong, 0), sequence);
-    if (here && !failed_here)
-      append(rank, all + planned_.job.rebuild_ns, EventKind::end, Phase::forward, -1, 0, sequence);
+  uint32_t sequence = sequence_;
+  for (const PassTrace& pass : trace.passes) {
+    phase(pass.forward_ns[rank], Phase::forward);
+    if (rebuilds(planned_.job, pass.pass)) {
+      add_rebuild(trace, pass, rank, sequence);
+      sequence += c10d_ ? 2 : 1;
+    }
+    if (ends_in_rebuild(trace, pass)) return sequence;
+    phase(pass.backward_ns[rank], Phase::backward);
+    add_buckets(trace, pass, rank, sequence);
+    sequence += static_cast<uint32_t>(pass.arrival_ns.size());
   }
-  if (failed_here) {
-    if (trace.step == 2 && planned_.job.rebuild_ns > 0) --sequence_;
-    return;
-  }
-  phase(trace.backward_ns[rank], Phase::backward);
-  add_buckets(trace, rank);
-  if (trace.step == 2 && planned_.job.rebuild_ns > 0) --sequence_;
-  if (trace.failure) return;
-  const int64_t optimizer_ns = std::max(trace.optimizer_ns[rank], wait_of(trace, rank));
+  if (trace.failure && !trace.failure->averaging) return sequence;
+  const int64_t optimizer_ns =
+      std::max(trace.optimizer_ns[rank], wait_of(trace.passes.back(), rank));
   phase(optimizer_ns, Phase::optimizer);
+  if (!trace.average_ns.empty()) add_average(trace, rank, optimizer_ns, sequence++);
+  if (trace.failure) return sequence;
   append(rank, std::max(trace.end_ns[rank], optimizer_ns), EventKind::step_end, Phase::optimizer);
+  return sequence;
+}
+
+// The new buckets, of c10d::Reducer in two messages.
+void VirtualRecords::add_rebuild(const StepTrace& trace, const PassTrace& pass, size_t rank,
+                                 uint32_t sequence) {
+  const bool failed_here = ends_in_rebuild(trace, pass);
+  if (failed_here && (ended_by(trace, rank) || pass.forward_ns[rank] > trace.failure->known_ns))
+    return;
+  const int64_t all_ns = *std::max_element(pass.forward_ns.begin(), pass.forward_ns.end());
+  const int64_t messages = c10d_ ? 2 : 1;
+  int64_t arrival_ns = pass.forward_ns[rank];
+  for (int64_t message = 1; message <= messages; ++message) {
+    append(rank, arrival_ns, EventKind::arrival, Phase::forward, -1,
+           packed(Operation::broadcast, c10d_ ? kInt : kLong, 0), ++sequence);
+    if (failed_here) return;
+    arrival_ns = all_ns + planned_.job.rebuild_ns * message / messages;
+    append(rank, arrival_ns, EventKind::end, Phase::forward, -1, 0, sequence);
+  }
 }
 
 // In the order of time: a rank's parameters, then its bucket; ends between them.
-void VirtualRecords::add_buckets(const StepTrace& trace, size_t rank) {
-  const auto& layout = trace.step == 1 ? planned_.first_step : planned_.settled;
-  const auto& works = trace.step == 1 ? planned_.job.first_step : planned_.job.settled;
+void VirtualRecords::add_buckets(const StepTrace& trace, const PassTrace& pass, size_t rank,
+                                 uint32_t sequence) {
+  const auto& works = buckets_of(planned_.job, pass.pass);
+  const bool settled = &works == &planned_.job.settled;
+  const auto& layout = settled ? planned_.settled : planned_.first_step;
   const size_t first = ranks_[rank].events.size();
-  for (size_t b = 0; b < trace.arrival_ns.size(); ++b) {
+  for (size_t b = 0; b < pass.arrival_ns.size(); ++b) {
     const auto bucket = static_cast<int32_t>(works[b].bucket);
-    const uint32_t sequence = sequence_ + static_cast<uint32_t>(b) + 1;
-    const int64_t arrival_ns = trace.arrival_ns[b][rank];
+    ++sequence;
+    const int64_t arrival_ns = pass.arrival_ns[b][rank];
     if (arrival_ns == kNever) continue;
     for (const int64_t parameter : layout[b])
-      append(rank, trace.ready_ns[b][rank], EventKind::parameter_ready, Phase::backward,
+      append(rank, pass.ready_ns[b][rank], EventKind::parameter_ready, Phase::backward,
              static_cast<int32_t>(parameter));
     append(rank, arrival_ns, EventKind::bucket_ready, Phase::backward, bucket);
     append(rank, arrival_ns, EventKind::arrival, Phase::backward, bucket,
-           packed(Operation::all_reduce, dtype_, works[b].bytes), sequence);
-    if (!planned_.job.schedule.touched.empty() && trace.launched_ns[b][rank] != kNever)
-      append(rank, trace.launched_ns[b][rank], EventKind::launched, Phase::backward, bucket, 0,
+           packed(Operation::all_reduce, wire_, works[b].bytes), sequence);
+    if (!planned_.job.schedule.touched.empty() && pass.launched_ns[b][rank] != kNever)
+      append(rank, pass.launched_ns[b][rank], EventKind::launched, Phase::backward, bucket, 0,
              sequence);
-    if (trace.done_ns[b][rank] != kNever)
-      append(rank, trace.done_ns[b][rank], EventKind::end, Phase::backward, bucket, 0, sequence);
+    if (pass.done_ns[b][rank] != kNever)
+      append(rank, pass.done_ns[b][rank], EventKind::end, Phase::backward, bucket, 0, sequence);
   }
-  if (!trace.failure) append(rank, wait_of(trace, rank), EventKind::phase_begin, Phase::wait);
+  const bool waits = is_due(planned_.job, pass.pass) && !ends_in(trace, pass) &&
+                     wait_of(pass, rank) <= last_of(trace, rank);
+  if (waits) append(rank, wait_of(pass, rank), EventKind::phase_begin, Phase::wait);
   const auto begin = ranks_[rank].events.begin() + static_cast<int64_t>(first);
   std::stable_sort(begin, ranks_[rank].events.end(),
                    [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
-  const int64_t wait_ns = trace.failure ? kNever : kOrigin + wait_of(trace, rank);
+  const int64_t wait_ns = waits ? kOrigin + wait_of(pass, rank) : kNever;
   for (auto event = begin; event != ranks_[rank].events.end(); ++event)
     if (event->time_ns > wait_ns) event->phase = static_cast<uint16_t>(Phase::wait);
+}
+
+// Of its parameters, once they are updated. Groups are told as one collective.
+void VirtualRecords::add_average(const StepTrace& trace, size_t rank, int64_t optimizer_ns,
+                                 uint32_t sequence) {
+  ++sequence;
+  if (trace.average_ns[rank] == kNever) return;
+  append(rank, std::max(trace.average_ns[rank], optimizer_ns), EventKind::arrival, Phase::optimizer,
+         -1, packed(Operation::all_reduce, dtype_, planned_.job.averaged_bytes), sequence);
+  if (trace.averaged_ns[rank] != kNever)
+    append(rank, std::max(trace.averaged_ns[rank], optimizer_ns), EventKind::end, Phase::optimizer,
+           -1, 0, sequence);
 }
 
 RunOutcome VirtualRecords::take(const SimulatedRun& run) {

@@ -26,8 +26,11 @@ class VirtualRecords {
  private:
   void begin(size_t rank);
   void add_receipts(const StepTrace& trace, size_t rank);
-  void add_rank(const StepTrace& trace, size_t rank);
-  void add_buckets(const StepTrace& trace, size_t rank);
+  // Returns the last collective's sequence number, which is the same for all ranks.
+  uint32_t add_rank(const StepTrace& trace, size_t rank);
+  void add_rebuild(const StepTrace& trace, const PassTrace& pass, size_t rank, uint32_t sequence);
+  void add_buckets(const StepTrace& trace, const PassTrace& pass, size_t rank, uint32_t sequence);
+  void add_average(const StepTrace& trace, size_t rank, int64_t optimizer_ns, uint32_t sequence);
   void append(size_t rank, int64_t time_ns, EventKind kind, Phase phase, int32_t subject = -1,
               uint64_t value = 0, uint32_t sequence = 0);
   void end_run(const SimulatedRun& run, RunOutcome* outcome);
@@ -35,7 +38,8 @@ class VirtualRecords {
   const RunPlan& plan_;
   const Scenario scenario_;
   const PlannedJob& planned_;
-  const uint8_t dtype_;
+  const bool c10d_;             // LibTorch's reducer, which calls more in construction
+  const uint8_t dtype_, wire_;  // of parameters; of buckets, as the comm hook sends them
   int32_t step_ = 0;
   uint32_t sequence_ = 0;  // of the last collective before the step
   std::vector<RankRecords> ranks_;

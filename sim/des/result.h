@@ -22,10 +22,14 @@ const char* to_word(Engine engine);  // "L0" ... "L4"
 struct StepNumbers {
   int64_t end_ns = 0;       // the last rank has done the step
   int64_t duration_ns = 0;  // since the last rank had done the one before
-  int64_t compute_ns = 0;   // from the step's begin to the last rank's end of backward
-  int64_t exposed_ns = 0;   // of the last rank to end: from its end of backward to its last bucket
-  int64_t comm_ns = 0;      // union of its collectives, from the last arrival to the end of each
-  int64_t skew_ns = 0;      // the largest of its collectives
+  // From the step's begin to the last rank's end of backward, but for what earlier passes exposed.
+  int64_t compute_ns = 0;
+  // Of the last rank to end: from its end of backward to its last bucket, in each pass, and the
+  // average of parameters.
+  int64_t exposed_ns = 0;
+  int64_t average_ns = 0;  // of parameters, after the optimizer
+  int64_t comm_ns = 0;     // union of its collectives, from the last arrival to the end of each
+  int64_t skew_ns = 0;     // the largest of its collectives
   bool operator==(const StepNumbers&) const = default;
 };
 
@@ -39,15 +43,23 @@ struct SimulatedFailure {
   int64_t at_ns = 0;                   // when it did its last
   int64_t known_ns = 0;                // when the first peer gave up
   int64_t bucket = -1;                 // whose collective they were in; -1: none
+  bool averaging = false;              // they were averaging parameters
   bool operator==(const SimulatedFailure&) const = default;
 };
 
 // Every rank's way through one step: the raw material of records. By rank; by bucket, then rank.
+struct PassTrace {
+  int64_t pass = 0;  // of the run
+  std::vector<int64_t> forward_ns, backward_ns, wait_ns;
+  std::vector<std::vector<int64_t>> ready_ns, arrival_ns, launched_ns, done_ns;
+};
 struct StepTrace {
   int64_t step = 0;
-  std::vector<int64_t> begin_ns, forward_ns, backward_ns, wait_ns, optimizer_ns, end_ns;
-  std::vector<std::vector<int64_t>> ready_ns, arrival_ns, launched_ns, done_ns;
-  std::optional<SimulatedFailure> failure;  // what is after it never came to be: kNever
+  std::vector<PassTrace> passes;
+  std::vector<int64_t> begin_ns, optimizer_ns, end_ns;
+  std::vector<int64_t> average_ns, averaged_ns;  // arrival and end; empty: no average
+  std::vector<int64_t> gone_ns;                  // when it did its last; kNever: it goes on
+  std::optional<SimulatedFailure> failure;       // what is after it never came to be: kNever
 };
 inline constexpr int64_t kNever = INT64_MAX;
 

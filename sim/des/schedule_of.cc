@@ -39,28 +39,37 @@ class OfRank {
 
   RankEvents result() {
     result_.compute_factor = std::llround(schedule_.slowdown(step_) * static_cast<double>(kOne));
-    for (const auto& [phase, delay] : {std::pair("load", &RankEvents::load_ns),
-                                       {"forward", &RankEvents::forward_ns},
-                                       {"backward", &RankEvents::backward_ns},
-                                       {"wait", &RankEvents::wait_ns},
-                                       {"optimizer", &RankEvents::optimizer_ns}})
-      for (const Act& act : schedule_.at_phase(phase, step_)) at_phase(phase, act, delay);
+    for (const PhaseDelays& delays : kDelays)
+      for (const Act& act : schedule_.at_phase(delays.phase, step_)) at_phase(delays, act);
     for (const BucketWork& bucket : step_ == 1 ? layers_.first_step : layers_.settled)
       for (const Act& act : schedule_.at_bucket(bucket.bucket, step_)) at_bucket(bucket, act);
     for (const auto& [layer, ready_ns] : layers_.ready_ns)
       for (const Act& act : schedule_.at_layer(layer, step_))
-        result_.pauses.push_back({ready_ns, ns_of_option(act.duration_ms)});
+        result_.pauses.push_back({.ready_ns = ready_ns, .ns = ns_of_option(act.duration_ms)});
     network();
     return result_;
   }
 
  private:
-  void at_phase(const std::string& phase, const Act& act, int64_t RankEvents::*delay) {
+  // What delays a phase: of each pass, and of the first.
+  struct PhaseDelays {
+    const char* phase;
+    int64_t RankEvents::*each;
+    int64_t RankEvents::*once;
+  };
+  static constexpr PhaseDelays kDelays[] = {
+      {"load", &RankEvents::load_ns, &RankEvents::load_ns},
+      {"forward", &RankEvents::forward_ns, &RankEvents::once_forward_ns},
+      {"backward", &RankEvents::backward_ns, &RankEvents::once_backward_ns},
+      {"wait", &RankEvents::wait_ns, &RankEvents::once_wait_ns},
+      {"optimizer", &RankEvents::optimizer_ns, &RankEvents::optimizer_ns}};
+
+  void at_phase(const PhaseDelays& delays, const Act& act) {
     if (RankEvents::End end; ends(act, &end)) {
-      end.phase = phase;
+      end.phase = delays.phase;
       result_.end = end;
     } else {
-      result_.*delay += ns_of_option(act.duration_ms);
+      result_.*(acts_once(*act.fault) ? delays.once : delays.each) += ns_of_option(act.duration_ms);
     }
   }
 
@@ -70,7 +79,8 @@ class OfRank {
       end.bucket = bucket.bucket;
       result_.end = end;
     } else {
-      result_.pauses.push_back({bucket.ready_ns, ns_of_option(act.duration_ms)});
+      result_.pauses.push_back(
+          {bucket.ready_ns, ns_of_option(act.duration_ms), true, acts_once(*act.fault)});
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <thread>
 
 #include "sim/des/collective.h"
@@ -24,21 +25,16 @@ std::vector<Member> members_of(const Job& job, Engine engine, bool traced) {
   return alike && !traced ? classes_of(job) : each_rank(job);
 }
 
-CollectiveEnds ends_of(const Job& job, Engine engine, int64_t* messages) {
-  if (engine == Engine::events)
-    return [&job, messages](const std::vector<int64_t>& starts, int64_t bytes) {
-      return ends_by_events(job, starts, bytes, messages);
-    };
-  if (engine == Engine::rounds)
-    return [&job](const std::vector<int64_t>& starts, int64_t bytes) {
-      return ends_by_rounds(job, starts, bytes);
-    };
-  return [&job](const std::vector<int64_t>& starts, int64_t bytes) {
-    return ends_by_formula(job, starts, bytes);
+CollectiveEnds ends_of(Engine engine, int64_t* messages) {
+  if (engine == Engine::rounds) return ends_by_rounds;
+  if (engine != Engine::events) return ends_by_formula;
+  return [messages](const Job& job, const std::vector<int64_t>& starts, int64_t bytes) {
+    return has_rounds(job) ? ends_by_events(job, starts, bytes, messages)
+                           : ends_by_formula(job, starts, bytes);  // a group of one rank
   };
 }
 
-// Steps are drawn apart from each other, so any thread may draw any of them.
+// Passes are drawn apart from each other, so any thread may draw any of them.
 std::vector<Draws> draws_ahead(const Job& job, const std::vector<Member>& members, Engine engine,
                                int64_t first, int64_t count, int64_t threads) {
   std::vector<Draws> draws(static_cast<size_t>(count));
@@ -63,7 +59,7 @@ int64_t thread_count(const Job& job, int64_t wanted) {
 
 // So that what is made ahead takes no more than the ranks themselves.
 int64_t steps_ahead(const Job& job, size_t members) {
-  const auto each = static_cast<int64_t>(members) *
+  const auto each = static_cast<int64_t>(members) * job.passes *
                     (job.noise.per_bucket ? static_cast<int64_t>(job.settled.size()) + 1 : 1);
   return std::clamp<int64_t>((job.ranks + 65536) / std::max<int64_t>(each, 1), 1, kAhead);
 }
@@ -93,8 +89,9 @@ std::string why_not(const Job& job, Engine engine) {
     return has_rounds(job) ? "" : "its collective is known by its formula only";
   if (engine == Engine::rounds) return "";
   if (!job.links.empty()) return "ranks have links of their own";
-  if (engine == Engine::closed_form || noise_ends_together(job)) return "";
-  return "ranks leave a step at different times";
+  if (engine == Engine::closed_form) return "";
+  if (groups_differ(job)) return "groups average at different times";
+  return noise_ends_together(job) ? "" : "ranks leave a step at different times";
 }
 
 Engine cheapest_engine(const Job& job) {
@@ -113,13 +110,17 @@ Expected<SimulatedRun> simulate(const Job& job, const SimulateOptions& options,
   const std::vector<Member> members = members_of(job, run.engine, static_cast<bool>(sink));
   const int64_t threads = thread_count(job, options.threads);
   const int64_t ahead = steps_ahead(job, members.size());
-  Walk walk(job, members, ends_of(job, run.engine, &run.messages));
+  Walk walk(job, members, ends_of(run.engine, &run.messages));
   StepTrace trace;
   for (int64_t first = 1; first <= job.steps && !walk.failure(); first += ahead) {
     const int64_t count = std::min(ahead, job.steps - first + 1);
-    const auto draws = draws_ahead(job, members, run.engine, first, count, threads);
-    for (const Draws& of_step : draws) {
-      const StepNumbers numbers = walk.step(of_step, sink ? &trace : nullptr);
+    const auto draws = draws_ahead(job, members, run.engine, (first - 1) * job.passes + 1,
+                                   count * job.passes, threads);
+    for (int64_t i = 0; i < count; ++i) {
+      const StepNumbers numbers =
+          walk.step(std::span(draws).subspan(static_cast<size_t>(i * job.passes),
+                                             static_cast<size_t>(job.passes)),
+                    sink ? &trace : nullptr);
       if (sink) sink(trace);
       if (walk.failure()) break;
       run.steps.push_back(numbers);

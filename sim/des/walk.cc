@@ -1,7 +1,5 @@
 #include "sim/des/walk.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace lockstep {
@@ -9,13 +7,6 @@ namespace {
 
 int64_t largest(const std::vector<int64_t>& values) {
   return *std::max_element(values.begin(), values.end());
-}
-
-int64_t pauses_before(const RankEvents& step, int64_t ready_ns) {
-  int64_t ns = 0;
-  for (const RankEvents::Pause& pause : step.pauses)
-    if (ready_ns >= pause.ready_ns) ns += pause.ns;
-  return ns;
 }
 
 // What a ring makes each rank send.
@@ -36,69 +27,103 @@ Walk::Walk(const Job& job, std::vector<Member> members, CollectiveEnds ends)
       ends_(std::move(ends)),
       steps_(members_.size()),
       begin_(members_.size()),
+      next_(begin_),
       forward_(begin_),
       backward_(begin_),
       compute_begin_(begin_),
       wait_(begin_),
       optimizer_(begin_),
       end_(begin_),
+      first_forward_(begin_),
+      first_backward_(begin_),
       ready_(begin_),
       arrival_(begin_),
       early_(begin_),
       queue_free_(begin_),
       launched_(begin_),
       early_begin_(begin_),
-      gone_(members_.size()) {}
+      gone_(members_.size()) {
+  for (const Averaging& level : job_.averaging) {
+    Job& group = groups_.emplace_back();
+    group.ranks = level.ranks;
+    group.cost = job_.cost;
+    if (level.ranks == job_.ranks) group.links = job_.links;
+  }
+}
 
-StepNumbers Walk::step(const Draws& draws, StepTrace* trace) {
+StepNumbers Walk::step(std::span<const Draws> draws, StepTrace* trace) {
   ++step_;
   trace_ = trace;
-  draws_ = &draws;
   if (trace_ != nullptr) *trace_ = StepTrace{};
   begin_ = end_;
-  for (size_t m = 0; m < members_.size(); ++m)
-    if (members_[m].touched) steps_[m] = job_.schedule.at(members_[m].rank, step_);
-  done_.clear();
-  spans_.clear();
   comm_.clear();
-  skew_ns_ = 0;
-  begin_compute(draws);
-  if (failure_) return end_step();
-  const auto& buckets = buckets_of(job_, step_);
-  for (size_t b = 0; b < buckets.size() && !failure_; ++b) {
-    compute_bucket(b, buckets[b], draws);
-    launch(buckets[b]);
-    reduce(b, buckets[b]);
+  skew_ns_ = exposed_ns_ = average_ns_ = 0;
+  for (size_t m = 0; m < members_.size(); ++m) {
+    if (members_[m].touched) steps_[m] = job_.schedule.at(members_[m].rank, step_);
+    next_[m] = begin_[m] + steps_[m].load_ns + job_.load_ns;
   }
+  for (const Draws& of_pass : draws)
+    if (!failure_) pass(of_pass);
   return end_step();
 }
 
+void Walk::pass(const Draws& draws) {
+  ++pass_;
+  draws_ = &draws;
+  done_.clear();
+  spans_.clear();
+  if (trace_ != nullptr) trace_->passes.emplace_back().pass = pass_;
+  begin_compute();
+  if (!failure_) {
+    const auto& buckets = buckets_of(job_, pass_);
+    for (size_t b = 0; b < buckets.size() && !failure_; ++b) {
+      compute_bucket(b, buckets[b]);
+      launch(buckets[b]);
+      reduce(b, buckets[b]);
+    }
+  }
+  end_pass();
+}
+
 // Of the earliest of many everything but the noise is as of the latest.
-void Walk::begin_compute(const Draws& draws) {
-  for (size_t m = 0; m < members_.size(); ++m)
-    launched_[m] = forward_[m] = begin_[m] + steps_[m].load_ns + job_.load_ns;
-  if (step_ == 2 && synchronizes(job_, step_) && job_.ranks > 1) rebuild();
+void Walk::begin_compute() {
+  launched_ = forward_ = next_;
+  if (first_pass()) first_forward_ = forward_;
+  if (rebuilds(job_, pass_)) rebuild();
   if (failure_) return;
   for (size_t m = 0; m < members_.size(); ++m) {
     const RankEvents& step = steps_[m];
     const int64_t forward = scaled(job_.forward_ns, step.compute_factor);
-    const int64_t begin = launched_[m] + step.forward_ns;
-    backward_[m] = begin + scaled(forward, draws.ranks[m].late);
-    compute_begin_[m] = backward_[m] + step.backward_ns;
+    const int64_t begin =
+        launched_[m] + step.forward_ns + (first_pass() ? step.once_forward_ns : 0);
+    const int64_t delay = step.backward_ns + (first_pass() ? step.once_backward_ns : 0);
+    backward_[m] = begin + scaled(forward, draws_->ranks[m].late);
+    compute_begin_[m] = backward_[m] + delay;
     ready_[m] = arrival_[m] = queue_free_[m] = compute_begin_[m];
-    early_[m] = early_begin_[m] = begin + scaled(forward, draws.ranks[m].early) + step.backward_ns;
+    early_[m] = early_begin_[m] = begin + scaled(forward, draws_->ranks[m].early) + delay;
   }
+  if (first_pass()) first_backward_ = backward_;
 }
 
-// DDP tells all ranks the new buckets at the begin of the second forward: nobody goes on before the
-// last one has come. Leaves in launched_ when each goes on.
+// DDP tells all ranks the new buckets at the begin of a forward: nobody goes on before the last one
+// has come. Leaves in launched_ when each goes on.
 void Walk::rebuild() {
   const int64_t last = largest(forward_);
   arrival_ = early_ = launched_ = forward_;
-  const BucketWork none{-1, 0, 0, 0};
-  if (wait_in_vain(none)) return;
+  const BucketWork none{kRebuild, 0, 0, 0};
+  if (wait_in_vain(none, all())) return;
   std::vector<int64_t> ends(members_.size(), last + job_.rebuild_ns);
-  if (!time_out(none, ends)) launched_ = std::move(ends);
+  if (!time_out(none, ends, all())) launched_ = std::move(ends);
+}
+
+int64_t Walk::pauses_before(const RankEvents& step, int64_t ready_ns) const {
+  int64_t ns = 0;
+  for (const RankEvents::Pause& pause : step.pauses) {
+    if (ready_ns < pause.ready_ns || (pause.of_bucket && !communicates(job_, pass_))) continue;
+    const bool again = !(pause.of_bucket ? first_due_pass() : first_pass());
+    if (!pause.once || !again) ns += pause.ns;
+  }
+  return ns;
 }
 
 int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t factor) const {
@@ -124,7 +149,8 @@ int64_t Walk::slowed(int64_t begin_ns, int64_t work_ns) const {
   return time_ns + left;
 }
 
-void Walk::compute_bucket(size_t place, const BucketWork& work, const Draws& draws) {
+void Walk::compute_bucket(size_t place, const BucketWork& work) {
+  const Draws& draws = *draws_;
   for (size_t m = 0; m < members_.size(); ++m) {
     const Factors& factors = draws.buckets.empty() ? draws.ranks[m] : draws.buckets[place][m];
     const int64_t late = slowed(compute_begin_[m], work_of(m, work.ready_ns, factors.late));
@@ -147,16 +173,16 @@ void Walk::launch(const BucketWork& work) {
 
 void Walk::reduce(size_t place, const BucketWork& work) {
   std::vector<int64_t> ends(members_.size(), kNever);
-  if (!wait_in_vain(work)) {
+  if (!wait_in_vain(work, all())) {
     std::vector<int64_t> starts = launched_;
     const auto channels = static_cast<size_t>(job_.channels);
     if (place >= channels)
       for (size_t m = 0; m < starts.size(); ++m)
         starts[m] = std::max(starts[m], done_[place - channels][m]);
-    ends = ends_(starts, work.bytes);
+    ends = ends_(job_, starts, work.bytes);
     skew_ns_ =
         std::max(skew_ns_, largest(arrival_) - *std::min_element(early_.begin(), early_.end()));
-    if (!time_out(work, ends)) {
+    if (!time_out(work, ends, all())) {
       spans_.push_back({largest(starts), largest(ends)});
       comm_.push_back({largest(arrival_), largest(ends)});
     }
@@ -166,84 +192,10 @@ void Walk::reduce(size_t place, const BucketWork& work) {
   done_.push_back(std::move(ends));
 }
 
-// Gone since a step before, at a phase that leads here, or at this very bucket.
-bool Walk::is_gone(size_t member, int64_t bucket) const {
-  if (gone_[member]) return true;
-  const auto& end = steps_[member].end;
-  if (!end) return false;
-  if (end->place == RankEvents::End::Place::bucket) return bucket >= 0 && end->bucket == bucket;
-  if (end->phase == "load" || end->phase == "forward") return true;
-  return end->phase == "backward" && bucket >= 0;
-}
-
-// A rank that will never come: those who are there learn it as it goes, or when they time out.
-bool Walk::wait_in_vain(const BucketWork& work) {
-  std::optional<size_t> gone;
-  int64_t first_ns = kNever;
-  for (size_t m = 0; m < members_.size(); ++m) {
-    if (is_gone(m, work.bucket)) {
-      if (!gone) gone = m;
-    } else {
-      first_ns = std::min(first_ns, early_[m]);
-    }
-  }
-  if (!gone) return false;
-  const auto& end = steps_[*gone].end;
-  const bool dead = end && end->dead;
-  const bool here = end && end->place == RankEvents::End::Place::bucket;
-  const int64_t at_ns = here                           ? ready_[*gone]
-                        : !end || end->phase == "load" ? begin_[*gone]
-                        : end->phase == "forward"      ? forward_[*gone]
-                                                       : backward_[*gone];
-  int64_t known_ns = kNever;
-  if (first_ns != kNever && dead) known_ns = std::max(at_ns, first_ns);
-  if (first_ns != kNever && !dead && job_.collective_ns > 0)
-    known_ns = first_ns + job_.collective_ns;
-  fail(*gone, work, dead, at_ns, known_ns);
-  for (size_t m = 0; m < members_.size(); ++m)
-    if (is_gone(m, work.bucket)) arrival_[m] = launched_[m] = kNever;
-  return true;
-}
-
-// The one that came last is why; each waits from its own arrival.
-bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends) {
-  if (job_.collective_ns == 0) return false;
-  int64_t known_ns = kNever;
-  for (size_t m = 0; m < members_.size(); ++m)
-    if (ends[m] - early_[m] > job_.collective_ns)
-      known_ns = std::min(known_ns, early_[m] + job_.collective_ns);
-  if (known_ns == kNever) return false;
-  const auto last = std::max_element(launched_.begin(), launched_.end()) - launched_.begin();
-  const auto late = static_cast<size_t>(last);
-  fail(late, work, false, work.bucket < 0 ? begin_[late] : backward_[late], known_ns);
-  for (size_t m = 0; m < members_.size(); ++m) {
-    if (arrival_[m] >= known_ns) arrival_[m] = kNever;
-    if (launched_[m] >= known_ns) launched_[m] = kNever;
-  }
-  return true;
-}
-
-void Walk::fail(size_t member, const BucketWork& work, bool dead, int64_t at_ns, int64_t known_ns) {
-  const auto& end = steps_[member].end;
-  std::string place = "backward";
-  if (end && end->place == RankEvents::End::Place::phase) place = end->phase;
-  if (end && end->place == RankEvents::End::Place::bucket)
-    place = fmt::format("bucket {}", end->bucket);
-  failure_ = SimulatedFailure{.rank = members_[member].rank,
-                              .step = step_,
-                              .place = place,
-                              .dead = dead,
-                              .signal = end ? end->signal : 0,
-                              .exit_code = end ? end->exit_code : -1,
-                              .at_ns = at_ns,
-                              .known_ns = known_ns,
-                              .bucket = work.bucket};
-}
-
 // What comes after the last bucket goes as the rank's noise says; with noise per bucket there is
 // none of it.
 int64_t Walk::end_of_backward(size_t member) {
-  const auto& buckets = buckets_of(job_, step_);
+  const auto& buckets = buckets_of(job_, pass_);
   const int64_t factor = draws_->ranks[member].late;
   const int64_t whole = slowed(compute_begin_[member], work_of(member, job_.backward_ns, factor));
   const bool all_in_buckets = !buckets.empty() && buckets.back().ready_ns == job_.backward_ns;
@@ -251,23 +203,75 @@ int64_t Walk::end_of_backward(size_t member) {
   return std::max(own, arrival_[member]);
 }
 
+void Walk::end_pass() {
+  const bool due = is_due(job_, pass_);
+  for (size_t m = 0; m < members_.size() && !failure_; ++m) {
+    const RankEvents& step = steps_[m];
+    wait_[m] = end_of_backward(m);
+    next_[m] = wait_[m];
+    if (due) next_[m] += step.wait_ns + (first_due_pass() ? step.once_wait_ns : 0);
+    for (const auto& ends : done_) next_[m] = std::max(next_[m], ends[m]);
+  }
+  trace_pass();
+  if (failure_) return;
+  compute_end_ = largest(wait_) - exposed_ns_;
+  const int64_t comm_end = spans_.empty() ? 0 : spans_.back().end_ns;
+  exposed_ns_ += std::max<int64_t>(comm_end - largest(wait_), 0);
+}
+
+// Every rank has updated its own parameters.
+void Walk::average() {
+  const auto level = averaging_after(job_, step_);
+  if (!level) return;
+  const Job& group = groups_[*level];
+  arrival_ = early_ = launched_ = end_;
+  for (size_t m = 0; m < members_.size(); ++m)
+    launched_[m] += queued_ns(steps_[m], job_.averaged_bytes, group.ranks);
+  const BucketWork work{kAverage, job_.averaged_bytes, 0, 0};
+  const bool by_rank = static_cast<int64_t>(members_.size()) == job_.ranks;
+  const size_t size = by_rank ? static_cast<size_t>(group.ranks) : members_.size();
+  comm_.push_back({});
+  for (size_t begin = 0; begin < members_.size() && !failure_; begin += size)
+    average_group(group, work, {begin, begin + size}, &end_);
+  average_ns_ = failure_ ? 0 : largest(end_) - largest(arrival_);
+  if (trace_ == nullptr) return;
+  trace_->average_ns = arrival_;
+  trace_->averaged_ns = failure_ ? std::vector<int64_t>(members_.size(), kNever) : end_;
+}
+
+// Into `ends`, by member. Of all groups the one that ends last counts as communication.
+void Walk::average_group(const Job& job, const BucketWork& work, Group group,
+                         std::vector<int64_t>* ends) {
+  if (wait_in_vain(work, group)) return;
+  const auto part = [&](const std::vector<int64_t>& times) {
+    return std::vector<int64_t>(times.begin() + static_cast<int64_t>(group.begin),
+                                times.begin() + static_cast<int64_t>(group.end));
+  };
+  const std::vector<int64_t> arrivals = part(arrival_), starts = part(launched_);
+  const std::vector<int64_t> of_group = ends_(job, starts, work.bytes);
+  std::copy(of_group.begin(), of_group.end(), ends->begin() + static_cast<int64_t>(group.begin));
+  if (time_out(work, *ends, group)) return;
+  skew_ns_ =
+      std::max(skew_ns_, largest(arrivals) - *std::min_element(arrivals.begin(), arrivals.end()));
+  const Span span{largest(arrivals), largest(of_group)};
+  if (span.end_ns >= comm_.back().end_ns) comm_.back() = span;
+}
+
 StepNumbers Walk::end_step() {
   StepNumbers numbers;
   for (size_t m = 0; m < members_.size() && !failure_; ++m) {
-    wait_[m] = end_of_backward(m);
-    int64_t done = wait_[m] + steps_[m].wait_ns;
-    for (const auto& ends : done_) done = std::max(done, ends[m]);
-    optimizer_[m] = done;
-    end_[m] = done + steps_[m].optimizer_ns + job_.optimizer_ns;
-    if (steps_[m].end) gone_[m] = true;
+    optimizer_[m] = next_[m];
+    end_[m] = next_[m] + steps_[m].optimizer_ns + job_.optimizer_ns;
   }
+  if (!failure_) average();
+  if (!failure_) note_gone();
   trace_step();
   if (failure_) return numbers;
-  const int64_t compute_end = largest(wait_), comm_end = spans_.empty() ? 0 : spans_.back().end_ns;
   numbers.end_ns = largest(end_);
   numbers.duration_ns = numbers.end_ns - last_end_;
-  numbers.compute_ns = compute_end - last_end_;
-  numbers.exposed_ns = std::max<int64_t>(comm_end - compute_end, 0);
+  numbers.compute_ns = compute_end_ - last_end_;
+  numbers.exposed_ns = exposed_ns_ + average_ns_;
+  numbers.average_ns = average_ns_;
   numbers.skew_ns = skew_ns_;
   int64_t covered = 0;
   for (const Span& span : comm_) {
@@ -280,19 +284,25 @@ StepNumbers Walk::end_step() {
 
 void Walk::trace_collective(const std::vector<int64_t>& ends) {
   if (trace_ == nullptr) return;
-  trace_->ready_ns.push_back(ready_);
-  trace_->arrival_ns.push_back(arrival_);
-  trace_->launched_ns.push_back(launched_);
-  trace_->done_ns.push_back(ends);
+  PassTrace& trace = trace_->passes.back();
+  trace.ready_ns.push_back(ready_);
+  trace.arrival_ns.push_back(arrival_);
+  trace.launched_ns.push_back(launched_);
+  trace.done_ns.push_back(ends);
+}
+
+void Walk::trace_pass() {
+  if (trace_ == nullptr) return;
+  PassTrace& trace = trace_->passes.back();
+  trace.forward_ns = forward_;
+  trace.backward_ns = backward_;
+  trace.wait_ns = wait_;
 }
 
 void Walk::trace_step() {
   if (trace_ == nullptr) return;
   trace_->step = step_;
   trace_->begin_ns = begin_;
-  trace_->forward_ns = forward_;
-  trace_->backward_ns = backward_;
-  trace_->wait_ns = wait_;
   trace_->optimizer_ns = optimizer_;
   trace_->end_ns = end_;
   trace_->failure = failure_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/des/job.h"
@@ -11,59 +12,89 @@
 
 namespace lockstep {
 
-// Starts by member -> ends by member, of a collective of so many bytes.
-using CollectiveEnds =
-    std::function<std::vector<int64_t>(const std::vector<int64_t>& starts, int64_t bytes)>;
+// Starts by member -> ends by member, of a collective of so many bytes. Of the job its ranks, cost
+// and links count: it may be that of a group.
+using CollectiveEnds = std::function<std::vector<int64_t>(
+    const Job& job, const std::vector<int64_t>& starts, int64_t bytes)>;
 
 // All members' way through a job, step by step, as a max-plus sum: a rank's bucket is ready when
 // its compute has come so far, no bucket is launched before the one before it, each collective
-// starts when a channel is free, and a step ends when its own compute and all its collectives have.
+// starts when a channel is free, and a pass ends when its own compute and all its collectives have.
 // Of a member that stands for many ranks the latest of them decides, and the earliest is kept for
 // skew and time-outs.
 class Walk {
  public:
   Walk(const Job& job, std::vector<Member> members, CollectiveEnds ends);
 
-  // The next step, with its draws. With a trace, everything of it. After a failure there is none.
-  StepNumbers step(const Draws& draws, StepTrace* trace);
+  // The next step, with the draws of its passes. With a trace, everything of it. After a failure
+  // there is none.
+  StepNumbers step(std::span<const Draws> draws, StepTrace* trace);
   const std::optional<SimulatedFailure>& failure() const { return failure_; }
 
  private:
   struct Span {
     int64_t begin_ns = 0, end_ns = 0;
   };
-  void begin_compute(const Draws& draws);
+  // Members [begin, end) take part in a collective.
+  struct Group {
+    size_t begin = 0, end = 0;
+  };
+  // In place of a bucket: what ranks do together beside them.
+  static constexpr int64_t kRebuild = -1, kAverage = -2;
+  Group all() const { return {0, members_.size()}; }
+  void pass(const Draws& draws);
+  void begin_compute();
   void rebuild();
-  void compute_bucket(size_t place, const BucketWork& work, const Draws& draws);
+  void compute_bucket(size_t place, const BucketWork& work);
   void launch(const BucketWork& work);
   void reduce(size_t place, const BucketWork& work);
+  void end_pass();
+  void average();
+  void average_group(const Job& job, const BucketWork& work, Group group,
+                     std::vector<int64_t>* ends);
   StepNumbers end_step();
+  bool first_pass() const { return (pass_ - 1) % job_.passes == 0; }
+  // Of those that communicate, or would but for local SGD.
+  bool first_due_pass() const { return job_.each_pass ? first_pass() : true; }
   int64_t slowed(int64_t begin_ns, int64_t work_ns) const;
   int64_t work_of(size_t member, int64_t ready_ns, int64_t factor) const;
   int64_t end_of_backward(size_t member);
+  int64_t pauses_before(const RankEvents& step, int64_t ready_ns) const;
   bool is_gone(size_t member, int64_t bucket) const;
-  bool wait_in_vain(const BucketWork& work);
-  bool time_out(const BucketWork& work, const std::vector<int64_t>& ends);
+  // Of one that is gone, or goes in this step.
+  std::optional<RankEvents::End> end_of(size_t member) const;
+  int64_t gone_since(size_t member) const;
+  void note_gone();
+  bool wait_in_vain(const BucketWork& work, Group group);
+  bool time_out(const BucketWork& work, const std::vector<int64_t>& ends, Group group);
   void fail(size_t member, const BucketWork& work, bool dead, int64_t at_ns, int64_t known_ns);
   void trace_collective(const std::vector<int64_t>& ends);
+  void trace_pass();
   void trace_step();
 
   const Job& job_;
   const std::vector<Member> members_;
   const CollectiveEnds ends_;
-  int64_t step_ = 0;
+  std::vector<Job> groups_;  // by level of averaging: what a group's collective costs
+  int64_t step_ = 0, pass_ = 0;
   std::optional<SimulatedFailure> failure_;
 
-  // By member, of the step under way.
+  // By member, of the step and the pass under way.
   std::vector<RankEvents> steps_;
-  std::vector<int64_t> begin_, forward_, backward_, compute_begin_, wait_, optimizer_, end_;
+  std::vector<int64_t> begin_, next_, forward_, backward_, compute_begin_, wait_, optimizer_, end_;
+  std::vector<int64_t> first_forward_, first_backward_;  // of the step's first pass
   std::vector<int64_t> ready_, arrival_, early_, queue_free_, launched_, early_begin_;
-  std::vector<bool> gone_;  // since an earlier step
-  // By place of the collective.
+  struct Gone {
+    RankEvents::End end;
+    int64_t at_ns = 0;
+  };
+  std::vector<std::optional<Gone>> gone_;  // since an earlier step
+  // By place of the collective in the pass.
   std::vector<std::vector<int64_t>> done_;
-  std::vector<Span> spans_, comm_;  // on the wire; from the last rank's arrival
-  int64_t last_end_ = 0, skew_ns_ = 0;
-  const Draws* draws_ = nullptr;  // of the step under way
+  std::vector<Span> spans_;  // of the pass: on the wire
+  std::vector<Span> comm_;   // of the step: from the last rank's arrival
+  int64_t last_end_ = 0, skew_ns_ = 0, compute_end_ = 0, exposed_ns_ = 0, average_ns_ = 0;
+  const Draws* draws_ = nullptr;  // of the pass under way
   StepTrace* trace_ = nullptr;
 };
 

@@ -50,6 +50,42 @@ TEST(JobOfPlan, FaultsAreWhatBefallsRanks) {
   EXPECT_EQ(planned.job.schedule.at(2, 2).queue_ns, 2'000'000);
 }
 
+RunPlan local_sgd(const std::string& reducer) {
+  return plan_of("training/post_local_sgd.json",
+                 {"/reducer/kind=" + reducer, "/reducer/gradient_as_bucket_view=false",
+                  R"(/compute={"kind": "emulated", "forward_ms": 1})", "/lanes=[\"replica\"]"});
+}
+
+TEST(JobOfPlan, MicroBatchesAndLocalStepsAreTheScenarios) {
+  const RunPlan accumulates =
+      plan_of("stragglers/named_compute.json",
+              {"/world_size=3", "/reducer/kind=bucketed", "/accumulate_steps=2"});
+  EXPECT_EQ(job_of(accumulates).job.passes, 2);
+  EXPECT_FALSE(job_of(accumulates).job.each_pass);
+  const PlannedJob local = job_of(local_sgd("bucketed"));
+  EXPECT_EQ(local.job.local_from, 3);
+  EXPECT_EQ(local.job.averaging, (std::vector<Averaging>{{3, 3, 2}}));
+  int64_t bytes = 0;
+  for (const BucketWork& bucket : local.job.settled) bytes += bucket.bytes;
+  EXPECT_EQ(local.job.averaged_bytes, bytes);
+  SimulatedAs as;
+  as.ranks = 12;
+  as.averaging = {{3, 2, 0}, {12, 6, 0}};
+  const auto levels = job_of_plan(local_sgd("bucketed"), default_machine_model(), as);
+  EXPECT_EQ(levels.value().job.averaging, (std::vector<Averaging>{{3, 2, 0}, {12, 6, 0}}));
+}
+
+TEST(JobOfPlan, HalfPrecisionSendsHalfOfTheBytes) {
+  const auto bytes = [](const std::string& hook) {
+    return job_of(plan_of("stragglers/named_compute.json",
+                          {"/world_size=3", "/reducer/kind=bucketed",
+                           "/comm_hook={\"kind\": \"" + hook + "\"}"}))
+        .job.first_step[0]
+        .bytes;
+  };
+  EXPECT_EQ(bytes("fp16") * 2, bytes("none"));
+}
+
 TEST(JobOfPlan, WhatCannotBeSimulatedIsRefusedWithItsPlace) {
   const RunPlan real = plan_of("equivalence/toy_model.json", {});
   const auto unknown = job_of_plan(real, default_machine_model());
@@ -59,8 +95,15 @@ TEST(JobOfPlan, WhatCannotBeSimulatedIsRefusedWithItsPlace) {
   const auto refused = job_of_plan(partition, default_machine_model());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.errors()[0].message, "fault \"partition\" cannot be simulated");
-  const auto many = job_of_plan(named_compute("[]"), default_machine_model(),
-                                {.ranks = 2'000'000, .steps = {}, .cap_mb = {}});
+  const auto hook = job_of_plan(
+      plan_of("stragglers/named_compute.json",
+              {"/world_size=3", "/reducer/kind=bucketed", "/comm_hook={\"kind\": \"powersgd\"}"}),
+      default_machine_model());
+  ASSERT_FALSE(hook);
+  EXPECT_EQ(hook.errors()[0].message, "comm hook \"powersgd\" cannot be simulated");
+  SimulatedAs as;
+  as.ranks = 2'000'000;
+  const auto many = job_of_plan(named_compute("[]"), default_machine_model(), as);
   ASSERT_FALSE(many);
   EXPECT_EQ(to_text(many.errors()[0]), "lockstep: error: ranks is 2000000; expected 1 to 1000000");
 }
@@ -86,6 +129,23 @@ TEST(VirtualRecords, HaveTheShapeOfRealOnes) {
     // Three of construction, a bucket, the new buckets, then those of every step.
     ASSERT_EQ(sequences.size(), 5 + 19 * planned.job.settled.size());
     for (size_t i = 0; i < sequences.size(); ++i) EXPECT_EQ(sequences[i], i + 1);
+  }
+}
+
+// Of steps 1 to 7, the last 5 of them without buckets; parameters are averaged after 3 and 6.
+TEST(VirtualRecords, AveragesAreCollectivesOfTheOptimizer) {
+  for (const char* reducer : {"bucketed", "c10d"}) {
+    const RunPlan plan = local_sgd(reducer);
+    const PlannedJob planned = job_of(plan);
+    VirtualRecords records(plan, planned);
+    const auto run = simulate(planned.job, {}, [&](const StepTrace& trace) { records.add(trace); });
+    const RunOutcome outcome = records.take(run.value());
+    std::vector<int32_t> steps;
+    for (const Event& event : outcome.ranks[1].events)
+      if (event.kind == static_cast<uint16_t>(EventKind::arrival) &&
+          event.phase == static_cast<uint16_t>(Phase::optimizer))
+        steps.push_back(event.step);
+    EXPECT_THAT(steps, testing::ElementsAre(3, 6)) << reducer;
   }
 }
 

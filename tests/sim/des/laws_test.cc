@@ -85,6 +85,37 @@ RC_GTEST_PROP(Laws, ALaterRankMakesNobodyEarlier, ()) {
   RC_ASSERT(after <= before + job.steps * delay_ns);
 }
 
+// Fewer collectives of gradients are never slower: not in each pass, not in local steps.
+RC_GTEST_PROP(Laws, LessSynchronizationIsNeverSlower, ()) {
+  Job job = drawn_job();
+  job.passes = in_range(1, 4);
+  job.each_pass = true;
+  const int64_t each = total_ns(job);
+  job.each_pass = false;
+  const int64_t last = total_ns(job);
+  RC_ASSERT(last <= each);
+  job.local_from = in_range(1, job.steps);
+  RC_ASSERT(total_ns(job) <= last);
+}
+
+// A longer period is never slower; a step with an average of parameters takes one all-reduce more.
+RC_GTEST_PROP(Laws, RarerAveragesAreNeverSlower, ()) {
+  Job job = drawn_job();
+  job.local_from = 1;
+  job.averaged_bytes = in_range(0, 1'000'000);
+  const int64_t without = total_ns(job);
+  job.averaging = {{job.ranks, 1, 0}};
+  const int64_t each = total_ns(job);
+  RC_ASSERT(each == without + job.steps * all_reduce_ns(job.cost, job.averaged_bytes, job.ranks));
+  job.averaging = {{job.ranks, in_range(1, 3), 0}};
+  const int64_t rarer = total_ns(job);
+  RC_ASSERT(rarer >= without && rarer <= each);
+  // Smaller groups between them, and of equal cost or less.
+  job.averaging.insert(job.averaging.begin(), {int64_t{1} << in_range(0, 1), 1, 0});
+  RC_PRE(job.averaging[0].ranks <= job.ranks);
+  RC_ASSERT(total_ns(job) >= rarer);
+}
+
 RC_GTEST_PROP(Laws, MoreChannelsAreNeverSlower, ()) {
   Job job = drawn_job();
   const int64_t before = total_ns(job);
