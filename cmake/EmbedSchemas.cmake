@@ -12,7 +12,7 @@ function(embed file function out)
   set(${out} "const char* ${function}() {\n  return ${pieces};\n}\n" PARENT_SCOPE)
 endfunction()
 set(texts "")
-foreach(schema scenario result sweep what_if collective explore profile machine)
+foreach(schema scenario result sweep what_if collective explore profile machine simulate)
   set(file ${SOURCE}/${schema}_schema.json)
   if(schema STREQUAL scenario)
     set(file ${SOURCE}/schema.json)
@@ -23,4 +23,5 @@ endforeach()
 file(WRITE ${OUT} "// Generated from scenarios/*schema.json\n#include \"scenarios/parse/suite.h\"\n"
                   "#include \"scenarios/parse/collective_schema.h\"\n"
                   "#include \"scenarios/parse/explore_schema.h\"\n"
+                  "#include \"scenarios/parse/simulate_schema.h\"\n"
                   "namespace lockstep {\n${texts}}\n")

@@ -17,6 +17,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/scenarios/explore_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/machine_schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/simulate_schema.json
           ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake)
 
 # Parsed once, as LibTorch's headers are: a fifth of the time of a unit that needs them.

@@ -215,7 +215,8 @@ void add_others(CLI::App& app, std::function<int()>* action) {
         std::tuple("--what-if", "what_if", "Of what whatif, or analyze of a trace, writes"),
         std::tuple("--collective", "collective", "Of what collective --json writes"),
         std::tuple("--explore", "explore", "Of what explore --json writes"),
-        std::tuple("--machine", "machine", "Of machine files, for simulate")})
+        std::tuple("--machine", "machine", "Of machine files, for simulate"),
+        std::tuple("--simulate", "simulate", "Of what simulate --json writes")})
     other->add_flag_callback(
         flag, [kind, name = std::string(name)] { *kind = name; }, what);
   other->require_option(0, 1);

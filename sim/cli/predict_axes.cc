@@ -7,7 +7,6 @@
 #include "reducer/bucket.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/simulate.h"
-#include "sim/des/cost.h"
 #include "sim/plan/layout.h"
 
 namespace lockstep {
@@ -95,7 +94,34 @@ bool are_caps(const Axis& axis) {
                      [](double value) { return value > 0 && value <= 1e6; });
 }
 
+// A whole number of at least 1.
+std::optional<int64_t> count_of(const std::string& text) {
+  const auto value = number_of(text);
+  if (!value || *value < 1 || *value > static_cast<double>(kMostSteps) ||
+      *value != std::floor(*value))
+    return std::nullopt;
+  return static_cast<int64_t>(*value);
+}
+
 }  // namespace
+
+Expected<std::vector<Averaging>> averaging_of(const std::string& words) {
+  std::vector<Averaging> levels;
+  std::istringstream stream(words);
+  for (std::string part; std::getline(stream, part, ',');) {
+    const size_t colon = part.find(':');
+    const auto ranks = count_of(part.substr(0, colon));
+    const auto period =
+        colon == std::string::npos ? std::nullopt : count_of(part.substr(colon + 1));
+    if (!ranks || !period) {
+      InputError error = option_error(fmt::format("--average {}: \"{}\" is no level", words, part));
+      error.allowed = "RANKS:PERIOD of each level, smaller groups first, with commas between";
+      return error;
+    }
+    levels.push_back({*ranks, *period, 0});
+  }
+  return levels;
+}
 
 Expected<PredictAxes> predict_axes(const std::string& words, const RunPlan& plan) {
   PredictAxes axes;

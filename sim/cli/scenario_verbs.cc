@@ -4,6 +4,7 @@
 
 #include "scenarios/parse/collective_schema.h"
 #include "scenarios/parse/explore_schema.h"
+#include "scenarios/parse/simulate_schema.h"
 #include "scenarios/parse/suite.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
@@ -66,6 +67,7 @@ int print_schema(const std::string& kind) {
                       : kind == "collective" ? collective_schema_text()
                       : kind == "explore"    ? explore_schema_text()
                       : kind == "machine"    ? machine_schema_text()
+                      : kind == "simulate"   ? simulate_schema_text()
                                              : scenario_schema_text(),
                       kExitPass);
 }

@@ -26,11 +26,14 @@ InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
   InputErrors errors;
   if (!verb.engine.empty())
     if (const auto engine = engine_of(verb.engine); !engine) append_run(engine.errors(), &errors);
+  if (!verb.average.empty())
+    if (const auto levels = averaging_of(verb.average); !levels) append_run(levels.errors(), &errors);
   for (const auto& [name, path] :
        {std::pair("--json", &verb.json), {"--trace", &verb.trace}, {"--svg", &verb.svg}})
     if (!path->empty())
       if (auto why = why_not_writable(*path))
         errors.push_back(option_error(fmt::format("{} {}", name, *why)));
+  append_run(long_run_errors(verb), &errors);
   const bool of_one =
       !verb.trace.empty() || !verb.svg.empty() || !verb.out.empty() || !verb.predict.empty();
   if (runs > 1 && of_one)

@@ -7,29 +7,36 @@
 #include <string>
 
 #include "sim/cli/verbs.h"
+#include "sim/des/job.h"
 
 namespace lockstep {
 
 // Scenarios in virtual time.
 struct SimulateVerb {
   Selection selection;
-  std::string machine;  // file of `lockstep calibrate`; empty: the default
+  std::string machine;  // file of `lockstep calibrate`, or a preset's word; empty: the default
   // Over what the machine says.
   std::string algorithm, noise;
   std::optional<double> latency_us, bandwidth_mb_per_s, across_latency_us,
       across_bandwidth_mb_per_s, overlap_slowdown, forward_ms, backward_ms;
+  // Of a run of days: hosts that fail, once so often.
+  std::optional<double> mtbf_hours, work_hours, checkpoint_s, checkpoint_every_s, restart_s;
   std::optional<int64_t> ranks_per_host, channels;
   // Over what the scenario says.
   std::optional<int64_t> ranks, steps;
   std::string engine;
   int64_t threads = 0;
   std::string predict;  // "caps=1..100,worlds=2..1024"
+  std::string average;  // "8:2,64:16": groups of ranks, each with its period
   std::string json, trace, svg, out;
   std::string color = "auto";
   bool quiet = false;
 };
 int simulate_verb(const SimulateVerb& verb);
 void add_simulate(CLI::App& app, std::function<int()>* action);
+
+// "8:2,64:16": groups of 8 ranks average their parameters every 2 steps, of 64 every 16.
+Expected<std::vector<Averaging>> averaging_of(const std::string& words);
 
 // Axes of --predict: caps in MiB (none: the plan's), numbers of ranks (none: the plan's).
 struct PredictAxes {

@@ -45,6 +45,7 @@ SimulatedAs as_asked(const SimulateVerb& verb) {
   SimulatedAs as;
   as.ranks = verb.ranks;
   as.steps = verb.steps;
+  if (!verb.average.empty()) as.averaging = averaging_of(verb.average).value();
   return as;
 }
 
@@ -150,6 +151,7 @@ void compare_with_ideal(const SimulateVerb& verb, Job job, const SimulatedRun& r
     line->timeout_chance = wilson(hits, static_cast<int64_t>(patient.value().steps.size()));
     line->numbers = numbers_of(job, patient.value());
   }
+  if (job.schedule.touched.empty()) return;
   job.schedule = {};
   const auto ideal = simulate(job, options_of(verb));
   if (ideal && line->numbers.steps > 0)
@@ -157,7 +159,8 @@ void compare_with_ideal(const SimulateVerb& verb, Job job, const SimulatedRun& r
 }
 
 double compute_ms(const Job& job) {
-  return static_cast<double>(job.load_ns + job.forward_ns + job.backward_ns + job.optimizer_ns) *
+  return static_cast<double>(job.load_ns + job.passes * (job.forward_ns + job.backward_ns) +
+                             job.optimizer_ns) *
          1e-6;
 }
 
@@ -170,7 +173,9 @@ Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineMo
   const auto run = simulate(job, options_of(verb));
   if (!run) return run.errors();
   fill(planned.value(), run.value(), &line);
-  if (!job.schedule.touched.empty()) compare_with_ideal(verb, job, run.value(), &line);
+  // Of alike ranks whose every bucket is late by a draw of its own the skew is not known.
+  const bool late = !job.schedule.touched.empty() || (job.noise.any() && !job.noise.per_bucket);
+  if (late) compare_with_ideal(verb, job, run.value(), &line);
   if (line.numbers.steps > 0) line.efficiency = compute_ms(job) / line.numbers.step_ms;
   return line;
 }
@@ -202,7 +207,9 @@ void recommend(Prediction* prediction) {
 
 Expected<MachineModel> machine_of(const SimulateVerb& verb) {
   MachineModel machine = default_machine_model();
-  if (!verb.machine.empty()) {
+  if (const auto preset = machine_preset(verb.machine)) {
+    machine = *preset;
+  } else if (!verb.machine.empty()) {
     auto read = read_machine_model(verb.machine);
     if (!read) return read.errors();
     machine = std::move(read.value());
@@ -261,10 +268,10 @@ Expected<std::vector<SimulatedLine>> simulate_plans(const SimulateVerb& verb,
   InputErrors errors;
   for (const RunPlan& plan : plans) {
     auto line = simulated_line(verb, machine, plan);
-    if (line)
-      lines.push_back(std::move(line.value()));
-    else
-      errors.insert(errors.end(), line.errors().begin(), line.errors().end());
+    const InputErrors problems =
+        line ? add_long_run(verb, machine, plan.scenario.seed, &line.value()) : line.errors();
+    if (problems.empty()) lines.push_back(std::move(line.value()));
+    errors.insert(errors.end(), problems.begin(), problems.end());
   }
   if (!errors.empty()) return once_each(errors);
   return lines;
@@ -287,6 +294,9 @@ Expected<Prediction> predict(const SimulateVerb& verb, const MachineModel& machi
       as.cap_mb = cap;
       auto line = predicted_line(verb, machine, plan, as);
       if (!line) return line.errors();
+      if (InputErrors problems = add_long_run(verb, machine, plan.scenario.seed, &line.value());
+          !problems.empty())
+        return problems;
       prediction.lines.push_back(std::move(line.value()));
     }
   if (caps.size() > 1) recommend(&prediction);

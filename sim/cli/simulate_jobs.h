@@ -19,6 +19,13 @@ Expected<std::vector<SimulatedLine>> simulate_plans(const SimulateVerb& verb,
                                                     const MachineModel& machine,
                                                     const std::vector<RunPlan>& plans);
 
+// What of the options about failing hosts cannot be; nothing where none is given.
+InputErrors long_run_errors(const SimulateVerb& verb);
+// How long the line's training takes on hosts that fail, where the command line asks for it. Bad
+// input: a run that would never end.
+InputErrors add_long_run(const SimulateVerb& verb, const MachineModel& machine, uint64_t seed,
+                         SimulatedLine* line);
+
 // One plan over the axes of --predict, and the cap that is best at its first world size.
 struct Prediction {
   std::vector<SimulatedLine> lines;

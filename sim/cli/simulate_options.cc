@@ -1,5 +1,6 @@
 #include "sim/cli/app_options.h"
 #include "sim/cli/simulate.h"
+#include "sim/des/machine_model.h"
 
 namespace lockstep {
 namespace {
@@ -10,11 +11,11 @@ class Adder {
  public:
   Adder(CLI::App* verb, const char* group) : verb_(verb), group_(group) {}
   template <class T>
-  CLI::Option* text(const char* name, T* value, const char* help, const char* form) {
+  CLI::Option* text(const char* name, T* value, const std::string& help, const char* form) {
     return verb_->add_option(name, *value, help)->option_text(form)->group(group_);
   }
   template <class T>
-  void number(const char* name, T* value, const char* help, const char* form, double least,
+  void number(const char* name, T* value, const std::string& help, const char* form, double least,
               double most) {
     text(name, value, help, form)->check(CLI::Range(least, most));
   }
@@ -26,8 +27,9 @@ class Adder {
 
 void add_machine(CLI::App* verb, SimulateVerb* options) {
   Adder add(verb, "On which machines");
-  add.text("--machine", &options->machine, "What `lockstep calibrate` fitted (Gloo on loopback)",
-           "FILE");
+  add.text("--machine", &options->machine,
+           "What `lockstep calibrate` fitted, or one of " + machine_preset_words() + " (loopback)",
+           "FILE|WORD");
   add.text("--algorithm", &options->algorithm, "Of all-reduce (the communicator's)", "WORD");
   add.number("--latency-us", &options->latency_us, "Of a message", "US", 0, 1e9);
   add.number("--bandwidth-mb-per-s", &options->bandwidth_mb_per_s, "Of a link, 10^6 bytes", "N",
@@ -54,9 +56,25 @@ void add_what(CLI::App* verb, SimulateVerb* options) {
   add.text("--predict", &options->predict,
            "A table over caps and world sizes, and which cap is best",
            "caps=1..100,worlds=2..1024");
+  add.text("--average", &options->average,
+           "Average parameters in groups: RANKS:PERIOD of each level (the scenario's)",
+           "8:2,64:16");
   add.text("--engine", &options->engine, "L0 to L4 (the cheapest that is exact)", "WORD");
   add.number("--threads", &options->threads, "Threads; the result is the same (all cores)", "N", 0,
              1024);
+}
+
+void add_failures(CLI::App* verb, SimulateVerb* options) {
+  Adder add(verb, "Hosts that fail");
+  add.number("--mtbf-hours", &options->mtbf_hours,
+             "Mean time between failures of one host: how long does a run of days take?", "H", 1e-3,
+             1e8);
+  add.number("--work-hours", &options->work_hours,
+             "Of training without failures (what the steps take)", "H", 1e-6, 2e5);
+  add.number("--checkpoint-s", &options->checkpoint_s, "What a checkpoint takes", "S", 0, 1e6);
+  add.number("--checkpoint-every-s", &options->checkpoint_every_s,
+             "Work between two checkpoints (Daly's optimum)", "S", 1e-3, 1e9);
+  add.number("--restart-s", &options->restart_s, "From a failure until work goes on", "S", 0, 1e6);
 }
 
 }  // namespace
@@ -68,6 +86,7 @@ void add_simulate(CLI::App& app, std::function<int()>* action) {
   add_selection(verb, &options->selection, true);
   add_what(verb, options.get());
   add_machine(verb, options.get());
+  add_failures(verb, options.get());
   Adder add(verb, "Output");
   add.text("--json", &options->json, "Write the result as JSON", "FILE");
   add.text("--trace", &options->trace, "Timeline of one run for Perfetto", "FILE");
@@ -81,6 +100,8 @@ void add_simulate(CLI::App& app, std::function<int()>* action) {
   lockstep simulate scenarios/sweeps/pytorch_gloo_resnet50.json --predict caps=1..100
   lockstep simulate scenarios/stragglers/emulated_resnet50.json --world-size 10000 \
     --noise normal:0.02 --latency-us 5 --bandwidth-mb-per-s 25000
+  lockstep simulate scenarios/stragglers/emulated_resnet50.json --world-size 16384 \
+    --ranks-per-host 8 --mtbf-hours 6328 --work-hours 1296 --checkpoint-s 60 --restart-s 600
 
 Exit codes
   0      simulated; what the scenarios expect of time came to be

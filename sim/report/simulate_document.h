@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "sim/des/long_run.h"
 #include "sim/des/numbers.h"
+#include "sim/des/result.h"
 #include "sim/judge/judge.h"
 #include "sim/report/machine.h"
 #include "sim/report/style.h"
@@ -27,6 +29,13 @@ struct SimulatedLine {
   std::optional<double> efficiency;      // of a prediction: the step without communication / this
   std::optional<double> straggler_ms;    // what the scenario's faults cost a step
   std::optional<Chance> timeout_chance;  // a step
+  struct OverDays {
+    LongRun run;
+    bool best_interval = false;  // Daly's, not the user's
+    LongRunNumbers numbers;
+    double expected_ns = 0;
+  };
+  std::optional<OverDays> over_days;  // on hosts that fail
   std::optional<SimulatedFailure> failure;
   std::vector<std::string> notes;
   std::optional<RunResult> judged;  // where every rank was recorded

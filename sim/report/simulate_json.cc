@@ -41,6 +41,28 @@ Json json_of(const SimulatedFailure& failure) {
   return json;
 }
 
+Json json_of(const SimulatedLine::OverDays& days) {
+  constexpr double kHours = 1e-9 / 3600;
+  const LongRunNumbers& numbers = days.numbers;
+  return {{"work_hours", static_cast<double>(days.run.work_ns) * kHours},
+          {"hosts", days.run.hosts},
+          {"mtbf_hours", static_cast<double>(days.run.mtbf_ns) * kHours},
+          {"checkpoint_s", static_cast<double>(days.run.checkpoint_ns) * 1e-9},
+          {"checkpoint_every_s", static_cast<double>(days.run.interval_ns) * 1e-9},
+          {"best_interval", days.best_interval},
+          {"restart_s", static_cast<double>(days.run.restart_ns) * 1e-9},
+          {"runs", numbers.runs},
+          {"failures", numbers.failures},
+          {"elapsed_hours", numbers.elapsed_ns * kHours},
+          {"low_hours", numbers.low_ns * kHours},
+          {"high_hours", numbers.high_ns * kHours},
+          {"expected_hours", days.expected_ns * kHours},
+          {"lost_hours", numbers.lost_ns * kHours},
+          {"checkpoint_hours", numbers.checkpoints_ns * kHours},
+          {"restart_hours", numbers.restarts_ns * kHours},
+          {"goodput", numbers.goodput}};
+}
+
 Json json_of(const SimulatedLine& line) {
   Json json = {{"name", line.scenario}, {"label", line.label},     {"world_size", line.ranks},
                {"steps", line.steps},   {"reducer", line.reducer}, {"algorithm", line.algorithm},
@@ -55,6 +77,7 @@ Json json_of(const SimulatedLine& line) {
                                                       {"low", line.timeout_chance->low},
                                                       {"high", line.timeout_chance->high}}
                                                : Json(nullptr);
+  json["over_days"] = line.over_days ? json_of(*line.over_days) : Json(nullptr);
   json["failure"] = line.failure ? json_of(*line.failure) : Json(nullptr);
   json["notes"] = line.notes;
   json["judged"] = line.judged ? as_json(*line.judged) : Json(nullptr);

@@ -78,6 +78,31 @@ class Rows {
   Table table_;
 };
 
+// A row for each run on hosts that fail, in hours.
+std::string over_days_text(const SimulateDocument& document, const Style& style) {
+  Table table;
+  for (const char* header :
+       {"ranks", "hosts", "MTBF h", "checkpoint every s", "failures", "work h", "elapsed h",
+        "95 % interval", "formula h", "lost h", "checkpoints h", "restarts h", "goodput"})
+    table.column(header, Table::Align::right);
+  bool any = false;
+  const auto hours = [](double ns) { return fmt::format("{:.1f}", ns * 1e-9 / 3600); };
+  for (const SimulatedLine& line : document.lines) {
+    if (!line.over_days) continue;
+    any = true;
+    const LongRun& run = line.over_days->run;
+    const LongRunNumbers& numbers = line.over_days->numbers;
+    table.row({grouped(line.ranks), grouped(run.hosts), hours(static_cast<double>(run.mtbf_ns)),
+               fmt::format("{:.0f}", static_cast<double>(run.interval_ns) * 1e-9),
+               fmt::format("{:.1f}", numbers.failures), hours(static_cast<double>(run.work_ns)),
+               hours(numbers.elapsed_ns), hours(numbers.low_ns) + " .. " + hours(numbers.high_ns),
+               hours(line.over_days->expected_ns), hours(numbers.lost_ns),
+               hours(numbers.checkpoints_ns), hours(numbers.restarts_ns),
+               fmt::format("{:.1f} %", numbers.goodput * 100)});
+  }
+  return any ? table.text(style) + "\n" : "";
+}
+
 std::string notes_text(const SimulateDocument& document) {
   std::string text, last;
   for (const SimulatedLine& line : document.lines)
@@ -95,11 +120,13 @@ std::string failure_text(const SimulatedLine& line) {
       failure.known_ns == kNever
           ? "never"
           : fmt::format("at {:.3f} s", static_cast<double>(failure.known_ns) * 1e-9);
+  const std::string what = failure.averaging    ? "the average of parameters"
+                           : failure.bucket < 0 ? "the new buckets"
+                                                : fmt::format("bucket {}", failure.bucket);
   return fmt::format(
-      "failed: {}, {} ranks: in step {} a collective of bucket {} timed out {}; rank {} came last, "
-      "out of {}",
-      line.scenario, grouped(line.ranks), failure.step, failure.bucket, when, failure.rank,
-      failure.place);
+      "failed: {}, {} ranks: in step {} the collective of {} timed out {}; rank {} came last, out "
+      "of {}",
+      line.scenario, grouped(line.ranks), failure.step, what, when, failure.rank, failure.place);
 }
 
 // A single run is told whole; of many, those that are not as expected.
@@ -116,7 +143,7 @@ std::string judged_text(const SimulateDocument& document, const Style& style) {
 }  // namespace
 
 std::string to_text(const SimulateDocument& document, const Style& style) {
-  std::string text = Rows(document).text(style) + "\n";
+  std::string text = Rows(document).text(style) + "\n" + over_days_text(document, style);
   text += judged_text(document, style);
   text += notes_text(document);
   text += fmt::format("simulated machine: {}\n", document.simulated);
