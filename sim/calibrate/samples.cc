@@ -83,7 +83,8 @@ RunSamples samples_of(const RunPlan& plan, const Timeline& timeline, const std::
   samples.run = run;
   samples.emulated = !plan.layer_times.empty();
   std::map<int64_t, double> ready_ns;
-  if (samples.emulated && plan.scenario.faults.empty()) ready_ns = planned_bucket_ready_ns(plan);
+  const bool plain = plan.scenario.faults.empty() && plan.scenario.accumulate_steps == 1;
+  if (samples.emulated && plain) ready_ns = planned_bucket_ready_ns(plan);
   for (const Step& step : timeline.steps) {
     if (step.step <= plan.start_step + 1) continue;
     add_collectives(timeline, step, &samples);

@@ -6,6 +6,7 @@
 
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"
+#include "sim/cli/predicted.h"
 #include "sim/cli/verbs.h"
 #include "sim/judge/words.h"
 #include "sim/launch/files.h"
@@ -58,7 +59,39 @@ std::optional<InputError> draw(const AnalyzeOptions& options, const RunOutcome& 
   return std::nullopt;
 }
 
-Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions& options) {
+// The step time of the run's plan in virtual time beside what was measured; empty where there is
+// none, as of a run that failed or cannot be simulated.
+Expected<std::string> prediction_of(const RunOutcome& outcome, const RunResult& result,
+                                    const AnalyzeOptions& options) {
+  if (!result.metrics || !result.metrics->step_ms || result.outcome != "completed")
+    return std::string();
+  MachineModel machine;
+  if (!options.machine.empty()) {
+    auto read = read_machine_model(options.machine);
+    if (!read) return read.errors();
+    machine = std::move(read.value());
+  } else {
+    const auto fit = fit_machine({samples_of(outcome.plan, timeline_of(outcome), outcome.run_dir)},
+                                 this_machine().cores);
+    if (!fit) return std::string();
+    machine = fit.value().machine;
+  }
+  const auto simulated = judged_in_virtual_time(outcome.plan, machine);
+  if (!simulated || !simulated->metrics || !simulated->metrics->step_ms) return std::string();
+  const double measured = *result.metrics->step_ms, predicted = *simulated->metrics->step_ms;
+  return fmt::format(
+      "predicted in virtual time: {:.1f} ms a step, measured {:.1f} ({:+.1f} %); "
+      "machine calibrated on {}\n",
+      predicted, measured, (predicted / measured - 1) * 100,
+      options.machine.empty() ? "this very run" : options.machine);
+}
+
+struct Analyzed {
+  RunResult result;
+  std::string prediction;
+};
+
+Expected<Analyzed> analyze_run(const std::string& folder, const AnalyzeOptions& options) {
   auto outcome = read_run_folder(folder);
   if (!outcome) return outcome.errors();
   const fs::path libraries = fs::path(folder).parent_path() / "libraries.json";
@@ -68,16 +101,20 @@ Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions&
   if (!options.trace.empty()) write_trace(options.trace, outcome.value());
   if (!options.svg.empty())
     if (auto error = draw(options, outcome.value())) return *error;
-  return result;
+  const auto prediction = prediction_of(outcome.value(), result, options);
+  if (!prediction) return prediction.errors();
+  return Analyzed{std::move(result), prediction.value()};
 }
 
-int report_analysis(const AnalyzeOptions& options, const ResultDocument& document) {
+int report_analysis(const AnalyzeOptions& options, const ResultDocument& document,
+                    const std::vector<std::string>& predictions) {
   const Style style(wants_color(options.color, STDOUT_FILENO));
   int code = document.exit_code;
   if (!options.json.empty()) code = write_result(options.json, document, code);
   code = leave_ci_reports(options.ci, test_report("analyze", document), code);
   std::string text;
-  for (const RunResult& run : document.runs) text += run_text(run, style) + "\n";
+  for (size_t i = 0; i < document.runs.size(); ++i)
+    text += run_text(document.runs[i], style) + predictions[i] + "\n";
   return print_result(text + answer_line(document), code);
 }
 
@@ -95,18 +132,20 @@ int analyze(const AnalyzeOptions& options) {
   if (!options.svg.empty() && folders.size() > 1)
     return bad_input({refused_folder(options.folder, "--svg takes the folder of one run")});
   ResultDocument document;
+  std::vector<std::string> predictions;
   document.machine = this_machine();
   try {
     for (const std::string& run : folders) {
       auto result = analyze_run(run, options);
       if (!result) return bad_input(result.errors(), options.json, options.ci);
-      document.runs.push_back(std::move(result.value()));
+      document.runs.push_back(std::move(result.value().result));
+      predictions.push_back(std::move(result.value().prediction));
     }
     document.seed = document.runs.front().seed;
     document.libraries =
         read_libraries((fs::path(folders.front()).parent_path() / "libraries.json").string());
     conclude(0, &document);
-    return report_analysis(options, document);
+    return report_analysis(options, document, predictions);
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
   }

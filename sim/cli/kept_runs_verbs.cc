@@ -33,6 +33,9 @@ void add_analyze(CLI::App& app, std::function<int()>* action) {
   add_json_and_color(verb, &options->json, &options->color);
   add_ci(verb, &options->ci);
   verb->add_flag("--metrics", options->metrics, "All intervals in --json")->group("Output");
+  verb->add_option("--machine", options->machine,
+                   "What `lockstep calibrate` fitted, to predict the step time by (the run itself)")
+      ->option_text("FILE");
   verb->add_option("--trace", options->trace,
                    "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
       ->option_text("FILE|DIR/")

@@ -27,7 +27,8 @@ InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
   if (!verb.engine.empty())
     if (const auto engine = engine_of(verb.engine); !engine) append_run(engine.errors(), &errors);
   if (!verb.average.empty())
-    if (const auto levels = averaging_of(verb.average); !levels) append_run(levels.errors(), &errors);
+    if (const auto levels = averaging_of(verb.average); !levels)
+      append_run(levels.errors(), &errors);
   for (const auto& [name, path] :
        {std::pair("--json", &verb.json), {"--trace", &verb.trace}, {"--svg", &verb.svg}})
     if (!path->empty())

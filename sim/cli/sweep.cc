@@ -8,6 +8,7 @@
 
 #include "scenarios/base/clock.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/predicted.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/sweep_runs.h"
 #include "sim/cli/sweep_spec.h"
@@ -188,12 +189,17 @@ void measure(const SweepOptions& options, Prepared* prepared, const std::string&
                   .repeat = !options.allow_busy});
   if (!prepared->spec.caps) prepared->cells = with_auto_caps(options, *prepared, &runs, document);
   document->rounds = rounds_of(*prepared);
+  const auto calibrated_on = cell_to_calibrate_on(prepared->cells);
+  if (calibrated_on) runs.sample(*calibrated_on);
   {
     Progress progress(progress_of(prepared->cells, document->rounds), isatty(STDERR_FILENO) == 1,
                       options.quiet);
     runs.measure(prepared->cells, document->rounds, &progress);
   }
   document->lines = cell_results(prepared->cells, runs.runs(), document->seed);
+  if (calibrated_on)
+    document->simulated = simulated_lines(label_of(prepared->cells[*calibrated_on]), runs.samples(),
+                                          document->lines, document->warmup);
   document->runs = static_cast<int64_t>(runs.runs().size());
   document->broken = runs.broken();
   document->watch = runs.machine();

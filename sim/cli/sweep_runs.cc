@@ -86,6 +86,9 @@ void SweepRuns::measure_once(const std::vector<Cell>& cells, size_t cell, int64_
       continue;
     }
     runs_.push_back({cell, round, measured->spins, replicas, *numbers});
+    if (cell == sampled_)
+      samples_.push_back(
+          samples_of(cells[cell].plan, *measured->result.intervals, label_of(cells[cell])));
     progress->done(measured->result);
     return;
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/calibrate/samples.h"
 #include "sim/judge/judge.h"
 #include "sim/report/progress.h"
 #include "sim/sweep/result.h"
@@ -34,6 +35,10 @@ class SweepRuns {
   // interrupted or a run broke down.
   void measure(const std::vector<Cell>& cells, int64_t rounds, Progress* progress);
 
+  // Keeps what the runs of this cell show of the machine, from now on.
+  void sample(size_t cell) { sampled_ = cell; }
+  const std::vector<RunSamples>& samples() const { return samples_; }
+
   // One run that counts for nothing, with its intervals; nothing if it broke down.
   std::optional<RunResult> pilot(const Cell& cell);
 
@@ -57,6 +62,8 @@ class SweepRuns {
   std::unique_ptr<Interrupts> interrupts_;
   std::vector<SweepRun> runs_;
   std::map<size_t, std::string> checked_;  // by cell, of those with a check: same | differ
+  std::optional<size_t> sampled_;
+  std::vector<RunSamples> samples_;
   std::vector<std::string> broken_;
   double quickest_ms_ = 0, last_spin_ms_ = 0;
   int64_t repeated_ = 0;

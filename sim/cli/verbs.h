@@ -74,6 +74,7 @@ struct AnalyzeOptions {
   std::string folder;  // of one run, or of an invocation; or a file: a trace
   std::string json, trace, svg;
   CiOptions ci;
+  std::string machine;  // on which its plan is simulated; empty: the one that the run itself shows
   std::optional<int64_t> svg_step;  // the one that is drawn; else one of median length
   std::string color = "auto";
   bool metrics = false;  // with raw intervals in `json`

@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// Defects of one rank's training, beside its reducer: wrong_lr, lr_times_world_size, clip_before_sum, local_skip,
-// stale_momentum, lose_momentum, other_weights, forget_sync. Each leaves a receipt when it acts;
-// without such mutants nothing happens. One thread.
+// Defects of one rank's training, beside its reducer: wrong_lr, lr_times_world_size,
+// clip_before_sum, local_skip, stale_momentum, lose_momentum, other_weights, forget_sync. Each
+// leaves a receipt when it acts; without such mutants nothing happens. One thread.
 class TrainingMutants {
  public:
   TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);

@@ -29,6 +29,12 @@ struct SweepDocument {
     double cap_mb = 0, backward_ms = 0;
   };
   std::vector<Prediction> predictions;
+  // By virtual time on a machine that was fitted to the runs of one line.
+  struct Simulated {
+    std::string calibrated_on;                   // label of that line
+    std::vector<std::optional<double>> step_ms;  // by line; none: it cannot be simulated
+  };
+  std::optional<Simulated> simulated;
   MachineVerdict watch;
   bool allow_busy = false;
   std::vector<std::pair<Threshold, Judgement>> thresholds;
@@ -41,6 +47,15 @@ struct SweepDocument {
   std::string verdict;  // pass | fail | inconclusive
   int exit_code = 0;
 };
+
+// How far the simulated lines are from what was measured, but for the one they come from.
+struct PredictionError {
+  int64_t lines = 0;
+  double mean = 0, largest = 0;  // |predicted / measured - 1|
+};
+// predicted / measured - 1; nothing for a line that is not simulated.
+std::optional<double> prediction_error(const SweepDocument& document, size_t line);
+PredictionError prediction_error(const SweepDocument& document);
 
 // Fills in what follows from the rest: wrong, verdict, exit code.
 void conclude(SweepDocument* document);

@@ -54,7 +54,13 @@ Json line_json(const SweepDocument& document, const CellResult& line) {
                {"not_compared", line.not_compared},
                {"outlier_runs", line.outlier_runs},
                {"published", nullptr},
+               {"predicted_ms", nullptr},
+               {"prediction_error", nullptr},
                {"runs", std::move(runs)}};
+  const auto place = static_cast<size_t>(&line - document.lines.data());
+  if (document.simulated)
+    json["predicted_ms"] = measure_or_null(document.simulated->step_ms[place]);
+  json["prediction_error"] = measure_or_null(prediction_error(document, place));
   if (document.reference)
     json["published"] = measure_or_null(published_for(*document.reference, line));
   return json;
@@ -93,6 +99,15 @@ Json reference_json(const SweepDocument& document) {
           {"agreement", std::move(all)}};
 }
 
+Json simulated_json(const SweepDocument& document) {
+  if (!document.simulated) return nullptr;
+  const PredictionError error = prediction_error(document);
+  return {{"calibrated_on", document.simulated->calibrated_on},
+          {"compared", error.lines},
+          {"mean_error", error.mean},
+          {"largest_error", error.largest}};
+}
+
 Json sweep_json(const SweepDocument& document) {
   Json lines = Json::array(), thresholds = Json::array(), predictions = Json::array();
   for (const CellResult& line : document.lines) lines.push_back(line_json(document, line));
@@ -115,6 +130,7 @@ Json sweep_json(const SweepDocument& document) {
           {"recommendations", contrasts_json(document, document.caps)},
           {"reducers", contrasts_json(document, document.reducers)},
           {"predictions", std::move(predictions)},
+          {"simulated", simulated_json(document)},
           {"reference", reference_json(document)},
           {"thresholds", std::move(thresholds)},
           {"baseline", document.baseline ? judgement_json(*document.baseline) : Json(nullptr)},

@@ -39,6 +39,12 @@ std::vector<std::string> cells_of(const SweepDocument& document, const CellResul
       line.overlap ? fmt::format("{:.0f} %", line.overlap->value * 100) : kNothing,
       fmt::format("{:.1f}", line.skew_ms.value)};
   cells.insert(cells.end(), numbers.begin(), numbers.end());
+  if (document.simulated) {
+    const auto place = static_cast<size_t>(&line - document.lines.data());
+    const auto error = prediction_error(document, place);
+    cells.push_back(error ? fmt::format("{:.1f}", *document.simulated->step_ms[place]) : kNothing);
+    cells.push_back(error ? fmt::format("{:+.1f}", *error * 100) : kNothing);
+  }
   if (document.reference) {
     const auto published = published_for(*document.reference, line);
     cells.push_back(published ? fmt::format("{:.1f}", *published) : kNothing);
@@ -56,6 +62,8 @@ Columns columns_of(const SweepDocument& document) {
   for (const char* header : {"cap MiB", "buckets", "tail MB", "step ms", "95 % interval",
                              "backward ms", "exposed ms", "overlap", "skew ms"})
     columns.headers.emplace_back(header);
+  if (document.simulated)
+    columns.headers.insert(columns.headers.end(), {"predicted ms", "error %"});
   if (document.reference) columns.headers.push_back("published");
   columns.headers.emplace_back("wrong");
   for (const CellResult& line : document.lines) columns.rows.push_back(cells_of(document, line));
@@ -73,6 +81,17 @@ std::string predictions_text(const SweepDocument& document) {
     text += "\n";
   }
   return text;
+}
+
+std::string simulated_text(const SweepDocument& document) {
+  if (!document.simulated) return "";
+  const PredictionError error = prediction_error(document);
+  std::string text = fmt::format("predicted: step times in virtual time, on a machine fitted to {}",
+                                 document.simulated->calibrated_on);
+  if (error.lines > 0)
+    text += fmt::format("; {} {} off by {:.1f} % on average, {:.1f} % at most", error.lines,
+                        plural(error.lines, "other"), error.mean * 100, error.largest * 100);
+  return text + "\n";
 }
 
 std::string contrasts_text(const SweepDocument& document) {
@@ -174,8 +193,8 @@ std::string sweep_text(const SweepDocument& document, const Style& style) {
   text += fmt::format("{}: medians of {} {}, each of {} steps after {}\n\n", document.scenario,
                       document.rounds, plural(document.rounds, "round"), document.steps,
                       document.warmup);
-  text += table.text(style) + "\n" + predictions_text(document) + contrasts_text(document) +
-          reference_text(document) + judgements_text(document, style);
+  text += table.text(style) + "\n" + predictions_text(document) + simulated_text(document) +
+          contrasts_text(document) + reference_text(document) + judgements_text(document, style);
   for (const std::string& why : document.broken) text += "broke down: " + why + "\n";
   return text + watch_text(document) + style.verdict(document.verdict, sweep_answer(document));
 }

@@ -53,6 +53,26 @@ TEST(SweepDocument, TextHasALineForEachCombinationAndTheAnswerLast) {
   EXPECT_TRUE(fits_sweep_schema(document));
 }
 
+TEST(SweepDocument, PredictionsStandBesideWhatWasMeasured) {
+  SweepDocument document = sample();
+  document.simulated = {"world_size=2 reducer=bucketed bucket_cap_mb=25", {99.283, 100.5, {}}};
+  conclude(&document);
+  const PredictionError error = prediction_error(document);
+  EXPECT_EQ(error.lines, 1);  // the line that it comes from does not count
+  EXPECT_NEAR(error.mean, 0.01, 1e-9);
+  const std::string text = sweep_text(document, Style(false));
+  EXPECT_THAT(text, HasSubstr("predicted ms  error %"));
+  EXPECT_THAT(text, HasSubstr("99.3     +1.0"));
+  EXPECT_THAT(text, HasSubstr("predicted: step times in virtual time, on a machine fitted to "
+                              "world_size=2 reducer=bucketed bucket_cap_mb=25; 1 other off by 1.0 "
+                              "% on average, 1.0 % at most\n"));
+  const auto swept = as_json(document)["sweep"];
+  EXPECT_EQ(swept["combinations"][0]["predicted_ms"], 99.283);
+  EXPECT_EQ(swept["combinations"][2]["predicted_ms"], nullptr);
+  EXPECT_EQ(swept["simulated"]["compared"], 1);
+  EXPECT_TRUE(fits_schema(document));
+}
+
 TEST(SweepDocument, WrongReplicasAndBrokenBoundsFailABusyMachineDecidesNothing) {
   SweepDocument document = sample_sweep();
   document.thresholds.emplace_back(Threshold{"step_ms", "<=", 1}, Judgement{"fail", {"x"}});
