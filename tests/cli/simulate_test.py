@@ -11,8 +11,26 @@ ONE = ("--set", "/world_size=3", "--set", "/reducer/kind=bucketed")
 ARRIVAL = 4
 
 
+# What else than buckets ranks do together: `--set` of each scenario that is compared.
+SHAPES = {
+    "bucketed": ["/reducer/kind=bucketed"],
+    "c10d": ["/reducer/kind=c10d"],
+    "flat": ['/reducer={"kind": "flat"}'],
+    "per_parameter": ['/reducer={"kind": "per_parameter"}'],
+    "manual": ['/reducer={"kind": "manual"}'],
+    "accumulation": ["/reducer/kind=bucketed", "/accumulate_steps=2"],
+    "every micro-batch": ["/reducer/kind=c10d", "/accumulate_steps=2", "/accumulate_sync=each"],
+    "half precision": ["/reducer/kind=bucketed", '/comm_hook={"kind": "fp16"}'],
+    "local SGD": ["/reducer/kind=bucketed", '/comm_hook={"kind": "post_local_sgd", "start_step": 3}',
+                  '/model_averaging={"kind": "periodic", "period": 2}'],
+    "averages": ["/reducer/kind=c10d", '/model_averaging={"kind": "periodic", "period": 3}'],
+    "late link": ["/reducer/kind=bucketed",
+                  '/faults=[{"kind": "latency", "rank": 1, "duration_ms": 2}]'],
+}
+
+
 def collectives(path):
-    """(step, operation, bucket) of each arrival, in a rank's order."""
+    """(sequence, step, operation, bucket, bytes of sums) of each arrival, in a rank's order."""
     data = path.read_bytes()
     appended = struct.unpack_from("<Q", data, 48)[0]
     found = []
@@ -20,7 +38,9 @@ def collectives(path):
         _, sequence, kind, _, step, subject, value = struct.unpack_from("<qIHHiiQ", data,
                                                                         4096 + 32 * i)
         if kind == ARRIVAL:
-            found.append((sequence, step, value >> 56, subject))
+            operation = value >> 56
+            size = value & (1 << 48) - 1 if operation == 1 else None
+            found.append((sequence, step, operation, subject, size))
     return found
 
 
@@ -47,18 +67,23 @@ class Simulate(ProgramTest):
         self.assertIn("not as expected", broken.out)
 
     def test_records_have_the_shape_of_real_ones(self):
-        case = (NAMED, *ONE, "--set", "/steps=4", "--set", '/expect={"verdict": "pass"}',
-                "--set", '/lanes=["replica"]')
-        virtual, real = self.tmp / "virtual", self.tmp / "real"
-        self.simulate(*case, "--out", virtual)
-        ran = self.run_program("run", *case, "--keep", "--out", real)
-        self.assertIn(ran.code, (0, 1, 3), ran.text)
-        for rank in range(3):
-            name = f"0001/rank-{rank}.records"
-            steps = [c for c in collectives(real / name) if 1 <= c[1] <= 4]
-            self.assertEqual([c for c in collectives(virtual / name) if c[1] >= 1], steps)
-        analyzed = self.run_program("analyze", virtual)
+        for shape, sets in SHAPES.items():
+            with self.subTest(shape):
+                sets = ["/world_size=3", "/steps=4", '/lanes=["replica"]',
+                        '/expect={"verdict": "pass"}', *sets]
+                case = (NAMED, *(word for pair in sets for word in ("--set", pair)))
+                virtual, real = self.tmp / shape / "virtual", self.tmp / shape / "real"
+                real.parent.mkdir()
+                self.simulate(*case, "--out", virtual)
+                ran = self.run_program("run", *case, "--keep", "--out", real)
+                self.assertIn(ran.code, (0, 1, 3), ran.text)
+                for rank in range(3):
+                    name = f"0001/rank-{rank}.records"
+                    steps = [c for c in collectives(real / name) if 1 <= c[1] <= 4]
+                    self.assertEqual([c for c in collectives(virtual / name) if c[1] >= 1], steps)
+        analyzed = self.run_program("analyze", self.tmp / "bucketed/virtual")
         self.assertIn("26.9 if all ranks were alike: slowdown 1.18", analyzed.out)
+        self.assertIn("machine calibrated on this very run", analyzed.out)
 
     def test_any_number_of_ranks(self):
         args = ("scenarios/stragglers/emulated_resnet50.json", "--steps", 100, "--noise",
@@ -99,6 +124,9 @@ class Simulate(ProgramTest):
                 ((NAMED, "--predict", "worlds=2..4"), "take one run, but 6 are selected"),
                 ((NAMED, "--noise", "gauss:1"), "no such distribution"),
                 ((NAMED, "--algorithm", "rign"), "is no algorithm"),
+                ((NAMED, "--average", "2"), "is no level"),
+                ((NAMED, "--mtbf-hours", "9"), "--mtbf-hours without --checkpoint-s"),
+                ((NAMED, *ONE, "--average", "2:4"), "averaging groups of 2 ranks, of 3 in all"),
                 ((NAMED, "--bandwidth-mb-per-s", "-3"), "--bandwidth-mb-per-s"),
                 ((NAMED, *ONE, "--world-size", "2000000"), "--world-size"),
                 ((NAMED, *ONE, "--machine", TOY), "unknown key"),
