@@ -35,6 +35,18 @@ if(LOCKSTEP_LIBTORCH)
   add_dependencies(peers all_reduce)
 endif()
 
+# Simulated all-reduces beside ours (docs/simulation.md).
+find_path(LOCKSTEP_SIMGRID_HEADERS simgrid/s4u.hpp)
+find_library(LOCKSTEP_SIMGRID simgrid)
+if(LOCKSTEP_SIMGRID AND LOCKSTEP_SIMGRID_HEADERS)
+  add_executable(simgrid_all_reduce EXCLUDE_FROM_ALL bench/peers/simgrid_all_reduce.cc)
+  target_include_directories(simgrid_all_reduce SYSTEM PRIVATE ${LOCKSTEP_SIMGRID_HEADERS})
+  target_link_libraries(simgrid_all_reduce PRIVATE lockstep_des ${LOCKSTEP_SIMGRID})
+  add_dependencies(peers simgrid_all_reduce)
+else()
+  message(STATUS "No SimGrid (libsimgrid-dev): `peers` is without simgrid_all_reduce")
+endif()
+
 # Open MPI's compiler comes with its programs, its header does not.
 find_program(LOCKSTEP_MPICC mpicc)
 if(LOCKSTEP_MPICC)

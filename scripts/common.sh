@@ -9,6 +9,7 @@ test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev pyth
   python3-torch python3-numpy
   openmpi-bin slurm-wlm munge redis-server iproute2 mount openssh-server openssh-client"
 check_packages="clang-format clang-tidy"
+peer_packages="libsimgrid-dev libopenmpi-dev"  # what bench/peers compares with
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
