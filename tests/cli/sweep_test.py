@@ -34,6 +34,8 @@ class SweepTest(ProgramTest):
             f"world_size={world} reducer={rest}" for world in (2, 3)
             for rest in ("bucketed bucket_cap_mb=1e-05", "bucketed bucket_cap_mb=25", "flat")])
         self.assertEqual(document["combinations"][1]["same_caps_mb"], [30])
+        self.assertIn("bucket_cap_mb=25", document["simulated"]["calibrated_on"])
+        self.assertTrue(all(line["predicted_ms"] > 0 for line in document["combinations"]))
         self.assertEqual(document["runs"], 12)
         for line in document["combinations"]:
             self.assertEqual(line["wrong"], 0)
