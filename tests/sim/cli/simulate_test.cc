@@ -1,0 +1,122 @@
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "scenarios/parse/simulate_schema.h"
+#include "scenarios/parse/suite.h"
+#include "sim/cli/simulate_jobs.h"
+#include "tests/sim/report/schema_errors.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::vector<RunPlan> plans_of(const std::string& file, std::vector<std::string> sets = {}) {
+  const auto loaded = load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/" + file,
+                                         {.sets = std::move(sets), .seed = {}});
+  EXPECT_TRUE(loaded) << to_text(loaded.errors().front());
+  return make_plans(loaded.value()).value();
+}
+
+SimulateDocument simulated(const SimulateVerb& verb, const std::vector<RunPlan>& plans) {
+  SimulateDocument document;
+  const auto machine = machine_of(verb);
+  document.simulated = words_of(verb, machine.value());
+  const auto lines = simulate_plans(verb, machine.value(), plans);
+  EXPECT_TRUE(lines) << to_text(lines.errors().front());
+  if (lines) document.lines = lines.value();
+  return document;
+}
+
+std::string problems_of(const SimulateDocument& document) {
+  return schema_errors(simulate_schema_text(), json::parse(as_json(document).dump()));
+}
+
+TEST(Simulate, ResultsFitTheirSchema) {
+  for (const char* file : {"stragglers/named_compute.json", "stragglers/stall.json",
+                           "faults/kill_mid_bucket.json", "faults/deadlock.json"}) {
+    SimulateVerb verb;
+    verb.backward_ms = 20;
+    EXPECT_EQ(problems_of(simulated(verb, plans_of(file))), "") << file;
+  }
+}
+
+TEST(Simulate, PredictionsFitTheSchemaAndTellTheChanceOfATimeOut) {
+  SimulateVerb verb;
+  verb.noise = "lognormal:0.5";
+  verb.steps = 500;
+  verb.predict = "caps=1;25,worlds=2..8";
+  const RunPlan plan = plans_of("stragglers/emulated_resnet50.json",
+                                {"/world_size=2", "/timeouts={\"collective_ms\": 150}"})
+                           .front();
+  SimulateDocument document;
+  document.prediction = true;
+  const auto machine = machine_of(verb);
+  const auto prediction = predict(verb, machine.value(), plan);
+  ASSERT_TRUE(prediction) << to_text(prediction.errors().front());
+  document.lines = prediction.value().lines;
+  document.recommended_cap_mb = prediction.value().best_cap_mb;
+  EXPECT_EQ(problems_of(document), "");
+  for (const SimulatedLine& line : document.lines) ASSERT_TRUE(line.timeout_chance);
+  // Of more ranks one is later.
+  EXPECT_GE(document.lines.back().timeout_chance->value,
+            document.lines.front().timeout_chance->value);
+  EXPECT_GT(document.lines.back().timeout_chance->value, 0.1);
+  EXPECT_THAT(to_text(document, Style(false)), HasSubstr("time-outs % of steps"));
+}
+
+TEST(Simulate, HostsThatFailMakeARunLonger) {
+  SimulateVerb verb;
+  verb.ranks = 16'384;
+  verb.ranks_per_host = 8;
+  verb.mtbf_hours = 6328;
+  verb.work_hours = 54 * 24;
+  verb.checkpoint_s = 60;
+  verb.restart_s = 600;
+  const auto plans = plans_of("stragglers/emulated_resnet50.json");
+  const SimulateDocument document = simulated(verb, {plans.front()});
+  ASSERT_TRUE(document.lines[0].over_days);
+  const SimulatedLine::OverDays& days = *document.lines[0].over_days;
+  EXPECT_EQ(days.run.hosts, 2048);
+  EXPECT_TRUE(days.best_interval);
+  EXPECT_NEAR(days.numbers.failures, 490, 25);
+  EXPECT_NEAR(days.numbers.elapsed_ns, days.expected_ns, 0.005 * days.expected_ns);
+  EXPECT_EQ(problems_of(document), "");
+  EXPECT_THAT(to_text(document, Style(false)), HasSubstr("goodput"));
+}
+
+TEST(Simulate, OptionsOfFailingHostsGoTogether) {
+  SimulateVerb verb;
+  verb.restart_s = 5;
+  ASSERT_EQ(long_run_errors(verb).size(), 1u);
+  EXPECT_THAT(long_run_errors(verb)[0].message, HasSubstr("--restart-s without --mtbf-hours"));
+  verb.mtbf_hours = 10;
+  ASSERT_EQ(long_run_errors(verb).size(), 1u);
+  EXPECT_THAT(long_run_errors(verb)[0].message, HasSubstr("--mtbf-hours without --checkpoint-s"));
+  verb.checkpoint_s = 1;
+  EXPECT_TRUE(long_run_errors(verb).empty());
+}
+
+TEST(Simulate, MachinesHaveWords) {
+  SimulateVerb verb;
+  verb.machine = "100gbe";
+  EXPECT_EQ(machine_of(verb).value().cost.link, (LinkCost{25'000, 80'000, 0}));
+  verb.machine = "dgx_h100";
+  const MachineModel hosts = machine_of(verb).value();
+  EXPECT_EQ(hosts.algorithm, Algorithm::hierarchical);
+  EXPECT_EQ(hosts.cost.ranks_per_host, 8);
+  EXPECT_EQ(hosts.cost.across.beta_fs_per_byte, 20'000);
+  verb.machine = "1000gbe";
+  EXPECT_FALSE(machine_of(verb));  // nor a file
+}
+
+TEST(Simulate, LevelsOfAveragingAreReadOrRefused) {
+  EXPECT_EQ(averaging_of("8:2,64:16").value(), (std::vector<Averaging>{{8, 2, 0}, {64, 16, 0}}));
+  for (const char* words : {"8", "8:", "x:2", "0:2", "8:2.5", "8:2,,"})
+    EXPECT_FALSE(averaging_of(words)) << words;
+}
+
+}  // namespace
+}  // namespace lockstep
