@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/weights/dtype.h"
+#include "sim/weights/mapped_file.h"
+
+namespace lockstep {
+
+// A tensor as it lies in a file. Element [i, j, ...] is at `first` + i * strides[0] + ... elements;
+// the reader has seen to it that every one of them is within the file.
+struct StoredTensor {
+  std::string name;  // path through nested dictionaries: "optimizer/state/0/exp_avg"
+  Dtype dtype = Dtype::float32;
+  std::vector<int64_t> shape;        // empty: a scalar, or a plain number
+  std::vector<int64_t> strides;      // in elements, as long as shape
+  const std::byte* first = nullptr;  // into the file; null in a comparison's result
+  int64_t numel() const;
+  bool contiguous() const;
+};
+
+// Tensors, and plain numbers and truth values (as int64, float64 or bool without axes), in the
+// order in which they stand in the file. Texts, None and what has no numbers is left out.
+struct Checkpoint {
+  std::string path;
+  std::string format;  // safetensors | torch
+  std::vector<StoredTensor> tensors;
+
+  std::shared_ptr<const MappedFile> file;                // what `first` points into
+  std::shared_ptr<const std::vector<std::byte>> values;  // ... for plain numbers
+};
+
+// Reads names and places; tensors stay in the mapped file. Which format it is, its first bytes say.
+// Bad input, with the place in the file: anything damaged, ambiguous (two values of one name,
+// tensors that overlap in a safetensors file), in torch.save's format before PyTorch 1.6,
+// compressed, in need of code to be understood, or so large in its names or shared storages that
+// reading it would take memory or time out of proportion to its size.
+Expected<Checkpoint> read_checkpoint(const std::string& path);
+
+// Of those names that begin with `key` and a slash what follows, or everything for an empty key.
+// Bad input where nothing does; says which dictionaries there are.
+Expected<Checkpoint> below_key(Checkpoint checkpoint, const std::string& key);
+
+}  // namespace lockstep

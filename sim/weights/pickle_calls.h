@@ -1,0 +1,22 @@
+#pragma once
+
+#include "sim/weights/unpickler.h"
+
+namespace lockstep {
+
+// What torch.save's pickles refer to by name, and what it would make: here plain values.
+
+struct StorageFiles {
+  const std::map<std::string, std::span<const std::byte>>& files;
+  const std::string& folder;
+};
+
+bool is_known_global(std::string_view module, std::string_view name);
+
+// ('storage', torch.FloatStorage, '0', 'cpu', 6), a persistent id.
+PickleValue storage_of(const Pickle& pickle, const PickleValue& id, const StorageFiles& files);
+
+// What a call of the global with that text ("module\nname") would return.
+PickleValue called(Pickle* pickle, std::string_view global, const PickleValue& arguments);
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "sim/weights/checkpoint.h"
+#include "sim/weights/save.h"
+
+namespace lockstep::testing {
+
+// Tensors with memory of their own.
+class Tensors {
+ public:
+  template <class T>
+  Tensors& add(const std::string& name, Dtype dtype, std::vector<int64_t> shape,
+               const std::vector<T>& values) {
+    std::vector<std::byte>& bytes = memory_.emplace_back(values.size() * sizeof(T) + 1);
+    if (!values.empty()) std::memcpy(bytes.data(), values.data(), values.size() * sizeof(T));
+    StoredTensor tensor;
+    tensor.name = name;
+    tensor.dtype = dtype;
+    tensor.strides.assign(shape.size(), 1);
+    for (size_t i = shape.size(); i-- > 1;) tensor.strides[i - 1] = tensor.strides[i] * shape[i];
+    tensor.shape = std::move(shape);
+    tensor.first = bytes.data();
+    all_.push_back(tensor);
+    return *this;
+  }
+  Tensors& floats(const std::string& name, std::vector<int64_t> shape,
+                  const std::vector<float>& values) {
+    return add(name, Dtype::float32, std::move(shape), values);
+  }
+  const std::vector<StoredTensor>& all() const { return all_; }
+
+ private:
+  std::deque<std::vector<std::byte>> memory_;
+  std::vector<StoredTensor> all_;
+};
+
+class FolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char path[] = "/tmp/lockstep-weights-XXXXXX";
+    ASSERT_NE(mkdtemp(path), nullptr);
+    folder_ = path;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& bytes) const {
+    const std::string path = folder_ + "/" + name;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+  // The error of a file of these bytes; empty: there is none.
+  std::string error_of(const std::string& bytes) const {
+    const auto checkpoint = read_checkpoint(write("file", bytes));
+    if (checkpoint) return "";
+    EXPECT_EQ(checkpoint.errors().front().file, folder_ + "/file");
+    return checkpoint.errors().front().message;
+  }
+  std::string folder_;
+};
+
+inline std::string read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline std::vector<std::string> names_of(const Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  for (const StoredTensor& tensor : checkpoint.tensors) names.push_back(tensor.name);
+  return names;
+}
+
+template <class T>
+std::vector<T> values_of(const StoredTensor& tensor) {
+  std::vector<T> values(static_cast<size_t>(tensor.numel()));
+  if (!values.empty()) std::memcpy(values.data(), tensor.first, values.size() * sizeof(T));
+  return values;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,199 @@
+#include <map>
+
+#include "tests/sim/weights/made.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TorchFile : public testing::FolderTest {
+ protected:
+  // A file of torch.save with this data.pkl and 8 bytes in storage "0": two float32.
+  static std::string with_pickle(const std::string& code) {
+    return zip({{"archive/data.pkl", code}, {"archive/data/0", std::string(8, 'x')}});
+  }
+  // By the simplest of zip writers.
+  static std::string zip(const std::vector<std::pair<std::string, std::string>>& entries,
+                         uint16_t method = 0) {
+    std::string out, directory;
+    for (const auto& [name, data] : entries) {
+      const size_t at = out.size();
+      const auto fields = number<uint16_t>(20) + number<uint16_t>(0) + number(method) +
+                          std::string(8, '\0') + number<uint32_t>(data.size()) +
+                          number<uint32_t>(data.size()) + number<uint16_t>(name.size()) +
+                          number<uint16_t>(0);
+      out += "PK\x03\x04" + fields + name + data;
+      directory += "PK\x01\x02" + number<uint16_t>(20) + fields + std::string(10, '\0') +
+                   number<uint32_t>(at) + name;
+    }
+    const size_t begin = out.size();
+    return out + directory + std::string("PK\x05\x06\0\0\0\0", 8) +
+           number<uint16_t>(entries.size()) + number<uint16_t>(entries.size()) +
+           number<uint32_t>(directory.size()) + number<uint32_t>(begin) + number<uint16_t>(0);
+  }
+  template <class T>
+  static std::string number(size_t value) {
+    const T narrow = static_cast<T>(value);
+    return {reinterpret_cast<const char*>(&narrow), sizeof narrow};
+  }
+  static std::string number(uint16_t value) { return number<uint16_t>(value); }
+  static std::string text(const std::string& value) {
+    return "X" + number<uint32_t>(value.size()) + value;
+  }
+  // A tensor of storage "0" with these (shape, strides, offset) as code.
+  static std::string tensor(const std::string& shape, const std::string& strides,
+                            const std::string& offset = "K\x01",
+                            const std::string& numel = "K\x02") {
+    return "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\nFloatStorage\n" +
+           text("0") + text("cpu") + numel + "tQ" + offset + shape + strides + "\x89" +
+           "ccollections\nOrderedDict\n)RtR";
+  }
+};
+
+const std::string kZero("K\0", 2), kBegin("\x80\x02");
+
+TEST_F(TorchFile, WhatIsSavedIsRead) {
+  testing::Tensors made;
+  made.floats("state_dict/w", {2, 2}, {1, 2, 3, 4})
+      .add<uint8_t>("state_dict/flag", Dtype::boolean, {1}, {1})
+      .add<double>("other/d", Dtype::float64, {0, 3}, {})
+      .floats("optimizer/state/0/exp_avg", {2, 2}, {5, 6, 7, 8})
+      .floats("optimizer/state/1/exp_avg", {}, {9});
+  const auto read = read_checkpoint(write("a.pt", torch_bytes(made.all())));
+  ASSERT_TRUE(read) << to_text(read.errors().front());
+  EXPECT_EQ(read.value().format, "torch");
+  EXPECT_THAT(testing::names_of(read.value()),
+              ElementsAre("state_dict/w", "state_dict/flag", "other/d", "optimizer/state/0/exp_avg",
+                          "optimizer/state/1/exp_avg"));
+  EXPECT_THAT(testing::values_of<float>(read.value().tensors[3]), ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(read.value().tensors[2].shape, ElementsAre(0, 3));
+}
+
+TEST_F(TorchFile, PyTorchsOwnFile) {
+  const auto read = read_checkpoint(LOCKSTEP_SOURCE_DIR "/tests/sim/weights/data/pytorch.pt");
+  ASSERT_TRUE(read) << to_text(read.errors().front());
+  std::map<std::string, StoredTensor> tensors;
+  for (const StoredTensor& tensor : read.value().tensors) tensors[tensor.name] = tensor;
+  EXPECT_THAT(tensors.at("state_dict/weight").shape, ElementsAre(3, 2));
+  EXPECT_THAT(tensors.at("optimizer/state/0/exp_avg").shape, ElementsAre(3, 2));
+  EXPECT_EQ(testing::values_of<int64_t>(tensors.at("epoch")).front(), 3);
+  EXPECT_EQ(testing::values_of<double>(tensors.at("optimizer/param_groups/0/lr")).front(), 1e-3);
+  EXPECT_THAT(tensors.at("view").strides, ElementsAre(2));
+  EXPECT_EQ(testing::values_of<int64_t>(tensors.at("view")).front(), 2);
+  EXPECT_EQ(tensors.at("complex").dtype, Dtype::complex64);
+  EXPECT_EQ(tensors.at("brain").dtype, Dtype::bfloat16);
+  EXPECT_EQ(tensors.at("tied/a").first, tensors.at("tied/b").first);
+  EXPECT_FALSE(tensors.contains("text"));
+}
+
+TEST_F(TorchFile, NothingIsExecuted) {
+  for (const std::string& code :
+       {std::string("cos\nsystem\n(") + text("touch /tmp/pwned") + "tR.",
+        std::string("cposix\nsystem\n."), std::string("c__builtin__\neval\n(") + text("1") + "tR.",
+        std::string("cbuiltins\nexec\n."), std::string("ctorch\nload\n."),
+        std::string("cnumpy.core.multiarray\nscalar\n.")}) {
+    const std::string error = error_of(with_pickle(kBegin + code));
+    EXPECT_THAT(error, HasSubstr("executes nothing")) << code;
+    EXPECT_THAT(error, HasSubstr("data.pkl, byte 2")) << code;
+  }
+  // Harmless names, called for what they are not called for.
+  EXPECT_THAT(error_of(with_pickle(kBegin + "ctorch\nFloatStorage\n)R.")),
+              HasSubstr("does not call"));
+  EXPECT_THAT(error_of(with_pickle(kBegin + "})R.")), HasSubstr("no function"));
+  for (const char* opcode : {"i", "o", "\x81", "\x93", "P1\n", "\x82", "F1.5\n", "0", "2"})
+    EXPECT_THAT(error_of(with_pickle(kBegin + opcode + "......")), HasSubstr("torch.save does not"))
+        << opcode;
+}
+
+TEST_F(TorchFile, StacksMarksAndMemos) {
+  for (const std::string code :
+       {".", "K\x01t.", "u.", "}u.", "](K\x01u.", "}(K\x01u.", "}(K\x01\x86", "q\x01.", "h\x05.",
+        "j\x01", "K\x01K\x02s.", "N(\x85.", "R.", "Q.", "Nb.", "X\xff\xff\xff\xff", "\x8a\x09", "c",
+        "ctorch"})
+    EXPECT_THAT(error_of(with_pickle(kBegin + code)), HasSubstr("data.pkl, byte")) << code;
+  EXPECT_THAT(error_of(with_pickle("\x80\x04.")), HasSubstr("protocol 4"));
+  EXPECT_THAT(error_of(with_pickle("")), HasSubstr("cut short"));
+  EXPECT_EQ(error_of(with_pickle(kBegin + "}.")), "");
+}
+
+TEST_F(TorchFile, LoopsAndExplosionsOfNames) {
+  EXPECT_THAT(error_of(with_pickle(kBegin + "]q\x01h\x01" + "a.")), HasSubstr("do not end"));
+  // A list of two lists of two lists ...: 2^40 paths in 200 bytes.
+  std::string code = kBegin + "K\x01q" + number<uint8_t>(0);
+  for (int i = 0; i < 30; ++i)
+    code += "h" + number<uint8_t>(i) + "h" + number<uint8_t>(i) + "\x86q" + number<uint8_t>(i + 1);
+  EXPECT_THAT(error_of(with_pickle(code + ".")), HasSubstr("do not end"));
+  EXPECT_THAT(error_of(with_pickle(kBegin + std::string(5'000'000, ']') + ".")),
+              HasSubstr("more values"));
+  EXPECT_THAT(error_of(with_pickle(kBegin + std::string(5'000'000, '(') + ".")),
+              HasSubstr("marks without an end"));
+}
+
+TEST_F(TorchFile, TensorsStayInTheirStorage) {
+  const auto error = [&](const std::string& code) {
+    return error_of(with_pickle(kBegin + code + "."));
+  };
+  EXPECT_EQ(error(tensor("(K\x01t", "(K\x01t")), "");
+  EXPECT_EQ(error(tensor("(K\x02t", "(K\x01t", kZero)), "");
+  EXPECT_THAT(error(tensor("(K\x02t", "(K\x01t")), HasSubstr("leaves its storage"));
+  EXPECT_THAT(error(tensor("(K\x02t", "(K\x02t", kZero)), HasSubstr("leaves its storage"));
+  EXPECT_THAT(error(tensor("(K\x01t", "(K\x01t", "J\xff\xff\xff\xff")), HasSubstr("leaves"));
+  EXPECT_THAT(error(tensor("(K\x02t", "(J\xff\xff\xff\xfft")), HasSubstr("leaves its storage"));
+  EXPECT_THAT(error(tensor("(J\xff\xff\xff\x7f" + std::string("J\xff\xff\xff\x7ft"),
+                           "(" + kZero + kZero + "t", kZero)),
+              HasSubstr("leaves its storage"));
+  // One number, 2^30 times.
+  EXPECT_THAT(error(tensor("(J" + number<uint32_t>(1 << 30) + "t", "(" + kZero + "t", kZero)),
+              HasSubstr("its tensors have more than"));
+  EXPECT_THAT(error(tensor("(K\x01t", "(t")), HasSubstr("other numbers of sizes and strides"));
+  EXPECT_THAT(error(tensor("(K\x01t", "(K\x01t", kZero, "K\x03")), HasSubstr("should have 3"));
+  EXPECT_THAT(error(tensor("(K\x01t", "(K\x01t", kZero, "J\xff\xff\xff\xff")),
+              HasSubstr("should have -1"));
+  EXPECT_THAT(error(tensor("N", "N")), HasSubstr("a shape is missing"));
+}
+
+TEST_F(TorchFile, StoragesAreLookedUpAndNothingElse) {
+  for (const std::string name : {"1", "../data.pkl", "/etc/passwd", ""}) {
+    const std::string code = kBegin + "(" + text("storage") + "ctorch\nFloatStorage\n" +
+                             text(name) + text("cpu") + "K\x02tQ.";
+    EXPECT_THAT(error_of(with_pickle(code)), HasSubstr("is not in the file"));
+  }
+}
+
+TEST_F(TorchFile, TwoValuesOfOneName) {
+  const std::string one = text("a/b") + "K\x01" + text("a") + "}" + text("b") + "K\x02s";
+  EXPECT_THAT(error_of(with_pickle(kBegin + "}(" + one + "u.")), HasSubstr("two values named a/b"));
+}
+
+TEST_F(TorchFile, Archives) {
+  const std::string code = kBegin + "}.";
+  EXPECT_EQ(error_of(zip({{"x/data.pkl", code}})), "");
+  EXPECT_THAT(error_of(zip({{"x/data.pkl", code}}, 8)), HasSubstr("is compressed"));
+  EXPECT_THAT(error_of(zip({{"x/data.pkl", code}, {"x/data.pkl", code}})),
+              HasSubstr("two entries named"));
+  EXPECT_THAT(error_of(zip({{"x/data.pkl", code}, {"y/data.pkl", code}})), HasSubstr("2 entries"));
+  EXPECT_THAT(error_of(zip({{"data.pkl", code}})), HasSubstr("0 entries"));
+  EXPECT_THAT(error_of(zip({{"x/data.pkl", code}, {"x/constants.pkl", code}})),
+              HasSubstr("TorchScript"));
+  EXPECT_THAT(error_of(zip({{"x/data.pkl", code}, {"x/byteorder", "big"}})),
+              HasSubstr("byte order"));
+  const std::string whole = zip({{"x/data.pkl", code}});
+  for (size_t size = 4; size < whole.size(); ++size)
+    EXPECT_NE(error_of(whole.substr(0, size)), "") << size;
+  EXPECT_THAT(
+      error_of(std::string("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15)),
+      HasSubstr("before PyTorch 1.6"));
+}
+
+TEST_F(TorchFile, EntriesThatOverlap) {
+  std::string bytes = zip({{"x/data.pkl", kBegin + "}."}, {"x/data/0", "12345678"}});
+  // The first entry's size, in the directory, so that it holds the second as well.
+  const size_t directory = bytes.find("PK\x01\x02");
+  bytes[directory + 20] = bytes[directory + 24] = 60;
+  EXPECT_THAT(error_of(bytes), HasSubstr("overlap"));
+}
+
+}  // namespace
+}  // namespace lockstep
