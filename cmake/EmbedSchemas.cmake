@@ -12,7 +12,7 @@ function(embed file function out)
   set(${out} "const char* ${function}() {\n  return ${pieces};\n}\n" PARENT_SCOPE)
 endfunction()
 set(texts "")
-foreach(schema scenario result sweep what_if collective explore profile machine simulate)
+foreach(schema scenario result sweep what_if collective explore compare profile machine simulate)
   set(file ${SOURCE}/${schema}_schema.json)
   if(schema STREQUAL scenario)
     set(file ${SOURCE}/schema.json)
@@ -24,4 +24,5 @@ file(WRITE ${OUT} "// Generated from scenarios/*schema.json\n#include \"scenario
                   "#include \"scenarios/parse/collective_schema.h\"\n"
                   "#include \"scenarios/parse/explore_schema.h\"\n"
                   "#include \"scenarios/parse/simulate_schema.h\"\n"
+                  "#include \"scenarios/parse/compare_schema.h\"\n"
                   "namespace lockstep {\n${texts}}\n")

@@ -15,6 +15,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/scenarios/what_if_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/collective_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/explore_schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/compare_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/machine_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/simulate_schema.json
@@ -70,8 +71,9 @@ lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
 lockstep_library(lockstep_whatif FOLDERS sim/whatif LINK lockstep_sweep)
 lockstep_library(lockstep_collective FOLDERS sim/collective LINK lockstep_sweep)
 lockstep_library(lockstep_explore FOLDERS sim/explore LINK lockstep_plan Threads::Threads)
+lockstep_library(lockstep_weights FOLDERS sim/weights LINK lockstep_compare ZLIB::ZLIB)
 lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg sim/report/ci
-                 LINK lockstep_judge lockstep_sweep lockstep_whatif lockstep_collective lockstep_explore lockstep_des)
+                 LINK lockstep_judge lockstep_sweep lockstep_whatif lockstep_collective lockstep_explore lockstep_des lockstep_weights)
 lockstep_library(lockstep_campaign FOLDERS sim/campaign LINK lockstep_judge)
 lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_calibrate lockstep_compare)
 

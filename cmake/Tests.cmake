@@ -61,6 +61,7 @@ lockstep_test(test_sweep FOLDERS sim/sweep LINK lockstep_sweep)
 lockstep_test(test_whatif FOLDERS sim/whatif LINK lockstep_whatif)
 lockstep_test(test_collective FOLDERS sim/collective LINK lockstep_collective)
 lockstep_test(test_explore FOLDERS sim/explore LINK lockstep_explore)
+lockstep_test(test_weights FOLDERS sim/weights LINK lockstep_weights)
 lockstep_test(test_report FOLDERS sim/report sim/report/ci sim/cli LINK lockstep_cli)
 if(LOCKSTEP_LIBTORCH)
   lockstep_test(test_workloads TORCH FOLDERS scenarios/workloads LINK lockstep_workloads)
@@ -92,9 +93,12 @@ if(LOCKSTEP_LIBTORCH)
   endforeach()
   # PyTorch as a peer: needs a Python whose torch is the LibTorch that we are linked with.
   set(LOCKSTEP_PEER_PYTHON /usr/bin/python3 CACHE FILEPATH "Python with the same LibTorch")
-  add_test(NAME python.ddp COMMAND ${LOCKSTEP_PEER_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/python/ddp_test.py)
-  set_tests_properties(python.ddp PROPERTIES LABELS cli TIMEOUT 600 PROCESSORS 64 SKIP_RETURN_CODE 77
-    ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
+  foreach(program ddp checkpoints recorder)
+    add_test(NAME python.${program}
+             COMMAND ${LOCKSTEP_PEER_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/python/${program}_test.py)
+    set_tests_properties(python.${program} PROPERTIES LABELS cli TIMEOUT 600 PROCESSORS 64
+      SKIP_RETURN_CODE 77 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
+  endforeach()
   file(GLOB scenarios CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/scenarios/*/*.json)
   # A folder at a time: LibTorch is loaded once, and runs go side by side where cores are left.

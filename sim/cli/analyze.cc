@@ -7,9 +7,11 @@
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"
 #include "sim/cli/predicted.h"
+#include "sim/cli/recordings.h"
 #include "sim/cli/verbs.h"
 #include "sim/judge/words.h"
 #include "sim/launch/files.h"
+#include "sim/launch/recording.h"
 #include "sim/report/metrics_table.h"
 #include "sim/report/run_text.h"
 #include "sim/report/terminal.h"
@@ -126,6 +128,7 @@ int analyze(const AnalyzeOptions& options) {
     return analyze_trace(options);
   if (const InputErrors errors = ci_errors(options.ci); !errors.empty())
     return bad_input(errors, options.json);
+  if (is_recording(options.folder)) return analyze_recording(options);
   const std::vector<std::string> folders = run_folders(options.folder);
   if (!options.trace.empty() && folders.size() > 1)
     return bad_input({refused_folder(options.folder, "--trace takes the folder of one run")});

@@ -8,6 +8,7 @@
 #include "sim/cli/app_options.h"
 #include "sim/cli/calibrate.h"
 #include "sim/cli/cli.h"
+#include "sim/cli/compare.h"
 #include "sim/cli/help.h"
 #include "sim/cli/hosts.h"
 #include "sim/cli/kept_runs_verbs.h"
@@ -36,6 +37,11 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
       ->group("Output");
   add_how(verb, options.get());
   add_hosts(verb, remote.get());
+  verb->add_option("--save-weights", options->save_weights,
+                   "Rank 0's weights at the end of one run: .safetensors, .pt")
+      ->option_text("FILE")
+      ->excludes(verb->get_option("--hosts"))
+      ->group("Output");
   verb->add_option("--trace", options->trace,
                    "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
       ->option_text("FILE|DIR/")
@@ -215,6 +221,7 @@ void add_others(CLI::App& app, std::function<int()>* action) {
         std::tuple("--what-if", "what_if", "Of what whatif, or analyze of a trace, writes"),
         std::tuple("--collective", "collective", "Of what collective --json writes"),
         std::tuple("--explore", "explore", "Of what explore --json writes"),
+        std::tuple("--compare", "compare", "Of what compare --json writes"),
         std::tuple("--machine", "machine", "Of machine files, for simulate"),
         std::tuple("--simulate", "simulate", "Of what simulate --json writes")})
     other->add_flag_callback(
@@ -291,6 +298,7 @@ void build(CLI::App& app, std::function<int()>* action) {
   add_explore(app, action);
   add_analyze(app, action);
   add_whatif(app, action);
+  add_compare(app, action);
   add_scenario(app, action);
   add_data(app, action);
   add_profile(app, action);

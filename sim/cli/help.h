@@ -20,7 +20,8 @@ class Help : public CLI::Formatter {
            (app->get_option_no_throw("FOLDER") != nullptr ? " DIR" : "") +
            (data ? " mnist|cifar10 DIR" : "") +
            (app->get_option_no_throw("SHELL") != nullptr ? " bash|zsh|fish" : "") +
-           (app->get_option_no_throw("OPERATION") != nullptr ? " OPERATION" : "") + "\n\n";
+           (app->get_option_no_throw("OPERATION") != nullptr ? " OPERATION" : "") +
+           (app->get_option_no_throw("B") != nullptr ? " A B" : "") + "\n\n";
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage
   std::string make_group(std::string group, bool positional,

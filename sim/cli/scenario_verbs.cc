@@ -5,6 +5,7 @@
 #include "scenarios/parse/collective_schema.h"
 #include "scenarios/parse/explore_schema.h"
 #include "scenarios/parse/simulate_schema.h"
+#include "scenarios/parse/compare_schema.h"
 #include "scenarios/parse/suite.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
@@ -66,6 +67,7 @@ int print_schema(const std::string& kind) {
                       : kind == "what_if"    ? what_if_schema_text()
                       : kind == "collective" ? collective_schema_text()
                       : kind == "explore"    ? explore_schema_text()
+                      : kind == "compare"    ? compare_schema_text()
                       : kind == "machine"    ? machine_schema_text()
                       : kind == "simulate"   ? simulate_schema_text()
                                              : scenario_schema_text(),

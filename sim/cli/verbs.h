@@ -43,7 +43,8 @@ struct VerifyOptions {
   std::string json;
   std::string out;
   std::optional<std::string> export_dir;
-  std::string trace;  // a file, or a folder: is_trace_folder()
+  std::string save_weights;  // a file
+  std::string trace;         // a file, or a folder: is_trace_folder()
   std::string color = "auto";
   int64_t jobs = 0;
   bool list = false, quiet = false, verbose = false;
@@ -127,7 +128,7 @@ int profile(const ProfileOptions& options);
 int scenario_check(const Selection& selection);
 int scenario_list(const Selection& selection);
 int scenario_explain(const Selection& selection);
-int print_schema(const std::string& kind);  // scenario | result | sweep | what_if
+int print_schema(const std::string& kind);  // scenario | result | sweep | what_if ...
 int doctor();
 int version();
 // Replaces this program by lockstep-worker; returns only if that cannot be.

@@ -11,6 +11,7 @@
 #include "sim/cli/export_directory.h"
 #include "sim/cli/narrow.h"
 #include "sim/cli/run_directory.h"
+#include "sim/cli/save_weights.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
 #include "sim/report/table.h"
@@ -100,6 +101,39 @@ Expected<std::optional<EarlierResult>> earlier_of(const VerifyOptions& options) 
   return std::optional<EarlierResult>(std::move(loaded.value()));
 }
 
+// Where results could not be put, before anything is run.
+std::optional<InputError> output_error(const VerifyOptions& options,
+                                       std::vector<SelectedFile>* files) {
+  if (!options.trace.empty())
+    if (auto error = trace_error(options.trace, *files)) return error;
+  if (!options.save_weights.empty())
+    if (auto error = save_weights_error(options.save_weights, *files)) return error;
+  if (options.export_dir) return make_export_folders(*options.export_dir, files);
+  return std::nullopt;
+}
+
+int execute_and_report(const VerifyOptions& options, const std::string& worker,
+                       const RunDirectory& directory, const std::optional<EarlierResult>& earlier,
+                       std::vector<SelectedFile>* files) {
+  // Weights that are saved come from an export, which maybe nobody asked for.
+  const std::string exported = directory.path() + "/exported";
+  const bool own_export = !options.save_weights.empty() && !options.export_dir;
+  if (own_export)
+    if (auto error = make_export_folders(exported, files)) return bad_input({*error}, options.json);
+  const ResultDocument document = execute_selected(options, *files, worker, directory.path(),
+                                                   earlier ? &*earlier : nullptr);
+  leave_result(directory, document);
+  note_last_failed(document);
+  std::optional<InputError> not_saved;
+  if (!options.save_weights.empty())
+    not_saved = save_weights(options.save_weights, only_run(*files).export_dir);
+  std::error_code ignored;
+  if (own_export) std::filesystem::remove_all(exported, ignored);
+  if (not_saved) fmt::print(stderr, "{}\n", to_text(*not_saved));
+  const int code = report(options, document);
+  return code == kExitPass && not_saved ? kExitBadInput : code;
+}
+
 }  // namespace
 
 int verify(const VerifyOptions& options) {
@@ -122,19 +156,10 @@ int verify(const VerifyOptions& options) {
   if (options.list) return list(files.value());
   const auto worker = find_worker();
   if (!worker) return refuse(worker.errors());
-  if (!options.trace.empty())
-    if (auto error = trace_error(options.trace, files.value())) return refuse({*error});
-  if (options.export_dir)
-    if (auto error = make_export_folders(*options.export_dir, &files.value()))
-      return refuse({*error});
+  if (auto error = output_error(options, &files.value())) return refuse({*error});
   auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
   if (!directory) return refuse(directory.errors());
-  const ResultDocument document =
-      execute_selected(options, files.value(), worker.value(), directory.value().path(),
-                       earlier ? &*earlier : nullptr);
-  leave_result(directory.value(), document);
-  note_last_failed(document);
-  return report(options, document);
+  return execute_and_report(options, worker.value(), directory.value(), earlier, &files.value());
 }
 
 }  // namespace lockstep

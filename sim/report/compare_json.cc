@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "golden/compare.h"
+#include "sim/record/evidence.h"
+#include "sim/report/compare_document.h"
+#include "sim/report/document.h"
+#include "sim/report/version.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+Json ulp_json(uint64_t ulp) { return ulp == kNoUlp ? Json(nullptr) : Json(ulp); }
+
+Json side_json(const std::optional<StoredTensor>& tensor) {
+  if (!tensor) return nullptr;
+  return {{"name", tensor->name}, {"dtype", to_word(tensor->dtype)}, {"shape", tensor->shape}};
+}
+
+Json difference_json(const TensorComparison& tensor) {
+  if (!tensor.difference) return nullptr;
+  const TensorDifference& d = *tensor.difference;
+  const int64_t width = bytes_of(tensor.a->dtype) / (is_complex(tensor.a->dtype) ? 2 : 1);
+  Json json = {{"differing", d.differing},
+               {"beyond_tolerance", d.disagreeing},
+               {"numel", tensor.a->numel()},
+               {"max_ulp", ulp_json(d.max_ulp)},
+               {"largest_error", number(d.largest_error)},
+               {"relative_error", number(d.relative_error())},
+               {"first", nullptr}};
+  if (d.disagreeing > 0)
+    json["first"] = {{"element", element_index(d.element, tensor.a->shape)},
+                     {"a_value", number(d.a_value)},
+                     {"b_value", number(d.b_value)},
+                     {"a_bits", bits_text(d.a_bits, width)},
+                     {"b_bits", bits_text(d.b_bits, width)},
+                     {"ulp", ulp_json(d.ulp)}};
+  return json;
+}
+
+Json file_json(const CompareDocument::File& file) {
+  const CheckpointComparison& comparison = file.comparison;
+  Json tensors = Json::array();
+  int64_t equal = 0;
+  for (const TensorComparison& tensor : comparison.tensors) {
+    if (tensor.outcome == TensorComparison::Outcome::equal) {
+      ++equal;
+      continue;
+    }
+    tensors.push_back({{"name", tensor.name},
+                       {"outcome", to_word(tensor.outcome)},
+                       {"a", side_json(tensor.a)},
+                       {"b", side_json(tensor.b)},
+                       {"difference", difference_json(tensor)}});
+  }
+  const auto path = [](const std::string& text) {
+    return text.empty() ? Json(nullptr) : Json(text);
+  };
+  return {{"name", file.pair.name},
+          {"a", path(file.pair.a)},
+          {"b", path(file.pair.b)},
+          {"a_format", path(file.a_format)},
+          {"b_format", path(file.b_format)},
+          {"verdict", file.agrees() ? "pass" : "fail"},
+          {"equal", equal},
+          {"elements", comparison.elements},
+          {"module_prefix_in_a", comparison.module_in_a},
+          {"module_prefix_in_b", comparison.module_in_b},
+          {"tensors", std::move(tensors)}};
+}
+
+}  // namespace
+
+const char* to_word(TensorComparison::Outcome outcome) {
+  switch (outcome) {
+    case TensorComparison::Outcome::equal:
+      return "equal";
+    case TensorComparison::Outcome::close:
+      return "close";
+    case TensorComparison::Outcome::different:
+      return "different";
+    case TensorComparison::Outcome::other_shape:
+      return "other_shape";
+    case TensorComparison::Outcome::other_dtype:
+      return "other_dtype";
+    case TensorComparison::Outcome::only_a:
+      return "only_a";
+    default:
+      return "only_b";
+  }
+}
+
+void conclude(CompareDocument* document) {
+  const auto& files = document->files;
+  const bool any = std::any_of(files.begin(), files.end(), [](const CompareDocument::File& file) {
+    return !file.comparison.tensors.empty() || file.pair.a.empty() || file.pair.b.empty();
+  });
+  const bool agree = std::all_of(files.begin(), files.end(),
+                                 [](const CompareDocument::File& file) { return file.agrees(); });
+  document->verdict = !any ? "" : agree ? "pass" : "fail";
+  document->exit_code = !any ? kExitNothing : agree ? kExitPass : kExitFail;
+}
+
+Json as_json(const CompareDocument& document) {
+  Json files = Json::array();
+  for (const CompareDocument::File& file : document.files) files.push_back(file_json(file));
+  return {{"schema_version", 1},
+          {"lockstep_version", lockstep_version()},
+          {"commit", lockstep_commit()},
+          {"verdict", document.verdict.empty() ? Json(nullptr) : Json(document.verdict)},
+          {"exit_code", document.exit_code},
+          {"a", document.a},
+          {"b", document.b},
+          {"a_key", document.a_key},
+          {"b_key", document.b_key},
+          {"rtol", document.tolerance.rtol},
+          {"atol", document.tolerance.atol},
+          {"files", std::move(files)}};
+}
+
+}  // namespace lockstep

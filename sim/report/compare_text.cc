@@ -1,0 +1,261 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "golden/compare.h"
+#include "sim/record/evidence.h"
+#include "sim/report/compare_document.h"
+#include "sim/report/document.h"
+#include "sim/report/table.h"
+#include "sim/report/version.h"
+
+namespace lockstep {
+namespace {
+
+using Outcome = TensorComparison::Outcome;
+using File = CompareDocument::File;
+
+// Names come from files that anybody may have written: they are not to steer a terminal.
+std::string shown(std::string name) {
+  for (char& c : name)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return name;
+}
+
+std::string ulp_text(uint64_t ulp) {
+  if (ulp == kNoUlp) return "not finite";
+  if (ulp > INT64_MAX) return scientific(static_cast<double>(ulp)) + " ulp";
+  return grouped(static_cast<int64_t>(ulp)) + " ulp";
+}
+
+// Two digits: "0.25", "1e-06".
+std::string rough(double value) {
+  return std::isfinite(value) ? fmt::format("{:.2g}", value) : scientific(value);
+}
+
+std::string shape_text(const StoredTensor& tensor) {
+  return fmt::format("[{}]", fmt::join(tensor.shape, ", "));
+}
+
+int64_t count_of(const File& file, Outcome outcome) {
+  return std::count_if(file.comparison.tensors.begin(), file.comparison.tensors.end(),
+                       [&](const TensorComparison& tensor) { return tensor.outcome == outcome; });
+}
+int64_t disagreeing(const File& file) {
+  const auto& tensors = file.comparison.tensors;
+  return std::count_if(tensors.begin(), tensors.end(),
+                       [](const TensorComparison& tensor) { return !tensor.agrees(); });
+}
+
+// NaN and numbers beyond 2^53, which a double would round, are told by their bits as well.
+std::string first_text(const TensorComparison& tensor) {
+  const TensorDifference& d = *tensor.difference;
+  const std::string a = digits_of(d.a_value), b = digits_of(d.b_value);
+  const size_t width = std::max(a.size(), b.size());
+  const int64_t bytes = bytes_of(tensor.a->dtype) / (is_complex(tensor.a->dtype) ? 2 : 1);
+  const int64_t numel = tensor.a->numel();
+  std::string element =
+      tensor.a->shape.empty()
+          ? ""
+          : fmt::format(", element [{}]",
+                        fmt::join(element_index(d.element, tensor.a->shape), ", "));
+  return fmt::format(
+      "  first difference  {} {} {}{}\n"
+      "      A  {:<{}}  {}\n"
+      "      B  {:<{}}  {}      {}; {} of {} {} {}{}\n",
+      shown(tensor.name), to_word(tensor.a->dtype), shape_text(*tensor.a), element, a, width,
+      bits_text(d.a_bits, bytes), b, width, bits_text(d.b_bits, bytes), ulp_text(d.ulp),
+      grouped(d.disagreeing), grouped(numel), plural(numel, "element"),
+      d.disagreeing == 1 ? "differs" : "differ",
+      d.differing > 1 ? ", at most " + ulp_text(d.max_ulp) : "");
+}
+
+const TensorComparison* worst_of(const File& file) {
+  const TensorComparison* worst = nullptr;
+  for (const TensorComparison& tensor : file.comparison.tensors)
+    if (tensor.difference && (worst == nullptr || tensor.difference->relative_error() >
+                                                      worst->difference->relative_error()))
+      worst = &tensor;
+  return worst;
+}
+
+// "only in A  fc3.weight fc3.bias (and 4 more; -v names them)"
+std::string names_line(const File& file, Outcome outcome, const std::string& head, bool all) {
+  constexpr size_t kShown = 5;
+  std::vector<std::string> names;
+  for (const TensorComparison& tensor : file.comparison.tensors) {
+    if (tensor.outcome != outcome) continue;
+    std::string text = shown(tensor.name);
+    if (outcome == Outcome::other_shape)
+      text += fmt::format(" A {} B {}", shape_text(*tensor.a), shape_text(*tensor.b));
+    if (outcome == Outcome::other_dtype)
+      text += fmt::format(" A {} B {}", to_word(tensor.a->dtype), to_word(tensor.b->dtype));
+    names.push_back(std::move(text));
+  }
+  if (names.empty()) return "";
+  std::string more;
+  if (!all && names.size() > kShown) {
+    more = fmt::format(" (and {} more; -v names them)", names.size() - kShown);
+    names.resize(kShown);
+  }
+  return fmt::format("  {}  {}{}\n", head, fmt::join(names, ", "), more);
+}
+
+std::string module_line(const CheckpointComparison& comparison) {
+  const int64_t a = comparison.module_in_a, b = comparison.module_in_b;
+  if (a + b == 0) return "";
+  return fmt::format(
+      "  names  {} {} of {} {} with module., the prefix of DDP's wrapper, and {} "
+      "matched without\n",
+      grouped(a + b), plural(a + b, "name"),
+      a == 0   ? "B"
+      : b == 0 ? "A"
+               : "A or B",
+      a + b == 1 ? "begins" : "begin", a + b == 1 ? "was" : "were");
+}
+
+std::string details(const File& file, bool all) {
+  std::string text = module_line(file.comparison);
+  const auto& tensors = file.comparison.tensors;
+  const auto first = std::find_if(tensors.begin(), tensors.end(), [](const TensorComparison& t) {
+    return t.outcome == Outcome::different;
+  });
+  if (first != tensors.end()) text += first_text(*first);
+  if (const TensorComparison* worst = worst_of(file))
+    text += fmt::format("  largest error  {} in {}, {} of its tensor's largest number\n",
+                        rough(worst->difference->largest_error), shown(worst->name),
+                        rough(worst->difference->relative_error()));
+  text += names_line(file, Outcome::different, "different", all);
+  text += names_line(file, Outcome::other_shape, "other shape", all);
+  text += names_line(file, Outcome::other_dtype, "other dtype", all);
+  text += names_line(file, Outcome::only_a, "only in A", all);
+  text += names_line(file, Outcome::only_b, "only in B", all);
+  return text;
+}
+
+std::string tensor_table(const File& file, const Style& style) {
+  Table table;
+  table.column("tensor");
+  table.column("dtype");
+  table.column("shape");
+  for (const char* header : {"elements", "differing", "max ulp", "relative"})
+    table.column(header, Table::Align::right);
+  table.column("outcome");
+  for (const TensorComparison& tensor : file.comparison.tensors) {
+    const StoredTensor& any = tensor.a ? *tensor.a : *tensor.b;
+    const auto& d = tensor.difference;
+    const bool compared = d || tensor.outcome == Outcome::equal;
+    const std::string none = compared ? "0" : "-";
+    table.row({shown(tensor.name), to_word(any.dtype), shape_text(any), grouped(any.numel()),
+               d ? grouped(d->differing) : none,
+               d ? (d->max_ulp == kNoUlp
+                        ? "-"
+                        : grouped(static_cast<int64_t>(std::min<uint64_t>(d->max_ulp, INT64_MAX))))
+                 : none,
+               d ? rough(d->relative_error()) : none, to_word(tensor.outcome)});
+  }
+  return table.text(style);
+}
+
+std::string file_text(const CompareDocument& document, const File& file, bool verbose,
+                      const Style& style) {
+  const std::string verdict = file.agrees() ? "pass" : "fail";
+  std::string text = style.verdict(verdict, verdict) + "  ";
+  if (document.files.size() > 1) text += shown(file.pair.name) + "  ";
+  if (file.pair.a.empty()) return text + "only in B: " + shown(file.pair.b) + "\n";
+  if (file.pair.b.empty()) return text + "only in A: " + shown(file.pair.a) + "\n";
+  text += fmt::format("A {}  B {}\n", shown(file.pair.a), shown(file.pair.b));
+  text += details(file, verbose);
+  return verbose ? text + tensor_table(file, style) : text;
+}
+
+std::string file_table(const CompareDocument& document, const Style& style) {
+  Table table;
+  table.column("file");
+  for (const char* header : {"tensors", "equal", "close", "different", "missing"})
+    table.column(header, Table::Align::right);
+  table.column("verdict");
+  for (const File& file : document.files) {
+    const int64_t missing = count_of(file, Outcome::only_a) + count_of(file, Outcome::only_b);
+    const std::string verdict = file.agrees() ? "pass" : "fail";
+    const bool both = !file.pair.a.empty() && !file.pair.b.empty();
+    const auto cell = [&](int64_t count) { return both ? grouped(count) : "-"; };
+    table.row({shown(file.pair.name) + (file.pair.a.empty()   ? " (only in B)"
+                                        : file.pair.b.empty() ? " (only in A)"
+                                                              : ""),
+               cell(static_cast<int64_t>(file.comparison.tensors.size())),
+               cell(count_of(file, Outcome::equal)), cell(count_of(file, Outcome::close)),
+               cell(disagreeing(file) - missing), cell(missing), verdict},
+              verdict);
+  }
+  return table.text(style, "verdict");
+}
+
+struct Totals {
+  int64_t tensors = 0, disagree = 0, close = 0, elements = 0, files = 0, files_disagree = 0;
+  uint64_t max_ulp = 0;
+};
+
+Totals totals_of(const CompareDocument& document) {
+  Totals totals;
+  for (const File& file : document.files) {
+    ++totals.files;
+    totals.files_disagree += file.agrees() ? 0 : 1;
+    totals.tensors += static_cast<int64_t>(file.comparison.tensors.size());
+    totals.disagree += disagreeing(file);
+    totals.close += count_of(file, Outcome::close);
+    totals.elements += file.comparison.elements;
+    for (const TensorComparison& tensor : file.comparison.tensors)
+      if (tensor.difference) totals.max_ulp = std::max(totals.max_ulp, tensor.difference->max_ulp);
+  }
+  return totals;
+}
+
+std::string answer(const CompareDocument& document, const Style& style) {
+  const Totals totals = totals_of(document);
+  if (document.verdict.empty())
+    return fmt::format("nothing to compare: no tensors in {} and {}; exit {}\n", document.a,
+                       document.b, document.exit_code);
+  const std::string verdict = style.verdict(document.verdict, document.verdict);
+  const bool folders = totals.files > 1;
+  if (document.verdict == "fail")
+    return fmt::format("{}: {} of {} {}{}; exit {}\n", verdict, grouped(totals.disagree),
+                       grouped(totals.tensors), plural(totals.tensors, "tensor"),
+                       folders ? fmt::format(", {} of {} files", grouped(totals.files_disagree),
+                                             grouped(totals.files))
+                               : "",
+                       document.exit_code);
+  std::string text = fmt::format("{}: {} {}, {} {} compared", verdict, grouped(totals.tensors),
+                                 plural(totals.tensors, "tensor"), grouped(totals.elements),
+                                 plural(totals.elements, "element"));
+  if (folders) text += fmt::format(" in {} pairs of files", grouped(totals.files));
+  if (document.tolerance.bitwise()) return text + " bit for bit, 0 differ\n";
+  text +=
+      fmt::format(" within rtol {:g}, atol {:g}", document.tolerance.rtol, document.tolerance.atol);
+  return text +
+         (totals.close == 0
+              ? "; all are the same bits\n"
+              : fmt::format("; {} {} not the same bits, at most {} apart\n", grouped(totals.close),
+                            totals.close == 1 ? "is" : "are", ulp_text(totals.max_ulp)));
+}
+
+}  // namespace
+
+std::string compare_text(const CompareDocument& document, const CompareTextOptions& options,
+                         const Style& style) {
+  if (options.quiet) return answer(document, style);
+  std::string text = fmt::format("lockstep {} ({})\n\n", lockstep_version(), lockstep_commit());
+  if (document.files.size() > 1) text += file_table(document, style) + "\n";
+  bool said = false;  // of many files that fail the first is told in full
+  for (const File& file : document.files) {
+    const bool single = document.files.size() == 1;
+    if (!options.verbose && !single && (file.agrees() || said)) continue;
+    said = said || !file.agrees();
+    text += file_text(document, file, options.verbose, style) + "\n";
+  }
+  return text + answer(document, style);
+}
+
+}  // namespace lockstep
