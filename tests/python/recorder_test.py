@@ -36,7 +36,8 @@ def train(rank, world_size, folder, options):
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(),
                               torch.nn.Linear(64, 4))
-    model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.002)
+    model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.002,
+                                                      broadcast_buffers="late" not in options)
     optimizer = torch.optim.Adam(model.parameters())
     if options.get("record", True):
         record(model, optimizer, folder / "run", hash_every=options.get("hash_every", 1))
