@@ -67,7 +67,7 @@ Json drawn_reducer(Draw* draw, const std::string& kind) {
   return json;
 }
 
-Json training(Draw* draw, const std::string& kind) {
+Json mutant_training(Draw* draw, const std::string& kind) {
   const int64_t world_size = draw->one_of<int64_t>({2, 3, 3, 4, 5, 5, 6, 7, 7});
   const int64_t parts = draw->once_in(4) ? 2 : 1;
   const int64_t batch = world_size * parts * draw->between(1, 3);
@@ -136,7 +136,7 @@ void put_bucket(const Subject& subject, int64_t bucket, Json* mutant, Json* expe
 }
 
 // Where and when, and what the first divergence must be.
-void put_place(Draw* draw, const Subject& subject, bool wide, Json* mutant, Json* expect) {
+void put_mutant_place(Draw* draw, const Subject& subject, bool wide, Json* mutant, Json* expect) {
   const std::string kind = (*mutant)["kind"];
   if (!is_of_all_ranks(kind)) (*mutant)["rank"] = draw->below(subject.world_size);
   if (kind == "drop_broadcast") (*mutant)["rank"] = draw->between(1, subject.world_size - 1);
@@ -203,14 +203,14 @@ const std::vector<std::string>& drawn_mutant_kinds() {
 Json mutant_case(uint64_t seed) {
   Draw draw(seed);
   const std::string kind = draw.one_of(drawn_mutant_kinds());
-  Json body = training(&draw, kind);
+  Json body = mutant_training(&draw, kind);
   suit(&draw, kind, &body);
   Json mutant = {{"kind", kind}}, expect = {{"verdict", "fail"}};
   if (kind == "lose_momentum") {
     if (draw.once_in(2)) mutant["rank"] = draw.below(body["world_size"].get<int64_t>());
     expect["step"] = body["checkpoint"]["after_step"].get<int64_t>() + 1;
   } else {
-    put_place(&draw, subject_of(body), body.contains("dtype"), &mutant, &expect);
+    put_mutant_place(&draw, subject_of(body), body.contains("dtype"), &mutant, &expect);
   }
   // Ranks that call other sums are told so there at once.
   if (kind == "swap_launches" && mutant.contains("rank"))

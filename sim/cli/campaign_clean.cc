@@ -59,7 +59,7 @@ std::string statistic_text(const std::vector<double>& ascending) {
       percentile(ascending, 90), percentile(ascending, 99), ascending.back());
 }
 
-std::string answer(const CleanTally& tally, int64_t duration_ms, int code) {
+std::string clean_answer(const CleanTally& tally, int64_t duration_ms, int code) {
   const char* verdict = code == kExitPass ? "pass" : code == kExitFail ? "fail" : "inconclusive";
   return fmt::format(
       "{}: of {} correct runs {} accused (rate below {:.2g} with 95 % confidence), {} undecided; "
@@ -69,9 +69,9 @@ std::string answer(const CleanTally& tally, int64_t duration_ms, int code) {
       static_cast<double>(duration_ms) / 1000);
 }
 
-std::string text_of(const CampaignOptions& options, const CleanCampaign& campaign,
-                    const CleanTally& tally, int code) {
-  const std::string last = answer(tally, campaign.duration_ms, code) + "\n";
+std::string text_of_clean(const CampaignOptions& options, const CleanCampaign& campaign,
+                          const CleanTally& tally, int code) {
+  const std::string last = clean_answer(tally, campaign.duration_ms, code) + "\n";
   if (options.verify.quiet) return last;
   std::string text = head_line(campaign.head) + "\n" +
                      lanes_text(tally, Style(wants_color(options.verify.color, STDOUT_FILENO))) +
@@ -85,7 +85,7 @@ std::string text_of(const CampaignOptions& options, const CleanCampaign& campaig
   return text + "\n" + last;
 }
 
-int code_of(const CleanCampaign& campaign, const CleanTally& tally) {
+int clean_code_of(const CleanCampaign& campaign, const CleanTally& tally) {
   for (const InputError& error : campaign.head.errors) fmt::print(stderr, "{}\n", to_text(error));
   if (campaign.head.exit_code >= 128) return campaign.head.exit_code;
   if (tally.accused > 0) return kExitFail;
@@ -116,7 +116,7 @@ int campaign_of_clean_runs(const CampaignOptions& options) {
   });
   campaign.head.seed = options.seed;
   const CleanTally counted = tally(campaign.runs);
-  const int code = code_of(campaign, counted);
+  const int code = clean_code_of(campaign, counted);
   Json json = {{"campaign", "clean"},
                {"seed", options.seed},
                {"exit_code", code},
@@ -125,7 +125,8 @@ int campaign_of_clean_runs(const CampaignOptions& options) {
                {"libraries", as_json(campaign.head.libraries)}};
   json.update(as_json(counted));
   json["not_passed"] = not_passed(campaign.runs);
-  return report_campaign(options.verify, json, text_of(options, campaign, counted, code), code);
+  return report_campaign(options.verify, json, text_of_clean(options, campaign, counted, code),
+                         code);
 }
 
 }  // namespace lockstep

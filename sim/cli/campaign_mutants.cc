@@ -94,7 +94,7 @@ std::vector<std::string> row_of(const MutantTally& tally) {
           grouped(tally.missed)};
 }
 
-std::string answer(const MutantTally& all, int64_t duration_ms, int code) {
+std::string mutants_answer(const MutantTally& all, int64_t duration_ms, int code) {
   const char* verdict = code == kExitPass ? "pass" : code == kExitFail ? "fail" : "inconclusive";
   return fmt::format(
       "{}: of {} defects {} caught where they had to be, {} elsewhere, {} missed; {} changed "
@@ -103,10 +103,10 @@ std::string answer(const MutantTally& all, int64_t duration_ms, int code) {
       grouped(all.equivalent), grouped(all.idle), static_cast<double>(duration_ms) / 1000);
 }
 
-std::string text_of(const CampaignOptions& options, const MutantCampaign& campaign,
-                    const std::vector<MutantTally>& tallies, int code) {
+std::string text_of_mutants(const CampaignOptions& options, const MutantCampaign& campaign,
+                            const std::vector<MutantTally>& tallies, int code) {
   const MutantTally all = sum_of(tallies);
-  const std::string last = answer(all, campaign.duration_ms, code) + "\n";
+  const std::string last = mutants_answer(all, campaign.duration_ms, code) + "\n";
   if (options.verify.quiet) return last;
   Table table;
   table.column("defect");
@@ -153,7 +153,8 @@ int campaign_of_mutants(const CampaignOptions& options) {
                {"libraries", as_json(campaign.head.libraries)},
                {"kinds", as_json(tallies)},
                {"not_caught", not_caught_json(campaign.runs)}};
-  return report_campaign(options.verify, json, text_of(options, campaign, tallies, code), code);
+  return report_campaign(options.verify, json, text_of_mutants(options, campaign, tallies, code),
+                         code);
 }
 
 }  // namespace lockstep

@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kBatch = 1000;
 
-void write_cases(const std::vector<nlohmann::ordered_json>& cases, const std::string& folder) {
+void write_drawn_cases(const std::vector<nlohmann::ordered_json>& cases,
+                       const std::string& folder) {
   std::filesystem::remove_all(folder);  // of an earlier campaign with the same --out
   std::filesystem::create_directories(folder);
   for (const auto& one : cases)
@@ -49,7 +50,7 @@ ResultDocument run_cases(const std::vector<nlohmann::ordered_json>& cases, Verif
                          const std::string& worker, const std::string& folder) {
   const std::string scenarios = folder + "/campaign_cases";
   try {
-    write_cases(cases, scenarios);
+    write_drawn_cases(cases, scenarios);
   } catch (const std::exception& error) {
     return failed({option_error(error.what())});
   }

@@ -61,7 +61,7 @@ std::string first_text(const RecordedDivergence& found) {
                      found.b.empty() ? "has no such tensor" : found.b);
 }
 
-std::string answer(const RecordedDivergence& found, int code, const Style& style) {
+std::string recording_answer(const RecordedDivergence& found, int code, const Style& style) {
   if (code == kExitNothing)
     return fmt::format("nothing to compare: no step was hashed in both; exit {}\n", code);
   if (found.step != 0)
@@ -144,7 +144,7 @@ int compare_recordings(const CompareOptions& options) {
                         differ ? style.verdict("fail", "fail") : style.verdict("pass", "pass"),
                         options.a, options.b, details);
   }
-  return print_result(text + answer(found, code, style), code);
+  return print_result(text + recording_answer(found, code, style), code);
 }
 
 }  // namespace lockstep

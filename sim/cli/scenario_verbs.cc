@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/parse/collective_schema.h"
+#include "scenarios/parse/compare_schema.h"
 #include "scenarios/parse/explore_schema.h"
 #include "scenarios/parse/simulate_schema.h"
-#include "scenarios/parse/compare_schema.h"
 #include "scenarios/parse/suite.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"

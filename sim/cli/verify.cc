@@ -120,8 +120,8 @@ int execute_and_report(const VerifyOptions& options, const std::string& worker,
   const bool own_export = !options.save_weights.empty() && !options.export_dir;
   if (own_export)
     if (auto error = make_export_folders(exported, files)) return bad_input({*error}, options.json);
-  const ResultDocument document = execute_selected(options, *files, worker, directory.path(),
-                                                   earlier ? &*earlier : nullptr);
+  const ResultDocument document =
+      execute_selected(options, *files, worker, directory.path(), earlier ? &*earlier : nullptr);
   leave_result(directory, document);
   note_last_failed(document);
   std::optional<InputError> not_saved;

@@ -23,7 +23,7 @@ constexpr std::array<Preset, 8> kPresets = {{{"loopback", 60, 1500},
                                              {"dgx_a100", 2, 300'000, 8, 5, 25'000},
                                              {"dgx_h100", 2, 450'000, 8, 5, 50'000}}};
 
-LinkCost link_of(double latency_us, double mb_per_s) {
+LinkCost preset_link(double latency_us, double mb_per_s) {
   return {static_cast<int64_t>(latency_us * 1e3), fs_per_byte_of(mb_per_s), 0};
 }
 
@@ -33,11 +33,11 @@ std::optional<MachineModel> machine_preset(const std::string& word) {
   for (const Preset& preset : kPresets) {
     if (word != preset.word) continue;
     MachineModel machine = default_machine_model();
-    machine.cost.link = link_of(preset.latency_us, preset.bandwidth_mb_per_s);
+    machine.cost.link = preset_link(preset.latency_us, preset.bandwidth_mb_per_s);
     machine.cost.ranks_per_host = preset.ranks_per_host;
     if (preset.ranks_per_host == 1) return machine;
     machine.algorithm = Algorithm::hierarchical;
-    machine.cost.across = link_of(preset.across_latency_us, preset.across_bandwidth_mb_per_s);
+    machine.cost.across = preset_link(preset.across_latency_us, preset.across_bandwidth_mb_per_s);
     return machine;
   }
   return std::nullopt;

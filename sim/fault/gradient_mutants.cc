@@ -8,10 +8,10 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kPlace = "gradient";
+constexpr const char* kGradientPlace = "gradient";
 
 bool is_of(const MutantSpec& mutant, int64_t rank, const std::string& parameter) {
-  return operation_at(mutant.kind, kPlace) && mutant.rank.value_or(rank) == rank &&
+  return operation_at(mutant.kind, kGradientPlace) && mutant.rank.value_or(rank) == rank &&
          mutant.tensor.value_or(parameter) == parameter;
 }
 
@@ -58,7 +58,7 @@ at::Tensor GradientMutants::seen(const std::string& parameter, const at::Tensor&
       continue;
     if (!changed.defined())
       changed = gradient.is_sparse() ? gradient.clone() : gradient.contiguous().clone();
-    if (damage(*operation_at(mutant.kind, kPlace), mutant, *last, changed))
+    if (damage(*operation_at(mutant.kind, kGradientPlace), mutant, *last, changed))
       recorder_.append(EventKind::receipt, static_cast<int32_t>(i));
   }
   if (!gradient.is_sparse()) *last = gradient.contiguous().clone();

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Tensors = HashedStep::Tensors;
 
-InputError refused(const std::string& path, const std::string& message) {
+InputError refused_recording(const std::string& path, const std::string& message) {
   InputError error;
   error.file = path;
   error.message = message;
@@ -37,24 +37,24 @@ Expected<Description> describe(const std::string& folder) {
   const Json json = Json::parse(read_file(path), nullptr, false);
   if (!json.is_object() || json.value("format", Json()) != "lockstep_recording" ||
       json.value("version", Json()) != 1)
-    return refused(path, "is no recording of version 1");
+    return refused_recording(path, "is no recording of version 1");
   const Json ranks = json.value("world_size", Json()), name = json.value("name", Json());
   if (!ranks.is_number_integer() || ranks < 1 || ranks > kMostRanks || !name.is_string())
-    return refused(path, "lacks its name or its world size, 1 to 65536");
+    return refused_recording(path, "lacks its name or its world size, 1 to 65536");
   return Description{name.get<std::string>(), ranks.get<int64_t>()};
 }
 
 Expected<HashedStep> step_of(const std::string& line, const std::string& place) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object() || !json.value("step", Json()).is_number_integer())
-    return refused(place, "is no line of hashes");
+    return refused_recording(place, "is no line of hashes");
   HashedStep step;
   step.step = json["step"].get<int64_t>();
   for (size_t kind = 0; kind < HashedStep::kKinds.size(); ++kind) {
     const Json tensors = json.value(HashedStep::kKinds.at(kind), Json());
-    if (!tensors.is_object()) return refused(place, "is no line of hashes");
+    if (!tensors.is_object()) return refused_recording(place, "is no line of hashes");
     for (const auto& [name, hash] : tensors.items()) {
-      if (!hash.is_string()) return refused(place, "is no line of hashes");
+      if (!hash.is_string()) return refused_recording(place, "is no line of hashes");
       step.tensors.at(kind).emplace_back(name, hash.get<std::string>());
     }
   }
@@ -70,7 +70,7 @@ Expected<std::vector<HashedStep>> read_steps(const std::string& path) {
     auto step = step_of(line, fmt::format("{}:{}", path, ++number));
     if (!step) return step.errors();
     if (!steps.empty() && step.value().step <= steps.back().step)
-      return refused(path, "has steps in another order");
+      return refused_recording(path, "has steps in another order");
     steps.push_back(std::move(step.value()));
   }
   return steps;
@@ -158,7 +158,7 @@ Expected<RunOutcome> read_recorded_run(const std::string& folder) {
     RankRecords records;
     std::string why;
     const std::string path = fmt::format("{}/rank-{}.records", folder, rank);
-    if (!read_records(path, &records, &why)) return refused(path, why);
+    if (!read_records(path, &records, &why)) return refused_recording(path, why);
     outcome.ranks.push_back(std::move(records));
   }
   return outcome;
@@ -174,7 +174,7 @@ Expected<RecordedHashes> read_recorded_hashes(const std::string& folder) {
     const std::string path = fmt::format("{}/rank-{}.hashes", folder, rank);
     auto steps = read_steps(path);
     if (!steps) return steps.errors();
-    if (steps.value().empty()) return refused(path, "has no hashed step");
+    if (steps.value().empty()) return refused_recording(path, "has no hashed step");
     recording.ranks.push_back(std::move(steps.value()));
   }
   return recording;

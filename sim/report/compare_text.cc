@@ -24,7 +24,7 @@ std::string shown(std::string name) {
   return name;
 }
 
-std::string ulp_text(uint64_t ulp) {
+std::string ulps_in_words(uint64_t ulp) {
   if (ulp == kNoUlp) return "not finite";
   if (ulp > INT64_MAX) return scientific(static_cast<double>(ulp)) + " ulp";
   return grouped(static_cast<int64_t>(ulp)) + " ulp";
@@ -66,10 +66,10 @@ std::string first_text(const TensorComparison& tensor) {
       "      A  {:<{}}  {}\n"
       "      B  {:<{}}  {}      {}; {} of {} {} {}{}\n",
       shown(tensor.name), to_word(tensor.a->dtype), shape_text(*tensor.a), element, a, width,
-      bits_text(d.a_bits, bytes), b, width, bits_text(d.b_bits, bytes), ulp_text(d.ulp),
+      bits_text(d.a_bits, bytes), b, width, bits_text(d.b_bits, bytes), ulps_in_words(d.ulp),
       grouped(d.disagreeing), grouped(numel), plural(numel, "element"),
       d.disagreeing == 1 ? "differs" : "differ",
-      d.differing > 1 ? ", at most " + ulp_text(d.max_ulp) : "");
+      d.differing > 1 ? ", at most " + ulps_in_words(d.max_ulp) : "");
 }
 
 const TensorComparison* worst_of(const File& file) {
@@ -213,7 +213,7 @@ Totals totals_of(const CompareDocument& document) {
   return totals;
 }
 
-std::string answer(const CompareDocument& document, const Style& style) {
+std::string compare_answer(const CompareDocument& document, const Style& style) {
   const Totals totals = totals_of(document);
   if (document.verdict.empty())
     return fmt::format("nothing to compare: no tensors in {} and {}; exit {}\n", document.a,
@@ -238,14 +238,14 @@ std::string answer(const CompareDocument& document, const Style& style) {
          (totals.close == 0
               ? "; all are the same bits\n"
               : fmt::format("; {} {} not the same bits, at most {} apart\n", grouped(totals.close),
-                            totals.close == 1 ? "is" : "are", ulp_text(totals.max_ulp)));
+                            totals.close == 1 ? "is" : "are", ulps_in_words(totals.max_ulp)));
 }
 
 }  // namespace
 
 std::string compare_text(const CompareDocument& document, const CompareTextOptions& options,
                          const Style& style) {
-  if (options.quiet) return answer(document, style);
+  if (options.quiet) return compare_answer(document, style);
   std::string text = fmt::format("lockstep {} ({})\n\n", lockstep_version(), lockstep_commit());
   if (document.files.size() > 1) text += file_table(document, style) + "\n";
   bool said = false;  // of many files that fail the first is told in full
@@ -255,7 +255,7 @@ std::string compare_text(const CompareDocument& document, const CompareTextOptio
     said = said || !file.agrees();
     text += file_text(document, file, options.verbose, style) + "\n";
   }
-  return text + answer(document, style);
+  return text + compare_answer(document, style);
 }
 
 }  // namespace lockstep

@@ -10,10 +10,10 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kSeeds = 2000;
+constexpr uint64_t kMutantSeeds = 2000;
 
 TEST(MutantDraw, EveryCaseIsAScenarioAndTheSameForItsSeed) {
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+  for (uint64_t seed = 1; seed <= kMutantSeeds; ++seed) {
     const auto document = mutant_case(seed);
     EXPECT_EQ(errors_of(document), "") << document.dump(2);
     EXPECT_EQ(mutant_case(seed), document);
@@ -25,7 +25,7 @@ TEST(MutantDraw, DrawsEveryKindOnManyTrainings) {
   std::map<std::string, int> kinds;
   std::set<std::string> reducers, communicators, optimizers, models;
   std::set<int64_t> worlds;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+  for (uint64_t seed = 1; seed <= kMutantSeeds; ++seed) {
     const auto document = mutant_case(seed);
     ++kinds[document["mutants"][0]["kind"].get<std::string>()];
     reducers.insert(document["reducer"]["kind"].get<std::string>());

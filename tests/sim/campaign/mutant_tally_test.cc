@@ -12,7 +12,8 @@ nlohmann::ordered_json case_of(const std::string& kind) {
           {"expect", {{"step", 2}}}};
 }
 
-RunResult run_with(const std::string& verdict, std::optional<bool> met, const std::string& hash) {
+RunResult mutant_run_with(const std::string& verdict, std::optional<bool> met,
+                          const std::string& hash) {
   RunResult run;
   run.name = "mutant-1";
   run.verdict = verdict;
@@ -26,16 +27,18 @@ RunResult run_with(const std::string& verdict, std::optional<bool> met, const st
 }
 
 TEST(MutantTally, AFailureIsCaughtWhereItHadToBe) {
-  const MutantRun caught = end_of(run_with("fail", true, "a"), case_of("drop_bucket"), nullptr);
+  const MutantRun caught =
+      end_of(mutant_run_with("fail", true, "a"), case_of("drop_bucket"), nullptr);
   EXPECT_EQ(caught.end, MutantEnd::caught);
   EXPECT_TRUE(caught.unmet.empty());
-  const MutantRun elsewhere = end_of(run_with("fail", false, "a"), case_of("drop_bucket"), nullptr);
+  const MutantRun elsewhere =
+      end_of(mutant_run_with("fail", false, "a"), case_of("drop_bucket"), nullptr);
   EXPECT_EQ(elsewhere.end, MutantEnd::elsewhere);
   EXPECT_EQ(elsewhere.unmet.size(), 1U);
 }
 
 TEST(MutantTally, RanksThatFailAreNoticedToo) {
-  RunResult failed = run_with("inconclusive", std::nullopt, "a");
+  RunResult failed = mutant_run_with("inconclusive", std::nullopt, "a");
   failed.outcome = "failed";
   EXPECT_FALSE(needs_twin(failed));
   EXPECT_EQ(end_of(failed, case_of("k"), nullptr).end, MutantEnd::elsewhere);
@@ -46,9 +49,10 @@ TEST(MutantTally, RanksThatFailAreNoticedToo) {
 }
 
 TEST(MutantTally, APassIsEquivalentOnlyWithTheHashesOfTheCleanRun) {
-  const RunResult run = run_with("pass", false, "a");
+  const RunResult run = mutant_run_with("pass", false, "a");
   EXPECT_TRUE(needs_twin(run));
-  const RunResult same = run_with("pass", true, "a"), other = run_with("pass", true, "b");
+  const RunResult same = mutant_run_with("pass", true, "a"),
+                  other = mutant_run_with("pass", true, "b");
   EXPECT_EQ(end_of(run, case_of("k"), &same).end, MutantEnd::equivalent);
   EXPECT_EQ(end_of(run, case_of("k"), &other).end, MutantEnd::missed);
   EXPECT_EQ(end_of(run, case_of("k"), nullptr).end, MutantEnd::missed);
@@ -58,21 +62,23 @@ TEST(MutantTally, APassIsEquivalentOnlyWithTheHashesOfTheCleanRun) {
 }
 
 TEST(MutantTally, WhatIsNotDecidedProvesNothing) {
-  const RunResult run = run_with("inconclusive", std::nullopt, "a");
-  const RunResult same = run_with("pass", true, "a");
+  const RunResult run = mutant_run_with("inconclusive", std::nullopt, "a");
+  const RunResult same = mutant_run_with("pass", true, "a");
   EXPECT_EQ(end_of(run, case_of("k"), &same).end, MutantEnd::missed);
-  const RunResult bad_twin = run_with("fail", false, "a");
-  EXPECT_EQ(end_of(run_with("pass", false, "a"), case_of("k"), &bad_twin).end, MutantEnd::missed);
+  const RunResult bad_twin = mutant_run_with("fail", false, "a");
+  EXPECT_EQ(end_of(mutant_run_with("pass", false, "a"), case_of("k"), &bad_twin).end,
+            MutantEnd::missed);
 }
 
 TEST(MutantTally, CountsByKind) {
-  const RunResult same = run_with("pass", true, "a");
-  RunResult idle = run_with("pass", false, "a");
+  const RunResult same = mutant_run_with("pass", true, "a");
+  RunResult idle = mutant_run_with("pass", false, "a");
   idle.acted = false;
-  const std::vector<MutantRun> runs = {end_of(run_with("fail", true, "a"), case_of("b"), nullptr),
-                                       end_of(run_with("pass", false, "a"), case_of("a"), &same),
-                                       end_of(idle, case_of("a"), &same),
-                                       end_of(run_with("pass", false, "a"), case_of("a"), nullptr)};
+  const std::vector<MutantRun> runs = {
+      end_of(mutant_run_with("fail", true, "a"), case_of("b"), nullptr),
+      end_of(mutant_run_with("pass", false, "a"), case_of("a"), &same),
+      end_of(idle, case_of("a"), &same),
+      end_of(mutant_run_with("pass", false, "a"), case_of("a"), nullptr)};
   const auto tallies = tally(runs);
   ASSERT_EQ(tallies.size(), 2U);
   EXPECT_EQ(tallies[0].kind, "a");
