@@ -62,6 +62,8 @@ lockstep_library(lockstep_record FOLDERS sim/record LINK lockstep_scenario)
 lockstep_library(lockstep_plan FOLDERS sim/plan LINK lockstep_scenario lockstep_bucket)
 lockstep_library(lockstep_fault FOLDERS sim/fault/acts LINK lockstep_record)
 lockstep_library(lockstep_launch FOLDERS sim/launch sim/join LINK lockstep_plan lockstep_record)
+file(GLOB joins CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/sim/join/*.cc)
+set_source_files_properties(${joins} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # words of their own
 lockstep_library(lockstep_des FOLDERS sim/des LINK lockstep_launch lockstep_fault Threads::Threads)
 # A vector instruction for each of a million ranks: here the compiler's last per cent count.
 set_source_files_properties(sim/des/random.cc PROPERTIES COMPILE_OPTIONS -O3)

@@ -38,7 +38,8 @@ std::vector<at::Tensor> parts_of(const at::Tensor& whole, int64_t world_size) {
   return parts;
 }
 
-c10::intrusive_ptr<c10d::Work> start_move(c10d::ProcessGroupGloo& group, const Collective& call) {
+c10::intrusive_ptr<c10d::Work> start_move(c10d::ProcessGroupGloo& group,
+                                          const CollectiveCall& call) {
   const int64_t size = group.getSize();
   std::vector<std::vector<at::Tensor>> wholes;
   switch (call.operation) {
@@ -67,7 +68,7 @@ c10::intrusive_ptr<c10d::Work> start_move(c10d::ProcessGroupGloo& group, const C
 }
 
 // `summed`: where the sum of a reduce_scatter is made, which ProcessGroupGloo itself refuses.
-c10::intrusive_ptr<c10d::Work> start(c10d::ProcessGroupGloo& group, const Collective& call,
+c10::intrusive_ptr<c10d::Work> start(c10d::ProcessGroupGloo& group, const CollectiveCall& call,
                                      at::Tensor& summed) {
   if (call.operation == Operation::broadcast) {
     c10d::BroadcastOptions options;
@@ -127,7 +128,7 @@ class C10dCommunicator : public CollectiveCommunicator {
   }
 
  protected:
-  CommWorkPtr submit(Collective call) override {
+  CommWorkPtr submit(CollectiveCall call) override {
     const std::string what = describe(call);
     if (shared_->failed || said_closed_) {
       throw CommError(CommFailure::closed, what + ": the communicator is closed");
@@ -147,7 +148,7 @@ class C10dCommunicator : public CollectiveCommunicator {
   }
 
  private:
-  void begin(Collective call, const std::shared_ptr<PendingWork>& work) {
+  void begin(CollectiveCall call, const std::shared_ptr<PendingWork>& work) {
     c10::NoGradGuard no_grad;
     at::Tensor summed;
     c10::intrusive_ptr<c10d::Work> started;

@@ -38,13 +38,13 @@ const char* dtype_word(at::ScalarType type) {
 
 }  // namespace
 
-const at::Tensor& own_tensor(const Collective& call) {
+const at::Tensor& own_tensor(const CollectiveCall& call) {
   const bool by_input =
       call.operation == Operation::gather || call.operation == Operation::all_gather;
   return by_input ? call.input : call.output;
 }
 
-int64_t collective_bytes(const Collective& call, int64_t world_size) {
+int64_t collective_bytes(const CollectiveCall& call, int64_t world_size) {
   const at::Tensor& own = own_tensor(call);
   if (!own.defined()) return 0;
   const bool in_place =
@@ -54,7 +54,7 @@ int64_t collective_bytes(const Collective& call, int64_t world_size) {
   return bytes * (in_place ? 1 : world_size);
 }
 
-std::string describe(const Collective& call) {
+std::string describe(const CollectiveCall& call) {
   std::string text = to_word(call.operation);
   const at::Tensor& own = own_tensor(call);
   if (!own.defined()) return text;
@@ -62,7 +62,7 @@ std::string describe(const Collective& call) {
   return text + " of " + std::to_string(own.numel()) + " " + layout + dtype_word(own.scalar_type());
 }
 
-CommWorkPtr CollectiveCommunicator::checked(Collective call, const at::Tensor& whole,
+CommWorkPtr CollectiveCommunicator::checked(CollectiveCall call, const at::Tensor& whole,
                                             const at::Tensor& part) {
   LOCKSTEP_CHECK(part.defined() && fits(part, call.operation == Operation::all_reduce),
                  "a collective wants a dense, contiguous tensor");
@@ -118,7 +118,7 @@ at::Tensor CollectiveCommunicator::allocate(int64_t elements, at::ScalarType dty
   return at::zeros({elements}, dtype);
 }
 
-CommWorkPtr forward(Communicator& communicator, const Collective& call) {
+CommWorkPtr forward(Communicator& communicator, const CollectiveCall& call) {
   switch (call.operation) {
     case Operation::all_reduce:
       return communicator.all_reduce(call.output, call.deadline);
@@ -138,7 +138,7 @@ CommWorkPtr forward(Communicator& communicator, const Collective& call) {
   LOCKSTEP_CHECK(false, "unknown Operation");
 }
 
-void run_alone(const Collective& call) {
+void run_alone(const CollectiveCall& call) {
   const bool in_place =
       call.operation == Operation::all_reduce || call.operation == Operation::broadcast;
   if (!call.output.defined()) return;

@@ -11,7 +11,7 @@ namespace lockstep {
 
 // One call of a Communicator as a value, so that backends and decorators have one function to write
 // instead of seven.
-struct Collective {
+struct CollectiveCall {
   Operation operation = Operation::barrier;
   at::Tensor output;  // all_reduce and broadcast work in place: output and input are the same
   at::Tensor input;   // undefined where the operation or this rank has none
@@ -20,11 +20,11 @@ struct Collective {
 };
 
 // A tensor of this call that every rank has: its dtype stands for the call's. Undefined: barrier.
-const at::Tensor& own_tensor(const Collective& call);
+const at::Tensor& own_tensor(const CollectiveCall& call);
 // Bytes that the call moves: the same number on every rank.
-int64_t collective_bytes(const Collective& call, int64_t world_size);
+int64_t collective_bytes(const CollectiveCall& call, int64_t world_size);
 // "all_reduce of 1024 float32", for error messages.
-std::string describe(const Collective& call);
+std::string describe(const CollectiveCall& call);
 
 // Turns the seven operations into submit() after checking shapes (a wrong one is our own bug).
 class CollectiveCommunicator : public Communicator {
@@ -46,19 +46,19 @@ class CollectiveCommunicator : public Communicator {
   at::Tensor allocate(int64_t elements, at::ScalarType dtype) override;
 
  protected:
-  virtual CommWorkPtr submit(Collective call) = 0;
+  virtual CommWorkPtr submit(CollectiveCall call) = 0;
 
  private:
-  CommWorkPtr checked(Collective call, const at::Tensor& whole, const at::Tensor& part);
+  CommWorkPtr checked(CollectiveCall call, const at::Tensor& whole, const at::Tensor& part);
   const int64_t rank_;
   const int64_t size_;
 };
 
 // Calls the operation of `call` on another communicator.
-CommWorkPtr forward(Communicator& communicator, const Collective& call);
+CommWorkPtr forward(Communicator& communicator, const CollectiveCall& call);
 
 // What a group of one rank has to do for `call`, at once.
-void run_alone(const Collective& call);
+void run_alone(const CollectiveCall& call);
 
 // This rank's part of a tensor that holds one part a rank (a view, one-dimensional).
 at::Tensor part_of(const at::Tensor& whole, int64_t rank, int64_t world_size);

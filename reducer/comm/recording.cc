@@ -53,7 +53,7 @@ class Recording : public RecordingCommunicator {
   void end_backward() override { in_backward_ = false; }
 
  private:
-  CommWorkPtr record(const Collective& call, int64_t bucket = -1) {
+  CommWorkPtr record(const CollectiveCall& call, int64_t bucket = -1) {
     const uint32_t sequence = ++sequence_;
     const at::Tensor& own = own_tensor(call);
     const auto dtype = own.defined() ? static_cast<uint8_t>(own.scalar_type()) : uint8_t{0};

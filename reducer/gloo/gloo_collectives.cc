@@ -124,13 +124,13 @@ void GlooCollectives::all_reduce(const at::Tensor& tensor, milliseconds timeout)
 
 // Gloo's own reduce_scatter is an old-style one for powers of two: the whole sum, then the part,
 // gives the same bits as all_reduce on every communicator.
-void GlooCollectives::reduce_scatter(const Collective& call, milliseconds timeout) {
+void GlooCollectives::reduce_scatter(const CollectiveCall& call, milliseconds timeout) {
   const at::Tensor whole = call.input.clone();
   all_reduce(whole, timeout);
   call.output.view({-1}).copy_(part_of(whole, context_->rank, context_->size));
 }
 
-void GlooCollectives::move(const Collective& call, milliseconds timeout) {
+void GlooCollectives::move(const CollectiveCall& call, milliseconds timeout) {
   const size_t part_bytes = own_tensor(call).nbytes();
   const auto size = static_cast<size_t>(context_->size);
   if (call.operation == Operation::broadcast) {
@@ -172,7 +172,7 @@ void GlooCollectives::barrier(milliseconds timeout) {
   gloo::barrier(options);
 }
 
-void GlooCollectives::run(const Collective& call) {
+void GlooCollectives::run(const CollectiveCall& call) {
   // 0 would mean "for ever" to Gloo.
   const milliseconds timeout = std::max(time_left(call.deadline), milliseconds(1));
   if (call.operation == Operation::barrier) return barrier(timeout);

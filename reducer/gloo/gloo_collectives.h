@@ -21,12 +21,12 @@ class GlooCollectives {
   GlooCollectives(std::shared_ptr<gloo::Context> context, std::string algorithm);
   ~GlooCollectives();
   // Throws what Gloo throws, and CommError(rejected) for a dtype that it cannot add.
-  void run(const Collective& call);
+  void run(const CollectiveCall& call);
 
  private:
   void all_reduce(const at::Tensor& tensor, std::chrono::milliseconds timeout);
-  void reduce_scatter(const Collective& call, std::chrono::milliseconds timeout);
-  void move(const Collective& call, std::chrono::milliseconds timeout);
+  void reduce_scatter(const CollectiveCall& call, std::chrono::milliseconds timeout);
+  void move(const CollectiveCall& call, std::chrono::milliseconds timeout);
   template <class T>
   void all_reduce_as(const at::Tensor& tensor, std::chrono::milliseconds timeout);
   template <class T>

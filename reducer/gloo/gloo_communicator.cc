@@ -56,7 +56,7 @@ class GlooCommunicator : public CollectiveCommunicator {
   }
 
  protected:
-  CommWorkPtr submit(Collective call) override {
+  CommWorkPtr submit(CollectiveCall call) override {
     const std::string what = describe(call);
     if (failed_ || said_closed_) {
       throw CommError(CommFailure::closed, what + ": the communicator is closed");
@@ -76,7 +76,7 @@ class GlooCommunicator : public CollectiveCommunicator {
   }
 
  private:
-  void run(const Collective& call, PendingWork& work) {
+  void run(const CollectiveCall& call, PendingWork& work) {
     if (failed_) {
       work.complete(comm_error(CommFailure::closed, work.what(), "an earlier collective failed"));
       return;

@@ -55,7 +55,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
   }
 
  protected:
-  CommWorkPtr submit(Collective call) override {
+  CommWorkPtr submit(CollectiveCall call) override {
     const std::string what = describe(call);
     if (failed_) throw CommError(CommFailure::closed, what + ": the communicator is closed");
     auto work = std::make_shared<PendingWork>(what, call.deadline);
@@ -101,7 +101,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
   }
 
   // Blocks. A group may be taken away meanwhile: that ends the wait.
-  void call_group(const std::unique_ptr<Communicator>& group, const Collective& call) {
+  void call_group(const std::unique_ptr<Communicator>& group, const CollectiveCall& call) {
     CommWorkPtr work;
     {
       const std::lock_guard lock(mutex_);
@@ -110,11 +110,11 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     }
     work->wait();
   }
-  void inside(const Collective& call) {
+  void inside(const CollectiveCall& call) {
     in_host([&] { call_group(inside_, call); });
   }
   // Of leaders; others have nothing to do.
-  void between(const Collective& call) {
+  void between(const CollectiveCall& call) {
     if (leads_ && hosts_.count() > 1) between_hosts([&] { call_group(between_, call); });
   }
   // What the leader has now, all ranks of the host get.
@@ -122,7 +122,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     if (hosts_.count() > 1) inside({Operation::broadcast, tensor, {}, 0, deadline});
   }
 
-  void run(const Collective& call, PendingWork& work) {
+  void run(const CollectiveCall& call, PendingWork& work) {
     std::exception_ptr error;
     try {
       if (failed_) throw CommError(CommFailure::closed, "an earlier collective failed");
@@ -136,7 +136,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     work.complete(error);
   }
 
-  void perform(const Collective& call) {
+  void perform(const CollectiveCall& call) {
     const c10::NoGradGuard no_grad;
     if (call.operation != Operation::barrier && own_tensor(call).numel() == 0 &&
         !own_tensor(call).is_sparse())
@@ -176,7 +176,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
   }
 
   void sum(const at::Tensor& tensor, Deadline deadline) {
-    const Collective call{Operation::all_reduce, tensor, tensor, 0, deadline};
+    const CollectiveCall call{Operation::all_reduce, tensor, tensor, 0, deadline};
     inside(call);
     between(call);
     spread(tensor, deadline);
@@ -204,7 +204,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
   }
 
   // Bytes of every rank, as long as the longest.
-  void sum_sparse(const Collective& call) {
+  void sum_sparse(const CollectiveCall& call) {
     sum_sparse_tensors(call.output, world_size(),
                        [&](const void* own, const std::vector<int64_t>& bytes, void* all) {
                          const int64_t most = *std::max_element(bytes.begin(), bytes.end());

@@ -17,7 +17,7 @@ std::string named_ranks(const std::vector<int64_t>& ranks) {
   return text;
 }
 
-std::string signature_of(const Collective& call, SumOrder order) {
+std::string signature_of(const CollectiveCall& call, SumOrder order) {
   std::string text = describe(call);
   const bool rooted = call.operation == Operation::broadcast ||
                       call.operation == Operation::scatter || call.operation == Operation::gather;
@@ -34,7 +34,7 @@ LocalHub::LocalHub(int64_t world_size)
     : world_size_(world_size), left_at_(static_cast<size_t>(world_size), kStays) {}
 
 std::shared_ptr<PendingWork> LocalHub::arrive(int64_t rank, uint64_t sequence, SumOrder order,
-                                              Collective call) {
+                                              CollectiveCall call) {
   auto work = std::make_shared<PendingWork>(describe(call), call.deadline);
   std::unique_lock lock(mutex_);
   Meeting& meeting = meetings_[sequence];

@@ -22,14 +22,14 @@ class LocalHub {
   // Operation number `sequence` (from 0) of `rank`. The work fails at its deadline, when ranks
   // disagree on the operation, or when a rank that is missing has left.
   std::shared_ptr<PendingWork> arrive(int64_t rank, uint64_t sequence, SumOrder order,
-                                      Collective call);
+                                      CollectiveCall call);
 
   // `rank` takes part in no operation from `sequence` on: those that wait for it fail.
   void leave(int64_t rank, uint64_t sequence);
 
  private:
   struct Meeting {
-    std::vector<Collective> calls;
+    std::vector<CollectiveCall> calls;
     std::vector<std::shared_ptr<PendingWork>> works;  // null: not arrived
     std::vector<SumOrder> orders;
     int64_t arrived = 0;
@@ -52,6 +52,6 @@ class LocalHub {
 };
 
 // Does the work of an operation for which all ranks are there. calls: by rank, agreed.
-void run_together(const std::vector<Collective>& calls, SumOrder order);
+void run_together(const std::vector<CollectiveCall>& calls, SumOrder order);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ class LocalCommunicator : public CollectiveCommunicator {
   void close(Deadline) noexcept override { leave(); }
 
  protected:
-  CommWorkPtr submit(Collective call) override {
+  CommWorkPtr submit(CollectiveCall call) override {
     if (*closed_) {
       throw CommError(CommFailure::closed, describe(call) + ": the communicator is closed");
     }

@@ -26,9 +26,9 @@ void sum(const std::vector<at::Tensor>& tensors, SumOrder order) {
   });
 }
 
-void reduce_scatter(const std::vector<Collective>& calls, SumOrder order) {
+void reduce_scatter(const std::vector<CollectiveCall>& calls, SumOrder order) {
   std::vector<at::Tensor> copies;
-  for (const Collective& call : calls) copies.push_back(call.input.clone());
+  for (const CollectiveCall& call : calls) copies.push_back(call.input.clone());
   sum(copies, order);
   const size_t part = calls[0].output.nbytes();
   for (size_t r = 0; r < calls.size(); ++r) {
@@ -36,9 +36,9 @@ void reduce_scatter(const std::vector<Collective>& calls, SumOrder order) {
   }
 }
 
-void all_reduce(const std::vector<Collective>& calls, SumOrder order) {
+void all_reduce(const std::vector<CollectiveCall>& calls, SumOrder order) {
   std::vector<at::Tensor> tensors;
-  for (const Collective& call : calls) tensors.push_back(call.output);
+  for (const CollectiveCall& call : calls) tensors.push_back(call.output);
   if (!tensors[0].is_sparse()) return sum(tensors, order);
   std::vector<at::Tensor> coalesced;
   for (const at::Tensor& tensor : tensors) coalesced.push_back(tensor.coalesce().clone());
@@ -47,7 +47,7 @@ void all_reduce(const std::vector<Collective>& calls, SumOrder order) {
 
 }  // namespace
 
-void run_together(const std::vector<Collective>& calls, SumOrder order) {
+void run_together(const std::vector<CollectiveCall>& calls, SumOrder order) {
   const auto root = static_cast<size_t>(calls[0].root);
   const bool moves =
       calls[0].operation != Operation::barrier && calls[0].operation != Operation::all_reduce;

@@ -38,7 +38,7 @@ void copy_bytes(void* to, const void* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-std::string signature(const Collective& call, SumOrder order) {
+std::string signature(const CollectiveCall& call, SumOrder order) {
   const std::string text = describe(call);
   if (call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter)
     return text + " in order " + std::to_string(static_cast<int>(order));
@@ -49,7 +49,7 @@ std::string signature(const Collective& call, SumOrder order) {
 
 }  // namespace
 
-void ShmCollectives::run(const Collective& call) {
+void ShmCollectives::run(const CollectiveCall& call) {
   const c10::NoGradGuard no_grad;
   if (call.operation == Operation::barrier) return come("barrier", true, call.deadline);
   if (own_tensor(call).numel() == 0) return;
@@ -79,7 +79,7 @@ std::vector<const T*> ShmCollectives::stagings(int64_t offset) const {
   return all;
 }
 
-void ShmCollectives::all_reduce(const Collective& call) {
+void ShmCollectives::all_reduce(const CollectiveCall& call) {
   const at::Tensor& tensor = call.output;
   if (tensor.is_sparse()) {
     sum_sparse_tensors(tensor, group_.world_size(),
@@ -111,7 +111,7 @@ void ShmCollectives::all_reduce(const Collective& call) {
 }
 
 template <class T>
-void ShmCollectives::add_at_once(const Collective& call) {
+void ShmCollectives::add_at_once(const CollectiveCall& call) {
   const at::Tensor& tensor = call.output;
   copy_bytes(group_.staging(group_.rank()), bytes_of(tensor),
              static_cast<int64_t>(tensor.nbytes()));
@@ -122,7 +122,7 @@ void ShmCollectives::add_at_once(const Collective& call) {
 }
 
 template <class T>
-void ShmCollectives::add_in_place(const Collective& call, const std::vector<int64_t>& places) {
+void ShmCollectives::add_in_place(const CollectiveCall& call, const std::vector<int64_t>& places) {
   const int64_t count = call.output.numel();
   const Share share = share_of(count, sizeof(T), group_.rank(), group_.world_size());
   std::vector<const T*> inputs;
@@ -139,7 +139,7 @@ void ShmCollectives::add_in_place(const Collective& call, const std::vector<int6
 
 // Each rank adds its share of a piece in its own staging memory, where the others fetch it.
 template <class T>
-void ShmCollectives::add_piece_by_piece(const Collective& call, bool first_is_there) {
+void ShmCollectives::add_piece_by_piece(const CollectiveCall& call, bool first_is_there) {
   T* const own = data_of<T>(call.output);
   const int64_t count = call.output.numel();
   const auto piece = static_cast<int64_t>(group_.staging_bytes() / sizeof(T));
@@ -165,7 +165,7 @@ void ShmCollectives::add_piece_by_piece(const Collective& call, bool first_is_th
   }
 }
 
-void ShmCollectives::reduce_scatter(const Collective& call) {
+void ShmCollectives::reduce_scatter(const CollectiveCall& call) {
   for_summable(call.output.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const int64_t own_place = place_of(call.input);
@@ -178,7 +178,8 @@ void ShmCollectives::reduce_scatter(const Collective& call) {
 }
 
 template <class T>
-void ShmCollectives::add_part_in_place(const Collective& call, const std::vector<int64_t>& places) {
+void ShmCollectives::add_part_in_place(const CollectiveCall& call,
+                                       const std::vector<int64_t>& places) {
   const int64_t ranks = group_.world_size(), part = call.output.numel();
   const int64_t first = group_.rank() * part;
   std::vector<const T*> inputs;
@@ -192,14 +193,14 @@ void ShmCollectives::add_part_in_place(const Collective& call, const std::vector
 }
 
 template <class T>
-int64_t ShmCollectives::slice_length(const Collective& call, int64_t begin) const {
+int64_t ShmCollectives::slice_length(const CollectiveCall& call, int64_t begin) const {
   const auto most = static_cast<int64_t>(group_.staging_bytes() / sizeof(T)) / group_.world_size();
   return std::min(most, call.output.numel() - begin);
 }
 
 // Of every rank's part the elements from `begin` on: all will have something to add.
 template <class T>
-void ShmCollectives::stage_slices(const Collective& call, int64_t begin) {
+void ShmCollectives::stage_slices(const CollectiveCall& call, int64_t begin) {
   const auto bytes = slice_length<T>(call, begin) * static_cast<int64_t>(sizeof(T));
   for (int64_t r = 0; r < group_.world_size(); ++r)
     copy_bytes(group_.staging(group_.rank()) + r * bytes,
@@ -207,7 +208,7 @@ void ShmCollectives::stage_slices(const Collective& call, int64_t begin) {
 }
 
 template <class T>
-void ShmCollectives::add_slices(const Collective& call, bool first_is_there) {
+void ShmCollectives::add_slices(const CollectiveCall& call, bool first_is_there) {
   const int64_t ranks = group_.world_size(), part = call.output.numel();
   const auto ranges = sum_ranges(order_, ranks, part * ranks, sizeof(T));
   for (int64_t begin = 0; begin < part; begin += slice_length<T>(call, 0)) {
@@ -241,7 +242,7 @@ void ShmCollectives::show(const std::string& what, const void* own,
   }
 }
 
-void ShmCollectives::move(const Collective& call) {
+void ShmCollectives::move(const CollectiveCall& call) {
   const auto part = static_cast<int64_t>(own_tensor(call).nbytes());
   const auto root = static_cast<size_t>(call.root);
   const int64_t self = group_.rank();

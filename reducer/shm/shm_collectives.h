@@ -19,26 +19,26 @@ class ShmCollectives {
  public:
   ShmCollectives(ShmGroup& group, SumOrder order) : group_(group), order_(order) {}
   // Throws CommError.
-  void run(const Collective& call);
+  void run(const CollectiveCall& call);
 
  private:
-  void all_reduce(const Collective& call);
-  void reduce_scatter(const Collective& call);
-  void move(const Collective& call);
+  void all_reduce(const CollectiveCall& call);
+  void reduce_scatter(const CollectiveCall& call);
+  void move(const CollectiveCall& call);
   template <class T>
-  void add_at_once(const Collective& call);
+  void add_at_once(const CollectiveCall& call);
   template <class T>
-  void add_in_place(const Collective& call, const std::vector<int64_t>& places);
+  void add_in_place(const CollectiveCall& call, const std::vector<int64_t>& places);
   template <class T>
-  void add_piece_by_piece(const Collective& call, bool first_is_there);
+  void add_piece_by_piece(const CollectiveCall& call, bool first_is_there);
   template <class T>
-  void add_part_in_place(const Collective& call, const std::vector<int64_t>& places);
+  void add_part_in_place(const CollectiveCall& call, const std::vector<int64_t>& places);
   template <class T>
-  int64_t slice_length(const Collective& call, int64_t begin) const;
+  int64_t slice_length(const CollectiveCall& call, int64_t begin) const;
   template <class T>
-  void stage_slices(const Collective& call, int64_t begin);
+  void stage_slices(const CollectiveCall& call, int64_t begin);
   template <class T>
-  void add_slices(const Collective& call, bool first_is_there);
+  void add_slices(const CollectiveCall& call, bool first_is_there);
 
   // What one rank has read of another's bytes: `length` from `at` on.
   using Take = std::function<void(int64_t rank, int64_t at, const std::byte* bytes, size_t length)>;

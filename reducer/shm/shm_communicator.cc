@@ -40,7 +40,7 @@ class ShmCommunicator : public CollectiveCommunicator {
   }
 
  protected:
-  CommWorkPtr submit(Collective call) override {
+  CommWorkPtr submit(CollectiveCall call) override {
     const std::string what = describe(call);
     if (failed_) throw CommError(CommFailure::closed, what + ": the communicator is closed");
     auto work = std::make_shared<PendingWork>(what, call.deadline);
@@ -54,7 +54,7 @@ class ShmCommunicator : public CollectiveCommunicator {
   }
 
  private:
-  void run(const Collective& call, PendingWork& work) {
+  void run(const CollectiveCall& call, PendingWork& work) {
     std::exception_ptr error;
     try {
       if (failed_) throw CommError(CommFailure::closed, "an earlier collective failed");

@@ -16,7 +16,7 @@ namespace lockstep {
 namespace {
 
 Expected<Checkpoint> read_below(const std::string& path, const std::string& key) {
-  auto checkpoint = read_checkpoint(path);
+  auto checkpoint = read_weights_file(path);
   if (!checkpoint) return checkpoint;
   return below_key(std::move(checkpoint.value()), key);
 }

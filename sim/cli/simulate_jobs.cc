@@ -182,7 +182,7 @@ Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineMo
 
 // The least step time at the first world size; what is within a hundredth of a percent is no reason
 // to choose a larger cap.
-void recommend(Prediction* prediction) {
+void recommend(PredictionJobs* prediction) {
   const SimulatedLine* best = nullptr;
   const SimulatedLine* usual = nullptr;
   for (const SimulatedLine& line : prediction->lines) {
@@ -277,8 +277,8 @@ Expected<std::vector<SimulatedLine>> simulate_plans(const SimulateVerb& verb,
   return lines;
 }
 
-Expected<Prediction> predict(const SimulateVerb& verb, const MachineModel& machine,
-                             const RunPlan& plan) {
+Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& machine,
+                                 const RunPlan& plan) {
   const auto axes = predict_axes(verb.predict, plan);
   if (!axes) return axes.errors();
   std::vector<std::optional<double>> caps(axes.value().caps_mb.begin(), axes.value().caps_mb.end());
@@ -286,7 +286,7 @@ Expected<Prediction> predict(const SimulateVerb& verb, const MachineModel& machi
                                              axes.value().worlds.end());
   if (caps.empty()) caps.emplace_back();
   if (worlds.empty()) worlds.push_back(verb.ranks);
-  Prediction prediction;
+  PredictionJobs prediction;
   for (const auto& world : worlds)
     for (const auto& cap : caps) {
       SimulatedAs as = as_asked(verb);

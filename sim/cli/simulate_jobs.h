@@ -27,12 +27,12 @@ InputErrors add_long_run(const SimulateVerb& verb, const MachineModel& machine, 
                          SimulatedLine* line);
 
 // One plan over the axes of --predict, and the cap that is best at its first world size.
-struct Prediction {
+struct PredictionJobs {
   std::vector<SimulatedLine> lines;
   std::optional<double> best_cap_mb;
   std::string recommendation;
 };
-Expected<Prediction> predict(const SimulateVerb& verb, const MachineModel& machine,
-                             const RunPlan& plan);
+Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& machine,
+                                 const RunPlan& plan);
 
 }  // namespace lockstep

@@ -32,7 +32,7 @@ int64_t preemptions_of(const std::vector<Choice>& choices) {
                        [](const Choice& one) { return one.preempts && one.taken != one.usual; });
 }
 
-uint64_t Draws::next() {
+uint64_t ScheduleDraws::next() {
   uint64_t z = (state_ += 0x9e3779b97f4a7c15);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
@@ -46,7 +46,7 @@ SeededChooser::SeededChooser(int64_t actors, int64_t decisions, std::optional<in
       priority_(static_cast<size_t>(actors)) {}
 
 void SeededChooser::begin(uint64_t seed) {
-  draws_ = Draws(seed);
+  draws_ = ScheduleDraws(seed);
   decision_ = 0;
   lowest_ = 0;
   uniform_ = !preemptions_ && draws_.below(2) == 0;

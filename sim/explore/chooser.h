@@ -49,9 +49,9 @@ Script script_of(const std::vector<Choice>& choices);
 int64_t preemptions_of(const std::vector<Choice>& choices);
 
 // A small generator of our own (splitmix64): the same numbers on every machine.
-class Draws {
+class ScheduleDraws {
  public:
-  explicit Draws(uint64_t seed) : state_(seed) {}
+  explicit ScheduleDraws(uint64_t seed) : state_(seed) {}
   uint64_t next();
   uint64_t below(uint64_t limit) { return next() % limit; }
 
@@ -76,7 +76,7 @@ class SeededChooser : public Chooser {
   const int64_t actor_count_;
   const int64_t decisions_;
   const std::optional<int64_t> preemptions_;
-  Draws draws_{0};
+  ScheduleDraws draws_{0};
   bool uniform_ = true;
   int64_t decision_ = 0;
   int64_t lowest_ = 0;

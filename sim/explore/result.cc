@@ -37,7 +37,7 @@ ScheduleFailure failure_from(const Json& json) {
 
 Json smallest_json(const SmallestCase& smallest) {
   Json acts = Json::array();
-  for (const Act& act : smallest.acts)
+  for (const ScheduledAct& act : smallest.acts)
     acts.push_back({{"rank", act.rank}, {"step", act.step}, {"operation", act.operation}});
   return {{"steps", smallest.steps},           {"world_size", smallest.world_size},
           {"parameters", smallest.parameters}, {"preemptions", smallest.preemptions},

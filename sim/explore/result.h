@@ -34,7 +34,7 @@ struct SmallestCase {
   int64_t preemptions = 0;              // ranks interrupted though they could have gone on
   int64_t decisions = 0;                // that are not the usual ones, preemptions included
   ScheduleFailure failure;
-  std::vector<Act> acts;  // all of the schedule, in order
+  std::vector<ScheduledAct> acts;  // all of the schedule, in order
 };
 
 // kind: different_bits (from the golden run or, without one, from the usual schedule),

@@ -39,7 +39,7 @@ struct ScheduleFailure {
 };
 
 // An act of a schedule, for people.
-struct Act {
+struct ScheduledAct {
   int64_t rank = 0;
   int64_t step = 0;
   std::string operation;
@@ -64,7 +64,7 @@ class Scheduler {
                                      const std::function<void(int64_t rank)>& body, bool traced);
   const std::vector<Choice>& choices() const { return choices_; }
   int64_t points() const { return points_; }
-  const std::vector<Act>& acts() const { return acts_; }
+  const std::vector<ScheduledAct>& acts() const { return acts_; }
 
   // `rank` is about to do something that others may notice; `operation` is called if traced. Throws
   // ScheduleOver.
@@ -127,7 +127,7 @@ class Scheduler {
   std::optional<ScheduleFailure> failure_;
   std::vector<Actor> ready_;
   std::vector<Choice> choices_;
-  std::vector<Act> acts_;
+  std::vector<ScheduledAct> acts_;
 };
 
 }  // namespace lockstep

@@ -53,7 +53,7 @@ class HeldWork : public CommWork {
   std::vector<Callback> callbacks_;  // until it is called
 };
 
-bool is_sum(const Collective& call) {
+bool is_sum(const CollectiveCall& call) {
   return call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter;
 }
 
@@ -76,7 +76,7 @@ class Calls : public CallMutants {
   void close(Deadline deadline) noexcept override { inner_.close(deadline); }
 
  protected:
-  CommWorkPtr submit(Collective call) override {
+  CommWorkPtr submit(CollectiveCall call) override {
     if (next_bucket_ < 0 || !is_sum(call)) return forward(inner_, call);
     const int64_t bucket = next_bucket_++;
     if (acts("no_deadline", bucket)) call.deadline = kNoDeadline;
@@ -118,7 +118,7 @@ class Calls : public CallMutants {
   }
 
   // The same addends from the last rank's to the first.
-  CommWorkPtr gather_and_add(const Collective& call) {
+  CommWorkPtr gather_and_add(const CollectiveCall& call) {
     const at::Tensor sum = call.output;
     const at::Tensor own = sum.clone();
     const at::Tensor all = at::empty({world_size() * sum.numel()}, sum.options());
@@ -131,7 +131,7 @@ class Calls : public CallMutants {
     });
   }
 
-  CommWorkPtr hold(const Collective& call) {
+  CommWorkPtr hold(const CollectiveCall& call) {
     held_ = std::make_shared<HeldWork>([this, call] { return forward(inner_, call); });
     return held_;
   }

@@ -28,10 +28,10 @@ class Counting : public FaultyCommunicator {
   void end_backward() override { in_backward_ = false; }
 
  protected:
-  virtual CommWorkPtr submit(Collective call, uint32_t sequence, int64_t bucket) = 0;
+  virtual CommWorkPtr submit(CollectiveCall call, uint32_t sequence, int64_t bucket) = 0;
 
  private:
-  CommWorkPtr submit(Collective call) final {
+  CommWorkPtr submit(CollectiveCall call) final {
     const uint32_t sequence = ++sequence_;
     const bool sum =
         call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter;
@@ -53,7 +53,7 @@ class FaultyBuckets : public Counting {
   void close(Deadline deadline) noexcept override { inner_.close(deadline); }
 
  protected:
-  CommWorkPtr submit(Collective call, uint32_t, int64_t bucket) override {
+  CommWorkPtr submit(CollectiveCall call, uint32_t, int64_t bucket) override {
     if (bucket >= 0 && faults_.at_bucket(bucket)) return std::make_shared<SkippedWork>();
     return forward(inner_, call);
   }
@@ -84,7 +84,7 @@ class FaultyNetwork : public Counting {
   }
 
  protected:
-  CommWorkPtr submit(Collective call, uint32_t sequence, int64_t bucket) override {
+  CommWorkPtr submit(CollectiveCall call, uint32_t sequence, int64_t bucket) override {
     if (!network_) return forward(*inner_, call);
     if (is_cut_off(bucket)) return lose(call);
     const double delay_ms = delay_of(call);
@@ -130,7 +130,7 @@ class FaultyNetwork : public Counting {
     if (std::find(side.begin(), side.end(), rank()) != side.end()) own_link_->change_side();
   }
 
-  CommWorkPtr lose(const Collective& call) {
+  CommWorkPtr lose(const CollectiveCall& call) {
     auto work = std::make_shared<PendingWork>(describe(call), call.deadline);
     lost_.at(call.deadline, [work] {
       work->complete(
@@ -140,13 +140,13 @@ class FaultyNetwork : public Counting {
   }
 
   // What a ring makes a rank send; of other algorithms it is about the same.
-  double bytes_sent(const Collective& call) const {
+  double bytes_sent(const CollectiveCall& call) const {
     const auto ranks = static_cast<double>(world_size());
     const auto bytes = static_cast<double>(collective_bytes(call, world_size()));
     return (call.operation == Operation::all_reduce ? 2 : 1) * (ranks - 1) / ranks * bytes;
   }
 
-  double delay_of(const Collective& call) {
+  double delay_of(const CollectiveCall& call) {
     double delay_ms = 0, limit_mb_per_s = 0;
     for (const Act& act : faults_.acts_of("slow_link")) {
       faults_.receipt(act);
@@ -166,7 +166,8 @@ class FaultyNetwork : public Counting {
     return delay_ms;
   }
 
-  CommWorkPtr enqueue(const Collective& call, uint32_t sequence, int64_t bucket, double delay_ms) {
+  CommWorkPtr enqueue(const CollectiveCall& call, uint32_t sequence, int64_t bucket,
+                      double delay_ms) {
     if (!queue_) queue_.emplace();
     auto work = std::make_shared<PendingWork>(describe(call), call.deadline);
     queue_->post([this, call, work, sequence, bucket, delay_ms] {

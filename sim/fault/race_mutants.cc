@@ -24,7 +24,7 @@ class UnawaitedWork : public CommWork {
 // A sum that a pool has yet to start.
 class PooledWork : public CommWork {
  public:
-  PooledWork(Collective call, std::function<void()> start_all)
+  PooledWork(CollectiveCall call, std::function<void()> start_all)
       : call_(std::move(call)), start_all_(std::move(start_all)) {}
   bool is_done() const override { return inner_ != nullptr && inner_->is_done(); }
   void wait() override {
@@ -42,7 +42,7 @@ class PooledWork : public CommWork {
   }
 
  private:
-  const Collective call_;
+  const CollectiveCall call_;
   const std::function<void()> start_all_;
   CommWorkPtr inner_;
   std::vector<std::function<void(std::exception_ptr)>> callbacks_;
@@ -72,7 +72,7 @@ class RacyCommunicator : public RaceMutants {
   void close(Deadline deadline) noexcept override { inner_.close(deadline); }
 
  protected:
-  CommWorkPtr submit(Collective call) override {
+  CommWorkPtr submit(CollectiveCall call) override {
     const bool is_bucket = in_backward_ && call.operation == Operation::all_reduce;
     if (is_bucket) ++bucket_;
     if (is_bucket && acts("unordered_launch")) return pooled(std::move(call));
@@ -91,7 +91,7 @@ class RacyCommunicator : public RaceMutants {
     });
   }
 
-  CommWorkPtr staged(const Collective& call) {
+  CommWorkPtr staged(const CollectiveCall& call) {
     const c10::NoGradGuard no_grad;
     const at::Tensor& bucket = call.output;
     if (!staging_.defined() || staging_.numel() < bucket.numel() ||
@@ -107,7 +107,7 @@ class RacyCommunicator : public RaceMutants {
     return work;
   }
 
-  CommWorkPtr pooled(Collective call) {
+  CommWorkPtr pooled(CollectiveCall call) {
     const auto work = std::make_shared<PooledWork>(std::move(call), [this] { start_all(); });
     pool_.push_back(work);
     // 0: the pool has not come round to it yet.

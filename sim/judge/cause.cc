@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "sim/judge/gradient_cause.h"
+#include "sim/judge/lanes.h"
 
 namespace lockstep {
 namespace {
@@ -109,7 +110,7 @@ Found other_samples(const CauseFacts& facts) {
 }
 
 Found only_rounding(const CauseFacts& facts) {
-  if (verdict_of_lane(facts, "rounding") != "fail") return {};
+  if (verdict_of(facts, "rounding") != "fail") return {};
   bool finite = true;
   for (const LaneResult& lane : facts.lanes) {
     if (lane.lane != "rounding" && lane.verdict == "fail") return {};

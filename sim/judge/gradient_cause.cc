@@ -201,10 +201,6 @@ std::string verdict_of(const CauseFacts& facts, const std::string& lane) {
   return "";
 }
 
-std::string ranks_text(const std::vector<int64_t>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + list_of(ranks);
-}
-
 Found flipped_bits(const CauseFacts& facts) {
   const bool replicas_part = on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail";
   for (const auto& [rank, e] : facts.witnesses) {
@@ -214,9 +210,9 @@ Found flipped_bits(const CauseFacts& facts) {
     if (few)
       return Cause{"corrupted_bits",
                    fmt::format("{} {} of one copy flipped, on {} only", e->bits_flipped,
-                               e->bits_flipped == 1 ? "bit" : "bits", ranks_text(facts.ranks))};
+                               e->bits_flipped == 1 ? "bit" : "bits", ranks_in_words(facts.ranks))};
     return Cause{"corrupted_bits",
-                 fmt::format("one element is wrong, on {} only", ranks_text(facts.ranks))};
+                 fmt::format("one element is wrong, on {} only", ranks_in_words(facts.ranks))};
   }
   return {};
 }

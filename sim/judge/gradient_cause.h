@@ -13,7 +13,6 @@ namespace lockstep {
 using Found = std::optional<Cause>;
 
 std::string verdict_of(const CauseFacts& facts, const std::string& lane);  // or empty
-std::string ranks_text(const std::vector<int64_t>& ranks);                 // "ranks 0 2"
 
 // Where a gradient is the first to differ: from the most specific cause to the least.
 Found cause_of_gradients(const CauseFacts& facts);

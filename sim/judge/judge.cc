@@ -129,7 +129,7 @@ std::string lane_of_control(const std::string& control) {
   return control == "random_data" ? "exact" : "";
 }
 
-std::string verdict_of(const RunResult& result, const std::string& lane) {
+std::string verdict_of_lane(const RunResult& result, const std::string& lane) {
   for (const LaneResult& known : result.lanes)
     if (known.lane == lane) return known.verdict;
   return "";
@@ -192,7 +192,7 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
 
 void apply_control(const RunResult& control, std::vector<RunResult>* results) {
   const std::string lane_name = lane_of_control(control.control_of);
-  const std::string seen = verdict_of(control, lane_name);
+  const std::string seen = verdict_of_lane(control, lane_name);
   if (lane_name.empty() || seen == "fail") return;
   const bool missed = seen == "pass";
   for (RunResult& result : *results) {

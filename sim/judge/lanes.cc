@@ -23,10 +23,6 @@ constexpr std::string_view kOptimizerState = "optimizer_state";
 constexpr std::array<std::string_view, RankView::kStateKinds> kStateKinds = {
     "gradient", kBuffer, kParameter, kOptimizerState};
 
-std::string ranks_text(const std::vector<int64_t>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + list_of(ranks);
-}
-
 // Of the ranks that know a step: the first such step in which they do not all agree.
 std::optional<ReplicaSplit> split_of(const std::vector<RankView>& ranks, size_t kind) {
   struct Known {
@@ -64,8 +60,9 @@ bool decide_final_weights(const std::vector<RankView>& ranks, LaneResult* result
   }
   if (differing.empty()) return true;
   result->verdict = "fail";
-  result->reason = fmt::format("{} {} from rank 0 in the final weights or buffers",
-                               ranks_text(differing), differing.size() == 1 ? "differs" : "differ");
+  result->reason =
+      fmt::format("{} {} from rank 0 in the final weights or buffers", ranks_in_words(differing),
+                  differing.size() == 1 ? "differs" : "differ");
   return false;
 }
 
@@ -73,9 +70,10 @@ void decide_replica(const RunOutcome& outcome, const std::vector<RankView>& rank
                     LaneResult* result) {
   if (auto split = find_replica_split(ranks)) {
     result->verdict = "fail";
-    result->reason = fmt::format("{} {} from rank {} in {} of step {}", ranks_text(split->ranks),
-                                 split->ranks.size() == 1 ? "differs" : "differ", split->reference,
-                                 split->state_kind, split->step);
+    result->reason =
+        fmt::format("{} {} from rank {} in {} of step {}", ranks_in_words(split->ranks),
+                    split->ranks.size() == 1 ? "differs" : "differ", split->reference,
+                    split->state_kind, split->step);
     return;
   }
   const Scenario& scenario = outcome.plan.scenario;
@@ -133,9 +131,9 @@ void decide_against_golden(const RunOutcome& outcome, const std::vector<RankView
   const auto differing = ranks_that_differ(ranks, lane, result->lane, &step);
   if (!differing.empty()) {
     result->verdict = "fail";
-    result->reason =
-        fmt::format("{} from the golden run, first after step {}",
-                    ranks_text(differing) + (differing.size() == 1 ? " differs" : " differ"), step);
+    result->reason = fmt::format(
+        "{} from the golden run, first after step {}",
+        ranks_in_words(differing) + (differing.size() == 1 ? " differs" : " differ"), step);
     if (lane == Lane::float64 && result->distance)
       result->reason +=
           fmt::format(": distance {:.2g}, bound {:.0e}", *result->distance, kFloat64Bound);
@@ -247,6 +245,10 @@ LaneResult decide(const RunOutcome& outcome, const std::vector<RankView>& ranks,
 
 std::string list_of(const std::vector<int64_t>& ranks) {
   return fmt::format("{}", fmt::join(ranks, " "));
+}
+
+std::string ranks_in_words(const std::vector<int64_t>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list_of(ranks);
 }
 
 std::optional<ReplicaSplit> find_replica_split(const std::vector<RankView>& ranks) {

@@ -28,5 +28,6 @@ std::optional<int64_t> rounding_beyond(const RunOutcome& outcome);
 
 // "0 2 3"
 std::string list_of(const std::vector<int64_t>& ranks);
+std::string ranks_in_words(const std::vector<int64_t>& ranks);  // "rank 2", "ranks 0 2"
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ Json number(double value) {
 
 Json ulp_json(uint64_t ulp) { return ulp == kNoUlp ? Json(nullptr) : Json(ulp); }
 
-Json side_json(const std::optional<StoredTensor>& tensor) {
+Json side_json(const std::optional<CheckpointTensor>& tensor) {
   if (!tensor) return nullptr;
   return {{"name", tensor->name}, {"dtype", to_word(tensor->dtype)}, {"shape", tensor->shape}};
 }

@@ -35,7 +35,7 @@ std::string rough(double value) {
   return std::isfinite(value) ? fmt::format("{:.2g}", value) : scientific(value);
 }
 
-std::string shape_text(const StoredTensor& tensor) {
+std::string shape_text(const CheckpointTensor& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.shape, ", "));
 }
 
@@ -144,7 +144,7 @@ std::string tensor_table(const File& file, const Style& style) {
     table.column(header, Table::Align::right);
   table.column("outcome");
   for (const TensorComparison& tensor : file.comparison.tensors) {
-    const StoredTensor& any = tensor.a ? *tensor.a : *tensor.b;
+    const CheckpointTensor& any = tensor.a ? *tensor.a : *tensor.b;
     const auto& d = tensor.difference;
     const bool compared = d || tensor.outcome == Outcome::equal;
     const std::string none = compared ? "0" : "-";

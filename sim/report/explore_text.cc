@@ -50,7 +50,7 @@ std::string acts_text(const SmallestCase& smallest) {
   for (const char* header : {"", "step", "rank"}) table.column(header, Table::Align::right);
   table.column("what it does");
   int64_t number = 0, before = 0;
-  for (const Act& act : smallest.acts) {
+  for (const ScheduledAct& act : smallest.acts) {
     ++number;
     // What comes before the first step is seldom what is wrong.
     if (smallest.failure.step > 0 && act.step == 0) {

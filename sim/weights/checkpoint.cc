@@ -42,7 +42,7 @@ void read(std::span<const std::byte> bytes, Checkpoint* checkpoint) {
 
 void check_names(const Checkpoint& checkpoint) {
   std::set<std::string_view> names;
-  for (const StoredTensor& tensor : checkpoint.tensors)
+  for (const CheckpointTensor& tensor : checkpoint.tensors)
     if (!names.insert(tensor.name).second)
       throw WrongBytes(fmt::format("has two values named {}", tensor.name));
 }
@@ -53,7 +53,7 @@ void check_amount(const Checkpoint& checkpoint) {
   const auto size = static_cast<int64_t>(checkpoint.file->bytes().size());
   const int64_t most = 16 * size + (int64_t{64} << 20);
   int64_t sum = 0;
-  for (const StoredTensor& tensor : checkpoint.tensors) {
+  for (const CheckpointTensor& tensor : checkpoint.tensors) {
     sum += tensor.numel() * bytes_of(tensor.dtype);
     if (sum > most)
       throw WrongBytes(fmt::format("has {} bytes, but its tensors have more than {}", size, most),
@@ -63,13 +63,13 @@ void check_amount(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-int64_t StoredTensor::numel() const {
+int64_t CheckpointTensor::numel() const {
   int64_t count = 1;
   for (int64_t size : shape) count *= size;
   return count;
 }
 
-bool StoredTensor::contiguous() const {
+bool CheckpointTensor::contiguous() const {
   if (numel() == 0) return true;
   int64_t expected = 1;
   for (size_t i = shape.size(); i-- > 0;) {
@@ -81,7 +81,7 @@ bool StoredTensor::contiguous() const {
 
 // The largest index is found without overflow: sizes and strides are not trusted.
 void place(std::span<const std::byte> storage, int64_t offset, const std::string& what,
-           StoredTensor* tensor) {
+           CheckpointTensor* tensor) {
   const auto outside = [&] {
     return WrongBytes(
         fmt::format("{}: shape [{}] with strides [{}] from element {} on leaves its "
@@ -106,7 +106,7 @@ void place(std::span<const std::byte> storage, int64_t offset, const std::string
   tensor->first = storage.data() + offset * width;
 }
 
-Expected<Checkpoint> read_checkpoint(const std::string& path) {
+Expected<Checkpoint> read_weights_file(const std::string& path) {
   auto file = MappedFile::open(path);
   if (!file) return file.errors();
   Checkpoint checkpoint;
@@ -126,8 +126,8 @@ Expected<Checkpoint> below_key(Checkpoint checkpoint, const std::string& key) {
   if (key.empty()) return checkpoint;
   const std::string prefix = key + "/";
   std::set<std::string> keys;
-  std::vector<StoredTensor> kept;
-  for (StoredTensor& tensor : checkpoint.tensors) {
+  std::vector<CheckpointTensor> kept;
+  for (CheckpointTensor& tensor : checkpoint.tensors) {
     const size_t slash = tensor.name.find('/');
     if (slash != std::string::npos) keys.insert(tensor.name.substr(0, slash));
     if (!tensor.name.starts_with(prefix)) continue;

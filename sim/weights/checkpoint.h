@@ -15,7 +15,7 @@ namespace lockstep {
 
 // A tensor as it lies in a file. Element [i, j, ...] is at `first` + i * strides[0] + ... elements;
 // the reader has seen to it that every one of them is within the file.
-struct StoredTensor {
+struct CheckpointTensor {
   std::string name;  // path through nested dictionaries: "optimizer/state/0/exp_avg"
   Dtype dtype = Dtype::float32;
   std::vector<int64_t> shape;        // empty: a scalar, or a plain number
@@ -30,7 +30,7 @@ struct StoredTensor {
 struct Checkpoint {
   std::string path;
   std::string format;  // safetensors | torch
-  std::vector<StoredTensor> tensors;
+  std::vector<CheckpointTensor> tensors;
 
   std::shared_ptr<const MappedFile> file;                // what `first` points into
   std::shared_ptr<const std::vector<std::byte>> values;  // ... for plain numbers
@@ -41,7 +41,7 @@ struct Checkpoint {
 // tensors that overlap in a safetensors file), in torch.save's format before PyTorch 1.6,
 // compressed, in need of code to be understood, or so large in its names or shared storages that
 // reading it would take memory or time out of proportion to its size.
-Expected<Checkpoint> read_checkpoint(const std::string& path);
+Expected<Checkpoint> read_weights_file(const std::string& path);
 
 // Of those names that begin with `key` and a slash what follows, or everything for an empty key.
 // Bad input where nothing does; says which dictionaries there are.

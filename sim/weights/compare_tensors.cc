@@ -13,7 +13,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // Walks over all elements in row-major order, a row (the last axis) at a time.
 template <class Row>
-void for_each_row(const StoredTensor& a, const StoredTensor& b, Row&& row) {
+void for_each_row(const CheckpointTensor& a, const CheckpointTensor& b, Row&& row) {
   const size_t axes = a.shape.size();
   if (a.numel() == 0) return;
   if (axes == 0) return row(int64_t{0}, int64_t{0}, int64_t{1}, int64_t{1}, int64_t{1});
@@ -109,7 +109,7 @@ class Differences {
   TensorDifference found_;
 };
 
-bool same_bytes(const StoredTensor& a, const StoredTensor& b) {
+bool same_bytes(const CheckpointTensor& a, const CheckpointTensor& b) {
   if (!a.contiguous() || !b.contiguous()) return false;
   return std::memcmp(a.first, b.first, static_cast<size_t>(a.numel() * bytes_of(a.dtype))) == 0;
 }
@@ -121,7 +121,8 @@ double TensorDifference::relative_error() const {
   return largest_of_b > 0 ? largest_error / largest_of_b : kInfinite;
 }
 
-std::optional<TensorDifference> compare_tensors(const StoredTensor& a, const StoredTensor& b,
+std::optional<TensorDifference> compare_tensors(const CheckpointTensor& a,
+                                                const CheckpointTensor& b,
                                                 const Tolerance& tolerance) {
   LOCKSTEP_CHECK(a.dtype == b.dtype && a.shape == b.shape, "tensors that cannot be compared");
   if (same_bytes(a, b)) return std::nullopt;

@@ -67,7 +67,7 @@ class Partners {
 
 using Outcome = TensorComparison::Outcome;
 
-TensorComparison compare_pair(const StoredTensor& a, const StoredTensor& b,
+TensorComparison compare_pair(const CheckpointTensor& a, const CheckpointTensor& b,
                               const Tolerance& tolerance) {
   TensorComparison made{Outcome::equal, a.name, a, b, std::nullopt};
   if (a.shape != b.shape) {
@@ -97,7 +97,7 @@ CheckpointComparison compare_checkpoints(const Checkpoint& a, const Checkpoint& 
   made.module_in_a = partners.module_in_a;
   made.module_in_b = partners.module_in_b;
   for (size_t i = 0; i < a.tensors.size(); ++i) {
-    const StoredTensor& tensor = a.tensors[i];
+    const CheckpointTensor& tensor = a.tensors[i];
     if (partners.of_a(i) == Partners::kNone) {
       made.tensors.push_back({Outcome::only_a, tensor.name, tensor, std::nullopt, std::nullopt});
       continue;

@@ -40,7 +40,7 @@ struct TensorComparison {
   enum class Outcome { equal, close, different, other_shape, other_dtype, only_a, only_b };
   Outcome outcome = Outcome::equal;  // close: within the tolerance, but not of the same bits
   std::string name;                  // as in a, else as in b
-  std::optional<StoredTensor> a, b;
+  std::optional<CheckpointTensor> a, b;
   std::optional<TensorDifference> difference;  // close, different
   bool agrees() const { return outcome == Outcome::equal || outcome == Outcome::close; }
 };
@@ -58,7 +58,8 @@ CheckpointComparison compare_checkpoints(const Checkpoint& a, const Checkpoint& 
                                          const Tolerance& tolerance);
 
 // Nothing where all bits are equal. Same shape and dtype.
-std::optional<TensorDifference> compare_tensors(const StoredTensor& a, const StoredTensor& b,
+std::optional<TensorDifference> compare_tensors(const CheckpointTensor& a,
+                                                const CheckpointTensor& b,
                                                 const Tolerance& tolerance);
 
 }  // namespace lockstep

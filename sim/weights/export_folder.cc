@@ -36,9 +36,9 @@ std::span<const std::byte> numbers_of(std::span<const std::byte> bytes) {
   return bytes.subspan(kBefore + length);
 }
 
-StoredTensor tensor_of(const Json& entry, const std::string& name,
-                       std::span<const std::byte> bytes) {
-  StoredTensor tensor;
+CheckpointTensor tensor_of(const Json& entry, const std::string& name,
+                           std::span<const std::byte> bytes) {
+  CheckpointTensor tensor;
   tensor.name = name;
   const auto dtype = dtype_of_word(entry.at("dtype").get<std::string>());
   if (!dtype) throw WrongBytes("has a dtype that lockstep does not know");
@@ -52,7 +52,7 @@ StoredTensor tensor_of(const Json& entry, const std::string& name,
 }
 
 // Python counts steps in a float32 without axes, LibTorch's C++ in an integer.
-void as_python_counts(StoredTensor* tensor, ExportedState* state) {
+void as_python_counts(CheckpointTensor* tensor, ExportedState* state) {
   if (tensor->dtype != Dtype::int64 || tensor->numel() != 1) return;
   int64_t steps;
   std::memcpy(&steps, tensor->first, sizeof steps);

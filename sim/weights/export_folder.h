@@ -13,7 +13,7 @@ namespace lockstep {
 // "state_dict/fc1.weight" (parameters, then buffers), "optimizer/state/0/exp_avg" (number of the
 // parameter), and what of the optimizer's state PyTorch has no such name for below "other_state/".
 struct ExportedState {
-  std::vector<StoredTensor> tensors;
+  std::vector<CheckpointTensor> tensors;
   std::vector<std::shared_ptr<const MappedFile>> files;                // what they point into
   std::vector<std::shared_ptr<const std::vector<std::byte>>> numbers;  // step counters, as float32
 };

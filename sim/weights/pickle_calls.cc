@@ -87,7 +87,7 @@ void check_metadata(const Pickle& pickle, const PickleValue& arguments, size_t i
 // storage, offset, size, stride, requires_grad, backward_hooks[, dtype of v3][, metadata]
 PickleValue rebuilt(Pickle* pickle, std::string_view global, const PickleValue& arguments) {
   const PickleValue& storage = item(*pickle, arguments, 0, Kind::storage, "a tensor's storage");
-  StoredTensor tensor;
+  CheckpointTensor tensor;
   tensor.dtype = storage.dtype;
   const bool third = global == kTensor3;
   if (third) {

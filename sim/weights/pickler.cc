@@ -67,7 +67,7 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
 }
 
 // _rebuild_tensor_v2(storage, 0, shape, strides, False, OrderedDict())
-std::string tensor_code(const StoredTensor& tensor, size_t index) {
+std::string tensor_code(const CheckpointTensor& tensor, size_t index) {
   return "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\n" +
          storage_class(tensor.dtype) + "\n" + text(std::to_string(index)) + text("cpu") +
          integer(tensor.numel()) + "tQ" + integer(0) + tuple(tensor.shape) +
@@ -87,7 +87,8 @@ struct Item {
 };
 
 // Items of one key stand together from the first of them on.
-std::string dict_code(const std::vector<Item>& items, const std::vector<StoredTensor>& tensors) {
+std::string dict_code(const std::vector<Item>& items,
+                      const std::vector<CheckpointTensor>& tensors) {
   std::vector<std::pair<std::string, std::vector<Item>>> keys;
   std::string code = "}(";
   for (const Item& item : items) {
@@ -110,7 +111,7 @@ std::string dict_code(const std::vector<Item>& items, const std::vector<StoredTe
 
 }  // namespace
 
-std::string pickled(const std::vector<StoredTensor>& tensors) {
+std::string pickled(const std::vector<CheckpointTensor>& tensors) {
   std::vector<Item> items;
   for (size_t i = 0; i < tensors.size(); ++i) items.push_back({tensors[i].name, i});
   return "\x80\x02" + dict_code(items, tensors) + ".";

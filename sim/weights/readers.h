@@ -20,6 +20,6 @@ void read_torch(std::span<const std::byte> bytes, Checkpoint* checkpoint);
 // Gives `tensor` its numbers: elements from `offset` on of a storage, by its strides. Throws if one
 // lies outside; `what` names the tensor in the error.
 void place(std::span<const std::byte> storage, int64_t offset, const std::string& what,
-           StoredTensor* tensor);
+           CheckpointTensor* tensor);
 
 }  // namespace lockstep

@@ -134,8 +134,8 @@ Dtype dtype_of(const Entry& entry) {
       fmt::format("tensor {} has dtype {}, which lockstep does not know", entry.name, entry.dtype));
 }
 
-StoredTensor tensor_of(const Entry& entry, std::span<const std::byte> data) {
-  StoredTensor tensor;
+CheckpointTensor tensor_of(const Entry& entry, std::span<const std::byte> data) {
+  CheckpointTensor tensor;
   tensor.name = entry.name;
   tensor.dtype = dtype_of(entry);
   const std::string what = "tensor " + entry.name;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kWeights = "state_dict/";
 
-std::string_view bytes_of_tensor(const StoredTensor& tensor) {
+std::string_view bytes_of_tensor(const CheckpointTensor& tensor) {
   LOCKSTEP_CHECK(tensor.contiguous(), "only contiguous tensors are written");
   return {reinterpret_cast<const char*>(tensor.first),
           static_cast<size_t>(tensor.numel() * bytes_of(tensor.dtype))};
@@ -36,16 +36,16 @@ const char* safetensors_word(Dtype dtype) {
 }
 
 // The widest elements first, as the format's own library does: so each is aligned.
-void write_safetensors(const std::vector<StoredTensor>& all, std::ostream& out) {
-  std::vector<const StoredTensor*> tensors;
-  for (const StoredTensor& tensor : all)
+void write_safetensors(const std::vector<CheckpointTensor>& all, std::ostream& out) {
+  std::vector<const CheckpointTensor*> tensors;
+  for (const CheckpointTensor& tensor : all)
     if (tensor.name.starts_with(kWeights)) tensors.push_back(&tensor);
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) {
     return bytes_of(a->dtype) > bytes_of(b->dtype);
   });
   nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
   size_t at = 0;
-  for (const StoredTensor* tensor : tensors) {
+  for (const CheckpointTensor* tensor : tensors) {
     const size_t end = at + bytes_of_tensor(*tensor).size();
     header[tensor->name.substr(kWeights.size())] = {{"dtype", safetensors_word(tensor->dtype)},
                                                     {"shape", tensor->shape},
@@ -57,7 +57,7 @@ void write_safetensors(const std::vector<StoredTensor>& all, std::ostream& out) 
   const uint64_t length = text.size();
   out.write(reinterpret_cast<const char*>(&length), sizeof length);
   out << text;
-  for (const StoredTensor* tensor : tensors) out << bytes_of_tensor(*tensor);
+  for (const CheckpointTensor* tensor : tensors) out << bytes_of_tensor(*tensor);
 }
 
 // A zip archive of stored entries, each aligned to 64 bytes as torch.save does it.
@@ -119,7 +119,7 @@ class ZipWriter {
   size_t at_ = 0, entries_ = 0;
 };
 
-void write_torch(const std::vector<StoredTensor>& tensors, std::ostream& out) {
+void write_torch(const std::vector<CheckpointTensor>& tensors, std::ostream& out) {
   if (tensors.size() > 60'000) throw std::runtime_error("more than 60000 tensors");
   ZipWriter zip(out);
   zip.add("archive/data.pkl", pickled(tensors));
@@ -139,19 +139,19 @@ std::string why_no_checkpoint_name(const std::string& path) {
   return path + ": ends neither in .safetensors nor in .pt or .pth";
 }
 
-std::string safetensors_bytes(const std::vector<StoredTensor>& tensors) {
+std::string safetensors_bytes(const std::vector<CheckpointTensor>& tensors) {
   std::ostringstream out;
   write_safetensors(tensors, out);
   return out.str();
 }
 
-std::string torch_bytes(const std::vector<StoredTensor>& tensors) {
+std::string torch_bytes(const std::vector<CheckpointTensor>& tensors) {
   std::ostringstream out;
   write_torch(tensors, out);
   return out.str();
 }
 
-void save_checkpoint(const std::string& path, const std::vector<StoredTensor>& tensors) {
+void save_checkpoint(const std::string& path, const std::vector<CheckpointTensor>& tensors) {
   const std::string unfinished = fmt::format("{}.{}.new", path, getpid());
   try {
     std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);

@@ -21,7 +21,8 @@ constexpr size_t kMostNameBytes = size_t{64} << 20;
 // Gives each value the path of keys that leads to it.
 class Names {
  public:
-  Names(const Pickle& pickle, std::vector<StoredTensor>* found) : pickle_(pickle), found_(found) {}
+  Names(const Pickle& pickle, std::vector<CheckpointTensor>* found)
+      : pickle_(pickle), found_(found) {}
 
   // Plain numbers, in the order of tensors without a place.
   std::vector<std::byte> numbers() { return std::move(numbers_); }
@@ -81,7 +82,7 @@ class Names {
   }
 
   void add_number(const PickleValue& value, const std::string& name) {
-    StoredTensor number;
+    CheckpointTensor number;
     number.name = name;
     std::byte bytes[8] = {};
     if (value.kind == Kind::boolean) {
@@ -99,7 +100,7 @@ class Names {
   }
 
   const Pickle& pickle_;
-  std::vector<StoredTensor>* found_;
+  std::vector<CheckpointTensor>* found_;
   std::vector<std::byte> numbers_;
   size_t visited_ = 0, bytes_ = 0;
 };
@@ -148,7 +149,7 @@ void read_torch(std::span<const std::byte> bytes, Checkpoint* checkpoint) {
   names.visit(pickle.root, "", 0);
   const auto numbers = std::make_shared<const std::vector<std::byte>>(names.numbers());
   size_t at = 0;
-  for (StoredTensor& tensor : checkpoint->tensors)
+  for (CheckpointTensor& tensor : checkpoint->tensors)
     if (tensor.first == nullptr) {
       tensor.first = numbers->data() + at;
       at += 8;

@@ -42,7 +42,7 @@ struct PickleValue {
 
 struct Pickle {
   std::vector<PickleValue> values;
-  std::vector<StoredTensor> tensors;  // without names
+  std::vector<CheckpointTensor> tensors;  // without names
   uint32_t root = 0;
   size_t copied = 0;  // items of containers made from others: that, too, is bounded
 };

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 // A checkpoint is not what it should be: what is wrong, and where in the file. Thrown within
-// sim/weights only; read_checkpoint() makes bad input of it.
+// sim/weights only; read_weights_file() makes bad input of it.
 class WrongBytes : public std::runtime_error {
  public:
   explicit WrongBytes(const std::string& what, std::string allowed = "")

@@ -52,7 +52,7 @@ class CollectiveRank {
   bool in_place() const { return !spec_.has_parts(); }
   void connect(size_t group);
   void meet() { meeting_->barrier(soon())->wait(); }
-  Collective prepared(size_t group, int64_t elements);
+  CollectiveCall prepared(size_t group, int64_t elements);
   int64_t iterate(size_t group, int64_t elements, RankRow* row);
   void check_control();
   void measure(size_t size);
@@ -104,10 +104,10 @@ void CollectiveRank::connect(size_t group) {
 }
 
 // The call of one iteration with its tensors as if nothing had happened yet.
-Collective CollectiveRank::prepared(size_t group, int64_t elements) {
+CollectiveCall CollectiveRank::prepared(size_t group, int64_t elements) {
   const int64_t width = element_bytes(spec_.dtype);
   Group& own = groups_[group];
-  Collective call;
+  CollectiveCall call;
   call.input = own.input.narrow(0, 0, board_.input_bytes(elements) / width);
   call.output =
       in_place() ? call.input : own.output.narrow(0, 0, board_.result_bytes(elements) / width);
@@ -119,7 +119,7 @@ Collective CollectiveRank::prepared(size_t group, int64_t elements) {
 
 // Returns the number of wrong elements. row: gets the times, if any.
 int64_t CollectiveRank::iterate(size_t group, int64_t elements, RankRow* row) {
-  Collective call = prepared(group, elements);
+  CollectiveCall call = prepared(group, elements);
   meet();
   const int64_t begin_ns = now_ns();
   call.deadline = soon();
@@ -137,7 +137,7 @@ int64_t CollectiveRank::iterate(size_t group, int64_t elements, RankRow* row) {
 void CollectiveRank::check_control() {
   const int64_t elements = spec_.elements.front();
   where_ = "control of " + spec_.groups.front().label();
-  Collective call = prepared(0, elements);
+  CollectiveCall call = prepared(0, elements);
   const int64_t parts = spec_.operation == "reduce_scatter" ? spec_.world_size : 1;
   if (rank_ == 0) call.input[call.input.numel() / parts / 2].fill_(2);
   meet();

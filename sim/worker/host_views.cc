@@ -15,7 +15,7 @@ class HostViews : public CollectiveCommunicator {
   void close(Deadline deadline) noexcept override { inner_->close(deadline); }
 
  private:
-  CommWorkPtr submit(Collective call) override {
+  CommWorkPtr submit(CollectiveCall call) override {
     call.output = on_host(call.output);
     call.input = on_host(call.input);
     return forward(*inner_, call);

@@ -71,7 +71,7 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
   if (!has_mutant(scenario.mutants, "unordered_launch", surroundings.rank)) return;
   const auto rank = static_cast<uint64_t>(surroundings.rank);
   pool_ = make_race_mutants(*faulty_buckets_, scenario.mutants,
-                            [draws = Draws(substream_seed(scenario.seed, "pool", rank))](
+                            [draws = ScheduleDraws(substream_seed(scenario.seed, "pool", rank))](
                                 size_t count) mutable { return draws.below(count); });
 }
 

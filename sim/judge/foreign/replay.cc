@@ -36,10 +36,10 @@ std::vector<std::vector<size_t>> in_order(const Dependencies& dependencies) {
 
 }  // namespace
 
-Expected<Replay> Replay::of(const PipelineTrace& trace) {
+Expected<TraceReplay> TraceReplay::of(const PipelineTrace& trace) {
   auto dependencies = dependencies_of(trace);
   if (!dependencies) return dependencies.errors();
-  Replay replay(trace);
+  TraceReplay replay(trace);
   replay.meetings_ = in_order(dependencies.value());
   if (replay.meetings_.size() != dependencies.value().meetings.size())
     return InputError{"",
@@ -55,7 +55,7 @@ Expected<Replay> Replay::of(const PipelineTrace& trace) {
   return replay;
 }
 
-double Replay::mean_step_us(const std::vector<double>& durations_us) const {
+double TraceReplay::mean_step_us(const std::vector<double>& durations_us) const {
   LOCKSTEP_CHECK(durations_us.size() == after_.size(), "a duration for each operation");
   std::vector<double> end(durations_us.size(), 0);
   std::vector<double> steps(static_cast<size_t>(trace_->steps), 0);

@@ -26,7 +26,7 @@ std::vector<double> ideal_of(const PipelineTrace& trace) {
 
 class Asker {
  public:
-  Asker(const PipelineTrace& trace, const Replay& replay)
+  Asker(const PipelineTrace& trace, const TraceReplay& replay)
       : trace_(trace), replay_(replay), ideal_(ideal_of(trace)) {
     for (const TraceOp& op : trace.ops) traced_.push_back(op.duration_us);
     found_.step_ms = replay.mean_step_us(traced_) * 1e-3;
@@ -83,7 +83,7 @@ class Asker {
   }
 
   const PipelineTrace& trace_;
-  const Replay& replay_;
+  const TraceReplay& replay_;
   const std::vector<double> ideal_;
   std::vector<double> traced_;
   PipelineSlowdown found_;
@@ -96,7 +96,7 @@ nlohmann::ordered_json number_or_null(const std::optional<double>& value) {
 }  // namespace
 
 Expected<PipelineSlowdown> slowdown_of(const PipelineTrace& trace) {
-  const auto replay = Replay::of(trace);
+  const auto replay = TraceReplay::of(trace);
   if (!replay) return replay.errors();
   PipelineSlowdown found = Asker(trace, replay.value()).ask();
   if (found.ideal_ms <= 0)

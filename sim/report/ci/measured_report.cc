@@ -62,7 +62,7 @@ TestCase undecided(const std::string& name, const std::string& why) {
 TestReport test_report(const SweepDocument& document) {
   TestReport report;
   report.name = "lockstep sweep";
-  report.properties = measured_properties(document.machine, document.libraries, document.seed);
+  report.properties = properties_of(document.machine, document.libraries, document.seed);
   report.time_s = static_cast<double>(document.duration_ms) * 1e-3;
   for (const CellResult& line : document.lines)
     report.cases.push_back(measured_case_of(document, line));
@@ -83,7 +83,7 @@ TestReport test_report(const SweepDocument& document) {
 TestReport test_report(const CollectiveDocument& document) {
   TestReport report;
   report.name = "lockstep collective";
-  report.properties = measured_properties(document.machine, document.libraries, document.spec.seed);
+  report.properties = properties_of(document.machine, document.libraries, document.spec.seed);
   report.time_s = static_cast<double>(document.duration_ms) * 1e-3;
   for (const CollectiveRow& row : document.result.rows) {
     const CollectiveGroup& group = document.spec.groups[row.group];

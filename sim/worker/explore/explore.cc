@@ -220,7 +220,7 @@ class Explorer {
   const ExploreSpec& spec_;
   const ExploreWatch& watch_;
   const std::vector<int> cpus_;
-  Reference reference_;
+  ExploreReference reference_;
   std::vector<std::unique_ptr<Rehearsal>> groups_;
   int64_t usual_decisions_ = 0;
   std::atomic<int64_t> next_{0};

@@ -92,12 +92,12 @@ const StateEntry& entry_of(const StateLayout& layout, const char* what, const st
 
 }  // namespace
 
-Reference::Reference(const RunPlan& plan) {
+ExploreReference::ExploreReference(const RunPlan& plan) {
   const auto& goldens = plan.goldens;
   if (std::find(goldens.begin(), goldens.end(), "replay") != goldens.end()) load_golden(plan);
 }
 
-void Reference::load_golden(const RunPlan& plan) {
+void ExploreReference::load_golden(const RunPlan& plan) {
   const Scenario& scenario = plan.scenario;
   const GoldenItem item = golden_item(scenario, GoldenKind::replay, false);
   const int64_t count = scenario.steps + 1;
@@ -128,7 +128,7 @@ void Reference::load_golden(const RunPlan& plan) {
   kind_ = "replay";
 }
 
-void Reference::remember(int64_t step, const Training& training) {
+void ExploreReference::remember(int64_t step, const Training& training) {
   LOCKSTEP_CHECK(static_cast<size_t>(step) == steps_.size() + 1, "steps come in their order");
   Values& values = steps_.emplace_back();
   for_values(training.parameters, [&](const char*, const NamedTensor&, const std::byte* bytes,
@@ -138,8 +138,8 @@ void Reference::remember(int64_t step, const Training& training) {
   });
 }
 
-std::optional<ScheduleFailure> Reference::difference(int64_t rank, int64_t step,
-                                                     const Training& training) const {
+std::optional<ScheduleFailure> ExploreReference::difference(int64_t rank, int64_t step,
+                                                            const Training& training) const {
   const Values& wanted = steps_[static_cast<size_t>(step - 1)];
   uint64_t hash = 0;
   for_values(training.parameters,

@@ -12,10 +12,10 @@
 namespace lockstep {
 
 // The bits that weights and averaged gradients must have after each step, on every rank.
-class Reference {
+class ExploreReference {
  public:
   // From the replay golden run, where the plan has one.
-  explicit Reference(const RunPlan& plan);
+  explicit ExploreReference(const RunPlan& plan);
   // replay, or usual: what remember() was given.
   const std::string& kind() const { return kind_; }
   // Without a golden run: rank 0's state of the usual schedule is what all others must have.

@@ -134,7 +134,7 @@ class Rehearsal::Run {
   }
 
   void check(int64_t step) {
-    Reference& reference = group_.reference_;
+    ExploreReference& reference = group_.reference_;
     if (!reference.knows(step)) return reference.remember(step, self_.training);
     auto failure = reference.difference(rank_, step, self_.training);
     if (failure) group_.scheduler_.fail(std::move(*failure));
@@ -153,7 +153,7 @@ class Rehearsal::Run {
   std::unique_ptr<Reducer> reducer_;
 };
 
-Rehearsal::Rehearsal(const RunPlan& plan, Reference& reference, int cpu)
+Rehearsal::Rehearsal(const RunPlan& plan, ExploreReference& reference, int cpu)
     : plan_(plan),
       reference_(reference),
       scheduler_(plan.scenario.world_size, cpu),

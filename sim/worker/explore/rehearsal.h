@@ -17,7 +17,7 @@ namespace lockstep {
 class Rehearsal {
  public:
   // plan: explorable(). cpu: see Scheduler. The reference must outlive this object.
-  Rehearsal(const RunPlan& plan, Reference& reference, int cpu);
+  Rehearsal(const RunPlan& plan, ExploreReference& reference, int cpu);
   ~Rehearsal();
   Rehearsal(const Rehearsal&) = delete;
   Rehearsal& operator=(const Rehearsal&) = delete;
@@ -26,7 +26,7 @@ class Rehearsal {
   std::optional<ScheduleFailure> run(Chooser& chooser, bool traced = false);
   // Of the last schedule.
   const std::vector<Choice>& choices() const { return scheduler_.choices(); }
-  const std::vector<Act>& acts() const { return scheduler_.acts(); }
+  const std::vector<ScheduledAct>& acts() const { return scheduler_.acts(); }
   int64_t points() const { return scheduler_.points(); }
   // Names of the parameters that are trained, each tensor once.
   std::vector<std::string> trained_parameters() const;
@@ -38,7 +38,7 @@ class Rehearsal {
   void put_back(Rank& rank);
 
   const RunPlan plan_;
-  Reference& reference_;
+  ExploreReference& reference_;
   Scheduler scheduler_;
   ScheduledHub hub_;
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned char kLostBytes = 0xff;
 
-bool is_in_place(const Collective& call) {
+bool is_in_place(const CollectiveCall& call) {
   return call.operation == Operation::all_reduce || call.operation == Operation::broadcast;
 }
 
@@ -50,8 +50,8 @@ void put(const at::Tensor& from, const at::Tensor& to) {
   }
 }
 
-Collective copies_of(const Collective& call) {
-  Collective copies = call;
+CollectiveCall copies_of(const CollectiveCall& call) {
+  CollectiveCall copies = call;
   if (call.input.defined()) copies.input = call.input.clone();
   if (is_in_place(call))
     copies.output = copies.input;
@@ -60,7 +60,7 @@ Collective copies_of(const Collective& call) {
   return copies;
 }
 
-bool agree(const Collective& a, const Collective& b) {
+bool agree(const CollectiveCall& a, const CollectiveCall& b) {
   const at::Tensor &own = own_tensor(a), &other = own_tensor(b);
   if (a.operation != b.operation || a.root != b.root || own.defined() != other.defined())
     return false;
@@ -123,7 +123,7 @@ ScheduledHub::Meeting& ScheduledHub::meeting(uint64_t sequence) {
   return meetings_[sequence - first_];
 }
 
-CommWorkPtr ScheduledHub::submit(int64_t rank, Collective call) {
+CommWorkPtr ScheduledHub::submit(int64_t rank, CollectiveCall call) {
   const auto place = static_cast<size_t>(rank);
   scheduler_.point(rank, [&] {
     return fmt::format("starts collective {}: {}", arrived_[place] + 1, describe(call));
@@ -143,7 +143,7 @@ CommWorkPtr ScheduledHub::submit(int64_t rank, Collective call) {
 
 // All are there: what each will get is known now, and given when the schedule says so.
 void ScheduledHub::complete(int64_t last_rank, Meeting& meeting) {
-  std::vector<Collective> calls;
+  std::vector<CollectiveCall> calls;
   for (size_t r = 0; r < meeting.parts.size(); ++r) {
     if (!agree(meeting.parts[r].copies, meeting.parts[0].copies)) {
       const std::string text =
@@ -216,7 +216,7 @@ class ScheduledCommunicator : public CollectiveCommunicator {
   void close(Deadline) noexcept override {}
 
  protected:
-  CommWorkPtr submit(Collective call) override { return hub_.submit(rank(), std::move(call)); }
+  CommWorkPtr submit(CollectiveCall call) override { return hub_.submit(rank(), std::move(call)); }
 
  private:
   ScheduledHub& hub_;

@@ -28,7 +28,7 @@ class ScheduledHub : public Deliveries {
 
   // Forgets all collectives. Between schedules.
   void clear();
-  CommWorkPtr submit(int64_t rank, Collective call);
+  CommWorkPtr submit(int64_t rank, CollectiveCall call);
 
   bool can_deliver(int64_t rank) const override;
   void deliver(int64_t rank) override;
@@ -37,8 +37,8 @@ class ScheduledHub : public Deliveries {
  private:
   // One rank's part of a collective.
   struct Part {
-    Collective call;    // of the rank's own tensors
-    Collective copies;  // with what it gave, and then what it gets
+    CollectiveCall call;    // of the rank's own tensors
+    CollectiveCall copies;  // with what it gave, and then what it gets
     std::shared_ptr<ScheduledWork> work;
   };
   struct Meeting {

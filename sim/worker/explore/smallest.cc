@@ -95,7 +95,7 @@ class Lab : public ShrinkLab {
 
   bool search_two_decisions(const std::vector<Choice>& usual) {
     if (usual.size() < 2) return false;
-    Draws draws(spec_.seed);
+    ScheduleDraws draws(spec_.seed);
     for (int64_t i = 0; i < kSearchMax / 2 && !is_late(); ++i) {
       auto first = static_cast<int64_t>(draws.below(usual.size()));
       auto second = static_cast<int64_t>(draws.below(usual.size()));
@@ -136,7 +136,7 @@ class Lab : public ShrinkLab {
 
   void prepare(const RunPlan& plan) {
     group_.reset();
-    reference_ = std::make_unique<Reference>(plan);
+    reference_ = std::make_unique<ExploreReference>(plan);
     group_ = std::make_unique<Rehearsal>(plan, *reference_, cpu_);
   }
 
@@ -150,7 +150,7 @@ class Lab : public ShrinkLab {
   int64_t trials_ = 0;
   std::vector<std::string> all_;  // parameters that the plan trains
   ExploreCase of_;                // the group's
-  std::unique_ptr<Reference> reference_;
+  std::unique_ptr<ExploreReference> reference_;
   std::unique_ptr<Rehearsal> group_;
 };
 

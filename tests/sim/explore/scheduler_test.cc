@@ -156,7 +156,8 @@ TEST(Scheduler, AScriptReplaysWhatASeedDid) {
   };
   const auto text = [&] {
     std::string all;
-    for (const Act& act : scheduler.acts()) all += std::to_string(act.rank) + act.operation + ";";
+    for (const ScheduledAct& act : scheduler.acts())
+      all += std::to_string(act.rank) + act.operation + ";";
     return all;
   };
   for (uint64_t seed = 1; seed < 30; ++seed) {

@@ -18,16 +18,16 @@ using ::testing::HasSubstr;
 
 class CompareDocumentTest : public ::testing::Test {
  protected:
-  StoredTensor tensor(const std::string& name, const std::vector<float>& values) {
+  CheckpointTensor tensor(const std::string& name, const std::vector<float>& values) {
     memory_.push_back(values);
-    StoredTensor made;
+    CheckpointTensor made;
     made.name = name;
     made.shape = {static_cast<int64_t>(values.size())};
     made.strides = {1};
     made.first = reinterpret_cast<const std::byte*>(memory_.back().data());
     return made;
   }
-  CompareDocument document(std::vector<StoredTensor> a, std::vector<StoredTensor> b) {
+  CompareDocument document(std::vector<CheckpointTensor> a, std::vector<CheckpointTensor> b) {
     Checkpoint x, y;
     x.tensors = std::move(a);
     y.tensors = std::move(b);

@@ -109,7 +109,7 @@ TEST(CompareTensors, AComplexNumberIsOneElement) {
 TEST(CompareTensors, ByTheirStrides) {
   testing::Tensors made;
   made.floats("rows", {2, 3}, {1, 2, 3, 4, 5, 6}).floats("columns", {3, 2}, {1, 4, 2, 5, 3, 6});
-  StoredTensor transposed = made.all()[1];
+  CheckpointTensor transposed = made.all()[1];
   transposed.shape = {2, 3};
   transposed.strides = {1, 2};
   EXPECT_FALSE(compare_tensors(made.all()[0], transposed, {}));
@@ -117,10 +117,10 @@ TEST(CompareTensors, ByTheirStrides) {
   const auto found = compare_tensors(made.all()[0], transposed, {});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->element, 1);
-  StoredTensor repeated = made.all()[0];
+  CheckpointTensor repeated = made.all()[0];
   repeated.shape = {2, 2, 2};
   repeated.strides = {0, 3, 0};
-  StoredTensor other = repeated;
+  CheckpointTensor other = repeated;
   EXPECT_FALSE(compare_tensors(repeated, other, {}));
   other.first += sizeof(float);
   EXPECT_EQ(compare_tensors(repeated, other, {})->differing, 8);

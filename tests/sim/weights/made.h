@@ -23,7 +23,7 @@ class Tensors {
                const std::vector<T>& values) {
     std::vector<std::byte>& bytes = memory_.emplace_back(values.size() * sizeof(T) + 1);
     if (!values.empty()) std::memcpy(bytes.data(), values.data(), values.size() * sizeof(T));
-    StoredTensor tensor;
+    CheckpointTensor tensor;
     tensor.name = name;
     tensor.dtype = dtype;
     tensor.strides.assign(shape.size(), 1);
@@ -37,11 +37,11 @@ class Tensors {
                   const std::vector<float>& values) {
     return add(name, Dtype::float32, std::move(shape), values);
   }
-  const std::vector<StoredTensor>& all() const { return all_; }
+  const std::vector<CheckpointTensor>& all() const { return all_; }
 
  private:
   std::deque<std::vector<std::byte>> memory_;
-  std::vector<StoredTensor> all_;
+  std::vector<CheckpointTensor> all_;
 };
 
 class FolderTest : public ::testing::Test {
@@ -61,7 +61,7 @@ class FolderTest : public ::testing::Test {
   }
   // The error of a file of these bytes; empty: there is none.
   std::string error_of(const std::string& bytes) const {
-    const auto checkpoint = read_checkpoint(write("file", bytes));
+    const auto checkpoint = read_weights_file(write("file", bytes));
     if (checkpoint) return "";
     EXPECT_EQ(checkpoint.errors().front().file, folder_ + "/file");
     return checkpoint.errors().front().message;
@@ -76,12 +76,12 @@ inline std::string read_whole(const std::string& path) {
 
 inline std::vector<std::string> names_of(const Checkpoint& checkpoint) {
   std::vector<std::string> names;
-  for (const StoredTensor& tensor : checkpoint.tensors) names.push_back(tensor.name);
+  for (const CheckpointTensor& tensor : checkpoint.tensors) names.push_back(tensor.name);
   return names;
 }
 
 template <class T>
-std::vector<T> values_of(const StoredTensor& tensor) {
+std::vector<T> values_of(const CheckpointTensor& tensor) {
   std::vector<T> values(static_cast<size_t>(tensor.numel()));
   if (!values.empty()) std::memcpy(values.data(), tensor.first, values.size() * sizeof(T));
   return values;

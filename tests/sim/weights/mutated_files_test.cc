@@ -40,12 +40,12 @@ class MutatedFiles : public testing::FolderTest {
   void mutate(const std::string& name, int times) {
     const std::string path = std::string(LOCKSTEP_SOURCE_DIR "/tests/sim/weights/data/") + name;
     const std::string original = testing::read_whole(path);
-    const auto reference = read_checkpoint(path);
+    const auto reference = read_weights_file(path);
     ASSERT_TRUE(reference);
     int read = 0;
     for (int seed = 0; seed < times; ++seed) {
       std::mt19937_64 random(static_cast<uint64_t>(seed));
-      const auto checkpoint = read_checkpoint(write("file", mutated(original, &random)));
+      const auto checkpoint = read_weights_file(write("file", mutated(original, &random)));
       if (!checkpoint) {
         EXPECT_FALSE(checkpoint.errors().front().message.empty());
         continue;
@@ -69,7 +69,7 @@ TEST_F(MutatedFiles, EveryByteOfTheArchive) {
   for (size_t at = 0; at < original.size(); ++at) {
     std::string bytes = original;
     bytes[at] = static_cast<char>(~bytes[at]);
-    (void)read_checkpoint(write("file", bytes));
+    (void)read_weights_file(write("file", bytes));
   }
 }
 

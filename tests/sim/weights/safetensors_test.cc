@@ -26,7 +26,7 @@ TEST_F(Safetensors, WhatIsSavedIsRead) {
       .add<uint16_t>("state_dict/h", Dtype::bfloat16, {3}, {1, 2, 3})
       .add<int64_t>("state_dict/n", Dtype::int64, {}, {7})
       .floats("optimizer/state/0/exp_avg", {2, 2}, {5, 6, 7, 8});
-  const auto read = read_checkpoint(write("a.safetensors", safetensors_bytes(made.all())));
+  const auto read = read_weights_file(write("a.safetensors", safetensors_bytes(made.all())));
   ASSERT_TRUE(read) << to_text(read.errors().front());
   EXPECT_EQ(read.value().format, "safetensors");
   EXPECT_THAT(testing::names_of(read.value()), ElementsAre("n", "w", "h"));  // widest first
@@ -37,10 +37,11 @@ TEST_F(Safetensors, WhatIsSavedIsRead) {
 
 TEST_F(Safetensors, TheLibrarysOwnFile) {
   const auto read =
-      read_checkpoint(LOCKSTEP_SOURCE_DIR "/tests/sim/weights/data/library.safetensors");
+      read_weights_file(LOCKSTEP_SOURCE_DIR "/tests/sim/weights/data/library.safetensors");
   ASSERT_TRUE(read) << to_text(read.errors().front());
   std::vector<std::string> dtypes;
-  for (const StoredTensor& tensor : read.value().tensors) dtypes.push_back(to_word(tensor.dtype));
+  for (const CheckpointTensor& tensor : read.value().tensors)
+    dtypes.push_back(to_word(tensor.dtype));
   EXPECT_THAT(testing::names_of(read.value()), ::testing::Contains("fc1.weight"));
   EXPECT_THAT(dtypes, ::testing::IsSupersetOf({"float64", "float32", "float16", "bfloat16", "int64",
                                                "int32", "int16", "int8", "uint8", "bool"}));
@@ -111,8 +112,8 @@ TEST_F(Safetensors, NamesDoNotSteerTheTerminal) {
 }
 
 TEST_F(Safetensors, FilesThatAreNone) {
-  EXPECT_FALSE(read_checkpoint(folder_ + "/absent"));
-  EXPECT_FALSE(read_checkpoint(folder_));
+  EXPECT_FALSE(read_weights_file(folder_ + "/absent"));
+  EXPECT_FALSE(read_weights_file(folder_));
   EXPECT_THAT(error_of(""), HasSubstr("is empty"));
 }
 

@@ -61,7 +61,7 @@ TEST_F(TorchFile, WhatIsSavedIsRead) {
       .add<double>("other/d", Dtype::float64, {0, 3}, {})
       .floats("optimizer/state/0/exp_avg", {2, 2}, {5, 6, 7, 8})
       .floats("optimizer/state/1/exp_avg", {}, {9});
-  const auto read = read_checkpoint(write("a.pt", torch_bytes(made.all())));
+  const auto read = read_weights_file(write("a.pt", torch_bytes(made.all())));
   ASSERT_TRUE(read) << to_text(read.errors().front());
   EXPECT_EQ(read.value().format, "torch");
   EXPECT_THAT(testing::names_of(read.value()),
@@ -72,10 +72,10 @@ TEST_F(TorchFile, WhatIsSavedIsRead) {
 }
 
 TEST_F(TorchFile, PyTorchsOwnFile) {
-  const auto read = read_checkpoint(LOCKSTEP_SOURCE_DIR "/tests/sim/weights/data/pytorch.pt");
+  const auto read = read_weights_file(LOCKSTEP_SOURCE_DIR "/tests/sim/weights/data/pytorch.pt");
   ASSERT_TRUE(read) << to_text(read.errors().front());
-  std::map<std::string, StoredTensor> tensors;
-  for (const StoredTensor& tensor : read.value().tensors) tensors[tensor.name] = tensor;
+  std::map<std::string, CheckpointTensor> tensors;
+  for (const CheckpointTensor& tensor : read.value().tensors) tensors[tensor.name] = tensor;
   EXPECT_THAT(tensors.at("state_dict/weight").shape, ElementsAre(3, 2));
   EXPECT_THAT(tensors.at("optimizer/state/0/exp_avg").shape, ElementsAre(3, 2));
   EXPECT_EQ(testing::values_of<int64_t>(tensors.at("epoch")).front(), 3);

@@ -11,7 +11,7 @@ using enum OpKind;
 using ::testing::HasSubstr;
 
 double replayed(const PipelineTrace& trace) {
-  const auto replay = Replay::of(trace);
+  const auto replay = TraceReplay::of(trace);
   EXPECT_TRUE(replay) << (replay ? "" : to_text(replay.errors()[0]));
   std::vector<double> durations;
   for (const TraceOp& op : trace.ops) durations.push_back(op.duration_us);
@@ -19,11 +19,11 @@ double replayed(const PipelineTrace& trace) {
 }
 
 std::string why_not(const PipelineTrace& trace) {
-  const auto replay = Replay::of(trace);
+  const auto replay = TraceReplay::of(trace);
   return replay ? "" : to_text(replay.errors()[0]);
 }
 
-TEST(Replay, OneWorkerDoesOneThingAfterAnother) {
+TEST(TraceReplay, OneWorkerDoesOneThingAfterAnother) {
   MadePipeline made;
   made.add(0, 0, forward_compute, 10).add(0, 0, backward_compute, 20).add(0, 0, gc, 1);
   made.add(0, 0, layernorm_grads_all_reduce, 2).add(0, 0, embedding_grads_all_reduce, 3);
@@ -33,9 +33,9 @@ TEST(Replay, OneWorkerDoesOneThingAfterAnother) {
 
 // Forward 0 of stage 1 from 11 to 21, its backward to 41, forward 1 to 51 and backward 1 to 71;
 // stage 0 has the gradient of it at 72.
-TEST(Replay, StagesWaitForEachOther) { EXPECT_DOUBLE_EQ(replayed(two_stages().trace), 92); }
+TEST(TraceReplay, StagesWaitForEachOther) { EXPECT_DOUBLE_EQ(replayed(two_stages().trace), 92); }
 
-TEST(Replay, ATransferBeginsWithTheLaterSideAndEndsOnEachByItself) {
+TEST(TraceReplay, ATransferBeginsWithTheLaterSideAndEndsOnEachByItself) {
   MadePipeline made = two_stages();
   for (TraceOp& op : made.trace.ops)
     if (op.kind == forward_recv && op.sequence == 0) op.duration_us = 8;
@@ -49,7 +49,7 @@ TEST(Replay, ATransferBeginsWithTheLaterSideAndEndsOnEachByItself) {
 // Three forwards before the first backward, of which the second takes until 1010: only then is
 // that gradient asked for. It takes 50, so that backward 0 begins at 1060 (and not when forward 2
 // ends, at 1020); receive 1 begins when it ends, and receive 2 when backward 1 does.
-TEST(Replay, TheFirstGradientIsAskedForBeforeTheLastForward) {
+TEST(TraceReplay, TheFirstGradientIsAskedForBeforeTheLastForward) {
   MadePipeline made;
   for (int64_t i = 0; i < 3; ++i) made.add(0, 0, forward_compute, i == 1 ? 1000 : 10, i);
   for (int64_t i = 0; i < 3; ++i) {
@@ -61,19 +61,19 @@ TEST(Replay, TheFirstGradientIsAskedForBeforeTheLastForward) {
   EXPECT_DOUBLE_EQ(replayed(made.trace), 1060 + 20 + 1 + 20 + 1 + 20);
 }
 
-TEST(Replay, RanksMeetToReduceAndToClip) {
+TEST(TraceReplay, RanksMeetToReduceAndToClip) {
   // Rank 1 is done with gc at 64; rank 2's part of the reduction takes to 114.
   EXPECT_DOUBLE_EQ(replayed(three_ranks().trace), 64 + 50 + 1 + 2);
 }
 
-TEST(Replay, GivesTheMeanOverSteps) {
+TEST(TraceReplay, GivesTheMeanOverSteps) {
   MadePipeline made;
   made.add(0, 0, forward_compute, 10, 0, 1).add(0, 0, backward_compute, 20, 0, 1);
   made.add(0, 0, forward_compute, 30, 0, 2).add(0, 0, backward_compute, 20, 0, 2);
   EXPECT_DOUBLE_EQ(replayed(made.trace), 40);
 }
 
-TEST(Replay, WhatIsMissingIsNamed) {
+TEST(TraceReplay, WhatIsMissingIsNamed) {
   const auto without = [](MadePipeline made, auto is_it) {
     std::erase_if(made.trace.ops, is_it);
     return why_not(made.trace);
@@ -99,7 +99,7 @@ TEST(Replay, WhatIsMissingIsNamed) {
               HasSubstr("grads-reduce-scatter 0 has 2 of 3 that take part"));
 }
 
-TEST(Replay, WhatCannotBeExecutedIsRefused) {
+TEST(TraceReplay, WhatCannotBeExecutedIsRefused) {
   MadePipeline made;  // a backward before the forward that it needs
   made.add(0, 0, backward_compute, 1).add(0, 0, forward_compute, 1);
   made.add(0, 1, forward_compute, 1).add(0, 1, backward_compute, 1);
