@@ -17,9 +17,11 @@ OptionWords words_of(const CLI::Option& option) {
   return words;
 }
 
-// Groups of options are apps without a name.
+// Groups of options are apps without a name; each brings a --help of its own.
 void add_options(const CLI::App& app, std::vector<OptionWords>* options) {
-  for (const CLI::Option* option : app.get_options()) options->push_back(words_of(*option));
+  for (const CLI::Option* option : app.get_options())
+    if (!app.get_name().empty() || app.get_parent() == nullptr || option != app.get_help_ptr())
+      options->push_back(words_of(*option));
   for (const CLI::App* group : app.get_subcommands({}))
     if (group->get_name().empty()) add_options(*group, options);
 }

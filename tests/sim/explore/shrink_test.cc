@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 
 namespace lockstep {
@@ -16,7 +17,8 @@ class FakeLab : public ShrinkLab {
 
   std::optional<std::vector<Choice>> search(const ExploreCase& tried) override {
     Script noisy = decisions;
-    noisy.insert(noisy.begin() + 1, {{5, 1}, {6, 1}, {7, 3}});
+    noisy.insert(noisy.begin() + std::min<std::ptrdiff_t>(1, std::ssize(noisy)),
+                 {{5, 1}, {6, 1}, {7, 3}});
     return run(tried, noisy);
   }
   std::optional<std::vector<Choice>> run(const ExploreCase& tried, const Script& script) override {

@@ -185,6 +185,7 @@ TEST(Plan, BadInputThatOnlyTheWholeScenarioShows) {
       errors_of({"/mutants=[{\"kind\":\"flip_bit\",\"rank\":4,\"step\":4,\"tensor\":\"b\"}]"}),
       "/mutants/0/rank: there is no rank 4; expected a rank from 0 to 3\n"
       "/mutants/0/step: there is no step 4; expected a step from 1 to 3\n"
+      "/mutants/0/tensor: flip_bit has no tensor; expected no tensor\n"
       "/mutants/0/tensor: the model has no parameter \"b\"; expected weight, bias");
   EXPECT_EQ(errors_of({"/world_size=1", "/mutants=[{\"kind\":\"duplicate_shard\"}]"}),
             "/mutants/0/kind: duplicate_shard needs another rank; expected a world size of at "

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string schema_errors(const json& document) {
+std::string result_schema_errors(const json& document) {
   return lockstep::schema_errors(result_schema_text(), document);
 }
 
@@ -47,7 +47,7 @@ ResultDocument sample() {
 
 TEST(Document, FitsItsSchema) {
   const json document = json::parse(to_text(sample()));
-  EXPECT_EQ(schema_errors(document), "");
+  EXPECT_EQ(result_schema_errors(document), "");
   EXPECT_EQ(document["runs"][1]["first_divergence"]["run_value"], "NaN");
   EXPECT_EQ(document["runs"][2]["failure"]["signal"], 9);
   EXPECT_EQ(document["summary"]["runs"], 3);
@@ -57,7 +57,7 @@ TEST(Document, OfBadInputFitsItsSchemaToo) {
   ResultDocument document;
   document.exit_code = kExitBadInput;
   document.errors = {{"a.json", 7, 3, "/wrld_size", "unknown key \xf0\x28", ""}};
-  EXPECT_EQ(schema_errors(json::parse(to_text(document))), "");
+  EXPECT_EQ(result_schema_errors(json::parse(to_text(document))), "");
 }
 
 TEST(Document, OfACampaignMatchesItsSchemaToo) {
@@ -69,21 +69,21 @@ TEST(Document, OfACampaignMatchesItsSchemaToo) {
   json whole = as_json(document);
   whole["campaign"] = {{"seed", 3},
                        {"kinds", as_json(tally({failed, passed}, {{"a", "kill"}, {"b", "none"}}))}};
-  EXPECT_EQ(schema_errors(whole), "");
+  EXPECT_EQ(result_schema_errors(whole), "");
   whole["campaign"]["kinds"][0]["more"] = 1;
-  EXPECT_NE(schema_errors(whole), "");
+  EXPECT_NE(result_schema_errors(whole), "");
 }
 
 TEST(Document, TheSchemaRefusesWhatItDoesNotKnow) {
   json document = json::parse(to_text(sample()));
   document["runs"][0]["verdict"] = "perhaps";
-  EXPECT_NE(schema_errors(document), "");
+  EXPECT_NE(result_schema_errors(document), "");
   document = json::parse(to_text(sample()));
   document["runs"][0]["new_key"] = 1;
-  EXPECT_NE(schema_errors(document), "");
+  EXPECT_NE(result_schema_errors(document), "");
   document = json::parse(to_text(sample()));
   document["runs"][0].erase("final_hash");
-  EXPECT_NE(schema_errors(document), "");
+  EXPECT_NE(result_schema_errors(document), "");
 }
 
 TEST(Document, MetricsFollowTheSchema) {
@@ -97,7 +97,7 @@ TEST(Document, MetricsFollowTheSchema) {
     ResultDocument document = sample();
     document.runs = {judge_run(outcome, {.intervals = intervals})};
     const json text = json::parse(to_text(document));
-    EXPECT_EQ(schema_errors(text), "");
+    EXPECT_EQ(result_schema_errors(text), "");
     const json& metrics = text["runs"][0]["metrics"];
     EXPECT_EQ(metrics["ranks"].size(), 4u);
     EXPECT_EQ(metrics["left_out"].size(), 1u);

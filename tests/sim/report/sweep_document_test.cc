@@ -54,7 +54,7 @@ TEST(SweepDocument, TextHasALineForEachCombinationAndTheAnswerLast) {
 }
 
 TEST(SweepDocument, PredictionsStandBesideWhatWasMeasured) {
-  SweepDocument document = sample();
+  SweepDocument document = sample_sweep();
   document.simulated = {"world_size=2 reducer=bucketed bucket_cap_mb=25", {99.283, 100.5, {}}};
   conclude(&document);
   const PredictionError error = prediction_error(document);
@@ -70,7 +70,7 @@ TEST(SweepDocument, PredictionsStandBesideWhatWasMeasured) {
   EXPECT_EQ(swept["combinations"][0]["predicted_ms"], 99.283);
   EXPECT_EQ(swept["combinations"][2]["predicted_ms"], nullptr);
   EXPECT_EQ(swept["simulated"]["compared"], 1);
-  EXPECT_TRUE(fits_schema(document));
+  EXPECT_TRUE(fits_sweep_schema(document));
 }
 
 TEST(SweepDocument, WrongReplicasAndBrokenBoundsFailABusyMachineDecidesNothing) {

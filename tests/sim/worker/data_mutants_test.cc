@@ -7,6 +7,7 @@
 #include "scenarios/workloads/workload.h"
 #include "sim/launch/protocol.h"
 #include "sim/worker/thread_host.h"
+#include "tests/sim/worker/prepared.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 // the replay differ first there?
 class DataMutants : public testing::Test {
  protected:
-  static void SetUpTestSuite() { prepare_libtorch(1); }
+  static void SetUpTestSuite() { prepare_once(); }
 
   DataMutants() {
     dir_ = std::filesystem::temp_directory_path() / ("data-mutants-" + std::to_string(getpid()));

@@ -7,13 +7,14 @@
 #include "scenarios/workloads/workload.h"
 #include "sim/launch/protocol.h"
 #include "sim/worker/thread_host.h"
+#include "tests/sim/worker/prepared.h"
 
 namespace lockstep {
 namespace {
 
 class ThreadRun : public testing::Test {
  protected:
-  static void SetUpTestSuite() { prepare_libtorch(1); }
+  static void SetUpTestSuite() { prepare_once(); }
 
   ThreadRun() {
     dir_ = std::filesystem::temp_directory_path() / ("thread-run-" + std::to_string(getpid()));

@@ -66,7 +66,9 @@ TEST(Summary, HostileNamesAreNoMarkup) {
   document.runs = {made_failure(kHostile, "x")};
   const std::string text = github_summary(test_report("verify", document));
   EXPECT_THAT(text, HasSubstr("| a&lt;b&gt;&amp;\"' \xef\xbf\xbd\\|\\`::error"));
-  EXPECT_THAT(text, Not(HasSubstr("<b>")));
+  // Code that is indented is shown as it is.
+  const std::string marked = text.substr(0, text.find("\n      lockstep verify"));
+  EXPECT_THAT(marked, Not(HasSubstr("<b>")));
 }
 
 }  // namespace
