@@ -60,11 +60,13 @@ class ParameterCheck : PartCheck {
            "the momentum of a sparse gradient grows by its rows in every step", "0");
     need(options.number("weight_decay") == 0, "/optimizer/weight_decay",
          "LibTorch adds no weight decay to a sparse gradient", "0");
-    const bool norm = s_.clipping.kind == "norm" && s_.clipping.options.text("norm_type") == "l2";
-    need(s_.clipping.kind == "none" || norm, "/clipping",
-         "LibTorch clips sparse gradients by their l2 norm only", "none, or norm with l2");
+    need(s_.clipping.kind == "none", "/clipping",
+         "LibTorch's clip_grad_norm_ and clip_grad_value_ do not clip a sparse gradient", "none");
     need(s_.comm_hook.kind == "none", "/comm_hook/kind",
          "a comm hook takes dense buckets, and the model has a sparse gradient", "none");
+    need(!s_.join_divide_by, "/join",
+         "a rank without a batch shadows dense buckets, and the model has a sparse gradient",
+         "no join, or /model/sparse false");
   }
 
   const ModelManifest& model_;

@@ -40,7 +40,8 @@ TEST(ParameterCheck, SparseGradientsStandAloneInTheLayout) {
 
 TEST(ParameterCheck, SparseGradientsGoWithFewThings) {
   EXPECT_THAT(pointers(kSparse, {R"(/optimizer={"kind": "adagrad"})"}), IsEmpty());
-  EXPECT_THAT(pointers(kSparse, {R"(/clipping={"kind": "norm", "max_norm": 1})"}), IsEmpty());
+  EXPECT_THAT(pointers(kSparse, {R"(/clipping={"kind": "norm", "max_norm": 1})"}),
+              ElementsAre("/clipping"));
   EXPECT_THAT(pointers(kSparse, {R"(/optimizer={"kind": "adam"})"}),
               ElementsAre("/optimizer/kind"));
   EXPECT_THAT(pointers(kSparse, {"/optimizer/momentum=0.9", "/optimizer/weight_decay=0.1"}),
@@ -49,6 +50,8 @@ TEST(ParameterCheck, SparseGradientsGoWithFewThings) {
               ElementsAre("/clipping"));
   EXPECT_THAT(pointers(kSparse, {R"(/comm_hook={"kind": "allreduce"})"}),
               ElementsAre("/comm_hook/kind"));
+  EXPECT_THAT(pointers(kSparse, {R"(/join={"divide_by": "active_ranks"})"}),
+              testing::Contains("/join"));
   EXPECT_THAT(pointers(kSparse, {"/model/sparse=false", "/optimizer/momentum=0.9",
                                  R"(/comm_hook={"kind": "allreduce"})"}),
               IsEmpty());

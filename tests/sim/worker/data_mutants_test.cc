@@ -1,4 +1,4 @@
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -81,8 +81,10 @@ TEST_F(DataMutants, OfAContributionShowInItsBucket) {
   for (const char* operation : {"flip", "drop", "double", "swap", "shift", "stale", "cast"}) {
     run(std::string(R"({"kind": ")") + operation +
         R"(_contribution", "rank": 1, "step": 3, "bucket": 0})");
-    EXPECT_EQ(receipts(1), std::vector<int32_t>{3}) << operation;
-    EXPECT_EQ(first(), "step 3 fc2.bias") << operation;  // bucket 0 holds it and fc3
+    EXPECT_THAT(receipts(1), testing::AllOf(testing::Not(testing::IsEmpty()), testing::Each(3)));
+    // Bucket 0 holds fc3 and fc2.bias.
+    EXPECT_THAT(first(), testing::AnyOf("step 3 fc2.bias", "step 3 fc3.weight", "step 3 fc3.bias"))
+        << operation;
     run(std::string(R"({"kind": ")") + operation + R"(_contribution", "rank": 1, "step": 4})");
     EXPECT_GT(receipts(1).size(), 1U) << operation;
     EXPECT_TRUE(first().starts_with("step 4 ")) << operation;
