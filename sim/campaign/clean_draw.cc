@@ -194,7 +194,8 @@ class CleanDraw {
 
   void accumulation() {
     if (parts_ > 1) body_["accumulate_steps"] = parts_;
-    if (parts_ > 1 && !joins() && draw_.once_in(4)) body_["accumulate_sync"] = "each";
+    if (parts_ > 1 && !joins() && reducer_ != "sharded" && draw_.once_in(4))
+      body_["accumulate_sync"] = "each";
     body_["zero_grad"] = draw_.one_of<std::string>({"zero", "none"});
   }
 
@@ -246,7 +247,11 @@ class CleanDraw {
     const bool sharded = reducer_ == "sharded";
     if (which == 0 && !sharded && !is_sparse())
       body_["clipping"] = {{"kind", "norm"}, {"max_norm", 0.1}};
-    if (which == 1 && !is_sparse()) body_["clipping"] = {{"kind", "value"}, {"max_value", 0.02}};
+    // Clipped to a small value, gradients that a norm makes zero but for rounding count as others
+    // do.
+    const bool normed = is_model("batch_norm_mlp");
+    if (which == 1 && !is_sparse() && !normed)
+      body_["clipping"] = {{"kind", "value"}, {"max_value", 0.02}};
     if (which == 2 && !sharded && !joins() && !is_bfloat16())
       body_["loss_scaling"] = {{"kind", "dynamic"},
                                {"initial_scale", 256},

@@ -36,6 +36,10 @@ class SharingCheck : PartCheck {
     need(s_.loss_scaling.kind == "none", "/loss_scaling/kind",
          "with reducer \"sharded\" no rank sees whether all averaged gradients are finite",
          "\"none\"");
+    need(s_.accumulate_sync == "last", "/accumulate_sync",
+         "with reducer \"sharded\" a rank adds to the averages of its own part only, and the next "
+         "micro-batch's average divides them again",
+         "\"last\"");
   }
 
   void data_parallel() {

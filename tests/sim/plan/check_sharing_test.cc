@@ -46,6 +46,8 @@ TEST(SharingCheck, ShardedRefusesWhatNeedsAllGradients) {
   EXPECT_EQ(planned({kSharded, R"(/loss_scaling={"kind": "dynamic"})"}).errors,
             "/loss_scaling/kind");
   EXPECT_EQ(planned({kSharded, R"(/comm_hook={"kind": "allreduce"})"}).errors, "/comm_hook/kind");
+  EXPECT_EQ(planned({kSharded, "/accumulate_steps=2", "/accumulate_sync=each"}).errors,
+            "/accumulate_sync");
 }
 
 TEST(SharingCheck, DataParallelIsOneProcess) {
