@@ -171,7 +171,7 @@ class CleanDraw {
   // Ranks that run out of batches shadow the others.
   void join() {
     if (is_model("batch_norm_mlp") && body_["model"]["norm"] == "sync") return;
-    if (is_sparse()) return;  // see docs/campaigns.md
+    if (is_sparse()) return;
     Json batches = Json::array();
     for (int64_t rank = 0; rank < ranks_; ++rank) batches.push_back(draw_.between(1, batches_));
     batches[static_cast<size_t>(draw_.below(ranks_))] = batches_;
