@@ -71,7 +71,7 @@ std::string clean_answer(const CleanTally& tally, int64_t duration_ms, int code)
 
 std::string text_of_clean(const CampaignOptions& options, const CleanCampaign& campaign,
                           const CleanTally& tally, int code) {
-  const std::string last = clean_answer(tally, campaign.duration_ms, code) + "\n";
+  std::string last = clean_answer(tally, campaign.duration_ms, code) + "\n";
   if (options.verify.quiet) return last;
   std::string text = head_line(campaign.head) + "\n" +
                      lanes_text(tally, Style(wants_color(options.verify.color, STDOUT_FILENO))) +

@@ -106,7 +106,7 @@ std::string mutants_answer(const MutantTally& all, int64_t duration_ms, int code
 std::string text_of_mutants(const CampaignOptions& options, const MutantCampaign& campaign,
                             const std::vector<MutantTally>& tallies, int code) {
   const MutantTally all = sum_of(tallies);
-  const std::string last = mutants_answer(all, campaign.duration_ms, code) + "\n";
+  std::string last = mutants_answer(all, campaign.duration_ms, code) + "\n";
   if (options.verify.quiet) return last;
   Table table;
   table.column("defect");

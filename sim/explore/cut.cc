@@ -59,7 +59,7 @@ class ExploreCheck {
   InputErrors errors_;
 };
 
-Expected<RunPlan> planned(const RunPlan& from, Scenario scenario) {
+Expected<RunPlan> planned(const RunPlan& from, const Scenario& scenario) {
   auto plan = make_plan(scenario);
   if (!plan) return plan.errors();
   plan.value().set = from.set;
