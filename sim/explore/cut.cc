@@ -100,7 +100,7 @@ Expected<RunPlan> explorable(const RunPlan& plan) {
     kept.outcome = expected.outcome;
     expected = std::move(kept);
   }
-  return planned(plan, std::move(scenario));
+  return planned(plan, scenario);
 }
 
 std::optional<RunPlan> cut_down(const RunPlan& plan, const ExploreCase& to,
@@ -115,7 +115,7 @@ std::optional<RunPlan> cut_down(const RunPlan& plan, const ExploreCase& to,
   for (const std::string& name : parameters)
     if (std::find(to.parameters.begin(), to.parameters.end(), name) == to.parameters.end())
       scenario.frozen.push_back(name);
-  auto cut = planned(plan, std::move(scenario));
+  auto cut = planned(plan, scenario);
   if (!cut) return std::nullopt;
   return std::move(cut.value());
 }
