@@ -31,7 +31,10 @@ target_precompile_headers(lockstep_pch PRIVATE ${lockstep_common_headers})
 # With CMAKE_UNITY_BUILD (a build from nothing takes a third of the time; one that follows a change
 # takes longer) sources are compiled some at a time: names in their unnamed namespaces must differ.
 function(lockstep_batches target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 6)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
+  if(CMAKE_UNITY_BUILD)  # a class of one unit may have members of its unnamed namespace
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
 endfunction()
 
 # name, folder list, libraries: one static library of every .cc in the folders

@@ -54,6 +54,12 @@ int64_t collective_bytes(const CollectiveCall& call, int64_t world_size) {
   return bytes * (in_place ? 1 : world_size);
 }
 
+std::string named_ranks(const std::vector<int64_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
 std::string describe(const CollectiveCall& call) {
   std::string text = to_word(call.operation);
   const at::Tensor& own = own_tensor(call);

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <vector>
 
 #include "reducer/communicator.h"
 #include "reducer/probe.h"
@@ -23,7 +24,9 @@ struct CollectiveCall {
 const at::Tensor& own_tensor(const CollectiveCall& call);
 // Bytes that the call moves: the same number on every rank.
 int64_t collective_bytes(const CollectiveCall& call, int64_t world_size);
-// "all_reduce of 1024 float32", for error messages.
+// "rank 1" or "ranks 1, 3", for error messages.
+std::string named_ranks(const std::vector<int64_t>& ranks);
+// "all_reduce of 1024 float32", likewise.
 std::string describe(const CollectiveCall& call);
 
 // Turns the seven operations into submit() after checking shapes (a wrong one is our own bug).

@@ -8,15 +8,6 @@ namespace {
 
 constexpr uint64_t kStays = std::numeric_limits<uint64_t>::max();
 
-std::string named_ranks(const std::vector<int64_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
-
 std::string signature_of(const CollectiveCall& call, SumOrder order) {
   std::string text = describe(call);
   const bool rooted = call.operation == Operation::broadcast ||

@@ -51,12 +51,6 @@ void pause_a_moment() {
 #endif
 }
 
-std::string list_of(const std::vector<int64_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  return text;
-}
-
 // What the others learn of the failure that one rank has noticed.
 std::string retold(uint32_t cause, int64_t blamed) {
   const std::string rank = "rank " + std::to_string(blamed);
@@ -197,7 +191,7 @@ void ShmGroup::look_around(uint32_t meeting, Deadline deadline, bool ask_kernel)
   if (dead >= 0) give_up(kDied, dead, CommFailure::peer_lost, retold(kDied, dead));
   if (out_of_time && !late.empty())
     give_up(kTimedOut, late.front(), CommFailure::timeout,
-            "timed out waiting for " + list_of(late));
+            "timed out waiting for " + named_ranks(late));
 }
 
 void ShmGroup::throw_if_failed() const {

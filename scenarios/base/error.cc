@@ -4,6 +4,20 @@
 
 namespace lockstep {
 
+InputError file_error(const std::string& path, const std::string& message,
+                      const std::string& allowed) {
+  InputError error = option_error(message, allowed);
+  error.file = path;
+  return error;
+}
+
+InputError option_error(const std::string& message, const std::string& allowed) {
+  InputError error;
+  error.message = message;
+  error.allowed = allowed;
+  return error;
+}
+
 std::string to_text(const InputError& error) {
   std::string place = error.file.empty() ? "lockstep" : error.file;
   if (error.line > 0) place += fmt::format(":{}:{}", error.line, error.column);

@@ -22,6 +22,11 @@ struct InputError {
 };
 using InputErrors = std::vector<InputError>;
 
+// Of a file as a whole, and of the command line.
+InputError file_error(const std::string& path, const std::string& message,
+                      const std::string& allowed = "");
+InputError option_error(const std::string& message, const std::string& allowed = "");
+
 // "broken.json:7:3: error: unknown key \"wrld_size\"; did you mean \"world_size\"?"
 std::string to_text(const InputError& error);
 

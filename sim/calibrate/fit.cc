@@ -144,11 +144,9 @@ Expected<Fit> fit_machine(const std::vector<RunSamples>& runs, int64_t cores) {
   }
   fit.runs = static_cast<int64_t>(runs.size());
   if (sizes.empty()) {
-    InputError error;
-    error.message =
-        "these runs hold no bucket's all-reduce of more than one rank after their first step";
-    error.allowed = "kept runs of several steps and ranks, with a reducer that has buckets";
-    return error;
+    return option_error(
+        "these runs hold no bucket's all-reduce of more than one rank after their first step",
+        "kept runs of several steps and ranks, with a reducer that has buckets");
   }
   const Line line = fit_line(medians_of(sizes), cores);
   fill_intervals(sizes, line, cores, &fit);

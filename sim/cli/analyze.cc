@@ -42,10 +42,9 @@ std::optional<InputError> draw(const AnalyzeOptions& options, const RunOutcome& 
   const Timeline timeline = timeline_of(outcome);
   const std::vector<int64_t> steps = drawable_steps(timeline);
   if (options.svg_step && !std::binary_search(steps.begin(), steps.end(), *options.svg_step)) {
-    InputError error = option_error(fmt::format("--svg-step {}: not recorded", *options.svg_step));
-    error.allowed = steps.empty() ? "no step, for none was recorded"
-                                  : fmt::format("{} to {}", steps.front(), steps.back());
-    return error;
+    return option_error(fmt::format("--svg-step {}: not recorded", *options.svg_step),
+                        steps.empty() ? "no step, for none was recorded"
+                                      : fmt::format("{} to {}", steps.front(), steps.back()));
   }
   TimelinePicture picture;
   picture.name = outcome.plan.scenario.name;

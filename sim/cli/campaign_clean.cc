@@ -17,9 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct CleanCampaign {
-  ResultDocument head;  // machine, libraries, errors; no runs
+  CampaignHead head;
   std::vector<CleanRun> runs;
-  int64_t duration_ms = 0;
 };
 
 // False: the batch did not come to its end.
@@ -30,13 +29,10 @@ bool run_batch(const CampaignOptions& options, const CampaignPlace& place, uint6
   ResultDocument batch = run_cases(cases, options.verify, place.worker,
                                    fmt::format("{}/batch-{}", place.directory.path(), first));
   for (RunResult& run : batch.runs) {
-    run.again = "lockstep campaign --clean 1 --seed " + run.name.substr(run.name.rfind('-') + 1);
+    run.again = campaign_again("--clean", run.name);
     campaign->runs.push_back(clean_run_of(run));
   }
-  campaign->duration_ms += batch.duration_ms;
-  batch.runs.clear();
-  campaign->head = std::move(batch);
-  return campaign->head.errors.empty() && campaign->head.exit_code < 128;
+  return campaign->head.take(std::move(batch));
 }
 
 std::string lanes_text(const CleanTally& tally, const Style& style) {
@@ -60,20 +56,19 @@ std::string statistic_text(const std::vector<double>& ascending) {
 }
 
 std::string clean_answer(const CleanTally& tally, int64_t duration_ms, int code) {
-  const char* verdict = code == kExitPass ? "pass" : code == kExitFail ? "fail" : "inconclusive";
   return fmt::format(
       "{}: of {} correct runs {} accused (rate below {:.2g} with 95 % confidence), {} undecided; "
       "{:.0f} s",
-      verdict, grouped(tally.runs), grouped(tally.accused),
+      verdict_of(code), grouped(tally.runs), grouped(tally.accused),
       rate_bound_95(tally.accused, tally.runs), grouped(tally.undecided),
       static_cast<double>(duration_ms) / 1000);
 }
 
 std::string text_of_clean(const CampaignOptions& options, const CleanCampaign& campaign,
                           const CleanTally& tally, int code) {
-  std::string last = clean_answer(tally, campaign.duration_ms, code) + "\n";
+  std::string last = clean_answer(tally, campaign.head.duration_ms, code) + "\n";
   if (options.verify.quiet) return last;
-  std::string text = head_line(campaign.head) + "\n" +
+  std::string text = head_line(campaign.head.document) + "\n" +
                      lanes_text(tally, Style(wants_color(options.verify.color, STDOUT_FILENO))) +
                      statistic_text(tally.statistics);
   for (const CleanRun& run : campaign.runs) {
@@ -83,13 +78,6 @@ std::string text_of_clean(const CampaignOptions& options, const CleanCampaign& c
                     run.verdict == "fail" ? "accused" : "undecided", run.name, run.why, run.again);
   }
   return text + "\n" + last;
-}
-
-int clean_code_of(const CleanCampaign& campaign, const CleanTally& tally) {
-  for (const InputError& error : campaign.head.errors) fmt::print(stderr, "{}\n", to_text(error));
-  if (campaign.head.exit_code >= 128) return campaign.head.exit_code;
-  if (tally.accused > 0) return kExitFail;
-  return campaign.head.errors.empty() && tally.undecided == 0 ? kExitPass : kExitInconclusive;
 }
 
 Json not_passed(const std::vector<CleanRun>& runs) {
@@ -114,15 +102,10 @@ int campaign_of_clean_runs(const CampaignOptions& options) {
   in_batches(options.seed, options.clean, [&](uint64_t first, int64_t count) {
     return run_batch(options, place.value(), first, count, &campaign);
   });
-  campaign.head.seed = options.seed;
+  campaign.head.document.seed = options.seed;
   const CleanTally counted = tally(campaign.runs);
-  const int code = clean_code_of(campaign, counted);
-  Json json = {{"campaign", "clean"},
-               {"seed", options.seed},
-               {"exit_code", code},
-               {"duration_ms", campaign.duration_ms},
-               {"machine", as_json(campaign.head.machine)},
-               {"libraries", as_json(campaign.head.libraries)}};
+  const int code = campaign.head.exit_code(counted.accused > 0, counted.undecided > 0);
+  Json json = campaign.head.json("clean", options.seed, code);
   json.update(as_json(counted));
   json["not_passed"] = not_passed(campaign.runs);
   return report_campaign(options.verify, json, text_of_clean(options, campaign, counted, code),

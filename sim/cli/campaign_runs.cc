@@ -60,6 +60,37 @@ ResultDocument run_cases(const std::vector<nlohmann::ordered_json>& cases, Verif
   return execute_selected(verify, files.value(), worker, folder);
 }
 
+bool CampaignHead::take(ResultDocument&& batch) {
+  duration_ms += batch.duration_ms;
+  batch.runs.clear();
+  document = std::move(batch);
+  return document.errors.empty() && document.exit_code < 128;
+}
+
+int CampaignHead::exit_code(bool failed, bool undecided) const {
+  for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
+  if (document.exit_code >= 128) return document.exit_code;
+  if (failed) return kExitFail;
+  return document.errors.empty() && !undecided ? kExitPass : kExitInconclusive;
+}
+
+nlohmann::ordered_json CampaignHead::json(const char* campaign, uint64_t seed, int code) const {
+  return {{"campaign", campaign},
+          {"seed", seed},
+          {"exit_code", code},
+          {"duration_ms", duration_ms},
+          {"machine", as_json(document.machine)},
+          {"libraries", as_json(document.libraries)}};
+}
+
+std::string campaign_again(const char* option, const std::string& name) {
+  return fmt::format("lockstep campaign {} 1 --seed {}", option, name.substr(name.rfind('-') + 1));
+}
+
+const char* verdict_of(int code) {
+  return code == kExitPass ? "pass" : code == kExitFail ? "fail" : "inconclusive";
+}
+
 void in_batches(uint64_t first, int64_t count,
                 const std::function<bool(uint64_t first, int64_t count)>& batch) {
   for (int64_t done = 0; done < count; done += kBatch)

@@ -28,6 +28,20 @@ Expected<CampaignPlace> campaign_place(const VerifyOptions& verify);
 ResultDocument run_cases(const std::vector<nlohmann::ordered_json>& cases, VerifyOptions verify,
                          const std::string& worker, const std::string& folder);
 
+// What the batches of a campaign say beside their runs.
+struct CampaignHead {
+  ResultDocument document;  // machine, libraries, errors; no runs
+  int64_t duration_ms = 0;
+
+  // Of a batch whose runs were taken out. False: it did not come to its end.
+  bool take(ResultDocument&& batch);
+  // Prints the errors. `failed`, `undecided`: what the runs say.
+  int exit_code(bool failed, bool undecided) const;
+  nlohmann::ordered_json json(const char* campaign, uint64_t seed, int code) const;
+};
+// "lockstep campaign --clean 1 --seed 7", for the case of that seed, which ends its name.
+std::string campaign_again(const char* option, const std::string& name);
+
 // Seeds first, first + 1, ... in batches of a size that memory is no question: `batch` is called
 // with the first seed and the number of each, until it returns false.
 void in_batches(uint64_t first, int64_t count,
@@ -46,6 +60,7 @@ class BusyCores {
   std::unique_ptr<Spinners> spinners_;
 };
 
+const char* verdict_of(int code);
 // --json, then `text` on standard output: the exit code.
 int report_campaign(const VerifyOptions& verify, const nlohmann::ordered_json& json,
                     const std::string& text, int code);

@@ -10,12 +10,6 @@
 
 namespace lockstep {
 
-InputError option_error(const std::string& message) {
-  InputError error;
-  error.message = message;
-  return error;
-}
-
 int exit_code_of(const std::string& verdict) {
   if (verdict == "pass") return kExitPass;
   return verdict == "fail" ? kExitFail : kExitInconclusive;

@@ -10,7 +10,6 @@ namespace lockstep {
 
 // What follows once all runs are judged, however they were executed.
 
-InputError option_error(const std::string& message);
 int exit_code_of(const std::string& verdict);
 // Fills in what follows from its runs, errors and `signal` (0: none): verdict and exit code.
 void conclude(int signal, ResultDocument* document);

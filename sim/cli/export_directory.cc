@@ -11,12 +11,8 @@ namespace {
 namespace fs = std::filesystem;
 
 InputError refused(const std::string& path, const std::string& why) {
-  return {.file = "",
-          .line = 0,
-          .column = 0,
-          .pointer = "",
-          .message = fmt::format("--export {}: {}", path, why),
-          .allowed = "an empty folder, or a path where one can be made"};
+  return option_error(fmt::format("--export {}: {}", path, why),
+                      "an empty folder, or a path where one can be made");
 }
 
 }  // namespace

@@ -28,10 +28,8 @@ std::vector<std::string> run_folders(const std::string& folder) {
 }
 
 InputError refused_folder(const std::string& folder, const std::string& why) {
-  InputError error;
-  error.message = fmt::format("{}: {}", folder, why);
-  error.allowed = "a folder that verify or run left, with --keep or of a run not as expected";
-  return error;
+  return option_error(fmt::format("{}: {}", folder, why),
+                      "a folder that verify or run left, with --keep or of a run not as expected");
 }
 
 Expected<RunOutcome> read_run_folder(const std::string& folder) {

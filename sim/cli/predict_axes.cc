@@ -16,11 +16,11 @@ namespace {
 constexpr size_t kMostCaps = 60;
 
 InputError refused_axis(const std::string& words, const std::string& why) {
-  InputError error = option_error(fmt::format("--predict {}: {}", words, why));
-  error.allowed = fmt::format(
-      "caps=A..B or caps=A;B;C in MiB, worlds=A..B or worlds=A;B;C up to {}, with a comma between",
-      kMostRanks);
-  return error;
+  return option_error(
+      fmt::format("--predict {}: {}", words, why),
+      fmt::format("caps=A..B or caps=A;B;C in MiB, worlds=A..B or worlds=A;B;C up to {}, with a "
+                  "comma between",
+                  kMostRanks));
 }
 
 std::optional<double> number_of(const std::string& text) {
@@ -114,9 +114,8 @@ Expected<std::vector<Averaging>> averaging_of(const std::string& words) {
     const auto period =
         colon == std::string::npos ? std::nullopt : count_of(part.substr(colon + 1));
     if (!ranks || !period) {
-      InputError error = option_error(fmt::format("--average {}: \"{}\" is no level", words, part));
-      error.allowed = "RANKS:PERIOD of each level, smaller groups first, with commas between";
-      return error;
+      return option_error(fmt::format("--average {}: \"{}\" is no level", words, part),
+                          "RANKS:PERIOD of each level, smaller groups first, with commas between");
     }
     levels.push_back({*ranks, *period, 0});
   }

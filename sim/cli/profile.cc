@@ -11,13 +11,6 @@
 namespace lockstep {
 namespace {
 
-InputErrors profile_error(std::string message, std::string allowed = "") {
-  InputError error;
-  error.message = std::move(message);
-  error.allowed = std::move(allowed);
-  return {error};
-}
-
 // The one run that is chosen. Its compute does not matter: it may name the profile that is wanted.
 Expected<RunPlan> chosen_plan(Selection selection) {
   selection.sets.insert(selection.sets.begin(), R"(/compute={"kind": "real"})");
@@ -27,11 +20,11 @@ Expected<RunPlan> chosen_plan(Selection selection) {
   for (SelectedFile& file : files.value())
     plans.insert(plans.end(), file.plans.begin(), file.plans.end());
   if (plans.size() != 1)
-    return profile_error(fmt::format("{} runs are selected", plans.size()),
-                         "one: pin the axes with --set or --filter");
+    return option_error(fmt::format("{} runs are selected", plans.size()),
+                        "one: pin the axes with --set or --filter");
   const Scenario& scenario = plans.front().scenario;
   if (!manifest_of(scenario.model, scenario.dtype))
-    return profile_error(
+    return option_error(
         fmt::format("the layers of model \"{}\" are not known", scenario.model.kind),
         "a scenario with a shipped model");
   return plans.front();
@@ -47,10 +40,10 @@ Expected<LayerProfile> measure_layers(const RunPlan& plan, int64_t repetitions) 
   if (file)
     text = output_of({worker.value(), "--profile", *file, fmt::format("{}", repetitions)},
                      std::chrono::milliseconds(plan.scenario.timeouts.run_ms), &why);
-  if (!text) return profile_error(fmt::format("the layers could not be measured: worker {}", why));
+  if (!text) return option_error(fmt::format("the layers could not be measured: worker {}", why));
   if (text->starts_with("error: "))
-    return profile_error("the layers could not be measured: " +
-                         text->substr(7, text->find('\n') - 7));
+    return option_error("the layers could not be measured: " +
+                        text->substr(7, text->find('\n') - 7));
   return profile_from(*text, "output of lockstep-worker");
 }
 
@@ -70,7 +63,7 @@ std::string summary(const LayerProfile& profile, const std::string& path) {
 }  // namespace
 
 int profile(const ProfileOptions& options) {
-  if (auto why = why_not_writable(options.out)) return bad_input(profile_error("--out " + *why));
+  if (auto why = why_not_writable(options.out)) return bad_input({option_error("--out " + *why)});
   const auto plan = chosen_plan(options.selection);
   if (!plan) return bad_input(plan.errors());
   auto profile = measure_layers(plan.value(), options.repetitions);
@@ -79,7 +72,7 @@ int profile(const ProfileOptions& options) {
   try {
     write_atomically(options.out, to_text(profile.value()));
   } catch (const std::system_error& error) {
-    return bad_input(profile_error(fmt::format("--out {}", error.what())));
+    return bad_input({option_error(fmt::format("--out {}", error.what()))});
   }
   return print_result(summary(profile.value(), options.out), kExitPass);
 }

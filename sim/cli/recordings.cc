@@ -6,6 +6,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/json_values.h"
 #include "sim/cli/conclude.h"
 #include "sim/judge/judge.h"
 #include "sim/launch/recording.h"
@@ -25,8 +26,6 @@ Json head(int exit_code) {
           {"commit", lockstep_commit()},
           {"exit_code", exit_code}};
 }
-
-Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 Json ranks_json(const RankDivergence& ranks) {
   if (ranks.step == 0) return nullptr;

@@ -57,12 +57,8 @@ std::string make_next(const std::string& runs) {
 }
 
 InputError refused_path(const std::string& path, const std::string& why) {
-  return {.file = "",
-          .line = 0,
-          .column = 0,
-          .pointer = "",
-          .message = fmt::format("--out {}: {}", path, why),
-          .allowed = "a directory that can be written to, or a path where one can be made"};
+  return option_error(fmt::format("--out {}: {}", path, why),
+                      "a directory that can be written to, or a path where one can be made");
 }
 
 void remove_old_runs(const std::string& folder) {

@@ -44,10 +44,9 @@ void append_reason(const Expected<T>& failed, InputErrors* errors) {
 InputErrors auto_errors(const std::vector<Cell>& cells) {
   for (const Cell& cell : cells)
     if (has_cap(cell.plan) && !cell.plan.layout_known) {
-      InputError error = option_error(fmt::format(
-          "--caps auto: the gradients of model {} are not known", cell.plan.scenario.model.kind));
-      error.allowed = "MiB with commas between them";
-      return {error};
+      return {option_error(fmt::format("--caps auto: the gradients of model {} are not known",
+                                       cell.plan.scenario.model.kind),
+                           "MiB with commas between them")};
     }
   return {};
 }

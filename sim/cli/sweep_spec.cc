@@ -79,9 +79,8 @@ void parse_vary(const std::string& text, SweepSpec* spec, InputErrors* errors) {
   if (!text.starts_with('/') || equals == std::string::npos ||
       !read_json(text.substr(equals + 1), "", &values, nullptr, &ignored) || !values.is_array() ||
       values.empty()) {
-    InputError error = option_error(fmt::format("--vary: \"{}\"", printable(text)));
-    error.allowed = "/pointer=[value, ...]";
-    errors->push_back(error);
+    errors->push_back(
+        option_error(fmt::format("--vary: \"{}\"", printable(text)), "/pointer=[value, ...]"));
     return;
   }
   std::vector<std::string> texts;
@@ -135,11 +134,9 @@ InputError not_pinned(const std::string& path, const std::vector<RunPlan>& plans
         if (other == axis && other_value != value &&
             std::find(axes.begin(), axes.end(), axis) == axes.end())
           axes.push_back(axis);
-  InputError error;
-  error.file = printable(path);
-  error.message = fmt::format("the matrix leaves {} runs for each combination", plans.size());
-  error.allowed = fmt::format("a value for each axis, by --set or --vary: {}", quoted_list(axes));
-  return error;
+  return file_error(
+      printable(path), fmt::format("the matrix leaves {} runs for each combination", plans.size()),
+      fmt::format("a value for each axis, by --set or --vary: {}", quoted_list(axes)));
 }
 
 // Ranks come out of hashing and comparing apart, and would wait for each other in the next step.
@@ -155,10 +152,8 @@ Expected<RunPlan> plan_of(const SweepOptions& options, const RunKind& kind, cons
   auto files = select(selection);
   if (!files) return files.errors();
   if (files.value().size() != 1) {
-    InputError error = option_error(
-        fmt::format("{} scenario files are given", static_cast<int64_t>(files.value().size())));
-    error.allowed = "one: a sweep measures one scenario";
-    return error;
+    return option_error(fmt::format("{} scenario files are given", files.value().size()),
+                        "one: a sweep measures one scenario");
   }
   std::vector<RunPlan>& plans = files.value().front().plans;
   if (plans.size() == 1) return std::move(plans.front());

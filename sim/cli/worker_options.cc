@@ -7,28 +7,21 @@
 namespace lockstep {
 namespace {
 
-InputError refused_option(const std::string& message, const std::string& allowed) {
-  InputError error = option_error(message);
-  error.allowed = allowed;
-  return error;
-}
-
 // One task per node, as --nodes says: the launcher, if any, must have started just these.
 Expected<Placement> on_nodes(const WorkerOptions& options, Placement placement) {
   const int64_t nodes = options.nodes.value_or(placement.tasks);
   if (placement.launcher != "none" && placement.tasks != nodes)
-    return refused_option(
-        fmt::format("--nodes {} contradicts the {} tasks that {} has started ({})", nodes,
-                    placement.tasks, placement.launcher, placement.seen),
-        "one task per node");
+    return option_error(fmt::format("--nodes {} contradicts the {} tasks that {} has started ({})",
+                                    nodes, placement.tasks, placement.launcher, placement.seen),
+                        "one task per node");
   if (options.node_rank)
     placement.task = *options.node_rank;
   else if (placement.launcher == "none" && nodes > 1)
-    return refused_option(fmt::format("--nodes {} without --node-rank", nodes),
-                          fmt::format("--node-rank K from 0 to {}", nodes - 1));
+    return option_error(fmt::format("--nodes {} without --node-rank", nodes),
+                        fmt::format("--node-rank K from 0 to {}", nodes - 1));
   if (placement.task >= nodes)
-    return refused_option(fmt::format("--node-rank {} with --nodes {}", placement.task, nodes),
-                          fmt::format("--node-rank from 0 to {}", nodes - 1));
+    return option_error(fmt::format("--node-rank {} with --nodes {}", placement.task, nodes),
+                        fmt::format("--node-rank from 0 to {}", nodes - 1));
   placement.tasks = nodes;
   placement.node = placement.task;
   placement.one_host = nodes == 1;
@@ -42,7 +35,7 @@ Expected<Placement> place(const WorkerOptions& options, const Variables& variabl
   if (!placement) return placement;
   Placement& p = placement.value();
   if (p.launcher == "none" && !options.nodes && !options.ranks_per_node)
-    return refused_option(
+    return option_error(
         "no launcher has started this process: none of RANK and WORLD_SIZE, "
         "OMPI_COMM_WORLD_RANK and _SIZE, SLURM_PROCID of a job step is set",
         "torchrun, mpirun or srun, or --nodes, --node-rank and --ranks-per-node");
@@ -62,8 +55,8 @@ Expected<std::string> interface_address(const WorkerOptions& options, const Vari
   }
   if (name.empty()) return std::string();
   if (const auto address = address_of_interface(name)) return *address;
-  return refused_option(fmt::format("{} {}: no such interface with an address", source, name),
-                        interfaces());
+  return option_error(fmt::format("{} {}: no such interface with an address", source, name),
+                      interfaces());
 }
 
 }  // namespace

@@ -65,13 +65,11 @@ double factor_of(const Noise& noise, double u) {
 }
 
 InputError refused_noise(const std::string& words, const std::string& why) {
-  InputError error;
-  error.message = fmt::format("noise \"{}\": {}", words, why);
-  error.allowed = fmt::format(
-      "none, or normal, uniform, lognormal or exponential with a spread of 0 to {}, as normal:0.02;"
-      " with \",bucket\" a draw for each bucket",
-      kMostSpread);
-  return error;
+  return option_error(
+      fmt::format("noise \"{}\": {}", words, why),
+      fmt::format("none, or normal, uniform, lognormal or exponential with a spread of 0 to {}, as "
+                  "normal:0.02; with \",bucket\" a draw for each bucket",
+                  kMostSpread));
 }
 
 }  // namespace

@@ -65,10 +65,8 @@ int64_t steps_ahead(const Job& job, size_t members) {
 }
 
 InputError unfit(Engine engine, const std::string& why, Engine instead) {
-  InputError error;
-  error.message = fmt::format("engine {} is not exact here: {}", to_word(engine), why);
-  error.allowed = fmt::format("{}, or none for the cheapest that is exact", to_word(instead));
-  return error;
+  return option_error(fmt::format("engine {} is not exact here: {}", to_word(engine), why),
+                      fmt::format("{}, or none for the cheapest that is exact", to_word(instead)));
 }
 
 }  // namespace
@@ -78,10 +76,7 @@ const char* to_word(Engine engine) { return kWords[static_cast<size_t>(engine)];
 Expected<Engine> engine_of(const std::string& word) {
   for (size_t i = 0; i < kWords.size(); ++i)
     if (word == kWords[i]) return static_cast<Engine>(i);
-  InputError error;
-  error.message = fmt::format("\"{}\" is no engine", word);
-  error.allowed = "L0, L1, L2, L3 or L4";
-  return error;
+  return option_error(fmt::format("\"{}\" is no engine", word), "L0, L1, L2, L3 or L4");
 }
 
 std::string why_not(const Job& job, Engine engine) {

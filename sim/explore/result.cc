@@ -3,16 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/hash.h"
+#include "scenarios/base/json_values.h"
 
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 template <class T>
 std::optional<T> optional_of(const Json& json) {
@@ -110,7 +106,7 @@ Json as_json(const ExploreResult& result) {
           {"reproduced", result.reproduced},
           {"findings", std::move(findings)},
           {"signal", result.signal},
-          {"broken", result.broken.empty() ? Json(nullptr) : Json(result.broken)},
+          {"broken", or_null(result.broken)},
           {"libraries", result.libraries}};
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -8,9 +10,10 @@
 
 namespace lockstep {
 
-// The first mutant of this kind that acts on this rank in the recorder's step, or null. One that
-// acts leaves a receipt.
+// The first mutant of this kind that acts on this rank in the recorder's step, and on this bucket
+// where there is one; or null. One that acts leaves a receipt.
 const MutantSpec* acting(const std::vector<MutantSpec>& mutants, std::string_view kind,
-                         int64_t rank, Recorder& recorder);
+                         int64_t rank, Recorder& recorder,
+                         std::optional<int64_t> bucket = std::nullopt);
 
 }  // namespace lockstep

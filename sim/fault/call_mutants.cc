@@ -7,51 +7,13 @@
 #include <optional>
 #include <utility>
 
+#include "sim/fault/acting.h"
 #include "sim/fault/changed_work.h"
+#include "sim/fault/held_work.h"
+#include "sim/fault/unawaited_work.h"
 
 namespace lockstep {
 namespace {
-
-// Says that it is done, whatever the collective under way does; keeps it alive.
-class UnawaitedCall : public CommWork {
- public:
-  explicit UnawaitedCall(CommWorkPtr inner) : inner_(std::move(inner)) {}
-  bool is_done() const override { return true; }
-  void wait() override {}
-  void on_done(std::function<void(std::exception_ptr)> callback) override { callback(nullptr); }
-
- private:
-  CommWorkPtr inner_;
-};
-
-// A collective that is called later than its caller thinks: at the latest when it is waited for.
-// One thread.
-class HeldWork : public CommWork {
- public:
-  explicit HeldWork(std::function<CommWorkPtr()> call) : call_(std::move(call)) {}
-  using Callback = std::function<void(std::exception_ptr)>;
-  void release() {
-    if (inner_) return;
-    inner_ = call_();
-    for (Callback& callback : std::exchange(callbacks_, {})) inner_->on_done(std::move(callback));
-  }
-  bool is_done() const override { return inner_ != nullptr && inner_->is_done(); }
-  void wait() override {
-    release();
-    inner_->wait();
-  }
-  void on_done(Callback callback) override {
-    if (inner_)
-      inner_->on_done(std::move(callback));
-    else
-      callbacks_.push_back(std::move(callback));
-  }
-
- private:
-  const std::function<CommWorkPtr()> call_;
-  CommWorkPtr inner_;
-  std::vector<Callback> callbacks_;  // until it is called
-};
 
 bool is_sum(const CollectiveCall& call) {
   return call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter;
@@ -88,23 +50,14 @@ class Calls : public CallMutants {
     if (acts("other_order", bucket)) return gather_and_add(call);
     if (acts("reorder_buckets", bucket)) return hold(call);
     CommWorkPtr work = forward(inner_, call);
-    if (held_) std::exchange(held_, nullptr)->release();
-    return acts("skip_wait", bucket) ? std::make_shared<UnawaitedCall>(work) : work;
+    if (held_) std::exchange(held_, nullptr)->launch();
+    return acts("skip_wait", bucket) ? std::make_shared<UnawaitedWork>(work) : work;
   }
 
  private:
   // With a receipt if so.
   bool acts(const char* kind, std::optional<int64_t> bucket) {
-    for (size_t i = 0; i < mutants_.size(); ++i) {
-      const MutantSpec& mutant = mutants_[i];
-      const bool here = mutant.kind == kind && mutant.rank.value_or(rank()) == rank() &&
-                        mutant.step.value_or(recorder_.step()) == recorder_.step() &&
-                        (!bucket || mutant.bucket.value_or(*bucket) == *bucket);
-      if (!here) continue;
-      recorder_.append(EventKind::receipt, static_cast<int32_t>(i));
-      return true;
-    }
-    return false;
+    return acting(mutants_, kind, rank(), recorder_, bucket) != nullptr;
   }
 
   static void reuse(const at::Tensor& memory) {

@@ -17,17 +17,8 @@ bool is_of(const MutantSpec& mutant, int64_t rank, const std::string& parameter)
 
 }  // namespace
 
-struct GradientMutants::Hook {
-  at::Tensor parameter;
-  unsigned id;
-};
-
 GradientMutants::GradientMutants(const Scenario& scenario, int64_t rank, Recorder& recorder)
     : scenario_(scenario), rank_(rank), recorder_(recorder) {}
-
-GradientMutants::~GradientMutants() {
-  for (Hook& hook : hooks_) hook.parameter.remove_hook(hook.id);
-}
 
 bool GradientMutants::wants(const std::string& parameter) const {
   for (const MutantSpec& mutant : scenario_.mutants)
@@ -36,14 +27,12 @@ bool GradientMutants::wants(const std::string& parameter) const {
 }
 
 void GradientMutants::watch(const Training& training) {
-  hooks_.clear();
+  hooks_.forget();
   for (const NamedTensor& named : training.parameters) {
-    at::Tensor parameter = named.tensor;
-    if (!parameter.requires_grad() || !wants(named.name)) continue;
-    const unsigned id = parameter.register_hook(
-        [this, name = named.name, last = std::make_shared<at::Tensor>()](
-            const at::Tensor& gradient) { return seen(name, gradient, last.get()); });
-    hooks_.push_back({parameter, id});
+    if (!named.tensor.requires_grad() || !wants(named.name)) continue;
+    hooks_.add(named.tensor,
+               [this, name = named.name, last = std::make_shared<at::Tensor>()](
+                   const at::Tensor& gradient) { return seen(name, gradient, last.get()); });
   }
 }
 

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "scenarios/workloads/workload.h"
+#include "sim/fault/tensor_hooks.h"
 #include "sim/record/recorder.h"
 
 namespace lockstep {
@@ -14,15 +12,11 @@ namespace lockstep {
 class GradientMutants {
  public:
   GradientMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);
-  ~GradientMutants();
-  GradientMutants(const GradientMutants&) = delete;
-  GradientMutants& operator=(const GradientMutants&) = delete;
 
   // Whenever the rank has a new model, after its reducer was made.
   void watch(const Training& training);
 
  private:
-  struct Hook;
   bool wants(const std::string& parameter) const;
   // What goes on in place of `gradient`.
   at::Tensor seen(const std::string& parameter, const at::Tensor& gradient, at::Tensor* last);
@@ -30,7 +24,7 @@ class GradientMutants {
   const Scenario& scenario_;
   const int64_t rank_;
   Recorder& recorder_;
-  std::vector<Hook> hooks_;
+  TensorHooks hooks_;
 };
 
 }  // namespace lockstep

@@ -30,11 +30,6 @@ const NamedTensor* parameter_of(const Part& fault, const Training& training) {
 
 }  // namespace
 
-struct LayerFaults::Hook {
-  at::Tensor tensor;
-  unsigned index;
-};
-
 LayerFaults::LayerFaults(const Scenario& scenario, RankFaults& faults, ComputeClock* clock)
     : scenario_(scenario),
       faults_(faults),
@@ -42,24 +37,15 @@ LayerFaults::LayerFaults(const Scenario& scenario, RankFaults& faults, ComputeCl
       slows_(scenario.compute.kind == "real" &&
              any_of_kind(scenario, {"slow", "imbalance", "wandering"})) {}
 
-LayerFaults::~LayerFaults() { forget(); }
-
-void LayerFaults::forget() {
-  for (const Hook& hook : hooks_) hook.tensor.remove_hook(hook.index);
-  hooks_.clear();
-}
-
 void LayerFaults::watch(const Training& training) {
-  forget();
+  hooks_.forget();
   const bool pauses = clock_ == nullptr && any_of_kind(scenario_, {"slow_layer"});
   if (!slows_ && !pauses && !any_of_kind(scenario_, {"nan"})) return;
   for (const NamedTensor& parameter : training.parameters) {
     if (!parameter.tensor.requires_grad()) continue;
-    const unsigned index =
-        parameter.tensor.register_hook([this, name = parameter.name](const at::Tensor& gradient) {
-          return at_gradient(name, gradient);
-        });
-    hooks_.push_back({parameter.tensor, index});
+    hooks_.add(parameter.tensor, [this, name = parameter.name](const at::Tensor& gradient) {
+      return at_gradient(name, gradient);
+    });
   }
 }
 

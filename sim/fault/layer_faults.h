@@ -3,11 +3,11 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "scenarios/compute_clock.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/acts/rank_faults.h"
+#include "sim/fault/tensor_hooks.h"
 #include "sim/launch/cpu_quota.h"
 
 namespace lockstep {
@@ -20,9 +20,6 @@ class LayerFaults {
  public:
   // `clock`: of emulated compute, whose times slow and slow_layer change instead; else null.
   LayerFaults(const Scenario& scenario, RankFaults& faults, ComputeClock* clock);
-  ~LayerFaults();
-  LayerFaults(const LayerFaults&) = delete;
-  LayerFaults& operator=(const LayerFaults&) = delete;
 
   // Whenever the rank has a new model, before its reducer is built.
   void watch(const Training& training);
@@ -31,10 +28,8 @@ class LayerFaults {
   void begin_backward(const Training& training);
 
  private:
-  struct Hook;
   at::Tensor at_gradient(const std::string& parameter, const at::Tensor& gradient);
   void spin();
-  void forget();
   bool take_cpu_quota();
   void set_clock();
 
@@ -49,7 +44,7 @@ class LayerFaults {
   std::string poisoned_;             // parameter whose gradient becomes NaN in this backward
   std::set<std::string> passed_;     // layers that this backward has reached
   at::Tensor left_out_;              // of this forward's graph
-  std::vector<Hook> hooks_;
+  TensorHooks hooks_;
 };
 
 }  // namespace lockstep

@@ -6,20 +6,10 @@
 #include <algorithm>
 #include <deque>
 
+#include "sim/fault/unawaited_work.h"
+
 namespace lockstep {
 namespace {
-
-// Says that it is done, whatever the other is.
-class UnawaitedWork : public CommWork {
- public:
-  explicit UnawaitedWork(CommWorkPtr inner) : inner_(std::move(inner)) {}
-  bool is_done() const override { return true; }
-  void wait() override {}
-  void on_done(std::function<void(std::exception_ptr)> callback) override { callback(nullptr); }
-
- private:
-  const CommWorkPtr inner_;
-};
 
 // A sum that a pool has yet to start.
 class PooledWork : public CommWork {

@@ -8,32 +8,16 @@
 #include "scenarios/base/hash.h"
 #include "scenarios/workloads/clipping.h"
 #include "scenarios/workloads/update.h"
+#include "sim/fault/acting.h"
 
 namespace lockstep {
-
-struct TrainingMutants::Hook {
-  at::Tensor parameter;
-  unsigned id;
-};
 
 TrainingMutants::TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder)
     : scenario_(scenario), rank_(rank), recorder_(recorder) {}
 
-TrainingMutants::~TrainingMutants() {
-  for (Hook& hook : hooks_) hook.parameter.remove_hook(hook.id);
-}
-
 // With a receipt if so.
 bool TrainingMutants::acts(const char* kind) {
-  for (size_t i = 0; i < scenario_.mutants.size(); ++i) {
-    const MutantSpec& mutant = scenario_.mutants[i];
-    if (mutant.kind != kind || mutant.rank.value_or(rank_) != rank_ ||
-        mutant.step.value_or(recorder_.step()) != recorder_.step())
-      continue;
-    recorder_.append(EventKind::receipt, static_cast<int32_t>(i));
-    return true;
-  }
-  return false;
+  return acting(scenario_.mutants, kind, rank_, recorder_) != nullptr;
 }
 
 // As if another seed had been set: rank 0's weights then go to all.
@@ -81,15 +65,13 @@ void TrainingMutants::watch(const Training& training) {
   for (const MutantSpec& mutant : scenario_.mutants)
     wanted = wanted || mutant.kind == "clip_before_sum";
   if (!wanted) return;
-  hooks_.clear();
+  hooks_.forget();
   const double most = scenario_.clipping.options.number("max_value");
   for (const NamedTensor& named : training.parameters) {
-    at::Tensor parameter = named.tensor;
-    if (!parameter.requires_grad()) continue;
-    const unsigned id = parameter.register_hook([this, most](const at::Tensor& gradient) {
+    if (!named.tensor.requires_grad()) continue;
+    hooks_.add(named.tensor, [this, most](const at::Tensor& gradient) {
       return acts("clip_before_sum") ? gradient.clamp(-most, most) : gradient;
     });
-    hooks_.push_back({parameter, id});
   }
 }
 

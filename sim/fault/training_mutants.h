@@ -1,10 +1,7 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <vector>
-
 #include "scenarios/workloads/workload.h"
+#include "sim/fault/tensor_hooks.h"
 #include "sim/record/recorder.h"
 
 namespace lockstep {
@@ -15,9 +12,6 @@ namespace lockstep {
 class TrainingMutants {
  public:
   TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);
-  ~TrainingMutants();
-  TrainingMutants(const TrainingMutants&) = delete;
-  TrainingMutants& operator=(const TrainingMutants&) = delete;
 
   // Once, before the first step.
   void at_start(Training* training);
@@ -37,7 +31,6 @@ class TrainingMutants {
   void update(int64_t step, Training* training);
 
  private:
-  struct Hook;
   bool acts(const char* kind);
   void use_other_weights(Training* training) const;
 
@@ -45,7 +38,7 @@ class TrainingMutants {
   const int64_t rank_;
   Recorder& recorder_;
   bool loss_finite_ = true;  // in all backward passes of this step
-  std::vector<Hook> hooks_;
+  TensorHooks hooks_;
 };
 
 }  // namespace lockstep

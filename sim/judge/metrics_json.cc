@@ -1,15 +1,12 @@
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/json_values.h"
 #include "sim/judge/metrics.h"
 
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json metric_or_null(const std::optional<double>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 void put(const RankNumbers& numbers, Json* json) {
   (*json)["ready_ms"] = numbers.ready_ms;
@@ -28,10 +25,10 @@ void put(const RankNumbers& numbers, Json* json) {
 Json rank_json(const RankMetrics& rank, size_t index) {
   Json json = {{"rank", index}};
   put(rank.mean, &json);
-  json["overlap"] = metric_or_null(rank.overlap);
-  json["slowdown"] = metric_or_null(rank.slowdown);
-  json["relative_score"] = metric_or_null(rank.relative_score);
-  json["individual_score"] = metric_or_null(rank.individual_score);
+  json["overlap"] = or_null(rank.overlap);
+  json["slowdown"] = or_null(rank.slowdown);
+  json["relative_score"] = or_null(rank.relative_score);
+  json["individual_score"] = or_null(rank.individual_score);
   return json;
 }
 
@@ -50,12 +47,12 @@ Json step_json(const StepMetrics& step) {
   for (size_t rank = 0; rank < step.ranks.size(); ++rank) {
     Json& json = ranks.emplace_back(Json{{"rank", rank}});
     put(step.ranks[rank], &json);
-    json["overlap"] = metric_or_null(step.ranks[rank].overlap());
+    json["overlap"] = or_null(step.ranks[rank].overlap());
   }
   return {{"step", step.step},
           {"skew_ms", step.skew_ms},
-          {"step_ms", metric_or_null(step.step_ms)},
-          {"ideal_ms", metric_or_null(step.ideal_ms)},
+          {"step_ms", or_null(step.step_ms)},
+          {"ideal_ms", or_null(step.ideal_ms)},
           {"ranks", std::move(ranks)}};
 }
 
@@ -127,9 +124,9 @@ Json as_json(const Metrics& metrics, const Timeline* intervals) {
   Json json = {{"steps", metrics.steps},
                {"left_out", std::move(left_out)},
                {"clock_uncertainty_ms", metrics.clock_uncertainty_ms},
-               {"step_ms", metric_or_null(metrics.step_ms)},
-               {"ideal_ms", metric_or_null(metrics.ideal_ms)},
-               {"slowdown", metric_or_null(metrics.slowdown)},
+               {"step_ms", or_null(metrics.step_ms)},
+               {"ideal_ms", or_null(metrics.ideal_ms)},
+               {"slowdown", or_null(metrics.slowdown)},
                {"skew_ms", metrics.skew_ms},
                {"ranks", std::move(ranks)},
                {"spikes", spikes_json(metrics)}};

@@ -1,29 +1,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/json_values.h"
 #include "sim/judge/judge.h"
 
 namespace lockstep {
 namespace {
 
 using nlohmann::ordered_json;
-
-// JSON has no word for what is not finite: text instead.
-ordered_json number(const std::optional<double>& value) {
-  if (!value) return nullptr;
-  if (std::isnan(*value)) return "NaN";
-  if (std::isinf(*value)) return *value > 0 ? "Infinity" : "-Infinity";
-  return *value;
-}
-
-template <class T>
-ordered_json or_null(const std::optional<T>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
-
-ordered_json or_null(const std::string& text) {
-  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
-}
 
 ordered_json parsed(const std::string& text) {
   if (text.empty()) return nullptr;
@@ -41,8 +25,8 @@ ordered_json lane_json(const LaneResult& lane) {
                        {"control", lane.control},
                        {"reason", or_null(lane.reason)},
                        {"compared", lane.compared}};
-  if (lane.distance) json["distance"] = number(lane.distance);
-  if (lane.statistic) json["statistic"] = number(lane.statistic);
+  if (lane.distance) json["distance"] = or_null(lane.distance);
+  if (lane.statistic) json["statistic"] = or_null(lane.statistic);
   return json;
 }
 
@@ -53,8 +37,8 @@ ordered_json divergence_json(const Divergence& d) {
           {"tensor", or_null(d.tensor)},
           {"bucket", or_null(d.bucket)},
           {"element", d.element},
-          {"run_value", number(d.run_value)},
-          {"golden_value", number(d.golden_value)},
+          {"run_value", or_null(d.run_value)},
+          {"golden_value", or_null(d.golden_value)},
           {"run_bits", or_null(d.run_bits)},
           {"golden_bits", or_null(d.golden_bits)},
           {"ulp", ulp_json(d.ulp)},
@@ -118,8 +102,8 @@ ordered_json losses_json(const std::vector<LossRow>& losses) {
   for (const LossRow& row : losses)
     rows.push_back({{"epoch", row.epoch},
                     {"step", row.step},
-                    {"all_ranks", number(row.all_ranks)},
-                    {"rank_0", number(row.rank_0)}});
+                    {"all_ranks", or_null(row.all_ranks)},
+                    {"rank_0", or_null(row.rank_0)}});
   return rows;
 }
 

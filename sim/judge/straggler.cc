@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "scenarios/base/json_values.h"
+
 namespace lockstep {
 namespace {
 
@@ -317,11 +319,10 @@ std::optional<Straggler> find_straggler(const std::vector<StepModel>& steps) {
 
 nlohmann::ordered_json as_json(const Straggler& s) {
   using Json = nlohmann::ordered_json;
-  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
   return {{"class", s.late_class},
           {"rank", or_null(s.rank)},
           {"ranks", s.ranks},
-          {"phase", s.phase.empty() ? Json(nullptr) : Json(s.phase)},
+          {"phase", or_null(s.phase)},
           {"period", s.period > 0 ? Json(s.period) : Json(nullptr)},
           {"cost_ms", s.cost_ms},
           {"step_ms", s.step_ms},

@@ -17,11 +17,7 @@ using Json = nlohmann::ordered_json;
 using Tensors = HashedStep::Tensors;
 
 InputError refused_recording(const std::string& path, const std::string& message) {
-  InputError error;
-  error.file = path;
-  error.message = message;
-  error.allowed = "what scripts/lockstep_record.py leaves";
-  return error;
+  return file_error(path, message, "what scripts/lockstep_record.py leaves");
 }
 
 std::string description_path(const std::string& folder) { return folder + "/recording.json"; }

@@ -6,16 +6,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/json_values.h"
+
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
 
 // One list of fields for both directions: `visit(name, field)` for each.
 template <class M, class Visit>
@@ -63,7 +59,7 @@ void fields_of(M& m, Visit&& visit) {
 
 struct Write {
   Json* to;
-  void operator()(const char* name, double value) const { (*to)[name] = number(value); }
+  void operator()(const char* name, double value) const { (*to)[name] = number_json(value); }
   template <class T>
   void operator()(const char* name, const T& value) const {
     (*to)[name] = value;

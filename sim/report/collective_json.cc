@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/json_values.h"
 #include "sim/report/collective_document.h"
 #include "sim/report/version.h"
 
@@ -53,7 +54,7 @@ Json collective_json(const CollectiveDocument& document) {
           {"wrong", document.result.wrong},
           {"results", document.result.results},
           {"communicators", communicators_json(document)},
-          {"broken", document.broken.empty() ? Json(nullptr) : Json(document.broken)}};
+          {"broken", or_null(document.broken)}};
 }
 
 }  // namespace

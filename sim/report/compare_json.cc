@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "golden/compare.h"
+#include "scenarios/base/json_values.h"
 #include "sim/record/evidence.h"
 #include "sim/report/compare_document.h"
 #include "sim/report/document.h"
@@ -12,12 +13,6 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
 
 Json ulp_json(uint64_t ulp) { return ulp == kNoUlp ? Json(nullptr) : Json(ulp); }
 
@@ -34,13 +29,13 @@ Json difference_json(const TensorComparison& tensor) {
                {"beyond_tolerance", d.disagreeing},
                {"numel", tensor.a->numel()},
                {"max_ulp", ulp_json(d.max_ulp)},
-               {"largest_error", number(d.largest_error)},
-               {"relative_error", number(d.relative_error())},
+               {"largest_error", number_json(d.largest_error)},
+               {"relative_error", number_json(d.relative_error())},
                {"first", nullptr}};
   if (d.disagreeing > 0)
     json["first"] = {{"element", element_index(d.element, tensor.a->shape)},
-                     {"a_value", number(d.a_value)},
-                     {"b_value", number(d.b_value)},
+                     {"a_value", number_json(d.a_value)},
+                     {"b_value", number_json(d.b_value)},
                      {"a_bits", bits_text(d.a_bits, width)},
                      {"b_bits", bits_text(d.b_bits, width)},
                      {"ulp", ulp_json(d.ulp)}};
@@ -62,14 +57,11 @@ Json file_json(const CompareDocument::File& file) {
                        {"b", side_json(tensor.b)},
                        {"difference", difference_json(tensor)}});
   }
-  const auto path = [](const std::string& text) {
-    return text.empty() ? Json(nullptr) : Json(text);
-  };
   return {{"name", file.pair.name},
-          {"a", path(file.pair.a)},
-          {"b", path(file.pair.b)},
-          {"a_format", path(file.a_format)},
-          {"b_format", path(file.b_format)},
+          {"a", or_null(file.pair.a)},
+          {"b", or_null(file.pair.b)},
+          {"a_format", or_null(file.a_format)},
+          {"b_format", or_null(file.b_format)},
           {"verdict", file.agrees() ? "pass" : "fail"},
           {"equal", equal},
           {"elements", comparison.elements},
@@ -116,7 +108,7 @@ Json as_json(const CompareDocument& document) {
   return {{"schema_version", 1},
           {"lockstep_version", lockstep_version()},
           {"commit", lockstep_commit()},
-          {"verdict", document.verdict.empty() ? Json(nullptr) : Json(document.verdict)},
+          {"verdict", or_null(document.verdict)},
           {"exit_code", document.exit_code},
           {"a", document.a},
           {"b", document.b},

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/json_values.h"
 #include "sim/judge/rank_view.h"
 #include "sim/report/version.h"
 
@@ -10,15 +11,6 @@ namespace lockstep {
 namespace {
 
 using nlohmann::ordered_json;
-
-ordered_json or_null(const std::string& text) {
-  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
-}
-
-ordered_json or_null(const std::optional<double>& value) {
-  if (!value) return nullptr;
-  return std::isfinite(*value) ? ordered_json(*value) : ordered_json("NaN");
-}
 
 ordered_json summary_json(const Summary& summary) {
   return {{"runs", summary.runs},

@@ -19,10 +19,8 @@ std::string key_of(const std::string& name, const std::string& label, const std:
 }
 
 InputError refused(const std::string& path, const std::string& why) {
-  InputError error;
-  error.message = fmt::format("--baseline {}: {}", path, why);
-  error.allowed = "what --json of an earlier invocation wrote";
-  return error;
+  return option_error(fmt::format("--baseline {}: {}", path, why),
+                      "what --json of an earlier invocation wrote");
 }
 
 bool is_run(const json& run) {

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/json_values.h"
 #include "sim/report/document.h"
 #include "sim/report/explore_document.h"
 #include "sim/report/version.h"
@@ -12,11 +13,10 @@ using Json = nlohmann::ordered_json;
 Json scenario_json(const ExploredScenario& one) {
   Json result = as_json(one.result);
   result.erase("libraries");
-  return {{"name", one.name},           {"label", one.label},
-          {"file", one.file},           {"reducer", one.reducer},
-          {"again", one.again},         {"expects_finding", one.expects_finding},
-          {"verdict", one.verdict},     {"met", one.met ? Json(*one.met) : Json(nullptr)},
-          {"result", std::move(result)}};
+  return {
+      {"name", one.name},       {"label", one.label},      {"file", one.file},
+      {"reducer", one.reducer}, {"again", one.again},      {"expects_finding", one.expects_finding},
+      {"verdict", one.verdict}, {"met", or_null(one.met)}, {"result", std::move(result)}};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "scenarios/base/error.h"
 #include "scenarios/parse/json_text.h"
 #include "sim/report/table.h"
 
@@ -13,13 +14,6 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-InputError bad_file(const std::string& path, const std::string& message) {
-  InputError error;
-  error.file = path;
-  error.message = message;
-  return error;
-}
 
 // "columns": [{"of": "...", "losses": [[epoch, step, loss], ...]}], counted from 1.
 std::vector<PublishedLosses> published_columns(const Json& document) {
@@ -51,14 +45,14 @@ int64_t first_step(const std::vector<LossRow>& rows, int64_t epoch) {
 Expected<std::vector<PublishedLosses>> load_published_losses(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) return bad_file(path, "cannot read the published losses");
+  if (!file || !(text << file.rdbuf())) return file_error(path, "cannot read the published losses");
   Json document;
   InputErrors errors;
   if (!read_json(text.str(), path, &document, nullptr, &errors)) return errors;
   try {
     return published_columns(document);
   } catch (const nlohmann::json::exception& error) {
-    return bad_file(path, fmt::format("are no published losses: {}", error.what()));
+    return file_error(path, fmt::format("are no published losses: {}", error.what()));
   }
 }
 

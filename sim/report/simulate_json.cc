@@ -1,17 +1,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/json_values.h"
 #include "sim/report/simulate_document.h"
 
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <class T>
-Json value_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 Json json_of(const SimulatedNumbers& numbers) {
   return {{"steps", numbers.steps},
@@ -23,8 +19,8 @@ Json json_of(const SimulatedNumbers& numbers) {
           {"backward_ms", numbers.backward_ms},
           {"exposed_ms", numbers.exposed_ms},
           {"comm_ms", numbers.comm_ms},
-          {"overlap", value_or_null(numbers.overlap)},
-          {"skew_ms", value_or_null(numbers.skew_ms)},
+          {"overlap", or_null(numbers.overlap)},
+          {"skew_ms", or_null(numbers.skew_ms)},
           {"total_s", numbers.total_s}};
 }
 
@@ -67,12 +63,12 @@ Json json_of(const SimulatedLine& line) {
   Json json = {{"name", line.scenario}, {"label", line.label},     {"world_size", line.ranks},
                {"steps", line.steps},   {"reducer", line.reducer}, {"algorithm", line.algorithm},
                {"engine", line.engine}};
-  json["bucket_cap_mb"] = value_or_null(line.cap_mb);
+  json["bucket_cap_mb"] = or_null(line.cap_mb);
   json["buckets"] = line.buckets;
   json["tail_mb"] = line.tail_mb;
   json["numbers"] = line.numbers.steps > 0 ? json_of(line.numbers) : Json(nullptr);
-  json["efficiency"] = value_or_null(line.efficiency);
-  json["straggler_ms"] = value_or_null(line.straggler_ms);
+  json["efficiency"] = or_null(line.efficiency);
+  json["straggler_ms"] = or_null(line.straggler_ms);
   json["timeout_chance"] = line.timeout_chance ? Json{{"value", line.timeout_chance->value},
                                                       {"low", line.timeout_chance->low},
                                                       {"high", line.timeout_chance->high}}
@@ -93,7 +89,7 @@ nlohmann::ordered_json as_json(const SimulateDocument& document) {
   json["elapsed_s"] = document.elapsed_s;
   json["runs"] = Json::array();
   for (const SimulatedLine& line : document.lines) json["runs"].push_back(json_of(line));
-  json["recommended_cap_mb"] = value_or_null(document.recommended_cap_mb);
+  json["recommended_cap_mb"] = or_null(document.recommended_cap_mb);
   json["recommendation"] = document.recommendation;
   json["exit_code"] = document.exit_code;
   return json;

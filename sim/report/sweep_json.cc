@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/json_values.h"
 #include "sim/report/document.h"
 #include "sim/report/sweep_document.h"
 #include "sim/report/version.h"
@@ -14,11 +15,6 @@ Json estimate_json(const std::optional<Estimate>& estimate) {
   return {{"median", estimate->value}, {"low", estimate->low}, {"high", estimate->high}};
 }
 
-template <class T>
-Json measure_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json run_json(const SweepRun& run) {
   const RunNumbers& n = run.numbers;
   return {{"round", run.round},
@@ -27,7 +23,7 @@ Json run_json(const SweepRun& run) {
           {"backward_ms", n.backward_ms},
           {"exposed_ms", n.exposed_ms},
           {"skew_ms", n.skew_ms},
-          {"overlap", measure_or_null(n.overlap)},
+          {"overlap", or_null(n.overlap)},
           {"outlier_steps", n.outlier_steps},
           {"spin_before_ms", run.spins.before_ms},
           {"spin_after_ms", run.spins.after_ms}};
@@ -40,7 +36,7 @@ Json line_json(const SweepDocument& document, const CellResult& line) {
   Json json = {{"label", label_of(line.cell)},
                {"world_size", line.cell.world_size},
                {"reducer", line.cell.reducer},
-               {"bucket_cap_mb", measure_or_null(line.cell.cap_mb)},
+               {"bucket_cap_mb", or_null(line.cell.cap_mb)},
                {"same_caps_mb", line.cell.same_caps_mb},
                {"varied", std::move(varied)},
                {"step_ms", estimate_json(line.step_ms)},
@@ -58,11 +54,9 @@ Json line_json(const SweepDocument& document, const CellResult& line) {
                {"prediction_error", nullptr},
                {"runs", std::move(runs)}};
   const auto place = static_cast<size_t>(&line - document.lines.data());
-  if (document.simulated)
-    json["predicted_ms"] = measure_or_null(document.simulated->step_ms[place]);
-  json["prediction_error"] = measure_or_null(prediction_error(document, place));
-  if (document.reference)
-    json["published"] = measure_or_null(published_for(*document.reference, line));
+  if (document.simulated) json["predicted_ms"] = or_null(document.simulated->step_ms[place]);
+  json["prediction_error"] = or_null(prediction_error(document, place));
+  if (document.reference) json["published"] = or_null(published_for(*document.reference, line));
   return json;
 }
 

@@ -16,10 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 InputError refused_baseline(const std::string& path, const std::string& message) {
-  InputError error;
-  error.message = fmt::format("--baseline {}: {}", printable(path), message);
-  error.allowed = "a file that `lockstep sweep --json FILE` wrote";
-  return error;
+  return option_error(fmt::format("--baseline {}: {}", printable(path), message),
+                      "a file that `lockstep sweep --json FILE` wrote");
 }
 
 Baseline baseline_of(const Json& document) {

@@ -27,10 +27,7 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 InputError refused(const char* option, const std::string& word, const std::string& allowed) {
-  InputError error;
-  error.message = fmt::format("{}: \"{}\"", option, printable(word));
-  error.allowed = allowed;
-  return error;
+  return option_error(fmt::format("{}: \"{}\"", option, printable(word)), allowed);
 }
 
 template <class T>

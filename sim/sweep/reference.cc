@@ -18,10 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 InputError refused_reference(const std::string& path, const std::string& message) {
-  InputError error;
-  error.message = fmt::format("--reference {}: {}", printable(path), message);
-  error.allowed = "a published sweep as golden/data/pytorch_gloo_sweep.json";
-  return error;
+  return option_error(fmt::format("--reference {}: {}", printable(path), message),
+                      "a published sweep as golden/data/pytorch_gloo_sweep.json");
 }
 
 Reference reference_of(const Json& document) {

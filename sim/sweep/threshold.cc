@@ -12,11 +12,9 @@ namespace lockstep {
 namespace {
 
 InputError refused_threshold(const std::string& message) {
-  InputError error;
-  error.message = "--threshold: " + message;
-  error.allowed = fmt::format("METRIC<=NUMBER, with <, <=, > or >=, METRIC one of {}",
-                              quoted_list(metric_names()));
-  return error;
+  return option_error("--threshold: " + message,
+                      fmt::format("METRIC<=NUMBER, with <, <=, > or >=, METRIC one of {}",
+                                  quoted_list(metric_names())));
 }
 
 bool keeps(const Threshold& threshold, double value) {

@@ -8,20 +8,12 @@
 #include <set>
 #include <string_view>
 
+#include "scenarios/base/error.h"
 #include "sim/weights/readers.h"
 #include "sim/weights/wrong_bytes.h"
 
 namespace lockstep {
 namespace {
-
-InputError refused(const std::string& path, const std::string& message,
-                   const std::string& allowed = "") {
-  InputError error;
-  error.file = path;
-  error.message = message;
-  error.allowed = allowed;
-  return error;
-}
 
 // Protocol 2, then the number by which torch.load knew its own files until PyTorch 1.6.
 constexpr std::string_view kLegacyMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19",
@@ -117,7 +109,7 @@ Expected<Checkpoint> read_weights_file(const std::string& path) {
     check_names(checkpoint);
     check_amount(checkpoint);
   } catch (const WrongBytes& wrong) {
-    return refused(path, wrong.what(), wrong.allowed());
+    return file_error(path, wrong.what(), wrong.allowed());
   }
   return checkpoint;
 }
@@ -135,9 +127,10 @@ Expected<Checkpoint> below_key(Checkpoint checkpoint, const std::string& key) {
     kept.push_back(std::move(tensor));
   }
   if (kept.empty())
-    return refused(checkpoint.path, fmt::format("has nothing below the key {}", key),
-                   keys.empty() ? "no key: its names stand in one dictionary"
-                                : fmt::format("a path that begins with {}", fmt::join(keys, ", ")));
+    return file_error(checkpoint.path, fmt::format("has nothing below the key {}", key),
+                      keys.empty()
+                          ? "no key: its names stand in one dictionary"
+                          : fmt::format("a path that begins with {}", fmt::join(keys, ", ")));
   checkpoint.tensors = std::move(kept);
   return checkpoint;
 }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "scenarios/base/error.h"
 #include "sim/weights/readers.h"
 #include "sim/weights/wrong_bytes.h"
 
@@ -17,13 +18,6 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::json;
-
-InputError refused(const std::string& path, const std::string& message) {
-  InputError error;
-  error.file = path;
-  error.message = message;
-  return error;
-}
 
 // Behind magic, version, length and description of an .npy file of version 1.0.
 std::span<const std::byte> numbers_of(std::span<const std::byte> bytes) {
@@ -117,12 +111,12 @@ Expected<ExportedState> read_export(const std::string& folder) {
   const std::string path = folder + "/manifest.json";
   std::ifstream file(path, std::ios::binary);
   const Json manifest = Json::parse(file, nullptr, false);
-  if (!manifest.is_object()) return refused(path, "is not there, or no JSON");
+  if (!manifest.is_object()) return file_error(path, "is not there, or no JSON");
   ExportedState state;
   try {
     Reader(folder, &state).read(manifest.at("final"));
   } catch (const std::exception& error) {
-    return refused(path, error.what());
+    return file_error(path, error.what());
   }
   return state;
 }

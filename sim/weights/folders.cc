@@ -6,21 +6,14 @@
 #include <map>
 #include <optional>
 
+#include "scenarios/base/error.h"
+
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 3> kExtensions = {".safetensors", ".pt", ".pth"};
-
-InputError refused(const std::string& path, const std::string& message,
-                   const std::string& allowed = "") {
-  InputError error;
-  error.file = path;
-  error.message = message;
-  error.allowed = allowed;
-  return error;
-}
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -78,9 +71,9 @@ std::map<std::string, std::string> by_stem(const Files& files) {
 Expected<Files> read_folder(const std::string& folder) {
   std::error_code error;
   Files files = checkpoints_of(folder, &error);
-  if (error) return refused(folder, error.message());
+  if (error) return file_error(folder, error.message());
   if (files.empty())
-    return refused(folder, "has no checkpoints in it", ".safetensors, .pt or .pth files");
+    return file_error(folder, "has no checkpoints in it", ".safetensors, .pt or .pth files");
   return files;
 }
 
@@ -94,10 +87,10 @@ bool has_checkpoints(const std::string& folder) {
 Expected<std::vector<FilePair>> pair_files(const std::string& a, const std::string& b) {
   std::error_code error;
   for (const std::string& path : {a, b})
-    if (!fs::exists(path, error)) return refused(path, error ? error.message() : "is not there");
+    if (!fs::exists(path, error)) return file_error(path, error ? error.message() : "is not there");
   const bool folders = fs::is_directory(a, error);
   if (folders != fs::is_directory(b, error))
-    return refused(
+    return file_error(
         a,
         folders ? "is a folder, and " + b + " is a file" : "is a file, and " + b + " is a folder",
         "two files or two folders");

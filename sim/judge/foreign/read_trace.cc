@@ -187,9 +187,9 @@ InputError no_json(const std::string& text, const std::string& path, size_t byte
 Expected<PipelineTrace> parse_pipeline_trace(const std::string& text, const std::string& path) {
   Events events(path);
   const auto callback = [&](int depth, Json::parse_event_t what, const Json& parsed) {
-    using Event = Json::parse_event_t;
+    using Parsed = Json::parse_event_t;
     if (depth == 1 &&
-        (what == Event::object_end || what == Event::array_end || what == Event::value))
+        (what == Parsed::object_end || what == Parsed::array_end || what == Parsed::value))
       return events.take(parsed);
     return true;
   };

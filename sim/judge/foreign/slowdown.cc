@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "scenarios/base/json_values.h"
 #include "sim/judge/foreign/replay.h"
 #include "sim/judge/what_if.h"
 
@@ -89,10 +90,6 @@ class Asker {
   PipelineSlowdown found_;
 };
 
-nlohmann::ordered_json number_or_null(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
-
 }  // namespace
 
 Expected<PipelineSlowdown> slowdown_of(const PipelineTrace& trace) {
@@ -112,8 +109,8 @@ nlohmann::ordered_json as_json(const PipelineSlowdown& slowdown) {
   return {{"step_ms", slowdown.step_ms},
           {"ideal_ms", slowdown.ideal_ms},
           {"slowdown", slowdown.slowdown},
-          {"by_worst_workers", number_or_null(slowdown.by_worst_workers)},
-          {"by_last_stage", number_or_null(slowdown.by_last_stage)},
+          {"by_worst_workers", or_null(slowdown.by_worst_workers)},
+          {"by_last_stage", or_null(slowdown.by_last_stage)},
           {"worst", slowdown.worst},
           {"workers", std::move(workers)},
           {"dp_ranks", slowdown.dp_ranks},

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <memory>
 
+#include "scenarios/base/error.h"
+
 namespace lockstep {
 namespace {
 
@@ -16,14 +18,6 @@ struct Close {
   void operator()(gzFile file) const { gzclose(file); }
 };
 using File = std::unique_ptr<gzFile_s, Close>;
-
-InputError refused(const std::string& path, const std::string& why, const char* allowed = "") {
-  InputError error;
-  error.file = path;
-  error.message = why;
-  error.allowed = allowed;
-  return error;
-}
 
 std::string why_of(gzFile file, int saved_errno) {
   int code = Z_OK;
@@ -38,7 +32,7 @@ std::string why_of(gzFile file, int saved_errno) {
 Expected<std::string> read_unpacked(const std::string& path, size_t most) {
   errno = 0;
   const File file(gzopen(path.c_str(), "rb"));
-  if (!file) return refused(path, std::strerror(errno == 0 ? ENOMEM : errno));
+  if (!file) return file_error(path, std::strerror(errno == 0 ? ENOMEM : errno));
   std::string text;
   for (;;) {
     const size_t before = text.size();
@@ -48,10 +42,10 @@ Expected<std::string> read_unpacked(const std::string& path, size_t most) {
     text.resize(before + static_cast<size_t>(std::max(count, 0)));
     int code = Z_OK;
     gzerror(file.get(), &code);
-    if (count < 0 || code != Z_OK) return refused(path, why_of(file.get(), saved_errno));
+    if (count < 0 || code != Z_OK) return file_error(path, why_of(file.get(), saved_errno));
     if (count == 0) return text;
     if (text.size() > most)
-      return refused(path, fmt::format("it holds more than {} bytes", most), "a smaller trace");
+      return file_error(path, fmt::format("it holds more than {} bytes", most), "a smaller trace");
   }
 }
 

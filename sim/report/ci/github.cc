@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <utility>
+#include <vector>
 
 #include "scenarios/parse/words.h"
 #include "sim/report/style.h"
@@ -38,22 +42,43 @@ const std::string* property_of(const TestCase& one, const char* name) {
   return nullptr;
 }
 
-// In a cell or a list: nothing of it is markup.
-std::string markdown(std::string_view text) {
+using Escapes = std::vector<std::pair<char, std::string_view>>;
+
+std::string escaped(std::string_view text, const Escapes& escapes) {
   std::string out;
-  for (const char c : printable(text)) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (std::string_view("\\`*_|[]#~$!@").find(c) != std::string_view::npos)
-      out += std::string("\\") + c;
-    else
-      out += c;
+  for (const char c : text) {
+    const auto escape = std::find_if(escapes.begin(), escapes.end(),
+                                     [c](const auto& known) { return known.first == c; });
+    out += escape == escapes.end() ? std::string_view(&c, 1) : escape->second;
   }
   return out;
+}
+
+// In a cell or a list: nothing of it is markup.
+std::string markdown(std::string_view text) {
+  static const Escapes kMarkup = {{'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'\\', "\\\\"},
+                                  {'`', "\\`"},  {'*', "\\*"},  {'_', "\\_"},   {'|', "\\|"},
+                                  {'[', "\\["},  {']', "\\]"},  {'#', "\\#"},   {'~', "\\~"},
+                                  {'$', "\\$"},  {'!', "\\!"},  {'@', "\\@"}};
+  return escaped(printable(text), kMarkup);
+}
+
+// The first that speak, as many as are shown, and how many more do.
+struct Speakers {
+  std::vector<const TestCase*> shown;
+  int64_t left = 0;
+};
+
+Speakers speakers_of(const TestReport& report) {
+  Speakers speakers;
+  for (const TestCase& one : report.cases) {
+    if (!speaks(one)) continue;
+    if (std::ssize(speakers.shown) < kAnnotationsMost)
+      speakers.shown.push_back(&one);
+    else
+      ++speakers.left;
+  }
+  return speakers;
 }
 
 // A block of code that no text in it can end: indented by four.
@@ -94,80 +119,50 @@ std::string failure_item(const TestCase& one) {
   return again == nullptr ? text : text + code_block(*again);
 }
 
+std::string annotation(const TestCase& one, const std::string& workspace,
+                       const std::string& folder) {
+  const bool error = one.result == Result::failed || one.kind == "bad input";
+  std::string text = error ? "::error " : "::warning ";
+  if (!one.file.empty()) {
+    text += "file=" + command_property(from_workspace(one.file, workspace, folder)) + ",";
+    if (one.line > 0) text += fmt::format("line={},", one.line);
+    if (one.column > 0) text += fmt::format("col={},", one.column);
+  }
+  std::string message = one.message;
+  if (const std::string* again = property_of(one, "again")) message += "\nagain: " + *again;
+  return text + fmt::format("title={}::{}\n", command_property(printable(title_of(one))),
+                            command_data(message));
+}
+
 }  // namespace
 
 std::string command_data(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '%')
-      out += "%25";
-    else if (c == '\r')
-      out += "%0D";
-    else if (c == '\n')
-      out += "%0A";
-    else
-      out += c;
-  }
-  return out;
+  return escaped(text, {{'%', "%25"}, {'\r', "%0D"}, {'\n', "%0A"}});
 }
 
 std::string command_property(std::string_view text) {
-  std::string out;
-  for (const char c : command_data(text)) {
-    if (c == ':')
-      out += "%3A";
-    else if (c == ',')
-      out += "%2C";
-    else
-      out += c;
-  }
-  return out;
+  return escaped(command_data(text), {{':', "%3A"}, {',', "%2C"}});
 }
 
 std::string github_annotations(const TestReport& report, const std::string& workspace,
                                const std::string& folder) {
   std::string text;
-  int64_t said = 0, left = 0;
-  for (const TestCase& one : report.cases) {
-    if (!speaks(one)) continue;
-    if (said == kAnnotationsMost) {
-      ++left;
-      continue;
-    }
-    ++said;
-    const bool error = one.result == Result::failed || one.kind == "bad input";
-    text += error ? "::error " : "::warning ";
-    if (!one.file.empty())
-      text += "file=" + command_property(from_workspace(one.file, workspace, folder)) + ",";
-    if (!one.file.empty() && one.line > 0) text += fmt::format("line={},", one.line);
-    if (!one.file.empty() && one.column > 0) text += fmt::format("col={},", one.column);
-    std::string message = one.message;
-    if (const std::string* again = property_of(one, "again")) message += "\nagain: " + *again;
-    text += fmt::format("title={}::{}\n", command_property(printable(title_of(one))),
-                        command_data(message));
-  }
-  if (left > 0)
-    text +=
-        fmt::format("::notice title={}::and {} more, of {}: see the job summary or the reports\n",
-                    command_property(report.name), left, said + left);
+  const Speakers speakers = speakers_of(report);
+  for (const TestCase* one : speakers.shown) text += annotation(*one, workspace, folder);
+  if (speakers.left > 0)
+    text += fmt::format(
+        "::notice title={}::and {} more, of {}: see the job summary or the reports\n",
+        command_property(report.name), speakers.left, std::ssize(speakers.shown) + speakers.left);
   return text;
 }
 
 std::string github_summary(const TestReport& report) {
   std::string text =
       fmt::format("### {}\n\n", markdown(report.name)) + summary_table_of(report.cases);
-  int64_t said = 0, left = 0;
-  for (const TestCase& one : report.cases) {
-    if (!speaks(one)) continue;
-    if (said == kAnnotationsMost) {
-      ++left;
-      continue;
-    }
-    ++said;
-    text += failure_item(one);
-  }
-  if (left > 0) text += fmt::format("* and {} more\n", grouped(left));
-  if (said > 0) text += "\n";
+  const Speakers speakers = speakers_of(report);
+  for (const TestCase* one : speakers.shown) text += failure_item(*one);
+  if (speakers.left > 0) text += fmt::format("* and {} more\n", grouped(speakers.left));
+  if (!speakers.shown.empty()) text += "\n";
   return text + markdown(report.answer) + "\n\n";
 }
 

@@ -11,7 +11,7 @@
 namespace lockstep::svg {
 namespace {
 
-constexpr double kHistogramLeft = 88, kPlotHeight = 200;
+constexpr double kHistogramLeft = 88, kHistogramHeight = 200;
 
 // Bins begin and end at round values; the axis spans all of them.
 struct Bins {
@@ -96,7 +96,7 @@ double draw(const Histogram& histogram, double top, Canvas* canvas) {
     canvas->text(kWidth / 2, begin + 20, "m muted", "there is nothing to draw");
     return draw_notes(histogram.notes, begin + 36, canvas);
   }
-  const Box box{kHistogramLeft, begin + 40, kWidth - kHistogramLeft - kMargin - 8, kPlotHeight};
+  const Box box{kHistogramLeft, begin + 40, kWidth - kHistogramLeft - kMargin - 8, kHistogramHeight};
   const Bins bins = bins_of(histogram);
   const int64_t most = *std::max_element(bins.counts.begin(), bins.counts.end());
   // Counts are whole: no ticks between them.

@@ -7,6 +7,7 @@
 
 #include "reducer/kinds/gradient_hooks.h"
 #include "reducer/kinds/reducer_base.h"
+#include "reducer/no_probe.h"
 #include "scenarios/split.h"
 #include "sim/fault/race_mutants.h"
 #include "sim/worker/explore/native_waits.h"
@@ -15,16 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-// Nobody looks at what a reducer reports.
-class NoProbe : public Probe {
- public:
-  void parameter_ready(int64_t) noexcept override {}
-  void bucket_ready(int64_t) noexcept override {}
-  void arrival(uint32_t, Operation, int64_t, int64_t, uint8_t) noexcept override {}
-  void end(uint32_t, int64_t) noexcept override {}
-  void assigned(int64_t, int64_t, int64_t) noexcept override {}
-};
 
 struct StepSamples {
   std::vector<Batch> parts;  // micro-batches

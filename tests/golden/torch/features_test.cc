@@ -4,8 +4,8 @@
 
 #include "golden/compare.h"
 #include "golden/replay.h"
+#include "reducer/no_probe.h"
 #include "scenarios/split.h"
-#include "tests/golden/torch/no_probe.h"
 #include "tests/golden/torch/training_model.h"
 
 namespace lockstep {

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "golden/compare.h"
+#include "reducer/no_probe.h"
 #include "reducer/reducer.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/workload.h"
-#include "tests/golden/torch/no_probe.h"
 #include "tests/golden/torch/scenarios.h"
 #include "tests/reducer/test_group.h"
 

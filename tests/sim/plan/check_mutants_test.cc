@@ -1,30 +1,9 @@
 #include <gtest/gtest.h>
 
-#include "sim/plan/plan.h"
-#include "tests/scenarios/parse/temporary_file.h"
+#include "tests/sim/plan/planned.h"
 
 namespace lockstep {
 namespace {
-
-using Strings = std::vector<std::string>;
-
-std::string errors_of(const Strings& sets) {
-  const TemporaryFolder folder;
-  const auto file = load_scenario_file(folder.write("f.json", kScenario), {sets, {}});
-  std::string all;
-  const auto add = [&](const InputErrors& errors) {
-    for (const InputError& error : errors)
-      all += (all.empty() ? "" : "\n") + error.pointer + ": " + error.message + "; expected " +
-             error.allowed;
-  };
-  if (!file) {
-    add(file.errors());
-    return all;
-  }
-  const auto plan = make_plan(file.value().combinations[0].scenario);
-  if (!plan) add(plan.errors());
-  return all;
-}
 
 std::string mutant(const std::string& kind, const std::string& more = "") {
   return "/mutants=[{\"kind\":\"" + kind + "\"" + more + "}]";

@@ -1,17 +1,16 @@
 #pragma once
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "sim/weights/checkpoint.h"
 #include "sim/weights/save.h"
+#include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep::testing {
 
@@ -46,18 +45,8 @@ class Tensors {
 
 class FolderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char path[] = "/tmp/lockstep-weights-XXXXXX";
-    ASSERT_NE(mkdtemp(path), nullptr);
-    folder_ = path;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& bytes) const {
-    const std::string path = folder_ + "/" + name;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path;
+    return temporary_.write(name, bytes);
   }
   // The error of a file of these bytes; empty: there is none.
   std::string error_of(const std::string& bytes) const {
@@ -66,7 +55,12 @@ class FolderTest : public ::testing::Test {
     EXPECT_EQ(checkpoint.errors().front().file, folder_ + "/file");
     return checkpoint.errors().front().message;
   }
-  std::string folder_;
+
+ private:
+  const TemporaryFolder temporary_;
+
+ protected:
+  const std::string& folder_ = temporary_.path();
 };
 
 inline std::string read_whole(const std::string& path) {

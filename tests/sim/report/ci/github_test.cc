@@ -16,14 +16,14 @@ using testing::StartsWith;
 TEST(Annotations, AreErrorsAndWarningsAtTheirPlace) {
   TestReport report = test_report("verify", made_document());
   for (TestCase& one : report.cases) one.line = 7;
-  const std::string text = github_annotations(report, "/work/space", "/work/space/sub");
+  const std::string text = github_annotations(report, "/home/ci/space", "/home/ci/space/sub");
   EXPECT_THAT(text, HasSubstr("::error file=sub/scenarios/mlp.json,line=7,title=fail%3A mlp "
                               "world_size=3::step 2, gradient of fc2.weight, bucket 1"));
   EXPECT_THAT(text, HasSubstr("%0Aagain: lockstep verify scenarios/mlp.json --set"));
   EXPECT_THAT(text, HasSubstr("::warning file=sub/scenarios/toy.json,line=7,title=inconclusive"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);  // neither the known nor the skipped
   // Elsewhere than below the workspace files are named as they were.
-  EXPECT_THAT(github_annotations(report, "/other", "/work"), HasSubstr("file=scenarios/mlp.json"));
+  EXPECT_THAT(github_annotations(report, "/other", "/home"), HasSubstr("file=scenarios/mlp.json"));
 }
 
 TEST(Annotations, AreTenAndACount) {

@@ -4,6 +4,7 @@
 
 namespace lockstep {
 
+// For where nobody looks at what a reducer reports.
 class NoProbe : public Probe {
  public:
   void parameter_ready(int64_t) noexcept override {}
