@@ -73,6 +73,21 @@ uint64_t float_distance(Float a, Float b) {
   return far_x > far_y ? far_x - far_y : far_y - far_x;
 }
 
+bool is_floating(const StateEntry& entry) {
+  return entry.dtype.starts_with("float") || entry.dtype == "bfloat16";
+}
+
+// Defaults of torch.testing.assert_close.
+struct Tolerance {
+  double rtol, atol;
+};
+Tolerance tolerance_of(const StateEntry& entry) {
+  if (entry.dtype == "float64") return {1e-7, 1e-7};
+  if (entry.dtype == "float32") return {1.3e-6, 1e-5};
+  if (entry.dtype == "bfloat16") return {1.6e-2, 1e-5};
+  return {0, 0};
+}
+
 struct Presence {
   bool run;
   bool golden;
@@ -184,6 +199,36 @@ Distance worst_distance(const StateLayout& layout, const std::byte* run, const s
     if (worst.entry < 0 || relative > worst.worst) worst = {relative, index};
   }
   return worst;
+}
+
+double norm_of_kind(const StateLayout& layout, StateKind kind, const std::byte* state) {
+  double sum = 0;
+  for (size_t i = 0; i < layout.entries.size(); ++i) {
+    const StateEntry& entry = layout.entries[i];
+    const bool there = state[layout.presence_offset + static_cast<int64_t>(i)] != std::byte{0};
+    if (entry.kind != kind || !is_floating(entry) || !there) continue;
+    for (int64_t j = 0; j < entry.numel; ++j) {
+      const double value = element(entry, state + entry.offset, j).value;
+      sum += value * value;
+    }
+  }
+  return std::sqrt(sum);
+}
+
+bool all_close(const StateLayout& layout, StateKind kind, const std::byte* run,
+               const std::byte* golden) {
+  for (const StateEntry& entry : layout.entries) {
+    if (entry.kind != kind) continue;
+    const Tolerance tolerance = tolerance_of(entry);
+    for (int64_t i = 0; i < entry.numel; ++i) {
+      const double a = element(entry, run + entry.offset, i).value;
+      const double b = element(entry, golden + entry.offset, i).value;
+      if (a == b) continue;
+      if (!(std::abs(a - b) <= tolerance.atol + tolerance.rtol * std::abs(b)) || std::isinf(b))
+        return false;
+    }
+  }
+  return true;
 }
 
 uint64_t ulp_distance(float a, float b) { return float_distance<uint32_t>(a, b); }

@@ -52,6 +52,14 @@ struct Distance {
 inline constexpr double kFloat64Bound = 1e-12;
 Distance worst_distance(const StateLayout& layout, const std::byte* run, const std::byte* golden);
 
+// L2 norm over all tensors of a kind that are there, of floating dtypes.
+double norm_of_kind(const StateLayout& layout, StateKind kind, const std::byte* state);
+
+// Are all tensors of a kind close, as torch.testing.assert_close asks by default: every element
+// within atol + rtol x |golden's|, with the tolerances of its dtype?
+bool all_close(const StateLayout& layout, StateKind kind, const std::byte* run,
+               const std::byte* golden);
+
 // Number of representable values between two floats of the same width; UINT64_MAX if one is not
 // finite (unless their bits are equal).
 uint64_t ulp_distance(float a, float b);

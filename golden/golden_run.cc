@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "golden/own_states.h"
 #include "golden/replay.h"
@@ -43,6 +45,7 @@ GoldenItem item_of(const Scenario& scenario, GoldenKind kind, const Training& tr
   }
   if (shards) item.shard_bytes = gradients_end(item.layout);
   item.bytes = item.layout.bytes + scenario.world_size * item.shard_bytes;
+  if (kind == GoldenKind::one_device) item.bytes += static_cast<int64_t>(sizeof(double));
   return item;
 }
 
@@ -50,17 +53,28 @@ GoldenItem item_of(const Scenario& scenario, GoldenKind kind, const Training& tr
 // state will be copied to.
 using Gradients = std::function<void(int64_t step, std::byte* item)>;
 
-// Gradients of the whole batch on one device.
-Gradients whole_batch(const Scenario& scenario, Setup& setup) {
-  return [&scenario, &setup, batches = SampleCache(scenario, setup.data)](int64_t step,
-                                                                          std::byte*) mutable {
+// Gradients of the whole batch on one device. `note_loss` or nothing: is given its loss.
+Gradients whole_batch(const Scenario& scenario, Setup& setup,
+                      std::function<void(double, std::byte*)> note_loss) {
+  return [&scenario, &setup, note_loss = std::move(note_loss),
+          batches = SampleCache(scenario, setup.data)](int64_t step, std::byte* item) mutable {
     const Training& training = setup.training;
     const Batch& batch = batches.batch(step);
     clear_gradients(training.parameters, scenario.zero_grad);
     note_buffers(&setup.training);
-    loss_of(scenario.loss, training.model->forward(batch.input), batch.target, 1,
-            loss_factor(scenario, training, step, -1))
-        .backward();
+    const double factor = loss_factor(scenario, training, step, -1);
+    const at::Tensor loss =
+        loss_of(scenario.loss, training.model->forward(batch.input), batch.target, 1, factor);
+    loss.backward();
+    if (note_loss)
+      note_loss(loss.item<double>() / factor / scenario.loss.options.number("scale"), item);
+  };
+}
+
+std::function<void(double, std::byte*)> loss_writer(GoldenKind kind, const GoldenItem& item) {
+  if (kind != GoldenKind::one_device) return {};
+  return [&item](double loss, std::byte* out) {
+    std::memcpy(out + item.layout.bytes, &loss, sizeof loss);
   };
 }
 
@@ -142,8 +156,9 @@ void run_golden(const Scenario& given, GoldenKind kind, const ReplayRule& rule, 
     const auto train = [&](int64_t step, std::byte*) { states.step(step); };
     return stream_all(scenario.steps, kind, stream, deadline, copy, train);
   }
-  const Gradients gradients = kind == GoldenKind::replay ? replay(scenario, rule, item, setup)
-                                                         : whole_batch(scenario, setup);
+  const Gradients gradients = kind == GoldenKind::replay
+                                  ? replay(scenario, rule, item, setup)
+                                  : whole_batch(scenario, setup, loss_writer(kind, item));
   const auto copy = [&](std::byte* slot) { copy_state(training, item.layout, slot); };
   const auto train = [&](int64_t step, std::byte* slot) {
     gradients(step, slot);

@@ -19,7 +19,7 @@ enum class GoldenKind {
   replay,      // W shards in the scenario's dtype, averaged by the ReplayRule
   float64,     // the whole global batch, in float64
   exact,       // the whole global batch, in the scenario's dtype
-  one_device,  // the same as exact, for comparison with a stored golden
+  one_device,  // the same as exact, with its losses: for stored goldens and common checks
 };
 const char* to_word(GoldenKind kind);
 
@@ -27,7 +27,8 @@ const char* to_word(GoldenKind kind);
 // state, the local gradients of every rank (W x gradients, each in the place that it has in the
 // state, up to the end of the last gradient): they tell which rank's contribution is wrong. Where
 // ranks have states of their own (scenarios/local_steps.h), items of kind replay hold all of them,
-// rank after rank, and no local gradients.
+// rank after rank, and no local gradients. Those of kind one_device carry, behind the state, the
+// loss of the whole batch as a double: a mean or a sum, without scale.
 struct GoldenItem {
   StateLayout layout;
   int64_t shard_bytes = 0;  // of one rank's local gradients; 0 without shards

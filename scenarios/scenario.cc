@@ -173,6 +173,7 @@ void plain_members(S& s, F&& use) {
   use("wrapped_modules", s.wrapped_modules);
   use("averaging", s.averaging);
   use("time_scale", s.time_scale);
+  use("common_checks", s.common_checks);
   use("lanes", s.lanes);
 }
 

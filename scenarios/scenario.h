@@ -109,6 +109,7 @@ struct Scenario {
   double time_scale = 1;     // of time-outs that are given, of faults, of emulated compute
   Timeouts timeouts;
   std::vector<std::string> lanes;
+  bool common_checks = false;  // note what the checks that are common today would have found
   // The first whose `libtorch` holds counts: see expectation_for(). The last one holds for all.
   std::vector<Expectation> expect = {{}};
   std::optional<std::string> golden;  // path of a stored golden, absolute

@@ -274,6 +274,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
     s.loss.options.set("published", beside(directory, s.loss.options.text("published")));
   s.timeouts = timeouts_of(document["timeouts"]);
   s.lanes = document["lanes"].get<std::vector<std::string>>();
+  s.common_checks = document["common_checks"].get<bool>();
   s.expect = select_expectations(document, problems);
   if (document.contains("golden")) s.golden = beside(directory, text("golden"));
   const size_t good_so_far = problems->size();

@@ -31,6 +31,9 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
   verb->add_flag("--list", options->list, "Name the scenarios and their runs; run nothing")
       ->group("Which runs");
   add_output(verb, options.get());
+  verb->add_option("--markdown", options->markdown, "Write the tables as Markdown")
+      ->option_text("FILE")
+      ->group("Output");
   verb->add_option("--export", options->export_dir,
                    "Leave weights, data, order and settings of each run there, as .npy and JSON")
       ->option_text("DIR")
@@ -63,6 +66,7 @@ void add_verify(CLI::App& app, std::function<int()>* action) {
   lockstep verify scenarios --list
   lockstep verify scenarios/equivalence --shard 1/4 --fail-fast --junit junit.xml
   lockstep verify scenarios/equivalence --last-failed
+  lockstep verify scenarios/mutants --markdown kills.md
 )"));
 }
 

@@ -40,7 +40,7 @@ struct VerifyOptions {
   bool fail_fast = false;    // nothing is begun after the first run that is not as expected
   std::string baseline;      // --json of an earlier invocation
   CiOptions ci;
-  std::string json;
+  std::string json, markdown;
   std::string out;
   std::optional<std::string> export_dir;
   std::string save_weights;  // a file

@@ -87,10 +87,8 @@ std::optional<InputError> trace_error(const std::string& path,
   }
   if (const auto why = why_not_writable(path)) return option_error("--trace " + *why);
   if (runs == 1) return std::nullopt;
-  InputError error =
-      option_error(fmt::format("--trace {}: a file holds one run, not {}", path, runs));
-  error.allowed = "a folder (DIR/), or one run: pin axes with --set or choose with --filter";
-  return error;
+  return option_error(fmt::format("--trace {}: a file holds one run, not {}", path, runs),
+                      "a folder (DIR/), or one run: pin axes with --set or choose with --filter");
 }
 
 // Nothing where --baseline was not given.
@@ -143,6 +141,9 @@ int verify(const VerifyOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   if (!options.json.empty())
     if (auto why = why_not_writable(options.json)) errors.push_back(option_error("--json " + *why));
+  if (!options.markdown.empty())
+    if (auto why = why_not_writable(options.markdown))
+      errors.push_back(option_error("--markdown " + *why));
   std::optional<EarlierResult> earlier;
   if (auto loaded = earlier_of(options))
     earlier = std::move(loaded.value());

@@ -141,17 +141,22 @@ const Expectation* expectation_for(const std::vector<Expectation>& expectations,
   check_failed("expectation_for", __FILE__, __LINE__, "the last one holds for all");
 }
 
+std::vector<std::string> unmet_of(const Expectation& expect, const RunResult& result) {
+  std::vector<std::string> unmet;
+  Comparison comparison(&unmet);
+  comparison.same("verdict", expect.verdict, std::optional(result.verdict));
+  compare_failure(expect, result, &comparison);
+  compare_divergence(expect, result, &comparison);
+  compare_lanes(expect, result, &comparison);
+  compare_checks(expect, result, &comparison);
+  compare_straggler(expect, result, &comparison);
+  return unmet;
+}
+
 void judge_expectation(const Expectation& expect, bool undecided, RunResult* result) {
   result->expected = to_words(expect);
-  result->unmet.clear();
+  result->unmet = unmet_of(expect, *result);
   result->met = std::nullopt;
-  Comparison comparison(&result->unmet);
-  comparison.same("verdict", expect.verdict, std::optional(result->verdict));
-  compare_failure(expect, *result, &comparison);
-  compare_divergence(expect, *result, &comparison);
-  compare_lanes(expect, *result, &comparison);
-  compare_checks(expect, *result, &comparison);
-  compare_straggler(expect, *result, &comparison);
   if (undecided) return;
   if (result->verdict == "inconclusive" && !asks_for_inconclusive(expect)) return;
   result->met = result->unmet.empty();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/judge/judge.h"
 
@@ -13,6 +14,9 @@ std::string to_words(const Expectation& expect);
 // is not known (empty): no rank came so far as to tell it.
 const Expectation* expectation_for(const std::vector<Expectation>& expectations,
                                    const std::string& libtorch);
+
+// What differs, in words: "cause: expected wrong_divisor, got order_only". Empty: nothing.
+std::vector<std::string> unmet_of(const Expectation& expect, const RunResult& result);
 
 // Fills expected, unmet and met from what was observed (CONTRACT.md "Verdicts"). undecided: the
 // run was interrupted, so that nothing can be said whatever was expected.

@@ -7,9 +7,11 @@
 
 #include "scenarios/base/hash.h"
 #include "sim/judge/checks.h"
+#include "sim/judge/common_checks.h"
 #include "sim/judge/divergence.h"
 #include "sim/judge/expectation.h"
 #include "sim/judge/failure.h"
+#include "sim/judge/kill.h"
 #include "sim/judge/lanes.h"
 #include "sim/judge/losses.h"
 #include "sim/judge/words.h"
@@ -187,6 +189,9 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
     judge_expectation(*expect, outcome.interrupted, &result);
   else
     result.expected = "what the version of LibTorch decides, which no rank has told";
+  decide_common_checks(outcome.plan, ranks, &result);
+  if (expect != nullptr && outcome.plan.scenario.common_checks)
+    result.kill = kill_of(*expect, result);
   return result;
 }
 

@@ -94,6 +94,15 @@ struct LossRow {
   double rank_0 = 0;            // mean over rank 0's samples
 };
 
+// Was the defect that a scenario has, as its expectation describes it, found? Nothing is said of
+// what the expectation leaves open.
+struct Kill {
+  bool hidden = false;  // the expectation is that nothing shows
+  bool caught = false;  // by the lanes, checks, failure or timeline expected, and by no other lane
+  std::optional<bool> cause_right, place_right;
+  bool complete() const { return caught && cause_right != false && place_right != false; }
+};
+
 struct RunResult {
   std::string name, file, label;  // label: "world_size=3 reducer=bucketed" of the axes
   std::vector<std::pair<std::string, std::string>> set;
@@ -112,6 +121,9 @@ struct RunResult {
   std::optional<Failure> failure;
   std::vector<std::pair<std::string, std::string>> checks;  // name -> pass | fail | not_run
   std::vector<std::string> check_reasons;
+  // common_checks: "found" | "missed" | "not_run" by the names of common_checks.h; else empty.
+  std::vector<std::pair<std::string, std::string>> common_checks;
+  std::optional<Kill> kill;  // likewise
   std::vector<LossRow> losses;
   std::string published_losses;  // path of those that others printed, or empty
   std::string golden;            // JSON text of runs[].golden, or empty: null

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "scenarios/optional_keys.h"
-#include "scenarios/split.h"
 
 namespace lockstep {
 namespace {
@@ -21,9 +19,10 @@ std::optional<double> loss_in(const RankView& rank, int64_t step) {
   return {};
 }
 
-// Weighted by samples; a summed loss adds up instead.
-std::optional<LossRow> row_of(const RunPlan& plan, const std::vector<RankView>& ranks, int64_t step,
-                              Split* split) {
+}  // namespace
+
+std::optional<LossRow> loss_row(const RunPlan& plan, const std::vector<RankView>& ranks,
+                                int64_t step, Split* split) {
   LossRow row;
   row.step = step;
   row.epoch = (step - 1) / split->steps_per_epoch() + 1;
@@ -39,8 +38,6 @@ std::optional<LossRow> row_of(const RunPlan& plan, const std::vector<RankView>& 
   return row;
 }
 
-}  // namespace
-
 void decide_losses(const RunPlan& plan, const std::vector<RankView>& ranks, RunResult* result) {
   const Part& loss = plan.scenario.loss;
   if (report_every(loss) == 0 || ranks.empty()) return;
@@ -50,7 +47,8 @@ void decide_losses(const RunPlan& plan, const std::vector<RankView>& ranks, RunR
   Split split(plan.scenario);
   std::string problem;
   for (const auto& [step, unused] : ranks[0].losses) {
-    const auto row = row_of(plan, ranks, step, &split);
+    if ((step - 1) % split.steps_per_epoch() % report_every(loss) != 0) continue;
+    const auto row = loss_row(plan, ranks, step, &split);
     if (!row) continue;
     result->losses.push_back(*row);
     const bool same =

@@ -47,6 +47,15 @@ class Reader {
       case EventKind::loss:
         view_.losses.emplace_back(event.step, std::bit_cast<double>(event.value));
         break;
+      case EventKind::golden_loss:
+        view_.golden_losses.emplace_back(event.step, std::bit_cast<double>(event.value));
+        break;
+      case EventKind::norm_ratio:
+        view_.norm_ratios.emplace_back(event.step, std::bit_cast<double>(event.value));
+        break;
+      case EventKind::close:
+        view_.close = event.value != 0;
+        break;
       case EventKind::step_end:
         view_.last_step_end = event.step;
         break;

@@ -39,7 +39,9 @@ struct RankView {
   std::vector<std::pair<Check, bool>> checks;         // failed if it failed once
   std::vector<std::pair<int64_t, double>> statistic;  // step -> R (golden processes)
   std::vector<std::pair<int64_t, double>> losses;     // step -> its own, of the primary run
-  int64_t last_step_end = 0;                          // of the primary run
+  std::vector<std::pair<int64_t, double>> golden_losses, norm_ratios;  // step -> value
+  std::optional<bool> close;  // its weights to those of one device
+  int64_t last_step_end = 0;  // of the primary run
   bool primary_done = false, finished = false;
   std::optional<Event> last_phase;        // primary or double run
   std::optional<Event> last_event;        // one that tells where the rank was: never a receipt

@@ -30,6 +30,20 @@ ordered_json lane_json(const LaneResult& lane) {
   return json;
 }
 
+ordered_json common_json(const RunResult& result) {
+  if (result.common_checks.empty()) return nullptr;
+  ordered_json json = ordered_json::object();
+  for (const auto& [name, word] : result.common_checks) json[name] = word;
+  return json;
+}
+
+ordered_json kill_json(const Kill& kill) {
+  return {{"hidden", kill.hidden},
+          {"caught", kill.caught},
+          {"cause_right", or_null(kill.cause_right)},
+          {"place_right", or_null(kill.place_right)}};
+}
+
 ordered_json divergence_json(const Divergence& d) {
   return {{"lane", d.lane},
           {"step", d.step},
@@ -148,6 +162,8 @@ ordered_json as_json(const RunResult& result) {
           {"failure", f ? failure_json(*f) : ordered_json(nullptr)},
           {"checks", checks},
           {"check_reasons", result.check_reasons},
+          {"common_checks", common_json(result)},
+          {"kill", result.kill ? kill_json(*result.kill) : ordered_json(nullptr)},
           {"golden", parsed(result.golden)},
           {"losses", losses_json(result.losses)},
           {"metrics", metrics_json(result)},

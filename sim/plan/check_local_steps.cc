@@ -19,6 +19,7 @@ class LocalStepsCheck : PartCheck {
     need(s_.checkpoint.kind == "none", "/checkpoint", "a checkpoint holds the state of one rank",
          "no checkpoint, or ranks that do not part");
     need(!s_.golden, "/golden", "a stored golden holds the state of one rank", "no golden");
+    need(!s_.common_checks, "/common_checks", "common checks know one state of all ranks", "false");
   }
 
  private:

@@ -81,7 +81,9 @@ void choose_lanes(RunPlan* plan) {
   for (const char* lane : {"replay", "float64", "exact"})
     if (judged(lane) && !(no_replay && std::string(lane) == "replay"))
       plan->goldens.emplace_back(lane);
-  if (s.golden) plan->goldens.emplace_back("one_device");
+  // Emulated gradients lead to other weights than one device's: common checks are not run there.
+  if (s.golden || (s.common_checks && s.compute.kind != "emulated"))
+    plan->goldens.emplace_back("one_device");
 }
 
 // The largest item of any stream; 0 where the model is not known without LibTorch.
@@ -125,7 +127,7 @@ void choose_capacities(RunPlan* plan) {
   const int64_t of_faults =
       s.faults.empty() ? 0 : 3 * (parameters + 2) + 4 * static_cast<int64_t>(s.faults.size());
   const int64_t per_step = s.accumulate_steps * (per_pass + of_faults) + 6 +
-                           (report_every(s.loss) > 0 ? 1 : 0) + sharing;
+                           (report_every(s.loss) > 0 ? 1 : 0) + (s.common_checks ? 3 : 0) + sharing;
   const int64_t events = 512 + s.steps * per_step * (plan->double_run ? 2 : 1);
   plan->record_capacity = std::clamp<int64_t>(events, 4'096, 1 << 20);
   if (!manifest) return;

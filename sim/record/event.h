@@ -52,6 +52,10 @@ enum class EventKind : uint16_t {
   loss = 24,          // value: bits of this rank's own mean loss of the step, as a double
   launched = 25,      // a collective leaves this rank's queue for the wire: subject and sequence as
                       // of its arrival; without one it does so when it arrives
+  // Where common checks are asked for, on rank 0; golden: the run on one device.
+  golden_loss = 26,  // value: bits of its loss of the step, as a double
+  norm_ratio = 27,   // value: bits of the norm of the run's gradients over the golden's
+  close = 28,        // of the last step; value 1: weights as close as is asked for, else 0
 };
 inline constexpr int32_t kFirstFault = 1 << 16;
 

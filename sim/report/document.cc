@@ -5,6 +5,7 @@
 
 #include "scenarios/base/json_values.h"
 #include "sim/judge/rank_view.h"
+#include "sim/report/kill_matrix.h"
 #include "sim/report/version.h"
 
 namespace lockstep {
@@ -99,6 +100,7 @@ ordered_json as_json(const ResultDocument& document) {
           {"exit_code", document.exit_code},
           {"duration_ms", document.duration_ms},
           {"summary", summary_json(summary_of(document.runs))},
+          {"kills", as_json(count_kills(document.runs))},
           {"runs", std::move(runs)},
           {"not_run", std::move(not_run)},
           {"errors", std::move(errors)}};

@@ -17,6 +17,12 @@ size_t width_of(const std::string& text) {
   }));
 }
 
+std::string escaped_bars(const std::string& cell) {
+  std::string out;
+  for (const char c : cell) out += c == '|' ? "\\|" : std::string(1, c);
+  return out;
+}
+
 }  // namespace
 
 std::string tenths(double value) {
@@ -56,6 +62,22 @@ std::string Table::text(const Style& style, const std::string& colored_column) c
       const bool colored = columns_[c].header == colored_column;
       return std::pair(cell, colored ? style.verdict(row.verdict, cell) : cell);
     });
+  return text;
+}
+
+std::string Table::markdown() const {
+  const auto line = [](const std::vector<std::string>& cells) {
+    std::string out = "|";
+    for (const std::string& cell : cells) out += " " + escaped_bars(cell) + " |";
+    return out + "\n";
+  };
+  std::vector<std::string> headers, rules;
+  for (const Column& column : columns_) {
+    headers.push_back(column.header);
+    rules.push_back(column.align == Align::right ? "---:" : "---");
+  }
+  std::string text = line(headers) + line(rules);
+  for (const Row& row : rows_) text += line(row.cells);
   return text;
 }
 

@@ -18,6 +18,7 @@ class Table {
   // One cell a column; `verdict` colours the cell in the column of that header.
   void row(std::vector<std::string> cells, const std::string& verdict = "");
   std::string text(const Style& style, const std::string& colored_column = "") const;
+  std::string markdown() const;
 
  private:
   struct Column {

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "golden/compare.h"
+#include "sim/report/kill_matrix.h"
 #include "sim/report/metrics_table.h"
 #include "sim/report/published.h"
 #include "sim/report/run_text.h"
@@ -87,7 +88,9 @@ GroupVerdict verdict_of(const Runs& runs) {
   return {"pass", first == "pass" ? first : first + ", as expected"};
 }
 
-std::string table_of(const std::vector<RunResult>& runs, const Style& style) {
+}  // namespace
+
+Table results_table(const std::vector<RunResult>& runs) {
   Table table;
   table.column("scenario");
   table.column("runs", Table::Align::right);
@@ -105,8 +108,10 @@ std::string table_of(const std::vector<RunResult>& runs, const Style& style) {
                fmt::format("{:.1f}", static_cast<double>(duration_ms) * 1e-3)},
               verdict.color);
   }
-  return table.text(style, "verdict");
+  return table;
 }
+
+namespace {
 
 // "one device  pass: 110 of 110 weights equal at 4 decimals; 42 of 100 of weight differ ..."
 std::string golden_line(const RunResult& run) {
@@ -282,12 +287,14 @@ std::string terminal_text(const ResultDocument& document, const TerminalOptions&
     for (const RunResult& run : document.runs) text += run_line(run, style);
     text += "\n";
   }
-  text += table_of(document.runs, style);
+  text += results_table(document.runs).text(style, "verdict");
   text += goldens_of(document.runs);
   text += losses_of(document.runs, options.verbose);
   if (options.metrics && !options.explain) text += metrics_of(document.runs, style);
   text += beside_baseline(document.runs, style);
   if (!options.explain) text += failures_of(document.runs, options.verbose, style);
+  if (const std::string kills = kill_summary(document.runs); !kills.empty())
+    text += "\n" + kill_matrix(document.runs).text(style, "verdict") + "\n" + kills;
   for (const RunResult& run : document.runs)
     if (options.explain) text += "\n" + run_text(run, style);
   return text + "\n" + colored;

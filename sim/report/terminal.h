@@ -4,6 +4,7 @@
 
 #include "sim/report/document.h"
 #include "sim/report/style.h"
+#include "sim/report/table.h"
 
 namespace lockstep {
 
@@ -18,6 +19,9 @@ struct TerminalOptions {
 
 // Head line, table, stored goldens, failures, answer: the whole text, ending in a newline.
 std::string terminal_text(const ResultDocument& document, const TerminalOptions& options);
+
+// A row a scenario file.
+Table results_table(const std::vector<RunResult>& runs);
 
 // "pass: 255 runs, 1,004,311 tensors compared bit for bit, 0 differ; worst float64 distance
 // 3.1e-16 (bound 1e-12)" or "fail: 1 of 31 runs; exit 1".

@@ -12,7 +12,6 @@
 #include "scenarios/local_steps.h"
 #include "sim/plan/comparing.h"
 #include "sim/worker/dump.h"
-#include "sim/worker/stored_comparison.h"
 
 namespace lockstep {
 
@@ -273,8 +272,8 @@ void Observer::compare(Feed& feed, int64_t step) {
     compare_distance(feed, step, golden);
   else if (feed.lane != Lane::one_device)
     compare_bits(feed, step, golden);
-  else if (step == around_.plan.scenario.steps)
-    last_one_device_.assign(golden, golden + layout_.bytes);
+  else
+    compare_with_one_device(step, golden);
   feed.stream->end_read(around_.rank);
 }
 
@@ -384,14 +383,7 @@ void Observer::record_result() {
   around_.recorder.append(EventKind::final_hash_low, -1, digest[0]);
   around_.recorder.append(EventKind::final_hash_high, -1, digest[1]);
   evidence_->final_hash = hex(digest);
-  if (last_one_device_.empty()) return;
-  const auto count =
-      count_differing(layout_, StateKind::parameter, state_, last_one_device_.data());
-  around_.recorder.append(
-      EventKind::differing, static_cast<int32_t>(Lane::one_device),
-      (static_cast<uint64_t>(count.differing) << 32) | static_cast<uint64_t>(count.total));
-  evidence_->golden =
-      compare_with_stored(around_.plan.scenario, layout_, state_, last_one_device_.data());
+  compare_with_stored_golden();
 }
 
 }  // namespace lockstep

@@ -64,6 +64,8 @@ class Observer {
   Agreement promised(const Feed& feed, int64_t step) const;
   const StateLayout& part_of(Agreement agreement) const;
   void compare_bits(Feed& feed, int64_t step, const std::byte* golden);
+  void compare_with_one_device(int64_t step, const std::byte* golden);
+  void compare_with_stored_golden();
   void compare_distance(Feed& feed, int64_t step, const std::byte* golden);
   void control(Feed& feed, const std::byte* golden, const StateLayout& part);
   void control_replica(const std::vector<uint64_t>& hashes);

@@ -325,6 +325,7 @@ void Pass::note_loss(int64_t step, double loss) {
 }
 
 bool Pass::reports_loss(int64_t step) const {
+  if (scenario_.common_checks) return true;
   const int64_t every = report_every(scenario_.loss);
   return every > 0 && (step - 1) % samples_->steps_per_epoch() % every == 0;
 }

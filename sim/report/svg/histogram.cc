@@ -96,7 +96,8 @@ double draw(const Histogram& histogram, double top, Canvas* canvas) {
     canvas->text(kWidth / 2, begin + 20, "m muted", "there is nothing to draw");
     return draw_notes(histogram.notes, begin + 36, canvas);
   }
-  const Box box{kHistogramLeft, begin + 40, kWidth - kHistogramLeft - kMargin - 8, kHistogramHeight};
+  const Box box{kHistogramLeft, begin + 40, kWidth - kHistogramLeft - kMargin - 8,
+                kHistogramHeight};
   const Bins bins = bins_of(histogram);
   const int64_t most = *std::max_element(bins.counts.begin(), bins.counts.end());
   // Counts are whole: no ticks between them.

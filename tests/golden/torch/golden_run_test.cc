@@ -124,15 +124,15 @@ TEST(GoldenRun, SmallCapsChangeTheLayoutFromTheSecondStep) {
 
 // The maths of sharding: W shards in double against the whole batch.
 TEST(GoldenRun, ShardsInDoubleAreNearTheWholeBatch) {
-  struct Case {
+  struct OneLoss {
     Part loss;
     bool near;
   };
-  const Case cases[] = {{mse(), true},
-                        {mse("sum", 1, true), true},
-                        {mse("sum"), false},             // the mean of sums is not the sum (B03)
-                        {mse("mean", 1, true), false}};  // nor W times the mean the mean (B02)
-  for (const Case& c : cases) {
+  const OneLoss cases[] = {{mse(), true},
+                           {mse("sum", 1, true), true},
+                           {mse("sum"), false},             // the mean of sums is not the sum (B03)
+                           {mse("mean", 1, true), false}};  // nor W times the mean the mean (B02)
+  for (const OneLoss& c : cases) {
     Scenario scenario = mlp_scenario(3, 5);
     scenario.optimizer = sgd(1e-4, 0.9);
     scenario.dtype = "float64";

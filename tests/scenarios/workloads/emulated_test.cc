@@ -20,7 +20,7 @@ Scenario scenario_of(Part model) {
   return scenario;
 }
 
-Scenario mlp() {
+Scenario emulated_mlp() {
   return scenario_of(part_of("mlp", {{"in_features", int64_t{6}},
                                      {"hidden", std::vector<int64_t>{5}},
                                      {"out_features", int64_t{4}},
@@ -66,7 +66,7 @@ double distance(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>&
 }
 
 TEST(Emulated, HasTheWeightsOfTheModel) {
-  for (const Scenario& scenario : {mlp(), emulated_gpt()}) {
+  for (const Scenario& scenario : {emulated_mlp(), emulated_gpt()}) {
     const auto model = emulated(scenario, "float32");
     const RandomSection random(3);
     const NamedTensors real = build_model(scenario.model, "float32")->parameters();
@@ -96,7 +96,7 @@ TEST(Emulated, GivesTheOutputsAndGradientsOfTheModelsShapes) {
 
 // Only so do lanes with a whole batch hold.
 TEST(Emulated, GradientsOfShardsAddUp) {
-  const Scenario scenario = mlp();
+  const Scenario scenario = emulated_mlp();
   const auto model = emulated(scenario);
   const Batch all = batch(6);
   backward(scenario, *model, all);
@@ -110,7 +110,7 @@ TEST(Emulated, GradientsOfShardsAddUp) {
 }
 
 TEST(Emulated, GradientsDependOnSamplesAndWeights) {
-  const Scenario scenario = mlp();
+  const Scenario scenario = emulated_mlp();
   const auto model = emulated(scenario);
   backward(scenario, *model, batch(2));
   const auto first = gradients(*model);
@@ -130,7 +130,7 @@ TEST(Emulated, GradientsDependOnSamplesAndWeights) {
 
 // Gradients lie in memory that is kept, whoever takes it meanwhile.
 TEST(Emulated, ClearingGradientsChangesNothing) {
-  const Scenario scenario = mlp();
+  const Scenario scenario = emulated_mlp();
   std::vector<std::vector<at::Tensor>> ends;
   for (const char* clearing : {"none", "zero"}) {
     const auto model = emulated(scenario);
@@ -148,7 +148,7 @@ TEST(Emulated, ClearingGradientsChangesNothing) {
 }
 
 TEST(Emulated, AFrozenLayerHasNoGradient) {
-  const Scenario scenario = mlp();
+  const Scenario scenario = emulated_mlp();
   const auto model = emulated(scenario);
   model->parameters()[0].tensor.set_requires_grad(false);
   backward(scenario, *model, batch(2));
@@ -157,7 +157,7 @@ TEST(Emulated, AFrozenLayerHasNoGradient) {
 }
 
 TEST(Emulated, WaitsForItsClockIfItHasOne) {
-  const Scenario scenario = mlp();
+  const Scenario scenario = emulated_mlp();
   const auto model = emulated(scenario);
   ComputeClock clock({{"fc1", 20, 40, 70}, {"fc2", 10, 30, 30}}, 2);
   EXPECT_TRUE(model->run_by(&clock));

@@ -102,13 +102,13 @@ TEST_F(StepMutantsTest, GradWithoutHooksFiresNone) {
   int fired = 0;
   const auto node = torch::autograd::impl::grad_accumulator(a());
   struct Counts : torch::autograd::FunctionPostHook {
-    explicit Counts(int* fired) : fired(fired) {}
+    explicit Counts(int* counter) : count(counter) {}
     torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                               const torch::autograd::variable_list&) override {
-      ++*fired;
+      ++*count;
       return outputs;
     }
-    int* fired;
+    int* count;
   };
   node->add_post_hook(std::make_unique<Counts>(&fired));
   with("none").backward(loss(), training_);

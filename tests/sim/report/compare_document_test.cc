@@ -83,9 +83,9 @@ TEST_F(CompareDocumentTest, NothingAndMissingFiles) {
 }
 
 TEST_F(CompareDocumentTest, TheSchemaSaysNo) {
-  auto json = nlohmann::json::parse(as_json(document({}, {})).dump());
-  json["files"][0]["surprise"] = 1;
-  EXPECT_NE(schema_errors(compare_schema_text(), json), "");
+  auto other = nlohmann::json::parse(as_json(document({}, {})).dump());
+  other["files"][0]["surprise"] = 1;
+  EXPECT_NE(schema_errors(compare_schema_text(), other), "");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ using testing::SizeIs;
 
 RunPlan plan_of(const std::vector<std::string>& sets) {
   const auto file = load_scenario_file(
-      LOCKSTEP_SOURCE_DIR "/scenarios/sweeps/pytorch_gloo_resnet50.json", {.sets = sets});
+      LOCKSTEP_SOURCE_DIR "/scenarios/sweeps/pytorch_gloo_resnet50.json", {sets, {}});
   return make_plans(file.value()).value().front();
 }
 
