@@ -28,11 +28,14 @@ bool wants_color(const std::string& when, int fd) {
 }
 
 std::string grouped(int64_t number) {
-  std::string digits = std::to_string(number);
-  const int64_t first = number < 0 ? 1 : 0;
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > first; at -= 3)
-    digits.insert(static_cast<size_t>(at), ",");
-  return digits;
+  const std::string digits = std::to_string(number);
+  const size_t first = number < 0 ? 1 : 0;
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
 }
 
 std::string scientific(double value) {

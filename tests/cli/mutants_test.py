@@ -1,16 +1,46 @@
-"""The page on mutants says what the scenarios say."""
-import pathlib
+"""What the pages on mutants say is what the scenarios say, and what a run says."""
 import subprocess
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+from harness import PROGRAM, ROOT, ProgramTest, read_json
 
 
-class MutantTable(unittest.TestCase):
-    def test_it_is_what_the_script_writes(self):
-        run = subprocess.run([ROOT / "scripts" / "mutant_table", "--check"], capture_output=True, text=True, check=False)
+class Pages(ProgramTest):
+    def check(self, *words):
+        run = subprocess.run([ROOT / "scripts" / words[0], *words[1:], "--check"], capture_output=True, text=True,
+                             env=self.env, check=False)
         self.assertEqual(run.stderr, "")
         self.assertEqual(run.returncode, 0)
+
+    def test_mutants_is_what_the_script_writes(self):
+        self.check("mutant_table")
+
+    def test_power_is_what_a_run_says(self):
+        self.check("power_page", PROGRAM)
+
+
+class KillMatrix(ProgramTest):
+    def test_it_ends_a_run_of_mutants_in_every_form(self):
+        markdown, result = self.tmp / "kills.md", self.tmp / "result.json"
+        run = self.run_program("verify", "scenarios/mutants", "--filter", "b01", "--markdown", markdown, "--json", result)
+        self.assertEqual(run.code, 0, run.text)
+        self.assertRegex(run.out, r"\nb01_wrong_divisor +2  killed   \. +x +x ")
+        self.assertIn("| b01_wrong_divisor | 2 | killed | . | x | x |", markdown.read_text())
+        self.assertEqual(read_json(result)["kills"]["killed"], 4)
+
+    def test_a_defect_that_is_expected_elsewhere_is_not_killed(self):
+        file = self.tmp / "wrong_place.json"
+        text = (ROOT / "scenarios/mutants/b01_wrong_divisor.json").read_text()
+        file.write_text(text.replace('"step": 2, "tensor"', '"step": 3, "tensor"').replace("b01_wrong_divisor", "wrong_place"))
+        run = self.run_program("verify", file)
+        self.assertEqual(run.code, 1, run.text)
+        self.assertIn("killed: 0 of 2 runs", run.out)
+        self.assertRegex(run.out, r"\nwrong_place +2  no ")
+
+    def test_a_file_that_cannot_be_written_is_said_first(self):
+        run = self.run_program("verify", "scenarios/mutants", "--markdown", "/nowhere/kills.md")
+        self.assertEqual(run.code, 2)
+        self.assertIn("--markdown /nowhere/kills.md: No such file or directory", run.err)
 
 
 if __name__ == "__main__":

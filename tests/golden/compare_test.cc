@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 namespace lockstep {
 namespace {
@@ -207,6 +208,40 @@ TEST(Distance, AbsentOnOneSideIsInfinite) {
   State run("float64");
   run.set_present(1, false);
   EXPECT_EQ(worst_distance(run.layout, run.data(), golden.data()).worst, kInf);
+}
+
+TEST(NormOfKind, IsOverAllTensorsThatAreThere) {
+  State state;
+  EXPECT_DOUBLE_EQ(norm_of_kind(state.layout, StateKind::gradient, state.data()), std::sqrt(110));
+  state.set(1, 3, 4);
+  EXPECT_DOUBLE_EQ(norm_of_kind(state.layout, StateKind::gradient, state.data()), std::sqrt(125));
+  state.set_present(0, false);
+  EXPECT_DOUBLE_EQ(norm_of_kind(state.layout, StateKind::gradient, state.data()), 5);
+  EXPECT_EQ(norm_of_kind(state.layout, StateKind::buffer, state.data()), 0);
+}
+
+// torch.testing.assert_close's defaults: 1e-5 + 1.3e-6 x 1 for float32, 1e-7 + 1e-7 x 1 in double.
+TEST(AllClose, HasTheTolerancesOfTheDtype) {
+  for (const auto& [dtype, within, beyond] :
+       {std::tuple("float32", 1.1e-5, 1.2e-5), std::tuple("float64", 1.9e-7, 2.1e-7)}) {
+    const State golden(dtype);
+    State run(dtype);
+    run.set(3, 9, 1 + within);
+    EXPECT_TRUE(all_close(run.layout, StateKind::parameter, run.data(), golden.data())) << dtype;
+    run.set(3, 9, 1 + beyond);
+    EXPECT_FALSE(all_close(run.layout, StateKind::parameter, run.data(), golden.data())) << dtype;
+    EXPECT_TRUE(all_close(run.layout, StateKind::gradient, run.data(), golden.data()));
+  }
+}
+
+TEST(AllClose, IsFalseBesideWhatIsNotFinite) {
+  const State golden;
+  for (const double value : {kNan, kInf}) {
+    State run;
+    run.set(2, 0, value);
+    EXPECT_FALSE(all_close(run.layout, StateKind::parameter, run.data(), golden.data()));
+    EXPECT_FALSE(all_close(run.layout, StateKind::parameter, golden.data(), run.data()));
+  }
 }
 
 }  // namespace
