@@ -125,3 +125,10 @@ if(LOCKSTEP_LIBTORCH)
       ENVIRONMENT XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state)
   endforeach()
 endif()
+
+# Ranks as threads under ThreadSanitizer: see scripts/races.
+if(LOCKSTEP_LIBTORCH)
+  add_executable(races EXCLUDE_FROM_ALL tests/races/races.cc sim/fault/race_mutants.cc)
+  target_link_libraries(races PRIVATE lockstep_reducer)
+  lockstep_torch_units(races)
+endif()

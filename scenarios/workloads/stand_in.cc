@@ -82,6 +82,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(Device device) const noexcept override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
+  // Asked for by autograd since LibTorch 2.5 or so.
+  c10::Stream getDefaultStream(Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
   // Events of what is done already.
   void record(void**, const c10::Stream&, const c10::DeviceIndex,
