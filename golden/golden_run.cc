@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -53,14 +54,23 @@ GoldenItem item_of(const Scenario& scenario, GoldenKind kind, const Training& tr
 // state will be copied to.
 using Gradients = std::function<void(int64_t step, std::byte* item)>;
 
-// Gradients of the whole batch on one device. `note_loss` or nothing: is given its loss.
-Gradients whole_batch(const Scenario& scenario, Setup& setup,
+// Of the ranks that kind is compared with.
+const std::vector<int64_t>& restarts_of(const ReplayRule& rule, const Scenario& scenario,
+                                        GoldenKind kind) {
+  const bool of_double = kind == GoldenKind::float64 && scenario.dtype != "float64";
+  return of_double ? rule.double_restart_after_steps : rule.restart_after_steps;
+}
+
+// Gradients of the whole batch on one device. Those of before a restart are gone, also where they
+// would only have been set to zero. `note_loss` or nothing: is given its loss.
+Gradients whole_batch(const Scenario& scenario, Setup& setup, const std::vector<int64_t>& restarts,
                       std::function<void(double, std::byte*)> note_loss) {
-  return [&scenario, &setup, note_loss = std::move(note_loss),
+  return [&scenario, &setup, restarts, note_loss = std::move(note_loss),
           batches = SampleCache(scenario, setup.data)](int64_t step, std::byte* item) mutable {
     const Training& training = setup.training;
     const Batch& batch = batches.batch(step);
-    clear_gradients(training.parameters, scenario.zero_grad);
+    const bool fresh = std::find(restarts.begin(), restarts.end(), step - 1) != restarts.end();
+    clear_gradients(training.parameters, fresh ? "none" : scenario.zero_grad);
     note_buffers(&setup.training);
     const double factor = loss_factor(scenario, training, step, -1);
     const at::Tensor loss =
@@ -158,7 +168,8 @@ void run_golden(const Scenario& given, GoldenKind kind, const ReplayRule& rule, 
   }
   const Gradients gradients = kind == GoldenKind::replay
                                   ? replay(scenario, rule, item, setup)
-                                  : whole_batch(scenario, setup, loss_writer(kind, item));
+                                  : whole_batch(scenario, setup, restarts_of(rule, scenario, kind),
+                                                loss_writer(kind, item));
   const auto copy = [&](std::byte* slot) { copy_state(training, item.layout, slot); };
   const auto train = [&](int64_t step, std::byte* slot) {
     gradients(step, slot);

@@ -46,7 +46,8 @@ struct ReplayRule {
   // After these steps the ranks started anew from a checkpoint: undefined gradients, the first
   // layout of buckets, rank 0's buffers on all.
   std::vector<int64_t> restart_after_steps;
-  std::string algorithm = "ring";  // a word of golden/reduction_order.h
+  std::vector<int64_t> double_restart_after_steps;  // the same of the double run
+  std::string algorithm = "ring";                   // a word of golden/reduction_order.h
 };
 
 }  // namespace lockstep

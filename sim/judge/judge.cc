@@ -14,6 +14,7 @@
 #include "sim/judge/kill.h"
 #include "sim/judge/lanes.h"
 #include "sim/judge/losses.h"
+#include "sim/judge/overdue.h"
 #include "sim/judge/words.h"
 
 namespace lockstep {
@@ -168,6 +169,7 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
   RunResult result = describe(outcome);
   result.lanes = decide_lanes(outcome, ranks);
   decide_checks(ranks, &result);
+  decide_timeline(outcome, ranks, &result);
   decide_losses(outcome.plan, ranks, &result);
   result.failure = find_failure(outcome, ranks);
   result.outcome = result.failure || outcome.interrupted ? "failed" : "completed";

@@ -134,9 +134,12 @@ void decide_against_golden(const RunOutcome& outcome, const std::vector<RankView
     result->reason = fmt::format(
         "{} from the golden run, first after step {}",
         ranks_in_words(differing) + (differing.size() == 1 ? " differs" : " differ"), step);
-    if (lane == Lane::float64 && result->distance)
-      result->reason +=
-          fmt::format(": distance {:.2g}, bound {:.0e}", *result->distance, kFloat64Bound);
+    if (lane != Lane::float64 || !result->distance) return;
+    result->reason +=
+        fmt::format(": distance {:.2g}, bound {:.0e}", *result->distance, kFloat64Bound);
+    if (!(*result->distance > kFloat64Bound && *result->distance <= kFloat64Wrong)) return;
+    result->verdict = "inconclusive";
+    result->reason += fmt::format(", but rounding alone may lead to {:.0e}", kFloat64Wrong);
     return;
   }
   result->verdict = "inconclusive";

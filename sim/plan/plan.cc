@@ -152,6 +152,10 @@ void go_on_from(const CheckpointFile& file, RunPlan* plan) {
   plan->start_step = file.step;
   plan->replay.restart_after_steps = file.resumed_after;
   plan->replay.restart_after_steps.push_back(file.step);
+  for (const int64_t step : plan->replay.restart_after_steps)
+    if (step < plan->double_start_step) plan->replay.double_restart_after_steps.push_back(step);
+  if (plan->double_start_step > 0)
+    plan->replay.double_restart_after_steps.push_back(plan->double_start_step);
   plan->resumed_world_size = file.world_size;
 }
 

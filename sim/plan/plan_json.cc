@@ -41,6 +41,7 @@ void rule_members(R& rule, F&& use) {
   use("joins", rule.joins);
   use("divide_by_active", rule.divide_by_active);
   use("restart_after_steps", rule.restart_after_steps);
+  use("double_restart_after_steps", rule.double_restart_after_steps);
   use("algorithm", rule.algorithm);
 }
 

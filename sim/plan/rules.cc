@@ -128,7 +128,8 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
   rule.joins = scenario.join_divide_by.has_value();
   rule.divide_by_active = scenario.join_divide_by == "active_ranks";
   if (scenario.checkpoint.kind == "save_and_resume")
-    rule.restart_after_steps = {scenario.checkpoint.options.integer("after_step")};
+    rule.restart_after_steps =
+        rule.double_restart_after_steps = {scenario.checkpoint.options.integer("after_step")};
   rule.rebuild = false;
   if (has_ddp_buckets(scenario)) {
     rule.layout = "ddp";

@@ -56,6 +56,11 @@ void drop_share(const StateEntry& entry, const std::byte* local, double world_si
   for (int64_t i = 0; i < entry.numel; ++i) values[i] -= static_cast<T>(share[i] / world_size);
 }
 
+void add_one(const StateEntry& entry, std::byte* state) {
+  LOCKSTEP_CHECK(entry.dtype == "float64", "lane float64 compares doubles");
+  *reinterpret_cast<double*>(state + entry.offset) += 1;
+}
+
 }  // namespace
 
 Observer::Observer(const RankSurroundings& surroundings, const Training& training,
@@ -346,6 +351,9 @@ void Observer::control(Feed& feed, const std::byte* golden, const StateLayout& p
       drop_share<double>(entry, local_->bytes() + gradient.offset,
                          static_cast<double>(around_.plan.scenario.world_size), damaged.data());
     }
+    // A rank's share may be nothing: of units that none of its samples switches on.
+    if (std::memcmp(damaged.data(), state_, damaged.size()) == 0)
+      add_one(target_entry(part), damaged.data());
     detected = !(worst_distance(part, damaged.data(), golden).worst <= kFloat64Bound);
   } else {
     damaged[static_cast<size_t>(target_entry(part).offset)] ^= std::byte{1};

@@ -18,7 +18,8 @@ OPERATIONS = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 class CollectiveTest(ProgramTest):
     def collective(self, *args, code=0, timeout=120):
         result = self.run_program("collective", *args, timeout=timeout)
-        self.assertEqual(result.code, code, result.text)
+        if code is not None:
+            self.assertEqual(result.code, code, result.text)
         return result
 
     def test_every_operation_of_every_communicator_has_the_right_bits(self):
@@ -62,8 +63,12 @@ class CollectiveTest(ProgramTest):
         for dtype, communicators in (("float64", "gloo,c10d,shm"), ("float16", "gloo,c10d,shm"),
                                      ("bfloat16", "gloo:bcube,shm")):
             for operation in ("all_reduce", "all_gather"):
-                result = self.collective(operation, "--communicators", communicators, "--dtype",
-                                         dtype, "--world-size", "3", *SMALL)
+                words = ("--dtype", dtype, "--world-size", "3", *SMALL)
+                result = self.collective(operation, "--communicators", communicators, *words, code=None)
+                if "Invalid scalar type" in result.out:  # ProcessGroupGloo of some builds adds no halves
+                    self.assertIn("broke down: rank-0: c10d at", result.out)
+                    result = self.collective(operation, "--communicators", "gloo,shm", *words)
+                self.assertEqual(result.code, 0, result.text)
                 self.assertIn(f" {dtype} ", result.out)
 
     def test_bad_input(self):
@@ -92,8 +97,10 @@ class CollectiveTest(ProgramTest):
         while time.monotonic() < end and run.poll() is None:
             files = list((self.tmp / "out").glob("*/rank-*.collective"))
             found = [pid for pid in descendants(run.pid) if rank_of(pid) == rank]
-            if found and sum(word in file.read_text() for file in files) == ranks:
-                time.sleep(1)  # so that some sizes are done
+            texts = [file.read_text() for file in files]
+            # Some sizes are done too.
+            if found and sum(word in text and text.count("\n") > 3 for text in texts) == ranks:
+                time.sleep(0.3)
                 return found[0]
             time.sleep(0.02)
         run.kill()

@@ -84,6 +84,8 @@ class Verify(ProgramTest):
                 if name in times:
                     self.assertGreaterEqual(ours[name], 0, name)
                     self.assertLess(abs(ours[name] - theirs[name]), 1000, name)
+                elif name == "unused_parameter_bytes" and "/reducer/static_graph=true" in more:
+                    self.assertIn(theirs[name], (ours[name], 0))  # LibTorch 2.14 no longer logs them
                 else:
                     self.assertEqual(ours[name], theirs[name], (name, more))
             self.assertEqual(sum(ours["bucket_bytes"]), ours["parameter_bytes"])

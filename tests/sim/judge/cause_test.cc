@@ -292,7 +292,7 @@ TEST(Cause, LittleBeyondTheBoundIsNoOtherFunction) {
   Outcome outcome;
   outcome.mismatch(0, Lane::float64, gradient_evidence("float64", 1));
   outcome.add(0, EventKind::distance, 1, static_cast<int32_t>(Lane::float64),
-              std::bit_cast<uint64_t>(1.6e-12));
+              std::bit_cast<uint64_t>(1.6e-10));
   EXPECT_EQ(divergence_of(outcome).cause, "unknown");
 }
 

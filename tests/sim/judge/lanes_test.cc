@@ -184,16 +184,31 @@ TEST(Lanes, AControlThatDidNotRunIsInconclusive) {
   EXPECT_EQ(outcome.lane("replica").control, "not_run");
 }
 
-TEST(Lanes, Float64FailsBeyondItsBound) {
+LaneResult at_distance(double distance) {
   Outcome outcome;
-  outcome.change(1, EventKind::distance, kFloat64, [](Event& e) {
-    if (e.step >= 2) e.value = std::bit_cast<uint64_t>(2e-12);
+  outcome.change(1, EventKind::distance, kFloat64, [&](Event& e) {
+    if (e.step >= 2) e.value = std::bit_cast<uint64_t>(distance);
   });
-  const LaneResult lane = outcome.lane("float64");
+  return outcome.lane("float64");
+}
+
+TEST(Lanes, Float64FailsBeyondItsBound) {
+  const LaneResult lane = at_distance(2e-9);
   EXPECT_EQ(lane.verdict, "fail");
-  EXPECT_EQ(*lane.distance, 2e-12);
+  EXPECT_EQ(*lane.distance, 2e-9);
   EXPECT_EQ(lane.reason,
-            "rank 1 differs from the golden run, first after step 2: distance 2e-12, bound 1e-12");
+            "rank 1 differs from the golden run, first after step 2: distance 2e-09, bound 1e-12");
+}
+
+TEST(Lanes, Float64IsNotSureALittleBeyond) {
+  EXPECT_EQ(at_distance(1e-12).verdict, "pass");
+  const LaneResult lane = at_distance(2e-12);
+  EXPECT_EQ(lane.verdict, "inconclusive");
+  EXPECT_EQ(lane.reason,
+            "rank 1 differs from the golden run, first after step 2: distance 2e-12, bound 1e-12, "
+            "but rounding alone may lead to 1e-10");
+  EXPECT_EQ(at_distance(1e-10).verdict, "inconclusive");
+  EXPECT_EQ(at_distance(1.01e-10).verdict, "fail");
 }
 
 TEST(Lanes, ADistanceThatIsNoNumberFails) {
