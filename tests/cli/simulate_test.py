@@ -162,7 +162,7 @@ class Predict(ProgramTest):
     def case(self, world, cap, setting, steps):
         return (NAMED, *MLP, "--set", f"/world_size={world}", "--set", "/reducer/kind=bucketed",
                 "--set", f"/reducer/bucket_cap_mb={cap}", "--set", f"/faults={SETTINGS[setting]}",
-                "--set", f"/steps={steps}")
+                "--set", f"/steps={steps}", "--set", f"/compare_every={steps}")
 
     def measured(self, case, *args):
         path = self.tmp / "run.json"
