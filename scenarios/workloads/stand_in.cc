@@ -13,6 +13,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #define LOCKSTEP_ACCELERATOR_HOOKS
 #endif
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -64,6 +65,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     static const at::Generator generator = at::detail::createCPUGenerator();
     return generator;
   }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return std::exchange(current, device);
   }

@@ -40,14 +40,15 @@ std::optional<LossRow> loss_row(const RunPlan& plan, const std::vector<RankView>
 
 void decide_losses(const RunPlan& plan, const std::vector<RankView>& ranks, RunResult* result) {
   const Part& loss = plan.scenario.loss;
-  if (report_every(loss) == 0 || ranks.empty()) return;
+  const int64_t every = report_every(loss);
+  if (every == 0 || ranks.empty()) return;
   if (plan.scenario.data.options.has("path") && loss.options.has("published"))
     result->published_losses = loss.options.text("published");
   const bool of_rank_0 = loss.options.text("report_of") == "rank_0";
   Split split(plan.scenario);
   std::string problem;
   for (const auto& [step, unused] : ranks[0].losses) {
-    if ((step - 1) % split.steps_per_epoch() % report_every(loss) != 0) continue;
+    if ((step - 1) % split.steps_per_epoch() % every != 0) continue;
     const auto row = loss_row(plan, ranks, step, &split);
     if (!row) continue;
     result->losses.push_back(*row);
