@@ -49,11 +49,13 @@ std::vector<MatrixColumn> columns_of_matrix() {
                      }});
   columns.push_back({"cause", [](const RunResult& run) { return run.kill->cause_right; }});
   columns.push_back({"place", [](const RunResult& run) { return run.kill->place_right; }});
-  for (const auto& [header, name] :
-       {std::pair("loss 5 %", "loss_5_percent"), std::pair("weights hash", "weights_hash"),
-        std::pair("assert_close", "assert_close"),
-        std::pair("norm 8 %", "gradient_norm_8_percent")})
-    columns.push_back({header, [name](const RunResult& run) { return by_common(run, name); }});
+  using Named = std::pair<const char*, const char*>;
+  for (const Named& common :
+       {Named("loss 5 %", "loss_5_percent"), Named("weights hash", "weights_hash"),
+        Named("assert_close", "assert_close"), Named("norm 8 %", "gradient_norm_8_percent")})
+    columns.push_back({common.first, [name = common.second](const RunResult& run) {
+                         return by_common(run, name);
+                       }});
   return columns;
 }
 
