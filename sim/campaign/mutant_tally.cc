@@ -1,5 +1,6 @@
 #include "sim/campaign/mutant_tally.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
@@ -18,6 +19,16 @@ void count(const MutantRun& run, MutantTally* tally) {
 
 // A run that ended in a failure of its ranks was noticed too.
 bool was_noticed(const RunResult& run) { return run.verdict == "fail" || run.outcome == "failed"; }
+
+// Passed; or nothing but its lane float64 is not sure, which a defect that cancels in the run
+// itself may do to its double.
+bool is_decided(const RunResult& run) {
+  const auto decided = [](const LaneResult& lane) {
+    return lane.verdict != "inconclusive" || lane.distance.has_value();
+  };
+  return run.verdict == "pass" ||
+         (!run.lanes.empty() && std::all_of(run.lanes.begin(), run.lanes.end(), decided));
+}
 
 bool is_in_place(const RunResult& run, const Json& document) {
   if (run.verdict == "fail") return run.met == true;
@@ -53,7 +64,7 @@ MutantRun end_of(const RunResult& run, const Json& document, const RunResult* tw
   } else if (twin != nullptr) {
     end.state_hash = run.state_hash;
     end.twin_hash = twin->state_hash;
-    const bool same = twin->verdict == "pass" && run.verdict == "pass" &&
+    const bool same = twin->verdict == "pass" && is_decided(run) &&
                       run.state_hash == twin->state_hash && run.final_hash == twin->final_hash;
     end.end = same ? MutantEnd::equivalent : MutantEnd::missed;
   }

@@ -65,6 +65,12 @@ TEST(MutantTally, WhatIsNotDecidedProvesNothing) {
   const RunResult run = mutant_run_with("inconclusive", std::nullopt, "a");
   const RunResult same = mutant_run_with("pass", true, "a");
   EXPECT_EQ(end_of(run, case_of("k"), &same).end, MutantEnd::missed);
+  RunResult far = run;  // of lane float64 alone: its double went another way
+  far.lanes = {{"replay", "pass", "detected", "", 9, {}, {}},
+               {"float64", "inconclusive", "detected", "", 9, 2e-12, {}}};
+  EXPECT_EQ(end_of(far, case_of("k"), &same).end, MutantEnd::equivalent);
+  far.lanes[0].verdict = "inconclusive";
+  EXPECT_EQ(end_of(far, case_of("k"), &same).end, MutantEnd::missed);
   const RunResult bad_twin = mutant_run_with("fail", false, "a");
   EXPECT_EQ(end_of(mutant_run_with("pass", false, "a"), case_of("k"), &bad_twin).end,
             MutantEnd::missed);
