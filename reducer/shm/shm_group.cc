@@ -9,6 +9,8 @@
 #include <cstring>
 #include <limits>
 
+#include "reducer/comm/collective.h"
+
 namespace lockstep {
 namespace {
 
