@@ -8,7 +8,7 @@
 #endif
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/view_native.h>
-#if __has_include(<torch/headeronly/core/DeviceType.h>)
+#if __has_include(<ATen/detail/AcceleratorHooksInterface.h>)
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #define LOCKSTEP_ACCELERATOR_HOOKS
@@ -49,8 +49,8 @@ std::atomic<int> device_count{0};
 #ifdef LOCKSTEP_ACCELERATOR_HOOKS
 // Autograd of these versions asks "the accelerator", which has a name and these, for its devices.
 struct Hooks final : at::PrivateUse1HooksInterface {
-  bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return true; }
+  bool isBuilt() const { return true; }  // virtual since 2.7 or so
+  bool isAvailable() const { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(device_count.load());
@@ -65,6 +65,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     static const at::Generator generator = at::detail::createCPUGenerator();
     return generator;
   }
+  // All memory is the devices' as well.
+  bool isPinnedPtr(const void*) const override { return true; }
   c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return std::exchange(current, device);
