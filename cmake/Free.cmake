@@ -77,7 +77,6 @@ lockstep_library(lockstep_whatif FOLDERS sim/whatif LINK lockstep_sweep)
 lockstep_library(lockstep_collective FOLDERS sim/collective LINK lockstep_sweep)
 lockstep_library(lockstep_explore FOLDERS sim/explore LINK lockstep_plan Threads::Threads)
 lockstep_library(lockstep_weights FOLDERS sim/weights LINK lockstep_compare ZLIB::ZLIB)
-set_target_properties(lockstep_weights PROPERTIES UNITY_BUILD OFF)  # its readers share names
 lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg sim/report/ci
                  LINK lockstep_judge lockstep_sweep lockstep_whatif lockstep_collective lockstep_explore lockstep_des lockstep_weights)
 lockstep_library(lockstep_campaign FOLDERS sim/campaign LINK lockstep_judge)

@@ -30,8 +30,8 @@ std::span<const std::byte> numbers_of(std::span<const std::byte> bytes) {
   return bytes.subspan(kBefore + length);
 }
 
-CheckpointTensor tensor_of(const Json& entry, const std::string& name,
-                           std::span<const std::byte> bytes) {
+CheckpointTensor exported_tensor(const Json& entry, const std::string& name,
+                                 std::span<const std::byte> bytes) {
   CheckpointTensor tensor;
   tensor.name = name;
   const auto dtype = dtype_of_word(entry.at("dtype").get<std::string>());
@@ -96,7 +96,7 @@ class Reader {
     auto file = MappedFile::open(folder_ + "/" + entry.at("file").get<std::string>());
     if (!file) throw WrongBytes(to_text(file.errors().front()));
     state_->files.push_back(file.value());
-    state_->tensors.push_back(tensor_of(entry, name, file.value()->bytes()));
+    state_->tensors.push_back(exported_tensor(entry, name, file.value()->bytes()));
     if (name.ends_with("/step")) as_python_counts(&state_->tensors.back(), state_);
   }
 

@@ -29,10 +29,10 @@ std::string_view bytes_of_tensor(const CheckpointTensor& tensor) {
 }
 
 const char* safetensors_word(Dtype dtype) {
-  constexpr const char* kWords[] = {"F64",  "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2",
+  constexpr const char* kNames[] = {"F64",  "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2",
                                     "C128", "C64", "I64", "I32",  "I16",     "I8",
                                     "U64",  "U32", "U16", "U8",   "BOOL"};
-  return kWords[static_cast<size_t>(dtype)];
+  return kNames[static_cast<size_t>(dtype)];
 }
 
 // The widest elements first, as the format's own library does: so each is aligned.

@@ -63,7 +63,7 @@ Directory directory_of(Bytes bytes) {
   return directory;
 }
 
-struct Item {
+struct ZipItem {
   std::string name;
   uint64_t local = 0, size = 0;
   uint64_t begin = 0;  // of the data
@@ -71,7 +71,7 @@ struct Item {
 };
 
 // Sizes and offset that do not fit into 32 bits stand in extra field 1, those that do are left out.
-void take_large(Bytes extra, bool* size_known, uint64_t packed32, Item* item) {
+void take_large(Bytes extra, bool* size_known, uint64_t packed32, ZipItem* item) {
   for (uint64_t at = 0; at + 4 <= extra.size();) {
     const auto id = number<uint16_t>(extra, at, "extra field");
     const auto length = number<uint16_t>(extra, at + 2, "extra field");
@@ -94,13 +94,13 @@ void take_large(Bytes extra, bool* size_known, uint64_t packed32, Item* item) {
 }
 
 // One record of the directory; `at` moves behind it.
-Item item_at(Bytes bytes, uint64_t* at) {
+ZipItem item_at(Bytes bytes, uint64_t* at) {
   if (number<uint32_t>(bytes, *at, "directory") != 0x02014b50)
     throw WrongBytes(fmt::format("byte {}: no entry of the zip directory, where one belongs", *at));
   const auto flags = number<uint16_t>(bytes, *at + 8, "directory");
   const auto method = number<uint16_t>(bytes, *at + 10, "directory");
   const uint64_t packed = number<uint32_t>(bytes, *at + 20, "directory");
-  Item item;
+  ZipItem item;
   item.size = number<uint32_t>(bytes, *at + 24, "directory");
   const auto name_length = number<uint16_t>(bytes, *at + 28, "directory");
   const auto extra_length = number<uint16_t>(bytes, *at + 30, "directory");
@@ -119,7 +119,7 @@ Item item_at(Bytes bytes, uint64_t* at) {
   return item;
 }
 
-void find_data(Bytes bytes, Item* item) {
+void find_data(Bytes bytes, ZipItem* item) {
   if (number<uint32_t>(bytes, item->local, "an entry") != 0x04034b50)
     throw WrongBytes(fmt::format("byte {}: entry {} does not begin here, as the directory says",
                                  item->local, item->name));
@@ -129,9 +129,9 @@ void find_data(Bytes bytes, Item* item) {
   (void)part(bytes, item->begin, item->size, "entry " + item->name);
 }
 
-void check_overlap(std::vector<Item> items) {
+void check_overlap(std::vector<ZipItem> items) {
   std::sort(items.begin(), items.end(),
-            [](const Item& a, const Item& b) { return a.local < b.local; });
+            [](const ZipItem& a, const ZipItem& b) { return a.local < b.local; });
   for (size_t i = 1; i < items.size(); ++i)
     if (items[i].local < items[i - 1].begin + items[i - 1].size)
       throw WrongBytes(fmt::format("entries {} and {} overlap", items[i - 1].name, items[i].name));
@@ -147,7 +147,7 @@ bool is_zip(Bytes bytes) {
 ZipEntries zip_entries(Bytes bytes) {
   const Directory directory = directory_of(bytes);
   (void)part(bytes, directory.offset, directory.size, "the zip directory");
-  std::vector<Item> items;
+  std::vector<ZipItem> items;
   uint64_t at = directory.offset;
   for (uint64_t i = 0; i < directory.entries; ++i) {  // ends with the file at the latest
     items.push_back(item_at(bytes, &at));
@@ -155,7 +155,7 @@ ZipEntries zip_entries(Bytes bytes) {
   }
   check_overlap(items);
   ZipEntries entries;
-  for (const Item& item : items) {
+  for (const ZipItem& item : items) {
     if (!entries.bytes.emplace(item.name, bytes.subspan(item.begin, item.size)).second)
       throw WrongBytes(fmt::format("has two entries named {}", item.name));
     if (item.compressed && entries.compressed.empty()) entries.compressed = item.name;
