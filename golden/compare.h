@@ -51,7 +51,7 @@ struct Distance {
 };
 inline constexpr double kFloat64Bound = 1e-12;
 // Up to here a correct run may still come where a step is ill-conditioned (normalization over few
-// values, a centered RMSprop: 6 of 10,000 drawn runs came to 1.0e-12 to 2.1e-12), and hardly any
+// values, a centered RMSprop: 4 of 10,000 drawn runs came to 1.0e-12 to 2.1e-12), and hardly any
 // defect stays below: in between nothing is said.
 inline constexpr double kFloat64Wrong = 1e-10;
 Distance worst_distance(const StateLayout& layout, const std::byte* run, const std::byte* golden);

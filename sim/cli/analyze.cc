@@ -6,6 +6,7 @@
 
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/predicted.h"
 #include "sim/cli/recordings.h"
 #include "sim/cli/verbs.h"
@@ -111,7 +112,7 @@ int report_analysis(const AnalyzeOptions& options, const ResultDocument& documen
                     const std::vector<std::string>& predictions) {
   const Style style(wants_color(options.color, STDOUT_FILENO));
   int code = document.exit_code;
-  if (!options.json.empty()) code = write_result(options.json, document, code);
+  code = write_output("--json", options.json, to_text(document), code);
   code = leave_ci_reports(options.ci, test_report("analyze", document), code);
   std::string text;
   for (size_t i = 0; i < document.runs.size(); ++i)

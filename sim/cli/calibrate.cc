@@ -8,6 +8,7 @@
 #include "sim/cli/app_options.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/verbs.h"
 #include "sim/judge/timeline.h"
 #include "sim/report/document.h"
@@ -56,9 +57,9 @@ std::string text_of_fit(const Fit& fit) {
 }  // namespace
 
 int calibrate(const CalibrateOptions& options) {
-  if (!options.out.empty())
-    if (auto why = why_not_writable(options.out))
-      return bad_input({option_error(fmt::format("--out {}", *why))});
+  InputErrors errors;
+  check_output("--out", options.out, &errors);
+  if (!errors.empty()) return bad_input(errors);
   const auto runs = samples_in(options.folders);
   if (!runs) return bad_input(runs.errors());
   const int64_t cores = options.cores > 0 ? options.cores : this_machine().cores;

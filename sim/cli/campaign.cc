@@ -12,6 +12,7 @@
 #include "sim/cli/conclude.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/narrow.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/verbs.h"
 #include "sim/launch/files.h"
@@ -96,16 +97,9 @@ int report_campaign(const CampaignOptions& options, const ResultDocument& docume
                     const std::vector<KindTally>& tallies) {
   for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
   int code = document.exit_code;
-  if (!options.verify.json.empty()) {
-    try {
-      Json json = as_json(document);
-      json["campaign"] = {{"seed", options.seed}, {"kinds", as_json(tallies)}};
-      write_atomically(options.verify.json, to_text(json));
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "lockstep: error: --json {}\n", error.what());
-      code = kExitBadInput;
-    }
-  }
+  Json json = as_json(document);
+  json["campaign"] = {{"seed", options.seed}, {"kinds", as_json(tallies)}};
+  code = write_output("--json", options.verify.json, to_text(json), code);
   code = leave_ci_reports(options.verify.ci, test_report_of(document), code);
   return print_result(text_of(options, document, tallies), code);
 }
@@ -118,8 +112,7 @@ int campaign(CampaignOptions options) {
   const BusyCores busy(options.busy);
   VerifyOptions& verify = options.verify;
   InputErrors errors = ci_errors(verify.ci);
-  if (!verify.json.empty())
-    if (auto why = why_not_writable(verify.json)) errors.push_back(option_error("--json " + *why));
+  check_output("--json", verify.json, &errors);
   const auto refuse = [&](const InputErrors& all) {
     return bad_input(all, verify.json, verify.ci);
   };

@@ -9,6 +9,7 @@
 
 #include "sim/cli/conclude.h"
 #include "sim/cli/execution.h"
+#include "sim/cli/output_files.h"
 #include "sim/launch/files.h"
 #include "sim/launch/spawn.h"
 
@@ -36,9 +37,9 @@ ResultDocument failed(const InputErrors& errors) {
 }  // namespace
 
 Expected<CampaignPlace> campaign_place(const VerifyOptions& verify) {
-  if (!verify.json.empty())
-    if (auto why = why_not_writable(verify.json))
-      return InputErrors{option_error("--json " + *why)};
+  InputErrors errors;
+  check_output("--json", verify.json, &errors);
+  if (!errors.empty()) return errors;
   auto worker = find_worker();
   if (!worker) return worker.errors();
   auto directory = verify.out.empty() ? RunDirectory::numbered() : RunDirectory::at(verify.out);
@@ -114,15 +115,7 @@ BusyCores::~BusyCores() {
 
 int report_campaign(const VerifyOptions& verify, const nlohmann::ordered_json& json,
                     const std::string& text, int code) {
-  if (!verify.json.empty()) {
-    try {
-      write_atomically(verify.json, to_text(json));
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "lockstep: error: --json {}\n", error.what());
-      code = kExitBadInput;
-    }
-  }
-  return print_result(text, code);
+  return print_result(text, write_output("--json", verify.json, to_text(json), code));
 }
 
 }  // namespace lockstep

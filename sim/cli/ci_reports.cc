@@ -17,6 +17,7 @@
 #include "scenarios/parse/json_text.h"
 #include "scenarios/parse/read_file.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/output_files.h"
 #include "sim/report/ci/github.h"
 #include "sim/report/ci/junit.h"
 
@@ -56,23 +57,16 @@ void append_report(const std::string& path, const std::string& text) {
 }  // namespace
 
 InputErrors ci_errors(const CiOptions& options) {
-  if (options.junit.empty()) return {};
-  const auto why = why_not_writable(options.junit);
-  return why ? InputErrors{option_error("--junit " + *why)} : InputErrors();
+  InputErrors errors;
+  check_output("--junit", options.junit, &errors);
+  return errors;
 }
 
 int leave_ci_reports(const CiOptions& options, TestReport report, int code) {
   const bool github = on_github(options);
   if (options.junit.empty() && !github) return code;
   find_lines(&report);
-  if (!options.junit.empty()) {
-    try {
-      write_atomically(options.junit, junit_text(report));
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "lockstep: error: --junit {}\n", error.what());
-      code = kExitBadInput;
-    }
-  }
+  code = write_output("--junit", options.junit, junit_text(report), code);
   if (!github) return code;
   std::error_code ignored;
   fmt::print(stderr, "{}",

@@ -11,6 +11,7 @@
 
 #include "scenarios/base/clock.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/verbs.h"
 #include "sim/collective/execute.h"
@@ -60,9 +61,7 @@ Expected<CollectiveSpec> spec_of(const CollectiveOptions& options) {
   spec.seed = options.seed;
   errors = ci_errors(options.ci);
   for (const auto& [name, path] : {std::pair("--json", &options.json), {"--csv", &options.csv}})
-    if (!path->empty())
-      if (auto why = why_not_writable(*path))
-        errors.push_back(option_error(fmt::format("{} {}", name, *why)));
+    check_output(name, *path, &errors);
   spec.groups = value_or_errors(parse_groups(options.communicators), {}, &errors);
   const int64_t bytes_min =
       value_or_errors(parse_bytes("--min-bytes", options.min_bytes), int64_t{1}, &errors);
@@ -71,12 +70,12 @@ Expected<CollectiveSpec> spec_of(const CollectiveOptions& options) {
   if (!errors.empty()) return errors;
   spec.elements = sizes_of(spec, bytes_min, bytes_max, options.factor);
   if (spec.elements.empty()) {
-    errors.push_back(option_error(fmt::format("--min-bytes {} to --max-bytes {} hold no size",
-                                              options.min_bytes, options.max_bytes)));
-    errors.back().allowed =
+    errors.push_back(option_error(
+        fmt::format("--min-bytes {} to --max-bytes {} hold no size", options.min_bytes,
+                    options.max_bytes),
         fmt::format("a range with one of at least {} bytes: {}",
                     element_bytes(spec.dtype) * (spec.has_parts() ? spec.world_size : 1),
-                    spec.has_parts() ? "an element for each rank" : "an element");
+                    spec.has_parts() ? "an element for each rank" : "an element")));
     return errors;
   }
   check_memory(spec, &errors);
@@ -128,17 +127,8 @@ void measure_collectives(const CollectiveOptions& options, const std::string& wo
 
 int report_collectives(const CollectiveOptions& options, const CollectiveDocument& document) {
   int code = document.exit_code;
-  const auto write = [&](const char* name, const std::string& path, const std::string& text) {
-    if (path.empty()) return;
-    try {
-      write_atomically(path, text);
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "lockstep: error: {} {}\n", name, error.what());
-      code = kExitBadInput;
-    }
-  };
-  write("--json", options.json, to_text(as_json(document)));
-  write("--csv", options.csv, collective_csv(document));
+  code = write_output("--json", options.json, to_text(as_json(document)), code);
+  code = write_output("--csv", options.csv, collective_csv(document), code);
   code = leave_ci_reports(options.ci, test_report(document), code);
   const Style style(wants_color(options.color, STDOUT_FILENO));
   return print_result(

@@ -1,12 +1,10 @@
 #include "sim/cli/compare.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "sim/cli/conclude.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/recordings.h"
 #include "sim/launch/recording.h"
 #include "sim/report/compare_document.h"
@@ -72,22 +70,19 @@ Expected<CompareDocument> compare_all(const CompareOptions& options) {
 }  // namespace
 
 int compare(const CompareOptions& options) {
-  if (!options.json.empty())
-    if (auto why = why_not_writable(options.json))
-      return bad_input({option_error("--json " + *why)});
+  InputErrors errors;
+  check_output("--json", options.json, &errors);
+  if (!errors.empty()) return bad_input(errors);
   if (std::isnan(options.rtol) || std::isnan(options.atol))
     return bad_input({option_error("a tolerance that is no number")}, options.json);
   if (is_recording(options.a) && is_recording(options.b)) return compare_recordings(options);
   const auto document = compare_all(options);
   if (!document) return bad_input(document.errors(), options.json);
-  try {
-    if (!options.json.empty()) write_atomically(options.json, to_text(as_json(document.value())));
-  } catch (const std::exception& error) {
-    return bad_input({option_error(error.what())});
-  }
+  const int code = write_output("--json", options.json, to_text(as_json(document.value())),
+                                document.value().exit_code);
   const Style style(wants_color(options.color, STDOUT_FILENO));
   return print_result(compare_text(document.value(), {options.quiet, options.verbose}, style),
-                      document.value().exit_code);
+                      code);
 }
 
 void add_compare(CLI::App& app, std::function<int()>* action) {

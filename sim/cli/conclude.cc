@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "sim/cli/output_files.h"
 #include "sim/report/markdown.h"
 #include "sim/report/terminal.h"
 
@@ -23,30 +24,11 @@ void conclude(int signal, ResultDocument* document) {
   document->exit_code = signal != 0 ? 128 + signal : exit_code_of(document->verdict);
 }
 
-namespace {
-
-int write_report(const char* option, const std::string& path, const std::string& text, int code) {
-  try {
-    write_atomically(path, text);
-    return code;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "lockstep: error: {} {}\n", option, error.what());
-    return kExitBadInput;
-  }
-}
-
-}  // namespace
-
-int write_result(const std::string& path, const ResultDocument& document, int code) {
-  return write_report("--json", path, to_text(document), code);
-}
-
 int report(const VerifyOptions& options, const ResultDocument& document) {
   for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
   int code = document.exit_code;
-  if (!options.json.empty()) code = write_result(options.json, document, code);
-  if (!options.markdown.empty())
-    code = write_report("--markdown", options.markdown, verify_markdown(document), code);
+  code = write_output("--json", options.json, to_text(document), code);
+  code = write_output("--markdown", options.markdown, verify_markdown(document), code);
   code = leave_ci_reports(options.ci, test_report(options.verb(), document), code);
   TerminalOptions terminal;
   terminal.quiet = options.quiet;

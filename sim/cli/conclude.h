@@ -15,8 +15,6 @@ int exit_code_of(const std::string& verdict);
 void conclude(int signal, ResultDocument* document);
 // Kept beside the evidence, for whoever looks at it later; without it the answer still stands.
 void leave_result(const RunDirectory& directory, const ResultDocument& document);
-// --json: `code`, or 2 with the reason on standard error if it could not be written.
-int write_result(const std::string& path, const ResultDocument& document, int code);
 // Errors on standard error, --json, reports for CI, the answer on standard output: the exit code.
 int report(const VerifyOptions& options, const ResultDocument& document);
 

@@ -10,6 +10,7 @@
 #include "scenarios/base/clock.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/explore_worker.h"
+#include "sim/cli/output_files.h"
 #include "sim/explore/cut.h"
 #include "sim/judge/words.h"
 #include "sim/report/document.h"
@@ -100,15 +101,8 @@ ExploredScenario explore_one(const ExploreOptions& options, const std::string& w
 }
 
 int report_exploration(const ExploreOptions& options, const ExploreDocument& document) {
-  int code = document.exit_code;
-  if (!options.json.empty()) {
-    try {
-      write_atomically(options.json, to_text(as_json(document)));
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "lockstep: error: --json {}\n", error.what());
-      code = kExitBadInput;
-    }
-  }
+  const int code =
+      write_output("--json", options.json, to_text(as_json(document)), document.exit_code);
   const Style style(wants_color(options.color, STDOUT_FILENO));
   return print_result(options.quiet ? explore_answer(document) : explore_text(document, style),
                       code);
@@ -117,9 +111,9 @@ int report_exploration(const ExploreOptions& options, const ExploreDocument& doc
 }  // namespace
 
 int explore(const ExploreOptions& options) {
-  if (!options.json.empty())
-    if (auto why = why_not_writable(options.json))
-      return bad_input({option_error("--json " + *why)});
+  InputErrors errors;
+  check_output("--json", options.json, &errors);
+  if (!errors.empty()) return bad_input(errors);
   const auto plans = plans_to_explore(options.selection);
   if (!plans) return bad_input(plans.errors(), options.json);
   if (plans.value().empty()) {

@@ -92,9 +92,8 @@ Expected<Shard> parse_shard(const std::string& text) {
       to_number(std::string_view(text).substr(slash + 1), &shard.count) && shard.index >= 1 &&
       shard.index <= shard.count && shard.count <= kShardsMost)
     return shard;
-  InputError error = option_error(fmt::format("--shard \"{}\" is no part of a whole", text));
-  error.allowed = fmt::format("I/N with 1 <= I <= N <= {}", kShardsMost);
-  return error;
+  return option_error(fmt::format("--shard \"{}\" is no part of a whole", text),
+                      fmt::format("I/N with 1 <= I <= N <= {}", kShardsMost));
 }
 
 void keep_shard(const Shard& shard, std::vector<SelectedFile>* files) {

@@ -3,6 +3,7 @@
 
 #include "scenarios/layer_profile.h"
 #include "scenarios/manifest.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_program.h"
 #include "sim/report/document.h"
@@ -63,7 +64,9 @@ std::string summary(const LayerProfile& profile, const std::string& path) {
 }  // namespace
 
 int profile(const ProfileOptions& options) {
-  if (auto why = why_not_writable(options.out)) return bad_input({option_error("--out " + *why)});
+  InputErrors errors;
+  check_output("--out", options.out, &errors);
+  if (!errors.empty()) return bad_input(errors);
   const auto plan = chosen_plan(options.selection);
   if (!plan) return bad_input(plan.errors());
   auto profile = measure_layers(plan.value(), options.repetitions);

@@ -15,18 +15,14 @@ namespace lockstep {
 
 std::optional<InputError> save_weights_error(const std::string& path,
                                              const std::vector<SelectedFile>& files) {
-  if (const std::string why = why_no_checkpoint_name(path); !why.empty()) {
-    InputError error = option_error("--save-weights " + why);
-    return error;
-  }
+  if (const std::string why = why_no_checkpoint_name(path); !why.empty())
+    return option_error("--save-weights " + why);
   if (const auto why = why_not_writable(path)) return option_error("--save-weights " + *why);
   size_t runs = 0;
   for (const SelectedFile& file : files) runs += file.plans.size();
   if (runs == 1) return std::nullopt;
-  InputError error =
-      option_error(fmt::format("--save-weights {}: a file holds one run, not {}", path, runs));
-  error.allowed = "one run: pin axes with --set or choose with --filter";
-  return error;
+  return option_error(fmt::format("--save-weights {}: a file holds one run, not {}", path, runs),
+                      "one run: pin axes with --set or choose with --filter");
 }
 
 const RunPlan& only_run(const std::vector<SelectedFile>& files) {

@@ -8,6 +8,7 @@
 #include "golden/stored.h"
 #include "scenarios/parse/suite.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/verbs.h"
 #include "sim/judge/words.h"
 #include "sim/report/document.h"
@@ -151,12 +152,7 @@ int bad_input(const InputErrors& errors, const std::string& json, const CiOption
   document.machine = this_machine();
   document.exit_code = kExitBadInput;
   document.errors = errors;
-  try {
-    write_atomically(json, to_text(document));
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "lockstep: error: --json {}\n", error.what());
-  }
-  return kExitBadInput;
+  return write_output("--json", json, to_text(document), kExitBadInput);
 }
 
 int print_result(const std::string& text, int code) {

@@ -8,6 +8,7 @@
 
 #include "scenarios/base/clock.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/simulate_jobs.h"
 #include "sim/des/simulate.h"
 #include "sim/report/document.h"
@@ -31,9 +32,7 @@ InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
       append_run(levels.errors(), &errors);
   for (const auto& [name, path] :
        {std::pair("--json", &verb.json), {"--trace", &verb.trace}, {"--svg", &verb.svg}})
-    if (!path->empty())
-      if (auto why = why_not_writable(*path))
-        errors.push_back(option_error(fmt::format("{} {}", name, *why)));
+    check_output(name, *path, &errors);
   append_run(long_run_errors(verb), &errors);
   const bool of_one =
       !verb.trace.empty() || !verb.svg.empty() || !verb.out.empty() || !verb.predict.empty();
@@ -84,16 +83,12 @@ int report_simulation(const SimulateVerb& verb, SimulateDocument* document) {
   document->answer = answer_of(*document);
   for (const SimulatedLine& line : document->lines)
     if (line.judged && line.judged->met == false) document->exit_code = kExitFail;
-  try {
-    if (!verb.json.empty()) write_atomically(verb.json, to_text(as_json(*document)));
-    if (!verb.svg.empty() && document->prediction)
-      write_atomically(verb.svg, simulate_svg(*document));
-  } catch (const std::exception& error) {
-    return bad_input({option_error(error.what())});
-  }
+  int code = write_output("--json", verb.json, to_text(as_json(*document)), document->exit_code);
+  if (!verb.svg.empty() && document->prediction)
+    code = write_output("--svg", verb.svg, simulate_svg(*document), code);
   const Style style(wants_color(verb.color, STDOUT_FILENO));
   const std::string text = verb.quiet ? document->answer + "\n" : to_text(*document, style);
-  return print_result(text, document->exit_code);
+  return print_result(text, code);
 }
 
 }  // namespace

@@ -114,11 +114,10 @@ Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& p
 }
 
 InputError too_many(const PlannedJob& planned) {
-  InputError error =
-      option_error(fmt::format("{} ranks and {} steps make {} events: too many to be written down",
-                               planned.job.ranks, planned.job.steps, recorded_events(planned)));
-  error.allowed = fmt::format("at most {} for --trace, --svg and --out", kMostRecorded);
-  return error;
+  return option_error(
+      fmt::format("{} ranks and {} steps make {} events: too many to be written down",
+                  planned.job.ranks, planned.job.steps, recorded_events(planned)),
+      fmt::format("at most {} for --trace, --svg and --out", kMostRecorded));
 }
 
 Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineModel& machine,

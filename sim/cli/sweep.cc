@@ -8,6 +8,7 @@
 
 #include "scenarios/base/clock.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/predicted.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/sweep_runs.h"
@@ -58,9 +59,7 @@ Expected<Prepared> prepare(const SweepOptions& options) {
                                    {"--csv", &options.csv},
                                    {"--markdown", &options.markdown},
                                    {"--svg", &options.svg}})
-    if (!path->empty())
-      if (auto why = why_not_writable(*path))
-        errors.push_back(option_error(fmt::format("{} {}", name, *why)));
+    check_output(name, *path, &errors);
   for (const std::string& text : options.thresholds) {
     auto threshold = parse_threshold(text);
     if (threshold)
@@ -146,25 +145,17 @@ std::vector<Cell> with_auto_caps(const SweepOptions& options, const Prepared& pr
   return all;
 }
 
-void write_outputs(const SweepOptions& options, const SweepDocument& document, int* code) {
-  const auto write = [&](const char* name, const std::string& path, const std::string& text) {
-    if (path.empty()) return;
-    try {
-      write_atomically(path, text);
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "lockstep: error: {} {}\n", name, error.what());
-      *code = kExitBadInput;
-    }
-  };
-  write("--json", options.json, to_text(as_json(document)));
-  write("--csv", options.csv, sweep_csv(document));
-  write("--markdown", options.markdown, sweep_markdown(document));
-  if (!options.svg.empty()) write("--svg", options.svg, sweep_svg(document));
+int write_outputs(const SweepOptions& options, const SweepDocument& document) {
+  int code = document.exit_code;
+  code = write_output("--json", options.json, to_text(as_json(document)), code);
+  code = write_output("--csv", options.csv, sweep_csv(document), code);
+  code = write_output("--markdown", options.markdown, sweep_markdown(document), code);
+  if (!options.svg.empty()) code = write_output("--svg", options.svg, sweep_svg(document), code);
+  return code;
 }
 
 int report(const SweepOptions& options, const SweepDocument& document) {
-  int code = document.exit_code;
-  write_outputs(options, document, &code);
+  int code = write_outputs(options, document);
   code = leave_ci_reports(options.ci, test_report(document), code);
   const Style style(wants_color(options.color, STDOUT_FILENO));
   return print_result(options.quiet ? sweep_answer(document) : sweep_text(document, style), code);

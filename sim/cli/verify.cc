@@ -10,6 +10,7 @@
 #include "sim/cli/execution.h"
 #include "sim/cli/export_directory.h"
 #include "sim/cli/narrow.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/save_weights.h"
 #include "sim/cli/verbs.h"
@@ -36,8 +37,7 @@ int nothing_selected(const VerifyOptions& options, const std::string& why) {
   ResultDocument document;
   document.machine = this_machine();
   document.exit_code = kExitNothing;
-  int code = kExitNothing;
-  if (!options.json.empty()) code = write_result(options.json, document, code);
+  const int code = write_output("--json", options.json, to_text(document), kExitNothing);
   return leave_ci_reports(options.ci, test_report(options.verb(), document), code);
 }
 
@@ -139,11 +139,8 @@ int verify(const VerifyOptions& options) {
     return bad_input(errors, options.json, options.ci);
   };
   InputErrors errors = ci_errors(options.ci);
-  if (!options.json.empty())
-    if (auto why = why_not_writable(options.json)) errors.push_back(option_error("--json " + *why));
-  if (!options.markdown.empty())
-    if (auto why = why_not_writable(options.markdown))
-      errors.push_back(option_error("--markdown " + *why));
+  check_output("--json", options.json, &errors);
+  check_output("--markdown", options.markdown, &errors);
   std::optional<EarlierResult> earlier;
   if (auto loaded = earlier_of(options))
     earlier = std::move(loaded.value());

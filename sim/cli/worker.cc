@@ -6,6 +6,7 @@
 
 #include "scenarios/base/hash.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/output_files.h"
 #include "sim/cli/runs.h"
 #include "sim/cli/worker_options.h"
 #include "sim/join/meet.h"
@@ -32,19 +33,17 @@ Expected<std::vector<SelectedFile>> select_one(Selection selection, int64_t worl
   if (!files) return files;
   size_t runs = 0;
   for (const SelectedFile& file : files.value()) runs += file.plans.size();
-  if (runs != 1) {
-    InputError error =
-        option_error(fmt::format("a launcher's ranks are one run, and the selection has {}", runs));
-    error.allowed = "one scenario file; pin its axes with --set or choose with --filter";
-    return error;
-  }
+  if (runs != 1)
+    return InputErrors{
+        option_error(fmt::format("a launcher's ranks are one run, and the selection has {}", runs),
+                     "one scenario file; pin its axes with --set or choose with --filter")};
   for (const SelectedFile& file : files.value())
     for (const RunPlan& plan : file.plans)
       if (plan.threads) {
-        InputError error = option_error("communicator \"local\" has its ranks in one process");
+        InputError error = option_error("communicator \"local\" has its ranks in one process",
+                                        "\"gloo\", \"c10d\", \"shm\" or \"hierarchical\"");
         error.file = file.path;
         error.pointer = "/communicator/kind";
-        error.allowed = "\"gloo\", \"c10d\", \"shm\" or \"hierarchical\"";
         return error;
       }
   return files;
@@ -270,7 +269,7 @@ int Member::run() {
     document_.errors.push_back(option_error(why));
     conclude(signal_, &document_);
     if (code == kExitBadInput) document_.exit_code = code;
-    if (!options_.verify.json.empty()) write_result(options_.verify.json, document_, code);
+    write_output("--json", options_.verify.json, to_text(document_), code);
     leave_ci_reports(options_.verify.ci, test_report("worker", document_), code);
   }
   goodbye(signal_ != 0 ? kExitInconclusive : code, why);

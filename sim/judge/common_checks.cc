@@ -1,6 +1,7 @@
 #include "sim/judge/common_checks.h"
 
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "golden/state.h"
@@ -29,12 +30,14 @@ std::optional<bool> loss_is_off(const RunPlan& plan, const std::vector<RankView>
 
 std::optional<bool> weights_part(const std::vector<RankView>& ranks) {
   constexpr auto kWeights = static_cast<size_t>(StateKind::parameter);
+  const auto& chain = ranks[0].chains[kWeights];
+  const std::map<int64_t, uint64_t> first(chain.begin(), chain.end());
   std::optional<bool> part;
-  for (const RankView& rank : ranks)
-    for (const auto& [step, hash] : rank.chains[kWeights])
-      for (const auto& [first_step, first_hash] : ranks[0].chains[kWeights])
-        if (step == first_step && step > 0 && rank.rank != ranks[0].rank)
-          part = part.value_or(false) || hash != first_hash;
+  for (size_t other = 1; other < ranks.size(); ++other)
+    for (const auto& [step, hash] : ranks[other].chains[kWeights]) {
+      const auto known = first.find(step);
+      if (step > 0 && known != first.end()) part = part.value_or(false) || hash != known->second;
+    }
   return part;
 }
 

@@ -97,12 +97,6 @@ class Explainer {
     return nullptr;
   }
 
-  const ProcessEnd* end_of(int64_t rank) const {
-    for (const ProcessEnd& end : outcome_.ends)
-      if (end.rank == rank) return &end;
-    return nullptr;
-  }
-
   Explanation::Doing doing(const RankView& view) const {
     Explanation::Doing doing;
     doing.rank = view.rank;
@@ -112,7 +106,7 @@ class Explainer {
       doing.last_event = event_text(view);
       if (view.last_parameter) doing.layer = layer_of(outcome_.plan.scenario, *view.last_parameter);
     }
-    const ProcessEnd* end = end_of(view.rank);
+    const ProcessEnd* end = end_of(outcome_, view.rank);
     const bool dead = end != nullptr && !end->by_launcher && end->time_ns > 0 &&
                       end->time_ns <= outcome_.failed_ns;
     if (view.last_event && outcome_.failed_ns > 0)

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "sim/judge/whereabouts.h"
 #include "sim/launch/process_state.h"
@@ -24,9 +23,8 @@ const Event* pending_in(const RankView& rank) {
 }
 
 bool was_running(const RunOutcome& outcome, int64_t rank) {
-  for (const ProcessEnd& end : outcome.ends)
-    if (end.rank == rank) return end.by_launcher && !(end.state && is_stopped(*end.state));
-  return false;
+  const ProcessEnd* end = end_of(outcome, rank);
+  return end != nullptr && end->by_launcher && !(end->state && is_stopped(*end->state));
 }
 
 std::string overdue(const RunOutcome& outcome, const RankView& rank) {

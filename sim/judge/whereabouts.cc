@@ -79,6 +79,12 @@ std::string layer_of(const Scenario& scenario, int64_t parameter) {
   return name.substr(0, name.rfind('.'));
 }
 
+const ProcessEnd* end_of(const RunOutcome& outcome, int64_t rank) {
+  for (const ProcessEnd& end : outcome.ends)
+    if (end.rank == rank) return &end;
+  return nullptr;
+}
+
 std::string to_words(const ProcessState& state) {
   switch (state.state) {
     case 'T':

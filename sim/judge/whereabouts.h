@@ -23,6 +23,8 @@ std::string where(const RankView* view);
 // The layer of a parameter, "fc2" of "fc2.weight"; empty where the model's manifest is not known.
 std::string layer_of(const Scenario& scenario, int64_t parameter);
 
+// Null: a thread, or one that never started.
+const ProcessEnd* end_of(const RunOutcome& outcome, int64_t rank);
 // "stopped (state T)", "waiting in futex"; empty: not known.
 std::string to_words(const ProcessState& state);
 std::string signal_text(int signal);                 // "SIGKILL (9)"

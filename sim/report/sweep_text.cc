@@ -12,11 +12,6 @@ namespace {
 
 constexpr const char* kNothing = "-";
 
-struct Columns {
-  std::vector<std::string> headers;
-  std::vector<std::vector<std::string>> rows;
-};
-
 std::string caps_of(const Cell& cell) {
   if (!cell.cap_mb) return kNothing;
   std::string text = fmt::format("{}", *cell.cap_mb);
@@ -54,20 +49,23 @@ std::vector<std::string> cells_of(const SweepDocument& document, const CellResul
   return cells;
 }
 
-Columns columns_of(const SweepDocument& document) {
-  Columns columns{{"ranks", "reducer"}, {}};
+Table table_of(const SweepDocument& document) {
+  Table table;
+  const auto number = [&](const std::string& header) { table.column(header, Table::Align::right); };
+  number("ranks");
+  table.column("reducer");
   if (!document.lines.empty())
     for (const auto& [pointer, value] : document.lines.front().cell.varied)
-      columns.headers.push_back(pointer.substr(pointer.rfind('/') + 1));
+      number(pointer.substr(pointer.rfind('/') + 1));
   for (const char* header : {"cap MiB", "buckets", "tail MB", "step ms", "95 % interval",
                              "backward ms", "exposed ms", "overlap", "skew ms"})
-    columns.headers.emplace_back(header);
-  if (document.simulated)
-    columns.headers.insert(columns.headers.end(), {"predicted ms", "error %"});
-  if (document.reference) columns.headers.push_back("published");
-  columns.headers.emplace_back("wrong");
-  for (const CellResult& line : document.lines) columns.rows.push_back(cells_of(document, line));
-  return columns;
+    number(header);
+  if (document.simulated) number("predicted ms");
+  if (document.simulated) number("error %");
+  if (document.reference) number("published");
+  number("wrong");
+  for (const CellResult& line : document.lines) table.row(cells_of(document, line));
+  return table;
 }
 
 std::string predictions_text(const SweepDocument& document) {
@@ -184,35 +182,20 @@ std::string sweep_text(const SweepDocument& document, const Style& style) {
   head.machine = document.machine;
   head.libraries = document.libraries;
   head.seed = document.seed;
-  const Columns columns = columns_of(document);
-  Table table;
-  for (const std::string& header : columns.headers)
-    table.column(header, header == "reducer" ? Table::Align::left : Table::Align::right);
-  for (const auto& row : columns.rows) table.row(row);
   std::string text = head_line(head);
   text += fmt::format("{}: medians of {} {}, each of {} steps after {}\n\n", document.scenario,
                       document.rounds, plural(document.rounds, "round"), document.steps,
                       document.warmup);
-  text += table.text(style) + "\n" + predictions_text(document) + simulated_text(document) +
-          contrasts_text(document) + reference_text(document) + judgements_text(document, style);
+  text += table_of(document).text(style) + "\n" + predictions_text(document) +
+          simulated_text(document) + contrasts_text(document) + reference_text(document) +
+          judgements_text(document, style);
   for (const std::string& why : document.broken) text += "broke down: " + why + "\n";
   return text + watch_text(document) + style.verdict(document.verdict, sweep_answer(document));
 }
 
 std::string sweep_markdown(const SweepDocument& document) {
-  const Columns columns = columns_of(document);
-  std::string text = "|", rule = "|";
-  for (const std::string& header : columns.headers) {
-    text += fmt::format(" {} |", header);
-    rule += header == "reducer" ? " --- |" : " ---: |";
-  }
-  text += "\n" + rule + "\n";
-  for (const auto& row : columns.rows) {
-    text += "|";
-    for (const std::string& cell : row) text += fmt::format(" {} |", cell);
-    text += "\n";
-  }
-  return text + "\n" + contrasts_text(document) + "\n" + sweep_answer(document);
+  return table_of(document).markdown() + "\n" + contrasts_text(document) + "\n" +
+         sweep_answer(document);
 }
 
 std::string sweep_csv(const SweepDocument& document) {

@@ -3,9 +3,10 @@
 // Exit: 0 the ranks agree, 1 they do not or one failed, 2 bad input; 66 by ThreadSanitizer itself.
 #include <ATen/Parallel.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <random>
 #include <string>
 
 #include "reducer/no_probe.h"

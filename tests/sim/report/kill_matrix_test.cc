@@ -4,10 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/parse/schema.h"
 #include "sim/report/markdown.h"
 #include "sim/report/terminal.h"
-#include "tests/sim/report/schema_errors.h"
 
 namespace lockstep {
 namespace {
