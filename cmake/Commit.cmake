@@ -1,7 +1,9 @@
 # Run at build time: writes the commit into a header, only when it has changed.
 execute_process(COMMAND git -C ${SOURCE} rev-parse --short=12 HEAD OUTPUT_VARIABLE commit
                 OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
-if(failed OR NOT commit)
+if(EXISTS ${SOURCE}/third_party/commit)  # an unpacked bundle
+  file(STRINGS ${SOURCE}/third_party/commit commit LIMIT_COUNT 1)
+elseif(failed OR NOT commit)
   set(commit unknown)
 else()
   execute_process(COMMAND git -C ${SOURCE} status --porcelain -uno OUTPUT_VARIABLE dirty ERROR_QUIET)

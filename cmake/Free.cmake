@@ -3,6 +3,12 @@ find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
+include(cmake/LockstepXxhash.cmake)
+# Headers alone, without package files everywhere.
+find_path(LOCKSTEP_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
+find_path(LOCKSTEP_VALIJSON_INCLUDE valijson/schema.hpp REQUIRED)
+target_include_directories(lockstep_flags SYSTEM INTERFACE ${LOCKSTEP_CLI11_INCLUDE}
+                                                           ${LOCKSTEP_VALIJSON_INCLUDE})
 
 set(embedded ${PROJECT_BINARY_DIR}/scenarios/parse/schema_text.cc)
 add_custom_command(
@@ -47,7 +53,13 @@ function(lockstep_library name)
   endforeach()
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
   add_library(${name} STATIC ${sources})
-  target_link_libraries(${name} PUBLIC lockstep_flags ${ARG_LINK})
+  # Warnings and source folders are ours; who links what is installed finds headers of their own.
+  target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:lockstep_flags> ${ARG_LINK})
+  target_include_directories(${name} INTERFACE $<INSTALL_INTERFACE:include/lockstep>)
+  target_compile_features(${name} INTERFACE cxx_std_20)
+  string(REGEX REPLACE "^lockstep_" "" exported ${name})
+  set_target_properties(${name} PROPERTIES EXPORT_NAME ${exported})
+  set_property(GLOBAL APPEND PROPERTY lockstep_libraries ${name})
   lockstep_batches(${name})
   if(NOT ARG_TORCH)
     target_precompile_headers(${name} REUSE_FROM lockstep_pch)
@@ -55,7 +67,7 @@ function(lockstep_library name)
 endfunction()
 
 lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/files scenarios/parse
-                 SOURCES ${embedded} LINK fmt::fmt nlohmann_json::nlohmann_json xxhash)
+                 SOURCES ${embedded} LINK fmt::fmt nlohmann_json::nlohmann_json lockstep::xxhash)
 lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/pieces.cc reducer/probe.cc LINK lockstep_scenario)
 lockstep_library(lockstep_compare
                  SOURCES golden/compare.cc golden/stream.cc golden/reduction_order.cc

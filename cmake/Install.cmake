@@ -1,5 +1,7 @@
 # What `cmake --install` leaves: bin/ (program and worker beside each other), share/lockstep/ (scenarios
-# with the stored results that they name, by the same relative paths), docs, man page, completions.
+# with the stored results that they name, by the same relative paths; the recorder for Python
+# trainers), docs, man page, completions; and for programs of one's own libraries, headers and a
+# package for find_package(lockstep).
 include(GNUInstallDirs)
 
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -12,6 +14,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/scenarios DESTINATION ${share}
         FILES_MATCHING PATTERN "*.json" PATTERN "*.checkpoint*" PATTERN "*.profile"
         PATTERN base EXCLUDE PATTERN files EXCLUDE PATTERN parse EXCLUDE PATTERN workloads EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/golden/data DESTINATION ${share}/golden)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/lockstep_record.py DESTINATION ${share})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
@@ -32,3 +35,40 @@ install(FILES ${made}/lockstep.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-co
         RENAME lockstep)
 install(FILES ${made}/_lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES ${made}/lockstep.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+
+# For programs of one's own: tests/consumer is one.
+include(CMakePackageConfigHelpers)
+get_property(libraries GLOBAL PROPERTY lockstep_libraries)
+install(TARGETS ${libraries} EXPORT lockstep-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+install(EXPORT lockstep-targets NAMESPACE lockstep:: DESTINATION ${package})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/lockstep-config.cmake.in
+  ${PROJECT_BINARY_DIR}/lockstep-config.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/lockstep-config.cmake
+              ${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/LockstepTorch.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/LockstepXxhash.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/hide_gloo.map DESTINATION ${package})
+foreach(folder reducer golden scenarios sim)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+       ${PROJECT_SOURCE_DIR}/${folder}/*.h)
+  list(FILTER headers EXCLUDE REGEX "/stub/")
+  foreach(header ${headers})
+    get_filename_component(place ${header} DIRECTORY)
+    install(FILES ${PROJECT_SOURCE_DIR}/${header}
+            DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${place})
+  endforeach()
+endforeach()
+
+# cpack: a Debian package of all that.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_CONTACT "the lockstep authors <lockstep@localhost>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION devel)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++, cmake, libfmt-dev, libgloo-dev, libtorch-dev, libxxhash-dev, nlohmann-json3-dev, zlib1g-dev")
+set(CPACK_STRIP_FILES ON)
+include(CPack)

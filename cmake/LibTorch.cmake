@@ -1,23 +1,9 @@
-# LibTorch and Gloo as the system has them. find_package(Torch) is not used: on wheels it wants
-# CUDA; only torch_cpu and c10 are linked, so that one build serves with and without a GPU.
-find_path(LOCKSTEP_TORCH_INCLUDE torch/csrc/distributed/c10d/reducer.hpp REQUIRED)
-find_library(LOCKSTEP_TORCH_CPU torch_cpu REQUIRED)
-find_library(LOCKSTEP_C10 c10 REQUIRED)
-find_path(LOCKSTEP_GLOO_INCLUDE gloo/allreduce.h REQUIRED)
-find_library(LOCKSTEP_GLOO gloo REQUIRED)
+include(cmake/LockstepTorch.cmake)
+include(cmake/Gloo.cmake)
 
-add_library(lockstep_torch INTERFACE)
-target_include_directories(lockstep_torch SYSTEM INTERFACE
-  ${LOCKSTEP_TORCH_INCLUDE} ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/api/include
-  ${LOCKSTEP_GLOO_INCLUDE})
-# Without USE_C10D_GLOO, ProcessGroupGloo.hpp is empty.
-target_compile_definitions(lockstep_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED)
-target_compile_options(lockstep_torch INTERFACE -Wno-deprecated-declarations)
-target_link_libraries(lockstep_torch INTERFACE ${LOCKSTEP_TORCH_CPU} ${LOCKSTEP_C10}
-                                               ${LOCKSTEP_GLOO} Threads::Threads)
 # Parsed once: of the 6 s that a unit took, 4 went into these headers.
 add_library(lockstep_torch_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
-target_link_libraries(lockstep_torch_pch PRIVATE lockstep_flags lockstep_torch fmt::fmt)
+target_link_libraries(lockstep_torch_pch PRIVATE lockstep_flags lockstep::torch fmt::fmt)
 target_precompile_headers(lockstep_torch_pch PRIVATE
   <ATen/ATen.h> ${lockstep_common_headers})
 set_property(TARGET lockstep_torch_pch PROPERTY JOB_POOL_COMPILE torch_units)
@@ -28,5 +14,17 @@ function(lockstep_torch_units target)
 endfunction()
 # Debian's 1.13.1 lacks a header that reducer.hpp includes: a stub stands in where it is absent.
 if(NOT EXISTS ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/distributed/autograd/context/context.h)
-  target_include_directories(lockstep_torch SYSTEM INTERFACE ${PROJECT_SOURCE_DIR}/reducer/c10d/stub)
+  target_include_directories(lockstep::torch SYSTEM INTERFACE ${PROJECT_SOURCE_DIR}/reducer/c10d/stub)
 endif()
+
+# Programs that link LibTorch: found again where they are installed, and without a mix of Gloos.
+if(LOCKSTEP_TORCH)
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+endif()
+function(lockstep_torch_program target)
+  lockstep_names_in_stacks(${target})
+  if(NOT LOCKSTEP_TORCH_LOADS_GLOO)
+    add_custom_command(TARGET ${target} POST_BUILD VERBATIM COMMAND ${CMAKE_COMMAND} -D NM=${CMAKE_NM}
+                       -D PROGRAM=$<TARGET_FILE:${target}> -P ${PROJECT_SOURCE_DIR}/cmake/CheckGloo.cmake)
+  endif()
+endfunction()

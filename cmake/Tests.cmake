@@ -45,7 +45,8 @@ lockstep_test(test_fault FOLDERS sim/fault/acts LINK lockstep_fault)
 lockstep_test(test_plan ALONE FOLDERS sim/plan LINK lockstep_plan)
 lockstep_test(test_launch FOLDERS sim/launch sim/join LINK lockstep_launch)
 # The worker program without LibTorch: all real but what its tasks do.
-add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main.cc sim/worker/zygote.cc
+add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main.cc
+                           sim/worker/worker_main.cc sim/worker/zygote.cc
                            sim/worker/control.cc sim/worker/stack_dump.cc)
 target_link_libraries(fake_worker PRIVATE lockstep_launch)
 set_target_properties(fake_worker PROPERTIES UNITY_BUILD OFF)
@@ -71,6 +72,19 @@ if(LOCKSTEP_LIBTORCH)
 endif()
 
 # From outside: the program as a user runs it, and every shipped scenario against its expectation.
+# Two of these programs at a time (scripts/test): what they look at is results alone. All others
+# watch the clock, or programs that start theirs, and take both places.
+set(lockstep_timeless cli.checkpoint cli.checkpoints cli.compare cli.completion cli.consumer cli.data
+    cli.doctor cli.export cli.gallery cli.input cli.install cli.mutants cli.script_model cli.simulate
+    python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
+    scenario.features scenario.gallery scenario.training)
+function(lockstep_cli_test name)
+  set(places 2)
+  if(name IN_LIST lockstep_timeless OR name MATCHES "^scenario\\.explore/")
+    set(places 1)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS cli PROCESSORS ${places} ${ARGN})
+endfunction()
 if(LOCKSTEP_LIBTORCH)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   file(GLOB programs CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cli
@@ -78,8 +92,7 @@ if(LOCKSTEP_LIBTORCH)
   foreach(program ${programs})
     string(REPLACE "_test.py" "" name ${program})
     add_test(NAME cli.${name} COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/cli/${program})
-    set_tests_properties(cli.${name} PROPERTIES LABELS cli TIMEOUT 300 PROCESSORS 64
-      ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
+    lockstep_cli_test(cli.${name} TIMEOUT 300 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
   # Faults, defects and correct runs that nobody wrote down: minutes, so under a label of their own.
   foreach(campaign "enumerated --enumerate --draw 150 --seed 3" "drawn --seeds 300 --seed 7"
@@ -96,8 +109,7 @@ if(LOCKSTEP_LIBTORCH)
   foreach(program ddp checkpoints recorder)
     add_test(NAME python.${program}
              COMMAND ${LOCKSTEP_PEER_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/python/${program}_test.py)
-    set_tests_properties(python.${program} PROPERTIES LABELS cli TIMEOUT 600 PROCESSORS 64
-      SKIP_RETURN_CODE 77 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
+    lockstep_cli_test(python.${program} TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
   file(GLOB scenarios CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/scenarios/*/*.json)
@@ -121,8 +133,7 @@ if(LOCKSTEP_LIBTORCH)
     endif()
     add_test(NAME ${name} COMMAND lockstep ${command} ${tested}
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${name} PROPERTIES LABELS cli TIMEOUT 600 PROCESSORS 64
-      ENVIRONMENT XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state)
+    lockstep_cli_test(${name} TIMEOUT 600 ENVIRONMENT XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state)
   endforeach()
 endif()
 

@@ -35,7 +35,8 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch_units=${torch_jobs})
 
 # Our own functions have names in the stacks that a worker writes. No others: what a program exports
 # takes the place of the same name in the libraries that it loads.
+set(lockstep_stack_names "LINKER:--export-dynamic-symbol=_ZN8lockstep*"
+                         "LINKER:--export-dynamic-symbol=_ZNK8lockstep*")
 function(lockstep_names_in_stacks target)
-  target_link_options(${target} PRIVATE "LINKER:--export-dynamic-symbol=_ZN8lockstep*"
-                                        "LINKER:--export-dynamic-symbol=_ZNK8lockstep*")
+  target_link_options(${target} PRIVATE ${lockstep_stack_names})
 endfunction()

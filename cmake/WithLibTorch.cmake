@@ -1,12 +1,12 @@
 # Libraries and the worker that need LibTorch.
 function(lockstep_torch_library name)
   lockstep_library(${name} TORCH ${ARGN})
-  target_link_libraries(${name} PUBLIC lockstep_torch)
+  target_link_libraries(${name} PUBLIC lockstep::torch)
   lockstep_torch_units(${name})
 endfunction()
 
 lockstep_torch_library(lockstep_workloads FOLDERS scenarios/workloads LINK lockstep_scenario)
-lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/gloo reducer/c10d
+lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/device reducer/gloo reducer/c10d
                        reducer/local reducer/shm reducer/hierarchical reducer/kinds reducer/hooks LINK lockstep_bucket)
 # Its loops are worth vectorizing, which -O2 does not do where the length is not known.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/reducer/local/sum_ranges.cc PROPERTIES
@@ -23,9 +23,13 @@ lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/worker/explore
 set_source_files_properties(${PROJECT_SOURCE_DIR}/sim/worker/profile.cc PROPERTIES
                             COMPILE_DEFINITIONS NDEBUG SKIP_PRECOMPILE_HEADERS ON)
 
-set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: comm hooks of one's own")
+# Program and worker in one, for mains of one's own.
+lockstep_torch_library(lockstep_main FOLDERS sim/main LINK lockstep_cli lockstep_worker_lib)
+target_link_options(lockstep_main INTERFACE ${lockstep_stack_names})
+
+set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: models, data sets, reducers and comm hooks of one's own")
 add_executable(lockstep-worker sim/worker/main.cc reducer/hooks/examples/divide_after.cc
                                ${LOCKSTEP_WORKER_SOURCES})
 target_link_libraries(lockstep-worker PRIVATE lockstep_worker_lib)
 set_target_properties(lockstep-worker PROPERTIES UNITY_BUILD OFF)
-lockstep_names_in_stacks(lockstep-worker)
+lockstep_torch_program(lockstep-worker)

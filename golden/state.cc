@@ -8,6 +8,7 @@
 #include "scenarios/base/check.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/workloads/dtype.h"
+#include "scenarios/workloads/stand_in.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
@@ -155,7 +156,7 @@ uint64_t hash_gradients(const Training& training) {
       hash = hash64(nullptr, 0, hash);
       continue;
     }
-    gradient = (gradient.is_sparse() ? gradient.to_dense() : gradient).contiguous();
+    gradient = on_host(gradient.is_sparse() ? gradient.to_dense() : gradient).contiguous();
     hash = hash64(gradient.data_ptr(), static_cast<size_t>(gradient.nbytes()), hash);
   }
   return hash;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reducer/communicator.h"
+#include "scenarios/base/registry.h"
 
 namespace lockstep {
 
@@ -69,8 +70,8 @@ using CommHookFactory = std::function<std::unique_ptr<CommHook>()>;
 // Returns true; a name that is taken aborts. Call before main() or at least before any reducer.
 bool register_comm_hook(const std::string& name, CommHookFactory factory);
 
-#define LOCKSTEP_REGISTER_COMM_HOOK(name, Type)                   \
-  [[maybe_unused]] static const bool lockstep_registered_##Type = \
+#define LOCKSTEP_REGISTER_COMM_HOOK(name, Type) \
+  LOCKSTEP_REGISTERED =                         \
       ::lockstep::register_comm_hook(name, [] { return std::make_unique<Type>(); })
 
 }  // namespace lockstep

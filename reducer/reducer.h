@@ -10,12 +10,16 @@
 #include "reducer/communicator.h"
 #include "reducer/probe.h"
 #include "scenarios/base/named_tensor.h"
+#include "scenarios/options.h"
 
 namespace lockstep {
 
 struct ReducerOptions {
-  // or c10d, flat, per_parameter, manual, sharded, data_parallel; none: each rank for itself
+  // or c10d, flat, per_parameter, manual, sharded, data_parallel; none: each rank for itself;
+  // registered: one of the program's own (registry.h)
   std::string kind = "bucketed";
+  std::string name;  // of a registered one
+  Options own;       // what the scenario gives a registered one under "options"
   int64_t bucket_cap_bytes = 25 << 20;
   int64_t first_bucket_bytes = 1 << 20;
   bool gradient_as_bucket_view = false;
@@ -87,9 +91,9 @@ class Reducer {
   // what follows: joins their collectives, contributes zeros, and changes neither gradients nor
   // parameters. False: no rank has a batch; then all have the parameters and buffers of the largest
   // rank that had the last batch. From then on ranks may have batches again. Collective; blocks.
-  virtual bool shadow() = 0;
+  virtual bool shadow() { return false; }
   // The layout in use, in launch order. Empty for kinds without buckets.
-  virtual BucketLayout layout() const = 0;
+  virtual BucketLayout layout() const { return {}; }
   // Between steps. Of kinds manual, sharded and data_parallel: nothing.
   virtual ReducerData data() { return {}; }
 };

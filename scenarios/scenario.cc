@@ -4,6 +4,7 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/base/names.h"
+#include "scenarios/own_options.h"
 
 namespace lockstep {
 namespace {
@@ -12,8 +13,13 @@ using Json = nlohmann::ordered_json;
 
 Json part_json(const Part& part) {
   Json json = {{"kind", part.kind}};
-  for (const auto& [key, value] : part.options.all())
-    std::visit([&, &name = key](const auto& v) { json[name] = v; }, value);
+  const auto put_all = [](const Options& options, Json* into) {
+    for (const auto& [key, value] : options.all())
+      std::visit([&, &name = key](const auto& v) { (*into)[name] = v; }, value);
+  };
+  put_all(without_own_options(part.options), &json);
+  if (const Options own = own_options(part.options); !own.all().empty())
+    put_all(own, &json["options"]);
   return json;
 }
 
@@ -32,6 +38,8 @@ Part part_from(const Json& json) {
   for (const auto& [key, value] : json.items()) {
     if (key == "kind")
       part.kind = value.get<std::string>();
+    else if (value.is_object())
+      set_own_options(part_from(value).options, &part.options);
     else
       part.options.set(key, option_value(value));
   }
@@ -159,6 +167,7 @@ void plain_members(S& s, F&& use) {
   use("dtype", s.dtype);
   use("device", s.device);
   use("devices_per_rank", s.devices_per_rank);
+  use("streams", s.streams);
   use("device_ids", s.device_ids);
   use("threads", s.threads);
   use("rng", s.rng);

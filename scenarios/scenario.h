@@ -76,6 +76,7 @@ struct Scenario {
   std::string dtype = "float32";         // float32 | float64 | bfloat16
   std::string device = "cpu";            // cpu | stand_in
   int64_t devices_per_rank = 1;          // over which the model's layers are spread
+  std::string streams = "in_order";      // of stand-in devices: in_order | late
   std::vector<int64_t> device_ids;       // as DDP's, of the rank's devices; empty: not given
   int64_t threads = 1;                   // per rank
   std::string rng = "per_part";          // per_part | global_data_first

@@ -23,6 +23,7 @@ as_root() {
 
 # Installs what is missing of the Debian packages named; asks nothing, repeats cheaply.
 install_packages() {
+  [ ! -e "$root/third_party" ] || return 0  # an unpacked bundle takes what there is
   command -v apt-get >/dev/null || die "this script installs Debian packages, and there is no apt-get"
   local missing=""
   for package in "$@"; do
@@ -39,6 +40,110 @@ install_packages() {
   rm -f "$log"
 }
 
+# The mirror that apt is set up with.
+debian_mirror() {
+  local mirror
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
+  [ -n "$mirror" ] || die "apt has no Debian mirror set up"
+  echo "$mirror"
+}
+
+# debian_sources DIR PACKAGES...: fetches their source packages (testing, signed) into DIR.
+debian_sources() {
+  local dir=$1 mirror apt options
+  shift
+  mirror=$(debian_mirror)
+  apt=$dir/apt
+  mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+  echo "deb-src $mirror testing main" >"$apt/sources.list"
+  # Snapshots of mirrors are older than their lists allow.
+  options="-qq -o Dir::State::Lists=$apt/lists -o Dir::Cache=$apt/cache -o Dir::Etc::SourceList=$apt/sources.list
+    -o Dir::Etc::SourceParts=/dev/null -o Acquire::Check-Valid-Until=false -o Acquire::Languages=none
+    -o APT::Sandbox::User=root"
+  say "fetching the source of $* from $mirror"
+  { apt-get $options update && (cd "$dir" && apt-get $options source --download-only --tar-only "$@"); } >"$apt/log" 2>&1 ||
+    { tail -n 20 "$apt/log" >&2; die "fetching source packages failed (log above)"; }
+}
+
+# unpack_source ARCHIVE DIR: with or without a folder around it all.
+unpack_source() {
+  mkdir -p "$2"
+  local strip=0
+  [ "$(tar tf "$1" | sed 's|^\./||' | cut -d / -f 1 | sort -u | grep -c .)" != 1 ] || strip=1
+  tar xf "$1" -C "$2" --strip-components=$strip
+}
+
+wheel_version=2.15.0  # of `--torch wheel`: the newest that was tested
+
+# choose_torch debian|wheel[:VERSION]|FOLDER: which LibTorch is built with, as variables for build():
+# torch_name ("" or what names its build folders), torch_args, and the packages that are needed.
+choose_torch() {
+  torch_name="" torch_args=""
+  [ "$1" != debian ] || return 0
+  build_packages=$(echo $build_packages binutils | sed 's/libtorch-dev\|libgloo-dev\|libopenblas0-pthread//g')
+  local folder=$1
+  case $1 in
+    wheel | wheel:*)
+      local version=${1#wheel}
+      version=${version#:}
+      version=${version:-$wheel_version}
+      folder=$root/build/wheels/$version
+      fetch_wheel "$version" "$folder"
+      torch_name=-wheel-$version ;;
+    *)
+      [ -d "$folder" ] || die "--torch $1: debian, wheel, wheel:VERSION or a folder is wanted, and there is no such folder"
+      folder=$(realpath "$folder")
+      torch_name=-torch-$(echo "$folder" | cksum | cut -d ' ' -f 1) ;;
+  esac
+  [ -e "$folder/lib/libtorch_cpu.so" ] || folder=$folder/torch
+  [ -e "$folder/lib/libtorch_cpu.so" ] || die "--torch $1: there is no lib/libtorch_cpu.so in $folder"
+  torch_args="-DLOCKSTEP_TORCH=$folder"
+  install_packages binutils
+  readelf -d "$folder/lib/libtorch_cpu.so" | grep -q 'NEEDED.*libgloo' && return 0
+  local gloo=$root/third_party/gloo
+  if [ ! -e "$gloo" ]; then
+    gloo=$root/build/gloo
+    "$root/scripts/gloo_source" "$gloo"
+  fi
+  torch_args="$torch_args -DLOCKSTEP_GLOO=$gloo"
+}
+
+# fetch_wheel VERSION DIR: PyPI's wheel of torch unpacked in DIR, not in anybody's Python, and the two
+# small libraries of the CUDA toolkit that its libtorch_cpu.so needs with or without a GPU.
+fetch_wheel() {
+  local version=$1 dir=$2
+  [ ! -e "$dir/.complete" ] || return 0
+  install_packages python3
+  python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
+  say "fetching the wheel of torch $version from PyPI into $dir (some 550 MB)"
+  rm -rf "$dir"
+  pip_into "$dir" --no-deps "torch==$version"
+  pip_into "$dir" $(python3 - "$dir"/torch-*.dist-info/METADATA <<'EOF'
+import re, sys
+for line in open(sys.argv[1]):
+    need = re.match(r"Requires-Dist: ([\w-]+)(?:\[[^]]*\])?\s*\(?(==[\w.]+)", line)
+    if need and need[1] == "cuda-toolkit":
+        print("cuda-toolkit[cudart,cupti]" + need[2])
+    elif need and re.fullmatch(r"nvidia-cuda-(runtime|cupti)(-cu\d+)?", need[1]):
+        print(need[1] + need[2])
+EOF
+  )
+  touch "$dir/.complete"
+}
+
+# As unpacked for one fixed Python, whichever runs pip: nothing of it is run.
+pip_into() {
+  local dir=$1 platforms="" log
+  shift
+  [ $# -gt 0 ] && [ "$*" != --no-deps ] || return 0
+  for minor in $(seq 5 34); do platforms="$platforms --platform manylinux_2_${minor}_x86_64"; done
+  log=$(mktemp)
+  python3 -m pip install -q --disable-pip-version-check --no-cache-dir --target "$dir" $platforms \
+    --platform manylinux2014_x86_64 --python-version 3.12 --only-binary=:all: "$@" >"$log" 2>&1 ||
+    { tail -n 20 "$log" >&2; die "fetching $* failed (log above)"; }
+  rm -f "$log"
+}
+
 # build DIR TARGETS...: configures where needed and builds; CMAKE_ARGS may hold further options.
 build() {
   local dir=$1
@@ -47,7 +152,7 @@ build() {
   # A new folder is for a build from nothing; one that a preset made stays as it is.
   local batches=""
   [ -e "$dir/CMakeCache.txt" ] || batches=-DCMAKE_UNITY_BUILD=ON
-  cmake -S "$root" -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release $batches ${CMAKE_ARGS:-} >/dev/null ||
+  cmake -S "$root" -B "$dir" -G "${CMAKE_GENERATOR:-Ninja}" -DCMAKE_BUILD_TYPE=Release $batches ${torch_args:-} ${CMAKE_ARGS:-} >/dev/null ||
     die "configuring $dir failed"
   cmake --build "$dir" --target "$@" || die "building $dir failed"
 }

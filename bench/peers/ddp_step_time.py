@@ -3,7 +3,8 @@
     {"scenario": {...}, "steps": 10, "warmup": 3}
 where the scenario is that of `lockstep scenario explain`, trains it on fresh processes, and answers
     {"step_ms": 71.3}
-the median over the steps after the warm-up of the mean over ranks, or {"error": "..."}. The first
+the median over the steps after the warm-up of the mean over ranks (mean_ms: their mean), or
+{"error": "..."}. With "record": true the ranks are recorded by scripts/lockstep_record.py. The first
 line that it writes says which torch it has. Exit code 77: this Python has none with Gloo.
 
 A step is what it is in lockstep: taking the samples, clearing gradients, forward, backward with the
@@ -22,7 +23,8 @@ for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ[f"{library}_NUM_THREADS"] = "1"  # read when the library is loaded
 sys.dont_write_bytecode = True
 # The scenarios' models in torch.nn are those that the tests compare bit for bit.
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "python"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "scripts")]
 try:
     import torch
     import torch.distributed as dist
@@ -89,6 +91,9 @@ def rank_process(request, rank, folder):
         dist.init_process_group("gloo", init_method=f"file://{folder / 'rendezvous'}", rank=rank,
                                 world_size=scenario["world_size"], timeout=training.TIMEOUT)
         trained = Rank(scenario, rank)
+        if request.get("record"):
+            from lockstep_record import record
+            record(trained.ddp, trained.optimizer, str(folder / "recording"))
         times = [trained.step() for _ in range(request["warmup"] + request["steps"])]
         dist.barrier()
         dist.destroy_process_group()
@@ -126,7 +131,8 @@ def measure(request, folder):
         if "error" in result:
             return result
     steps = zip(*(result["ms"] for result in results))
-    return {"step_ms": median([sum(step) / len(step) for step in steps])}
+    means = [sum(step) / len(step) for step in steps]
+    return {"step_ms": median(means), "mean_ms": sum(means) / len(means)}
 
 
 def main():

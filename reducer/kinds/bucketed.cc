@@ -33,6 +33,7 @@ BucketedReducer::BucketedReducer(const ReducerOptions& options, const NamedTenso
 
 void BucketedReducer::use_layout(BucketLayout layout) {
   policy_.layout = std::move(layout);
+  if (!policy_.bucket_view) storage_ = BucketStorage();  // never two copies beside the gradients
   BucketStorage storage(policy_.layout, trained_.tensors, trained_.sparse, communicator_);
   for (size_t p = 0; policy_.bucket_view && p < trained_.tensors.size(); ++p) {
     at::Tensor& gradient = trained_.tensors[p].mutable_grad();

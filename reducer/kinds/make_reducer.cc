@@ -3,6 +3,7 @@
 #include "reducer/kinds/manual.h"
 #include "reducer/kinds/several.h"
 #include "reducer/kinds/sharded.h"
+#include "reducer/registry.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
@@ -20,8 +21,6 @@ class NothingToReduce : public Reducer {
   void before_forward(bool) override {}
   void before_backward(const std::vector<at::Tensor>&) override {}
   void after_backward() override {}
-  bool shadow() override { return false; }
-  BucketLayout layout() const override { return {}; }
 };
 
 // Every rank trains for itself, from the same weights.
@@ -33,7 +32,6 @@ class NoReducer : public ReducerBase {
   void before_forward(bool) override {}
   void before_backward(const std::vector<at::Tensor>&) override {}
   void after_backward() override {}
-  BucketLayout layout() const override { return {}; }
 };
 
 }  // namespace
@@ -78,6 +76,8 @@ std::unique_ptr<Reducer> make_reducer(const ReducerOptions& options, const Named
   if (kind == "sharded") {
     return std::make_unique<ShardedReducer>(options, parameters, buffers, communicator, probe);
   }
+  if (kind == "registered")
+    return make_registered_reducer({parameters, buffers, communicator, probe, options});
   LOCKSTEP_CHECK(kind == "bucketed" || kind == "flat" || kind == "per_parameter",
                  "unknown kind of reducer " + kind);
   return std::make_unique<BucketedReducer>(options, parameters, buffers, communicator, probe);

@@ -7,6 +7,7 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/files/image_files.h"
+#include "scenarios/own_options.h"
 #include "scenarios/parse/pointer.h"
 #include "scenarios/parse/words.h"
 #include "scenarios/split.h"
@@ -44,6 +45,8 @@ Part part_of(const Json& json) {
       part.options.set(key, value.get<double>());
     else if (value.is_string())
       part.options.set(key, value.get<std::string>());
+    else if (value.is_object())
+      set_own_options(part_of(value).options, &part.options);
     else
       part.options.set(key, list_value(value));
   }
@@ -243,6 +246,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.ignored = document["ignored"].get<std::vector<std::string>>();
   s.wrapped_modules = document["wrapped_modules"].get<std::vector<std::string>>();
   s.devices_per_rank = document["devices_per_rank"];
+  s.streams = text("streams");
   s.device_ids = document["device_ids"].get<std::vector<int64_t>>();
   s.averaging = text("averaging");
   s.model = part_of(document["model"]);

@@ -51,7 +51,9 @@ void Schema::keyword(const std::string& word, const Json& value, SchemaNode* nod
                                      "examples", "if",  "then",  "else"};
   for (const char* known : kElsewhere)
     if (word == known) return;
-  if (word == "type") {
+  if (word == "type" && value.is_array()) {
+    node->types = value.get<std::vector<std::string>>();
+  } else if (word == "type") {
     node->type = value.get<std::string>();
   } else if (word == "enum") {
     node->words = &value;

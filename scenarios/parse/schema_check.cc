@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,12 @@ bool has_type(const Json& value, const std::string& type) {
   if (type == "number") return value.is_number();
   LOCKSTEP_CHECK(type.empty(), "schema: type " + type + " is not known");
   return true;
+}
+
+bool has_type_of(const SchemaNode& node, const Json& value) {
+  if (node.types.empty()) return has_type(value, node.type);
+  return std::any_of(node.types.begin(), node.types.end(),
+                     [&](const std::string& type) { return has_type(value, type); });
 }
 
 bool in_range(const SchemaNode& node, const Json& value) {
@@ -88,7 +95,7 @@ class Checker {
   }
 
   bool check_value(const SchemaNode& node, const Json& value, const std::string& pointer) {
-    if (has_type(value, node.type) && in_range(node, value) && is_word(node, value) &&
+    if (has_type_of(node, value) && in_range(node, value) && is_word(node, value) &&
         has_size(node, value))
       return true;
     if (problems_ == nullptr) return false;
@@ -269,6 +276,8 @@ std::string allowed_text(const SchemaNode& node) {
     const std::string count = count_text(node.min_length, node.max_length);
     return "a string" + (count.empty() ? "" : count + " characters");
   }
+  if (!node.types.empty())
+    return "a value of type " + fmt::format("{}", fmt::join(node.types, ", "));
   if (node.type != "array") return "a value";
   const std::string count = count_text(node.min_items, node.max_items);
   std::string text = "a list" + (count.empty() ? " of" : count) + " values";

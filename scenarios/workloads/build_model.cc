@@ -3,6 +3,7 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/workloads/models.h"
+#include "scenarios/workloads/registry.h"
 #include "scenarios/workloads/script_model.h"
 
 namespace lockstep {
@@ -23,6 +24,7 @@ std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype) {
       {"embedding", build_embedding},
       {"gpt", build_gpt},
       {"torchscript", build_torchscript},
+      {"registered", build_registered},
   };
   const auto found = kBuild.find(part.kind);
   LOCKSTEP_CHECK(found != kBuild.end(), "no model " + part.kind);

@@ -7,6 +7,7 @@
 #include "scenarios/manifest.h"
 #include "scenarios/workloads/dtype.h"
 #include "scenarios/workloads/image_data.h"
+#include "scenarios/workloads/registry.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
@@ -54,15 +55,20 @@ Batch draw(const Part& part, const std::vector<int64_t>& input,
   return {inputs, at::randint(options.integer("classes"), target, at::kLong)};
 }
 
-}  // namespace
-
-Batch draw_data(const Part& part, const std::string& dtype) {
+Batch draw_float32(const Part& part) {
+  if (part.kind == "registered") return draw_registered(part);
   const SampleSpec spec = sample_spec(part, "float32");
   const auto sizes = [&](std::vector<int64_t> shape) {
     shape.insert(shape.begin(), part.options.integer("samples"));
     return shape;
   };
-  Batch data = draw(part, sizes(spec.input_shape), sizes(spec.target_shape));
+  return draw(part, sizes(spec.input_shape), sizes(spec.target_shape));
+}
+
+}  // namespace
+
+Batch draw_data(const Part& part, const std::string& dtype) {
+  const Batch data = draw_float32(part);
   const auto in_dtype = [&](const at::Tensor& values) {
     return values.is_floating_point() ? values.to(scalar_type(dtype)) : values;
   };

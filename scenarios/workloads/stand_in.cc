@@ -23,7 +23,7 @@
 #include <mutex>
 #include <utility>
 
-#include "scenarios/base/check.h"
+#include "scenarios/workloads/stand_in_memory.h"
 
 namespace lockstep {
 namespace {
@@ -40,8 +40,7 @@ struct Rebound<Optional<Old>, T> {
 template <class T>
 using Maybe = typename Rebound<decltype(at::TensorOptions().device_opt()), T>::type;
 
-constexpr auto kType = c10::DeviceType::PrivateUse1;
-constexpr size_t kAlignment = 64;
+constexpr auto kType = kStandIn;
 
 thread_local c10::DeviceIndex current = 0;
 std::atomic<int> device_count{0};
@@ -74,7 +73,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 };
 #endif
 
-// Which device is a thread's current one. There are no streams: all is done when it returns.
+// Which device is a thread's current one, and which of its streams. All is done when it returns,
+// but for streams that are late (stand_in_memory.h).
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
   Device exchangeDevice(Device device) const override {
@@ -83,37 +83,53 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   Device getDevice() const override { return {kType, current}; }
   void setDevice(Device device) const override { current = device.index(); }
   void uncheckedSetDevice(Device device) const noexcept override { current = device.index(); }
-  c10::Stream getStream(Device device) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, device);
+  c10::Stream getStream(Device device) const noexcept override { return stand_in_stream(device); }
+  c10::Stream getStreamFromGlobalPool(Device device, bool) const override {
+    return new_stand_in_stream(device);
   }
   // Asked for by autograd since LibTorch 2.5 or so.
   c10::Stream getDefaultStream(Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
-  c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
-  // Events of what is done already.
-  void record(void**, const c10::Stream&, const c10::DeviceIndex,
-              const c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    return exchange_stand_in_stream(stream);
+  }
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    if (*event == nullptr) *event = new LateQueues::Known;
+    known(*event) = record_stand_in(stream);
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) wait_for_stand_in(known(event), stream);
+  }
+  // Who asks has waited.
+  bool queryEvent(void* event) const override {
+    if (event != nullptr) wait_for_stand_in(known(event));
+    return true;
+  }
+  void synchronizeEvent(void* event) const { queryEvent(event); }  // virtual since 2.4 or so
+  void synchronizeStream(const c10::Stream& stream) const override {
+    wait_for_stand_in(record_stand_in(stream));
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<LateQueues::Known*>(event);
+  }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(device_count.load());
   }
-};
 
-c10::DataPtr memory_of(size_t bytes, Device device) {
-  void* memory = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
-  LOCKSTEP_CHECK(memory != nullptr, "no memory for a stand-in device");
-  return {memory, memory, &std::free, device};
-}
+ private:
+  static LateQueues::Known& known(void* event) { return *static_cast<LateQueues::Known*>(event); }
+};
 
 struct HostMemory final : c10::Allocator {
   // Const in LibTorch 1.13, no longer in 2: each version overrides its own.
-  c10::DataPtr allocate(size_t bytes) const { return memory_of(bytes, Device(kType, current)); }
+  c10::DataPtr allocate(size_t bytes) const {
+    return stand_in_memory(bytes, Device(kType, current));
+  }
   c10::DataPtr allocate(size_t bytes) { return std::as_const(*this).allocate(bytes); }
   void copy_data(void* to, const void* from, size_t bytes) const { std::memcpy(to, from, bytes); }
-  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // no raw pointers
 };
 
 // For as long as it lives, `device` is the thread's current one.
@@ -146,8 +162,8 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, Maybe<a
                                            c10::dtype_or_default(type));
 }
 
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
-  on_host(to).copy_(on_host(from));
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  copy_with_stand_in(from, to, non_blocking);
   return to;
 }
 
@@ -157,7 +173,7 @@ const at::Tensor& resize_memory(const at::Tensor& tensor, at::IntArrayRef sizes,
   const auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
   if (tensor.storage().nbytes() >= bytes) return tensor;
   auto* storage = tensor.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr(memory_of(bytes, tensor.device()));
+  storage->set_data_ptr(stand_in_memory(bytes, tensor.device()));
   storage->set_nbytes(bytes);
   return tensor;
 }
@@ -186,6 +202,7 @@ void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_devices(op, *stack);
+  const OperationOnStandIn operation;
   at::native::cpu_fallback(op, stack);
 }
 
@@ -225,6 +242,7 @@ std::vector<Device> rank_devices(const Scenario& scenario, int64_t rank) {
   std::call_once(once, [&] {
     device_count = static_cast<int>(scenario.world_size * scenario.devices_per_rank);
     register_once();
+    if (scenario.streams == "late") make_streams_late();
   });
   std::vector<Device> devices;
   for (int64_t i = 0; i < scenario.devices_per_rank; ++i)
@@ -234,11 +252,7 @@ std::vector<Device> rank_devices(const Scenario& scenario, int64_t rank) {
 }
 
 at::Tensor on_host(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.device().type() != kType) return tensor;
-  const at::Tensor held = tensor.detach();
-  return at::from_blob(
-      held.data_ptr(), held.sizes(), held.strides(), [held](void*) {},
-      held.options().device(at::kCPU));
+  return tensor.defined() && tensor.device().type() == kType ? read_stand_in(tensor) : tensor;
 }
 
 std::string device_name(Device device) {

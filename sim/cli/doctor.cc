@@ -45,8 +45,18 @@ std::optional<Libraries> ask_worker(const std::string& worker, std::string* why)
 }
 
 std::string libraries_text(const Libraries& l) {
-  return fmt::format("LibTorch {} ({}), Gloo {}, {} {}", l.torch, l.torch_cpu_capability, l.gloo,
+  return fmt::format("LibTorch {} ({}), Gloo {}{}, {} {}", l.torch, l.torch_cpu_capability, l.gloo,
+                     l.gloo_linked == "own" ? " (our own, beside the one inside LibTorch)" : "",
                      l.blas, l.blas_cpu_capability);
+}
+
+// Two versions of Gloo in one process, of which one calls into the other, fail in any way.
+Finding libraries_finding(const Libraries& l) {
+  if (l.gloo_linked != "mixed") return {true, libraries_text(l)};
+  return {false,
+          fmt::format("Gloo {} was compiled against, but the Gloo inside {} is called: build "
+                      "with -DLOCKSTEP_GLOO=DIR (scripts/gloo_source)",
+                      l.gloo, l.torch_file)};
 }
 
 Finding check_loopback() {
@@ -152,8 +162,10 @@ void check_worker(Report* report) {
   report->needed("worker", {true, short_path(worker.value())});
   std::string why;
   const auto libraries = ask_worker(worker.value(), &why);
-  report->needed("libraries", libraries ? Finding{true, libraries_text(*libraries)}
+  report->needed("libraries", libraries ? libraries_finding(*libraries)
                                         : Finding{false, "lockstep-worker " + why});
+  if (libraries && !libraries->torch_file.empty())
+    report->useful("LibTorch", {true, short_path(libraries->torch_file)}, "");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "sim/cli/conclude.h"
 #include "sim/cli/explore_worker.h"
 #include "sim/cli/output_files.h"
+#include "sim/cli/worker_program.h"
 #include "sim/explore/cut.h"
 #include "sim/judge/words.h"
 #include "sim/report/document.h"
@@ -49,8 +50,9 @@ std::string progress_text(const std::string& name, int64_t explored, int64_t sch
 }
 
 std::string command_again(const ExploreOptions& options, const RunPlan& plan) {
-  std::string text = again_command(plan.file, options.selection.sets, plan.set, plan.scenario.seed,
-                                   further_words(options.selection), "explore");
+  std::string text =
+      as_called(again_command(plan.file, options.selection.sets, plan.set, plan.scenario.seed,
+                              further_words(options.selection), "explore"));
   if (options.spec.exhaustive)
     text += fmt::format(" --exhaustive --schedules {}", options.spec.schedules);
   if (options.spec.preemptions) text += fmt::format(" --preemptions {}", *options.spec.preemptions);

@@ -9,6 +9,7 @@
 
 #include "sim/cli/conclude.h"
 #include "sim/cli/verbs.h"
+#include "sim/cli/worker_program.h"
 #include "sim/judge/judge.h"
 #include "sim/judge/words.h"
 #include "sim/report/earlier_result.h"
@@ -46,9 +47,9 @@ class Runs {
     outcome.libtorch = libtorch_;
     RunResult result = judge_run(
         outcome, {.metrics = options_.metrics || options_.explain, .intervals = options_.metrics});
-    result.again =
-        again_command(result.file, options_.selection.sets, result.set, result.seed,
-                      further_words(options_.selection), options_.explain ? "run" : "verify");
+    result.again = as_called(again_command(result.file, options_.selection.sets, result.set,
+                                           result.seed, further_words(options_.selection),
+                                           options_.explain ? "run" : "verify"));
     const bool control = index >= reported_;
     if (earlier_ != nullptr) result.baseline = earlier_->beside(result);
     failed_ = failed_ || (!control && result.met == false && result.baseline != "known");

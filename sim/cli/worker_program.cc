@@ -24,9 +24,11 @@ namespace {
 
 constexpr size_t kOutputMax = 1 << 20;
 
-std::string own_folder() {
+std::string own_name;  // empty: lockstep, whose worker is another program
+
+std::filesystem::path own_program() {
   std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+  return std::filesystem::read_symlink("/proc/self/exe", error);
 }
 
 pid_t spawn(const std::vector<std::string>& command, int out, std::string* why) {
@@ -105,8 +107,17 @@ std::optional<std::string> hand_over(const std::string& text, std::string* why) 
   return std::nullopt;
 }
 
+void be_own_worker(const std::string& name) { own_name = name; }
+
+std::string as_called(const std::string& command) {
+  const std::string name = "lockstep";
+  if (own_name.empty() || !command.starts_with(name + " ")) return command;
+  return own_name + command.substr(name.size());
+}
+
 Expected<std::string> find_worker() {
-  std::string path = own_folder() + "/lockstep-worker";
+  if (!own_name.empty()) return own_program().string();
+  std::string path = own_program().parent_path().string() + "/lockstep-worker";
   if (access(path.c_str(), X_OK) == 0) return path;
   return InputError{.file = "",
                     .line = 0,

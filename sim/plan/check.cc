@@ -25,6 +25,7 @@ class ScenarioCheck : PartCheck {
     check_shapes(s_, errors_);
     model();
     reducer();
+    check_registered(s_, errors_);
     check_sharing(s_, errors_);
     check_training(s_, errors_);
     check_parameters(s_, errors_);

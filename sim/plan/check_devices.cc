@@ -23,7 +23,10 @@ class DeviceCheck : PartCheck {
     need(stand_in || s_.devices_per_rank == 1, "/devices_per_rank",
          fmt::format("a rank on the cpu has one device, not {}", s_.devices_per_rank),
          "1, or /device \"stand_in\"");
+    need(stand_in || s_.streams == "in_order", "/streams", "the cpu has no streams",
+         "\"in_order\", or /device \"stand_in\"");
     if (!stand_in) return;
+    if (s_.streams == "late") late();
     const Options& model = s_.model.options;
     refuse(s_.model.kind != "mlp" ||
                (model.has("float64_layers") && !model.integers("float64_layers").empty()),
@@ -51,6 +54,19 @@ class DeviceCheck : PartCheck {
     if (!several)
       need(s_.device_ids == std::vector<int64_t>{0}, "/device_ids",
            fmt::format("a rank has one device, 0, and {} are given", s_.device_ids.size()), "[0]");
+  }
+
+  void late() {
+    const auto refuse_late = [&](bool bad, std::string why, const std::string& allowed) {
+      need(!bad, "/streams", std::move(why), fmt::format("\"in_order\", or {}", allowed));
+    };
+    refuse_late(s_.communicator.kind != "gloo",
+                fmt::format("communicator {} has no staging", s_.communicator.kind),
+                "/communicator/kind gloo");
+    refuse_late(s_.reducer.kind == "c10d",
+                "LibTorch's reducer asks a work for its result, no stream",
+                "another /reducer/kind");
+    refuse_late(s_.checkpoint.kind != "none", "checkpoints are read in order", "no checkpoint");
   }
 
   void parts() {

@@ -28,6 +28,9 @@ const Kinds kOfDdp = {"bypass_reducer",    "grad_without_hooks", "second_backwar
                       "replace_parameter", "move_parameter",     "ignore_parameter",
                       "forget_used",       "reassign_buffer"};
 
+// Waits that only streams have.
+const Kinds kOfStreams = {"skip_gradient_wait", "skip_copy_wait", "skip_result_wait"};
+
 class MutantsCheck : PartCheck {
  public:
   MutantsCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
@@ -50,6 +53,7 @@ class MutantsCheck : PartCheck {
     if (among(kHooks, kind))
       only(ddp && s_.comm_hook.kind == "none", "reducer bucketed or c10d, without a comm hook");
     if (among(kOfDdp, kind)) only(ddp, "reducer bucketed or c10d");
+    if (among(kOfStreams, kind)) only(s_.streams == "late", "streams \"late\"");
     if (kind == "skip_finalize") only(s_.reducer.kind == "bucketed", "reducer bucketed");
     if (kind == "clone_gradient")
       only(reducer.flag("gradient_as_bucket_view"), "gradient_as_bucket_view true");

@@ -71,11 +71,13 @@ void choose_lanes(RunPlan* plan) {
       (plan->start_step > 0 && drop("rounding", "it needs the steps before the resume too"));
   const bool no_replay = plan->start_step > 0 && plan->resumed_world_size != s.world_size &&
                          drop("replay", "the file was saved by another number of ranks");
-  const auto judged = [&](const char* lane) {
-    return asks_for(s, lane) && refused_by_comm_hook(s, lane).empty();
+  const auto refused = [&](const char* lane) {
+    const std::string why = refused_by_comm_hook(s, lane);
+    return why.empty() ? refused_by_reducer(s, lane) : why;
   };
+  const auto judged = [&](const char* lane) { return asks_for(s, lane) && refused(lane).empty(); };
   for (const char* lane : {"replay", "float64", "rounding", "exact"})
-    if (asks_for(s, lane) && !judged(lane)) drop(lane, refused_by_comm_hook(s, lane).c_str());
+    if (asks_for(s, lane) && !judged(lane)) drop(lane, refused(lane).c_str());
   plan->rounding = judged("rounding") && !no_rounding;
   plan->double_run = judged("float64") && s.dtype != "float64";
   for (const char* lane : {"replay", "float64", "exact"})
@@ -101,7 +103,8 @@ int64_t item_bytes(const RunPlan& plan) {
 // A host of ranks as threads holds whole golden runs; processes stream them.
 void check_held_bytes(const RunPlan& plan, InputErrors* errors) {
   const int64_t item = item_bytes(plan);
-  if (!plan.threads || item == 0) return;
+  const bool holds = !plan.goldens.empty() || plan.rounding;
+  if (!plan.threads || !holds || item == 0) return;
   const int64_t steps_max = std::max<int64_t>(1, kMostHeldBytes / item - 1);
   if (plan.scenario.steps <= steps_max) return;
   InputError error;

@@ -11,8 +11,15 @@
 namespace lockstep {
 namespace {
 
+// The kind by whose arithmetic the reducer is judged: a registered one's claim.
+const std::string& followed_kind(const Scenario& scenario) {
+  const Part& reducer = scenario.reducer;
+  return reducer.kind == "registered" ? reducer.options.text("same_bits_as") : reducer.kind;
+}
+
 bool has_ddp_buckets(const Scenario& scenario) {
-  return scenario.reducer.kind == "bucketed" || scenario.reducer.kind == "c10d";
+  const std::string& kind = followed_kind(scenario);
+  return kind == "bucketed" || kind == "c10d";
 }
 
 // Sharded buckets are closed by caps from the start and never rebuilt.
@@ -71,7 +78,7 @@ BucketLayout buckets_of(const Scenario& scenario, const ModelManifest& manifest,
     const int32_t key = keys.try_emplace({parameter.dtype, device}, next).first->second;
     items.push_back({parameter.bytes(), key, parameter.sparse_gradient});
   }
-  const bool flat = scenario.reducer.kind == "flat";
+  const bool flat = followed_kind(scenario) == "flat";
   const bool one_bucket = flat || (!searches_unused(scenario) && !is_sharded(scenario));
   BucketLayout layout =
       layout_at_construction(items, one_bucket, bytes_of_mib(options.number("first_bucket_mb")),
@@ -114,7 +121,7 @@ bool is_power_of_two(double value) {
 
 ReplayRule replay_rule_of(const Scenario& scenario) {
   const Options& options = scenario.reducer.options;
-  const std::string& kind = scenario.reducer.kind;
+  const std::string& kind = followed_kind(scenario);
   ReplayRule rule;
   rule.first_bucket_bytes = bytes_of_mib(options.number("first_bucket_mb"));
   rule.bucket_cap_bytes = bytes_of_mib(options.number("bucket_cap_mb"));
@@ -152,7 +159,7 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
   } else if (kind == "none") {
     rule.layout = "registration";
     rule.division_first_step = rule.division_later = "none";
-    rule.broadcast_buffers = false;
+    if (scenario.reducer.kind == "none") rule.broadcast_buffers = false;
   } else if (kind == "flat") {
     rule.layout = "one_bucket";
   } else {
@@ -180,14 +187,21 @@ std::string refused_by_comm_hook(const Scenario& scenario, const std::string& la
                             : "the arithmetic of a registered comm hook is its own";
 }
 
+std::string refused_by_reducer(const Scenario& scenario, const std::string& lane) {
+  if (scenario.reducer.kind != "registered" || lane != "replay" ||
+      followed_kind(scenario) != "none")
+    return "";
+  return "a registered reducer's order of additions is its own (/reducer/same_bits_as)";
+}
+
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest) {
-  if (scenario.reducer.kind == "data_parallel" || scenario.reducer.kind == "none") return {};
+  const std::string& kind = followed_kind(scenario);
+  if (kind == "data_parallel" || kind == "none") return {};
   if (has_ddp_buckets(scenario)) return buckets_of_several(scenario, manifest);
   const std::vector<int64_t> trained = trained_in(scenario, manifest);
-  if (scenario.reducer.kind == "flat" || is_sharded(scenario))
-    return buckets_of(scenario, manifest, trained);
+  if (kind == "flat" || is_sharded(scenario)) return buckets_of(scenario, manifest, trained);
   BucketLayout layout = one_each(trained);
-  if (scenario.reducer.kind == "per_parameter") std::reverse(layout.begin(), layout.end());
+  if (kind == "per_parameter") std::reverse(layout.begin(), layout.end());
   return layout;
 }
 

@@ -32,6 +32,8 @@ void check_data_mutant(const Scenario& scenario, const MutantSpec& mutant,
 void check_join(const Scenario& scenario, InputErrors* errors);
 // Of it: what ranks that part for a while (scenarios/local_steps.h) cannot go with.
 void check_local_steps(const Scenario& scenario, InputErrors* errors);
+// Of it: parts that programs register, and keys that no others have.
+void check_registered(const Scenario& scenario, InputErrors* errors);
 // Of it: options of data kinds that are read from files.
 void check_files(const Scenario& scenario, InputErrors* errors);
 
@@ -81,6 +83,8 @@ ReplayRule replay_rule_of(const Scenario& scenario);
 // Why lane `lane` says nothing about this scenario's comm hook; empty: it can be judged. Every hook
 // declares its lanes here.
 std::string refused_by_comm_hook(const Scenario& scenario, const std::string& lane);
+// The same of a reducer that a program registered.
+std::string refused_by_reducer(const Scenario& scenario, const std::string& lane);
 
 // Buckets at construction, in launch order; for kinds without buckets those of their collectives.
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest);

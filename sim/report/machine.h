@@ -22,6 +22,8 @@ Machine this_machine();
 // Libraries that the workers were linked with and what they use of the CPU: the fingerprint.
 struct Libraries {
   std::string torch, gloo, blas, torch_cpu_capability, blas_cpu_capability;  // empty: not known
+  std::string torch_file = {};                                               // libtorch_cpu.so
+  std::string gloo_linked = {};  // shared, own, or mixed: with the Gloo inside LibTorch
 };
 // What workers left in `path` (libraries.json); all empty where there is no such file.
 Libraries read_libraries(const std::string& path);

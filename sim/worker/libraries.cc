@@ -4,10 +4,12 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <gloo/allreduce.h>
 #include <gloo/config.h>
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "sim/launch/protocol.h"
@@ -31,15 +33,35 @@ std::string openblas_says(const char* function) {
   return says == nullptr ? "" : says();
 }
 
+// Wheels have theirs inside.
 std::string blas_name() {
   const std::string config = openblas_says("openblas_get_config");
-  if (config.empty()) return "unknown";
+  if (config.empty()) {
+    const std::string inside = aten_says("BLAS_INFO=");
+    return inside.substr(0, inside.find(','));
+  }
   return config.substr(0, config.find(' ', config.find(' ') + 1));
 }
 
 std::string blas_capability() {
   const std::string core = openblas_says("openblas_get_corename");
   return core.empty() ? "unknown" : core;
+}
+
+// The file that a function was loaded from.
+std::string file_of(const void* function) {
+  Dl_info info{};
+  return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+}
+
+// Whose functions we call: the shared library's, which LibTorch calls too; our own, in this
+// program; or, wrongly, those inside LibTorch, which are of another version than our headers.
+std::string gloo_linked() {
+  void (*function)(const gloo::AllreduceOptions&) = &gloo::allreduce;
+  const std::filesystem::path file = file_of(reinterpret_cast<const void*>(function));
+  const std::string name = file.filename().string();
+  if (name.starts_with("libgloo")) return "shared";
+  return name.starts_with("libtorch") ? "mixed" : "own";
 }
 
 std::string gloo_version() {
@@ -51,7 +73,9 @@ std::string gloo_version() {
 std::string libraries_json() {
   nlohmann::ordered_json document;
   document["torch"] = TORCH_VERSION;
+  document["torch_file"] = file_of(reinterpret_cast<const void*>(&at::show_config));
   document["gloo"] = gloo_version();
+  document["gloo_linked"] = gloo_linked();
   document["blas"] = blas_name();
   document["torch_cpu_capability"] = aten_says("CPU capability usage: ");
   document["blas_cpu_capability"] = blas_capability();

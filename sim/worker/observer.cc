@@ -215,9 +215,10 @@ void Observer::record_collectives() {
 void Observer::control_replica(const std::vector<uint64_t>& hashes) {
   const Scenario& scenario = around_.plan.scenario;
   if (ranks_of(scenario) == 1 || !asks_for(scenario, "replica")) return;
-  std::vector<std::byte> damaged(state_, state_ + layout_.bytes);
-  damaged[static_cast<size_t>(target_entry(layout_).offset)] ^= std::byte{1};
-  const bool detected = hash_entries(layout_, damaged.data()) != hashes;
+  std::byte& damaged = state_[target_entry(layout_).offset];  // nobody else looks at it yet
+  damaged ^= std::byte{1};
+  const bool detected = hash_entries(layout_, state_) != hashes;
+  damaged ^= std::byte{1};
   record_control(Lane::replica, detected);
 }
 

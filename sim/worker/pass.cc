@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "reducer/device/staged.h"
 #include "reducer/manifest.h"
 #include "reducer/model_averaging.h"
 #include "scenarios/base/hash.h"
@@ -39,6 +40,14 @@ std::unique_ptr<ComputeClock> clock_of(const RunPlan& plan, bool primary) {
   return std::make_unique<ComputeClock>(plan.layer_times, planned_samples(plan.scenario));
 }
 
+StagingWaits staging_waits(const std::vector<MutantSpec>& mutants, int64_t rank) {
+  StagingWaits waits;
+  waits.for_gradients = !has_mutant(mutants, "skip_gradient_wait", rank);
+  waits.for_copies = !has_mutant(mutants, "skip_copy_wait", rank);
+  waits.for_results = !has_mutant(mutants, "skip_result_wait", rank);
+  return waits;
+}
+
 NamedTensors in_other_order(NamedTensors parameters) {
   std::reverse(parameters.begin(), parameters.end());
   return parameters;
@@ -59,7 +68,10 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
                                    Probe& probe)
     : recorder_(surroundings.recorder) {
   const Scenario& scenario = surroundings.plan.scenario;
-  if (scenario.device == "stand_in") real = with_host_views(std::move(real));
+  if (scenario.streams == "late")
+    real = make_staged(std::move(real), staging_waits(scenario.mutants, surroundings.rank));
+  else if (scenario.device == "stand_in")
+    real = with_host_views(std::move(real));
   auto network = make_faulty_network(std::move(real), faults, surroundings.recorder,
                                      surroundings.own_link ? surroundings.own_link() : nullptr);
   faulty_network_ = network.get();

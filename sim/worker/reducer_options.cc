@@ -1,5 +1,6 @@
 #include "sim/worker/reducer_options.h"
 
+#include "scenarios/own_options.h"
 #include "sim/fault/mutants.h"
 
 namespace lockstep {
@@ -22,6 +23,8 @@ ReducerOptions reducer_options_of(const Scenario& scenario, int64_t rank) {
   const Options& given = scenario.reducer.options;
   ReducerOptions options;
   options.kind = scenario.reducer.kind;
+  if (given.has("name")) options.name = given.text("name");
+  options.own = own_options(given);
   options.bucket_cap_bytes = bytes_of_mib(given.number("bucket_cap_mb"));
   options.first_bucket_bytes = bytes_of_mib(given.number("first_bucket_mb"));
   options.gradient_as_bucket_view = given.flag("gradient_as_bucket_view");

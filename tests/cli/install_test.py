@@ -29,8 +29,21 @@ class Install(ProgramTest):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for path in ("man/man1/lockstep.1", "bash-completion/completions/lockstep",
                      "zsh/site-functions/_lockstep", "fish/vendor_completions.d/lockstep.fish",
-                     "doc/lockstep/ci.md", "doc/lockstep/README.md"):
+                     "doc/lockstep/ci.md", "doc/lockstep/README.md",
+                     "lockstep/lockstep_record.py"):
             self.assertGreater((share / path).stat().st_size, 100, path)
+
+    def test_a_debian_package(self):
+        done = subprocess.run(["cpack", "-G", "DEB", "-B", self.tmp / "deb"], cwd=BUILD, text=True,
+                              capture_output=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        package, = (self.tmp / "deb").glob("lockstep_*.deb")
+        listed = subprocess.run(["dpkg-deb", "-c", package], text=True, capture_output=True).stdout
+        for path in ("./usr/bin/lockstep", "./usr/bin/lockstep-worker", "lockstep-config.cmake",
+                     "include/lockstep/reducer/registry.h", "liblockstep_main.a"):
+            self.assertIn(path, listed)
+        fields = subprocess.run(["dpkg-deb", "-f", package], text=True, capture_output=True).stdout
+        self.assertRegex(fields, "Depends: .*libtorch")
 
 
 if __name__ == "__main__":
