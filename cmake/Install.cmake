@@ -54,7 +54,7 @@ install(FILES ${PROJECT_BINARY_DIR}/lockstep-config.cmake
 foreach(folder reducer golden scenarios sim)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/${folder}/*.h)
-  list(FILTER headers EXCLUDE REGEX "/stub/")
+  list(FILTER headers EXCLUDE REGEX "/stub/")  # in LibTorch's place, for our own units alone
   foreach(header ${headers})
     get_filename_component(place ${header} DIRECTORY)
     install(FILES ${PROJECT_SOURCE_DIR}/${header}

@@ -33,6 +33,8 @@ OptionValue option_value(const Json& json) {
   return json.get<std::vector<int64_t>>();
 }
 
+}  // namespace
+
 Part part_from(const Json& json) {
   Part part;
   for (const auto& [key, value] : json.items()) {
@@ -45,6 +47,8 @@ Part part_from(const Json& json) {
   }
   return part;
 }
+
+namespace {
 
 template <class T>
 void put(Json* json, const char* key, const std::optional<T>& value) {

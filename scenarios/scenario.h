@@ -125,6 +125,9 @@ bool shares_optimizer(const Scenario& scenario);
 bool is_frozen(const Scenario& scenario, const std::string& parameter);
 bool is_ignored(const Scenario& scenario, const std::string& tensor);  // parameter or buffer
 
+// A part of a document that has passed the schema: what stands under "options" becomes the part's
+// own (scenarios/own_options.h).
+Part part_from(const nlohmann::ordered_json& json);
 nlohmann::ordered_json as_json(const Scenario& scenario);
 // Of a document that as_json() made: anything else aborts (user input goes through
 // scenarios/parse).

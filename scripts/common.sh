@@ -1,5 +1,6 @@
 # Shared by the scripts beside it; not run by itself.
 set -euo pipefail
+called_from=$PWD
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
@@ -91,6 +92,7 @@ choose_torch() {
       fetch_wheel "$version" "$folder"
       torch_name=-wheel-$version ;;
     *)
+      case $folder in /*) ;; *) folder=$called_from/$folder ;; esac
       [ -d "$folder" ] || die "--torch $1: debian, wheel, wheel:VERSION or a folder is wanted, and there is no such folder"
       folder=$(realpath "$folder")
       torch_name=-torch-$(echo "$folder" | cksum | cut -d ' ' -f 1) ;;

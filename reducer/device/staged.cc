@@ -62,12 +62,10 @@ class Staged : public CollectiveCommunicator {
   Staged(std::unique_ptr<Communicator> inner, const StagingWaits& waits)
       : CollectiveCommunicator(inner->rank(), inner->world_size()),
         waits_(waits),
-        inner_(std::move(inner)),
-        thread_(std::in_place) {}
-  ~Staged() override { thread_.reset(); }
+        inner_(std::move(inner)) {}
 
   void close(Deadline deadline) noexcept override {
-    if (thread_) drained(*thread_, deadline);
+    drained(thread_, deadline);
     inner_->close(deadline);
   }
 
@@ -81,7 +79,7 @@ class Staged : public CollectiveCommunicator {
   // In the order of the calls, among those of the device.
   CommWorkPtr on_host(CollectiveCall call) {
     auto work = std::make_shared<PendingWork>(describe(call), call.deadline);
-    thread_->post([this, work, call = std::move(call)] { run(*work, call, [] {}); });
+    thread_.post([this, work, call = std::move(call)] { run(*work, call, [] {}); });
     return work;
   }
 
@@ -103,7 +101,7 @@ class Staged : public CollectiveCommunicator {
     }
     auto work =
         std::make_shared<StagedWork>(describe(call), call.deadline, device, waits.for_results);
-    thread_->post([this, work, waits, copied, stream, host, call = std::move(call)] {
+    thread_.post([this, work, waits, copied, stream, host, call = std::move(call)] {
       if (waits.for_copies) wait_on_host(*copied);
       run(*work, host, [&] {
         const c10::StreamGuard guard(stream);
@@ -136,7 +134,7 @@ class Staged : public CollectiveCommunicator {
   const StagingWaits waits_;
   const std::unique_ptr<Communicator> inner_;
   std::optional<c10::Stream> stream_;
-  std::optional<CommThread> thread_;
+  CommThread thread_;  // ends before what it uses
 };
 
 }  // namespace

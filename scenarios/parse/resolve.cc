@@ -7,7 +7,6 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/files/image_files.h"
-#include "scenarios/own_options.h"
 #include "scenarios/parse/pointer.h"
 #include "scenarios/parse/words.h"
 #include "scenarios/split.h"
@@ -21,36 +20,9 @@ using Problems = std::vector<SchemaProblem>;
 
 constexpr const char* kLibTorch = "/libtorch";  // in "when", beside pointers to keys
 
-OptionValue list_value(const Json& list) {
-  for (const Json& value : list)
-    if (!value.is_number_integer()) return list.get<std::vector<double>>();
-  return list.get<std::vector<int64_t>>();
-}
-
 // A path that a scenario file gives, which is relative to the file.
 std::string beside(const std::string& directory, const std::string& path) {
   return (std::filesystem::path(directory) / path).lexically_normal().string();
-}
-
-Part part_of(const Json& json) {
-  Part part;
-  for (const auto& [key, value] : json.items()) {
-    if (key == "kind")
-      part.kind = value.get<std::string>();
-    else if (value.is_boolean())
-      part.options.set(key, value.get<bool>());
-    else if (value.is_number_integer())
-      part.options.set(key, value.get<int64_t>());
-    else if (value.is_number())
-      part.options.set(key, value.get<double>());
-    else if (value.is_string())
-      part.options.set(key, value.get<std::string>());
-    else if (value.is_object())
-      set_own_options(part_of(value).options, &part.options);
-    else
-      part.options.set(key, list_value(value));
-  }
-  return part;
 }
 
 template <class T>
@@ -249,30 +221,30 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.streams = text("streams");
   s.device_ids = document["device_ids"].get<std::vector<int64_t>>();
   s.averaging = text("averaging");
-  s.model = part_of(document["model"]);
+  s.model = part_from(document["model"]);
   if (s.model.kind == "torchscript")
     s.model.options.set("file", beside(directory, s.model.options.text("file")));
-  s.data = part_of(document["data"]);
-  s.split = part_of(document["split"]);
-  s.loss = part_of(document["loss"]);
-  s.optimizer = part_of(document["optimizer"]);
-  s.optimizer_sharding = part_of(document["optimizer_sharding"]);
-  s.reducer = part_of(document["reducer"]);
-  s.communicator = part_of(document["communicator"]);
-  s.lr_schedule = part_of(document["lr_schedule"]);
-  s.clipping = part_of(document["clipping"]);
-  s.loss_scaling = part_of(document["loss_scaling"]);
+  s.data = part_from(document["data"]);
+  s.split = part_from(document["split"]);
+  s.loss = part_from(document["loss"]);
+  s.optimizer = part_from(document["optimizer"]);
+  s.optimizer_sharding = part_from(document["optimizer_sharding"]);
+  s.reducer = part_from(document["reducer"]);
+  s.communicator = part_from(document["communicator"]);
+  s.lr_schedule = part_from(document["lr_schedule"]);
+  s.clipping = part_from(document["clipping"]);
+  s.loss_scaling = part_from(document["loss_scaling"]);
   if (document.contains("join")) read(document["join"], "divide_by", &s.join_divide_by);
-  s.comm_hook = part_of(document["comm_hook"]);
-  s.model_averaging = part_of(document["model_averaging"]);
-  s.checkpoint = part_of(document["checkpoint"]);
+  s.comm_hook = part_from(document["comm_hook"]);
+  s.model_averaging = part_from(document["model_averaging"]);
+  s.checkpoint = part_from(document["checkpoint"]);
   if (s.checkpoint.options.has("path"))
     s.checkpoint.options.set("path", beside(directory, s.checkpoint.options.text("path")));
-  s.compute = part_of(document["compute"]);
+  s.compute = part_from(document["compute"]);
   if (s.compute.options.has("profile"))
     s.compute.options.set("profile", beside(directory, s.compute.options.text("profile")));
   for (const Json& mutant : document["mutants"]) s.mutants.push_back(mutant_of(mutant));
-  for (const Json& fault : document["faults"]) s.faults.push_back(part_of(fault));
+  for (const Json& fault : document["faults"]) s.faults.push_back(part_from(fault));
   s.time_scale = document["time_scale"].get<double>();
   if (s.loss.options.has("published"))
     s.loss.options.set("published", beside(directory, s.loss.options.text("published")));

@@ -51,10 +51,11 @@ void Schema::keyword(const std::string& word, const Json& value, SchemaNode* nod
                                      "examples", "if",  "then",  "else"};
   for (const char* known : kElsewhere)
     if (word == known) return;
-  if (word == "type" && value.is_array()) {
-    node->types = value.get<std::vector<std::string>>();
-  } else if (word == "type") {
-    node->type = value.get<std::string>();
+  if (word == "type") {
+    if (value.is_array())
+      node->types = value.get<std::vector<std::string>>();
+    else
+      node->types = {value.get<std::string>()};
   } else if (word == "enum") {
     node->words = &value;
   } else if (word == "const") {

@@ -20,8 +20,7 @@ struct SchemaNode {
     const SchemaNode* then = nullptr;       // may be nullptr
     const SchemaNode* otherwise = nullptr;  // may be nullptr
   };
-  std::string type;  // empty: any, or one of several:
-  std::vector<std::string> types;
+  std::vector<std::string> types;                 // one of these; empty: any
   const nlohmann::ordered_json* words = nullptr;  // enum: a list
   const nlohmann::ordered_json* constant = nullptr;
   const nlohmann::ordered_json* default_value = nullptr;

@@ -21,14 +21,13 @@ bool has_type(const Json& value, const std::string& type) {
   if (type == "string") return value.is_string();
   if (type == "boolean") return value.is_boolean();
   if (type == "integer") return value.is_number_integer();
-  if (type == "number") return value.is_number();
-  LOCKSTEP_CHECK(type.empty(), "schema: type " + type + " is not known");
-  return true;
+  LOCKSTEP_CHECK(type == "number", "schema: type " + type + " is not known");
+  return value.is_number();
 }
 
 bool has_type_of(const SchemaNode& node, const Json& value) {
-  if (node.types.empty()) return has_type(value, node.type);
-  return std::any_of(node.types.begin(), node.types.end(),
+  return node.types.empty() ||
+         std::any_of(node.types.begin(), node.types.end(),
                      [&](const std::string& type) { return has_type(value, type); });
 }
 
@@ -268,20 +267,21 @@ std::string allowed_text(const SchemaNode& node) {
     for (const Json& word : *node.words) words.push_back(word.get<std::string>());
     return words.size() == 1 ? quoted_list(words) : "one of " + quoted_list(words);
   }
-  if (node.type == "integer") return "an integer" + range_text(node);
-  if (node.type == "number") return "a number" + range_text(node);
-  if (node.type == "boolean") return "true or false";
-  if (node.type == "object") return "an object";
-  if (node.type == "string") {
+  if (node.types.empty()) return "a value";
+  if (node.types.size() > 1)
+    return "a value of type " + fmt::format("{}", fmt::join(node.types, ", "));
+  const std::string& type = node.types[0];
+  if (type == "integer") return "an integer" + range_text(node);
+  if (type == "number") return "a number" + range_text(node);
+  if (type == "boolean") return "true or false";
+  if (type == "object") return "an object";
+  if (type == "string") {
     const std::string count = count_text(node.min_length, node.max_length);
     return "a string" + (count.empty() ? "" : count + " characters");
   }
-  if (!node.types.empty())
-    return "a value of type " + fmt::format("{}", fmt::join(node.types, ", "));
-  if (node.type != "array") return "a value";
   const std::string count = count_text(node.min_items, node.max_items);
   std::string text = "a list" + (count.empty() ? " of" : count) + " values";
-  if (node.items != nullptr && !node.items->type.empty())
+  if (node.items != nullptr && !node.items->types.empty())
     text += ", each " + allowed_text(*node.items);
   return text;
 }

@@ -57,12 +57,6 @@ void LateQueues::wait_on_host(const Known& event) {
   pending_.erase(due, pending_.end());
 }
 
-bool LateQueues::is_known_on_host(const Known& event) {
-  return std::all_of(event.begin(), event.end(), [](const auto& entry) {
-    return covers(host, {entry.first, entry.second});
-  });
-}
-
 void LateQueues::on_host_after(const Mark& mark, std::function<void()> publish) {
   const std::lock_guard lock(mutex_);
   pending_.push_back({mark, std::move(publish)});

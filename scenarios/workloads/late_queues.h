@@ -34,8 +34,6 @@ class LateQueues {
 
   // This host thread waits: what was to be done on the host by then is done now.
   void wait_on_host(const Known& event);
-  // Does this thread know that all of it has been done?
-  bool is_known_on_host(const Known& event);
   // `publish` changes memory of the host once a thread has waited for `mark`; it must not call
   // back.
   void on_host_after(const Mark& mark, std::function<void()> publish);

@@ -8,7 +8,6 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <vector>
 
 namespace lockstep {
 namespace {
@@ -32,7 +31,7 @@ LateQueues& queues() {
 struct Memory {
   void* bytes = nullptr;
   Mark written;
-  std::vector<Mark> read;  // since it was written
+  LateQueues::Known read;  // the last by each queue, since it was written
 };
 
 void free_memory(void* context) {
@@ -81,7 +80,7 @@ at::Tensor seen_from(int64_t queue, const at::Tensor& tensor) {
 
 void note_read(const at::Tensor& tensor, const Mark& mark) {
   const std::lock_guard lock(marks_mutex);
-  memory_of(tensor).read.push_back(mark);
+  memory_of(tensor).read[mark.queue] = mark.count;
 }
 
 // Over what others may still be reading or writing, nothing good is written.
@@ -89,7 +88,8 @@ void write(int64_t queue, const at::Tensor& values, const at::Tensor& tensor) {
   const std::lock_guard lock(marks_mutex);
   Memory& memory = memory_of(tensor);
   bool in_order = queues().is_before(memory.written, queue);
-  for (const Mark& mark : memory.read) in_order = in_order && queues().is_before(mark, queue);
+  for (const auto& [reader, count] : memory.read)
+    in_order = in_order && queues().is_before({reader, count}, queue);
   raw(tensor).copy_(in_order ? values : garbage_like(values));
   memory.written = queues().put(queue);
   memory.read.clear();

@@ -37,17 +37,6 @@ struct Subject {
   }
 };
 
-Part part_of(const Json& json) {
-  Part part{json["kind"].get<std::string>(), {}};
-  for (const auto& [key, value] : json.items()) {
-    if (value.is_boolean()) part.options.set(key, value.get<bool>());
-    if (value.is_number_integer()) part.options.set(key, value.get<int64_t>());
-    if (value.is_string()) part.options.set(key, value.get<std::string>());
-    if (value.is_array()) part.options.set(key, value.get<std::vector<int64_t>>());
-  }
-  return part;
-}
-
 Json drawn_reducer(Draw* draw, const std::string& kind) {
   std::string reducer =
       draw->one_of<std::string>({"bucketed", "bucketed", "bucketed", "c10d", "c10d", "c10d", "flat",
@@ -89,7 +78,7 @@ Json mutant_training(Draw* draw, const std::string& kind) {
 }
 
 Subject subject_of(const Json& body) {
-  const auto manifest = manifest_of(part_of(body["model"]), body.value("dtype", "float32"));
+  const auto manifest = manifest_of(part_from(body["model"]), body.value("dtype", "float32"));
   LOCKSTEP_CHECK(manifest.has_value(), "a shipped model");
   const Json& reducer = body["reducer"];
   return {.world_size = body["world_size"].get<int64_t>(),

@@ -112,7 +112,7 @@ int report_analysis(const AnalyzeOptions& options, const ResultDocument& documen
                     const std::vector<std::string>& predictions) {
   const Style style(wants_color(options.color, STDOUT_FILENO));
   int code = document.exit_code;
-  code = write_output("--json", options.json, to_text(document), code);
+  code = write_output("--json", options.json, code, [&] { return to_text(document); });
   code = leave_ci_reports(options.ci, test_report("analyze", document), code);
   std::string text;
   for (size_t i = 0; i < document.runs.size(); ++i)

@@ -99,7 +99,7 @@ int report_campaign(const CampaignOptions& options, const ResultDocument& docume
   int code = document.exit_code;
   Json json = as_json(document);
   json["campaign"] = {{"seed", options.seed}, {"kinds", as_json(tallies)}};
-  code = write_output("--json", options.verify.json, to_text(json), code);
+  code = write_output("--json", options.verify.json, code, [&] { return to_text(json); });
   code = leave_ci_reports(options.verify.ci, test_report_of(document), code);
   return print_result(text_of(options, document, tallies), code);
 }

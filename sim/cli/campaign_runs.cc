@@ -115,7 +115,8 @@ BusyCores::~BusyCores() {
 
 int report_campaign(const VerifyOptions& verify, const nlohmann::ordered_json& json,
                     const std::string& text, int code) {
-  return print_result(text, write_output("--json", verify.json, to_text(json), code));
+  return print_result(text,
+                      write_output("--json", verify.json, code, [&] { return to_text(json); }));
 }
 
 }  // namespace lockstep

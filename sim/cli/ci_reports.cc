@@ -66,7 +66,7 @@ int leave_ci_reports(const CiOptions& options, TestReport report, int code) {
   const bool github = on_github(options);
   if (options.junit.empty() && !github) return code;
   find_lines(&report);
-  code = write_output("--junit", options.junit, junit_text(report), code);
+  code = write_output("--junit", options.junit, code, [&] { return junit_text(report); });
   if (!github) return code;
   std::error_code ignored;
   fmt::print(stderr, "{}",

@@ -127,8 +127,8 @@ void measure_collectives(const CollectiveOptions& options, const std::string& wo
 
 int report_collectives(const CollectiveOptions& options, const CollectiveDocument& document) {
   int code = document.exit_code;
-  code = write_output("--json", options.json, to_text(as_json(document)), code);
-  code = write_output("--csv", options.csv, collective_csv(document), code);
+  code = write_output("--json", options.json, code, [&] { return to_text(as_json(document)); });
+  code = write_output("--csv", options.csv, code, [&] { return collective_csv(document); });
   code = leave_ci_reports(options.ci, test_report(document), code);
   const Style style(wants_color(options.color, STDOUT_FILENO));
   return print_result(

@@ -78,8 +78,8 @@ int compare(const CompareOptions& options) {
   if (is_recording(options.a) && is_recording(options.b)) return compare_recordings(options);
   const auto document = compare_all(options);
   if (!document) return bad_input(document.errors(), options.json);
-  const int code = write_output("--json", options.json, to_text(as_json(document.value())),
-                                document.value().exit_code);
+  const int code = write_output("--json", options.json, document.value().exit_code,
+                                [&] { return to_text(as_json(document.value())); });
   const Style style(wants_color(options.color, STDOUT_FILENO));
   return print_result(compare_text(document.value(), {options.quiet, options.verbose}, style),
                       code);

@@ -27,8 +27,9 @@ void conclude(int signal, ResultDocument* document) {
 int report(const VerifyOptions& options, const ResultDocument& document) {
   for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
   int code = document.exit_code;
-  code = write_output("--json", options.json, to_text(document), code);
-  code = write_output("--markdown", options.markdown, verify_markdown(document), code);
+  code = write_output("--json", options.json, code, [&] { return to_text(document); });
+  code =
+      write_output("--markdown", options.markdown, code, [&] { return verify_markdown(document); });
   code = leave_ci_reports(options.ci, test_report(options.verb(), document), code);
   TerminalOptions terminal;
   terminal.quiet = options.quiet;

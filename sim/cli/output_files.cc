@@ -16,10 +16,11 @@ void check_output(const char* option, const std::string& path, InputErrors* erro
     errors->push_back(option_error(fmt::format("{} {}", option, *why)));
 }
 
-int write_output(const char* option, const std::string& path, const std::string& text, int code) {
+int write_output(const char* option, const std::string& path, int code,
+                 const std::function<std::string()>& text) {
   if (path.empty()) return code;
   try {
-    write_atomically(path, text);
+    write_atomically(path, text());
     return code;
   } catch (const std::exception& error) {
     fmt::print(stderr, "lockstep: error: {} {}\n", option, error.what());

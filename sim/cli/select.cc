@@ -152,7 +152,7 @@ int bad_input(const InputErrors& errors, const std::string& json, const CiOption
   document.machine = this_machine();
   document.exit_code = kExitBadInput;
   document.errors = errors;
-  return write_output("--json", json, to_text(document), kExitBadInput);
+  return write_output("--json", json, kExitBadInput, [&] { return to_text(document); });
 }
 
 int print_result(const std::string& text, int code) {

@@ -83,9 +83,10 @@ int report_simulation(const SimulateVerb& verb, SimulateDocument* document) {
   document->answer = answer_of(*document);
   for (const SimulatedLine& line : document->lines)
     if (line.judged && line.judged->met == false) document->exit_code = kExitFail;
-  int code = write_output("--json", verb.json, to_text(as_json(*document)), document->exit_code);
+  int code = write_output("--json", verb.json, document->exit_code,
+                          [&] { return to_text(as_json(*document)); });
   if (!verb.svg.empty() && document->prediction)
-    code = write_output("--svg", verb.svg, simulate_svg(*document), code);
+    code = write_output("--svg", verb.svg, code, [&] { return simulate_svg(*document); });
   const Style style(wants_color(verb.color, STDOUT_FILENO));
   const std::string text = verb.quiet ? document->answer + "\n" : to_text(*document, style);
   return print_result(text, code);

@@ -147,10 +147,11 @@ std::vector<Cell> with_auto_caps(const SweepOptions& options, const Prepared& pr
 
 int write_outputs(const SweepOptions& options, const SweepDocument& document) {
   int code = document.exit_code;
-  code = write_output("--json", options.json, to_text(as_json(document)), code);
-  code = write_output("--csv", options.csv, sweep_csv(document), code);
-  code = write_output("--markdown", options.markdown, sweep_markdown(document), code);
-  if (!options.svg.empty()) code = write_output("--svg", options.svg, sweep_svg(document), code);
+  code = write_output("--json", options.json, code, [&] { return to_text(as_json(document)); });
+  code = write_output("--csv", options.csv, code, [&] { return sweep_csv(document); });
+  code =
+      write_output("--markdown", options.markdown, code, [&] { return sweep_markdown(document); });
+  code = write_output("--svg", options.svg, code, [&] { return sweep_svg(document); });
   return code;
 }
 

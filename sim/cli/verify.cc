@@ -37,7 +37,8 @@ int nothing_selected(const VerifyOptions& options, const std::string& why) {
   ResultDocument document;
   document.machine = this_machine();
   document.exit_code = kExitNothing;
-  const int code = write_output("--json", options.json, to_text(document), kExitNothing);
+  const int code =
+      write_output("--json", options.json, kExitNothing, [&] { return to_text(document); });
   return leave_ci_reports(options.ci, test_report(options.verb(), document), code);
 }
 

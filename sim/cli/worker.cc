@@ -269,7 +269,7 @@ int Member::run() {
     document_.errors.push_back(option_error(why));
     conclude(signal_, &document_);
     if (code == kExitBadInput) document_.exit_code = code;
-    write_output("--json", options_.verify.json, to_text(document_), code);
+    write_output("--json", options_.verify.json, code, [&] { return to_text(document_); });
     leave_ci_reports(options_.verify.ci, test_report("worker", document_), code);
   }
   goodbye(signal_ != 0 ? kExitInconclusive : code, why);

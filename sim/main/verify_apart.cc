@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include "sim/cli/worker_program.h"
 #include "sim/main/as_worker.h"
 #include "sim/main/lockstep_main.h"
+#include "sim/sweep/threshold.h"
 
 namespace lockstep {
 namespace {
@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kApart = "--lockstep";
 constexpr std::chrono::hours kMost(1);
 
+// For one call: scenarios that are text, and the result. Removed again.
 class Folder {
  public:
   Folder() {
@@ -101,28 +102,20 @@ bool compares_with_one_device(const Json& run) {
   return false;
 }
 
-// "pass" < "inconclusive" < "fail".
-std::string worse(const std::string& a, const std::string& b) {
-  const auto rank = [](const std::string& verdict) {
-    return verdict == "pass" ? 0 : verdict == "fail" ? 2 : 1;
-  };
-  return rank(b) > rank(a) ? b : a;
-}
-
 ApartVerdict verdict_of(const Json& document, bool is_file) {
   ApartVerdict result;
   result.verdict = "pass";
   result.against_one_device = !document["runs"].empty();
   for (const Json& run : document["runs"]) {
     const std::string verdict = text_of(run, "verdict");
-    result.verdict = worse(result.verdict, verdict);
+    result.verdict = worse_verdict(result.verdict, verdict);
     result.against_one_device = result.against_one_device && compares_with_one_device(run);
     if (verdict != "pass") result.findings.push_back(finding_of(run, is_file));
     if (!run["first_divergence"].is_null())
       result.causes.push_back(text_of(run["first_divergence"], "cause"));
   }
   for (const Json& error : document["errors"]) {
-    result.verdict = worse(result.verdict, "inconclusive");
+    result.verdict = worse_verdict(result.verdict, "inconclusive");
     const std::string allowed = text_of(error, "allowed");
     result.findings.push_back(text_of(error, "message") +
                               (allowed.empty() ? "" : "; allowed: " + allowed));
