@@ -8,6 +8,9 @@ install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET lockstep-worker)
   install(TARGETS lockstep-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+if(TARGET lockstep-nccl)
+  install(TARGETS lockstep-nccl LIBRARY DESTINATION lib/lockstep)
+endif()
 
 set(share ${CMAKE_INSTALL_DATADIR}/lockstep)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/scenarios DESTINATION ${share}

@@ -7,13 +7,14 @@ endfunction()
 
 lockstep_torch_library(lockstep_workloads FOLDERS scenarios/workloads LINK lockstep_scenario)
 lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/device reducer/gloo reducer/c10d
-                       reducer/local reducer/shm reducer/hierarchical reducer/kinds reducer/hooks LINK lockstep_bucket)
+                       reducer/nccl reducer/local reducer/shm reducer/hierarchical reducer/kinds reducer/hooks LINK lockstep_bucket)
 # Its loops are worth vectorizing, which -O2 does not do where the length is not known.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/reducer/local/sum_ranges.cc PROPERTIES
                             COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
 lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run.cc
                        golden/lock_step.cc golden/own_states.cc golden/replay.cc
                        golden/replay_buckets.cc golden/replay_gathered.cc golden/rounding.cc
+                       golden/communication.cc golden/own_weights.cc
                        golden/sample_cache.cc golden/make_stored.cc
                        LINK lockstep_compare lockstep_workloads)
 lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/worker/explore sim/fault
@@ -33,3 +34,4 @@ add_executable(lockstep-worker sim/worker/main.cc reducer/hooks/examples/divide_
 target_link_libraries(lockstep-worker PRIVATE lockstep_worker_lib)
 set_target_properties(lockstep-worker PROPERTIES UNITY_BUILD OFF)
 lockstep_torch_program(lockstep-worker)
+include(cmake/Nccl.cmake)

@@ -13,6 +13,7 @@
 #include "scenarios/base/check.h"
 #include "scenarios/local_steps.h"
 #include "scenarios/workloads/loss_scaling.h"
+#include "scenarios/workloads/rank_devices.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
@@ -156,7 +157,7 @@ void run_golden(const Scenario& given, GoldenKind kind, const ReplayRule& rule, 
                 StateStream& stream, Deadline deadline) {
   const Finish finish{stream};
   const Scenario scenario = as_golden(given, kind);
-  Setup setup = set_up(scenario, dtype_of(scenario, kind), 0);
+  Setup setup = set_up(scenario, dtype_of(scenario, kind), 0, golden_devices(scenario));
   Training& training = setup.training;
   const GoldenItem item = item_of(scenario, kind, training, shards);
   LOCKSTEP_CHECK(stream.shape().slot_bytes >= item.bytes, "slots too small for the golden run");

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "golden/replay_rule.h"
 #include "golden/state.h"
@@ -39,51 +38,5 @@ GoldenItem golden_item(const Scenario& scenario, GoldenKind kind, bool shards);
 // Blocks until the last step is streamed. `deadline`: for each wait on a slow consumer.
 void run_golden(const Scenario& scenario, GoldenKind kind, const ReplayRule& rule, bool shards,
                 StateStream& stream, Deadline deadline);
-
-// Lane rounding (NUMERICS.md): how far the run's averaged gradients of one step are from those of
-// the whole batch in float64 at the same weights, relative to correct runs' distance.
-struct RoundingStep {
-  double r = 0;          // worst ratio over tensors and norms
-  double control_r = 0;  // the same for a damaged copy of the run's gradients: the highest mantissa
-                         // bit flipped in the largest element of the first gradient
-  int64_t entry = -1;    // tensor of the worst ratio
-};
-inline constexpr double kRoundingThreshold = 8;
-inline constexpr int64_t kRoundingNullDraws = 19;
-
-// Item s-1 (s from 1) of the lane's stream: the state before step s (its weights are used), then
-// the state after step s (its gradients are used): 2 x layout.bytes.
-GoldenItem rounding_item(const Scenario& scenario);
-
-class RoundingLane {
- public:
-  RoundingLane(const Scenario& scenario, const ReplayRule& rule);
-  ~RoundingLane();
-  RoundingLane(const RoundingLane&) = delete;
-  RoundingLane& operator=(const RoundingLane&) = delete;
-
-  // before, after: states of rank 0, in the layout of rounding_item. The same for the same
-  // arguments and scenario seed. Takes kRoundingNullDraws x world_size forward and backward passes.
-  RoundingStep judge(int64_t step, const std::byte* before, const std::byte* after);
-
- private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
-};
-
-// Consumer 0 of `stream`. Calls report(step, result) after each step; blocks until the last, or
-// until the stream ends or the deadline (of each wait) has passed.
-template <class Report>
-void run_rounding(const Scenario& scenario, const ReplayRule& rule, StateStream& stream,
-                  Deadline deadline, Report&& report) {
-  const int64_t state_bytes = rounding_item(scenario).layout.bytes;
-  RoundingLane lane(scenario, rule);
-  for (int64_t step = 1; step <= scenario.steps; ++step) {
-    const std::byte* item = stream.begin_read(0, step - 1, deadline);
-    if (item == nullptr) return;
-    report(step, lane.judge(step, item, item + state_bytes));
-    stream.end_read(0);
-  }
-}
 
 }  // namespace lockstep

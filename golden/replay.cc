@@ -13,6 +13,7 @@
 #include "scenarios/split.h"
 #include "scenarios/workloads/dtype.h"
 #include "scenarios/workloads/loss_scaling.h"
+#include "scenarios/workloads/rank_devices.h"
 
 namespace lockstep {
 namespace {
@@ -203,8 +204,8 @@ void Replay::average_buffers(std::vector<std::vector<at::Tensor>>* of_ranks) con
     const NamedTensor& buffer = training_.buffers[i];
     if (!buffer.tensor.is_floating_point() || is_named_in(rule_.ignored, buffer.name)) continue;
     std::vector<at::Tensor> divided;
-    for (const auto& buffers : *of_ranks) divided.push_back(buffers[i].div(world_size_));
-    at::Tensor sum = at::empty_like(buffer.tensor);
+    for (const auto& buffers : *of_ranks) divided.push_back(on_host(buffers[i].div(world_size_)));
+    at::Tensor sum = at::empty_like(divided.front());
     add_in_order(rule_.algorithm, divided, &sum);
     for (auto& buffers : *of_ranks) buffers[i] = sum.clone();
   }
@@ -259,7 +260,8 @@ void Replay::put() {
     if (gradient.defined() && !gradient.is_sparse())
       gradient.copy_(buckets_.result(i));
     else
-      gradient = buckets_.result(i).clone();  // the last rank had none, or is sparse
+      gradient = buckets_.result(i).clone().to(  // the last rank had none, or is sparse
+          training_.parameters[i].tensor.device());
   }
 }
 

@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 
-#include "golden/golden_run.h"
+#include "golden/own_weights.h"
 #include "golden/replay.h"
-#include "scenarios/base/check.h"
+#include "golden/statistics.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/workload.h"
@@ -37,10 +36,6 @@ Error error_of(const T* values, const double* oracle, int64_t count) {
   return error;
 }
 
-at::Tensor dense(const at::Tensor& gradient) {
-  return gradient.is_sparse() ? gradient.to_dense() : gradient;
-}
-
 Error error_of(const at::Tensor& gradient, const at::Tensor& oracle) {
   const double* exact = oracle.data_ptr<double>();
   if (gradient.scalar_type() == at::kDouble)
@@ -57,14 +52,6 @@ double ratio(double run, double null) {
 
 double worst_ratio(const Error& run, const Error& null) {
   return std::max(ratio(run.l2, null.l2), ratio(run.max, null.max));
-}
-
-void flip_highest_mantissa_bit_of_largest(at::Tensor gradient) {
-  const int64_t at = gradient.abs().argmax().item<int64_t>();
-  if (gradient.scalar_type() == at::kDouble)
-    *reinterpret_cast<uint64_t*>(gradient.data_ptr<double>() + at) ^= uint64_t{1} << 51;
-  else
-    *reinterpret_cast<uint32_t*>(gradient.data_ptr<float>() + at) ^= uint32_t{1} << 22;
 }
 
 // Null draws are correct by construction: whatever a scenario does to its loss, the average of the
@@ -94,63 +81,75 @@ void shuffle(std::vector<int64_t>* indices, std::mt19937_64& random) {
     std::swap((*indices)[i - 1], (*indices)[random() % i]);
 }
 
-}  // namespace
-
-struct RoundingLane::Parts {
-  Parts(const Scenario& given, const ReplayRule& rule)
-      : scenario(given),
-        split(scenario),
-        setup(set_up(given, given.dtype, 0)),
-        wide{in_double(setup.data.input), in_double(setup.data.target)},
-        layout(state_layout(setup.training, given.optimizer.kind)),
-        null_scenario(null_of(given)),
-        replay(null_rule(rule), null_scenario, setup.training) {
+class RoundingLane : public StatisticLane {
+ public:
+  RoundingLane(const Scenario& given, const ReplayRule& rule)
+      : scenario_(given),
+        split_(scenario_),
+        own_(given),
+        wide_{in_double(own_.setup.data.input), in_double(own_.setup.data.target)},
+        null_scenario_(null_of(given)),
+        replay_(null_rule(rule), null_scenario_, own_.setup.training) {
     const RandomSection random(given.seed);
-    oracle = build_training(given, "float64");
+    oracle_ = build_training(given, "float64");
   }
 
-  void set_weights(const std::byte* state) {
-    const c10::NoGradGuard no_grad;
-    for (const StateEntry& entry : layout.entries) {
-      if (entry.kind != StateKind::parameter) continue;
+  StatisticStep judge(int64_t step, const std::byte* before, const std::byte* after) override {
+    own_.set(before);
+    find_oracle(split_.batch(step));
+    const std::vector<Error> null = null_errors(step);
+    StatisticStep result;
+    for (size_t e = 0; e < own_.layout.entries.size(); ++e) {
+      const StateEntry& entry = own_.layout.entries[e];
       const auto i = static_cast<size_t>(entry.parameter);
-      at::Tensor weights = setup.training.parameters[i].tensor;
-      std::memcpy(weights.data_ptr(), state + entry.offset, static_cast<size_t>(entry.bytes));
-      at::Tensor(oracle.parameters[i].tensor).copy_(weights);
+      if (entry.kind != StateKind::gradient || !measurable(i)) continue;
+      const at::Tensor exact = whole(oracle_.parameters[i].tensor.grad());
+      const at::Tensor gradient = own_.values_in(entry, after);
+      const double r = worst_ratio(error_of(gradient, exact), null[i]);
+      if (result.entry < 0) {
+        flip_highest_mantissa_bit_of_largest(gradient);
+        result.control_r = worst_ratio(error_of(gradient, exact), null[i]);
+      }
+      result.control_r = std::max(result.control_r, result.entry < 0 ? 0 : r);
+      if (result.entry < 0 || r > result.r) {
+        result.r = r;
+        result.entry = static_cast<int64_t>(e);
+      }
     }
+    return result;
   }
 
+ private:
   void find_oracle(const std::vector<int64_t>& indices) {
-    const Batch batch = select(wide, indices);
-    clear_gradients(oracle.parameters, "none");
-    loss_of(scenario.loss, oracle.model->forward(batch.input), batch.target, 1).backward();
+    {
+      const c10::NoGradGuard no_grad;
+      for (size_t i = 0; i < oracle_.parameters.size(); ++i)
+        at::Tensor(oracle_.parameters[i].tensor)
+            .copy_(own_.setup.training.parameters[i].tensor.detach());
+    }
+    const Batch batch = select(wide_, indices);
+    clear_gradients(oracle_.parameters, "none");
+    loss_of(scenario_.loss, oracle_.model->forward(batch.input), batch.target, 1).backward();
   }
 
   // Parameters that are frozen or that nobody uses have no gradient.
   bool measurable(size_t parameter) const {
-    return oracle.parameters[parameter].tensor.grad().defined() &&
-           setup.training.parameters[parameter].tensor.grad().defined();
-  }
-
-  at::Tensor gradient_in(const StateEntry& entry, const std::byte* state) const {
-    at::Tensor gradient = at::empty_like(
-        setup.training.parameters[static_cast<size_t>(entry.parameter)].tensor.detach());
-    std::memcpy(gradient.data_ptr(), state + entry.offset, static_cast<size_t>(entry.bytes));
-    return gradient;
+    return oracle_.parameters[parameter].tensor.grad().defined() &&
+           own_.setup.training.parameters[parameter].tensor.grad().defined();
   }
 
   // The largest error of each parameter's gradient over all null draws.
   std::vector<Error> null_errors(int64_t step) {
-    std::vector<int64_t> indices = split.batch(step);
-    std::mt19937_64 random(substream_seed(scenario.seed, "rounding", static_cast<uint64_t>(step)));
-    std::vector<Error> worst(oracle.parameters.size());
+    std::vector<int64_t> indices = split_.batch(step);
+    std::mt19937_64 random(substream_seed(scenario_.seed, "rounding", static_cast<uint64_t>(step)));
+    std::vector<Error> worst(oracle_.parameters.size());
     for (int64_t draw = 0; draw < kRoundingNullDraws; ++draw) {
       shuffle(&indices, random);
-      replay.average(step, shards_of(step, indices));
+      replay_.average(step, shards_of(step, indices));
       for (size_t i = 0; i < worst.size(); ++i) {
         if (!measurable(i)) continue;
-        const Error error = error_of(dense(setup.training.parameters[i].tensor.grad()),
-                                     dense(oracle.parameters[i].tensor.grad()));
+        const Error error = error_of(whole(own_.setup.training.parameters[i].tensor.grad()),
+                                     whole(oracle_.parameters[i].tensor.grad()));
         worst[i] = {std::max(worst[i].l2, error.l2), std::max(worst[i].max, error.max)};
       }
     }
@@ -161,57 +160,28 @@ struct RoundingLane::Parts {
   std::vector<Batch> shards_of(int64_t step, const std::vector<int64_t>& indices) {
     std::vector<Batch> shards;
     auto begin = indices.begin();
-    for (int64_t rank = 0; rank < scenario.world_size; ++rank) {
-      const auto end = begin + static_cast<int64_t>(split.shard(step, rank).size());
-      shards.push_back(select(setup.data, {begin, end}));
+    for (int64_t rank = 0; rank < scenario_.world_size; ++rank) {
+      const auto end = begin + static_cast<int64_t>(split_.shard(step, rank).size());
+      shards.push_back(select(own_.setup.data, {begin, end}));
       begin = end;
     }
     return shards;
   }
 
-  const Scenario scenario;
-  Split split;
-  Setup setup;
-  Batch wide;
-  StateLayout layout;
-  const Scenario null_scenario;
-  Replay replay;
-  Training oracle;
+  const Scenario scenario_;
+  Split split_;
+  OwnWeights own_;
+  Batch wide_;
+  const Scenario null_scenario_;
+  Replay replay_;
+  Training oracle_;
 };
 
-RoundingLane::RoundingLane(const Scenario& scenario, const ReplayRule& rule)
-    : parts_(std::make_unique<Parts>(scenario, rule)) {}
-RoundingLane::~RoundingLane() = default;
+}  // namespace
 
-RoundingStep RoundingLane::judge(int64_t step, const std::byte* before, const std::byte* after) {
-  parts_->set_weights(before);
-  parts_->find_oracle(parts_->split.batch(step));
-  const std::vector<Error> null = parts_->null_errors(step);
-  RoundingStep result;
-  for (size_t e = 0; e < parts_->layout.entries.size(); ++e) {
-    const StateEntry& entry = parts_->layout.entries[e];
-    const auto i = static_cast<size_t>(entry.parameter);
-    if (entry.kind != StateKind::gradient || !parts_->measurable(i)) continue;
-    const at::Tensor exact = dense(parts_->oracle.parameters[i].tensor.grad());
-    const at::Tensor gradient = parts_->gradient_in(entry, after);
-    const double r = worst_ratio(error_of(gradient, exact), null[i]);
-    if (result.entry < 0) {
-      flip_highest_mantissa_bit_of_largest(gradient);
-      result.control_r = worst_ratio(error_of(gradient, exact), null[i]);
-    }
-    result.control_r = std::max(result.control_r, result.entry < 0 ? 0 : r);
-    if (result.entry < 0 || r > result.r) {
-      result.r = r;
-      result.entry = static_cast<int64_t>(e);
-    }
-  }
-  return result;
-}
-
-GoldenItem rounding_item(const Scenario& scenario) {
-  GoldenItem item = golden_item(scenario, GoldenKind::replay, false);
-  item.bytes = 2 * item.layout.bytes;
-  return item;
+std::unique_ptr<StatisticLane> make_rounding_lane(const Scenario& scenario,
+                                                  const ReplayRule& rule) {
+  return std::make_unique<RoundingLane>(scenario, rule);
 }
 
 }  // namespace lockstep

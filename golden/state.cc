@@ -8,7 +8,7 @@
 #include "scenarios/base/check.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/workloads/dtype.h"
-#include "scenarios/workloads/stand_in.h"
+#include "scenarios/workloads/rank_devices.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
@@ -49,7 +49,7 @@ void copy_values(const StateEntry& entry, const at::Tensor& tensor, std::byte* p
     std::memset(place, 0, bytes);
     return;
   }
-  const at::Tensor dense = (tensor.is_sparse() ? tensor.to_dense() : tensor).contiguous();
+  const at::Tensor dense = on_host(tensor.is_sparse() ? tensor.to_dense() : tensor).contiguous();
   LOCKSTEP_CHECK(dense.numel() == entry.numel && dense.nbytes() == bytes,
                  entry.name + " has changed its size or dtype");
   std::memcpy(place, dense.data_ptr(), bytes);

@@ -14,8 +14,9 @@ bool is_one_of(const std::string& word, const char* const (&words)[N]) {
                      [&](const char* known) { return word == known; });
 }
 
-constexpr const char* kCompute[] = {"slow",       "stall",       "periodic_pause", "wandering",
-                                    "slow_layer", "slow_loader", "imbalance"};
+constexpr const char* kCompute[] = {"slow",      "stall",       "periodic_pause",
+                                    "wandering", "slow_layer",  "slow_loader",
+                                    "imbalance", "slow_device", "launch_stall"};
 constexpr const char* kProcess[] = {"stop",     "kill",       "terminate",        "interrupt",
                                     "segfault", "abort",      "exception",        "deadlock",
                                     "exit",     "late_start", "slow_constructor", "out_of_memory"};

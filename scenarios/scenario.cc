@@ -170,6 +170,7 @@ void plain_members(S& s, F&& use) {
   use("batch_size", s.batch_size);
   use("dtype", s.dtype);
   use("device", s.device);
+  use("golden_device", s.golden_device);
   use("devices_per_rank", s.devices_per_rank);
   use("streams", s.streams);
   use("device_ids", s.device_ids);

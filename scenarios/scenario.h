@@ -74,7 +74,8 @@ struct Scenario {
   // samples_per_rank or data.samples. A multiple of world_size.
   int64_t batch_size = 1;
   std::string dtype = "float32";         // float32 | float64 | bfloat16
-  std::string device = "cpu";            // cpu | stand_in
+  std::string device = "cpu";            // cpu | stand_in | cuda | auto
+  std::string golden_device = "same";    // same | cpu: where golden runs compute
   int64_t devices_per_rank = 1;          // over which the model's layers are spread
   std::string streams = "in_order";      // of stand-in devices: in_order | late
   std::vector<int64_t> device_ids;       // as DDP's, of the rank's devices; empty: not given

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "reducer/c10d/start_call.h"
 #include "reducer/c10d/store_adapter.h"
 #include "reducer/comm/closing.h"
 #include "reducer/comm/collective.h"
@@ -31,58 +32,6 @@ struct C10dShared {
   std::atomic<bool> failed{false};
   DeadlineTimer timer;
 };
-
-std::vector<at::Tensor> parts_of(const at::Tensor& whole, int64_t world_size) {
-  std::vector<at::Tensor> parts;
-  for (int64_t r = 0; r < world_size; ++r) parts.push_back(part_of(whole, r, world_size));
-  return parts;
-}
-
-c10::intrusive_ptr<c10d::Work> start_move(c10d::ProcessGroupGloo& group,
-                                          const CollectiveCall& call) {
-  const int64_t size = group.getSize();
-  std::vector<std::vector<at::Tensor>> wholes;
-  switch (call.operation) {
-    case Operation::all_gather: {
-      wholes.push_back(parts_of(call.output, size));
-      std::vector<at::Tensor> own{call.input.view({-1})};
-      return group.allgather(wholes, own, {});
-    }
-    case Operation::gather: {
-      c10d::GatherOptions options;
-      options.rootRank = call.root;
-      if (call.output.defined()) wholes.push_back(parts_of(call.output, size));
-      std::vector<at::Tensor> own{call.input.view({-1})};
-      return group.gather(wholes, own, options);
-    }
-    case Operation::scatter: {
-      c10d::ScatterOptions options;
-      options.rootRank = call.root;
-      if (call.input.defined()) wholes.push_back(parts_of(call.input, size));
-      std::vector<at::Tensor> own{call.output.view({-1})};
-      return group.scatter(own, wholes, options);
-    }
-    default:
-      return group.barrier({});
-  }
-}
-
-// `summed`: where the sum of a reduce_scatter is made, which ProcessGroupGloo itself refuses.
-c10::intrusive_ptr<c10d::Work> start(c10d::ProcessGroupGloo& group, const CollectiveCall& call,
-                                     at::Tensor& summed) {
-  if (call.operation == Operation::broadcast) {
-    c10d::BroadcastOptions options;
-    options.rootRank = call.root;
-    std::vector<at::Tensor> tensors{call.output};
-    return group.broadcast(tensors, options);
-  }
-  if (call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter) {
-    summed = call.operation == Operation::all_reduce ? call.output : call.input.clone();
-    std::vector<at::Tensor> tensors{summed};
-    return group.allreduce(tensors, {});
-  }
-  return start_move(group, call);
-}
 
 class C10dCommunicator : public CollectiveCommunicator {
  public:
@@ -153,7 +102,7 @@ class C10dCommunicator : public CollectiveCommunicator {
     at::Tensor summed;
     c10::intrusive_ptr<c10d::Work> started;
     try {
-      started = start(*shared_->group, call, summed);
+      started = start_call(*shared_->group, call, summed);
     } catch (const c10::Error& error) {
       shared_->failed = true;
       throw CommError(CommFailure::rejected, work->what() + ": " + error.msg());

@@ -77,8 +77,9 @@ c10::intrusive_ptr<Group> as_process_group(c10::intrusive_ptr<Base> backend,
       group = c10::make_intrusive<Group>(store, rank, size,
                                          c10::make_intrusive<Options>(std::string("undefined")));
     }
-    // Stand-ins for devices too: the reducer asks by the device of its buckets (seen in 2.14).
-    for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::PrivateUse1})
+    // Accelerators too: the reducer asks by the device of its buckets (seen in 2.14).
+    for (const auto device :
+         {c10::DeviceType::CPU, c10::DeviceType::PrivateUse1, c10::DeviceType::CUDA})
       group->setBackend(device, type, backend);
     if constexpr (requires { group->setDefaultBackend(type); }) group->setDefaultBackend(type);
     return group;

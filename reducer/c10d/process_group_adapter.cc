@@ -11,6 +11,15 @@ namespace {
 
 using c10::ivalue::Future;
 
+// Of an accelerator: who waits for a future that knows them makes his stream wait for the one that
+// was current where it was completed.
+std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<c10::Device> devices;
+  for (const at::Tensor& tensor : tensors)
+    if (!tensor.device().is_cpu()) devices.push_back(tensor.device());
+  return devices;
+}
+
 // A CommWork as a c10d::Work; the reducer itself waits on the future.
 class WorkAdapter : public c10d::Work {
  public:
@@ -19,7 +28,8 @@ class WorkAdapter : public c10d::Work {
       : Work(rank, type),
         work_(std::move(work)),
         results_(results),
-        future_(c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()))) {
+        future_(c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()),
+                                            devices_of(results))) {
     work_->on_done([future = future_, results = std::move(results),
                     finish = std::move(finish)](const std::exception_ptr& error) {
       if (error) {

@@ -98,7 +98,7 @@ bool same_rows(const at::Tensor& all, int64_t row) {
 }
 
 int64_t hash_of(const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.detach().contiguous();
+  const at::Tensor dense = tensor.detach().cpu().contiguous();
   return static_cast<int64_t>(hash64(dense.data_ptr(), dense.nbytes()));
 }
 

@@ -39,20 +39,29 @@ at::Tensor host_memory_for(const at::Tensor& tensor) {
 
 class StagedWork : public PendingWork {
  public:
-  StagedWork(std::string what, Deadline deadline, c10::Device device, bool waits)
+  // copies: the stream of the copy back.
+  StagedWork(std::string what, Deadline deadline, const c10::Stream& copies, bool waits)
       : PendingWork(std::move(what), deadline),
-        device_(device),
-        back_(device.type()),
+        copies_(copies),
+        back_(copies.device_type()),
         waits_(waits) {}
 
   void wait() override {
     PendingWork::wait();
-    if (waits_) back_.block(current_stream(device_));
+    if (waits_) back_.block(current_stream(copies_.device()));
   }
-  void copied_back_on(const c10::Stream& stream) { back_.record(stream); }
+  // On whichever thread: what the callback puts into the stream that it finds comes after the copy.
+  void on_done(std::function<void(std::exception_ptr)> callback) override {
+    PendingWork::on_done(
+        [copies = copies_, callback = std::move(callback)](const std::exception_ptr& error) {
+          const c10::StreamGuard guard(copies);
+          callback(error);
+        });
+  }
+  void copied_back() { back_.record(copies_); }
 
  private:
-  const c10::Device device_;
+  const c10::Stream copies_;
   c10::Event back_;
   const bool waits_;
 };
@@ -100,13 +109,13 @@ class Staged : public CollectiveCommunicator {
       copied->record(stream);
     }
     auto work =
-        std::make_shared<StagedWork>(describe(call), call.deadline, device, waits.for_results);
+        std::make_shared<StagedWork>(describe(call), call.deadline, stream, waits.for_results);
     thread_.post([this, work, waits, copied, stream, host, call = std::move(call)] {
       if (waits.for_copies) wait_on_host(*copied);
       run(*work, host, [&] {
         const c10::StreamGuard guard(stream);
         if (call.output.defined()) call.output.detach().copy_(host.output, true);
-        work->copied_back_on(stream);
+        work->copied_back();
       });
     });
     return work;

@@ -21,7 +21,7 @@ struct StagingWaits {
 };
 
 // Takes tensors of the host too, and keeps the order of all calls. on_done() callbacks come when
-// the copy back has begun.
+// the copy back has begun, with the stream of the copies as the current one.
 std::unique_ptr<Communicator> make_staged(std::unique_ptr<Communicator> inner,
                                           const StagingWaits& waits = {});
 

@@ -206,6 +206,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   s.world_size = count("world_size");
   s.dtype = text("dtype");
   s.device = text("device");
+  s.golden_device = text("golden_device");
   s.threads = count("threads");
   s.rng = text("rng");
   s.rank_seeds = text("rank_seeds");

@@ -11,7 +11,7 @@
 #include "scenarios/base/check.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/workloads/dtype.h"
-#include "scenarios/workloads/stand_in.h"
+#include "scenarios/workloads/rank_devices.h"
 
 namespace lockstep {
 namespace {

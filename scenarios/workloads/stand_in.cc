@@ -23,6 +23,8 @@
 #include <mutex>
 #include <utility>
 
+#include "scenarios/base/clock.h"
+#include "scenarios/workloads/rank_devices.h"
 #include "scenarios/workloads/stand_in_memory.h"
 
 namespace lockstep {
@@ -96,8 +98,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
-    if (*event == nullptr) *event = new LateQueues::Known;
-    known(*event) = record_stand_in(stream);
+    if (*event == nullptr) *event = new Recorded;
+    *static_cast<Recorded*>(*event) = {record_stand_in(stream), now_ns()};
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) wait_for_stand_in(known(event), stream);
@@ -107,19 +109,30 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event != nullptr) wait_for_stand_in(known(event));
     return true;
   }
-  void synchronizeEvent(void* event) const { queryEvent(event); }  // virtual since 2.4 or so
+  // Virtual since 2.4 or so; milliseconds.
+  void synchronizeEvent(void* event) const { queryEvent(event); }
+  double elapsedTime(void* from, void* to, const c10::DeviceIndex) const {
+    const auto* begin = static_cast<Recorded*>(from);
+    return static_cast<double>(static_cast<Recorded*>(to)->time_ns - begin->time_ns) / 1e6;
+  }
   void synchronizeStream(const c10::Stream& stream) const override {
     wait_for_stand_in(record_stand_in(stream));
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
-    delete static_cast<LateQueues::Known*>(event);
+    delete static_cast<Recorded*>(event);
   }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(device_count.load());
   }
 
  private:
-  static LateQueues::Known& known(void* event) { return *static_cast<LateQueues::Known*>(event); }
+  struct Recorded {
+    LateQueues::Known known;
+    int64_t time_ns = 0;  // all is done when it returns
+  };
+  static const LateQueues::Known& known(void* event) {
+    return static_cast<Recorded*>(event)->known;
+  }
 };
 
 struct HostMemory final : c10::Allocator {
@@ -236,8 +249,7 @@ void register_once() {
 
 }  // namespace
 
-std::vector<Device> rank_devices(const Scenario& scenario, int64_t rank) {
-  if (scenario.device != "stand_in") return {};
+std::vector<Device> stand_in_devices(const Scenario& scenario, int64_t rank) {
   static std::once_flag once;
   std::call_once(once, [&] {
     device_count = static_cast<int>(scenario.world_size * scenario.devices_per_rank);
@@ -249,20 +261,6 @@ std::vector<Device> rank_devices(const Scenario& scenario, int64_t rank) {
     devices.emplace_back(kType,
                          static_cast<c10::DeviceIndex>(rank * scenario.devices_per_rank + i));
   return devices;
-}
-
-at::Tensor on_host(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == kType ? read_stand_in(tensor) : tensor;
-}
-
-std::string device_name(Device device) {
-  return device.type() == kType ? "stand_in:" + std::to_string(device.index()) : device.str();
-}
-
-Device device_of_name(const std::string& name) {
-  const size_t colon = name.find(':');
-  if (name.substr(0, colon) != "stand_in") return Device(name);
-  return {kType, static_cast<c10::DeviceIndex>(std::atoi(name.c_str() + colon + 1))};
 }
 
 }  // namespace lockstep

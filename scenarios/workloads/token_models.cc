@@ -47,7 +47,7 @@ class Attention : public torch::nn::Module {
                                .view({samples, length, 3, heads_, width / heads_})
                                .permute({2, 0, 3, 1, 4});
     const double scale = 1 / std::sqrt(static_cast<double>(width / heads_));
-    const at::Tensor later = at::ones({length, length}, at::kBool).triu(1);
+    const at::Tensor later = at::ones({length, length}, x.options().dtype(at::kBool)).triu(1);
     const at::Tensor scores = at::matmul(qkv[0], qkv[1].transpose(2, 3)) * scale;
     const at::Tensor seen = scores.masked_fill(later, -INFINITY).softmax(-1);
     return out_->forward(
@@ -96,7 +96,7 @@ class Gpt : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& tokens) {
     at::Tensor x = tokens_->forward(tokens);  // first: C++ leaves the order within a sum open
-    x = x + positions_->forward(at::arange(tokens.size(1), at::kLong));
+    x = x + positions_->forward(at::arange(tokens.size(1), tokens.options()));
     for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x);
     return at::linear(norm_->forward(x), tokens_->weight);
   }

@@ -6,6 +6,7 @@
 #include "scenarios/devices.h"
 #include "scenarios/workloads/emulated.h"
 #include "scenarios/workloads/loss_scaling.h"
+#include "scenarios/workloads/placed_model.h"
 #include "scenarios/workloads/spread_model.h"
 #include "scenarios/workloads/workload.h"
 
@@ -29,7 +30,10 @@ Training build_training(const Scenario& scenario, const std::string& dtype,
   Training training;
   training.model = scenario.compute.kind == "emulated" ? build_emulated(scenario, dtype)
                                                        : build_model(scenario.model, dtype);
-  if (!devices.empty()) training.model = spread_over(devices, scenario, *training.model);
+  if (!devices.empty())
+    training.model = devices.front().type() == c10::DeviceType::CUDA
+                         ? place_on(devices.front(), std::move(training.model))
+                         : spread_over(devices, scenario, *training.model);
   training.parameters = training.model->parameters();
   for (NamedTensor& parameter : training.parameters) {
     if (is_frozen(scenario, parameter.name)) parameter.tensor.set_requires_grad(false);

@@ -139,7 +139,7 @@ void note_buffers(Training* training);
 void update(const Scenario& scenario, int64_t step, Training* training);
 
 // Draws the weights from the default generator; see RandomSection. Frozen parameters do not require
-// a gradient. `devices`: where the model is to live (stand_in.h); empty: on the cpu.
+// a gradient. `devices`: where the model is to live (rank_devices.h); empty: on the cpu.
 Training build_training(const Scenario& scenario, const std::string& dtype,
                         const std::vector<c10::Device>& devices = {});
 

@@ -36,6 +36,15 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter) {
       ->option_text("/POINTER=VALUE")
       ->allow_extra_args(false)
       ->group("Which runs");
+  verb->add_option_function<std::string>(
+          "--device",
+          [selection](const std::string& device) {
+            selection->sets.push_back("/device=" + device);
+          },
+          "Where the ranks compute: cpu, cuda, or auto; as --set /device=DEVICE")
+      ->option_text("DEVICE")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto", "stand_in"}))
+      ->group("Which runs");
   verb->add_option("--seed", selection->seed, "Number that all randomness derives from")
       ->option_text("N")
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53))

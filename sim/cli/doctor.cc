@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "sim/cli/devices.h"
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_program.h"
 #include "sim/launch/cpu_quota.h"
@@ -57,6 +58,14 @@ Finding libraries_finding(const Libraries& l) {
           fmt::format("Gloo {} was compiled against, but the Gloo inside {} is called: build "
                       "with -DLOCKSTEP_GLOO=DIR (scripts/gloo_source)",
                       l.gloo, l.torch_file)};
+}
+
+constexpr const char* kNcclWord = "ProcessGroupNCCL, one rank to a device";
+
+Finding cuda_finding(const FoundDevices& devices) {
+  if (devices.count == 0) return {false, devices.problem};
+  return {true, fmt::format("{} x {}, compute capability {}, CUDA {}", devices.count, devices.name,
+                            devices.capability, devices.driver)};
 }
 
 Finding check_loopback() {
@@ -164,8 +173,14 @@ void check_worker(Report* report) {
   const auto libraries = ask_worker(worker.value(), &why);
   report->needed("libraries", libraries ? libraries_finding(*libraries)
                                         : Finding{false, "lockstep-worker " + why});
-  if (libraries && !libraries->torch_file.empty())
+  if (!libraries) return;
+  if (!libraries->torch_file.empty())
     report->useful("LibTorch", {true, short_path(libraries->torch_file)}, "");
+  const FoundDevices& devices = found_devices(worker.value());
+  report->useful("CUDA", cuda_finding(devices), "no device cuda; device auto is the cpu");
+  report->useful("NCCL",
+                 {devices.no_nccl.empty(), devices.no_nccl.empty() ? kNcclWord : devices.no_nccl},
+                 "no communicator nccl");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "scenarios/parse/words.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/devices.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/export_directory.h"
 #include "sim/cli/narrow.h"
@@ -155,6 +156,8 @@ int verify(const VerifyOptions& options) {
   if (options.list) return list(files.value());
   const auto worker = find_worker();
   if (!worker) return refuse(worker.errors());
+  errors = settle_devices(worker.value(), options.quiet, &files.value());
+  if (!errors.empty()) return refuse(errors);
   if (auto error = output_error(options, &files.value())) return refuse({*error});
   auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
   if (!directory) return refuse(directory.errors());

@@ -27,8 +27,8 @@ void shift(const at::Tensor& flat, int64_t from) {
 }
 
 template <class Bits>
-void flip(void* data, int64_t element, int64_t bit) {
-  auto* bits = static_cast<Bits*>(data) + element;
+void flip(void* data, int64_t bit) {
+  auto* bits = static_cast<Bits*>(data);
   *bits = static_cast<Bits>(*bits ^ (Bits{1} << bit));
 }
 
@@ -47,12 +47,15 @@ void flip_bit(const MutantSpec& mutant, at::Tensor values) {
   const auto bits = static_cast<int64_t>(8 * values.element_size());
   const int64_t mantissa = bits == 64 ? 52 : bits == 32 ? 23 : 7;
   const int64_t bit = std::min(mutant.bit.value_or(mantissa - 1), bits - 1);
+  const at::Tensor one = values.view({-1}).narrow(0, element, 1);
+  const at::Tensor held = one.cpu();  // the same memory, unless a device has it
   if (bits == 64)
-    flip<uint64_t>(values.data_ptr(), element, bit);
+    flip<uint64_t>(held.data_ptr(), bit);
   else if (bits == 32)
-    flip<uint32_t>(values.data_ptr(), element, bit);
+    flip<uint32_t>(held.data_ptr(), bit);
   else
-    flip<uint16_t>(values.data_ptr(), element, bit);
+    flip<uint16_t>(held.data_ptr(), bit);
+  if (!one.device().is_cpu()) one.copy_(held);
 }
 
 bool damage(const std::string& operation, const MutantSpec& mutant, const at::Tensor& last,

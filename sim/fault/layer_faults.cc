@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -39,7 +42,7 @@ LayerFaults::LayerFaults(const Scenario& scenario, RankFaults& faults, ComputeCl
 
 void LayerFaults::watch(const Training& training) {
   hooks_.forget();
-  const bool pauses = clock_ == nullptr && any_of_kind(scenario_, {"slow_layer"});
+  const bool pauses = clock_ == nullptr && any_of_kind(scenario_, {"slow_layer", "launch_stall"});
   if (!slows_ && !pauses && !any_of_kind(scenario_, {"nan"})) return;
   for (const NamedTensor& parameter : training.parameters) {
     if (!parameter.tensor.requires_grad()) continue;
@@ -52,7 +55,10 @@ void LayerFaults::watch(const Training& training) {
 at::Tensor LayerFaults::at_gradient(const std::string& parameter, const at::Tensor& gradient) {
   if (spins_) spin();
   const std::string layer = parameter.substr(0, parameter.rfind('.'));
-  if (clock_ == nullptr && passed_.insert(layer).second) faults_.at_layer(layer);
+  if (clock_ == nullptr && passed_.insert(layer).second) {
+    faults_.at_layer(layer);
+    stall_launches();
+  }
   if (parameter != poisoned_) return gradient;
   return at::full_like(gradient, std::numeric_limits<double>::quiet_NaN());
 }
@@ -79,10 +85,31 @@ void LayerFaults::end_forward() {
 
 void LayerFaults::begin_backward(const Training& training) {
   passed_.clear();
+  burden_device(training);
   poisoned_.clear();
   const Part* fault = faults_.in_step("nan");
   const NamedTensor* parameter = fault != nullptr ? parameter_of(*fault, training) : nullptr;
   if (parameter != nullptr) poisoned_ = parameter->name;
+}
+
+// The host is late between the layers of a backward, which its device then waits for.
+void LayerFaults::stall_launches() {
+  for (const Act& act : faults_.acts_of("launch_stall")) {
+    if (passed_.size() == 1) faults_.receipt(act);
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(act.duration_ms));
+  }
+}
+
+// Work in front of backward's in the stream of the rank's device, of which the host knows nothing.
+void LayerFaults::burden_device(const Training& training) {
+  for (const Act& act : faults_.acts_of("slow_device")) {
+    faults_.receipt(act);
+    const c10::NoGradGuard no_grad;
+    const int64_t size = act.fault->options.integer("size");
+    const at::Tensor factor = at::ones(
+        {size, size}, at::dtype(at::kFloat).device(training.parameters.front().tensor.device()));
+    for (int64_t i = 0; i < act.fault->options.integer("matmuls"); ++i) at::mm(factor, factor);
+  }
 }
 
 // The emulated layers of this step take so much longer.

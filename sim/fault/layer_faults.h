@@ -14,8 +14,8 @@ namespace lockstep {
 
 // The faults of one rank that act in the middle of forward and backward, by hooks on its
 // parameters: slow and its like (where compute is real: by a quota of cpu time or by spinning),
-// slow_layer, nan; and unused_parameter. Without such faults there are no hooks. One thread, but
-// for autograd's.
+// slow_layer, slow_device, launch_stall, nan; and unused_parameter. Without such faults there are
+// no hooks. One thread, but for autograd's.
 class LayerFaults {
  public:
   // `clock`: of emulated compute, whose times slow and slow_layer change instead; else null.
@@ -30,6 +30,8 @@ class LayerFaults {
  private:
   at::Tensor at_gradient(const std::string& parameter, const at::Tensor& gradient);
   void spin();
+  void stall_launches();
+  void burden_device(const Training& training);
   bool take_cpu_quota();
   void set_clock();
 

@@ -20,8 +20,8 @@ int place_in(const std::array<std::string_view, N>& order, std::string_view word
 
 constexpr std::array<std::string_view, 4> kKinds = {"gradient", "buffer", "parameter",
                                                     "optimizer_state"};
-constexpr std::array<std::string_view, 5> kLanes = {"replay", "exact", "float64", "replica",
-                                                    "rounding"};
+constexpr std::array<std::string_view, 6> kLanes = {"replay",  "exact",         "float64",
+                                                    "replica", "communication", "rounding"};
 
 // A place where a lane says that the run went wrong, with or without the worker's evidence.
 struct Candidate {
@@ -64,9 +64,10 @@ std::vector<Candidate> candidates(const RunOutcome& outcome, const std::vector<R
   if (failed(lanes, "replica"))
     if (auto split = find_replica_split(ranks))
       found.push_back({split->step, split->state_kind, "replica", 0, nullptr, split->ranks});
-  if (failed(lanes, "rounding"))
-    if (auto step = rounding_beyond(outcome))
-      found.push_back({*step, "gradient", "rounding", 0, nullptr, {}});
+  for (const std::string lane : {"rounding", "communication"})
+    if (failed(lanes, lane))
+      if (auto step = statistic_beyond(outcome, lane_of(lane)))
+        found.push_back({*step, "gradient", lane, 0, nullptr, {}});
   std::sort(found.begin(), found.end(),
             [](const Candidate& a, const Candidate& b) { return a.order() < b.order(); });
   return found;
@@ -74,7 +75,7 @@ std::vector<Candidate> candidates(const RunOutcome& outcome, const std::vector<R
 
 std::vector<int64_t> ranks_of(const Candidate& chosen, const std::vector<Candidate>& all) {
   std::vector<int64_t> ranks = chosen.ranks;
-  if (chosen.lane != "replica" && chosen.lane != "rounding") {
+  if (chosen.lane != "replica" && !is_statistic(lane_of(chosen.lane))) {
     for (const Candidate& other : all)
       if (other.lane == chosen.lane && other.step == chosen.step) ranks.push_back(other.rank);
   }

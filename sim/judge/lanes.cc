@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "golden/compare.h"
-#include "golden/golden_run.h"
+#include "golden/statistics.h"
 #include "sim/plan/agreement.h"
 
 namespace lockstep {
@@ -167,8 +167,12 @@ void decide_against_golden(const RunOutcome& outcome, const std::vector<RankView
   result->verdict = "pass";
 }
 
+double threshold_of(Lane lane) {
+  return lane == Lane::rounding ? kRoundingThreshold : kCommunicationThreshold;
+}
+
 // Records that hold statistics: a golden process's own, or rank 0's where ranks are threads.
-std::vector<RankView> rounding_views(const RunOutcome& outcome) {
+std::vector<RankView> statistic_views(const RunOutcome& outcome) {
   std::vector<RankView> views;
   for (const RankRecords& records : outcome.goldens)
     views.push_back(view_of(records, kFloat64Bound));
@@ -176,21 +180,24 @@ std::vector<RankView> rounding_views(const RunOutcome& outcome) {
   return views;
 }
 
-void decide_rounding(const RunOutcome& outcome, LaneResult* result) {
+void decide_statistic(const RunOutcome& outcome, LaneResult* result) {
+  const Lane lane = lane_of(result->lane);
   const int64_t steps = outcome.plan.scenario.steps;
   std::vector<bool> seen(static_cast<size_t>(steps), false);
-  for (const RankView& view : rounding_views(outcome)) {
-    const auto& control = view.lane(Lane::rounding).control;
+  for (const RankView& view : statistic_views(outcome)) {
+    const auto& control = view.lane(lane).control;
     if (control && result->control != "missed") result->control = *control ? "detected" : "missed";
-    for (const auto& [step, r] : view.statistic) {
+    for (const auto& [step, r] : view.lane(lane).statistic) {
       keep_worst(r, &result->statistic);
       if (step >= 1 && step <= steps) seen[static_cast<size_t>(step - 1)] = true;
     }
   }
-  if (auto step = rounding_beyond(outcome)) {
+  if (auto step = statistic_beyond(outcome, lane)) {
     result->verdict = "fail";
-    result->reason = fmt::format("R is {:.3g} at most, first beyond the threshold of {} in step {}",
-                                 *result->statistic, kRoundingThreshold, *step);
+    result->reason =
+        fmt::format("{} is {:.3g} at most, first beyond the threshold of {} in step {}",
+                    lane == Lane::rounding ? "R" : "the error over its bound", *result->statistic,
+                    threshold_of(lane), *step);
     return;
   }
   const auto absent = std::count(seen.begin(), seen.end(), false);
@@ -235,7 +242,8 @@ LaneResult decide(const RunOutcome& outcome, const std::vector<RankView>& ranks,
       decide_replica(outcome, ranks, &result);
       break;
     case Lane::rounding:
-      decide_rounding(outcome, &result);
+    case Lane::communication:
+      decide_statistic(outcome, &result);
       break;
     default:
       decide_against_golden(outcome, ranks, &result);
@@ -263,11 +271,13 @@ std::optional<ReplicaSplit> find_replica_split(const std::vector<RankView>& rank
   return first;
 }
 
-std::optional<int64_t> rounding_beyond(const RunOutcome& outcome) {
+bool is_statistic(Lane lane) { return lane == Lane::rounding || lane == Lane::communication; }
+
+std::optional<int64_t> statistic_beyond(const RunOutcome& outcome, Lane lane) {
   std::optional<int64_t> first;
-  for (const RankView& view : rounding_views(outcome))
-    for (const auto& [step, r] : view.statistic)
-      if (!(r <= kRoundingThreshold) && (!first || step < *first)) first = step;
+  for (const RankView& view : statistic_views(outcome))
+    for (const auto& [step, r] : view.lane(lane).statistic)
+      if (!(r <= threshold_of(lane)) && (!first || step < *first)) first = step;
   return first;
 }
 

@@ -106,7 +106,7 @@ class Reader {
         lane->control = lane->control.value_or(true) && event.value != 0;
         break;
       case EventKind::statistic:
-        view_.statistic.emplace_back(event.step, std::bit_cast<double>(event.value));
+        lane->statistic.emplace_back(event.step, std::bit_cast<double>(event.value));
         break;
       default:
         break;
@@ -201,7 +201,8 @@ std::vector<RankView> views_at(const RunOutcome& outcome, const std::vector<Rank
 }
 
 Lane lane_of(const std::string& word) {
-  for (Lane lane : {Lane::replica, Lane::replay, Lane::float64, Lane::rounding, Lane::exact})
+  for (Lane lane : {Lane::replica, Lane::replay, Lane::float64, Lane::rounding, Lane::exact,
+                    Lane::communication})
     if (word == to_word(lane)) return lane;
   LOCKSTEP_CHECK(false, "no lane is called " + word);
 }

@@ -19,11 +19,12 @@ using StepValues = std::vector<std::pair<int64_t, uint64_t>>;  // step -> value,
 
 struct LaneTrace {
   int64_t compared = 0;
-  int64_t compared_step = -1;            // step of the last comparison
-  std::optional<int64_t> mismatch_step;  // of the first mismatch
-  std::optional<double> distance;        // worst
-  std::optional<int64_t> beyond_step;    // first step whose distance is out of bounds
-  std::optional<bool> control;           // false: missed, at least once
+  int64_t compared_step = -1;                         // step of the last comparison
+  std::optional<int64_t> mismatch_step;               // of the first mismatch
+  std::optional<double> distance;                     // worst
+  std::optional<int64_t> beyond_step;                 // first step whose distance is out of bounds
+  std::optional<bool> control;                        // false: missed, at least once
+  std::vector<std::pair<int64_t, double>> statistic;  // step -> the lane's number
 };
 
 struct RankView {
@@ -34,11 +35,10 @@ struct RankView {
   uint64_t dropped = 0;
   std::array<StepValues, kStateKinds> chains;  // by StateKind
   StepValues collectives;
-  std::array<LaneTrace, kLanes> lanes;                // by Lane
-  std::vector<Event> arrivals;                        // of the primary run
-  std::vector<std::pair<Check, bool>> checks;         // failed if it failed once
-  std::vector<std::pair<int64_t, double>> statistic;  // step -> R (golden processes)
-  std::vector<std::pair<int64_t, double>> losses;     // step -> its own, of the primary run
+  std::array<LaneTrace, kLanes> lanes;             // by Lane
+  std::vector<Event> arrivals;                     // of the primary run
+  std::vector<std::pair<Check, bool>> checks;      // failed if it failed once
+  std::vector<std::pair<int64_t, double>> losses;  // step -> its own, of the primary run
   std::vector<std::pair<int64_t, double>> golden_losses, norm_ratios;  // step -> value
   std::optional<bool> close;  // its weights to those of one device
   int64_t last_step_end = 0;  // of the primary run

@@ -41,6 +41,7 @@ class RankReader {
 
   OwnSteps steps;
   std::vector<PhaseInterval> phases;
+  int64_t device_uncertainty_ns = 0;  // the largest; 0 where no device said anything
 
  private:
   void read(const Event& event) {
@@ -56,6 +57,9 @@ class RankReader {
         break;
       case EventKind::arrival:
         arrive(event);
+        break;
+      case EventKind::device_ready:
+        correct(event);
         break;
       case EventKind::launched:
         if (Passage* passage = known(event)) passage->launched_ns = event.time_ns;
@@ -124,6 +128,7 @@ class RankReader {
                collective.bytes != packed.bytes || collective.step != step) {
       collective.same = false;
     }
+    last_of_bucket_[event.subject] = event.sequence;
     Passage& passage = collective.ranks[rank_];
     passage.arrival_ns = event.time_ns;
     passage.phase = static_cast<Phase>(event.phase);
@@ -131,6 +136,21 @@ class RankReader {
         event.subject >= 0 && ready != ready_.end()) {
       passage.ready_ns = ready->second;
       ready_.erase(ready);
+    }
+  }
+
+  // The host called long before its device had the gradients: as far as others are concerned, the
+  // rank came when the device did. What a clock's uncertainty puts behind the end is at the end.
+  void correct(const Event& event) {
+    const auto found = last_of_bucket_.find(event.subject);
+    if (found == last_of_bucket_.end()) return;
+    Passage& passage = collectives_.at(found->second).ranks[rank_];
+    const auto time_ns = static_cast<int64_t>(event.value);
+    device_uncertainty_ns = std::max<int64_t>(device_uncertainty_ns, event.sequence);
+    for (auto* moved : {&passage.ready_ns, &passage.arrival_ns, &passage.launched_ns}) {
+      if (!*moved) continue;
+      *moved = std::max(**moved, time_ns);
+      if (passage.end_ns) *moved = std::min(**moved, *passage.end_ns);
     }
   }
 
@@ -142,8 +162,9 @@ class RankReader {
 
   const size_t rank_, world_size_;
   Collectives& collectives_;
-  std::map<int32_t, int64_t> ready_;  // bucket -> when, in this step
-  bool open_ = false;                 // the last phase has not ended
+  std::map<int32_t, int64_t> ready_;            // bucket -> when, in this step
+  std::map<int32_t, uint32_t> last_of_bucket_;  // -> the sequence of its last collective
+  bool open_ = false;                           // the last phase has not ended
   int64_t last_ns_ = 0;
 };
 
@@ -164,6 +185,20 @@ void split_backward(const std::vector<int64_t>& bucket_arrivals,
     split.push_back({Phase::wait, phase.step, {wait_ns, phase.time.end_ns}});
   }
   *phases = std::move(split);
+}
+
+// A device computes on when backward has returned: it lasts until the last bucket is there.
+void stretch_backward(const std::vector<int64_t>& bucket_arrivals,
+                      std::vector<PhaseInterval>* phases) {
+  for (size_t i = 0; i + 1 < phases->size(); ++i) {
+    Interval& backward = (*phases)[i].time;
+    Interval& next = (*phases)[i + 1].time;
+    if ((*phases)[i].phase != Phase::backward) continue;
+    const auto after =
+        std::upper_bound(bucket_arrivals.begin(), bucket_arrivals.end(), next.end_ns);
+    if (after == bucket_arrivals.begin() || *std::prev(after) <= backward.end_ns) continue;
+    backward.end_ns = next.begin_ns = *std::prev(after);
+  }
 }
 
 std::vector<int64_t> bucket_arrivals(const Collectives& collectives, size_t rank) {
@@ -243,12 +278,20 @@ Timeline timeline_of(const RunOutcome& outcome) {
     }
     RankReader reader(rank, world_size, &collectives);
     reader.read(records);
+    timeline.clock_uncertainty_ns =
+        std::max(timeline.clock_uncertainty_ns, reader.device_uncertainty_ns);
     steps[rank] = std::move(reader.steps);
     timeline.phases[rank] = std::move(reader.phases);
-    if (outcome.plan.scenario.reducer.kind != "c10d") continue;
+    const bool on_device = reader.device_uncertainty_ns > 0;
+    const bool waits_inside = outcome.plan.scenario.reducer.kind == "c10d";
+    if (!on_device && !waits_inside) continue;
     const std::vector<int64_t> arrivals = bucket_arrivals(collectives, rank);
-    split_backward(arrivals, &timeline.phases[rank]);
-    for (auto& [number, own] : steps[rank]) split_backward(arrivals, &own.step.phases);
+    const auto put_right = [&](std::vector<PhaseInterval>* phases) {
+      if (waits_inside) split_backward(arrivals, phases);
+      if (on_device) stretch_backward(arrivals, phases);
+    };
+    put_right(&timeline.phases[rank]);
+    for (auto& [number, own] : steps[rank]) put_right(&own.step.phases);
   }
   for (auto& [sequence, collective] : collectives)
     timeline.collectives.push_back(std::move(collective));

@@ -62,7 +62,8 @@ struct Timeline {
   };
   int64_t world_size = 0;                          // ranks that train: ranks_of()
   int64_t origin_ns = 0;                           // the first event of any rank
-  int64_t clock_uncertainty_ns = 0;                // the largest of all ranks; 0: one host
+  int64_t clock_uncertainty_ns = 0;                // the largest of all ranks, and of their
+                                                   // devices; 0: one host, no device
   uint64_t dropped = 0;                            // events, over all ranks
   std::vector<std::vector<PhaseInterval>> phases;  // by rank: of the whole primary run
   std::vector<Collective> collectives;             // ascending sequence

@@ -55,7 +55,8 @@ void insert_end(std::vector<ProcessEnd>* ends, ProcessEnd end) {
 }
 
 int64_t ProcessRun::process_count(const RunPlan& plan) {
-  return plan.scenario.world_size + static_cast<int64_t>(plan.goldens.size()) + plan.rounding;
+  return plan.scenario.world_size + static_cast<int64_t>(plan.goldens.size()) +
+         plan.watches_states();
 }
 
 ProcessRun::ProcessRun(Workers& workers, RunPlan plan, std::string run_dir, RunPart part)
@@ -75,7 +76,7 @@ ProcessRun::ProcessRun(Workers& workers, RunPlan plan, std::string run_dir, RunP
   for (const int64_t rank : ranks) start("rank", "", rank);
   if (part_.goldens)
     for (const std::string& golden : outcome_.plan.goldens) start("golden", golden, -1);
-  if (part_.rounding && outcome_.plan.rounding) start("rounding", "rounding", -1);
+  if (part_.rounding && outcome_.plan.watches_states()) start("rounding", "rounding", -1);
 }
 
 void ProcessRun::reply(int64_t client, const Channel::Message& message) {

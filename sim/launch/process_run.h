@@ -17,7 +17,7 @@ struct RunPart {
   using Store = std::function<void(int64_t client, const Channel::Message& message)>;
   std::vector<int64_t> ranks = {};  // empty: all
   bool goldens = true;              // golden runs are its own: one launcher of each host
-  bool rounding = true;             // ... and that of lane rounding: where rank 0 is
+  bool rounding = true;             // ... and what watches rank 0's states: where it is
   std::vector<int64_t> host_ranks = {};
   std::string address = {};  // both as in WorkerTask
   Store store = {};          // who answers the workers; none: the run itself

@@ -82,7 +82,7 @@ void take_files(RunOutcome* outcome) {
   for (RankRecords& records : outcome->ranks)
     for (Event& event : records.events) event.time_ns += records.clock_offset_ns;
   std::vector<std::string> goldens = outcome->plan.goldens;
-  if (outcome->plan.rounding) goldens.push_back("rounding");
+  if (outcome->plan.watches_states()) goldens.push_back("rounding");
   for (const std::string& golden : goldens) {
     RankRecords records;
     std::string ignored;  // not every golden run leaves some

@@ -20,11 +20,18 @@ class DeviceCheck : PartCheck {
   void run() {
     ids();
     const bool stand_in = s_.device == "stand_in";
+    const bool cuda = s_.device == "cuda";
     need(stand_in || s_.devices_per_rank == 1, "/devices_per_rank",
-         fmt::format("a rank on the cpu has one device, not {}", s_.devices_per_rank),
+         fmt::format("a rank on {} has one device, not {}", cuda ? "a GPU" : "the cpu",
+                     s_.devices_per_rank),
          "1, or /device \"stand_in\"");
-    need(stand_in || s_.streams == "in_order", "/streams", "the cpu has no streams",
+    need(stand_in || s_.streams == "in_order", "/streams",
+         cuda ? "a GPU's streams are as late as they are" : "the cpu has no streams",
          "\"in_order\", or /device \"stand_in\"");
+    need(cuda || s_.communicator.kind != "nccl", "/communicator/kind",
+         fmt::format("NCCL knows the memory of GPUs alone, not device {}", s_.device),
+         "another kind, or /device \"cuda\"");
+    if (cuda) return on_cuda();
     if (!stand_in) return;
     if (s_.streams == "late") late();
     const Options& model = s_.model.options;
@@ -40,10 +47,23 @@ class DeviceCheck : PartCheck {
            fmt::format("{} layers cannot lie on {} devices", layers, s_.devices_per_rank),
            fmt::format("at most {}", layers));
     }
-    parts();
+    parts({"gloo", "c10d"});
   }
 
  private:
+  // What has not been thought through on a GPU is refused; so is what keeps tensors of the cpu.
+  void on_cuda() {
+    refuse(is_one_of(s_.model.kind, {"registered", "torchscript"}),
+           "a model of one's own is built on the cpu", "another /model/kind");
+    refuse(s_.model.options.has("norm") && s_.model.options.text("norm").starts_with("sync"),
+           "SyncBatchNorm adds its counts up on the cpu", "/model/norm \"batch\"");
+    refuse(s_.checkpoint.kind != "none", "checkpoints are those of the cpu", "no checkpoint");
+    refuse(s_.model_averaging.kind != "none" || s_.join_divide_by.has_value(),
+           "ranks that part, or leave, do so on the cpu", "neither");
+    refuse(s_.golden.has_value(), "a stored golden has the cpu's bits", "no golden");
+    parts({"gloo", "c10d", "nccl"});
+  }
+
   // DDP refuses this as well: which of its devices would the module be moved to?
   void ids() {
     if (s_.device_ids.empty()) return;
@@ -63,20 +83,17 @@ class DeviceCheck : PartCheck {
     refuse_late(s_.communicator.kind != "gloo",
                 fmt::format("communicator {} has no staging", s_.communicator.kind),
                 "/communicator/kind gloo");
-    refuse_late(s_.reducer.kind == "c10d",
-                "LibTorch's reducer asks a work for its result, no stream",
-                "another /reducer/kind");
     refuse_late(s_.checkpoint.kind != "none", "checkpoints are read in order", "no checkpoint");
   }
 
-  void parts() {
+  void parts(std::initializer_list<const char*> communicators) {
     refuse(s_.compute.kind == "emulated", "emulated layers lie on no device",
            "/compute/kind \"real\"");
     // Threads share one autograd, which counts its devices once; shm hands out memory of the cpu.
-    refuse(!is_one_of(s_.communicator.kind, {"gloo", "c10d"}),
+    refuse(!is_one_of(s_.communicator.kind, communicators),
            fmt::format("communicator {} knows no devices", s_.communicator.kind),
-           "/communicator/kind gloo or c10d");
-    refuse(s_.dtype == "bfloat16", "stand-in devices know float32 and float64", "another /dtype");
+           "/communicator/kind gloo, c10d, or on a GPU nccl");
+    refuse(s_.dtype == "bfloat16", "devices are given float32 and float64 only", "another /dtype");
     refuse(!is_one_of(s_.reducer.kind, {"bucketed", "c10d", "flat", "per_parameter", "manual"}),
            fmt::format("reducer {} keeps its tensors on the cpu", s_.reducer.kind),
            "bucketed, c10d, flat, per_parameter or manual");

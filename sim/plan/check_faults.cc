@@ -30,6 +30,11 @@ class FaultCheck : PartCheck {
     duration(fault);
     threads(fault);
     sockets(fault);
+    const bool of_device = fault.kind == "slow_device" || fault.kind == "launch_stall";
+    need(!of_device || s_.device == "cuda" || s_.device == "stand_in", at_ + "/kind",
+         fmt::format("{} is about what a host puts into a device's stream, and the cpu has none",
+                     fault.kind),
+         "stall or slow, or /device \"cuda\"");
     if (fault.kind == "duplicate_rank")
       need(fault.options.integer("as_rank") != fault.options.integer("rank"), at_ + "/as_rank",
            fmt::format("rank {} is what it says to be", fault.options.integer("rank")),

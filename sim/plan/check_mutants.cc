@@ -53,7 +53,12 @@ class MutantsCheck : PartCheck {
     if (among(kHooks, kind))
       only(ddp && s_.comm_hook.kind == "none", "reducer bucketed or c10d, without a comm hook");
     if (among(kOfDdp, kind)) only(ddp, "reducer bucketed or c10d");
-    if (among(kOfStreams, kind)) only(s_.streams == "late", "streams \"late\"");
+    if (among(kOfStreams, kind))
+      only(s_.streams == "late" || (s_.device == "cuda" && s_.communicator.kind == "gloo"),
+           "streams \"late\", or device cuda with communicator gloo");
+    if (kind == "skip_result_wait")
+      only(s_.reducer.kind != "c10d",
+           "another reducer than c10d, whose futures wait by themselves");
     if (kind == "skip_finalize") only(s_.reducer.kind == "bucketed", "reducer bucketed");
     if (kind == "clone_gradient")
       only(reducer.flag("gradient_as_bucket_view"), "gradient_as_bucket_view true");

@@ -50,7 +50,7 @@ void choose_lanes(RunPlan* plan) {
     return asks_for(s, lane);
   };
   if (s.reducer.kind == "none") {
-    for (const char* lane : {"replica", "replay", "float64", "rounding", "exact"})
+    for (const char* lane : {"replica", "replay", "float64", "rounding", "exact", "communication"})
       drop(lane, "reducer none synchronizes nothing");
     return;
   }
@@ -69,16 +69,24 @@ void choose_lanes(RunPlan* plan) {
        drop("rounding", "emulated gradients do not round as computed ones do")) ||
       (s.join_divide_by && drop("rounding", "rank 0 may have no batch")) ||
       (plan->start_step > 0 && drop("rounding", "it needs the steps before the resume too"));
-  const bool no_replay = plan->start_step > 0 && plan->resumed_world_size != s.world_size &&
-                         drop("replay", "the file was saved by another number of ranks");
+  const bool no_replay =
+      (s.communicator.kind == "nccl" &&
+       drop("replay", "nobody but NCCL knows the order of its additions: lane communication")) ||
+      (s.device == "cuda" && s.golden_device == "cpu" &&
+       drop("replay", "the golden run is on the cpu, whose bits are not a GPU's")) ||
+      (plan->start_step > 0 && plan->resumed_world_size != s.world_size &&
+       drop("replay", "the file was saved by another number of ranks"));
   const auto refused = [&](const char* lane) {
     const std::string why = refused_by_comm_hook(s, lane);
     return why.empty() ? refused_by_reducer(s, lane) : why;
   };
   const auto judged = [&](const char* lane) { return asks_for(s, lane) && refused(lane).empty(); };
-  for (const char* lane : {"replay", "float64", "rounding", "exact"})
+  for (const char* lane : {"replay", "float64", "rounding", "exact", "communication"})
     if (asks_for(s, lane) && !judged(lane)) drop(lane, refused(lane).c_str());
   plan->rounding = judged("rounding") && !no_rounding;
+  const std::string no_communication = why_no_communication_bound(s);
+  if (!no_communication.empty()) drop("communication", no_communication.c_str());
+  plan->communication = judged("communication") && no_communication.empty();
   plan->double_run = judged("float64") && s.dtype != "float64";
   for (const char* lane : {"replay", "float64", "exact"})
     if (judged(lane) && !(no_replay && std::string(lane) == "replay"))
@@ -97,13 +105,13 @@ int64_t item_bytes(const RunPlan& plan) {
   const int64_t replayed = sizes.state * (has_own_states(s) ? s.world_size : 1);
   return std::max({largest.state, replayed,
                    plan.shards ? sizes.state + s.world_size * sizes.gradients : 0,
-                   plan.rounding ? 2 * sizes.state : 0});
+                   plan.watches_states() ? 2 * sizes.state : 0});
 }
 
 // A host of ranks as threads holds whole golden runs; processes stream them.
 void check_held_bytes(const RunPlan& plan, InputErrors* errors) {
   const int64_t item = item_bytes(plan);
-  const bool holds = !plan.goldens.empty() || plan.rounding;
+  const bool holds = !plan.goldens.empty() || plan.watches_states();
   if (!plan.threads || !holds || item == 0) return;
   const int64_t steps_max = std::max<int64_t>(1, kMostHeldBytes / item - 1);
   if (plan.scenario.steps <= steps_max) return;
@@ -126,10 +134,11 @@ void choose_capacities(RunPlan* plan) {
   const int64_t per_pass = 8 + 2 * parameters + 4 * (parameters + 2) + 2 * buffers;
   // Shared-out optimizers: collectives for weights and gradients, three a rank for the state.
   const int64_t sharing = shares_optimizer(s) ? 4 * parameters + 6 * s.world_size + 4 : 0;
-  // Receipts, and launches where the network has faults.
+  // Of each bucket, when its device had it; receipts, and launches where the network has faults.
   const int64_t of_faults =
       s.faults.empty() ? 0 : 3 * (parameters + 2) + 4 * static_cast<int64_t>(s.faults.size());
-  const int64_t per_step = s.accumulate_steps * (per_pass + of_faults) + 6 +
+  const int64_t of_device = s.device == "cpu" ? 0 : parameters + 2;
+  const int64_t per_step = s.accumulate_steps * (per_pass + of_faults + of_device) + 6 +
                            (report_every(s.loss) > 0 ? 1 : 0) + (s.common_checks ? 3 : 0) + sharing;
   const int64_t events = 512 + s.steps * per_step * (plan->double_run ? 2 : 1);
   plan->record_capacity = std::clamp<int64_t>(events, 4'096, 1 << 20);

@@ -32,6 +32,9 @@ struct RunPlan {
   bool double_run = false;
   std::vector<std::string> goldens;  // golden runs to start: replay, float64, exact, one_device
   bool rounding = false;
+  bool communication = false;
+  // Lanes that watch the states of rank 0, in a process of their own.
+  bool watches_states() const { return rounding || communication; }
   bool shards = false;          // the replay golden streams local gradients too
   int64_t record_capacity = 0;  // events per rank
   int64_t stream_slots = 2;

@@ -56,6 +56,7 @@ void plain_members(P& plan, F&& use) {
   use("threads", plan.threads);
   use("double_run", plan.double_run);
   use("rounding", plan.rounding);
+  use("communication", plan.communication);
   use("goldens", plan.goldens);
   use("agreement", plan.agreement);
   use("compare_every", plan.compare_every);

@@ -175,16 +175,33 @@ std::string refused_by_comm_hook(const Scenario& scenario, const std::string& la
   const std::string& hook = scenario.comm_hook.kind;
   if (hook == "none" || hook == "allreduce" || lane == "replica") return "";
   if (hook == "post_local_sgd")
-    return lane == "rounding" ? "it knows averaged gradients, not those of single ranks" : "";
+    return lane == "rounding" || lane == "communication"
+               ? "it knows averaged gradients, not those of single ranks"
+               : "";
   // Lane rounding says that they are not float32's: cause precision.
   if (hook == "fp16" || hook == "bf16")
     return lane == "replay" || lane == "rounding"
                ? ""
                : "comm hook " + hook + " rounds gradients to half precision on purpose";
   if (hook == "powersgd" && !compresses(scenario)) return "";
-  if (lane != "replay" && lane != "rounding") return "";
+  if (lane != "replay" && lane != "rounding" && lane != "communication") return "";
   return hook == "powersgd" ? "PowerSGD's arithmetic is not replayed"
                             : "the arithmetic of a registered comm hook is its own";
+}
+
+// Each but the last would be another formula than that of the mean of what ranks computed.
+std::string why_no_communication_bound(const Scenario& s) {
+  if (s.dtype != "float32") return "its bound is float32's";
+  if (s.device == "cuda" && s.golden_device == "cpu")
+    return "the ranks' gradients are computed once more, and the cpu's bits are not a GPU's";
+  if (s.compute.kind == "emulated") return "emulated gradients are those of no model";
+  if (s.clipping.kind != "none") return "it knows averaged gradients, not clipped";
+  if (s.loss_scaling.kind != "none") return "it knows no scaled or skipped gradients";
+  if (s.join_divide_by) return "it divides by all ranks, whoever has a batch";
+  if (s.accumulate_sync == "each") return "gradients are averaged more than once a step";
+  if (s.reducer.kind == "data_parallel") return "replicas' gradients are added, not averaged";
+  if (s.checkpoint.kind != "none") return "it needs every step of one run";
+  return "";
 }
 
 std::string refused_by_reducer(const Scenario& scenario, const std::string& lane) {

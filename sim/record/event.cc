@@ -38,6 +38,8 @@ const char* to_word(Lane lane) {
       return "rounding";
     case Lane::exact:
       return "exact";
+    case Lane::communication:
+      return "communication";
     case Lane::one_device:
       return "one_device";
   }

@@ -20,7 +20,15 @@ enum class Phase : uint16_t {
 };
 const char* to_word(Phase phase);
 
-enum class Lane : int32_t { replica = 1, replay, float64, rounding, exact, one_device };
+enum class Lane : int32_t {
+  replica = 1,
+  replay,
+  float64,
+  rounding,
+  exact,
+  one_device,
+  communication
+};
 const char* to_word(Lane lane);
 
 enum class EventKind : uint16_t {
@@ -53,9 +61,11 @@ enum class EventKind : uint16_t {
   launched = 25,      // a collective leaves this rank's queue for the wire: subject and sequence as
                       // of its arrival; without one it does so when it arrives
   // Where common checks are asked for, on rank 0; golden: the run on one device.
-  golden_loss = 26,  // value: bits of its loss of the step, as a double
-  norm_ratio = 27,   // value: bits of the norm of the run's gradients over the golden's
-  close = 28,        // of the last step; value 1: weights as close as is asked for, else 0
+  golden_loss = 26,   // value: bits of its loss of the step, as a double
+  norm_ratio = 27,    // value: bits of the norm of the run's gradients over the golden's
+  close = 28,         // of the last step; value 1: weights as close as is asked for, else 0
+  device_ready = 29,  // subject bucket; value: when its device had its gradients, in ns of this
+                      // clock; sequence: give or take so many ns
 };
 inline constexpr int32_t kFirstFault = 1 << 16;
 

@@ -44,7 +44,8 @@ void add_passed(const RunResult& run, Summary* summary) {
   for (const LaneResult& lane : run.lanes) {
     if (compares_bytes(lane.lane)) summary->tensors_compared += lane.compared;
     if (lane.distance) keep_worst(*lane.distance, &summary->worst_distance);
-    if (lane.statistic) keep_worst(*lane.statistic, &summary->worst_statistic);
+    if (lane.statistic && lane.lane == "rounding")
+      keep_worst(*lane.statistic, &summary->worst_statistic);
   }
 }
 
@@ -76,11 +77,13 @@ ordered_json as_json(const Machine& machine) {
 }
 
 ordered_json as_json(const Libraries& libraries) {
-  return {{"torch", or_null(libraries.torch)},
-          {"gloo", or_null(libraries.gloo)},
-          {"blas", or_null(libraries.blas)},
-          {"torch_cpu_capability", or_null(libraries.torch_cpu_capability)},
-          {"blas_cpu_capability", or_null(libraries.blas_cpu_capability)}};
+  ordered_json json = {{"torch", or_null(libraries.torch)},
+                       {"gloo", or_null(libraries.gloo)},
+                       {"blas", or_null(libraries.blas)},
+                       {"torch_cpu_capability", or_null(libraries.torch_cpu_capability)},
+                       {"blas_cpu_capability", or_null(libraries.blas_cpu_capability)}};
+  if (!libraries.cuda.empty()) json["cuda"] = libraries.cuda;
+  return json;
 }
 
 ordered_json as_json(const ResultDocument& document) {

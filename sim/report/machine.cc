@@ -61,6 +61,7 @@ std::optional<Libraries> libraries_of(const std::string& json_text) {
   libraries.torch_cpu_capability = text("torch_cpu_capability");
   libraries.blas_cpu_capability = text("blas_cpu_capability");
   libraries.torch_file = text("torch_file");
+  libraries.cuda = text("cuda");
   libraries.gloo_linked = text("gloo_linked");
   return libraries;
 }

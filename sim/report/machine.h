@@ -23,6 +23,7 @@ Machine this_machine();
 struct Libraries {
   std::string torch, gloo, blas, torch_cpu_capability, blas_cpu_capability;  // empty: not known
   std::string torch_file = {};                                               // libtorch_cpu.so
+  std::string cuda = {};         // device 0, its compute capability, the driver's CUDA
   std::string gloo_linked = {};  // shared, own, or mixed: with the Gloo inside LibTorch
 };
 // What workers left in `path` (libraries.json); all empty where there is no such file.

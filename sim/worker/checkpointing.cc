@@ -9,7 +9,7 @@
 
 #include "scenarios/base/hash.h"
 #include "scenarios/split.h"
-#include "scenarios/workloads/stand_in.h"
+#include "scenarios/workloads/rank_devices.h"
 
 namespace lockstep {
 namespace {
@@ -160,7 +160,8 @@ void Checkpointing::write_part(const std::string& bytes, bool second) {
 Training Checkpointing::build_anew() const {
   const RandomSection random(
       substream_seed(scenario_.seed, "resumed", static_cast<uint64_t>(around_.rank)));
-  return build_training(scenario_, dtype_, rank_devices(scenario_, around_.rank));
+  return build_training(scenario_, dtype_,
+                        rank_devices(scenario_, around_.rank, around_.local_rank));
 }
 
 void Checkpointing::load(Training* training) {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "reducer/comm/collective.h"
-#include "scenarios/workloads/stand_in.h"
+#include "scenarios/workloads/rank_devices.h"
 
 namespace lockstep {
 namespace {

@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "reducer/nccl/nccl.h"
+#include "scenarios/workloads/cuda.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {
@@ -64,6 +66,12 @@ std::string gloo_linked() {
   return name.starts_with("libtorch") ? "mixed" : "own";
 }
 
+// "NVIDIA H200, compute capability 9.0, CUDA 13.0"
+std::string cuda_text(const CudaDevices& cuda) {
+  if (cuda.count == 0) return "";
+  return fmt::format("{}, compute capability {}, CUDA {}", cuda.name, cuda.capability, cuda.driver);
+}
+
 std::string gloo_version() {
   return fmt::format("{}.{}.{}", GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH);
 }
@@ -79,13 +87,31 @@ std::string libraries_json() {
   document["blas"] = blas_name();
   document["torch_cpu_capability"] = aten_says("CPU capability usage: ");
   document["blas_cpu_capability"] = blas_capability();
+  const CudaDevices* cuda = cuda_devices_if_asked();
+  if (cuda != nullptr) document["cuda"] = cuda_text(*cuda);
   document["fingerprint"] = fingerprint();
   return document.dump();
 }
 
+std::string devices_json() {
+  const CudaDevices& cuda = cuda_devices();
+  const nlohmann::ordered_json document = {
+      {"cuda",
+       {{"count", cuda.count},
+        {"problem", cuda.problem},
+        {"name", cuda.name},
+        {"capability", cuda.capability},
+        {"memory_bytes", cuda.memory_bytes},
+        {"driver", cuda.driver}}},
+      {"no_nccl", cuda.count > 0 ? why_no_nccl() : cuda.problem}};
+  return document.dump();
+}
+
 std::string fingerprint() {
-  return fmt::format("LibTorch {}; Gloo {}; {} {}; {}", TORCH_VERSION, gloo_version(), blas_name(),
-                     blas_capability(), aten_says("CPU capability usage: "));
+  const CudaDevices* cuda = cuda_devices_if_asked();
+  return fmt::format("LibTorch {}; Gloo {}; {} {}; {}{}", TORCH_VERSION, gloo_version(),
+                     blas_name(), blas_capability(), aten_says("CPU capability usage: "),
+                     cuda != nullptr ? "; " + cuda_text(*cuda) : "");
 }
 
 void leave_libraries(const std::string& run_dir) {

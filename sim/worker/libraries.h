@@ -8,7 +8,12 @@ namespace lockstep {
 // that ATen and BLAS chose on this machine. The fingerprint of bits (NUMERICS.md).
 std::string libraries_json();
 
-// The same in one line for people and for stored goldens.
+// The GPUs that this worker can use, as one line of JSON: cuda{count, problem, name, capability,
+// memory_bytes, driver} and no_nccl, why there is no communicator nccl ("" where there is). Loads
+// LibTorch's CUDA library.
+std::string devices_json();
+
+// libraries_json() in one line for people and for stored goldens.
 std::string fingerprint();
 
 // Writes libraries_json() beside the run directories, once per invocation.

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "scenarios/workloads/stand_in.h"
+#include "scenarios/workloads/rank_devices.h"
 
 namespace lockstep {
 

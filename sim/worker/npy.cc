@@ -54,7 +54,7 @@ std::string npy_header(const std::string& descr, at::IntArrayRef shape) {
 }
 
 void write_npy(const std::string& path, const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.detach().contiguous();
+  const at::Tensor dense = tensor.detach().cpu().contiguous();
   const std::string header = npy_header(descr_of(dense.scalar_type()), dense.sizes());
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(header.data(), static_cast<std::streamsize>(header.size()));

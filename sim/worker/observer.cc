@@ -80,7 +80,7 @@ Observer::Observer(const RankSurroundings& surroundings, const Training& trainin
   const bool replicas = primary_ && ranks_of(scenario) > 1 && asks_for(scenario, "replica");
   if (replicas && layout_.bytes <= ReplicaBoard::kStateBytesMax && around_.board)
     board_ = around_.board(layout_.bytes, patience());
-  if (primary_ && around_.plan.rounding && around_.rank == 0)
+  if (primary_ && around_.plan.watches_states() && around_.rank == 0)
     rounding_ = around_.stream("rounding", patience());
 }
 
@@ -382,7 +382,7 @@ void Observer::record_result() {
   Hash128 hash;
   for (const NamedTensors* group : {&training_.parameters, &training_.buffers})
     for (const NamedTensor& named : *group) {
-      const at::Tensor tensor = named.tensor.detach().contiguous();
+      const at::Tensor tensor = named.tensor.detach().cpu().contiguous();
       hash.update(named.name);
       hash.update(c10::toString(tensor.scalar_type()));
       for (int64_t size : tensor.sizes()) hash.update(&size, sizeof size);

@@ -13,7 +13,7 @@
 #include "scenarios/local_steps.h"
 #include "scenarios/optional_keys.h"
 #include "scenarios/workloads/loss_scaling.h"
-#include "scenarios/workloads/stand_in.h"
+#include "scenarios/workloads/rank_devices.h"
 #include "sim/explore/chooser.h"
 #include "sim/fault/reducer_mutants.h"
 #include "sim/worker/data_parallel_model.h"
@@ -38,6 +38,12 @@ std::string followed_dtype(const std::string& dtype, RankFaults& faults) {
 std::unique_ptr<ComputeClock> clock_of(const RunPlan& plan, bool primary) {
   if (!primary || plan.layer_times.empty()) return nullptr;
   return std::make_unique<ComputeClock>(plan.layer_times, planned_samples(plan.scenario));
+}
+
+// Gloo by itself knows the host's memory alone; ProcessGroupGloo has a staging of its own.
+bool is_staged(const Scenario& scenario) {
+  return scenario.streams == "late" ||
+         (scenario.device == "cuda" && scenario.communicator.kind == "gloo");
 }
 
 StagingWaits staging_waits(const std::vector<MutantSpec>& mutants, int64_t rank) {
@@ -68,7 +74,7 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
                                    Probe& probe)
     : recorder_(surroundings.recorder) {
   const Scenario& scenario = surroundings.plan.scenario;
-  if (scenario.streams == "late")
+  if (is_staged(scenario))
     real = make_staged(std::move(real), staging_waits(scenario.mutants, surroundings.rank));
   else if (scenario.device == "stand_in")
     real = with_host_views(std::move(real));
@@ -160,7 +166,13 @@ int64_t Pass::last_step() {
 
 void Pass::load() {
   faults_.enter(Phase::load);
-  Setup setup = set_up(scenario_, dtype_, around_.rank, rank_devices(scenario_, around_.rank));
+  const std::vector<c10::Device> devices =
+      rank_devices(scenario_, around_.rank, around_.local_rank);
+  Setup setup = set_up(scenario_, dtype_, around_.rank, devices);
+  // Of streams that are as late as may be nobody asks when.
+  if (primary_ && devices.size() == 1 && scenario_.streams != "late")
+    device_clock_ = DeviceClock::of(devices.front());
+  probe_.use(device_clock_.get());
   training_ = std::move(setup.training);
   if (export_) export_->data(setup.data);
   samples_ =
@@ -285,12 +297,14 @@ void Pass::step(int64_t step) {
   const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
   clear_gradients(training_.parameters, scenario_.zero_grad);
   observer_->before_backward();
+  if (device_clock_) device_clock_->anchor();
   const bool forgets = mutants_.forgets_sync();
   double loss = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const bool due = scenario_.accumulate_sync == "each" || i + 1 == parts.size();
     loss += micro_batch(parts[i], share, i == 0, due && !forgets);
   }
+  probe_.note_device_times();
   note_loss(step, loss / share);
   // Step 1 and 2 have different layouts; the last must still be as they were.
   if (primary_ && (step <= 2 || step == scenario_.steps)) check_gradients();

@@ -15,6 +15,7 @@
 #include "sim/fault/step_mutants.h"
 #include "sim/fault/training_mutants.h"
 #include "sim/worker/checkpointing.h"
+#include "sim/worker/device_clock.h"
 #include "sim/worker/export.h"
 #include "sim/worker/observer.h"
 #include "sim/worker/probe.h"
@@ -92,6 +93,7 @@ class Pass {
   const bool primary_;
   // Of emulated compute, in the primary run; null where compute is real, or nobody looks at times.
   std::unique_ptr<ComputeClock> compute_clock_;
+  std::unique_ptr<DeviceClock> device_clock_;  // null where the host's times are the work's
   Evidence* evidence_;
   Checkpointing checkpointing_;
   std::unique_ptr<RankSamples> samples_;

@@ -1,5 +1,7 @@
 #include "sim/worker/probe.h"
 
+#include <algorithm>
+
 #include "scenarios/base/hash.h"
 
 namespace lockstep {
@@ -10,6 +12,15 @@ void RecordingProbe::parameter_ready(int64_t parameter) noexcept {
 
 void RecordingProbe::bucket_ready(int64_t bucket) noexcept {
   recorder_.append(EventKind::bucket_ready, static_cast<int32_t>(bucket));
+  if (device_clock_ != nullptr) device_clock_->mark(bucket);
+}
+
+void RecordingProbe::note_device_times() {
+  if (device_clock_ == nullptr) return;
+  for (const DeviceClock::Reading& reading : device_clock_->take())
+    recorder_.append(EventKind::device_ready, static_cast<int32_t>(reading.what),
+                     static_cast<uint64_t>(reading.time_ns),
+                     static_cast<uint32_t>(std::min<int64_t>(reading.uncertainty_ns, UINT32_MAX)));
 }
 
 void RecordingProbe::arrival(uint32_t sequence, Operation operation, int64_t bucket, int64_t bytes,

@@ -1,11 +1,12 @@
 #include "sim/worker/process_tasks.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdio>
 
-#include "golden/golden_run.h"
+#include "golden/statistics.h"
+#include "reducer/nccl/nccl.h"
 #include "scenarios/faults.h"
+#include "scenarios/workloads/rank_devices.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/network_faults.h"
 #include "sim/worker/connect.h"
@@ -14,6 +15,7 @@
 #include "sim/worker/own_network.h"
 #include "sim/worker/rank_program.h"
 #include "sim/worker/sign_in.h"
+#include "sim/worker/watch_states.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +32,11 @@ GoldenKind golden_kind(const std::string& word) {
   return GoldenKind::replay;
 }
 
+int64_t local_rank_of(const WorkerTask& task) {
+  const auto found = std::find(task.host_ranks.begin(), task.host_ranks.end(), task.rank);
+  return found == task.host_ranks.end() ? task.rank : found - task.host_ranks.begin();
+}
+
 std::unique_ptr<Communicator> connect(const RunPlan& plan, const WorkerTask& task, Control& control,
                                       CommOptions options, Deadline deadline, OwnNetwork* network) {
   std::shared_ptr<Store> store = make_control_store(control);
@@ -41,24 +48,30 @@ std::unique_ptr<Communicator> connect(const RunPlan& plan, const WorkerTask& tas
   if (own_address && network->link) options.address = network->link->address();
   sign_in(*store, options, task.rank, ranks_of(plan.scenario), deadline);
   const Part& communicator = plan.scenario.communicator;
+  if (communicator.kind == "nccl")
+    return make_nccl_communicator(
+        options, store, rank_devices(plan.scenario, task.rank, local_rank_of(task)).front(),
+        deadline);
   const bool hosts = communicator.options.has("ranks_per_host");
   return make_process_communicator(communicator.kind,
                                    hosts ? communicator.options.integer("ranks_per_host") : 0,
                                    options, store, deadline);
 }
 
-// Rank 0 writes the stream of lane rounding; all other streams are written by golden runs.
+// Rank 0 writes the stream of what watches its states; all other streams are written by golden
+// runs.
 std::shared_ptr<StateStream> rank_stream(const WorkerTask& task, const RunPlan& plan,
                                          const std::string& golden, Deadline deadline) {
   const std::string path = stream_path(task.run_dir, golden);
   if (golden != "rounding") return StateStream::open(path, deadline);
-  const int64_t bytes = rounding_item(plan.scenario).bytes;
+  const int64_t bytes = statistic_item(plan.scenario).bytes;
   return StateStream::create(path, {.slot_bytes = bytes, .slots = plan.stream_slots});
 }
 
 }  // namespace
 
 int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& control) {
+  prepare_devices(plan.scenario);
   prepare_libtorch(plan.scenario.threads);
   auto recorder = Recorder::create(
       records_path(task.run_dir, task.rank), static_cast<int32_t>(task.rank),
@@ -69,6 +82,7 @@ int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& contr
   const RankSurroundings around{
       .plan = plan,
       .rank = task.rank,
+      .local_rank = local_rank_of(task),
       .recorder = *recorder,
       .connect =
           [&](const CommOptions& options, Deadline deadline) {
@@ -93,6 +107,7 @@ int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& contr
 }
 
 int run_golden_process(const WorkerTask& task, const RunPlan& plan) {
+  prepare_devices(plan.scenario);
   prepare_libtorch(plan.scenario.threads);
   const GoldenKind kind = golden_kind(task.golden);
   const bool shards = plan.shards && kind == GoldenKind::replay;
@@ -108,22 +123,14 @@ int run_golden_process(const WorkerTask& task, const RunPlan& plan) {
 }
 
 int run_rounding_process(const WorkerTask& task, const RunPlan& plan) {
+  prepare_devices(plan.scenario);
   prepare_libtorch(plan.scenario.threads);
   auto recorder = Recorder::create(golden_records_path(task.run_dir, "rounding"), -1,
                                    static_cast<int32_t>(plan.scenario.world_size),
                                    static_cast<uint64_t>(plan.record_capacity));
   auto stream = StateStream::open(stream_path(task.run_dir, "rounding"), run_deadline(plan));
   if (stream == nullptr) return kExitException;
-  const auto lane = static_cast<int32_t>(Lane::rounding);
-  run_rounding(plan.scenario, plan.replay, *stream, run_deadline(plan),
-               [&](int64_t step, const RoundingStep& result) {
-                 recorder->set_step(static_cast<int32_t>(step));
-                 recorder->append(EventKind::statistic, lane, std::bit_cast<uint64_t>(result.r),
-                                  static_cast<uint32_t>(result.entry));
-                 if (step == 1)
-                   recorder->append(EventKind::control, lane,
-                                    result.control_r > kRoundingThreshold);
-               });
+  watch_states(plan, *stream, run_deadline(plan), *recorder);
   recorder->append(EventKind::finished);
   return kExitDone;
 }

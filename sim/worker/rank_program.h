@@ -18,6 +18,7 @@ namespace lockstep {
 struct RankSurroundings {
   const RunPlan& plan;
   int64_t rank;
+  int64_t local_rank;  // among those of its host
   Recorder& recorder;
   // Joins the group of all ranks; `deadline` for the rendezvous. Throws CommError.
   std::function<std::unique_ptr<Communicator>(const CommOptions&, Deadline)> connect;

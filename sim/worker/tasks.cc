@@ -45,4 +45,6 @@ int worker_explore(const std::string& file) { return run_explore(file); }
 
 std::string worker_libraries() { return libraries_json(); }
 
+std::string worker_devices() { return devices_json(); }
+
 }  // namespace lockstep

@@ -30,5 +30,7 @@ int worker_explore(const std::string& file);
 
 // What this worker is linked with, as one line of JSON (sim/worker/libraries.h).
 std::string worker_libraries();
+// The devices that it can use, likewise.
+std::string worker_devices();
 
 }  // namespace lockstep

@@ -2,15 +2,16 @@
 
 #include <pthread.h>
 
-#include <bit>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "golden/statistics.h"
 #include "reducer/communicator.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/rank_program.h"
+#include "sim/worker/watch_states.h"
 
 namespace lockstep {
 namespace {
@@ -23,9 +24,9 @@ Streams make_streams(const RunPlan& plan, GoldenCache& cache) {
        {GoldenKind::replay, GoldenKind::float64, GoldenKind::exact, GoldenKind::one_device})
     for (const std::string& wanted : plan.goldens)
       if (wanted == to_word(kind)) streams[wanted] = cache.stream(plan, kind);
-  if (plan.rounding)
+  if (plan.watches_states())
     streams["rounding"] = StateStream::in_memory(
-        {.slot_bytes = rounding_item(plan.scenario).bytes, .slots = plan.scenario.steps});
+        {.slot_bytes = statistic_item(plan.scenario).bytes, .slots = plan.scenario.steps});
   return streams;
 }
 
@@ -42,18 +43,6 @@ class SharedBoard {
   std::mutex mutex_;
   std::shared_ptr<ReplicaBoard> board_;
 };
-
-void judge_rounding(const RunPlan& plan, StateStream& stream, Recorder& recorder) {
-  const auto lane = static_cast<int32_t>(Lane::rounding);
-  run_rounding(plan.scenario, plan.replay, stream, Clock::now(),
-               [&](int64_t step, const RoundingStep& result) {
-                 recorder.set_step(static_cast<int32_t>(step));
-                 recorder.append(EventKind::statistic, lane, std::bit_cast<uint64_t>(result.r),
-                                 static_cast<uint32_t>(result.entry));
-                 if (step == 1)
-                   recorder.append(EventKind::control, lane, result.control_r > kRoundingThreshold);
-               });
-}
 
 std::vector<std::unique_ptr<Recorder>> make_recorders(const WorkerTask& task, const RunPlan& plan) {
   std::vector<std::unique_ptr<Recorder>> recorders;
@@ -99,6 +88,7 @@ std::vector<Evidence> run_in_threads(const RunPlan& plan,
       const RankSurroundings around{
           .plan = plan,
           .rank = rank,
+          .local_rank = rank,
           .recorder = *recorders[static_cast<size_t>(rank)],
           .connect = [&](const CommOptions& options,
                          Deadline) { return make_local_communicator(options, hub); },
@@ -110,7 +100,8 @@ std::vector<Evidence> run_in_threads(const RunPlan& plan,
       evidence[static_cast<size_t>(rank)] = run_rank(around).evidence;
     });
   for (std::thread& thread : threads) thread.join();
-  if (plan.rounding) judge_rounding(plan, *streams.at("rounding"), *recorders[0]);
+  if (plan.watches_states())
+    watch_states(plan, *streams.at("rounding"), Clock::now(), *recorders[0]);
   return evidence;
 }
 

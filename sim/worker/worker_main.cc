@@ -47,7 +47,8 @@ int profile(const char* plan_file, const char* repetitions) {
 
 bool is_worker_call(int argc, char** argv) {
   if (argc < 2) return false;
-  for (const char* word : {"--libraries", "--profile", "--explore", "--zygote", "--task"})
+  for (const char* word :
+       {"--libraries", "--devices", "--profile", "--explore", "--zygote", "--task"})
     if (std::strcmp(argv[1], word) == 0) return true;
   return false;
 }
@@ -55,6 +56,10 @@ bool is_worker_call(int argc, char** argv) {
 int worker_main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--libraries") == 0) {
     fmt::print("{}\n", worker_libraries());
+    return 0;
+  }
+  if (argc == 2 && std::strcmp(argv[1], "--devices") == 0) {
+    fmt::print("{}\n", worker_devices());
     return 0;
   }
   if (argc == 4 && std::strcmp(argv[1], "--profile") == 0) return profile(argv[2], argv[3]);

@@ -2,34 +2,16 @@
 
 #include <cmath>
 
-#include "tests/golden/torch/scenarios.h"
+#include "tests/golden/torch/judged.h"
 
 namespace lockstep {
 namespace {
 
-// R of every step of a run whose states are `items`; change(step, state) may damage them.
-template <class Change>
-std::vector<RoundingStep> judged(const Scenario& scenario, const ReplayRule& rule, Change change) {
-  const auto items = items_of(scenario, GoldenKind::replay, rule);
-  RoundingLane lane(scenario, rule);
-  std::vector<RoundingStep> results;
-  for (size_t step = 1; step < items.size(); ++step) {
-    auto after = items[step];
-    change(after);
-    results.push_back(lane.judge(static_cast<int64_t>(step), items[step - 1].data(), after.data()));
-  }
-  return results;
-}
-
-float* gradient_in(const StateLayout& layout, size_t entry, std::vector<std::byte>& state) {
-  return reinterpret_cast<float*>(state.data() + layout.entries[entry].offset);
-}
-
 TEST(Rounding, ACorrectRunIsRoundingAndItsControlIsNot) {
   for (int64_t world_size : {1, 2, 3, 4}) {
-    const auto results = judged(mlp_scenario(world_size, 4), {}, [](auto&) {});
+    const auto results = judged(make_rounding_lane, mlp_scenario(world_size, 4), {}, [](auto&) {});
     ASSERT_EQ(results.size(), 4u);
-    for (const RoundingStep& result : results) {
+    for (const StatisticStep& result : results) {
       EXPECT_GT(result.r, 0);
       EXPECT_LT(result.r, 3) << world_size;
       EXPECT_GT(result.control_r, kRoundingThreshold) << world_size;
@@ -44,21 +26,22 @@ TEST(Rounding, OtherOrdersAreRoundingToo) {
   other.division_first_step = other.division_later = "divide_after";
   const Scenario scenario = mlp_scenario(3, 3);
   const auto items = items_of(scenario, GoldenKind::replay, other);
-  RoundingLane lane(scenario, {});
+  const auto lane = make_rounding_lane(scenario, {});
   for (size_t step = 1; step < items.size(); ++step)
-    EXPECT_LT(lane.judge(static_cast<int64_t>(step), items[step - 1].data(), items[step].data()).r,
+    EXPECT_LT(lane->judge(static_cast<int64_t>(step), items[step - 1].data(), items[step].data()).r,
               3);
 }
 
 TEST(Rounding, NamesTheDamagedTensor) {
   const Scenario scenario = mlp_scenario(3, 2);
-  const StateLayout layout = rounding_item(scenario).layout;
+  const StateLayout layout = statistic_item(scenario).layout;
   for (size_t entry : {0u, 3u, 7u}) {
-    const auto results = judged(scenario, {}, [&](std::vector<std::byte>& state) {
-      float* gradient = gradient_in(layout, entry, state);
-      for (int64_t i = 0; i < layout.entries[entry].numel; ++i) gradient[i] *= 0.75F;
-    });
-    for (const RoundingStep& result : results) {
+    const auto results =
+        judged(make_rounding_lane, scenario, {}, [&](std::vector<std::byte>& state) {
+          float* gradient = gradient_in(layout, entry, state);
+          for (int64_t i = 0; i < layout.entries[entry].numel; ++i) gradient[i] *= 0.75F;
+        });
+    for (const StatisticStep& result : results) {
       EXPECT_GT(result.r, 1000);
       EXPECT_EQ(result.entry, static_cast<int64_t>(entry));
     }
@@ -67,8 +50,8 @@ TEST(Rounding, NamesTheDamagedTensor) {
 
 TEST(Rounding, NanIsNeverRounding) {
   const Scenario scenario = mlp_scenario(2, 1);
-  const StateLayout layout = rounding_item(scenario).layout;
-  const auto results = judged(scenario, {}, [&](std::vector<std::byte>& state) {
+  const StateLayout layout = statistic_item(scenario).layout;
+  const auto results = judged(make_rounding_lane, scenario, {}, [&](std::vector<std::byte>& state) {
     gradient_in(layout, 2, state)[5] = std::nanf("");
   });
   EXPECT_EQ(results[0].r, std::numeric_limits<double>::infinity());
@@ -80,16 +63,16 @@ TEST(Rounding, AWrongDivisorByConstructionShows) {
   Scenario scenario = mlp_scenario(3, 1);
   scenario.optimizer = sgd(1e-4);
   scenario.loss = mse("sum");
-  EXPECT_GT(judged(scenario, {}, [](auto&) {})[0].r, 1000);
+  EXPECT_GT(judged(make_rounding_lane, scenario, {}, [](auto&) {})[0].r, 1000);
   scenario.loss = mse("mean", 1, true);
-  EXPECT_GT(judged(scenario, {}, [](auto&) {})[0].r, 1000);
+  EXPECT_GT(judged(make_rounding_lane, scenario, {}, [](auto&) {})[0].r, 1000);
   scenario.loss = mse("sum", 1, true);
-  EXPECT_LT(judged(scenario, {}, [](auto&) {})[0].r, 3);
+  EXPECT_LT(judged(make_rounding_lane, scenario, {}, [](auto&) {})[0].r, 3);
 }
 
 TEST(Rounding, RunsOverAStream) {
   const Scenario scenario = mlp_scenario(2, 2);
-  const GoldenItem item = rounding_item(scenario);
+  const GoldenItem item = statistic_item(scenario);
   const auto states = items_of(scenario, GoldenKind::replay);
   auto stream = StateStream::in_memory({.slot_bytes = item.bytes, .slots = 2});
   for (size_t step = 1; step <= 2; ++step) {
@@ -99,9 +82,10 @@ TEST(Rounding, RunsOverAStream) {
     stream->end_write();
   }
   std::vector<double> found;
-  run_rounding(scenario, {}, *stream, kNoDeadline,
-               [&](int64_t, const RoundingStep& result) { found.push_back(result.r); });
-  const auto expected = judged(scenario, {}, [](auto&) {});
+  run_statistics(
+      scenario, {}, {Statistic::rounding}, *stream, kNoDeadline,
+      [&](int64_t, Statistic, const StatisticStep& result) { found.push_back(result.r); });
+  const auto expected = judged(make_rounding_lane, scenario, {}, [](auto&) {});
   EXPECT_EQ(found, (std::vector<double>{expected[0].r, expected[1].r}));
 }
 

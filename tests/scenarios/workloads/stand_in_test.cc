@@ -1,4 +1,4 @@
-#include "scenarios/workloads/stand_in.h"
+#include "scenarios/workloads/rank_devices.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -38,8 +38,8 @@ Training training_on(const std::vector<c10::Device>& devices) {
 }
 
 TEST(StandIn, ARankHasDevicesOfItsOwn) {
-  EXPECT_TRUE(rank_devices(Scenario(), 1).empty());
-  const auto devices = rank_devices(stand_in_scenario_of(2), 1);
+  EXPECT_TRUE(rank_devices(Scenario(), 1, 1).empty());
+  const auto devices = rank_devices(stand_in_scenario_of(2), 1, 1);
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(device_name(devices[0]), "stand_in:2");
   EXPECT_EQ(device_name(devices[1]), "stand_in:3");
@@ -55,7 +55,7 @@ TEST(StandIn, LayersLieInEqualShares) {
 }
 
 void expect_the_bits_of_one() {
-  const auto devices = rank_devices(stand_in_scenario_of(2), 1);
+  const auto devices = rank_devices(stand_in_scenario_of(2), 1, 1);
   const Training spread = training_on(devices), whole = training_on({});
   const at::Tensor input = at::randn({8, 6});
   for (const Training* training : {&spread, &whole})
@@ -81,7 +81,7 @@ TEST(StandIn, SeveralDevicesGiveTheBitsOfOne) {
 }
 
 TEST(StandIn, DevicesDoNotMix) {
-  const auto devices = rank_devices(stand_in_scenario_of(2), 0);
+  const auto devices = rank_devices(stand_in_scenario_of(2), 0, 0);
   const at::Tensor first = at::ones({3}).to(devices[0]), second = at::ones({3}).to(devices[1]);
   EXPECT_THAT(
       [&] {
@@ -94,7 +94,7 @@ TEST(StandIn, DevicesDoNotMix) {
 }
 
 TEST(StandIn, AViewOfTheHostIsTheSameMemory) {
-  const auto devices = rank_devices(stand_in_scenario_of(2), 2);
+  const auto devices = rank_devices(stand_in_scenario_of(2), 2, 2);
   const at::Tensor tensor = at::zeros({2, 3}).to(devices[1]);
   on_host(tensor).fill_(4);
   EXPECT_EQ(tensor.sum().item<float>(), 24);

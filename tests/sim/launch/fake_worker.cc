@@ -141,6 +141,7 @@ std::string worker_profile(const std::string&, int64_t) { return "{}"; }
 int worker_explore(const std::string&) { return 0; }
 
 std::string worker_libraries() { return "{}"; }
+std::string worker_devices() { return "{}"; }
 
 int run_task(const WorkerTask& task, Control& control) {
   if (task.role == "thread_host") return fake_host(task, control);

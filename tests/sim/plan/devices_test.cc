@@ -42,7 +42,7 @@ TEST(Devices, NeedLayersAndPartsThatKnowThem) {
             "\"stand_in\"");
   EXPECT_EQ(refusal_of_devices({"/communicator/kind=local"}),
             "/device: communicator local knows no devices; expected \"cpu\", or "
-            "/communicator/kind gloo or c10d");
+            "/communicator/kind gloo, c10d, or on a GPU nccl");
   EXPECT_EQ(refusal_of_devices({"/devices_per_rank=2", "/model/register=backwards"}).substr(0, 72),
             "/device: layers are laid on several devices in the order of registration");
   EXPECT_EQ(refusal_of_devices({"/reducer/kind=sharded"}).substr(0, 57),

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "reducer/device/staged.h"
-#include "scenarios/workloads/stand_in.h"
+#include "scenarios/workloads/rank_devices.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +16,7 @@ c10::Device late_device() {
   Scenario scenario;
   scenario.device = "stand_in";
   scenario.streams = "late";
-  return rank_devices(scenario, 0).at(0);
+  return rank_devices(scenario, 0, 0).at(0);
 }
 
 c10::impl::VirtualGuardImpl guard_of(c10::Device device) {

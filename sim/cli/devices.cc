@@ -1,0 +1,124 @@
+#include "sim/cli/devices.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "scenarios/parse/words.h"
+#include "sim/cli/worker_program.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds kLoadTimeout{120};  // LibTorch's CUDA library is a gigabyte
+
+FoundDevices ask(const std::string& worker) {
+  FoundDevices found;
+  std::string why;
+  const auto text = output_of({worker, "--devices"}, kLoadTimeout, &why);
+  const auto document = nlohmann::json::parse(text.value_or(""), nullptr, false);
+  if (!document.is_object() || !document.contains("cuda")) {
+    found.problem = "lockstep-worker --devices " + (text ? "printed no JSON object" : why);
+    found.no_nccl = found.problem;
+    return found;
+  }
+  const auto& cuda = document["cuda"];
+  found.count = cuda.value("count", int64_t{0});
+  found.problem = cuda.value("problem", "");
+  found.name = cuda.value("name", "");
+  found.capability = cuda.value("capability", "");
+  found.driver = cuda.value("driver", "");
+  found.no_nccl = document.value("no_nccl", "");
+  return found;
+}
+
+std::optional<InputError> problem_of(const RunPlan& plan, const FoundDevices& found) {
+  const Scenario& s = plan.scenario;
+  InputError error;
+  error.file = printable(plan.file);
+  if (found.count == 0) {
+    error.pointer = "/device";
+    error.message = fmt::format("device cuda: {}", found.problem);
+    error.allowed = "\"cpu\", or \"auto\", which is the cpu then (lockstep doctor)";
+    return error;
+  }
+  if (s.communicator.kind != "nccl") return std::nullopt;
+  error.pointer = "/communicator/kind";
+  if (!found.no_nccl.empty()) {
+    error.message = fmt::format("communicator nccl: {}", found.no_nccl);
+    error.allowed = "gloo or c10d";
+    return error;
+  }
+  if (s.world_size <= found.count) return std::nullopt;
+  error.message = fmt::format("communicator nccl wants a device for each rank: {} ranks, {} {}",
+                              s.world_size, found.count, plural(found.count, "device"));
+  error.allowed = fmt::format("at most {} {}, or gloo or c10d, where ranks may share a device",
+                              found.count, plural(found.count, "rank"));
+  return error;
+}
+
+// `device` for "auto", with everything that the selection has said of the plan.
+std::optional<RunPlan> planned_on(const std::string& device, const RunPlan& plan) {
+  Scenario scenario = plan.scenario;
+  scenario.device = device;
+  auto planned = make_plan(scenario);
+  if (!planned) return std::nullopt;
+  planned.value().set = plan.set;
+  planned.value().file = plan.file;
+  return std::move(planned.value());
+}
+
+class Settling {
+ public:
+  Settling(const std::string& worker, bool quiet) : worker_(worker), quiet_(quiet) {}
+
+  void settle(RunPlan* plan) {
+    if (plan->scenario.device == "auto") choose(plan);
+    if (plan->scenario.device != "cuda") return;
+    if (auto error = problem_of(*plan, found_devices(worker_)))
+      if (files_.insert(plan->file).second) errors_.push_back(std::move(*error));
+  }
+  const InputErrors& errors() const { return errors_; }
+
+ private:
+  void choose(RunPlan* plan) {
+    const FoundDevices& found = found_devices(worker_);
+    auto on_gpu = found.count > 0 ? planned_on("cuda", *plan) : std::nullopt;
+    if (on_gpu) {
+      *plan = std::move(*on_gpu);
+      return;
+    }
+    *plan = planned_on("cpu", *plan).value();
+    const std::string why = found.count > 0
+                                ? fmt::format("{} cannot run on a GPU", plan->scenario.name)
+                                : found.problem;
+    if (!quiet_ && said_.insert(why).second)
+      fmt::print(stderr, "device auto: the cpu, since {}\n", printable(why));
+  }
+
+  const std::string& worker_;
+  const bool quiet_;
+  std::set<std::string> files_, said_;
+  InputErrors errors_;
+};
+
+}  // namespace
+
+const FoundDevices& found_devices(const std::string& worker) {
+  static const FoundDevices found = ask(worker);
+  return found;
+}
+
+InputErrors settle_devices(const std::string& worker, bool quiet,
+                           std::vector<SelectedFile>* files) {
+  Settling settling(worker, quiet);
+  for (SelectedFile& file : *files)
+    for (RunPlan& plan : file.plans) settling.settle(&plan);
+  return settling.errors();
+}
+
+}  // namespace lockstep
