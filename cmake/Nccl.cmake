@@ -5,8 +5,8 @@ set(packages ${torch_lib}/../../nvidia)  # beside a wheel's folder torch
 file(GLOB cuda_packages ${packages}/cu1*/include ${packages}/cuda_runtime/include)
 find_library(LOCKSTEP_TORCH_CUDA torch_cuda PATHS ${torch_lib} NO_DEFAULT_PATH)
 find_library(LOCKSTEP_C10_CUDA c10_cuda PATHS ${torch_lib} NO_DEFAULT_PATH)
-find_path(LOCKSTEP_NCCL_INCLUDE nccl.h PATHS ${packages}/nccl/include /usr/local/cuda/include)
-find_path(LOCKSTEP_CUDA_INCLUDE cuda_runtime_api.h PATHS ${cuda_packages} /usr/local/cuda/include)
+find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${packages}/nccl/include PATHS /usr/local/cuda/include)
+find_path(LOCKSTEP_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_packages} PATHS /usr/local/cuda/include)
 if(LOCKSTEP_TORCH_CUDA AND LOCKSTEP_C10_CUDA AND LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_CUDA_INCLUDE)
   add_library(lockstep-nccl MODULE reducer/nccl/module/nccl_module.cc)
   set_target_properties(lockstep-nccl PROPERTIES PREFIX "" UNITY_BUILD OFF

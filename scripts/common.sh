@@ -133,6 +133,17 @@ EOF
   touch "$dir/.complete"
 }
 
+# fetch_cuda_libraries DIR: beside the wheel in DIR what its libtorch_cuda.so needs (some 2 GB; the driver is
+# the machine's).
+fetch_cuda_libraries() {
+  local dir=$1
+  [ ! -e "$dir/.cuda" ] || return 0
+  say "fetching the CUDA libraries of the wheel in $dir from PyPI (some 2 GB)"
+  pip_into "$dir" $(sed -n 's/^Requires-Dist: \(\(nvidia-\|cuda-toolkit\)[^ ;(]*\) *(\{0,1\}\(==[^ ;)]*\).*/\1\3/p' \
+    "$dir"/torch-*.dist-info/METADATA)
+  touch "$dir/.cuda"
+}
+
 # As unpacked for one fixed Python, whichever runs pip: nothing of it is run.
 pip_into() {
   local dir=$1 platforms="" log
@@ -144,6 +155,21 @@ pip_into() {
     --platform manylinux2014_x86_64 --python-version 3.12 --only-binary=:all: "$@" >"$log" 2>&1 ||
     { tail -n 20 "$log" >&2; die "fetching $* failed (log above)"; }
   rm -f "$log"
+}
+
+# In an unpacked bundle: builds the dependencies that came along, once, and tells build() of them.
+build_third_party() {
+  local generator="Unix Makefiles" prefix=$root/build/third_party/prefix
+  if command -v ninja >/dev/null; then generator=Ninja; fi
+  export CMAKE_GENERATOR=$generator CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+  if [ ! -e "$prefix/.complete" ]; then
+    say "building the dependencies"
+    cmake -S third_party -B build/third_party -DCMAKE_INSTALL_PREFIX="$prefix" -Wno-dev >/dev/null || die "configuring them failed"
+    cmake --build build/third_party >/dev/null || die "building them failed"
+    cmake --install build/third_party >/dev/null || die "installing them failed"
+    touch "$prefix/.complete"
+  fi
+  CMAKE_ARGS="-DCMAKE_PREFIX_PATH=$prefix ${CMAKE_ARGS:-}"
 }
 
 # build DIR TARGETS...: configures where needed and builds; CMAKE_ARGS may hold further options.

@@ -177,7 +177,9 @@ void be_worker(const WorkerTask& task, int control_fd, const TaskFunction& run) 
     Control control(control_fd);
     code = run(task, control);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", who_is(task), error.what());
+    // LibTorch's goes on with a backtrace.
+    const std::string text = error.what();
+    fmt::print(stderr, "{}: {}\n", who_is(task), text.substr(0, text.find("\nException raised")));
   } catch (...) {
     fmt::print(stderr, "{}: an exception of unknown type\n", who_is(task));
   }

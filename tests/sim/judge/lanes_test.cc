@@ -256,6 +256,26 @@ TEST(Lanes, RoundingNeedsEveryStep) {
   EXPECT_EQ(outcome.lane("rounding").reason, "no statistic for 1 of 3 steps");
 }
 
+TEST(Lanes, CommunicationPassesUpToItsBound) {
+  const auto with = [](double worst) {
+    Outcome outcome(4, 3, {"communication"});
+    RankRecords golden;
+    golden.rank = -1;
+    const auto lane = static_cast<int32_t>(Lane::communication);
+    for (int64_t step = 1; step <= 3; ++step)
+      golden.events.push_back(Outcome::event(EventKind::statistic, step, lane,
+                                             std::bit_cast<uint64_t>(step == 2 ? worst : 0.4)));
+    golden.events.push_back(Outcome::event(EventKind::control, 1, lane, 1));
+    outcome.run.goldens.push_back(golden);
+    return outcome;
+  };
+  EXPECT_EQ(with(1).lane("communication").verdict, "pass");
+  EXPECT_EQ(with(1.01).lane("communication").verdict, "fail");
+  EXPECT_EQ(with(1.01).lane("communication").reason,
+            "the error over its bound is 1.01 at most, first beyond the threshold of 1 in step 2");
+  EXPECT_EQ(with(1.01).judge().first_divergence->step, 2);
+}
+
 TEST(Lanes, NotApplicableLeavesTheVerdictToTheOthers) {
   Outcome outcome;
   outcome.run.plan.not_applicable = {{"replay", "the order of addition is unknown"}};

@@ -156,5 +156,59 @@ TEST(Timeline, OfNothingIsEmpty) {
   EXPECT_TRUE(timeline_of(outcome).left_out.empty());
 }
 
+// A device had the gradients of step 2's buckets 5 and 9 ms after the host called.
+RunOutcome with_device_times(RunOutcome outcome) {
+  RankRecords& records = outcome.ranks[1];
+  for (const int32_t bucket : {0, 1}) {
+    const Event arrival = *find(&records, EventKind::arrival, 2, static_cast<uint32_t>(3 + bucket));
+    Event ready = *find(&records, EventKind::step_end, 2);
+    ready.time_ns -= 1;
+    ready.kind = static_cast<uint16_t>(EventKind::device_ready);
+    ready.subject = bucket;
+    ready.value = static_cast<uint64_t>(arrival.time_ns + (bucket == 0 ? 500'000 : 900'000));
+    ready.sequence = 7'000;
+    records.events.push_back(ready);
+  }
+  return outcome;
+}
+
+TEST(Timeline, ARankComesWhenItsDeviceDoes) {
+  const Timeline host = timeline_of(small().make());
+  const Timeline device = timeline_of(with_device_times(small().make()));
+  EXPECT_EQ(host.clock_uncertainty_ns, 0);
+  EXPECT_EQ(device.clock_uncertainty_ns, 7'000);
+  const size_t last = host.steps[1].collectives[1];
+  const Passage& before = host.collectives[last].ranks[1];
+  const Passage& after = device.collectives[last].ranks[1];
+  EXPECT_EQ(*after.arrival_ns, *before.arrival_ns + 900'000);
+  EXPECT_EQ(*after.ready_ns, *before.arrival_ns + 900'000);
+  EXPECT_EQ(*after.end_ns, *before.end_ns);
+  EXPECT_EQ(*device.collectives[last].ranks[0].arrival_ns,
+            *host.collectives[last].ranks[0].arrival_ns);
+  // Other steps' buckets of the same numbers stay where they were.
+  EXPECT_EQ(*device.collectives[0].ranks[1].arrival_ns, *host.collectives[0].ranks[1].arrival_ns);
+}
+
+TEST(Timeline, BackwardLastsUntilTheDeviceHasTheLastBucket) {
+  const Timeline device = timeline_of(with_device_times(small().make()));
+  const Step& step = device.steps[1];
+  const std::vector<PhaseInterval>& phases = step.ranks[1].phases;
+  const int64_t ready = *device.collectives[step.collectives[1]].ranks[1].arrival_ns;
+  EXPECT_EQ(phases[2].phase, Phase::backward);
+  EXPECT_GE(phases[2].time.end_ns, ready);
+  EXPECT_EQ(phases[3].time.begin_ns, phases[2].time.end_ns);
+}
+
+TEST(Timeline, NoDeviceIsReadyAfterTheResult) {
+  RunOutcome outcome = with_device_times(small().make());
+  for (Event& event : outcome.ranks[1].events)
+    if (event.kind == static_cast<uint16_t>(EventKind::device_ready)) event.value += 1'000'000'000;
+  const Timeline device = timeline_of(outcome);
+  for (const size_t place : device.steps[1].collectives) {
+    const Passage& passage = device.collectives[place].ranks[1];
+    EXPECT_EQ(*passage.arrival_ns, *passage.end_ns);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

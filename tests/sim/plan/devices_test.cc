@@ -49,5 +49,56 @@ TEST(Devices, NeedLayersAndPartsThatKnowThem) {
             "/device: reducer sharded keeps its tensors on the cpu; ex");
 }
 
+std::string refusal_on_cuda(Strings sets) {
+  sets.emplace_back("/device=cuda");
+  return errors_of(on_devices(std::move(sets)));
+}
+
+TEST(Devices, CudaTakesWhatHasBeenThoughtThrough) {
+  EXPECT_EQ(refusal_on_cuda({}), "");
+  EXPECT_EQ(refusal_on_cuda({"/communicator/kind=c10d"}), "");
+  EXPECT_EQ(refusal_on_cuda({"/communicator/kind=nccl"}), "");
+  EXPECT_EQ(refusal_on_cuda({"/communicator/kind=local"}),
+            "/device: communicator local knows no devices; expected \"cpu\", or "
+            "/communicator/kind gloo, c10d, or on a GPU nccl");
+  EXPECT_EQ(refusal_on_cuda({"/devices_per_rank=2"}),
+            "/devices_per_rank: a rank on a GPU has one device, not 2; expected 1, or /device "
+            "\"stand_in\"");
+  EXPECT_EQ(refusal_on_cuda({"/streams=late"}),
+            "/streams: a GPU's streams are as late as they are; expected \"in_order\", or /device "
+            "\"stand_in\"");
+  EXPECT_EQ(refusal_on_cuda({"/reducer/kind=sharded"}).substr(0, 57),
+            "/device: reducer sharded keeps its tensors on the cpu; ex");
+}
+
+TEST(Devices, NcclKnowsGpusAlone) {
+  EXPECT_EQ(errors_of({"/communicator/kind=nccl"}),
+            "/communicator/kind: NCCL knows the memory of GPUs alone, not device cpu; expected "
+            "another kind, or /device \"cuda\"");
+}
+
+std::vector<std::pair<std::string, std::string>> dropped(Strings sets) {
+  sets.emplace_back(R"(/lanes=["replica","replay","communication"])");
+  const auto plan = plan_of(on_devices(std::move(sets)));
+  EXPECT_TRUE(plan) << to_text(plan.errors()[0]);
+  return plan.value().not_applicable;
+}
+
+TEST(Devices, OverNcclTheBoundStandsInForReplay) {
+  const auto of_nccl = dropped({"/device=cuda", "/communicator/kind=nccl"});
+  ASSERT_EQ(of_nccl.size(), 1u);
+  EXPECT_EQ(of_nccl[0].first, "replay");
+  EXPECT_EQ(of_nccl[0].second,
+            "nobody but NCCL knows the order of its additions: lane communication");
+  EXPECT_TRUE(dropped({"/device=cuda"}).empty());
+}
+
+TEST(Devices, BitsOfTheCpuAreNoGpus) {
+  const auto both = dropped({"/device=cuda", "/golden_device=cpu"});
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].first, "replay");
+  EXPECT_EQ(both[1].first, "communication");
+}
+
 }  // namespace
 }  // namespace lockstep
