@@ -21,7 +21,8 @@ bool is_large(const Scenario& scenario) {
 std::string why_every_step(const Scenario& scenario) {
   if (!AgreementRule(scenario).is_simple()) return "ranks do not agree after every step";
   for (const std::string& lane : scenario.lanes)
-    if (lane == "rounding") return "lane rounding needs the state before each step";
+    if (lane == "rounding" || lane == "communication")
+      return "lane " + lane + " needs the state before each step";
   if (scenario.checkpoint.kind != "none") return "a resume is compared with the steps around it";
   return "";
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "reducer/device/staged.h"
 #include "reducer/manifest.h"
 #include "reducer/model_averaging.h"
 #include "scenarios/base/hash.h"
@@ -14,11 +13,9 @@
 #include "scenarios/optional_keys.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/rank_devices.h"
-#include "sim/explore/chooser.h"
 #include "sim/fault/reducer_mutants.h"
 #include "sim/worker/data_parallel_model.h"
 #include "sim/worker/gradient_checks.h"
-#include "sim/worker/host_views.h"
 #include "sim/worker/reducer_data.h"
 #include "sim/worker/reducer_options.h"
 
@@ -40,20 +37,6 @@ std::unique_ptr<ComputeClock> clock_of(const RunPlan& plan, bool primary) {
   return std::make_unique<ComputeClock>(plan.layer_times, planned_samples(plan.scenario));
 }
 
-// Gloo by itself knows the host's memory alone; ProcessGroupGloo has a staging of its own.
-bool is_staged(const Scenario& scenario) {
-  return scenario.streams == "late" ||
-         (scenario.device == "cuda" && scenario.communicator.kind == "gloo");
-}
-
-StagingWaits staging_waits(const std::vector<MutantSpec>& mutants, int64_t rank) {
-  StagingWaits waits;
-  waits.for_gradients = !has_mutant(mutants, "skip_gradient_wait", rank);
-  waits.for_copies = !has_mutant(mutants, "skip_copy_wait", rank);
-  waits.for_results = !has_mutant(mutants, "skip_result_wait", rank);
-  return waits;
-}
-
 NamedTensors in_other_order(NamedTensors parameters) {
   std::reverse(parameters.begin(), parameters.end());
   return parameters;
@@ -67,48 +50,6 @@ ReducerOptions Pass::reducer_options() {
     options.bucket_cap_bytes = bytes_of_mib(fault->options.number("bucket_cap_mb"));
   apply_reducer_mutants(scenario_.mutants, around_.rank, &options);
   return options;
-}
-
-RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
-                                   const RankSurroundings& surroundings, RankFaults& faults,
-                                   Probe& probe)
-    : recorder_(surroundings.recorder) {
-  const Scenario& scenario = surroundings.plan.scenario;
-  if (is_staged(scenario))
-    real = make_staged(std::move(real), staging_waits(scenario.mutants, surroundings.rank));
-  else if (scenario.device == "stand_in")
-    real = with_host_views(std::move(real));
-  auto network = make_faulty_network(std::move(real), faults, surroundings.recorder,
-                                     surroundings.own_link ? surroundings.own_link() : nullptr);
-  faulty_network_ = network.get();
-  auto mutants = make_mutants(std::move(network), scenario.mutants, surroundings.recorder);
-  mutants_ = mutants.get();
-  recording_ = make_recording(std::move(mutants), probe);
-  call_mutants_ = make_call_mutants(*recording_, scenario.mutants, surroundings.recorder);
-  faulty_buckets_ = make_faulty_buckets(*call_mutants_, faults);
-  if (!has_mutant(scenario.mutants, "unordered_launch", surroundings.rank)) return;
-  const auto rank = static_cast<uint64_t>(surroundings.rank);
-  pool_ = make_race_mutants(*faulty_buckets_, scenario.mutants,
-                            [draws = ScheduleDraws(substream_seed(scenario.seed, "pool", rank))](
-                                size_t count) mutable { return draws.below(count); });
-}
-
-void RankCommunicator::begin_backward() {
-  recording_->begin_backward();
-  mutants_->begin_backward();
-  faulty_network_->begin_backward();
-  call_mutants_->begin_backward();
-  faulty_buckets_->begin_backward();
-  if (pool_ != nullptr) pool_->begin_backward(recorder_.step());
-}
-
-void RankCommunicator::end_backward() {
-  if (pool_ != nullptr) pool_->end_backward();
-  recording_->end_backward();
-  mutants_->end_backward();
-  faulty_network_->end_backward();
-  call_mutants_->end_backward();
-  faulty_buckets_->end_backward();
 }
 
 Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator, RankFaults& faults,

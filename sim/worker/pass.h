@@ -6,12 +6,8 @@
 #include "reducer/reducer.h"
 #include "scenarios/compute_clock.h"
 #include "scenarios/workloads/workload.h"
-#include "sim/fault/call_mutants.h"
 #include "sim/fault/gradient_mutants.h"
 #include "sim/fault/layer_faults.h"
-#include "sim/fault/mutants.h"
-#include "sim/fault/network_faults.h"
-#include "sim/fault/race_mutants.h"
 #include "sim/fault/step_mutants.h"
 #include "sim/fault/training_mutants.h"
 #include "sim/worker/checkpointing.h"
@@ -20,34 +16,12 @@
 #include "sim/worker/observer.h"
 #include "sim/worker/probe.h"
 #include "sim/worker/rank_batch.h"
+#include "sim/worker/rank_communicator.h"
 #include "sim/worker/rank_program.h"
 #include "sim/worker/rank_samples.h"
 #include "sim/worker/sharing.h"
 
 namespace lockstep {
-
-// Communicator of one rank with its decorators, from the wire up: real -> faults of the network ->
-// mutants -> recording -> mutants of calls -> faults at buckets -> a pool that starts buckets in
-// any order.
-class RankCommunicator {
- public:
-  RankCommunicator(std::unique_ptr<Communicator> real, const RankSurroundings& surroundings,
-                   RankFaults& faults, Probe& probe);
-  Communicator& outermost() {
-    return pool_ != nullptr ? static_cast<Communicator&>(*pool_) : *faulty_buckets_;
-  }
-  void begin_backward();
-  void end_backward();
-
- private:
-  FaultyCommunicator* faulty_network_ = nullptr;  // owned by mutants_
-  MutantCommunicator* mutants_ = nullptr;         // owned by recording_
-  std::unique_ptr<RecordingCommunicator> recording_;
-  std::unique_ptr<CallMutants> call_mutants_;
-  std::unique_ptr<FaultyCommunicator> faulty_buckets_;
-  std::unique_ptr<RaceMutants> pool_;  // of mutant unordered_launch; else null
-  Recorder& recorder_;
-};
 
 // Trains the scenario once, from the first random number to the last step: the primary run, or the
 // double run. Throws CommError and std::exception. One thread.

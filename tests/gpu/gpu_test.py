@@ -17,5 +17,5 @@ no_nccl = re.search(r"^missing +NCCL +(.*?)  ", doctor, re.M)
 scenarios = sorted((ROOT / "scenarios/gpu").glob("*.json"))
 if no_nccl:
     print("no NCCL:", no_nccl[1])
-    scenarios = [path for path in scenarios if path.name != "nccl.json"]
+    scenarios = [path for path in scenarios if path.name != "gpu_nccl.json"]
 sys.exit(subprocess.run([PROGRAM, "verify", *scenarios]).returncode)
