@@ -75,8 +75,8 @@ endif()
 # From outside: the program as a user runs it, and every shipped scenario against its expectation.
 # Two of these programs at a time (scripts/test): what they look at is results alone. All others
 # watch the clock, or programs that start theirs, and take both places.
-set(lockstep_timeless cli.checkpoint cli.checkpoints cli.compare cli.completion cli.consumer cli.data
-    cli.doctor cli.export cli.gallery cli.input cli.install cli.mutants cli.script_model cli.simulate
+set(lockstep_timeless cli.checkpoint cli.checkpoints cli.ci cli.compare cli.completion cli.consumer
+    cli.data cli.doctor cli.explore cli.export cli.gallery cli.hta cli.input cli.install cli.mutants cli.script_model cli.simulate
     python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
     scenario.features scenario.gallery scenario.training)
 function(lockstep_cli_test name)
@@ -85,6 +85,9 @@ function(lockstep_cli_test name)
     set(places 1)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS cli PROCESSORS ${places} ${ARGN})
+  if(name MATCHES "^(python.ddp|scenario.equivalence|cli.consumer)$")  # begun first: the longest
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
 endfunction()
 if(LOCKSTEP_LIBTORCH)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
