@@ -226,6 +226,7 @@ void add_others(CLI::App& app, std::function<int()>* action) {
         std::tuple("--collective", "collective", "Of what collective --json writes"),
         std::tuple("--explore", "explore", "Of what explore --json writes"),
         std::tuple("--compare", "compare", "Of what compare --json writes"),
+        std::tuple("--recording", "recording", "Of what analyze of a recording writes"),
         std::tuple("--machine", "machine", "Of machine files, for simulate"),
         std::tuple("--simulate", "simulate", "Of what simulate --json writes")})
     other->add_flag_callback(

@@ -72,39 +72,24 @@ std::optional<RunPlan> planned_on(const std::string& device, const RunPlan& plan
   return std::move(planned.value());
 }
 
-class Settling {
- public:
-  Settling(const std::string& worker, bool quiet) : worker_(worker), quiet_(quiet) {}
+// Each reason once for all plans of an invocation.
+void say(const std::string& why, bool quiet) {
+  static std::set<std::string> said;
+  if (!quiet && said.insert(why).second)
+    fmt::print(stderr, "device auto: the cpu, since {}\n", printable(why));
+}
 
-  void settle(RunPlan* plan) {
-    if (plan->scenario.device == "auto") choose(plan);
-    if (plan->scenario.device != "cuda") return;
-    if (auto error = problem_of(*plan, found_devices(worker_)))
-      if (files_.insert(plan->file).second) errors_.push_back(std::move(*error));
+void choose(const std::string& worker, bool quiet, RunPlan* plan) {
+  const FoundDevices& found = found_devices(worker);
+  auto on_gpu = found.count > 0 ? planned_on("cuda", *plan) : std::nullopt;
+  if (on_gpu) {
+    *plan = std::move(*on_gpu);
+    return;
   }
-  const InputErrors& errors() const { return errors_; }
-
- private:
-  void choose(RunPlan* plan) {
-    const FoundDevices& found = found_devices(worker_);
-    auto on_gpu = found.count > 0 ? planned_on("cuda", *plan) : std::nullopt;
-    if (on_gpu) {
-      *plan = std::move(*on_gpu);
-      return;
-    }
-    *plan = planned_on("cpu", *plan).value();
-    const std::string why = found.count > 0
-                                ? fmt::format("{} cannot run on a GPU", plan->scenario.name)
-                                : found.problem;
-    if (!quiet_ && said_.insert(why).second)
-      fmt::print(stderr, "device auto: the cpu, since {}\n", printable(why));
-  }
-
-  const std::string& worker_;
-  const bool quiet_;
-  std::set<std::string> files_, said_;
-  InputErrors errors_;
-};
+  *plan = planned_on("cpu", *plan).value();
+  say(found.count > 0 ? fmt::format("{} cannot run on a GPU", plan->scenario.name) : found.problem,
+      quiet);
+}
 
 }  // namespace
 
@@ -113,12 +98,22 @@ const FoundDevices& found_devices(const std::string& worker) {
   return found;
 }
 
+std::optional<InputError> settle_device(const std::string& worker, bool quiet, RunPlan* plan) {
+  if (plan->scenario.device == "auto") choose(worker, quiet, plan);
+  if (plan->scenario.device != "cuda") return std::nullopt;
+  return problem_of(*plan, found_devices(worker));
+}
+
 InputErrors settle_devices(const std::string& worker, bool quiet,
                            std::vector<SelectedFile>* files) {
-  Settling settling(worker, quiet);
+  InputErrors errors;
   for (SelectedFile& file : *files)
-    for (RunPlan& plan : file.plans) settling.settle(&plan);
-  return settling.errors();
+    for (RunPlan& plan : file.plans)
+      if (auto error = settle_device(worker, quiet, &plan)) {
+        errors.push_back(std::move(*error));
+        break;  // one a file
+      }
+  return errors;
 }
 
 }  // namespace lockstep

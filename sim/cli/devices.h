@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,11 @@ struct FoundDevices {
 // Asks the worker at the first call, which takes seconds where LibTorch has CUDA.
 const FoundDevices& found_devices(const std::string& worker);
 
-// Before anything runs: plans of /device "auto" become those of "cuda", where there is one and the
-// scenario can run there, else of "cpu", which standard error is told unless `quiet`. Errors, one a
-// file, where device cuda is wanted and there is none, or NCCL has fewer devices than ranks.
+// Before anything runs: a plan of /device "auto" becomes that of "cuda", where there is one and the
+// scenario can run there, else of "cpu", which standard error is told unless `quiet`. An error
+// where device cuda is wanted and there is none, or NCCL has fewer devices than ranks.
+std::optional<InputError> settle_device(const std::string& worker, bool quiet, RunPlan* plan);
+// All plans of a selection; at most one error a file.
 InputErrors settle_devices(const std::string& worker, bool quiet, std::vector<SelectedFile>* files);
 
 }  // namespace lockstep

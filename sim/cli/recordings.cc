@@ -12,6 +12,7 @@
 #include "sim/launch/recording.h"
 #include "sim/report/document.h"
 #include "sim/report/metrics_table.h"
+#include "sim/report/recorded_analysis.h"
 #include "sim/report/trace.h"
 #include "sim/report/version.h"
 
@@ -91,14 +92,11 @@ int analyze_recording(const AnalyzeOptions& options) {
   const int code = result.metrics->steps.empty() ? kExitInconclusive : kExitPass;
   try {
     if (!options.trace.empty()) write_trace(options.trace, outcome.value());
-    if (!options.json.empty()) {
-      Json json = head(code);
-      json["recording"] = options.folder;
-      json["world_size"] = outcome.value().plan.scenario.world_size;
-      json["metrics"] = as_json(*result.metrics, options.metrics ? &timeline : nullptr);
-      json["straggler"] = result.straggler ? as_json(*result.straggler) : Json(nullptr);
-      write_atomically(options.json, to_text(json));
-    }
+    if (!options.json.empty())
+      write_atomically(
+          options.json,
+          to_text(as_json(RecordedAnalysis{options.folder, outcome.value().plan.scenario.world_size,
+                                           code, result, options.metrics ? &timeline : nullptr})));
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
   }

@@ -9,6 +9,7 @@
 #include "scenarios/parse/suite.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
+#include "sim/report/recorded_analysis.h"
 #include "sim/report/style.h"
 #include "sim/report/table.h"
 
@@ -62,13 +63,14 @@ int scenario_explain(const Selection& selection) {
 }
 
 int print_schema(const std::string& kind) {
-  return print_result(kind == "result"       ? result_schema_text()
+  return print_result(kind == "result"       ? std::string(result_schema_text())
                       : kind == "sweep"      ? sweep_schema_text()
                       : kind == "what_if"    ? what_if_schema_text()
                       : kind == "collective" ? collective_schema_text()
                       : kind == "explore"    ? explore_schema_text()
                       : kind == "compare"    ? compare_schema_text()
                       : kind == "machine"    ? machine_schema_text()
+                      : kind == "recording"  ? recorded_analysis_schema()
                       : kind == "simulate"   ? simulate_schema_text()
                                              : scenario_schema_text(),
                       kExitPass);

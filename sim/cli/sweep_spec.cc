@@ -10,6 +10,7 @@
 #include "scenarios/parse/read_file.h"
 #include "scenarios/parse/words.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/devices.h"
 #include "sim/plan/comparing.h"
 #include "sim/plan/layout.h"
 
@@ -156,8 +157,11 @@ Expected<RunPlan> plan_of(const SweepOptions& options, const RunKind& kind, cons
                         "one: a sweep measures one scenario");
   }
   std::vector<RunPlan>& plans = files.value().front().plans;
-  if (plans.size() == 1) return std::move(plans.front());
-  return not_pinned(files.value().front().path, plans);
+  if (plans.size() != 1) return not_pinned(files.value().front().path, plans);
+  const auto worker = find_worker();  // who measures says where there is none
+  if (worker)
+    if (auto error = settle_device(worker.value(), options.quiet, &plans.front())) return *error;
+  return std::move(plans.front());
 }
 
 std::optional<RunPlan> check_of(const SweepOptions& options, const Cell& cell) {

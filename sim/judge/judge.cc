@@ -33,6 +33,7 @@ RunResult describe(const RunOutcome& outcome) {
   result.seed = scenario.seed;
   result.reducer = scenario.reducer.kind;
   result.communicator = scenario.communicator.kind;
+  result.device = scenario.device;
   if (scenario.communicator.options.has("algorithm"))
     result.algorithm = scenario.communicator.options.text("algorithm");
   result.duration_ms = outcome.duration_ms;

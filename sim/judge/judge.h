@@ -109,7 +109,7 @@ struct RunResult {
   int64_t world_size = 1, steps = 1;
   int64_t start_step = 0;  // steps that were done in the file from which it went on
   uint64_t seed = 0;
-  std::string reducer, communicator, algorithm;
+  std::string reducer, communicator, algorithm, device;
   std::string verdict;   // observed: pass | fail | inconclusive
   std::string expected;  // the expectation in words of the report: "pass", "fail, cause x"
   std::optional<bool> met;

@@ -149,6 +149,7 @@ ordered_json as_json(const RunResult& result) {
           {"reducer", result.reducer},
           {"communicator", result.communicator},
           {"algorithm", or_null(result.algorithm)},
+          {"device", result.device},
           {"steps", result.steps},
           {"start_step", result.start_step},
           {"verdict", result.verdict},
