@@ -3,6 +3,10 @@
 get_filename_component(torch_lib ${LOCKSTEP_TORCH_CPU} DIRECTORY)
 set(packages ${torch_lib}/../../nvidia)  # beside a wheel's folder torch
 file(GLOB cuda_packages ${packages}/cu1*/include ${packages}/cuda_runtime/include)
+# Found anew each time: another LibTorch may have come.
+foreach(found LOCKSTEP_TORCH_CUDA LOCKSTEP_C10_CUDA LOCKSTEP_NCCL_INCLUDE LOCKSTEP_CUDA_INCLUDE)
+  unset(${found} CACHE)
+endforeach()
 find_library(LOCKSTEP_TORCH_CUDA torch_cuda PATHS ${torch_lib} NO_DEFAULT_PATH)
 find_library(LOCKSTEP_C10_CUDA c10_cuda PATHS ${torch_lib} NO_DEFAULT_PATH)
 find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${packages}/nccl/include PATHS /usr/local/cuda/include)

@@ -12,7 +12,8 @@ namespace lockstep {
 
 // Comparison of raw states: no LibTorch, no allocation where everything agrees.
 
-// The first entry (in the order of kinds, then registration) whose bytes or presence differ.
+// The first entry (in the order of kinds, then registration) whose bytes or presence differ; one
+// NaN is as good as another.
 struct BitDifference {
   int64_t entry = 0;    // index into layout.entries
   int64_t element = 0;  // flat index of the first differing element
@@ -32,6 +33,10 @@ std::optional<BitDifference> first_bit_difference(const StateLayout& layout, con
 // Of one entry; nothing if it is equal.
 std::optional<BitDifference> bit_difference(const StateLayout& layout, int64_t entry,
                                             const std::byte* run, const std::byte* golden);
+
+// What must-fail controls do: one bit of the entry's first element is turned, of a NaN so that it
+// is none. Twice is nothing, but for a NaN.
+void damage_first_element(const StateEntry& entry, std::byte* state);
 
 // Number of elements of all parameters that differ in any bit ("42 of 100").
 struct DifferingCount {

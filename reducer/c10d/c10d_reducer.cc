@@ -94,12 +94,15 @@ class C10dReducer : public ReducerBase {
   c10::intrusive_ptr<c10d::ProcessGroup> make_group();
   compat::DdpArguments<at::Tensor> arguments() const;
   BucketLayout current_layout() const;
+  BucketLayout layout_by_its_rules() const;
 
   bool search_unused_ = false;
   bool in_backward_ = false;
   bool counts_only_ = false;  // the first step of a static graph
   int64_t next_bucket_ = 0;
   BucketLayout registered_layout_;
+  bool any_sparse_ = false;
+  std::vector<int64_t> ready_order_;  // of this rank's first synchronized backward
   std::optional<GradientHooks> hooks_;
   std::shared_ptr<c10d::Reducer> reducer_;
   c10d::CommHookInterface* comm_hook_ = nullptr;  // the reducer's
@@ -115,8 +118,13 @@ C10dReducer::C10dReducer(const ReducerOptions& options, const NamedTensors& para
   c10d::verify_params_across_processes(group, trained_.tensors, {});
   // Before the reducer's own hooks, so that a parameter is reported before its bucket.
   hooks_.emplace(trained_.tensors, [this](size_t place) {
-    if (in_backward_) probe_.parameter_ready(trained_.registration[place]);
+    if (!in_backward_) return;
+    probe_.parameter_ready(trained_.registration[place]);
+    if (ready_order_.size() < trained_.tensors.size())
+      ready_order_.push_back(static_cast<int64_t>(place));
   });
+  any_sparse_ =
+      std::find(trained_.sparse.begin(), trained_.sparse.end(), true) != trained_.sparse.end();
   reducer_ = compat::make_ddp_reducer<c10d::Reducer>(arguments(), group);
   // Without a logger find_unused_parameters crashes when the set of unused ones changes.
   logger_ = std::make_shared<c10d::Logger>(reducer_);
@@ -171,9 +179,36 @@ compat::DdpArguments<at::Tensor> C10dReducer::arguments() const {
   return a;
 }
 
+// What the reducer does by itself, from what this rank knows of it: without it where the versions
+// from 2.15 on refuse to tell, since a bucket of a sparse gradient has no memory before it.
+BucketLayout C10dReducer::layout_by_its_rules() const {
+  std::vector<std::vector<size_t>> buckets = arguments().buckets;
+  const bool rebuilt = ready_order_.size() == trained_.tensors.size() && !search_unused_;
+  if (rebuilt) {
+    std::vector<at::Tensor> in_order;
+    for (const int64_t place : ready_order_)
+      in_order.push_back(trained_.tensors[static_cast<size_t>(place)]);
+    const std::vector<size_t> limits = {static_cast<size_t>(options_.first_bucket_bytes),
+                                        static_cast<size_t>(options_.bucket_cap_bytes)};
+    buckets = std::get<0>(
+        c10d::compute_bucket_assignment_by_size(in_order, limits, trained_.sparse, ready_order_));
+  }
+  BucketLayout layout;
+  for (const std::vector<size_t>& bucket : buckets)
+    layout.emplace_back(bucket.begin(), bucket.end());
+  return layout;
+}
+
 BucketLayout C10dReducer::current_layout() const {
   BucketLayout layout;
-  for (const c10d::GradBucket& bucket : reducer_->get_grad_buckets(false)) {
+  std::vector<c10d::GradBucket> buckets;
+  try {
+    buckets = reducer_->get_grad_buckets(false);
+  } catch (const c10::Error&) {
+    if (!any_sparse_) throw;
+    return layout_by_its_rules();
+  }
+  for (const c10d::GradBucket& bucket : buckets) {
     auto& places = layout.emplace_back();
     for (const at::Tensor& parameter : bucket.getParameters()) {
       const auto found =

@@ -357,7 +357,7 @@ void Observer::control(Feed& feed, const std::byte* golden, const StateLayout& p
       add_one(target_entry(part), damaged.data());
     detected = !(worst_distance(part, damaged.data(), golden).worst <= kFloat64Bound);
   } else {
-    damaged[static_cast<size_t>(target_entry(part).offset)] ^= std::byte{1};
+    damage_first_element(target_entry(part), damaged.data());
     detected = first_bit_difference(part, damaged.data(), golden).has_value();
   }
   record_control(feed.lane, detected);

@@ -90,6 +90,30 @@ TEST(Compare, FindsTheFirstEntryAndElement) {
   EXPECT_EQ(count.total, 110);
 }
 
+TEST(Compare, OneNanIsAsGoodAsAnother) {
+  State run, golden;
+  run.put(1, 4, uint32_t{0xffc00000});
+  golden.put(1, 4, uint32_t{0x7fffffff});
+  EXPECT_FALSE(first_bit_difference(run.layout, run.data(), golden.data()));
+  run.set(1, 7, 2);
+  const auto found = first_bit_difference(run.layout, run.data(), golden.data());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->element, 7);
+  EXPECT_EQ(found->differing, 1);
+  golden.set(1, 4, 1);
+  EXPECT_EQ(first_bit_difference(run.layout, run.data(), golden.data())->differing, 2);
+}
+
+TEST(Compare, WhatControlsDamageIsDifferentEvenWhereItWasNan) {
+  for (const double value : {1.0, kNan, kInf}) {
+    State run;
+    run.set(0, 0, value);
+    State damaged = run;
+    damage_first_element(damaged.layout.entries[0], damaged.bytes.data());
+    EXPECT_TRUE(first_bit_difference(run.layout, damaged.data(), run.data())) << value;
+  }
+}
+
 TEST(Compare, EveryBitOfEveryElementCounts) {
   for (const char* dtype : {"float32", "float64"}) {
     const State golden(dtype);
