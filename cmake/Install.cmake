@@ -3,6 +3,13 @@
 # trainers), docs, man page, completions; and for programs of one's own libraries, headers and a
 # package for find_package(lockstep).
 include(GNUInstallDirs)
+# A LibTorch that is not the system's is found where it lies.
+if(LOCKSTEP_TORCH)
+  set_target_properties(lockstep-worker PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  if(TARGET lockstep-nccl)
+    set_target_properties(lockstep-nccl PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  endif()
+endif()
 
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET lockstep-worker)
@@ -71,7 +78,9 @@ set(CPACK_PACKAGE_CONTACT "the lockstep authors <lockstep@localhost>")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION devel)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(NOT LOCKSTEP_TORCH)  # whose libraries are in no package
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+endif()
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++, cmake, libfmt-dev, libgloo-dev, libtorch-dev, libxxhash-dev, nlohmann-json3-dev, zlib1g-dev")
 set(CPACK_STRIP_FILES ON)
 include(CPack)

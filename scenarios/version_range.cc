@@ -45,6 +45,10 @@ std::optional<VersionRange> VersionRange::parse(const std::string& text) {
   VersionRange range;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
+    if (word.starts_with('+') && word.size() > 1) {
+      range.tags_.push_back(word);
+      continue;
+    }
     const size_t digits = word.find_first_not_of("<>=");
     if (digits == std::string::npos) return std::nullopt;
     Bound bound{word.substr(0, digits), {}};
@@ -56,16 +60,19 @@ std::optional<VersionRange> VersionRange::parse(const std::string& text) {
       return std::nullopt;
     range.bounds_.push_back(std::move(bound));
   }
-  if (range.bounds_.empty()) return std::nullopt;
+  if (range.bounds_.empty() && range.tags_.empty()) return std::nullopt;
   return range;
 }
 
 bool VersionRange::contains(const std::string& version) const {
   std::string_view rest = version;
   const std::vector<int> numbers = take_numbers(&rest);
-  return !numbers.empty() && std::all_of(bounds_.begin(), bounds_.end(), [&](const Bound& bound) {
+  const auto holds = [&](const Bound& bound) {
     return satisfies_bounds(bound.comparison, compare(numbers, bound.numbers));
-  });
+  };
+  const auto has = [&](const std::string& tag) { return rest.find(tag) != std::string_view::npos; };
+  return !numbers.empty() && std::all_of(bounds_.begin(), bounds_.end(), holds) &&
+         std::all_of(tags_.begin(), tags_.end(), has);
 }
 
 }  // namespace lockstep

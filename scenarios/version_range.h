@@ -9,8 +9,9 @@ namespace lockstep {
 // Versions between bounds: "<2.4", ">=2.0 <2.4", "1.13" (that one and its 1.13.x). A plain value.
 class VersionRange {
  public:
-  // Comparisons <, <=, >, >= or = (also nothing) before numbers with dots, all of which must hold;
-  // nothing where `text` is not that.
+  // Comparisons <, <=, >, >= or = (also nothing) before numbers with dots, all of which must hold,
+  // and words such as "+gloo" that the version must have behind its numbers; nothing where `text`
+  // is not that.
   static std::optional<VersionRange> parse(const std::string& text);
 
   // Of `version` only the numbers at its start count: "2.14.1+debian" is 2.14.1. Numbers that a
@@ -23,6 +24,7 @@ class VersionRange {
     std::vector<int> numbers;
   };
   std::vector<Bound> bounds_;
+  std::vector<std::string> tags_;  // "+gloo"
 };
 
 }  // namespace lockstep

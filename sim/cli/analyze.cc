@@ -97,7 +97,7 @@ Expected<Analyzed> analyze_run(const std::string& folder, const AnalyzeOptions& 
   auto outcome = read_run_folder(folder);
   if (!outcome) return outcome.errors();
   const fs::path libraries = fs::path(folder).parent_path() / "libraries.json";
-  outcome.value().libtorch = read_libraries(libraries.string()).torch;
+  outcome.value().libtorch = libtorch_of(read_libraries(libraries.string()));
   RunResult result = judge_run(outcome.value(), {.metrics = true, .intervals = options.metrics});
   if (const std::string again = again_of(folder); !again.empty()) result.again = again;
   if (!options.trace.empty()) write_trace(options.trace, outcome.value());

@@ -43,7 +43,7 @@ class Runs {
   bool done(size_t index, RunOutcome outcome) {
     // By name: of a run in threads the directory is made only where it is to stay.
     const std::filesystem::path out_dir = std::filesystem::path(outcome.run_dir).parent_path();
-    if (libtorch_.empty()) libtorch_ = read_libraries(out_dir / "libraries.json").torch;
+    if (libtorch_.empty()) libtorch_ = libtorch_of(read_libraries(out_dir / "libraries.json"));
     outcome.libtorch = libtorch_;
     RunResult result = judge_run(
         outcome, {.metrics = options_.metrics || options_.explain, .intervals = options_.metrics});

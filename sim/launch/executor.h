@@ -51,7 +51,7 @@ struct RunOutcome {
   std::vector<std::string> evidence;   // JSON documents that workers wrote, by rank
   std::vector<std::string> log_tails;  // by rank: last 20 lines, empty where it passed
   std::string golden_problem;          // a golden process failed: its name, end and last log line
-  std::string libtorch;                // its version, as workers said ("2.6.0"); empty: not known
+  std::string libtorch;                // "2.6.0", "2.15.0+gloo" (libtorch_of()); empty: not known
   int64_t duration_ms = 0;
   int64_t began_ns = 0;   // CLOCK_MONOTONIC
   int64_t failed_ns = 0;  // when the launcher first knew that it had failed; 0: it has not

@@ -66,6 +66,11 @@ std::optional<Libraries> libraries_of(const std::string& json_text) {
   return libraries;
 }
 
+std::string libtorch_of(const Libraries& libraries) {
+  const bool inside = !libraries.torch.empty() && libraries.gloo_linked == "own";
+  return libraries.torch + (inside ? "+gloo" : "");
+}
+
 Libraries read_libraries(const std::string& path) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -26,6 +26,9 @@ struct Libraries {
   std::string cuda = {};         // device 0, its compute capability, the driver's CUDA
   std::string gloo_linked = {};  // shared, own, or mixed: with the Gloo inside LibTorch
 };
+// LibTorch's version, with "+gloo" behind it where it has a Gloo inside: what expectations' ranges
+// of versions are asked about (scenarios/version_range.h). Empty: not known.
+std::string libtorch_of(const Libraries& libraries);
 // What workers left in `path` (libraries.json); all empty where there is no such file.
 Libraries read_libraries(const std::string& path);
 // The same from its JSON text; nothing if it is not such a document.

@@ -35,6 +35,14 @@ TEST(VersionRange, AllBoundsMustHold) {
   EXPECT_FALSE(in(">=2.0  <2.4", "2.6.0"));
 }
 
+TEST(VersionRange, WordsAreLookedForBehindTheNumbers) {
+  EXPECT_TRUE(in(">=2.8 +gloo", "2.15.0+gloo"));
+  EXPECT_FALSE(in(">=2.8 +gloo", "2.15.0"));
+  EXPECT_FALSE(in("+gloo <2.8", "2.15.0+gloo"));
+  EXPECT_TRUE(in("+gloo", "2.7.1+cpu+gloo"));
+  EXPECT_FALSE(VersionRange::parse("+"));
+}
+
 TEST(VersionRange, AnUnknownVersionIsInNone) {
   EXPECT_FALSE(in("<2.4", ""));
   EXPECT_FALSE(in(">=0", "unknown"));
