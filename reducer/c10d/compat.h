@@ -126,6 +126,10 @@ std::shared_ptr<Reducer> make_ddp_reducer(const DdpArguments<Tensor>& a,
                                                std::vector<bool>, int64_t, bool, bool, Names,
                                                int64_t, bool, bool>) {
     return make_later(false, false);
+  } else if constexpr (std::is_constructible_v<Reducer, Tensors, Buckets, GroupPtr,
+                                               std::vector<bool>, int64_t, bool, bool, Names,
+                                               int64_t, bool, bool, std::vector<int64_t>>) {
+    return make_later(false, false, std::vector<int64_t>{});
   } else {
     return make_later(false, false, std::vector<int64_t>{}, false);
   }

@@ -7,6 +7,7 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/manifest.h"
+#include "scenarios/scenario.h"
 #include "sim/campaign/numbers.h"
 #include "sim/campaign/parts.h"
 
