@@ -5,10 +5,12 @@
 include(GNUInstallDirs)
 # A LibTorch that is not the system's is found where it lies.
 if(LOCKSTEP_TORCH)
-  set_target_properties(lockstep-worker PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-  if(TARGET lockstep-nccl)
-    set_target_properties(lockstep-nccl PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-  endif()
+  get_filename_component(torch_lib ${LOCKSTEP_TORCH_CPU} DIRECTORY)
+  foreach(target lockstep-worker lockstep-nccl)
+    if(TARGET ${target})
+      set_target_properties(${target} PROPERTIES INSTALL_RPATH ${torch_lib})
+    endif()
+  endforeach()
 endif()
 
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
