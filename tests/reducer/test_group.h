@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <map>
@@ -22,6 +23,10 @@ namespace lockstep {
 // Gloo writes without MSG_NOSIGNAL: a peer that has gone would end the test program. Workers ignore
 // the signal too.
 inline const bool kSigpipeIgnored = [] { return std::signal(SIGPIPE, SIG_IGN) != SIG_ERR; }();
+
+// LibTorch's flight recorder (seen in 2.11) is one for all ProcessGroupGloo of a process and does not
+// lock: ranks as threads, each with one, would write over each other. Read when it is first used.
+inline const bool kFlightRecorderOff = ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1) == 0;
 
 // A Store within one process.
 class MemoryStore : public Store {
