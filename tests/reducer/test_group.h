@@ -24,8 +24,9 @@ namespace lockstep {
 // the signal too.
 inline const bool kSigpipeIgnored = [] { return std::signal(SIGPIPE, SIG_IGN) != SIG_ERR; }();
 
-// LibTorch's flight recorder (seen in 2.11) is one for all ProcessGroupGloo of a process and does not
-// lock: ranks as threads, each with one, would write over each other. Read when it is first used.
+// LibTorch's flight recorder (seen in 2.11) is one for all ProcessGroupGloo of a process and does
+// not lock: ranks as threads, each with one, would write over each other. Read when it is first
+// used.
 inline const bool kFlightRecorderOff = ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1) == 0;
 
 // A Store within one process.
