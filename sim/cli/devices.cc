@@ -4,12 +4,15 @@
 
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "scenarios/parse/words.h"
+#include "sim/cli/narrow.h"
 #include "sim/cli/worker_program.h"
+#include "sim/judge/words.h"
 
 namespace lockstep {
 namespace {
@@ -91,6 +94,33 @@ void choose(const std::string& worker, bool quiet, RunPlan* plan) {
       quiet);
 }
 
+// Moves what this machine cannot run out of the file's plans; the first reason.
+std::optional<InputError> leave_out(const std::string& worker, bool quiet, SelectedFile* file) {
+  std::optional<InputError> first;
+  std::vector<RunPlan> left;
+  for (RunPlan& plan : file->plans) {
+    const auto error = settle_device(worker, quiet, &plan);
+    if (!error) {
+      left.push_back(std::move(plan));
+      continue;
+    }
+    file->left_out.push_back({plan.scenario.name, plan.file, label_of(plan.set), error->message});
+    if (!first) first = error;
+  }
+  file->plans = std::move(left);
+  return first;
+}
+
+// Even where all else is quiet: nobody is to take the verdict for one about them.
+void say_left_out(const std::vector<SelectedFile>& files) {
+  std::map<std::string, int64_t> runs;  // by reason
+  for (const SelectedFile& file : files)
+    for (const NotRun& run : file.left_out) ++runs[run.why];
+  for (const auto& [why, count] : runs)
+    fmt::print(stderr, "left out: {} {}: {}\n", grouped(count), plural(count, "run"),
+               printable(why));
+}
+
 }  // namespace
 
 const FoundDevices& found_devices(const std::string& worker) {
@@ -106,14 +136,16 @@ std::optional<InputError> settle_device(const std::string& worker, bool quiet, R
 
 InputErrors settle_devices(const std::string& worker, bool quiet,
                            std::vector<SelectedFile>* files) {
-  InputErrors errors;
-  for (SelectedFile& file : *files)
-    for (RunPlan& plan : file.plans)
-      if (auto error = settle_device(worker, quiet, &plan)) {
-        errors.push_back(std::move(*error));
-        break;  // one a file
-      }
-  return errors;
+  InputErrors all, demanded;
+  for (SelectedFile& file : *files) {
+    const auto error = leave_out(worker, quiet, &file);
+    if (!error) continue;
+    all.push_back(*error);
+    if (!file.in_folder) demanded.push_back(*error);
+  }
+  if (count_runs(*files) == 0) return all;
+  if (demanded.empty() && !all.empty()) say_left_out(*files);
+  return demanded;
 }
 
 }  // namespace lockstep

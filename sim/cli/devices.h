@@ -24,7 +24,9 @@ const FoundDevices& found_devices(const std::string& worker);
 // scenario can run there, else of "cpu", which standard error is told unless `quiet`. An error
 // where device cuda is wanted and there is none, or NCCL has fewer devices than ranks.
 std::optional<InputError> settle_device(const std::string& worker, bool quiet, RunPlan* plan);
-// All plans of a selection; at most one error a file.
+// All plans of a selection. What this machine cannot run is left out where a folder held its file,
+// and standard error told so; where the file was named, or nothing else is left, it is an error,
+// one a file.
 InputErrors settle_devices(const std::string& worker, bool quiet, std::vector<SelectedFile>* files);
 
 }  // namespace lockstep

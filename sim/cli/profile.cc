@@ -24,6 +24,9 @@ Expected<RunPlan> chosen_plan(Selection selection) {
     return option_error(fmt::format("{} runs are selected", plans.size()),
                         "one: pin the axes with --set or --filter");
   const Scenario& scenario = plans.front().scenario;
+  if (scenario.device == "cuda")
+    return option_error("layers are measured on the cpu, for ranks that emulate them there",
+                        "--device cpu");
   if (!manifest_of(scenario.model, scenario.dtype))
     return option_error(
         fmt::format("the layers of model \"{}\" are not known", scenario.model.kind),

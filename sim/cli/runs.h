@@ -30,6 +30,7 @@ class Runs {
         progress_(groups(files), isatty(STDERR_FILENO) == 1, options.quiet) {
     for (const SelectedFile& file : files) {
       plans_.insert(plans_.end(), file.plans.begin(), file.plans.end());
+      left_out_.insert(left_out_.end(), file.left_out.begin(), file.left_out.end());
       for (RunPlan& control : control_plans(file.plans)) controls_.push_back(std::move(control));
     }
     reported_ = plans_.size();
@@ -66,10 +67,10 @@ class Runs {
 
   // Selected, and not ended.
   std::vector<NotRun> not_run() const {
-    std::vector<NotRun> left;
+    std::vector<NotRun> left = left_out_;
     for (size_t i = 0; i < reported_; ++i)
       if (!results_[i])
-        left.push_back({plans_[i].scenario.name, plans_[i].file, label_of(plans_[i].set)});
+        left.push_back({plans_[i].scenario.name, plans_[i].file, label_of(plans_[i].set), ""});
     return left;
   }
 
@@ -123,6 +124,7 @@ class Runs {
   const EarlierResult* earlier_;
   Progress progress_;
   std::vector<RunPlan> plans_, controls_;
+  std::vector<NotRun> left_out_;
   size_t reported_ = 0;
   bool failed_ = false;
   std::vector<std::optional<RunResult>> results_;

@@ -94,6 +94,7 @@ void add_file(const std::string& path, const Selection& selection,
     return append(broken, errors);
   SelectedFile one{path, file.value().name, file.value().what, std::move(plans.value()),
                    file.value().reads_data_dir};
+  one.in_folder = std::ranges::find(selection.paths, path) == selection.paths.end();
   std::erase_if(one.plans, [&](const RunPlan& plan) { return !matches(plan, selection.filter); });
   selected->push_back(std::move(one));
 }

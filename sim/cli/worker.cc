@@ -26,6 +26,23 @@ constexpr milliseconds kCollect{120'000};
 constexpr milliseconds kWait{50};
 constexpr milliseconds kSilentWait{3000};
 
+// What ranks of other processes, maybe of other hosts, cannot be.
+std::optional<InputError> problem_of(const SelectedFile& file, const RunPlan& plan) {
+  InputError error;
+  if (plan.threads) {
+    error = option_error("communicator \"local\" has its ranks in one process",
+                         "\"gloo\", \"c10d\", \"shm\" or \"hierarchical\"");
+    error.pointer = "/communicator/kind";
+  } else if (plan.scenario.device == "auto") {
+    error = option_error("device auto is each machine's own choice", "\"cpu\" or \"cuda\"");
+    error.pointer = "/device";
+  } else {
+    return std::nullopt;
+  }
+  error.file = file.path;
+  return error;
+}
+
 // The launcher's world size replaces the scenario's; one run it must be.
 Expected<std::vector<SelectedFile>> select_one(Selection selection, int64_t world_size) {
   selection.sets.push_back(fmt::format("/world_size={}", world_size));
@@ -39,13 +56,7 @@ Expected<std::vector<SelectedFile>> select_one(Selection selection, int64_t worl
                      "one scenario file; pin its axes with --set or choose with --filter")};
   for (const SelectedFile& file : files.value())
     for (const RunPlan& plan : file.plans)
-      if (plan.threads) {
-        InputError error = option_error("communicator \"local\" has its ranks in one process",
-                                        "\"gloo\", \"c10d\", \"shm\" or \"hierarchical\"");
-        error.file = file.path;
-        error.pointer = "/communicator/kind";
-        return error;
-      }
+      if (auto error = problem_of(file, plan)) return *error;
   return files;
 }
 

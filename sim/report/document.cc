@@ -91,7 +91,8 @@ ordered_json as_json(const ResultDocument& document) {
   ordered_json not_run = ordered_json::array();
   for (const RunResult& run : document.runs) runs.push_back(as_json(run));
   for (const NotRun& run : document.not_run)
-    not_run.push_back({{"name", run.name}, {"file", run.file}, {"label", run.label}});
+    not_run.push_back(
+        {{"name", run.name}, {"file", run.file}, {"label", run.label}, {"why", run.why}});
   for (const InputError& error : document.errors) errors.push_back(error_json(error));
   return {{"schema_version", 1},
           {"lockstep_version", lockstep_version()},

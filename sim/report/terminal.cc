@@ -237,6 +237,11 @@ std::string pass_line(const Summary& s) {
   return text;
 }
 
+std::string not_run_of(const ResultDocument& document) {
+  if (document.not_run.empty()) return "";
+  return fmt::format(", {} not run", grouped(static_cast<int64_t>(document.not_run.size())));
+}
+
 }  // namespace
 
 std::string head_line(const ResultDocument& document) {
@@ -256,7 +261,7 @@ std::string head_line(const ResultDocument& document) {
 std::string answer_line(const ResultDocument& document) {
   const Summary s = summary_of(document.runs);
   std::string text;
-  if (document.exit_code == kExitPass) return pass_line(s) + "\n";
+  if (document.exit_code == kExitPass) return pass_line(s) + not_run_of(document) + "\n";
   if (document.exit_code > 128) {
     text = fmt::format("interrupted by signal {}: {} {} known so far, {} as expected",
                        document.exit_code - 128, grouped(s.runs), plural(s.runs, "run"),
@@ -266,13 +271,11 @@ std::string answer_line(const ResultDocument& document) {
         fmt::format("fail: {} of {} {}", grouped(s.unmet), grouped(s.runs), plural(s.runs, "run"));
     if (s.undecided > 0) text += fmt::format(", {} inconclusive", grouped(s.undecided));
     if (s.known > 0) text += fmt::format(", {} known to the baseline", grouped(s.known));
-    if (!document.not_run.empty())
-      text += fmt::format(", {} not run", grouped(static_cast<int64_t>(document.not_run.size())));
   } else {
     text = fmt::format("inconclusive: {} of {} {}", grouped(s.undecided), grouped(s.runs),
                        plural(s.runs, "run"));
   }
-  return text + fmt::format("; exit {}\n", document.exit_code);
+  return text + not_run_of(document) + fmt::format("; exit {}\n", document.exit_code);
 }
 
 std::string terminal_text(const ResultDocument& document, const TerminalOptions& options) {

@@ -1,9 +1,10 @@
 """Devices of a machine without a GPU: cuda is an error that says what is missing, auto the cpu; and the
 faults of a device's stream on devices that stand in for one."""
 import re
+import shutil
 import unittest
 
-from harness import TOY, ProgramTest, read_json
+from harness import ROOT, TOY, ProgramTest, read_json
 
 
 class Devices(ProgramTest):
@@ -19,6 +20,26 @@ class Devices(ProgramTest):
         self.assertEqual(result["runs"], [])
         error = result["errors"][0]
         self.assertEqual((error["pointer"], error["message"]), ("/device", f"device cuda: {self.problem}"))
+
+    def test_a_folder_leaves_out_what_needs_a_gpu_and_says_so(self):
+        folder = self.tmp / "scenarios"
+        folder.mkdir()
+        shutil.copy(ROOT / TOY, folder)
+        on_gpu = ROOT / "scenarios/gpu/gpu_slow_device.json"
+        shutil.copy(on_gpu, folder)
+        result, junit = self.tmp / "result.json", self.tmp / "junit.xml"
+        run = self.run_program("verify", folder, "-q", "--json", result, "--junit", junit)
+        self.assertEqual(run.code, 0, run.text)
+        self.assertIn(f"left out: 2 runs: device cuda: {self.problem}", run.err)
+        self.assertTrue(run.out.endswith(", 2 not run\n"), run.out)
+        self.assertEqual({one["why"] for one in read_json(result)["not_run"]}, {f"device cuda: {self.problem}"})
+        self.assertEqual(junit.read_text().count("<skipped message=\"left out: device cuda"), 2)
+        named = self.run_program("verify", folder, on_gpu)
+        self.assertEqual(named.code, 2, named.text)
+        self.assertIn("gpu_slow_device.json: error: device cuda", named.err)
+        nothing_else = self.run_program("verify", "scenarios/gpu")
+        self.assertEqual(nothing_else.code, 2, nothing_else.text)
+        self.assertIn("10 errors; nothing was run", nothing_else.err)
 
     def test_auto_is_the_cpu_and_says_so(self):
         run = self.run_program("verify", TOY, "--device", "auto")

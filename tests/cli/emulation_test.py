@@ -123,6 +123,7 @@ class Emulation(ProgramTest):
         for args, said in (((MLP, "--out", self.tmp / "a"), "2 runs are selected"),
                            ((TOY, "--out", "/proc/nope"), "--out /proc/nope"),
                            ((TOY,), "--out is required"),
+                           ((TOY, "--out", self.tmp / "a", "--device", "cuda"), "measured on the cpu"),
                            ((TOY, "--out", self.tmp / "a", "--repetitions", 0), "--repetitions")):
             result = self.run_program("profile", *args)
             self.assertEqual(result.code, 2, result.text)

@@ -197,6 +197,7 @@ class ByHand(LauncherTest):
                 (("--interface", "no0"), {"RANK": "0", "WORLD_SIZE": "2"}, "no such interface"),
                 (("--set", "/communicator/kind=local"), {"RANK": "0", "WORLD_SIZE": "1"},
                  "its ranks in one process"),
+                (("--device", "auto"), {"RANK": "0", "WORLD_SIZE": "1"}, "each machine's own choice"),
                 (("--nodes", "2", "--node-rank", "2"), {}, "--node-rank 2 with --nodes 2"),
                 (("--nodes", "2"), {}, "without --node-rank")):
             codes, texts = self.ends([self.start(TOY, *args, **env)])

@@ -89,7 +89,8 @@ TestCase case_of(const NotRun& run) {
   one.name = run.label.empty() ? run.name : run.label;
   one.result = Result::skipped;
   one.kind = "not run";
-  one.message = "not run to its end: the invocation ended before";
+  one.message =
+      run.why.empty() ? "not run to its end: the invocation ended before" : "left out: " + run.why;
   one.file = run.file;
   return one;
 }
