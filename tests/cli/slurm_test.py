@@ -64,6 +64,7 @@ class Cluster:
         if int(self.ask("slurmd", "-V").split()[-1].split(".")[0]) >= 24:  # "slurm-wlm 24.11.5"
             (self.tmp / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         self.daemons = []
+        self.up = False
 
     def start(self):
         self.daemon("munged", "--foreground", "--force", f"--key-file={self.tmp}/munge.key",
@@ -75,6 +76,7 @@ class Cluster:
             self.daemon("slurmd", "-D", "-N", node, "-f", self.tmp / "slurm.conf")
         if not wait_until(lambda: self.ask("sinfo", "-h", "-o", "%D %T") == "2 idle", 60):
             raise RuntimeError("the cluster is not up: " + (self.tmp / "log").read_text()[-4000:])
+        self.up = True
 
     def daemon(self, *command):
         with open(self.tmp / "log", "ab") as log:
@@ -120,6 +122,8 @@ class Slurm(LauncherTest):
         if not Slurm.cluster:
             Slurm.cluster = Cluster()
             Slurm.cluster.start()
+        if not Slurm.cluster.up:
+            self.fail("the cluster is not up")
         self.env.update(Slurm.cluster.env)
         self.path = self.tmp / "result.json"
 
