@@ -70,7 +70,7 @@ class Runs {
     std::vector<NotRun> left = left_out_;
     for (size_t i = 0; i < reported_; ++i)
       if (!results_[i])
-        left.push_back({plans_[i].scenario.name, plans_[i].file, label_of(plans_[i].set), ""});
+        left.push_back({plans_[i].scenario.name, plans_[i].file, label_of(plans_[i].set)});
     return left;
   }
 

@@ -140,8 +140,8 @@ struct SelectedFile {
   std::string path, name, what;
   std::vector<RunPlan> plans;
   bool reads_data_dir = false;
-  bool in_folder = false;        // found, not named
-  std::vector<NotRun> left_out;  // no longer among `plans`
+  bool in_folder = false;             // found, not named
+  std::vector<NotRun> left_out = {};  // no longer among `plans`
 };
 // All errors of all files, or all files (those of which nothing is left included).
 Expected<std::vector<SelectedFile>> select(const Selection& selection);

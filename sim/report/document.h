@@ -21,7 +21,7 @@ inline constexpr int kExitNothing = 4;
 // A run that was selected and did not come to its end.
 struct NotRun {
   std::string name, file, label;
-  std::string why;  // this machine cannot run it; empty: the invocation ended before
+  std::string why = {};  // this machine cannot run it; empty: the invocation ended before
 };
 
 // All that one invocation has to say: the source of the terminal's text and of --json.

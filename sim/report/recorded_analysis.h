@@ -14,7 +14,7 @@ struct RecordedAnalysis {
   std::string folder;  // as given
   int64_t world_size = 0;
   int exit_code = 0;
-  RunResult result;                     // its metrics and straggler
+  RunResult result = {};                // its metrics and straggler
   const Timeline* intervals = nullptr;  // of --metrics; null: without
 };
 nlohmann::ordered_json as_json(const RecordedAnalysis& analysis);
