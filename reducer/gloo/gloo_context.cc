@@ -48,7 +48,7 @@ std::shared_ptr<gloo::Context> connect_gloo(const CommOptions& options,
         static_cast<int>(options.rank), static_cast<int>(options.world_size));
     // Pairs keep this for good: it bounds old-style collectives, whose own deadline comes earlier.
     context->setTimeout(std::max(time_left(deadline), std::chrono::milliseconds(1)));
-    auto gloo_store = std::make_shared<GlooStore>(store, options.prefix + "gloo/", deadline);
+    auto gloo_store = std::make_shared<GlooStore>(store, options.prefix + kGlooPrefix, deadline);
     compat::connect_full_mesh(*context, gloo_store, device);
     return context;
   } catch (const CommError&) {

@@ -10,6 +10,9 @@
 
 namespace lockstep {
 
+// In front of Gloo's own keys, behind the group's prefix.
+inline constexpr const char* kGlooPrefix = "gloo/";
+
 // Our Store as Gloo wants one, for the time of connecting. What later Gloo versions add to the
 // class has defaults there.
 class GlooStore : public gloo::rendezvous::Store {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -143,19 +144,29 @@ class Search {
     for (const RankView& view : ranks_) {
       const std::string& kind = view.evidence.error_kind;
       const int64_t accused = accused_in(view.evidence.error);
+      if (kind == "peer_lost" && had_closed(accused, view)) continue;
       if (kind == "rejected" || kind == "peer_lost" || kind == "timeout") ++accused_[accused];
       if (kind == "timeout") missed_.insert(accused);
     }
   }
 
-  using Key = std::tuple<Guilt, bool, bool, Progress, int64_t, int64_t, int64_t, int64_t>;
+  // The accused had lost a peer itself, and its connections were open no longer: the loss is no
+  // sign of whose fault it was.
+  bool had_closed(int64_t accused, const RankView& accuser) const {
+    const RankView* view = view_of(ranks_, accused);
+    if (view == nullptr || !view->error_ns || !accuser.error_ns) return false;
+    return view->evidence.error_kind == "peer_lost" &&
+           *accuser.error_ns >= *view->error_ns + std::chrono::nanoseconds(kKeptAfterALoss).count();
+  }
+
+  using Key = std::tuple<Guilt, bool, bool, Progress, int64_t, int64_t, int64_t, int64_t, int64_t>;
   Key key(const Suspect& suspect) const {
     const RankView* view = view_of(then_, suspect.rank);
     const bool hung = suspect.guilt == Guilt::hung;
+    const bool lost = suspect.guilt == Guilt::lost_peer;
     const bool by_progress =
         hung || suspect.guilt == Guilt::waited || suspect.guilt == Guilt::left_early;
-    const bool by_votes =
-        by_progress || suspect.guilt == Guilt::rejected || suspect.guilt == Guilt::lost_peer;
+    const bool by_votes = by_progress || suspect.guilt == Guilt::rejected || lost;
     const ProcessState* state =
         hung && suspect.end != nullptr && suspect.end->state ? &*suspect.end->state : nullptr;
     const bool stopped = state != nullptr && (state->state == 'T' || state->state == 't');
@@ -168,6 +179,7 @@ class Search {
             by_progress ? progress_of(view) : Progress(),
             accused ? -votes->second : 0,
             hung && view != nullptr && view->last_event ? view->last_event->time_ns : 0,
+            lost && view != nullptr ? view->error_ns.value_or(0) : 0,
             suspect.order,
             suspect.rank};
   }

@@ -28,9 +28,10 @@ struct Suspect {
 // Everyone whose end was not good, the primary one first. Ranks that died are told apart by the
 // launcher's order alone. Among those that hang one that was stopped comes first, one that waits
 // for a key of the store last, then who came least far, since the others waited for it. Of ranks
-// that say who refused them or closed their connection the most accused comes first. `then`: the
-// views when the launcher learnt that the run had failed (views_at); `ranks`: the whole ones. No
-// receipt of a fault and no schedule is looked at.
+// that say who refused them or closed their connection the most accused comes first, not counting
+// those who accuse one that had lost a peer before, and closed; of equals who failed first. `then`:
+// the views when the launcher learnt that the run had failed (views_at); `ranks`: the whole ones.
+// No receipt of a fault and no schedule is looked at.
 std::vector<Suspect> suspects_of(const RunOutcome& outcome, const std::vector<RankView>& ranks,
                                  const std::vector<RankView>& then);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -43,5 +44,9 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitCommError = 10;  // a CommError ended it: evidence and records say which
 inline constexpr int kExitException = 11;  // any other exception
 inline constexpr int kExitOrphan = 12;     // its launcher is gone
+
+// A rank that has lost a peer keeps its own connections this long, so that those who lost the same
+// peer see that peer's end, and not this rank's. On a busy machine some wake only tens of ms later.
+inline constexpr std::chrono::milliseconds kKeptAfterALoss{50};
 
 }  // namespace lockstep

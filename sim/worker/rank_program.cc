@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <thread>
 
 #include "sim/launch/protocol.h"
 #include "sim/worker/dump.h"
@@ -72,6 +73,7 @@ int guarded(const RankSurroundings& around, Evidence* evidence) {
   } catch (const CommError& error) {
     note_error(around, static_cast<int32_t>(error.kind()), to_word(error.kind()), error.what(),
                evidence);
+    if (error.kind() == CommFailure::peer_lost) std::this_thread::sleep_for(kKeptAfterALoss);
     close(std::chrono::milliseconds(0));
     return kExitCommError;
   } catch (const c10::Error& error) {

@@ -150,6 +150,28 @@ TEST_P(Attribution, TheMostAccusedLostItsConnection) {
   }
 }
 
+// In a ring everybody names the next. What the guilty one and the one before it say comes first;
+// the others notice only when those have closed their own connections.
+TEST_P(Attribution, WhoClosedAfterALossIsNotToBlame) {
+  const int64_t ranks = GetParam();
+  if (ranks < 3) return;  // of two ranks each names the other
+  const int64_t kept = std::chrono::nanoseconds(kKeptAfterALoss).count();
+  for (int64_t guilty = 0; guilty < ranks; ++guilty) {
+    Incident incident(ranks, guilty, Place::in_collective);
+    const int64_t at = incident.last_ns();
+    const auto loses = [&](int64_t rank, int64_t when_ns) {
+      incident.give_up(rank, "peer_lost",
+                       fmt::format("all_reduce 5: closed by peer (rank {})", (rank + 1) % ranks),
+                       at + when_ns);
+    };
+    loses((guilty + ranks - 1) % ranks, kMs / 2);
+    loses(guilty, kMs);
+    for (int64_t i = 2; i < ranks; ++i) loses((guilty + ranks - i) % ranks, i * (kept + kMs));
+    incident.run.failed_ns = at + ranks * (kept + kMs);
+    EXPECT_EQ(incident.failure().rank, guilty) << incident.failure().message;
+  }
+}
+
 TEST_P(Attribution, TheEarlierOfTwoKills) {
   const int64_t first = GetParam() - 1, second = 0;
   Incident incident(GetParam(), first, Place::mid_bucket);
