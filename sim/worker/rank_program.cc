@@ -14,6 +14,8 @@ namespace {
 
 // Kept for documentation (RFC 5737): no host has it.
 constexpr const char* kNobodysAddress = "192.0.2.1";
+// Others may wait in a collective that this rank has left out: they are to time out before it goes.
+constexpr std::chrono::milliseconds kTeardownSlack{200};
 
 std::unique_ptr<Communicator> join(const RankSurroundings& around, RankFaults& faults) {
   faults.enter(Phase::rendezvous);
@@ -67,7 +69,7 @@ int guarded(const RankSurroundings& around, Evidence* evidence) {
     communicator = std::make_unique<RankCommunicator>(join(around, faults), around, faults, probe);
     run_passes(around, *communicator, faults, probe, evidence);
     faults.enter(Phase::teardown);
-    close(std::chrono::milliseconds(around.plan.scenario.timeouts.collective_ms));
+    close(std::chrono::milliseconds(around.plan.scenario.timeouts.collective_ms) + kTeardownSlack);
     around.recorder.append(EventKind::finished);
     return kExitDone;
   } catch (const CommError& error) {
