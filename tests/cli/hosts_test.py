@@ -262,6 +262,7 @@ class Network(Hosts):
 
     def test_a_host_whose_own_name_is_loopback(self):
         """As Debian's installer leaves it: 127.0.1.1 in /etc/hosts."""
+        self.need("mount", "mount")
         for number in (1, 2):
             (self.tmp / f"hosts-{number}").write_text(
                 "127.0.1.1 first\n" if number == 1 else "10.213.7.1 first\n")
