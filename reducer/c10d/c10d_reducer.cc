@@ -101,7 +101,6 @@ class C10dReducer : public ReducerBase {
   bool counts_only_ = false;  // the first step of a static graph
   int64_t next_bucket_ = 0;
   BucketLayout registered_layout_;
-  bool any_sparse_ = false;
   std::vector<int64_t> ready_order_;  // of this rank's first synchronized backward
   std::optional<GradientHooks> hooks_;
   std::shared_ptr<c10d::Reducer> reducer_;
@@ -123,8 +122,6 @@ C10dReducer::C10dReducer(const ReducerOptions& options, const NamedTensors& para
     if (ready_order_.size() < trained_.tensors.size())
       ready_order_.push_back(static_cast<int64_t>(place));
   });
-  any_sparse_ =
-      std::find(trained_.sparse.begin(), trained_.sparse.end(), true) != trained_.sparse.end();
   reducer_ = compat::make_ddp_reducer<c10d::Reducer>(arguments(), group);
   // Without a logger find_unused_parameters crashes when the set of unused ones changes.
   logger_ = std::make_shared<c10d::Logger>(reducer_);
@@ -205,7 +202,8 @@ BucketLayout C10dReducer::current_layout() const {
   try {
     buckets = reducer_->get_grad_buckets(false);
   } catch (const c10::Error&) {
-    if (!any_sparse_) throw;
+    const std::vector<bool>& sparse = trained_.sparse;
+    if (std::find(sparse.begin(), sparse.end(), true) == sparse.end()) throw;
     return layout_by_its_rules();
   }
   for (const c10d::GradBucket& bucket : buckets) {

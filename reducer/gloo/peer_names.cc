@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -47,15 +48,15 @@ std::string address_for(const std::string& published, int other) {
   return words ? word : "";
 }
 
-// Port and IPv4 address of "[127.0.0.1]:41234", as a sockaddr holds them; "" where there are none.
+// Port and IPv4 address of "[127.0.0.1]:41234" as a sockaddr may hold them; empty where it is none.
 // Gloo's port is the sockaddr's number as it stands (2022) or the port itself (later).
-std::vector<std::string> raw_addresses(const std::string& text) {
-  const size_t open = text.find('['), close = text.find("]:");
+std::vector<std::string> raw_addresses(const std::string& address) {
+  const size_t close = address.find("]:");
   in_addr host{};
-  if (open >= close || close == std::string::npos ||
-      ::inet_pton(AF_INET, text.substr(open + 1, close - open - 1).c_str(), &host) != 1)
+  if (close == std::string::npos ||
+      ::inet_pton(AF_INET, address.substr(1, close - 1).c_str(), &host) != 1)
     return {};
-  const auto port = static_cast<uint16_t>(std::strtoul(text.c_str() + close + 2, nullptr, 10));
+  const auto port = static_cast<uint16_t>(std::strtoul(address.c_str() + close + 2, nullptr, 10));
   std::vector<std::string> raw;
   for (const uint16_t number : {port, htons(port)}) {
     std::string bytes(sizeof number + sizeof host, '\0');
@@ -66,26 +67,43 @@ std::vector<std::string> raw_addresses(const std::string& text) {
   return raw;
 }
 
-// Of a connection that it accepted, Gloo of 2022 knows the peer by the address that the peer itself
-// listened at: it is among those that the ranks exchanged.
 bool listened_at(const std::string& exchanged, const std::vector<std::string>& raw) {
   return std::any_of(raw.begin(), raw.end(), [&](const std::string& bytes) {
     return exchanged.find(bytes) != std::string::npos;
   });
 }
 
-// Where the peer's address ends in `text`, if it is the one of `rank`; else npos.
-size_t end_of_peer(const std::string& text, int rank, int own_rank, Store& store,
-                   const std::string& prefix, Deadline deadline) {
-  const std::string key = key_of(prefix, rank);
-  if (store.has(key)) {
-    const size_t end = end_in(text, address_for(store.get(key, deadline), own_rank));
-    if (end != std::string::npos) return end;
+// The rank behind an address in an error, and where that ends in the text.
+struct Peer {
+  int rank = 0;
+  size_t end = 0;
+};
+
+std::optional<Peer> by_connection(const std::string& text, const gloo::Context& context,
+                                  Store& store, const std::string& prefix, Deadline deadline) {
+  for (int rank = 0; rank < context.size; ++rank) {
+    const std::string key = key_of(prefix, rank);
+    if (rank == context.rank || !store.has(key)) continue;
+    const size_t end = end_in(text, address_for(store.get(key, deadline), context.rank));
+    if (end != std::string::npos) return Peer{rank, end};
   }
-  const std::string exchanged = prefix + kGlooPrefix + std::to_string(rank);
-  if (!store.has(exchanged) || !listened_at(store.get(exchanged, deadline), raw_addresses(text)))
-    return std::string::npos;
-  return std::min(text.size(), text.find_first_not_of("0123456789", text.find("]:") + 2));
+  return std::nullopt;
+}
+
+// Of a connection that it accepted, Gloo of 2022 knows the peer by the address that the peer itself
+// listened at: it is among those that the ranks exchanged.
+std::optional<Peer> by_listener(const std::string& text, const gloo::Context& context, Store& store,
+                                const std::string& prefix, Deadline deadline) {
+  const size_t begin = text.rfind('[', text.find("]:"));
+  if (begin == std::string::npos) return std::nullopt;
+  const std::string address = host_and_port(text.substr(begin));
+  const auto raw = raw_addresses(address);
+  for (int rank = 0; rank < context.size; ++rank) {
+    const std::string key = prefix + kGlooPrefix + std::to_string(rank);
+    if (rank == context.rank || !store.has(key)) continue;
+    if (listened_at(store.get(key, deadline), raw)) return Peer{rank, begin + address.size()};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -106,13 +124,11 @@ CommError naming_peer(const CommError& error, const gloo::Context& context, Stor
   if (text.find("]:") == std::string::npos) return error;
   try {
     const Deadline deadline = deadline_after(kPatience);
-    for (int rank = 0; rank < context.size; ++rank) {
-      if (rank == context.rank) continue;
-      const size_t end = end_of_peer(text, rank, context.rank, store, prefix, deadline);
-      if (end == std::string::npos) continue;
-      return {error.kind(),
-              text.substr(0, end) + " (rank " + std::to_string(rank) + ")" + text.substr(end)};
-    }
+    auto peer = by_connection(text, context, store, prefix, deadline);
+    if (!peer) peer = by_listener(text, context, store, prefix, deadline);
+    if (peer)
+      return {error.kind(), text.substr(0, peer->end) + " (rank " + std::to_string(peer->rank) +
+                                ")" + text.substr(peer->end)};
   } catch (const std::exception&) {
     // Without a store the address alone has to do.
   }

@@ -159,14 +159,21 @@ class Search {
            *accuser.error_ns >= *view->error_ns + std::chrono::nanoseconds(kKeptAfterALoss).count();
   }
 
-  using Key = std::tuple<Guilt, bool, bool, Progress, int64_t, int64_t, int64_t, int64_t, int64_t>;
+  // Since when it hangs, or when it lost its peer; of other guilt it does not count.
+  static int64_t moment_ns(Guilt guilt, const RankView* view) {
+    if (view == nullptr) return 0;
+    if (guilt == Guilt::hung && view->last_event) return view->last_event->time_ns;
+    return guilt == Guilt::lost_peer ? view->error_ns.value_or(0) : 0;
+  }
+
+  using Key = std::tuple<Guilt, bool, bool, Progress, int64_t, int64_t, int64_t, int64_t>;
   Key key(const Suspect& suspect) const {
     const RankView* view = view_of(then_, suspect.rank);
     const bool hung = suspect.guilt == Guilt::hung;
-    const bool lost = suspect.guilt == Guilt::lost_peer;
     const bool by_progress =
         hung || suspect.guilt == Guilt::waited || suspect.guilt == Guilt::left_early;
-    const bool by_votes = by_progress || suspect.guilt == Guilt::rejected || lost;
+    const bool by_votes =
+        by_progress || suspect.guilt == Guilt::rejected || suspect.guilt == Guilt::lost_peer;
     const ProcessState* state =
         hung && suspect.end != nullptr && suspect.end->state ? &*suspect.end->state : nullptr;
     const bool stopped = state != nullptr && (state->state == 'T' || state->state == 't');
@@ -178,8 +185,7 @@ class Search {
             in_store,
             by_progress ? progress_of(view) : Progress(),
             accused ? -votes->second : 0,
-            hung && view != nullptr && view->last_event ? view->last_event->time_ns : 0,
-            lost && view != nullptr ? view->error_ns.value_or(0) : 0,
+            moment_ns(suspect.guilt, view),
             suspect.order,
             suspect.rank};
   }
