@@ -3,6 +3,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 include(cmake/LockstepXxhash.cmake)
 # Headers alone, without package files everywhere.
 find_path(LOCKSTEP_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
@@ -76,7 +77,8 @@ lockstep_library(lockstep_compare
 lockstep_library(lockstep_record FOLDERS sim/record LINK lockstep_scenario)
 lockstep_library(lockstep_plan FOLDERS sim/plan LINK lockstep_scenario lockstep_bucket)
 lockstep_library(lockstep_fault FOLDERS sim/fault/acts LINK lockstep_record)
-lockstep_library(lockstep_launch FOLDERS sim/launch sim/join LINK lockstep_plan lockstep_record)
+lockstep_library(lockstep_launch FOLDERS sim/launch LINK lockstep_plan lockstep_record)
+lockstep_library(lockstep_join FOLDERS sim/join LINK lockstep_launch OpenSSL::Crypto)
 file(GLOB joins CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/sim/join/*.cc)
 set_source_files_properties(${joins} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # words of their own
 lockstep_library(lockstep_des FOLDERS sim/des LINK lockstep_launch lockstep_fault Threads::Threads)
@@ -90,7 +92,7 @@ lockstep_library(lockstep_collective FOLDERS sim/collective LINK lockstep_sweep)
 lockstep_library(lockstep_explore FOLDERS sim/explore LINK lockstep_plan Threads::Threads)
 lockstep_library(lockstep_weights FOLDERS sim/weights LINK lockstep_compare ZLIB::ZLIB)
 lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg sim/report/ci
-                 LINK lockstep_judge lockstep_sweep lockstep_whatif lockstep_collective lockstep_explore lockstep_des lockstep_weights)
+                 LINK lockstep_judge lockstep_join lockstep_sweep lockstep_whatif lockstep_collective lockstep_explore lockstep_des lockstep_weights)
 lockstep_library(lockstep_campaign FOLDERS sim/campaign LINK lockstep_judge)
 lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_calibrate lockstep_compare)
 

@@ -83,6 +83,6 @@ set(CPACK_DEBIAN_PACKAGE_SECTION devel)
 if(NOT LOCKSTEP_TORCH)  # whose libraries are in no package
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 endif()
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++, cmake, libfmt-dev, libgloo-dev, libtorch-dev, libxxhash-dev, nlohmann-json3-dev, zlib1g-dev")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++, cmake, libfmt-dev, libgloo-dev, libssl-dev, libtorch-dev, libxxhash-dev, nlohmann-json3-dev, zlib1g-dev")
 set(CPACK_STRIP_FILES ON)
 include(CPack)

@@ -44,7 +44,8 @@ lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
 lockstep_test(test_fault FOLDERS sim/fault/acts LINK lockstep_fault)
 lockstep_test(test_plan ALONE FOLDERS sim/plan LINK lockstep_plan)
-lockstep_test(test_launch FOLDERS sim/launch sim/join LINK lockstep_launch)
+lockstep_test(test_launch FOLDERS sim/launch LINK lockstep_launch)
+lockstep_test(test_join FOLDERS sim/join LINK lockstep_join)
 # The worker program without LibTorch: all real but what its tasks do.
 add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main.cc
                            sim/worker/worker_main.cc sim/worker/zygote.cc
@@ -70,7 +71,7 @@ if(LOCKSTEP_LIBTORCH)
   lockstep_test(test_reducer TORCH FOLDERS reducer/comm reducer/shm reducer/hierarchical reducer/kinds reducer/hooks LINK lockstep_reducer lockstep_workloads)
   lockstep_test(test_golden TORCH FOLDERS golden/torch LINK lockstep_golden lockstep_reducer)
   lockstep_test(test_gpu TORCH FOLDERS gpu LINK lockstep_worker_lib)
-  lockstep_test(test_worker TORCH FOLDERS sim/worker sim/worker/explore sim/fault LINK lockstep_worker_lib)
+  lockstep_test(test_worker TORCH FOLDERS sim/worker sim/worker/explore sim/fault LINK lockstep_worker_lib lockstep_judge)
 endif()
 
 # From outside: the program as a user runs it, and every shipped scenario against its expectation.
@@ -97,7 +98,7 @@ if(LOCKSTEP_LIBTORCH)
   foreach(program ${programs})
     string(REPLACE "_test.py" "" name ${program})
     add_test(NAME cli.${name} COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/cli/${program})
-    lockstep_cli_test(cli.${name} TIMEOUT 300 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
+    lockstep_cli_test(cli.${name} TIMEOUT 1800 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
   # Faults, defects and correct runs that nobody wrote down: minutes, so under a label of their own.
   foreach(campaign "enumerated --enumerate --draw 150 --seed 3" "drawn --seeds 300 --seed 7"
@@ -114,7 +115,7 @@ if(LOCKSTEP_LIBTORCH)
   foreach(program ddp checkpoints recorder)
     add_test(NAME python.${program}
              COMMAND ${LOCKSTEP_PEER_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/python/${program}_test.py)
-    lockstep_cli_test(python.${program} TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
+    lockstep_cli_test(python.${program} TIMEOUT 1800 SKIP_RETURN_CODE 77 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
   file(GLOB scenarios CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/scenarios/*/*.json)
@@ -138,13 +139,13 @@ if(LOCKSTEP_LIBTORCH)
   foreach(tested ${folders} ${explored})
     string(REGEX REPLACE "^scenarios/|\\.json$" "" name ${tested})
     set(name scenario.${name})
-    set(command verify)
+    set(command Python3::Interpreter -B tests/scenarios/verify_folder.py $<TARGET_FILE:lockstep>)
     if(tested MATCHES "scenarios/explore")
-      set(command explore --schedules 1000)
+      set(command lockstep explore --schedules 1000)
     endif()
-    add_test(NAME ${name} COMMAND lockstep ${command} ${tested}
-             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    lockstep_cli_test(${name} TIMEOUT 600 ENVIRONMENT XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state)
+    add_test(NAME ${name} COMMAND ${command} ${tested} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    lockstep_cli_test(${name} TIMEOUT 1800 SKIP_RETURN_CODE 77
+                      ENVIRONMENT XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state)
   endforeach()
 endif()
 

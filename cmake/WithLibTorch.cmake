@@ -11,6 +11,15 @@ lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/device redu
 # Its loops are worth vectorizing, which -O2 does not do where the length is not known.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/reducer/local/sum_ranges.cc PROPERTIES
                             COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+# Debian's Gloo of 2022 lacks a header that its own headers include.
+set(guarded ${PROJECT_SOURCE_DIR}/reducer/gloo/guarded_device.cc)
+set_source_files_properties(${guarded} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+if(LOCKSTEP_TORCH_LOADS_GLOO)
+  find_file(LOCKSTEP_GLOO_MEMORY gloo/common/memory.h)
+  if(NOT LOCKSTEP_GLOO_MEMORY)
+    set_source_files_properties(${guarded} PROPERTIES INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/reducer/gloo/stub)
+  endif()
+endif()
 lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run.cc
                        golden/lock_step.cc golden/own_states.cc golden/replay.cc
                        golden/replay_buckets.cc golden/replay_gathered.cc golden/rounding.cc

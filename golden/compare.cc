@@ -133,6 +133,26 @@ double absolute_distance(const StateLayout& layout, int64_t index, const std::by
   return std::isfinite(distance) && std::isfinite(size) ? distance : kInfinite;
 }
 
+// What the distance of each tensor is measured against.
+struct Scales {
+  Scales(const StateLayout& layout, const std::byte* golden)
+      : entries(layout.entries), norms(layout.entries.size()) {
+    for (size_t i = 0; i < norms.size(); ++i) {
+      const StateEntry& entry = entries[i];
+      if (entry.dtype == "float64") norms[i] = norm(doubles(entry, golden), nullptr, entry.numel);
+      double& largest = floors[static_cast<size_t>(entry.kind)];
+      largest = std::max(largest, 1e-3 * norms[i]);
+    }
+  }
+  double of(size_t entry) const {
+    return std::max(norms[entry], floors[static_cast<size_t>(entries[entry].kind)]);
+  }
+
+  const std::vector<StateEntry>& entries;
+  std::vector<double> norms;  // of the golden tensors
+  double floors[4] = {};      // by kind
+};
+
 }  // namespace
 
 std::optional<BitDifference> bit_difference(const StateLayout& layout, int64_t entry,
@@ -196,24 +216,70 @@ DifferingCount count_differing(const StateLayout& layout, StateKind kind, const 
 }
 
 Distance worst_distance(const StateLayout& layout, const std::byte* run, const std::byte* golden) {
-  double floors[4] = {};
-  std::vector<double> norms(layout.entries.size());
-  for (size_t i = 0; i < norms.size(); ++i) {
-    const StateEntry& entry = layout.entries[i];
-    if (entry.dtype == "float64") norms[i] = norm(doubles(entry, golden), nullptr, entry.numel);
-    double& largest = floors[static_cast<size_t>(entry.kind)];
-    largest = std::max(largest, 1e-3 * norms[i]);
-  }
+  const Scales scales(layout, golden);
   Distance worst;
-  for (size_t i = 0; i < norms.size(); ++i) {
+  for (size_t i = 0; i < layout.entries.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
     const double absolute = absolute_distance(layout, index, run, golden);
-    const double scale = std::max(norms[i], floors[static_cast<size_t>(layout.entries[i].kind)]);
+    const double scale = scales.of(i);
     double relative = scale > 0 ? absolute / scale : absolute;
-    if (!std::isfinite(absolute) || !std::isfinite(norms[i])) relative = kInfinite;
-    if (worst.entry < 0 || relative > worst.worst) worst = {relative, index};
+    if (!std::isfinite(absolute) || !std::isfinite(scales.norms[i])) relative = kInfinite;
+    if (worst.entry < 0 || relative > worst.worst) {
+      worst.worst = relative;
+      worst.entry = index;
+    }
+    if (worst.first_beyond < 0 && !(relative <= kFloat64Bound)) worst.first_beyond = index;
   }
   return worst;
+}
+
+std::vector<double> element_bounds(const StateLayout& layout, const std::byte* golden) {
+  const Scales scales(layout, golden);
+  std::vector<double> bounds(layout.entries.size());
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    const StateEntry& entry = layout.entries[i];
+    if (entry.dtype != "float64" || entry.numel == 0) continue;
+    const double scale = scales.of(i) > 0 ? scales.of(i) : 1;
+    // A little less, so that the rounding of norms leaves none out.
+    bounds[i] = 0.999 * kFloat64Bound * scale / std::sqrt(static_cast<double>(entry.numel));
+  }
+  return bounds;
+}
+
+bool is_beyond(double run, double golden, double bound) {
+  return !std::isfinite(run) || !std::isfinite(golden) || !(std::abs(run - golden) <= bound);
+}
+
+std::optional<BitDifference> farthest_difference(const StateLayout& layout, int64_t index,
+                                                 const std::byte* run, const std::byte* golden) {
+  const StateEntry& entry = layout.entries.at(static_cast<size_t>(index));
+  const Presence present = presence(layout, index, run, golden);
+  if (entry.dtype != "float64" || present.run != present.golden)
+    return bit_difference(layout, index, run, golden);
+  const double bound = element_bounds(layout, golden)[static_cast<size_t>(index)];
+  BitDifference found;
+  found.entry = index;
+  found.numel = entry.numel;
+  double farthest = -1;
+  for (int64_t i = 0; i < entry.numel; ++i) {
+    const Element x = element(entry, run + entry.offset, i);
+    const Element y = element(entry, golden + entry.offset, i);
+    if (!is_beyond(x.value, y.value, bound)) continue;
+    ++found.differing;
+    const uint64_t ulp = ulp_of(entry, x, y);
+    found.max_ulp = std::max(found.max_ulp, ulp);
+    const double off = std::abs(x.value - y.value);
+    if (std::isfinite(off) ? off <= farthest : farthest == kInfinite) continue;
+    farthest = std::isfinite(off) ? off : kInfinite;
+    found.element = i;
+    found.run_value = x.value;
+    found.golden_value = y.value;
+    found.run_bits = x.bits;
+    found.golden_bits = y.bits;
+    found.ulp = ulp;
+  }
+  if (found.differing == 0) return std::nullopt;
+  return found;
 }
 
 double norm_of_kind(const StateLayout& layout, StateKind kind, const std::byte* state) {

@@ -53,6 +53,7 @@ DifferingCount count_differing(const StateLayout& layout, StateKind kind, const 
 struct Distance {
   double worst = 0;
   int64_t entry = -1;
+  int64_t first_beyond = -1;  // the first entry, in their order, beyond kFloat64Bound; -1: none
 };
 inline constexpr double kFloat64Bound = 1e-12;
 // Up to here a correct run may still come where a step is ill-conditioned (normalization over few
@@ -60,6 +61,16 @@ inline constexpr double kFloat64Bound = 1e-12;
 // defect stays below: in between nothing is said.
 inline constexpr double kFloat64Wrong = 1e-10;
 Distance worst_distance(const StateLayout& layout, const std::byte* run, const std::byte* golden);
+
+// By how much an element of each entry may be off: an entry of which none is off by more is within
+// kFloat64Bound as a whole. 0 where bits are compared.
+std::vector<double> element_bounds(const StateLayout& layout, const std::byte* golden);
+// Is |run - golden| beyond the bound, or one of them not finite?
+bool is_beyond(double run, double golden, double bound);
+// Of one entry the element that is farthest off, and how many are beyond its bound; nothing if none
+// is. What is not finite is farther than all else.
+std::optional<BitDifference> farthest_difference(const StateLayout& layout, int64_t entry,
+                                                 const std::byte* run, const std::byte* golden);
 
 // L2 norm over all tensors of a kind that are there, of floating dtypes.
 double norm_of_kind(const StateLayout& layout, StateKind kind, const std::byte* state);

@@ -12,6 +12,7 @@
 #include "golden/sample_cache.h"
 #include "scenarios/base/check.h"
 #include "scenarios/local_steps.h"
+#include "scenarios/workloads/forward.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/rank_devices.h"
 #include "scenarios/workloads/workload.h"
@@ -75,7 +76,7 @@ Gradients whole_batch(const Scenario& scenario, Setup& setup, const std::vector<
     note_buffers(&setup.training);
     const double factor = loss_factor(scenario, training, step, -1);
     const at::Tensor loss =
-        loss_of(scenario.loss, training.model->forward(batch.input), batch.target, 1, factor);
+        loss_of(scenario.loss, forward_of(training, step, batch), batch.target, 1, factor);
     loss.backward();
     if (note_loss)
       note_loss(loss.item<double>() / factor / scenario.loss.options.number("scale"), item);

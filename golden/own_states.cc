@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include "scenarios/local_steps.h"
+#include "scenarios/workloads/forward.h"
 #include "scenarios/workloads/loss_scaling.h"
 
 namespace lockstep {
@@ -90,8 +91,7 @@ void OwnStates::local_gradients(int64_t step) {
     const double share = loss_share(scenario_, shards[rank].input.size(0), batch_samples) *
                          loss_factor(scenario_, own, step, static_cast<int64_t>(rank));
     for (const Batch& part : micro_batches(shards[rank], scenario_.accumulate_steps))
-      loss_of(scenario_.loss, own.model->forward(part.input), part.target, scenario_.world_size,
-              share)
+      loss_of(scenario_.loss, forward_of(own, step, part), part.target, scenario_.world_size, share)
           .backward();
   }
 }

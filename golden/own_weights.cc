@@ -32,7 +32,7 @@ at::Tensor OwnWeights::values_in(const StateEntry& entry, const std::byte* state
 }
 
 at::Tensor whole(const at::Tensor& gradient) {
-  return on_host(gradient.is_sparse() ? gradient.to_dense() : gradient);
+  return on_host(gradient.is_sparse() ? gradient.to_dense() : gradient).contiguous();
 }
 
 void flip_highest_mantissa_bit_of_largest(at::Tensor gradient) {

@@ -12,6 +12,7 @@
 #include "scenarios/base/names.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/dtype.h"
+#include "scenarios/workloads/forward.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/rank_devices.h"
 
@@ -204,7 +205,11 @@ void Replay::average_buffers(std::vector<std::vector<at::Tensor>>* of_ranks) con
     const NamedTensor& buffer = training_.buffers[i];
     if (!buffer.tensor.is_floating_point() || is_named_in(rule_.ignored, buffer.name)) continue;
     std::vector<at::Tensor> divided;
-    for (const auto& buffers : *of_ranks) divided.push_back(on_host(buffers[i].div(world_size_)));
+    const bool as_it_lies = buffer.tensor.is_non_overlapping_and_dense();
+    for (const auto& buffers : *of_ranks) {
+      const at::Tensor own = as_it_lies ? buffers[i] : buffers[i].contiguous();
+      divided.push_back(on_host(own.div(world_size_)));
+    }
     at::Tensor sum = at::empty_like(divided.front());
     add_in_order(rule_.algorithm, divided, &sum);
     for (auto& buffers : *of_ranks) buffers[i] = sum.clone();
@@ -247,7 +252,7 @@ void Replay::backward(Training& own, const Stretch& stretch, int64_t rank) {
     const bool watch = rank == 0 && ready_order_.empty() && i + 1 == micro_batches.size();
     std::optional<ReadyOrder> order;
     if (watch) order.emplace(own.parameters, &ready_order_);
-    const at::Tensor output = own.model->forward(micro_batches[i].input);
+    const at::Tensor output = forward_of(own, stretch.step, micro_batches[i]);
     loss_of(scenario_.loss, output, micro_batches[i].target, world_size_, share).backward();
   }
 }

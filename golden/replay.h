@@ -51,8 +51,8 @@ class Replay {
   void load_kept_buffers();
   void put();
   void sum_gathered(int64_t step, const std::vector<Batch>& shards);
-  void add_gathered(const Batch& batch, double share, std::vector<at::Tensor>* sums);
-  at::Tensor gradient_of_outputs(const std::vector<Batch>& chunks, double share);
+  void add_gathered(int64_t step, const Batch& batch, double share, std::vector<at::Tensor>* sums);
+  at::Tensor gradient_of_outputs(int64_t step, const std::vector<Batch>& chunks, double share);
 
   const ReplayRule rule_;
   const Scenario& scenario_;

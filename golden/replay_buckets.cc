@@ -159,6 +159,16 @@ void ReplayBuckets::lay_out(const std::vector<std::vector<size_t>>& buckets) {
   }
 }
 
+// A view of a bucket in the shape of a parameter. Elements have the order that the parameter's have
+// in memory, if they fill theirs without gaps: where an element lies decides what it is added from.
+at::Tensor ReplayBuckets::place_in(const at::Tensor& flat, size_t parameter) const {
+  const at::Tensor& like = parameters_[parameter].tensor;
+  const int64_t offset = places_[parameter].offset;
+  return like.is_non_overlapping_and_dense()
+             ? flat.as_strided(like.sizes(), like.strides(), offset)
+             : flat.narrow(0, offset, like.numel()).view(like.sizes());
+}
+
 // LibTorch's own arithmetic of one operation: half types round in a way of its own.
 at::Tensor ReplayBuckets::divided(const at::Tensor& gradient, const std::string& division) const {
   const auto divisor = static_cast<double>(divisor_);
@@ -179,15 +189,14 @@ void ReplayBuckets::take(int64_t rank, const std::vector<bool>& later) {
     }
     const at::Tensor& flat = bucket.of_rank[static_cast<size_t>(rank)];
     for (size_t i : bucket.parameters) {
-      const at::Tensor& parameter = parameters_[i].tensor;
-      at::Tensor place = flat.narrow(0, places_[i].offset, parameter.numel());
-      const at::Tensor& gradient = parameter.grad();
+      at::Tensor place = place_in(flat, i);
+      const at::Tensor& gradient = parameters_[i].tensor.grad();
       const std::string& ours = later[i] ? rule_.division_later : rule_.division_first_step;
       const std::string& division = bucket.by_hand ? kAfter : ours;
       if (!gradient.defined())
         place.zero_();
       else
-        place.copy_(divided(gradient.to(flat.scalar_type()), division).reshape({-1}));
+        place.copy_(divided(gradient.to(flat.scalar_type()), division));
     }
   }
 }
@@ -226,16 +235,14 @@ void ReplayBuckets::sum() {
 
 at::Tensor ReplayBuckets::result(size_t parameter) const {
   const at::Tensor& like = parameters_[parameter].tensor;
-  const Place& place = places_[parameter];
-  const Bucket& bucket = buckets_[place.bucket];
-  const at::Tensor flat = bucket.sum.narrow(0, place.offset, like.numel());
+  const Bucket& bucket = buckets_[places_[parameter].bucket];
   if (bucket.rows.defined()) {
     const at::Tensor rows = bucket.rows.nonzero().squeeze(1);
-    return at::sparse_coo_tensor(rows.unsqueeze(0), flat.view(like.sizes()).index_select(0, rows),
-                                 like.sizes())
+    return at::sparse_coo_tensor(rows.unsqueeze(0),
+                                 bucket.sum.view(like.sizes()).index_select(0, rows), like.sizes())
         .coalesce();
   }
-  return flat.view(like.sizes()).to(like.scalar_type());
+  return place_in(bucket.sum, parameter).to(like.scalar_type());
 }
 
 }  // namespace lockstep

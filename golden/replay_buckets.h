@@ -59,6 +59,7 @@ class ReplayBuckets {
   std::vector<std::vector<size_t>> one_per_key() const;
   std::vector<std::vector<size_t>> greedy(const std::vector<size_t>& order) const;
   void lay_out(const std::vector<std::vector<size_t>>& buckets);
+  at::Tensor place_in(const at::Tensor& flat, size_t parameter) const;
   at::Tensor divided(const at::Tensor& gradient, const std::string& division) const;
   void take_sparse(int64_t rank, Bucket& bucket);
   void sum_sparse(Bucket& bucket);

@@ -2,6 +2,7 @@
 #include <c10/core/GradMode.h>
 
 #include "golden/replay.h"
+#include "scenarios/workloads/forward.h"
 #include "scenarios/workloads/loss_scaling.h"
 
 namespace lockstep {
@@ -15,7 +16,8 @@ std::vector<Batch> chunks_of(const Batch& batch, int64_t replicas) {
   for (int64_t r = 0; r < replicas; ++r) {
     const int64_t left = batch.input.size(0) - begin;
     const int64_t size = (left + replicas - r - 1) / (replicas - r);
-    chunks.push_back({batch.input.narrow(0, begin, size), batch.target.narrow(0, begin, size)});
+    chunks.push_back({batch.input.narrow(0, begin, size), batch.target.narrow(0, begin, size),
+                      samples_in(batch, begin, size)});
     begin += size;
   }
   return chunks;
@@ -23,11 +25,13 @@ std::vector<Batch> chunks_of(const Batch& batch, int64_t replicas) {
 
 Batch joined(const std::vector<Batch>& parts) {
   std::vector<at::Tensor> inputs, targets;
+  std::vector<int64_t> samples;
   for (const Batch& part : parts) {
     inputs.push_back(part.input);
     targets.push_back(part.target);
+    samples.insert(samples.end(), part.samples.begin(), part.samples.end());
   }
-  return {at::cat(inputs), at::cat(targets)};
+  return {at::cat(inputs), at::cat(targets), samples};
 }
 
 }  // namespace
@@ -43,7 +47,7 @@ void Replay::sum_gathered(int64_t step, const std::vector<Batch>& shards) {
                        loss_factor(scenario_, training_, step, -1);
   std::vector<at::Tensor> sums(training_.parameters.size());
   for (const Batch& part : micro_batches(batch, scenario_.accumulate_steps))
-    add_gathered(part, share, &sums);
+    add_gathered(step, part, share, &sums);
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < sums.size(); ++i) {
     at::Tensor& gradient = training_.parameters[i].tensor.mutable_grad();
@@ -56,10 +60,11 @@ void Replay::sum_gathered(int64_t step, const std::vector<Batch>& shards) {
 }
 
 // Every replica starts from the first one's buffers, which alone are kept.
-void Replay::add_gathered(const Batch& batch, double share, std::vector<at::Tensor>* sums) {
+void Replay::add_gathered(int64_t step, const Batch& batch, double share,
+                          std::vector<at::Tensor>* sums) {
   const std::vector<Batch> chunks = chunks_of(batch, world_size_);
   start_buffers_ = rank_buffers_;
-  const at::Tensor gradient = gradient_of_outputs(chunks, share);
+  const at::Tensor gradient = gradient_of_outputs(step, chunks, share);
   used_.assign(sums->size(), false);
   int64_t begin = 0;
   for (int64_t rank = 0; rank < world_size_; ++rank) {
@@ -67,7 +72,7 @@ void Replay::add_gathered(const Batch& batch, double share, std::vector<at::Tens
     load_buffers(training_, 0);
     clear_gradients(training_.parameters, "none");
     const int64_t rows = chunk.input.size(0);
-    training_.model->forward(chunk.input).backward(gradient.narrow(0, begin, rows));
+    forward_of(training_, step, chunk).backward(gradient.narrow(0, begin, rows));
     begin += rows;
     if (rank == 0) keep_buffers(training_, 0);
     for (size_t i = 0; i < used_.size(); ++i)
@@ -86,13 +91,14 @@ void Replay::add_gathered(const Batch& batch, double share, std::vector<at::Tens
 }
 
 // Of the loss over all chunks.
-at::Tensor Replay::gradient_of_outputs(const std::vector<Batch>& chunks, double share) {
+at::Tensor Replay::gradient_of_outputs(int64_t step, const std::vector<Batch>& chunks,
+                                       double share) {
   std::vector<at::Tensor> outputs;
   {
     const c10::NoGradGuard no_grad;
     for (const Batch& chunk : chunks) {
       load_buffers(training_, 0);
-      outputs.push_back(training_.model->forward(chunk.input));
+      outputs.push_back(forward_of(training_, step, chunk));
     }
   }
   const at::Tensor gathered = at::cat(outputs).requires_grad_();

@@ -12,7 +12,7 @@
 #include "golden/statistics.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/split.h"
-#include "scenarios/workloads/workload.h"
+#include "scenarios/workloads/forward.h"
 
 namespace lockstep {
 namespace {
@@ -96,7 +96,7 @@ class RoundingLane : public StatisticLane {
 
   StatisticStep judge(int64_t step, const std::byte* before, const std::byte* after) override {
     own_.set(before);
-    find_oracle(split_.batch(step));
+    find_oracle(step, split_.batch(step));
     const std::vector<Error> null = null_errors(step);
     StatisticStep result;
     for (size_t e = 0; e < own_.layout.entries.size(); ++e) {
@@ -120,7 +120,7 @@ class RoundingLane : public StatisticLane {
   }
 
  private:
-  void find_oracle(const std::vector<int64_t>& indices) {
+  void find_oracle(int64_t step, const std::vector<int64_t>& indices) {
     {
       const c10::NoGradGuard no_grad;
       for (size_t i = 0; i < oracle_.parameters.size(); ++i)
@@ -129,7 +129,7 @@ class RoundingLane : public StatisticLane {
     }
     const Batch batch = select(wide_, indices);
     clear_gradients(oracle_.parameters, "none");
-    loss_of(scenario_.loss, oracle_.model->forward(batch.input), batch.target, 1).backward();
+    loss_of(scenario_.loss, forward_of(oracle_, step, batch), batch.target, 1).backward();
   }
 
   // Parameters that are frozen or that nobody uses have no gradient.

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/parse/json_text.h"
 #include "scenarios/parse/places.h"
@@ -191,19 +189,16 @@ class Reader {
 
 }  // namespace
 
+// Two entries for each number of a model.
+constexpr JsonLimits kGoldenLimits{20'000'000, size_t{1} << 30, false};
+
 Expected<StoredGolden> load_stored_golden(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    InputError error;
-    error.file = path;
-    error.message = fmt::format("cannot read the stored golden: {}", std::strerror(errno));
-    return error;
-  }
+  const auto text = read_foreign_file(path, kResultBytesMost);
+  if (!text) return text.errors();
   Json document;
   Places places(path);
   InputErrors errors;
-  if (!read_json(text.str(), path, &document, &places, &errors)) return errors;
+  if (!read_json(text.value(), path, &document, &places, &errors, kGoldenLimits)) return errors;
   Reader reader(document, places);
   StoredGolden golden = reader.read();
   if (!reader.errors().empty()) return reader.errors();
@@ -245,6 +240,13 @@ std::string golden_settings(const Scenario& scenario) {
   for (const char* key : {"seed", "steps", "batch_size", "dtype", "rng", "requantize", "model",
                           "data", "loss", "optimizer"})
     settings[key] = all.at(key);
+  // What a stored run did not know of is as it was then.
+  const auto forget = [&](const char* key, const Json& usual) {
+    Json& model = settings["model"];
+    if (model.contains(key) && model[key] == usual) model.erase(key);
+  };
+  forget("memory_format", "contiguous");
+  forget("dropout", 0.0);
   settings["data"].erase("workers");  // who prepares the samples changes none of them
   for (const char* key : {"report_every", "report_of", "published"}) settings["loss"].erase(key);
   return settings.dump();

@@ -15,16 +15,28 @@ namespace lockstep {
 enum class CommFailure { timeout, peer_lost, rejected, closed };
 const char* to_word(CommFailure failure);
 
-// A peer's or the environment's failure, seen by this rank. what() names operation and cause in
-// one line; it does not know the guilty rank: the judge finds that from the records.
+// What is known of a failure beside its kind; -1: not known, or there is none. Whoever makes the
+// error knows the peer, the recording decorator the rest.
+struct CommFacts {
+  // Rank of the whole job that this one waited for, whose connection it lost, or that calls other
+  // collectives than most.
+  int64_t peer = -1;
+  int64_t sequence = -1, bucket = -1;        // of the collective, as in Probe::arrival()
+  int64_t waited_ms = -1, deadline_ms = -1;  // since it was called; that it was given
+};
+
+// A peer's or the environment's failure, seen by this rank. Whatever is decided by it is decided by
+// kind() and facts(): what() names operation and cause in one line for people, and is not parsed.
 class CommError : public std::runtime_error {
  public:
-  CommError(CommFailure kind, const std::string& message)
-      : std::runtime_error(message), kind_(kind) {}
+  CommError(CommFailure kind, const std::string& message, const CommFacts& facts = {})
+      : std::runtime_error(message), kind_(kind), facts_(facts) {}
   CommFailure kind() const { return kind_; }
+  const CommFacts& facts() const { return facts_; }
 
  private:
   CommFailure kind_;
+  CommFacts facts_;
 };
 
 // One collective under way. Thread-safe.
@@ -41,11 +53,12 @@ class CommWork {
 using CommWorkPtr = std::shared_ptr<CommWork>;
 
 // Collectives of one process group. Every rank calls the same operations in the same order, with
-// tensors of equal size and dtype, dense and contiguous (all_reduce: or sparse). Calls return at
-// once; the tensors must not be read, written or freed until the work is done. Collectives run in
-// the order of the calls. Thread rule: one thread at a time calls; works may be waited for
-// anywhere. A failed collective leaves the communicator closed: later calls throw
-// CommError(closed).
+// tensors of equal size and dtype, dense and contiguous (all_reduce: or sparse; all_reduce and
+// broadcast: or of other strides, the same on every rank, that leave no gaps in memory; elements
+// are then taken as they lie there). Calls return at once; the tensors must not be read, written or
+// freed until the work is done. Collectives run in the order of the calls. Thread rule: one thread
+// at a time calls; works may be waited for anywhere. A failed collective leaves the communicator
+// closed: later calls throw CommError(closed).
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -94,12 +107,19 @@ class Store {
   virtual bool has(const std::string& key) = 0;
 };
 
+// What the ranks of a group are called in the whole job, of which it may be a part.
+struct RankNames {
+  int64_t first = 0, stride = 1;
+  int64_t of(int64_t rank) const { return first + rank * stride; }
+};
+
 struct CommOptions {
   int64_t rank = 0;
   int64_t world_size = 1;
   std::string algorithm = "ring";  // ring | bcube | halving_doubling | ring_chunked | rank_order
   std::string address = "127.0.0.1";
-  std::string prefix;  // of keys in the store: several groups may share one
+  std::string prefix;    // of keys in the store: several groups may share one
+  RankNames names = {};  // errors name ranks by these
 };
 
 // Gloo over TCP. Blocks until connected with all ranks or the deadline has passed (CommError).

@@ -9,7 +9,7 @@ namespace lockstep {
 
 // Who updates which weights where no rank updates all of them. Free of LibTorch.
 
-// A run of elements of one parameter that one rank, its owner, updates for all.
+// A run of elements in the memory of one parameter that one rank, its owner, updates for all.
 struct Piece {
   int64_t parameter = 0;  // registration index
   int64_t begin = 0;      // its first element

@@ -11,7 +11,8 @@
 namespace lockstep {
 
 // How what an owner has updated reaches the other ranks. Collective: all ranks call with the same
-// pieces. `tensors`: contiguous, by registration index. Blocks; throws CommError.
+// pieces. `tensors`: without gaps in memory (memory_order.h), by registration index. Blocks; throws
+// CommError.
 
 struct ReducerOptions;
 
@@ -20,7 +21,8 @@ std::vector<std::vector<Piece>> sharded_pieces_of(const ReducerOptions& options,
                                                   const NamedTensors& parameters,
                                                   int64_t world_size);
 
-// The elements of `piece` in a tensor of its parameter's shape: a view, one-dimensional.
+// The elements of `piece` in a tensor that lies in memory as its parameter does: a view,
+// one-dimensional. A piece is a run of elements in memory.
 at::Tensor elements_of(const Piece& piece, const at::Tensor& whole);
 
 // A broadcast for each piece, in their order, all under way at once; or, together, one an owner.

@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/parse/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +21,7 @@ using Json = nlohmann::ordered_json;
 const std::string kMagic = "lockstep checkpoint 1\n";
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kHashBytes = 16;
+constexpr int64_t kCheckpointBytesMost = int64_t{8} << 30;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw CheckpointError(fmt::format("checkpoint {}: {}", path, what));
@@ -140,7 +141,7 @@ CheckpointFile decode_checkpoint(const std::string& bytes, const std::string& pa
     header_bytes |= uint64_t{static_cast<uint8_t>(bytes[kMagic.size() + i])} << (8 * i);
   if (header_bytes > bytes.size() - start - kHashBytes)
     fail(path, fmt::format("cut short: {} bytes do not hold its header", bytes.size()));
-  const Json header = Json::parse(bytes.substr(start, header_bytes), nullptr, false);
+  const Json header = json_or_discarded(std::string_view(bytes).substr(start, header_bytes));
   if (header.is_discarded()) fail(path, "damaged: its header cannot be read");
   try {
     CheckpointFile file = from_header(header);
@@ -185,12 +186,9 @@ void write_checkpoint(const CheckpointFile& file, const std::string& path,
 CheckpointFile read_checkpoint(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) fail(path, "there is no such file");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail_errno(path, "cannot be opened");
-  std::ostringstream bytes;
-  bytes << in.rdbuf();
-  if (!in) fail_errno(path, "cannot be read");
-  return decode_checkpoint(bytes.str(), path);
+  const auto bytes = read_foreign_file(path, kCheckpointBytesMost);
+  if (!bytes) fail(path, bytes.errors().front().message);
+  return decode_checkpoint(bytes.value(), path);
 }
 
 }  // namespace lockstep

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/parse/json_text.h"
-#include "scenarios/parse/read_file.h"
 #include "scenarios/parse/schema.h"
 #include "scenarios/parse/suite.h"
 #include "scenarios/parse/words.h"
@@ -77,10 +77,9 @@ std::string to_text(const LayerProfile& profile) {
 }
 
 Expected<LayerProfile> read_profile(const std::string& path) {
-  InputErrors errors;
-  const auto text = read_input_file(path, &errors);
-  if (!text) return errors;
-  return profile_from(*text, path);
+  const auto text = read_foreign_file(path);
+  if (!text) return text.errors();
+  return profile_from(text.value(), path);
 }
 
 Expected<LayerProfile> profile_from(const std::string& text, const std::string& path) {

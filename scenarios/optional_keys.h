@@ -26,4 +26,9 @@ inline bool registers_backwards(const Options& model) {
   return model.has("register") && model.text("register") == "backwards";
 }
 
+// The part of activations that a model's dropout makes zero (model.dropout); 0: none.
+inline double dropout_of(const Options& model) {
+  return model.has("dropout") ? model.number("dropout") : 0;
+}
+
 }  // namespace lockstep

@@ -253,7 +253,7 @@ Json as_json(const Scenario& scenario) {
   return json;
 }
 
-Scenario scenario_from_json(const Json& document) try {
+Scenario take_scenario(const Json& document) {
   Scenario scenario;
   plain_members(scenario, [&](const char* key, auto& value) { document.at(key).get_to(value); });
   parts(scenario, [&](const char* key, Part& part) { part = part_from(document.at(key)); });
@@ -266,6 +266,10 @@ Scenario scenario_from_json(const Json& document) try {
   take(document, "golden", &scenario.golden);
   if (document.contains("join")) take(document["join"], "divide_by", &scenario.join_divide_by);
   return scenario;
+}
+
+Scenario scenario_from_json(const Json& document) try {
+  return take_scenario(document);
 } catch (const nlohmann::json::exception& error) {
   check_failed("scenario_from_json", __FILE__, __LINE__, error.what());
 }

@@ -132,6 +132,9 @@ Part part_from(const nlohmann::ordered_json& json);
 nlohmann::ordered_json as_json(const Scenario& scenario);
 // Of a document that as_json() made: anything else aborts (user input goes through
 // scenarios/parse).
+// The inverse, of what this program has just written: anything else aborts.
 Scenario scenario_from_json(const nlohmann::ordered_json& document);
+// The same where the document may be anybody's; throws nlohmann::json::exception.
+Scenario take_scenario(const nlohmann::ordered_json& document);
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
 build_packages="g++ cmake ninja-build ccache git libtorch-dev libgloo-dev nlohmann-json3-dev
-  libcli11-dev libvalijson-dev libfmt-dev libxxhash-dev zlib1g-dev libopenblas0-pthread"
+  libcli11-dev libvalijson-dev libfmt-dev libssl-dev libxxhash-dev zlib1g-dev libopenblas0-pthread"
 test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev python3 file
   python3-torch python3-numpy
   openmpi-bin slurm-wlm munge redis-server iproute2 mount openssh-server openssh-client"

@@ -12,6 +12,7 @@
 #include "reducer/comm/device_thread.h"
 #include "reducer/comm/pending_work.h"
 #include "reducer/gloo/gloo_context.h"
+#include "reducer/gloo/guarded_device.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
@@ -42,8 +43,11 @@ class C10dCommunicator : public CollectiveCommunicator {
     if (options.world_size == 1) return;
     using c10d::ProcessGroupGloo;
     auto gloo = ProcessGroupGloo::Options::create(time_left(deadline));
+    const std::string token = shared_token(options.rank, *store_, prefix_ + "c10d/", deadline);
     on_device_thread([&] {
-      gloo->devices.push_back(ProcessGroupGloo::createDeviceForHostname(options.address));
+      auto device = make_guarded_device(options.address, token);
+      if (device == nullptr) device = ProcessGroupGloo::createDeviceForHostname(options.address);
+      gloo->devices.push_back(std::move(device));
     });
     gloo->threads = 1;  // collectives run in the order of the calls
     const auto rank = static_cast<int>(options.rank);
@@ -144,11 +148,7 @@ class C10dCommunicator : public CollectiveCommunicator {
     if (last_ == nullptr || shared_->failed) return;
     auto gone = std::make_shared<PendingWork>("close", deadline);
     last_->on_done([gone](const std::exception_ptr&) { gone->complete(); });
-    try {
-      gone->wait();
-    } catch (const CommError&) {
-      shared_->failed = true;
-    }
+    if (!gone->ends_by(deadline)) shared_->failed = true;
   }
 
   // The group's destructor waits for its queue: abort what is still in it.

@@ -20,12 +20,7 @@ void wait_until_all_close(Store& store, const std::string& prefix, int64_t world
 bool drained(CommThread& thread, Deadline deadline) noexcept {
   auto last = std::make_shared<PendingWork>("close", deadline);
   thread.post([last] { last->complete(); });
-  try {
-    last->wait();
-    return true;
-  } catch (const CommError&) {
-    return false;
-  }
+  return last->ends_by(deadline);
 }
 
 void close_without_waiting(Store& store, const std::string& prefix) noexcept {

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 
+#include "reducer/comm/memory_order.h"
 #include "reducer/comm/sparse_sum.h"
 #include "scenarios/base/check.h"
 
@@ -13,6 +14,12 @@ namespace {
 bool fits(const at::Tensor& tensor, bool may_be_sparse = false) {
   if (may_be_sparse && tensor.is_sparse()) return true;
   return tensor.layout() == at::kStrided && tensor.is_contiguous();
+}
+
+// What works in place takes elements as they lie in memory.
+at::Tensor in_place(const at::Tensor& tensor) {
+  const bool as_it_is = tensor.is_sparse() || tensor.is_contiguous() || !fills_memory(tensor);
+  return as_it_is ? tensor : in_memory_order(tensor);
 }
 
 const char* dtype_word(at::ScalarType type) {
@@ -54,9 +61,10 @@ int64_t collective_bytes(const CollectiveCall& call, int64_t world_size) {
   return bytes * (in_place ? 1 : world_size);
 }
 
-std::string named_ranks(const std::vector<int64_t>& ranks) {
+std::string named_ranks(const std::vector<int64_t>& ranks, const RankNames& numbers) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  for (size_t i = 0; i < ranks.size(); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(numbers.of(ranks[i]));
   return text;
 }
 
@@ -81,12 +89,14 @@ CommWorkPtr CollectiveCommunicator::checked(CollectiveCall call, const at::Tenso
   return submit(std::move(call));
 }
 
-CommWorkPtr CollectiveCommunicator::all_reduce(const at::Tensor& tensor, Deadline deadline) {
+CommWorkPtr CollectiveCommunicator::all_reduce(const at::Tensor& given, Deadline deadline) {
+  const at::Tensor tensor = in_place(given);
   return checked({Operation::all_reduce, tensor, tensor, 0, deadline}, {}, tensor);
 }
 
-CommWorkPtr CollectiveCommunicator::broadcast(const at::Tensor& tensor, int64_t root,
+CommWorkPtr CollectiveCommunicator::broadcast(const at::Tensor& given, int64_t root,
                                               Deadline deadline) {
+  const at::Tensor tensor = in_place(given);
   return checked({Operation::broadcast, tensor, tensor, root, deadline}, {}, tensor);
 }
 

@@ -25,7 +25,7 @@ const at::Tensor& own_tensor(const CollectiveCall& call);
 // Bytes that the call moves: the same number on every rank.
 int64_t collective_bytes(const CollectiveCall& call, int64_t world_size);
 // "rank 1" or "ranks 1, 3", for error messages.
-std::string named_ranks(const std::vector<int64_t>& ranks);
+std::string named_ranks(const std::vector<int64_t>& ranks, const RankNames& numbers = {});
 // "all_reduce of 1024 float32", likewise.
 std::string describe(const CollectiveCall& call);
 

@@ -121,10 +121,12 @@ void check_manifest(const NamedTensors& parameters, const NamedTensors& buffers,
   const size_t usual = usual_rank(texts);
   const auto self = static_cast<size_t>(communicator.rank());
   if (texts[self] != texts[usual])
-    throw CommError(CommFailure::rejected, difference(texts, self, usual));
+    throw CommError(CommFailure::rejected, difference(texts, self, usual),
+                    {.peer = communicator.rank()});
   for (size_t r = 0; r < texts.size(); ++r)
     if (texts[r] != texts[usual])
-      throw CommError(CommFailure::peer_lost, difference(texts, r, usual));
+      throw CommError(CommFailure::peer_lost, difference(texts, r, usual),
+                      {.peer = static_cast<int64_t>(r)});
 }
 
 std::string differing_values(const NamedTensors& parameters, const NamedTensors& buffers,

@@ -13,9 +13,20 @@ void PendingWork::wait() {
   if (deadline_ == kNoDeadline) {
     changed_.wait(lock, is_over);
   } else if (!changed_.wait_until(lock, deadline_ + kGrace, is_over)) {
-    throw CommError(CommFailure::timeout, what_ + ": no answer past its deadline");
+    lock.unlock();
+    complete(comm_error(CommFailure::timeout, what_, "no answer past its deadline"));
+    lock.lock();
+    changed_.wait(lock, is_over);  // another thread may be about to call back
   }
   if (error_) std::rethrow_exception(error_);
+}
+
+bool PendingWork::ends_by(Deadline moment) {
+  std::unique_lock lock(mutex_);
+  const auto is_over = [this] { return state_ == State::done; };
+  if (moment != kNoDeadline) return changed_.wait_until(lock, moment, is_over);
+  changed_.wait(lock, is_over);
+  return true;
 }
 
 void PendingWork::on_done(std::function<void(std::exception_ptr)> callback) {
@@ -45,8 +56,13 @@ void PendingWork::complete(std::exception_ptr error) {
   changed_.notify_all();
 }
 
-std::exception_ptr comm_error(CommFailure kind, const std::string& what, const std::string& why) {
-  return std::make_exception_ptr(CommError(kind, what + ": " + why));
+std::exception_ptr comm_error(CommFailure kind, const std::string& what, const std::string& why,
+                              const CommFacts& facts) {
+  return std::make_exception_ptr(CommError(kind, what + ": " + why, facts));
+}
+
+std::exception_ptr comm_error(const std::string& what, const CommError& why) {
+  return comm_error(why.kind(), what, why.what(), why.facts());
 }
 
 }  // namespace lockstep

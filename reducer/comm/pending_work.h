@@ -17,8 +17,10 @@ class PendingWork : public CommWork {
 
   bool is_done() const override;
   // Gives up kGrace after the deadline even if the backend does not: it should have ended the work
-  // at the deadline, with a better message.
+  // at the deadline, with a better message. What the backend still does to it counts no more.
   void wait() override;
+  // Has it ended by then, well or not? Blocks no longer.
+  bool ends_by(Deadline moment);
   void on_done(std::function<void(std::exception_ptr)> callback) override;
 
   // Ends the work, calling back on this thread before any wait() returns: what a callback records
@@ -42,6 +44,8 @@ class PendingWork : public CommWork {
 };
 
 // A CommError as an exception_ptr, with the operation in front: "all_reduce of 8 float32: ...".
-std::exception_ptr comm_error(CommFailure kind, const std::string& what, const std::string& why);
+std::exception_ptr comm_error(CommFailure kind, const std::string& what, const std::string& why,
+                              const CommFacts& facts = {});
+std::exception_ptr comm_error(const std::string& what, const CommError& why);
 
 }  // namespace lockstep

@@ -26,18 +26,18 @@ class GlooCommunicator : public CollectiveCommunicator {
  public:
   GlooCommunicator(const CommOptions& options, std::shared_ptr<Store> store, Deadline deadline)
       : CollectiveCommunicator(options.rank, options.world_size),
-        prefix_(options.prefix),
+        options_(options),
         slack_(is_old_style(options.algorithm) ? std::chrono::milliseconds(0) : kSlack),
         store_(std::move(store)) {
     if (options.world_size == 1) return;
     context_ = connect_gloo(options, store_, deadline);
-    publish_addresses(*context_, *store_, prefix_);
+    publish_addresses(*context_, *store_, options_.prefix);
     collectives_ = std::make_unique<GlooCollectives>(context_, options.algorithm);
     thread_ = std::make_unique<CommThread>();
   }
 
   ~GlooCommunicator() override {
-    if (context_ != nullptr && !said_closed_) close_without_waiting(*store_, prefix_);
+    if (context_ != nullptr && !said_closed_) close_without_waiting(*store_, options_.prefix);
     shut_down();
   }
 
@@ -47,9 +47,9 @@ class GlooCommunicator : public CollectiveCommunicator {
       // After a failure nobody waits; before one, what is queued is let through first.
       if (!failed_ && !drained(*thread_, deadline)) failed_ = true;
       if (!failed_) {
-        wait_until_all_close(*store_, prefix_, world_size(), deadline);
+        wait_until_all_close(*store_, options_.prefix, world_size(), deadline);
       } else {
-        close_without_waiting(*store_, prefix_);
+        close_without_waiting(*store_, options_.prefix);
       }
     }
     shut_down();
@@ -91,10 +91,10 @@ class GlooCommunicator : public CollectiveCommunicator {
     try {
       collectives_->run(call);
     } catch (const CommError& refused) {
-      error = comm_error(refused.kind(), work.what(), refused.what());
+      error = comm_error(work.what(), refused);
     } catch (const std::exception& caught) {
       error = std::make_exception_ptr(
-          naming_peer(gloo_error(work.what(), caught, *aborted), *context_, *store_, prefix_));
+          naming_peer(gloo_error(work.what(), caught, *aborted), *context_, *store_, options_));
     }
     timer_.cancel(id);
     if (error) failed_ = true;
@@ -113,7 +113,7 @@ class GlooCommunicator : public CollectiveCommunicator {
     context_.reset();
   }
 
-  const std::string prefix_;
+  const CommOptions options_;
   const std::chrono::milliseconds slack_;
   const std::shared_ptr<Store> store_;
   std::atomic<bool> failed_{false};

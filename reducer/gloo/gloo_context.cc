@@ -11,6 +11,7 @@
 #include "reducer/c10d/compat.h"
 #include "reducer/comm/device_thread.h"
 #include "reducer/gloo/gloo_store.h"
+#include "reducer/gloo/guarded_device.h"
 
 namespace lockstep {
 namespace {
@@ -40,10 +41,15 @@ std::shared_ptr<gloo::Context> connect_gloo(const CommOptions& options,
                                             const std::shared_ptr<Store>& store,
                                             Deadline deadline) {
   try {
+    const std::string token =
+        shared_token(options.rank, *store, options.prefix + kGlooPrefix, deadline);
     gloo::transport::tcp::attr address;
     address.hostname = options.address;
     std::shared_ptr<gloo::transport::Device> device;
-    on_device_thread([&] { device = gloo::transport::tcp::CreateDevice(address); });
+    on_device_thread([&] {
+      device = make_guarded_device(options.address, token);
+      if (device == nullptr) device = gloo::transport::tcp::CreateDevice(address);
+    });
     auto context = std::make_shared<gloo::rendezvous::Context>(
         static_cast<int>(options.rank), static_cast<int>(options.world_size));
     // Pairs keep this for good: it bounds old-style collectives, whose own deadline comes earlier.

@@ -119,16 +119,20 @@ void publish_addresses(gloo::Context& context, Store& store, const std::string& 
 }
 
 CommError naming_peer(const CommError& error, const gloo::Context& context, Store& store,
-                      const std::string& prefix) noexcept {
+                      const CommOptions& options) noexcept {
   const std::string text = error.what();
   if (text.find("]:") == std::string::npos) return error;
   try {
     const Deadline deadline = deadline_after(kPatience);
-    auto peer = by_connection(text, context, store, prefix, deadline);
-    if (!peer) peer = by_listener(text, context, store, prefix, deadline);
-    if (peer)
-      return {error.kind(), text.substr(0, peer->end) + " (rank " + std::to_string(peer->rank) +
-                                ")" + text.substr(peer->end)};
+    auto peer = by_connection(text, context, store, options.prefix, deadline);
+    if (!peer) peer = by_listener(text, context, store, options.prefix, deadline);
+    if (!peer) return error;
+    CommFacts facts = error.facts();
+    facts.peer = options.names.of(peer->rank);
+    return {error.kind(),
+            text.substr(0, peer->end) + " (rank " + std::to_string(facts.peer) + ")" +
+                text.substr(peer->end),
+            facts};
   } catch (const std::exception&) {
     // Without a store the address alone has to do.
   }

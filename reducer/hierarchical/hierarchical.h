@@ -38,8 +38,4 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(const CommOptions& 
                                                              const std::shared_ptr<Store>& store,
                                                              Deadline deadline);
 
-// `text` with every rank that it names, "rank 1" or "ranks 0, 2", as the rank first + number x
-// stride. For errors of groups that number their own ranks.
-std::string with_ranks_renamed(const std::string& text, int64_t first, int64_t stride);
-
 }  // namespace lockstep

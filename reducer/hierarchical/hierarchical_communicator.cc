@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-CommError renamed(const CommError& error, const std::string& where, int64_t first, int64_t stride) {
-  return CommError(error.kind(), where + ": " + with_ranks_renamed(error.what(), first, stride));
+CommError within(const std::string& where, const CommError& error) {
+  return {error.kind(), where + ": " + error.what(), error.facts()};
 }
 
 class HierarchicalCommunicator : public CollectiveCommunicator {
@@ -74,11 +74,13 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     options.rank = whole.rank - hosts_.first(host_);
     options.world_size = hosts_.size(host_);
     options.prefix = whole.prefix + "host" + std::to_string(host_) + "/";
+    options.names = {whole.names.of(hosts_.first(host_)), whole.names.stride};
     in_host([&] { inside_ = make_shm_communicator(options, store, deadline); });
     if (!leads_) return;
     options.rank = host_;
     options.world_size = hosts_.count();
     options.prefix = whole.prefix + "hosts/";
+    options.names = {whole.names.first, hosts_.per_host * whole.names.stride};
     between_hosts([&] { between_ = make_gloo_communicator(options, store, deadline); });
   }
 
@@ -87,7 +89,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     try {
       action();
     } catch (const CommError& error) {
-      throw renamed(error, "within host " + std::to_string(host_), hosts_.first(host_), 1);
+      throw within("within host " + std::to_string(host_), error);
     }
   }
 
@@ -96,7 +98,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     try {
       action();
     } catch (const CommError& error) {
-      throw renamed(error, "between hosts", 0, hosts_.per_host);
+      throw within("between hosts", error);
     }
   }
 
@@ -128,7 +130,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
       if (failed_) throw CommError(CommFailure::closed, "an earlier collective failed");
       perform(call);
     } catch (const CommError& failure) {
-      error = comm_error(failure.kind(), work.what(), failure.what());
+      error = comm_error(work.what(), failure);
     } catch (const std::exception& failure) {
       error = comm_error(CommFailure::rejected, work.what(), failure.what());
     }

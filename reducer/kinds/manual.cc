@@ -2,6 +2,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include "reducer/comm/memory_order.h"
+
 namespace lockstep {
 
 ManualReducer::ManualReducer(const ReducerOptions& options, const NamedTensors& parameters,
@@ -22,7 +24,8 @@ void ManualReducer::after_backward() {
   std::vector<CommWorkPtr> works;
   for (const at::Tensor& parameter : trained_.tensors) {
     const at::Tensor& gradient = parameter.grad();
-    summed.push_back(gradient.is_sparse() ? gradient : gradient.contiguous());
+    summed.push_back(gradient.is_sparse() || fills_memory(gradient) ? gradient
+                                                                    : gradient.contiguous());
     works.push_back(all_reduce(summed.back()));
   }
   for (size_t p = 0; p < works.size(); ++p) {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "reducer/comm/memory_order.h"
 #include "reducer/kinds/coalesced.h"
 #include "reducer/manifest.h"
 #include "scenarios/base/check.h"
@@ -88,9 +89,11 @@ void ReducerBase::average_buffers() {
   const c10::NoGradGuard no_grad;
   for (const at::Tensor& buffer : buffers_) {
     if (!buffer.is_floating_point()) continue;
-    const at::Tensor values = buffer.variable_data();
-    values.div_(world_size_);
-    all_reduce(values)->wait();
+    at::Tensor values = buffer.variable_data();
+    const at::Tensor summed = fills_memory(values) ? values : values.contiguous();
+    summed.div_(world_size_);
+    all_reduce(summed)->wait();
+    if (!summed.is_same(values)) values.copy_(summed);
   }
 }
 

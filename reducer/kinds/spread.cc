@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include "reducer/comm/memory_order.h"
 #include "reducer/kinds/coalesced.h"
 
 namespace lockstep {
@@ -51,7 +52,7 @@ Gather start_gather(const std::vector<Piece>& bucket, const std::vector<at::Tens
 }  // namespace
 
 at::Tensor elements_of(const Piece& piece, const at::Tensor& whole) {
-  return whole.detach().view({-1}).narrow(0, piece.begin, piece.numel);
+  return in_memory_order(whole.detach()).narrow(0, piece.begin, piece.numel);
 }
 
 void broadcast_pieces(const std::vector<Piece>& pieces, const std::vector<at::Tensor>& tensors,

@@ -19,6 +19,10 @@ std::string signature_of(const CollectiveCall& call, SumOrder order) {
   return sums ? text + " in order " + std::to_string(static_cast<int>(order)) : text;
 }
 
+int64_t only_one(const std::vector<int64_t>& ranks) {
+  return ranks.size() == 1 ? ranks.front() : -1;
+}
+
 }  // namespace
 
 LocalHub::LocalHub(int64_t world_size)
@@ -41,8 +45,8 @@ std::shared_ptr<PendingWork> LocalHub::arrive(int64_t rank, uint64_t sequence, S
   meeting.orders[place] = order;
   ++meeting.arrived;
 
-  const std::string why = why_impossible(meeting, sequence);
-  if (why.empty() && meeting.arrived < world_size_) {
+  const Problem impossible = why_impossible(meeting, sequence);
+  if (impossible.why.empty() && meeting.arrived < world_size_) {
     if (deadline < meeting.deadline) {
       timer_.cancel(meeting.timer);
       meeting.deadline = deadline;
@@ -53,12 +57,12 @@ std::shared_ptr<PendingWork> LocalHub::arrive(int64_t rank, uint64_t sequence, S
   Meeting complete = std::move(meeting);
   meetings_.erase(sequence);
   if (complete.deadline != kNoDeadline) timer_.cancel(complete.timer);
-  const std::string differ = why.empty() ? disagreement(complete) : std::string();
-  if (!why.empty() || !differ.empty()) broken_ = true;
+  const Problem differ = impossible.why.empty() ? disagreement(complete) : Problem();
+  if (!impossible.why.empty() || !differ.why.empty()) broken_ = true;
   lock.unlock();
-  if (!why.empty()) {
-    fail(complete, CommFailure::peer_lost, why);
-  } else if (!differ.empty()) {
+  if (!impossible.why.empty()) {
+    fail(complete, CommFailure::peer_lost, impossible);
+  } else if (!differ.why.empty()) {
     fail(complete, CommFailure::rejected, differ);
   } else {
     finish(std::move(complete));
@@ -67,34 +71,34 @@ std::shared_ptr<PendingWork> LocalHub::arrive(int64_t rank, uint64_t sequence, S
 }
 
 void LocalHub::leave(int64_t rank, uint64_t sequence) {
-  std::vector<std::pair<Meeting, std::string>> failed;
+  std::vector<std::pair<Meeting, Problem>> failed;
   {
     std::lock_guard lock(mutex_);
     left_at_[static_cast<size_t>(rank)] = sequence;
     for (auto it = meetings_.begin(); it != meetings_.end();) {
-      const std::string why = why_impossible(it->second, it->first);
-      if (why.empty()) {
+      const Problem problem = why_impossible(it->second, it->first);
+      if (problem.why.empty()) {
         ++it;
         continue;
       }
       broken_ = true;
       timer_.cancel(it->second.timer);
-      failed.emplace_back(std::move(it->second), why);
+      failed.emplace_back(std::move(it->second), problem);
       it = meetings_.erase(it);
     }
   }
-  for (const auto& [meeting, why] : failed) fail(meeting, CommFailure::peer_lost, why);
+  for (const auto& [meeting, problem] : failed) fail(meeting, CommFailure::peer_lost, problem);
 }
 
-std::string LocalHub::why_impossible(const Meeting& meeting, uint64_t sequence) const {
+LocalHub::Problem LocalHub::why_impossible(const Meeting& meeting, uint64_t sequence) const {
   std::vector<int64_t> gone;
   for (size_t r = 0; r < left_at_.size(); ++r) {
     if (meeting.works[r] == nullptr && left_at_[r] <= sequence) {
       gone.push_back(static_cast<int64_t>(r));
     }
   }
-  if (!gone.empty()) return named_ranks(gone) + " left the group";
-  return broken_ ? "a peer gave up on an earlier collective" : "";
+  if (!gone.empty()) return {named_ranks(gone) + " left the group", only_one(gone)};
+  return {broken_ ? "a peer gave up on an earlier collective" : ""};
 }
 
 void LocalHub::expire(uint64_t sequence) {
@@ -111,18 +115,25 @@ void LocalHub::expire(uint64_t sequence) {
   for (size_t r = 0; r < meeting.works.size(); ++r) {
     if (meeting.works[r] == nullptr) missing.push_back(static_cast<int64_t>(r));
   }
-  fail(meeting, CommFailure::timeout, "timed out waiting for " + named_ranks(missing));
+  fail(meeting, CommFailure::timeout,
+       {"timed out waiting for " + named_ranks(missing), only_one(missing)});
 }
 
-std::string LocalHub::disagreement(const Meeting& meeting) {
-  const std::string first = signature_of(meeting.calls[0], meeting.orders[0]);
-  for (size_t r = 1; r < meeting.calls.size(); ++r) {
-    const std::string other = signature_of(meeting.calls[r], meeting.orders[r]);
-    if (other != first) {
-      return "rank " + std::to_string(r) + " calls " + other + ", rank 0 calls " + first;
-    }
-  }
-  return "";
+// The first that does not call what most call; where there is no majority, nobody's doing.
+LocalHub::Problem LocalHub::disagreement(const Meeting& meeting) {
+  std::vector<std::string> texts;
+  for (size_t r = 0; r < meeting.calls.size(); ++r)
+    texts.push_back(signature_of(meeting.calls[r], meeting.orders[r]));
+  const auto votes = [&](size_t r) { return std::count(texts.begin(), texts.end(), texts[r]); };
+  size_t usual = 0, odd = 0;
+  for (size_t r = 1; r < texts.size(); ++r)
+    if (votes(r) > votes(usual)) usual = r;
+  while (odd < texts.size() && texts[odd] == texts[usual]) ++odd;
+  if (odd == texts.size()) return {};
+  const bool majority = 2 * static_cast<size_t>(votes(usual)) > texts.size();
+  return {"rank " + std::to_string(odd) + " calls " + texts[odd] + ", rank " +
+              std::to_string(usual) + " calls " + texts[usual],
+          majority ? static_cast<int64_t>(odd) : -1};
 }
 
 void LocalHub::finish(Meeting meeting) {
@@ -136,9 +147,10 @@ void LocalHub::finish(Meeting meeting) {
   for (const auto& work : meeting.works) work->complete(error);
 }
 
-void LocalHub::fail(const Meeting& meeting, CommFailure kind, const std::string& why) {
+void LocalHub::fail(const Meeting& meeting, CommFailure kind, const Problem& problem) {
   for (const auto& work : meeting.works) {
-    if (work != nullptr) work->complete(comm_error(kind, work->what(), why));
+    if (work != nullptr)
+      work->complete(comm_error(kind, work->what(), problem.why, {.peer = problem.peer}));
   }
 }
 

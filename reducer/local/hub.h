@@ -37,11 +37,16 @@ class LocalHub {
     DeadlineTimer::Id timer;
   };
 
-  std::string why_impossible(const Meeting& meeting, uint64_t sequence) const;
+  // Why it fails, and the one rank whose doing it is; empty: it does not.
+  struct Problem {
+    std::string why;
+    int64_t peer = -1;
+  };
+  Problem why_impossible(const Meeting& meeting, uint64_t sequence) const;
   void expire(uint64_t sequence);
-  static std::string disagreement(const Meeting& meeting);
+  static Problem disagreement(const Meeting& meeting);
   static void finish(Meeting meeting);
-  static void fail(const Meeting& meeting, CommFailure kind, const std::string& why);
+  static void fail(const Meeting& meeting, CommFailure kind, const Problem& problem);
 
   const int64_t world_size_;
   std::mutex mutex_;

@@ -60,7 +60,7 @@ class ShmCommunicator : public CollectiveCommunicator {
       if (failed_) throw CommError(CommFailure::closed, "an earlier collective failed");
       collectives_->run(call);
     } catch (const CommError& failure) {
-      error = comm_error(failure.kind(), work.what(), failure.what());
+      error = comm_error(work.what(), failure);
     } catch (const std::exception& failure) {
       error = comm_error(CommFailure::rejected, work.what(), failure.what());
     }

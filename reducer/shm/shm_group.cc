@@ -53,15 +53,6 @@ void pause_a_moment() {
 #endif
 }
 
-// What the others learn of the failure that one rank has noticed.
-std::string retold(uint32_t cause, int64_t blamed) {
-  const std::string rank = "rank " + std::to_string(blamed);
-  if (cause == kTimedOut) return "a peer timed out waiting for " + rank;
-  if (cause == kDied) return rank + " has died";
-  if (cause == kLeft) return rank + " left the group";
-  return "peers call different collectives";
-}
-
 }  // namespace
 
 // Zero bytes are a valid start. What one rank writes often has cache lines of its own.
@@ -94,6 +85,7 @@ ShmGroup::Rank& ShmGroup::state(int64_t rank) const {
 ShmGroup::ShmGroup(const CommOptions& options, Store& store, Deadline deadline)
     : rank_(options.rank),
       world_size_(options.world_size),
+      numbers_(options.names),
       memory_(
           std::make_shared<ShmMemory>(options, control_bytes(options.world_size), store, deadline)),
       staging_bytes_(std::clamp(kStagingBytesOfAll / static_cast<size_t>(options.world_size) /
@@ -108,8 +100,10 @@ ShmGroup::ShmGroup(const CommOptions& options, Store& store, Deadline deadline)
     meet(deadline);
   } catch (const CommError& error) {
     leave();
-    throw CommError(error.kind(), "connecting " + std::to_string(world_size_) +
-                                      " ranks over shared memory: " + error.what());
+    throw CommError(
+        error.kind(),
+        "connecting " + std::to_string(world_size_) + " ranks over shared memory: " + error.what(),
+        error.facts());
   }
 }
 
@@ -189,26 +183,43 @@ void ShmGroup::look_around(uint32_t meeting, Deadline deadline, bool ask_kernel)
   if (is_over(meeting)) return;
   if (cancelled_) throw CommError(CommFailure::closed, "closed");
   throw_if_failed();
-  if (gone != late.end()) give_up(kLeft, *gone, CommFailure::peer_lost, retold(kLeft, *gone));
-  if (dead >= 0) give_up(kDied, dead, CommFailure::peer_lost, retold(kDied, dead));
+  if (gone != late.end())
+    give_up(kLeft, *gone, CommFailure::peer_lost, retold(kLeft, *gone), numbers_.of(*gone));
+  if (dead >= 0)
+    give_up(kDied, dead, CommFailure::peer_lost, retold(kDied, dead), numbers_.of(dead));
   if (out_of_time && !late.empty())
     give_up(kTimedOut, late.front(), CommFailure::timeout,
-            "timed out waiting for " + named_ranks(late));
+            "timed out waiting for " + named_ranks(late, numbers_),
+            late.size() == 1 ? numbers_.of(late.front()) : -1);
+}
+
+// What the others learn of the failure that one rank has noticed.
+std::string ShmGroup::retold(uint32_t cause, int64_t blamed) const {
+  const std::string rank = named_ranks({blamed}, numbers_);
+  if (cause == kTimedOut) return "a peer timed out waiting for " + rank;
+  if (cause == kDied) return rank + " has died";
+  if (cause == kLeft) return rank + " left the group";
+  return "peers call different collectives";
+}
+
+int64_t ShmGroup::peer_of(uint32_t cause, int64_t blamed) const {
+  return cause == kDisagreed ? -1 : numbers_.of(blamed);
 }
 
 void ShmGroup::throw_if_failed() const {
   const uint64_t failure = control().failure.load();
   if (failure == 0) return;
-  throw CommError(CommFailure::peer_lost,
-                  retold(static_cast<uint32_t>(failure >> 32), static_cast<uint32_t>(failure)));
+  const auto cause = static_cast<uint32_t>(failure >> 32), blamed = static_cast<uint32_t>(failure);
+  throw CommError(CommFailure::peer_lost, retold(cause, blamed), {.peer = peer_of(cause, blamed)});
 }
 
-void ShmGroup::give_up(uint32_t cause, int64_t blamed, CommFailure kind, const std::string& why) {
+void ShmGroup::give_up(uint32_t cause, int64_t blamed, CommFailure kind, const std::string& why,
+                       int64_t peer) {
   uint64_t none = 0;
   control().failure.compare_exchange_strong(none,
                                             uint64_t{cause} << 32 | static_cast<uint64_t>(blamed));
   wake_all();
-  throw CommError(kind, why);
+  throw CommError(kind, why, {.peer = peer});
 }
 
 std::vector<int64_t> ShmGroup::meet_for(const std::string& what, int64_t place, Deadline deadline) {
@@ -246,13 +257,14 @@ void ShmGroup::check_agreement(const std::vector<const Call*>& calls) {
   // Where there is no majority nobody can say who is wrong.
   if (2 * most <= calls.size())
     give_up(kDisagreed, rank_, CommFailure::rejected,
-            "peers call different collectives; this one " + std::string(calls[own]->text));
+            "peers call different collectives; this one " + std::string(calls[own]->text), -1);
   for (size_t r = 0; r < calls.size(); ++r) {
     if (same(r, usual) || (r != own && !same(own, usual))) continue;
     give_up(kDisagreed, static_cast<int64_t>(r),
             r == own ? CommFailure::rejected : CommFailure::peer_lost,
-            "rank " + std::to_string(r) + " calls " + calls[r]->text + ", most ranks call " +
-                calls[usual]->text);
+            named_ranks({static_cast<int64_t>(r)}, numbers_) + " calls " + calls[r]->text +
+                ", most ranks call " + calls[usual]->text,
+            numbers_.of(static_cast<int64_t>(r)));
   }
 }
 

@@ -63,12 +63,15 @@ class ShmGroup {
   void throw_if_failed() const;
   std::vector<int64_t> missing(uint32_t meeting) const;
   [[noreturn]] void give_up(uint32_t cause, int64_t blamed, CommFailure kind,
-                            const std::string& why);
+                            const std::string& why, int64_t peer);
+  std::string retold(uint32_t cause, int64_t blamed) const;
+  int64_t peer_of(uint32_t cause, int64_t blamed) const;
   void wake_all() const;
   void check_agreement(const std::vector<const Call*>& calls);
 
   const int64_t rank_;
   const int64_t world_size_;
+  const RankNames numbers_;
   const std::shared_ptr<ShmMemory> memory_;
   const size_t staging_bytes_;
   const int64_t spins_;

@@ -77,6 +77,7 @@ ShmMemory::ShmMemory(const CommOptions& options, size_t control_bytes, Store& st
                      Deadline deadline)
     : rank_(options.rank),
       world_size_(options.world_size),
+      numbers_(options.names),
       arenas_at_(kHeadBytes + round_up_to(control_bytes)),
       bytes_(arenas_at_ + static_cast<size_t>(options.world_size) * kArenaBytes) {
   const std::string key = options.prefix + "shm";
@@ -116,25 +117,28 @@ std::string ShmMemory::make() {
 
 void ShmMemory::open_of(const std::string& where) {
   const Place place = parse(where);
-  const std::string self = "rank " + std::to_string(rank_);
+  const std::string self = "rank " + std::to_string(numbers_.of(rank_));
+  const std::string first = "rank " + std::to_string(numbers_.of(0));
   if (place.host != running_kernel())
-    refuse(self + " runs on another host than rank 0; communicator shm joins ranks of one host");
+    refuse(self + " runs on another host than " + first +
+           "; communicator shm joins ranks of one host");
   const std::string path = "/proc/" + std::to_string(place.pid) + "/fd/" + std::to_string(place.fd);
   std::array<char, 64> target{};
   const std::string wanted = std::string("/memfd:") + kName;
   // What else may have that number now is not even opened.
   if (readlink(path.c_str(), target.data(), target.size() - 1) < 0)
-    refuse(self + " cannot reach the memory of rank 0, " + path + ": " + reason());
-  if (!std::string(target.data()).starts_with(wanted)) refuse(path + " is not rank 0's memory");
+    refuse(self + " cannot reach the memory of " + first + ", " + path + ": " + reason());
+  if (!std::string(target.data()).starts_with(wanted))
+    refuse(path + " is not " + first + "'s memory");
   fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd_ < 0) refuse(self + " cannot open the memory of rank 0, " + path + ": " + reason());
+  if (fd_ < 0) refuse(self + " cannot open the memory of " + first + ", " + path + ": " + reason());
   struct stat status {};
   if (fstat(fd_, &status) != 0 || static_cast<size_t>(status.st_size) != bytes_)
     refuse(path + " does not have the size of memory of " + std::to_string(world_size_) + " ranks");
   map();
   const Head& head = *reinterpret_cast<const Head*>(base_);
   if (head.nonce != place.nonce || head.world_size != world_size_)
-    refuse(path + " is not rank 0's memory");
+    refuse(path + " is not " + first + "'s memory");
 }
 
 void ShmMemory::map() {
@@ -150,7 +154,7 @@ void ShmMemory::map() {
 void ShmMemory::lock_own_byte() {
   struct flock lock = byte_lock(rank_);
   if (fcntl(fd_, F_OFD_SETLK, &lock) != 0)
-    refuse("no lock of rank " + std::to_string(rank_) + ": " + reason());
+    refuse("no lock of rank " + std::to_string(numbers_.of(rank_)) + ": " + reason());
 }
 
 bool ShmMemory::is_alive(int64_t rank) const {

@@ -59,6 +59,7 @@ class ShmMemory {
 
   const int64_t rank_;
   const int64_t world_size_;
+  const RankNames numbers_;
   const size_t arenas_at_;
   const size_t bytes_;
   int fd_ = -1;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "scenarios/base/printable.h"
+
 namespace lockstep {
 
 InputError file_error(const std::string& path, const std::string& message,
@@ -23,7 +25,7 @@ std::string to_text(const InputError& error) {
   if (error.line > 0) place += fmt::format(":{}:{}", error.line, error.column);
   std::string text = fmt::format("{}: error: {}", place, error.message);
   if (!error.allowed.empty()) text += fmt::format("; expected {}", error.allowed);
-  return text;
+  return printable(text);
 }
 
 }  // namespace lockstep

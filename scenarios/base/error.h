@@ -46,6 +46,7 @@ class Expected {
     return std::get<0>(state_);
   }
   const T& value() const { return const_cast<Expected*>(this)->value(); }
+  T value_or(T otherwise) const& { return *this ? value() : std::move(otherwise); }
   const InputErrors& errors() const { return std::get<1>(state_); }
 
  private:

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "scenarios/base/check.h"
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/files/formats.h"
 
 namespace lockstep {
@@ -12,19 +12,21 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-int64_t size_of(const std::string& path, InputErrors* errors) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (!error) return static_cast<int64_t>(size);
-  errors->push_back(bad_file(path, "cannot be read: " + error.message()));
-  return -1;
+// Published sets have 60,000 at most; a sparse file may claim any number.
+constexpr int64_t kMostSamples = 1'000'000;
+constexpr int64_t kMostBytes = kMostSamples * kCifarRecord;
+
+// Closed, with an error, where it cannot be opened.
+ForeignFile open_images(const std::string& path, InputErrors* errors) {
+  auto file = open_foreign_file(path, kMostBytes);
+  if (file) return std::move(file.value());
+  const InputError& why = file.errors().front();
+  errors->push_back(bad_file(path, why.message, why.allowed));
+  return {};
 }
 
-// `count` bytes from `offset`.
-bool read_bytes(std::ifstream& file, int64_t offset, int64_t count, uint8_t* out) {
-  file.seekg(offset);
-  file.read(reinterpret_cast<char*>(out), count);
-  return file.good();
+bool read_bytes(const ForeignFile& file, int64_t offset, int64_t count, uint8_t* out) {
+  return read_at(file.fd.get(), offset, out, static_cast<size_t>(count));
 }
 
 uint32_t big_endian(const uint8_t* bytes) {
@@ -36,14 +38,14 @@ uint32_t big_endian(const uint8_t* bytes) {
 int64_t idx_samples(const std::string& path, uint32_t magic, const std::vector<uint32_t>& axes,
                     InputErrors* errors) {
   const int64_t header = 8 + 4 * static_cast<int64_t>(axes.size());
-  const int64_t size = size_of(path, errors);
-  if (size < 0) return -1;
+  const ForeignFile file = open_images(path, errors);
+  if (!file.fd.valid()) return -1;
+  const int64_t size = file.bytes;
   const auto refuse = [&](const std::string& message, const std::string& allowed) {
     errors->push_back(bad_file(path, message, allowed));
     return int64_t{-1};
   };
   Bytes bytes(static_cast<size_t>(header));
-  std::ifstream file(path, std::ios::binary);
   if (size < header || !read_bytes(file, 0, header, bytes.data()))
     return refuse(fmt::format("has {} bytes, no IDX header", size),
                   fmt::format("at least {} bytes", header));
@@ -58,6 +60,9 @@ int64_t idx_samples(const std::string& path, uint32_t magic, const std::vector<u
     each *= axes[i];
   }
   const int64_t samples = big_endian(bytes.data() + 4);
+  if (samples > kMostSamples)
+    return refuse(fmt::format("claims {} samples", samples),
+                  fmt::format("at most {}", kMostSamples));
   if (size != header + samples * each)
     return refuse(fmt::format("has {} bytes, {} than its header says", size,
                               size < header + samples * each ? "fewer" : "more"),
@@ -75,7 +80,8 @@ bool check_label(const std::string& path, int64_t sample, uint8_t label, InputEr
 // Labels of samples that lie `stride` bytes apart.
 bool read_labels(const std::string& path, int64_t offset, int64_t stride, int64_t samples,
                  Bytes* labels, InputErrors* errors) {
-  std::ifstream file(path, std::ios::binary);
+  const ForeignFile file = open_images(path, errors);
+  if (!file.fd.valid()) return false;
   if (stride == 1) {
     const size_t before = labels->size();
     labels->resize(before + static_cast<size_t>(samples));
@@ -115,8 +121,9 @@ std::vector<ImageFile> examine(const std::string& kind, const std::string& path,
     return files;
   }
   for (ImageFile& file : files) {
-    const int64_t size = size_of(file.path, errors);
-    if (size < 0) continue;
+    const ForeignFile opened = open_images(file.path, errors);
+    if (!opened.fd.valid()) continue;
+    const int64_t size = opened.bytes;
     file.samples = size / kCifarRecord;
     if (size % kCifarRecord != 0)
       errors->push_back(bad_file(file.path, fmt::format("has {} bytes", size),
@@ -129,7 +136,9 @@ std::vector<ImageFile> examine(const std::string& kind, const std::string& path,
 
 // Appends the pixels of `samples` samples.
 bool read_pixels(const std::string& kind, const ImageFile& from, int64_t samples, Bytes* pixels) {
-  std::ifstream file(from.path, std::ios::binary);
+  InputErrors ignored;  // said by who asks
+  const ForeignFile file = open_images(from.path, &ignored);
+  if (!file.fd.valid()) return false;
   const int64_t each = image_shape(kind).pixels();
   const size_t before = pixels->size();
   pixels->resize(before + static_cast<size_t>(samples * each));

@@ -17,8 +17,9 @@ using Position = Places::Position;
 
 class Reader {
  public:
-  Reader(std::string_view text, const std::string& file, Places* places, InputErrors* errors)
-      : text_(text), file_(file), places_(places), errors_(errors) {}
+  Reader(std::string_view text, const std::string& file, Places* places, InputErrors* errors,
+         const JsonLimits& limits)
+      : text_(text), file_(file), places_(places), errors_(errors), limits_(limits) {}
 
   bool document(Json* out) {
     if (text_.starts_with("\xef\xbb\xbf")) at_ = 3;
@@ -104,6 +105,7 @@ class Reader {
   }
 
   bool value(const std::string& pointer, Position key, int depth, Json* out) {
+    if (!within_limits(pointer)) return false;
     if (places_ != nullptr) places_->add(pointer, key, here());
     if (depth >= kDeepestNesting && (peek() == '{' || peek() == '['))
       return fail(fmt::format("nested deeper than {} levels", kDeepestNesting));
@@ -117,6 +119,20 @@ class Reader {
     }
     if (peek() == '-' || (peek() >= '0' && peek() <= '9')) return number(out);
     return word(out);
+  }
+
+  bool within_limits(const std::string& pointer) {
+    if (++values_ > limits_.values)
+      return fail("there are too many values", fmt::format("at most {}", limits_.values));
+    if (places_ == nullptr) return true;
+    places_bytes_ += pointer.size();
+    return places_bytes_ <= limits_.places_bytes ||
+           fail("keys are too long for so many values below them");
+  }
+
+  // Pointers are only made for messages and places.
+  std::string below(const std::string& pointer, const std::string& name) const {
+    return places_ == nullptr ? std::string() : pointer_join(pointer, name);
   }
 
   bool word(Json* out) {
@@ -149,7 +165,7 @@ class Reader {
 
   bool object(const std::string& pointer, int depth, Json* out) {
     *out = Json::object();
-    std::map<std::string, Position> seen_keys;
+    std::map<std::string, Position, std::less<>> seen_keys;
     advance();
     if (!skip()) return false;
     bool done = peek() == '}';
@@ -162,22 +178,26 @@ class Reader {
       if (peek() != ':') return fail(seen(), ":");
       advance();
       if (!skip()) return false;
-      const std::string below = pointer_join(pointer, name);
+      const std::string way = below(pointer, name);
       const auto [first, is_new] = seen_keys.emplace(name, key);
-      if (!is_new) duplicate(below, name, key, first->second);
+      if (!is_new && !duplicate(way, name, key, first->second)) return false;
       Json member;
-      if (!value(below, key, depth + 1, &member)) return false;
-      (*out)[name] = std::move(member);
+      if (!value(way, key, depth + 1, &member)) return false;
+      // Not by operator[], which looks through all members before it adds one.
+      if (is_new) out->get_ref<Json::object_t&>().emplace_back(std::move(name), std::move(member));
       if (!next_member('}', &done)) return false;
     }
     return true;
   }
 
-  void duplicate(const std::string& pointer, const std::string& name, Position again,
+  // False where it is one too many.
+  bool duplicate(const std::string& pointer, const std::string& name, Position again,
                  Position first) {
-    fail_at(again, fmt::format("duplicate key \"{}\"; the first is at {}:{}", printable(name),
+    fail_at(again, fmt::format("duplicate key \"{}\"; the first is at {}:{}", shortened(name),
                                first.line, first.column));
     errors_->back().pointer = printable(pointer);
+    if (errors_->size() < kMostErrors) return true;
+    return fail_at(again, "too many errors: the rest is not read");
   }
 
   bool list(const std::string& pointer, int depth, Json* out) {
@@ -188,8 +208,8 @@ class Reader {
     if (done) advance();
     while (!done) {
       Json member;
-      const std::string below = pointer_join(pointer, std::to_string(out->size()));
-      if (!value(below, here(), depth + 1, &member)) return false;
+      const std::string way = below(pointer, std::to_string(out->size()));
+      if (!value(way, here(), depth + 1, &member)) return false;
       out->push_back(std::move(member));
       if (!next_member(']', &done)) return false;
     }
@@ -312,6 +332,9 @@ class Reader {
     double real = 0;
     if (integer && std::from_chars(first, last, whole).ec == std::errc()) {
       *out = whole;
+    } else if (uint64_t large = 0; integer && limits_.unsigned_64 &&
+                                   std::from_chars(first, last, large).ec == std::errc()) {
+      *out = large;
     } else if (std::from_chars(first, last, real).ec == std::errc()) {
       *out = real;
     } else {
@@ -326,6 +349,9 @@ class Reader {
   const std::string& file_;
   Places* places_;
   InputErrors* errors_;
+  const JsonLimits& limits_;
+  size_t values_ = 0;
+  size_t places_bytes_ = 0;
   size_t at_ = 0;
   int64_t line_ = 1;
   int64_t column_ = 1;
@@ -334,13 +360,28 @@ class Reader {
 }  // namespace
 
 bool read_json(std::string_view text, const std::string& file, Json* document, Places* places,
-               InputErrors* errors) {
+               InputErrors* errors, const JsonLimits& limits) {
   InputErrors found;
   Json whole;
-  Reader reader(text, file, places, &found);
+  Reader reader(text, file, places, &found, limits);
   if (reader.document(&whole)) *document = std::move(whole);  // duplicate keys are in it once
   errors->insert(errors->end(), found.begin(), found.end());
   return found.empty();
+}
+
+Expected<Json> parse_foreign_json(std::string_view text, const std::string& file,
+                                  const std::string& what, const JsonLimits& limits) {
+  Json document;
+  InputErrors errors;
+  if (read_json(text, file, &document, nullptr, &errors, limits)) return document;
+  for (InputError& error : errors)
+    if (error.allowed.empty()) error.allowed = what;
+  return errors;
+}
+
+Json json_or_discarded(std::string_view text) {
+  auto document = parse_foreign_json(text, "", "");
+  return document ? std::move(document.value()) : Json(Json::value_t::discarded);
 }
 
 }  // namespace lockstep

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "scenarios/base/check.h"
+#include "scenarios/parse/json_text.h"
 #include "scenarios/parse/pointer.h"
 #include "scenarios/parse/schema.h"
 #include "scenarios/parse/words.h"
@@ -64,7 +66,7 @@ bool has_size(const SchemaNode& node, const Json& value) {
 }
 
 std::string named(const std::string& pointer) {
-  return pointer.empty() ? "the scenario" : printable(pointer);
+  return pointer.empty() ? "the scenario" : shortened(pointer);
 }
 
 // Checks one document. With `problems` null it only answers whether there are any.
@@ -73,6 +75,7 @@ class Checker {
   explicit Checker(SchemaProblems* problems) : problems_(problems) {}
 
   bool check(const SchemaNode& node, const Json& value, const std::string& pointer) {
+    if (full()) return false;
     if (!check_value(node, value, pointer)) return false;
     bool good = true;
     if (value.is_object()) good = check_object(node, value, pointer);
@@ -88,7 +91,11 @@ class Checker {
   }
 
  private:
+  // Nobody reads more.
+  bool full() const { return problems_ != nullptr && problems_->size() >= kMostErrors; }
+
   bool report(std::string pointer, bool about_key, std::string message, std::string allowed) {
+    if (full()) return false;
     problems_->push_back({std::move(pointer), about_key, std::move(message), std::move(allowed)});
     return false;
   }
@@ -120,8 +127,9 @@ class Checker {
       if (!good && problems_ == nullptr) return false;
       good = check(*node.items, value[i], below(pointer, std::to_string(i))) && good;
     }
-    for (size_t i = 1; i < value.size() && node.unique; ++i) {
-      if (std::find(value.begin(), value.begin() + i, value[i]) == value.begin() + i) continue;
+    std::set<Json> seen;
+    for (size_t i = 0; i < value.size() && node.unique; ++i) {
+      if (seen.insert(value[i]).second) continue;
       if (problems_ == nullptr) return false;
       good = report(below(pointer, std::to_string(i)), false,
                     fmt::format("{} is in {} twice", value_text(value[i]), named(pointer)),
@@ -133,7 +141,7 @@ class Checker {
   bool check_object(const SchemaNode& node, const Json& value, const std::string& pointer) {
     bool good = true;
     for (const auto& [name, member] : value.items()) {
-      if (!good && problems_ == nullptr) return false;
+      if ((!good && problems_ == nullptr) || full()) return false;
       const SchemaNode* next = node.key(name);
       if (next == nullptr) next = node.other_keys;
       if (next != nullptr) {
@@ -153,7 +161,7 @@ class Checker {
 
   // " in /optimizer of kind \"adam\""
   static std::string inside(const Json& value, const std::string& pointer) {
-    std::string text = pointer.empty() ? "" : fmt::format(" in {}", printable(pointer));
+    std::string text = pointer.empty() ? "" : fmt::format(" in {}", shortened(pointer));
     if (!pointer.empty() && value.contains("kind") && value["kind"].is_string())
       text += fmt::format(" of kind {}", value_text(value["kind"]));
     return text;
@@ -168,11 +176,11 @@ class Checker {
     }
     const auto meant = closest_word(name, known);
     std::string message =
-        fmt::format("unknown key \"{}\"{}", printable(name), inside(value, pointer));
+        fmt::format("unknown key \"{}\"{}", shortened(name), inside(value, pointer));
     if (meant) message += fmt::format("; did you mean \"{}\"?", *meant);
     std::string allowed = meant ? "" : free.empty() ? "no more keys" : quoted_list(free);
     report(pointer_join(pointer, name), true, message, allowed);
-    if (meant) problems_->back().meant = pointer_join(pointer, *meant);
+    if (meant && !full()) problems_->back().meant = pointer_join(pointer, *meant);
   }
 
   void missing_key(const SchemaNode& node, const Json& value, const std::string& pointer,

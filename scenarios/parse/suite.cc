@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/parse/expand.h"
 #include "scenarios/parse/json_text.h"
 #include "scenarios/parse/matrix.h"
 #include "scenarios/parse/pointer.h"
-#include "scenarios/parse/read_file.h"
 #include "scenarios/parse/schema.h"
 #include "scenarios/parse/sets.h"
 #include "scenarios/parse/words.h"
@@ -25,6 +25,32 @@ void report(const std::vector<SchemaProblem>& problems, const Places& places, In
     InputError error{"", 0, 0, printable(problem.pointer), problem.message, problem.allowed};
     places.locate(problem.pointer, problem.about_key, &error);
     errors->push_back(std::move(error));
+  }
+}
+
+// Whatever names something is printed sooner or later: no text holds what a terminal or a CI system
+// would act on, or a reader would not see.
+void refuse_unseen_characters(const Json& value, const std::string& pointer, const Places& places,
+                              InputErrors* errors) {
+  const auto check = [&](const std::string& text, const std::string& where, bool key) {
+    if (errors->size() >= kMostErrors || printable(text) == text) return;
+    InputError error{"",
+                     0,
+                     0,
+                     printable(where),
+                     fmt::format("\"{}\" holds a control character", shortened(text)),
+                     "text in one line, without control characters"};
+    places.locate(where, key, &error);
+    errors->push_back(std::move(error));
+  };
+  if (value.is_string()) check(value.get_ref<const std::string&>(), pointer, false);
+  if (!value.is_structured()) return;
+  size_t index = 0;
+  for (const auto& [name, member] : value.items()) {
+    const std::string below =
+        pointer_join(pointer, value.is_array() ? std::to_string(index++) : name);
+    if (value.is_object()) check(name, below, true);
+    refuse_unseen_characters(member, below, places, errors);
   }
 }
 
@@ -102,12 +128,12 @@ std::vector<Combination> combinations_of(const Json& document, const SetEffects&
 }  // namespace
 
 Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOptions& options) {
+  const auto bytes = read_foreign_file(path);
+  if (!bytes) return bytes.errors();
   InputErrors errors;
-  const auto bytes = read_input_file(path, &errors);
-  if (!bytes) return errors;
   Json document(Json::value_t::discarded);
   Places places(printable(path));
-  read_json(*bytes, printable(path), &document, &places, &errors);
+  read_json(bytes.value(), printable(path), &document, &places, &errors);
   if (document.is_discarded()) return errors;
   if (!document.is_object()) {
     if (errors.empty())
@@ -117,7 +143,9 @@ Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOp
   }
   ScenarioFile file;
   file.path = path;
+  file.has_full = document.contains("full");
   const SetEffects effects = apply_sets(options, &document, &places, &errors);
+  refuse_unseen_characters(document, "", places, &errors);
   file.combinations =
       combinations_of(document, effects, places, directory_of(path), options, &file, &errors);
   if (!errors.empty()) {

@@ -38,6 +38,7 @@ struct ScenarioFile {
   // Pointers whose values came from the command line instead: ("/steps", "--set /steps=3").
   std::vector<std::pair<std::string, std::string>> options;
   bool reads_data_dir = false;  // some combination reads its data from SuiteOptions::data_dir
+  bool has_full = false;        // there is a long form
 };
 
 // Reads, checks and expands one scenario file: JSON with comments, no trailing commas; unknown and

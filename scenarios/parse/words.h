@@ -6,16 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "scenarios/base/printable.h"
+
 namespace lockstep {
-
-// Valid UTF-8 in one line: bytes that are not text become U+FFFD, control characters spaces.
-std::string printable(std::string_view bytes);
-
-// Length of the valid UTF-8 sequence at the start of `bytes`; 0 if there is none.
-size_t utf8_length(std::string_view bytes);
 
 // A value as JSON text, cut short after about 60 characters.
 std::string value_text(const nlohmann::ordered_json& value);
+
+// printable(), cut short after about 60 characters.
+std::string shortened(std::string_view bytes);
 
 // The word that was probably meant: few letters changed, left out, added or swapped.
 std::optional<std::string> closest_word(std::string_view word,

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "scenarios/base/check.h"
+#include "scenarios/workloads/memory_format.h"
 #include "scenarios/workloads/models.h"
 #include "scenarios/workloads/registry.h"
 #include "scenarios/workloads/script_model.h"
@@ -28,7 +29,9 @@ std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype) {
   };
   const auto found = kBuild.find(part.kind);
   LOCKSTEP_CHECK(found != kBuild.end(), "no model " + part.kind);
-  return found->second(part.options, dtype);
+  std::unique_ptr<Model> model = found->second(part.options, dtype);
+  lay_out_weights(memory_format_of(part.options), *model);
+  return model;
 }
 
 }  // namespace lockstep

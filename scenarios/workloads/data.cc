@@ -83,6 +83,12 @@ SampleSpec sample_spec(const Part& part, const std::string& dtype) {
           shape->classes > 0 ? at::kLong : numbers};
 }
 
+std::vector<int64_t> samples_in(const Batch& batch, int64_t first, int64_t count) {
+  if (batch.samples.empty()) return {};
+  const auto begin = batch.samples.begin() + first;
+  return {begin, begin + count};
+}
+
 std::vector<Batch> micro_batches(const Batch& shard, int64_t count) {
   const int64_t samples = shard.input.size(0);
   LOCKSTEP_CHECK(count > 0 && samples % count == 0, "the plan lets only equal micro-batches pass");
@@ -90,13 +96,14 @@ std::vector<Batch> micro_batches(const Batch& shard, int64_t count) {
   std::vector<Batch> parts;
   for (int64_t first = 0; first < samples; first += samples / count)
     parts.push_back({shard.input.narrow(0, first, samples / count).clone(),
-                     shard.target.narrow(0, first, samples / count).clone()});
+                     shard.target.narrow(0, first, samples / count).clone(),
+                     samples_in(shard, first, samples / count)});
   return parts;
 }
 
 Batch select(const Batch& data, const std::vector<int64_t>& indices) {
   const at::Tensor rows = at::tensor(indices, at::kLong);
-  return {data.input.index_select(0, rows), data.target.index_select(0, rows)};
+  return {data.input.index_select(0, rows), data.target.index_select(0, rows), indices};
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "scenarios/optional_keys.h"
+#include "scenarios/workloads/dropout.h"
 #include "scenarios/workloads/layers.h"
 #include "scenarios/workloads/module_of.h"
 #include "scenarios/workloads/recompute.h"
@@ -22,15 +23,17 @@ class LinearModel : public ModuleModel {
   torch::nn::Linear layer_;
 };
 
-// Linear layers, between them a norm (if any) and an activation.
+// Linear layers, between them a norm (if any), an activation and dropout (if any).
 class Layers : public torch::nn::Module {
  public:
   Layers(const Options& options, bool bias, const std::string& norm)
       : activation_(activation_of(options.text("activation"))),
-        checkpointing_(checkpointing_of(options)) {
+        checkpointing_(checkpointing_of(options)),
+        dropout_(dropout_of(options)) {
     std::vector<int64_t> widths = options.integers("hidden");
     widths.insert(widths.begin(), options.integer("in_features"));
     widths.push_back(options.integer("out_features"));
+    register_module("dropout", dropout_);
     const bool backwards = registers_backwards(options);
     for (size_t i = 1; i < widths.size(); ++i) {
       const std::string number = std::to_string(i);
@@ -43,8 +46,9 @@ class Layers : public torch::nn::Module {
     for (size_t i = layers_.size(); backwards && i > 0; --i)
       register_module("fc" + std::to_string(i), layers_[i - 1]);
     for (size_t i = 0; i < layers_.size(); ++i)
-      segments_.push_back({[this, i](const at::Tensor& x) { return apply(i, activation_(x)); },
-                           layers_[i]->parameters()});
+      segments_.push_back(
+          {[this, i](const at::Tensor& x) { return apply(i, dropout_(activation_(x))); },
+           layers_[i]->parameters()});
   }
 
   at::Tensor forward(const at::Tensor& input) {
@@ -69,6 +73,7 @@ class Layers : public torch::nn::Module {
 
   Activation activation_;
   const std::string checkpointing_;
+  Dropout dropout_;
   std::vector<torch::nn::Linear> layers_;
   std::vector<Norm> norms_;
   std::vector<Segment> segments_;  // each layer with the activation before it

@@ -17,6 +17,8 @@ class ModuleModel : public Model {
   explicit ModuleModel(std::shared_ptr<torch::nn::Module> module);
   ~ModuleModel() override;
   bool normalize_over(BatchGroup* group) override;
+  bool draw_from(SampleDraws* draws) override;
+  std::vector<std::string> undeclared_random_layers() const override;
   NamedTensors parameters() const override;
   NamedTensors buffers() const override;
 

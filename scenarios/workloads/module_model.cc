@@ -1,9 +1,11 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
 
+#include "scenarios/workloads/draws.h"
 #include "scenarios/workloads/dtype.h"
 #include "scenarios/workloads/module_of.h"
 #include "scenarios/workloads/sync_batch_norm.h"
@@ -20,6 +22,14 @@ NamedTensors named(const Dict& dict) {
       result.push_back({item.key(), item.value()});
   }
   return result;
+}
+
+bool is_dropout(const torch::nn::Module& module) {
+  namespace nn = torch::nn;
+  return module.as<nn::DropoutImpl>() != nullptr || module.as<nn::Dropout2dImpl>() != nullptr ||
+         module.as<nn::Dropout3dImpl>() != nullptr ||
+         module.as<nn::AlphaDropoutImpl>() != nullptr ||
+         module.as<nn::FeatureAlphaDropoutImpl>() != nullptr;
 }
 
 }  // namespace
@@ -48,6 +58,24 @@ bool ModuleModel::normalize_over(BatchGroup* group) {
     any = true;
   }
   return any;
+}
+
+bool ModuleModel::draw_from(SampleDraws* draws) {
+  bool any = false;
+  for (const auto& module : module_->modules()) {
+    auto* layer = dynamic_cast<RandomLayer*>(module.get());
+    if (layer == nullptr) continue;
+    layer->draw_from(draws);
+    any = true;
+  }
+  return any;
+}
+
+std::vector<std::string> ModuleModel::undeclared_random_layers() const {
+  std::vector<std::string> names;
+  for (const auto& item : module_->named_modules())
+    if (item.value()->is_training() && is_dropout(*item.value())) names.push_back(item.key());
+  return names;
 }
 
 NamedTensors ModuleModel::buffers() const { return named(module_->named_buffers()); }

@@ -19,6 +19,10 @@ class PlacedModel : public Model {
   }
 
   bool normalize_over(BatchGroup* group) override { return model_->normalize_over(group); }
+  bool draw_from(SampleDraws* draws) override { return model_->draw_from(draws); }
+  std::vector<std::string> undeclared_random_layers() const override {
+    return model_->undeclared_random_layers();
+  }
   bool run_by(ComputeClock* clock) override { return model_->run_by(clock); }
   at::Tensor forward(const at::Tensor& input) override {
     return model_->forward(input.to(device_));

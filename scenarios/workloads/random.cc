@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "scenarios/workloads/workload.h"
@@ -14,10 +15,18 @@ std::mutex& section_mutex() {
   return mutex;
 }
 
+std::atomic<uint64_t>& sections() {
+  static std::atomic<uint64_t> count{0};
+  return count;
+}
+
 }  // namespace
+
+uint64_t random_sections() { return sections().load(); }
 
 RandomSection::RandomSection(uint64_t seed) {
   section_mutex().lock();
+  ++sections();
   // As torch::manual_seed, but without a look at the accelerators, which would load them.
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   std::lock_guard<std::mutex> lock(generator.mutex());
@@ -35,6 +44,7 @@ at::Tensor generator_state() {
 
 void set_generator_state(const at::Tensor& state) {
   const std::lock_guard<std::mutex> section(section_mutex());
+  ++sections();
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_state(state);

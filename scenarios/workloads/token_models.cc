@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "scenarios/optional_keys.h"
+#include "scenarios/workloads/dropout.h"
 #include "scenarios/workloads/module_of.h"
 
 namespace lockstep {
@@ -61,26 +63,28 @@ class Attention : public torch::nn::Module {
 
 class Block : public torch::nn::Module {
  public:
-  Block(int64_t width, int64_t heads)
-      : norm1_(register_module("norm1", make_norm(width))),
+  Block(int64_t width, int64_t heads, double dropout)
+      : dropout_(register_module("dropout", Dropout(dropout))),
+        norm1_(register_module("norm1", make_norm(width))),
         attention_(register_module("attention", std::make_shared<Attention>(width, heads))),
         norm2_(register_module("norm2", make_norm(width))),
         fc1_(register_module("fc1", torch::nn::Linear(width, 4 * width))),
         fc2_(register_module("fc2", torch::nn::Linear(4 * width, width))) {}
 
   at::Tensor forward(const at::Tensor& input) {
-    const at::Tensor x = input + attention_->forward(norm1_->forward(input));
-    return x + fc2_->forward(at::gelu(fc1_->forward(norm2_->forward(x))));
+    const at::Tensor x = input + dropout_(attention_->forward(norm1_->forward(input)));
+    return x + dropout_(fc2_->forward(at::gelu(fc1_->forward(norm2_->forward(x)))));
   }
 
  private:
+  Dropout dropout_;
   torch::nn::LayerNorm norm1_;
   std::shared_ptr<Attention> attention_;
   torch::nn::LayerNorm norm2_;
   torch::nn::Linear fc1_, fc2_;
 };
 
-// No dropout; the output head is the token embedding, so that this parameter is used twice.
+// The output head is the token embedding, so that this parameter is used twice.
 class Gpt : public torch::nn::Module {
  public:
   explicit Gpt(const Options& options) {
@@ -89,8 +93,9 @@ class Gpt : public torch::nn::Module {
     positions_ =
         register_module("positions", torch::nn::Embedding(options.integer("context"), width));
     for (int64_t i = 1; i <= options.integer("layers"); ++i)
-      blocks_.push_back(register_module("block" + std::to_string(i),
-                                        std::make_shared<Block>(width, options.integer("heads"))));
+      blocks_.push_back(register_module(
+          "block" + std::to_string(i),
+          std::make_shared<Block>(width, options.integer("heads"), dropout_of(options))));
     norm_ = register_module("norm", make_norm(width));
   }
 

@@ -4,6 +4,7 @@
 #include "scenarios/base/check.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/devices.h"
+#include "scenarios/workloads/draws.h"
 #include "scenarios/workloads/emulated.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/placed_model.h"
@@ -34,6 +35,8 @@ Training build_training(const Scenario& scenario, const std::string& dtype,
     training.model = devices.front().type() == c10::DeviceType::CUDA
                          ? place_on(devices.front(), std::move(training.model))
                          : spread_over(devices, scenario, *training.model);
+  training.draws = std::make_shared<SampleDraws>(scenario.seed);
+  training.model->draw_from(training.draws.get());
   training.parameters = training.model->parameters();
   for (NamedTensor& parameter : training.parameters) {
     if (is_frozen(scenario, parameter.name)) parameter.tensor.set_requires_grad(false);

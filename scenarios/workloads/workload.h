@@ -27,6 +27,9 @@ class RandomSection {
   RandomSection& operator=(const RandomSection&) = delete;
 };
 
+// How many of them, of all threads, have begun. Waits for none.
+uint64_t random_sections();
+
 // State of LibTorch's default CPU generator, a uint8 tensor, and back. Not while this thread is in
 // a RandomSection.
 at::Tensor generator_state();
@@ -34,6 +37,7 @@ void set_generator_state(const at::Tensor& state);
 
 class BatchGroup;    // batch_group.h
 class ComputeClock;  // scenarios/compute_clock.h
+class SampleDraws;   // draws.h
 
 class Model {
  public:
@@ -42,6 +46,12 @@ class Model {
   // must outlive the last forward and backward. Before, and with nullptr, they take what a forward
   // is given for the whole batch. Returns whether there are such layers.
   virtual bool normalize_over(BatchGroup*) { return false; }
+  // Layers that draw random numbers in a forward draw them from `draws` from now on, which must
+  // outlive the last forward. Returns whether there are such layers. A model that draws from
+  // elsewhere is compared with no golden run.
+  virtual bool draw_from(SampleDraws*) { return false; }
+  // Names of modules that draw from LibTorch's default generator instead, as far as they are known.
+  virtual std::vector<std::string> undeclared_random_layers() const { return {}; }
   // Of emulated compute: layers take their time from `clock` from now on, which must outlive the
   // last backward; before, and with nullptr, they take none. The caller says when a backward begins
   // (ComputeClock::begin_backward). Returns whether they can.
@@ -63,6 +73,8 @@ std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype);
 struct Batch {
   at::Tensor input;   // [samples, ...]
   at::Tensor target;  // [samples, ...]
+  // Their places in the data set, by which layers draw random numbers (draws.h); empty: all of it.
+  std::vector<int64_t> samples{};
 };
 
 // The whole data set of `part`, drawn in float32 (dyadic data: exactly representable) from the
@@ -78,8 +90,11 @@ struct SampleSpec {
 };
 SampleSpec sample_spec(const Part& part, const std::string& dtype);
 
-// Rows `indices` of every tensor (a copy).
+// Rows `indices` of the whole set (a copy).
 Batch select(const Batch& data, const std::vector<int64_t>& indices);
+
+// Of `count` rows of a batch, from `first` on.
+std::vector<int64_t> samples_in(const Batch& batch, int64_t first, int64_t count);
 
 // A shard in `count` equal parts, first to last (copies).
 std::vector<Batch> micro_batches(const Batch& shard, int64_t count);
@@ -121,6 +136,7 @@ class LossScale;  // loss_scaling.h
 struct Training {
   std::unique_ptr<Model> model;
   std::unique_ptr<Optimizer> optimizer;
+  std::shared_ptr<SampleDraws> draws;     // of the model's forwards (forward.h)
   std::shared_ptr<LossScale> loss_scale;  // null without loss scaling; its state is the optimizer's
   NamedTensors parameters;
   NamedTensors buffers;

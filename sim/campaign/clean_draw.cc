@@ -53,7 +53,7 @@ class CleanDraw {
   }
 
   void sizes() {
-    ranks_ = draw_.between(1, 8);
+    ranks_ = draw_.between(1, 9);
     parts_ = draw_.once_in(3) ? draw_.between(2, 3) : 1;
     batches_ = draw_.between(1, 4);
     batch_ = ranks_ * parts_ * draw_.between(1, 3);
@@ -67,10 +67,47 @@ class CleanDraw {
     body_.update(drawn_model(&draw_, samples));
     if (draw_.once_in(7)) batch_norm();
     if (is_ddp() && draw_.once_in(6)) unused();
+    if (!unused_ && draw_.once_in(24)) images();
+    if (draw_.once_in(10)) single_elements();
     if (is_model("mlp")) mlp();
     const bool whole = reducer_ != "sharded" && reducer_ != "data_parallel";
     if (is_model("embedding") && whole && draw_.once_in(2)) body_["model"]["sparse"] = true;
     dtype();
+    if (draw_.once_in(4)) memory_format();
+    if (draw_.once_in(4)) dropout();
+  }
+
+  // The weights of convolutions have four dimensions.
+  void images() {
+    one_part(draw_.between(1, 2));
+    const int64_t classes = draw_.between(2, 5);
+    body_["model"] = {{"kind", "mnist_convnet"}, {"classes", classes}};
+    body_["data"] = {{"kind", "images"}, {"samples", batch_ * batches_},
+                     {"channels", 1},    {"height", 28},
+                     {"width", 28},      {"classes", classes}};
+    body_["loss"] = {{"kind", "cross_entropy"}};
+  }
+
+  // Tensors of one element: less than one for each rank.
+  void single_elements() {
+    Json& model = body_["model"];
+    if (!is_model("linear") && !is_model("mlp")) return;
+    if (is("data", "randn")) body_["data"]["targets"] = model["out_features"] = 1;
+    if (draw_.once_in(2)) body_["data"]["features"] = model["in_features"] = 1;
+    if (is_model("mlp") && !model["hidden"].empty()) model["hidden"][0] = 1;
+  }
+
+  void memory_format() {
+    std::vector<std::string> formats = {"transposed"};
+    if (reducer_ != "sharded") formats.emplace_back("sliced");
+    if (is_model("mnist_convnet")) formats = {"channels_last", "channels_last", "transposed"};
+    if (!is_model("embedding")) body_["model"]["memory_format"] = draw_.one_of(formats);
+  }
+
+  void dropout() {
+    if (!is_model("mlp") && !is_model("gpt") && !is_model("mnist_convnet")) return;
+    if (body_["model"].contains("checkpointing")) return;  // it would draw its masks again
+    body_["model"]["dropout"] = draw_.one_of<double>({0.1, 0.25, 0.5});
   }
 
   void batch_norm() {
@@ -135,6 +172,7 @@ class CleanDraw {
   }
 
   bool is_bfloat16() const { return body_.value("dtype", "") == "bfloat16"; }
+  bool is_sliced() const { return body_["model"].value("memory_format", "") == "sliced"; }
   bool is_sparse() const { return body_["model"].value("sparse", false); }
   // Gradients that are zero but for rounding.
   bool has_idle_gradients() const { return is_model("gpt") || is_model("batch_norm_mlp"); }
@@ -207,7 +245,7 @@ class CleanDraw {
     const bool checkpoints = body_["model"].contains("checkpointing");
     if (!unused_ && !checkpoints && draw_.once_in(8)) reducer["find_unused_parameters"] = true;
     if (reducer.value("write_back", "") == "per_bucket") reducer["find_unused_parameters"] = false;
-    if (!is_sparse() && draw_.once_in(4)) hook();
+    if (!is_sparse() && draw_.once_in(3)) hook();
     if (is_model("mlp") && !joins() && draw_.once_in(8)) wrap();
   }
 
@@ -258,7 +296,8 @@ class CleanDraw {
                                {"growth_interval", 2},
                                {"overflow_step", draw_.below(body_["steps"].get<int64_t>() + 1)},
                                {"overflow_rank", draw_.below(ranks_)}};
-    if (which == 3 && !sharded && reducer_ != "data_parallel" && !joins() && !is_sparse())
+    if (which == 3 && !sharded && reducer_ != "data_parallel" && !joins() && !is_sparse() &&
+        !is_sliced())
       body_["optimizer_sharding"] = {
           {"kind", "zero"},
           {"broadcast", draw_.one_of<std::string>({"per_parameter", "per_rank"})}};

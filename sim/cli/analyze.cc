@@ -61,25 +61,35 @@ std::optional<InputError> draw(const AnalyzeOptions& options, const RunOutcome& 
   return std::nullopt;
 }
 
-// The step time of the run's plan in virtual time beside what was measured; empty where there is
-// none, as of a run that failed or cannot be simulated.
+// Fitted to the run itself; nothing where it does not show one.
+std::optional<MachineModel> own_machine(const RunOutcome& outcome) {
+  auto fit = fit_machine({samples_of(outcome.plan, timeline_of(outcome), outcome.run_dir)},
+                         this_machine().cores);
+  if (!fit) return std::nullopt;
+  return std::move(fit.value().machine);
+}
+
+// Of --machine, which nobody names for nothing; else nothing is said.
+std::string no_prediction(const AnalyzeOptions& options, const std::string& why) {
+  return options.machine.empty() ? "" : fmt::format("not predicted in virtual time: {}\n", why);
+}
+
+// The step time of the run's plan in virtual time beside what was measured.
 Expected<std::string> prediction_of(const RunOutcome& outcome, const RunResult& result,
                                     const AnalyzeOptions& options) {
-  if (!result.metrics || !result.metrics->step_ms || result.outcome != "completed")
-    return std::string();
-  MachineModel machine;
+  std::optional<MachineModel> machine;
   if (!options.machine.empty()) {
     auto read = read_machine_model(options.machine);
     if (!read) return read.errors();
     machine = std::move(read.value());
-  } else {
-    const auto fit = fit_machine({samples_of(outcome.plan, timeline_of(outcome), outcome.run_dir)},
-                                 this_machine().cores);
-    if (!fit) return std::string();
-    machine = fit.value().machine;
   }
-  const auto simulated = judged_in_virtual_time(outcome.plan, machine);
-  if (!simulated || !simulated->metrics || !simulated->metrics->step_ms) return std::string();
+  if (!result.metrics || !result.metrics->step_ms || result.outcome != "completed")
+    return no_prediction(options, "the run has no step time to compare with");
+  if (!machine) machine = own_machine(outcome);
+  if (!machine) return std::string();
+  const auto simulated = judged_in_virtual_time(outcome.plan, *machine);
+  if (!simulated || !simulated->metrics || !simulated->metrics->step_ms)
+    return no_prediction(options, "the run cannot be simulated");
   const double measured = *result.metrics->step_ms, predicted = *simulated->metrics->step_ms;
   return fmt::format(
       "predicted in virtual time: {:.1f} ms a step, measured {:.1f} ({:+.1f} %); "

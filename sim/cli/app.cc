@@ -4,17 +4,23 @@
 #include <csignal>
 #include <cstdio>
 #include <functional>
+#include <new>
+#include <system_error>
 
+#include "scenarios/base/printable.h"
 #include "sim/cli/app_options.h"
 #include "sim/cli/calibrate.h"
 #include "sim/cli/cli.h"
+#include "sim/cli/command_line.h"
 #include "sim/cli/compare.h"
 #include "sim/cli/help.h"
 #include "sim/cli/hosts.h"
 #include "sim/cli/kept_runs_verbs.h"
 #include "sim/cli/option_tree.h"
 #include "sim/cli/parse_error.h"
+#include "sim/cli/range.h"
 #include "sim/cli/simulate.h"
+#include "sim/cli/standard_descriptors.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
 #include "sim/report/version.h"
@@ -92,13 +98,13 @@ void add_trust(CLI::App* verb, CampaignOptions* options,
   auto* clean = verb->add_option("--clean", options->clean,
                                  "N random correct trainings: is any of them accused?");
   for (CLI::Option* option : {mutants, clean}) {
-    option->option_text("N")->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))->group(group);
+    option->option_text("N")->check(between(int64_t{1}, int64_t{1'000'000}))->group(group);
     for (CLI::Option* other : others) option->excludes(other);
   }
   mutants->excludes(clean);
   verb->add_option("--busy", options->busy, "Processes that keep the cores busy meanwhile (0)")
       ->option_text("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1024}))
+      ->check(between(int64_t{0}, int64_t{1024}))
       ->group(group);
 }
 
@@ -110,11 +116,11 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
   const char* group = "Which faults";
   verb->add_option("--seeds", options->seeds, "Number of runs, one seed each (100)")
       ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+      ->check(between(int64_t{1}, int64_t{100'000}))
       ->group(group);
   verb->add_option("--seed", options->seed, "The first seed (1)")
       ->option_text("S")
-      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 52))
+      ->check(between(uint64_t{0}, uint64_t{1} << 52))
       ->group(group);
   auto* stragglers =
       verb->add_flag("--stragglers", options->stragglers,
@@ -126,7 +132,7 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
                         ->group(group);
   verb->add_option("--draw", options->draw, "Of these only N, drawn by the seed")
       ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+      ->check(between(int64_t{1}, int64_t{100'000}))
       ->needs(enumerate)
       ->group(group);
   add_trust(verb, options.get(), {stragglers, enumerate});
@@ -188,10 +194,10 @@ void add_data(CLI::App& app, std::function<int()>* action) {
       ->required();
   verb->add_option("--samples", options->samples, "For training (600); a sixth as many for test")
       ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+      ->check(between(int64_t{1}, int64_t{1'000'000}));
   verb->add_option("--seed", options->seed, "Number that the images derive from (0)")
       ->option_text("N")
-      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53));
+      ->check(between(uint64_t{0}, uint64_t{1} << 53));
   verb->footer(footer(R"(  lockstep data mnist mnist
   lockstep data cifar10 cifar10 --samples 100 --seed 3
   lockstep verify scenarios/data/mnist.json --set /data/path=$PWD/mnist
@@ -207,7 +213,7 @@ void add_profile(CLI::App& app, std::function<int()>* action) {
   verb->add_option("--out", options->out, "File for the times")->required()->option_text("FILE");
   verb->add_option("--repetitions", options->repetitions, "Passes; the median counts (11)")
       ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{10'000}));
+      ->check(between(int64_t{1}, int64_t{10'000}));
   verb->footer(footer(R"(  lockstep profile scenarios/equivalence/toy_model.json --out toy.profile
   lockstep profile scenarios/gallery/resnet50.json --filter bucketed --out resnet50.profile
   lockstep profile scenarios/equivalence/toy_model.json --repetitions 99 --out toy.profile
@@ -287,7 +293,46 @@ void add_made_from_options(CLI::App& app, std::function<int()>* action) {
   });
 }
 
-void build(CLI::App& app, std::function<int()>* action) {
+// An empty value would be taken for an option that is absent, and "--quiet=false" for one given.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_expected_max() == 0)
+      option->check(CLI::Validator(
+          [](const std::string& text) { return text == "true" ? "" : "takes no value"; }, ""));
+    else
+      option->check(CLI::Validator(
+          [](const std::string& text) { return text.empty() ? "an empty value" : ""; }, ""));
+  }
+  for (CLI::App* below : app.get_subcommands([](CLI::App*) { return true; }))
+    refuse_empty_values(*below);
+}
+
+int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
+  const auto refuse = [&](const InputErrors& errors) {
+    CiOptions ci;
+    ci.junit = answer_file(argc, argv, "--junit");
+    if (argument(argc, argv, "--annotations") == "none") ci.annotations = "none";
+    return bad_input(errors, answer_file(argc, argv, "--json"), ci);
+  };
+  try {
+    app.parse(argc, argv);
+    const InputErrors errors = command_line_errors(app);
+    return errors.empty() ? -1 : refuse(errors);
+  } catch (const CLI::CallForHelp&) {
+    return print_result(innermost(app).help(parent_name(app)), 0);
+  } catch (const CLI::CallForVersion&) {
+    *action = version;
+    return -1;
+  } catch (const CLI::ParseError& error) {
+    InputError bad;
+    bad.message = explain(app, error) + fmt::format(" (see {} --help)", full_name(app));
+    return refuse({bad});
+  }
+}
+
+}  // namespace
+
+void build_command_line(CLI::App& app, std::function<int()>* action) {
   app.require_subcommand(1);
   auto help = std::make_shared<Help>();
   help->column_width(29);
@@ -317,31 +362,13 @@ void build(CLI::App& app, std::function<int()>* action) {
   lockstep scenario explain scenarios/equivalence/linear_manual_split.json
   lockstep doctor
 )"));
+  refuse_empty_values(app);
 }
 
-int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
-  try {
-    app.parse(argc, argv);
-    return -1;
-  } catch (const CLI::CallForHelp&) {
-    return print_result(innermost(app).help(parent_name(app)), 0);
-  } catch (const CLI::CallForVersion&) {
-    *action = version;
-    return -1;
-  } catch (const CLI::ParseError& error) {
-    InputError bad;
-    bad.message = explain(app, error) + fmt::format(" (see {} --help)", full_name(app));
-    CiOptions ci;
-    ci.junit = argument(argc, argv, "--junit");
-    if (argument(argc, argv, "--annotations") == "none") ci.annotations = "none";
-    return bad_input({bad}, argument(argc, argv, "--json"), ci);
-  }
-}
-
-}  // namespace
-
-int run_cli(int argc, char** argv) {
+int run_cli(int argc, char** argv) try {
+  open_standard_descriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error that we report
+  std::signal(SIGXFSZ, SIG_IGN);  // and so is a limit of file size
   const std::string first = argc > 2 ? argv[2] : "";
   const bool internal = first == "--task" || first == "--zygote" || first == "--libraries";
   if (argc > 1 && std::string(argv[1]) == "worker" && internal)
@@ -349,10 +376,18 @@ int run_cli(int argc, char** argv) {
   std::function<int()> action;
   CLI::App app("Is data-parallel training right? Real processes, real Gloo, a verdict.",
                "lockstep");
-  build(app, &action);
+  build_command_line(app, &action);
   const int code = parse(app, argc, argv, &action);
   if (code >= 0) return code;
   return action();
+} catch (const std::bad_alloc&) {
+  print_error(
+      "lockstep: error: there is not enough memory (see ulimit -v, and the limits of the "
+      "container); exit 2\n");
+  return kExitBadInput;
+} catch (const std::system_error& error) {  // of the machine, where nobody nearer knew what to say
+  print_error(fmt::format("lockstep: error: {}; exit {}\n", error.what(), kExitInconclusive));
+  return kExitInconclusive;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include "sim/cli/app_options.h"
 #include "sim/cli/collective.h"
+#include "sim/cli/range.h"
 
 namespace lockstep {
 namespace {
@@ -14,7 +15,7 @@ void add_collective_options(CLI::App* verb, CollectiveOptions* options) {
   };
   const auto number = [&](const char* name, int64_t* value, int64_t least, int64_t most,
                           const char* help) {
-    text(name, value, help, "N", what)->check(CLI::Range(least, most));
+    text(name, value, help, "N", what)->check(between(least, most));
   };
   text("--communicators", &options->communicators,
        "gloo, c10d, shm, or hierarchical with N ranks a host (gloo:ring,c10d,shm:ring)",
@@ -31,7 +32,7 @@ void add_collective_options(CLI::App* verb, CollectiveOptions* options) {
   number("--warmup", &options->warmup, 0, 100'000, "Of each size, before them (5)");
   number("--timeout-ms", &options->timeout_ms, 1, 86'400'000, "Of each collective (30000)");
   text("--seed", &options->seed, "Number that the inputs derive from (1)", "N", what)
-      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53));
+      ->check(between(uint64_t{0}, uint64_t{1} << 53));
   text("--json", &options->json, "Write the result as JSON (see lockstep schema --collective)",
        "FILE", "Output");
   add_ci(verb, &options->ci);

@@ -2,6 +2,7 @@
 
 #include "sim/cli/app_options.h"
 #include "sim/cli/explore.h"
+#include "sim/cli/range.h"
 
 namespace lockstep {
 namespace {
@@ -10,19 +11,19 @@ void add_schedules(CLI::App* verb, ExploreSpec* spec) {
   const char* group = "Which schedules";
   verb->add_option("--schedules", spec->schedules, "At most so many of each scenario (10000)")
       ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
+      ->check(between(int64_t{1}, int64_t{1'000'000'000}))
       ->group(group);
   verb->add_option("--preemptions", spec->preemptions,
                    "Interruptions of ranks that could go on (0 to 3, drawn; exhaustive: 2)")
       ->option_text("D")
-      ->check(CLI::Range(int64_t{0}, int64_t{64}))
+      ->check(between(int64_t{0}, int64_t{64}))
       ->group(group);
   auto* exhaustive = verb->add_flag("--exhaustive", spec->exhaustive,
                                     "Every schedule within these bounds, depth first")
                          ->group(group);
   verb->add_option("--replay", spec->replay, "Only the schedule of this seed, a hundred times")
       ->option_text("SEED")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 53))
+      ->check(between(uint64_t{1}, uint64_t{1} << 53))
       ->excludes(exhaustive)
       ->group(group);
   verb->add_flag("--all", spec->all, "Go on after a finding; report the first of each kind")
@@ -48,7 +49,7 @@ void add_explore(CLI::App& app, std::function<int()>* action) {
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
   verb->add_option("--jobs", options->spec.jobs, "Groups of ranks side by side (as processors)")
       ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{256}))
+      ->check(between(int64_t{1}, int64_t{256}))
       ->group("How");
   verb->footer(footer(R"(  lockstep explore scenarios/explore/toy.json --schedules 30000
   lockstep explore scenarios/explore/skip_wait.json --json skip_wait.json

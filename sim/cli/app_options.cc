@@ -4,6 +4,7 @@
 
 #include "scenarios/parse/words.h"
 #include "sim/cli/narrow.h"
+#include "sim/cli/range.h"
 
 namespace lockstep {
 namespace {
@@ -47,7 +48,7 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter) {
       ->group("Which runs");
   verb->add_option("--seed", selection->seed, "Number that all randomness derives from")
       ->option_text("N")
-      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53))
+      ->check(between(uint64_t{0}, uint64_t{1} << 53))
       ->group("Which runs");
   verb->add_flag("--full", selection->full, "The long form of scenarios that have one")
       ->group("Which runs");
@@ -124,17 +125,19 @@ void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files) {
 }
 
 void add_how(CLI::App* verb, VerifyOptions* options) {
+  const CLI::Validator number = between(int64_t{1}, int64_t{1024});
   verb->add_option_function<std::string>(
           "--jobs",
           [options](const std::string& text) {
-            int64_t jobs = 0;
-            const bool number = CLI::detail::lexical_cast(text, jobs) && jobs >= 1 && jobs <= 1024;
-            if (!number && text != "auto")
-              throw CLI::ValidationError(
-                  fmt::format("--jobs is \"{}\"; expected auto or 1 to 1024", printable(text)));
-            options->jobs = number ? jobs : 0;
+            options->jobs = text == "auto" ? 0 : std::stoll(text);
           },
           "Runs side by side (auto: as cores and memory allow)")
+      ->check(CLI::Validator(
+          [number](std::string& text) {
+            const std::string why = text == "auto" ? "" : number(text);
+            return why.empty() ? why : why + ", or auto";
+          },
+          ""))
       ->option_text("auto|N")
       ->group("How");
   verb->add_flag("--fail-fast", options->fail_fast,
@@ -155,10 +158,10 @@ void add_hosts(CLI::App* verb, HostsOptions* options) {
     return verb->add_option(name, *value, what)->option_text(text)->needs(hosts)->group(group);
   };
   add("--ranks-per-host", &options->ranks_per_host, "Ranks on each (1)", "N")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+      ->check(between(int64_t{1}, int64_t{4096}));
   add("--remote-shell", &options->remote_shell, "Called as CMD HOST COMMAND (ssh)", "CMD");
   add("--master-port", &options->master_port, "Port that rank 0 opens (29500)", "PORT")
-      ->check(CLI::Range(int64_t{1}, int64_t{65535}));
+      ->check(between(int64_t{1}, int64_t{65535}));
   add("--interface", &options->interface, "Network interface of the ranks", "NAME");
 }
 

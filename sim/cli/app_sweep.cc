@@ -1,4 +1,5 @@
 #include "sim/cli/app_options.h"
+#include "sim/cli/range.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ void add_sweep_options(CLI::App* verb, SweepOptions* options) {
        "/POINTER=[VALUE,...]", what)
       ->allow_extra_args(false);
   const auto number = [&](const char* name, auto* value, const char* help) {
-    text(name, value, help, "N", what)->check(CLI::Range(int64_t{1}, int64_t{100'000}));
+    text(name, value, help, "N", what)->check(between(int64_t{1}, int64_t{100'000}));
   };
   number("--steps", &options->steps, "Steps of a run that count (20)");
   number("--warmup", &options->warmup, "Steps before them that do not (5)");

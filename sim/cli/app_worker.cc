@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "sim/cli/app_options.h"
+#include "sim/cli/range.h"
 #include "sim/cli/worker_options.h"
 
 namespace lockstep {
@@ -16,7 +17,7 @@ void add_place(CLI::App* worker, const std::shared_ptr<WorkerOptions>& options) 
                           const char* what) {
     worker->add_option(name, *value, what)
         ->option_text("N")
-        ->check(CLI::Range(least, int64_t{4096}))
+        ->check(between(least, int64_t{4096}))
         ->group(group);
   };
   number("--nodes", &options->nodes, 1, "Nodes, with one process like this one on each");
@@ -32,12 +33,18 @@ void add_place(CLI::App* worker, const std::shared_ptr<WorkerOptions>& options) 
       ->group(group);
   worker->add_option("--master-port", options->master_port, "Port that it opens (MASTER_PORT)")
       ->option_text("PORT")
-      ->check(CLI::Range(1, 65535))
+      ->check(between(int64_t{1}, int64_t{65535}))
       ->group(group);
   worker
       ->add_option("--interface", options->interface,
                    "Network interface of the ranks (GLOO_SOCKET_IFNAME)")
       ->option_text("NAME")
+      ->group(group);
+  worker
+      ->add_option("--job-key-file", options->job_key_file,
+                   "Secret of the job's processes, - for standard input (LOCKSTEP_JOB_KEY_FILE, "
+                   "LOCKSTEP_JOB_KEY)")
+      ->option_text("FILE")
       ->group(group);
 }
 

@@ -9,7 +9,10 @@
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"
 #include "sim/cli/output_files.h"
+#include "sim/cli/range.h"
 #include "sim/cli/verbs.h"
+#include "sim/des/job_of_plan.h"
+#include "sim/des/modelled.h"
 #include "sim/judge/timeline.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
@@ -18,16 +21,30 @@
 namespace lockstep {
 namespace {
 
+// A machine is fitted to the rounds of a ring over links: other collectives would be taken for one.
+InputErrors unfit_for_a_ring(const Scenario& scenario, const std::string& run) {
+  const ModelledKey* row = row_for("/communicator/kind", scenario.communicator.kind);
+  if (row == nullptr || row->counts == Counts::refused)
+    return {option_error(
+        fmt::format("{}: communicator {} cannot be fitted", run, scenario.communicator.kind),
+        "runs of communicator gloo or c10d")};
+  if (algorithm_of(scenario, {}) == Algorithm::ring) return {};
+  return {option_error(
+      fmt::format("{}: algorithm {} cannot be fitted", run, to_word(algorithm_of(scenario, {}))),
+      "runs of algorithm ring")};
+}
+
 Expected<std::vector<RunSamples>> samples_in(const std::vector<std::string>& folders) {
   std::vector<RunSamples> runs;
   InputErrors errors;
   for (const std::string& folder : folders)
     for (const std::string& run : run_folders(folder)) {
       const auto outcome = read_run_folder(run);
-      if (outcome)
+      const InputErrors unfit =
+          outcome ? unfit_for_a_ring(outcome.value().plan.scenario, run) : outcome.errors();
+      if (unfit.empty())
         runs.push_back(samples_of(outcome.value().plan, timeline_of(outcome.value()), run));
-      else
-        errors.insert(errors.end(), outcome.errors().begin(), outcome.errors().end());
+      errors.insert(errors.end(), unfit.begin(), unfit.end());
     }
   if (!errors.empty()) return errors;
   return runs;
@@ -89,7 +106,7 @@ void add_calibrate(CLI::App& app, std::function<int()>* action) {
       ->option_text("FILE");
   verb->add_option("--cores", options->cores, "Of the host that the ranks shared (this one's)")
       ->option_text("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
+      ->check(between(int64_t{1}, int64_t{100'000}));
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line");
   verb->footer(R"(Examples, from the root of the repository
   lockstep run scenarios/stragglers/emulated_mlp.json --keep --out /tmp/runs

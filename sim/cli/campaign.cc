@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/printable.h"
 #include "sim/campaign/draw.h"
 #include "sim/campaign/tally.h"
 #include "sim/cli/campaign_runs.h"
@@ -78,7 +79,7 @@ std::string replay_command(const CampaignOptions& options, const RunResult& run)
 std::string text_of(const CampaignOptions& options, const ResultDocument& document,
                     const std::vector<KindTally>& tallies) {
   const Style style(wants_color(options.verify.color, fileno(stdout)));
-  std::string answer = answer_line(document);
+  std::string answer = colored_answer(answer_line(document), style);
   if (options.verify.quiet) return answer;
   std::string text = head_line(document) + "\n" + table_of(tallies, style);
   for (const RunResult& run : document.runs)
@@ -95,7 +96,7 @@ TestReport test_report_of(const ResultDocument& document) {
 
 int report_campaign(const CampaignOptions& options, const ResultDocument& document,
                     const std::vector<KindTally>& tallies) {
-  for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
+  for (const InputError& error : document.errors) print_error(fmt::format("{}\n", to_text(error)));
   int code = document.exit_code;
   Json json = as_json(document);
   json["campaign"] = {{"seed", options.seed}, {"kinds", as_json(tallies)}};

@@ -66,10 +66,11 @@ std::string clean_answer(const CleanTally& tally, int64_t duration_ms, int code)
 
 std::string text_of_clean(const CampaignOptions& options, const CleanCampaign& campaign,
                           const CleanTally& tally, int code) {
-  std::string last = clean_answer(tally, campaign.head.duration_ms, code) + "\n";
+  const Style style(wants_color(options.verify.color, STDOUT_FILENO));
+  std::string last =
+      colored_answer(clean_answer(tally, campaign.head.duration_ms, code), style) + "\n";
   if (options.verify.quiet) return last;
-  std::string text = head_line(campaign.head.document) + "\n" +
-                     lanes_text(tally, Style(wants_color(options.verify.color, STDOUT_FILENO))) +
+  std::string text = head_line(campaign.head.document) + "\n" + lanes_text(tally, style) +
                      statistic_text(tally.statistics);
   for (const CleanRun& run : campaign.runs) {
     if (run.verdict == "pass") continue;

@@ -85,7 +85,9 @@ std::string mutants_answer(const MutantTally& all, int64_t duration_ms, int code
 std::string text_of_mutants(const CampaignOptions& options, const MutantCampaign& campaign,
                             const std::vector<MutantTally>& tallies, int code) {
   const MutantTally all = sum_of(tallies);
-  std::string last = mutants_answer(all, campaign.head.duration_ms, code) + "\n";
+  const Style style(wants_color(options.verify.color, STDOUT_FILENO));
+  std::string last =
+      colored_answer(mutants_answer(all, campaign.head.duration_ms, code), style) + "\n";
   if (options.verify.quiet) return last;
   Table table;
   table.column("defect");
@@ -93,8 +95,7 @@ std::string text_of_mutants(const CampaignOptions& options, const MutantCampaign
     table.column(header, Table::Align::right);
   for (const MutantTally& one : tallies) table.row(row_of(one));
   table.row(row_of(all));
-  std::string text = head_line(campaign.head.document) + "\n" +
-                     table.text(Style(wants_color(options.verify.color, STDOUT_FILENO)));
+  std::string text = head_line(campaign.head.document) + "\n" + table.text(style);
   for (const MutantRun& run : campaign.runs) {
     if (run.unmet.empty()) continue;
     text += fmt::format("\n{}: {} ({})\n", to_word(run.end), run.name, run.kind);

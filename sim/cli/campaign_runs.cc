@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/printable.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/output_files.h"
@@ -69,7 +70,7 @@ bool CampaignHead::take(ResultDocument&& batch) {
 }
 
 int CampaignHead::exit_code(bool failed, bool undecided) const {
-  for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
+  for (const InputError& error : document.errors) print_error(fmt::format("{}\n", to_text(error)));
   if (document.exit_code >= 128) return document.exit_code;
   if (failed) return kExitFail;
   return document.errors.empty() && !undecided ? kExitPass : kExitInconclusive;

@@ -14,8 +14,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/printable.h"
 #include "scenarios/parse/json_text.h"
-#include "scenarios/parse/read_file.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
 #include "sim/report/ci/github.h"
@@ -50,7 +51,8 @@ void append_report(const std::string& path, const std::string& text) {
   const bool written =
       fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   if (!written)
-    fmt::print(stderr, "lockstep: warning: GITHUB_STEP_SUMMARY {}: {}\n", path, strerror(errno));
+    print_error(
+        fmt::format("lockstep: warning: GITHUB_STEP_SUMMARY {}: {}\n", path, strerror(errno)));
   if (fd >= 0) ::close(fd);
 }
 
@@ -69,9 +71,8 @@ int leave_ci_reports(const CiOptions& options, TestReport report, int code) {
   code = write_output("--junit", options.junit, code, [&] { return junit_text(report); });
   if (!github) return code;
   std::error_code ignored;
-  fmt::print(stderr, "{}",
-             github_annotations(report, variable("GITHUB_WORKSPACE"),
-                                std::filesystem::current_path(ignored).string()));
+  print_commands(github_annotations(report, variable("GITHUB_WORKSPACE"),
+                                    std::filesystem::current_path(ignored).string()));
   const std::string summary = variable("GITHUB_STEP_SUMMARY");
   if (!summary.empty()) append_report(summary, github_summary(report));
   return code;
@@ -79,10 +80,11 @@ int leave_ci_reports(const CiOptions& options, TestReport report, int code) {
 
 int64_t expectation_line(const std::string& path) {
   InputErrors errors;
-  const auto bytes = read_input_file(path, &errors);
+  const auto bytes = read_foreign_file(path);
   nlohmann::ordered_json document;
   Places places(path);
-  if (!bytes || !read_json(*bytes, path, &document, &places, &errors) || !document.is_object())
+  if (!bytes || !read_json(bytes.value(), path, &document, &places, &errors) ||
+      !document.is_object())
     return 1;
   InputError at;
   places.locate(document.contains("expect") ? "/expect" : "/name", true, &at);

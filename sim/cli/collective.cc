@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/clock.h"
+#include "scenarios/base/printable.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
 #include "sim/cli/run_directory.h"
@@ -88,14 +89,13 @@ class RowProgress {
  public:
   RowProgress(int64_t rows, bool quiet) : rows_(rows), on_(!quiet && isatty(STDERR_FILENO) == 1) {}
   ~RowProgress() {
-    if (on_) fmt::print(stderr, "\r\x1b[K");
+    if (on_) print_error("\r\x1b[K");
   }
   RowProgress(const RowProgress&) = delete;
   RowProgress& operator=(const RowProgress&) = delete;
   void show(int64_t done) const {
     if (!on_) return;
-    fmt::print(stderr, "\r\x1b[Kcollective {}/{}  {} %", done, rows_, 100 * done / rows_);
-    std::fflush(stderr);
+    print_error(fmt::format("\r\x1b[Kcollective {}/{}  {} %", done, rows_, 100 * done / rows_));
   }
 
  private:

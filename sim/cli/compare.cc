@@ -5,6 +5,7 @@
 
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
+#include "sim/cli/range.h"
 #include "sim/cli/recordings.h"
 #include "sim/launch/recording.h"
 #include "sim/report/compare_document.h"
@@ -19,44 +20,18 @@ Expected<Checkpoint> read_below(const std::string& path, const std::string& key)
   return below_key(std::move(checkpoint.value()), key);
 }
 
-// A pair with a missing file is a difference, not an error.
-Expected<CompareDocument::File> compare_pair(const CompareDocument& document,
-                                             const FilePair& pair) {
-  CompareDocument::File file{pair, "", "", {}};
-  InputErrors errors;
-  const auto read = [&](const std::string& path, const std::string& key) {
-    auto checkpoint = read_below(path, key);
-    if (!checkpoint)
-      errors.insert(errors.end(), checkpoint.errors().begin(), checkpoint.errors().end());
-    return checkpoint;
-  };
-  if (pair.a.empty() || pair.b.empty()) {
-    auto one = pair.a.empty() ? read(pair.b, document.b_key) : read(pair.a, document.a_key);
-    if (!errors.empty()) return errors;
-    (pair.a.empty() ? file.b_format : file.a_format) = one.value().format;
-    return file;
-  }
-  const auto a = read(pair.a, document.a_key);
-  const auto b = read(pair.b, document.b_key);
-  if (!errors.empty()) return errors;
-  file.a_format = a.value().format;
-  file.b_format = b.value().format;
-  file.comparison = compare_checkpoints(a.value(), b.value(), document.tolerance);
-  return file;
-}
-
 Expected<CompareDocument> compare_all(const CompareOptions& options) {
   CompareDocument document;
   document.a = options.a;
   document.b = options.b;
   document.a_key = options.a_key.empty() ? options.key : options.a_key;
   document.b_key = options.b_key.empty() ? options.key : options.b_key;
-  document.tolerance = {options.rtol, options.atol};
+  document.tolerance = options.tolerance();
   const auto pairs = pair_files(options.a, options.b);
   if (!pairs) return pairs.errors();
   InputErrors errors;
   for (const FilePair& pair : pairs.value()) {
-    auto file = compare_pair(document, pair);
+    auto file = compare_files(pair, document.a_key, document.b_key, document.tolerance);
     if (file)
       document.files.push_back(std::move(file.value()));
     else
@@ -69,20 +44,57 @@ Expected<CompareDocument> compare_all(const CompareOptions& options) {
 
 }  // namespace
 
+// A missing file is a difference, not an error.
+Expected<CompareDocument::File> compare_files(const FilePair& pair, const std::string& a_key,
+                                              const std::string& b_key,
+                                              const Tolerance& tolerance) {
+  CompareDocument::File file{pair, "", "", {}};
+  InputErrors errors;
+  const auto read = [&](const std::string& path, const std::string& key) {
+    auto checkpoint = read_below(path, key);
+    if (!checkpoint)
+      errors.insert(errors.end(), checkpoint.errors().begin(), checkpoint.errors().end());
+    return checkpoint;
+  };
+  if (pair.a.empty() || pair.b.empty()) {
+    auto one = pair.a.empty() ? read(pair.b, b_key) : read(pair.a, a_key);
+    if (!errors.empty()) return errors;
+    (pair.a.empty() ? file.b_format : file.a_format) = one.value().format;
+    return file;
+  }
+  const auto a = read(pair.a, a_key);
+  const auto b = read(pair.b, b_key);
+  if (!errors.empty()) return errors;
+  file.a_format = a.value().format;
+  file.b_format = b.value().format;
+  file.comparison = compare_checkpoints(a.value(), b.value(), tolerance);
+  return file;
+}
+
+int report_comparison(const CompareOptions& options, const CompareDocument& document) {
+  const int code = write_output("--json", options.json, document.exit_code,
+                                [&] { return to_text(as_json(document)); });
+  const Style style(wants_color(options.color, STDOUT_FILENO));
+  return print_result(compare_text(document, {options.quiet, options.verbose}, style), code);
+}
+
 int compare(const CompareOptions& options) {
   InputErrors errors;
   check_output("--json", options.json, &errors);
   if (!errors.empty()) return bad_input(errors);
-  if (std::isnan(options.rtol) || std::isnan(options.atol))
+  if (std::isnan(options.rtol.value_or(0)) || std::isnan(options.atol.value_or(0)))
     return bad_input({option_error("a tolerance that is no number")}, options.json);
-  if (is_recording(options.a) && is_recording(options.b)) return compare_recordings(options);
+  const bool recorded = is_recording(options.a);
+  if (recorded != is_recording(options.b))
+    return bad_input(
+        {file_error(recorded ? options.b : options.a,
+                    "is no recording, and " + (recorded ? options.a : options.b) + " is one",
+                    "two recordings, or two checkpoints of theirs")},
+        options.json);
+  if (recorded) return compare_recordings(options);
   const auto document = compare_all(options);
   if (!document) return bad_input(document.errors(), options.json);
-  const int code = write_output("--json", options.json, document.value().exit_code,
-                                [&] { return to_text(as_json(document.value())); });
-  const Style style(wants_color(options.color, STDOUT_FILENO));
-  return print_result(compare_text(document.value(), {options.quiet, options.verbose}, style),
-                      code);
+  return report_comparison(options, document.value());
 }
 
 void add_compare(CLI::App& app, std::function<int()>* action) {
@@ -102,8 +114,8 @@ void add_compare(CLI::App& app, std::function<int()>* action) {
   add("--key-b", &options->b_key, "... in B", "PATH", what);
   const char* how = "When numbers agree (bit for bit)";
   add("--rtol", &options->rtol, "|a - b| <= atol + rtol * |b|", "X", how)
-      ->check(CLI::Range(0.0, 1e300));
-  add("--atol", &options->atol, "", "X", how)->check(CLI::Range(0.0, 1e300));
+      ->check(between(0.0, 1e300));
+  add("--atol", &options->atol, "", "X", how)->check(between(0.0, 1e300));
   const char* output = "Output";
   add("--json", &options->json, "Write the result as JSON (see lockstep schema --compare)", "FILE",
       output);
@@ -122,6 +134,7 @@ Exit codes
   0      all numbers agree, and both have the same names, shapes and dtypes
   1      they do not
   2      bad input, or an output could not be written; nothing was concluded
+  3      nothing differs in what two recordings hold, and one of them is not whole
   4      neither has a tensor)");
   verb->callback([=] { *action = [=] { return compare(*options); }; });
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "scenarios/base/printable.h"
 #include "sim/cli/output_files.h"
 #include "sim/report/markdown.h"
 #include "sim/report/terminal.h"
@@ -25,7 +26,7 @@ void conclude(int signal, ResultDocument* document) {
 }
 
 int report(const VerifyOptions& options, const ResultDocument& document) {
-  for (const InputError& error : document.errors) fmt::print(stderr, "{}\n", to_text(error));
+  for (const InputError& error : document.errors) print_error(fmt::format("{}\n", to_text(error)));
   int code = document.exit_code;
   code = write_output("--json", options.json, code, [&] { return to_text(document); });
   code =
@@ -40,12 +41,22 @@ int report(const VerifyOptions& options, const ResultDocument& document) {
   return print_result(terminal_text(document, terminal), code);
 }
 
+int nothing_selected(const std::string& why, const char* verb, const std::string& json,
+                     const CiOptions& ci) {
+  print_error(fmt::format("nothing selected: {}; exit {}\n", why, kExitNothing));
+  ResultDocument document;
+  document.machine = this_machine();
+  document.exit_code = kExitNothing;
+  const int code = write_output("--json", json, kExitNothing, [&] { return to_text(document); });
+  return leave_ci_reports(ci, test_report(verb, document), code);
+}
+
 void leave_result(const RunDirectory& directory, const ResultDocument& document) {
   try {
     write_atomically(directory.path() + "/result.json", to_text(document));
     directory.note_verdict(document.verdict);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "lockstep: warning: {}\n", error.what());
+    print_error(fmt::format("lockstep: warning: {}\n", error.what()));
   }
 }
 

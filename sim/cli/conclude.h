@@ -17,5 +17,8 @@ void conclude(int signal, ResultDocument* document);
 void leave_result(const RunDirectory& directory, const ResultDocument& document);
 // Errors on standard error, --json, reports for CI, the answer on standard output: the exit code.
 int report(const VerifyOptions& options, const ResultDocument& document);
+// Of a selection without a run: says why on standard error, in --json and in reports for CI.
+int nothing_selected(const std::string& why, const char* verb, const std::string& json,
+                     const CiOptions& ci);
 
 }  // namespace lockstep

@@ -9,6 +9,8 @@
 #include <optional>
 #include <set>
 
+#include "scenarios/base/printable.h"
+#include "scenarios/parse/json_text.h"
 #include "scenarios/parse/words.h"
 #include "sim/cli/narrow.h"
 #include "sim/cli/worker_program.h"
@@ -23,7 +25,7 @@ FoundDevices ask(const std::string& worker) {
   FoundDevices found;
   std::string why;
   const auto text = output_of({worker, "--devices"}, kLoadTimeout, &why);
-  const auto document = nlohmann::json::parse(text.value_or(""), nullptr, false);
+  auto document = json_or_discarded(text.value_or(""));
   if (!document.is_object() || !document.contains("cuda")) {
     found.problem = "lockstep-worker --devices " + (text ? "printed no JSON object" : why);
     found.no_nccl = found.problem;
@@ -79,7 +81,7 @@ std::optional<RunPlan> planned_on(const std::string& device, const RunPlan& plan
 void say(const std::string& why, bool quiet) {
   static std::set<std::string> said;
   if (!quiet && said.insert(why).second)
-    fmt::print(stderr, "device auto: the cpu, since {}\n", printable(why));
+    print_error(fmt::format("device auto: the cpu, since {}\n", printable(why)));
 }
 
 void choose(const std::string& worker, bool quiet, RunPlan* plan) {
@@ -117,8 +119,8 @@ void say_left_out(const std::vector<SelectedFile>& files) {
   for (const SelectedFile& file : files)
     for (const NotRun& run : file.left_out) ++runs[run.why];
   for (const auto& [why, count] : runs)
-    fmt::print(stderr, "left out: {} {}: {}\n", grouped(count), plural(count, "run"),
-               printable(why));
+    print_error(
+        fmt::format("left out: {} {}: {}\n", grouped(count), plural(count, "run"), printable(why)));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/clock.h"
+#include "scenarios/base/printable.h"
+#include "scenarios/parse/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/explore_worker.h"
 #include "sim/cli/output_files.h"
@@ -25,14 +27,13 @@ class Line {
  public:
   explicit Line(bool quiet) : on_(!quiet && isatty(STDERR_FILENO) == 1) {}
   ~Line() {
-    if (on_) fmt::print(stderr, "\r\x1b[K");
+    if (on_) print_error("\r\x1b[K");
   }
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
   void show(const std::string& text) const {
     if (!on_) return;
-    fmt::print(stderr, "\r\x1b[K{}", text);
-    std::fflush(stderr);
+    print_error(fmt::format("\r\x1b[K{}", text));
   }
 
  private:
@@ -49,10 +50,15 @@ std::string progress_text(const std::string& name, int64_t explored, int64_t sch
   return text;
 }
 
-std::string command_again(const ExploreOptions& options, const RunPlan& plan) {
-  std::string text =
-      as_called(again_command(plan.file, options.selection.sets, plan.set, plan.scenario.seed,
-                              further_words(options.selection), "explore"));
+struct ToExplore {
+  RunPlan plan;
+  std::vector<std::string> further_words;  // of its file
+};
+
+std::string command_again(const ExploreOptions& options, const ToExplore& one) {
+  const RunPlan& plan = one.plan;
+  std::string text = as_called(again_command(plan.file, options.selection.sets, plan.set,
+                                             plan.scenario.seed, one.further_words, "explore"));
   if (options.spec.exhaustive)
     text += fmt::format(" --exhaustive --schedules {}", options.spec.schedules);
   if (options.spec.preemptions) text += fmt::format(" --preemptions {}", *options.spec.preemptions);
@@ -65,16 +71,16 @@ bool expects_finding(const Scenario& scenario) {
   return false;
 }
 
-Expected<std::vector<RunPlan>> plans_to_explore(const Selection& selection) {
+Expected<std::vector<ToExplore>> plans_to_explore(const Selection& selection) {
   auto files = select(selection);
   if (!files) return files.errors();
-  std::vector<RunPlan> plans;
+  std::vector<ToExplore> plans;
   InputErrors errors;
   for (const SelectedFile& file : files.value())
     for (const RunPlan& plan : file.plans) {
       auto explored = explorable(plan);
       if (explored)
-        plans.push_back(std::move(explored.value()));
+        plans.push_back({std::move(explored.value()), file.further_words});
       else
         errors.insert(errors.end(), explored.errors().begin(), explored.errors().end());
     }
@@ -83,7 +89,8 @@ Expected<std::vector<RunPlan>> plans_to_explore(const Selection& selection) {
 }
 
 ExploredScenario explore_one(const ExploreOptions& options, const std::string& worker,
-                             const RunPlan& plan, Signals& signals) {
+                             const ToExplore& explored, Signals& signals) {
+  const RunPlan& plan = explored.plan;
   const Scenario& scenario = plan.scenario;
   ExploreSpec spec = options.spec;
   spec.seed = scenario.seed;
@@ -92,12 +99,12 @@ ExploredScenario explore_one(const ExploreOptions& options, const std::string& w
   one.label = label_of(plan.set);
   one.file = plan.file;
   one.reducer = scenario.reducer.kind;
-  one.again = command_again(options, plan);
+  one.again = command_again(options, explored);
   one.expects_finding = expects_finding(scenario);
   const Line line(options.quiet);
   const int64_t start_ns = now_ns();
-  one.result = explore_in_worker(worker, plan, spec, signals, [&](int64_t explored) {
-    line.show(progress_text(one.name, explored, spec.schedules, now_ns() - start_ns));
+  one.result = explore_in_worker(worker, plan, spec, signals, [&](int64_t done) {
+    line.show(progress_text(one.name, done, spec.schedules, now_ns() - start_ns));
   });
   return one;
 }
@@ -118,22 +125,21 @@ int explore(const ExploreOptions& options) {
   if (!errors.empty()) return bad_input(errors);
   const auto plans = plans_to_explore(options.selection);
   if (!plans) return bad_input(plans.errors(), options.json);
-  if (plans.value().empty()) {
-    fmt::print(stderr, "nothing selected: no run contains \"{}\"; exit {}\n",
-               options.selection.filter, kExitNothing);
-    return kExitNothing;
-  }
+  if (plans.value().empty())
+    return nothing_selected(
+        fmt::format("no run contains \"{}\"", printable(options.selection.filter)), "explore",
+        options.json, {.junit = "", .annotations = "none"});
   const auto worker = find_worker();
   if (!worker) return bad_input(worker.errors(), options.json);
   ExploreDocument document;
   document.spec = options.spec;
-  document.spec.seed = plans.value().front().scenario.seed;
+  document.spec.seed = plans.value().front().plan.scenario.seed;
   document.machine = this_machine();
   const int64_t start_ns = now_ns();
   {
     Signals signals;
-    for (const RunPlan& plan : plans.value()) {
-      document.scenarios.push_back(explore_one(options, worker.value(), plan, signals));
+    for (const ToExplore& one : plans.value()) {
+      document.scenarios.push_back(explore_one(options, worker.value(), one, signals));
       if (document.scenarios.back().result.signal != 0) break;
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -11,7 +12,10 @@
 #include <sstream>
 
 #include "scenarios/base/clock.h"
+#include "scenarios/base/printable.h"
+#include "scenarios/base/unique_fd.h"
 #include "sim/cli/conclude.h"
+#include "sim/join/job_key.h"
 #include "sim/launch/signals.h"
 #include "sim/launch/spawn.h"
 
@@ -37,7 +41,16 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-Spawned start(const std::vector<std::string>& command) {
+// What a child reads from standard input, and nobody else sees.
+UniqueFd input_of(const std::string& text) {
+  UniqueFd fd(::memfd_create("key", MFD_CLOEXEC));
+  const bool written = fd.valid() && ::write(fd.get(), text.data(), text.size()) ==
+                                         static_cast<ssize_t>(text.size());
+  if (!written || ::lseek(fd.get(), 0, SEEK_SET) != 0) fd.reset();
+  return fd;
+}
+
+Spawned start(const std::vector<std::string>& command, const std::string& input) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -47,11 +60,16 @@ Spawned start(const std::vector<std::string>& command) {
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const UniqueFd in = input_of(input);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in.get(), STDIN_FILENO);
   Spawned child;
-  const int error = posix_spawnp(&child.pid, argv[0], nullptr, &attributes, argv.data(), environ);
+  const int error = posix_spawnp(&child.pid, argv[0], &actions, &attributes, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
-    fmt::print(stderr, "lockstep: error: {}: {}\n", command.front(), strerror(error));
+    print_error(fmt::format("lockstep: error: {}: {}\n", command.front(), strerror(error)));
     child.pid = 0;
     return child;
   }
@@ -130,6 +148,7 @@ std::vector<std::string> remote_command(const HostsOptions& options,
   option("--master-addr", hosts.front().substr(hosts.front().find('@') + 1));
   option("--master-port", std::to_string(options.master_port));
   option("--interface", options.interface);
+  if (hosts.size() > 1) option("--job-key-file", "-");
   option("--out", options.verify.out);
   if (index == 0) {
     option("--json", options.verify.json);
@@ -157,8 +176,9 @@ int verify_on_hosts(const HostsOptions& options) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
   Signals signals;
   std::vector<Spawned> children;
+  const std::string key = new_job_key() + "\n";
   for (size_t i = 0; i < hosts.size(); ++i) {
-    children.push_back(start(remote_command(options, hosts, i, folder, program)));
+    children.push_back(start(remote_command(options, hosts, i, folder, program), key));
     if (children.back().pid != 0) continue;
     children.pop_back();
     terminate(children);
@@ -171,8 +191,8 @@ int verify_on_hosts(const HostsOptions& options) {
   if (ends.missing.empty() && (!WIFEXITED(first) || unreachable(first)))
     ends.missing = hosts.front();
   if (ends.missing.empty()) return WEXITSTATUS(first);
-  fmt::print(stderr, "lockstep: error: {} could not be reached; exit {}\n", ends.missing,
-             kExitInconclusive);
+  print_error(fmt::format("lockstep: error: {} could not be reached; exit {}\n", ends.missing,
+                          kExitInconclusive));
   return kExitInconclusive;
 }
 

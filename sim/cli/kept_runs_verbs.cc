@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "sim/cli/app_options.h"
+#include "sim/cli/range.h"
 #include "sim/cli/verbs.h"
 
 namespace lockstep {
@@ -32,7 +33,9 @@ void add_analyze(CLI::App& app, std::function<int()>* action) {
       ->option_text("DIR|FILE");
   add_json_and_color(verb, &options->json, &options->color);
   add_ci(verb, &options->ci);
-  verb->add_flag("--metrics", options->metrics, "All intervals in --json")->group("Output");
+  verb->add_flag("--metrics", options->metrics, "All intervals in --json")
+      ->needs(verb->get_option("--json"))
+      ->group("Output");
   verb->add_option("--machine", options->machine,
                    "What `lockstep calibrate` fitted, to predict the step time by (the run itself)")
       ->option_text("FILE");
@@ -46,6 +49,7 @@ void add_analyze(CLI::App& app, std::function<int()>* action) {
                   ->group("Output");
   verb->add_option("--svg-step", options->svg_step, "The step that is drawn (one of median length)")
       ->option_text("N")
+      ->check(between(int64_t{0}, int64_t{1'000'000'000}))
       ->needs(svg)
       ->group("Output");
   verb->footer(
@@ -68,7 +72,7 @@ void add_whatif(CLI::App& app, std::function<int()>* action) {
                    "Whose lateness to take away; repeatable: together (each rank in turn)")
       ->option_text("R")
       ->allow_extra_args(false)
-      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}));
+      ->check(between(int64_t{0}, int64_t{1'000'000}));
   add_json_and_color(verb, &options->json, &options->color);
   verb->footer(R"(Examples, from the root of the repository
   lockstep run scenarios/stragglers/named_compute.json --filter world_size=3 --keep --out late

@@ -6,13 +6,13 @@
 #include <charconv>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/parse/json_text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/run_directory.h"
 #include "sim/judge/words.h"
@@ -51,10 +51,9 @@ bool to_number(std::string_view text, int64_t* number) {
 // Runs that failed last; what cannot be read counts as none.
 std::vector<RunKey> read_failed() {
   for (const std::string& folder : state_folders()) {
-    std::ifstream file(folder + "/" + kFile);
-    if (!file) continue;
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    const Json document = Json::parse(text, nullptr, false);
+    const auto text = read_foreign_file(folder + "/" + kFile);
+    if (!text) continue;
+    const Json document = json_or_discarded(text.value());
     std::vector<RunKey> keys;
     if (!document.is_object() || !document.contains("runs") || !document["runs"].is_array())
       return keys;

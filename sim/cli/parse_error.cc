@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scenarios/parse/words.h"
+#include "sim/cli/output_files.h"
 
 namespace lockstep {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 std::vector<std::string> names_of(const CLI::App& app, bool options) {
   std::vector<std::string> names;
   if (!options) {
-    for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
+    for (const CLI::App* verb : app.get_subcommands({}))
+      if (!verb->get_name().empty()) names.push_back(verb->get_name());  // else a group of options
     return names;
   }
   for (const CLI::Option* option : app.get_options())
@@ -29,14 +31,14 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
 }  // namespace
 
 const CLI::App& innermost(const CLI::App& app) {
-  const CLI::App* current = &app;
-  while (!current->get_subcommands().empty()) current = current->get_subcommands().front();
-  return *current;
+  for (const CLI::App* below : app.get_subcommands())
+    if (!below->get_name().empty()) return innermost(*below);  // else a group of options
+  return app;
 }
 
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& verb = innermost(app);
-  const bool has_verbs = !verb.get_subcommands({}).empty();
+  const bool has_verbs = !names_of(verb, false).empty();
   const std::vector<std::string> extras = app.remaining(true);
   if (!extras.empty()) {
     const std::string word = printable(extras.front());
@@ -53,14 +55,16 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   return printable(error.what());
 }
 
-std::string full_name(const CLI::App& app) {
-  std::string name = "lockstep";
-  const CLI::App* current = &app;
-  while (!current->get_subcommands().empty()) {
-    current = current->get_subcommands().front();
-    name += " " + current->get_name();
-  }
+std::string verb_name(const CLI::App& app) {
+  std::string name;
+  for (const CLI::App* verb = &innermost(app); verb != &app; verb = verb->get_parent())
+    name = verb->get_name() + (name.empty() ? "" : " ") + name;
   return name;
+}
+
+std::string full_name(const CLI::App& app) {
+  const std::string name = verb_name(app);
+  return name.empty() ? "lockstep" : "lockstep " + name;
 }
 
 std::string parent_name(const CLI::App& app) {
@@ -76,6 +80,18 @@ std::string argument(int argc, char** argv, const std::string& option) {
     if (word.starts_with(option + "=")) return word.substr(option.size() + 1);
   }
   return "";
+}
+
+std::string answer_file(int argc, char** argv, const std::string& option) {
+  const std::string path = argument(argc, argv, option);
+  if (path.empty() || path == "-") return "";
+  int named = 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
+    if (same_file(equals == std::string::npos ? word : word.substr(equals + 1), path)) ++named;
+  }
+  return named == 1 ? path : "";
 }
 
 }  // namespace lockstep

@@ -6,76 +6,79 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/json_values.h"
 #include "sim/cli/conclude.h"
+#include "sim/cli/output_files.h"
+#include "sim/cli/recorded_tensors.h"
 #include "sim/judge/judge.h"
+#include "sim/judge/recorded_comparison.h"
+#include "sim/judge/recorded_end.h"
 #include "sim/launch/recording.h"
 #include "sim/report/document.h"
 #include "sim/report/metrics_table.h"
 #include "sim/report/recorded_analysis.h"
+#include "sim/report/recorded_comparison.h"
+#include "sim/report/recorded_end.h"
 #include "sim/report/trace.h"
-#include "sim/report/version.h"
 
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json head(int exit_code) {
-  return {{"schema_version", 1},
-          {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()},
-          {"exit_code", exit_code}};
+// Nothing, or why these options cannot be honoured for recordings.
+std::optional<InputError> refused_option(const CompareOptions& options) {
+  for (const auto& [name, value] :
+       {std::pair{"--key", &options.key}, {"--key-a", &options.a_key}, {"--key-b", &options.b_key}})
+    if (!value->empty())
+      return option_error(fmt::format("{} {}: recordings have no keys", name, *value),
+                          "checkpoints, as those of record(..., keep_tensors=True) are");
+  if (options.verbose) return option_error("--verbose is not there for recordings; take --json");
+  return std::nullopt;
 }
 
-Json ranks_json(const RankDivergence& ranks) {
-  if (ranks.step == 0) return nullptr;
-  return {{"rank", ranks.rank},
-          {"step", ranks.step},
-          {"state_kind", ranks.kind},
-          {"tensor", ranks.tensor}};
+// Nothing, or why the numbers of these two cannot be compared in the way that was asked for.
+std::optional<InputError> refused_pair(const CompareOptions& options, const RecordedHashes& a,
+                                       const RecordedHashes& b) {
+  const char* keep = "recordings of record(..., keep_tensors=True), with --rtol and --atol";
+  const bool tensors = a.tensors && b.tensors;
+  if (a.world_size != b.world_size && (!tensors || !options.has_tolerance()))
+    return option_error(
+        fmt::format("{} was recorded by {} {}, {} by {}: sums of other addends are rounded "
+                    "otherwise, and {} have no tolerance",
+                    options.a, a.world_size, plural(a.world_size, "rank"), options.b, b.world_size,
+                    tensors ? "without --rtol or --atol numbers" : "hashes"),
+        keep);
+  if (options.has_tolerance() && !tensors)
+    return option_error(
+        fmt::format("{}: {} holds hashes alone, which have no tolerance",
+                    options.rtol ? "--rtol" : "--atol", a.tensors ? options.b : options.a),
+        keep);
+  if (a.hash_version != b.hash_version && !options.has_tolerance())
+    return file_error(options.b,
+                      "was hashed in another way, by another version of lockstep_record.py",
+                      "two recordings of one version");
+  return std::nullopt;
 }
 
-Json first_json(const RecordedDivergence& found) {
-  if (found.step == 0) return nullptr;
-  return {{"step", found.step},         {"state_kind", found.kind},
-          {"tensor", found.tensor},     {"a_hash", or_null(found.a)},
-          {"b_hash", or_null(found.b)}, {"differing", found.differing},
-          {"tensors", found.in_step}};
+int compare_by_hashes(const CompareOptions& options, const RecordedHashes& a,
+                      const RecordedHashes& b) {
+  const RecordedComparison comparison = compare_recordings(a, b);
+  const int code = write_output("--json", options.json, exit_code_of(comparison.verdict),
+                                [&] { return to_text(as_json(comparison, options.a, options.b)); });
+  const Style style(wants_color(options.color, STDOUT_FILENO));
+  return print_result(
+      recorded_comparison_text(comparison, options.a, options.b, options.quiet, style), code);
 }
 
-std::string kind_text(const std::string& kind) {
-  return kind == "optimizer_state" ? "optimizer state" : kind;
-}
-
-std::string ranks_text(const std::string& side, const RankDivergence& ranks) {
-  if (ranks.step == 0) return "";
-  return fmt::format("  {}'s own ranks disagree  step {}, {} of {}: rank {} differs from rank 0\n",
-                     side, ranks.step, kind_text(ranks.kind), ranks.tensor, ranks.rank);
-}
-
-std::string first_text(const RecordedDivergence& found) {
-  return fmt::format("  first difference  step {}, {} of {}\n      A  {}\n      B  {}\n",
-                     found.step, kind_text(found.kind), found.tensor,
-                     found.a.empty() ? "has no such tensor" : found.a,
-                     found.b.empty() ? "has no such tensor" : found.b);
-}
-
-std::string recording_answer(const RecordedDivergence& found, int code, const Style& style) {
-  if (code == kExitNothing)
-    return fmt::format("nothing to compare: no step was hashed in both; exit {}\n", code);
-  if (found.step != 0)
-    return fmt::format(
-        "{}: {} of {} {} differ after step {}, the first that does of {} {} hashed "
-        "in both; exit {}\n",
-        style.verdict("fail", "fail"), grouped(found.differing), grouped(found.in_step),
-        plural(found.in_step, "tensor"), found.step, grouped(found.steps),
-        plural(found.steps, "step"), code);
-  if (code == kExitFail)
-    return fmt::format("{}: ranks of one recording disagree; exit {}\n",
-                       style.verdict("fail", "fail"), code);
-  return fmt::format("{}: {} hashes of {} {} compared, 0 differ\n", style.verdict("pass", "pass"),
-                     grouped(found.tensors), grouped(found.steps), plural(found.steps, "step"));
+std::string recorded_text(const RunOutcome& outcome, const RunResult& result,
+                          const RecordedEnd& end, const Style& style) {
+  const int64_t world_size = outcome.plan.scenario.world_size;
+  std::string text =
+      fmt::format("{}, recorded by {} {}\n{}", outcome.plan.scenario.name, world_size,
+                  plural(world_size, "rank"), metrics_table(result, style));
+  if (end.kind == RecordedEnd::Kind::whole) return text;
+  return text + fmt::format("{}: the run {}: {}; exit {}\n",
+                            style.verdict("inconclusive", "inconclusive"),
+                            end.kind == RecordedEnd::Kind::failed ? "failed" : "has no end",
+                            to_text(end), kExitInconclusive);
 }
 
 }  // namespace
@@ -85,63 +88,42 @@ int analyze_recording(const AnalyzeOptions& options) {
     return bad_input({option_error("--svg is not there for a recording; take --trace")});
   const auto outcome = read_recorded_run(options.folder);
   if (!outcome) return bad_input(outcome.errors(), options.json);
-  const Timeline timeline = timeline_of(outcome.value());
+  const RecordedEnd end = end_of_recording(outcome.value());
+  const bool whole = end.kind == RecordedEnd::Kind::whole;
+  // Of a step that not all ranks ended, waits and transfers say nothing.
+  const Timeline timeline =
+      timeline_of(whole ? outcome.value() : until_step(outcome.value(), end.last_whole_step));
   RunResult result;
   result.metrics = metrics_of(timeline);
-  result.straggler = find_straggler(models_of(timeline));
-  const int code = result.metrics->steps.empty() ? kExitInconclusive : kExitPass;
+  // Who was slow before a run failed is not who made it fail.
+  if (end.kind != RecordedEnd::Kind::failed) result.straggler = find_straggler(models_of(timeline));
+  const int code = whole && !result.metrics->steps.empty() ? kExitPass : kExitInconclusive;
+  const int64_t world_size = outcome.value().plan.scenario.world_size;
   try {
     if (!options.trace.empty()) write_trace(options.trace, outcome.value());
     if (!options.json.empty())
       write_atomically(
           options.json,
-          to_text(as_json(RecordedAnalysis{options.folder, outcome.value().plan.scenario.world_size,
-                                           code, result, options.metrics ? &timeline : nullptr})));
+          to_text(as_json(RecordedAnalysis{options.folder, world_size, code, result, end,
+                                           options.metrics ? &timeline : nullptr})));
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
   }
   const Style style(wants_color(options.color, STDOUT_FILENO));
-  return print_result(fmt::format("{}, recorded by {} {}\n{}", outcome.value().plan.scenario.name,
-                                  outcome.value().ranks.size(), plural(timeline.world_size, "rank"),
-                                  metrics_table(result, style)),
-                      code);
+  return print_result(recorded_text(outcome.value(), result, end, style), code);
 }
 
 int compare_recordings(const CompareOptions& options) {
+  if (auto refused = refused_option(options)) return bad_input({*refused}, options.json);
   const auto a = read_recorded_hashes(options.a), b = read_recorded_hashes(options.b);
   if (!a) return bad_input(a.errors(), options.json);
   if (!b) return bad_input(b.errors(), options.json);
-  const RecordedDivergence found = first_divergence(a.value(), b.value());
-  const RankDivergence of_a = divergence_of_ranks(a.value()), of_b = divergence_of_ranks(b.value());
-  const bool differ = found.step != 0 || of_a.step != 0 || of_b.step != 0;
-  const int code = differ ? kExitFail : found.steps == 0 ? kExitNothing : kExitPass;
-  try {
-    if (!options.json.empty()) {
-      Json json = head(code);
-      json["verdict"] = code == kExitNothing ? Json(nullptr) : Json(differ ? "fail" : "pass");
-      json["a"] = options.a;
-      json["b"] = options.b;
-      json["recordings"] = {{"steps", found.steps},
-                            {"tensors", found.tensors},
-                            {"first", first_json(found)},
-                            {"ranks_of_a", ranks_json(of_a)},
-                            {"ranks_of_b", ranks_json(of_b)}};
-      write_atomically(options.json, to_text(json));
-    }
-  } catch (const std::exception& error) {
-    return bad_input({option_error(error.what())});
-  }
-  const Style style(wants_color(options.color, STDOUT_FILENO));
-  std::string text;
-  if (!options.quiet) {
-    text = fmt::format("lockstep {} ({})\n\n", lockstep_version(), lockstep_commit());
-    const std::string details = (found.step != 0 ? first_text(found) : std::string()) +
-                                ranks_text("A", of_a) + ranks_text("B", of_b);
-    text += fmt::format("{}  A {}  B {}\n{}\n",
-                        differ ? style.verdict("fail", "fail") : style.verdict("pass", "pass"),
-                        options.a, options.b, details);
-  }
-  return print_result(text + recording_answer(found, code, style), code);
+  if (auto refused = refused_pair(options, a.value(), b.value()))
+    return bad_input({*refused}, options.json);
+  if (!options.has_tolerance()) return compare_by_hashes(options, a.value(), b.value());
+  const auto document = compare_recorded_tensors(options, a.value(), b.value());
+  if (!document) return bad_input(document.errors(), options.json);
+  return report_comparison(options, document.value());
 }
 
 }  // namespace lockstep

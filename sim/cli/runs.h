@@ -30,6 +30,7 @@ class Runs {
         progress_(groups(files), isatty(STDERR_FILENO) == 1, options.quiet) {
     for (const SelectedFile& file : files) {
       plans_.insert(plans_.end(), file.plans.begin(), file.plans.end());
+      for (const RunPlan& plan : file.plans) words_[plan.file] = file.further_words;
       left_out_.insert(left_out_.end(), file.left_out.begin(), file.left_out.end());
       for (RunPlan& control : control_plans(file.plans)) controls_.push_back(std::move(control));
     }
@@ -48,9 +49,9 @@ class Runs {
     outcome.libtorch = libtorch_;
     RunResult result = judge_run(
         outcome, {.metrics = options_.metrics || options_.explain, .intervals = options_.metrics});
-    result.again = as_called(again_command(result.file, options_.selection.sets, result.set,
-                                           result.seed, further_words(options_.selection),
-                                           options_.explain ? "run" : "verify"));
+    result.again =
+        as_called(again_command(result.file, options_.selection.sets, result.set, result.seed,
+                                words_[result.file], options_.explain ? "run" : "verify"));
     const bool control = index >= reported_;
     if (earlier_ != nullptr) result.baseline = earlier_->beside(result);
     failed_ = failed_ || (!control && result.met == false && result.baseline != "known");
@@ -125,6 +126,7 @@ class Runs {
   Progress progress_;
   std::vector<RunPlan> plans_, controls_;
   std::vector<NotRun> left_out_;
+  std::map<std::string, std::vector<std::string>> words_;  // further ones, by file
   size_t reported_ = 0;
   bool failed_ = false;
   std::vector<std::optional<RunResult>> results_;

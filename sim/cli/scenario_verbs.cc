@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/printable.h"
 #include "scenarios/parse/collective_schema.h"
 #include "scenarios/parse/compare_schema.h"
 #include "scenarios/parse/explore_schema.h"
@@ -51,8 +52,8 @@ int scenario_explain(const Selection& selection) {
   for (const SelectedFile& file : files.value())
     for (const RunPlan& plan : file.plans) plans.push_back(&plan);
   if (plans.empty()) {
-    fmt::print(stderr, "nothing selected: no run contains \"{}\"; exit {}\n", selection.filter,
-               kExitNothing);
+    print_error(fmt::format("nothing selected: no run contains \"{}\"; exit {}\n", selection.filter,
+                            kExitNothing));
     return kExitNothing;
   }
   if (plans.size() == 1) return print_result(to_text(*plans.front()), kExitPass);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "golden/stored.h"
+#include "scenarios/base/printable.h"
 #include "scenarios/parse/suite.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
@@ -82,8 +83,57 @@ InputErrors published_errors(const std::vector<RunPlan>& plans) {
   return {};
 }
 
+// What a scenario, or some of several, makes of options that not every scenario has a use for.
+struct Used {
+  bool full = false, data = false;
+  std::vector<std::string> modules;  // files of TorchScript
+  void add(const Used& other) {
+    full = full || other.full;
+    data = data || other.data;
+    modules.insert(modules.end(), other.modules.begin(), other.modules.end());
+  }
+  bool loads(const std::string& trusted) const {
+    return std::ranges::any_of(modules, [&](const std::string& module) {
+      std::error_code ignored;
+      return std::filesystem::equivalent(trusted, module, ignored);
+    });
+  }
+};
+
+Used used_by(const ScenarioFile& file, const std::vector<RunPlan>& plans) {
+  Used used{file.has_full, file.reads_data_dir, {}};
+  for (const RunPlan& plan : plans)
+    if (const Part& model = plan.scenario.model; model.kind == "torchscript")
+      used.modules.push_back(model.options.text("file"));
+  return used;
+}
+
+// The options of a selection that the file has a use for.
+Selection narrowed(Selection selection, const Used& used) {
+  selection.full = selection.full && used.full;
+  if (!used.data) selection.data_dir.clear();
+  std::erase_if(selection.trusted_models,
+                [&](const std::string& trusted) { return !used.loads(trusted); });
+  return selection;
+}
+
+// Options that no selected scenario has a use for.
+void add_unused(const Selection& selection, const Used& used, InputErrors* errors) {
+  if (!selection.data_dir.empty() && !used.data)
+    errors->push_back(option_error("--data " + selection.data_dir +
+                                   " holds no files that a selected scenario reads"));
+  if (selection.full && !used.full)
+    errors->push_back(option_error("--full: no selected scenario has a long form",
+                                   "a scenario with the key \"full\""));
+  for (const std::string& trusted : selection.trusted_models)
+    if (!used.loads(trusted))
+      errors->push_back(
+          option_error(fmt::format("--trust-model {}: no selected scenario loads it", trusted),
+                       "the file of a scenario's model \"torchscript\""));
+}
+
 void add_file(const std::string& path, const Selection& selection,
-              std::vector<SelectedFile>* selected, InputErrors* errors) {
+              std::vector<SelectedFile>* selected, Used* used, InputErrors* errors) {
   auto file = load_scenario_file(path, suite_options(selection));
   if (!file) return append(file.errors(), errors);
   auto plans = make_plans(file.value());
@@ -92,8 +142,12 @@ void add_file(const std::string& path, const Selection& selection,
     return append(broken, errors);
   if (const InputErrors broken = published_errors(plans.value()); !broken.empty())
     return append(broken, errors);
-  SelectedFile one{path, file.value().name, file.value().what, std::move(plans.value()),
-                   file.value().reads_data_dir};
+  const Used own = used_by(file.value(), plans.value());
+  used->add(own);
+  SelectedFile one{path, file.value().name, file.value().what, std::move(plans.value())};
+  one.further_words = further_words(narrowed(selection, own));
+  one.places = std::move(file.value());
+  one.places.combinations.clear();
   one.in_folder = std::ranges::find(selection.paths, path) == selection.paths.end();
   std::erase_if(one.plans, [&](const RunPlan& plan) { return !matches(plan, selection.filter); });
   selected->push_back(std::move(one));
@@ -117,13 +171,10 @@ void remove_repeated(InputErrors* errors) {
 Expected<std::vector<SelectedFile>> select(const Selection& selection) {
   InputErrors errors;
   std::vector<SelectedFile> selected;
+  Used used;
   for (const std::string& file : files_of(selection.paths, &errors))
-    add_file(file, selection, &selected, &errors);
-  const bool data_used = std::any_of(selected.begin(), selected.end(),
-                                     [](const SelectedFile& file) { return file.reads_data_dir; });
-  if (errors.empty() && !selection.data_dir.empty() && !data_used)
-    errors.push_back(option_error("--data " + selection.data_dir +
-                                  " holds no files that a selected scenario reads"));
+    add_file(file, selection, &selected, &used, &errors);
+  if (errors.empty()) add_unused(selection, used, &errors);
   remove_repeated(&errors);
   if (!errors.empty()) return errors;
   return selected;
@@ -144,7 +195,7 @@ int bad_input(const InputErrors& errors, const std::string& json, const CiOption
   const auto count = static_cast<int64_t>(errors.size());
   text += fmt::format("{} {}; nothing was run; exit {}\n", count, plural(count, "error"),
                       kExitBadInput);
-  std::fputs(text.c_str(), stderr);
+  print_error(text);
   CiOptions writable = ci;
   if (!ci_errors(ci).empty()) writable.junit.clear();
   leave_ci_reports(writable, test_report(errors), kExitBadInput);
@@ -159,7 +210,7 @@ int bad_input(const InputErrors& errors, const std::string& json, const CiOption
 int print_result(const std::string& text, int code) {
   const auto problem = print(text);
   if (!problem) return code;
-  fmt::print(stderr, "lockstep: error: {}; exit {}\n", *problem, kExitBadInput);
+  print_error(fmt::format("lockstep: error: {}; exit {}\n", *problem, kExitBadInput));
   return kExitBadInput;
 }
 

@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/clock.h"
+#include "scenarios/parse/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
 #include "sim/cli/simulate_jobs.h"
+#include "sim/cli/simulate_uses.h"
 #include "sim/des/simulate.h"
 #include "sim/report/document.h"
 #include "sim/report/simulate_svg.h"
@@ -42,11 +44,22 @@ InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
   return errors;
 }
 
-std::vector<RunPlan> plans_of(std::vector<SelectedFile> files) {
+std::vector<RunPlan> plans_of(const std::vector<SelectedFile>& files) {
   std::vector<RunPlan> plans;
-  for (SelectedFile& file : files)
-    for (RunPlan& plan : file.plans) plans.push_back(std::move(plan));
+  for (const SelectedFile& file : files)
+    plans.insert(plans.end(), file.plans.begin(), file.plans.end());
   return plans;
+}
+
+// What a plan says of its scenario's keys, with their lines.
+InputErrors located(InputErrors errors, const std::vector<SelectedFile>& files) {
+  for (InputError& error : errors)
+    for (const SelectedFile& file : files) {
+      if (error.pointer.empty() || error.file != file.path || file.plans.empty()) continue;
+      locate(file.places, file.plans.front().set, &error);
+      break;
+    }
+  return errors;
 }
 
 InputErrors fill_lines(const SimulateVerb& verb, const MachineModel& machine,
@@ -100,17 +113,21 @@ int simulate_verb(const SimulateVerb& verb) {
   InputErrors errors = files ? InputErrors() : files.errors();
   if (!machine) append_run(machine.errors(), &errors);
   if (!errors.empty()) return bad_input(errors, verb.json);
-  const std::vector<RunPlan> plans = plans_of(std::move(files.value()));
+  const std::vector<RunPlan> plans = plans_of(files.value());
   errors = option_errors(verb, plans.size());
   if (!errors.empty()) return bad_input(errors, verb.json);
-  if (plans.empty()) return print_result("nothing was selected\n", kExitNothing);
+  if (plans.empty())
+    return nothing_selected(fmt::format("no run contains \"{}\"", printable(verb.selection.filter)),
+                            "simulate", verb.json, {.junit = "", .annotations = "none"});
+  errors = unused_options(verb, machine.value(), plans);
+  if (!errors.empty()) return bad_input(errors, verb.json);
   SimulateDocument document;
   document.seed = plans.front().scenario.seed;
   document.machine = this_machine();
   document.simulated = words_of(verb, machine.value());
   const int64_t start_ns = now_ns();
   try {
-    errors = fill_lines(verb, machine.value(), plans, &document);
+    errors = located(fill_lines(verb, machine.value(), plans, &document), files.value());
   } catch (const std::exception& error) {  // records or a trace that could not be written
     errors = {option_error(error.what())};
   }

@@ -86,6 +86,18 @@ void fill(const PlannedJob& planned, const SimulatedRun& run, SimulatedLine* lin
   line->failure = run.failure;
 }
 
+// The time-outs of a launcher end no simulated run; a real one they would.
+void note_timeouts(const RunPlan& plan, const SimulatedAs& as, SimulatedLine* line) {
+  const Timeouts& timeouts = plan.scenario.timeouts;
+  const auto note = [&](const char* key, double took_ms, int64_t limit_ms) {
+    if (took_ms > static_cast<double>(limit_ms))
+      line->notes.push_back(fmt::format(
+          "{} is {} ms, after which a real run is ended: here {:.0f} ms", key, limit_ms, took_ms));
+  };
+  note("/timeouts/step_ms", line->numbers.longest_ms, timeouts.step_ms);
+  if (!as.steps) note("/timeouts/run_ms", line->numbers.total_s * 1e3, timeouts.run_ms);
+}
+
 void leave_records(const SimulateVerb& verb, const RunOutcome& outcome) {
   if (!verb.trace.empty()) write_trace(verb.trace, outcome);
   if (!verb.svg.empty()) {
@@ -107,6 +119,7 @@ Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& p
       simulate(planned.job, options_of(verb), [&](const StepTrace& trace) { records.add(trace); });
   if (!run) return run.errors();
   fill(planned, run.value(), &line);
+  note_timeouts(plan, as_asked(verb), &line);
   const RunOutcome outcome = records.take(run.value());
   line.judged = judge_run(outcome, {.metrics = true});
   leave_records(verb, outcome);
@@ -134,6 +147,7 @@ Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineMo
   const auto run = simulate(planned.value().job, options_of(verb));
   if (!run) return run.errors();
   fill(planned.value(), run.value(), &line);
+  note_timeouts(plan, as, &line);
   return line;
 }
 
@@ -146,7 +160,7 @@ void compare_with_ideal(const SimulateVerb& verb, Job job, const SimulatedRun& r
   if (patient && limit_ns > 0 && !patient.value().failure) {
     int64_t hits = 0;
     for (const StepNumbers& step : patient.value().steps)
-      if (step.skew_ns > limit_ns) ++hits;
+      if (step.longest_ns > limit_ns) ++hits;
     line->timeout_chance = wilson(hits, static_cast<int64_t>(patient.value().steps.size()));
     line->numbers = numbers_of(job, patient.value());
   }
@@ -175,6 +189,7 @@ Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineMo
   // Of alike ranks whose every bucket is late by a draw of its own the skew is not known.
   const bool late = !job.schedule.touched.empty() || (job.noise.any() && !job.noise.per_bucket);
   if (late) compare_with_ideal(verb, job, run.value(), &line);
+  note_timeouts(plan, as, &line);
   if (line.numbers.steps > 0) line.efficiency = compute_ms(job) / line.numbers.step_ms;
   return line;
 }

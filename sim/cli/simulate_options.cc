@@ -1,4 +1,5 @@
 #include "sim/cli/app_options.h"
+#include "sim/cli/range.h"
 #include "sim/cli/simulate.h"
 #include "sim/des/machine_model.h"
 
@@ -14,10 +15,14 @@ class Adder {
   CLI::Option* text(const char* name, T* value, const std::string& help, const char* form) {
     return verb_->add_option(name, *value, help)->option_text(form)->group(group_);
   }
-  template <class T>
-  void number(const char* name, T* value, const std::string& help, const char* form, double least,
-              double most) {
-    text(name, value, help, form)->check(CLI::Range(least, most));
+  void number(const char* name, std::optional<double>* value, const std::string& help,
+              const char* form, double least, double most) {
+    text(name, value, help, form)->check(between(least, most));
+  }
+  template <class Integer>
+  void integer(const char* name, Integer* value, const std::string& help, const char* form,
+               int64_t least, int64_t most) {
+    text(name, value, help, form)->check(between(least, most));
   }
 
  private:
@@ -34,11 +39,12 @@ void add_machine(CLI::App* verb, SimulateVerb* options) {
   add.number("--latency-us", &options->latency_us, "Of a message", "US", 0, 1e9);
   add.number("--bandwidth-mb-per-s", &options->bandwidth_mb_per_s, "Of a link, 10^6 bytes", "N",
              1e-3, 1e9);
-  add.number("--ranks-per-host", &options->ranks_per_host, "Ranks that share a host", "N", 1, 1e6);
+  add.integer("--ranks-per-host", &options->ranks_per_host, "Ranks that share a host", "N", 1,
+              1'000'000);
   add.number("--across-latency-us", &options->across_latency_us, "Between hosts", "US", 0, 1e9);
   add.number("--across-bandwidth-mb-per-s", &options->across_bandwidth_mb_per_s, "Between hosts",
              "N", 1e-3, 1e9);
-  add.number("--channels", &options->channels, "Collectives under way at once (1)", "N", 1, 64);
+  add.integer("--channels", &options->channels, "Collectives under way at once (1)", "N", 1, 64);
   add.number("--overlap-slowdown", &options->overlap_slowdown,
              "Part by which compute is slower under communication (0)", "X", 0, 16);
   add.number("--forward-ms", &options->forward_ms, "Where compute is real (half of backward)", "MS",
@@ -50,9 +56,9 @@ void add_machine(CLI::App* verb, SimulateVerb* options) {
 
 void add_what(CLI::App* verb, SimulateVerb* options) {
   Adder add(verb, "What is simulated");
-  add.number("--world-size", &options->ranks,
-             "So many ranks, each with the work of one in the scenario", "N", 1, 1e6);
-  add.number("--steps", &options->steps, "So many steps", "N", 1, 1e7);
+  add.integer("--world-size", &options->ranks,
+              "So many ranks, each with the work of one in the scenario", "N", 1, 1'000'000);
+  add.integer("--steps", &options->steps, "So many steps", "N", 1, 10'000'000);
   add.text("--predict", &options->predict,
            "A table over caps and world sizes, and which cap is best",
            "caps=1..100,worlds=2..1024");
@@ -60,8 +66,8 @@ void add_what(CLI::App* verb, SimulateVerb* options) {
            "Average parameters in groups: RANKS:PERIOD of each level (the scenario's)",
            "8:2,64:16");
   add.text("--engine", &options->engine, "L0 to L4 (the cheapest that is exact)", "WORD");
-  add.number("--threads", &options->threads, "Threads; the result is the same (all cores)", "N", 0,
-             1024);
+  add.integer("--threads", &options->threads, "Threads; the result is the same (all cores)", "N", 0,
+              1024);
 }
 
 void add_failures(CLI::App* verb, SimulateVerb* options) {

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/parse/json_text.h"
-#include "scenarios/parse/read_file.h"
 #include "scenarios/parse/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/devices.h"
@@ -24,9 +24,10 @@ using Varied = std::vector<std::pair<std::string, std::string>>;
 // be read, which is said elsewhere.
 Json key_of_file(const std::string& path) {
   InputErrors ignored;
-  const auto bytes = read_input_file(path, &ignored);
+  const auto bytes = read_foreign_file(path);
   Json document;
-  if (!bytes || !read_json(*bytes, path, &document, nullptr, &ignored)) return Json::object();
+  if (!bytes || !read_json(bytes.value(), path, &document, nullptr, &ignored))
+    return Json::object();
   if (!document.is_object() || !document.contains("sweep") || !document["sweep"].is_object())
     return Json::object();
   return document["sweep"];

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "scenarios/parse/suite.h"
 #include "sim/cli/ci_reports.h"
 #include "sim/plan/plan.h"
 #include "sim/report/document.h"
@@ -139,9 +140,10 @@ int exec_worker(const std::vector<std::string>& arguments);
 struct SelectedFile {
   std::string path, name, what;
   std::vector<RunPlan> plans;
-  bool reads_data_dir = false;
-  bool in_folder = false;             // found, not named
-  std::vector<NotRun> left_out = {};  // no longer among `plans`
+  bool in_folder = false;                       // found, not named
+  std::vector<NotRun> left_out = {};            // no longer among `plans`
+  std::vector<std::string> further_words = {};  // those of the selection that it has a use for
+  ScenarioFile places = {};                     // without its combinations: for errors found later
 };
 // All errors of all files, or all files (those of which nothing is left included).
 Expected<std::vector<SelectedFile>> select(const Selection& selection);

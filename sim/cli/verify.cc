@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "scenarios/base/printable.h"
 #include "scenarios/parse/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/devices.h"
@@ -33,16 +34,6 @@ int list(const std::vector<SelectedFile>& files) {
   return print_result(table.text(Style(false)), kExitPass);
 }
 
-int nothing_selected(const VerifyOptions& options, const std::string& why) {
-  fmt::print(stderr, "nothing selected: {}; exit {}\n", why, kExitNothing);
-  ResultDocument document;
-  document.machine = this_machine();
-  document.exit_code = kExitNothing;
-  const int code =
-      write_output("--json", options.json, kExitNothing, [&] { return to_text(document); });
-  return leave_ci_reports(options.ci, test_report(options.verb(), document), code);
-}
-
 std::string no_match(const VerifyOptions& options, size_t files) {
   const auto count = static_cast<int64_t>(files);
   return fmt::format("no scenario name or run label in {} {} contains \"{}\"", count,
@@ -52,10 +43,11 @@ std::string no_match(const VerifyOptions& options, size_t files) {
 // So that nobody takes the answer for one about everything.
 void say_last_failed(const std::vector<std::string>& kept, int64_t of) {
   constexpr size_t kNamed = 10;
-  fmt::print(stderr, "failed last: {} of {} {}\n", kept.size(), grouped(of), plural(of, "run"));
+  print_error(
+      fmt::format("failed last: {} of {} {}\n", kept.size(), grouped(of), plural(of, "run")));
   for (size_t i = 0; i < std::min(kept.size(), kNamed); ++i)
-    fmt::print(stderr, "  {}\n", printable(kept[i]));
-  if (kept.size() > kNamed) fmt::print(stderr, "  and {} more\n", kept.size() - kNamed);
+    print_error(fmt::format("  {}\n", printable(kept[i])));
+  if (kept.size() > kNamed) print_error(fmt::format("  and {} more\n", kept.size() - kNamed));
 }
 
 // What is left of a selection; a sentence where that is nothing.
@@ -129,7 +121,7 @@ int execute_and_report(const VerifyOptions& options, const std::string& worker,
     not_saved = save_weights(options.save_weights, only_run(*files).export_dir);
   std::error_code ignored;
   if (own_export) std::filesystem::remove_all(exported, ignored);
-  if (not_saved) fmt::print(stderr, "{}\n", to_text(*not_saved));
+  if (not_saved) print_error(fmt::format("{}\n", to_text(*not_saved)));
   const int code = report(options, document);
   return code == kExitPass && not_saved ? kExitBadInput : code;
 }
@@ -152,7 +144,7 @@ int verify(const VerifyOptions& options) {
   if (!files) errors.insert(errors.end(), files.errors().begin(), files.errors().end());
   if (!errors.empty()) return refuse(errors);
   if (const std::string why = narrow(options, &files.value()); !why.empty())
-    return nothing_selected(options, why);
+    return nothing_selected(why, options.verb(), options.json, options.ci);
   if (options.list) return list(files.value());
   const auto worker = find_worker();
   if (!worker) return refuse(worker.errors());

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "scenarios/base/hash.h"
+#include "scenarios/base/printable.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
 #include "sim/cli/runs.h"
@@ -60,6 +61,11 @@ Expected<std::vector<SelectedFile>> select_one(Selection selection, int64_t worl
   return files;
 }
 
+std::string about_job(const JobPart& part) {
+  return fmt::format("lockstep {} {} job {} ranks {}", lockstep_version(), lockstep_commit(),
+                     part.placement.job, part.world_size);
+}
+
 // Alike on all members or they must not meet. Paths may differ from host to host.
 std::string identity_of(const JobPart& part, std::vector<RunPlan> plans) {
   std::string text;
@@ -68,9 +74,7 @@ std::string identity_of(const JobPart& part, std::vector<RunPlan> plans) {
     plan.scenario.golden.reset();
     text += to_text(plan);
   }
-  return fmt::format("lockstep {} {} job {} ranks {} plan {:016x}", lockstep_version(),
-                     lockstep_commit(), part.placement.job, part.world_size,
-                     hash64(text.data(), text.size()));
+  return fmt::format("{} plan {:016x}", about_job(part), hash64(text.data(), text.size()));
 }
 
 std::string host_name() {
@@ -138,35 +142,49 @@ void Member::still_waiting(const std::string& why, Deadline silent) {
   if (signal_ != 0) throw RunOver(128 + signal_, fmt::format("interrupted by signal {}", signal_));
   if (waiting_said_ || time_left(silent).count() > 0) return;
   waiting_said_ = true;
-  fmt::print(stderr, "lockstep: rank {}: waiting for rank 0: {}\n", part_.ranks.front(), why);
+  print_error(fmt::format("lockstep: rank {}: waiting for rank 0: {}\n", part_.ranks.front(), why));
 }
 
 // What the answer rests on, once, from rank 0.
 void Member::say_where() const {
   const Placement& p = part_.placement;
-  fmt::print(stderr, "lockstep: {} {} by {}{}{}; rendezvous {}\n", part_.world_size,
-             plural(part_.world_size, "rank"), p.launcher == "none" ? "command line" : p.launcher,
-             p.seen.empty() ? "" : ": ", p.seen,
-             part_.rendezvous.kind.empty() ? "not needed" : to_text(part_.rendezvous));
+  print_error(fmt::format(
+      "lockstep: {} {} by {}{}{}; rendezvous {}\n", part_.world_size,
+      plural(part_.world_size, "rank"), p.launcher == "none" ? "command line" : p.launcher,
+      p.seen.empty() ? "" : ": ", p.seen,
+      part_.rendezvous.kind.empty() ? "not needed" : to_text(part_.rendezvous)));
+  const bool others = !part_.rendezvous.kind.empty();
+  if (others && part_.job_key.bytes.empty() && !(board_ && board_->keeps_secrets()))
+    print_error(
+        "lockstep: warning: the job has no key: who can connect to rank 0 and knows the "
+        "scenario can join; give all processes the same LOCKSTEP_JOB_KEY\n");
 }
 
 void Member::meet() {
   const milliseconds patience(runs_.plans().front().scenario.timeouts.rendezvous_ms);
   const Deadline deadline = deadline_after(patience);
-  const std::string identity = identity_of(part_, runs_.plans());
+  const Credentials credentials{part_.job_key.bytes, identity_of(part_, runs_.plans())};
   board_ = make_notice_board(part_.rendezvous, deadline);
   HostPort address = part_.rendezvous.address;
   if (part_.ranks.front() == 0) {
     say_where();
+    const auto tell = [](const std::string& what) {
+      print_error(fmt::format("lockstep: rank 0: {}\n", what));
+    };
     auto opened = open_coordinator(loop_, part_.rendezvous, part_.interface_address,
-                                   {part_.world_size, identity, ""}, board_.get(), &address);
+                                   {part_.world_size, credentials, about_job(part_), "", "", tell},
+                                   board_.get(), &address);
     if (!opened) throw RunOver(kExitBadInput, to_text(opened.errors().front()));
     coordinator_ = std::move(opened.value());
   }
-  const MemberIdentity own{"", identity, part_.ranks, host_key(part_.placement.node),
+  const MemberIdentity own{"",
+                           about_job(part_),
+                           "",
+                           part_.ranks,
+                           host_key(part_.placement.node),
                            fmt::format("task {} on {}", part_.placement.task, host_name())};
   const Deadline silent = deadline_after(kSilentWait);
-  link_ = join_run(loop_, address, board_.get(), own, deadline,
+  link_ = join_run(loop_, address, board_.get(), own, credentials, deadline,
                    [&](const std::string& why) { still_waiting(why, silent); });
   if (signal_ != 0) interrupt(signal_);
   try {
@@ -174,8 +192,10 @@ void Member::meet() {
   } catch (const RunOver& over) {
     if (!judges() || coordinator_->all_joined() || signal_ != 0 || !coordinator_->problem().empty())
       throw;
-    throw RunOver(over.code(), fmt::format("ranks {} have not joined within {} ms",
-                                           coordinator_->missing_ranks(), patience.count()));
+    const std::string& refused = coordinator_->refused();
+    throw RunOver(over.code(), fmt::format("ranks {} have not joined within {} ms{}{}",
+                                           coordinator_->missing_ranks(), patience.count(),
+                                           refused.empty() ? "" : "; ", refused));
   }
 }
 
@@ -270,11 +290,12 @@ int Member::run() {
   } catch (const RunOver& over) {
     code = over.code();
     why = over.what();
-    if (why != "judged") fmt::print(stderr, "lockstep: rank {}: {}\n", part_.ranks.front(), why);
+    if (why != "judged")
+      print_error(fmt::format("lockstep: rank {}: {}\n", part_.ranks.front(), why));
   } catch (const std::exception& error) {
     code = kExitInconclusive;
     why = fmt::format("rank {}: {}", part_.ranks.front(), error.what());
-    fmt::print(stderr, "lockstep: error: {}\n", why);
+    print_error(fmt::format("lockstep: error: {}\n", why));
   }
   if (judges() && why != "judged") {
     document_.errors.push_back(option_error(why));
@@ -296,6 +317,11 @@ int join_as_worker(const WorkerOptions& options) {
   const Variables variables = this_environment();
   const auto part = decide_part(options, variables);
   if (!part) return bad_input(part.errors());
+  if (part.value().ranks.front() == 0) {  // who writes
+    InputErrors errors = ci_errors(options.verify.ci);
+    check_output("--json", options.verify.json, &errors);
+    if (!errors.empty()) return bad_input(errors, options.verify.json, options.verify.ci);
+  }
   auto files = select_one(options.verify.selection, part.value().world_size);
   if (!files) return bad_input(files.errors());
   const auto worker = find_worker();

@@ -66,7 +66,10 @@ Expected<JobPart> decide_part(const WorkerOptions& options, const Variables& var
   if (!placement) return placement.errors();
   const auto address = interface_address(options, variables);
   if (!address) return address.errors();
+  auto key = find_job_key(variables, placement.value(), options.job_key_file);
+  if (!key) return key.errors();
   JobPart part;
+  part.job_key = key.value();
   part.placement = placement.value();
   part.interface_address = address.value();
   const int64_t per_task = options.ranks_per_node.value_or(1);

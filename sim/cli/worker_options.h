@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/cli/verbs.h"
+#include "sim/join/job_key.h"
 #include "sim/join/rendezvous.h"
 
 namespace lockstep {
@@ -19,6 +20,7 @@ struct WorkerOptions {
   int64_t master_port = 0;
   std::string rendezvous;
   std::string interface;
+  std::string job_key_file;  // empty: as find_job_key() says
 };
 int join_as_worker(const WorkerOptions& options);
 
@@ -29,6 +31,7 @@ struct JobPart {
   int64_t world_size = 1;
   Rendezvous rendezvous;          // of one process alone: kind ""
   std::string interface_address;  // empty: not chosen
+  JobKey job_key;
 };
 Expected<JobPart> decide_part(const WorkerOptions& options, const Variables& variables);
 

@@ -15,6 +15,7 @@
 #include <filesystem>
 
 #include "scenarios/base/clock.h"
+#include "scenarios/base/printable.h"
 #include "sim/cli/verbs.h"
 
 extern char** environ;
@@ -135,7 +136,7 @@ int exec_worker(const std::vector<std::string>& arguments) {
   argv.push_back(nullptr);
   std::signal(SIGPIPE, SIG_DFL);
   execv(argv[0], argv.data());
-  fmt::print(stderr, "lockstep: error: {}: {}\n", program.value(), strerror(errno));
+  print_error(fmt::format("lockstep: error: {}: {}\n", program.value(), strerror(errno)));
   return 2;
 }
 

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "scenarios/parse/json_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -44,7 +46,7 @@ RankFile read_rank_file(const std::string& path) {
   RankFile result;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const Json json = Json::parse(line, nullptr, false);
+    const Json json = json_or_discarded(line);
     if (json.is_discarded()) break;
     if (json.contains("row"))
       result.rows.push_back(

@@ -15,8 +15,7 @@ bool is_ring(Algorithm algorithm) {
 std::vector<int64_t> ring_costs(const Job& job, int64_t bytes) {
   std::vector<int64_t> costs(static_cast<size_t>(job.ranks));
   for (size_t r = 0; r < costs.size(); ++r)
-    costs[r] =
-        ring_round_ns(job.cost, job.links.empty() ? job.cost.link : job.links[r], bytes, job.ranks);
+    costs[r] = ring_round_ns(job.cost, link_of(job, r), bytes, job.ranks);
   return costs;
 }
 
@@ -29,6 +28,11 @@ void through_ring(const std::vector<int64_t>& costs, std::vector<int64_t>* times
     for (size_t r = ranks - 1; r > 0; --r) (*times)[r] = std::max((*times)[r], (*times)[r - 1]);
     times->front() = std::max(times->front(), last);
   }
+}
+
+Exchange exchange_of(size_t distance, bool halves, bool adds) {
+  const auto apart = static_cast<int64_t>(distance);
+  return {apart, halves ? 2 * apart : 1, adds};
 }
 
 void exchange(size_t distance, int64_t cost, std::vector<int64_t>* times) {
@@ -44,18 +48,30 @@ void through_exchanges(const Job& job, int64_t bytes, std::vector<int64_t>* time
   const bool halves = job.cost.algorithm == Algorithm::halving_doubling;
   const size_t ranks = times->size();
   for (size_t distance = 1; distance < ranks; distance *= 2)
-    exchange(distance,
-             exchange_ns(job.cost, bytes, halves ? static_cast<int64_t>(2 * distance) : 1,
-                         job.ranks, true),
+    exchange(distance, exchange_ns(job.cost, exchange_of(distance, halves, true), bytes, job.ranks),
              times);
   if (!halves) return;
   for (size_t distance = ranks / 2; distance > 0; distance /= 2)
-    exchange(distance,
-             exchange_ns(job.cost, bytes, static_cast<int64_t>(2 * distance), job.ranks, false),
+    exchange(distance, exchange_ns(job.cost, exchange_of(distance, true, false), bytes, job.ranks),
              times);
 }
 
 }  // namespace
+
+LinkCost link_of(const Job& job, size_t rank) {
+  return job.links.empty() ? flat_link(job.cost, job.ranks) : job.links[rank];
+}
+
+int64_t wire_ns(const Job& job, int64_t bytes) {
+  if (job.links.empty()) return wire_ns(job.cost, bytes, job.ranks);
+  int64_t longest = 0;
+  CostModel cost = job.cost;
+  for (const LinkCost& link : job.links) {
+    cost.link = link;
+    longest = std::max(longest, wire_ns(cost, bytes, job.ranks));
+  }
+  return longest;
+}
 
 bool has_rounds(const Job& job) {
   if (!job.cost.table.empty() || job.ranks == 1) return false;

@@ -23,6 +23,11 @@ std::vector<int64_t> ends_by_formula(const Job& job, const std::vector<int64_t>&
 std::vector<int64_t> ends_by_rounds(const Job& job, const std::vector<int64_t>& starts,
                                     int64_t bytes);
 
+// From a rank to the next one of a ring.
+LinkCost link_of(const Job& job, size_t rank);
+// How long the wire is busy with a collective, that of the slowest link of its own.
+int64_t wire_ns(const Job& job, int64_t bytes);
+
 // Does ends_by_rounds() go through rounds?
 bool has_rounds(const Job& job);
 

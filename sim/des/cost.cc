@@ -28,7 +28,7 @@ constexpr int64_t kLongestSegment = 1 << 20;
 int64_t saturated(Wide ns) { return ns > kMostNs ? kMostNs : static_cast<int64_t>(ns); }
 
 // bytes x rate x parts / of, in whole nanoseconds, rounded up once.
-Wide wire_ns(int64_t bytes, int64_t fs_per_byte, int64_t parts = 1, int64_t of = 1) {
+Wide moved_ns(int64_t bytes, int64_t fs_per_byte, int64_t parts = 1, int64_t of = 1) {
   const Wide divisor = Wide{of} * kFsPerNs;
   return (Wide{bytes} * fs_per_byte * parts + divisor - 1) / divisor;
 }
@@ -36,51 +36,83 @@ Wide wire_ns(int64_t bytes, int64_t fs_per_byte, int64_t parts = 1, int64_t of =
 int64_t log2_down(int64_t ranks) { return std::bit_width(static_cast<uint64_t>(ranks)) - 1; }
 int64_t log2_up(int64_t ranks) { return std::bit_width(static_cast<uint64_t>(ranks) - 1); }
 
-// What a byte costs on the wire, or in the core that moves it where that is shared: the slower.
-int64_t beta_of(const CostModel& cost, const LinkCost& link, int64_t ranks) {
-  const int64_t on_host = std::min(ranks, std::max<int64_t>(cost.ranks_per_host, 1));
+int64_t on_host(const CostModel& cost, int64_t ranks) {
+  return std::min(ranks, std::max<int64_t>(cost.ranks_per_host, 1));
+}
+// The last host may have fewer.
+int64_t on_smallest_host(const CostModel& cost, int64_t ranks) {
+  const int64_t inside = on_host(cost, ranks);
+  return ranks % inside == 0 ? inside : ranks % inside;
+}
+int64_t hosts_of(const CostModel& cost, int64_t ranks) {
+  const int64_t inside = on_host(cost, ranks);
+  return (ranks + inside - 1) / inside;
+}
+
+// What a byte costs on the wire, or in the core that moves it where that is shared by so many ranks
+// of a host: the slower.
+int64_t beta_of(const CostModel& cost, const LinkCost& link, int64_t sharers) {
   Wide core = cost.core_fs_per_byte;
-  if (cost.cores_per_host > 0 && on_host > cost.cores_per_host)
-    core = (core * on_host + cost.cores_per_host - 1) / cost.cores_per_host;
+  if (cost.cores_per_host > 0 && sharers > cost.cores_per_host)
+    core = (core * sharers + cost.cores_per_host - 1) / cost.cores_per_host;
   return saturated(std::max<Wide>(link.beta_fs_per_byte, core));
 }
 
-Wide ring_ns(const CostModel& cost, const LinkCost& link, int64_t bytes, int64_t ranks) {
-  return ranks == 1 ? 0 : Wide{2 * (ranks - 1)} * ring_round_ns(cost, link, bytes, ranks);
+// A round of a ring of `ranks`, `sharers` of whom are on one host.
+Wide round_ns(const CostModel& cost, const LinkCost& link, int64_t bytes, int64_t ranks,
+              int64_t sharers) {
+  const int64_t segments =
+      cost.algorithm == Algorithm::ring_segmented ? segments_of(bytes, ranks) : 1;
+  // Adding happens in the first half of the rounds only; here it is spread over all of them.
+  const Wide wire = moved_ns(bytes, beta_of(cost, link, sharers), 1, ranks) +
+                    moved_ns(bytes, link.gamma_fs_per_byte, 1, 2 * ranks);
+  return Wide{segments} * link.alpha_ns + wire;
+}
+
+Wide ring_ns(const CostModel& cost, const LinkCost& link, int64_t bytes, int64_t ranks,
+             int64_t sharers) {
+  return ranks == 1 ? 0 : Wide{2 * (ranks - 1)} * round_ns(cost, link, bytes, ranks, sharers);
+}
+
+// Those beyond the largest power of two give theirs away before, and get the sum after.
+Wide fold_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  const int64_t power = int64_t{1} << log2_down(ranks);
+  if (power == ranks) return 0;
+  return Wide{exchange_ns(cost, {power, 1, true}, bytes, ranks)} +
+         exchange_ns(cost, {power, 1, false}, bytes, ranks);
 }
 
 // Half of the bytes, then a quarter, and back again.
 Wide halving_doubling_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
-  const int64_t rounds = log2_down(ranks);
-  Wide ns = 0;
-  for (int64_t round = 1; round <= rounds; ++round)
+  Wide ns = fold_ns(cost, bytes, ranks);
+  for (int64_t distance = 1; 2 * distance <= ranks; distance *= 2)
     for (const bool adds : {true, false})
-      ns += exchange_ns(cost, bytes, int64_t{1} << round, ranks, adds);
-  if ((int64_t{1} << rounds) == ranks) return ns;
-  // Those beyond the largest power of two give theirs away before, and get the sum after.
-  return ns + exchange_ns(cost, bytes, 1, ranks, true) + exchange_ns(cost, bytes, 1, ranks, false);
+      ns += exchange_ns(cost, {distance, 2 * distance, adds}, bytes, ranks);
+  return ns;
 }
 
 Wide recursive_doubling_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
-  const int64_t rounds = log2_down(ranks);
-  const Wide ns = Wide{rounds} * exchange_ns(cost, bytes, 1, ranks, true);
-  if ((int64_t{1} << rounds) == ranks) return ns;
-  return ns + exchange_ns(cost, bytes, 1, ranks, true) + exchange_ns(cost, bytes, 1, ranks, false);
+  Wide ns = fold_ns(cost, bytes, ranks);
+  for (int64_t distance = 1; 2 * distance <= ranks; distance *= 2)
+    ns += exchange_ns(cost, {distance, 1, true}, bytes, ranks);
+  return ns;
 }
 
 Wide double_binary_tree_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
-  const int64_t beta = beta_of(cost, cost.link, ranks);
-  return Wide{2 * log2_up(ranks)} * cost.link.alpha_ns + wire_ns(bytes, beta, 2) +
-         wire_ns(bytes, cost.link.gamma_fs_per_byte);
+  const LinkCost link = flat_link(cost, ranks);
+  return Wide{2 * log2_up(ranks)} * link.alpha_ns +
+         moved_ns(bytes, beta_of(cost, link, on_host(cost, ranks)), 2) +
+         moved_ns(bytes, link.gamma_fs_per_byte);
 }
 
 // The ranks of a host give each other their parts, each part goes its own ring across, and back.
-// With hosts of different sizes the largest one decides.
+// With hosts of different sizes the largest one decides within, and across the smallest, which has
+// the fewest links for the same bytes.
 Wide hierarchical_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
-  const int64_t inside = std::min(ranks, std::max<int64_t>(cost.ranks_per_host, 1));
-  const int64_t hosts = (ranks + inside - 1) / inside;
-  const int64_t part = (bytes + inside - 1) / inside;
-  return ring_ns(cost, cost.link, bytes, inside) + ring_ns(cost, cost.across, part, hosts);
+  const int64_t inside = on_host(cost, ranks), links = on_smallest_host(cost, ranks);
+  const int64_t part = (bytes + links - 1) / links;
+  return ring_ns(cost, cost.link, bytes, inside, inside) +
+         ring_ns(cost, cost.across, part, hosts_of(cost, ranks), inside);
 }
 
 Wide from_table(const std::vector<CostModel::Row>& table, int64_t bytes) {
@@ -97,7 +129,7 @@ Wide algorithm_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   switch (cost.algorithm) {
     case Algorithm::ring:
     case Algorithm::ring_segmented:
-      return ring_ns(cost, cost.link, bytes, ranks);
+      return ring_ns(cost, flat_link(cost, ranks), bytes, ranks, on_host(cost, ranks));
     case Algorithm::halving_doubling:
     case Algorithm::bcube:
       return halving_doubling_ns(cost, bytes, ranks);
@@ -175,19 +207,29 @@ int64_t segments_of(int64_t bytes, int64_t ranks) {
   return std::max<int64_t>(2, (part + kLongestSegment - 1) / kLongestSegment);
 }
 
-int64_t exchange_ns(const CostModel& cost, int64_t bytes, int64_t of, int64_t ranks, bool adds) {
-  const Wide wire = wire_ns(bytes, beta_of(cost, cost.link, ranks), 1, of);
-  const Wide sum = adds ? wire_ns(bytes, cost.link.gamma_fs_per_byte, 1, of) : 0;
-  return saturated(cost.link.alpha_ns + wire + sum);
+bool goes_across(const CostModel& cost, int64_t ranks) {
+  if (cost.algorithm != Algorithm::hierarchical && cost.ranks_per_host <= 1) return false;
+  return ranks > std::max<int64_t>(cost.ranks_per_host, 1);
+}
+
+LinkCost flat_link(const CostModel& cost, int64_t ranks) {
+  if (!goes_across(cost, ranks) || cost.algorithm == Algorithm::hierarchical) return cost.link;
+  return {std::max(cost.link.alpha_ns, cost.across.alpha_ns),
+          std::max(cost.link.beta_fs_per_byte, cost.across.beta_fs_per_byte),
+          std::max(cost.link.gamma_fs_per_byte, cost.across.gamma_fs_per_byte)};
+}
+
+int64_t exchange_ns(const CostModel& cost, const Exchange& exchange, int64_t bytes, int64_t ranks) {
+  const bool within = cost.ranks_per_host % (2 * exchange.distance) == 0;
+  const LinkCost link = within ? cost.link : flat_link(cost, ranks);
+  const Wide wire = moved_ns(bytes, beta_of(cost, link, on_host(cost, ranks)), 1, exchange.of);
+  const Wide sum =
+      exchange.adds ? moved_ns(bytes, link.gamma_fs_per_byte, 1, exchange.of) : Wide{0};
+  return saturated(link.alpha_ns + wire + sum);
 }
 
 int64_t ring_round_ns(const CostModel& cost, const LinkCost& link, int64_t bytes, int64_t ranks) {
-  const int64_t segments =
-      cost.algorithm == Algorithm::ring_segmented ? segments_of(bytes, ranks) : 1;
-  // Adding happens in the first half of the rounds only; here it is spread over all of them.
-  const Wide wire = wire_ns(bytes, beta_of(cost, link, ranks), 1, ranks) +
-                    wire_ns(bytes, link.gamma_fs_per_byte, 1, 2 * ranks);
-  return saturated(Wide{segments} * link.alpha_ns + wire);
+  return saturated(round_ns(cost, link, bytes, ranks, on_host(cost, ranks)));
 }
 
 int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
@@ -197,16 +239,34 @@ int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   return saturated(cost.overhead_ns + ns);
 }
 
+int64_t wire_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  CostModel wire = cost;
+  wire.overhead_ns = wire.link.alpha_ns = wire.across.alpha_ns = 0;
+  return all_reduce_ns(wire, bytes, ranks);
+}
+
 int64_t broadcast_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   if (ranks <= 1) return 0;
-  const Wide hop = cost.link.alpha_ns + wire_ns(bytes, beta_of(cost, cost.link, ranks));
+  // Over the slowest link on its way, whatever the algorithm of sums.
+  CostModel flat = cost;
+  flat.algorithm = Algorithm::ring;
+  const LinkCost link = flat_link(flat, ranks);
+  const Wide hop = link.alpha_ns + moved_ns(bytes, beta_of(cost, link, on_host(cost, ranks)));
   return saturated(cost.overhead_ns + log2_up(ranks) * hop);
 }
 
 int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  if (ranks <= 1 || !cost.table.empty()) return 0;
   // Rounded down: a bound must not be above what it bounds.
-  const Wide fs = Wide{bytes} * cost.link.beta_fs_per_byte * 2 * (ranks - 1) / ranks;
-  return saturated(fs / kFsPerNs);
+  const auto least = [&](int64_t members, int64_t links, int64_t fs_per_byte) {
+    return Wide{bytes} * fs_per_byte * 2 * (members - 1) / members / links / kFsPerNs;
+  };
+  const int64_t across = cost.across.beta_fs_per_byte;
+  if (!goes_across(cost, ranks)) return saturated(least(ranks, 1, cost.link.beta_fs_per_byte));
+  const Wide of_ranks = least(ranks, 1, std::min(cost.link.beta_fs_per_byte, across));
+  const Wide of_hosts = std::max(least(hosts_of(cost, ranks), on_host(cost, ranks), across),
+                                 least(2, on_smallest_host(cost, ranks), across));
+  return saturated(std::max(of_ranks, of_hosts));
 }
 
 }  // namespace lockstep

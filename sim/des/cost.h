@@ -36,9 +36,11 @@ Expected<Algorithm> algorithm_of(const std::string& word);
 
 struct CostModel {
   Algorithm algorithm = Algorithm::ring;
-  LinkCost link;               // between neighbours; of hierarchical: within a host
-  LinkCost across;             // of hierarchical: between hosts
-  int64_t ranks_per_host = 1;  // of hierarchical
+  LinkCost link;    // between neighbours, within a host where there are hosts
+  LinkCost across;  // between hosts
+  // Neighbours by rank; 1: hosts are not told apart, and every link is as `link`, but of
+  // hierarchical, whose ring across is as `across`.
+  int64_t ranks_per_host = 1;
   // What is paid once a collective, whatever its size: a hop between threads, a launch.
   int64_t overhead_ns = 0;
   // Work of the host's cores for each byte that a rank sends. With more ranks on a host than
@@ -73,13 +75,28 @@ int64_t broadcast_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 // One of `rounds` equal rounds of a ring, over a link of its own: what a rank's send of its part
 // takes. all_reduce_ns() of a ring is 2(p-1) of them and overhead_ns.
 int64_t ring_round_ns(const CostModel& cost, const LinkCost& link, int64_t bytes, int64_t ranks);
-// One exchange of n/of bytes between two of `ranks` ranks, which add what they get or keep it.
-int64_t exchange_ns(const CostModel& cost, int64_t bytes, int64_t of, int64_t ranks, bool adds);
+// One exchange of n/of bytes between ranks that are `distance` apart, which add what they get or
+// keep it. All pairs exchange at once: where one of them is on two hosts, as between hosts.
+struct Exchange {
+  int64_t distance = 1, of = 1;
+  bool adds = true;
+};
+int64_t exchange_ns(const CostModel& cost, const Exchange& exchange, int64_t bytes, int64_t ranks);
+// The link that an algorithm waits for that knows nothing of hosts: the slowest on its way.
+LinkCost flat_link(const CostModel& cost, int64_t ranks);
+// Do these ranks talk between hosts, so that `across` counts?
+bool goes_across(const CostModel& cost, int64_t ranks);
 // Gloo cuts each part in two at least, each of 1 MiB at most, and has two under way.
 int64_t segments_of(int64_t bytes, int64_t ranks);
 
-// The least that any algorithm takes: 2(p-1)/p n bytes over the link (Patarasuk and Yuan,
-// "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009).
+// Of all_reduce_ns() what the wire is busy for: collectives that are under way at once take turns
+// with it. Of a table, which does not tell it apart, everything but overhead_ns.
+int64_t wire_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+
+// The least that any algorithm takes: 2(p-1)/p n bytes over a rank's link (Patarasuk and Yuan,
+// "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Where there are
+// hosts the same between them, over all links of a host, and n bytes out of the host with fewest. A
+// table has no link: 0.
 int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 
 }  // namespace lockstep

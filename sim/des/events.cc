@@ -22,9 +22,8 @@ class Pattern {
       rounds_ = 2 * (ranks_ - 1);
       segments_ = algorithm == Algorithm::ring ? 1 : segments_of(bytes, ranks_);
       for (int64_t r = 0; r < ranks_; ++r)
-        costs_.push_back(ring_round_ns(
-            job.cost, job.links.empty() ? job.cost.link : job.links[static_cast<size_t>(r)], bytes,
-            ranks_));
+        costs_.push_back(
+            ring_round_ns(job.cost, link_of(job, static_cast<size_t>(r)), bytes, ranks_));
       return;
     }
     const bool halves = algorithm == Algorithm::halving_doubling;
@@ -52,7 +51,7 @@ class Pattern {
  private:
   void add(const Job& job, int64_t bytes, int64_t distance, int64_t of, bool adds) {
     distances_.push_back(distance);
-    costs_.push_back(exchange_ns(job.cost, bytes, of, ranks_, adds));
+    costs_.push_back(exchange_ns(job.cost, {distance, of, adds}, bytes, ranks_));
   }
 
   const int64_t ranks_;

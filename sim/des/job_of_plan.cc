@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "scenarios/faults.h"
 #include "scenarios/layer_times.h"
 #include "scenarios/manifest.h"
+#include "sim/des/modelled.h"
 #include "sim/plan/layout.h"
 #include "sim/plan/ready_times.h"
+#include "sim/plan/rules.h"
 
 namespace lockstep {
 namespace {
@@ -102,95 +103,55 @@ bool passes_time_out(const RunPlan& plan, const Part& fault) {
   return limit_ms > 0 && fault.options.number("duration_ms") >= static_cast<double>(limit_ms);
 }
 
-// Faults that are delays or ends in virtual time; of the others some change no time of a step.
-void check_faults(const RunPlan& plan, InputErrors* errors, std::vector<std::string>* notes) {
-  static const std::set<std::string> kBefore = {"late_start", "slow_constructor", "slow_store"};
-  static const std::set<std::string> kNoTime = {"nan", "other_seed"};
-  static const std::set<std::string> kNever = {"reset",
-                                               "half_open",
-                                               "partition",
-                                               "other_bucket_cap",
-                                               "other_bucket_order",
-                                               "skip_collective",
-                                               "other_dtype",
-                                               "unused_parameter",
-                                               "skip_backward",
-                                               "fewer_batches",
-                                               "duplicate_rank",
-                                               "wrong_world_size",
-                                               "wrong_address"};
+// What acts before the first step may only delay: then the steps are as they were.
+void check_before_steps(const RunPlan& plan, InputErrors* errors) {
   for (size_t i = 0; i < plan.scenario.faults.size(); ++i) {
-    const std::string& kind = plan.scenario.faults[i].kind;
     const Part& fault = plan.scenario.faults[i];
     const std::string phase = phase_of(fault);
     const bool before = phase == "rendezvous" || phase == "construction";
-    if (before && !only_delays(fault)) {
-      errors->push_back(refused(plan, fmt::format("/faults/{}/phase", i),
-                                fmt::format("fault \"{}\" in {} cannot be simulated", kind, phase),
-                                "a phase of a step: virtual time begins with the first"));
-      continue;
-    }
-    if (kBefore.contains(kind) && passes_time_out(plan, fault)) {
+    if (before && passes_time_out(plan, fault))
       errors->push_back(
           refused(plan, fmt::format("/faults/{}/duration_ms", i),
                   fmt::format("fault \"{}\" passes a time-out before the steps, which "
                               "cannot be simulated",
-                              kind),
+                              fault.kind),
                   "a shorter one: virtual time begins with the first step"));
-      continue;
-    }
-    if (kBefore.contains(kind) || before)
-      notes->push_back(kind + " acts before the steps: left out");
-    if (kNoTime.contains(kind)) notes->push_back(kind + " changes no time: left out");
-    if (kNever.contains(kind))
-      errors->push_back(refused(plan, fmt::format("/faults/{}/kind", i),
-                                fmt::format("fault \"{}\" cannot be simulated", kind),
-                                "what delays or ends a rank, or its network"));
   }
 }
 
-void check_reducer(const RunPlan& plan, InputErrors* errors) {
-  static const std::set<std::string> kKnown = {"bucketed", "c10d", "flat", "per_parameter",
-                                               "manual"};
-  if (!kKnown.contains(plan.scenario.reducer.kind))
-    errors->push_back(
-        refused(plan, "/reducer/kind",
-                fmt::format("reducer \"{}\" cannot be simulated", plan.scenario.reducer.kind),
-                "bucketed, c10d, flat, per_parameter or manual"));
-  else if (!plan.layout_known)
+// Of the ranks and steps that are simulated, whatever the scenario's own numbers are: no fault is
+// lost with a rank or a step that is not there.
+void check_addresses(const RunPlan& plan, const Scenario& simulated, InputErrors* errors) {
+  InputErrors found;
+  check_faults(simulated, &found);
+  for (const InputError& error : found)
+    errors->push_back(refused(plan, error.pointer, error.message, error.allowed));
+}
+
+void check_buckets(const RunPlan& plan, const PlannedJob& planned, InputErrors* errors) {
+  const size_t buckets = std::max(planned.first_step.size(), planned.settled.size());
+  for (size_t i = 0; i < plan.scenario.faults.size(); ++i) {
+    const auto bucket = bucket_of(plan.scenario.faults[i]);
+    if (bucket && *bucket >= static_cast<int64_t>(buckets))
+      errors->push_back(refused(plan, fmt::format("/faults/{}/bucket", i),
+                                fmt::format("there is no bucket {}", *bucket),
+                                fmt::format("a bucket from 0 to {}", int64_t(buckets) - 1)));
+  }
+}
+
+// What sim/des/modelled.h does not let in, and what is left out.
+void check_modelled(const RunPlan& plan, InputErrors* errors, std::vector<std::string>* notes) {
+  for (const InputError& error : not_modelled(plan.scenario, notes))
+    errors->push_back(refused(plan, error.pointer, error.message, error.allowed));
+  if (errors->empty() && !plan.layout_known)
     errors->push_back(
         refused(plan, "/model",
                 fmt::format("parameters of model \"{}\" are not known", plan.scenario.model.kind),
                 "a shipped model"));
-}
-
-// What makes collectives of its own, or buckets that are no sums, is refused; a broadcast more is
-// left out.
-void check_training(const RunPlan& plan, InputErrors* errors, std::vector<std::string>* notes) {
-  const Scenario& s = plan.scenario;
-  const auto refuse = [&](bool is, const char* pointer, const std::string& what) {
-    if (is) errors->push_back(refused(plan, pointer, what + " cannot be simulated", "none"));
-  };
-  refuse(s.comm_hook.kind == "powersgd" || s.comm_hook.kind == "registered", "/comm_hook/kind",
-         fmt::format("comm hook \"{}\"", s.comm_hook.kind));
-  refuse(shares_optimizer(s), "/optimizer_sharding", "a shared-out optimizer");
-  refuse(s.join_divide_by.has_value(), "/join", "join");
-  refuse(!s.wrapped_modules.empty(), "/wrapped_modules", "a reducer for each module");
-  if (!has_cap(plan)) return;
-  const Options& reducer = s.reducer.options;
-  if (reducer.flag("find_unused_parameters") || reducer.flag("static_graph"))
-    notes->push_back("the collective that tells of unused parameters is left out");
-  const auto manifest = manifest_of(s.model, s.dtype);
-  if (manifest && !manifest->buffers.empty() && reducer.flag("broadcast_buffers"))
+  const auto manifest = manifest_of(plan.scenario.model, plan.scenario.dtype);
+  if (has_cap(plan) && manifest && !manifest->buffers.empty() &&
+      plan.scenario.reducer.options.flag("broadcast_buffers"))
     notes->push_back("broadcasts of buffers are left out");
-}
-
-Algorithm algorithm_of_communicator(const Scenario& scenario) {
-  const Options& options = scenario.communicator.options;
-  const std::string word = options.has("algorithm") ? options.text("algorithm") : "ring";
-  if (word == "halving_doubling") return Algorithm::halving_doubling;
-  if (word == "bcube") return Algorithm::bcube;
-  return Algorithm::ring;
 }
 
 void fill_layouts(const RunPlan& plan, const SimulatedAs& as, PlannedJob* planned) {
@@ -227,29 +188,47 @@ int64_t rebuild_ns(const RunPlan& plan, const Job& job) {
   return messages * broadcast_ns(job.cost, 64, job.ranks);
 }
 
-std::vector<std::pair<std::string, int64_t>> layer_ready(const RunPlan& plan) {
+// When backward comes to each layer that has a gradient, in the model's order.
+std::vector<std::pair<std::string, int64_t>> layer_ready(const RunPlan& plan, const Times& times) {
   std::vector<std::pair<std::string, int64_t>> layers;
-  for (const LayerTime& layer : plan.layer_times)
-    layers.emplace_back(layer.layer, ns_of(layer.ready_ms));
+  const auto manifest = manifest_of(plan.scenario.model, plan.scenario.dtype);
+  for (size_t p = 0; manifest && p < manifest->parameters.size(); ++p) {
+    const std::string& parameter = manifest->parameters[p].name;
+    const std::string layer = parameter.substr(0, parameter.rfind('.'));
+    if (is_frozen(plan.scenario, parameter)) continue;
+    if (layers.empty() || layers.back().first != layer)
+      layers.emplace_back(layer, std::min(ns_of(times.ready_ms[p]), times.backward_ns));
+  }
   return layers;
 }
 
 }  // namespace
 
+Algorithm algorithm_of(const Scenario& scenario, const MachineModel& machine) {
+  if (machine.algorithm) return *machine.algorithm;
+  const Options& options = scenario.communicator.options;
+  const std::string word = options.has("algorithm") ? options.text("algorithm") : "ring";
+  if (word == "halving_doubling") return Algorithm::halving_doubling;
+  if (word == "bcube") return Algorithm::bcube;
+  return Algorithm::ring;
+}
+
 Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machine,
                                  const SimulatedAs& as) {
   PlannedJob planned;
   InputErrors errors;
-  check_reducer(plan, &errors);
-  check_faults(plan, &errors, &planned.notes);
-  check_training(plan, &errors, &planned.notes);
+  Scenario scenario = plan.scenario;
+  scenario.world_size = as.ranks.value_or(ranks_of(scenario));
+  scenario.steps = as.steps.value_or(scenario.steps - plan.start_step);
+  check_modelled(plan, &errors, &planned.notes);
+  check_before_steps(plan, &errors);
+  if (errors.empty()) check_addresses(plan, scenario, &errors);
   if (!errors.empty()) return errors;
   const auto times = times_of(plan, machine);
   if (!times) return times.errors();
   fill_layouts(plan, as, &planned);
-  Scenario scenario = plan.scenario;
-  scenario.world_size = as.ranks.value_or(ranks_of(scenario));
-  scenario.steps = as.steps.value_or(scenario.steps - plan.start_step);
+  check_buckets(plan, planned, &errors);
+  if (!errors.empty()) return errors;
   Job& job = planned.job;
   job.ranks = scenario.world_size;
   job.steps = scenario.steps;
@@ -260,7 +239,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   job.optimizer_ns = machine.optimizer_ns;
   job.noise = machine.noise;
   job.cost = machine.cost;
-  job.cost.algorithm = machine.algorithm.value_or(algorithm_of_communicator(scenario));
+  job.cost.algorithm = algorithm_of(scenario, machine);
   job.channels = machine.channels;
   job.overlap_slowdown = std::llround(machine.overlap_slowdown * static_cast<double>(kOne));
   job.collective_ns = scenario.timeouts.collective_ms * 1'000'000;
@@ -270,7 +249,8 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   for (const int64_t bytes : bytes_of(plan, planned.settled)) planned.parameter_bytes += bytes;
   fill_passes(scenario, as, planned.parameter_bytes, &job);
   job.rebuild_ns = rebuild_ns(plan, job);
-  job.schedule = schedule_of(scenario, job.first_step, job.settled, layer_ready(plan));
+  job.schedule =
+      schedule_of(scenario, job.first_step, job.settled, layer_ready(plan, times.value()));
   if (InputErrors problems = problems_of(job); !problems.empty()) return problems;
   return planned;
 }

@@ -23,12 +23,11 @@ struct SimulatedAs {
 
 // The job of a plan on a machine: layer times (of emulated compute; of real compute the machine's
 // forward_ms and backward_ms by the layers' multiply-accumulates), buckets by the reducer's own
-// assignment, faults as delays, time-outs. Bad input, all of it at once: a model, reducer or fault
-// that cannot be simulated, numbers out of range.
+// assignment, faults as delays, time-outs. Bad input, all of it at once: what sim/des/modelled.h
+// does not let in, faults of ranks, steps and buckets that are not there, numbers out of range.
 //
 // Micro-batches are passes of a step, comm hook post_local_sgd leaves steps without buckets, hooks
-// of half precision send half of the bytes. Left out with a note in `notes`: what happens before
-// the steps (late_start, slow_store), what changes no time, and collectives beside the buckets.
+// of half precision send half of the bytes. What is left out is told in `notes`.
 struct PlannedJob {
   Job job;
   std::vector<std::string> notes;
@@ -37,6 +36,9 @@ struct PlannedJob {
 };
 Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machine,
                                  const SimulatedAs& as = {});
+
+// Of its all-reduces: the machine's, where that says one, else the communicator's.
+Algorithm algorithm_of(const Scenario& scenario, const MachineModel& machine);
 
 // Of its faults alone. `scenario` must outlive it; world_size is that of the job.
 Schedule schedule_of(const Scenario& scenario, const std::vector<BucketWork>& first_step,

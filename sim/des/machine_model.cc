@@ -3,8 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/parse/json_text.h"
-#include "scenarios/parse/read_file.h"
 #include "scenarios/parse/schema.h"
 #include "scenarios/parse/suite.h"
 #include "scenarios/parse/words.h"
@@ -91,13 +91,13 @@ MachineModel default_machine_model() {
 }
 
 Expected<MachineModel> read_machine_model(const std::string& path) {
+  const auto text = read_foreign_file(path);
+  if (!text) return text.errors();
   InputErrors errors;
-  const auto text = read_input_file(path, &errors);
-  if (!text) return errors;
   const std::string file = printable(path);
   Json document;
   Places places(file);
-  if (!read_json(*text, file, &document, &places, &errors)) return errors;
+  if (!read_json(text.value(), file, &document, &places, &errors)) return errors;
   for (const SchemaProblem& problem : check_schema(machine_schema().root(), document)) {
     InputError error{file, 0, 0, problem.pointer, problem.message, problem.allowed};
     places.locate(problem.pointer, problem.about_key, &error);

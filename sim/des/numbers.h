@@ -24,7 +24,7 @@ struct SimulatedNumbers {
 SimulatedNumbers numbers_of(const Job& job, const SimulatedRun& run);
 
 // Chance that a step's collectives take longer than the time-out allows, from a run without one:
-// the part of steps whose skew and transfer go beyond, with Wilson's 95 % interval.
+// the part of steps with one that does, from the first arrival on, with Wilson's 95 % interval.
 struct Chance {
   double value = 0, low = 0, high = 0;
 };

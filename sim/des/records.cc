@@ -1,5 +1,7 @@
 #include "sim/des/records.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -48,7 +50,8 @@ bool ends_in_rebuild(const StepTrace& trace, const PassTrace& pass) {
   return ends_in(trace, pass) && trace.failure->bucket < 0;
 }
 bool ended_by(const StepTrace& trace, size_t rank) {
-  return trace.failure && trace.failure->rank == static_cast<int64_t>(rank);
+  return trace.failure && !trace.failure->entered &&
+         trace.failure->rank == static_cast<int64_t>(rank);
 }
 // After which a rank does nothing.
 int64_t last_of(const StepTrace& trace, size_t rank) {
@@ -291,17 +294,23 @@ void VirtualRecords::end_run(const SimulatedRun& run, RunOutcome* outcome) {
     return;
   }
   outcome->failed_ns = kOrigin + end_ns;
-  const auto gone = static_cast<size_t>(run.failure->rank);
-  if (run.failure->dead) add(gone, run.failure->exit_code, run.failure->signal, false);
+  const bool dead = run.failure->cause == EndedBy::death;
+  // Who was in the collective gave up as the others did.
+  const size_t gone = run.failure->rank && !run.failure->entered
+                          ? static_cast<size_t>(*run.failure->rank)
+                          : ranks_.size();
+  const std::string timed_out = fmt::format(
+      R"({{"error_kind": "timeout", "error": "timed out", "bucket": {}, "deadline_ms": {}}})",
+      run.failure->bucket, run.failure->timeout_ns / 1'000'000);
+  if (dead) add(gone, run.failure->exit_code, run.failure->signal, false);
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (rank == gone) continue;
-    outcome->evidence[rank] = run.failure->dead
-                                  ? R"({"error_kind": "peer_lost", "error": "a peer is gone"})"
-                                  : R"({"error_kind": "timeout", "error": "timed out"})";
+    outcome->evidence[rank] =
+        dead ? R"({"error_kind": "peer_lost", "error": "a peer is gone"})" : timed_out;
     append(rank, end_ns, EventKind::error, Phase::wait, 0);
     add(rank, kExitCommError, 0, false);
   }
-  if (!run.failure->dead) add(gone, -1, SIGKILL, true);
+  if (!dead && gone < ranks_.size()) add(gone, -1, SIGKILL, true);
 }
 
 }  // namespace lockstep

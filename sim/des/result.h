@@ -30,20 +30,37 @@ struct StepNumbers {
   int64_t average_ns = 0;  // of parameters, after the optimizer
   int64_t comm_ns = 0;     // union of its collectives, from the last arrival to the end of each
   int64_t skew_ns = 0;     // the largest of its collectives
+  int64_t longest_ns = 0;  // of its collectives, from the first arrival to the end
   bool operator==(const StepNumbers&) const = default;
 };
 
 // Why a simulated run did not come to its end.
+enum class EndedBy {
+  death,     // of `rank`: its peers saw it go
+  hang,      // of `rank`: it stands still, and the others timed out
+  lateness,  // of `rank`: it came when others had given up, or after half of their time-out
+  // All ranks had come to the collective, or were held back alike in their own queues, and it took
+  // longer than its time-out allows: nobody is to blame.
+  short_timeout
+};
+const char* to_word(EndedBy cause);
+
 struct SimulatedFailure {
-  int64_t rank = 0;  // that ended, or stood still
+  EndedBy cause{};
+  // None: nobody's (short_timeout), or one of many alike ranks, whose names engine L4 does not
+  // draw.
+  std::optional<int64_t> rank;
   int64_t step = 0;
   std::string place;                   // "backward", "bucket 2"
-  bool dead = false;                   // its peers saw it go; else their collectives timed out
   int32_t signal = 0, exit_code = -1;  // by which it died
-  int64_t at_ns = 0;                   // when it did its last
+  int64_t at_ns = 0;                   // when it did its last; short_timeout: the last one came
   int64_t known_ns = 0;                // when the first peer gave up
   int64_t bucket = -1;                 // whose collective they were in; -1: none
   bool averaging = false;              // they were averaging parameters
+  bool entered = false;  // all had come to the collective that timed out, the late rank too
+  // Of the collective that timed out: the time-out, how far apart ranks came, and what it would
+  // have taken from the last one on.
+  int64_t timeout_ns = 0, apart_ns = 0, transfer_ns = 0;
   bool operator==(const SimulatedFailure&) const = default;
 };
 

@@ -43,9 +43,14 @@ class OfRank {
       for (const Act& act : schedule_.at_phase(delays.phase, step_)) at_phase(delays, act);
     for (const BucketWork& bucket : step_ == 1 ? layers_.first_step : layers_.settled)
       for (const Act& act : schedule_.at_bucket(bucket.bucket, step_)) at_bucket(bucket, act);
-    for (const auto& [layer, ready_ns] : layers_.ready_ns)
-      for (const Act& act : schedule_.at_layer(layer, step_))
+    // Of one layer, and between any two that its host launches.
+    const auto stalls = schedule_.of_kind("launch_stall", step_);
+    for (const auto& [layer, ready_ns] : layers_.ready_ns) {
+      std::vector<Act> acts = schedule_.at_layer(layer, step_);
+      acts.insert(acts.end(), stalls.begin(), stalls.end());
+      for (const Act& act : acts)
         result_.pauses.push_back({.ready_ns = ready_ns, .ns = ns_of_option(act.duration_ms)});
+    }
     network();
     return result_;
   }

@@ -16,6 +16,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<const char*, 5> kWords = {"L0", "L1", "L2", "L3", "L4"};
+constexpr std::array<const char*, 4> kCauses = {"death", "hang", "lateness", "short_timeout"};
 
 // Steps whose draws are made ahead, all at once on all threads.
 constexpr int64_t kAhead = 256;
@@ -64,12 +65,25 @@ int64_t steps_ahead(const Job& job, size_t members) {
   return std::clamp<int64_t>((job.ranks + 65536) / std::max<int64_t>(each, 1), 1, kAhead);
 }
 
+// Of alike ranks engine L3 knows the latest, but not which it is; L4 has none to name.
+std::optional<SimulatedFailure> named(const Walk& walk, const Job& job, Engine engine) {
+  auto failure = walk.failure();
+  if (!failure || !job.noise.any()) return failure;
+  if (engine == Engine::classes) return walk.failure_by_rank();
+  if (engine == Engine::order_statistics && failure->cause == EndedBy::lateness &&
+      !std::binary_search(job.schedule.touched.begin(), job.schedule.touched.end(), *failure->rank))
+    failure->rank.reset();
+  return failure;
+}
+
 InputError unfit(Engine engine, const std::string& why, Engine instead) {
   return option_error(fmt::format("engine {} is not exact here: {}", to_word(engine), why),
                       fmt::format("{}, or none for the cheapest that is exact", to_word(instead)));
 }
 
 }  // namespace
+
+const char* to_word(EndedBy cause) { return kCauses[static_cast<size_t>(cause)]; }
 
 const char* to_word(Engine engine) { return kWords[static_cast<size_t>(engine)]; }
 
@@ -121,7 +135,7 @@ Expected<SimulatedRun> simulate(const Job& job, const SimulateOptions& options,
       run.steps.push_back(numbers);
     }
   }
-  run.failure = walk.failure();
+  run.failure = named(walk, job, run.engine);
   return run;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/des/collective.h"
+
 namespace lockstep {
 namespace {
 
@@ -57,7 +59,7 @@ StepNumbers Walk::step(std::span<const Draws> draws, StepTrace* trace) {
   if (trace_ != nullptr) *trace_ = StepTrace{};
   begin_ = end_;
   comm_.clear();
-  skew_ns_ = exposed_ns_ = average_ns_ = 0;
+  skew_ns_ = longest_ns_ = exposed_ns_ = average_ns_ = 0;
   for (size_t m = 0; m < members_.size(); ++m) {
     if (members_[m].touched) steps_[m] = job_.schedule.at(members_[m].rank, step_);
     next_[m] = begin_[m] + steps_[m].load_ns + job_.load_ns;
@@ -65,6 +67,23 @@ StepNumbers Walk::step(std::span<const Draws> draws, StepTrace* trace) {
   for (const Draws& of_pass : draws)
     if (!failure_) pass(of_pass);
   return end_step();
+}
+
+std::optional<SimulatedFailure> Walk::failure_by_rank() const {
+  Walk walk(job_, each_rank(job_), ends_);
+  walk.step_ = step_ - 1;
+  walk.pass_ = walk.step_ * job_.passes;
+  for (size_t m = 0; m < members_.size(); ++m)
+    for (const auto& [begin, end] : members_[m].ranges)
+      for (int64_t rank = begin; rank < end; ++rank) {
+        walk.end_[static_cast<size_t>(rank)] = begin_[m];
+        walk.gone_[static_cast<size_t>(rank)] = gone_[m];
+      }
+  std::vector<Draws> draws;
+  for (int64_t pass = 1; pass <= job_.passes; ++pass)
+    draws.push_back(draws_of(job_, walk.members_, walk.pass_ + pass));
+  walk.step(draws, nullptr);
+  return walk.failure();
 }
 
 void Walk::pass(const Draws& draws) {
@@ -113,6 +132,8 @@ void Walk::rebuild() {
   const BucketWork none{kRebuild, 0, 0, 0};
   if (wait_in_vain(none, all())) return;
   std::vector<int64_t> ends(members_.size(), last + job_.rebuild_ns);
+  longest_ns_ =
+      std::max(longest_ns_, largest(ends) - *std::min_element(early_.begin(), early_.end()));
   if (!time_out(none, ends, all())) launched_ = std::move(ends);
 }
 
@@ -180,8 +201,10 @@ void Walk::reduce(size_t place, const BucketWork& work) {
       for (size_t m = 0; m < starts.size(); ++m)
         starts[m] = std::max(starts[m], done_[place - channels][m]);
     ends = ends_(job_, starts, work.bytes);
-    skew_ns_ =
-        std::max(skew_ns_, largest(arrival_) - *std::min_element(early_.begin(), early_.end()));
+    take_turns(place, work, &ends);
+    const int64_t first = *std::min_element(early_.begin(), early_.end());
+    skew_ns_ = std::max(skew_ns_, largest(arrival_) - first);
+    longest_ns_ = std::max(longest_ns_, largest(ends) - first);
     if (!time_out(work, ends, all())) {
       spans_.push_back({largest(starts), largest(ends)});
       comm_.push_back({largest(arrival_), largest(ends)});
@@ -190,6 +213,15 @@ void Walk::reduce(size_t place, const BucketWork& work) {
   if (failure_) ends.assign(members_.size(), kNever);
   trace_collective(ends);
   done_.push_back(std::move(ends));
+}
+
+// Collectives that are under way at once share one wire: the latency of one hides behind the bytes
+// of the one before, but not bytes behind bytes.
+void Walk::take_turns(size_t place, const BucketWork& work, std::vector<int64_t>* ends) const {
+  if (job_.channels == 1 || place == 0) return;
+  const int64_t busy_ns = wire_ns(job_, work.bytes);
+  for (size_t m = 0; m < ends->size(); ++m)
+    (*ends)[m] = std::max((*ends)[m], done_[place - 1][m] + busy_ns);
 }
 
 // What comes after the last bucket goes as the rank's noise says; with noise per bucket there is
@@ -251,8 +283,9 @@ void Walk::average_group(const Job& job, const BucketWork& work, Group group,
   const std::vector<int64_t> of_group = ends_(job, starts, work.bytes);
   std::copy(of_group.begin(), of_group.end(), ends->begin() + static_cast<int64_t>(group.begin));
   if (time_out(work, *ends, group)) return;
-  skew_ns_ =
-      std::max(skew_ns_, largest(arrivals) - *std::min_element(arrivals.begin(), arrivals.end()));
+  const int64_t first = *std::min_element(arrivals.begin(), arrivals.end());
+  skew_ns_ = std::max(skew_ns_, largest(arrivals) - first);
+  longest_ns_ = std::max(longest_ns_, largest(of_group) - first);
   const Span span{largest(arrivals), largest(of_group)};
   if (span.end_ns >= comm_.back().end_ns) comm_.back() = span;
 }
@@ -273,6 +306,7 @@ StepNumbers Walk::end_step() {
   numbers.exposed_ns = exposed_ns_ + average_ns_;
   numbers.average_ns = average_ns_;
   numbers.skew_ns = skew_ns_;
+  numbers.longest_ns = longest_ns_;
   int64_t covered = 0;
   for (const Span& span : comm_) {
     numbers.comm_ns += std::max<int64_t>(span.end_ns - std::max(span.begin_ns, covered), 0);

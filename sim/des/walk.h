@@ -30,6 +30,9 @@ class Walk {
   // there is none.
   StepNumbers step(std::span<const Draws> draws, StepTrace* trace);
   const std::optional<SimulatedFailure>& failure() const { return failure_; }
+  // The failure again, of the same step with each rank as a member of its own: which of many alike
+  // ranks was the one. By formula, of a job whose noise is drawn by rank.
+  std::optional<SimulatedFailure> failure_by_rank() const;
 
  private:
   struct Span {
@@ -48,6 +51,7 @@ class Walk {
   void compute_bucket(size_t place, const BucketWork& work);
   void launch(const BucketWork& work);
   void reduce(size_t place, const BucketWork& work);
+  void take_turns(size_t place, const BucketWork& work, std::vector<int64_t>* ends) const;
   void end_pass();
   void average();
   void average_group(const Job& job, const BucketWork& work, Group group,
@@ -66,8 +70,10 @@ class Walk {
   int64_t gone_since(size_t member) const;
   void note_gone();
   bool wait_in_vain(const BucketWork& work, Group group);
+  bool only_seems_late();
+  size_t latest(const std::vector<int64_t>& times, Group group) const;
   bool time_out(const BucketWork& work, const std::vector<int64_t>& ends, Group group);
-  void fail(size_t member, const BucketWork& work, bool dead, int64_t at_ns, int64_t known_ns);
+  void fail(EndedBy cause, size_t member, const BucketWork& work, int64_t known_ns);
   void trace_collective(const std::vector<int64_t>& ends);
   void trace_pass();
   void trace_step();
@@ -78,6 +84,8 @@ class Walk {
   std::vector<Job> groups_;  // by level of averaging: what a group's collective costs
   int64_t step_ = 0, pass_ = 0;
   std::optional<SimulatedFailure> failure_;
+  int64_t looked_at_ = 0;  // the step of which fails_by_rank_ tells
+  bool fails_by_rank_ = false;
 
   // By member, of the step and the pass under way.
   std::vector<RankEvents> steps_;
@@ -93,7 +101,8 @@ class Walk {
   std::vector<std::vector<int64_t>> done_;
   std::vector<Span> spans_;  // of the pass: on the wire
   std::vector<Span> comm_;   // of the step: from the last rank's arrival
-  int64_t last_end_ = 0, skew_ns_ = 0, compute_end_ = 0, exposed_ns_ = 0, average_ns_ = 0;
+  int64_t last_end_ = 0, skew_ns_ = 0, longest_ns_ = 0, compute_end_ = 0, exposed_ns_ = 0,
+          average_ns_ = 0;
   const Draws* draws_ = nullptr;  // of the pass under way
   StepTrace* trace_ = nullptr;
 };

@@ -49,30 +49,63 @@ bool Walk::wait_in_vain(const BucketWork& work, Group group) {
   }
   if (!gone) return false;
   const bool dead = end_of(*gone)->dead;
-  const int64_t at_ns = gone_since(*gone);
   int64_t known_ns = kNever;
-  if (first_ns != kNever && dead) known_ns = std::max(at_ns, first_ns);
+  if (first_ns != kNever && dead) known_ns = std::max(gone_since(*gone), first_ns);
   if (first_ns != kNever && !dead && job_.collective_ns > 0)
     known_ns = first_ns + job_.collective_ns;
-  fail(*gone, work, dead, at_ns, known_ns);
+  fail(dead ? EndedBy::death : EndedBy::hang, *gone, work, known_ns);
+  failure_->at_ns = gone_since(*gone);
   for (size_t m = group.begin; m < group.end; ++m)
     if (is_gone(m, work.bucket)) arrival_[m] = launched_[m] = kNever;
   return true;
 }
 
-// The one that came last is why; each waits from its own arrival.
+// With noise of each bucket the earliest of alike ranks is not one rank throughout a pass: how long
+// it waited is known rank by rank only.
+bool Walk::only_seems_late() {
+  const bool alone = std::all_of(members_.begin(), members_.end(),
+                                 [](const Member& member) { return member.count == 1; });
+  if (alone || !job_.noise.any() || !job_.noise.per_bucket) return false;
+  if (looked_at_ != step_) fails_by_rank_ = failure_by_rank().has_value();
+  looked_at_ = step_;
+  return !fails_by_rank_;
+}
+
+// The latest of a group; of equals the lowest rank.
+size_t Walk::latest(const std::vector<int64_t>& times, Group group) const {
+  size_t late = group.begin;
+  for (size_t m = group.begin; m < group.end; ++m)
+    if (times[m] > times[late] ||
+        (times[m] == times[late] && members_[m].rank < members_[late].rank))
+      late = m;
+  return late;
+}
+
+// Each waits from its own arrival. Whoever has not come when the first gives up is why: the one
+// that would have come last. Where all had come, or all are held back alike, it is the last one if
+// it took half of the time-out to come, as the judge of real runs has it; else the rest was not
+// enough for the collective itself.
 bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends, Group group) {
   if (job_.collective_ns == 0) return false;
-  int64_t known_ns = kNever;
-  for (size_t m = group.begin; m < group.end; ++m)
+  int64_t known_ns = kNever, first_ns = kNever, first_launch_ns = kNever, last_end_ns = 0;
+  for (size_t m = group.begin; m < group.end; ++m) {
     if (ends[m] - early_[m] > job_.collective_ns)
       known_ns = std::min(known_ns, early_[m] + job_.collective_ns);
-  if (known_ns == kNever) return false;
-  const auto begin = launched_.begin();
-  const auto late = static_cast<size_t>(std::max_element(begin + static_cast<int64_t>(group.begin),
-                                                         begin + static_cast<int64_t>(group.end)) -
-                                        begin);
-  fail(late, work, false, work.bucket < 0 ? begin_[late] : backward_[late], known_ns);
+    first_ns = std::min(first_ns, early_[m]);
+    first_launch_ns = std::min(first_launch_ns, early_[m] + launched_[m] - arrival_[m]);
+    last_end_ns = std::max(last_end_ns, ends[m]);
+  }
+  if (known_ns == kNever || only_seems_late()) return false;
+  const size_t last = latest(launched_, group);
+  const bool came = launched_[last] < known_ns || first_launch_ns >= known_ns;
+  const size_t late = came ? latest(arrival_, group) : last;
+  const int64_t apart_ns = came ? arrival_[late] - first_ns : launched_[late] - first_launch_ns;
+  const bool together = came && 2 * apart_ns < job_.collective_ns;
+  fail(together ? EndedBy::short_timeout : EndedBy::lateness, late, work, known_ns);
+  failure_->entered = came;
+  failure_->apart_ns = apart_ns;
+  failure_->transfer_ns = last_end_ns - launched_[last];
+  failure_->at_ns = came ? arrival_[late] : work.bucket < 0 ? begin_[late] : backward_[late];
   for (size_t m = group.begin; m < group.end; ++m) {
     if (arrival_[m] >= known_ns) arrival_[m] = kNever;
     if (launched_[m] >= known_ns) launched_[m] = kNever;
@@ -80,22 +113,24 @@ bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends, Gr
   return true;
 }
 
-void Walk::fail(size_t member, const BucketWork& work, bool dead, int64_t at_ns, int64_t known_ns) {
-  const auto end = end_of(member);
+void Walk::fail(EndedBy cause, size_t member, const BucketWork& work, int64_t known_ns) {
+  const bool nobody = cause == EndedBy::short_timeout;
+  const auto end = nobody ? std::nullopt : end_of(member);
   std::string place = work.bucket == kAverage ? "optimizer" : "backward";
   if (end && end->place == RankEvents::End::Place::phase) place = end->phase;
   if (end && end->place == RankEvents::End::Place::bucket)
     place = fmt::format("bucket {}", end->bucket);
-  failure_ = SimulatedFailure{.rank = members_[member].rank,
+  failure_ = SimulatedFailure{.cause = cause,
+                              .rank = members_[member].rank,
                               .step = step_,
                               .place = place,
-                              .dead = dead,
                               .signal = end ? end->signal : 0,
                               .exit_code = end ? end->exit_code : -1,
-                              .at_ns = at_ns,
                               .known_ns = known_ns,
                               .bucket = std::max(work.bucket, kRebuild),
-                              .averaging = work.bucket == kAverage};
+                              .averaging = work.bucket == kAverage,
+                              .timeout_ns = job_.collective_ns};
+  if (nobody) failure_->rank.reset();
 }
 
 // Those who went where nobody has missed them yet.

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "reducer/comm/closing.h"
 #include "reducer/comm/collective.h"
 #include "reducer/comm/comm_thread.h"
 #include "reducer/comm/deadline_timer.h"
@@ -63,6 +67,29 @@ class FaultyBuckets : public Counting {
   RankFaults& faults_;
 };
 
+// Ends waits early.
+class EarlyEnd {
+ public:
+  void set() {
+    {
+      const std::lock_guard lock(mutex_);
+      set_ = true;
+    }
+    changed_.notify_all();
+  }
+  bool comes_within(double ms) {
+    const auto time =
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, Clock::now() + time, [this] { return set_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
 class FaultyNetwork : public Counting {
  public:
   FaultyNetwork(std::unique_ptr<Communicator> inner, RankFaults& faults, Recorder& recorder,
@@ -74,12 +101,16 @@ class FaultyNetwork : public Counting {
         own_link_(own_link),
         network_(faults.any_of_class(FaultClass::network)) {}
 
+  ~FaultyNetwork() override { stop_->set(); }
+
   at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
     return inner_->allocate(elements, dtype);
   }
+  // What is still in the queue is let through, until the deadline.
   void close(Deadline deadline) noexcept override {
-    queue_.reset();  // after what is still in it
-    lost_.stop();
+    if (queue_ && !drained(*queue_, deadline)) stop_->set();
+    queue_.reset();
+    timer_.stop();
     inner_->close(deadline);
   }
 
@@ -132,11 +163,12 @@ class FaultyNetwork : public Counting {
 
   CommWorkPtr lose(const CollectiveCall& call) {
     auto work = std::make_shared<PendingWork>(describe(call), call.deadline);
-    lost_.at(call.deadline, [work] {
-      work->complete(
-          comm_error(CommFailure::timeout, work->what(), "no peer has answered in time"));
-    });
+    timer_.at(work->deadline(), [work] { give_up(*work); });
     return work;
+  }
+
+  static void give_up(PendingWork& work) {
+    work.complete(comm_error(CommFailure::timeout, work.what(), "no peer has answered in time"));
   }
 
   // What a ring makes a rank send; of other algorithms it is about the same.
@@ -170,18 +202,32 @@ class FaultyNetwork : public Counting {
                       double delay_ms) {
     if (!queue_) queue_.emplace();
     auto work = std::make_shared<PendingWork>(describe(call), call.deadline);
+    // Whatever becomes of it on its way, the rank waits no longer than it said.
+    timer_.at(call.deadline, [weak = std::weak_ptr(work)] {
+      if (const auto late = weak.lock()) give_up(*late);
+    });
+    work->on_done([stop = stop_](const std::exception_ptr& error) {
+      if (error) stop->set();
+    });
     queue_->post([this, call, work, sequence, bucket, delay_ms] {
-      pause_for(delay_ms);
-      launched(sequence, bucket);
-      try {
-        forward(*inner_, call)->on_done([work](const std::exception_ptr& error) {
-          work->complete(error);
-        });
-      } catch (...) {
-        work->complete(std::current_exception());
-      }
+      if (!stop_->comes_within(delay_ms)) return start(call, work, sequence, bucket);
+      work->complete(comm_error(CommFailure::closed, work->what(), "an earlier collective failed"));
     });
     return work;
+  }
+
+  // Unless its deadline has passed on the way: then its peers wait in vain.
+  void start(const CollectiveCall& call, const std::shared_ptr<PendingWork>& work,
+             uint32_t sequence, int64_t bucket) {
+    if (work->is_done()) return;
+    launched(sequence, bucket);
+    try {
+      forward(*inner_, call)->on_done([work](const std::exception_ptr& error) {
+        work->complete(error);
+      });
+    } catch (...) {
+      work->complete(std::current_exception());
+    }
   }
 
   const std::unique_ptr<Communicator> inner_;
@@ -191,8 +237,10 @@ class FaultyNetwork : public Counting {
   const bool network_;
   bool cut_off_ = false;
   std::set<size_t> acted_;
+  // A collective has failed, or all is over: what waits in the queue goes nowhere any more.
+  const std::shared_ptr<EarlyEnd> stop_ = std::make_shared<EarlyEnd>();
+  DeadlineTimer timer_;
   std::optional<CommThread> queue_;
-  DeadlineTimer lost_;
 };
 
 class SlowStore : public Store {

@@ -7,8 +7,8 @@
 namespace lockstep {
 
 // Defects of one rank's training, beside its reducer: wrong_lr, lr_times_world_size,
-// clip_before_sum, local_skip, stale_momentum, lose_momentum, other_weights, forget_sync. Each
-// leaves a receipt when it acts; without such mutants nothing happens. One thread.
+// clip_before_sum, local_skip, stale_momentum, lose_momentum, other_weights, forget_sync,
+// same_masks. Each leaves a receipt when it acts; without such mutants nothing happens. One thread.
 class TrainingMutants {
  public:
   TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);
@@ -19,6 +19,8 @@ class TrainingMutants {
   void after_resume(Training* training);
   // When the rank has the samples of a step: receipts of what sim/fault/mutants.h did to them.
   void have_samples();
+  // Do this rank's samples draw what rank 0's do?
+  bool draws_as_rank_0() { return rank_ > 0 && acts("same_masks"); }
   // Whenever the rank has a new model: hooks that clip elements before a reducer sees them.
   void watch(const Training& training);
   // Is no micro-batch of this step synchronized?

@@ -1,5 +1,6 @@
 #include "sim/join/link.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 
@@ -36,6 +37,7 @@ void Link::check() const {
 
 void Link::on_readable() {
   Message message;
+  flush();
   while (!over_) {
     switch (wire_.receive(&message)) {
       case Channel::Got::nothing:
@@ -50,7 +52,8 @@ void Link::on_readable() {
 
 void Link::on_message(const Message& message) {
   if (message.size() == 3 && message[0] == "over")
-    return note_over(static_cast<int>(parsed_number(message[1])), message[2]);
+    return note_over(static_cast<int>(std::clamp<int64_t>(parsed_number(message[1]), 0, 255)),
+                     message[2]);
   const std::string& id = message[0];
   if (const auto awaited = answers_.find(id); awaited != answers_.end()) {
     awaited->second = Message(message.begin() + 1, message.end());
@@ -65,10 +68,22 @@ void Link::on_message(const Message& message) {
   }
 }
 
+// What is not taken now goes out from the loop.
+void Link::pass(const Message& message) {
+  if (over_) return;
+  wire_.send(message);
+  flush();
+}
+
+void Link::flush() {
+  if (!wire_.flush()) return note_over(kExitLostCoordinator, "the process of rank 0 takes nothing");
+  loop_.watch_writable(wire_.fd(), wire_.has_unsent());
+}
+
 std::string Link::send(Message message) {
   std::string id = "m" + std::to_string(++last_id_);
   message.insert(message.begin() + 1, id);
-  if (!wire_.send(message)) note_over(kExitLostCoordinator, "the process of rank 0 takes nothing");
+  pass(message);
   return id;
 }
 
@@ -107,7 +122,7 @@ void Link::forward(int64_t client, const Message& message, const std::string& pr
   Message tagged = message;
   tagged[1] = "c" + std::to_string(client) + ":" + message[1];
   tagged[2] = prefix + message[2];
-  if (!wire_.send(tagged)) note_over(kExitLostCoordinator, "the process of rank 0 takes nothing");
+  pass(tagged);
 }
 
 std::string Link::own_address() const { return lockstep::own_address(wire_.fd()); }

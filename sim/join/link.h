@@ -59,6 +59,8 @@ class Link {
   void on_message(const Message& message);
   void note_over(int code, const std::string& why);
   std::string send(Message message);
+  void pass(const Message& message);
+  void flush();
 
   EventLoop& loop_;
   Wire wire_;

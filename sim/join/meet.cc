@@ -4,9 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <random>
-#include <thread>
-
+#include "sim/join/door.h"
 #include "sim/launch/files.h"
 
 namespace lockstep {
@@ -22,11 +20,6 @@ constexpr const char* kElsewhere = "192.0.2.1";
 uint64_t inode(const char* path) {
   struct stat info {};
   return ::stat(path, &info) == 0 ? info.st_ino : 0;
-}
-
-std::string new_nonce() {
-  std::random_device device;  // tells notices apart; nothing of the run derives from it
-  return fmt::format("{:08x}{:08x}", device(), device());
 }
 
 }  // namespace
@@ -60,37 +53,31 @@ Expected<std::unique_ptr<Coordinator>> open_coordinator(EventLoop& loop,
                       "an address of the host of rank 0 and a port that is free there"};
   *own = {at.host, port_of(listener)};
   if (board != nullptr) {
-    options.nonce = new_nonce();
-    board->publish({*own, options.nonce});
+    options.nonce = to_hex(random_bytes(8));
+    if (board->keeps_secrets()) options.notice_key = to_hex(random_bytes(kNonceBytes));
+    board->publish({*own, options.nonce, options.notice_key});
   }
   return std::make_unique<Coordinator>(loop, std::move(listener), std::move(options));
 }
 
 std::unique_ptr<Link> join_run(EventLoop& loop, const HostPort& address, NoticeBoard* board,
-                               MemberIdentity member, Deadline deadline, const OnWaiting& waiting) {
+                               MemberIdentity member, const Credentials& credentials,
+                               Deadline deadline, const OnWaiting& waiting) {
   std::string why = "rank 0 has not said where it is";
   while (time_left(deadline).count() > 0) {
-    HostPort at = address;
-    if (board != nullptr) {
-      const auto notice = board->read();
-      at.host.clear();
-      if (notice) at = notice->address;
-      if (notice) member.nonce = notice->nonce;
-    }
+    Notice notice{address, "", ""};
+    if (board != nullptr) notice = board->read().value_or(Notice());
+    member.nonce = notice.nonce;
+    member.identity = has_key(credentials, notice.key) ? credentials.identity : "";
+    const Deadline once = std::min(deadline, deadline_after(kOneTry));
     UniqueFd fd;
-    if (!at.host.empty()) fd = connect_to(at, std::min(deadline, deadline_after(kOneTry)), &why);
+    if (!notice.address.host.empty()) fd = connect_to(notice.address, once, &why);
     if (fd.valid()) {
-      auto link = std::make_unique<Link>(loop, Wire(std::move(fd)));
-      try {
-        const auto answer =
-            link->request({"join", encode(member)}, std::min(deadline, deadline_after(kOneTry)));
-        if (answer.front() == "ok") return link;
-        if (answer.front() == "refused") throw RunOver(kExitRefused, "refused: " + answer.back());
-        why = to_text(at) + " is another run's";
-      } catch (const RunOver& over) {
-        if (over.code() == kExitRefused) throw;
-        why = fmt::format("{}: {}", to_text(at), over.what());
-      }
+      Joined joined = ask_to_join(loop, Wire(std::move(fd)), member,
+                                  rendezvous_secret(credentials, notice.key), once);
+      if (joined.refused) throw RunOver(kExitRefused, "refused: " + joined.why);
+      if (joined.wire.is_open()) return std::make_unique<Link>(loop, std::move(joined.wire));
+      why = fmt::format("{}: {}", to_text(notice.address), joined.why);
     }
     loop.wait(kTryAgain);
     waiting(why);

@@ -24,11 +24,13 @@ Expected<std::unique_ptr<Coordinator>> open_coordinator(EventLoop& loop,
                                                         Coordinator::Options options,
                                                         NoticeBoard* board, HostPort* own);
 
-// Joins the run: tries until the coordinator answers, up to the deadline. `address`: of the
-// coordinator, or empty: as `board` says. After each vain try it calls `waiting`, which may throw.
-// Throws RunOver with exit code 3, or 2 if it is refused.
+// Joins the run: tries until the coordinator lets it in, up to the deadline. `address`: of the
+// coordinator, or empty: as `board` says. `member` without nonce and identity: they come from
+// `credentials`. After each vain try it calls `waiting`, which may throw. Throws RunOver with exit
+// code 3, or 2 if it is refused.
 using OnWaiting = std::function<void(const std::string& why)>;
 std::unique_ptr<Link> join_run(EventLoop& loop, const HostPort& address, NoticeBoard* board,
-                               MemberIdentity member, Deadline deadline, const OnWaiting& waiting);
+                               MemberIdentity member, const Credentials& credentials,
+                               Deadline deadline, const OnWaiting& waiting);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "sim/join/rendezvous.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,8 +13,9 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "scenarios/base/unique_fd.h"
 #include "sim/join/redis.h"
-#include "sim/launch/files.h"
+#include "sim/join/secret.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +31,7 @@ InputError refused(const std::string& message) {
 }
 
 std::string text_of(const Notice& notice) {
-  return to_text(notice.address) + " " + notice.nonce + "\n";
+  return fmt::format("{} {} {}\n", to_text(notice.address), notice.nonce, notice.key);
 }
 
 std::optional<Notice> notice_of(const std::string& text) {
@@ -40,6 +42,7 @@ std::optional<Notice> notice_of(const std::string& text) {
   const auto parsed = parse_host_port(address);
   if (!parsed) return std::nullopt;
   notice.address = *parsed;
+  words >> notice.key;
   return notice;
 }
 
@@ -50,13 +53,28 @@ class FileBoard : public NoticeBoard {
     if (published_) ::unlink(path_.c_str());
   }
   void publish(const Notice& notice) override {
-    const std::string unfinished = fmt::format("{}.{}", path_, ::getpid());
-    write_file(unfinished, text_of(notice));
-    if (::rename(unfinished.c_str(), path_.c_str()) != 0)
+    const std::string unfinished = fmt::format("{}.{}", path_, to_hex(random_bytes(8)));
+    // New, so that nobody has it open: it holds a key.
+    const UniqueFd fd(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    const std::string text = text_of(notice);
+    const bool written = fd.valid() && ::write(fd.get(), text.data(), text.size()) ==
+                                           static_cast<ssize_t>(text.size());
+    if (!written || ::rename(unfinished.c_str(), path_.c_str()) != 0)
       throw std::runtime_error(fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
     published_ = true;
   }
-  std::optional<Notice> read() override { return notice_of(read_file(path_)); }
+  // What another user has put there, or what is no file, is none of ours.
+  std::optional<Notice> read() override {
+    const UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    struct stat info {};
+    if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
+        (info.st_uid != ::geteuid() && info.st_uid != 0))
+      return std::nullopt;
+    char text[1024];
+    const ssize_t n = ::read(fd.get(), text, sizeof text);
+    return n > 0 ? notice_of(std::string(text, static_cast<size_t>(n))) : std::nullopt;
+  }
+  bool keeps_secrets() const override { return true; }
 
  private:
   const std::string path_;
@@ -82,6 +100,8 @@ class RedisBoard : public NoticeBoard {
     const auto text = redis_.call({"GET", key_});
     return text ? notice_of(*text) : std::nullopt;
   }
+  // Whoever reaches the server may read it, or listen.
+  bool keeps_secrets() const override { return false; }
 
  private:
   const std::string key_;

@@ -28,7 +28,8 @@ Expected<Rendezvous> choose_rendezvous(const std::string& text, const Placement&
 // What rank 0's process leaves for the others where its address is not known before.
 struct Notice {
   HostPort address;
-  std::string nonce;
+  std::string nonce;  // an old notice leads nowhere
+  std::string key;    // part of the secret, where only the user can read the notice; or empty
 };
 
 // Leaves and finds it. publish() takes an earlier one's place; withdraw() takes it away, also when
@@ -38,6 +39,8 @@ class NoticeBoard {
   virtual ~NoticeBoard() = default;
   virtual void publish(const Notice& notice) = 0;
   virtual std::optional<Notice> read() = 0;
+  // Nobody but this user (and root) can read what is published.
+  virtual bool keeps_secrets() const = 0;
 };
 // Of kind file or redis; none for kind tcp. `deadline`: of all that it does.
 std::unique_ptr<NoticeBoard> make_notice_board(const Rendezvous& rendezvous, Deadline deadline);

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "sim/launch/files.h"
+#include "sim/launch/left_files.h"
 
 namespace lockstep {
 namespace {
@@ -40,21 +40,22 @@ std::string network_of(const std::string& host) {
 }  // namespace
 
 Topology topology_of(const std::string& hosts, const std::vector<int64_t>& ranks) {
-  const auto members = nlohmann::json::parse(hosts);
+  const auto members = decode_members(hosts);
   std::string own_host, first_host;
-  for (const auto& member : members)
-    for (const auto& rank : member.at("ranks")) {
-      if (rank == ranks.front()) own_host = member.at("host");
-      if (rank == 0) first_host = member.at("host");
+  for (const MemberIdentity& member : members.value_or(std::vector<MemberIdentity>()))
+    for (const int64_t rank : member.ranks) {
+      if (rank == ranks.front()) own_host = member.host;
+      if (rank == 0) first_host = member.host;
     }
+  if (own_host.empty() || first_host.empty())
+    throw RunOver(kExitLostCoordinator, "rank 0 has sent no list of all members");
   Topology topology;
   topology.ranks = ranks;
-  for (const auto& member : members) {
-    topology.one_host = topology.one_host && member.at("host") == own_host;
-    const bool shared = network_of(member.at("host")) == network_of(own_host);
-    topology.one_network = topology.one_network && shared;
-    if (member.at("host") != own_host) continue;
-    for (const auto& rank : member.at("ranks")) topology.host_ranks.push_back(rank);
+  for (const MemberIdentity& member : *members) {
+    topology.one_host = topology.one_host && member.host == own_host;
+    topology.one_network = topology.one_network && network_of(member.host) == network_of(own_host);
+    if (member.host != own_host) continue;
+    topology.host_ranks.insert(topology.host_ranks.end(), member.ranks.begin(), member.ranks.end());
   }
   std::sort(topology.host_ranks.begin(), topology.host_ranks.end());
   topology.host_leader = topology.host_ranks.front();
@@ -151,7 +152,7 @@ void Site::hand_in_files(const std::string& run_dir, int64_t number, Deadline de
   for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
     const std::string name = entry.path().filename().string();
     for (const int64_t rank : options_.topology.ranks)
-      if (name.starts_with(fmt::format("rank-{}.", rank)))
+      if (entry.is_regular_file(error) && is_rank_file(name, rank))
         hand_in_file(entry.path().string(), number, deadline);
   }
 }

@@ -21,7 +21,8 @@ struct Topology {
   int64_t host_leader = 0;          // the lowest of them
   bool collects = true;             // rank 0 is on this host: what ranks leave is there already
 };
-// From the "hosts" of the coordinator. `ranks`: this process's.
+// From the "hosts" of the coordinator. `ranks`: this process's. Throws RunOver where it is no list
+// that has them and rank 0.
 Topology topology_of(const std::string& hosts, const std::vector<int64_t>& ranks);
 
 // This process's part in runs: starts its ranks and, if it leads its host, their golden runs;

@@ -151,6 +151,13 @@ std::string own_address(int connected_fd) {
   return ::getsockname(connected_fd, plain, &length) == 0 ? numeric(plain, length) : "";
 }
 
+std::string peer_address(int connected_fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  auto* plain = reinterpret_cast<sockaddr*>(&address);
+  return ::getpeername(connected_fd, plain, &length) == 0 ? numeric(plain, length) : "";
+}
+
 bool is_loopback(const std::string& numeric_address) {
   return numeric_address.starts_with("127.") || numeric_address == "::1" ||
          numeric_address.starts_with("::ffff:127.");

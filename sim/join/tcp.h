@@ -25,6 +25,7 @@ int64_t port_of(const UniqueFd& listener);
 // One attempt, up to the deadline; invalid and `why` if nobody answers there.
 UniqueFd connect_to(const HostPort& address, Deadline deadline, std::string* why);
 std::string own_address(int connected_fd);             // numeric
+std::string peer_address(int connected_fd);            // numeric; empty once it is gone
 bool is_loopback(const std::string& numeric_address);  // 127.0.0.0/8 or ::1
 
 // The numeric address of a network interface, IPv4 before IPv6; nothing if it has none.

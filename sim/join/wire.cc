@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -15,6 +14,10 @@ namespace lockstep {
 namespace {
 
 using Length = uint32_t;
+
+// Of a member that is stopped; of a stranger, who is told two short messages.
+constexpr size_t kUnsentBytesMax = 64 << 20;
+constexpr size_t kStrangerUnsentMax = 4096;
 
 void append(std::string* bytes, size_t length) {
   const auto value = static_cast<Length>(length);
@@ -30,12 +33,13 @@ bool take_length(std::string_view* bytes, size_t* length) {
   return true;
 }
 
-// False if the fields do not fill the message exactly.
+// False if the fields do not fill the message exactly, or are too many.
 bool unpack_words(std::string_view bytes, Wire::Message* message) {
   message->clear();
   while (!bytes.empty()) {
     size_t length = 0;
     if (!take_length(&bytes, &length) || bytes.size() < length) return false;
+    if (message->size() == Wire::kFieldsMax) return false;
     message->emplace_back(bytes.substr(0, length));
     bytes.remove_prefix(length);
   }
@@ -57,37 +61,64 @@ Wire::Wire(UniqueFd fd) : fd_(std::move(fd)) {
   ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
 }
 
-bool Wire::send(const Message& message, std::chrono::milliseconds patience) {
+void Wire::seal(const std::string& send_key, const std::string& receive_key) {
+  sent_.emplace(send_key);
+  received_.emplace(receive_key);
+}
+
+bool Wire::give_up() {
+  broken_ = true;  // half a message may be out: nothing can follow it
+  ::shutdown(fd(), SHUT_RDWR);
+  return false;
+}
+
+bool Wire::send(const Message& message) {
   if (!is_open()) return false;
   std::string bytes;
   for (const std::string& field : message) {
     append(&bytes, field.size());
     bytes += field;
   }
-  std::string head;
-  append(&head, bytes.size());
-  bytes.insert(0, head);
+  if (sent_) bytes += sent_->next(bytes);
+  const size_t unsent_max = sent_ ? kUnsentBytesMax : kStrangerUnsentMax;
+  if (out_.size() + bytes.size() > unsent_max) return give_up();
+  append(&out_, bytes.size());
+  out_ += bytes;
+  return flush();
+}
+
+bool Wire::flush() {
+  if (!is_open()) return false;
   size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::send(fd(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+  while (done < out_.size()) {
+    const ssize_t n =
+        ::send(fd(), out_.data() + done, out_.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) done += static_cast<size_t>(n);
     if (n >= 0 || errno == EINTR) continue;
-    pollfd room{fd(), POLLOUT, 0};
-    if (errno == EAGAIN && ::poll(&room, 1, static_cast<int>(patience.count())) > 0) continue;
-    broken_ = true;  // half a message may be out: nothing can follow it
-    ::shutdown(fd(), SHUT_RDWR);
-    return false;
+    if (errno == EAGAIN) break;
+    return give_up();
   }
+  out_.erase(0, done);
   return true;
+}
+
+void Wire::end_output() {
+  if (is_open()) ::shutdown(fd(), SHUT_WR);
 }
 
 Channel::Got Wire::take(Message* message) {
   std::string_view rest = in_;
   size_t length = 0;
   if (!take_length(&rest, &length)) return Channel::Got::nothing;
-  if (length > kMessageBytesMax) return Channel::Got::closed;
+  const size_t proof = received_ ? kProofBytes : 0;
+  if (length > (received_ ? kMessageBytesMax + proof : kStrangerBytesMax) || length < proof)
+    return Channel::Got::closed;
   if (rest.size() < length) return Channel::Got::nothing;
-  if (!unpack_words(rest.substr(0, length), message)) return Channel::Got::closed;
+  const std::string body(rest.substr(0, length - proof));
+  if (received_ &&
+      !equal_bytes(received_->next(body), std::string(rest.substr(body.size(), proof))))
+    return Channel::Got::closed;
+  if (!unpack_words(body, message)) return Channel::Got::closed;
   in_.erase(0, sizeof(Length) + length);
   return Channel::Got::message;
 }

@@ -150,11 +150,13 @@ Cause name_cause(const CauseFacts& facts) {
     if (auto cause = cause_of_gradients(facts)) return *cause;
     return unknown_cause(facts);
   }
+  if (auto cause = not_finite(facts)) return *cause;
   if (auto cause = flipped_bits(facts)) return *cause;
   if (facts.state_kind == "parameter")
     if (auto cause = learning_rate(facts)) return *cause;
-  // The worst tensor is named, and Adam's second moments square what gradients have.
-  if (facts.state_kind == "parameter" || facts.state_kind == "optimizer_state")
+  // Where parameters alone are compared, gradients may have been the first to differ.
+  if (facts.first != nullptr &&
+      (facts.first->gradients_total == 0 || facts.first->gradients_wrong > 0))
     if (auto cause = other_function(facts)) return *cause;
   if (auto cause = after_the_gradients(facts)) return *cause;
   return unknown_cause(facts);

@@ -14,6 +14,7 @@ struct CauseFacts {
   int64_t step = 0;
   int64_t world_size = 1;
   int64_t active_ranks = 1;      // with a batch in that step
+  std::vector<int64_t> counts;   // what else a divisor may count: micro-batches, ranks of a host
   std::vector<int64_t> ran_out;  // of batches in the epoch before (join)
   std::vector<LaneResult> lanes;
   std::vector<int64_t> ranks;  // that saw it

@@ -99,11 +99,11 @@ std::string collective_log(const std::vector<RankView>& ranks, std::vector<std::
   return "fail";
 }
 
-std::string recorded(const std::vector<RankView>& ranks, Check which, const std::string& name) {
+std::string recorded(const std::vector<RankView>& ranks, Check which) {
   std::string verdict = "not_run";
   for (const RankView& rank : ranks) {
-    for (const std::string& reason : rank.evidence.check_reasons)  // survives dropped events
-      if (reason.starts_with(name + ": ")) return "fail";
+    for (const CheckReason& reason : rank.evidence.check_reasons)  // survives dropped events
+      if (reason.check == which) return "fail";
     for (const auto& [check, passed] : rank.checks) {
       if (check != which) continue;
       if (!passed) return "fail";
@@ -122,16 +122,14 @@ std::optional<OtherCollective> first_other_collective(const std::vector<RankView
 
 void decide_checks(const std::vector<RankView>& ranks, RunResult* result) {
   result->checks.emplace_back("collective_log", collective_log(ranks, &result->check_reasons));
-  for (const auto& [name, which] :
-       {std::pair("manifest", Check::manifest),
-        std::pair("absent_gradients", Check::absent_gradients),
-        std::pair("aliasing", Check::aliasing), std::pair("checkpoint", Check::checkpoint)})
-    result->checks.emplace_back(name, recorded(ranks, which, name));
+  for (const Check which :
+       {Check::manifest, Check::absent_gradients, Check::aliasing, Check::checkpoint})
+    result->checks.emplace_back(to_word(which), recorded(ranks, which));
+  std::vector<std::string>& reasons = result->check_reasons;
   for (const RankView& rank : ranks)
-    for (const std::string& reason : rank.evidence.check_reasons)
-      if (std::find(result->check_reasons.begin(), result->check_reasons.end(), reason) ==
-          result->check_reasons.end())
-        result->check_reasons.push_back(reason);
+    for (const CheckReason& reason : rank.evidence.check_reasons)
+      if (std::find(reasons.begin(), reasons.end(), to_text(reason)) == reasons.end())
+        reasons.push_back(to_text(reason));
 }
 
 }  // namespace lockstep

@@ -107,22 +107,18 @@ bool check_failed(const std::vector<RankView>& ranks, Check which) {
 
 // Of the first rank whose state was not restored as it had been saved.
 void add_checkpoint_problem(const std::vector<RankView>& ranks, CauseFacts* facts) {
-  constexpr std::string_view kPrefix = "checkpoint: ";
   for (const RankView& rank : ranks)
-    for (const std::string& reason : rank.evidence.check_reasons)
-      if (reason.starts_with(kPrefix) && facts->checkpoint_problem.empty())
-        facts->checkpoint_problem = reason.substr(kPrefix.size());
+    for (const CheckReason& reason : rank.evidence.check_reasons)
+      if (reason.check == Check::checkpoint && facts->checkpoint_problem.empty())
+        facts->checkpoint_problem = reason.text;
 }
 
-// Of the first rank whose samples ("samples: ", "batch: ") in this step were not the plan's. Ranks
-// note their first such step only, and it is in that one that the run goes wrong.
-std::string samples_problem(const std::vector<RankView>& ranks, int64_t step,
-                            std::string_view prefix) {
-  const std::string wanted = ", step " + std::to_string(step) + ": ";
+// Of the first rank whose samples in this step were not the plan's. Ranks note their first such
+// step only, and it is in that one that the run goes wrong.
+std::string samples_problem(const std::vector<RankView>& ranks, int64_t step, Check check) {
   for (const RankView& rank : ranks)
-    for (const std::string& reason : rank.evidence.check_reasons)
-      if (reason.starts_with(prefix) && reason.find(wanted) != std::string::npos)
-        return reason.substr(prefix.size());
+    for (const CheckReason& reason : rank.evidence.check_reasons)
+      if (reason.check == check && reason.step == step) return reason.text;
   return "";
 }
 
@@ -138,6 +134,16 @@ void add_batches(const Scenario& scenario, CauseFacts* facts) {
     if (!split.has_batch(before, rank)) facts->ran_out.push_back(rank);
 }
 
+std::vector<int64_t> counts_of(const Scenario& scenario) {
+  std::vector<int64_t> counts = {scenario.accumulate_steps};
+  for (const Part* part : {&scenario.communicator, &scenario.split})
+    if (part->options.has("ranks_per_host"))
+      counts.push_back(part->options.integer("ranks_per_host"));
+    else if (part->options.has("ranks_per_node"))
+      counts.push_back(part->options.integer("ranks_per_node"));
+  return counts;
+}
+
 CauseFacts facts_of(const Candidate& chosen, const Divergence& divergence,
                     const std::vector<RankView>& ranks, const std::vector<LaneResult>& lanes,
                     const std::vector<Candidate>& all) {
@@ -150,9 +156,9 @@ CauseFacts facts_of(const Candidate& chosen, const Divergence& divergence,
   facts.manifest_failed = check_failed(ranks, Check::manifest);
   facts.gradients_absent = check_failed(ranks, Check::absent_gradients);
   add_checkpoint_problem(ranks, &facts);
-  facts.samples_problem = samples_problem(ranks, divergence.step, "samples: ");
-  facts.accumulation_problem = samples_problem(ranks, divergence.step, "accumulation: ");
-  facts.batch_problem = samples_problem(ranks, divergence.step, "batch: ");
+  facts.samples_problem = samples_problem(ranks, divergence.step, Check::samples);
+  facts.accumulation_problem = samples_problem(ranks, divergence.step, Check::accumulation);
+  facts.batch_problem = samples_problem(ranks, divergence.step, Check::batch);
   if (const auto other = first_other_collective(ranks); other && other->step <= divergence.step)
     facts.collective_problem = other->text;
   facts.first = chosen.evidence;
@@ -183,6 +189,7 @@ std::optional<Divergence> first_divergence(const RunOutcome& outcome,
     facts.checkpoint_step = checkpoint.options.integer("after_step");
   if (outcome.plan.replay.gathered) facts.summed_replicas = outcome.plan.scenario.world_size;
   facts.shares_optimizer = shares_optimizer(outcome.plan.scenario);
+  facts.counts = counts_of(outcome.plan.scenario);
   const Cause cause = name_cause(facts);
   divergence.cause = cause.word;
   divergence.explanation = cause.explanation;

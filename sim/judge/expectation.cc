@@ -72,6 +72,11 @@ void compare_named(const Expectation& expect, const std::optional<Failure>& fail
                    phase_known ? std::optional(failure->phase) : std::nullopt);
 }
 
+double known_after_ms(const RunResult& result) {
+  const auto& f = result.failure;
+  return f && f->after_ms ? *f->after_ms : static_cast<double>(result.duration_ms);
+}
+
 void compare_failure(const Expectation& expect, const RunResult& result, Comparison* comparison) {
   const auto& f = result.failure;
   comparison->same("outcome", expect.outcome, std::optional(result.outcome));
@@ -79,7 +84,7 @@ void compare_failure(const Expectation& expect, const RunResult& result, Compari
   comparison->same("kind", expect.kind, f ? std::optional(f->kind) : std::nullopt);
   compare_named(expect, f, comparison);
   if (!expect.within_ms) return;
-  const double ms = f && f->after_ms ? *f->after_ms : static_cast<double>(result.duration_ms);
+  const double ms = known_after_ms(result);
   if (ms > static_cast<double>(*expect.within_ms))
     comparison->add("within_ms", fmt::format("at most {}", *expect.within_ms),
                     fmt::format("{:.0f}", std::ceil(ms)));
@@ -97,6 +102,19 @@ void compare_straggler(const Expectation& expect, const RunResult& result, Compa
 bool asks_for_inconclusive(const Expectation& expect) {
   if (expect.verdict) return *expect.verdict == "inconclusive";
   return expect.outcome && *expect.outcome == "failed";
+}
+
+// What is left to ask where a busy machine may be why the rest is unmet.
+Expectation without_timing(Expectation expect, const RunResult& result) {
+  if (result.straggler && result.straggler->late_class == kStarved) expect.straggler.reset();
+  const auto& f = result.failure;
+  if (f && expect.within_ms && known_after_ms(result) - f->core_wait_ms <= *expect.within_ms)
+    expect.within_ms.reset();
+  if (!f || f->kind != "starved") return expect;
+  Expectation left;  // of what the run came to before it broke down
+  left.checks = expect.checks;
+  if (result.verdict == "fail") left.verdict = expect.verdict;
+  return left;
 }
 
 std::string straggler_words(const ExpectedStraggler& straggler) {
@@ -153,13 +171,20 @@ std::vector<std::string> unmet_of(const Expectation& expect, const RunResult& re
   return unmet;
 }
 
-void judge_expectation(const Expectation& expect, bool undecided, RunResult* result) {
+void judge_expectation(const Expectation& expect, bool interrupted, RunResult* result) {
   result->expected = to_words(expect);
   result->unmet = unmet_of(expect, *result);
   result->met = std::nullopt;
-  if (undecided) return;
-  if (result->verdict == "inconclusive" && !asks_for_inconclusive(expect)) return;
-  result->met = result->unmet.empty();
+  const bool machine_explains =
+      !result->unmet.empty() && unmet_of(without_timing(expect, *result), *result).empty();
+  if (interrupted)
+    result->undecided = Undecided::interrupted;
+  else if (machine_explains)
+    result->undecided = Undecided::busy_machine;
+  else if (result->verdict == "inconclusive" && !asks_for_inconclusive(expect))
+    result->undecided = Undecided::inconclusive;
+  else
+    result->met = result->unmet.empty();
 }
 
 }  // namespace lockstep

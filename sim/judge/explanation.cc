@@ -42,6 +42,7 @@ class Explainer {
   void find_collective() {
     int64_t least = INT64_MAX, most = 0, ended = 0;
     for (const RankView& view : then_) {
+      if (view.records_lost) continue;
       if (!view.last_arrival && view.dropped > 0) return;
       least = std::min(least, last_arrival(&view));
       most = std::max(most, last_arrival(&view));
@@ -60,7 +61,8 @@ class Explainer {
   // The collective that the primary rank entered and was last seen in, if it ended on nobody.
   int64_t primary_inside(int64_t ended, bool all_entered) const {
     const RankView* view = primary_ ? view_of(then_, *primary_) : nullptr;
-    if (view == nullptr || !view->last_arrival || !view->evidence.error_kind.empty()) return 0;
+    if (view == nullptr || !view->last_arrival || view->evidence.error.kind != ErrorKind::none)
+      return 0;
     const bool last_of_all = view->last_event->kind == static_cast<uint16_t>(EventKind::arrival);
     return (last_of_all || all_entered) && ended < last_arrival(view) ? last_arrival(view) : 0;
   }
@@ -69,7 +71,8 @@ class Explainer {
   int64_t last_ended(bool of_those_who_timed_out) const {
     int64_t ended = INT64_MAX;
     for (const RankView& view : then_)
-      if (!of_those_who_timed_out || view.evidence.error_kind == "timeout")
+      if (!view.records_lost &&
+          (!of_those_who_timed_out || view.evidence.error.kind == ErrorKind::timeout))
         ended = std::min<int64_t>(ended, view.last_end ? *view.last_end : 0);
     return ended;
   }
@@ -79,6 +82,7 @@ class Explainer {
     if (arrival == nullptr) return;
     found_.collective = collective_of(*arrival);
     for (const RankView& view : then_) {
+      if (view.records_lost) continue;
       const bool entered = !not_all_entered || last_arrival(&view) >= sequence;
       (entered ? found_.entered : found_.missing).push_back(view.rank);
     }
@@ -117,7 +121,9 @@ class Explainer {
 
   // At that moment; else how it ended.
   static std::string state_of(const RankView& view, const ProcessEnd* end) {
-    if (end == nullptr) return view.evidence.error_kind.empty() ? "" : "ended by an exception";
+    if (end == nullptr)
+      return view.evidence.error.kind == ErrorKind::none ? "" : "ended by an exception";
+    if (end->lost) return "gone, its records are lost";
     if (end->state) return to_words(*end->state);
     if (end->by_launcher) return "";
     if (end->signal != 0) return "killed by " + signal_text(end->signal);
@@ -127,7 +133,7 @@ class Explainer {
 
   void note_waiting() {
     for (const RankView& view : ranks_) {
-      if (view.evidence.error_kind != "timeout" || view.rank == primary_) continue;
+      if (view.evidence.error.kind != ErrorKind::timeout || view.rank == primary_) continue;
       found_.waited.push_back(view.rank);
       const auto since_ns = waits_since(view);
       if (!since_ns || !view.error_ns) continue;

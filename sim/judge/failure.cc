@@ -8,6 +8,8 @@
 #include <sstream>
 
 #include "sim/judge/explanation.h"
+#include "sim/judge/short_time_out.h"
+#include "sim/judge/starvation.h"
 #include "sim/judge/suspects.h"
 #include "sim/judge/whereabouts.h"
 #include "sim/launch/protocol.h"
@@ -23,9 +25,11 @@ std::string kind_of(const Suspect& suspect, const RankView* view) {
   if (suspect.guilt == Guilt::left_early) return "exit";
   if (suspect.guilt == Guilt::rejected) return "rejected";
   if (suspect.end == nullptr || suspect.guilt == Guilt::lost_peer) return "exception";
+  if (suspect.end->lost) return "lost";
   if (suspect.end->signal != 0) return "crash";
   if (suspect.end->exit_code != kExitException) return "exit";
-  return view != nullptr && view->evidence.error_kind == "rejected" ? "rejected" : "exception";
+  return view != nullptr && view->evidence.error.kind == ErrorKind::rejected ? "rejected"
+                                                                             : "exception";
 }
 
 std::string name_of(const Suspect& suspect) {
@@ -60,9 +64,13 @@ std::string sentence(const Suspect& suspect, const Failure& failure, const RankV
   const Explanation& explanation = failure.explanation;
   if (failure.kind == "hang" && suspect.rank >= 0)
     return hang_text(explanation, suspect.rank) + waited_text(explanation);
+  if (failure.kind == "lost")
+    return fmt::format("{}: its process is gone, its records are lost", name_of(suspect)) +
+           waited_text(explanation);
   std::string text =
       fmt::format("{} {} {}", name_of(suspect), how(suspect, failure, view), where(view));
-  if (view != nullptr && !view->evidence.error.empty()) text += ": " + view->evidence.error;
+  if (view != nullptr && !view->evidence.error.text.empty())
+    text += ": " + view->evidence.error.text;
   const bool kept_others = suspect.guilt <= Guilt::left_early;
   if (kept_others) text += missing_text(explanation, suspect.rank) + waited_text(explanation);
   return text;
@@ -85,12 +93,11 @@ void describe_failure(const RunOutcome& outcome, const Suspect& suspect, const R
 
 // Was it the file that could not be saved or loaded, or what was loaded?
 bool no_checkpoint(const Evidence& evidence) {
-  if (evidence.error_kind != "exception") return false;
   const auto& reasons = evidence.check_reasons;
-  return (evidence.phase == to_word(Phase::checkpoint) &&
-          evidence.error.starts_with("checkpoint")) ||
-         std::any_of(reasons.begin(), reasons.end(),
-                     [](const std::string& reason) { return reason.starts_with("checkpoint: "); });
+  return evidence.error.kind == ErrorKind::checkpoint ||
+         (evidence.error.kind == ErrorKind::exception &&
+          std::any_of(reasons.begin(), reasons.end(),
+                      [](const CheckReason& reason) { return reason.check == Check::checkpoint; }));
 }
 
 double ms_until(int64_t from_ns, int64_t to_ns) {  // microseconds are enough
@@ -113,6 +120,7 @@ void measure(const RunOutcome& outcome, const Suspect& primary, const RankView* 
   if (outcome.failed_ns == 0) return;
   const int64_t since_ns = first_receipt_ns(outcome).value_or(outcome.began_ns);
   failure->after_ms = ms_until(since_ns, outcome.failed_ns);
+  failure->core_wait_ms = ms_until(0, core_wait_of_all_since(outcome, since_ns));
   std::optional<int64_t> sign_of_life;
   if (primary.guilt == Guilt::hung) {
     if (view != nullptr && view->last_event) sign_of_life = view->last_event->time_ns;
@@ -122,18 +130,66 @@ void measure(const RunOutcome& outcome, const Suspect& primary, const RankView* 
   if (sign_of_life) failure->detected_ms = ms_until(*sign_of_life, outcome.failed_ns);
 }
 
-std::vector<int64_t> others_of(const std::vector<Suspect>& suspects) {
+// For how long of its silence the primary rank was ready and had no core; nothing where that is not
+// most of it, or where it is no lateness that brought the run down.
+std::optional<int64_t> starved_ns(const RunOutcome& outcome, const Suspect& primary,
+                                  const RankView* view) {
+  const bool late = primary.guilt == Guilt::hung || primary.guilt == Guilt::waited;
+  if (!late || primary.rank < 0 || outcome.failed_ns == 0) return std::nullopt;
+  const bool known = view != nullptr && view->last_event;
+  const int64_t since_ns = known ? view->last_event->time_ns : outcome.began_ns;
+  const int64_t waited_ns = core_wait_since(outcome, primary.rank, since_ns);
+  return waited_ns * 2 > outcome.failed_ns - since_ns ? std::optional(waited_ns) : std::nullopt;
+}
+
+// Nobody is blamed for what the machine did.
+void blame_the_machine(int64_t waited_ns, const Suspect& primary, const RankView* view,
+                       Failure* failure) {
+  failure->kind = "starved";
+  failure->message = fmt::format(
+      "busy machine: nobody is blamed, for {}, which the others waited for, was ready and had no "
+      "core for {} {}",
+      name_of(primary), duration_text(waited_ns / 1'000'000), where(view));
+  failure->secondary.push_back(primary.rank);
+  std::sort(failure->secondary.begin(), failure->secondary.end());
+  failure->rank.reset();
+}
+
+std::vector<int64_t> others_of(const std::vector<Suspect>& suspects,
+                               std::optional<int64_t> primary) {
   std::vector<int64_t> ranks;
   for (const Suspect& other : suspects)
-    if (other.rank >= 0 && other.rank != suspects.front().rank) ranks.push_back(other.rank);
+    if (other.rank >= 0 && other.rank != primary) ranks.push_back(other.rank);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
 
+// All entered what they timed out in: whoever gave up first is as innocent as the others. To blame
+// is the one that came so late that too little time was left, or nobody.
+Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspects,
+                   const std::vector<RankView>& ranks, const std::vector<RankView>& then,
+                   const JointWait& wait) {
+  Failure failure;
+  if (!wait.together()) failure.rank = wait.last;
+  failure.kind = "timeout";
+  failure.phase = to_word(static_cast<Phase>(wait.arrival.phase));
+  failure.step = std::max(wait.arrival.step, 0);
+  failure.last_event = "arrival of " + collective_text(wait.arrival);
+  failure.explanation = explain(outcome, ranks, then, std::nullopt);
+  failure.explanation.collective = collective_of(wait.arrival);
+  failure.message = to_words(wait) + (failure.rank ? waited_text(failure.explanation) : "");
+  failure.secondary = others_of(suspects, failure.rank);
+  measure(outcome, {}, nullptr, &failure);
+  return failure;
+}
+
 Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspects,
                    const std::vector<RankView>& ranks, const std::vector<RankView>& then) {
   const Suspect& primary = suspects.front();
+  if (primary.guilt == Guilt::waited)
+    if (const auto wait = joint_wait(outcome, then))
+      return failure_of(outcome, suspects, ranks, then, *wait);
   const RankView* view = view_of(primary.guilt == Guilt::hung ? then : ranks, primary.rank);
   Failure failure;
   if (primary.rank >= 0) failure.rank = primary.rank;
@@ -146,8 +202,10 @@ Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspec
   if (failure.kind == "exception" && view != nullptr && no_checkpoint(view->evidence))
     failure.cause = "checkpoint";
   if (primary.rank < 0 && !outcome.golden_problem.empty()) failure.message = outcome.golden_problem;
-  failure.secondary = others_of(suspects);
+  failure.secondary = others_of(suspects, failure.rank);
   measure(outcome, primary, view, &failure);
+  if (const auto waited_ns = starved_ns(outcome, primary, view))
+    blame_the_machine(*waited_ns, primary, view, &failure);
   return failure;
 }
 

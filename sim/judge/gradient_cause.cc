@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/judge/factor_cause.h"
 #include "sim/judge/lanes.h"
 
 namespace lockstep {
@@ -42,7 +43,14 @@ Found clipping(const CauseFacts& facts) {
 }
 
 std::string buckets_text(const MismatchEvidence& e) {
-  if (e.buckets_wrong.empty()) return "a bucket";
+  const bool part = e.elements_wrong > 0 && !e.whole_buckets;
+  std::string text = part ? fmt::format("part ({} elements) of ", e.elements_wrong) : "";
+  if (e.buckets_wrong.empty()) return text + "a bucket";
+  return text + (e.buckets_wrong.size() == 1 ? "bucket " : "buckets ") + list_of(e.buckets_wrong);
+}
+
+std::string buckets_text_of_all(const MismatchEvidence& e) {
+  if (e.buckets_wrong.empty()) return fmt::format("{} gradients", e.gradients_wrong);
   return (e.buckets_wrong.size() == 1 ? "bucket " : "buckets ") + list_of(e.buckets_wrong);
 }
 
@@ -85,43 +93,45 @@ Found missing_part(const CauseFacts& facts) {
                            facts.first == nullptr ? 0 : facts.first->gradients_total, missing)};
 }
 
-std::string divisor_text(double ratio, int64_t ranks) {
-  const double divisor = static_cast<double>(ranks) / ratio;
-  const double whole = std::round(divisor);
-  std::string times = fmt::format("gradients are {:.4g} x golden", ratio);
-  if (whole < 1 || std::abs(divisor - whole) > 1e-3 * whole) return times;
-  if (whole == 1) return fmt::format("{}: summed, not divided by {}", times, ranks);
-  return fmt::format("{}: divided by {:.0f} instead of {}", times, whole, ranks);
-}
-
-Found one_ratio(const CauseFacts& facts) {
-  for (const auto& [rank, e] : facts.witnesses) {
-    if (!e->one_ratio || !std::isfinite(e->ratio)) continue;
-    if (e->ratio == 0)
-      return Cause{"missing_gradient", fmt::format("{} of {} gradients are zero on rank {}",
-                                                   e->gradients_wrong, e->gradients_total, rank)};
-    if (std::abs(e->ratio - 2) < 1e-3 && e->gradients_wrong < e->gradients_total)
-      return Cause{"doubled_gradient", fmt::format("{} of {} gradients are twice the golden run's",
-                                                   e->gradients_wrong, e->gradients_total)};
-    if (facts.summed_replicas > 0)
-      return Cause{"wrong_divisor",
-                   fmt::format("gradients are {:.4g} x golden: the sum over {} replicas divided by "
-                               "{:.4g}, where the loss is over all outputs already",
-                               e->ratio, facts.summed_replicas, 1 / e->ratio)};
-    return Cause{"wrong_divisor", divisor_text(e->ratio, facts.active_ranks)};
-  }
-  return {};
-}
-
-// A backward whose gradients came on top of the averaged ones.
-Found added_again(const CauseFacts& facts) {
+// By another factor than 1 / ranks, if this is all that there is of it.
+Found unsummed_and_scaled(const CauseFacts& facts) {
+  if (facts.active_ranks < 2) return {};
   for (const auto& [rank, e] : facts.witnesses)
-    if (e->own_added != 0)
-      return Cause{"doubled_gradient",
-                   fmt::format("on rank {}, {} of {} gradients are the golden run's plus {:.4g} x "
-                               "the rank's own",
-                               rank, e->gradients_wrong, e->gradients_total, e->own_added)};
+    if (e->own_ratio != 0 && !e->local_wrong)
+      return Cause{"missing_bucket",
+                   fmt::format("{} was never summed: on rank {} its gradients are {:.4g} x the "
+                               "rank's own",
+                               buckets_text(*e), rank, e->own_ratio)};
   return {};
+}
+
+Found misplaced(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses)
+    if (e->misplaced)
+      return Cause{
+          "misplaced_gradient",
+          fmt::format("on rank {}, {} wrong elements in {} hold values that the golden run "
+                      "has in other places",
+                      rank, e->elements_wrong, buckets_text_of_all(*e))};
+  for (const auto& [rank, e] : facts.witnesses)
+    if (e->own_misplaced)
+      return Cause{"misplaced_gradient",
+                   fmt::format("what rank {} adds to {} elements in {} belongs in other places",
+                               rank, e->elements_wrong, buckets_text_of_all(*e))};
+  return {};
+}
+
+Found of_step_before(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses)
+    if (e->step_before)
+      return Cause{"stale_gradient",
+                   fmt::format("on rank {}, {} of {} gradients are those of the step before", rank,
+                               e->gradients_wrong, e->gradients_total)};
+  return {};
+}
+
+const char* type_with(int64_t bits) {
+  return bits <= 8 ? "bfloat16" : bits <= 11 ? "float16" : "float32";
 }
 
 Found rounded_early(const CauseFacts& facts) {
@@ -131,7 +141,7 @@ Found rounded_early(const CauseFacts& facts) {
       "precision",
       fmt::format("all wrong gradients have at most {} significant bits: they were rounded "
                   "to {} on their way",
-                  e->significant_bits, e->significant_bits <= 8 ? "bfloat16" : "float16")};
+                  e->significant_bits, type_with(e->significant_bits))};
 }
 
 // Each rank's own gradients are off by a factor of its own: shards of different sizes that are
@@ -147,10 +157,24 @@ Found own_divisor(const CauseFacts& facts) {
   return {};
 }
 
-Found not_finite(const CauseFacts& facts) {
-  const MismatchEvidence* e = facts.first;
-  if (e == nullptr || std::isfinite(e->run_value) || !std::isfinite(e->golden_value)) return {};
-  return Cause{"overflow", "the run's value is not finite where the golden run's is"};
+// Values that another order of addition can make, and one damaged copy of one element cannot.
+bool by_order_on_ranks(const CauseFacts& facts) {
+  bool seen = false;
+  for (const auto& [rank, e] : facts.witnesses) {
+    if (e->lane != "replay") continue;
+    if (!e->within_rounding || e->elements_wrong < 2) return false;
+    seen = true;
+  }
+  return seen && verdict_of(facts, "float64") != "fail";
+}
+
+Found another_order_on_ranks(const CauseFacts& facts) {
+  const bool replicas_part = on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail";
+  if (!replicas_part || !by_order_on_ranks(facts)) return {};
+  return Cause{"order_only",
+               fmt::format("the same addends in another order on {}: nothing is farther off than "
+                           "rounding, and ranks differ",
+                           ranks_in_words(facts.ranks))};
 }
 
 Found another_order(const CauseFacts& facts) {
@@ -201,7 +225,26 @@ std::string verdict_of(const CauseFacts& facts, const std::string& lane) {
   return "";
 }
 
+Found not_finite(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses) {
+    if (e->state_kind != facts.state_kind) continue;
+    const bool golden = e->golden_not_finite > 0 || !std::isfinite(e->golden_value);
+    if (e->not_finite == 0 && std::isfinite(e->run_value)) continue;
+    if (!golden)
+      return Cause{"overflow", "the run's value is not finite where the golden run's is"};
+    return Cause{"overflow",
+                 "neither the run's values nor the golden run's are finite: the training diverges"};
+  }
+  return {};
+}
+
 Found flipped_bits(const CauseFacts& facts) {
+  for (const auto& [rank, e] : facts.witnesses)
+    if (e->local_bits_flipped > 0)
+      return Cause{
+          "corrupted_bits",
+          fmt::format("{} {} of rank {}'s own gradients flipped before the reduction",
+                      e->local_bits_flipped, e->local_bits_flipped == 1 ? "bit" : "bits", rank)};
   const bool replicas_part = on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail";
   for (const auto& [rank, e] : facts.witnesses) {
     const bool few = e->bits_flipped >= 1 && e->bits_flipped <= 8;
@@ -218,15 +261,25 @@ Found flipped_bits(const CauseFacts& facts) {
 }
 
 Found other_function(const CauseFacts& facts) {
-  if (verdict_of(facts, "float64") != "fail" || verdict_of(facts, "replay") != "pass") return {};
+  if (verdict_of(facts, "float64") != "fail") return {};
+  const MismatchEvidence* e = facts.first;
+  const bool replayed = verdict_of(facts, "replay") == "pass";
+  // A defect of one gradient is no other function.
+  const bool averaged = verdict_of(facts, "replay") != "fail" && e != nullptr &&
+                        2 * e->gradients_wrong >= e->gradients_total && averaged_rightly(facts);
+  if (!replayed && !averaged) return {};
   if (float64_distance(facts) < kOtherFunction)
-    return Cause{"unknown",
-                 "lane replay passes and the full batch is little beyond the bound: rounding that "
-                 "the model makes large (a gradient that is zero but for rounding under Adam, "
-                 "normalization over few values), or a very small defect"};
+    return Cause{
+        "unknown",
+        fmt::format("{} and the full batch is little beyond the bound: rounding that "
+                    "the model makes large (a gradient that is zero but for rounding under "
+                    "Adam, normalization over few values), or a very small defect",
+                    replayed ? "lane replay passes" : "ranks have the average of theirs")};
   return Cause{"not_shard_decomposable",
-               "lane replay passes, the full batch differs: averaging over shards is another "
-               "function than the loss of the whole batch"};
+               fmt::format("{}, the full batch differs: averaging over shards is another function "
+                           "than the loss of the whole batch",
+                           replayed ? "lane replay passes"
+                                    : "each rank has the average of what all ranks computed")};
 }
 
 Cause unknown_cause(const CauseFacts& facts) {
@@ -237,15 +290,20 @@ Cause unknown_cause(const CauseFacts& facts) {
                           "already, and are no other rank's",
                           rank)};
   if (facts.first == nullptr) return {"unknown", "the records hold no evidence of the values"};
+  const MismatchEvidence& e = *facts.first;
+  if (e.elements_wrong == 1)
+    return {"unknown", fmt::format("one element differs, on {}", ranks_in_words(facts.ranks))};
   return {"unknown", fmt::format("{} of {} gradients differ, by no common factor",
-                                 facts.first->gradients_wrong, facts.first->gradients_total)};
+                                 e.gradients_wrong, e.gradients_total)};
 }
 
 Found cause_of_gradients(const CauseFacts& facts) {
   // From the most specific to the least.
-  for (auto rule : {clipping, left_over, lost_accumulation, missing_part, unsummed_bucket, absent,
-                    added_again, one_ratio, own_divisor, other_collective_cause, not_finite,
-                    flipped_bits, rounded_early, other_function, another_order})
+  for (auto rule :
+       {clipping,     left_over,      lost_accumulation,   missing_part,   unsummed_bucket,
+        absent,       one_ratio,      one_ranks_share,     own_divisor,    other_collective_cause,
+        not_finite,   of_step_before, unsummed_and_scaled, misplaced,      another_order_on_ranks,
+        flipped_bits, rounded_early,  other_weights,       other_function, another_order})
     if (auto cause = rule(facts)) return cause;
   return {};
 }

@@ -16,6 +16,8 @@ std::string verdict_of(const CauseFacts& facts, const std::string& lane);  // or
 
 // Where a gradient is the first to differ: from the most specific cause to the least.
 Found cause_of_gradients(const CauseFacts& facts);
+// The run is not finite, whatever the golden run is.
+Found not_finite(const CauseFacts& facts);
 // A handful of bits, or one element, of one copy.
 Found flipped_bits(const CauseFacts& facts);
 // Replay, which shares kernels and loss with the run, agrees; the full batch does not.

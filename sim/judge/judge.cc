@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/hash.h"
+#include "scenarios/parse/json_text.h"
 #include "sim/judge/checks.h"
 #include "sim/judge/common_checks.h"
 #include "sim/judge/divergence.h"
@@ -53,10 +54,10 @@ bool any_lane(const RunResult& result, std::initializer_list<const char*> verdic
 // for; a comparison that cannot be read is inconclusive.
 std::string golden_verdict(const RunResult& result) {
   if (result.golden.empty()) return "";
-  const auto golden = nlohmann::json::parse(result.golden, nullptr, false);
-  const auto known = golden.is_object() ? golden.find("verdict") : golden.end();
+  const auto golden = json_or_discarded(result.golden);
+  if (!golden.is_object() || !golden.contains("verdict")) return "inconclusive";
   for (const char* verdict : {"pass", "fail", "not_applicable"})
-    if (known != golden.end() && *known == verdict) return verdict;
+    if (golden["verdict"] == verdict) return verdict;
   return "inconclusive";
 }
 
@@ -145,6 +146,7 @@ void judge_again(RunResult* result) {
   result->verdict = observed_verdict(*result);
   if (result->verdict == before) return;
   result->met = std::nullopt;
+  result->undecided = Undecided::inconclusive;
   result->unmet.push_back(fmt::format("verdict: expected {}, got {}", before, result->verdict));
 }
 
@@ -164,6 +166,20 @@ void take_metrics(const RunOutcome& outcome, const Measure& measure, RunResult* 
 }
 
 }  // namespace
+
+const char* to_word(Undecided undecided) {
+  switch (undecided) {
+    case Undecided::decided:
+      return "decided";
+    case Undecided::interrupted:
+      return "interrupted";
+    case Undecided::inconclusive:
+      return "inconclusive";
+    case Undecided::busy_machine:
+      return "busy_machine";
+  }
+  return "unknown";
+}
 
 RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
   const std::vector<RankView> ranks = views_of(outcome);
@@ -190,8 +206,10 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
   const auto* expect = expectation_for(outcome.plan.scenario.expect, outcome.libtorch);
   if (expect != nullptr)
     judge_expectation(*expect, outcome.interrupted, &result);
-  else
+  else {
+    result.undecided = Undecided::inconclusive;
     result.expected = "what the version of LibTorch decides, which no rank has told";
+  }
   decide_common_checks(outcome.plan, ranks, &result);
   if (expect != nullptr && outcome.plan.scenario.common_checks)
     result.kill = kill_of(*expect, result);

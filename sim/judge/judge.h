@@ -70,7 +70,9 @@ struct Explanation {
 
 struct Failure {
   std::optional<int64_t> rank;  // the primary one
-  std::string kind;             // crash | exit | exception | hang | timeout | rejected
+  // crash | exit | exception | hang | timeout | rejected; starved: who kept the others waiting was
+  // ready and had no core for most of that time: the machine was busy, and nobody is blamed
+  std::string kind;
   std::optional<int> signal, exit_code;
   std::string phase;
   int64_t step = 0;
@@ -84,6 +86,8 @@ struct Failure {
   std::optional<double> detected_ms;  // from its last sign of life to when the launcher knew
   // From the first receipt of a fault, without one from the begin of the run, to the same moment.
   std::optional<double> after_ms;
+  double core_wait_ms =
+      0;  // within after_ms: all processes that were ready and had no core, added up
   Explanation explanation;
 };
 
@@ -103,6 +107,15 @@ struct Kill {
   bool complete() const { return caught && cause_right != false && place_right != false; }
 };
 
+// Why nothing can be said of whether an expectation is met.
+enum class Undecided {
+  decided,
+  interrupted,
+  inconclusive,  // the run's verdict is, and the expectation did not ask for that
+  busy_machine,  // ranks or the launcher had no core for so long that this may be why it is not
+};
+const char* to_word(Undecided undecided);
+
 struct RunResult {
   std::string name, file, label;  // label: "world_size=3 reducer=bucketed" of the axes
   std::vector<std::pair<std::string, std::string>> set;
@@ -113,8 +126,9 @@ struct RunResult {
   std::string verdict;   // observed: pass | fail | inconclusive
   std::string expected;  // the expectation in words of the report: "pass", "fail, cause x"
   std::optional<bool> met;
-  std::vector<std::string> unmet;  // "cause: expected wrong_divisor, got order_only"
-  std::string outcome;             // completed | failed
+  Undecided undecided = Undecided::decided;  // why `met` is neither
+  std::vector<std::string> unmet;            // "cause: expected wrong_divisor, got order_only"
+  std::string outcome;                       // completed | failed
   int64_t duration_ms = 0;
   std::vector<LaneResult> lanes;
   std::optional<Divergence> first_divergence;

@@ -225,6 +225,23 @@ void apply_own_control(LaneResult* result) {
   }
 }
 
+// A golden run's forward draws other numbers than the ranks' do: to compare them would tell
+// nothing.
+std::string undeclared_draws(const Scenario& scenario, const std::vector<RankView>& ranks) {
+  for (const RankView& rank : ranks) {
+    if (!rank.evidence.undeclared_draws) continue;
+    const bool named = scenario.model.options.has("name");
+    const std::string model =
+        named ? fmt::format("\"{}\"", scenario.model.options.text("name")) : scenario.model.kind;
+    const auto& layers = rank.evidence.random_layers;
+    return fmt::format(
+        "model {} draws from LibTorch's default generator in its forward{}, which no golden run "
+        "repeats: draws that each sample has for itself can be (scenarios/workloads/draws.h)",
+        model, layers.empty() ? "" : fmt::format(" (module {})", fmt::join(layers, ", ")));
+  }
+  return "";
+}
+
 LaneResult decide(const RunOutcome& outcome, const std::vector<RankView>& ranks,
                   const std::string& lane) {
   LaneResult result;
@@ -234,6 +251,12 @@ LaneResult decide(const RunOutcome& outcome, const std::vector<RankView>& ranks,
     if (name != lane) continue;
     result.verdict = "not_applicable";
     result.reason = reason;
+    return result;
+  }
+  const std::string drawn = undeclared_draws(outcome.plan.scenario, ranks);
+  if (lane_of(lane) != Lane::replica && !drawn.empty()) {
+    result.verdict = "not_applicable";
+    result.reason = drawn;
     return result;
   }
   read_ranks(ranks, &result);

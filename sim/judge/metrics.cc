@@ -16,14 +16,30 @@ std::pair<int64_t, int64_t> first_and_last_arrival(const Collective& b) {
   return {first, last};
 }
 
+// A collective, and what is the same for all of its ranks.
+struct Met {
+  const Collective* collective = nullptr;
+  int64_t last_ns = 0;  // the last rank's arrival
+  Latest latest;
+};
+
+std::vector<Met> met_in(const Timeline& timeline, const Step& step) {
+  std::vector<Met> met;
+  for (const size_t place : step.collectives) {
+    const Collective& collective = timeline.collectives[place];
+    met.push_back({&collective, first_and_last_arrival(collective).second, latest_of(collective)});
+  }
+  return met;
+}
+
 // What is summed and merged over the collectives of one rank's step.
 class StepReader {
  public:
-  StepReader(const Timeline& timeline, const Step& step, size_t rank)
-      : timeline_(timeline), step_(step), own_(step.ranks[rank]), rank_(rank) {}
+  StepReader(const std::vector<Met>& met, const Step& step, size_t rank)
+      : met_(met), own_(step.ranks[rank]), rank_(rank) {}
 
   RankNumbers read() {
-    for (const size_t place : step_.collectives) add(timeline_.collectives[place]);
+    for (const Met& met : met_) add(met);
     std::vector<Interval> compute;
     for (const PhaseInterval& phase : own_.phases) {
       if (phase.phase != Phase::forward && phase.phase != Phase::backward) continue;
@@ -45,15 +61,13 @@ class StepReader {
   }
 
  private:
-  void add(const Collective& b) {
-    const Passage& own = b.ranks[rank_];
-    const int64_t last_ns = *own.arrival_ns + wait_ns(b, rank_);
+  void add(const Met& met) {
+    const Passage& own = met.collective->ranks[rank_];
     comm_.push_back({*own.arrival_ns, *own.end_ns});
-    wait_.push_back({*own.arrival_ns, last_ns});
-    transfer_.push_back({last_ns, *own.end_ns});
-    const Latest latest = latest_of(b);
-    if (latest.rank == rank_) numbers_.blame_ms += ms(latest.gap_ns);
-    if (b.bucket < 0) return;
+    wait_.push_back({*own.arrival_ns, met.last_ns});
+    transfer_.push_back({met.last_ns, *own.end_ns});
+    if (met.latest.rank == rank_) numbers_.blame_ms += ms(met.latest.gap_ns);
+    if (met.collective->bucket < 0) return;
     if (!first_bucket_ns_) first_bucket_ns_ = own.arrival_ns;
     const int64_t begin_ns = own_.time.begin_ns;
     numbers_.arrival_ms = std::max(numbers_.arrival_ms, ms(*own.arrival_ns - begin_ns));
@@ -61,8 +75,7 @@ class StepReader {
         std::max(numbers_.ready_ms, ms(own.ready_ns.value_or(*own.arrival_ns) - begin_ns));
   }
 
-  const Timeline& timeline_;
-  const Step& step_;
+  const std::vector<Met>& met_;
   const RankStep& own_;
   const size_t rank_;
   RankNumbers numbers_;
@@ -74,18 +87,18 @@ class StepReader {
 StepMetrics metrics_of(const Timeline& timeline, const Step& step) {
   StepMetrics metrics;
   metrics.step = step.step;
+  const std::vector<Met> met = met_in(timeline, step);
   for (size_t rank = 0; rank < step.ranks.size(); ++rank)
-    metrics.ranks.push_back(StepReader(timeline, step, rank).read());
+    metrics.ranks.push_back(StepReader(met, step, rank).read());
   for (const size_t place : step.collectives)
     metrics.skew_ms = std::max(metrics.skew_ms, ms(skew_ns(timeline.collectives[place])));
   const auto model = model_of(timeline, step);
   if (!model) return metrics;
   metrics.step_ms = model->step_ns() * 1e-6;
   metrics.ideal_ms = model->ideal().step_ns() * 1e-6;
-  for (size_t rank = 0; rank < step.ranks.size(); ++rank) {
+  for (size_t rank = 0; rank < step.ranks.size(); ++rank)
     metrics.ranks[rank].work_ms = model->work_ns(rank) * 1e-6;
-    metrics.only_ms.push_back(model->with_only(rank).step_ns() * 1e-6);
-  }
+  for (const double ns : model->only_ns()) metrics.only_ms.push_back(ns * 1e-6);
   return metrics;
 }
 

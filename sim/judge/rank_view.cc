@@ -156,6 +156,12 @@ class Reader {
   bool primary_ = true;
 };
 
+// What was sent of its records before it was gone is no account of where it was.
+bool is_lost(const RunOutcome& outcome, int64_t rank) {
+  return std::any_of(outcome.ends.begin(), outcome.ends.end(),
+                     [&](const ProcessEnd& end) { return end.rank == rank && end.lost; });
+}
+
 }  // namespace
 
 void keep_worst(double value, std::optional<double>* worst) {
@@ -177,6 +183,7 @@ std::vector<RankView> views_of(const RunOutcome& outcome) {
     views.push_back(rank < outcome.ranks.size() ? view_of(outcome.ranks[rank], kFloat64Bound)
                                                 : RankView{});
     views.back().rank = static_cast<int64_t>(rank);
+    views.back().records_lost = is_lost(outcome, static_cast<int64_t>(rank));
     if (rank >= outcome.evidence.size() || outcome.evidence[rank].empty()) continue;
     auto evidence = evidence_from_json_text(outcome.evidence[rank]);
     if (evidence) views.back().evidence = std::move(*evidence);
@@ -192,7 +199,9 @@ std::vector<RankView> views_at(const RunOutcome& outcome, const std::vector<Rank
     std::erase_if(records.events, [&](const Event& event) { return event.time_ns > time_ns; });
     Evidence evidence = std::move(then[rank].evidence);
     const std::optional<int64_t> error_ns = then[rank].error_ns;  // as whole as the evidence
+    const bool lost = then[rank].records_lost;
     then[rank] = view_of(records, kFloat64Bound);
+    then[rank].records_lost = lost;
     then[rank].rank = static_cast<int64_t>(rank);
     then[rank].evidence = std::move(evidence);
     then[rank].error_ns = error_ns;

@@ -33,6 +33,7 @@ struct RankView {
 
   int64_t rank = 0;
   uint64_t dropped = 0;
+  bool records_lost = false;  // with the launcher that had them: where it was is not known
   std::array<StepValues, kStateKinds> chains;  // by StateKind
   StepValues collectives;
   std::array<LaneTrace, kLanes> lanes;             // by Lane

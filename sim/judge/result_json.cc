@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/json_values.h"
+#include "scenarios/parse/json_text.h"
 #include "sim/judge/judge.h"
 
 namespace lockstep {
@@ -11,7 +12,7 @@ using nlohmann::ordered_json;
 
 ordered_json parsed(const std::string& text) {
   if (text.empty()) return nullptr;
-  ordered_json value = ordered_json::parse(text, nullptr, false);
+  ordered_json value = json_or_discarded(text);
   return value.is_discarded() ? ordered_json(text) : value;
 }
 
@@ -107,6 +108,7 @@ ordered_json failure_json(const Failure& f) {
           {"stack", f.stack},
           {"detected_ms", or_null(f.detected_ms)},
           {"after_ms", or_null(f.after_ms)},
+          {"core_wait_ms", f.core_wait_ms},
           {"explanation", explanation_json(f.explanation)}};
 }
 
@@ -156,6 +158,9 @@ ordered_json as_json(const RunResult& result) {
           {"outcome", result.outcome},
           {"expected", result.expected},
           {"met", or_null(result.met)},
+          {"undecided", result.undecided == Undecided::decided
+                            ? ordered_json(nullptr)
+                            : ordered_json(to_word(result.undecided))},
           {"unmet", result.unmet},
           {"duration_ms", result.duration_ms},
           {"lanes", lanes},

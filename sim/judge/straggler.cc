@@ -10,6 +10,7 @@
 #include <set>
 
 #include "scenarios/base/json_values.h"
+#include "sim/judge/core_waits.h"
 
 namespace lockstep {
 namespace {
@@ -17,9 +18,7 @@ namespace {
 constexpr double kLeastNs = kLeastMs * 1e6;
 
 double others_median(const std::vector<double>& values, size_t rank) {
-  std::vector<double> others = values;
-  others.erase(others.begin() + static_cast<ptrdiff_t>(rank));
-  return median_of(std::move(others));
+  return MediansOfOthers(values).without(values[rank]);
 }
 
 // The late rank of a step, if it has one.
@@ -35,9 +34,10 @@ std::optional<Late> latest_beyond(const std::vector<double>& values,
   std::optional<Late> latest;
   size_t late = 0;
   std::vector<double> excesses;
+  const MediansOfOthers usual(values), usual_work(works);
   for (size_t rank = 0; rank < values.size(); ++rank) {
-    const double base = others_median(works, rank);
-    const double excess = values[rank] - others_median(values, rank);
+    const double base = usual_work.without(works[rank]);
+    const double excess = values[rank] - usual.without(values[rank]);
     excesses.push_back(excess);
     if (excess <= std::max(kLate * base, kLeastNs)) continue;
     ++late;
@@ -299,6 +299,37 @@ class Finder {
   LateSteps by_work_, by_delay_, outstanding_, still_;
 };
 
+double mean_step_ms(const std::vector<StepModel>& steps) {
+  double sum = 0;
+  for (const StepModel& step : steps) sum += step.step_ns();
+  return sum / static_cast<double>(steps.size()) / 1e6;
+}
+
+// The longest wait of any rank, and of how many steps it decides.
+void note_core_waits(const CoreWaits& waits, Straggler* s) {
+  s->core_wait_ms = *std::max_element(waits.mean_ms.begin(), waits.mean_ms.end());
+  s->busy_steps = waits.busy_steps;
+}
+
+// Nobody is accused: what the machine cost, and whom it kept waiting.
+Straggler starved(const std::vector<StepModel>& recorded, const std::vector<StepModel>& relieved,
+                  const CoreWaits& waits) {
+  Straggler s;
+  s.late_class = kStarved;
+  s.steps = static_cast<int64_t>(recorded.size());
+  s.late_steps = waits.busy_steps;
+  s.step_ms = mean_step_ms(recorded);
+  s.without_ms = mean_step_ms(relieved);
+  s.cost_ms = s.step_ms - s.without_ms;
+  note_core_waits(waits, &s);
+  s.text = fmt::format(
+      "busy machine: nobody is accused, for ranks were ready and waited for a core, {:.1f} ms per "
+      "step at most, long enough to pass for late or to hide who is in {} of {} steps; with a core "
+      "at all times a step would take {:.1f} ms instead of {:.1f}",
+      s.core_wait_ms, s.busy_steps, s.steps, s.without_ms, s.step_ms);
+  return s;
+}
+
 }  // namespace
 
 double chance_of(int64_t hits, int64_t steps, int64_t ranks) {
@@ -314,7 +345,16 @@ double chance_of(int64_t hits, int64_t steps, int64_t ranks) {
 
 std::optional<Straggler> find_straggler(const std::vector<StepModel>& steps) {
   if (steps.empty() || steps[0].ranks() < 2) return std::nullopt;
-  return Finder(steps).find();
+  Straggler found = Finder(steps).find();
+  const CoreWaits waits = core_waits_of(steps);
+  const std::vector<StepModel> relieved = with_cores_at_all_times(steps);
+  const Straggler again = Finder(relieved).find();
+  const bool same = again.late_class == found.late_class && again.rank == found.rank;
+  const bool busy =
+      static_cast<double>(waits.busy_steps) > kBusySteps * static_cast<double>(found.steps);
+  if (!same || (found.late_class == "none" && busy)) return starved(steps, relieved, waits);
+  note_core_waits(waits, &found);
+  return found;
 }
 
 nlohmann::ordered_json as_json(const Straggler& s) {
@@ -331,6 +371,8 @@ nlohmann::ordered_json as_json(const Straggler& s) {
           {"score", or_null(s.score)},
           {"late_steps", s.late_steps},
           {"steps", s.steps},
+          {"core_wait_ms", s.core_wait_ms},
+          {"busy_steps", s.busy_steps},
           {"text", s.text}};
 }
 

@@ -27,13 +27,19 @@ namespace lockstep {
 //   wandering  different ranks stand out in most steps, one at a time (the next one by less than
 //              half as much) and much alike (the lower quartile is kAlike of the upper one at
 //              least), as accidents do not, or stand still
+//   starved    the machine was busy: ranks waited for a core, which explains the lateness of
+//   whoever
+//              seems late, or may hide who is. Nobody is accused
 //   none       nobody: also whenever this is not sure
 // Sure is: that rank has kDominant of all such steps, and were it chance which rank it is (a sign
 // test; for periodic, which step as well), kChance at most had it come to this. What costs less
-// than kLeastCost of a step is nobody's lateness: others hardly wait for it.
+// than kLeastCost of a step is nobody's lateness: others hardly wait for it. All of this holds for
+// the steps as they were and as they would have been with a core at all times (core_waits.h); where
+// the two accuse differently, or nobody is accused and kBusySteps of the steps were such that this
+// need not be so, the class is starved.
 struct Straggler {
   std::string late_class = "none";
-  std::optional<int64_t> rank;  // absent for none and wandering
+  std::optional<int64_t> rank;  // absent for none, wandering and starved
   std::vector<int64_t> ranks;   // of wandering: those that were late
   std::string phase;            // where most of it comes from; empty: of link, or no single one
   double cost_ms = 0;           // per step: step_ms - without_ms
@@ -42,8 +48,10 @@ struct Straggler {
   double times = 1;             // own work / the others' in its late steps, or 1 + delay / work
   std::optional<double> score;  // best rank's median work / own
   int64_t late_steps = 0, steps = 0;
-  int64_t period = 0;  // of class periodic
-  std::string text;    // one sentence
+  int64_t period = 0;       // of class periodic
+  double core_wait_ms = 0;  // per step, of the rank that waited for a core the longest
+  int64_t busy_steps = 0;   // in which that could pass for lateness, or hide it
+  std::string text;         // one sentence
 };
 
 inline constexpr double kLate = 0.1;
@@ -55,6 +63,8 @@ inline constexpr double kLeastCost = 0.01;
 inline constexpr double kAlike = 0.75;
 inline constexpr double kStopped = 2;  // times the others' work
 inline constexpr double kStoppedMs = 50;
+inline constexpr double kBusySteps = 0.25;
+inline constexpr const char* kStarved = "starved";
 
 // Nothing where there is nothing to conclude from: no step of more than one rank.
 std::optional<Straggler> find_straggler(const std::vector<StepModel>& steps);

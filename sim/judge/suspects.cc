@@ -1,13 +1,13 @@
 #include "sim/judge/suspects.h"
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "sim/judge/short_time_out.h"
+#include "sim/launch/process_state.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {
@@ -22,20 +22,21 @@ Progress progress_of(const RankView* view) {
           view->events_in_step};
 }
 
-Guilt guilt_of_error(const std::string& error_kind) {
-  if (error_kind == "timeout") return Guilt::waited;
-  if (error_kind == "peer_lost" || error_kind == "closed") return Guilt::lost_peer;
-  return error_kind == "rejected" ? Guilt::rejected : Guilt::own_cause;
-}
-
-// Whom an error names: the first "rank 2" in it; -1: nobody.
-int64_t accused_in(const std::string& error) {
-  for (size_t at = error.find("rank "); at != error.npos; at = error.find("rank ", at + 1)) {
-    const size_t digits = at + 5;
-    if (digits < error.size() && std::isdigit(static_cast<unsigned char>(error[digits])) != 0)
-      return std::strtoll(error.c_str() + digits, nullptr, 10);
+Guilt guilt_of_error(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::timeout:
+      return Guilt::waited;
+    case ErrorKind::none:  // a CommError that has left no evidence
+    case ErrorKind::peer_lost:
+    case ErrorKind::closed:
+      return Guilt::lost_peer;
+    case ErrorKind::rejected:
+      return Guilt::rejected;
+    case ErrorKind::checkpoint:
+    case ErrorKind::exception:
+      return Guilt::own_cause;
   }
-  return -1;
+  return Guilt::own_cause;
 }
 
 class Search {
@@ -66,8 +67,9 @@ class Search {
       const bool has_end = std::any_of(found_.begin(), found_.end(), [&](const Suspect& suspect) {
         return suspect.rank == view.rank;
       });
-      if (!has_end && !view.evidence.error_kind.empty())
-        found_.push_back({guilt_of_error(view.evidence.error_kind), view.rank, view.rank, nullptr});
+      const ErrorKind kind = view.evidence.error.kind;
+      if (!has_end && kind != ErrorKind::none)
+        found_.push_back({guilt_of_error(kind), view.rank, view.rank, nullptr});
     }
   }
 
@@ -82,8 +84,7 @@ class Search {
       return too_early ? Guilt::own_cause : Guilt::none;
     }
     if (end.exit_code != kExitCommError) return Guilt::own_cause;
-    const std::string kind = view != nullptr ? view->evidence.error_kind : "";
-    return kind.empty() ? Guilt::lost_peer : guilt_of_error(kind);
+    return guilt_of_error(view != nullptr ? view->evidence.error.kind : ErrorKind::none);
   }
 
   void note_waiters() {
@@ -91,6 +92,9 @@ class Search {
       others_failed_ = others_failed_ || suspect.guilt == Guilt::waited ||
                        suspect.guilt == Guilt::lost_peer || suspect.guilt == Guilt::rejected ||
                        suspect.guilt == Guilt::hung;
+      const RankView* whole = view_of(ranks_, suspect.rank);
+      if (suspect.guilt == Guilt::waited && whole != nullptr && !whole->arrivals.empty())
+        waited_in_.push_back(whole->arrivals.back());
       const RankView* view = view_of(then_, suspect.rank);
       const bool known = view != nullptr && (view->last_arrival || view->dropped == 0);
       if (suspect.guilt != Guilt::waited || !known) continue;
@@ -114,19 +118,60 @@ class Search {
     const bool asks = end.state && !end.state->store_key.empty();
     const bool behind = last_arrival(view) < least_waited_;
     const bool not_ahead = last_arrival(view) <= least_waited_;
-    if (suspect.guilt == Guilt::none && end.by_launcher && !asks && not_ahead)
+    const bool late = behind || (not_ahead && had_its_time(end, *view));
+    if (suspect.guilt == Guilt::none && end.by_launcher && !asks && late)
       suspect.guilt = Guilt::hung;
     // One that came too late, and found that the others had given up.
     const bool gave_up = suspect.guilt == Guilt::lost_peer || suspect.guilt == Guilt::waited;
-    if (suspect.guilt == Guilt::lost_peer && (behind || (not_ahead && moved_on(*whole))))
+    if (suspect.guilt == Guilt::lost_peer && (behind || (not_ahead && moved_on(*whole, *view))))
       suspect.guilt = Guilt::hung;
+    if (gave_up && came_too_late(*whole)) suspect.guilt = Guilt::hung;
     if (gave_up && in_rendezvous(*view) && missed_.contains(suspect.rank))
       suspect.guilt = Guilt::hung;
   }
 
-  bool moved_on(const RankView& whole) const {
+  // Into what another had waited in until its time was over, but only after that: on a busy machine
+  // the other may take a while to say so.
+  bool came_too_late(const RankView& whole) const {
+    return std::any_of(waited_in_.begin(), waited_in_.end(), [&](const Event& waited) {
+      return std::any_of(whole.arrivals.begin(), whole.arrivals.end(), [&](const Event& arrival) {
+        return given_ns(waited) > 0 && arrival.sequence == waited.sequence &&
+               arrival.time_ns - waited.time_ns >= given_ns(waited);
+      });
+    });
+  }
+
+  // The last that it entered, if that has not ended on it.
+  static const Event* inside(const RankView& view) {
+    if (view.primary_done || view.arrivals.empty()) return nullptr;
+    const Event& last = view.arrivals.back();
+    return view.last_end && last.sequence <= *view.last_end ? nullptr : &last;
+  }
+
+  // Of one that stands in a collective: it was stopped, or its own time there was over when it was
+  // ended. One that came later than those who gave up has not had the time to give up itself, and
+  // one that is at work has only not noticed yet.
+  bool had_its_time(const ProcessEnd& end, const RankView& view) const {
+    const Event* arrival = inside(view);
+    if (arrival == nullptr || outcome_.failed_ns == 0 || (end.state && is_stopped(*end.state)))
+      return true;
+    return end.time_ns - arrival->time_ns >= given_ns(*arrival) && was_silent(view);
+  }
+
+  bool moved_on(const RankView& whole, const RankView& view) const {
     return outcome_.failed_ns > 0 && whole.last_event &&
-           whole.last_event->time_ns > outcome_.failed_ns;
+           whole.last_event->time_ns > outcome_.failed_ns && was_silent(view);
+  }
+
+  // For a good part of the time that the others waited: it was not at work beside the collective.
+  bool was_silent(const RankView& view) const {
+    const Event* arrival = inside(view);
+    return arrival == nullptr || !view.last_event ||
+           2 * (outcome_.failed_ns - view.last_event->time_ns) >= given_ns(*arrival);
+  }
+
+  int64_t given_ns(const Event& arrival) const {
+    return time_out_ms(outcome_.plan.scenario.timeouts, arrival) * 1'000'000;
   }
 
   static bool in_rendezvous(const RankView& view) {
@@ -142,11 +187,13 @@ class Search {
 
   void count_accusations() {
     for (const RankView& view : ranks_) {
-      const std::string& kind = view.evidence.error_kind;
-      const int64_t accused = accused_in(view.evidence.error);
-      if (kind == "peer_lost" && had_closed(accused, view)) continue;
-      if (kind == "rejected" || kind == "peer_lost" || kind == "timeout") ++accused_[accused];
-      if (kind == "timeout") missed_.insert(accused);
+      const RankError& error = view.evidence.error;
+      if (error.peer < 0) continue;
+      if (error.kind == ErrorKind::peer_lost && had_closed(error.peer, view)) continue;
+      if (error.kind == ErrorKind::rejected || error.kind == ErrorKind::peer_lost ||
+          error.kind == ErrorKind::timeout)
+        ++accused_[error.peer];
+      if (error.kind == ErrorKind::timeout) missed_.insert(error.peer);
     }
   }
 
@@ -155,7 +202,7 @@ class Search {
   bool had_closed(int64_t accused, const RankView& accuser) const {
     const RankView* view = view_of(ranks_, accused);
     if (view == nullptr || !view->error_ns || !accuser.error_ns) return false;
-    return view->evidence.error_kind == "peer_lost" &&
+    return view->evidence.error.kind == ErrorKind::peer_lost &&
            *accuser.error_ns >= *view->error_ns + std::chrono::nanoseconds(kKeptAfterALoss).count();
   }
 
@@ -176,7 +223,7 @@ class Search {
         by_progress || suspect.guilt == Guilt::rejected || suspect.guilt == Guilt::lost_peer;
     const ProcessState* state =
         hung && suspect.end != nullptr && suspect.end->state ? &*suspect.end->state : nullptr;
-    const bool stopped = state != nullptr && (state->state == 'T' || state->state == 't');
+    const bool stopped = state != nullptr && is_stopped(*state);
     const bool in_store = state != nullptr && !state->store_key.empty();
     const auto votes = accused_.find(suspect.rank);
     const bool accused = by_votes && votes != accused_.end();
@@ -197,6 +244,7 @@ class Search {
   std::set<int64_t> missed_;            // by those who timed out, and say whom they waited for
   bool others_failed_ = false;
   int64_t waiters_ = 0, least_waited_ = 0;
+  std::vector<Event> waited_in_;  // the arrivals of those who timed out at what they timed out in
 };
 
 }  // namespace

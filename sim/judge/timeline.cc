@@ -79,6 +79,7 @@ class RankReader {
   }
 
   void begin_phase(const Event& event) {
+    note_core_wait(event);
     end_phase(event.time_ns);
     const PhaseInterval begun{
         static_cast<Phase>(event.phase), event.step, {event.time_ns, event.time_ns}};
@@ -96,13 +97,35 @@ class RankReader {
     own.step.phases.push_back(begun);
   }
 
+  // What the thread has waited for a core since the last such event belongs to the phase under way.
+  void note_core_wait(const Event& event) {
+    const auto now_ns = static_cast<int64_t>(event.value);
+    const int64_t waited_ns = std::max<int64_t>(0, now_ns - core_wait_ns_);
+    core_wait_ns_ = now_ns;
+    if (!open_) return;
+    phases.back().core_wait_ns = waited_ns;
+    const auto own = steps.find(phases.back().step);
+    if (own != steps.end() && !own->second.ended && !own->second.step.phases.empty())
+      own->second.step.phases.back().core_wait_ns = waited_ns;
+  }
+
+  // Of the other threads nothing is known but at the ends of steps.
+  void note_others_core_wait(const Event& event, RankStep* step) {
+    constexpr int64_t kNsPerUs = 1000;
+    if (others_core_wait_us_)  // both modulo 2^32
+      step->others_core_wait_ns = int64_t{event.sequence - *others_core_wait_us_} * kNsPerUs;
+    others_core_wait_us_ = event.sequence;
+  }
+
   void end_phase(int64_t time_ns) {
     if (open_) phases.back().time.end_ns = time_ns;
     open_ = false;
   }
 
   void end_step(const Event& event) {
+    note_core_wait(event);
     OwnStep& own = steps[event.step];
+    note_others_core_wait(event, &own.step);
     own.ended = true;
     own.step.time.end_ns = event.time_ns;
     if (own.step.phases.empty())
@@ -165,6 +188,8 @@ class RankReader {
   std::map<int32_t, int64_t> ready_;            // bucket -> when, in this step
   std::map<int32_t, uint32_t> last_of_bucket_;  // -> the sequence of its last collective
   bool open_ = false;                           // the last phase has not ended
+  int64_t core_wait_ns_ = 0;                    // so far
+  std::optional<uint32_t> others_core_wait_us_;
   int64_t last_ns_ = 0;
 };
 
@@ -182,7 +207,7 @@ void split_backward(const std::vector<int64_t>& bucket_arrivals,
     const int64_t wait_ns = *std::prev(after) + 1;  // the arrival itself is the last of backward
     if (wait_ns >= phase.time.end_ns) continue;
     split.back().time.end_ns = wait_ns;
-    split.push_back({Phase::wait, phase.step, {wait_ns, phase.time.end_ns}});
+    split.push_back({Phase::wait, phase.step, {wait_ns, phase.time.end_ns}, 0});
   }
   *phases = std::move(split);
 }

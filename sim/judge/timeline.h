@@ -39,6 +39,7 @@ struct PhaseInterval {
   Phase phase{};
   int64_t step = 0;
   Interval time;
+  int64_t core_wait_ns = 0;  // its thread was ready, and had no core
 };
 
 // A rank's step: from the begin of its first phase to step_end; comparisons by lanes and
@@ -46,6 +47,7 @@ struct PhaseInterval {
 struct RankStep {
   Interval time;
   std::vector<PhaseInterval> phases;  // in order; several of a kind with micro-batches
+  int64_t others_core_wait_ns = 0;    // of its process's other threads, since the step before ended
 };
 
 // A step of which all ranks have recorded everything.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "scenarios/base/check.h"
 
 namespace lockstep {
 namespace {
@@ -13,6 +16,7 @@ struct Mark {
   Phase phase{};
   int64_t collective = kNone;  // place in Step::collectives
   int64_t time_ns = 0;
+  int64_t core_wait_ns = 0;
   bool same_as(const Mark& other) const {
     return phase == other.phase && collective == other.collective;
   }
@@ -21,7 +25,7 @@ struct Mark {
 std::vector<Mark> marks_of(const Timeline& timeline, const Step& step, size_t rank) {
   std::vector<Mark> marks;
   for (const PhaseInterval& phase : step.ranks[rank].phases)
-    marks.push_back({phase.phase, kNone, phase.time.begin_ns});
+    marks.push_back({phase.phase, kNone, phase.time.begin_ns, phase.core_wait_ns});
   for (size_t i = 0; i < step.collectives.size(); ++i) {
     const Passage& passage = timeline.collectives[step.collectives[i]].ranks[rank];
     marks.push_back({passage.phase, static_cast<int64_t>(i), *passage.arrival_ns});
@@ -46,6 +50,8 @@ class ReplayBuilder {
     model_.step = step_.step;
     for (size_t i = 0; i < marks_[0].size(); ++i) add_slot(i);
     for (size_t i = 0; i < step_.collectives.size(); ++i) add_transfer(i);
+    for (const RankStep& rank : step_.ranks)
+      model_.others_core_wait_ns.push_back(static_cast<double>(rank.others_core_wait_ns));
     return std::move(model_);
   }
 
@@ -71,6 +77,7 @@ class ReplayBuilder {
       int64_t begin = marks_[rank][index].time_ns;
       for (const size_t joined : slot.joins) begin = std::max(begin, *passage(joined, rank).end_ns);
       slot.work_ns.push_back(static_cast<double>(end_of_slot(index, rank) - begin));
+      slot.core_wait_ns.push_back(static_cast<double>(marks_[rank][index].core_wait_ns));
     }
     model_.slots.push_back(std::move(slot));
   }
@@ -134,6 +141,19 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+MediansOfOthers::MediansOfOthers(std::vector<double> values) : sorted_(std::move(values)) {
+  LOCKSTEP_CHECK(sorted_.size() > 1, "there are no others");
+  std::sort(sorted_.begin(), sorted_.end());
+}
+
+double MediansOfOthers::without(double value) const {
+  const auto place = static_cast<size_t>(std::lower_bound(sorted_.begin(), sorted_.end(), value) -
+                                         sorted_.begin());
+  const auto other = [&](size_t i) { return sorted_[i < place ? i : i + 1]; };
+  const size_t count = sorted_.size() - 1, half = count / 2;
+  return count % 2 == 1 ? other(half) : (other(half - 1) + other(half)) / 2;
+}
+
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -152,6 +172,19 @@ double StepModel::work_ns(size_t rank, Phase phase) const {
   double sum = 0;
   for (const Slot& slot : slots)
     if (slot.phase == phase) sum += slot.work_ns[rank];
+  return sum;
+}
+
+double StepModel::core_wait_ns(size_t rank) const {
+  double sum = 0;
+  for (const Slot& slot : slots) sum += slot.core_wait_ns[rank];
+  return sum;
+}
+
+double StepModel::core_wait_ns(size_t rank, Phase phase) const {
+  double sum = 0;
+  for (const Slot& slot : slots)
+    if (slot.phase == phase) sum += slot.core_wait_ns[rank];
   return sum;
 }
 
@@ -194,14 +227,25 @@ StepModel StepModel::ideal() const {
   return model;
 }
 
-StepModel StepModel::with_only(size_t rank) const {
-  StepModel model = ideal();
-  for (size_t i = 0; i < slots.size(); ++i) model.slots[i].work_ns[rank] = slots[i].work_ns[rank];
-  for (size_t i = 0; i < transfers.size(); ++i) {
-    model.transfers[i].delay_ns[rank] = transfers[i].delay_ns[rank];
-    model.transfers[i].service_ns[rank] = transfers[i].service_ns[rank];
+std::vector<double> StepModel::only_ns() const {
+  if (ranks() < 2) return std::vector<double>(ranks(), step_ns());
+  const StepModel all_alike = ideal();
+  StepModel two = all_alike;  // the rank that is asked for, and one of the others
+  for (Slot& slot : two.slots) slot.work_ns.resize(2);
+  for (Transfer& transfer : two.transfers) {
+    transfer.delay_ns.resize(2);
+    transfer.service_ns.resize(2);
   }
-  return model;
+  std::vector<double> only;
+  for (size_t rank = 0; rank < ranks(); ++rank) {
+    for (size_t i = 0; i < slots.size(); ++i) two.slots[i].work_ns[0] = slots[i].work_ns[rank];
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      two.transfers[i].delay_ns[0] = transfers[i].delay_ns[rank];
+      two.transfers[i].service_ns[0] = transfers[i].service_ns[rank];
+    }
+    only.push_back(two.step_ns());
+  }
+  return only;
 }
 
 StepModel StepModel::without(const std::vector<size_t>& ranks) const {

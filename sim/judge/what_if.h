@@ -22,6 +22,9 @@ struct StepModel {
     std::optional<size_t> arrives;  // place in `transfers`: the slot begins by entering it
     std::vector<size_t> joins;      // what is waited for, before the work begins
     std::vector<double> work_ns;    // by rank: the rest of the slot
+    // By rank: for how long its thread was ready and had no core, in the whole phase that the slot
+    // begins; 0 in other slots.
+    std::vector<double> core_wait_ns;
   };
   // By rank. delay: from being next in the rank's own queue to the wire, 0 where records do not
   // tell (`launched`); service: from the last rank's launch to the end here.
@@ -32,11 +35,14 @@ struct StepModel {
   int64_t step = 0;
   std::vector<Slot> slots;
   std::vector<Transfer> transfers;
+  std::vector<double> others_core_wait_ns;  // by rank: of its other threads, as for transfers
 
   size_t ranks() const { return slots.empty() ? 0 : slots.front().work_ns.size(); }
   // Its own time in the step, waiting left out; of one phase.
   double work_ns(size_t rank) const;
   double work_ns(size_t rank, Phase phase) const;
+  double core_wait_ns(size_t rank) const;
+  double core_wait_ns(size_t rank, Phase phase) const;
   // In its own queue for the wire, over the step's collectives.
   double delay_ns(size_t rank) const;
 
@@ -44,8 +50,9 @@ struct StepModel {
   double step_ns() const;
   // Every work replaced by its mean, every delay and service by its median over ranks.
   StepModel ideal() const;
-  // ideal(), with that rank's own durations.
-  StepModel with_only(size_t rank) const;
+  // How long ideal() takes with one rank's own durations, for each rank in turn. All other ranks
+  // are alike then, so that one of them stands for all: O(ranks), not O(ranks^2).
+  std::vector<double> only_ns() const;
   // Those ranks' works and delays replaced by the mean and the median of the others'; the same as
   // it was where there is no other.
   StepModel without(const std::vector<size_t>& ranks) const;
@@ -60,6 +67,15 @@ inline constexpr double kLeastMs = 0.2;
 
 // Of values that are not empty; the mean of the middle two.
 double median_of(std::vector<double> values);
+// For each of many values the median of the others: sorted once, O(1) a question.
+class MediansOfOthers {
+ public:
+  explicit MediansOfOthers(std::vector<double> values);  // two at least
+  double without(double value) const;                    // one of them
+
+ private:
+  std::vector<double> sorted_;
+};
 double mean_of(const std::vector<double>& values);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 
 #include "reducer/probe.h"
 #include "scenarios/manifest.h"
+#include "sim/judge/words.h"
 
 namespace lockstep {
 namespace {
@@ -75,8 +76,7 @@ std::string layer_of(const Scenario& scenario, int64_t parameter) {
   const auto manifest = manifest_of(scenario.model, scenario.dtype);
   if (!manifest || parameter < 0 || parameter >= static_cast<int64_t>(manifest->parameters.size()))
     return "";
-  const std::string& name = manifest->parameters[static_cast<size_t>(parameter)].name;
-  return name.substr(0, name.rfind('.'));
+  return layer_name(manifest->parameters[static_cast<size_t>(parameter)].name);
 }
 
 const ProcessEnd* end_of(const RunOutcome& outcome, int64_t rank) {

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "scenarios/parse/json_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -32,10 +34,10 @@ std::string plain(const ordered_json& value) {
 
 // --set takes what parses as JSON, and else a string: quotes are needed only where it would parse.
 std::string set_value(const std::string& json) {
-  const ordered_json value = ordered_json::parse(json, nullptr, false);
+  const ordered_json value = json_or_discarded(json);
   if (!value.is_string()) return json;
   const std::string text = value.get<std::string>();
-  return ordered_json::parse(text, nullptr, false).is_discarded() ? text : json;
+  return json_or_discarded(text).is_discarded() ? text : json;
 }
 
 bool pins(const std::string& set, const std::string& pointer) {
@@ -44,10 +46,14 @@ bool pins(const std::string& set, const std::string& pointer) {
 
 }  // namespace
 
+std::string layer_name(const std::string& parameter) {
+  return parameter.substr(0, parameter.rfind('.'));
+}
+
 std::string label_of(const AxisValues& set) {
   std::string label;
   for (const auto& [pointer, json] : set) {
-    const ordered_json value = ordered_json::parse(json, nullptr, false);
+    const ordered_json value = json_or_discarded(json);
     label += (label.empty() ? "" : " ") + short_name(pointer) + "=" +
              (value.is_discarded() ? json : plain(value));
   }

@@ -13,6 +13,9 @@ using AxisValues = std::vector<std::pair<std::string, std::string>>;  // pointer
 // word of a pointer names it, `kind` takes the part's name.
 std::string label_of(const AxisValues& set);
 
+// The layer of a parameter: "fc2" of "fc2.weight".
+std::string layer_name(const std::string& parameter);
+
 // A word that a POSIX shell reads as this text: quoted only where it must be.
 std::string shell_word(const std::string& text);
 

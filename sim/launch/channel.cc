@@ -142,6 +142,10 @@ Channel::Got Channel::receive(Message* message, UniqueFd* passed) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return Got::nothing;
     if (got <= 0) return Got::closed;
+    // The kernel drops a descriptor that this process has no number left for, and says so here.
+    if ((header.msg_flags & MSG_CTRUNC) != 0)
+      throw std::system_error(EMFILE, std::generic_category(),
+                              "cannot take over the descriptor of a worker process");
     if (UniqueFd fd = detach_fd(&header); fd.valid()) passed_ = std::move(fd);
     LOCKSTEP_CHECK((header.msg_flags & MSG_TRUNC) == 0, "a datagram longer than we send");
     unfinished_.append(buffer + 1, static_cast<size_t>(got) - 1);

@@ -28,7 +28,8 @@ class Channel {
   bool send(const Message& message, int fd_to_pass = -1,
             std::chrono::milliseconds patience = std::chrono::seconds(5));
 
-  // The next whole message, without blocking; poll fd() for readability first.
+  // The next whole message, without blocking; poll fd() for readability first. Throws
+  // std::system_error where a descriptor came with it and this process may open no more.
   Got receive(Message* message, UniqueFd* passed = nullptr);
 
   int fd() const { return fd_.get(); }

@@ -20,6 +20,14 @@ void EventLoop::watch(int fd, Handler handler) {
     throw std::system_error(errno, std::generic_category(), "epoll_ctl");
 }
 
+void EventLoop::watch_writable(int fd, bool on) {
+  if (handlers_.count(fd) == 0) return;
+  epoll_event event{};
+  event.events = on ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.fd = fd;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
 void EventLoop::watch_hang_up(int fd, Handler handler) {
   epoll_event event{};
   event.events = EPOLLONESHOT;  // errors and hang-ups come unasked

@@ -18,6 +18,8 @@ class EventLoop {
 
   EventLoop();  // throws std::system_error
   void watch(int fd, Handler handler);
+  // Whether the handler of a watched descriptor is also called when it can be written to.
+  void watch_writable(int fd, bool on);
   // Calls the handler once, when nobody is left who could read what is written to `fd`. Ignores
   // descriptors without another side, as files.
   void watch_hang_up(int fd, Handler handler);

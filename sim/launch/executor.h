@@ -20,6 +20,8 @@ struct ProcessState {
   std::string syscall;    // "futex", "call 435"; empty: in none, or not known
   std::string wchan;      // where the kernel sleeps; empty: not known
   std::string store_key;  // it waits for this key of the rendezvous store; empty: for none
+  int64_t core_wait_ns =
+      0;  // how long its main thread had been ready and without a core (core_wait.h)
   // Asked of it before it was ended, innermost frame first; empty where it was stopped, or gave
   // none.
   std::vector<std::string> stack;
@@ -37,6 +39,9 @@ struct ProcessEnd {
   bool by_launcher = false;    // the launcher ended it: after another failed, past a deadline, or
                                // on a signal; also set where the zygote took its workers along
   bool past_deadline = false;  // it was still running when a deadline passed
+  // It is gone with the launcher that it belonged to: how it ended is not known, and what it
+  // recorded is not here.
+  bool lost = false;
   std::optional<ProcessState> state = {};  // of a rank that was alive when the run had failed
 };
 
@@ -55,6 +60,8 @@ struct RunOutcome {
   int64_t duration_ms = 0;
   int64_t began_ns = 0;   // CLOCK_MONOTONIC
   int64_t failed_ns = 0;  // when the launcher first knew that it had failed; 0: it has not
+  // How long launcher and zygote were ready and had no core, until then or until the run's end.
+  int64_t core_wait_ns = 0;
   bool interrupted = false;
 };
 

@@ -122,7 +122,8 @@ std::vector<RankRecords> read_all_records(const std::string& dir, int64_t world_
   for (int64_t rank = 0; rank < world_size; ++rank) {
     RankRecords& records = all[static_cast<size_t>(rank)];
     std::string why;
-    if (read_records(records_path(dir, rank), &records, &why)) continue;
+    if (read_records(records_path(dir, rank), &records, &why) && records.rank == rank) continue;
+    records = RankRecords{};
     records.rank = static_cast<int32_t>(rank);
     records.world_size = static_cast<int32_t>(world_size);
   }

@@ -68,6 +68,7 @@ ProcessRun::ProcessRun(Workers& workers, RunPlan plan, std::string run_dir, RunP
   outcome_.plan = std::move(plan);
   outcome_.run_dir = std::move(run_dir);
   outcome_.began_ns = now_ns();
+  core_wait_ns_ = workers_.core_wait_ns();
   if (part_.goldens) write_file(plan_path(outcome_.run_dir), to_text(outcome_.plan));
   members_.reserve(static_cast<size_t>(process_count(outcome_.plan)));
   std::vector<int64_t> ranks = part_.ranks;
@@ -91,6 +92,7 @@ void ProcessRun::note_failure(Deadline now) {
   if (first_bad_ != kNoDeadline) return;
   first_bad_ = now;
   outcome_.failed_ns = now_ns();
+  note_core_wait();
   for (size_t i = 0; i < members_.size(); ++i) {
     const Worker& worker = *members_[i].worker;
     if (worker.ended || worker.pid == 0 || worker.task.role != "rank") continue;
@@ -248,7 +250,13 @@ void ProcessRun::interrupt() {
   outcome_.interrupted = true;
 }
 
+// A new zygote counts from its own beginning.
+void ProcessRun::note_core_wait() {
+  outcome_.core_wait_ns = std::max<int64_t>(0, workers_.core_wait_ns() - core_wait_ns_);
+}
+
 RunOutcome ProcessRun::take_outcome() {
+  if (first_bad_ == kNoDeadline) note_core_wait();
   const int64_t ranks = outcome_.plan.scenario.world_size;
   const std::string& dir = outcome_.run_dir;
   outcome_.duration_ms = std::chrono::duration_cast<milliseconds>(Clock::now() - began_).count();

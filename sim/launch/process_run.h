@@ -64,6 +64,7 @@ class ProcessRun {
   void start(const std::string& role, const std::string& golden, int64_t rank);
   void note_ends(Deadline now);
   void note_failure(Deadline now);
+  void note_core_wait();
   bool ended_well(const Member& member) const;
   void note_golden(const Member& member);
   void check_deadlines(Deadline now);
@@ -82,6 +83,7 @@ class ProcessRun {
   Deadline began_;
   Deadline first_bad_ = kNoDeadline;
   Deadline next_check_;
+  int64_t core_wait_ns_ = 0;  // of launcher and zygote when the run began
 };
 
 // Puts an end where it belongs: after those learnt before, but a process that ended by its own

@@ -12,6 +12,7 @@
 
 #include "sim/launch/files.h"
 #include "sim/launch/protocol.h"
+#include "sim/record/core_wait.h"
 
 namespace lockstep {
 namespace {
@@ -81,6 +82,7 @@ ProcessState read_process_state(pid_t pid) {
   if (end != call.c_str() && number >= 0) state.syscall = call_name(number);
   state.wchan = read_file(proc + "wchan");
   if (state.wchan == "0") state.wchan.clear();
+  state.core_wait_ns = core_wait_of_main_thread(pid);
   return state;
 }
 

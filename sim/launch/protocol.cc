@@ -5,6 +5,8 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/parse/json_text.h"
+
 namespace lockstep {
 
 std::string encode(const WorkerTask& task) {
@@ -19,7 +21,7 @@ std::string encode(const WorkerTask& task) {
 }
 
 std::optional<WorkerTask> decode_task(const std::string& message) {
-  const auto document = nlohmann::json::parse(message, nullptr, false);
+  const auto document = json_or_discarded(message);
   if (!document.is_object()) return std::nullopt;
   try {
     WorkerTask task;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +13,8 @@
 namespace lockstep {
 
 // What scripts/lockstep_record.py leaves of a run in Python: recording.json, and of each rank
-// rank-R.records (as ours) and rank-R.hashes.
+// rank-R.records (as ours) and rank-R.hashes; where it was asked to keep tensors, of rank 0
+// rank-0.step-N.pt and rank-0.end.pt.
 
 bool is_recording(const std::string& folder);
 
@@ -26,35 +28,36 @@ struct HashedStep {
   using Tensors = std::vector<std::pair<std::string, std::string>>;  // name -> hash
   static constexpr std::array<const char*, 4> kKinds = {"gradient", "buffer", "parameter",
                                                         "optimizer_state"};
+  static constexpr size_t kBuffers = 1;
   int64_t step = 0;
   std::array<Tensors, 4> tensors;  // by kind
+  // What the records say of it: a hash chained over all lines so far. Nothing: it was dropped.
+  std::array<std::optional<uint64_t>, 4> chains;
 };
+
+// How far one rank came.
+struct RecordedRank {
+  std::vector<HashedStep> hashed;  // ascending steps
+  std::optional<HashedStep> end;   // the state when the run ended; has no gradients
+  int64_t last_step = 0;           // the last one that its records saw the end of
+  bool finished = false;           // it said that the run had come to its end
+};
+
 struct RecordedHashes {
   std::string folder;
   int64_t world_size = 1;
-  std::vector<std::vector<HashedStep>> ranks;  // by rank, ascending steps
+  int64_t hash_every = 1;  // it was to hash each step that this divides
+  // Which hash the recorder took; those of two cannot be compared. Of 1 there is no state at the
+  // end.
+  int64_t hash_version = 1;
+  bool tensors = false;  // the hashed tensors of rank 0 were kept as well
+  std::vector<RecordedRank> ranks;
 };
+// A line of hashes without an end is one that the process did not live to write: it is left out.
+// Bad input: whatever the recorder cannot have written.
 Expected<RecordedHashes> read_recorded_hashes(const std::string& folder);
 
-// The first tensor in which rank 0 of two recordings differs, in the order of steps that both
-// hashed, then of kinds, then of a.
-struct RecordedDivergence {
-  int64_t steps = 0;         // that both hashed
-  int64_t tensors = 0;       // compared in all of them
-  int64_t differing = 0;     // ... of the first step that differs
-  int64_t in_step = 0;       // tensors compared in that step
-  int64_t step = 0;          // 0: none differs
-  std::string kind, tensor;  // of the first
-  std::string a, b;          // its hashes; empty: that side has no such tensor
-};
-RecordedDivergence first_divergence(const RecordedHashes& a, const RecordedHashes& b);
-
-// The first in which another rank differs from rank 0 within one recording, buffers aside (ranks
-// may keep buffers of their own). `rank`: which.
-struct RankDivergence {
-  int64_t rank = 0, step = 0;  // step 0: none
-  std::string kind, tensor;
-};
-RankDivergence divergence_of_ranks(const RecordedHashes& recording);
+// The file of the tensors that were hashed after a step, or (nothing) at the end of the run.
+std::string recorded_tensors_path(const std::string& folder, std::optional<int64_t> step);
 
 }  // namespace lockstep

@@ -11,14 +11,15 @@
 
 namespace lockstep {
 
-// SIGINT and SIGTERM come through a descriptor while this lives; then as before.
+// What asks a program to end comes through a descriptor while this lives; then as before. A signal
+// that is ignored, as under nohup, stays so.
 class Signals {
  public:
   Signals() {
     sigset_t ours;
     sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU})
+      if (!is_ignored(number)) sigaddset(&ours, number);
     ::sigprocmask(SIG_BLOCK, &ours, &before_);
     fd_.reset(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_.valid()) throw std::system_error(errno, std::generic_category(), "signalfd");
@@ -42,6 +43,11 @@ class Signals {
   }
 
  private:
+  static bool is_ignored(int number) {
+    struct sigaction now {};
+    return ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+  }
+
   sigset_t before_;
   struct sigaction child_before_ {};
   UniqueFd fd_;

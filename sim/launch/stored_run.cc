@@ -5,7 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/parse/json_text.h"
+#include "scenarios/parse/words.h"
 #include "sim/launch/files.h"
 #include "sim/launch/protocol.h"
 
@@ -32,6 +35,7 @@ Json as_json(const ProcessState& state) {
           {"syscall", state.syscall},
           {"wchan", state.wchan},
           {"store_key", state.store_key},
+          {"core_wait_ns", state.core_wait_ns},
           {"stack", state.stack}};
 }
 
@@ -42,6 +46,7 @@ ProcessState state_of(const Json& json) {
   json.at("syscall").get_to(state.syscall);
   json.at("wchan").get_to(state.wchan);
   json.at("store_key").get_to(state.store_key);
+  state.core_wait_ns = json.value("core_wait_ns", int64_t{0});
   json.at("stack").get_to(state.stack);
   return state;
 }
@@ -50,20 +55,11 @@ std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}", hash64(text.data(), text.size()));
 }
 
-// Whatever this version writes of any plan.
-bool has_keys_of(const Json& pattern, const Json& document) {
-  if (!document.is_object()) return false;
-  for (const auto& [key, value] : pattern.items()) {
-    if (!document.contains(key)) return false;
-    if (key == "scenario" && !has_keys_of(value, document[key])) return false;
-  }
-  return true;
-}
-
 void take(const Json& document, RunOutcome* outcome) {
   for (const Json& json : document.at("ends")) {
     ProcessEnd end;
     members(end, [&](const char* key, auto& value) { json.at(key).get_to(value); });
+    if (json.contains("lost")) json.at("lost").get_to(end.lost);  // runs of before do not say
     if (!json.at("state").is_null()) end.state = state_of(json.at("state"));
     outcome->ends.push_back(std::move(end));
   }
@@ -72,7 +68,18 @@ void take(const Json& document, RunOutcome* outcome) {
   document.at("duration_ms").get_to(outcome->duration_ms);
   document.at("began_ns").get_to(outcome->began_ns);
   document.at("failed_ns").get_to(outcome->failed_ns);
+  outcome->core_wait_ns = document.value("core_wait_ns", int64_t{0});
   document.at("interrupted").get_to(outcome->interrupted);
+}
+
+// Empty, or what is wrong with the ends of processes of so many ranks.
+std::string ends_problem(const RunOutcome& outcome, int64_t ranks) {
+  if (outcome.log_tails.size() > static_cast<size_t>(ranks)) return "more logs than ranks";
+  for (const ProcessEnd& end : outcome.ends) {
+    if (end.rank < -1 || end.rank >= ranks) return fmt::format("an end of rank {}", end.rank);
+    if (end.signal < 0 || end.signal > 64) return fmt::format("an end by signal {}", end.signal);
+  }
+  return "";
 }
 
 void take_files(RunOutcome* outcome) {
@@ -90,8 +97,16 @@ void take_files(RunOutcome* outcome) {
       outcome->goldens.push_back(std::move(records));
   }
   for (int64_t rank = 0; rank < ranks; ++rank)
-    outcome->evidence.push_back(read_file(evidence_path(dir, rank)));
+    outcome->evidence.push_back(
+        read_foreign_file(evidence_path(dir, rank), kResultBytesMost).value_or(""));
   outcome->log_tails.resize(static_cast<size_t>(ranks));
+}
+
+std::string reason_of(const InputError& error) {
+  if (error.pointer.empty() && error.line == 0 && error.allowed.empty()) return error.message;
+  const std::string place = error.line > 0 ? fmt::format(" in line {}", error.line) : "";
+  return fmt::format("has a damaged plan.json: {}{}; expected {}", error.message, place,
+                     error.allowed);
 }
 
 }  // namespace
@@ -103,12 +118,14 @@ void leave_ends(const RunOutcome& outcome, const std::string& run_dir, const std
   for (const ProcessEnd& end : outcome.ends) {
     Json& json = ends.emplace_back(Json::object());
     members(end, [&](const char* key, const auto& value) { json[key] = value; });
+    json["lost"] = end.lost;
     json["state"] = end.state ? as_json(*end.state) : Json(nullptr);
   }
   const Json document = {{"plan", hash_of(plan)},
                          {"duration_ms", outcome.duration_ms},
                          {"began_ns", outcome.began_ns},
                          {"failed_ns", outcome.failed_ns},
+                         {"core_wait_ns", outcome.core_wait_ns},
                          {"interrupted", outcome.interrupted},
                          {"golden_problem", outcome.golden_problem},
                          {"log_tails", outcome.log_tails},
@@ -137,24 +154,28 @@ std::optional<RunOutcome> read_stored_run(const std::string& run_dir, std::strin
   };
   std::error_code error;
   if (!std::filesystem::is_directory(run_dir, error)) return no("is no folder");
-  const std::string plan = read_file(plan_path(run_dir));
-  if (plan.empty()) return no("is no run directory: it has no plan.json");
-  const Json ends = Json::parse(read_file(ends_path(run_dir)), nullptr, false);
+  if (!std::filesystem::exists(plan_path(run_dir), error))
+    return no("is no run directory: it has no plan.json");
+  const auto plan = read_foreign_file(plan_path(run_dir), kResultBytesMost);
+  if (!plan) return no("has a plan.json that cannot be read: " + plan.errors().front().message);
+  const Json ends =
+      json_or_discarded(read_foreign_file(ends_path(run_dir), kResultBytesMost).value_or(""));
   if (!ends.is_object() || !ends.contains("plan"))
     return no(
         "has no ends.json that can be read: the run did not end, or an older lockstep made it");
-  if (ends["plan"] != hash_of(plan)) return no("has another plan.json than the run had");
-  const Json document = Json::parse(plan, nullptr, false);
-  if (!has_keys_of(as_json(RunPlan{}), document))
-    return no("was left by another version of lockstep");
+  if (ends["plan"] != hash_of(plan.value())) return no("has another plan.json than the run had");
+  auto checked = read_foreign_plan(plan.value(), plan_path(run_dir));
+  if (!checked) return no(reason_of(checked.errors().front()));
   RunOutcome outcome;
   outcome.run_dir = run_dir;
   try {
     take(ends, &outcome);
   } catch (const nlohmann::json::exception& problem) {
-    return no(fmt::format("has a damaged ends.json: {}", problem.what()));
+    return no(fmt::format("has a damaged ends.json: {}", printable(problem.what())));
   }
-  outcome.plan = plan_from_json(document);
+  outcome.plan = std::move(checked.value());
+  const std::string wrong = ends_problem(outcome, ranks_of(outcome.plan.scenario));
+  if (!wrong.empty()) return no("has a damaged ends.json: it holds " + wrong);
   take_files(&outcome);
   return outcome;
 }

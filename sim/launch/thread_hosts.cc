@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "scenarios/parse/json_text.h"
 #include "sim/launch/files.h"
 #include "sim/launch/stored_run.h"
 #include "sim/record/evidence.h"
@@ -27,7 +28,7 @@ constexpr int kHostTailLines = 20;
 // One text per rank, from an array of documents.
 std::vector<std::string> split_evidence(const std::string& text, size_t ranks) {
   std::vector<std::string> all(ranks);
-  const auto array = nlohmann::ordered_json::parse(text, nullptr, false);
+  const auto array = json_or_discarded(text);
   if (!array.is_array()) return all;
   for (size_t i = 0; i < std::min(ranks, array.size()); ++i)
     if (array[i].is_object()) all[i] = array[i].dump();
@@ -37,8 +38,19 @@ std::vector<std::string> split_evidence(const std::string& text, size_t ranks) {
 int exit_code_of(const std::string& evidence) {
   const auto read = evidence_from_json_text(evidence);
   if (!read) return kExitException;
-  if (read->error_kind.empty()) return kExitDone;
-  return read->error_kind == "exception" ? kExitException : kExitCommError;
+  switch (read->error.kind) {
+    case ErrorKind::none:
+      return kExitDone;
+    case ErrorKind::exception:
+    case ErrorKind::checkpoint:
+      return kExitException;
+    case ErrorKind::timeout:
+    case ErrorKind::peer_lost:
+    case ErrorKind::rejected:
+    case ErrorKind::closed:
+      return kExitCommError;
+  }
+  return kExitException;
 }
 
 // When this rank failed, or when it was done: its own last word.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include "scenarios/base/check.h"
 #include "sim/launch/files.h"
 #include "sim/launch/process_state.h"
+#include "sim/record/core_wait.h"
 
 namespace lockstep {
 namespace {
@@ -111,6 +113,11 @@ void Workers::start_fresh(const std::shared_ptr<Worker>& worker, int64_t blas_th
   });
 }
 
+int64_t Workers::core_wait_ns() const {
+  const int64_t own_ns = core_wait_of_main_thread(::getpid());
+  return own_ns + (zygote_ ? core_wait_of_main_thread(zygote_->process.pid) : 0);
+}
+
 void Workers::flush_starts() {
   while (zygote_ && !to_fork_.empty() && zygote_->in_flight < kForksInFlight) {
     const Waiting next = std::move(to_fork_.front());
@@ -144,6 +151,10 @@ void Workers::on_zygote_message(const Channel::Message& message, UniqueFd passed
     const std::shared_ptr<Worker> worker = running_.at(number(message[1]));
     worker->pid = static_cast<pid_t>(number(message[2]));
     worker->pidfd = std::move(passed);
+    // Without it nothing could end this process: all that the zygote started goes with the zygote.
+    if (!worker->pidfd.valid())
+      problem_ = fmt::format("cannot start {}: the zygote could open no descriptor of its process",
+                             worker->who);
     if (worker->pending_signal != 0) deliver(*worker, worker->pending_signal);
   } else if (message[0] == "ended") {
     for (size_t i = 1; i + 2 < message.size(); i += 3)

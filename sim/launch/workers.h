@@ -65,6 +65,9 @@ class Workers {
   void tick(Deadline now);
   // Throws std::runtime_error if no zygote can be had.
   void check();
+  // How long this thread and the zygote, who learns first of a worker's end, have been ready and
+  // without a core so far.
+  int64_t core_wait_ns() const;
 
  private:
   struct Zygote;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "scenarios/optional_keys.h"
 #include "scenarios/split.h"
 #include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
@@ -35,6 +36,7 @@ class DataMutantCheck : PartCheck {
            "no rank");
     if (m_.kind == "drop_broadcast") broadcast();
     if (m_.kind == "lose_momentum") momentum();
+    if (m_.kind == "same_masks") masks();
   }
 
  private:
@@ -55,7 +57,7 @@ class DataMutantCheck : PartCheck {
     if (kind == "short_slice") return Keys{.bucket = true, .element = true};
     if (kind == "reorder_sum" || kind == "swap_launches") return Keys{.bucket = true};
     if (is_of_shards()) return Keys{.other = kind == "swap_shards"};
-    if (kind == "drop_broadcast" || kind == "lose_momentum") return Keys{};
+    if (kind == "drop_broadcast" || kind == "lose_momentum" || kind == "same_masks") return Keys{};
     return std::nullopt;
   }
 
@@ -93,6 +95,16 @@ class DataMutantCheck : PartCheck {
     need(m_.rank.value_or(1) != 0, at_ + "/rank", "rank 0 has what it broadcasts",
          "a rank from 1 on");
     need(!m_.step, at_ + "/step", "drop_broadcast acts at construction", "no step");
+  }
+
+  void masks() {
+    const bool may_draw = dropout_of(s_.model.options) > 0 || s_.model.kind == "registered";
+    need(may_draw, at_ + "/kind", "same_masks in a model that draws nothing",
+         "a dropout above 0, or a registered model");
+    need(m_.rank.value_or(1) != 0, at_ + "/rank", "rank 0 draws for its own samples",
+         "a rank from 1 on");
+    need(s_.world_size > 1 && ranks_of(s_) == s_.world_size, at_ + "/kind",
+         "same_masks needs another rank", "a world size of at least 2, not of replicas");
   }
 
   void momentum() {

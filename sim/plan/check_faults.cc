@@ -35,6 +35,10 @@ class FaultCheck : PartCheck {
          fmt::format("{} is about what a host puts into a device's stream, and the cpu has none",
                      fault.kind),
          "stall or slow, or /device \"cuda\"");
+    need(fault.kind != "launch_stall" || s_.compute.kind == "real", at_ + "/kind",
+         "launch_stall pauses a host between the layers that it launches, and emulated ones are "
+         "timers",
+         "slow_layer, or /compute/kind \"real\"");
     if (fault.kind == "duplicate_rank")
       need(fault.options.integer("as_rank") != fault.options.integer("rank"), at_ + "/as_rank",
            fmt::format("rank {} is what it says to be", fault.options.integer("rank")),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "scenarios/optional_keys.h"
 #include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 
@@ -17,6 +18,8 @@ class ParameterCheck : PartCheck {
   void run() {
     if (!s_.frozen.empty()) frozen();
     if (s_.model.options.has("float64_layers")) float64_layers();
+    if (s_.model.options.has("memory_format")) memory_format();
+    if (dropout_of(s_.model.options) > 0) dropout();
     const auto is_sparse = [](const TensorSpec& parameter) { return parameter.sparse_gradient; };
     if (std::any_of(model_.parameters.begin(), model_.parameters.end(), is_sparse)) sparse();
   }
@@ -27,6 +30,26 @@ class ParameterCheck : PartCheck {
     for (const int64_t number : s_.model.options.integers("float64_layers"))
       need(number <= layers, "/model/float64_layers", fmt::format("there is no layer {}", number),
            fmt::format("layers from 1 to {}", layers));
+  }
+
+  void dropout() {
+    need(s_.device == "cpu" && s_.compute.kind == "real", "/model/dropout",
+         "dropout in layers that are not computed on the cpu", "0");
+    const Options& model = s_.model.options;
+    need(!model.has("checkpointing") || model.text("checkpointing") == "none", "/model/dropout",
+         "masks that activation checkpointing would draw once more, and others", "0");
+  }
+
+  void memory_format() {
+    const std::string& format = s_.model.options.text("memory_format");
+    if (format == "contiguous") return;
+    const std::string pointer = "/model/memory_format";
+    need(s_.device == "cpu" && s_.compute.kind == "real", pointer,
+         fmt::format("weights that are {} in layers that are not computed on the cpu", format),
+         "\"contiguous\"");
+    need(format != "sliced" || !shares_optimizer(s_), pointer,
+         "an optimizer that is shared out cannot cut weights with gaps in memory into pieces",
+         "\"contiguous\" or \"transposed\"");
   }
 
   void frozen() {

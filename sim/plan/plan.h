@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,12 @@ struct RunPlan {
 // cannot be), with the pointer of the key; place and file are filled in by the caller.
 Expected<RunPlan> make_plan(const Scenario& scenario);
 
+// Where the value that an error points at came from: the file with line and column, an axis of its
+// matrix (`set`: those of the run), or the command line; if it is nowhere (a default), what stands
+// above it.
+void locate(const ScenarioFile& file, const std::vector<std::pair<std::string, std::string>>& set,
+            InputError* error);
+
 // The plans of all combinations of a file, in its order, with `set` and `file`; errors carry their
 // places, and each is reported once however many combinations share it.
 Expected<std::vector<RunPlan>> make_plans(const ScenarioFile& file);
@@ -71,7 +78,13 @@ Expected<std::vector<RunPlan>> make_plans(const ScenarioFile& file);
 std::vector<RunPlan> control_plans(const std::vector<RunPlan>& plans);
 
 nlohmann::ordered_json as_json(const RunPlan& plan);
+// The inverse, of what this program has just written: anything else aborts.
 RunPlan plan_from_json(const nlohmann::ordered_json& document);
+// The same where the document may be anybody's; throws nlohmann::json::exception.
+RunPlan take_plan(const nlohmann::ordered_json& document);
+// The plan of a kept run, checked like a scenario: types, words, ranges, indices. Bad input also
+// where another version of lockstep left it, or it has more than 65,536 ranks.
+Expected<RunPlan> read_foreign_plan(std::string_view text, const std::string& path);
 std::string to_text(const RunPlan& plan);  // as_json(), indented, with a final newline
 
 }  // namespace lockstep

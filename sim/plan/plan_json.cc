@@ -115,7 +115,7 @@ Json as_json(const RunPlan& plan) {
   return json;
 }
 
-RunPlan plan_from_json(const Json& document) try {
+RunPlan take_plan(const Json& document) {
   RunPlan plan;
   plain_members(plan, [&](const char* key, auto& value) { document.at(key).get_to(value); });
   plan.set = pairs_from(document.at("set"));
@@ -126,8 +126,12 @@ RunPlan plan_from_json(const Json& document) try {
   const Json& layout = document.at("layout_at_construction");
   plan.layout_known = !layout.is_null();
   if (plan.layout_known) layout.get_to(plan.layout_at_construction);
-  plan.scenario = scenario_from_json(document.at("scenario"));
+  plan.scenario = take_scenario(document.at("scenario"));
   return plan;
+}
+
+RunPlan plan_from_json(const Json& document) try {
+  return take_plan(document);
 } catch (const nlohmann::json::exception& error) {
   check_failed("plan_from_json", __FILE__, __LINE__, error.what());
 }

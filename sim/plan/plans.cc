@@ -10,11 +10,19 @@
 namespace lockstep {
 namespace {
 
-// Where the value at `pointer` came from: the file, its axis, or the command line; if it is nowhere
-// (a default), what stands above it.
-void locate(const ScenarioFile& file, const Combination& combination, InputError* error) {
-  std::string pointer = error->pointer;
+std::string set_text(const Combination& combination) {
+  std::string text;
   for (const auto& [axis, value] : combination.set)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", printable(axis), value);
+  return text;
+}
+
+}  // namespace
+
+void locate(const ScenarioFile& file, const std::vector<std::pair<std::string, std::string>>& set,
+            InputError* error) {
+  std::string pointer = error->pointer;
+  for (const auto& [axis, value] : set)
     if (pointer_within(error->pointer, axis)) pointer = pointer_join("/matrix", axis);
   error->file = printable(file.path);
   for (;; pointer.resize(pointer.rfind('/'))) {
@@ -32,15 +40,6 @@ void locate(const ScenarioFile& file, const Combination& combination, InputError
   }
 }
 
-std::string set_text(const Combination& combination) {
-  std::string text;
-  for (const auto& [axis, value] : combination.set)
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", printable(axis), value);
-  return text;
-}
-
-}  // namespace
-
 Expected<std::vector<RunPlan>> make_plans(const ScenarioFile& file) {
   std::vector<RunPlan> plans;
   plans.reserve(file.combinations.size());
@@ -56,7 +55,7 @@ Expected<std::vector<RunPlan>> make_plans(const ScenarioFile& file) {
     }
     for (InputError error : plan.errors()) {
       if (!seen.emplace(std::pair(error.pointer, error.message), true).second) continue;
-      locate(file, combination, &error);
+      locate(file, combination.set, &error);
       const std::string set = set_text(combination);
       if (!set.empty()) error.message += fmt::format(" (with {})", set);
       errors.push_back(std::move(error));

@@ -46,4 +46,24 @@ const char* to_word(Lane lane) {
   return "unknown";
 }
 
+const char* to_word(Check check) {
+  switch (check) {
+    case Check::manifest:
+      return "manifest";
+    case Check::absent_gradients:
+      return "absent_gradients";
+    case Check::aliasing:
+      return "aliasing";
+    case Check::checkpoint:
+      return "checkpoint";
+    case Check::samples:
+      return "samples";
+    case Check::batch:
+      return "batch";
+    case Check::accumulation:
+      return "accumulation";
+  }
+  return "unknown";
+}
+
 }  // namespace lockstep

@@ -33,7 +33,8 @@ const char* to_word(Lane lane);
 
 enum class EventKind : uint16_t {
   none = 0,
-  phase_begin = 1,      // phase says which; subject -1
+  phase_begin = 1,      // phase says which; subject -1; value: how long the rank's main thread has
+                        // waited for a core so far, in ns (sim/record/core_wait.h)
   parameter_ready = 2,  // subject parameter
   bucket_ready = 3,     // subject bucket
   arrival = 4,          // sequence; subject bucket or -1; value pack_collective()
@@ -54,12 +55,14 @@ enum class EventKind : uint16_t {
   differing = 18,     // subject Lane; value: differing << 32 | total elements
   primary_done = 19,  // the primary run has made all its steps
   finished = 20,      // this process has done all it had to
-  error = 21,         // subject: CommFailure or -1; the text is in the evidence
-  step_end = 22,      // the step is done, optimizer included
-  double_run = 23,    // from here on events belong to the double run
-  loss = 24,          // value: bits of this rank's own mean loss of the step, as a double
-  launched = 25,      // a collective leaves this rank's queue for the wire: subject and sequence as
-                      // of its arrival; without one it does so when it arrives
+  error = 21,         // subject: CommFailure or -1; the text is in the evidence; value as of
+                      // phase_begin
+  step_end = 22,    // the step is done, optimizer included; value as of phase_begin; sequence: its
+                    // process's other threads added up, in us, modulo 2^32
+  double_run = 23,  // from here on events belong to the double run
+  loss = 24,        // value: bits of this rank's own mean loss of the step, as a double
+  launched = 25,    // a collective leaves this rank's queue for the wire: subject and sequence as
+                    // of its arrival; without one it does so when it arrives
   // Where common checks are asked for, on rank 0; golden: the run on one device.
   golden_loss = 26,   // value: bits of its loss of the step, as a double
   norm_ratio = 27,    // value: bits of the norm of the run's gradients over the golden's
@@ -69,7 +72,17 @@ enum class EventKind : uint16_t {
 };
 inline constexpr int32_t kFirstFault = 1 << 16;
 
-enum class Check : int32_t { manifest = 1, absent_gradients, aliasing, checkpoint };
+// The last three are in evidence alone: a step in which something was not the plan's.
+enum class Check : int32_t {
+  manifest = 1,
+  absent_gradients,
+  aliasing,
+  checkpoint,
+  samples,
+  batch,
+  accumulation
+};
+const char* to_word(Check check);
 
 struct Event {
   int64_t time_ns;  // CLOCK_MONOTONIC

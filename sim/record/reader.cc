@@ -27,10 +27,14 @@ struct Head {
 static_assert(sizeof(Head) == sizeof(RecordHeader));
 static_assert(offsetof(Head, appended) == offsetof(RecordHeader, appended));
 
+// 512 MB of them; a sparse file may claim any number.
+constexpr uint64_t kMostEvents = uint64_t{1} << 24;
+
 class File {
  public:
+  // Not blocking: a pipe of that name would wait for a writer.
   explicit File(const std::string& path, int mode = O_RDONLY)
-      : fd_(::open(path.c_str(), mode | O_CLOEXEC)) {}
+      : fd_(::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK)) {}
   ~File() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -60,11 +64,12 @@ bool read_head(const File& file, Head* head, std::string* why) {
     return false;
   };
   if (!file.is_open()) return no("no record file");
+  struct stat status;
+  if (::fstat(file.fd(), &status) != 0) return no("record file cannot be read");
+  if (!S_ISREG(status.st_mode)) return no("not a record file: no regular file");
   if (!file.read_at(0, head, sizeof *head)) return no("record file without a head");
   if (head->magic != RecordHeader::kMagic) return no("not a record file, or one not finished");
   if (head->version != RecordHeader::kVersion) return no("record file of another version");
-  struct stat status;
-  if (::fstat(file.fd(), &status) != 0) return no("record file cannot be read");
   const auto bytes = static_cast<uint64_t>(status.st_size);
   if (head->capacity == 0 || bytes < kRecordHeaderBytes ||
       head->capacity > (bytes - kRecordHeaderBytes) / sizeof(Event))
@@ -98,6 +103,10 @@ bool read_records(const std::string& path, RankRecords* records, std::string* wh
   records->clock_offset_ns = head.clock_offset_ns;
   records->clock_uncertainty_ns = head.clock_uncertainty_ns;
   const uint64_t first = head.appended > head.capacity ? head.appended - head.capacity : 0;
+  if (head.appended - first > kMostEvents) {
+    *why = "record file of more events than any run leaves";
+    return false;
+  }
   Head after;
   if (!read_events(file, head, first, head.appended, &records->events) ||
       !file.read_at(0, &after, sizeof after)) {

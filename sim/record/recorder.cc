@@ -73,7 +73,19 @@ void Recorder::set_step(int32_t step) { step_.store(step, std::memory_order_rela
 
 void Recorder::enter(Phase phase) {
   phase_.store(static_cast<uint16_t>(phase), std::memory_order_relaxed);
-  append(EventKind::phase_begin);
+  if (core_wait_ && phase == Phase::load) core_wait_->look_for_group();
+  append(EventKind::phase_begin, -1, core_wait_ns());
+}
+
+void Recorder::end_step() {
+  const int64_t others_us = core_wait_ ? core_wait_->others_ns() / 1000 : 0;
+  append(EventKind::step_end, -1, core_wait_ns(), static_cast<uint32_t>(others_us));
+}
+
+void Recorder::measure_core_wait() { core_wait_ = CoreWait::of_this_thread(); }
+
+uint64_t Recorder::core_wait_ns() noexcept {
+  return core_wait_ ? static_cast<uint64_t>(core_wait_->own_ns()) : 0;
 }
 
 Phase Recorder::phase() const { return static_cast<Phase>(phase_.load(std::memory_order_relaxed)); }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/record/core_wait.h"
 #include "sim/record/event.h"
 
 namespace lockstep {
@@ -41,10 +42,17 @@ class Recorder {
   // Step and phase that later events carry; enter() records phase_begin as well.
   void set_step(int32_t step);
   void enter(Phase phase);
+  void end_step();
   int32_t step() const { return step_.load(std::memory_order_relaxed); }
   Phase phase() const;
 
   void append(EventKind kind, int32_t subject = -1, uint64_t value = 0, uint32_t sequence = 0);
+
+  // Phases and ends of steps that this thread, the rank's main one, records from now on carry how
+  // long it has waited for a core.
+  void measure_core_wait();
+
+  uint64_t core_wait_ns() noexcept;  // of the thread that asked for it, so far; 0 where none did
 
   // Forgets all events (a host of many short runs uses one file again and again).
   void clear();
@@ -56,6 +64,7 @@ class Recorder {
   size_t mapped_bytes_;
   std::atomic<int32_t> step_{0};
   std::atomic<uint16_t> phase_{0};
+  std::unique_ptr<CoreWait> core_wait_;
 };
 
 // What a rank left behind, oldest event first.

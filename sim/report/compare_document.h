@@ -1,9 +1,11 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "sim/judge/recorded_comparison.h"
 #include "sim/report/style.h"
 #include "sim/weights/comparison.h"
 #include "sim/weights/folders.h"
@@ -21,8 +23,16 @@ struct CompareDocument {
   std::string a, b;  // as given
   std::string a_key, b_key;
   Tolerance tolerance;
+  // Where the files are tensors that two recordings kept.
+  struct Recordings {
+    RankDivergence ranks_of_a, ranks_of_b;
+    RankDivergence buffers_of_a, buffers_of_b;
+    std::vector<RecordedGap> gaps;
+    int64_t last_step = 0;  // that was compared
+  };
+  std::optional<Recordings> recordings;
   std::vector<File> files;
-  std::string verdict;  // pass | fail; empty: nothing could be compared
+  std::string verdict;  // pass | fail | inconclusive; empty: nothing could be compared
   int exit_code = 0;
 };
 

@@ -7,6 +7,7 @@
 #include "sim/record/evidence.h"
 #include "sim/report/compare_document.h"
 #include "sim/report/document.h"
+#include "sim/report/recorded_comparison.h"
 #include "sim/report/version.h"
 
 namespace lockstep {
@@ -42,6 +43,15 @@ Json difference_json(const TensorComparison& tensor) {
   return json;
 }
 
+Json skipped_json(const CheckpointComparison& comparison) {
+  Json json = Json::array();
+  for (const auto& [side, values] :
+       {std::pair{"A", &comparison.skipped_in_a}, {"B", &comparison.skipped_in_b}})
+    for (const SkippedValue& value : *values)
+      json.push_back({{"side", side}, {"name", value.name}, {"type", value.type}});
+  return json;
+}
+
 Json file_json(const CompareDocument::File& file) {
   const CheckpointComparison& comparison = file.comparison;
   Json tensors = Json::array();
@@ -65,6 +75,7 @@ Json file_json(const CompareDocument::File& file) {
           {"verdict", file.agrees() ? "pass" : "fail"},
           {"equal", equal},
           {"elements", comparison.elements},
+          {"not_compared", skipped_json(comparison)},
           {"module_prefix_in_a", comparison.module_in_a},
           {"module_prefix_in_b", comparison.module_in_b},
           {"tensors", std::move(tensors)}};
@@ -98,25 +109,43 @@ void conclude(CompareDocument* document) {
   });
   const bool agree = std::all_of(files.begin(), files.end(),
                                  [](const CompareDocument::File& file) { return file.agrees(); });
-  document->verdict = !any ? "" : agree ? "pass" : "fail";
-  document->exit_code = !any ? kExitNothing : agree ? kExitPass : kExitFail;
+  RecordedVerdict verdict = !any    ? RecordedVerdict::nothing
+                            : agree ? RecordedVerdict::pass
+                                    : RecordedVerdict::fail;
+  if (const auto& recordings = document->recordings) {
+    if (recordings->ranks_of_a.found() || recordings->ranks_of_b.found())
+      verdict = RecordedVerdict::fail;
+    else if (agree && !recordings->gaps.empty())
+      verdict = RecordedVerdict::inconclusive;
+  }
+  document->verdict = to_word(verdict);
+  document->exit_code = exit_code_of(verdict);
 }
 
 Json as_json(const CompareDocument& document) {
   Json files = Json::array();
   for (const CompareDocument::File& file : document.files) files.push_back(file_json(file));
-  return {{"schema_version", 1},
-          {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()},
-          {"verdict", or_null(document.verdict)},
-          {"exit_code", document.exit_code},
-          {"a", document.a},
-          {"b", document.b},
-          {"a_key", document.a_key},
-          {"b_key", document.b_key},
-          {"rtol", document.tolerance.rtol},
-          {"atol", document.tolerance.atol},
-          {"files", std::move(files)}};
+  Json json = {{"schema_version", 1},
+               {"lockstep_version", lockstep_version()},
+               {"commit", lockstep_commit()},
+               {"verdict", or_null(document.verdict)},
+               {"exit_code", document.exit_code},
+               {"a", document.a},
+               {"b", document.b},
+               {"a_key", document.a_key},
+               {"b_key", document.b_key},
+               {"rtol", document.tolerance.rtol},
+               {"atol", document.tolerance.atol},
+               {"files", std::move(files)}};
+  if (const auto& recordings = document.recordings)
+    json["recordings"] = {{"compared", "tensors"},
+                          {"last_step", recordings->last_step},
+                          {"ranks_of_a", ranks_json(recordings->ranks_of_a)},
+                          {"ranks_of_b", ranks_json(recordings->ranks_of_b)},
+                          {"buffers_of_a", ranks_json(recordings->buffers_of_a)},
+                          {"buffers_of_b", ranks_json(recordings->buffers_of_b)},
+                          {"gaps", gaps_json(recordings->gaps)}};
+  return json;
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "sim/record/evidence.h"
 #include "sim/report/compare_document.h"
 #include "sim/report/document.h"
+#include "sim/report/recorded_comparison.h"
 #include "sim/report/table.h"
 #include "sim/report/version.h"
 
@@ -116,8 +117,24 @@ std::string module_line(const CheckpointComparison& comparison) {
       a + b == 1 ? "begins" : "begin", a + b == 1 ? "was" : "were");
 }
 
+// "not compared in A  args (argparse.Namespace), rng (numpy.core.multiarray._reconstruct)"
+std::string skipped_line(const char* side, const std::vector<SkippedValue>& skipped, bool all) {
+  constexpr size_t kShown = 5;
+  if (skipped.empty()) return "";
+  std::vector<std::string> names;
+  for (const SkippedValue& value : skipped)
+    if (all || names.size() < kShown)
+      names.push_back(fmt::format("{} ({})", shown(value.name), shown(value.type)));
+  const size_t more = skipped.size() - names.size();
+  return fmt::format("  not compared in {}, for only code could make it  {}{}\n", side,
+                     fmt::join(names, ", "),
+                     more > 0 ? fmt::format(" (and {} more; -v names them)", more) : "");
+}
+
 std::string details(const File& file, bool all) {
   std::string text = module_line(file.comparison);
+  text += skipped_line("A", file.comparison.skipped_in_a, all);
+  text += skipped_line("B", file.comparison.skipped_in_b, all);
   const auto& tensors = file.comparison.tensors;
   const auto first = std::find_if(tensors.begin(), tensors.end(), [](const TensorComparison& t) {
     return t.outcome == Outcome::different;
@@ -220,6 +237,13 @@ std::string compare_answer(const CompareDocument& document, const Style& style) 
                        document.b, document.exit_code);
   const std::string verdict = style.verdict(document.verdict, document.verdict);
   const bool folders = totals.files > 1;
+  if (document.verdict == "inconclusive")
+    return fmt::format("{}: {}; exit {}\n", verdict,
+                       inconclusive_text(document.recordings->gaps, document.recordings->last_step),
+                       document.exit_code);
+  if (document.verdict == "fail" && totals.disagree == 0 && totals.files_disagree == 0)
+    return fmt::format("{}: ranks of one recording disagree; exit {}\n", verdict,
+                       document.exit_code);
   if (document.verdict == "fail")
     return fmt::format("{}: {} of {} {}{}; exit {}\n", verdict, grouped(totals.disagree),
                        grouped(totals.tensors), plural(totals.tensors, "tensor"),
@@ -248,6 +272,10 @@ std::string compare_text(const CompareDocument& document, const CompareTextOptio
   if (options.quiet) return compare_answer(document, style);
   std::string text = fmt::format("lockstep {} ({})\n\n", lockstep_version(), lockstep_commit());
   if (document.files.size() > 1) text += file_table(document, style) + "\n";
+  if (const auto& recordings = document.recordings)
+    text += ranks_text(recordings->ranks_of_a, recordings->ranks_of_b) +
+            buffers_text(recordings->buffers_of_a, recordings->buffers_of_b) +
+            gaps_text(recordings->gaps);
   bool said = false;  // of many files that fail the first is told in full
   for (const File& file : document.files) {
     const bool single = document.files.size() == 1;

@@ -1,18 +1,17 @@
 #include "sim/report/earlier_result.h"
 
 #include <fmt/format.h>
-#include <string.h>
 
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/parse/json_text.h"
 
 namespace lockstep {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 std::string key_of(const std::string& name, const std::string& label, const std::string& file) {
   return name + "\n" + label + "\n" + std::filesystem::path(file).filename().string();
@@ -23,7 +22,11 @@ InputError refused(const std::string& path, const std::string& why) {
                       "what --json of an earlier invocation wrote");
 }
 
-bool is_run(const json& run) {
+std::string text_of_place(const InputError& error) {
+  return fmt::format("{} in line {}", error.message, error.line);
+}
+
+bool is_run(const Json& run) {
   const auto is_text = [&](const char* key) { return run.contains(key) && run[key].is_string(); };
   return run.is_object() && is_text("name") && is_text("label") && is_text("file") &&
          run.contains("met") && (run["met"].is_boolean() || run["met"].is_null());
@@ -32,14 +35,15 @@ bool is_run(const json& run) {
 }  // namespace
 
 Expected<EarlierResult> EarlierResult::load(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return refused(path, strerror(errno));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const json document = json::parse(text, nullptr, false);
+  const auto text = read_foreign_file(path, kResultBytesMost);
+  if (!text) return refused(path, text.errors().front().message);
+  const auto parsed = parse_foreign_json(text.value(), path, "");
+  if (!parsed) return refused(path, text_of_place(parsed.errors().front()));
+  const Json& document = parsed.value();
   if (!document.is_object() || !document.contains("runs") || !document["runs"].is_array())
     return refused(path, "no result of lockstep");
   EarlierResult earlier;
-  for (const json& run : document["runs"]) {
+  for (const Json& run : document["runs"]) {
     if (!is_run(run)) return refused(path, "a run in it has no name, label, file or met");
     std::optional<bool> met;
     if (run["met"].is_boolean()) met = run["met"].get<bool>();

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "scenarios/base/printable.h"
+
 namespace lockstep {
 namespace {
 
@@ -23,7 +25,7 @@ Progress::Progress(std::map<std::string, Group> groups, bool terminal, bool quie
 }
 
 Progress::~Progress() {
-  if (shown_ && terminal_) std::fputs("\r\033[K", stderr);
+  if (shown_ && terminal_) print_error("\r\033[K");
 }
 
 std::string Progress::line(const std::string& name, std::chrono::nanoseconds elapsed) const {
@@ -48,15 +50,14 @@ void Progress::done(const RunResult& run) {
   failed_ += failed;
   if (quiet_) return;
   if (terminal_ && failed)
-    fmt::print(stderr, "\r\033[K{}  {}  {}\n", run.verdict, run.name, run.label);
+    print_error(fmt::format("\r\033[K{}  {}  {}\n", run.verdict, run.name, run.label));
   const Deadline now = Clock::now();
   const auto every = terminal_ ? std::chrono::nanoseconds(kMoveEvery) : kPlainEvery;
   if (now - last_ < every) return;
   last_ = now;
   shown_ = true;
-  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line(run.name, now - start_),
-             terminal_ ? "" : "\n");
-  std::fflush(stderr);
+  print_error(fmt::format("{}{}{}", terminal_ ? "\r\033[K" : "", line(run.name, now - start_),
+                          terminal_ ? "" : "\n"));
 }
 
 }  // namespace lockstep

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "scenarios/base/error.h"
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/parse/json_text.h"
 #include "sim/report/table.h"
 
@@ -43,14 +42,12 @@ int64_t first_step(const std::vector<LossRow>& rows, int64_t epoch) {
 }  // namespace
 
 Expected<std::vector<PublishedLosses>> load_published_losses(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) return file_error(path, "cannot read the published losses");
-  Json document;
-  InputErrors errors;
-  if (!read_json(text.str(), path, &document, nullptr, &errors)) return errors;
+  const auto text = read_foreign_file(path);
+  if (!text) return text.errors();
+  const auto document = parse_foreign_json(text.value(), path, "published losses");
+  if (!document) return document.errors();
   try {
-    return published_columns(document);
+    return published_columns(document.value());
   } catch (const nlohmann::json::exception& error) {
     return file_error(path, fmt::format("are no published losses: {}", error.what()));
   }

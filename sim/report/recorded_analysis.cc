@@ -4,6 +4,7 @@
 
 #include "scenarios/parse/suite.h"
 #include "sim/judge/metrics.h"
+#include "sim/report/recorded_end.h"
 #include "sim/report/version.h"
 
 namespace lockstep {
@@ -18,6 +19,7 @@ Json as_json(const RecordedAnalysis& analysis) {
           {"exit_code", analysis.exit_code},
           {"recording", analysis.folder},
           {"world_size", analysis.world_size},
+          {"end", as_json(analysis.end)},
           {"metrics", as_json(*result.metrics, analysis.intervals)},
           {"straggler", result.straggler ? as_json(*result.straggler) : Json(nullptr)}};
 }
@@ -31,6 +33,7 @@ std::string recorded_analysis_schema() {
                      {"exit_code", {{"type", "integer"}, {"minimum", 0}}},
                      {"recording", {{"description", "The folder, as given"}, {"type", "string"}}},
                      {"world_size", {{"type", "integer"}, {"minimum", 1}}},
+                     {"end", recorded_end_schema()},
                      {"metrics", run["metrics"]},
                      {"straggler", run["straggler"]}};
   Json required = Json::array();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/judge/judge.h"
+#include "sim/judge/recorded_end.h"
 #include "sim/judge/timeline.h"
 
 namespace lockstep {
@@ -14,7 +15,8 @@ struct RecordedAnalysis {
   std::string folder;  // as given
   int64_t world_size = 0;
   int exit_code = 0;
-  RunResult result = {};                // its metrics and straggler
+  RunResult result = {};  // its metrics and straggler, of whole steps
+  RecordedEnd end = {};
   const Timeline* intervals = nullptr;  // of --metrics; null: without
 };
 nlohmann::ordered_json as_json(const RecordedAnalysis& analysis);

@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 std::string met_word(const RunResult& run) {
+  if (run.undecided == Undecided::busy_machine) return "inconclusive: busy machine";
   if (!run.met) return "undecided";
   return *run.met ? "met" : "not met";
 }

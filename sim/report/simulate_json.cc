@@ -25,11 +25,18 @@ Json json_of(const SimulatedNumbers& numbers) {
 }
 
 Json json_of(const SimulatedFailure& failure) {
-  Json json = {{"rank", failure.rank},
+  const auto ms = [](int64_t ns) { return static_cast<double>(ns) * 1e-6; };
+  const bool timed_out =
+      failure.cause == EndedBy::lateness || failure.cause == EndedBy::short_timeout;
+  Json json = {{"cause", to_word(failure.cause)},
+               {"rank", or_null(failure.rank)},
                {"step", failure.step},
                {"place", failure.place},
-               {"dead", failure.dead},
+               {"dead", failure.cause == EndedBy::death},
                {"bucket", failure.bucket}};
+  json["timeout_ms"] = timed_out ? Json(ms(failure.timeout_ns)) : Json(nullptr);
+  json["apart_ms"] = timed_out ? Json(ms(failure.apart_ns)) : Json(nullptr);
+  json["transfer_ms"] = timed_out ? Json(ms(failure.transfer_ns)) : Json(nullptr);
   json["at_ms"] = static_cast<double>(failure.at_ns) * 1e-6;
   json["known_ms"] = failure.known_ns == kNever
                          ? Json(nullptr)

@@ -114,19 +114,39 @@ std::string notes_text(const SimulateDocument& document) {
   return text;
 }
 
+std::string seconds(int64_t ns) { return fmt::format("{:.3f} s", static_cast<double>(ns) * 1e-9); }
+
+// Why, and whose fault it is.
+std::string why_text(const SimulatedFailure& failure) {
+  const std::string who = failure.rank ? fmt::format("rank {}", *failure.rank) : "a rank";
+  switch (failure.cause) {
+    case EndedBy::death:
+      return fmt::format("{} died in {}", who, failure.place);
+    case EndedBy::hang:
+      return fmt::format("{} never came, out of {}", who, failure.place);
+    case EndedBy::lateness:
+      return fmt::format("{} came last, out of {}", who, failure.place);
+    case EndedBy::short_timeout:
+      return fmt::format(
+          "its time-out of {} is too short for it: ranks came within {}, and from the last one on "
+          "it "
+          "takes {}; nobody is to blame",
+          seconds(failure.timeout_ns), seconds(failure.apart_ns), seconds(failure.transfer_ns));
+  }
+  return "";
+}
+
 std::string failure_text(const SimulatedLine& line) {
   const SimulatedFailure& failure = *line.failure;
   const std::string when =
-      failure.known_ns == kNever
-          ? "never"
-          : fmt::format("at {:.3f} s", static_cast<double>(failure.known_ns) * 1e-9);
+      failure.known_ns == kNever ? "never" : fmt::format("at {}", seconds(failure.known_ns));
   const std::string what = failure.averaging    ? "the average of parameters"
                            : failure.bucket < 0 ? "the new buckets"
                                                 : fmt::format("bucket {}", failure.bucket);
-  return fmt::format(
-      "failed: {}, {} ranks: in step {} the collective of {} timed out {}; rank {} came last, out "
-      "of {}",
-      line.scenario, grouped(line.ranks), failure.step, what, when, failure.rank, failure.place);
+  const char* how = failure.cause == EndedBy::death ? "failed" : "timed out";
+  return fmt::format("failed: {}, {} ranks: in step {} the collective of {} {} {}; {}",
+                     line.scenario, grouped(line.ranks), failure.step, what, how, when,
+                     why_text(failure));
 }
 
 // A single run is told whole; of many, those that are not as expected.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "scenarios/base/check.h"
+#include "sim/report/markdown_text.h"
 
 namespace lockstep {
 namespace {
@@ -15,12 +16,6 @@ size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   }));
-}
-
-std::string escaped_bars(const std::string& cell) {
-  std::string out;
-  for (const char c : cell) out += c == '|' ? "\\|" : std::string(1, c);
-  return out;
 }
 
 }  // namespace
@@ -68,7 +63,7 @@ std::string Table::text(const Style& style, const std::string& colored_column) c
 std::string Table::markdown() const {
   const auto line = [](const std::vector<std::string>& cells) {
     std::string out = "|";
-    for (const std::string& cell : cells) out += " " + escaped_bars(cell) + " |";
+    for (const std::string& cell : cells) out += " " + markdown_text(cell) + " |";
     return out + "\n";
   };
   std::vector<std::string> headers, rules;

@@ -12,6 +12,8 @@
 #include <set>
 
 #include "golden/compare.h"
+#include "scenarios/base/printable.h"
+#include "scenarios/parse/json_text.h"
 #include "sim/report/kill_matrix.h"
 #include "sim/report/metrics_table.h"
 #include "sim/report/published.h"
@@ -113,24 +115,30 @@ Table results_table(const std::vector<RunResult>& runs) {
 
 namespace {
 
+using GoldenJson = nlohmann::ordered_json;
+
 // "one device  pass: 110 of 110 weights equal at 4 decimals; 42 of 100 of weight differ ..."
 std::string golden_line(const RunResult& run) {
-  const auto golden = nlohmann::json::parse(run.golden, nullptr, false);
+  const auto golden = json_or_discarded(run.golden);
   if (!golden.is_object() || !golden.contains("verdict")) return "";
-  const auto word = [](const nlohmann::json& j, const char* key) { return j.value(key, ""); };
-  const auto number = [](const nlohmann::json& j, const char* key) {
-    return grouped(j.value(key, int64_t{0}));
+  const auto word = [](const GoldenJson& j, const char* key) {
+    const GoldenJson value = j.is_object() ? j.value(key, GoldenJson()) : GoldenJson();
+    return value.is_string() ? printable(value.get<std::string>()) : "";
+  };
+  const auto number = [](const GoldenJson& j, const char* key) {
+    const GoldenJson value = j.is_object() ? j.value(key, GoldenJson()) : GoldenJson();
+    return grouped(value.is_number_integer() ? value.get<int64_t>() : 0);
   };
   std::string text = "stored golden  " + word(golden, "verdict");
   if (!word(golden, "reason").empty()) return text + ": " + word(golden, "reason");
   text += fmt::format(": {} of {} weights print alike at {} decimals", number(golden, "run_equal"),
                       number(golden, "total"), number(golden, "decimals"));
-  for (const auto& published : golden.value("published", nlohmann::json::array()))
+  for (const auto& published : golden.value("published", GoldenJson::array()))
     text += fmt::format(", {} of {} published of {}", number(published, "equal"),
                         number(published, "total"),
                         word(published, "of") == "run" ? "DDP" : "one device");
   std::string differing;
-  for (const auto& tensor : golden.value("differing_from_one_device", nlohmann::json::array()))
+  for (const auto& tensor : golden.value("differing_from_one_device", GoldenJson::array()))
     differing +=
         fmt::format("{}{} of {} of {}", differing.empty() ? "" : ", ", number(tensor, "differing"),
                     number(tensor, "total"), word(tensor, "name"));
@@ -278,12 +286,14 @@ std::string answer_line(const ResultDocument& document) {
   return text + not_run_of(document) + fmt::format("; exit {}\n", document.exit_code);
 }
 
+std::string colored_answer(const std::string& answer, const Style& style) {
+  const size_t word = answer.find(':');
+  return style.verdict(answer.substr(0, word), answer.substr(0, word)) + answer.substr(word);
+}
+
 std::string terminal_text(const ResultDocument& document, const TerminalOptions& options) {
   const Style style(options.color);
-  const std::string answer = answer_line(document);
-  const size_t word = answer.find(':');
-  std::string colored =
-      style.verdict(answer.substr(0, word), answer.substr(0, word)) + answer.substr(word);
+  std::string colored = colored_answer(answer_line(document), style);
   if (options.quiet || document.runs.empty()) return colored;
   std::string text = head_line(document) + "\n";
   if (options.verbose) {
@@ -305,8 +315,9 @@ std::string terminal_text(const ResultDocument& document, const TerminalOptions&
 
 std::optional<std::string> print(const std::string& text) {
   errno = 0;
+  const std::string safe = printable_lines(text);
   const bool good =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+      std::fwrite(safe.data(), 1, safe.size(), stdout) == safe.size() && std::fflush(stdout) == 0;
   if (good) return std::nullopt;
   return fmt::format("standard output: {}", strerror(errno));
 }

@@ -26,6 +26,8 @@ Table results_table(const std::vector<RunResult>& runs);
 // "pass: 255 runs, 1,004,311 tensors compared bit for bit, 0 differ; worst float64 distance
 // 3.1e-16 (bound 1e-12)" or "fail: 1 of 31 runs; exit 1".
 std::string answer_line(const ResultDocument& document);
+// "pass: ..." with its first word, a verdict, in the verdict's color.
+std::string colored_answer(const std::string& answer, const Style& style);
 
 // One run that did not do what was expected, in full: what, where, why, how to see it again.
 std::string failure_text(const RunResult& run, const Style& style);

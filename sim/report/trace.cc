@@ -1,6 +1,7 @@
 #include "sim/report/trace.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -179,7 +180,7 @@ class Writer {
 void write_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
   std::error_code error;
   const bool special = fs::exists(path, error) && !fs::is_regular_file(path, error);
-  const std::string target = special ? path : path + ".unfinished";
+  const std::string target = special ? path : fmt::format("{}.{}.unfinished", path, getpid());
   std::ofstream out(target, std::ios::binary);
   if (out) write(out);
   out.close();

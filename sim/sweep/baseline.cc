@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/parse/json_text.h"
 #include "scenarios/parse/words.h"
 
 namespace lockstep {
@@ -74,11 +74,12 @@ Compared compare(const CellResult& cell, const Baseline::Line& before, int64_t c
 }  // namespace
 
 Expected<Baseline> load_baseline(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) return refused_baseline(path, "cannot be read");
+  const auto text = read_foreign_file(path, kResultBytesMost);
+  if (!text) return refused_baseline(path, text.errors().front().message);
+  const auto document = parse_foreign_json(text.value(), path, "");
+  if (!document) return refused_baseline(path, "is not the result of a sweep");
   try {
-    return baseline_of(Json::parse(text.str()));
+    return baseline_of(document.value());
   } catch (const nlohmann::json::exception&) {
     return refused_baseline(path, "is not the result of a sweep");
   }

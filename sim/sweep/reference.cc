@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/parse/json_text.h"
 #include "scenarios/parse/words.h"
 #include "sim/judge/what_if.h"
 
@@ -60,11 +60,12 @@ Agreement agreement_of(const std::string& group, const Lines& lines) {
 }  // namespace
 
 Expected<Reference> load_reference(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) return refused_reference(path, "cannot be read");
+  const auto text = read_foreign_file(path);
+  if (!text) return refused_reference(path, text.errors().front().message);
+  const auto document = parse_foreign_json(text.value(), path, "");
+  if (!document) return refused_reference(path, document.errors().front().message);
   try {
-    Reference reference = reference_of(Json::parse(text.str(), nullptr, true, true));
+    Reference reference = reference_of(document.value());
     const auto& names = metric_names();
     if (std::find(names.begin(), names.end(), reference.metric) == names.end())
       return refused_reference(path, "unknown metric \"" + printable(reference.metric) + "\"");

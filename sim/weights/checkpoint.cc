@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -114,10 +115,40 @@ Expected<Checkpoint> read_weights_file(const std::string& path) {
   return checkpoint;
 }
 
+namespace {
+
+// Nothing, or the first value that nobody may leave out.
+std::optional<InputError> unread_tensors(const Checkpoint& checkpoint) {
+  for (const SkippedValue& value : checkpoint.skipped)
+    if (value.holds_tensors) {
+      const WrongBytes wrong(
+          fmt::format("data.pkl, byte {}: {} needs {}, which holds tensors, and lockstep executes "
+                      "nothing in a file",
+                      value.byte, value.name, value.type),
+          "--key with the name of what is to be compared, or state_dict() saved in its place");
+      return file_error(checkpoint.path, wrong.what(), wrong.allowed());
+    }
+  return std::nullopt;
+}
+
+void keep_below(const std::string& key, std::vector<SkippedValue>* skipped) {
+  std::erase_if(*skipped, [&](const SkippedValue& value) {
+    return value.name != key && !value.name.starts_with(key + "/");
+  });
+  for (SkippedValue& value : *skipped)
+    if (value.name != key) value.name.erase(0, key.size() + 1);
+}
+
+}  // namespace
+
 Expected<Checkpoint> below_key(Checkpoint checkpoint, const std::string& key) {
-  if (key.empty()) return checkpoint;
+  if (key.empty()) {
+    if (auto unread = unread_tensors(checkpoint)) return *unread;
+    return checkpoint;
+  }
   const std::string prefix = key + "/";
   std::set<std::string> keys;
+  keep_below(key, &checkpoint.skipped);
   std::vector<CheckpointTensor> kept;
   for (CheckpointTensor& tensor : checkpoint.tensors) {
     const size_t slash = tensor.name.find('/');
@@ -126,6 +157,13 @@ Expected<Checkpoint> below_key(Checkpoint checkpoint, const std::string& key) {
     tensor.name.erase(0, prefix.size());
     kept.push_back(std::move(tensor));
   }
+  if (auto unread = unread_tensors(checkpoint)) return *unread;
+  if (kept.empty() && !checkpoint.skipped.empty())
+    return file_error(checkpoint.path,
+                      WrongBytes(fmt::format("has no numbers below the key {}: it is, or holds, {}",
+                                             key, checkpoint.skipped.front().type))
+                          .what(),
+                      "the key of tensors");
   if (kept.empty())
     return file_error(checkpoint.path, fmt::format("has nothing below the key {}", key),
                       keys.empty()

@@ -17,11 +17,11 @@ std::string without_module(const std::string& name) {
   return name.substr(0, begin) + name.substr(begin + kModule.size());
 }
 
-using Places = std::map<std::string, size_t, std::less<>>;
+using IndexByName = std::map<std::string, size_t, std::less<>>;
 
 // The places of b's tensors by name.
-Places places_of(const Checkpoint& b) {
-  Places places;
+IndexByName places_of(const Checkpoint& b) {
+  IndexByName places;
   for (size_t i = 0; i < b.tensors.size(); ++i) places[b.tensors[i].name] = i;
   return places;
 }
@@ -31,10 +31,10 @@ Places places_of(const Checkpoint& b) {
 class Partners {
  public:
   Partners(const Checkpoint& a, const Checkpoint& b) : of_a_(a.tensors.size(), kNone) {
-    const Places places = places_of(b);
+    const IndexByName places = places_of(b);
     taken_.resize(b.tensors.size());
     for (size_t i = 0; i < a.tensors.size(); ++i) match(i, places.find(a.tensors[i].name), places);
-    Places bare;  // of b's names that begin with the prefix
+    IndexByName bare;  // of b's names that begin with the prefix
     for (size_t i = 0; i < b.tensors.size(); ++i)
       if (!taken_[i]) bare.emplace(without_module(b.tensors[i].name), i);
     for (size_t i = 0; i < a.tensors.size(); ++i) {
@@ -54,7 +54,7 @@ class Partners {
   int64_t module_in_a = 0, module_in_b = 0;
 
  private:
-  bool match(size_t i, Places::const_iterator found, const Places& places) {
+  bool match(size_t i, IndexByName::const_iterator found, const IndexByName& places) {
     if (found == places.end() || taken_[found->second]) return false;
     of_a_[i] = found->second;
     taken_[found->second] = true;
@@ -96,6 +96,8 @@ CheckpointComparison compare_checkpoints(const Checkpoint& a, const Checkpoint& 
   CheckpointComparison made;
   made.module_in_a = partners.module_in_a;
   made.module_in_b = partners.module_in_b;
+  made.skipped_in_a = a.skipped;
+  made.skipped_in_b = b.skipped;
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const CheckpointTensor& tensor = a.tensors[i];
     if (partners.of_a(i) == Partners::kNone) {

@@ -50,6 +50,7 @@ struct CheckpointComparison {
   // How many names agree only without "module.", with which DDP's wrapper begins each, on one side.
   int64_t module_in_a = 0, module_in_b = 0;
   int64_t elements = 0;  // compared
+  std::vector<SkippedValue> skipped_in_a, skipped_in_b;
   bool agrees() const;
 };
 

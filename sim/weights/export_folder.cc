@@ -5,19 +5,20 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "scenarios/base/error.h"
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/parse/json_text.h"
 #include "sim/weights/readers.h"
 #include "sim/weights/wrong_bytes.h"
 
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 // Behind magic, version, length and description of an .npy file of version 1.0.
 std::span<const std::byte> numbers_of(std::span<const std::byte> bytes) {
@@ -109,9 +110,12 @@ class Reader {
 
 Expected<ExportedState> read_export(const std::string& folder) {
   const std::string path = folder + "/manifest.json";
-  std::ifstream file(path, std::ios::binary);
-  const Json manifest = Json::parse(file, nullptr, false);
-  if (!manifest.is_object()) return file_error(path, "is not there, or no JSON");
+  const auto text = read_foreign_file(path, kResultBytesMost);
+  if (!text) return text.errors();
+  const auto parsed = parse_foreign_json(text.value(), path, "the manifest of an export");
+  if (!parsed) return parsed.errors();
+  const Json& manifest = parsed.value();
+  if (!manifest.is_object()) return file_error(path, "is no object", "the manifest of an export");
   ExportedState state;
   try {
     Reader(folder, &state).read(manifest.at("final"));

@@ -47,6 +47,8 @@ constexpr std::string_view kOrderedDict = "collections\nOrderedDict",
                            kParameter = "torch._utils\n_rebuild_parameter",
                            kParameterWithState = "torch._utils\n_rebuild_parameter_with_state",
                            kUntyped = "torch.storage\nUntypedStorage";
+// No name of a pickle: what a tensor is shown as whose conjugate or negative is still to be taken.
+constexpr std::string_view kUnresolved = "torch.Tensor\nresolve_conj";
 constexpr std::array<std::string_view, 13> kGlobals = {
     kOrderedDict, kDefaultDict, kPlainDict, kSet,     kSize,      kDevice,
     kEncode,      kTensor,      kTensor2,   kTensor3, kParameter, kParameterWithState,
@@ -73,23 +75,42 @@ std::vector<int64_t> integers(const Pickle& pickle, const PickleValue& list, con
   return numbers;
 }
 
+// A tensor whose numbers lockstep cannot read.
+PickleValue unreadable(std::string_view global, const PickleValue& arguments) {
+  PickleValue made;
+  made.kind = Kind::foreign;
+  made.text = global;
+  made.items = arguments.items;
+  return made;
+}
+
+bool is_foreign(const Pickle& pickle, const PickleValue& list, size_t index) {
+  return index < list.items.size() && pickle.values[list.items[index]].kind == Kind::foreign;
+}
+
 // {"conj": True}: the numbers in the file are not yet those of the tensor.
-void check_metadata(const Pickle& pickle, const PickleValue& arguments, size_t index) {
-  if (index >= arguments.items.size()) return;
+bool is_to_be_resolved(const Pickle& pickle, const PickleValue& arguments, size_t index) {
+  if (index >= arguments.items.size()) return false;
   const PickleValue& metadata = pickle.values[arguments.items[index]];
   for (size_t i = 1; i < metadata.items.size(); i += 2)
     if (const PickleValue& value = pickle.values[metadata.items[i]];
         value.kind == Kind::boolean && value.integer != 0)
-      throw WrongBytes("a tensor whose conjugate or negative is still to be taken",
-                       "what resolve_conj() and resolve_neg() give");
+      return true;
+  return false;
 }
 
 // storage, offset, size, stride, requires_grad, backward_hooks[, dtype of v3][, metadata]
 PickleValue rebuilt(Pickle* pickle, std::string_view global, const PickleValue& arguments) {
+  const bool third = global == kTensor3;
+  if (is_foreign(*pickle, arguments, 0))  // of quantized numbers, say
+    return unreadable(pickle->values[arguments.items[0]].text, arguments);
+  if (third && is_foreign(*pickle, arguments, 6))  // a dtype that lockstep does not know
+    return unreadable(pickle->values[arguments.items[6]].text, arguments);
+  if (is_to_be_resolved(*pickle, arguments, third ? 7 : 6))
+    return unreadable(kUnresolved, arguments);
   const PickleValue& storage = item(*pickle, arguments, 0, Kind::storage, "a tensor's storage");
   CheckpointTensor tensor;
   tensor.dtype = storage.dtype;
-  const bool third = global == kTensor3;
   if (third) {
     const auto dtype =
         dtype_of_global(item(*pickle, arguments, 6, Kind::global, "a tensor's dtype").text);
@@ -98,7 +119,6 @@ PickleValue rebuilt(Pickle* pickle, std::string_view global, const PickleValue& 
   } else if (storage.untyped) {
     throw WrongBytes("a tensor of a storage without a dtype");
   }
-  check_metadata(*pickle, arguments, third ? 7 : 6);
   tensor.shape = integers(*pickle, item(*pickle, arguments, 2, Kind::list, "a shape"), "a size");
   tensor.strides =
       integers(*pickle, item(*pickle, arguments, 3, Kind::list, "strides"), "a stride");
@@ -132,6 +152,11 @@ PickleValue dict_of(Pickle* made, const PickleValue& arguments) {
 
 }  // namespace
 
+bool makes_a_tensor(std::string_view global) {
+  return global.starts_with("torch._utils\n") || global == kUnresolved ||
+         (global.starts_with("torch\n") && global.ends_with("Storage"));
+}
+
 bool is_known_global(std::string_view module, std::string_view name) {
   const std::string global = fmt::format("{}\n{}", module, name);
   for (std::string_view known : kGlobals)
@@ -143,6 +168,7 @@ PickleValue storage_of(const Pickle& pickle, const PickleValue& id, const Storag
   if (id.kind != Kind::list ||
       item(pickle, id, 0, Kind::text, "a storage's word").text != "storage")
     throw WrongBytes("refers to something that is no storage");
+  if (is_foreign(pickle, id, 1)) return unreadable(pickle.values[id.items[1]].text, id);
   const std::string_view type = item(pickle, id, 1, Kind::global, "a storage's type").text;
   const std::string key(item(pickle, id, 2, Kind::text, "a storage's name").text);
   const int64_t numel = item(pickle, id, 4, Kind::integer, "a storage's size").integer;
@@ -170,6 +196,8 @@ PickleValue called(Pickle* pickle, std::string_view global, const PickleValue& a
   PickleValue made;
   if (global == kTensor || global == kTensor2 || global == kTensor3)
     return rebuilt(pickle, global, arguments);
+  if ((global == kParameter || global == kParameterWithState) && is_foreign(*pickle, arguments, 0))
+    return unreadable(pickle->values[arguments.items[0]].text, arguments);
   if (global == kParameter || global == kParameterWithState)
     return item(*pickle, arguments, 0, Kind::tensor, "a parameter's tensor");
   if (global == kOrderedDict || global == kPlainDict) return dict_of(pickle, arguments);

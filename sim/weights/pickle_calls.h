@@ -13,6 +13,9 @@ struct StorageFiles {
 
 bool is_known_global(std::string_view module, std::string_view name);
 
+// Of a name that is not known: PyTorch makes a tensor, or a storage, by it.
+bool makes_a_tensor(std::string_view global);
+
 // ('storage', torch.FloatStorage, '0', 'cpu', 6), a persistent id.
 PickleValue storage_of(const Pickle& pickle, const PickleValue& id, const StorageFiles& files);
 

@@ -21,8 +21,8 @@ constexpr size_t kMostNameBytes = size_t{64} << 20;
 // Gives each value the path of keys that leads to it.
 class Names {
  public:
-  Names(const Pickle& pickle, std::vector<CheckpointTensor>* found)
-      : pickle_(pickle), found_(found) {}
+  Names(const Pickle& pickle, Checkpoint* checkpoint)
+      : pickle_(pickle), found_(&checkpoint->tensors), skipped_(&checkpoint->skipped) {}
 
   // Plain numbers, in the order of tensors without a place.
   std::vector<std::byte> numbers() { return std::move(numbers_); }
@@ -48,8 +48,16 @@ class Names {
           visit(value.items[i], joined(name, std::to_string(i)), depth + 1);
         break;
       case Kind::dict:
-        for (size_t i = 0; i + 1 < value.items.size(); i += 2)
-          visit(value.items[i + 1], joined(name, key_of(value.items[i])), depth + 1);
+        for (size_t i = 0; i + 1 < value.items.size(); i += 2) {
+          if (pickle_.values[value.items[i]].kind == Kind::foreign)
+            skip(value.items[i], value.items[i + 1], joined(name, "(a key)"));
+          else
+            visit(value.items[i + 1], joined(name, key_of(value.items[i])), depth + 1);
+        }
+        break;
+      case Kind::foreign:
+        if (depth == 0) refuse(value);
+        skip(index, index, name);
         break;
       default:
         break;
@@ -59,6 +67,21 @@ class Names {
  private:
   static std::string joined(const std::string& name, const std::string& key) {
     return name.empty() ? key : name + "/" + key;
+  }
+
+  [[noreturn]] static void refuse(const PickleValue& value) {
+    throw WrongBytes(
+        fmt::format("data.pkl, byte {}: needs {}, and lockstep executes nothing in a file",
+                    value.integer, foreign_type(value)),
+        "tensors, numbers and texts in dictionaries, lists and tuples: save state_dict()");
+  }
+
+  // A foreign value; of a dictionary that has one as a key, also what stands below it.
+  void skip(uint32_t foreign, uint32_t below, const std::string& name) {
+    if (leads_.empty()) leads_ = lead_to_tensors(pickle_);
+    const PickleValue& value = pickle_.values[foreign];
+    skipped_->push_back(
+        {name, foreign_type(value), leads_[foreign] || leads_[below], value.integer});
   }
 
   std::string key_of(uint32_t index) const {
@@ -101,6 +124,8 @@ class Names {
 
   const Pickle& pickle_;
   std::vector<CheckpointTensor>* found_;
+  std::vector<SkippedValue>* skipped_;
+  std::vector<bool> leads_;  // once it is needed
   std::vector<std::byte> numbers_;
   size_t visited_ = 0, bytes_ = 0;
 };
@@ -145,7 +170,7 @@ void read_torch(std::span<const std::byte> bytes, Checkpoint* checkpoint) {
     throw WrongBytes(fmt::format("entry {} is compressed", archive.compressed),
                      "entries stored as they are, as torch.save writes them");
   const Pickle pickle = unpickle(entries.at(folder + "data.pkl"), entries, folder + "data/");
-  Names names(pickle, &checkpoint->tensors);
+  Names names(pickle, checkpoint);
   names.visit(pickle.root, "", 0);
   const auto numbers = std::make_shared<const std::vector<std::byte>>(names.numbers());
   size_t at = 0;

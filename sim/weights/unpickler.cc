@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -61,6 +62,12 @@ class Unpickler {
         return true;
       case 'q':
         remember(take<uint8_t>());
+        return true;
+      case '0':  // of objects that contain themselves
+        (void)pop();
+        return true;
+      case '1':
+        stack_.resize(pop_mark());
         return true;
       case 'r':
         remember(take<uint32_t>());
@@ -152,19 +159,22 @@ class Unpickler {
       case 'Q':
         replace(storage_of(pickle_, value(pop()), files_));
         return true;
-      case 'R': {
+      case 'R':
+      case 0x81: {
         const uint32_t arguments = pop();
         const uint32_t function = pop();
-        if (value(function).kind != Kind::global || value(arguments).kind != Kind::list)
-          throw WrongBytes("a call of what is no function");
-        replace(called(&pickle_, value(function).text, value(arguments)));
+        result_of(function, arguments);
         return true;
       }
-      case 'b':  // attributes of an OrderedDict, such as _metadata, hold no tensors
-        (void)pop();
-        if (value(top()).kind != Kind::dict)
+      case 'b': {  // attributes of an OrderedDict, such as _metadata, hold no tensors
+        const uint32_t attributes = pop();
+        PickleValue& object = value(top());
+        if (object.kind == Kind::foreign)
+          object.items.push_back(attributes);
+        else if (object.kind != Kind::dict)
           throw WrongBytes("attributes of an object that is no dictionary");
         return true;
+      }
       default:
         return false;
     }
@@ -175,11 +185,24 @@ class Unpickler {
     const std::string_view module = take_line();
     const std::string_view name = take_line();
     const std::string_view both = chars(begin, module.size() + 1 + name.size());
-    if (!is_known_global(module, name))
-      throw WrongBytes(
-          fmt::format("needs {}.{}, and lockstep executes nothing in a file", module, name),
-          "tensors, numbers and texts in dictionaries, lists and tuples: save state_dict()");
-    push(Kind::global).text = both;
+    PickleValue& made = push(is_known_global(module, name) ? Kind::global : Kind::foreign);
+    made.text = both;
+    made.integer = static_cast<int64_t>(opcode_at_);
+  }
+
+  void result_of(uint32_t function, uint32_t arguments) {
+    if (value(function).kind == Kind::foreign) {
+      PickleValue made;
+      made.kind = Kind::foreign;
+      made.text = value(function).text;
+      made.integer = value(function).integer;
+      made.items = {function, arguments};
+      replace(std::move(made));
+      return;
+    }
+    if (value(function).kind != Kind::global || value(arguments).kind != Kind::list)
+      throw WrongBytes("a call of what is no function");
+    replace(called(&pickle_, value(function).text, value(arguments)));
   }
 
   void long_integer(size_t length) {
@@ -208,7 +231,7 @@ class Unpickler {
   void append(size_t count, Kind kind) {
     need(count + 1);
     PickleValue& to = value(stack_[stack_.size() - count - 1]);
-    if (to.kind != kind || (kind == Kind::dict && count % 2 != 0))
+    if ((to.kind != kind && to.kind != Kind::foreign) || (kind == Kind::dict && count % 2 != 0))
       throw WrongBytes("items for what is no container of such");
     to.items.insert(to.items.end(), stack_.end() - static_cast<ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
@@ -290,6 +313,32 @@ class Unpickler {
 };
 
 }  // namespace
+
+std::string foreign_type(const PickleValue& value) {
+  std::string name(value.text);
+  std::replace(name.begin(), name.end(), '\n', '.');
+  return name;
+}
+
+std::vector<bool> lead_to_tensors(const Pickle& pickle) {
+  constexpr int kMostPasses = 64;
+  std::vector<bool> leads(pickle.values.size());
+  bool changed = true;
+  for (int pass = 0; changed && pass < kMostPasses; ++pass) {
+    changed = false;
+    for (size_t i = 0; i < leads.size(); ++i) {
+      if (leads[i]) continue;
+      const PickleValue& value = pickle.values[i];
+      leads[i] = value.kind == Kind::tensor || value.kind == Kind::storage ||
+                 (value.kind == Kind::foreign && makes_a_tensor(value.text)) ||
+                 std::any_of(value.items.begin(), value.items.end(),
+                             [&](uint32_t item) { return leads[item]; });
+      changed = changed || leads[i];
+    }
+  }
+  if (changed) leads.assign(leads.size(), true);
+  return leads;
+}
 
 Pickle unpickle(Bytes pickle, const std::map<std::string, Bytes>& files,
                 const std::string& folder) {

@@ -25,10 +25,12 @@ struct PickleValue {
     text,
     list,     // tuples, sets and torch.Size too
     dict,     // OrderedDict and defaultdict too
-    global,   // a name from the list in unpickler.cc: a class or function that is never called
+    global,   // a name from the list in pickle_calls.cc: a class or function that is never called
     storage,  // `storage`, of `dtype`
     tensor,   // index into Pickle::tensors
-    opaque    // known to hold no number: a device, bytes, an integer of more than 64 bits
+    opaque,   // known to hold no number: a device, bytes, an integer of more than 64 bits
+    foreign   // what only code could make: `text` says of which name ("module\nname"), `integer` at
+              // which byte, `items` from which values; nothing of it is ever called
   };
   Kind kind = Kind::none;
   Dtype dtype = Dtype::uint8;
@@ -48,11 +50,19 @@ struct Pickle {
 };
 inline constexpr size_t kMostPickleValues = size_t{2} << 20;
 
-// Interprets `pickle` (data.pkl); storage "7" is `files` at `folder` + "7". Executes nothing: a
-// global that is not on the list of unpickler.cc, or called otherwise than torch.save calls it, is
-// an error with the byte where it stands. Throws WrongBytes.
+// Interprets `pickle` (data.pkl); storage "7" is `files` at `folder` + "7". Executes nothing: what
+// is made by a name that is not on the list of pickle_calls.cc becomes a foreign value. A name of
+// the list that is called otherwise than torch.save calls it is an error with the byte where it
+// stands. Throws WrongBytes.
 Pickle unpickle(std::span<const std::byte> pickle,
                 const std::map<std::string, std::span<const std::byte>>& files,
                 const std::string& folder);
+
+// "argparse.Namespace", of a foreign value.
+std::string foreign_type(const PickleValue& value);
+
+// By value: may it be, or lead to, a tensor or a storage? In doubt, of a pickle that was made to be
+// hard to follow, all may.
+std::vector<bool> lead_to_tensors(const Pickle& pickle);
 
 }  // namespace lockstep

@@ -3,11 +3,15 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 
@@ -19,10 +23,31 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kLine = 64;
-constexpr const char* kKey = "collective_board";
+constexpr const char* kBoardKey = "collective_board";
+constexpr const char* kBoardName = "lockstep-collective";
 
 [[noreturn]] void fail(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
+}
+
+[[noreturn]] void refuse_board(const std::string& why) {
+  throw CommError(CommFailure::rejected, "rank 0's memory for the inputs: " + why);
+}
+
+struct BoardPlace {
+  int64_t pid = 0, fd = 0;
+};
+
+// "PID FD": two numbers, and nothing that could be a path.
+BoardPlace parse_place(const std::string& text) {
+  BoardPlace place;
+  const char* const end = text.data() + text.size();
+  const auto [space, bad_pid] = std::from_chars(text.data(), end, place.pid);
+  if (bad_pid != std::errc() || space == end || *space != ' ') refuse_board("it is nowhere");
+  const auto [last, bad_fd] = std::from_chars(space + 1, end, place.fd);
+  if (bad_fd != std::errc() || last != end || place.pid <= 0 || place.fd < 0)
+    refuse_board("it is nowhere");
+  return place;
 }
 
 template <class Visit>
@@ -94,26 +119,37 @@ CollectiveBoard::CollectiveBoard(const CollectiveSpec& spec, int64_t rank, Store
   if (rank == 0)
     make(store);
   else
-    open(store, deadline);
-  void* const base = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    open(store.get(kBoardKey, deadline));
+  void* const base = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (base == MAP_FAILED) fail("mmap of the inputs");
   base_ = static_cast<std::byte*>(base);
 }
 
-CollectiveBoard::~CollectiveBoard() {
-  ::munmap(base_, bytes_);
-  ::close(fd_);
-}
+CollectiveBoard::~CollectiveBoard() { ::munmap(base_, bytes_); }
 
 void CollectiveBoard::make(Store& store) {
-  fd_ = ::memfd_create("lockstep-collective", MFD_CLOEXEC);
-  if (fd_ < 0 || ::ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) fail("memory for the inputs");
-  store.set(kKey, fmt::format("/proc/{}/fd/{}", ::getpid(), fd_));
+  fd_.reset(::memfd_create(kBoardName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd_.valid() || ::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
+    fail("memory for the inputs");
+  ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  store.set(kBoardKey, fmt::format("{} {}", ::getpid(), fd_.get()));
 }
 
-void CollectiveBoard::open(Store& store, Deadline deadline) {
-  fd_ = ::open(store.get(kKey, deadline).c_str(), O_RDWR | O_CLOEXEC);
-  if (fd_ < 0) fail("rank 0's memory for the inputs");
+// The store is read by all and written by all: what it names is opened only where it is a memory of
+// this name and size.
+void CollectiveBoard::open(const std::string& where) {
+  const auto [pid, number] = parse_place(where);
+  const std::string path = fmt::format("/proc/{}/fd/{}", pid, number);
+  std::array<char, 64> target{};
+  if (::readlink(path.c_str(), target.data(), target.size() - 1) < 0)
+    fail("rank 0's memory for the inputs");
+  if (std::string_view(target.data()) != fmt::format("/memfd:{} (deleted)", kBoardName))
+    refuse_board(path + " is another file");
+  fd_.reset(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd_.valid()) fail("rank 0's memory for the inputs");
+  struct stat status {};
+  if (::fstat(fd_.get(), &status) != 0 || static_cast<size_t>(status.st_size) != bytes_)
+    refuse_board(path + " has another size");
 }
 
 int64_t CollectiveBoard::input_bytes(int64_t elements) const {

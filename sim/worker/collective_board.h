@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reducer/communicator.h"
+#include "scenarios/base/unique_fd.h"
 #include "sim/collective/spec.h"
 
 namespace lockstep {
@@ -15,8 +16,8 @@ namespace lockstep {
 // any of it. Rank 0 makes it as a memfd that the others open through /proc.
 class CollectiveBoard {
  public:
-  // Blocks until rank 0 has made it or the deadline has passed. Throws CommError, and
-  // std::system_error where there is no memory.
+  // Blocks until rank 0 has made it or the deadline has passed. Throws CommError, rejected where
+  // the store names anything but rank 0's memory, and std::system_error where there is no memory.
   CollectiveBoard(const CollectiveSpec& spec, int64_t rank, Store& store, Deadline deadline);
   ~CollectiveBoard();
   CollectiveBoard(const CollectiveBoard&) = delete;
@@ -40,7 +41,7 @@ class CollectiveBoard {
 
  private:
   void make(Store& store);
-  void open(Store& store, Deadline deadline);
+  void open(const std::string& where);
   std::byte* input_of(int64_t rank) const { return base_ + rank * slot_bytes_; }
   std::byte* expected(size_t group) const;
   template <class T>
@@ -51,7 +52,7 @@ class CollectiveBoard {
   const std::vector<std::string> orders_;  // of addition, each once; one where nothing is added
   const int64_t slot_bytes_, expected_bytes_;
   const size_t bytes_;
-  int fd_ = -1;
+  UniqueFd fd_;
   std::byte* base_ = nullptr;
 };
 

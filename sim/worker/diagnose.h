@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "golden/compare.h"
 #include "scenarios/scenario.h"
@@ -20,6 +21,8 @@ struct MismatchContext {
   const StateLayout* layout = nullptr;
   const std::byte* run = nullptr;
   const std::byte* golden = nullptr;
+  // Of each entry: how far an element may be off. Empty where every bit counts.
+  std::vector<double> element_bounds;
   const std::byte* local = nullptr;   // this rank's gradients before the reduction
   const std::byte* before = nullptr;  // the run's state one step earlier
   const Part* clipping = nullptr;     // the scenario's
@@ -30,8 +33,8 @@ struct MismatchContext {
 };
 
 // Turns a difference into evidence: where, both values, and the measurements that a cause is later
-// named by (one ratio everywhere, whole buckets, another rank's shard, a few flipped bits). Names
-// no cause itself. No LibTorch.
+// named by (one ratio everywhere, parts of buckets, another rank's shard, a few flipped bits).
+// Names no cause itself. No LibTorch.
 MismatchEvidence diagnose(const MismatchContext& context, const BitDifference& difference);
 
 }  // namespace lockstep

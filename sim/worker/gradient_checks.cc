@@ -1,12 +1,48 @@
 #include "sim/worker/gradient_checks.h"
 
 #include <map>
+#include <set>
+#include <vector>
+
+#include "sim/worker/memory_spans.h"
 
 namespace lockstep {
 namespace {
 
 const void* storage_of(const at::Tensor& gradient) {
   return gradient.storage().unsafeGetStorageImpl();
+}
+
+MemorySpan span_of(const std::string& name, const at::Tensor& tensor) {
+  return {name,
+          tensor.device().index(),
+          reinterpret_cast<uint64_t>(tensor.data_ptr()),
+          tensor.element_size(),
+          tensor.sizes().vec(),
+          tensor.strides().vec()};
+}
+
+// Of parameters and gradients. One tensor under two names is one parameter, updated once.
+std::vector<MemorySpan> spans_of(const Training& training) {
+  std::vector<MemorySpan> spans;
+  std::set<const void*> known;
+  for (const NamedTensor& parameter : training.parameters) {
+    if (!known.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
+    if (!parameter.tensor.is_sparse()) spans.push_back(span_of(parameter.name, parameter.tensor));
+    const at::Tensor& gradient = parameter.tensor.grad();
+    if (!gradient.defined() || gradient.is_sparse()) continue;  // has no memory of its shape
+    spans.push_back(span_of("the gradient of " + parameter.name, gradient));
+  }
+  return spans;
+}
+
+std::string shared_memory(const Training& training) {
+  const std::vector<MemorySpan> spans = spans_of(training);
+  for (const MemorySpan& span : spans)
+    if (overlaps_itself(span)) return "elements of " + span.name + " share memory";
+  const auto overlap = first_overlap(spans);
+  if (!overlap) return "";
+  return spans[overlap->first].name + " and " + spans[overlap->second].name + " share memory";
 }
 
 bool keeps_views(const Scenario& scenario) {
@@ -27,27 +63,17 @@ std::string absent_gradient(const Scenario& scenario, const Training& training) 
 
 std::string wrong_aliasing(const Scenario& scenario, const Training& training,
                            const RecordingProbe& probe) {
-  std::map<const void*, std::string> parameters;
-  for (const NamedTensor& parameter : training.parameters) {
-    if (parameter.tensor.numel() == 0) continue;
-    const auto [other, fresh] = parameters.try_emplace(parameter.tensor.data_ptr(), parameter.name);
-    if (!fresh) return other->second + " and " + parameter.name + " share memory";
-  }
-  const bool views = keeps_views(scenario);
+  const std::string shared = shared_memory(training);
+  if (!shared.empty() || !keeps_views(scenario)) return shared;
   std::map<int64_t, const void*> bucket_storage;
-  std::map<const void*, std::string> owners;
   for (size_t p = 0; p < training.parameters.size(); ++p) {
     const NamedTensor& parameter = training.parameters[p];
     const at::Tensor& gradient = parameter.tensor.grad();
     if (!gradient.defined() || gradient.is_sparse()) continue;  // a sparse one is never a view
-    const void* storage = storage_of(gradient);
     const int64_t bucket = probe.bucket_of(static_cast<int64_t>(p));
-    if (views && bucket >= 0 &&
-        bucket_storage.try_emplace(bucket, storage).first->second != storage)
+    const void* storage = storage_of(gradient);
+    if (bucket >= 0 && bucket_storage.try_emplace(bucket, storage).first->second != storage)
       return "the gradient of " + parameter.name + " is no view into its bucket";
-    const auto [owner, fresh] = owners.try_emplace(storage, parameter.name);
-    if (!views && !fresh)
-      return "the gradients of " + owner->second + " and " + parameter.name + " share storage";
   }
   return "";
 }

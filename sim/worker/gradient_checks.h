@@ -15,9 +15,9 @@ namespace lockstep {
 // graph as static.
 std::string absent_gradient(const Scenario& scenario, const Training& training);
 
-// No two parameters share memory: both updates would land in it.
-// With gradient_as_bucket_view the gradients of a bucket lie in one storage; without, no two
-// gradients share theirs (an optimizer that writes into one would change the other).
+// No two parameters or gradients share a byte, and no tensor's elements do: an update of one would
+// change the other. Views into one storage that share nothing, as those of a bucket, are right.
+// With gradient_as_bucket_view the gradients of a bucket lie in one storage.
 std::string wrong_aliasing(const Scenario& scenario, const Training& training,
                            const RecordingProbe& probe);
 

@@ -1,6 +1,9 @@
+#include <ATen/ATen.h>
+
 #include <bit>
 #include <cstring>
 
+#include "scenarios/base/hash.h"
 #include "sim/worker/observer.h"
 #include "sim/worker/stored_comparison.h"
 
@@ -33,6 +36,23 @@ void Observer::compare_with_stored_golden() {
       (static_cast<uint64_t>(count.differing) << 32) | static_cast<uint64_t>(count.total));
   evidence_->golden =
       compare_with_stored(around_.plan.scenario, layout_, state_, last_one_device_.data());
+}
+
+void Observer::record_result() {
+  Hash128 hash;
+  for (const NamedTensors* group : {&training_.parameters, &training_.buffers})
+    for (const NamedTensor& named : *group) {
+      const at::Tensor tensor = named.tensor.detach().cpu().contiguous();
+      hash.update(named.name);
+      hash.update(c10::toString(tensor.scalar_type()));
+      for (int64_t size : tensor.sizes()) hash.update(&size, sizeof size);
+      hash.update(tensor.data_ptr(), static_cast<size_t>(tensor.nbytes()));
+    }
+  const auto digest = hash.digest();
+  around_.recorder.append(EventKind::final_hash_low, -1, digest[0]);
+  around_.recorder.append(EventKind::final_hash_high, -1, digest[1]);
+  evidence_->final_hash = hex(digest);
+  compare_with_stored_golden();
 }
 
 }  // namespace lockstep

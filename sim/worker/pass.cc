@@ -11,6 +11,8 @@
 #include "scenarios/base/hash.h"
 #include "scenarios/local_steps.h"
 #include "scenarios/optional_keys.h"
+#include "scenarios/workloads/draws.h"
+#include "scenarios/workloads/forward.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/rank_devices.h"
 #include "sim/fault/reducer_mutants.h"
@@ -172,10 +174,10 @@ void Pass::resume(int64_t step) {
   observer_->know_training();
   if (!primary_) return;
   const std::string problem = checkpointing_.problem_with(before, &training_);
-  record_check(Check::checkpoint, "checkpoint",
-               problem.empty() ? ""
-                               : fmt::format("rank {}, resumed after step {}: {}", around_.rank,
-                                             step, problem));
+  record_check(Check::checkpoint, problem.empty()
+                                      ? ""
+                                      : fmt::format("rank {}, resumed after step {}: {}",
+                                                    around_.rank, step, problem));
 }
 
 // What each rank holds a part of, whole on every rank: for lanes and checkpoints.
@@ -194,7 +196,7 @@ void Pass::check_values() {
   const std::string difference =
       differing_values(training_.parameters, training_.buffers, communicator_.outermost(),
                        within(scenario_.timeouts.construction_ms));
-  record_check(Check::manifest, "manifest", difference);
+  record_check(Check::manifest, difference);
 }
 
 void Pass::check_gradients() {
@@ -203,14 +205,14 @@ void Pass::check_gradients() {
                            : fmt::format("rank {}, step {}: {}", around_.rank,
                                          around_.recorder.step(), problem);
   };
-  record_check(Check::absent_gradients, "absent_gradients",
-               placed(absent_gradient(scenario_, training_)));
-  record_check(Check::aliasing, "aliasing", placed(wrong_aliasing(scenario_, training_, probe_)));
+  record_check(Check::absent_gradients, placed(absent_gradient(scenario_, training_)));
+  record_check(Check::aliasing, placed(wrong_aliasing(scenario_, training_, probe_)));
 }
 
-void Pass::record_check(Check check, const std::string& word, const std::string& problem) {
+void Pass::record_check(Check check, const std::string& problem) {
   around_.recorder.append(EventKind::check, static_cast<int32_t>(check), problem.empty());
-  if (!problem.empty()) evidence_->check_reasons.push_back(word + ": " + problem);
+  if (!problem.empty())
+    evidence_->check_reasons.push_back({check, around_.rank, around_.recorder.step(), problem});
 }
 
 // What the samples explain, once they are not the plan's; the lanes say whether it matters.
@@ -220,16 +222,18 @@ void Pass::note_samples() {
   const std::string other = batch.empty() ? samples_->other_samples() : batch;
   if (other.empty()) return;
   samples_noted_ = true;
-  evidence_->check_reasons.push_back(
-      fmt::format("{}: rank {}, {}", batch.empty() ? "samples" : "batch", around_.rank, other));
+  evidence_->check_reasons.push_back({batch.empty() ? Check::samples : Check::batch, around_.rank,
+                                      around_.recorder.step(),
+                                      fmt::format("rank {}, {}", around_.rank, other)});
 }
 
 void Pass::step(int64_t step) {
   Recorder& recorder = around_.recorder;
   recorder.set_step(static_cast<int32_t>(step));
   faults_.enter(Phase::load);
-  const Batch shard = samples_->shard(step);
+  Batch shard = samples_->shard(step);
   mutants_.have_samples();
+  if (mutants_.draws_as_rank_0()) shard.samples = samples_->of_rank_0();
   note_samples();
   const double share =
       loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
@@ -254,7 +258,7 @@ void Pass::step(int64_t step) {
   if (averages_parameters(scenario_, step))
     average_parameters(training_.parameters, communicator_.outermost(),
                        within(scenario_.timeouts.collective_ms));
-  recorder.append(EventKind::step_end);
+  recorder.end_step();
   consolidate();
   observer_->after_step(step);
 }
@@ -270,7 +274,7 @@ void Pass::shadow(int64_t step) {
       throw std::runtime_error("no rank has a batch, but the plan gives one to some");
   }
   communicator_.end_backward();
-  recorder.append(EventKind::step_end);
+  recorder.end_step();
   observer_->after_shadow(step);
 }
 
@@ -300,8 +304,15 @@ bool Pass::reports_loss(int64_t step) const {
 // Its output is not used.
 void Pass::forward_again(const Batch& batch, bool synchronizes) {
   reducer_->before_forward(synchronizes);
-  training_.model->forward(batch.input);
+  forward_of(training_, around_.recorder.step(), batch);
   reducer_->after_forward();
+}
+
+// Golden runs cannot repeat what it draws then; the judge says what follows.
+void Pass::note_undeclared_draws() {
+  if (evidence_->undeclared_draws || !training_.draws->any_undeclared()) return;
+  evidence_->undeclared_draws = true;
+  evidence_->random_layers = training_.model->undeclared_random_layers();
 }
 
 double Pass::micro_batch(const Batch& batch, double share, bool first, bool synchronizes) {
@@ -311,7 +322,8 @@ double Pass::micro_batch(const Batch& batch, double share, bool first, bool sync
   if (calls) reducer_->before_forward(synchronizes);
   if (first) note_buffers(&training_);
   layer_faults_.begin_forward(training_);
-  const at::Tensor output = training_.model->forward(batch.input);
+  const at::Tensor output = forward_of(training_, recorder.step(), batch);
+  note_undeclared_draws();
   layer_faults_.end_forward();
   if (calls) reducer_->after_forward();
   if (step_mutants_.forwards_twice()) forward_again(batch, synchronizes);

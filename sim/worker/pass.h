@@ -46,7 +46,8 @@ class Pass {
   void check_values();
   void check_gradients();
   void note_samples();
-  void record_check(Check check, const std::string& word, const std::string& problem);
+  void note_undeclared_draws();
+  void record_check(Check check, const std::string& problem);
   void step(int64_t step);
   void forward_again(const Batch& batch, bool synchronizes);
   void shadow(int64_t step);

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include "reducer/comm/memory_order.h"
 #include "reducer/kinds/coalesced.h"
 #include "reducer/spread.h"
 #include "scenarios/base/check.h"
@@ -19,6 +20,12 @@ NamedTensor of_piece(const Piece& piece, const NamedTensor& parameter) {
   if (is_whole(piece, parameter.tensor)) return parameter;
   return {fmt::format("{}[{}:{}]", parameter.name, piece.begin, piece.begin + piece.numel),
           elements_of(piece, parameter.tensor)};
+}
+
+// State of a parameter, wherever it comes from, in memory as the parameter is.
+at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& state) {
+  if (state.strides() == parameter.strides()) return state;
+  return at::empty_like(parameter.detach(), state.options()).copy_(state);
 }
 
 }  // namespace
@@ -65,8 +72,11 @@ void PiecewiseOptimizer::load(const NamedTensors& state) {
     const Piece& piece = pieces_[own_pieces_[i / words_]];
     const size_t word = i % words_;
     const at::Tensor& saved = state[static_cast<size_t>(piece.parameter) * words_ + word].tensor;
-    const bool as_it_is = is_counter_[word] || !saved.defined() || is_whole(piece, saved);
-    own[i].tensor = as_it_is ? saved : elements_of(piece, saved);
+    own[i].tensor = saved;
+    if (is_counter_[word] || !saved.defined()) continue;
+    const at::Tensor state =
+        laid_out_like(parameters_[static_cast<size_t>(piece.parameter)].tensor, saved);
+    own[i].tensor = is_whole(piece, state) ? state : elements_of(piece, state);
   }
   own_->load(own);
 }
@@ -101,7 +111,7 @@ std::vector<at::Tensor> PiecewiseOptimizer::places_in(NamedTensors* whole, int64
       tensor = counts ? at::zeros({1}, at::kLong)
                       : at::zeros_like(parameters_[parameter].tensor.detach());
     places.push_back(counts ? tensor : elements_of(piece, tensor));
-    if (owner == group_.rank()) places.back().copy_(own[from].tensor.view({-1}));
+    if (owner == group_.rank()) places.back().copy_(in_memory_order(own[from].tensor));
   }
   return places;
 }

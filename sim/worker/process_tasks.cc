@@ -101,8 +101,8 @@ int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& contr
       .checkpoint_dir = task.run_dir + "/checkpoint",
       .dump_prefix = task.run_dir + "/" + name};
   const RankEnd end = run_rank(around);
-  if (!end.evidence.error.empty())
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), end.evidence.error.c_str());
+  if (end.evidence.error.kind != ErrorKind::none)
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), end.evidence.error.text.c_str());
   return end.exit_code;
 }
 

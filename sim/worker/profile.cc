@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/workloads/workload.h"
+#include "scenarios/workloads/forward.h"
 #include "sim/worker/libraries.h"
 
 namespace lockstep {
@@ -81,7 +81,7 @@ PassTimes measured_pass(const Scenario& scenario, const ModelManifest& manifest,
   Watch watch(manifest, training.parameters);
   PassTimes& times = watch.times();
   times.begin_ns = now_ns();
-  const at::Tensor output = training.model->forward(batch.input);
+  const at::Tensor output = forward_of(training, 1, batch);
   times.forward_end_ns = now_ns();
   const at::Tensor loss = loss_of(scenario.loss, output, batch.target, 1);
   times.backward_begin_ns = now_ns();

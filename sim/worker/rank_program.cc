@@ -5,6 +5,8 @@
 #include <exception>
 #include <thread>
 
+#include "scenarios/base/check.h"
+#include "scenarios/checkpoint_file.h"
 #include "sim/launch/protocol.h"
 #include "sim/worker/dump.h"
 #include "sim/worker/pass.h"
@@ -46,12 +48,40 @@ void run_passes(const RankSurroundings& around, RankCommunicator& communicator, 
   Pass(around, communicator, faults, probe, "float64", false, evidence).run();
 }
 
-void note_error(const RankSurroundings& around, int32_t subject, const std::string& kind,
-                const std::string& message, Evidence* evidence) {
-  around.recorder.append(EventKind::error, subject);
-  evidence->error_kind = kind;
-  evidence->error = message;
-  evidence->phase = to_word(around.recorder.phase());
+ErrorKind kind_of(CommFailure failure) {
+  switch (failure) {
+    case CommFailure::timeout:
+      return ErrorKind::timeout;
+    case CommFailure::peer_lost:
+      return ErrorKind::peer_lost;
+    case CommFailure::rejected:
+      return ErrorKind::rejected;
+    case CommFailure::closed:
+      return ErrorKind::closed;
+  }
+  LOCKSTEP_CHECK(false, "unknown CommFailure");
+}
+
+RankError error_of(const CommError& error) {
+  const CommFacts& facts = error.facts();
+  return {.kind = kind_of(error.kind()),
+          .text = error.what(),
+          .peer = facts.peer,
+          .sequence = facts.sequence,
+          .bucket = facts.bucket,
+          .waited_ms = facts.waited_ms,
+          .deadline_ms = facts.deadline_ms};
+}
+
+// Evidence lies in its file before anything else is waited for: this rank may be killed meanwhile.
+void note_error(const RankSurroundings& around, int32_t subject, RankError error,
+                Evidence* evidence) {
+  around.recorder.append(EventKind::error, subject, around.recorder.core_wait_ns());
+  error.rank = around.rank;
+  error.step = around.recorder.step();
+  error.phase = to_word(around.recorder.phase());
+  evidence->error = std::move(error);
+  write_evidence(around.evidence_path, *evidence);
 }
 
 // LibTorch's messages go on with where in its source they were raised.
@@ -65,6 +95,11 @@ int guarded(const RankSurroundings& around, Evidence* evidence) {
   const auto close = [&](std::chrono::milliseconds patience) {
     if (communicator) communicator->outermost().close(deadline_after(patience));
   };
+  const auto fail = [&](RankError error) {
+    note_error(around, -1, std::move(error), evidence);
+    close(std::chrono::milliseconds(0));
+    return kExitException;
+  };
   try {
     communicator = std::make_unique<RankCommunicator>(join(around, faults), around, faults, probe);
     run_passes(around, *communicator, faults, probe, evidence);
@@ -73,19 +108,16 @@ int guarded(const RankSurroundings& around, Evidence* evidence) {
     around.recorder.append(EventKind::finished);
     return kExitDone;
   } catch (const CommError& error) {
-    note_error(around, static_cast<int32_t>(error.kind()), to_word(error.kind()), error.what(),
-               evidence);
+    note_error(around, static_cast<int32_t>(error.kind()), error_of(error), evidence);
     if (error.kind() == CommFailure::peer_lost) std::this_thread::sleep_for(kKeptAfterALoss);
     close(std::chrono::milliseconds(0));
     return kExitCommError;
+  } catch (const CheckpointError& error) {
+    return fail({ErrorKind::checkpoint, error.what()});
   } catch (const c10::Error& error) {
-    note_error(around, -1, "exception", first_line(error.what_without_backtrace()), evidence);
-    close(std::chrono::milliseconds(0));
-    return kExitException;
+    return fail({ErrorKind::exception, first_line(error.what_without_backtrace())});
   } catch (const std::exception& error) {
-    note_error(around, -1, "exception", error.what(), evidence);
-    close(std::chrono::milliseconds(0));
-    return kExitException;
+    return fail({ErrorKind::exception, error.what()});
   }
 }
 
@@ -93,6 +125,7 @@ int guarded(const RankSurroundings& around, Evidence* evidence) {
 
 RankEnd run_rank(const RankSurroundings& around) {
   RankEnd end;
+  around.recorder.measure_core_wait();
   end.exit_code = guarded(around, &end.evidence);
   write_evidence(around.evidence_path, end.evidence);
   return end;

@@ -98,7 +98,8 @@ Batch RankSamples::take(int64_t step, const std::vector<int64_t>& indices) const
   if (data_.input.defined()) return select(data_, indices);
   const auto size = static_cast<int64_t>(indices.size());  // of a rank the same in every step
   const int64_t first = (step - 1) % split_.steps_per_epoch() * size;
-  return {rows_.input.narrow(0, first, size).clone(), rows_.target.narrow(0, first, size).clone()};
+  return {rows_.input.narrow(0, first, size).clone(), rows_.target.narrow(0, first, size).clone(),
+          indices};
 }
 
 std::unique_ptr<Loader> RankSamples::make_loader(int64_t first_step) {
@@ -128,6 +129,12 @@ std::vector<int64_t> RankSamples::followed_indices(int64_t step) {
 
 std::vector<int64_t> RankSamples::planned_indices(int64_t step) {
   return ranks_of(scenario_) == scenario_.world_size ? plan_.shard(step, rank_) : plan_.batch(step);
+}
+
+std::vector<int64_t> RankSamples::of_rank_0() {
+  std::vector<int64_t> samples = plan_.shard(step_, 0);
+  samples.resize(indices_.size(), -1);
+  return samples;
 }
 
 Batch RankSamples::shard(int64_t step) {

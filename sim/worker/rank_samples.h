@@ -27,6 +27,8 @@ class RankSamples {
   // the other. With data.workers, steps come in their order, each once, from whichever is asked
   // for first.
   Batch shard(int64_t step);
+  // Of the step of the last shard(): as many of rank 0's samples, for its draws (same_masks).
+  std::vector<int64_t> of_rank_0();
   bool has_batch(int64_t step) const { return split_.has_batch(step, rank_); }
   // Is this step the last of an epoch?
   bool ends_epoch(int64_t step) const { return step % split_.steps_per_epoch() == 0; }

@@ -1,5 +1,11 @@
 #include "sim/worker/sharing.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
+
+#include "reducer/comm/memory_order.h"
 #include "reducer/spread.h"
 #include "scenarios/workloads/loss_scaling.h"
 
@@ -30,6 +36,16 @@ bool any_gradient(const NamedTensors& parameters) {
   for (const NamedTensor& one : parameters)
     if (one.tensor.grad().defined()) return true;
   return false;
+}
+
+// Pieces are runs of memory.
+void need_no_gaps(const NamedTensors& parameters) {
+  for (const NamedTensor& one : parameters)
+    if (!fills_memory(one.tensor))
+      throw std::runtime_error(fmt::format(
+          "parameter {} has strides [{}], which leave gaps in memory: an optimizer that "
+          "is shared out cannot cut it into pieces",
+          one.name, fmt::join(one.tensor.strides(), ", ")));
 }
 
 // How pieces are cut, and how updated ones travel.
@@ -75,6 +91,7 @@ void Sharing::consolidate() {
 Sharing share_out(const Scenario& scenario, const ReducerOptions& options, Training* training,
                   Communicator& group) {
   if (!shares_optimizer(scenario)) return {};
+  need_no_gaps(training->parameters);
   Way way = options.kind == "sharded"
                 ? sharded(options, training->parameters, group)
                 : zero(scenario, training->parameters, group, options.collective_timeout);

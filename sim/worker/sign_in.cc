@@ -53,8 +53,8 @@ std::string verdict_of_all(Store& store, int64_t processes, Deadline deadline) {
       claims.push_back(parse(store.get(key_of(p), deadline)));
     } catch (const CommError& error) {
       if (error.kind() != CommFailure::timeout) throw;
-      throw CommError(CommFailure::timeout,
-                      fmt::format("rendezvous: rank {} has not signed in", p));
+      throw CommError(CommFailure::timeout, fmt::format("rendezvous: rank {} has not signed in", p),
+                      {.peer = p});
     }
   }
   return judge(claims);
@@ -73,9 +73,9 @@ void sign_in(Store& store, const CommOptions& options, int64_t process, int64_t 
     verdict = store.get("sign-in/verdict", deadline);
   }
   if (verdict.empty()) return;
-  const bool wrong = std::stoll(verdict) == process;
-  throw CommError(wrong ? CommFailure::rejected : CommFailure::peer_lost,
-                  "rendezvous: " + verdict.substr(verdict.find(' ') + 1));
+  const int64_t wrong = std::stoll(verdict);
+  throw CommError(wrong == process ? CommFailure::rejected : CommFailure::peer_lost,
+                  "rendezvous: " + verdict.substr(verdict.find(' ') + 1), {.peer = wrong});
 }
 
 }  // namespace lockstep

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "sim/worker/wrong_gradients.h"
+
 namespace lockstep {
 namespace {
 
@@ -26,14 +28,9 @@ Values values_of(const StateEntry& entry, const std::byte* state) {
   return values;
 }
 
-bool update_differs(const MismatchContext& c, const StateEntry& entry) {
-  return std::memcmp(c.run + entry.offset, c.golden + entry.offset,
-                     static_cast<size_t>(entry.bytes)) != 0;
-}
-
 bool update_differs(const MismatchContext& c, StateKind kind) {
   return std::any_of(c.layout->entries.begin(), c.layout->entries.end(),
-                     [&](const StateEntry& e) { return e.kind == kind && update_differs(c, e); });
+                     [&](const StateEntry& e) { return e.kind == kind && is_wrong(c, e); });
 }
 
 // All gradients of a state behind each other.
@@ -108,7 +105,7 @@ void find_update_ratio(const MismatchContext& c, MismatchEvidence* evidence) {
     return;
   Values run, golden, noise;
   for (const StateEntry& entry : c.layout->entries) {
-    if (entry.kind != StateKind::parameter || !update_differs(c, entry)) continue;
+    if (entry.kind != StateKind::parameter || !is_wrong(c, entry)) continue;
     const double unit = entry.dtype == "float64" ? std::numeric_limits<double>::epsilon()
                                                  : std::numeric_limits<float>::epsilon();
     const Values before = values_of(entry, c.before);
@@ -139,8 +136,7 @@ bool kept_elements(const MismatchContext& c, const StateEntry& entry) {
   const auto width = static_cast<size_t>(entry.bytes / entry.numel);
   for (int64_t i = 0; i < entry.numel; ++i) {
     const int64_t place = entry.offset + i * static_cast<int64_t>(width);
-    if (std::memcmp(c.run + place, c.golden + place, width) != 0 &&
-        std::memcmp(c.run + place, c.before + place, width) != 0)
+    if (is_wrong(c, entry, i) && std::memcmp(c.run + place, c.before + place, width) != 0)
       return false;
   }
   return true;
@@ -151,8 +147,7 @@ void find_kept_weights(const MismatchContext& c, MismatchEvidence* evidence) {
   if (c.before == nullptr || update_differs(c, StateKind::gradient)) return;
   for (const StateEntry& entry : c.layout->entries) {
     if (entry.kind != StateKind::parameter) continue;
-    if (update_differs(c, entry) && kept_elements(c, entry))
-      evidence->weights_kept.push_back(entry.name);
+    if (is_wrong(c, entry) && kept_elements(c, entry)) evidence->weights_kept.push_back(entry.name);
     evidence->weights_moved =
         evidence->weights_moved || std::memcmp(c.run + entry.offset, c.before + entry.offset,
                                                static_cast<size_t>(entry.bytes)) != 0;

@@ -17,6 +17,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <system_error>
 
 #include "scenarios/base/check.h"
 #include "scenarios/base/clock.h"
@@ -41,6 +42,7 @@ void reset_signals() {
   for (int number = 1; number < NSIG; ++number)
     if (number != SIGKILL && number != SIGSTOP) std::signal(number, SIG_DFL);
   std::signal(SIGPIPE, SIG_IGN);  // Gloo writes without MSG_NOSIGNAL
+  std::signal(SIGXFSZ, SIG_IGN);  // beyond a limit of file size writes fail
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -96,13 +98,18 @@ bool Zygote::handle_messages() {
   Channel::Message message;
   UniqueFd control;
   while (true) {
-    switch (channel_.receive(&message, &control)) {
-      case Channel::Got::closed:
-        return false;
-      case Channel::Got::nothing:
-        return true;
-      case Channel::Got::message:
-        break;
+    try {
+      switch (channel_.receive(&message, &control)) {
+        case Channel::Got::closed:
+          return false;
+        case Channel::Got::nothing:
+          return true;
+        case Channel::Got::message:
+          break;
+      }
+    } catch (const std::system_error& error) {
+      channel_.send({"refused", "", error.what()});
+      return true;
     }
     LOCKSTEP_CHECK(message.size() == 3 && message[0] == "start", "unknown message to the zygote");
     start(message[1], message[2], std::move(control));

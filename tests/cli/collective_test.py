@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import PROGRAM, ROOT, ProgramTest, alive, descendants, rank_of, read_json
+from harness import PATIENCE_S, PROGRAM, ROOT, ProgramTest, alive, descendants, rank_of, read_json
 
 SMALL = ["--min-bytes", "8", "--max-bytes", "40K", "--factor", "70", "--iterations", "3", "--warmup",
          "1"]
@@ -111,7 +111,7 @@ class CollectiveTest(ProgramTest):
                          "--out", str(self.tmp / "out"), "--max-bytes", "1M", "--factor", "2", *args)
         os.kill(self.rank_at_work(run, 1, 3, "control_wrong"), number)
         pids = descendants(run.pid)
-        out, err = run.communicate(timeout=60)
+        out, err = run.communicate(timeout=PATIENCE_S)
         self.assertEqual(run.returncode, 3, out + err)
         self.assertIn(f"{communicator.split(':')[0]}:ring", out)
         self.assertFalse(any(alive(pid) for pid in pids))
@@ -133,7 +133,7 @@ class CollectiveTest(ProgramTest):
                          str(self.tmp / "out"))
         self.rank_at_work(run, 1, 2, "row")
         os.kill(run.pid, signal.SIGINT)
-        out, _ = run.communicate(timeout=30)
+        out, _ = run.communicate(timeout=PATIENCE_S)
         self.assertEqual(run.returncode, 130, out)
         self.assertIn("interrupted by signal 2", out)
         self.assertIn("shm:ring", out)

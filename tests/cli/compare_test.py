@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import PROGRAM, ROOT, ProgramTest, read_json
+from harness import PATIENCE_S, PROGRAM, ROOT, ProgramTest, read_json
 
 sys.path.insert(0, str(ROOT / "bench"))
 import ratios
@@ -80,7 +80,7 @@ class CompareTest(ProgramTest):
         done = subprocess.run([sys.executable, "-B", COMPARE, "--build", build, "--models",
                                "autoencoder", "--worlds", "2", "--caps", "25", "--steps", "2",
                                "--warmup", "1", "--all-reduce-rounds", "0", *map(str, args)],
-                              capture_output=True, text=True, timeout=240, env=self.env)
+                              capture_output=True, text=True, timeout=PATIENCE_S, env=self.env)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
 

@@ -3,7 +3,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import ProgramTest
+from harness import PATIENCE_S, ProgramTest
 
 
 class Completion(ProgramTest):
@@ -22,7 +22,7 @@ class Completion(ProgramTest):
         done = subprocess.run(
             ["bash", "-c", f"source {self.bash}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; "
              "_lockstep; printf '%s\\n' \"${COMPREPLY[@]}\""],
-            cwd=self.tmp, capture_output=True, text=True, timeout=20)
+            cwd=self.tmp, capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual(done.stderr, "")
         return [word for word in done.stdout.split("\n") if word]
 
@@ -69,7 +69,7 @@ class Man(ProgramTest):
         if shutil.which("groff") is None:
             self.skipTest("no groff")
         done = subprocess.run(["groff", "-man", "-Tascii", "-ww", "-rLL=100n"], input=page,
-                              capture_output=True, text=True, timeout=20)
+                              capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for words in ("LOCKSTEP(1)", "lockstep verify", "lockstep scenario check", "--junit",
                       "Exit codes", "XDG_STATE_HOME"):

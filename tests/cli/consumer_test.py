@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import PROGRAM, ROOT, ProgramTest, read_json
+from harness import PATIENCE_S, PROGRAM, ROOT, ProgramTest, read_json
 
 BUILD = pathlib.Path(os.path.realpath(PROGRAM)).parents[1]
 GUIDE = ROOT / "docs/own_reducer.md"
@@ -30,7 +30,7 @@ class Consumer(ProgramTest):
 
     def call(self, *words, code=0, cwd=None, env=None):
         done = subprocess.run([str(word) for word in words], text=True, capture_output=True,
-                              timeout=280, cwd=cwd, env=env)
+                              timeout=PATIENCE_S, cwd=cwd, env=env)
         if done.returncode != code:
             raise AssertionError(f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
@@ -73,6 +73,14 @@ class Consumer(ProgramTest):
         failure = lost["runs"][0]["failure"]
         self.assertEqual(failure["rank"], 1)
         self.assertIn("I quit", failure["message"] + "".join(failure["log_tail"]))
+
+        # Defects of which only lane float64 can tell: each is named where it begins, and why.
+        named = self.run_own(build / "consumer", source / "wrong.json")
+        self.assertEqual(len(named["runs"]), 52)
+        for run in named["runs"]:
+            self.assertTrue(run["met"], (run["set"], run["unmet"], run["first_divergence"]))
+            if run["first_divergence"]:
+                self.assertEqual(run["first_divergence"]["state_kind"], "gradient")
 
     def test_what_nobody_registered_is_named(self):
         document = self.verify_json(ROOT / "tests/consumer/own.json", "--filter", "local", code=3)

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import PROGRAM, ProgramTest
+from harness import PATIENCE_S, PROGRAM, ProgramTest
 
 SAYS = {"torch": "2.15.0", "torch_file": "/somewhere/libtorch_cpu.so", "gloo": "0.5.0",
         "gloo_linked": "own", "blas": "mkl", "torch_cpu_capability": "AVX2",
@@ -21,7 +21,7 @@ class Doctor(ProgramTest):
         worker = self.tmp / "lockstep-worker"
         worker.write_text(f"#!/bin/sh\necho '{json.dumps({**SAYS, **says})}'\n")
         worker.chmod(0o755)
-        return [subprocess.run([program, verb], text=True, capture_output=True, timeout=60)
+        return [subprocess.run([program, verb], text=True, capture_output=True, timeout=PATIENCE_S)
                 for verb in ("doctor", "version")]
 
     def test_a_gloo_of_our_own_beside_the_one_inside_libtorch_is_said(self):

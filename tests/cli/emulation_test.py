@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from harness import PROGRAM, ROOT, TOY, ProgramTest, descendants, rank_of
+from harness import PATIENCE_S, PROGRAM, ROOT, TOY, ProgramTest, descendants, needs_quiet_machine, rank_of
 
 MLP = "scenarios/stragglers/emulated_mlp.json"
 PHASE_BEGIN, PARAMETER_READY, PRIMARY_DONE = 1, 2, 19  # sim/record/event.h
@@ -57,6 +57,7 @@ class Emulation(ProgramTest):
                 for late in lateness_ms(plan, out / "0001" / f"rank-{rank}.records")]
 
     # Other work on this machine disturbs a run, not every run.
+    @needs_quiet_machine
     def test_gradients_are_ready_when_the_plan_says(self):
         median = percentile_99 = 1e9
         for attempt in range(8):
@@ -69,8 +70,6 @@ class Emulation(ProgramTest):
             if median <= 0.2 and percentile_99 <= 2:
                 return
         self.assertLessEqual(median, 0.2)
-        if os.getloadavg()[0] > os.cpu_count():
-            self.skipTest(f"too much other work: 99th percentile {percentile_99:.1f} ms")
         self.assertLessEqual(percentile_99, 2)
 
     # As a device that nobody gives work meanwhile; the others wait in their reducers.
@@ -85,7 +84,7 @@ class Emulation(ProgramTest):
             os.kill(rank, signal.SIGSTOP)
             time.sleep(0.3)
             os.kill(rank, signal.SIGCONT)
-            program.wait(timeout=60)
+            program.wait(timeout=PATIENCE_S)
         self.assertEqual(program.returncode, 0)
         plan = json.loads((out / "0001" / "plan.json").read_text())
         late = lateness_ms(plan, out / "0001" / "rank-1.records", first_step=1)

@@ -6,7 +6,7 @@ import subprocess
 import time
 import unittest
 
-from harness import PROGRAM, ROOT, ProgramTest, alive, descendants, read_json
+from harness import PATIENCE_S, PROGRAM, ROOT, ProgramTest, alive, descendants, read_json
 
 FOLDER = "scenarios/explore"
 TOY = f"{FOLDER}/toy.json"
@@ -110,7 +110,7 @@ class ExploreTest(ProgramTest):
         time.sleep(2)
         workers = descendants(run.pid)
         os.kill(run.pid, signal.SIGINT)
-        out, err = run.communicate(timeout=30)
+        out, err = run.communicate(timeout=PATIENCE_S)
         self.assertEqual(run.returncode, 130, out + err)
         self.assertIn("interrupted by signal 2; exit 130", out.splitlines()[-1])
         self.assertFalse(any(alive(pid) for pid in workers))

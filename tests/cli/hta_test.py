@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import PROGRAM, ProgramTest, read_json
+from harness import PATIENCE_S, PROGRAM, ProgramTest, read_json
 
 VERSION = "0.5.0"
 FOLDER = pathlib.Path(PROGRAM).resolve().parent.parent / "hta"
@@ -37,10 +37,10 @@ def why_no_hta():
         return None
     try:
         subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True, capture_output=True,
-                       timeout=60)
+                       timeout=PATIENCE_S)
         subprocess.run([PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check",
                         f"HolisticTraceAnalysis=={VERSION}"], check=True, capture_output=True,
-                       timeout=200)
+                       timeout=PATIENCE_S)
     except (OSError, subprocess.SubprocessError) as error:
         lines = (getattr(error, "stderr", b"") or b"").decode(errors="replace").split("\n")
         return f"HolisticTraceAnalysis cannot be installed: {error} {' '.join(lines[-3:])}"
@@ -51,7 +51,7 @@ def why_no_hta():
 class Hta(ProgramTest):
     def overlaps(self, folder):
         done = subprocess.run([PYTHON, "-c", ANALYZE, folder], capture_output=True, text=True,
-                              timeout=120, cwd=self.tmp)
+                              timeout=PATIENCE_S, cwd=self.tmp)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         return {int(rank): value for rank, value in json.loads(done.stdout.split("\n")[-2]).items()}
 

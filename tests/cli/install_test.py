@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from harness import PROGRAM, ProgramTest, read_json
+from harness import PATIENCE_S, PROGRAM, ProgramTest, read_json
 
 BUILD = pathlib.Path(os.path.realpath(PROGRAM)).parents[1]
 
@@ -14,19 +14,19 @@ class Install(ProgramTest):
     def test_program_scenarios_docs_man_page_and_completions(self):
         prefix = self.tmp / "prefix"
         done = subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], text=True,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         share = prefix / "share"
         scenario = share / "lockstep/scenarios/equivalence/linear_manual_split.json"
         result = self.tmp / "result.json"
         done = subprocess.run([prefix / "bin/lockstep", "verify", scenario, "--json", result],
                               cwd=self.tmp, env=self.env, text=True, capture_output=True,
-                              timeout=60)
+                              timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(read_json(result)["runs"][0]["golden"]["verdict"], "pass")
         done = subprocess.run([prefix / "bin/lockstep", "scenario", "check",
                                share / "lockstep/scenarios"], cwd=self.tmp, env=self.env,
-                              text=True, capture_output=True, timeout=60)
+                              text=True, capture_output=True, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for path in ("man/man1/lockstep.1", "bash-completion/completions/lockstep",
                      "zsh/site-functions/_lockstep", "fish/vendor_completions.d/lockstep.fish",
@@ -36,7 +36,7 @@ class Install(ProgramTest):
 
     def test_a_debian_package(self):
         done = subprocess.run(["cpack", "-G", "DEB", "-B", self.tmp / "deb"], cwd=BUILD, text=True,
-                              capture_output=True, timeout=100)
+                              capture_output=True, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         package, = (self.tmp / "deb").glob("lockstep_*.deb")
         listed = subprocess.run(["dpkg-deb", "-c", package], text=True, capture_output=True).stdout

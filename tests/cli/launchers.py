@@ -10,7 +10,7 @@ from harness import PROGRAM, ROOT, ProgramTest, read_json
 
 PYTHON = "/usr/bin/python3"
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-         "GLOO_SOCKET_IFNAME")
+         "GLOO_SOCKET_IFNAME", "LOCKSTEP_JOB_KEY", "LOCKSTEP_JOB_KEY_FILE")
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"  # where daemons are, also for users
 
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from harness import PROGRAM, TOY, alive, descendants, rank_of, read_json
+from harness import PROGRAM, TOY, QuietTime, alive, descendants, rank_of, read_json
 from launchers import LauncherTest, free_port, wait_until
 
 MATRIX = "scenarios/equivalence/mlp_matrix.json"
@@ -33,8 +33,13 @@ class Mpi(LauncherTest):
         self.assertIn("a launcher's ranks are one run", text)
 
 
+KEY = {"LOCKSTEP_JOB_KEY": "the secret of these tests alone"}
+NO_KEY = "warning: the job has no key"
+
+
 class Nodes(LauncherTest):
     def node(self, rank, port, *args, ranks=2, **env):
+        env = {**KEY, **env}
         return self.start(TOY, "--nodes", 2, "--node-rank", rank, "--ranks-per-node", ranks,
                           "--master-addr", "127.0.0.1", "--master-port", port, *args, **env)
 
@@ -42,7 +47,57 @@ class Nodes(LauncherTest):
         path, port = self.tmp / "result.json", free_port()
         codes, texts = self.ends([self.node(0, port, "--json", path), self.node(1, port)])
         self.assertEqual(codes, [0, 0], texts)
+        self.assertNotIn(NO_KEY, texts[0])
         self.expect_pass(path, 4)
+
+    def test_without_a_key_there_is_a_warning(self):
+        path, port = self.tmp / "result.json", free_port()
+        nodes = [self.by_itself(0, port, "--json", path), self.by_itself(1, port)]
+        codes, texts = self.ends(nodes)
+        self.assertEqual(codes, [0, 0], texts)
+        self.assertIn(NO_KEY, texts[0])
+        self.assertNotIn(NO_KEY, texts[1])
+        self.expect_pass(path, 2)
+
+    def by_itself(self, rank, port, *args, **env):
+        """A node of one rank, without a key."""
+        return self.start(TOY, "--nodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1",
+                          "--master-port", port, *args, **env)
+
+    def test_without_a_key_one_that_does_not_belong_ends_nothing(self):
+        path, port = self.tmp / "result.json", free_port()
+        first = self.by_itself(0, port, "--json", path)
+        (code,), (text,) = self.ends([self.by_itself(1, port, "--set", "/steps=3")])
+        self.assertEqual(code, 2, text)
+        self.assertIn("refused: it has another scenario, option, program, job or world size", text)
+        codes, texts = self.ends([first, self.by_itself(1, port)])
+        self.assertEqual(codes, [0, 0], texts)
+        self.assertIn("refused to let 127.0.0.1 join: it has another scenario", texts[0])
+        self.expect_pass(path, 2)
+
+    def test_another_key(self):
+        port = free_port()
+        first = self.node(0, port, *IMPATIENT)
+        (code,), (text,) = self.ends([self.node(1, port, LOCKSTEP_JOB_KEY="not the secret of them")])
+        self.assertEqual(code, 2, text)
+        self.assertIn("refused: it does not know the job's key", text)
+        codes, texts = self.ends([first])
+        self.assertEqual(codes, [3], texts)
+        self.assertIn("refused to let 127.0.0.1 join: it does not know the job's key", texts[0])
+        self.assertIn("ranks 2, 3 have not joined within 4000 ms", texts[0])
+
+    def test_a_key_in_a_file(self):
+        port, key = free_port(), self.tmp / "key"
+        key.write_text("a secret that stands in a file\n")
+        key.chmod(0o600)
+        codes, texts = self.ends([self.by_itself(0, port, "--job-key-file", key),
+                                  self.by_itself(1, port, LOCKSTEP_JOB_KEY_FILE=str(key))])
+        self.assertEqual(codes, [0, 0], texts)
+        self.assertNotIn(NO_KEY, texts[0])
+        key.chmod(0o644)
+        codes, texts = self.ends([self.by_itself(0, port, "--job-key-file", key)])
+        self.assertEqual(codes, [2], texts)
+        self.assertIn("other users have access to it (mode 0644)", texts[0])
 
     def test_another_scenario_is_refused(self):
         port = free_port()
@@ -77,6 +132,27 @@ class Nodes(LauncherTest):
         self.assertEqual([pid for pid in kids if alive(pid)], [])
 
 
+    def test_a_node_that_is_killed_takes_its_records_along(self):
+        path, port = self.tmp / "result.json", free_port()
+        long = ("--set", "/steps=200000")
+        nodes = [self.node(0, port, *long, "--json", path), self.node(1, port, *long)]
+        there = lambda: {2, 3} <= {rank_of(pid) for pid in descendants(nodes[1].pid)}
+        self.assertTrue(wait_until(there, 60))
+        time.sleep(2)
+        nodes[1].kill()
+        codes, texts = self.ends(nodes)
+        self.assertIn(codes[0], (3, 10), texts)
+        failure = read_json(path)["runs"][0]["failure"]
+        self.assertIn(failure["rank"], (2, 3), failure)
+        self.assertEqual((failure["kind"], failure["signal"], failure["exit_code"],
+                          failure["phase"]), ("lost", None, None, None), failure)
+        self.assertRegex(failure["message"],
+                         "^rank [23]: its process is gone, its records are lost")
+        for rank in (2, 3):
+            self.assertNotIn(rank, failure["explanation"]["missing"])
+            self.assertNotIn(rank, failure["explanation"]["entered"])
+
+
 IMPATIENT = ("--set", "/timeouts/collective_ms=1000", "--set", "/timeouts/construction_ms=2000",
              "--set", "/timeouts/step_ms=3000", "--set", "/timeouts/rendezvous_ms=4000")
 
@@ -85,6 +161,7 @@ class ByHand(LauncherTest):
     """Ranks started one by one with torchrun's variables."""
 
     def ranks(self, count, *args, each=(), **env):
+        env = {**KEY, **env}
         return [self.start(TOY, *args, *(each[rank] if each else ()), RANK=str(rank),
                            WORLD_SIZE=str(count), **env) for rank in range(count)]
 
@@ -128,9 +205,9 @@ class ByHand(LauncherTest):
         first, second = self.ranks(2, "--rendezvous", place, "--set", "/steps=200000")
         started = self.ranks_below(first) + self.ranks_below(second)
         first.kill()
-        begin = time.monotonic()
+        clock = QuietTime()
         codes, texts = self.ends([first, second])
-        self.assertLess(time.monotonic() - begin, 20)
+        self.assertLess(clock.passed(), 20)
         self.assertEqual(codes, [-signal.SIGKILL, 3], texts)
         self.assertIn("the process of rank 0 is gone: nothing was judged", texts[1])
         # Those below the killed one learn of it from the kernel: one second, as promised.
@@ -164,8 +241,8 @@ class ByHand(LauncherTest):
 
     def test_another_world_size_on_one_rank(self):
         args = ("--rendezvous", f"tcp://127.0.0.1:{free_port()}")
-        first = self.start(TOY, *args, RANK="0", WORLD_SIZE="2")
-        second = self.start(TOY, *args, RANK="1", WORLD_SIZE="3")
+        first = self.start(TOY, *args, RANK="0", WORLD_SIZE="2", **KEY)
+        second = self.start(TOY, *args, RANK="1", WORLD_SIZE="3", **KEY)
         codes, texts = self.ends([first, second])
         self.assertEqual(codes, [2, 2], texts)
         self.assertRegex(texts[0], "with rank 1 was refused: .* ranks 3 .* rank 0 has .* ranks 2 ")
@@ -173,7 +250,7 @@ class ByHand(LauncherTest):
 
     def test_a_rank_that_comes_twice(self):
         args = ("--rendezvous", f"tcp://127.0.0.1:{free_port()}")
-        codes, texts = self.ends([self.start(TOY, *args, RANK=rank, WORLD_SIZE="3")
+        codes, texts = self.ends([self.start(TOY, *args, RANK=rank, WORLD_SIZE="3", **KEY)
                                   for rank in ("0", "1", "1")])
         self.assertEqual(codes, [2, 2, 2], texts)
         self.assertIn("with rank 1 was refused: rank 1 has joined already", texts[0])
@@ -199,7 +276,9 @@ class ByHand(LauncherTest):
                  "its ranks in one process"),
                 (("--device", "auto"), {"RANK": "0", "WORLD_SIZE": "1"}, "each machine's own choice"),
                 (("--nodes", "2", "--node-rank", "2"), {}, "--node-rank 2 with --nodes 2"),
-                (("--nodes", "2"), {}, "without --node-rank")):
+                (("--nodes", "2"), {}, "without --node-rank"),
+                ((), {"RANK": "0", "WORLD_SIZE": "1", "LOCKSTEP_JOB_KEY": "short"},
+                 "LOCKSTEP_JOB_KEY holds a key of 5 bytes")):
             codes, texts = self.ends([self.start(TOY, *args, **env)])
             self.assertEqual(codes, [2], texts)
             self.assertIn(text, texts[0])

@@ -5,7 +5,8 @@ import subprocess
 import time
 import unittest
 
-from harness import PROGRAM, ROOT, TOY, ProgramTest, alive, descendants, rank_of, read_json
+from harness import (PATIENCE_S, PROGRAM, ROOT, TOY, ProgramTest, alive, descendants,
+                     needs_quiet_machine, rank_of, read_json)
 
 
 class Processes(ProgramTest):
@@ -33,6 +34,7 @@ class Processes(ProgramTest):
             process.kill()
             self.fail("still running")
 
+    @needs_quiet_machine
     def test_killed_rank_is_named(self):
         for chosen in (0, 2):
             process, ranks, path = self.start_long()
@@ -55,7 +57,7 @@ class Processes(ProgramTest):
             "--set", "/timeouts/collective_ms=1000", "--set", "/timeouts/construction_ms=1000",
             "--set", "/timeouts/step_ms=1500", "--set", "/timeouts/rendezvous_ms=5000")
         os.kill(ranks[1], signal.SIGSTOP)
-        text = self.end_of(process, timeout=20)
+        text = self.end_of(process, timeout=PATIENCE_S)
         self.assertEqual(process.returncode, 3, text)
         failure = read_json(path)["runs"][0]["failure"]
         self.assertEqual(failure["rank"], 1, failure)
@@ -72,7 +74,7 @@ class Processes(ProgramTest):
         process, ranks, path = self.start_long()
         kids = descendants(process.pid)
         process.send_signal(signal.SIGINT)
-        text = self.end_of(process, timeout=10)
+        text = self.end_of(process, timeout=PATIENCE_S)
         self.assertEqual(process.returncode, 130, text)
         time.sleep(0.5)
         self.assertEqual([pid for pid in kids if alive(pid)], [])

@@ -3,7 +3,7 @@ import json
 import subprocess
 import unittest
 
-from harness import PROGRAM, ROOT, TOY, ProgramTest, read_json
+from harness import PATIENCE_S, PROGRAM, ROOT, TOY, ProgramTest, read_json
 
 TIMEOUTS = '/timeouts={"collective_ms": 800, "construction_ms": 1000, "step_ms": 1200}'
 
@@ -46,7 +46,7 @@ class Run(ProgramTest):
             faults = "/faults=" + json.dumps([{**fault, "means": means}])
             done = subprocess.run(
                 ["setpriv", "--bounding-set=-sys_admin", PROGRAM, "run", TOY, "--set", faults],
-                capture_output=True, text=True, env=self.env, cwd=ROOT, timeout=60)
+                capture_output=True, text=True, env=self.env, cwd=ROOT, timeout=PATIENCE_S)
             self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         self.assertIn('means "veth" of a fault: a network namespace: Operation not permitted',
                       done.stdout)

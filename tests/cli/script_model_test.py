@@ -3,7 +3,7 @@ import pathlib
 import subprocess
 import unittest
 
-from harness import ROOT, ProgramTest
+from harness import PATIENCE_S, ROOT, ProgramTest
 
 PYTHON = "/usr/bin/python3"
 MAKE = ROOT / "tests/python/make_script_model.py"
@@ -33,7 +33,7 @@ class ScriptModel(ProgramTest):
     def make(self, *words):
         if not has_torch():
             self.skipTest("no torch in /usr/bin/python3 (Debian: python3-torch)")
-        subprocess.run([PYTHON, "-B", MAKE, self.module, *words], check=True, timeout=100)
+        subprocess.run([PYTHON, "-B", MAKE, self.module, *words], check=True, timeout=PATIENCE_S)
 
     def test_a_trusted_module_is_trained_and_judged(self):
         self.make()

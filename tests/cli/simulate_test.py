@@ -4,7 +4,7 @@ import statistics
 import struct
 import unittest
 
-from harness import TOY, ProgramTest, read_json, svg_texts
+from harness import ROOT, TOY, ProgramTest, needs_quiet_machine, read_json, svg_texts
 
 NAMED = "scenarios/stragglers/named_compute.json"
 ONE = ("--set", "/world_size=3", "--set", "/reducer/kind=bucketed")
@@ -130,11 +130,42 @@ class Simulate(ProgramTest):
                 ((NAMED, "--bandwidth-mb-per-s", "-3"), "--bandwidth-mb-per-s"),
                 ((NAMED, *ONE, "--world-size", "2000000"), "--world-size"),
                 ((NAMED, *ONE, "--machine", TOY), "unknown key"),
+                ((NAMED, *ONE, "--backward-ms", "9"), "compute is emulated"),
+                ((NAMED, *ONE, "--ranks-per-host", "2"), "--ranks-per-host changes nothing here"),
+                ((NAMED, *ONE, "--across-latency-us", "9"), "--across-latency-us changes nothing"),
+                ((NAMED, *ONE, "--world-size", "1"), "there is no rank 1"),
+                ((NAMED, *ONE, "--set", "/communicator/kind=shm"), "communicator \"shm\" cannot be"),
                 (("scenarios/faults/partition.json", "--backward-ms", "9"), "cannot be simulated")):
             with self.subTest(args):
                 result = self.run_program("simulate", *args)
                 self.assertEqual(result.code, 2, result.text)
                 self.assertIn(words, result.err)
+
+
+    def test_what_is_not_modelled_is_refused_with_its_line(self):
+        scenario = self.tmp / "refused.json"
+        text = (ROOT / NAMED).read_text().replace(
+            '"faults": [{"kind": "slow", "rank": 1, "factor": 1.3}],',
+            '"faults": [\n    {"kind": "reset", "rank": 1}],\n'
+            '  "mutants": [\n    {"kind": "wrong_divisor"}],').replace("../schema.json", "s.json")
+        scenario.write_text(text)
+        for sets, line, words in (((), r":18:\d+: error: ", 'fault "reset" cannot be simulated'),
+                                  (("--set", "/faults=[]"), r":20:\d+: error: ",
+                                   'mutant "wrong_divisor" cannot be simulated')):
+            result = self.run_program("simulate", scenario, *ONE, *sets)
+            self.assertEqual(result.code, 2, result.text)
+            self.assertRegex(result.err, line)
+            self.assertIn(words, result.err)
+
+    def test_a_time_out_that_is_too_short_is_nobodys_fault(self):
+        for world in (3, 1000):
+            result, document = self.simulate(NAMED, *ONE, "--set", "/faults=[]", "--world-size", world,
+                                             "--latency-us", 30000, "--set",
+                                             "/timeouts/collective_ms=100", "--set", "/expect={}")
+            failure = document["runs"][0]["failure"]
+            self.assertEqual((failure["cause"], failure["rank"]), ("short_timeout", None))
+            if world > 64:
+                self.assertIn("too short for it", result.out)
 
 
 MLP = ("--set", '/model={"kind": "mlp", "in_features": 64, "hidden": [128, 128, 128, 128], '
@@ -180,6 +211,7 @@ class Predict(ProgramTest):
         metrics = read_json(path)["runs"][0]["judged"]["metrics"]
         return metrics["step_ms"], statistics.fmean(r["overlap"] for r in metrics["ranks"])
 
+    @needs_quiet_machine
     def test_other_caps_worlds_and_stragglers_than_fitted_on(self):
         full = os.environ.get("LOCKSTEP_PREDICT") == "full"
         steps = 20 if full else 10

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import PROGRAM, TOY, descendants
+from harness import PATIENCE_S, PROGRAM, TOY, descendants
 from launchers import PATH, LauncherTest, free_port, wait_until
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -85,7 +85,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL, env={**os.environ, **self.env}))
 
     def ask(self, *command):
-        return subprocess.run(command, text=True, stdout=subprocess.PIPE, timeout=30,
+        return subprocess.run(command, text=True, stdout=subprocess.PIPE, timeout=PATIENCE_S,
                               stderr=subprocess.DEVNULL,
                               env={**os.environ, **self.env}).stdout.strip()
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import PROGRAM, ROOT, ProgramTest, read_json, svg_texts
+from harness import PATIENCE_S, PROGRAM, ROOT, ProgramTest, read_json, svg_texts
 
 TOY = "scenarios/equivalence/toy_model.json"
 MATRIX = "scenarios/equivalence/mlp_matrix.json"
@@ -97,7 +97,7 @@ class SweepTest(ProgramTest):
                 (["--reducers", "buckted"], 'did you mean "bucketed"?'),
                 (["--threshold", "stepms<=3"], 'did you mean "step_ms"?'),
                 (["--vary", "/steps"], "--vary"),
-                (["--baseline", "/nowhere"], "cannot be read"),
+                (["--baseline", "/nowhere"], "cannot be opened"),
                 (["--reference", TOY], "--reference"),
                 (["--set", "/nonsense=1"], "nonsense"),
                 (["--svg", "/proc/nope"], "--svg"),
@@ -117,7 +117,7 @@ class SweepTest(ProgramTest):
                                cwd=ROOT, env=self.env)
         time.sleep(6)
         os.kill(run.pid, signal.SIGINT)
-        out, _ = run.communicate(timeout=30)
+        out, _ = run.communicate(timeout=PATIENCE_S)
         self.assertEqual(run.returncode, 130, out)
         self.assertIn("interrupted by signal 2", out)
 

@@ -3,7 +3,7 @@ import os
 import subprocess
 import unittest
 
-from harness import LINEAR, PROGRAM, ROOT, TOY, ProgramTest, read_json
+from harness import PATIENCE_S, LINEAR, PROGRAM, ROOT, TOY, ProgramTest, read_json
 
 
 class Verify(ProgramTest):
@@ -144,7 +144,7 @@ class Verify(ProgramTest):
         runs = [subprocess.Popen([PROGRAM, "verify", LINEAR], cwd=ROOT, env=self.env,
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 for _ in range(2)]
-        self.assertEqual([run.wait(timeout=60) for run in runs], [0, 0])
+        self.assertEqual([run.wait(timeout=PATIENCE_S) for run in runs], [0, 0])
 
     def test_fresh_processes_give_the_same_bits(self):
         zygote = self.verify_json(TOY)["runs"][0]["final_hash"]
@@ -153,7 +153,7 @@ class Verify(ProgramTest):
 
     def test_full_disk_on_standard_output_is_an_error(self):
         code = subprocess.run(["bash", "-c", f'"{PROGRAM}" verify {LINEAR} >/dev/full'], cwd=ROOT,
-                              env=self.env, capture_output=True, timeout=60).returncode
+                              env=self.env, capture_output=True, timeout=PATIENCE_S).returncode
         self.assertTrue(0 < code < 128, code)
 
     def test_results_go_to_stdout_and_progress_does_not(self):

@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from harness import ROOT, TOY, ProgramTest, read_json
+from harness import ROOT, TOY, ProgramTest, needs_quiet_machine, read_json
 
 SLOW = "scenarios/stragglers/named_compute.json"
 # Whether the straggler is named on a busy machine is the scenario's own test.
@@ -25,6 +25,7 @@ class WhatIf(ProgramTest):
         self.assertEqual(result.code, 0, result.text)
         return result, read_json(path)["runs"][0]["forecast"]
 
+    @needs_quiet_machine
     def test_the_prediction_is_what_the_run_without_the_fault_takes(self):
         late = self.kept("late", SLOW, *CASE)
         result, forecast = self.forecast(late)

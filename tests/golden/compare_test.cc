@@ -234,6 +234,74 @@ TEST(Distance, AbsentOnOneSideIsInfinite) {
   EXPECT_EQ(worst_distance(run.layout, run.data(), golden.data()).worst, kInf);
 }
 
+TEST(Distance, TheFirstEntryBeyondItsBoundIsNotTheWorst) {
+  const State golden("float64");
+  State run("float64");
+  run.fill(0, 1 + 1e-15);  // rounding
+  run.set(1, 7, 1 + 1e-9);
+  run.fill(3, 3);
+  const Distance found = worst_distance(run.layout, run.data(), golden.data());
+  EXPECT_EQ(found.entry, 3);
+  EXPECT_EQ(found.first_beyond, 1);
+  run.set(1, 7, 1);
+  run.fill(3, 1);
+  EXPECT_EQ(worst_distance(run.layout, run.data(), golden.data()).first_beyond, -1);
+}
+
+TEST(Distance, TheFarthestElementIsNamedNotTheFirstThatDiffersInABit) {
+  const State golden("float64");
+  State run("float64");
+  run.fill(1, 1 + 1e-15);
+  EXPECT_FALSE(farthest_difference(run.layout, 1, run.data(), golden.data()));
+  run.set(1, 4, 1 + 1e-8);
+  run.set(1, 7, 1.5);
+  auto found = farthest_difference(run.layout, 1, run.data(), golden.data());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->entry, 1);
+  EXPECT_EQ(found->element, 7);
+  EXPECT_EQ(found->run_value, 1.5);
+  EXPECT_EQ(found->golden_value, 1);
+  EXPECT_EQ(found->differing, 2);
+  EXPECT_EQ(found->numel, 10);
+  EXPECT_EQ(found->max_ulp, found->ulp);
+  for (const double value : {kNan, kInf}) {
+    run.set(1, 2, value);
+    run.set(1, 8, value);
+    found = farthest_difference(run.layout, 1, run.data(), golden.data());
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->element, 2);
+    EXPECT_EQ(found->differing, 4);
+  }
+}
+
+// However small the tensor and whatever its norm: an entry beyond its bound has an element beyond.
+TEST(Distance, AnEntryBeyondItsBoundHasAnElementBeyond) {
+  for (size_t entry = 0; entry < 4; ++entry)
+    for (double off = 1e-14; off < 1e-10; off *= 1.1)
+      for (double size : {1.0, 1e-9, 0.0}) {
+        State golden("float64"), run("float64");
+        golden.fill(entry, size);
+        run.fill(entry, size + off);
+        const Distance found = worst_distance(run.layout, run.data(), golden.data());
+        if (found.first_beyond < 0) continue;
+        EXPECT_TRUE(farthest_difference(run.layout, found.first_beyond, run.data(), golden.data()));
+      }
+}
+
+TEST(Distance, WhatIsAbsentOrNoDoubleIsComparedInBits) {
+  const State golden("float64");
+  State run("float64");
+  run.set_present(1, false);
+  auto found = farthest_difference(run.layout, 1, run.data(), golden.data());
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->run_absent);
+  run.layout.entries[0].dtype = "int64";
+  run.put(0, 3, int64_t{5});
+  found = farthest_difference(run.layout, 0, run.data(), golden.data());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->element, 3);
+}
+
 TEST(NormOfKind, IsOverAllTensorsThatAreThere) {
   State state;
   EXPECT_DOUBLE_EQ(norm_of_kind(state.layout, StateKind::gradient, state.data()), std::sqrt(110));

@@ -1,11 +1,22 @@
 """`lockstep compare` and `--save-weights` with files that PyTorch's own torch.save and torch.load
 write and read. Skipped (exit code 77) where this Python has no torch."""
+import argparse
+import collections
+import datetime
+import decimal
+import enum
+import fractions
+import functools
 import io
+import math
 import os
 import pathlib
 import pickle
+import random
 import sys
+import types
 import unittest
+import uuid
 
 for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ[f"{library}_NUM_THREADS"] = "1"
@@ -41,6 +52,20 @@ class Executed:
 
     def __reduce__(self):
         return os.mkdir, (self.path,)
+
+
+class Mode(enum.Enum):
+    train = 1
+
+
+Named = collections.namedtuple("Named", "a b")
+
+
+class Loop:
+    """Refers to itself."""
+
+    def __init__(self):
+        self.me, self.pair = self, (self, 1)
 
 
 class Files(ProgramTest):
@@ -116,12 +141,54 @@ class Files(ProgramTest):
     def test_nothing_in_a_file_is_executed(self):
         good = self.save("good.pt", {"w": torch.ones(2)})
         bad = self.save("bad.pt", {"w": torch.ones(2), "x": Executed(self.tmp / "executed")})
-        text = self.compare(good, bad, code=2)
-        self.assertIn("bad.pt: error: data.pkl, byte ", text)
+        text = self.compare(good, bad)
+        self.assertIn("not compared in B, for only code could make it  x (posix.mkdir)", text)
+        only = self.save("only.pt", Executed(self.tmp / "executed"))
+        text = self.compare(good, only, code=2)
+        self.assertIn("only.pt: error: data.pkl, byte ", text)
         self.assertIn("needs posix.mkdir, and lockstep executes nothing in a file", text)
         self.assertFalse((self.tmp / "executed").exists())
         whole = self.save("module.pt", torch.nn.Linear(2, 2))
         self.assertIn("save state_dict()", self.compare(good, whole, code=2))
+
+    def test_real_checkpoints_hold_strangers(self):
+        strangers = {
+            "namespace": argparse.Namespace(lr=0.1, layers=[1, 2]), "counter": collections.Counter("abca"),
+            "path": pathlib.Path("/tmp/run"), "paths": [pathlib.PurePosixPath("a"), pathlib.Path("b")],
+            "when": datetime.datetime.now(), "for": datetime.timedelta(seconds=3), "mode": Mode.train,
+            "today": datetime.date.today(), "size": torch.Size([1, 2]), "dtype": torch.bfloat16,
+            "device": torch.device("cpu"), "layout": torch.strided,
+            "default": collections.defaultdict(list, a=[1]), "ordered": collections.OrderedDict(b=2),
+            "partial": functools.partial(max, 1), "function": math.sqrt, "class": Mode, "set": {1, 2},
+            "frozen": frozenset([3]), "bytes": b"abc", "array": bytearray(b"abc"), "complex": 1 + 2j,
+            "range": range(3), "slice": slice(1, 2), "decimal": decimal.Decimal("1.5"),
+            "fraction": fractions.Fraction(1, 3), "uuid": uuid.uuid4(), "named": Named(1, 2),
+            "random": random.getstate(), "error": ValueError("x"), "loop": Loop(),
+            "deque": collections.deque([1]), "simple": types.SimpleNamespace(a=1), "keys": {Mode.train: 1}}
+        try:
+            import numpy
+            strangers |= {"numpy": numpy.random.get_state(), "scalar": numpy.float64(0.5),
+                          "int": numpy.int64(3), "numpy_dtype": numpy.dtype("f4"),
+                          "generator": numpy.random.default_rng(1)}
+        except ImportError:
+            pass
+        model = {"weight": torch.ones(3)}
+        plain = self.save("plain.pt", {"model": model})
+        for name, stranger in [*strangers.items(), ("all", strangers)]:
+            with self.subTest(stranger=name):
+                path = self.save("a.pt", {"model": model, "epoch": 3, "args": stranger})
+                self.assertIn("pass: ", self.compare(path, path))
+                self.assertIn("pass: 1 tensor, 3 elements", self.compare(path, plain, "--key", "model"))
+        text = self.compare(path, path)
+        self.assertIn("not compared in A, for only code could make it  args/namespace (argparse.Namespace)",
+                      text)
+        self.assertIn("(and ", text)
+        skipped = {entry["name"]: entry["type"] for entry in self.document()["files"][0]["not_compared"]}
+        self.assertEqual(skipped["args/path"], "pathlib.PosixPath")
+        with_tensors = self.save("b.pt", {"model": model, "ema": argparse.Namespace(w=torch.ones(2))})
+        text = self.compare(with_tensors, with_tensors, code=2)
+        self.assertIn("ema needs argparse.Namespace, which holds tensors", text)
+        self.compare(with_tensors, plain, "--key", "model")
 
     def test_other_formats_are_refused_in_words(self):
         good = self.save("good.pt", {"w": torch.ones(2)})

@@ -156,6 +156,8 @@ MODELS = {
 def build(options, dtype):
     if options["kind"] not in MODELS:
         raise Unsupported(f"model {options['kind']}")
+    if options.get("dropout", 0) > 0:
+        raise Unsupported("dropout from generators of PyTorch's own")
     model = MODELS[options["kind"]](options).to(dtype)
     for number in options.get("float64_layers", []):
         model.layers[number - 1].double()
@@ -171,6 +173,23 @@ def freeze(model, names, frozen):
     for name, parameter in zip(names, model.parameters()):
         if is_named_in(frozen, name):
             parameter.requires_grad_(False)
+
+
+def laid_out(weights, memory_format):
+    """As scenarios/workloads/memory_format.h says; the values stay what they are."""
+    if weights.dim() < 2 or memory_format == "contiguous":
+        return weights
+    if memory_format == "channels_last":
+        return weights.contiguous(memory_format=torch.channels_last) if weights.dim() == 4 else weights
+    if memory_format == "transposed":
+        return weights.transpose(-2, -1).contiguous().transpose(-2, -1)
+    columns = weights.shape[-1]
+    return torch.cat([weights, torch.zeros_like(weights)], -1).narrow(-1, 0, columns)
+
+
+def lay_out(model, options):
+    for parameter in model.parameters():
+        parameter.data = laid_out(parameter.data, options.get("memory_format", "contiguous"))
 
 
 def load(model, parameters, buffers):

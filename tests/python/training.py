@@ -116,6 +116,7 @@ class Rank:
                       run.scenario["frozen"])
         models.load(self.model, [t for _, t in run.tensors("initial", "parameters")],
                     [t for _, t in run.tensors("initial", "buffers")])
+        models.lay_out(self.model, run.scenario["model"])
         self.names = [n for n, _ in run.tensors("initial", "parameters")]
         self.buffer_names = [n for n, _ in run.tensors("initial", "buffers")]
         self.spoil_unless_first()

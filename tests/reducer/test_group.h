@@ -116,6 +116,16 @@ inline std::string text_of(const std::exception_ptr& error) {
   }
 }
 
+inline CommFacts facts_of(const std::exception_ptr& error) {
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const CommError& failure) {
+    return failure.facts();
+  } catch (const std::exception&) {
+  }
+  return {};
+}
+
 // The same numbers for the same seed, independent of LibTorch's generator.
 inline at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed) {
   at::Tensor tensor = at::empty(shape, at::kFloat);

@@ -11,13 +11,13 @@
 namespace lockstep {
 namespace {
 
-using Places = std::vector<size_t>;
+using OpIndices = std::vector<size_t>;
 
 // One worker's operations in one step, by kind and in sequence.
 struct WorkerStep {
-  std::array<Places, kOpKinds> of;
-  Places& operator[](OpKind kind) { return of[static_cast<size_t>(kind)]; }
-  const Places& operator[](OpKind kind) const { return of[static_cast<size_t>(kind)]; }
+  std::array<OpIndices, kOpKinds> of;
+  OpIndices& operator[](OpKind kind) { return of[static_cast<size_t>(kind)]; }
+  const OpIndices& operator[](OpKind kind) const { return of[static_cast<size_t>(kind)]; }
 };
 
 struct Pipe {  // of one direction
@@ -58,7 +58,7 @@ class Builder {
     for (size_t i = 0; i < trace_.ops.size(); ++i)
       workers_[{op(i).step, op(i).dp_rank, op(i).stage}][op(i).kind].push_back(i);
     for (auto& [key, worker] : workers_)
-      for (Places& places : worker.of) {
+      for (OpIndices& places : worker.of) {
         std::sort(places.begin(), places.end(),
                   [&](size_t a, size_t b) { return op(a).sequence < op(b).sequence; });
         for (size_t i = 0; i < places.size() && !error_; ++i) {
@@ -91,13 +91,13 @@ class Builder {
 
   // `place` begins after `earlier` has ended.
   void wait(size_t place, size_t earlier) { result_.after[place].push_back(earlier); }
-  void chain(const Places& places) {
+  void chain(const OpIndices& places) {
     for (size_t i = 1; i < places.size(); ++i) wait(places[i], places[i - 1]);
   }
 
   void add_worker(const WorkerStep& worker) {
-    Places compute = worker[OpKind::forward_compute];
-    const Places& backward = worker[OpKind::backward_compute];
+    OpIndices compute = worker[OpKind::forward_compute];
+    const OpIndices& backward = worker[OpKind::backward_compute];
     compute.insert(compute.end(), backward.begin(), backward.end());
     std::stable_sort(compute.begin(), compute.end(),
                      [&](size_t a, size_t b) { return op(a).begin_us < op(b).begin_us; });
@@ -105,9 +105,9 @@ class Builder {
     for (const Pipe& pipe : kPipes) add_pipe(worker, pipe);
     add_first_backward(worker, compute);
     chain(worker[OpKind::params_all_gather]);
-    if (const Places& gathers = worker[OpKind::params_all_gather]; !gathers.empty())
+    if (const OpIndices& gathers = worker[OpKind::params_all_gather]; !gathers.empty())
       wait(compute.front(), gathers.back());
-    Places end = {compute.back()};
+    OpIndices end = {compute.back()};
     for (const OpKind kind :
          {OpKind::gc, OpKind::layernorm_grads_all_reduce, OpKind::embedding_grads_all_reduce,
           OpKind::grads_reduce_scatter, OpKind::optimizer_clip_main_grad, OpKind::optimizer})
@@ -116,9 +116,9 @@ class Builder {
   }
 
   void add_pipe(const WorkerStep& worker, const Pipe& pipe) {
-    const Places& compute = worker[pipe.compute];
+    const OpIndices& compute = worker[pipe.compute];
     for (const OpKind kind : {pipe.recv, pipe.send}) {
-      const Places& transfers = worker[kind];
+      const OpIndices& transfers = worker[kind];
       if (!transfers.empty() && transfers.size() != compute.size()) {
         bad(fmt::format("{}: {} {} for {} {}", worker_of(op(transfers[0])), transfers.size(),
                         to_word(kind), compute.size(), to_word(pipe.compute)),
@@ -134,7 +134,7 @@ class Builder {
     for (size_t i = 0; i < worker[pipe.send].size(); ++i) wait(worker[pipe.send][i], compute[i]);
   }
 
-  void add_first_backward(const WorkerStep& worker, const Places& compute) {
+  void add_first_backward(const WorkerStep& worker, const OpIndices& compute) {
     const auto first =
         std::find(compute.begin(), compute.end(), worker[OpKind::backward_compute].front());
     if (first - compute.begin() < 2) return;
@@ -181,7 +181,7 @@ class Builder {
   }
 
   void meet() {
-    std::map<Meeting, Places> meetings;
+    std::map<Meeting, OpIndices> meetings;
     for (size_t i = 0; i < trace_.ops.size(); ++i) meetings[meeting_of(i)].push_back(i);
     for (auto& [key, members] : meetings) {
       const TraceOp& first = op(members.front());

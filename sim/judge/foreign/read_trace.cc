@@ -170,44 +170,52 @@ class Events {
   std::optional<InputError> error_;
 };
 
-InputError no_json(const std::string& text, const std::string& path, size_t byte) {
-  InputError error;
-  error.file = path;
-  const size_t end = std::min(byte == 0 ? 0 : byte - 1, text.size());
-  error.line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(end), '\n');
-  const size_t line = text.rfind('\n', end == 0 ? 0 : end - 1);
-  error.column = static_cast<int64_t>(line == std::string::npos || end == 0 ? end + 1 : end - line);
-  error.message = end >= text.size() ? "the JSON document is cut off" : "this is no JSON";
-  error.allowed = "an array of trace events";
-  return error;
+// Deeper nesting and larger events than any tracer writes: a stranger's.
+constexpr int kDeepest = 100;
+constexpr size_t kMostValuesOfEvent = 10'000;
+
+Expected<PipelineTrace> parse(UnpackedBytes* bytes, const std::string& path) {
+  using Parsed = Json::parse_event_t;
+  Events events(path);
+  size_t values = 0;
+  const auto callback = [&](int depth, Parsed what, const Json& parsed) {
+    bytes->pause();
+    if (depth > kDeepest) throw TooMuch(fmt::format("nested deeper than {} levels", kDeepest));
+    if (++values > kMostValuesOfEvent)
+      throw TooMuch(fmt::format("one event has more than {} values", kMostValuesOfEvent));
+    const bool complete =
+        what == Parsed::object_end || what == Parsed::array_end || what == Parsed::value;
+    if (depth != 1 || !complete) return true;
+    values = 0;
+    return events.take(parsed);
+  };
+  const auto at = [&](const std::string& message) {
+    return InputError{path, bytes->line(), bytes->column(),
+                      "",   message,       "an array of trace events"};
+  };
+  try {
+    const Json rest = Json::parse(bytes->begin(), bytes->end(), callback);
+    if (!rest.is_array()) events.bad_file("it holds no array");
+  } catch (const TooMuch& error) {
+    return at(error.what());
+  } catch (const Json::parse_error&) {
+    const bool cut_off = bytes->ended();
+    const InputError error = at(cut_off ? "the JSON document is cut off" : "this is no JSON");
+    bytes->look_for_damage();
+    return bytes->problem().empty() ? error : file_error(path, bytes->problem());
+  } catch (const Json::exception& error) {  // a number that no double holds
+    events.bad_file(printable(error.what()));
+  }
+  if (!bytes->problem().empty()) return file_error(path, bytes->problem());
+  return events.finish();
 }
 
 }  // namespace
 
-Expected<PipelineTrace> parse_pipeline_trace(const std::string& text, const std::string& path) {
-  Events events(path);
-  const auto callback = [&](int depth, Json::parse_event_t what, const Json& parsed) {
-    using Parsed = Json::parse_event_t;
-    if (depth == 1 &&
-        (what == Parsed::object_end || what == Parsed::array_end || what == Parsed::value))
-      return events.take(parsed);
-    return true;
-  };
-  try {
-    const Json rest = Json::parse(text, callback);
-    if (!rest.is_array()) events.bad_file("it holds no array");
-  } catch (const Json::parse_error& error) {
-    return no_json(text, path, error.byte);
-  } catch (const Json::exception& error) {  // a number that no double holds
-    events.bad_file(error.what());
-  }
-  return events.finish();
-}
-
 Expected<PipelineTrace> read_pipeline_trace(const std::string& path) {
-  const auto text = read_unpacked(path, kTraceBytesMost);
-  if (!text) return text.errors();
-  return parse_pipeline_trace(text.value(), path);
+  const auto bytes = UnpackedBytes::open(path);
+  if (!bytes) return bytes.errors();
+  return parse(bytes.value().get(), path);
 }
 
 }  // namespace lockstep

@@ -10,13 +10,8 @@ namespace lockstep {
 // Reads a trace: an array of Chrome trace events, as it is or packed by gzip. Events of phase X
 // are operations (name; pid: data-parallel rank; tid: a thread of a stage; ts, dur; args.step,
 // args.seq_id, args.model_chunk), thread_name events tell the stage ("PP rank 3, ..."); others are
-// skipped. Bad input names the event and the field.
+// skipped. Bad input names the event and the field. Read as a stream: memory grows with the
+// operations kept, whatever else the file holds (limits in unpacked.h).
 Expected<PipelineTrace> read_pipeline_trace(const std::string& path);
-
-// The same from its text; errors name `path`.
-Expected<PipelineTrace> parse_pipeline_trace(const std::string& text, const std::string& path);
-
-// A trace of more is refused: it would not fit into the memory of a small machine.
-inline constexpr size_t kTraceBytesMost = size_t{1} << 31;
 
 }  // namespace lockstep

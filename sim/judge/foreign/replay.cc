@@ -1,8 +1,10 @@
 #include "sim/judge/foreign/replay.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "scenarios/base/check.h"
@@ -69,6 +71,87 @@ double TraceReplay::mean_step_us(const std::vector<double>& durations_us) const 
     }
   }
   return std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(steps.size());
+}
+
+std::vector<TraceReplay::Way> TraceReplay::ways() const {
+  const auto ranks = static_cast<size_t>(trace_->dp_ranks);
+  std::vector<Way> ways(static_cast<size_t>(trace_->steps) * ranks);
+  for (size_t meeting = 0; meeting < meetings_.size(); ++meeting)
+    for (const size_t op : meetings_[meeting])
+      ways[step_[op] * ranks + static_cast<size_t>(trace_->ops[op].dp_rank)].push_back(
+          {meeting, op});
+  return ways;
+}
+
+// Which operations there are, what each waits for, and its usual duration. With whom they meet
+// follows from what they are.
+std::vector<int64_t> TraceReplay::signature_of(const Way& way,
+                                               const std::vector<double>& usual_us) const {
+  const auto what = [&](size_t op) {
+    const TraceOp& o = trace_->ops[op];
+    return std::tuple(o.stage, o.kind, o.sequence);
+  };
+  std::vector<size_t> ops;
+  for (const Passed& passed : way) ops.push_back(passed.op);
+  std::sort(ops.begin(), ops.end(), [&](size_t a, size_t b) { return what(a) < what(b); });
+  std::vector<int64_t> signature;
+  for (const size_t op : ops) {
+    const auto [stage, kind, sequence] = what(op);
+    signature.insert(signature.end(), {stage, static_cast<int64_t>(kind), sequence,
+                                       std::bit_cast<int64_t>(usual_us[op])});
+    std::vector<int64_t> after;
+    for (const size_t earlier : after_[op])
+      after.push_back(std::lower_bound(ops.begin(), ops.end(), earlier,
+                                       [&](size_t a, size_t b) { return what(a) < what(b); }) -
+                      ops.begin());
+    std::sort(after.begin(), after.end());
+    signature.push_back(static_cast<int64_t>(after.size()));
+    signature.insert(signature.end(), after.begin(), after.end());
+  }
+  return signature;
+}
+
+double TraceReplay::end_us(const Way& way, const OneRank& one, std::vector<double>* ends) const {
+  double last = 0;
+  for (auto begin = way.begin(); begin != way.end();) {
+    const auto until = std::upper_bound(begin, way.end(), *begin);
+    double at = 0;
+    for (auto passed = begin; passed != until; ++passed)
+      for (const size_t earlier : after_[passed->op]) at = std::max(at, (*ends)[earlier]);
+    for (; begin != until; ++begin) {
+      const bool own = trace_->ops[begin->op].dp_rank == one.dp_rank;
+      (*ends)[begin->op] = at + (own ? one.own_us : one.usual_us)[begin->op];
+      last = std::max(last, (*ends)[begin->op]);
+    }
+  }
+  return last;
+}
+
+std::vector<double> TraceReplay::only_us(const std::vector<double>& own_us,
+                                         const std::vector<double>& usual_us) const {
+  const auto ranks = static_cast<size_t>(trace_->dp_ranks);
+  const std::vector<Way> all = ways();
+  std::vector<double> sums(ranks, 0), ends(after_.size(), 0);
+  for (auto step = all.begin(); step != all.end(); step += static_cast<int64_t>(ranks)) {
+    std::map<std::vector<int64_t>, std::vector<size_t>> alike;  // the first two of each class
+    for (size_t rank = 0; rank < ranks; ++rank)
+      if (auto& known = alike[signature_of(step[static_cast<int64_t>(rank)], usual_us)];
+          known.size() < 2)
+        known.push_back(rank);
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      Way way = step[static_cast<int64_t>(rank)];
+      for (const auto& [signature, known] : alike) {
+        const size_t other = known.front() == rank ? known.back() : known.front();
+        if (other == rank) continue;  // alone in its class
+        const Way& beside = step[static_cast<int64_t>(other)];
+        way.insert(way.end(), beside.begin(), beside.end());
+      }
+      std::sort(way.begin(), way.end());
+      sums[rank] += end_us(way, {static_cast<int64_t>(rank), own_us, usual_us}, &ends);
+    }
+  }
+  for (double& sum : sums) sum /= static_cast<double>(trace_->steps);
+  return sums;
 }
 
 }  // namespace lockstep

@@ -37,8 +37,8 @@ class Asker {
   PipelineSlowdown ask() {
     if (found_.ideal_ms <= 0) return found_;
     found_.slowdown = found_.step_ms / found_.ideal_ms;
-    for (int64_t rank = 0; rank < trace_.dp_ranks; ++rank)
-      found_.dp_ranks.push_back(with_only([&](auto& op) { return op.dp_rank == rank; }));
+    for (const double us : replay_.only_us(traced_, ideal_))
+      found_.dp_ranks.push_back(us * 1e-3 / found_.ideal_ms);
     for (int64_t stage = 0; stage < trace_.stages; ++stage)
       found_.stages.push_back(with_only([&](auto& op) { return op.stage == stage; }));
     rank_workers();

@@ -3,21 +3,16 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
-#include "scenarios/base/error.h"
+#include "scenarios/base/foreign_file.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kPiece = size_t{1} << 20;
-
-struct Close {
-  void operator()(gzFile file) const { gzclose(file); }
-};
-using File = std::unique_ptr<gzFile_s, Close>;
+constexpr size_t kPiece = size_t{1} << 18;
 
 std::string why_of(gzFile file, int saved_errno) {
   int code = Z_OK;
@@ -29,24 +24,42 @@ std::string why_of(gzFile file, int saved_errno) {
 
 }  // namespace
 
-Expected<std::string> read_unpacked(const std::string& path, size_t most) {
-  errno = 0;
-  const File file(gzopen(path.c_str(), "rb"));
-  if (!file) return file_error(path, std::strerror(errno == 0 ? ENOMEM : errno));
-  std::string text;
-  for (;;) {
-    const size_t before = text.size();
-    text.resize(before + kPiece);
-    const int count = gzread(file.get(), text.data() + before, kPiece);
-    const int saved_errno = errno;
-    text.resize(before + static_cast<size_t>(std::max(count, 0)));
-    int code = Z_OK;
-    gzerror(file.get(), &code);
-    if (count < 0 || code != Z_OK) return file_error(path, why_of(file.get(), saved_errno));
-    if (count == 0) return text;
-    if (text.size() > most)
-      return file_error(path, fmt::format("it holds more than {} bytes", most), "a smaller trace");
-  }
+Expected<std::unique_ptr<UnpackedBytes>> UnpackedBytes::open(const std::string& path) {
+  auto file = open_foreign_file(path, kUnpackedMost);
+  if (!file) return file.errors();
+  const gzFile unpacking = gzdopen(file.value().fd.get(), "rb");
+  if (unpacking == nullptr) return file_error(path, std::strerror(ENOMEM));
+  file.value().fd.release();  // gzclose() closes it
+  return std::unique_ptr<UnpackedBytes>(new UnpackedBytes(unpacking, file.value().bytes));
+}
+
+UnpackedBytes::~UnpackedBytes() { gzclose(file_); }
+
+bool UnpackedBytes::refill() {
+  if (!problem_.empty()) return false;
+  piece_.resize(kPiece);
+  at_ = 0;
+  const int count = gzread(file_, piece_.data(), kPiece);
+  const int saved_errno = errno;
+  piece_.resize(static_cast<size_t>(std::max(count, 0)));
+  int code = Z_OK;
+  gzerror(file_, &code);
+  if (count < 0 || code != Z_OK) problem_ = why_of(file_, saved_errno);
+  unpacked_bytes_ += count;
+  const int64_t most =
+      std::min(kUnpackedMost, std::max(kUnpackedAlways, kMostExpansion * packed_bytes_));
+  if (problem_.empty() && unpacked_bytes_ > most)
+    throw TooMuch(fmt::format("it unpacks to more than {} bytes", most));
+  return problem_.empty() && count > 0;
+}
+
+void UnpackedBytes::look_for_damage() {
+  while (refill()) continue;
+  at_ = piece_.size();
+}
+
+void UnpackedBytes::too_long() const {
+  throw TooMuch(fmt::format("one value is longer than {} bytes", kLongestToken));
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "scenarios/parse/words.h"
+#include "sim/report/markdown_text.h"
 #include "sim/report/style.h"
 
 namespace lockstep {
@@ -54,15 +55,6 @@ std::string escaped(std::string_view text, const Escapes& escapes) {
   return out;
 }
 
-// In a cell or a list: nothing of it is markup.
-std::string markdown(std::string_view text) {
-  static const Escapes kMarkup = {{'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'\\', "\\\\"},
-                                  {'`', "\\`"},  {'*', "\\*"},  {'_', "\\_"},   {'|', "\\|"},
-                                  {'[', "\\["},  {']', "\\]"},  {'#', "\\#"},   {'~', "\\~"},
-                                  {'$', "\\$"},  {'!', "\\!"},  {'@', "\\@"}};
-  return escaped(printable(text), kMarkup);
-}
-
 // The first that speak, as many as are shown, and how many more do.
 struct Speakers {
   std::vector<const TestCase*> shown;
@@ -93,7 +85,7 @@ std::string row_of(const std::vector<TestCase>& group) {
                         : counts.passed > 0       ? "pass"
                                                   : "skipped";
   return fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.1f} |\n",
-                     markdown(group.front().group), verdict, grouped(counts.all),
+                     markdown_text(group.front().group), verdict, grouped(counts.all),
                      grouped(counts.passed), grouped(counts.failed), grouped(counts.inconclusive),
                      grouped(counts.skipped), time_s);
 }
@@ -114,7 +106,8 @@ std::string summary_table_of(const std::vector<TestCase>& cases) {
 }
 
 std::string failure_item(const TestCase& one) {
-  std::string text = fmt::format("* **{}**: {}\n", markdown(title_of(one)), markdown(one.message));
+  std::string text =
+      fmt::format("* **{}**: {}\n", markdown_text(title_of(one)), markdown_text(one.message));
   const std::string* again = property_of(one, "again");
   return again == nullptr ? text : text + code_block(*again);
 }
@@ -158,12 +151,12 @@ std::string github_annotations(const TestReport& report, const std::string& work
 
 std::string github_summary(const TestReport& report) {
   std::string text =
-      fmt::format("### {}\n\n", markdown(report.name)) + summary_table_of(report.cases);
+      fmt::format("### {}\n\n", markdown_text(report.name)) + summary_table_of(report.cases);
   const Speakers speakers = speakers_of(report);
   for (const TestCase* one : speakers.shown) text += failure_item(*one);
   if (speakers.left > 0) text += fmt::format("* and {} more\n", grouped(speakers.left));
   if (!speakers.shown.empty()) text += "\n";
-  return text + markdown(report.answer) + "\n\n";
+  return text + markdown_text(report.answer) + "\n\n";
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "reducer/kinds/reducer_base.h"
 #include "reducer/no_probe.h"
 #include "scenarios/split.h"
+#include "scenarios/workloads/forward.h"
 #include "sim/fault/race_mutants.h"
 #include "sim/worker/explore/native_waits.h"
 #include "sim/worker/rank_batch.h"
@@ -106,7 +107,7 @@ class Rehearsal::Run {
   void micro_batch(int64_t step, const Batch& batch, double share, bool synchronizes) {
     say([] { return std::string("begins its forward"); });
     reducer_->before_forward(synchronizes);
-    const at::Tensor output = self_.training.model->forward(batch.input);
+    const at::Tensor output = forward_of(self_.training, step, batch);
     reducer_->after_forward();
     const at::Tensor loss =
         loss_of(scenario_.loss, output, batch.target, scenario_.world_size, share);

@@ -136,6 +136,19 @@ TEST_P(Replayed, InEveryOrderOfAddition) {
     }
 }
 
+// Where an element lies in its bucket decides the order of a ring: the golden run's elements must
+// lie where a gradient's do.
+TEST_P(Replayed, InEveryMemoryFormat) {
+  for (const char* format : {"transposed", "sliced"})
+    for (const char* algorithm : {"ring", "ring_chunked"})
+      for (int64_t world_size : {3, 4, 6}) {
+        Scenario scenario = scenario_with(world_size, adam(), "none");
+        scenario.model.options.set("memory_format", std::string(format));
+        expect_replayed(scenario, options_of(GetParam(), 2000, true), {"local", algorithm});
+        if (HasFatalFailure()) return;
+      }
+}
+
 TEST_P(Replayed, InDouble) {
   Scenario scenario = scenario_with(3, adam(), "zero");
   scenario.dtype = "float64";

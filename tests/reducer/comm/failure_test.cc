@@ -79,9 +79,12 @@ TEST_P(Failing, ARankThatGoesWithoutClosingIsNoticed) {
   // Whoever noticed it first says whose connection it was.
   if (GetParam().kind == "gloo") {
     EXPECT_THAT(text_of(errors[0]) + text_of(errors[2]), HasSubstr("(rank 1)"));
+    EXPECT_THAT((std::vector{facts_of(errors[0]).peer, facts_of(errors[2]).peer}),
+                testing::Contains(1));
   }
   if (GetParam().kind == "shm") {
     EXPECT_THAT(text_of(errors[0]), HasSubstr("rank 1 left the group"));
+    EXPECT_EQ(facts_of(errors[0]).peer, 1);
   }
 }
 
@@ -135,6 +138,21 @@ TEST(LocalCommunicator, RejectsCallsThatDoNotAgree) {
     EXPECT_THAT(text_of(error), StartsWith("rejected: "));
     EXPECT_THAT(text_of(error), HasSubstr("rank 2 calls all_reduce of 4 int32"));
     EXPECT_THAT(text_of(error), HasSubstr("rank 0 calls all_reduce of 4 float32"));
+    EXPECT_EQ(facts_of(error).peer, 2);
+  }
+}
+
+TEST(LocalCommunicator, TheRankThatIsNotLikeMostIsWrongEvenIfItIsRankZero) {
+  for (const int64_t ranks : {2, 3, 6, 7}) {
+    std::vector<std::exception_ptr> errors;
+    run_ranks(
+        {"local", "ring"}, ranks,
+        [](int64_t rank, Communicator& communicator) {
+          const at::Tensor tensor = at::zeros({4}, rank == 0 ? at::kInt : at::kFloat);
+          communicator.all_reduce(tensor, soon())->wait();
+        },
+        &errors);
+    for (const auto& error : errors) EXPECT_EQ(facts_of(error).peer, ranks == 2 ? -1 : 0) << ranks;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "reducer/comm/pending_work.h"
 #include "reducer/manifest.h"
 #include "tests/reducer/kinds/small_model.h"
 
@@ -50,6 +51,69 @@ TEST(Recording, AFailedCollectiveHasNoEnd) {
   EXPECT_TRUE(probe.ends.empty());
 }
 
+TEST(Recording, AnErrorSaysWhichCollectiveItWas) {
+  TestProbe probe;
+  CommOptions options;
+  options.world_size = 2;
+  auto recording = make_recording(make_local_communicator(options, make_local_hub(2)), probe);
+  const at::Tensor tensor = at::zeros({3});
+  recording->begin_backward();
+  std::vector<CommFacts> all;
+  std::vector<CommWorkPtr> works;
+  for (int i = 0; i < 2; ++i) {
+    works.push_back(recording->all_reduce(tensor, deadline_after(std::chrono::milliseconds(30))));
+    works.back()->on_done([&](const std::exception_ptr& error) { all.push_back(facts_of(error)); });
+  }
+  for (const CommWorkPtr& work : works) {
+    try {
+      work->wait();
+      ADD_FAILURE();
+    } catch (const CommError& error) {
+      all.push_back(error.facts());
+    }
+  }
+  try {
+    recording->barrier(kNoDeadline);
+    ADD_FAILURE();
+  } catch (const CommError& error) {
+    EXPECT_EQ(error.kind(), CommFailure::closed);
+    EXPECT_EQ(error.facts().sequence, 3);
+    EXPECT_EQ(error.facts().bucket, -1);
+    EXPECT_EQ(error.facts().deadline_ms, -1);
+  }
+  ASSERT_EQ(all.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(all[i].sequence, static_cast<int64_t>(i % 2 + 1));
+    EXPECT_EQ(all[i].bucket, static_cast<int64_t>(i % 2));
+    EXPECT_NEAR(static_cast<double>(all[i].deadline_ms), 29.5, 0.6);
+    EXPECT_GE(all[i].waited_ms, all[i].deadline_ms);
+  }
+  EXPECT_EQ(all[0].peer, 1);  // who never came
+}
+
+class LateBackend : public CommWork {
+ public:
+  bool is_done() const override { return work_.is_done(); }
+  void wait() override { work_.wait(); }
+  void on_done(std::function<void(std::exception_ptr)> callback) override {
+    work_.on_done(std::move(callback));
+  }
+  PendingWork work_{"all_reduce", Clock::now() - PendingWork::kGrace};
+};
+
+// A backend that answers after a rank has given up has answered nobody.
+TEST(PendingWork, WhatComesAfterTheTimeOutCountsNoMore) {
+  LateBackend late;
+  bool well = false;
+  late.on_done([&](const std::exception_ptr& error) { well = error == nullptr; });
+  EXPECT_FALSE(late.work_.ends_by(Clock::now()));
+  EXPECT_THROW(late.wait(), CommError);
+  late.work_.complete();
+  EXPECT_FALSE(well);
+  EXPECT_THROW(late.wait(), CommError);
+  EXPECT_TRUE(late.work_.ends_by(Clock::now()));
+}
+
 TEST(Manifest, NamesRankTensorAndDifference) {
   const std::vector<std::pair<std::function<void(SmallModel&)>, std::string>> cases{
       {[](SmallModel& m) { m.parameters[1].tensor = at::zeros({9}, at::kDouble); },
@@ -82,6 +146,7 @@ TEST(Manifest, NamesRankTensorAndDifference) {
       const std::string kind = rank == 1 ? "rejected" : "peer_lost";
       EXPECT_THAT(text_of(errors[rank]), testing::StartsWith(kind + ": manifest: rank 1 has "));
       EXPECT_THAT(text_of(errors[rank]), HasSubstr(expected));
+      EXPECT_EQ(facts_of(errors[rank]).peer, 1);
     }
   }
 }

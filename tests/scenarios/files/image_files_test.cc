@@ -72,7 +72,7 @@ TEST(ImageFiles, MnistFilesThatAreWrongAreNamedWithWhatIsWrong) {
   {
     const Folder folder("mnist");
     std::filesystem::remove(folder.file(images));
-    EXPECT_EQ(folder.error(), images + ": cannot be read: No such file or directory");
+    EXPECT_EQ(folder.error(), images + ": cannot be opened: No such file or directory");
     EXPECT_EQ(folder.error("test"), "");
   }
   {
@@ -118,7 +118,7 @@ TEST(ImageFiles, CifarFilesThatAreWrongAreNamedWithWhatIsWrong) {
   std::filesystem::resize_file(folder.file("data_batch_2.bin"), 3072);
   EXPECT_EQ(folder.error(), "data_batch_2.bin: has 3072 bytes; expected a multiple of 3073");
   std::filesystem::remove(folder.file("data_batch_2.bin"));
-  EXPECT_EQ(folder.error(), "data_batch_2.bin: cannot be read: No such file or directory");
+  EXPECT_EQ(folder.error(), "data_batch_2.bin: cannot be opened: No such file or directory");
 }
 
 TEST(ImageFiles, MoreSamplesThanThereAreIsAnError) {

@@ -1,8 +1,11 @@
 #include "scenarios/parse/json_text.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -67,6 +70,74 @@ TEST(JsonText, DeepNestingIsRefusedNotFollowed) {
   for (int i = 0; i < 200'000; ++i) deep += "{\"a\":";
   EXPECT_EQ(error_of(deep), "f.json:1:501: error: nested deeper than 100 levels");
   EXPECT_EQ(error_of(std::string(100, '[') + std::string(100, ']')), "");
+}
+
+// CPU time of this thread, which another program does not take.
+double seconds_of(const std::function<void()>& work) {
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double begin = now();
+  work();
+  return now() - begin;
+}
+
+std::string with_keys(size_t count) {
+  std::string text = "{";
+  for (size_t i = 0; i < count; ++i) text += fmt::format("{}\"k{}\": 1", i == 0 ? "" : ",", i);
+  return text + "}";
+}
+
+TEST(JsonText, TimeGrowsWithTheNumberOfKeysNotWithItsSquare) {
+  Places places("f.json");
+  Json document;
+  InputErrors errors;
+  const std::string text = with_keys(200'000);
+  const double seconds =
+      seconds_of([&] { read_json(text, "f.json", &document, &places, &errors); });
+  EXPECT_EQ(document.size(), 200'000u);
+  EXPECT_LT(seconds, 10);  // by operator[] it took minutes
+}
+
+TEST(JsonText, ManyErrorsAreNotAllReported) {
+  std::string text = "{";
+  for (size_t i = 0; i < 100'000; ++i) text += "\"a\": 1,";
+  Json document;
+  InputErrors errors;
+  EXPECT_FALSE(read_json(text + "\"b\": 1}", "f.json", &document, nullptr, &errors));
+  ASSERT_EQ(errors.size(), kMostErrors + 1);
+  EXPECT_EQ(errors.back().message, "too many errors: the rest is not read");
+}
+
+TEST(JsonText, MoreValuesOrLongerPointersThanAllowedAreRefused) {
+  Json document;
+  InputErrors errors;
+  EXPECT_FALSE(read_json("[1,2,3]", "f.json", &document, nullptr, &errors, {3, 1000, false}));
+  EXPECT_EQ(to_text(errors.back()),
+            "f.json:1:6: error: there are too many values; expected at most 3");
+  Places places("f.json");
+  const std::string text = "{\"" + std::string(100, 'x') + "\": [1,2,3,4,5,6,7,8,9,10]}";
+  EXPECT_FALSE(read_json(text, "f.json", &document, &places, &errors, {100, 1000, false}));
+  EXPECT_EQ(errors.back().message, "keys are too long for so many values below them");
+  errors.clear();
+  EXPECT_TRUE(read_json(text, "f.json", &document, nullptr, &errors, {100, 1000, false}));
+}
+
+TEST(JsonText, WhereTheyMayBeIntegersOf64BitsStayIntegers) {
+  const auto large = parse_foreign_json("18446744073709551615", "f.json", "");
+  EXPECT_EQ(large.value(), UINT64_MAX);
+  Json document;
+  InputErrors errors;
+  EXPECT_TRUE(read_json("18446744073709551615", "f.json", &document, nullptr, &errors));
+  EXPECT_TRUE(document.is_number_float());
+}
+
+TEST(JsonText, WhatIsNotUsedIsDiscarded) {
+  EXPECT_TRUE(json_or_discarded("{\"a\": ").is_discarded());
+  EXPECT_TRUE(json_or_discarded(std::string(80'000, '[')).is_discarded());
+  EXPECT_EQ(json_or_discarded("[1]"), Json({1}));
 }
 
 TEST(JsonText, BytesThatAreNoTextAreNamedByNumber) {

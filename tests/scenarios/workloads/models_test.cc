@@ -217,5 +217,29 @@ TEST(BatchNorm, FrozenKeepsItsStatistics) {
   }
 }
 
+TEST(ShippedModels, MemoryFormatsMoveWeightsAndKeepTheirValues) {
+  Part model = part_of("mnist_convnet", {{"classes", int64_t{3}}});
+  const auto built = [&](const char* format) {
+    model.options.set("memory_format", std::string(format));
+    const RandomSection random(5);
+    return build_model(model, "float32");
+  };
+  const auto usual = built("contiguous");
+  const at::Tensor images = at::linspace(0, 1, 2 * 28 * 28).view({2, 1, 28, 28});
+  for (const char* format : {"channels_last", "transposed", "sliced"}) {
+    const auto other = built(format);
+    for (size_t p = 0; p < usual->parameters().size(); ++p) {
+      const at::Tensor weights = other->parameters()[p].tensor;
+      EXPECT_TRUE(weights.equal(usual->parameters()[p].tensor)) << format;
+      EXPECT_EQ(weights.is_non_overlapping_and_dense(),
+                weights.dim() < 2 || format != std::string("sliced"));
+    }
+    EXPECT_TRUE(at::allclose(other->forward(images), usual->forward(images), 1e-4, 1e-6)) << format;
+  }
+  const auto parameters = built("channels_last")->parameters();  // conv2: 20 x 10 x 5 x 5
+  EXPECT_EQ(parameters[2].tensor.strides(), (std::vector<int64_t>{250, 1, 50, 10}));
+  EXPECT_EQ(built("transposed")->parameters()[4].tensor.strides(), (std::vector<int64_t>{1, 50}));
+}
+
 }  // namespace
 }  // namespace lockstep

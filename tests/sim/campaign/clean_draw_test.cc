@@ -37,19 +37,43 @@ TEST(CleanDraw, DrawsEveryFeature) {
     }
     for (const auto& [key, value] : document["reducer"].items())
       if (value == true) ++keys[key];
+    for (const char* option : {"memory_format", "dropout"})
+      if (const auto& model = document["model"]; model.contains(option)) {
+        ++keys[option];
+        kinds[option].insert(model[option].dump());
+      }
+    if (document["model"].value("out_features", 0) == 1) ++keys["single_elements"];
     if (document.contains("dtype")) kinds["dtype"].insert(document["dtype"].get<std::string>());
     for (const auto& lane : document["lanes"]) kinds["lanes"].insert(lane.get<std::string>());
   }
-  for (const char* key :
-       {"accumulate_steps", "accumulate_sync", "averaging", "checkpoint", "clipping", "comm_hook",
-        "faults", "frozen", "join", "loss_scaling", "lr_schedule", "optimizer_sharding", "split",
-        "wrapped_modules", "gradient_as_bucket_view", "static_graph", "find_unused_parameters"})
+  for (const char* key : {"accumulate_steps",
+                          "accumulate_sync",
+                          "averaging",
+                          "checkpoint",
+                          "clipping",
+                          "comm_hook",
+                          "faults",
+                          "frozen",
+                          "join",
+                          "loss_scaling",
+                          "lr_schedule",
+                          "optimizer_sharding",
+                          "split",
+                          "wrapped_modules",
+                          "gradient_as_bucket_view",
+                          "static_graph",
+                          "find_unused_parameters",
+                          "memory_format",
+                          "dropout",
+                          "single_elements"})
     EXPECT_GT(keys[key], 10) << key;
-  EXPECT_EQ(worlds, (std::set<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(worlds, (std::set<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
   EXPECT_EQ(kinds["reducer"].size(), 7U);
   EXPECT_EQ(kinds["communicator"].size(), 5U);
   EXPECT_EQ(kinds["optimizer"].size(), 5U);
   EXPECT_EQ(kinds["dtype"].size(), 2U);
+  EXPECT_EQ(kinds["memory_format"].size(), 3U);
+  EXPECT_EQ(kinds["dropout"].size(), 3U);
   EXPECT_EQ(kinds["lanes"].size(), 5U);
   EXPECT_EQ(kinds["clipping"].size(), 2U);
   EXPECT_EQ(kinds["comm_hook"].size(), 3U);

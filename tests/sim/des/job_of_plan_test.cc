@@ -157,7 +157,7 @@ TEST(VirtualRecords, TellWhoEndedARun) {
   ASSERT_TRUE(run.value().failure);
   EXPECT_EQ(run.value().failure->rank, 2);
   EXPECT_EQ(run.value().failure->bucket, 1);
-  EXPECT_TRUE(run.value().failure->dead);
+  EXPECT_EQ(run.value().failure->cause, EndedBy::death);
   const RunOutcome outcome = records.take(run.value());
   EXPECT_EQ(outcome.ends.front().rank, 2);
   EXPECT_EQ(outcome.ends.front().signal, 9);

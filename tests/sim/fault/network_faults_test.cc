@@ -48,6 +48,7 @@ struct Seen {
   double sum = 0;
   int64_t took_ns = 0;
   std::string error;
+  int64_t close_took_ns = 0;
   std::vector<Event> events;
 };
 
@@ -86,8 +87,10 @@ Seen sum_with(const Part& part, milliseconds timeout = milliseconds(5000)) {
         network->end_backward();
         faulty->end_backward();
         const int64_t took = now_ns() - begin;
-        faulty->close(soon());
+        const int64_t closing = now_ns();
+        faulty->close(error.empty() ? soon() : Clock::now());
         if (rank != 1) return;
+        seen.close_took_ns = now_ns() - closing;
         seen.sum = a[0].item<double>() + b[0].item<double>();
         seen.took_ns = took;
         seen.error = error;
@@ -125,6 +128,19 @@ TEST(NetworkFaults, LatencyOfAnotherRankIsWaitedFor) {
   EXPECT_GE(seen.took_ns, 30'000'000);
   EXPECT_EQ(count(seen, EventKind::receipt), 0) << "it is not this rank's";
   EXPECT_EQ(count(seen, EventKind::launched), 2);
+}
+
+// The rank waits as long as it said, and what was on its way goes nowhere afterwards.
+TEST(NetworkFaults, ALatencyBeyondTheTimeOutTimesOut) {
+  for (const char* kind : {"latency", "jitter"}) {
+    const Seen seen = sum_with(part_of(kind, {{"rank", int64_t{1}}, {"duration_ms", 20'000.0}}),
+                               milliseconds(200));
+    EXPECT_EQ(seen.error, "timeout");
+    EXPECT_GE(seen.took_ns, 199'000'000);
+    EXPECT_LT(seen.took_ns, 1'500'000'000);
+    EXPECT_LT(seen.close_took_ns, 1'000'000'000);
+    EXPECT_EQ(count(seen, EventKind::launched), 0);
+  }
 }
 
 TEST(NetworkFaults, WhatIsLostTimesOut) {

@@ -13,6 +13,17 @@ constexpr int64_t kMs = Incident::kMs;
 
 class Attribution : public testing::TestWithParam<int64_t> {
  protected:
+  static void expect_no_text_moves_it(const Incident& incident, const Failure& f,
+                                      const std::string& at) {
+    for (int64_t scapegoat = 0; scapegoat < GetParam(); ++scapegoat) {
+      const Failure other = incident.failure_with_other_texts(scapegoat);
+      EXPECT_EQ(other.rank, f.rank) << at << ", texts accuse rank " << scapegoat;
+      EXPECT_EQ(other.kind, f.kind) << at << ", texts accuse rank " << scapegoat;
+      EXPECT_EQ(other.cause, f.cause) << at << ", texts accuse rank " << scapegoat;
+      EXPECT_EQ(other.secondary, f.secondary) << at << ", texts accuse rank " << scapegoat;
+    }
+  }
+
   template <class Make>
   void everywhere(const std::string& kind, Make make) {
     for (const Place place : Incident::kPlaces)
@@ -25,6 +36,7 @@ class Attribution : public testing::TestWithParam<int64_t> {
         EXPECT_EQ(f.rank, guilty) << at << ": " << f.message;
         EXPECT_EQ(f.kind, kind) << at << ": " << f.message;
         EXPECT_THAT(f.secondary, testing::Not(testing::Contains(guilty))) << at;
+        expect_no_text_moves_it(incident, f, at);
       }
   }
 };
@@ -59,7 +71,7 @@ TEST_P(Attribution, TooLate) {
     Event late = Incident::event(EventKind::arrival, 1, 0, Phase::backward, 99);
     late.time_ns = incident->run.failed_ns + 100 * kMs;
     incident->run.ranks[guilty].events.push_back(late);
-    incident->give_up(guilty, "peer_lost", "all_reduce: connection closed by peer",
+    incident->give_up(guilty, ErrorKind::peer_lost, "all_reduce: connection closed by peer",
                       incident->run.failed_ns + 101 * kMs);
   });
 }
@@ -104,7 +116,7 @@ TEST_P(Attribution, Exited) {
 TEST_P(Attribution, ThrewInAHook) {
   everywhere("exception", [](Incident* incident, int64_t guilty) {
     const int64_t at = incident->last_ns() + 3 * kMs;
-    incident->give_up(guilty, "exception", "thrown in a hook", at, kExitException);
+    incident->give_up(guilty, ErrorKind::exception, "thrown in a hook", at, kExitException);
     incident->others_lose_a_peer(at);
   });
 }
@@ -141,12 +153,12 @@ TEST_P(Attribution, TheMostAccusedLostItsConnection) {
     for (int64_t i = 1; i <= GetParam(); ++i) {  // a ring: the guilty one is the last to say so
       const int64_t rank = (guilty + i) % GetParam();
       const int64_t named = i == GetParam() - 1 ? guilty : (rank + GetParam() - 1) % GetParam();
-      incident.give_up(rank, rank == guilty ? "closed" : "peer_lost",
-                       fmt::format("all_reduce 5: connection closed by rank {}", named),
-                       at + i * kMs);
+      incident.give_up(rank, rank == guilty ? ErrorKind::closed : ErrorKind::peer_lost,
+                       "all_reduce 5: connection closed", at + i * kMs, kExitCommError, named);
     }
     incident.run.failed_ns = at + 3 * kMs;
     EXPECT_EQ(incident.failure().rank, guilty) << incident.failure().message;
+    expect_no_text_moves_it(incident, incident.failure(), "the most accused");
   }
 }
 
@@ -160,16 +172,123 @@ TEST_P(Attribution, WhoClosedAfterALossIsNotToBlame) {
     Incident incident(ranks, guilty, Place::in_collective);
     const int64_t at = incident.last_ns();
     const auto loses = [&](int64_t rank, int64_t when_ns) {
-      incident.give_up(rank, "peer_lost",
-                       fmt::format("all_reduce 5: closed by peer (rank {})", (rank + 1) % ranks),
-                       at + when_ns);
+      incident.give_up(rank, ErrorKind::peer_lost, "all_reduce 5: closed by peer", at + when_ns,
+                       kExitCommError, (rank + 1) % ranks);
     };
     loses((guilty + ranks - 1) % ranks, kMs / 2);
     loses(guilty, kMs);
     for (int64_t i = 2; i < ranks; ++i) loses((guilty + ranks - i) % ranks, i * (kept + kMs));
     incident.run.failed_ns = at + ranks * (kept + kMs);
     EXPECT_EQ(incident.failure().rank, guilty) << incident.failure().message;
+    expect_no_text_moves_it(incident, incident.failure(), "closed after a loss");
   }
+}
+
+// All are in the collective, and its time is over for all of them.
+class TooShort : public Incident {
+ public:
+  TooShort(int64_t ranks, int64_t last, int64_t apart_ms)
+      : Incident(ranks, last, Place::in_collective) {
+    const int64_t entered = last_ns();
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      for (Event& event : run.ranks[rank].events)
+        if (static_cast<EventKind>(event.kind) == EventKind::arrival && event.sequence == 5)
+          event.time_ns = entered + (rank == last ? apart_ms * kMs : 0);
+    for (int64_t i = 0; i < ranks; ++i) {
+      const int64_t rank = (last + 1 + i) % ranks;  // whoever came last gives up last
+      const int64_t gave_up = entered + (kTimeoutMs + (rank == last ? apart_ms : 0)) * kMs + i;
+      if (run.failed_ns == 0) run.failed_ns = gave_up + 5 * kMs;
+      give_up(rank, ErrorKind::timeout, "all_reduce: timed out", gave_up);
+    }
+  }
+};
+
+TEST_P(Attribution, ATimeOutThatIsTooShortIsNobodysFault) {
+  for (int64_t last = 0; last < GetParam(); ++last) {
+    const TooShort incident(GetParam(), last, 3);
+    const Failure f = incident.failure();
+    EXPECT_EQ(f.rank, std::nullopt) << f.message;
+    EXPECT_EQ(f.kind, "timeout");
+    EXPECT_EQ(f.message,
+              "the time-out of 2.0 s is too short, or the network lost what was sent: all ranks "
+              "entered all_reduce 5 (bucket 1, 1.0 MB) within 3 ms");
+    EXPECT_EQ(f.secondary.size(), static_cast<size_t>(GetParam()));
+    EXPECT_EQ(f.explanation.collective->sequence, 5);
+    EXPECT_THAT(f.explanation.missing, testing::IsEmpty());
+    expect_no_text_moves_it(incident, f, "too short");
+  }
+}
+
+// Ended by the launcher before its own time was over, which the others' was.
+TEST_P(Attribution, WhoHadLessTimeThanTheOthersDoesNotHang) {
+  for (int64_t last = 0; last < GetParam(); ++last) {
+    TooShort incident(GetParam(), last, 300);
+    incident.run.ranks[last].events.pop_back();
+    incident.run.evidence[last].clear();
+    incident.run.ends.pop_back();
+    incident.ended(last, incident.run.failed_ns + 200 * kMs).state = Incident::asleep("futex");
+    EXPECT_EQ(incident.failure().rank, std::nullopt) << incident.failure().message;
+  }
+}
+
+// It went on with its backward beside the collective, and lost the peer that had given up.
+TEST_P(Attribution, WhoIsStillAtWorkWhenTheOthersGiveUpDoesNotHang) {
+  for (int64_t last = 0; last < GetParam(); ++last)
+    for (const bool ended_by_launcher : {false, true}) {
+      TooShort incident(GetParam(), last, 3);
+      auto& events = incident.run.ranks[last].events;
+      events.pop_back();
+      for (const int64_t around : {-20, 20}) {
+        Event ready = Incident::event(EventKind::parameter_ready, 2, 0, Phase::backward);
+        ready.time_ns = incident.run.failed_ns + around * kMs;
+        events.push_back(ready);
+      }
+      incident.run.evidence[last].clear();
+      incident.run.ends.pop_back();
+      const int64_t at = incident.run.failed_ns + 100 * kMs;
+      if (ended_by_launcher)
+        incident.ended(last, at).state = Incident::asleep("futex");
+      else
+        incident.give_up(last, ErrorKind::peer_lost, "all_reduce: connection closed", at);
+      EXPECT_EQ(incident.failure().rank, std::nullopt) << incident.failure().message;
+    }
+}
+
+TEST_P(Attribution, WhoLeftTheOthersTooLittleTimeIsNamed) {
+  for (int64_t last = 0; last < GetParam(); ++last) {
+    TooShort incident(GetParam(), last, 1'900);
+    const Failure f = incident.failure();
+    EXPECT_EQ(f.rank, last) << f.message;
+    EXPECT_EQ(f.kind, "timeout");
+    EXPECT_THAT(f.message,
+                testing::StartsWith(fmt::format(
+                    "rank {} entered all_reduce 5 (bucket 1, 1.0 MB) 1.9 s after the first "
+                    "rank, of the 2.0 s that its time-out allows",
+                    last)));
+  }
+}
+
+// Its launcher went with it: how it ended, and where it was, nobody knows.
+TEST_P(Attribution, WhoseRecordsAreLostIsNamedWithoutAPlace) {
+  for (const Place place : Incident::kPlaces)
+    for (int64_t guilty = 0; guilty < GetParam(); ++guilty) {
+      Incident incident(GetParam(), guilty, place);
+      const int64_t at = incident.last_ns() + 3 * kMs;
+      incident.run.ranks[guilty].events.clear();
+      incident.end(guilty, at).lost = true;
+      incident.others_lose_a_peer(at);
+      const Failure f = incident.failure();
+      EXPECT_EQ(f.rank, guilty) << f.message;
+      EXPECT_EQ(f.kind, "lost");
+      EXPECT_EQ(f.signal, std::nullopt);
+      EXPECT_EQ(f.exit_code, std::nullopt);
+      EXPECT_EQ(f.phase, "");
+      EXPECT_EQ(f.message,
+                fmt::format("rank {}: its process is gone, its records are lost", guilty));
+      EXPECT_THAT(f.explanation.missing, testing::Not(testing::Contains(guilty)));
+      EXPECT_THAT(f.explanation.entered, testing::Not(testing::Contains(guilty)));
+      expect_no_text_moves_it(incident, f, "lost");
+    }
 }
 
 TEST_P(Attribution, TheEarlierOfTwoKills) {

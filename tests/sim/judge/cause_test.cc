@@ -54,7 +54,8 @@ Divergence of_failed_resume(int64_t step) {
   checkpoint.kind = "save_and_resume";
   checkpoint.options.set("after_step", int64_t{1});
   Evidence evidence = *evidence_from_json_text(outcome.run.evidence[1]);
-  evidence.check_reasons = {"checkpoint: rank 1, resumed after step 1: fc2.weight is lost"};
+  evidence.check_reasons = {
+      {Check::checkpoint, 1, 1, "rank 1, resumed after step 1: fc2.weight is lost"}};
   outcome.run.evidence[1] = to_json_text(evidence);
   return divergence_of(outcome);
 }
@@ -72,12 +73,14 @@ TEST(Cause, AShardOfAnotherSizeIsAnotherGlobalBatch) {
   Outcome outcome = seen_everywhere(e);
   fail_float64(&outcome, 1);
   Evidence evidence = *evidence_from_json_text(outcome.run.evidence[1]);
-  evidence.check_reasons = {"batch: rank 1, step 1: 32 samples, not 16: a global batch of 256"};
+  evidence.check_reasons = {
+      {Check::batch, 1, 1, "rank 1, step 1: 32 samples, not 16: a global batch of 256"}};
   outcome.run.evidence[1] = to_json_text(evidence);
   const Divergence d = divergence_of(outcome);
   EXPECT_EQ(d.cause, "global_batch");
   EXPECT_EQ(d.explanation, "rank 1, step 1: 32 samples, not 16: a global batch of 256");
-  evidence.check_reasons = {"batch: rank 1, step 2: 32 samples, not 16: a global batch of 256"};
+  evidence.check_reasons = {
+      {Check::batch, 1, 2, "rank 1, step 2: 32 samples, not 16: a global batch of 256"}};
   outcome.run.evidence[1] = to_json_text(evidence);
   EXPECT_EQ(divergence_of(outcome).cause, "unknown");
 }
@@ -151,7 +154,8 @@ TEST(Cause, LostAccumulationIsAMissingGradient) {
   for (const int64_t step : {2, 3}) {
     Outcome outcome = seen_everywhere(gradient_evidence("replay", step));
     Evidence evidence = *evidence_from_json_text(outcome.run.evidence[1]);
-    evidence.check_reasons = {"accumulation: rank 1, step 2: grad() of fc1.weight is not all"};
+    evidence.check_reasons = {
+        {Check::accumulation, 1, 2, "rank 1, step 2: grad() of fc1.weight is not all"}};
     outcome.run.evidence[1] = to_json_text(evidence);
     EXPECT_EQ(divergence_of(outcome).cause == "missing_gradient", step == 2);
   }
@@ -203,7 +207,7 @@ TEST(Cause, SampleOrderWhereTheFirstOtherSamplesAreThoseOfThatStep) {
   const auto cause = [](int64_t step) {
     Outcome outcome = seen_everywhere(gradient_evidence("replay", step));
     Evidence evidence = *evidence_from_json_text(outcome.run.evidence[2]);
-    evidence.check_reasons = {"samples: rank 2, step 2: row 0 is sample 17, not 3"};
+    evidence.check_reasons = {{Check::samples, 2, 2, "rank 2, step 2: row 0 is sample 17, not 3"}};
     outcome.run.evidence[2] = to_json_text(evidence);
     return divergence_of(outcome);
   };

@@ -97,7 +97,8 @@ TEST(Explanation, AsItStoodWhenTheRunHadFailed) {
   Event late = Incident::event(EventKind::arrival, 1, 0, Phase::backward, 2);
   late.time_ns = incident.run.failed_ns + 10 * kMillisecond;
   incident.run.ranks[1].events.push_back(late);
-  incident.give_up(1, "peer_lost", "all_reduce: connection closed", late.time_ns + kMillisecond);
+  incident.give_up(1, ErrorKind::peer_lost, "all_reduce: connection closed",
+                   late.time_ns + kMillisecond);
   const Failure f = incident.failure();
   EXPECT_EQ(f.rank, 1);
   EXPECT_EQ(f.kind, "hang");

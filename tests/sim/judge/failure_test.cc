@@ -35,9 +35,9 @@ TEST(Failure, AKilledRankIsNamedThoughOthersEndedFirst) {
   outcome.stop(2, 3);
   end(&outcome, 2, 1, -1, SIGKILL);
   end(&outcome, 0, 0, kExitCommError, 0);
-  outcome.error(0, "peer_lost", "all_reduce 3: connection reset by peer");
+  outcome.error(0, ErrorKind::peer_lost, "all_reduce 3: connection reset by peer");
   end(&outcome, 1, 2, kExitCommError, 0);
-  outcome.error(1, "peer_lost", "all_reduce 3: connection reset by peer");
+  outcome.error(1, ErrorKind::peer_lost, "all_reduce 3: connection reset by peer");
   end(&outcome, 3, 3, -1, SIGTERM, true);
   outcome.run.log_tails[2] = "first\nlast\n";
   const Failure f = failure_of(outcome);
@@ -58,15 +58,13 @@ TEST(Failure, AFileThatCannotBeLoadedIsItsOwnCause) {
   outcome.stop(1, 2);
   end(&outcome, 1, 0, kExitException, 0);
   Evidence evidence;
-  evidence.error_kind = "exception";
-  evidence.error = "checkpoint /x: there is no such file";
-  evidence.phase = "checkpoint";
+  evidence.error = {.kind = ErrorKind::checkpoint, .text = "there is no such file"};
   outcome.run.evidence[1] = to_json_text(evidence);
   EXPECT_EQ(failure_of(outcome).cause, "checkpoint");
   outcome.run.plan.scenario.expect[0].verdict = "inconclusive";
   outcome.run.plan.scenario.expect[0].cause = "checkpoint";
   EXPECT_EQ(outcome.judge().met, true);
-  evidence.error = "out of memory";
+  evidence.error = {.kind = ErrorKind::exception, .text = "checkpoint: of a user's own"};
   outcome.run.evidence[1] = to_json_text(evidence);
   EXPECT_EQ(outcome.judge().met, false);
   outcome.run.plan.scenario.expect = {{}};
@@ -82,7 +80,7 @@ TEST(Failure, ExitAndException) {
             "rank 1 exited with code 7 in backward of step 2; it never entered all_reduce 3 "
             "(bucket 0, 400 bytes)");
   end(&outcome, 1, 0, kExitException, 0);
-  outcome.error(1, "exception", "no more memory");
+  outcome.error(1, ErrorKind::exception, "no more memory");
   EXPECT_EQ(failure_of(outcome).kind, "exception");
   EXPECT_EQ(failure_of(outcome).message,
             "rank 1 ended by an exception in backward of step 2: no more memory; it never entered "
@@ -108,11 +106,106 @@ TEST(Failure, ALaggardThatOthersGaveUpOnHangs) {
     outcome.stop(rank, rank == 3 ? 2 : 3);
     if (rank == 3) continue;
     end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0);
-    outcome.error(rank, "timeout", "all_reduce 3: not done after 2000 ms");
+    outcome.error(rank, ErrorKind::timeout, "all_reduce 3: not done after 2000 ms");
   }
   end(&outcome, 3, 3, -1, SIGKILL, true);
   EXPECT_EQ(failure_of(outcome).rank, 3);
   EXPECT_EQ(failure_of(outcome).kind, "hang");
+}
+
+constexpr int64_t kNsPerMs = 1'000'000;
+
+// Others gave up on rank 3 after 2 s, for `core_wait_ms` of which it was ready and had no core.
+Outcome laggard(int64_t core_wait_ms) {
+  Outcome outcome;
+  outcome.run.plan.scenario.timeouts.collective_ms = 2000;
+  outcome.run.plan.scenario.timeouts.construction_ms = 2000;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    outcome.stop(rank, rank == 3 ? 2 : 3);
+    if (rank == 3) continue;
+    end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0);
+    outcome.error(rank, ErrorKind::timeout, "all_reduce 3: not done after 2000 ms");
+  }
+  end(&outcome, 3, 3, -1, SIGKILL, true);
+  ProcessState state;
+  state.state = 'R';
+  state.core_wait_ns = core_wait_ms * kNsPerMs;
+  outcome.run.ends[3].state = state;
+  outcome.run.failed_ns = 2000 * kNsPerMs;
+  return outcome;
+}
+
+TEST(Failure, NobodyIsBlamedForWhatTheMachineDid) {
+  EXPECT_EQ(failure_of(laggard(200)).rank, 3);
+  EXPECT_EQ(failure_of(laggard(200)).kind, "hang");
+  const Failure f = failure_of(laggard(1500));
+  EXPECT_EQ(f.rank, std::nullopt);
+  EXPECT_EQ(f.kind, "starved");
+  EXPECT_EQ(f.core_wait_ms, 1500);
+  EXPECT_THAT(f.secondary, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(
+      f.message,
+      "busy machine: nobody is blamed, for rank 3, which the others waited for, was ready and "
+      "had no core for 1.5 s in backward of step 2");
+  EXPECT_EQ(laggard(200).judge().undecided, Undecided::inconclusive);
+  EXPECT_EQ(laggard(1500).judge().undecided, Undecided::busy_machine);
+}
+
+TEST(Failure, OnABusyMachineNoExpectationOfAFailureIsUnmet) {
+  for (const bool other_rank : {false, true}) {
+    Outcome outcome = laggard(1500);
+    Expectation& expect = outcome.run.plan.scenario.expect[0];
+    expect = {};
+    expect.outcome = "failed";
+    expect.primary_rank = other_rank ? 1 : 3;
+    expect.kind = "crash";
+    EXPECT_EQ(outcome.judge().met, std::nullopt);
+    EXPECT_EQ(outcome.judge().undecided, Undecided::busy_machine);
+    outcome.run.ends[3].state->core_wait_ns = 0;
+    EXPECT_EQ(outcome.judge().met, false);
+    EXPECT_EQ(outcome.judge().undecided, Undecided::decided);
+  }
+}
+
+TEST(Failure, WhatCameLateForWantOfACoreIsUndecided) {
+  Outcome outcome = laggard(0);
+  Expectation& expect = outcome.run.plan.scenario.expect[0];
+  expect = {};
+  expect.outcome = "failed";
+  expect.primary_rank = 3;
+  expect.within_ms = 1700;
+  EXPECT_EQ(outcome.judge().met, false);
+  outcome.run.core_wait_ns = 200 * kNsPerMs;
+  EXPECT_EQ(outcome.judge().met, false) << "it came 300 ms too late";
+  outcome.run.core_wait_ns = 300 * kNsPerMs;
+  EXPECT_EQ(outcome.judge().met, std::nullopt);
+  EXPECT_EQ(outcome.judge().undecided, Undecided::busy_machine);
+  expect.primary_rank = 2;
+  EXPECT_EQ(outcome.judge().met, false) << "that is not a matter of time";
+}
+
+// One that is continued while the other has given up, but has not yet said so.
+TEST(Failure, WhoComesAfterTheTimeOutOfOthersIsTheOneTheyWaitedFor) {
+  for (const int64_t late_ms : {500, 800}) {
+    Outcome outcome(2);
+    outcome.run.plan.scenario.timeouts.collective_ms = 600;
+    outcome.stop(0, 3);
+    outcome.stop(1, 3);
+    for (Event& event : outcome.run.ranks[1].events)
+      if (event.step == 3) event.time_ns = late_ms * kNsPerMs;
+    end(&outcome, 0, 0, kExitCommError, 0);
+    outcome.error(0, ErrorKind::timeout, "all_reduce 3: not done after 600 ms");
+    end(&outcome, 1, 1, kExitCommError, 0);
+    outcome.error(1, ErrorKind::peer_lost, "all_reduce 3: connection closed by peer");
+    outcome.run.failed_ns = 820 * kNsPerMs;
+    const Failure f = failure_of(outcome);
+    if (late_ms < 600) {
+      EXPECT_NE(f.kind, "hang");
+    } else {
+      EXPECT_EQ(f.rank, 1);
+      EXPECT_EQ(f.kind, "hang");
+    }
+  }
 }
 
 // Stopped after it had entered the collective that the others gave up on.
@@ -122,7 +215,8 @@ TEST(Failure, ASilentRankInTheSameCollectiveHangs) {
     outcome.stop(rank, 3);
     if (rank == 1) continue;
     end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0);
-    outcome.error(rank, rank == 0 ? "timeout" : "peer_lost", "all_reduce 3: no answer");
+    outcome.error(rank, rank == 0 ? ErrorKind::timeout : ErrorKind::peer_lost,
+                  "all_reduce 3: no answer");
   }
   end(&outcome, 1, 3, -1, SIGKILL, true);
   EXPECT_EQ(failure_of(outcome).rank, 1);
@@ -134,9 +228,27 @@ TEST(Failure, TimeoutWhereNobodyLags) {
   Outcome outcome;
   outcome.stop(0, 3);
   end(&outcome, 0, 0, kExitCommError, 0);
-  outcome.error(0, "timeout", "all_reduce 3: not done after 2000 ms");
+  outcome.error(0, ErrorKind::timeout, "all_reduce 3: not done after 2000 ms");
   EXPECT_EQ(failure_of(outcome).kind, "timeout");
   EXPECT_EQ(failure_of(outcome).exit_code, kExitCommError);
+}
+
+// What a user's hook says is for people.
+TEST(Failure, AnExceptionThatNamesAnotherRankAccusesNobody) {
+  for (const char* text :
+       {"no more memory", "rank 2 is bad", "step 1: rank 2: checkpoint: rank 3"}) {
+    Outcome outcome;
+    for (const size_t rank : {size_t{0}, size_t{1}}) {
+      outcome.stop(rank, 2);
+      end(&outcome, rank, static_cast<int64_t>(rank), kExitException, 0);
+      outcome.error(rank, ErrorKind::exception, text);
+    }
+    const Failure f = failure_of(outcome);
+    EXPECT_EQ(f.rank, 0) << text;
+    EXPECT_EQ(f.kind, "exception") << text;
+    EXPECT_EQ(f.cause, "") << text;
+    EXPECT_THAT(f.message, HasSubstr(text));
+  }
 }
 
 TEST(Failure, RejectedComesBeforePeersLost) {
@@ -145,8 +257,8 @@ TEST(Failure, RejectedComesBeforePeersLost) {
     outcome.stop(rank, 1);
     end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0);
   }
-  outcome.error(0, "peer_lost", "broadcast 2: connection closed");
-  outcome.error(1, "rejected", "rank 1: fc1.weight is [4], rank 0 has [5]");
+  outcome.error(0, ErrorKind::peer_lost, "broadcast 2: connection closed");
+  outcome.error(1, ErrorKind::rejected, "rank 1: fc1.weight is [4], rank 0 has [5]");
   EXPECT_EQ(failure_of(outcome).rank, 1);
   EXPECT_EQ(failure_of(outcome).kind, "rejected");
 }
@@ -155,7 +267,7 @@ TEST(Failure, ThreadsAreKnownByTheirEvidence) {
   Outcome outcome;
   outcome.run.ends.clear();
   outcome.stop(2, 2);
-  outcome.error(2, "exception", "out of cheese");
+  outcome.error(2, ErrorKind::exception, "out of cheese");
   EXPECT_EQ(failure_of(outcome).rank, 2);
   EXPECT_EQ(failure_of(outcome).kind, "exception");
 }
@@ -218,7 +330,7 @@ TEST(Failure, AnInterruptedRunIsInconclusiveWithoutAFailure) {
 TEST(Failure, ARankThatEndedEarlyIsWhomTheOthersWaitedFor) {
   Outcome outcome;
   outcome.stop(0, 3);
-  outcome.error(0, "timeout", "all_reduce: timed out");
+  outcome.error(0, ErrorKind::timeout, "all_reduce: timed out");
   outcome.run.ends[0].exit_code = kExitCommError;
   outcome.remove(2, [](const Event& e) {
     return e.step == 3 && static_cast<EventKind>(e.kind) != EventKind::primary_done &&

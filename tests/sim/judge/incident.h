@@ -13,6 +13,21 @@
 
 namespace lockstep {
 
+// Replaces every text of every rank's evidence.
+inline void accuse_in_texts(RunOutcome* run, int64_t scapegoat) {
+  const std::string text = "checkpoint: rank " + std::to_string(scapegoat) +
+                           " is bad, step 2: timed out waiting for rank " +
+                           std::to_string(scapegoat) + ": connection closed by peer (rank " +
+                           std::to_string(scapegoat) + ")";
+  for (std::string& document : run->evidence) {
+    auto evidence = evidence_from_json_text(document);
+    if (!evidence) continue;
+    if (evidence->error.kind != ErrorKind::none) evidence->error.text = text;
+    for (CheckReason& reason : evidence->check_reasons) reason.text = text;
+    document = to_json_text(*evidence);
+  }
+}
+
 // A made-up run of W ranks in which one does not do its part, as records and ends would show it:
 // construction is a broadcast (collective 1), every step has two buckets (2 s and 2 s + 1). The
 // guilty rank's records end at a place, the others' where they wait for it.
@@ -36,6 +51,7 @@ class Incident {
     s.communicator.kind = "gloo";
     s.communicator.options.set("algorithm", std::string("ring"));
     s.expect[0].outcome = "failed";
+    s.timeouts.collective_ms = s.timeouts.construction_ms = kTimeoutMs;
     run.began_ns = kBegin - 300 * kMs;
     run.ranks.resize(world_size);
     run.evidence.resize(world_size);
@@ -57,8 +73,8 @@ class Incident {
     for (int64_t rank = 0; rank < world_size_; ++rank) {
       if (rank == guilty_) continue;
       const int64_t way = nth++ == 0 ? 0 : (rank + guilty_) % 3;
-      if (way == 0) give_up(rank, "timeout", "all_reduce: timed out", at += kMs);
-      if (way == 1) give_up(rank, "peer_lost", "all_reduce: connection closed", at += kMs);
+      if (way == 0) give_up(rank, ErrorKind::timeout, "all_reduce: timed out", at += kMs);
+      if (way == 1) give_up(rank, ErrorKind::peer_lost, "all_reduce: connection closed", at += kMs);
       if (way == 2) ended(rank, at + 500 * kMs).state = asleep("futex");
       // In the rendezvous whoever waits asks the store for the address of another.
       const bool alone = run.ranks[guilty_].events.size() == 1;
@@ -71,7 +87,8 @@ class Incident {
     for (int64_t rank = 0; rank < world_size_; ++rank) {
       if (rank == guilty_) continue;
       if ((rank + guilty_) % 2 == 1)
-        give_up(rank, "peer_lost", "all_reduce: connection closed by peer", at_ns + rank * kMs);
+        give_up(rank, ErrorKind::peer_lost, "all_reduce: connection closed by peer",
+                at_ns + rank * kMs);
       else
         ended(rank, at_ns + 500 * kMs);
     }
@@ -93,14 +110,13 @@ class Incident {
     by.signal = SIGTERM;
     return by;
   }
-  void give_up(int64_t rank, const std::string& kind, const std::string& text, int64_t time_ns,
-               int exit_code = kExitCommError) {
+  void give_up(int64_t rank, ErrorKind kind, const std::string& text, int64_t time_ns,
+               int exit_code = kExitCommError, int64_t peer = -1) {
     Event error = event(EventKind::error, 0, -1, Phase::wait);
     error.time_ns = time_ns;
     run.ranks[rank].events.push_back(error);
     Evidence evidence;
-    evidence.error_kind = kind;
-    evidence.error = text;
+    evidence.error = {.kind = kind, .text = text, .rank = rank, .peer = peer};
     run.evidence[rank] = to_json_text(evidence);
     end(rank, time_ns + 2 * kMs).exit_code = exit_code;
   }
@@ -119,6 +135,12 @@ class Incident {
     return last;
   }
   Failure failure() const { return judge_run(run).failure.value_or(Failure{}); }
+  // The same with sentences that accuse rank `scapegoat` of everything.
+  Failure failure_with_other_texts(int64_t scapegoat) const {
+    RunOutcome other = run;
+    accuse_in_texts(&other, scapegoat);
+    return judge_run(other).failure.value_or(Failure{});
+  }
 
   static Event event(EventKind kind, int32_t step, int32_t subject, Phase phase,
                      uint32_t sequence = 0) {

@@ -168,7 +168,7 @@ TEST(Checks, EachIsKnownByItsOwnEvents) {
 TEST(Checks, AFailedOneIsKnownByItsReasonWhereItsEventWasDropped) {
   Outcome outcome;
   Evidence evidence;
-  evidence.check_reasons = {"manifest: rank 1: fc1.weight differs from rank 0's"};
+  evidence.check_reasons = {{Check::manifest, 1, 0, "rank 1: fc1.weight differs from rank 0's"}};
   outcome.run.evidence[1] = to_json_text(evidence);
   EXPECT_EQ(outcome.judge().verdict, "fail");
   EXPECT_THAT(outcome.judge().checks, Contains(Pair("manifest", "fail")));

@@ -68,6 +68,31 @@ TEST(Lanes, ReplicaDoesNotPassWhereRankZeroAloneHasNoBuffers) {
   EXPECT_EQ(outcome.lane("replica").reason, "rank 1 has hashes of kind buffer, rank 0 has none");
 }
 
+// Of draws that no golden run repeats nothing is said, whatever the comparison found.
+TEST(Lanes, DoNotApplyWhereAForwardDrewFromTheDefaultGenerator) {
+  Outcome outcome;
+  outcome.run.plan.scenario.model.kind = "registered";
+  outcome.run.plan.scenario.model.options.set("name", std::string("noisy"));
+  MismatchEvidence e;
+  e.lane = "replay";
+  e.step = 1;
+  e.state_kind = "gradient";
+  outcome.mismatch(2, Lane::replay, e);
+  Evidence evidence = *evidence_from_json_text(outcome.run.evidence[2]);
+  evidence.undeclared_draws = true;
+  evidence.random_layers = {"drop1", "block.drop"};
+  outcome.run.evidence[2] = to_json_text(evidence);
+  const RunResult result = outcome.judge();
+  EXPECT_EQ(outcome.lane("replica").verdict, "pass");
+  for (const char* lane : {"replay", "float64"}) {
+    EXPECT_EQ(outcome.lane(lane).verdict, "not_applicable");
+    EXPECT_THAT(outcome.lane(lane).reason,
+                testing::AllOf(HasSubstr("model \"noisy\""), HasSubstr("drop1, block.drop")));
+  }
+  EXPECT_FALSE(result.first_divergence);
+  EXPECT_EQ(result.verdict, "pass");
+}
+
 // Ranks 1 and 3 have three batches, ranks 0 and 2 fewer; in the end all get the same weights.
 Outcome joined() {
   Outcome outcome;

@@ -25,6 +25,10 @@ struct MadeRun {
     double times = 1, more_ms = 0;
   };
   std::function<Slower(int64_t rank, int64_t step, Phase phase)> slower;
+  // For how much longer that phase takes because its thread had no core; `unnoticed`: not at all,
+  // since it would have slept anyway.
+  std::function<double(int64_t rank, int64_t step, Phase phase)> core_wait_ms;
+  bool unnoticed = false;
   // How long a collective of that rank waits in its queue for the wire.
   std::function<double(int64_t rank, int64_t step)> delay_ms;
 
@@ -42,6 +46,7 @@ class MadeRunWriter {
       outcome_.ranks.push_back(records);
     }
     now_.resize(static_cast<size_t>(run.world_size), 1'000'000'000.0);
+    core_wait_.resize(static_cast<size_t>(run.world_size), 0);
   }
 
   RunOutcome write() {
@@ -58,7 +63,10 @@ class MadeRunWriter {
   double phase_ns(size_t rank, int64_t step, Phase phase, double ms) {
     const auto slower =
         run_.slower ? run_.slower(static_cast<int64_t>(rank), step, phase) : MadeRun::Slower{};
-    return drawn(ms) * slower.times + slower.more_ms * 1e6;
+    const double starved =
+        run_.core_wait_ms ? run_.core_wait_ms(static_cast<int64_t>(rank), step, phase) * 1e6 : 0;
+    core_wait_[rank] += starved;
+    return drawn(ms) * slower.times + slower.more_ms * 1e6 + (run_.unnoticed ? 0 : starved);
   }
   void event(size_t rank, int64_t step, double time_ns, uint16_t kind, Phase phase,
              int32_t subject = -1, uint64_t value = 0, uint32_t sequence = 0) {
@@ -67,7 +75,8 @@ class MadeRunWriter {
                                            subject, value});
   }
   void begin(size_t rank, int64_t step, Phase phase) {
-    event(rank, step, now_[rank], static_cast<uint16_t>(EventKind::phase_begin), phase);
+    event(rank, step, now_[rank], static_cast<uint16_t>(EventKind::phase_begin), phase, -1,
+          static_cast<uint64_t>(core_wait_[rank]));
   }
 
   void write_step(int64_t step) {
@@ -95,7 +104,8 @@ class MadeRunWriter {
       now_[r] = std::max(now_[r], queue[r]);
       begin(r, step, Phase::optimizer);
       now_[r] += phase_ns(r, step, Phase::optimizer, run_.optimizer_ms);
-      event(r, step, now_[r], static_cast<uint16_t>(EventKind::step_end), Phase::optimizer);
+      event(r, step, now_[r], static_cast<uint16_t>(EventKind::step_end), Phase::optimizer, -1,
+            static_cast<uint64_t>(core_wait_[r]));
     }
   }
 
@@ -129,7 +139,7 @@ class MadeRunWriter {
   const MadeRun& run_;
   std::mt19937_64 random_;
   RunOutcome outcome_;
-  std::vector<double> now_;
+  std::vector<double> now_, core_wait_;
 };
 
 inline RunOutcome MadeRun::make() const { return MadeRunWriter(*this).write(); }

@@ -75,10 +75,9 @@ class Outcome {
     all.mismatches.push_back(evidence);
     run.evidence[rank] = to_json_text(all);
   }
-  void error(size_t rank, const std::string& kind, const std::string& text) {
+  void error(size_t rank, ErrorKind kind, const std::string& text) {
     Evidence evidence;
-    evidence.error_kind = kind;
-    evidence.error = text;
+    evidence.error = {.kind = kind, .text = text};
     run.evidence[rank] = to_json_text(evidence);
   }
   // The rank ended in the middle of `step`.

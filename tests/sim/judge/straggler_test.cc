@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "sim/judge/judge.h"
+#include "sim/judge/metrics.h"
+#include "sim/judge/what_if.h"
+#include "tests/sim/judge/growth.h"
 #include "tests/sim/judge/made_run.h"
 
 namespace lockstep {
@@ -67,6 +71,82 @@ TEST(Straggler, AccusesNobodyOnBusyMachines) {
                        };
                      }),
             kSeeds * 98 / 100);
+}
+
+// Ranks that have no core for a while, every now and then, as on a machine with other work.
+void starve(MadeRun* run, double mean_ms, int64_t one_in) {
+  auto random = std::make_shared<std::mt19937_64>(run->seed + 1000);
+  run->core_wait_ms = [=](int64_t, int64_t, Phase) {
+    std::exponential_distribution<double> length(1 / mean_ms);
+    return (*random)() % static_cast<uint64_t>(one_in) == 0 ? length(*random) : 0;
+  };
+}
+
+TEST(Straggler, WhoHadNoCoreIsNotLate) {
+  for (const char* change : {"one rank in all steps", "one rank once", "ranks in turn"}) {
+    MadeRun run;
+    const std::string word = change;
+    run.core_wait_ms = [=](int64_t rank, int64_t step, Phase phase) {
+      if (phase != Phase::backward) return 0.0;
+      if (word == "one rank once") return rank == 2 && step == 7 ? 150.0 : 0.0;
+      return rank == (word == "ranks in turn" ? step % 4 : 2) ? 30.0 : 0.0;
+    };
+    const Straggler found = straggler_of(run);
+    EXPECT_EQ(found.late_class, kStarved) << change;
+    EXPECT_FALSE(found.rank) << change;
+    EXPECT_THAT(found.ranks, testing::IsEmpty()) << change;
+    EXPECT_GT(found.core_wait_ms, 1) << change;
+    EXPECT_NEAR(found.without_ms, 32, 0.1) << change;
+    EXPECT_THAT(found.text, testing::StartsWith("busy machine: nobody is accused")) << change;
+  }
+}
+
+TEST(Straggler, WhoIsLateWithACoreIsNamedOnABusyMachineToo) {
+  MadeRun run;
+  run.slower = [](int64_t rank, int64_t, Phase phase) {
+    return times(rank == 1 && phase == Phase::backward, 1.5);
+  };
+  run.core_wait_ms = [](int64_t rank, int64_t step, Phase phase) {
+    return phase == Phase::forward && (rank + step) % 3 == 0 ? 2.0 : 0.0;
+  };
+  const Straggler found = straggler_of(run);
+  EXPECT_EQ(found.late_class, "compute");
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_GT(found.core_wait_ms, 0.5);
+}
+
+// Whatever the load, and whether it costs anything or not: the right answer, or none.
+TEST(Straggler, NoLoadMakesAnAnswerWrong) {
+  const std::vector<std::string> words = {"none", "compute", "periodic", "stopped", "wandering"};
+  std::map<std::string, int> right, undecided;
+  for (const std::string& word : words)
+    for (int seed = 0; seed < kSeeds; ++seed) {
+      MadeRun run = jittery(static_cast<uint64_t>(seed));
+      const int64_t ranks = run.world_size;
+      run.slower = [=](int64_t rank, int64_t step, Phase phase) {
+        if (word == "wandering") return times(step % ranks == rank, 1.4);
+        if (rank != 1 || word == "none") return times(false, 1);
+        if (word == "stopped")
+          return MadeRun::Slower{1, step == 9 && phase == Phase::backward ? 250.0 : 0};
+        return times(word == "compute" || step % 4 == 0, 1.4);
+      };
+      starve(&run, seed % 3 == 0 ? 1 : 8, 1 + seed % 5);
+      run.unnoticed = seed % 2 == 0;
+      const Straggler found = straggler_of(run);
+      if (found.late_class == kStarved) {
+        ++undecided[word];
+        EXPECT_FALSE(found.rank);
+        continue;
+      }
+      const bool named = word != "none" && word != "wandering";
+      right[word] += found.late_class == word && found.rank.has_value() == named;
+      EXPECT_TRUE(!found.rank || (named && *found.rank == 1)) << word << seed << found.text;
+    }
+  for (const std::string& word : words) {
+    std::printf("%s: %d right, %d undecided of %d\n", word.c_str(), right[word], undecided[word],
+                kSeeds);
+    EXPECT_GE(right[word] + undecided[word], kSeeds * 98 / 100) << word;
+  }
 }
 
 TEST(Straggler, WhatNobodyWaitsForIsNoStraggler) {
@@ -215,11 +295,14 @@ TEST(Straggler, OneRankHasNobodyToCompareWith) {
   EXPECT_FALSE(find_straggler({}));
 }
 
-RunResult judged(const MadeRun& run, const ExpectedStraggler& expected) {
+// No lane is asked for, so the run is inconclusive by itself.
+RunResult judged(const MadeRun& run, const ExpectedStraggler& expected,
+                 const std::optional<std::string>& verdict = {}) {
   RunOutcome outcome = run.make();
   Scenario& scenario = outcome.plan.scenario;
   scenario.communicator.options.set("algorithm", std::string("ring"));
   scenario.expect[0].straggler = expected;
+  scenario.expect[0].verdict = verdict;
   outcome.evidence.resize(outcome.ranks.size());
   return judge_run(outcome);
 }
@@ -244,6 +327,24 @@ TEST(Straggler, IsHeldAgainstTheExpectation) {
               ElementsAre("straggler: expected none, got not known"));
 }
 
+TEST(Straggler, OnABusyMachineNoExpectationIsUnmet) {
+  MadeRun run;
+  EXPECT_EQ(judged(run, {"none", {}}, "inconclusive").met, true);
+  EXPECT_EQ(judged(run, {"none", {}}, "inconclusive").undecided, Undecided::decided);
+  run.core_wait_ms = [](int64_t rank, int64_t, Phase phase) {
+    return rank == 2 && phase == Phase::forward ? 20.0 : 0.0;
+  };
+  for (const ExpectedStraggler& expected :
+       {ExpectedStraggler{"none", {}}, {"compute", 1}, {"compute", 2}}) {
+    const RunResult result = judged(run, expected, "inconclusive");
+    EXPECT_EQ(result.met, std::nullopt);
+    EXPECT_EQ(result.undecided, Undecided::busy_machine);
+    EXPECT_THAT(result.unmet, testing::Contains(testing::HasSubstr("got starved")));
+    EXPECT_EQ(judged(run, expected, "pass").undecided, Undecided::inconclusive)
+        << "of which the machine is not the reason";
+  }
+}
+
 TEST(Straggler, ARunThatFailedHasNone) {
   MadeRun run;
   RunOutcome outcome = run.make();
@@ -261,6 +362,37 @@ TEST(Straggler, ChanceIsBinomial) {
   EXPECT_NEAR(chance_of(3, 3, 4), 4.0 / 64, 1e-12);
   EXPECT_NEAR(chance_of(9, 10, 2), 2 * 11.0 / 1024, 1e-12);
   EXPECT_DOUBLE_EQ(chance_of(0, 5, 3), 1);
+}
+
+// From the records of all ranks to metrics and the straggler.
+TEST(Straggler, IsFoundInTimeThatGrowsWithTheRanks) {
+  const auto judged = [](int64_t ranks) {
+    MadeRun run;
+    run.world_size = ranks;
+    run.steps = 4;
+    run.jitter = 0.02;
+    run.slower = [](int64_t rank, int64_t, Phase phase) {
+      return times(rank == 1 && phase != Phase::load, 1.2);
+    };
+    return [outcome = run.make()] {
+      const Timeline timeline = timeline_of(outcome);
+      EXPECT_EQ(metrics_of(timeline).ranks.size(), outcome.ranks.size());
+      EXPECT_EQ(find_straggler(models_of(timeline))->rank, 1);
+    };
+  };
+  EXPECT_LE(growth_of(judged, 500, 8), 8);
+}
+
+TEST(MediansOfOthers, AreThoseWithoutTheValue) {
+  for (const std::vector<double>& values :
+       {std::vector<double>{3, 1}, {3, 1, 2}, {5, 5, 1, 5}, {4, 1, 3, 2, 9}}) {
+    const MediansOfOthers medians(values);
+    for (size_t i = 0; i < values.size(); ++i) {
+      std::vector<double> others = values;
+      others.erase(others.begin() + static_cast<int64_t>(i));
+      EXPECT_EQ(medians.without(values[i]), median_of(others));
+    }
+  }
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ MismatchEvidence weight_evidence(int64_t step) {
 TEST(UpdateCause, ClippingIsNamedBeforeARatio) {
   MismatchEvidence e = gradient_evidence("replay", 1);
   e.one_ratio = true;
-  e.ratio = 1.5;
+  e.ratio = 0.5;
   e.clipping = "before_sum";
   EXPECT_EQ(divergence_of_update(e).cause, "clipping");
   EXPECT_THAT(divergence_of_update(e).explanation, testing::HasSubstr("clipped by itself"));

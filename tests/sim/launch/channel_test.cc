@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <system_error>
 #include <thread>
 
 #include "sim/launch/protocol.h"
+#include "tests/sim/launch/no_more_files.h"
 
 namespace lockstep {
 namespace {
@@ -22,6 +24,22 @@ TEST(Channel, CarriesAnyBytesAndADescriptor) {
   ASSERT_TRUE(passed.valid());
   EXPECT_EQ(::fcntl(passed.get(), F_GETFD), FD_CLOEXEC);
   EXPECT_EQ(right.receive(&got), Channel::Got::nothing);
+}
+
+// Else a worker's pidfd would be missing, and nothing could end that worker.
+TEST(Channel, ADescriptorThatIsDroppedAtTheLimitIsAnError) {
+  auto [left, right] = Channel::pair();
+  const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(left.send({"started"}, file.get()));
+  ASSERT_TRUE(left.send({"without"}));
+  Channel::Message got;
+  UniqueFd passed;
+  {
+    const NoMoreFiles limit;
+    EXPECT_THROW(right.receive(&got, &passed), std::system_error);
+    EXPECT_EQ(right.receive(&got, &passed), Channel::Got::message);
+  }
+  EXPECT_EQ(got, Channel::Message{"without"});
 }
 
 TEST(Channel, CarriesWhatNoDatagramHolds) {

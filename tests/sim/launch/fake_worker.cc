@@ -42,10 +42,10 @@ RunPlan read_plan(const std::string& run_dir) {
       std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>())));
 }
 
-void write_evidence(const std::string& path, const std::string& kind, const std::string& message) {
+void write_evidence(const std::string& path, ErrorKind kind, const std::string& message) {
   Evidence evidence;
-  evidence.error_kind = kind;
-  evidence.error = message;
+  evidence.error.kind = kind;
+  evidence.error.text = message;
   std::ofstream(path) << to_json_text(evidence);
 }
 
@@ -104,12 +104,13 @@ int fake_rank(const WorkerTask& task, const RunPlan& plan, Control& control) {
     together = together && meet(control, fmt::format("step-{}", step), task.rank, ranks);
     if (!together) {
       recorder->append(EventKind::error, 1);
-      write_evidence(evidence_path(task.run_dir, task.rank), "peer", "a peer is gone");
+      write_evidence(evidence_path(task.run_dir, task.rank), ErrorKind::peer_lost,
+                     "a peer is gone");
       return kExitCommError;
     }
   }
   recorder->append(EventKind::finished);
-  write_evidence(evidence_path(task.run_dir, task.rank), "", "");
+  write_evidence(evidence_path(task.run_dir, task.rank), ErrorKind::none, "");
   return kExitDone;
 }
 

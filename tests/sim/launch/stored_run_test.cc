@@ -1,24 +1,35 @@
 #include "sim/launch/stored_run.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "sim/launch/files.h"
 #include "sim/launch/protocol.h"
+#include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
 namespace {
+
+using Json = nlohmann::ordered_json;
+
+RunPlan a_plan() {
+  const TemporaryFolder folder;
+  const auto file = load_scenario_file(
+      folder.write("a.json", changed("\"world_size\": 4", "\"world_size\": 2")), {});
+  auto plans = make_plans(file.value());
+  return plans.value().front();
+}
 
 class StoredRunTest : public testing::Test {
  protected:
   StoredRunTest() {
     char name[] = "/tmp/lockstep-stored-XXXXXX";
     dir_ = ::mkdtemp(name);
-    Scenario& scenario = outcome_.plan.scenario;
-    scenario.name = "stored";
-    scenario.world_size = 2;
+    outcome_.plan = a_plan();
     outcome_.run_dir = dir_;
     outcome_.ends = {{"rank-1", 1, 0, 77, -1, 9, false, false},
                      {"rank-0", 0, 1, 99, 10, 0, true, true}};
@@ -27,15 +38,16 @@ class StoredRunTest : public testing::Test {
     outcome_.duration_ms = 1234;
     outcome_.began_ns = 11;
     outcome_.failed_ns = 88;
-    outcome_.ends[1].state = {'S', "futex", "futex_wait", "group/1", {"pause+0x10", "main"}};
+    outcome_.ends[0].lost = true;
+    outcome_.ends[1].state = {'S', "futex", "futex_wait", "group/1", 0, {"pause+0x10", "main"}};
     auto recorder = Recorder::create(records_path(dir_, 1), 1, 2, 8);
     recorder->enter(Phase::forward);
     write_file(evidence_path(dir_, 0), "{}");
   }
   ~StoredRunTest() override { std::filesystem::remove_all(dir_); }
 
-  void leave() {
-    const std::string plan = to_text(outcome_.plan);
+  void leave() { leave(to_text(outcome_.plan)); }
+  void leave(const std::string& plan) {
     write_file(plan_path(dir_), plan);
     leave_ends(outcome_, dir_, plan);
   }
@@ -61,6 +73,7 @@ TEST_F(StoredRunTest, GivesTheOutcomeBack) {
   EXPECT_EQ(read->ends[0].exit_code, -1);
   EXPECT_EQ(read->ends[0].time_ns, 77);
   EXPECT_TRUE(read->ends[1].by_launcher && read->ends[1].past_deadline);
+  EXPECT_TRUE(read->ends[0].lost && !read->ends[1].lost);
   EXPECT_EQ(read->ends[1].order, 1);
   EXPECT_EQ(read->duration_ms, 1234);
   EXPECT_EQ(read->began_ns, 11);
@@ -98,14 +111,82 @@ TEST_F(StoredRunTest, RefusesWhatIsNone) {
   const std::string plan = read_file(plan_path(dir_)), ends = read_file(ends_path(dir_));
   write_file(plan_path(dir_), plan + " ");
   EXPECT_EQ(refusal(), "has another plan.json than the run had");
-  leave_ends(outcome_, dir_, "{}");
-  write_file(plan_path(dir_), "{}");
+  leave("{}");
   EXPECT_EQ(refusal(), "was left by another version of lockstep");
   write_file(plan_path(dir_), plan);
   write_file(ends_path(dir_), ends.substr(0, ends.size() / 2));
   EXPECT_THAT(refusal(), testing::StartsWith("has no ends.json that can be read"));
   std::filesystem::remove_all(dir_);
   EXPECT_EQ(refusal(), "is no folder");
+}
+
+// A kept run is a stranger's file as well.
+TEST_F(StoredRunTest, WrongTypesRangesAndIndicesOfAPlanAreDamage) {
+  const auto refused = [&](const char* pointer, const Json& value) {
+    Json plan = Json::parse(to_text(outcome_.plan));
+    plan[Json::json_pointer(pointer)] = value;
+    leave(plan.dump());
+    return refusal();
+  };
+  for (const auto& [pointer, value] : std::vector<std::pair<const char*, Json>>{
+           {"/layout_at_construction", {{-1}}},
+           {"/layout_at_construction", {{99999999}}},
+           {"/layout_at_construction", {{0, 0}}},
+           {"/layout_at_construction", "x"},
+           {"/scenario/world_size", 0},
+           {"/scenario/world_size", 1'000'000},
+           {"/scenario/world_size", "2"},
+           {"/scenario/steps", -1},
+           {"/scenario/model/kind", 3},
+           {"/scenario/model/in_features", "many"},
+           {"/scenario/optimizer/lr", Json::array()},
+           {"/scenario/faults", 1},
+           {"/replay/layout", "nonsense"},
+           {"/goldens", {"nonsense"}},
+           {"/set", {{"/world_size", "[" + std::string(5000, '[')}}},
+           {"/layer_times",
+            {{{"layer", "a"}, {"forward_ms", 1}, {"backward_ms", 1}, {"ready_ms", 1}},
+             {{"layer", "b"}, {"forward_ms", 1}, {"backward_ms", 1}, {"ready_ms", 1}}}},
+           {"/compare_every", 0}})
+    EXPECT_THAT(refused(pointer, value), testing::StartsWith("has a damaged plan.json: "))
+        << pointer << " = " << value.dump().substr(0, 100);
+}
+
+// Whatever single value of the plan is replaced by whatever: it is read or refused.
+TEST_F(StoredRunTest, NoReplacedValueEndsTheProgram) {
+  const Json plan = Json::parse(to_text(outcome_.plan));
+  const Json values[] = {nullptr, -1, INT64_MAX, "[[", Json::array(), {{-5}}};
+  int64_t read = 0, refused = 0;
+  const Json flat = plan.flatten();
+  for (const auto& [pointer, old] : flat.items())
+    for (const Json& value : values) {
+      Json damaged = plan;
+      damaged[Json::json_pointer(pointer)] = value;
+      leave(damaged.dump());
+      std::string why;
+      ++(read_stored_run(dir_, &why) ? read : refused);
+    }
+  EXPECT_GT(read, 20);
+  EXPECT_GT(refused, 300);
+}
+
+TEST_F(StoredRunTest, EndsAreOfRanksThatThereAre) {
+  outcome_.ends[0].rank = 1'000'000;
+  leave();
+  EXPECT_EQ(refusal(), "has a damaged ends.json: it holds an end of rank 1000000");
+}
+
+TEST_F(StoredRunTest, SpecialFilesDoNotHang) {
+  leave();
+  std::filesystem::remove(plan_path(dir_));
+  ASSERT_EQ(::mkfifo(plan_path(dir_).c_str(), 0600), 0);
+  EXPECT_EQ(refusal(), "has a plan.json that cannot be read: this is a pipe");
+  std::filesystem::remove(plan_path(dir_));
+  leave();
+  std::filesystem::remove(records_path(dir_, 1));
+  ASSERT_EQ(::mkfifo(records_path(dir_, 1).c_str(), 0600), 0);
+  std::string why;
+  EXPECT_TRUE(read_stored_run(dir_, &why)->ranks[1].events.empty());
 }
 
 }  // namespace

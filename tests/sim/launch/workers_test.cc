@@ -2,7 +2,10 @@
 
 #include <sys/wait.h>
 
+#include <system_error>
+
 #include "tests/sim/launch/launch_fixture.h"
+#include "tests/sim/launch/no_more_files.h"
 
 namespace lockstep {
 namespace {
@@ -44,6 +47,16 @@ TEST_F(WorkersTest, ASecondEndCanOnlyMakeItSooner) {
   workers_.end(*worker, std::chrono::minutes(1));
   wait_for_end(*worker);
   EXPECT_EQ(WTERMSIG(worker->status), SIGKILL);
+}
+
+TEST_F(WorkersTest, AWorkerThatCouldNotBeEndedEndsTheRun) {
+  start(workers_, "good");
+  const auto wait_at_the_limit = [&] {
+    const NoMoreFiles limit;
+    const Deadline patience = deadline_after(std::chrono::seconds(10));
+    while (Clock::now() < patience) loop_.wait(std::chrono::milliseconds(10));
+  };
+  EXPECT_THROW(wait_at_the_limit(), std::system_error);
 }
 
 }  // namespace

@@ -69,6 +69,20 @@ TEST(DataMutantCheck, WhatCannotShowIsAMistake) {
   EXPECT_EQ(errors_of(R"({"kind": "drop_broadcast", "step": 1})"), "/mutants/0/step: no step");
 }
 
+TEST(DataMutantCheck, MasksAreDrawnByModelsWithDropoutOrOnesOwn) {
+  const std::string own = R"(/model={"kind": "registered", "name": "mine"})";
+  const std::string dropout = R"(/model={"kind": "mlp", "in_features": 3, "out_features": 2,
+                                         "hidden": [4], "dropout": 0.1})";
+  EXPECT_EQ(errors_of(R"({"kind": "same_masks"})", {own}), "");
+  EXPECT_EQ(errors_of(R"({"kind": "same_masks", "rank": 1, "step": 2})", {dropout}), "");
+  EXPECT_EQ(errors_of(R"({"kind": "same_masks"})"),
+            "/mutants/0/kind: a dropout above 0, or a registered model");
+  EXPECT_EQ(errors_of(R"({"kind": "same_masks", "rank": 0})", {dropout}),
+            "/mutants/0/rank: a rank from 1 on");
+  EXPECT_EQ(errors_of(R"({"kind": "same_masks", "bucket": 0})", {dropout}),
+            "/mutants/0/bucket: no bucket");
+}
+
 TEST(DataMutantCheck, MomentumIsLostAtAResumeThatThereIs) {
   const std::string resume = R"(/checkpoint={"kind": "save_and_resume", "after_step": 2})";
   const std::string momentum = "/optimizer/momentum=0.9";

@@ -78,6 +78,31 @@ TEST(ParameterCheck, GradientsOfTwoDtypesNeverShareABucket) {
               ElementsAre("/model/float64_layers"));
 }
 
+TEST(ParameterCheck, MemoryFormatsAreOfRealLayersAndPiecesHaveNoGaps) {
+  const std::string transposed = R"(/model/memory_format="transposed")";
+  const std::string sliced = R"(/model/memory_format="sliced")";
+  const std::string zero = R"(/optimizer_sharding={"kind": "zero"})";
+  EXPECT_THAT(pointers(kScenario, {kMlp, transposed, zero}), IsEmpty());
+  EXPECT_THAT(pointers(kScenario, {kMlp, sliced}), IsEmpty());
+  for (const std::string& sharing : {zero, std::string("/reducer/kind=sharded")})
+    EXPECT_THAT(pointers(kScenario, {kMlp, sliced, sharing}), ElementsAre("/model/memory_format"));
+  EXPECT_THAT(
+      pointers(kScenario, {kMlp, transposed,
+                           R"(/compute={"kind": "emulated", "forward_ms": 1, "backward_ms": 2})"}),
+      testing::Contains("/model/memory_format"));
+}
+
+TEST(ParameterCheck, DropoutIsOfRealLayersThatAreComputedOnce) {
+  const std::string dropout = "/model/dropout=0.5";
+  EXPECT_THAT(pointers(kScenario, {kMlp, dropout}), IsEmpty());
+  EXPECT_THAT(
+      pointers(kScenario, {kMlp, dropout,
+                           R"(/compute={"kind": "emulated", "forward_ms": 1, "backward_ms": 2})"}),
+      testing::Contains("/model/dropout"));
+  EXPECT_THAT(pointers(kScenario, {kMlp, dropout, "/model/checkpointing=reentrant"}),
+              ElementsAre("/model/dropout"));
+}
+
 TEST(ParameterCheck, FrozenParametersAreInNoBucket) {
   const auto made = plan(kScenario, {kMlp, R"(/frozen=["fc1"])"});
   ASSERT_TRUE(made);

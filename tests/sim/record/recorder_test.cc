@@ -133,6 +133,22 @@ TEST_F(RecorderTest, LeavesOutATornEvent) {
   EXPECT_EQ(read().events.size(), 1u);
 }
 
+TEST_F(RecorderTest, WhatIsWrittenIsRead) {
+  for (const size_t count : {0, 1, 5}) {
+    RankRecords written{2, 4, -7, 9, 0, {}};
+    for (size_t i = 0; i < count; ++i)
+      written.events.push_back({static_cast<int64_t>(i), 1, 22, 7, 3, -1, i});
+    write_records(path_, written);
+    const RankRecords records = read();
+    EXPECT_EQ(records.rank, 2);
+    EXPECT_EQ(records.world_size, 4);
+    EXPECT_EQ(records.clock_offset_ns, -7);
+    EXPECT_EQ(records.dropped, 0u);
+    ASSERT_EQ(records.events.size(), count);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(records.events[i].value, i);
+  }
+}
+
 TEST_F(RecorderTest, ClearForgetsEventsStepAndPhase) {
   auto recorder = Recorder::create(path_, 0, 1, 8);
   recorder->enter(Phase::optimizer);

@@ -20,6 +20,10 @@ TEST(RecordedAnalysis, FitsItsSchema) {
   };
   const Timeline timeline = timeline_of(run.make());
   RecordedAnalysis analysis{.folder = "runs/today", .world_size = 4};
+  RunOutcome outcome = run.make();
+  outcome.ranks[1].events.resize(100);
+  analysis.end = end_of_recording(outcome);
+  ASSERT_TRUE(analysis.end.meeting);
   analysis.result.metrics = metrics_of(timeline);
   analysis.result.straggler = find_straggler(models_of(timeline));
   ASSERT_TRUE(analysis.result.straggler);
@@ -27,6 +31,7 @@ TEST(RecordedAnalysis, FitsItsSchema) {
   analysis.intervals = &timeline;
   EXPECT_EQ(errors_of(as_json(analysis)), "");
   analysis.result.straggler.reset();
+  analysis.end = {};
   auto document = as_json(analysis);
   EXPECT_EQ(errors_of(document), "");
   document["colour"] = "red";

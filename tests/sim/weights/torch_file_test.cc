@@ -102,9 +102,72 @@ TEST_F(TorchFile, NothingIsExecuted) {
   EXPECT_THAT(error_of(with_pickle(kBegin + "ctorch\nFloatStorage\n)R.")),
               HasSubstr("does not call"));
   EXPECT_THAT(error_of(with_pickle(kBegin + "})R.")), HasSubstr("no function"));
-  for (const char* opcode : {"i", "o", "\x81", "\x93", "P1\n", "\x82", "F1.5\n", "0", "2"})
+  for (const char* opcode : {"i", "o", "\x93", "P1\n", "\x82", "F1.5\n", "2"})
     EXPECT_THAT(error_of(with_pickle(kBegin + opcode + "......")), HasSubstr("torch.save does not"))
         << opcode;
+}
+
+// What is in real checkpoints beside the model: skipped, with a note; nothing of it is called.
+TEST_F(TorchFile, ForeignValuesAreSkipped) {
+  const std::string model = text("model") + "}" + text("w") + tensor("(K\x01t", "(K\x01t") + "s";
+  const std::vector<std::pair<std::string, std::string>> strangers = {
+      {"argparse.Namespace", "cargparse\nNamespace\n)\x81}" + text("lr") + "K\x01sb"},
+      {"collections.Counter", "ccollections\nCounter\n}" + text("x") + "K\x03s\x85R"},
+      {"pathlib.PosixPath", "cpathlib\nPosixPath\n(" + text("/") + text("tmp") + "tR"},
+      {"datetime.datetime",
+       "cdatetime\ndatetime\n(c_codecs\nencode\n(" + text("x") + text("latin1") + "tRtR"},
+      {"numpy.core.multiarray._reconstruct",
+       "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" + kZero + "\x85tR(K\x01tb"},
+      {"__main__.Mode", "c__main__\nMode\n(K\x02tR"},
+      {"__main__.List",
+       "c__main__\nList\n)\x81(K\x01K\x02"
+       "e"},
+      {"__main__.Dict", "c__main__\nDict\n)R(" + text("a") + "K\x02u"},
+      {"__main__.function", "c__main__\nfunction\n"},
+      {"os.system", "cos\nsystem\n(" + text("touch /tmp/pwned") + "tR"},
+      {"__main__.Loop", "c__main__\nLoop\n)\x81q\x07}" + text("me") + "h\x07sb"}};
+  for (const auto& [type, code] : strangers) {
+    const std::string path = write("a.pt", with_pickle(kBegin + "}(" + model + text("args") + code +
+                                                       text("epoch") + "K\x05u."));
+    const auto read = read_weights_file(path);
+    ASSERT_TRUE(read) << type << " " << to_text(read.errors().front());
+    EXPECT_THAT(testing::names_of(read.value()), ElementsAre("model/w", "epoch"));
+    ASSERT_EQ(read.value().skipped.size(), 1u) << type;
+    EXPECT_EQ(read.value().skipped[0].name, "args");
+    EXPECT_EQ(read.value().skipped[0].type, type);
+    EXPECT_FALSE(read.value().skipped[0].holds_tensors) << type;
+    EXPECT_TRUE(below_key(read.value(), ""));
+    const auto model_only = below_key(read.value(), "model");
+    ASSERT_TRUE(model_only);
+    EXPECT_TRUE(model_only.value().skipped.empty());
+    EXPECT_FALSE(below_key(read.value(), "args"));
+  }
+}
+
+TEST_F(TorchFile, ForeignValuesWithTensorsAreNotSkippedWhereTheyAreAskedFor) {
+  const std::string w = tensor("(K\x01t", "(K\x01t");
+  const std::vector<std::string> strangers = {
+      "c__main__\nNet\n)\x81}" + text("w") + w + "sb",
+      "c__main__\nNet\n(" + w + "tR",
+      "c__main__\nNet\n)\x81}" + text("deep") + "}" + text("er") + "](" + w + "essb",
+      "ctorch._utils\n_rebuild_sparse_tensor\n(" + w + "tR",
+      "ctorch._utils\n_rebuild_qtensor\n(K\x01tR",
+      "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\nQInt8Storage\n" +
+          text("0") + text("cpu") +
+          "K\x08tQK\x01(K\x01t(K\x01t\x89"
+          "ccollections\nOrderedDict\n)RtR",
+      "}c__main__\nKey\n)R" + w + "s"};
+  for (const std::string& code : strangers) {
+    const auto read = read_weights_file(
+        write("a.pt", with_pickle(kBegin + "}(" + text("model") + "}" + text("w") + w + "s" +
+                                  text("ema") + code + "u.")));
+    ASSERT_TRUE(read) << code << to_text(read.errors().front());
+    const auto all = below_key(read.value(), ""), ema = below_key(read.value(), "ema");
+    ASSERT_FALSE(all) << code;
+    EXPECT_THAT(all.errors().front().message, HasSubstr("holds tensors"));
+    EXPECT_FALSE(ema);
+    EXPECT_TRUE(below_key(read.value(), "model")) << code;
+  }
 }
 
 TEST_F(TorchFile, StacksMarksAndMemos) {

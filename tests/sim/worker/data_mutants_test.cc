@@ -106,7 +106,7 @@ TEST_F(DataMutants, OfLaunchesShowUnlessAllRanksHaveThem) {
   for (int64_t rank = 0; rank < 3; ++rank) EXPECT_EQ(receipts(rank), std::vector<int32_t>{2});
   EXPECT_EQ(first(), "");
   run(R"({"kind": "swap_launches", "rank": 1, "step": 2, "bucket": 0})");
-  const auto rejected = [](const Evidence& rank) { return rank.error_kind == "rejected"; };
+  const auto rejected = [](const Evidence& rank) { return rank.error.kind == ErrorKind::rejected; };
   EXPECT_TRUE(std::any_of(evidence_.begin(), evidence_.end(), rejected));  // by who came last
 }
 

@@ -66,10 +66,42 @@ TEST_F(GradientChecks, AnAbsentGradientIsNamedUnlessUnusedOnesAreLookedFor) {
   EXPECT_EQ(absent_gradient(scenario_, training_), "");
 }
 
-TEST_F(GradientChecks, GradientsOfTheirOwnShareNothing) {
+TEST_F(GradientChecks, ViewsThatShareNoByteAreRightInAnyStorage) {
   EXPECT_EQ(aliasing(), "");
   share();
-  EXPECT_EQ(aliasing(), "the gradients of weight and bias share storage");
+  EXPECT_EQ(aliasing(), "");
+}
+
+TEST_F(GradientChecks, GradientsThatOverlapAreNamed) {
+  const at::Tensor bucket = at::zeros({8});
+  training_.parameters[0].tensor.mutable_grad() = bucket.narrow(0, 0, 6).view({2, 3});
+  training_.parameters[1].tensor.mutable_grad() = bucket.narrow(0, 5, 2);
+  EXPECT_EQ(aliasing(), "the gradient of weight and the gradient of bias share memory");
+  views(true);
+  EXPECT_EQ(aliasing(), "the gradient of weight and the gradient of bias share memory");
+}
+
+TEST_F(GradientChecks, PartsOfParametersThatOverlapAreNamed) {
+  const at::Tensor memory = at::zeros({7});
+  training_.parameters[0].tensor.set_data(memory.narrow(0, 0, 6).view({2, 3}));
+  training_.parameters[1].tensor.set_data(memory.narrow(0, 5, 2));
+  EXPECT_EQ(aliasing(), "weight and bias share memory");
+}
+
+TEST_F(GradientChecks, AGradientInItsParametersMemoryIsNamed) {
+  const at::Tensor weight = training_.parameters[0].tensor;
+  training_.parameters[0].tensor.mutable_grad() = weight.detach();
+  EXPECT_EQ(aliasing(), "weight and the gradient of weight share memory");
+}
+
+TEST_F(GradientChecks, AnExpandedGradientIsNamed) {
+  training_.parameters[0].tensor.mutable_grad() = at::zeros({1, 3}).expand({2, 3});
+  EXPECT_EQ(aliasing(), "elements of the gradient of weight share memory");
+}
+
+TEST_F(GradientChecks, OneTensorUnderTwoNamesIsOneParameter) {
+  training_.parameters.push_back({"tied", training_.parameters[0].tensor});
+  EXPECT_EQ(aliasing(), "");
 }
 
 TEST_F(GradientChecks, ViewsLieInTheirBucket) {
@@ -77,8 +109,9 @@ TEST_F(GradientChecks, ViewsLieInTheirBucket) {
   EXPECT_EQ(aliasing(), "the gradient of bias is no view into its bucket");
   share();
   EXPECT_EQ(aliasing(), "");
+  training_.parameters[1].tensor.mutable_grad() = at::zeros({2});
   scenario_.reducer.kind = "manual";  // has no buckets, whatever the option says
-  EXPECT_EQ(aliasing(), "the gradients of weight and bias share storage");
+  EXPECT_EQ(aliasing(), "");
 }
 
 }  // namespace

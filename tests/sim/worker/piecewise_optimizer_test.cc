@@ -13,16 +13,21 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{20};
 
-NamedTensors weights() {
+NamedTensors weights(const std::string& memory_format = "contiguous") {
   const RandomSection random(7);
-  return build_model(linear(5, 3), "float32")->parameters();
+  Part model = linear(5, 3);
+  model.options.set("memory_format", memory_format);
+  return build_model(model, "float32")->parameters();
 }
 
 // Of step `number`, the same on all ranks.
 void set_gradients(const NamedTensors& parameters, int number) {
   for (const NamedTensor& p : parameters)
-    p.tensor.mutable_grad() =
-        at::arange(p.tensor.numel(), at::kFloat).sub(4).mul(0.1 * number).view(p.tensor.sizes());
+    p.tensor.mutable_grad() = at::empty_like(p.tensor.detach())
+                                  .copy_(at::arange(p.tensor.numel(), at::kFloat)
+                                             .sub(4)
+                                             .mul(0.1 * number)
+                                             .view(p.tensor.sizes()));
 }
 
 std::vector<at::Tensor> tensors_in(const NamedTensors& named) {
@@ -90,6 +95,39 @@ TEST(PiecewiseOptimizer, LoadTakesItsOwnPieces) {
     optimizer.consolidate();
     expect_same(optimizer.state(), whole->state());
   });
+}
+
+// Pieces are runs of memory: state from a file, which is contiguous, is laid out like the weights.
+TEST(PiecewiseOptimizer, TransposedWeightsAreUpdatedLikeOthers) {
+  for (const bool cut : {false, true}) {
+    const NamedTensors whole_weights = weights();
+    const auto whole = build_optimizer(adam(), whole_weights);
+    set_gradients(whole_weights, 1);
+    whole->step();
+    const NamedTensors before = whole->state();
+    std::vector<NamedTensors> trained(3), states(3);
+    run_ranks({"local", "ring"}, 3, [&](int64_t rank, Communicator& group) {
+      const NamedTensors own = weights("transposed");
+      const auto spread = [&] {
+        broadcast_pieces(pieces_for(cut, 3), tensors_in(own), true, group, soon());
+      };
+      PiecewiseOptimizer optimizer(adam(), own, pieces_for(cut, 3), spread, group, kTimeout);
+      set_gradients(own, 1);
+      optimizer.step();
+      optimizer.load(before);
+      set_gradients(own, 2);
+      optimizer.step();
+      optimizer.consolidate();
+      trained[static_cast<size_t>(rank)] = own;
+      states[static_cast<size_t>(rank)] = optimizer.state();
+    });
+    set_gradients(whole_weights, 2);
+    whole->step();
+    for (size_t rank = 0; rank < trained.size(); ++rank) {
+      expect_same(trained[rank], whole_weights);
+      expect_same(states[rank], whole->state());
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PiecewiseOptimizerTest,

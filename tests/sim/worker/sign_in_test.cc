@@ -43,10 +43,13 @@ struct Claim {
   int64_t rank, world_size;
 };
 
-// What each process is told: "" or "rejected: why". A process of rank -1 never comes.
-std::vector<std::string> all_sign_in(const std::vector<Claim>& claims) {
+// What each process is told: "" or "rejected: why". A process of rank -1 never comes. peers: whom
+// each is told of.
+std::vector<std::string> all_sign_in(const std::vector<Claim>& claims,
+                                     std::vector<int64_t>* peers = nullptr) {
   MapStore store;
   std::vector<std::string> told(claims.size());
+  std::vector<int64_t> accused(claims.size(), -1);
   std::vector<std::thread> threads;
   const auto count = static_cast<int64_t>(claims.size());
   for (int64_t p = 0; p < count; ++p) {
@@ -60,10 +63,12 @@ std::vector<std::string> all_sign_in(const std::vector<Claim>& claims) {
         sign_in(store, options, p, count, deadline_after(std::chrono::milliseconds(200)));
       } catch (const CommError& error) {
         told[static_cast<size_t>(p)] = std::string(to_word(error.kind())) + ": " + error.what();
+        accused[static_cast<size_t>(p)] = error.facts().peer;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
+  if (peers != nullptr) *peers = accused;
   return told;
 }
 
@@ -76,7 +81,10 @@ TEST(SignIn, RanksThatFitTogetherPass) {
 }
 
 TEST(SignIn, ARankThatIsTakenIsRejectedAndTheOthersHearOfIt) {
-  const auto told = all_sign_in({{0, 3}, {1, 3}, {1, 3}});
+  std::vector<int64_t> peers;
+  const auto told = all_sign_in({{0, 3}, {1, 3}, {1, 3}}, &peers);
+  EXPECT_EQ(peers,
+            (std::vector<int64_t>{2, 2, 2}));  // and not rank 1, though the sentence names it
   EXPECT_EQ(told[2], "rejected: rendezvous: processes 1 and 2 both say that they are rank 1");
   EXPECT_THAT(told[0], StartsWith("peer_lost: rendezvous: processes 1 and 2"));
   EXPECT_THAT(told[1], StartsWith("peer_lost: rendezvous: processes 1 and 2"));

@@ -60,7 +60,7 @@ TEST_F(ThreadRun, CorrectRunFindsNoDifferenceAndEveryControlDetects) {
   const RunPlan made = plan("equivalence/toy_model.json", {"/world_size=3"});
   const auto evidence = run(made);
   for (int64_t rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(evidence[rank].error, "");
+    EXPECT_EQ(evidence[rank].error.text, "");
     EXPECT_TRUE(evidence[rank].mismatches.empty());
     EXPECT_TRUE(events(rank, EventKind::mismatch).empty());
     const auto controls = events(rank, EventKind::control);

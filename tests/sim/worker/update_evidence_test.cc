@@ -17,8 +17,9 @@ class UpdateEvidence : public testing::Test {
     add(StateKind::gradient, "w", "float32", 4, 16);
     add(StateKind::parameter, "w", "float32", 4, 16);
     add(StateKind::optimizer_state, "w.momentum_buffer", "float32", 4, 16);
-    layout.presence_offset = layout.bytes = 256;
-    before.assign(256, std::byte{0});
+    layout.presence_offset = 256;
+    layout.bytes = 320;
+    before.assign(320, std::byte{0});
     golden = before;
     shards.assign(2 * 64, std::byte{0});
     for (int64_t i = 0; i < 4; ++i) {

@@ -1,7 +1,9 @@
 #include "sim/judge/foreign/read_trace.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/judge/foreign/unpacked.h"
+#include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
 namespace {
@@ -37,13 +40,31 @@ Json trace() {
   return Json::array({op("forward-compute", 3), op("backward-compute", 3), name, other});
 }
 
+// A file t.json in the working folder of its own.
+class InFolder {
+ public:
+  InFolder() : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(folder_.path());
+  }
+  ~InFolder() { std::filesystem::current_path(before_); }
+
+  Expected<PipelineTrace> read(const std::string& text) const {
+    folder_.write("t.json", text);
+    return read_pipeline_trace("t.json");
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::filesystem::path before_;
+};
+
 std::string why_not_read(const std::string& text) {
-  const auto parsed = parse_pipeline_trace(text, "t.json");
+  const auto parsed = InFolder().read(text);
   return parsed ? "" : to_text(parsed.errors()[0]);
 }
 
 TEST(ReadTrace, OfAnArrayOfEvents) {
-  const auto read = parse_pipeline_trace(trace().dump(), "t.json");
+  const auto read = InFolder().read(trace().dump());
   ASSERT_TRUE(read) << to_text(read.errors()[0]);
   EXPECT_EQ(read.value().steps, 1);
   EXPECT_EQ(read.value().dp_ranks, 1);
@@ -136,15 +157,52 @@ TEST_F(Files, CutOffOrDamagedAreRefused) {
   EXPECT_THAT(why_not_read("PAR1"), HasSubstr(":1:1: error: this is no JSON"));
   const auto nowhere = read_pipeline_trace("/nowhere/trace.json");
   ASSERT_FALSE(nowhere);
-  EXPECT_EQ(to_text(nowhere.errors()[0]), "/nowhere/trace.json: error: No such file or directory");
+  EXPECT_EQ(to_text(nowhere.errors()[0]),
+            "/nowhere/trace.json: error: cannot be opened: No such file or directory");
 }
 
-TEST_F(Files, TooLargeIsRefused) {
-  std::ofstream(path_) << std::string(1000, ' ');
-  const auto read = read_unpacked(path_, 999);
-  ASSERT_FALSE(read);
-  EXPECT_EQ(read.errors()[0].message, "it holds more than 999 bytes");
-  EXPECT_TRUE(read_unpacked(path_, 1000));
+TEST_F(Files, SpecialFilesAreRefused) {
+  const auto why = [](const std::string& path) {
+    const auto read = read_pipeline_trace(path);
+    return read ? "" : to_text(read.errors()[0]);
+  };
+  EXPECT_EQ(why("/dev/zero"), "/dev/zero: error: this is a device; expected a regular file");
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(why(path_), path_ + ": error: this is a pipe; expected a regular file");
+}
+
+std::string gzipped(const std::string& text) {
+  std::string bytes(text.size() / 100 + 1000, '\0');
+  z_stream stream{};
+  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY);
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(bytes.data());
+  stream.avail_out = static_cast<uInt>(bytes.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  bytes.resize(stream.total_out);
+  deflateEnd(&stream);
+  return bytes;
+}
+
+std::string repeated(const std::string& text, size_t times) {
+  std::string all;
+  for (size_t i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// Small files that would fill the memory or the stack.
+TEST_F(Files, DeepLongManyAndHugeAreRefused) {
+  EXPECT_THAT(why_not_read(gzipped(std::string(20'000'000, '['))),
+              HasSubstr("nested deeper than 100 levels"));
+  EXPECT_THAT(why_not_read("[{\"ph\": " + repeated("{\"a\":", 80'000)),
+              HasSubstr("nested deeper than 100 levels"));
+  EXPECT_THAT(why_not_read(gzipped("[\"" + std::string(20'000'000, 'x') + "\"]")),
+              HasSubstr("one value is longer than 1048576 bytes"));
+  EXPECT_THAT(why_not_read("[{\"ph\": [" + repeated("0,", 20'000) + "0]}]"),
+              HasSubstr("one event has more than 10000 values"));
+  EXPECT_THAT(why_not_read(gzipped("[" + repeated("{\"ph\": \"B\"},\n", 8'000'000))),
+              HasSubstr("it unpacks to more than 67108864 bytes"));
 }
 
 }  // namespace

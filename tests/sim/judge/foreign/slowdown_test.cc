@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/judge/foreign/read_trace.h"
+#include "sim/judge/foreign/replay.h"
 #include "tests/sim/judge/foreign/made_pipeline.h"
+#include "tests/sim/judge/growth.h"
 
 namespace lockstep {
 namespace {
@@ -57,6 +59,60 @@ TEST(PipelineSlowdown, OfNoTimeIsRefused) {
   const auto slowdown = slowdown_of(made.trace);
   ASSERT_FALSE(slowdown);
   EXPECT_EQ(slowdown.errors()[0].message, "no operation takes any time");
+}
+
+// Ranks of several kinds: with a pause of garbage collection, in another order, each a little
+// slower than the one before.
+MadePipeline many_ranks(int64_t ranks, int64_t steps) {
+  using enum OpKind;
+  MadePipeline made;
+  const auto add = [&](const TraceOp& op) { made.trace.ops.push_back(op); };
+  for (int64_t step = 1; step <= steps; ++step)
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const double slow = 1 + static_cast<double>((rank * 7 + step) % 11) / 10;
+      const bool other_order = rank % 5 == 1;
+      add({step, rank, 0, params_all_gather, 0, 0, 3});
+      add({step, rank, 0, forward_compute, 0, 1, 10 * slow});
+      add({step, rank, 0, backward_compute, 0, other_order ? 3.0 : 2.0, 20 * slow});
+      add({step, rank, 0, forward_compute, 1, other_order ? 2.0 : 3.0, 10});
+      add({step, rank, 0, backward_compute, 1, 4, 20});
+      if (rank % 3 == 0) add({step, rank, 0, gc, 0, 5, 4});
+      add({step, rank, 0, grads_reduce_scatter, 0, 6, 5 + slow});
+      add({step, rank, 0, optimizer_clip_main_grad, 0, 7, 1});
+      add({step, rank, 0, optimizer, 0, 8, 2 * slow});
+    }
+  made.trace.steps = steps;
+  made.trace.dp_ranks = ranks;
+  made.trace.stages = 1;
+  return made;
+}
+
+// Each rank's number is that of a replay of everything, whatever is taken together to get it.
+TEST(PipelineSlowdown, OfEachRankIsAsIfAllWereReplayed) {
+  for (const int64_t ranks : {1, 2, 3, 7, 16}) {
+    const PipelineTrace trace = many_ranks(ranks, 3).trace;
+    const TraceReplay replay = TraceReplay::of(trace).value();
+    std::vector<double> own, usual;
+    for (const TraceOp& op : trace.ops) {
+      own.push_back(op.duration_us);
+      usual.push_back(10 + static_cast<double>(op.kind));
+    }
+    const std::vector<double> only = replay.only_us(own, usual);
+    ASSERT_EQ(only.size(), static_cast<size_t>(ranks));
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      std::vector<double> durations = usual;
+      for (size_t i = 0; i < durations.size(); ++i)
+        if (trace.ops[i].dp_rank == rank) durations[i] = own[i];
+      EXPECT_DOUBLE_EQ(only[static_cast<size_t>(rank)], replay.mean_step_us(durations)) << rank;
+    }
+  }
+}
+
+TEST(PipelineSlowdown, GrowsWithTheRanksAndNotWithTheirSquare) {
+  const auto asked = [](int64_t ranks) {
+    return [trace = many_ranks(ranks, 1).trace] { EXPECT_TRUE(slowdown_of(trace)); };
+  };
+  EXPECT_LE(growth_of(asked, 2000, 8), 8);
 }
 
 struct Published {

@@ -56,7 +56,7 @@ TEST(Summary, IsATableOfScenariosAndWhatFailed) {
   EXPECT_THAT(text, StartsWith("### lockstep verify\n\n| scenario | verdict |"));
   EXPECT_THAT(text, HasSubstr("| mlp | **fail** | 3 | 1 | 1 | 0 | 1 | 1.3 |\n"));
   EXPECT_THAT(text, HasSubstr("| toy | **inconclusive** | 3 | 1 | 0 | 1 | 1 | 0.8 |\n"));
-  EXPECT_THAT(text, HasSubstr("* **fail: mlp world\\_size=3**: step 2, gradient"));
+  EXPECT_THAT(text, HasSubstr("* **fail: mlp world_size=3**: step 2, gradient"));
   EXPECT_THAT(text, HasSubstr("\n      lockstep verify scenarios/mlp.json --set"));
   EXPECT_THAT(text, HasSubstr("fail: 1 of 5 runs"));
 }

@@ -1,0 +1,236 @@
+#include "sim/worker/gradient_evidence.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "sim/worker/gradient_sketch.h"
+#include "sim/worker/misplaced.h"
+#include "sim/worker/wrong_gradients.h"
+
+namespace lockstep {
+namespace {
+
+using Values = WrongGradients::Values;
+
+// From here on a factor is measured, not fitted.
+constexpr size_t kEnoughElements = 3;
+
+// Is a = ratio x b over these elements, in the L2 norm?
+bool scaled(const Values& a, double ratio, const Values& b, size_t begin, size_t end, double same) {
+  double error = 0, size = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const double d = a[i] - ratio * b[i];
+    error += d * d;
+    size += a[i] * a[i];
+  }
+  return std::isfinite(error) && error <= same * same * size;
+}
+
+// ... in each wrong gradient.
+bool scaled(const WrongGradients& w, double ratio, const Values& b) {
+  return !b.empty() && std::all_of(w.tensors.begin(), w.tensors.end(), [&](const auto& tensor) {
+    return scaled(w.run, ratio, b, tensor.begin, tensor.end, w.same);
+  });
+}
+
+// Of the gradient with the most wrong elements, which gives the steadiest.
+double best_ratio(const WrongGradients& w, const Values& b) {
+  const auto& largest = *std::max_element(
+      w.tensors.begin(), w.tensors.end(),
+      [](const auto& x, const auto& y) { return x.end - x.begin < y.end - y.begin; });
+  double ab = 0, bb = 0;
+  for (size_t i = largest.begin; i < largest.end; ++i) {
+    ab += w.run[i] * b[i];
+    bb += b[i] * b[i];
+  }
+  return bb > 0 ? ab / bb : 0;
+}
+
+void find_ratio(const WrongGradients& w, MismatchEvidence* evidence) {
+  evidence->ratio = best_ratio(w, w.golden);
+  // One element has a ratio as well: that of a part of a gradient says nothing, unless it is 0.
+  if (w.wrong < w.elements && w.count() < kEnoughElements && evidence->ratio != 0) return;
+  const double least = w.is_double() ? 1e-10 : 1e-3;
+  evidence->one_ratio =
+      std::abs(evidence->ratio - 1) > least && scaled(w, evidence->ratio, w.golden);
+}
+
+// The buckets that hold all wrong gradients; none where one lies in no bucket.
+void find_buckets(const MismatchContext& c, const WrongGradients& w, MismatchEvidence* evidence) {
+  std::set<int64_t> buckets;
+  std::map<const StateEntry*, int64_t> wrong;
+  for (const auto& tensor : w.tensors) {
+    buckets.insert(c.bucket_of ? c.bucket_of(tensor.entry->parameter) : -1);
+    wrong[tensor.entry] = tensor.wrong;
+  }
+  if (buckets.contains(-1)) return;
+  evidence->buckets_wrong.assign(buckets.begin(), buckets.end());
+  evidence->whole_buckets = true;
+  for (const StateEntry& entry : c.layout->entries) {
+    if (entry.kind != StateKind::gradient || !buckets.contains(c.bucket_of(entry.parameter)))
+      continue;
+    int64_t not_zero = 0;  // a zero is right by accident
+    for (int64_t i = 0; i < entry.numel; ++i) not_zero += value_at(entry, c.golden, i) != 0;
+    if (wrong[&entry] < not_zero) evidence->whole_buckets = false;
+  }
+}
+
+// Is every element one rank's own, divided? So a bucket looks that was scattered without a sum.
+bool single_contributions(const WrongGradients& w) {
+  const auto ranks = static_cast<double>(w.shards.size());
+  for (size_t i = 0; i < w.count(); ++i)
+    if (std::none_of(w.shards.begin(), w.shards.end(), [&](const Values& shard) {
+          return std::abs(w.run[i] - shard[i] / ranks) <= w.same * std::abs(w.run[i]);
+        }))
+      return false;
+  return !w.shards.empty();
+}
+
+double size_of(const Values& values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+// Is run = golden + factor x part in all wrong elements together? A part that is hardly more than
+// the rounding of sums explains nothing.
+bool is_golden_and(const WrongGradients& w, double factor, const Values& part) {
+  double error = 0;
+  for (size_t i = 0; i < w.count(); ++i) {
+    const double d = w.run[i] - w.golden[i] - factor * part[i];
+    error += d * d;
+  }
+  const double size = std::abs(factor) * size_of(part);
+  const double rounding = 16 * w.unit() * (size_of(w.golden) + size_of(part));
+  return std::isfinite(error) && size > 100 * rounding &&
+         std::sqrt(error) <= w.same * size + rounding;
+}
+
+// What the sum lacks is the same on all ranks. A part that is next to nothing explains nothing.
+void find_missing_rank(const WrongGradients& w, MismatchEvidence* evidence) {
+  const auto ranks = static_cast<double>(w.shards.size());
+  constexpr double kSomething = 1e-2;
+  for (size_t rank = 0; rank < w.shards.size(); ++rank)
+    if (size_of(w.shards[rank]) > kSomething * ranks * size_of(w.golden) &&
+        is_golden_and(w, -1 / ranks, w.shards[rank]))
+      evidence->missing_rank = static_cast<int64_t>(rank);
+}
+
+// The factor by which run = golden + factor x own; 0: none.
+double own_added(const WrongGradients& w) {
+  if (w.count() < kEnoughElements) return 0;
+  double more_own = 0, own_own = 0;
+  for (size_t i = 0; i < w.count(); ++i) {
+    more_own += (w.run[i] - w.golden[i]) * w.own[i];
+    own_own += w.own[i] * w.own[i];
+  }
+  if (!(own_own > 0)) return 0;
+  const double factor = more_own / own_own;
+  return factor != 0 && is_golden_and(w, factor, w.own) ? factor : 0;
+}
+
+void compare_with_own(const MismatchContext& c, const WrongGradients& w,
+                      MismatchEvidence* evidence) {
+  if (w.own.empty() || c.world_size < 2) return;
+  const double share = 1 / static_cast<double>(c.world_size);
+  evidence->own_contribution = scaled(w, share, w.own);
+  evidence->own_undivided = scaled(w, 1, w.own);
+  evidence->own_added = own_added(w);
+  evidence->own_misplaced = is_own_misplaced(w, c.world_size);
+  if (w.count() < kEnoughElements || size_of(w.own) == 0) return;
+  const double ratio = best_ratio(w, w.own);
+  if (ratio != 0 && scaled(w, ratio, w.own)) evidence->own_ratio = ratio;
+}
+
+// Of a value: 1 for a power of two, 0 for zero and what is not finite. Of doubles the last bits are
+// left out, which a division and a multiplication leave undecided.
+int64_t significant_bits(double value, bool wide) {
+  if (!std::isfinite(value) || value == 0) return 0;
+  uint64_t mantissa = std::bit_cast<uint64_t>(value);
+  if (wide) mantissa = (mantissa + 8) & ~uint64_t{15};
+  mantissa &= (uint64_t{1} << 52) - 1;
+  return mantissa == 0 ? 1 : 53 - std::countr_zero(mantissa);
+}
+
+// Of nine in ten values: a sum of rounded values has more where they are of very different sizes.
+int64_t most_bits(const Values& values, double factor, bool wide) {
+  std::vector<int64_t> bits;
+  for (const double value : values) bits.push_back(significant_bits(value * factor, wide));
+  std::sort(bits.begin(), bits.end());
+  return bits[wide ? (bits.size() - 1) * 9 / 10 : bits.size() - 1];
+}
+
+// As casts to bfloat16 (8), float16 (11) and, of doubles, float32 (24) leave them; of doubles also
+// sums of such values (a few more), divided or not.
+int64_t fewer_bits(const MismatchContext& c, const WrongGradients& w) {
+  for (const auto& tensor : w.tensors)
+    if (tensor.entry->dtype == "bfloat16") return 0;
+  const bool wide = w.is_double();
+  const int64_t of_type = wide ? 49 : 24;
+  const int64_t most = wide ? 40 : 11;
+  int64_t run = most_bits(w.run, 1, wide);
+  if (wide) run = std::min(run, most_bits(w.run, static_cast<double>(c.world_size), wide));
+  const int64_t golden = most_bits(w.golden, 1, wide);
+  const bool few_by_accident = w.count() < kEnoughElements && run > of_type / 2;
+  return run > 0 && run <= most && golden > run && !few_by_accident ? run : 0;
+}
+
+// The last step's gradients once more.
+bool is_of_step_before(const WrongGradients& w) {
+  return !w.before.empty() && w.run == w.before && size_of(w.run) > 0;
+}
+
+// How far another order of addition can lead: of `ranks` addends, with a division before or after.
+bool is_within_rounding(const WrongGradients& w) {
+  if (w.shards.empty()) return false;
+  const auto ranks = static_cast<double>(w.shards.size());
+  for (size_t i = 0; i < w.count(); ++i) {
+    double sizes = 0;
+    for (const Values& shard : w.shards) sizes += std::abs(shard[i]);
+    if (!(std::abs(w.run[i] - w.golden[i]) <= 2 * (ranks + 2) * w.unit() * sizes / ranks))
+      return false;
+  }
+  return true;
+}
+
+double norm_of_gradients(const MismatchContext& c, const std::byte* state) {
+  double sum = 0;
+  for (const StateEntry& entry : c.layout->entries)
+    for (int64_t i = 0; entry.kind == StateKind::gradient && i < entry.numel; ++i) {
+      const double value = value_at(entry, state, i);
+      sum += value * value;
+    }
+  return std::sqrt(sum);
+}
+
+}  // namespace
+
+void describe_gradients(const MismatchContext& c, MismatchEvidence* evidence) {
+  const WrongGradients w(c);
+  evidence->gradients_total = w.gradients;
+  evidence->gradients_wrong = static_cast<int64_t>(w.tensors.size());
+  evidence->elements_wrong = w.wrong;
+  evidence->elements_total = w.elements;
+  if (w.tensors.empty()) return;
+  find_buckets(c, w, evidence);
+  if (w.count() == 0) return;  // absent on one side alone
+  find_ratio(w, evidence);
+  compare_with_own(c, w, evidence);
+  find_missing_rank(w, evidence);
+  evidence->significant_bits = fewer_bits(c, w);
+  evidence->single_contributions = single_contributions(w);
+  evidence->step_before = is_of_step_before(w);
+  evidence->misplaced = is_misplaced(c, w);
+  evidence->within_rounding = is_within_rounding(w);
+  const std::byte* own = c.shards != nullptr ? c.shards + c.rank * c.shard_bytes : c.local;
+  if (own == nullptr) return;
+  evidence->own_norm = norm_of_gradients(c, own);
+  evidence->run_sketch = sketch_of(w, w.run);
+  evidence->own_sketch = sketch_of(w, w.own);
+}
+
+}  // namespace lockstep

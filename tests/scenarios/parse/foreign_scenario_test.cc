@@ -1,0 +1,33 @@
+#include <gmock/gmock.h>
+
+#include "scenarios/parse/suite.h"
+#include "tests/scenarios/parse/temporary_file.h"
+
+namespace lockstep {
+namespace {
+
+TEST(ForeignScenario, TextThatWouldSteerATerminalOrACiSystemIsRefusedWhereItStands) {
+  const TemporaryFolder folder;
+  const auto error = [&](std::string_view name) {
+    const auto file = load_scenario_file(folder.write("a.json", changed("\"small\"", name)), {});
+    return file ? "" : to_text(file.errors().front());
+  };
+  for (const char* name :
+       {R"("a\n::error::b")", R"("a\u001b[2J")", R"("a\u202eb")", R"("a\u009bb")"})
+    EXPECT_THAT(error(name), testing::AllOf(testing::HasSubstr("a.json:2:11: error: "),
+                                            testing::HasSubstr("holds a control character")));
+  EXPECT_EQ(error(R"("größer")"), "");
+}
+
+TEST(ForeignScenario, ManyUnknownKeysAreReportedInLinearTimeAndNotAll) {
+  std::string keys;
+  for (int i = 0; i < 20'000; ++i) keys += "\"k" + std::to_string(i) + "\": 1, ";
+  const TemporaryFolder folder;
+  const auto file =
+      load_scenario_file(folder.write("a.json", changed("\"name\"", keys + "\"name\"")), {});
+  ASSERT_FALSE(file);
+  EXPECT_LE(file.errors().size(), 20u);
+}
+
+}  // namespace
+}  // namespace lockstep
