@@ -1,8 +1,10 @@
 # Compiler cache, warnings, sanitizers, and a job pool sized by memory.
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Without the sloppiness ccache lets nothing through that uses a precompiled header.
+  # Without the sloppiness ccache lets nothing through that uses a precompiled header. A second clone
+  # finds what the first has built.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1
+                                  CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
                                   CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
 endif()
 
