@@ -10,6 +10,8 @@ endif()
 
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+# Paths of this tree neither in messages nor in what the compiler cache compares.
+target_compile_options(lockstep_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 if(LOCKSTEP_SANITIZE)
   # -O0: with both sanitizers a unit takes minutes at -O2, and twice as long at -O1.

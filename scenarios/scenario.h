@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Durations in milliseconds. collective <= construction <= step <= rendezvous <= run (CONTRACT.md);
+// Durations in milliseconds. collective <= construction <= step <= rendezvous <= run (docs/failures.md);
 // 0 means "not given": the plan fills it in.
 struct Timeouts {
   int64_t collective_ms = 0;

@@ -43,7 +43,7 @@ struct CauseFacts {
 };
 
 struct Cause {
-  std::string word;         // closed list of CONTRACT.md
+  std::string word;         // closed list: docs/verdicts.md
   std::string explanation;  // one line: why this one
 };
 

@@ -35,7 +35,7 @@ struct Divergence {
   uint64_t ulp = 0, max_ulp = 0;
   int64_t differing = 0, numel = 0;
   std::vector<int64_t> ranks;  // on which it was seen
-  std::string cause;           // closed list of CONTRACT.md
+  std::string cause;           // closed list: docs/verdicts.md
   std::string explanation;     // one line: why this cause
 };
 
@@ -165,7 +165,7 @@ struct Measure {
 };
 
 // Decides from records and ends alone; runs nothing, reads no file, measures nothing. The same
-// outcome always gives the same result. See CONTRACT.md "Verdicts".
+// outcome always gives the same result. See docs/verdicts.md.
 RunResult judge_run(const RunOutcome& outcome, const Measure& measure = {});
 
 // A second-run control (plan.control) that did not fail makes its lane void in all results of the
