@@ -19,7 +19,7 @@ if(LOCKSTEP_SANITIZE)
                                                   -fno-sanitize-recover=all)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
   # g++ 12 warns wrongly in the library's own <regex> once it is instrumented.
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/scenarios/parse/validator.cc
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/scenarios/json/validator.cc
                               PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)
 endif()
 # Where compiling counts more than running.

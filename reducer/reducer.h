@@ -10,7 +10,7 @@
 #include "reducer/communicator.h"
 #include "reducer/probe.h"
 #include "scenarios/base/named_tensor.h"
-#include "scenarios/options.h"
+#include "scenarios/base/options.h"
 
 namespace lockstep {
 

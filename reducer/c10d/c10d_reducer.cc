@@ -13,9 +13,9 @@
 #include <sstream>
 #include <utility>
 
+#include "reducer/base/gradient_hooks.h"
+#include "reducer/base/reducer_base.h"
 #include "reducer/c10d/process_group_adapter.h"
-#include "reducer/kinds/gradient_hooks.h"
-#include "reducer/kinds/reducer_base.h"
 
 namespace lockstep {
 namespace {

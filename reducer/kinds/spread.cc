@@ -3,8 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include "reducer/base/coalesced.h"
 #include "reducer/comm/memory_order.h"
-#include "reducer/kinds/coalesced.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/foreign_file.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/devices.h"
 #include "sim/plan/comparing.h"

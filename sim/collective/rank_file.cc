@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/check.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

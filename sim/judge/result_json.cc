@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/json_values.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/judge/judge.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/launch/files.h"
 #include "sim/launch/stored_run.h"
 #include "sim/record/evidence.h"

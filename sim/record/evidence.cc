@@ -8,7 +8,7 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/base/json_values.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {

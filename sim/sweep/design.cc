@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "scenarios/base/hash.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 #include "sim/plan/layout.h"
 
 namespace lockstep {

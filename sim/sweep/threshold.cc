@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

@@ -4,8 +4,8 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include "reducer/base/coalesced.h"
 #include "reducer/comm/memory_order.h"
-#include "reducer/kinds/coalesced.h"
 #include "reducer/spread.h"
 #include "scenarios/base/check.h"
 

@@ -1,4 +1,5 @@
 #include "sim/des/modelled.h"
+#include "scenarios/json/schema_texts.h"
 
 #include <gmock/gmock.h>
 

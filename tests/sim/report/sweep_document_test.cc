@@ -1,4 +1,5 @@
 #include "sim/report/sweep_document.h"
+#include "scenarios/json/schema_texts.h"
 
 #include <gmock/gmock.h>
 

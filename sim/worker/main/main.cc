@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "sim/worker/worker_main.h"
+#include "sim/worker/main/worker_main.h"
 
 int main(int argc, char** argv) {
   const int code = lockstep::worker_main(argc, argv);

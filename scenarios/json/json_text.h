@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "scenarios/base/error.h"
-#include "scenarios/parse/places.h"
+#include "scenarios/json/places.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "reducer/kinds/coalesced.h"
+#include "reducer/base/coalesced.h"
 
 #include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>

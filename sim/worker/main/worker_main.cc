@@ -1,4 +1,4 @@
-#include "sim/worker/worker_main.h"
+#include "sim/worker/main/worker_main.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "sim/worker/tasks.h"
+#include "sim/worker/main/tasks.h"
 #include "sim/worker/zygote.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "sim/worker/tasks.h"
+#include "sim/worker/main/tasks.h"
 
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "scenarios/base/check.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/pointer.h"
-#include "scenarios/parse/schema.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/schema.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

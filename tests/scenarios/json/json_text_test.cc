@@ -1,4 +1,4 @@
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "reducer/kinds/gradient_hooks.h"
+#include "reducer/base/gradient_hooks.h"
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -6,7 +6,7 @@
 
 #include <unordered_set>
 
-#include "reducer/c10d/compat.h"
+#include "reducer/compat.h"
 
 namespace lockstep {
 namespace {

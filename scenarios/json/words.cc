@@ -1,4 +1,4 @@
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "scenarios/parse/pointer.h"
+#include "scenarios/json/pointer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "reducer/kinds/reducer_base.h"
+#include "reducer/base/reducer_base.h"
 
 #include <c10/core/GradMode.h>
 
@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "reducer/base/coalesced.h"
 #include "reducer/comm/memory_order.h"
-#include "reducer/kinds/coalesced.h"
 #include "reducer/manifest.h"
 #include "scenarios/base/check.h"
 

@@ -1,6 +1,6 @@
-#include "scenarios/parse/places.h"
+#include "scenarios/json/places.h"
 
-#include "scenarios/parse/pointer.h"
+#include "scenarios/json/pointer.h"
 
 namespace lockstep {
 

@@ -1,13 +1,13 @@
-#include "scenarios/parse/schema.h"
+#include "scenarios/json/schema.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "scenarios/parse/pointer.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/validator.h"
 #include "scenarios/parse/suite.h"
-#include "scenarios/parse/validator.h"
 #include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "scenarios/parse/validator.h"
+#include "scenarios/json/validator.h"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 #include <valijson/schema_parser.hpp>
 #include <valijson/validator.hpp>
 
-#include "scenarios/parse/suite.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/schema_texts.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "scenarios/options.h"
+#include "scenarios/base/options.h"
 
 #include "scenarios/base/check.h"
 

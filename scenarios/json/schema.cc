@@ -1,10 +1,10 @@
-#include "scenarios/parse/schema.h"
+#include "scenarios/json/schema.h"
 
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/check.h"
-#include "scenarios/parse/pointer.h"
-#include "scenarios/parse/suite.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/schema_texts.h"
 
 namespace lockstep {
 namespace {

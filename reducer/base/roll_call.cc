@@ -1,4 +1,4 @@
-#include "reducer/kinds/roll_call.h"
+#include "reducer/base/roll_call.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

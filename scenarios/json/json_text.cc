@@ -1,4 +1,4 @@
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/parse/pointer.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

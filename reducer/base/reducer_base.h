@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "reducer/kinds/roll_call.h"
+#include "reducer/base/roll_call.h"
 #include "reducer/reducer.h"
 
 namespace lockstep {
