@@ -97,15 +97,15 @@ void ReducerBase::average_buffers() {
   }
 }
 
-void ReducerBase::answer_roll(bool synchronizes) {
+void ReducerBase::announce_batch(bool synchronizes) {
   if (options_.join == "none") return;
-  roll_.start(synchronizes ? RollCall::Answer::synchronized : RollCall::Answer::unsynchronized);
+  roll_.start(synchronizes ? JoinPoll::Answer::synchronized : JoinPoll::Answer::unsynchronized);
 }
 
 bool ReducerBase::shadow() {
   LOCKSTEP_CHECK(options_.join != "none", "shadow() without join");
   const c10::NoGradGuard no_grad;
-  roll_.start(std::exchange(ran_out_, true) ? RollCall::Answer::left : RollCall::Answer::leaving);
+  roll_.start(std::exchange(ran_out_, true) ? JoinPoll::Answer::left : JoinPoll::Answer::leaving);
   roll_.wait();
   if (roll_.active() == 0) {
     broadcast_coalesced(state_, communicator_, collective_deadline(), roll_.root());

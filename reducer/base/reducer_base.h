@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "reducer/base/roll_call.h"
+#include "reducer/base/join_poll.h"
 #include "reducer/reducer.h"
 
 namespace lockstep {
@@ -37,14 +37,14 @@ class ReducerBase : public Reducer {
               const NamedTensors& buffers, Communicator& communicator, Probe& probe);
 
   // With options.join: says that this rank has a batch. First of all in before_forward().
-  void answer_roll(bool synchronizes);
+  void announce_batch(bool synchronizes);
   // Lays buckets out anew where it is time to: before a forward, or in its shadow.
   virtual void renew_layout() {}
   // The collectives of the others' backward, with zeros.
   virtual void shadow_backward();
   // By which gradients are divided; asked during backward. May block until all ranks have answered.
   int64_t divisor();
-  RollCall& roll() { return roll_; }
+  JoinPoll& roll() { return roll_; }
 
   // Of the forward that comes; only if the one before was synchronized. Broadcasts them, or does
   // what the buffer hook says, now or in after_forward().
@@ -89,7 +89,7 @@ class ReducerBase : public Reducer {
   void average_buffers();
   std::vector<at::Tensor> buffers_, state_;  // state_: parameters and buffers
   bool buffers_due_ = false;                 // in after_forward()
-  RollCall roll_;
+  JoinPoll roll_;
   bool ran_out_ = false;  // this rank, and it has said so
   bool last_synchronized_ = true;
   ReducerGroup hook_group_{*this};

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "sim/judge/last_position.h"
 #include "sim/judge/short_time_out.h"
 #include "sim/judge/starvation.h"
-#include "sim/judge/whereabouts.h"
 #include "sim/launch/process_state.h"
 
 namespace lockstep {

@@ -214,7 +214,7 @@ void ThreadHosts::finish(Host& host, RunOutcome outcome) {
   make_dir(dir);
   const std::string plan = to_text(plans_[index]);
   write_file(plan_path(dir), plan);
-  leave_ends(kept, dir, plan);
+  write_ends(kept, dir, plan);
   for (size_t i = 0; i < evidence.size(); ++i) {
     const auto rank = static_cast<int64_t>(i);
     write_file(records_path(dir, rank), read_file(records_path(host.dir, rank)));

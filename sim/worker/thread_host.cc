@@ -85,7 +85,7 @@ std::vector<Evidence> run_in_threads(const RunPlan& plan,
   for (int64_t rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       pthread_setname_np(pthread_self(), ("lockstep-r" + std::to_string(rank)).c_str());
-      const RankSurroundings around{
+      const RankContext around{
           .plan = plan,
           .rank = rank,
           .local_rank = rank,

@@ -51,7 +51,7 @@ TEST(FailureText, ABreakdownTellsWhoWhereAndItsLog) {
   f.kind = "crash";
   f.message = "rank 2 was killed by SIGKILL (9) in backward of step 3";
   f.last_event = "bucket 0 ready";
-  f.stack = {"pause+0x10", "lockstep::Pass::step(long)+0x5f"};
+  f.stack = {"pause+0x10", "lockstep::TrainingRun::step(long)+0x5f"};
   f.log_tail = {"first", "last"};
   f.secondary = {0, 1};
   run.failure = f;
@@ -61,7 +61,7 @@ TEST(FailureText, ABreakdownTellsWhoWhereAndItsLog) {
                         "  because of it  ranks 0 1 failed as well\n"
                         "  its stack then\n"
                         "      pause+0x10\n"
-                        "      lockstep::Pass::step(long)+0x5f\n"
+                        "      lockstep::TrainingRun::step(long)+0x5f\n"
                         "  last lines of its log\n      first\n      last\n"));
 }
 

@@ -25,11 +25,11 @@ namespace lockstep {
 
 // Trains the scenario once, from the first random number to the last step: the primary run, or the
 // double run. Throws CommError and std::exception. One thread.
-class Pass {
+class TrainingRun {
  public:
-  Pass(const RankSurroundings& surroundings, RankCommunicator& communicator, RankFaults& faults,
-       RecordingProbe& probe, const std::string& dtype, bool primary, Evidence* evidence);
-  ~Pass();
+  TrainingRun(const RankContext& context, RankCommunicator& communicator, RankFaults& faults,
+              RecordingProbe& probe, const std::string& dtype, bool primary, Evidence* evidence);
+  ~TrainingRun();
 
   void run();
 
@@ -57,7 +57,7 @@ class Pass {
   bool reports_loss(int64_t step) const;
   void note_loss(int64_t step, double loss);
 
-  const RankSurroundings& around_;
+  const RankContext& context_;
   const Scenario& scenario_;
   const bool gathers_;  // one process with the outputs of all replicas: the loss is over all
   RankCommunicator& communicator_;

@@ -1,4 +1,4 @@
-#include "sim/judge/suspects.h"
+#include "sim/judge/failure_candidates.h"
 
 #include <algorithm>
 #include <chrono>
@@ -22,21 +22,21 @@ Progress progress_of(const RankView* view) {
           view->events_in_step};
 }
 
-Guilt guilt_of_error(ErrorKind kind) {
+FailureRole role_of_error(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::timeout:
-      return Guilt::waited;
+      return FailureRole::waited;
     case ErrorKind::none:  // a CommError that has left no evidence
     case ErrorKind::peer_lost:
     case ErrorKind::closed:
-      return Guilt::lost_peer;
+      return FailureRole::lost_peer;
     case ErrorKind::rejected:
-      return Guilt::rejected;
+      return FailureRole::rejected;
     case ErrorKind::checkpoint:
     case ErrorKind::exception:
-      return Guilt::own_cause;
+      return FailureRole::own_cause;
   }
-  return Guilt::own_cause;
+  return FailureRole::own_cause;
 }
 
 class Search {
@@ -45,59 +45,61 @@ class Search {
          const std::vector<RankView>& then)
       : outcome_(outcome), ranks_(ranks), then_(then) {}
 
-  std::vector<Suspect> run() {
+  std::vector<FailureCandidate> run() {
     for (const ProcessEnd& end : outcome_.ends) add(guilt_of(end), end);
     add_threads();
     note_waiters();
     count_accusations();
     for (const ProcessEnd& end : outcome_.ends) blame_whom_others_waited_for(end);
-    std::erase_if(found_, [](const Suspect& s) { return s.guilt == Guilt::none; });
-    std::stable_sort(found_.begin(), found_.end(),
-                     [&](const Suspect& a, const Suspect& b) { return key(a) < key(b); });
+    std::erase_if(found_, [](const FailureCandidate& s) { return s.role == FailureRole::none; });
+    std::stable_sort(
+        found_.begin(), found_.end(),
+        [&](const FailureCandidate& a, const FailureCandidate& b) { return key(a) < key(b); });
     return found_;
   }
 
  private:
-  void add(Guilt guilt, const ProcessEnd& end) {
-    found_.push_back({guilt, end.rank, end.order, &end});
+  void add(FailureRole role, const ProcessEnd& end) {
+    found_.push_back({role, end.rank, end.order, &end});
   }
 
   void add_threads() {  // threads of one host have no ends of their own
     for (const RankView& view : ranks_) {
-      const bool has_end = std::any_of(found_.begin(), found_.end(), [&](const Suspect& suspect) {
-        return suspect.rank == view.rank;
-      });
+      const bool has_end = std::any_of(
+          found_.begin(), found_.end(),
+          [&](const FailureCandidate& candidate) { return candidate.rank == view.rank; });
       const ErrorKind kind = view.evidence.error.kind;
       if (!has_end && kind != ErrorKind::none)
-        found_.push_back({guilt_of_error(kind), view.rank, view.rank, nullptr});
+        found_.push_back({role_of_error(kind), view.rank, view.rank, nullptr});
     }
   }
 
-  Guilt guilt_of(const ProcessEnd& end) const {
+  FailureRole guilt_of(const ProcessEnd& end) const {
     const RankView* view = view_of(ranks_, end.rank);
-    if (end.past_deadline) return Guilt::hung;
-    if (end.by_launcher) return Guilt::none;
-    if (end.signal != 0) return Guilt::own_cause;
+    if (end.past_deadline) return FailureRole::hung;
+    if (end.by_launcher) return FailureRole::none;
+    if (end.signal != 0) return FailureRole::own_cause;
     if (end.exit_code == kExitDone) {
       // All well, as it says; but not all that it had to do is done.
       const bool too_early = view != nullptr && !view->finished;
-      return too_early ? Guilt::own_cause : Guilt::none;
+      return too_early ? FailureRole::own_cause : FailureRole::none;
     }
-    if (end.exit_code != kExitCommError) return Guilt::own_cause;
-    return guilt_of_error(view != nullptr ? view->evidence.error.kind : ErrorKind::none);
+    if (end.exit_code != kExitCommError) return FailureRole::own_cause;
+    return role_of_error(view != nullptr ? view->evidence.error.kind : ErrorKind::none);
   }
 
   void note_waiters() {
-    for (const Suspect& suspect : found_) {
-      others_failed_ = others_failed_ || suspect.guilt == Guilt::waited ||
-                       suspect.guilt == Guilt::lost_peer || suspect.guilt == Guilt::rejected ||
-                       suspect.guilt == Guilt::hung;
-      const RankView* whole = view_of(ranks_, suspect.rank);
-      if (suspect.guilt == Guilt::waited && whole != nullptr && !whole->arrivals.empty())
+    for (const FailureCandidate& candidate : found_) {
+      others_failed_ = others_failed_ || candidate.role == FailureRole::waited ||
+                       candidate.role == FailureRole::lost_peer ||
+                       candidate.role == FailureRole::rejected ||
+                       candidate.role == FailureRole::hung;
+      const RankView* whole = view_of(ranks_, candidate.rank);
+      if (candidate.role == FailureRole::waited && whole != nullptr && !whole->arrivals.empty())
         waited_in_.push_back(whole->arrivals.back());
-      const RankView* view = view_of(then_, suspect.rank);
+      const RankView* view = view_of(then_, candidate.rank);
       const bool known = view != nullptr && (view->last_arrival || view->dropped == 0);
-      if (suspect.guilt != Guilt::waited || !known) continue;
+      if (candidate.role != FailureRole::waited || !known) continue;
       const int64_t arrived = last_arrival(view);
       least_waited_ = waiters_++ == 0 ? arrived : std::min(least_waited_, arrived);
     }
@@ -107,11 +109,12 @@ class Search {
     const RankView* whole = view_of(ranks_, end.rank);
     const RankView* view = view_of(then_, end.rank);
     if (whole == nullptr || view == nullptr) return;
-    Suspect& suspect = *std::find_if(found_.begin(), found_.end(),
-                                     [&](const Suspect& s) { return s.end == &end; });
-    const bool in_charge = suspect.guilt == Guilt::none || suspect.guilt == Guilt::lost_peer ||
-                           suspect.guilt == Guilt::hung;
-    if (in_charge && left_early(end, *whole)) suspect.guilt = Guilt::left_early;
+    FailureCandidate& candidate = *std::find_if(
+        found_.begin(), found_.end(), [&](const FailureCandidate& s) { return s.end == &end; });
+    const bool in_charge = candidate.role == FailureRole::none ||
+                           candidate.role == FailureRole::lost_peer ||
+                           candidate.role == FailureRole::hung;
+    if (in_charge && left_early(end, *whole)) candidate.role = FailureRole::left_early;
     if (waiters_ == 0) return;
     // One that the launcher ended after others had given up: it is behind all of them, or in the
     // same collective without having noticed, as they did, that its time was over.
@@ -119,15 +122,17 @@ class Search {
     const bool behind = last_arrival(view) < least_waited_;
     const bool not_ahead = last_arrival(view) <= least_waited_;
     const bool late = behind || (not_ahead && had_its_time(end, *view));
-    if (suspect.guilt == Guilt::none && end.by_launcher && !asks && late)
-      suspect.guilt = Guilt::hung;
+    if (candidate.role == FailureRole::none && end.by_launcher && !asks && late)
+      candidate.role = FailureRole::hung;
     // One that came too late, and found that the others had given up.
-    const bool gave_up = suspect.guilt == Guilt::lost_peer || suspect.guilt == Guilt::waited;
-    if (suspect.guilt == Guilt::lost_peer && (behind || (not_ahead && moved_on(*whole, *view))))
-      suspect.guilt = Guilt::hung;
-    if (gave_up && came_too_late(*whole)) suspect.guilt = Guilt::hung;
-    if (gave_up && in_rendezvous(*view) && missed_.contains(suspect.rank))
-      suspect.guilt = Guilt::hung;
+    const bool gave_up =
+        candidate.role == FailureRole::lost_peer || candidate.role == FailureRole::waited;
+    if (candidate.role == FailureRole::lost_peer &&
+        (behind || (not_ahead && moved_on(*whole, *view))))
+      candidate.role = FailureRole::hung;
+    if (gave_up && came_too_late(*whole)) candidate.role = FailureRole::hung;
+    if (gave_up && in_rendezvous(*view) && missed_.contains(candidate.rank))
+      candidate.role = FailureRole::hung;
   }
 
   // Into what another had waited in until its time was over, but only after that: on a busy machine
@@ -206,40 +211,40 @@ class Search {
            *accuser.error_ns >= *view->error_ns + std::chrono::nanoseconds(kKeptAfterALoss).count();
   }
 
-  // Since when it hangs, or when it lost its peer; of other guilt it does not count.
-  static int64_t moment_ns(Guilt guilt, const RankView* view) {
+  // Since when it hangs, or when it lost its peer; of other role it does not count.
+  static int64_t moment_ns(FailureRole role, const RankView* view) {
     if (view == nullptr) return 0;
-    if (guilt == Guilt::hung && view->last_event) return view->last_event->time_ns;
-    return guilt == Guilt::lost_peer ? view->error_ns.value_or(0) : 0;
+    if (role == FailureRole::hung && view->last_event) return view->last_event->time_ns;
+    return role == FailureRole::lost_peer ? view->error_ns.value_or(0) : 0;
   }
 
-  using Key = std::tuple<Guilt, bool, bool, Progress, int64_t, int64_t, int64_t, int64_t>;
-  Key key(const Suspect& suspect) const {
-    const RankView* view = view_of(then_, suspect.rank);
-    const bool hung = suspect.guilt == Guilt::hung;
+  using Key = std::tuple<FailureRole, bool, bool, Progress, int64_t, int64_t, int64_t, int64_t>;
+  Key key(const FailureCandidate& candidate) const {
+    const RankView* view = view_of(then_, candidate.rank);
+    const bool hung = candidate.role == FailureRole::hung;
     const bool by_progress =
-        hung || suspect.guilt == Guilt::waited || suspect.guilt == Guilt::left_early;
-    const bool by_votes =
-        by_progress || suspect.guilt == Guilt::rejected || suspect.guilt == Guilt::lost_peer;
+        hung || candidate.role == FailureRole::waited || candidate.role == FailureRole::left_early;
+    const bool by_votes = by_progress || candidate.role == FailureRole::rejected ||
+                          candidate.role == FailureRole::lost_peer;
     const ProcessState* state =
-        hung && suspect.end != nullptr && suspect.end->state ? &*suspect.end->state : nullptr;
+        hung && candidate.end != nullptr && candidate.end->state ? &*candidate.end->state : nullptr;
     const bool stopped = state != nullptr && is_stopped(*state);
     const bool in_store = state != nullptr && !state->store_key.empty();
-    const auto votes = accused_.find(suspect.rank);
+    const auto votes = accused_.find(candidate.rank);
     const bool accused = by_votes && votes != accused_.end();
-    return {suspect.guilt,
+    return {candidate.role,
             !stopped,
             in_store,
             by_progress ? progress_of(view) : Progress(),
             accused ? -votes->second : 0,
-            moment_ns(suspect.guilt, view),
-            suspect.order,
-            suspect.rank};
+            moment_ns(candidate.role, view),
+            candidate.order,
+            candidate.rank};
   }
 
   const RunOutcome& outcome_;
   const std::vector<RankView>&ranks_, &then_;
-  std::vector<Suspect> found_;
+  std::vector<FailureCandidate> found_;
   std::map<int64_t, int64_t> accused_;  // rank -> by how many
   std::set<int64_t> missed_;            // by those who timed out, and say whom they waited for
   bool others_failed_ = false;
@@ -258,8 +263,9 @@ int64_t last_arrival(const RankView* view) {
   return view != nullptr && view->last_arrival ? int64_t{*view->last_arrival} : 0;
 }
 
-std::vector<Suspect> suspects_of(const RunOutcome& outcome, const std::vector<RankView>& ranks,
-                                 const std::vector<RankView>& then) {
+std::vector<FailureCandidate> failure_candidates(const RunOutcome& outcome,
+                                                 const std::vector<RankView>& ranks,
+                                                 const std::vector<RankView>& then) {
   return Search(outcome, ranks, then).run();
 }
 

@@ -1,4 +1,4 @@
-#include "sim/worker/pass.h"
+#include "sim/worker/training_run.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -46,40 +46,41 @@ NamedTensors in_other_order(NamedTensors parameters) {
 
 }  // namespace
 
-ReducerOptions Pass::reducer_options() {
-  ReducerOptions options = reducer_options_of(scenario_, around_.rank);
+ReducerOptions TrainingRun::reducer_options() {
+  ReducerOptions options = reducer_options_of(scenario_, context_.rank);
   if (const Part* fault = faults_.standing("other_bucket_cap"))
     options.bucket_cap_bytes = bytes_of_mib(fault->options.number("bucket_cap_mb"));
-  apply_reducer_mutants(scenario_.mutants, around_.rank, &options);
+  apply_reducer_mutants(scenario_.mutants, context_.rank, &options);
   return options;
 }
 
-Pass::Pass(const RankSurroundings& surroundings, RankCommunicator& communicator, RankFaults& faults,
-           RecordingProbe& probe, const std::string& dtype, bool primary, Evidence* evidence)
-    : around_(surroundings),
-      scenario_(surroundings.plan.scenario),
-      gathers_(surroundings.plan.replay.gathered),
+TrainingRun::TrainingRun(const RankContext& context, RankCommunicator& communicator,
+                         RankFaults& faults, RecordingProbe& probe, const std::string& dtype,
+                         bool primary, Evidence* evidence)
+    : context_(context),
+      scenario_(context.plan.scenario),
+      gathers_(context.plan.replay.gathered),
       communicator_(communicator),
       faults_(faults),
       probe_(probe),
       batch_(communicator.outermost(), std::chrono::milliseconds(scenario_.timeouts.collective_ms)),
       dtype_(followed_dtype(dtype, faults)),
       primary_(primary),
-      compute_clock_(clock_of(surroundings.plan, primary)),
+      compute_clock_(clock_of(context.plan, primary)),
       evidence_(evidence),
-      checkpointing_(surroundings, dtype, primary, communicator.outermost()),
-      mutants_(scenario_, surroundings.rank, surroundings.recorder),
-      step_mutants_(scenario_, surroundings.rank, surroundings.recorder),
-      gradient_mutants_(scenario_, surroundings.rank, surroundings.recorder),
+      checkpointing_(context, dtype, primary, communicator.outermost()),
+      mutants_(scenario_, context.rank, context.recorder),
+      step_mutants_(scenario_, context.rank, context.recorder),
+      gradient_mutants_(scenario_, context.rank, context.recorder),
       layer_faults_(scenario_, faults, compute_clock_.get()) {
-  if (primary && around_.rank == 0 && !around_.plan.export_dir.empty())
-    export_ = std::make_unique<Export>(around_.plan);
+  if (primary && context_.rank == 0 && !context_.plan.export_dir.empty())
+    export_ = std::make_unique<Export>(context_.plan);
 }
 
-Pass::~Pass() = default;
+TrainingRun::~TrainingRun() = default;
 
-void Pass::run() {
-  around_.recorder.set_step(0);
+void TrainingRun::run() {
+  context_.recorder.set_step(0);
   checkpointing_.prepare();
   load();
   construct();
@@ -102,16 +103,16 @@ void Pass::run() {
 }
 
 // A rank with fewer batches leaves before the others.
-int64_t Pass::last_step() {
+int64_t TrainingRun::last_step() {
   const Part* fault = faults_.standing("fewer_batches");
   return scenario_.steps - (fault != nullptr ? fault->options.integer("batches") : 0);
 }
 
-void Pass::load() {
+void TrainingRun::load() {
   faults_.enter(Phase::load);
   const std::vector<c10::Device> devices =
-      rank_devices(scenario_, around_.rank, around_.local_rank);
-  Setup setup = set_up(scenario_, dtype_, around_.rank, devices);
+      rank_devices(scenario_, context_.rank, context_.local_rank);
+  Setup setup = set_up(scenario_, dtype_, context_.rank, devices);
   // Of streams that are as late as may be nobody asks when.
   if (primary_ && devices.size() == 1 && scenario_.streams != "late")
     device_clock_ = DeviceClock::of(devices.front());
@@ -124,26 +125,27 @@ void Pass::load() {
 }
 
 // Who computes and who updates what.
-void Pass::share_out_training() {
+void TrainingRun::share_out_training() {
   run_on_replicas(scenario_, dtype_, &training_);
-  sharing_ = share_out(scenario_, reducer_options(), &training_, communicator_.outermost());
+  sharing_ =
+      partition_optimizer(scenario_, reducer_options(), &training_, communicator_.outermost());
 }
 
-void Pass::construct() {
+void TrainingRun::construct() {
   if (checkpointing_.start_step() > 0) {
-    around_.recorder.enter(Phase::checkpoint);
+    context_.recorder.enter(Phase::checkpoint);
     checkpointing_.load(&training_);
   }
   mutants_.at_start(&training_);
   step_mutants_.before_construction(training_);
   build_reducer();
   consolidate();
-  observer_ = std::make_unique<Observer>(around_, training_, probe_, primary_, evidence_);
+  observer_ = std::make_unique<Observer>(context_, training_, probe_, primary_, evidence_);
   observer_->after_construction();
   if (export_) export_->initial(training_);
 }
 
-void Pass::build_reducer() {
+void TrainingRun::build_reducer() {
   faults_.enter(Phase::construction);
   training_.model->normalize_over(&batch_);
   training_.model->run_by(compute_clock_.get());
@@ -161,8 +163,8 @@ void Pass::build_reducer() {
 }
 
 // As a program that ends here and is started again, but for the process group.
-void Pass::resume(int64_t step) {
-  around_.recorder.enter(Phase::checkpoint);
+void TrainingRun::resume(int64_t step) {
+  context_.recorder.enter(Phase::checkpoint);
   const std::vector<SavedTensor> before = saved_tensors(training_, true);
   observer_->forget_training();
   reducer_.reset();
@@ -177,58 +179,58 @@ void Pass::resume(int64_t step) {
   record_check(Check::checkpoint, problem.empty()
                                       ? ""
                                       : fmt::format("rank {}, resumed after step {}: {}",
-                                                    around_.rank, step, problem));
+                                                    context_.rank, step, problem));
 }
 
 // What each rank holds a part of, whole on every rank: for lanes and checkpoints.
-void Pass::consolidate() {
+void TrainingRun::consolidate() {
   if (sharing_.optimizer == nullptr) return;
-  around_.recorder.enter(Phase::checkpoint);
+  context_.recorder.enter(Phase::checkpoint);
   sharing_.consolidate();
 }
 
-int64_t Pass::optimizer_bytes() const {
+int64_t TrainingRun::optimizer_bytes() const {
   return sharing_.optimizer != nullptr ? sharing_.optimizer->own_bytes()
                                        : state_bytes(*training_.optimizer);
 }
 
-void Pass::check_values() {
+void TrainingRun::check_values() {
   const std::string difference =
       differing_values(training_.parameters, training_.buffers, communicator_.outermost(),
                        within(scenario_.timeouts.construction_ms));
   record_check(Check::manifest, difference);
 }
 
-void Pass::check_gradients() {
+void TrainingRun::check_gradients() {
   const auto placed = [&](const std::string& problem) {
     return problem.empty() ? ""
-                           : fmt::format("rank {}, step {}: {}", around_.rank,
-                                         around_.recorder.step(), problem);
+                           : fmt::format("rank {}, step {}: {}", context_.rank,
+                                         context_.recorder.step(), problem);
   };
   record_check(Check::absent_gradients, placed(absent_gradient(scenario_, training_)));
   record_check(Check::aliasing, placed(wrong_aliasing(scenario_, training_, probe_)));
 }
 
-void Pass::record_check(Check check, const std::string& problem) {
-  around_.recorder.append(EventKind::check, static_cast<int32_t>(check), problem.empty());
+void TrainingRun::record_check(Check check, const std::string& problem) {
+  context_.recorder.append(EventKind::check, static_cast<int32_t>(check), problem.empty());
   if (!problem.empty())
-    evidence_->check_reasons.push_back({check, around_.rank, around_.recorder.step(), problem});
+    evidence_->check_reasons.push_back({check, context_.rank, context_.recorder.step(), problem});
 }
 
 // What the samples explain, once they are not the plan's; the lanes say whether it matters.
-void Pass::note_samples() {
+void TrainingRun::note_samples() {
   if (samples_noted_) return;  // the double run has its own, as loaders may race
   const std::string batch = samples_->other_batch();
   const std::string other = batch.empty() ? samples_->other_samples() : batch;
   if (other.empty()) return;
   samples_noted_ = true;
-  evidence_->check_reasons.push_back({batch.empty() ? Check::samples : Check::batch, around_.rank,
-                                      around_.recorder.step(),
-                                      fmt::format("rank {}, {}", around_.rank, other)});
+  evidence_->check_reasons.push_back({batch.empty() ? Check::samples : Check::batch, context_.rank,
+                                      context_.recorder.step(),
+                                      fmt::format("rank {}, {}", context_.rank, other)});
 }
 
-void Pass::step(int64_t step) {
-  Recorder& recorder = around_.recorder;
+void TrainingRun::step(int64_t step) {
+  Recorder& recorder = context_.recorder;
   recorder.set_step(static_cast<int32_t>(step));
   faults_.enter(Phase::load);
   Batch shard = samples_->shard(step);
@@ -237,7 +239,7 @@ void Pass::step(int64_t step) {
   note_samples();
   const double share =
       loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
-      loss_factor(scenario_, training_, step, gathers_ ? -1 : around_.rank) *
+      loss_factor(scenario_, training_, step, gathers_ ? -1 : context_.rank) *
       step_mutants_.share_factor();
   const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
   clear_gradients(training_.parameters, scenario_.zero_grad);
@@ -264,8 +266,8 @@ void Pass::step(int64_t step) {
 }
 
 // The others' step, in which this rank has no batch.
-void Pass::shadow(int64_t step) {
-  Recorder& recorder = around_.recorder;
+void TrainingRun::shadow(int64_t step) {
+  Recorder& recorder = context_.recorder;
   recorder.set_step(static_cast<int32_t>(step));
   recorder.enter(Phase::wait);
   for (int64_t i = 1; i <= scenario_.accumulate_steps; ++i) {
@@ -278,45 +280,45 @@ void Pass::shadow(int64_t step) {
   observer_->after_shadow(step);
 }
 
-void Pass::end_join(int64_t step) {
-  around_.recorder.enter(Phase::wait);
+void TrainingRun::end_join(int64_t step) {
+  context_.recorder.enter(Phase::wait);
   if (reducer_->shadow())
     throw std::runtime_error("a rank has more batches than the plan gives it");
   if (!samples_->has_batch(step)) observer_->after_join(step);
 }
 
 // Without what this rank's part weighs in the step: its own mean, or sum.
-void Pass::note_loss(int64_t step, double loss) {
+void TrainingRun::note_loss(int64_t step, double loss) {
   if (!primary_ || !reports_loss(step)) return;
   const Options& given = scenario_.loss.options;
   loss /= given.number("scale");
   if (given.flag("times_world_size")) loss /= static_cast<double>(scenario_.world_size);
   if (given.text("reduction") == "mean") loss /= static_cast<double>(scenario_.accumulate_steps);
-  around_.recorder.append(EventKind::loss, -1, std::bit_cast<uint64_t>(loss));
+  context_.recorder.append(EventKind::loss, -1, std::bit_cast<uint64_t>(loss));
 }
 
-bool Pass::reports_loss(int64_t step) const {
+bool TrainingRun::reports_loss(int64_t step) const {
   if (scenario_.common_checks) return true;
   const int64_t every = report_every(scenario_.loss);
   return every > 0 && (step - 1) % samples_->steps_per_epoch() % every == 0;
 }
 
 // Its output is not used.
-void Pass::forward_again(const Batch& batch, bool synchronizes) {
+void TrainingRun::forward_again(const Batch& batch, bool synchronizes) {
   reducer_->before_forward(synchronizes);
-  forward_of(training_, around_.recorder.step(), batch);
+  forward_of(training_, context_.recorder.step(), batch);
   reducer_->after_forward();
 }
 
 // Golden runs cannot repeat what it draws then; the judge says what follows.
-void Pass::note_undeclared_draws() {
+void TrainingRun::note_undeclared_draws() {
   if (evidence_->undeclared_draws || !training_.draws->any_undeclared()) return;
   evidence_->undeclared_draws = true;
   evidence_->random_layers = training_.model->undeclared_random_layers();
 }
 
-double Pass::micro_batch(const Batch& batch, double share, bool first, bool synchronizes) {
-  Recorder& recorder = around_.recorder;
+double TrainingRun::micro_batch(const Batch& batch, double share, bool first, bool synchronizes) {
+  Recorder& recorder = context_.recorder;
   faults_.enter(Phase::forward);
   const bool calls = !step_mutants_.bypasses();
   if (calls) reducer_->before_forward(synchronizes);

@@ -1,4 +1,4 @@
-#include "reducer/kinds/several.h"
+#include "reducer/kinds/composite.h"
 
 #include <algorithm>
 #include <iterator>
@@ -32,7 +32,7 @@ class ProbeOfPart : public Probe {
     inner_.arrival(sequence, operation, bucket, bytes, dtype);
   }
   void end(uint32_t sequence, int64_t bucket) noexcept override { inner_.end(sequence, bucket); }
-  // All are assigned by SeveralReducers, once it knows how many buckets each part has.
+  // All are assigned by CompositeReducer, once it knows how many buckets each part has.
   void assigned(int64_t, int64_t, int64_t) noexcept override {}
 
  private:
@@ -64,10 +64,10 @@ PartOfModel part_of(const NamedTensors& parameters, const NamedTensors& buffers,
   return part;
 }
 
-class SeveralReducers : public Reducer {
+class CompositeReducer : public Reducer {
  public:
-  SeveralReducers(const ReducerOptions& options, const NamedTensors& parameters,
-                  const NamedTensors& buffers, Communicator& communicator, Probe& probe)
+  CompositeReducer(const ReducerOptions& options, const NamedTensors& parameters,
+                   const NamedTensors& buffers, Communicator& communicator, Probe& probe)
       : probe_(probe), searches_unused_(options.find_unused_parameters || options.static_graph) {
     ReducerOptions own = options;
     own.ignored = own.wrapped_modules = {};
@@ -155,7 +155,7 @@ class SeveralReducers : public Reducer {
 std::unique_ptr<Reducer> make_several(const ReducerOptions& options, const NamedTensors& parameters,
                                       const NamedTensors& buffers, Communicator& communicator,
                                       Probe& probe) {
-  return std::make_unique<SeveralReducers>(options, parameters, buffers, communicator, probe);
+  return std::make_unique<CompositeReducer>(options, parameters, buffers, communicator, probe);
 }
 
 }  // namespace lockstep

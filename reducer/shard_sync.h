@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "reducer/communicator.h"
-#include "reducer/pieces.h"
+#include "reducer/optimizer_shards.h"
 #include "scenarios/base/named_tensor.h"
 
 namespace lockstep {
@@ -17,20 +17,21 @@ namespace lockstep {
 struct ReducerOptions;
 
 // The pieces of reducer `sharded`: of which parts of which buckets each rank's are. By bucket.
-std::vector<std::vector<Piece>> sharded_pieces_of(const ReducerOptions& options,
-                                                  const NamedTensors& parameters,
-                                                  int64_t world_size);
+std::vector<std::vector<OptimizerShard>> bucket_shards_of(const ReducerOptions& options,
+                                                          const NamedTensors& parameters,
+                                                          int64_t world_size);
 
 // The elements of `piece` in a tensor that lies in memory as its parameter does: a view,
 // one-dimensional. A piece is a run of elements in memory.
-at::Tensor elements_of(const Piece& piece, const at::Tensor& whole);
+at::Tensor elements_of(const OptimizerShard& piece, const at::Tensor& whole);
 
 // A broadcast for each piece, in their order, all under way at once; or, together, one an owner.
-void broadcast_pieces(const std::vector<Piece>& pieces, const std::vector<at::Tensor>& tensors,
-                      bool together, Communicator& communicator, Deadline deadline);
+void broadcast_shards(const std::vector<OptimizerShard>& pieces,
+                      const std::vector<at::Tensor>& tensors, bool together,
+                      Communicator& communicator, Deadline deadline);
 
-// An all_gather of equal, padded parts for each bucket (see sharded_pieces()).
-void all_gather_pieces(const std::vector<std::vector<Piece>>& buckets,
+// An all_gather of equal, padded parts for each bucket (see bucket_shards()).
+void all_gather_shards(const std::vector<std::vector<OptimizerShard>>& buckets,
                        const std::vector<at::Tensor>& tensors, Communicator& communicator,
                        Deadline deadline);
 

@@ -1,4 +1,4 @@
-#include "sim/judge/whereabouts.h"
+#include "sim/judge/last_position.h"
 
 #include <fmt/format.h>
 #include <string.h>

@@ -13,11 +13,11 @@ namespace lockstep {
 // has a batch. One all_gather answers what DDP's join asks in three all-reduces: how many ranks
 // still have one, which of them gives its buffers, and whether the backward will be synchronized.
 // One thread starts; wait() and what it knows may be asked on another.
-class RollCall {
+class JoinPoll {
  public:
   enum class Answer : int64_t { left, leaving, unsynchronized, synchronized };
 
-  RollCall(Communicator& communicator, std::chrono::milliseconds timeout);
+  JoinPoll(Communicator& communicator, std::chrono::milliseconds timeout);
 
   // Collective; returns at once.
   void start(Answer own);

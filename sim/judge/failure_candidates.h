@@ -16,10 +16,10 @@ namespace lockstep {
 //   hung        alive, but kept the others waiting, or was still running past a deadline
 //   waited      timed out while it waited for another
 //   lost_peer   its connection to another was closed
-enum class Guilt { own_cause, left_early, rejected, hung, waited, lost_peer, none };
+enum class FailureRole { own_cause, left_early, rejected, hung, waited, lost_peer, none };
 
-struct Suspect {
-  Guilt guilt = Guilt::none;
+struct FailureCandidate {
+  FailureRole role = FailureRole::none;
   int64_t rank = -1;
   int64_t order = 0;                // in which the launcher learnt of it
   const ProcessEnd* end = nullptr;  // null: a thread, known by its evidence alone
@@ -32,8 +32,9 @@ struct Suspect {
 // those who accuse one that had lost a peer before, and closed; of equals who failed first. `then`:
 // the views when the launcher learnt that the run had failed (views_at); `ranks`: the whole ones.
 // No receipt of a fault and no schedule is looked at.
-std::vector<Suspect> suspects_of(const RunOutcome& outcome, const std::vector<RankView>& ranks,
-                                 const std::vector<RankView>& then);
+std::vector<FailureCandidate> failure_candidates(const RunOutcome& outcome,
+                                                 const std::vector<RankView>& ranks,
+                                                 const std::vector<RankView>& then);
 
 const RankView* view_of(const std::vector<RankView>& ranks, int64_t rank);  // null: none
 int64_t last_arrival(const RankView* view);                                 // 0: none
