@@ -3,7 +3,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+include(cmake/LockstepCrypto.cmake)
 include(cmake/LockstepXxhash.cmake)
 # Headers alone, without package files everywhere.
 find_path(LOCKSTEP_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)

@@ -4,12 +4,15 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"
 #include "sim/cli/output_files.h"
 #include "sim/cli/predicted.h"
 #include "sim/cli/recordings.h"
 #include "sim/cli/verbs.h"
+#include "sim/cli/worker_program.h"
 #include "sim/judge/words.h"
 #include "sim/launch/files.h"
 #include "sim/launch/recording.h"
@@ -24,16 +27,17 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
-// The command of the invocation, which knows the user's own words.
-std::string again_of(const std::string& run_dir) {
-  const std::string text = read_file((fs::path(run_dir).parent_path() / "result.json").string());
-  const auto document = nlohmann::json::parse(text, nullptr, false);
+// The command of the invocation, as its result tells it: that knows the words that were given.
+std::string told_command(const std::string& run_dir) {
+  const std::string path = (fs::path(run_dir).parent_path() / "result.json").string();
+  const auto document = json_or_discarded(read_foreign_file(path, kResultBytesMost).value_or(""));
   if (!document.is_object() || !document.contains("runs") || !document["runs"].is_array())
     return "";
   for (const auto& run : document["runs"])
-    if (run.is_object() && run.value("again", nlohmann::json()).is_string() &&
-        run.value("run_dir", nlohmann::json()) == run_dir)
+    if (run.is_object() && run.value("again", Json()).is_string() &&
+        run.value("run_dir", Json()) == run_dir)
       return run["again"];
   return "";
 }
@@ -109,7 +113,10 @@ Expected<Analyzed> analyze_run(const std::string& folder, const AnalyzeOptions& 
   const fs::path libraries = fs::path(folder).parent_path() / "libraries.json";
   outcome.value().libtorch = libtorch_of(read_libraries(libraries.string()));
   RunResult result = judge_run(outcome.value(), {.metrics = true, .intervals = options.metrics});
-  if (const std::string again = again_of(folder); !again.empty()) result.again = again;
+  // A folder may be a stranger's: its words are quoted, and the command to paste is our own.
+  const std::string told = told_command(folder);
+  result.told_command = told.empty() ? result.again : told;
+  result.again = as_called("lockstep analyze " + shell_word(folder));
   if (!options.trace.empty()) write_trace(options.trace, outcome.value());
   if (!options.svg.empty())
     if (auto error = draw(options, outcome.value())) return *error;

@@ -156,6 +156,28 @@ void blame_the_machine(int64_t waited_ns, const FailureCandidate& primary, const
   failure->rank.reset();
 }
 
+// While ranks meet, whoever reaches a port of Gloo's may break a connection or take another's place
+// (docs/launchers.md). Where nothing but lost connections is known, and every process lived, no
+// rank is shown to be the one.
+bool broke_while_meeting(const std::vector<FailureCandidate>& candidates,
+                         const std::vector<RankView>& ranks) {
+  return std::all_of(candidates.begin(), candidates.end(), [&](const FailureCandidate& candidate) {
+    const RankView* view = view_of(ranks, candidate.rank);
+    return candidate.role == FailureRole::lost_peer && view != nullptr && view->last_phase &&
+           view->last_phase->phase == static_cast<uint16_t>(Phase::rendezvous);
+  });
+}
+
+void blame_nobody(const FailureCandidate& primary, Failure* failure) {
+  failure->message =
+      "nobody is blamed: connections broke while ranks met, and every process lived, as where a "
+      "foreign connection reaches a port of Gloo's: " +
+      failure->message;
+  failure->secondary.push_back(primary.rank);
+  std::sort(failure->secondary.begin(), failure->secondary.end());
+  failure->rank.reset();
+}
+
 std::vector<int64_t> others_of(const std::vector<FailureCandidate>& candidates,
                                std::optional<int64_t> primary) {
   std::vector<int64_t> ranks;
@@ -207,6 +229,8 @@ Failure failure_of(const RunOutcome& outcome, const std::vector<FailureCandidate
   measure(outcome, primary, view, &failure);
   if (const auto waited_ns = starved_ns(outcome, primary, view))
     blame_the_machine(*waited_ns, primary, view, &failure);
+  else if (broke_while_meeting(candidates, ranks))
+    blame_nobody(primary, &failure);
   return failure;
 }
 

@@ -152,7 +152,10 @@ struct RunResult {
   std::vector<int64_t> optimizer_bytes;  // of the state that each rank holds; empty: not known
   std::string reducer_data;              // JSON text of runs[].reducer_data, or empty: null
   std::string run_dir;
-  std::string again;       // the command that runs exactly this again
+  std::string again;  // the command that runs exactly this again, or judges it again
+  // Of a kept run: how it says that it was run. Its maker's words, maybe a stranger's; never a
+  // command of ours.
+  std::string told_command;
   std::string baseline;    // EarlierResult::beside() of sim/report; empty: none was given
   std::string control_of;  // plan.control: not reported by itself
 };

@@ -179,7 +179,8 @@ ordered_json as_json(const RunResult& result) {
           {"reducer_data", parsed(result.reducer_data)},
           {"run_dir", or_null(result.run_dir)},
           {"baseline", or_null(result.baseline)},
-          {"again", result.again}};
+          {"again", result.again},
+          {"told_command", or_null(result.told_command)}};
 }
 
 }  // namespace lockstep

@@ -1,11 +1,12 @@
 #include "sim/worker/main/tasks.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <stdexcept>
 
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
 #include "scenarios/workloads/workload.h"
+#include "sim/launch/memory_room.h"
 #include "sim/worker/collective.h"
 #include "sim/worker/explore/explore.h"
 #include "sim/worker/libraries.h"
@@ -17,17 +18,16 @@ namespace lockstep {
 namespace {
 
 RunPlan read_plan(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw std::runtime_error("cannot read " + path);
-  return plan_from_json(nlohmann::ordered_json::parse(text.str()));
+  const auto text = read_foreign_file(path, kResultBytesMost);
+  if (!text) throw std::runtime_error(to_text(text.errors().front()));
+  return plan_from_json(json_or_discarded(text.value()));
 }
 
 }  // namespace
 
 int run_task(const WorkerTask& task, Control& control) {
   if (task.role == "thread_host") return run_thread_host(task, control);
+  take_room(1);
   if (task.role == "collective") return run_collective_process(task, control);
   const RunPlan plan = read_plan(plan_path(task.run_dir));
   if (task.role == "rank") return run_rank_process(task, plan, control);
@@ -37,6 +37,7 @@ int run_task(const WorkerTask& task, Control& control) {
 }
 
 std::string worker_profile(const std::string& plan_file, int64_t repetitions) {
+  take_room(1);
   prepare_libtorch(1);
   return to_text(measure_layers(read_plan(plan_file), repetitions));
 }

@@ -11,11 +11,14 @@
 #include <optional>
 #include <string>
 
+#include "sim/launch/memory_room.h"
 #include "sim/worker/main/tasks.h"
 #include "sim/worker/zygote.h"
 
 namespace lockstep {
 namespace {
+
+constexpr int kExitNoRoom = 3;
 
 // A descriptor that the launcher has left open for us; none if there is no such one.
 std::optional<int> inherited_fd(const char* text) {
@@ -43,6 +46,14 @@ int profile(const char* plan_file, const char* repetitions) {
   return 0;
 }
 
+// Where ranks would find no room there is nobody to accuse: none is forked.
+int zygote(int fd) {
+  const std::string why = why_no_room(1);
+  if (why.empty()) return run_zygote(fd, run_task);
+  fmt::print(stderr, "{}\n", why);
+  return kExitNoRoom;
+}
+
 }  // namespace
 
 bool is_worker_call(int argc, char** argv) {
@@ -66,7 +77,7 @@ int worker_main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--explore") == 0) return worker_explore(argv[2]);
   if (argc == 3 && std::strcmp(argv[1], "--zygote") == 0) {
     const std::optional<int> fd = inherited_fd(argv[2]);
-    return fd ? run_zygote(*fd, run_task) : explain();
+    return fd ? zygote(*fd) : explain();
   }
   if (argc == 5 && std::strcmp(argv[1], "--task") == 0 && std::strcmp(argv[3], "--control") == 0) {
     const std::optional<WorkerTask> task = decode_task(argv[2]);

@@ -34,6 +34,15 @@ TEST(FailureText, ReplicasAreComparedWithRankZeroNotWithAGoldenRun) {
   EXPECT_THAT(text_of(diverged("replay")), HasSubstr("      golden  1.5"));
 }
 
+TEST(FailureText, AKeptRunsOwnWordsAreAQuotation) {
+  RunResult run = diverged("replay");
+  run.again = "lockstep analyze run";
+  EXPECT_THAT(text_of(run), Not(HasSubstr("it says")));
+  run.told_command = "lockstep verify a\"b;\n::error::x\x1b[2J";
+  EXPECT_THAT(text_of(run), HasSubstr("  again  lockstep analyze run\n  it says that it was run "
+                                      "with: \"lockstep verify a\\\"b; ::error::x [2J\"\n"));
+}
+
 TEST(FailureText, DistancesBeyondWhatIsSignedAreNotNegative) {
   RunResult run = diverged("replay");
   run.first_divergence->ulp = uint64_t{1} << 63;  // doubles of two signs
