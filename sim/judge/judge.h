@@ -116,6 +116,13 @@ enum class Undecided {
 };
 const char* to_word(Undecided undecided);
 
+// The step time of the same plan in virtual time: lockstep analyze.
+struct PredictedStep {
+  std::optional<double> step_ms;
+  std::string machine;  // the file that says it; empty: fitted to this very run
+  std::string why_not;  // where there is no step time
+};
+
 struct RunResult {
   std::string name, file, label;  // label: "world_size=3 reducer=bucketed" of the axes
   std::vector<std::pair<std::string, std::string>> set;
@@ -146,9 +153,10 @@ struct RunResult {
   // of the final ones: 32 hex digits. Equal where two runs went the same way, bit for bit.
   std::string state_hash;
   bool acted = false;  // a fault or mutant left a receipt: for campaigns, never for verdicts
-  std::optional<Metrics> metrics;        // where they are asked for
-  std::optional<Timeline> intervals;     // that they were taken from, where asked for
-  std::optional<Straggler> straggler;    // of a run that completed, where metrics are
+  std::optional<Metrics> metrics;      // where they are asked for
+  std::optional<Timeline> intervals;   // that they were taken from, where asked for
+  std::optional<Straggler> straggler;  // of a run that completed, where metrics are
+  std::optional<PredictedStep> predicted;
   std::vector<int64_t> optimizer_bytes;  // of the state that each rank holds; empty: not known
   std::string reducer_data;              // JSON text of runs[].reducer_data, or empty: null
   std::string run_dir;

@@ -100,6 +100,7 @@ void TrainingRun::run() {
     evidence_->reducer_data = reducer_data_text(reducer_->data());
   }
   if (export_) export_->final(training_, evidence_->reducer_data);
+  note_unrepeatable_forward();
 }
 
 // A rank with fewer batches leaves before the others.
@@ -317,6 +318,18 @@ void TrainingRun::note_undeclared_draws() {
   evidence_->random_layers = training_.model->undeclared_random_layers();
 }
 
+// Of shipped models this is known. After all that counts is done, for what it draws is drawn.
+void TrainingRun::note_unrepeatable_forward() {
+  const std::string& kind = scenario_.model.kind;
+  if (evidence_->mismatches.empty() || evidence_->undeclared_draws ||
+      evidence_->unrepeatable_forward || !last_batch_.input.defined())
+    return;
+  if (kind != "registered" && kind != "torchscript") return;
+  evidence_->unrepeatable_forward =
+      !repeats_itself(training_, context_.recorder.step(), last_batch_);
+  note_undeclared_draws();
+}
+
 double TrainingRun::micro_batch(const Batch& batch, double share, bool first, bool synchronizes) {
   Recorder& recorder = context_.recorder;
   faults_.enter(Phase::forward);
@@ -326,6 +339,7 @@ double TrainingRun::micro_batch(const Batch& batch, double share, bool first, bo
   layer_faults_.begin_forward(training_);
   const at::Tensor output = forward_of(training_, recorder.step(), batch);
   note_undeclared_draws();
+  last_batch_ = batch;
   layer_faults_.end_forward();
   if (calls) reducer_->after_forward();
   if (step_mutants_.forwards_twice()) forward_again(batch, synchronizes);

@@ -47,6 +47,7 @@ class TrainingRun {
   void check_gradients();
   void note_samples();
   void note_undeclared_draws();
+  void note_unrepeatable_forward();
   void record_check(Check check, const std::string& problem);
   void step(int64_t step);
   void forward_again(const Batch& batch, bool synchronizes);
@@ -72,6 +73,7 @@ class TrainingRun {
   Evidence* evidence_;
   Checkpointing checkpointing_;
   std::unique_ptr<RankSamples> samples_;
+  Batch last_batch_;            // of the last forward; without samples before it
   bool samples_noted_ = false;  // that they are not the plan's
   Training training_;
   Sharing sharing_;          // of the training

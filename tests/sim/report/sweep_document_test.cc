@@ -74,6 +74,29 @@ TEST(SweepDocument, PredictionsStandBesideWhatWasMeasured) {
   EXPECT_TRUE(fits_sweep_schema(document));
 }
 
+TEST(SweepDocument, WhatIsNotPredictedIsToldWithItsReason) {
+  SweepDocument document = sample_sweep();
+  document.simulated = {"world_size=2 reducer=bucketed bucket_cap_mb=25",
+                        {99.283, 100.5, {}},
+                        {"", "", "virtual time has no join"}};
+  conclude(&document);
+  const std::string why = ": virtual time has no join\n";
+  EXPECT_THAT(sweep_text(document, Style(false)),
+              HasSubstr("\nnot predicted: " + label_of(document.lines[2].cell) + why));
+  EXPECT_EQ(as_json(document)["sweep"]["combinations"][0]["not_predicted"], nullptr);
+  EXPECT_EQ(as_json(document)["sweep"]["combinations"][2]["not_predicted"],
+            "virtual time has no join");
+  EXPECT_TRUE(fits_sweep_schema(document));
+  document.simulated.reset();
+  document.not_simulated = "virtual time has no join";
+  EXPECT_THAT(
+      sweep_text(document, Style(false)),
+      HasSubstr("not predicted: " + label_of(document.lines[0].cell) + " and 2 others" + why));
+  EXPECT_EQ(as_json(document)["sweep"]["combinations"][0]["not_predicted"],
+            "virtual time has no join");
+  EXPECT_TRUE(fits_sweep_schema(document));
+}
+
 TEST(SweepDocument, WrongReplicasAndBrokenBoundsFailABusyMachineDecidesNothing) {
   SweepDocument document = sample_sweep();
   document.thresholds.emplace_back(Threshold{"step_ms", "<=", 1}, Judgement{"fail", {"x"}});
