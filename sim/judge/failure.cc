@@ -139,18 +139,27 @@ std::optional<int64_t> starved_ns(const RunOutcome& outcome, const FailureCandid
   if (!late || primary.rank < 0 || outcome.failed_ns == 0) return std::nullopt;
   const bool known = view != nullptr && view->last_event;
   const int64_t since_ns = known ? view->last_event->time_ns : outcome.began_ns;
-  const int64_t waited_ns = core_wait_since(outcome, primary.rank, since_ns);
+  int64_t waited_ns = core_wait_since(outcome, primary.rank, since_ns);
+  // Before its first record it waits for who starts it, too.
+  if (!known) waited_ns = std::max(waited_ns, outcome.core_wait_ns);
   return waited_ns * 2 > outcome.failed_ns - since_ns ? std::optional(waited_ns) : std::nullopt;
 }
 
 // Nobody is blamed for what the machine did.
 void blame_the_machine(int64_t waited_ns, const FailureCandidate& primary, const RankView* view,
                        Failure* failure) {
+  const std::string waited = duration_text(waited_ns / 1'000'000);
   failure->kind = "starved";
-  failure->message = fmt::format(
-      "busy machine: nobody is blamed, for {}, which the others waited for, was ready and had no "
-      "core for {} {}",
-      name_of(primary), duration_text(waited_ns / 1'000'000), where(view));
+  failure->message =
+      view != nullptr && view->last_event
+          ? fmt::format(
+                "busy machine: nobody is blamed, for {}, which the others waited for, was "
+                "ready and had no core for {} {}",
+                name_of(primary), waited, where(view))
+          : fmt::format(
+                "busy machine: nobody is blamed, for {} was not heard of while it, or who "
+                "starts it, was ready and had no core for {}",
+                name_of(primary), waited);
   failure->secondary.push_back(primary.rank);
   std::sort(failure->secondary.begin(), failure->secondary.end());
   failure->rank.reset();

@@ -23,6 +23,7 @@ constexpr milliseconds kInterruptGrace{200};
 constexpr milliseconds kCheckEvery{50};
 // A worker enforces the same time-outs itself and says more: it goes first.
 constexpr milliseconds kSlack{250};
+constexpr milliseconds kUnseenEndPatience{5000};
 constexpr milliseconds kStackPatience{500};  // that a rank may take to write its stack
 constexpr int64_t kNearlySameTimeNs = 200'000'000;
 constexpr int kTailLines = 20;
@@ -190,16 +191,31 @@ void ProcessRun::check_deadlines(Deadline now) {
   // A zygote needs time to load; one that never starts anything is late as well.
   const bool late = now > (first_start == kNoDeadline ? began_ : first_start) + run + kSlack;
   const bool ranks_done = ranks_over();
+  std::vector<Member*> overdue;
   for (Member& member : members_) {
     const Worker& worker = *member.worker;
     if (worker.ended || worker.by_launcher || worker.past_deadline) continue;
-    if (late) past_deadline(member, now);
-    if (!late && !ranks_done && worker.task.role == "rank") check_rank(member, now);
+    if (late || (!ranks_done && worker.task.role == "rank" && is_late(member, now)))
+      overdue.push_back(&member);
   }
+  if (overdue.empty() || ends_on_their_way(now)) return;
+  for (Member* member : overdue) past_deadline(*member, now);
 }
 
-void ProcessRun::check_rank(Member& member, Deadline now) {
-  if (member.started == kNoDeadline) return;
+// On a busy machine a deadline may be noticed before the end of a process that was in time: it is
+// a zombie then, and its end, which says more, is known as soon as the zygote has a core.
+bool ProcessRun::ends_on_their_way(Deadline now) {
+  const bool any = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+    const Worker& worker = *member.worker;
+    return !worker.ended && worker.pid != 0 && read_process_state(worker.pid).state == 'Z';
+  });
+  if (!any) return false;
+  if (unseen_end_ == kNoDeadline) unseen_end_ = now;
+  return now < unseen_end_ + kUnseenEndPatience;
+}
+
+bool ProcessRun::is_late(Member& member, Deadline now) {
+  if (member.started == kNoDeadline) return false;
   const Timeouts& timeouts = outcome_.plan.scenario.timeouts;
   const auto pulse = read_pulse(records_path(outcome_.run_dir, member.worker->task.rank));
   if (pulse && pulse->appended != member.appended) {
@@ -207,10 +223,8 @@ void ProcessRun::check_rank(Member& member, Deadline now) {
     member.changed = std::max(member.changed, Deadline(std::chrono::nanoseconds(pulse->newest_ns)));
   }
   member.joined = member.joined || (pulse && pulse->newest_phase > Phase::rendezvous);
-  const bool late = member.joined
-                        ? now > member.changed + milliseconds(timeouts.step_ms) + kSlack
-                        : now > member.started + milliseconds(timeouts.rendezvous_ms) + kSlack;
-  if (late) past_deadline(member, now);
+  return member.joined ? now > member.changed + milliseconds(timeouts.step_ms) + kSlack
+                       : now > member.started + milliseconds(timeouts.rendezvous_ms) + kSlack;
 }
 
 void ProcessRun::past_deadline(Member& member, Deadline now) {

@@ -68,7 +68,8 @@ class ProcessRun {
   bool ended_well(const Member& member) const;
   void note_golden(const Member& member);
   void check_deadlines(Deadline now);
-  void check_rank(Member& member, Deadline now);
+  bool is_late(Member& member, Deadline now);
+  bool ends_on_their_way(Deadline now);
   void past_deadline(Member& member, Deadline now);
   void end_with_stack(Member& member, Deadline now);
   void end_those_asked(Deadline now);
@@ -83,7 +84,8 @@ class ProcessRun {
   Deadline began_;
   Deadline first_bad_ = kNoDeadline;
   Deadline next_check_;
-  int64_t core_wait_ns_ = 0;  // of launcher and zygote when the run began
+  Deadline unseen_end_ = kNoDeadline;  // when an end was first seen that nobody had told yet
+  int64_t core_wait_ns_ = 0;           // of launcher and zygote when the run began
 };
 
 // Puts an end where it belongs: after those learnt before, but a process that ended by its own

@@ -38,14 +38,15 @@ std::vector<float> stored_weights_of(const StateLayout& layout, const std::strin
   return values;
 }
 
-struct Agreement {
+struct StoredAgreement {
   int64_t at_decimals = 0;
   int64_t in_bits = 0;
   int64_t total = 0;
 };
 
-Agreement agreement(const StoredGolden& golden, const StateLayout& layout, const std::byte* state) {
-  Agreement agreement;
+StoredAgreement agreement(const StoredGolden& golden, const StateLayout& layout,
+                          const std::byte* state) {
+  StoredAgreement agreement;
   for (const StoredTensor& tensor : golden.parameters) {
     const std::vector<float> values = stored_weights_of(layout, tensor.name, state);
     agreement.total += static_cast<int64_t>(tensor.bits.size());
@@ -86,8 +87,8 @@ Json differing_json(const StateLayout& layout, const std::byte* run, const std::
   return tensors;
 }
 
-void decide(const StoredGolden& golden, const Scenario& scenario, const Agreement& run,
-            const Agreement& one_device, Json* json) {
+void decide(const StoredGolden& golden, const Scenario& scenario, const StoredAgreement& run,
+            const StoredAgreement& one_device, Json* json) {
   const bool same_settings = golden_settings(scenario) == golden.settings;
   const bool same_fingerprint = fingerprint() == golden.fingerprint;
   bool equal =
@@ -114,8 +115,8 @@ std::string compare_with_stored(const Scenario& scenario, const StateLayout& lay
     return text_of(json);
   }
   const StoredGolden& golden = loaded.value();
-  const Agreement by_run = agreement(golden, layout, run);
-  const Agreement by_device = agreement(golden, layout, one_device);
+  const StoredAgreement by_run = agreement(golden, layout, run);
+  const StoredAgreement by_device = agreement(golden, layout, one_device);
   json["decimals"] = golden.decimals;
   json["total"] = by_run.total;
   json["run_equal"] = by_run.at_decimals;
