@@ -56,14 +56,14 @@ at::Tensor forward_of(const Training& training, int64_t step, const Batch& batch
 
 bool repeats_itself(const Training& training, int64_t step, const Batch& batch) {
   constexpr int kTimes = 3;
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   training.model->normalize_over(nullptr);
   training.model->run_by(nullptr);
   std::vector<at::Tensor> before;
   for (const NamedTensor& buffer : training.buffers) before.push_back(buffer.tensor.clone());
   at::Tensor first;
   bool same = true;
-  for (int time = 0; time < kTimes; ++time) {
+  for (int turn = 0; turn < kTimes; ++turn) {
     const at::Tensor output =
         forward_of(training, step, batch).to(at::kCPU, at::kDouble).contiguous();
     for (size_t i = 0; i < before.size(); ++i) training.buffers[i].tensor.copy_(before[i]);
