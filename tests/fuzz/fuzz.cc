@@ -78,10 +78,9 @@ std::string growth(uint64_t size) {
 }
 
 const std::string& folder() {
-  static const std::string made = [] {
-    std::string name = make_folder();
+  static const std::string& made = []() -> const std::string& {
     std::atexit(remove_folder);
-    return name;
+    return *new const std::string(make_folder());  // it is asked for until the very end
   }();
   return made;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/foreign_file.h"
@@ -25,7 +26,7 @@ class Seeds {
   explicit Seeds(std::string folder) : folder_(std::move(folder)) {}
   void add(const std::string& target, const std::string& name, const std::string& bytes) {
     std::filesystem::create_directories(folder_ + "/" + target);
-    leave(folder_ + "/" + target + "/" + name, bytes);
+    std::ofstream(folder_ + "/" + target + "/" + name, std::ios::binary) << bytes;  // as it is
   }
 
  private:
