@@ -3,7 +3,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+include(cmake/LockstepCrypto.cmake)
 include(cmake/LockstepXxhash.cmake)
 # Headers alone, without package files everywhere.
 find_path(LOCKSTEP_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
@@ -11,7 +11,7 @@ find_path(LOCKSTEP_VALIJSON_INCLUDE valijson/schema.hpp REQUIRED)
 target_include_directories(lockstep_flags SYSTEM INTERFACE ${LOCKSTEP_CLI11_INCLUDE}
                                                            ${LOCKSTEP_VALIJSON_INCLUDE})
 
-set(embedded ${PROJECT_BINARY_DIR}/scenarios/parse/schema_text.cc)
+set(embedded ${PROJECT_BINARY_DIR}/scenarios/json/schema_text.cc)
 add_custom_command(
   OUTPUT ${embedded}
   COMMAND ${CMAKE_COMMAND} -D OUT=${embedded} -D SOURCE=${PROJECT_SOURCE_DIR}/scenarios
@@ -67,9 +67,9 @@ function(lockstep_library name)
   endif()
 endfunction()
 
-lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/files scenarios/parse
+lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/json scenarios/files scenarios/parse
                  SOURCES ${embedded} LINK fmt::fmt nlohmann_json::nlohmann_json lockstep::xxhash)
-lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/pieces.cc reducer/probe.cc LINK lockstep_scenario)
+lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/optimizer_shards.cc reducer/probe.cc LINK lockstep_scenario)
 lockstep_library(lockstep_compare
                  SOURCES golden/compare.cc golden/stream.cc golden/reduction_order.cc
                          golden/stored.cc

@@ -37,9 +37,9 @@ function(lockstep_test name)
   endif()
 endfunction()
 
-lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/files scenarios/parse
+lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/json scenarios/files scenarios/parse
               LINK lockstep_scenario)
-lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/pieces_test.cc LINK lockstep_bucket)
+lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/optimizer_shards_test.cc LINK lockstep_bucket)
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
 lockstep_test(test_fault FOLDERS sim/fault/acts LINK lockstep_fault)
@@ -47,8 +47,8 @@ lockstep_test(test_plan ALONE FOLDERS sim/plan LINK lockstep_plan)
 lockstep_test(test_launch FOLDERS sim/launch LINK lockstep_launch)
 lockstep_test(test_join FOLDERS sim/join LINK lockstep_join)
 # The worker program without LibTorch: all real but what its tasks do.
-add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main.cc
-                           sim/worker/worker_main.cc sim/worker/zygote.cc
+add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main/main.cc
+                           sim/worker/main/worker_main.cc sim/worker/zygote.cc
                            sim/worker/control.cc sim/worker/stack_dump.cc)
 target_link_libraries(fake_worker PRIVATE lockstep_launch)
 set_target_properties(fake_worker PROPERTIES UNITY_BUILD OFF)

@@ -10,6 +10,8 @@ endif()
 
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+# Paths of this tree neither in messages nor in what the compiler cache compares.
+target_compile_options(lockstep_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 if(LOCKSTEP_SANITIZE)
   # -O0: with both sanitizers g++ takes minutes for a unit at -O2, and twice as long at -O1. What a
@@ -23,7 +25,7 @@ if(LOCKSTEP_SANITIZE)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # g++ 12 warns wrongly in the library's own <regex> once it is instrumented.
-    set_source_files_properties(${PROJECT_SOURCE_DIR}/scenarios/parse/validator.cc
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/scenarios/json/validator.cc
                                 PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)
   endif()
 endif()

@@ -7,7 +7,7 @@ endfunction()
 
 lockstep_torch_library(lockstep_workloads FOLDERS scenarios/workloads LINK lockstep_scenario)
 lockstep_torch_library(lockstep_reducer FOLDERS reducer/comm reducer/device reducer/gloo reducer/c10d
-                       reducer/nccl reducer/local reducer/shm reducer/hierarchical reducer/kinds reducer/hooks LINK lockstep_bucket)
+                       reducer/nccl reducer/local reducer/shm reducer/hierarchical reducer/base reducer/kinds reducer/hooks LINK lockstep_bucket)
 # Its loops are worth vectorizing, which -O2 does not do where the length is not known.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/reducer/local/sum_ranges.cc PROPERTIES
                             COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
@@ -26,7 +26,7 @@ lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run
                        golden/communication.cc golden/own_weights.cc
                        golden/sample_cache.cc golden/make_stored.cc
                        LINK lockstep_compare lockstep_workloads)
-lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/worker/explore sim/fault
+lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/worker/explore sim/worker/main sim/fault
                        LINK lockstep_launch lockstep_fault lockstep_collective lockstep_explore lockstep_reducer lockstep_golden)
 
 # As LibTorch was built: without NDEBUG its headers look for a record that its library never makes.
@@ -38,7 +38,7 @@ lockstep_torch_library(lockstep_main FOLDERS sim/main LINK lockstep_cli lockstep
 target_link_options(lockstep_main INTERFACE ${lockstep_stack_names})
 
 set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: models, data sets, reducers and comm hooks of one's own")
-add_executable(lockstep-worker sim/worker/main.cc reducer/hooks/examples/divide_after.cc
+add_executable(lockstep-worker sim/worker/main/main.cc reducer/hooks/examples/divide_after.cc
                                ${LOCKSTEP_WORKER_SOURCES})
 target_link_libraries(lockstep-worker PRIVATE lockstep_worker_lib)
 set_target_properties(lockstep-worker PROPERTIES UNITY_BUILD OFF)

@@ -13,9 +13,10 @@
 namespace lockstep {
 namespace {
 
-// NUMERICS.md, "Communication bound"; Higham, Accuracy and Stability of Numerical Algorithms, 3.1:
-// however W numbers are added, each passes through W - 1 additions at most, and a division by W, or
-// a multiplication by the rounded 1 / W, adds two roundings where W is no power of two.
+// docs/numerics.md, "Communication bound"; Higham, Accuracy and Stability of Numerical
+// Algorithms, 3.1: however W numbers are added, each passes through W - 1 additions at most, and a
+// division by W, or a multiplication by the rounded 1 / W, adds two roundings where W is no power
+// of two.
 double gamma(int64_t world_size) {
   const double u = std::numeric_limits<float>::epsilon() / 2;
   const bool exact = std::has_single_bit(static_cast<uint64_t>(world_size));

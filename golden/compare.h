@@ -47,9 +47,9 @@ DifferingCount count_differing(const StateLayout& layout, StateKind kind, const 
                                const std::byte* golden);
 
 // Lane float64: L2 norm of the difference of the worst tensor, relative to
-// max(its own norm, 1e-3 x the largest norm of its kind) of the golden (NUMERICS.md). Both states
-// in float64 with the same layout. NaN or infinity in either counts as an infinite distance. A kind
-// whose golden norms are all zero is compared absolutely.
+// max(its own norm, 1e-3 x the largest norm of its kind) of the golden (docs/numerics.md). Both
+// states in float64 with the same layout. NaN or infinity in either counts as an infinite distance.
+// A kind whose golden norms are all zero is compared absolutely.
 struct Distance {
   double worst = 0;
   int64_t entry = -1;

@@ -7,7 +7,7 @@
 namespace lockstep {
 
 // Sums of W ranks' contributions in exactly the order in which Gloo's algorithms add them, element
-// by element (NUMERICS.md "Gloo's order of addition"; tested against libgloo itself). Written for
+// by element (docs/numerics.md, "Order of addition"; tested against libgloo itself). Written for
 // clarity, not speed, and independent of every communicator: it is the oracle of lane replay.
 // inputs: W pointers to `count` elements each. out: `count` elements, may not alias an input.
 // T: float, double, Float16, Brain16 (golden/half_types.h). algorithm: ring | bcube |

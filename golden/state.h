@@ -10,7 +10,7 @@ namespace lockstep {
 struct Training;
 
 // What two runs are compared by, tensor by tensor, after a step. The order of kinds is the order
-// in which a first divergence is looked for (CONTRACT.md).
+// in which a first divergence is looked for (docs/verdicts.md).
 enum class StateKind : uint8_t { gradient, buffer, parameter, optimizer_state };
 const char* to_word(StateKind kind);  // "gradient", "buffer", "parameter", "optimizer_state"
 

@@ -10,8 +10,8 @@
 
 #include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/places.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/places.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/options.h"
+#include "scenarios/base/options.h"
 
 namespace lockstep {
 
-// What goes wrong on purpose (CONTRACT.md `faults`): a kind of a closed list, an address, and the
+// What goes wrong on purpose (docs/faults.md): a kind of a closed list, an address, and the
 // kind's options. The schema says which keys each kind has; these read them.
 
 enum class FaultClass { compute, process, network, meaning };

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/options.h"
+#include "scenarios/base/options.h"
 
 namespace lockstep {
 

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/options.h"
+#include "scenarios/base/options.h"
 
 namespace lockstep {
 
-// Durations in milliseconds. collective <= construction <= step <= rendezvous <= run (CONTRACT.md);
-// 0 means "not given": the plan fills it in.
+// Durations in milliseconds. collective <= construction <= step <= rendezvous <= run
+// (docs/failures.md); 0 means "not given": the plan fills it in.
 struct Timeouts {
   int64_t collective_ms = 0;
   int64_t construction_ms = 0;

@@ -13,9 +13,9 @@
 #include <sstream>
 #include <utility>
 
+#include "reducer/base/gradient_hooks.h"
+#include "reducer/base/reducer_base.h"
 #include "reducer/c10d/process_group_adapter.h"
-#include "reducer/kinds/gradient_hooks.h"
-#include "reducer/kinds/reducer_base.h"
 
 namespace lockstep {
 namespace {
@@ -223,7 +223,7 @@ void C10dReducer::before_forward(bool synchronizes) {
     if (logs_) logger_->set_runtime_stats_and_log();
     reducer_->prepare_for_forward();
   }
-  answer_roll(synchronizes);
+  announce_batch(synchronizes);
   if (options_.join != "none") expect_uneven();
   renew_layout();
   share_buffers(synchronizes);
@@ -240,7 +240,7 @@ void C10dReducer::expect_uneven() {
   auto work = as_work(static_cast<int>(communicator_.rank()), roll().work(), {active},
                       [active, answers = roll().answers()]() mutable {
                         const c10::NoGradGuard no_grad;
-                        active.fill_(RollCall::active(answers));
+                        active.fill_(JoinPoll::active(answers));
                       });
   reducer_->set_forward_pass_work_handle(work, options_.join == "initial_world_size");
 }

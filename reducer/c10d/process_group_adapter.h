@@ -5,8 +5,8 @@
 
 #include <functional>
 
-#include "reducer/c10d/compat.h"
 #include "reducer/communicator.h"
+#include "reducer/compat.h"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 
-#include "reducer/c10d/compat.h"
 #include "reducer/comm/device_thread.h"
+#include "reducer/compat.h"
 #include "reducer/gloo/gloo_store.h"
 #include "reducer/gloo/guarded_device.h"
 

@@ -120,7 +120,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     if (leads_ && hosts_.count() > 1) between_hosts([&] { call_group(between_, call); });
   }
   // What the leader has now, all ranks of the host get.
-  void spread(const at::Tensor& tensor, Deadline deadline) {
+  void broadcast_in_host(const at::Tensor& tensor, Deadline deadline) {
     if (hosts_.count() > 1) inside({Operation::broadcast, tensor, {}, 0, deadline});
   }
 
@@ -153,18 +153,18 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
         return;
       }
       case Operation::broadcast:
-        return tell(call.output, call.root, call.deadline);
+        return broadcast_from(call.output, call.root, call.deadline);
       case Operation::all_gather:
-        return collect(call.output, call.input, call.deadline);
+        return all_gather_blocks(call.output, call.input, call.deadline);
       case Operation::scatter: {
         const at::Tensor whole = rank() == call.root ? call.input : parts_like(call.output);
-        tell(whole, call.root, call.deadline);
+        broadcast_from(whole, call.root, call.deadline);
         call.output.view({-1}).copy_(part_of(whole, rank(), world_size()));
         return;
       }
       case Operation::gather:
-        return collect(rank() == call.root ? call.output : parts_like(call.input), call.input,
-                       call.deadline);
+        return all_gather_blocks(rank() == call.root ? call.output : parts_like(call.input),
+                                 call.input, call.deadline);
       case Operation::barrier:
         inside({Operation::barrier, {}, {}, 0, call.deadline});
         between({Operation::barrier, {}, {}, 0, call.deadline});
@@ -181,20 +181,20 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     const CollectiveCall call{Operation::all_reduce, tensor, tensor, 0, deadline};
     inside(call);
     between(call);
-    spread(tensor, deadline);
+    broadcast_in_host(tensor, deadline);
   }
 
   // A broadcast: first on the root's host, then to the other leaders, then on their hosts.
-  void tell(const at::Tensor& tensor, int64_t root, Deadline deadline) {
+  void broadcast_from(const at::Tensor& tensor, int64_t root, Deadline deadline) {
     const int64_t home = hosts_.of(root);
     if (host_ == home)
       inside({Operation::broadcast, tensor, {}, root - hosts_.first(home), deadline});
     between({Operation::broadcast, tensor, {}, home, deadline});
-    if (host_ != home) spread(tensor, deadline);
+    if (host_ != home) broadcast_in_host(tensor, deadline);
   }
 
   // An all-gather: hosts may have different numbers of parts, so leaders tell each other theirs.
-  void collect(const at::Tensor& whole, const at::Tensor& own, Deadline deadline) {
+  void all_gather_blocks(const at::Tensor& whole, const at::Tensor& own, Deadline deadline) {
     const auto block = [&](int64_t host) {
       return whole.view({-1}).narrow(0, hosts_.first(host) * own.numel(),
                                      hosts_.size(host) * own.numel());
@@ -202,7 +202,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     inside({Operation::all_gather, block(host_), own, 0, deadline});
     for (int64_t host = 0; host < hosts_.count(); ++host)
       between({Operation::broadcast, block(host), {}, host, deadline});
-    spread(whole, deadline);
+    broadcast_in_host(whole, deadline);
   }
 
   // Bytes of every rank, as long as the longest.
@@ -218,7 +218,7 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
                          };
                          if (length_of(rank()) > 0)
                            std::memcpy(mine.data_ptr(), own, length_of(rank()));
-                         collect(whole, mine, call.deadline);
+                         all_gather_blocks(whole, mine, call.deadline);
                          auto* to = static_cast<std::byte*>(all);
                          const auto* const from = static_cast<const std::byte*>(whole.data_ptr());
                          for (int64_t r = 0; r < world_size(); ++r) {

@@ -68,7 +68,7 @@ void BucketedReducer::renew_layout() {
 void BucketedReducer::before_forward(bool synchronizes) {
   c10::NoGradGuard no_grad;
   times_.forward_begins();
-  answer_roll(synchronizes);
+  announce_batch(synchronizes);
   renew_layout();
   share_buffers(synchronizes);
 }

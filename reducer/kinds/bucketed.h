@@ -2,9 +2,9 @@
 
 #include <mutex>
 
+#include "reducer/base/gradient_hooks.h"
+#include "reducer/base/reducer_base.h"
 #include "reducer/kinds/bucket_storage.h"
-#include "reducer/kinds/gradient_hooks.h"
-#include "reducer/kinds/reducer_base.h"
 #include "reducer/kinds/step_times.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include <exception>
 #include <thread>
 
-#include "reducer/c10d/compat.h"
+#include "reducer/compat.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 #include "reducer/c10d/c10d_reducer.h"
 #include "reducer/kinds/bucketed.h"
+#include "reducer/kinds/composite.h"
 #include "reducer/kinds/manual.h"
-#include "reducer/kinds/several.h"
 #include "reducer/kinds/sharded.h"
 #include "reducer/registry.h"
 #include "scenarios/base/check.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "reducer/kinds/gradient_hooks.h"
-#include "reducer/kinds/reducer_base.h"
+#include "reducer/base/gradient_hooks.h"
+#include "reducer/base/reducer_base.h"
 
 namespace lockstep {
 

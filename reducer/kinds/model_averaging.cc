@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "reducer/kinds/reducer_base.h"
+#include "reducer/base/reducer_base.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
-#include "reducer/spread.h"
+#include "reducer/shard_sync.h"
 
 namespace lockstep {
 namespace {
@@ -17,9 +17,9 @@ BucketLayout layout_of(const ReducerOptions& options, const TrainedParameters& p
 
 }  // namespace
 
-std::vector<std::vector<Piece>> sharded_pieces_of(const ReducerOptions& options,
-                                                  const NamedTensors& parameters,
-                                                  int64_t world_size) {
+std::vector<std::vector<OptimizerShard>> bucket_shards_of(const ReducerOptions& options,
+                                                          const NamedTensors& parameters,
+                                                          int64_t world_size) {
   const TrainedParameters found = trained(parameters);
   std::vector<int64_t> numels(parameters.size(), 0);
   for (const int64_t p : found.registration)
@@ -27,7 +27,7 @@ std::vector<std::vector<Piece>> sharded_pieces_of(const ReducerOptions& options,
   BucketLayout layout = layout_of(options, found);
   for (std::vector<int64_t>& bucket : layout)
     for (int64_t& place : bucket) place = found.registration[static_cast<size_t>(place)];
-  return sharded_pieces(layout, numels, world_size);
+  return bucket_shards(layout, numels, world_size);
 }
 
 ShardedReducer::ShardedReducer(const ReducerOptions& options, const NamedTensors& parameters,
@@ -35,7 +35,7 @@ ShardedReducer::ShardedReducer(const ReducerOptions& options, const NamedTensors
                                Probe& probe)
     : ReducerBase(options, parameters, buffers, communicator, probe),
       layout_(layout_of(options, trained_)),
-      pieces_(sharded_pieces_of(options, parameters, world_size_)),
+      pieces_(bucket_shards_of(options, parameters, world_size_)),
       storage_(layout_, trained_.tensors, trained_.sparse, communicator, world_size_),
       registered_layout_(announce(layout_)),
       parameters_(parameters) {
@@ -95,7 +95,7 @@ void ShardedReducer::after_backward() {
 void ShardedReducer::keep_own_elements(size_t bucket) {
   const int64_t rank = communicator_.rank();
   int64_t place = -rank * parts_[bucket].numel();  // in this rank's part
-  for (const Piece& piece : pieces_[bucket]) {
+  for (const OptimizerShard& piece : pieces_[bucket]) {
     const at::Tensor& gradient = parameters_[static_cast<size_t>(piece.parameter)].tensor.grad();
     at::Tensor elements = elements_of(piece, gradient);
     if (piece.owner == rank)

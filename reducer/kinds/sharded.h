@@ -3,16 +3,16 @@
 #include <memory>
 #include <mutex>
 
+#include "reducer/base/gradient_hooks.h"
+#include "reducer/base/reducer_base.h"
 #include "reducer/kinds/bucket_storage.h"
-#include "reducer/kinds/gradient_hooks.h"
-#include "reducer/kinds/reducer_base.h"
-#include "reducer/pieces.h"
+#include "reducer/optimizer_shards.h"
 
 namespace lockstep {
 
 // ZeRO's stage 2: every bucket, padded to equal parts, is reduce-scattered as soon as all its
 // gradients are there, in index order. after_backward() leaves in grad() the average of this rank's
-// elements, and 0 in those that other ranks own: who owns which, sharded_pieces_of() says. Buckets
+// elements, and 0 in those that other ranks own: who owns which, bucket_shards_of() says. Buckets
 // are closed by the caps, in registration order, and never rebuilt. Every parameter needs a
 // gradient.
 class ShardedReducer : public ReducerBase {
@@ -30,7 +30,7 @@ class ShardedReducer : public ReducerBase {
   void keep_own_elements(size_t bucket);
 
   const BucketLayout layout_;  // of places
-  const std::vector<std::vector<Piece>> pieces_;
+  const std::vector<std::vector<OptimizerShard>> pieces_;
   BucketStorage storage_;
   BucketLayout registered_layout_;
   const NamedTensors parameters_;

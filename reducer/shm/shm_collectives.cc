@@ -51,16 +51,16 @@ std::string signature(const CollectiveCall& call, SumOrder order) {
 
 void ShmCollectives::run(const CollectiveCall& call) {
   const c10::NoGradGuard no_grad;
-  if (call.operation == Operation::barrier) return come("barrier", true, call.deadline);
+  if (call.operation == Operation::barrier) return barrier("barrier", true, call.deadline);
   if (own_tensor(call).numel() == 0) return;
   if (call.operation == Operation::all_reduce) return all_reduce(call);
   if (call.operation == Operation::reduce_scatter) return reduce_scatter(call);
   move(call);
 }
 
-void ShmCollectives::come(const std::string& what, bool first, Deadline deadline) {
+void ShmCollectives::barrier(const std::string& what, bool first, Deadline deadline) {
   if (first)
-    group_.meet_for(what, kNoPlace, deadline);
+    group_.barrier_with_places(what, kNoPlace, deadline);
   else
     group_.meet(deadline);
 }
@@ -102,7 +102,8 @@ void ShmCollectives::all_reduce(const CollectiveCall& call) {
     const int64_t own_place = place_of(tensor);
     const auto staged = std::min<int64_t>(bytes, static_cast<int64_t>(group_.staging_bytes()));
     if (own_place == kNoPlace) copy_bytes(group_.staging(group_.rank()), bytes_of(tensor), staged);
-    const auto places = group_.meet_for(signature(call, order_), own_place, call.deadline);
+    const auto places =
+        group_.barrier_with_places(signature(call, order_), own_place, call.deadline);
     const auto elsewhere = std::count(places.begin(), places.end(), kNoPlace);
     if (elsewhere == 0) return add_in_place<T>(call, places);
     // All that is elsewhere is staged by now.
@@ -115,7 +116,7 @@ void ShmCollectives::add_at_once(const CollectiveCall& call) {
   const at::Tensor& tensor = call.output;
   copy_bytes(group_.staging(group_.rank()), bytes_of(tensor),
              static_cast<int64_t>(tensor.nbytes()));
-  come(signature(call, order_), true, call.deadline);
+  barrier(signature(call, order_), true, call.deadline);
   const auto ranges = sum_ranges(order_, group_.world_size(), tensor.numel(), sizeof(T));
   sum_into<T>(ranges, 0, tensor.numel(), stagings<T>(0), {data_of<T>(tensor)});
   group_.next_staging();
@@ -170,7 +171,8 @@ void ShmCollectives::reduce_scatter(const CollectiveCall& call) {
     using T = decltype(zero);
     const int64_t own_place = place_of(call.input);
     if (own_place == kNoPlace) stage_slices<T>(call, 0);
-    const auto places = group_.meet_for(signature(call, order_), own_place, call.deadline);
+    const auto places =
+        group_.barrier_with_places(signature(call, order_), own_place, call.deadline);
     const auto elsewhere = std::count(places.begin(), places.end(), kNoPlace);
     if (elsewhere == 0) return add_part_in_place<T>(call, places);
     add_slices<T>(call, elsewhere == group_.world_size());
@@ -233,7 +235,7 @@ void ShmCollectives::show(const std::string& what, const void* own,
   for (int64_t at = 0; at < most; at += piece) {
     copy_bytes(group_.staging(group_.rank()), static_cast<const std::byte*>(own) + at,
                std::min(piece, mine - at));
-    come(what, at == 0, deadline);
+    barrier(what, at == 0, deadline);
     for (int64_t r = 0; r < group_.world_size(); ++r) {
       const int64_t length = std::min(piece, bytes[static_cast<size_t>(r)] - at);
       if (length > 0) take(r, at, group_.staging(r), static_cast<size_t>(length));

@@ -45,7 +45,7 @@ class ShmCollectives {
   // Every rank's `bytes[rank]` bytes are shown to all ranks.
   void show(const std::string& what, const void* own, const std::vector<int64_t>& bytes,
             Deadline deadline, const Take& take);
-  void come(const std::string& what, bool first, Deadline deadline);
+  void barrier(const std::string& what, bool first, Deadline deadline);
   int64_t place_of(const at::Tensor& tensor) const;
   template <class T>
   std::vector<const T*> stagings(int64_t offset) const;

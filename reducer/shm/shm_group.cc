@@ -151,7 +151,7 @@ void ShmGroup::wait_for_others(uint32_t meeting, Deadline deadline) {
   while (true) {
     const uint32_t over = group.over.load();
     if (static_cast<int32_t>(over - meeting) >= 0) return;
-    look_around(meeting, deadline, slept_long);
+    poll_peers(meeting, deadline, slept_long);
     const milliseconds longest = std::min(kTick, time_left(deadline));
     const Deadline tick = deadline_after(longest);
     // Counted before the word is looked at again: who changes it afterwards sees the sleeper.
@@ -170,7 +170,7 @@ std::vector<int64_t> ShmGroup::missing(uint32_t meeting) const {
 }
 
 // Each finding counts only if the meeting is not over by then.
-void ShmGroup::look_around(uint32_t meeting, Deadline deadline, bool ask_kernel) {
+void ShmGroup::poll_peers(uint32_t meeting, Deadline deadline, bool ask_kernel) {
   const std::vector<int64_t> late = missing(meeting);
   const auto gone =
       std::find_if(late.begin(), late.end(), [&](int64_t r) { return state(r).left.load() != 0; });
@@ -184,9 +184,10 @@ void ShmGroup::look_around(uint32_t meeting, Deadline deadline, bool ask_kernel)
   if (cancelled_) throw CommError(CommFailure::closed, "closed");
   throw_if_failed();
   if (gone != late.end())
-    give_up(kLeft, *gone, CommFailure::peer_lost, retold(kLeft, *gone), numbers_.of(*gone));
+    give_up(kLeft, *gone, CommFailure::peer_lost, describe_failure(kLeft, *gone),
+            numbers_.of(*gone));
   if (dead >= 0)
-    give_up(kDied, dead, CommFailure::peer_lost, retold(kDied, dead), numbers_.of(dead));
+    give_up(kDied, dead, CommFailure::peer_lost, describe_failure(kDied, dead), numbers_.of(dead));
   if (out_of_time && !late.empty())
     give_up(kTimedOut, late.front(), CommFailure::timeout,
             "timed out waiting for " + named_ranks(late, numbers_),
@@ -194,7 +195,7 @@ void ShmGroup::look_around(uint32_t meeting, Deadline deadline, bool ask_kernel)
 }
 
 // What the others learn of the failure that one rank has noticed.
-std::string ShmGroup::retold(uint32_t cause, int64_t blamed) const {
+std::string ShmGroup::describe_failure(uint32_t cause, int64_t blamed) const {
   const std::string rank = named_ranks({blamed}, numbers_);
   if (cause == kTimedOut) return "a peer timed out waiting for " + rank;
   if (cause == kDied) return rank + " has died";
@@ -210,7 +211,8 @@ void ShmGroup::throw_if_failed() const {
   const uint64_t failure = control().failure.load();
   if (failure == 0) return;
   const auto cause = static_cast<uint32_t>(failure >> 32), blamed = static_cast<uint32_t>(failure);
-  throw CommError(CommFailure::peer_lost, retold(cause, blamed), {.peer = peer_of(cause, blamed)});
+  throw CommError(CommFailure::peer_lost, describe_failure(cause, blamed),
+                  {.peer = peer_of(cause, blamed)});
 }
 
 void ShmGroup::give_up(uint32_t cause, int64_t blamed, CommFailure kind, const std::string& why,
@@ -222,7 +224,8 @@ void ShmGroup::give_up(uint32_t cause, int64_t blamed, CommFailure kind, const s
   throw CommError(kind, why, {.peer = peer});
 }
 
-std::vector<int64_t> ShmGroup::meet_for(const std::string& what, int64_t place, Deadline deadline) {
+std::vector<int64_t> ShmGroup::barrier_with_places(const std::string& what, int64_t place,
+                                                   Deadline deadline) {
   const uint64_t slot = ++calls_ % 2;
   Call& own = state(rank_).calls[slot];
   std::memset(own.text, 0, sizeof own.text);

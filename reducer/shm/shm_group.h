@@ -35,7 +35,8 @@ class ShmGroup {
   };
   // First meeting of a collective. `what` describes it. Returns the ranks' places. Throws where
   // ranks call different collectives: rejected on those that differ from most, peer_lost on others.
-  std::vector<int64_t> meet_for(const std::string& what, int64_t place, Deadline deadline);
+  std::vector<int64_t> barrier_with_places(const std::string& what, int64_t place,
+                                           Deadline deadline);
   void meet(Deadline deadline);
 
   // Two parts of memory that ranks fill in turn for the others to read. A rank may fill one after
@@ -59,12 +60,12 @@ class ShmGroup {
   Rank& state(int64_t rank) const;
   bool is_over(uint32_t meeting) const;
   void wait_for_others(uint32_t meeting, Deadline deadline);
-  void look_around(uint32_t meeting, Deadline deadline, bool ask_kernel);
+  void poll_peers(uint32_t meeting, Deadline deadline, bool ask_kernel);
   void throw_if_failed() const;
   std::vector<int64_t> missing(uint32_t meeting) const;
   [[noreturn]] void give_up(uint32_t cause, int64_t blamed, CommFailure kind,
                             const std::string& why, int64_t peer);
-  std::string retold(uint32_t cause, int64_t blamed) const;
+  std::string describe_failure(uint32_t cause, int64_t blamed) const;
   int64_t peer_of(uint32_t cause, int64_t blamed) const;
   void wake_all() const;
   void check_agreement(const std::vector<const Call*>& calls);

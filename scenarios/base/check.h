@@ -10,7 +10,7 @@ namespace lockstep {
 
 }  // namespace lockstep
 
-// A promise that our own code makes to itself. Broken, it aborts in release too (STYLE.md 8):
+// A promise that our own code makes to itself. Broken, it aborts in release too (CONTRIBUTING.md):
 // bad input and failures of peers must never end here.
 #define LOCKSTEP_CHECK(condition, message)                                 \
   do {                                                                     \

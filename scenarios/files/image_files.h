@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
-#include "scenarios/options.h"
+#include "scenarios/base/options.h"
 
 namespace lockstep {
 

@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/files/image_files.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/pointer.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/schema.h"
+#include "scenarios/json/validator.h"
+#include "scenarios/json/words.h"
 #include "scenarios/parse/resolve.h"
-#include "scenarios/parse/schema.h"
-#include "scenarios/parse/validator.h"
-#include "scenarios/parse/words.h"
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "scenarios/json/places.h"
 #include "scenarios/parse/matrix.h"
-#include "scenarios/parse/places.h"
 #include "scenarios/parse/suite.h"
 
 namespace lockstep {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "scenarios/json/words.h"
 #include "scenarios/parse/suite.h"
-#include "scenarios/parse/words.h"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/parse/pointer.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

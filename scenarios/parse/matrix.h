@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
-#include "scenarios/parse/places.h"
+#include "scenarios/json/places.h"
 #include "scenarios/parse/sets.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/files/image_files.h"
-#include "scenarios/parse/pointer.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/words.h"
 #include "scenarios/split.h"
 #include "scenarios/version_range.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/parse/schema.h"
+#include "scenarios/json/schema.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

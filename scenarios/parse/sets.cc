@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/pointer.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "scenarios/parse/places.h"
+#include "scenarios/json/places.h"
 #include "scenarios/parse/suite.h"
 
 namespace lockstep {

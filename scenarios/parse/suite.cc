@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/schema.h"
+#include "scenarios/json/words.h"
 #include "scenarios/parse/expand.h"
-#include "scenarios/parse/json_text.h"
 #include "scenarios/parse/matrix.h"
-#include "scenarios/parse/pointer.h"
-#include "scenarios/parse/schema.h"
 #include "scenarios/parse/sets.h"
-#include "scenarios/parse/words.h"
 
 namespace lockstep {
 namespace {

@@ -51,12 +51,4 @@ Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOp
 // order (a directory without any, and a path that does not exist, are errors).
 Expected<std::vector<std::string>> find_scenario_files(const std::string& path);
 
-// The schemas' texts, as shipped in scenarios/*schema.json and compiled in.
-const char* scenario_schema_text();
-const char* result_schema_text();
-const char* sweep_schema_text();    // of what `lockstep sweep --json` writes
-const char* what_if_schema_text();  // ... `lockstep whatif`, and `analyze` of a trace
-const char* profile_schema_text();  // of scenarios/layer_profile.h
-const char* machine_schema_text();  // of sim/des/machine_model.h
-
 }  // namespace lockstep

@@ -2,6 +2,10 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/equal.h>
+#include <c10/core/GradMode.h>
+
+#include <cstring>
+#include <vector>
 
 #include "scenarios/workloads/draws.h"
 
@@ -48,6 +52,27 @@ at::Tensor forward_of(const Training& training, int64_t step, const Batch& batch
   at::Tensor output = training.model->forward(batch.input);
   if (watch.has_drawn()) training.draws->note_undeclared();
   return output;
+}
+
+bool repeats_itself(const Training& training, int64_t step, const Batch& batch) {
+  constexpr int kTimes = 3;
+  const at::NoGradGuard no_grad;
+  training.model->normalize_over(nullptr);
+  training.model->run_by(nullptr);
+  std::vector<at::Tensor> before;
+  for (const NamedTensor& buffer : training.buffers) before.push_back(buffer.tensor.clone());
+  at::Tensor first;
+  bool same = true;
+  for (int time = 0; time < kTimes; ++time) {
+    const at::Tensor output =
+        forward_of(training, step, batch).to(at::kCPU, at::kDouble).contiguous();
+    for (size_t i = 0; i < before.size(); ++i) training.buffers[i].tensor.copy_(before[i]);
+    if (!first.defined()) first = output.clone();
+    same =
+        same && first.sizes() == output.sizes() &&
+        std::memcmp(first.data_ptr(), output.data_ptr(), static_cast<size_t>(output.nbytes())) == 0;
+  }
+  return same;
 }
 
 }  // namespace lockstep

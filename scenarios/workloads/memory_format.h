@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "scenarios/options.h"
+#include "scenarios/base/options.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {

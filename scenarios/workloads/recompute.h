@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/options.h"
+#include "scenarios/base/options.h"
 
 namespace lockstep {
 

@@ -29,7 +29,7 @@ struct LaneTally {
 struct CleanTally {
   int64_t runs = 0, passed = 0, accused = 0, undecided = 0;
   int64_t failed = 0;              // of the undecided: ranks failed
-  std::vector<LaneTally> lanes;    // those that ran, as CONTRACT.md orders them
+  std::vector<LaneTally> lanes;    // those that ran, in the order of docs/verdicts.md
   std::vector<double> statistics;  // R of the runs with lane rounding, ascending
 };
 CleanTally tally(const std::vector<CleanRun>& runs);

@@ -4,12 +4,15 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"
 #include "sim/cli/output_files.h"
 #include "sim/cli/predicted.h"
 #include "sim/cli/recordings.h"
 #include "sim/cli/verbs.h"
+#include "sim/cli/worker_program.h"
 #include "sim/judge/words.h"
 #include "sim/launch/files.h"
 #include "sim/launch/recording.h"
@@ -24,16 +27,17 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
-// The command of the invocation, which knows the user's own words.
-std::string again_of(const std::string& run_dir) {
-  const std::string text = read_file((fs::path(run_dir).parent_path() / "result.json").string());
-  const auto document = nlohmann::json::parse(text, nullptr, false);
+// The command of the invocation, as its result tells it: that knows the words that were given.
+std::string told_command(const std::string& run_dir) {
+  const std::string path = (fs::path(run_dir).parent_path() / "result.json").string();
+  const auto document = json_or_discarded(read_foreign_file(path, kResultBytesMost).value_or(""));
   if (!document.is_object() || !document.contains("runs") || !document["runs"].is_array())
     return "";
   for (const auto& run : document["runs"])
-    if (run.is_object() && run.value("again", nlohmann::json()).is_string() &&
-        run.value("run_dir", nlohmann::json()) == run_dir)
+    if (run.is_object() && run.value("again", Json()).is_string() &&
+        run.value("run_dir", Json()) == run_dir)
       return run["again"];
   return "";
 }
@@ -61,72 +65,80 @@ std::optional<InputError> draw(const AnalyzeOptions& options, const RunOutcome& 
   return std::nullopt;
 }
 
-// Fitted to the run itself; nothing where it does not show one.
-std::optional<MachineModel> own_machine(const RunOutcome& outcome) {
+// The one that was asked for, or fitted to the run itself.
+Expected<MachineModel> machine_for(const RunOutcome& outcome, const AnalyzeOptions& options) {
+  if (!options.machine.empty()) return read_machine_model(options.machine);
   auto fit = fit_machine({samples_of(outcome.plan, timeline_of(outcome), outcome.run_dir)},
                          this_machine().cores);
-  if (!fit) return std::nullopt;
+  if (!fit) return fit.errors();
   return std::move(fit.value().machine);
 }
 
-// Of --machine, which nobody names for nothing; else nothing is said.
-std::string no_prediction(const AnalyzeOptions& options, const std::string& why) {
-  return options.machine.empty() ? "" : fmt::format("not predicted in virtual time: {}\n", why);
-}
-
-// The step time of the run's plan in virtual time beside what was measured.
-Expected<std::string> prediction_of(const RunOutcome& outcome, const RunResult& result,
-                                    const AnalyzeOptions& options) {
-  std::optional<MachineModel> machine;
-  if (!options.machine.empty()) {
-    auto read = read_machine_model(options.machine);
-    if (!read) return read.errors();
-    machine = std::move(read.value());
+// The step time of the run's plan in virtual time, to stand beside what was measured. Bad input: a
+// machine that was asked for and cannot be read.
+Expected<PredictedStep> prediction_of(const RunOutcome& outcome, const RunResult& result,
+                                      const AnalyzeOptions& options) {
+  PredictedStep predicted;
+  predicted.machine = options.machine;
+  const auto machine = machine_for(outcome, options);
+  if (!machine && !options.machine.empty()) return machine.errors();
+  if (!result.metrics || !result.metrics->step_ms || result.outcome != "completed") {
+    predicted.why_not = "the run has no step time to compare with";
+    return predicted;
   }
-  if (!result.metrics || !result.metrics->step_ms || result.outcome != "completed")
-    return no_prediction(options, "the run has no step time to compare with");
-  if (!machine) machine = own_machine(outcome);
-  if (!machine) return std::string();
-  const auto simulated = judged_in_virtual_time(outcome.plan, *machine);
-  if (!simulated || !simulated->metrics || !simulated->metrics->step_ms)
-    return no_prediction(options, "the run cannot be simulated");
-  const double measured = *result.metrics->step_ms, predicted = *simulated->metrics->step_ms;
-  return fmt::format(
-      "predicted in virtual time: {:.1f} ms a step, measured {:.1f} ({:+.1f} %); "
-      "machine calibrated on {}\n",
-      predicted, measured, (predicted / measured - 1) * 100,
-      options.machine.empty() ? "this very run" : options.machine);
+  const auto simulated = machine ? judged_in_virtual_time(outcome.plan, machine.value())
+                                 : Expected<RunResult>(machine.errors());
+  if (!simulated)
+    predicted.why_not = reason_of(simulated.errors());
+  else if (!simulated.value().metrics || !simulated.value().metrics->step_ms)
+    predicted.why_not = "in virtual time it has no step to measure";
+  else
+    predicted.step_ms = *simulated.value().metrics->step_ms;
+  return predicted;
 }
 
-struct Analyzed {
-  RunResult result;
-  std::string prediction;
-};
+std::string prediction_text(const RunResult& result, const AnalyzeOptions& options) {
+  const PredictedStep& predicted = *result.predicted;
+  if (predicted.step_ms) {
+    const double measured = *result.metrics->step_ms;
+    return fmt::format(
+        "predicted in virtual time: {:.1f} ms a step, measured {:.1f} ({:+.1f} %); "
+        "machine calibrated on {}\n",
+        *predicted.step_ms, measured, (*predicted.step_ms / measured - 1) * 100,
+        options.machine.empty() ? "this very run" : options.machine);
+  }
+  // Of a run that broke down nobody expects one, unless a machine was named for it.
+  if (result.outcome != "completed" && options.machine.empty()) return "";
+  return fmt::format("not predicted in virtual time: {}\n", predicted.why_not);
+}
 
-Expected<Analyzed> analyze_run(const std::string& folder, const AnalyzeOptions& options) {
+Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions& options) {
   auto outcome = read_run_folder(folder);
   if (!outcome) return outcome.errors();
   const fs::path libraries = fs::path(folder).parent_path() / "libraries.json";
   outcome.value().libtorch = libtorch_of(read_libraries(libraries.string()));
   RunResult result = judge_run(outcome.value(), {.metrics = true, .intervals = options.metrics});
-  if (const std::string again = again_of(folder); !again.empty()) result.again = again;
+  // A folder may be a stranger's: its words are quoted, and the command to paste is our own.
+  const std::string told = told_command(folder);
+  result.told_command = told.empty() ? result.again : told;
+  result.again = as_called("lockstep analyze " + shell_word(folder));
   if (!options.trace.empty()) write_trace(options.trace, outcome.value());
   if (!options.svg.empty())
     if (auto error = draw(options, outcome.value())) return *error;
   const auto prediction = prediction_of(outcome.value(), result, options);
   if (!prediction) return prediction.errors();
-  return Analyzed{std::move(result), prediction.value()};
+  result.predicted = prediction.value();
+  return result;
 }
 
-int report_analysis(const AnalyzeOptions& options, const ResultDocument& document,
-                    const std::vector<std::string>& predictions) {
+int report_analysis(const AnalyzeOptions& options, const ResultDocument& document) {
   const Style style(wants_color(options.color, STDOUT_FILENO));
   int code = document.exit_code;
   code = write_output("--json", options.json, code, [&] { return to_text(document); });
   code = leave_ci_reports(options.ci, test_report("analyze", document), code);
   std::string text;
-  for (size_t i = 0; i < document.runs.size(); ++i)
-    text += run_text(document.runs[i], style) + predictions[i] + "\n";
+  for (const RunResult& run : document.runs)
+    text += run_text(run, style) + prediction_text(run, options) + "\n";
   return print_result(text + answer_line(document), code);
 }
 
@@ -145,20 +157,18 @@ int analyze(const AnalyzeOptions& options) {
   if (!options.svg.empty() && folders.size() > 1)
     return bad_input({refused_folder(options.folder, "--svg takes the folder of one run")});
   ResultDocument document;
-  std::vector<std::string> predictions;
   document.machine = this_machine();
   try {
     for (const std::string& run : folders) {
       auto result = analyze_run(run, options);
       if (!result) return bad_input(result.errors(), options.json, options.ci);
-      document.runs.push_back(std::move(result.value().result));
-      predictions.push_back(std::move(result.value().prediction));
+      document.runs.push_back(std::move(result.value()));
     }
     document.seed = document.runs.front().seed;
     document.libraries =
         read_libraries((fs::path(folders.front()).parent_path() / "libraries.json").string());
     conclude(0, &document);
-    return report_analysis(options, document, predictions);
+    return report_analysis(options, document);
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
   }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 #include "sim/cli/narrow.h"
 #include "sim/cli/range.h"
 

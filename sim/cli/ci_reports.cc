@@ -16,7 +16,7 @@
 
 #include "scenarios/base/foreign_file.h"
 #include "scenarios/base/printable.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
 #include "sim/report/ci/github.h"

@@ -3,7 +3,7 @@
 namespace lockstep {
 
 // The program `lockstep`: parses the command line, runs one verb, returns the exit code of
-// CONTRACT.md. Ignores SIGPIPE for the whole process.
+// docs/verdicts.md. Ignores SIGPIPE for the whole process.
 int run_cli(int argc, char** argv);
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "scenarios/base/printable.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/words.h"
 #include "sim/cli/narrow.h"
 #include "sim/cli/worker_program.h"
 #include "sim/judge/words.h"

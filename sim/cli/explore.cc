@@ -9,7 +9,7 @@
 
 #include "scenarios/base/clock.h"
 #include "scenarios/base/printable.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/explore_worker.h"
 #include "sim/cli/output_files.h"

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/unique_fd.h"
+#include "scenarios/json/json_text.h"
 #include "sim/cli/worker_program.h"
 
 extern char** environ;
@@ -117,9 +118,10 @@ class Conversation {
   }
 
   void take(const std::string& line) {
-    const Json json = Json::parse(line, nullptr, false);
+    const Json json = json_or_discarded(line);
     if (!json.is_object()) return;
-    if (json.contains("explored")) progress_(json["explored"].get<int64_t>());
+    if (json.contains("explored") && json["explored"].is_number_integer())
+      progress_(json["explored"].get<int64_t>());
     if (json.contains("result")) result_ = explore_result_from_json(json["result"]);
   }
 

@@ -198,6 +198,7 @@ const std::vector<SilentOption>& silent_options() {
       {"--seed", "scenario list", kChecked},
       {"--device", "scenario check", kChecked},
       {"--device", "scenario list", kChecked},
+      {"--seed", "profile", "weights and data of another draw, which take the same time"},
       {"--color", "whatif", kNoVerdict},
       {"--color", "analyze", "of a trace: there is no verdict to colour"},
       {"--rendezvous", "worker", kAlone},

@@ -122,7 +122,9 @@ InputErrors errors_of(const std::vector<std::string>& hosts, const std::string& 
   for (const std::string& host : hosts)
     if (host.front() == '-' || host.find_first_of(" \t'\"\\;&|$`") != std::string::npos)
       return {option_error(fmt::format("--hosts: \"{}\" is no host's name", host))};
-  if (hosts.empty()) return {option_error(fmt::format("--hosts \"{}\" names no host", text))};
+  if (text.starts_with(',') || text.ends_with(',') || text.find(",,") != std::string::npos)
+    return {option_error(fmt::format("--hosts \"{}\" has an empty name", printable(text)),
+                         "names of hosts with commas between them")};
   return {};
 }
 

@@ -12,7 +12,7 @@
 
 #include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/run_directory.h"
 #include "sim/judge/words.h"
@@ -91,7 +91,7 @@ Expected<Shard> parse_shard(const std::string& text) {
       to_number(std::string_view(text).substr(slash + 1), &shard.count) && shard.index >= 1 &&
       shard.index <= shard.count && shard.count <= kShardsMost)
     return shard;
-  return option_error(fmt::format("--shard \"{}\" is no part of a whole", text),
+  return option_error(fmt::format("--shard \"{}\" is no part of a whole", printable(text)),
                       fmt::format("I/N with 1 <= I <= N <= {}", kShardsMost));
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 #include "sim/cli/output_files.h"
 
 namespace lockstep {

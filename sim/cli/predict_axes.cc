@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "reducer/bucket.h"
+#include "scenarios/base/number.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/simulate.h"
 #include "sim/plan/layout.h"
@@ -23,11 +26,15 @@ InputError refused_axis(const std::string& words, const std::string& why) {
                   kMostRanks));
 }
 
-std::optional<double> number_of(const std::string& text) {
-  std::istringstream stream(text);
-  double value = 0;
-  if (text.empty() || !(stream >> value) || !stream.eof()) return std::nullopt;
-  return value;
+// Every part, the empty ones too: nothing that was written is left unread.
+std::vector<std::string> parts_of(const std::string& text, char separator) {
+  std::vector<std::string> parts = {""};
+  for (const char c : text)
+    if (c == separator)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  return parts;
 }
 
 struct Axis {
@@ -43,15 +50,13 @@ std::optional<Axis> axis_of(const std::string& text) {
     axis.range = true;
     words = {text.substr(0, dots), text.substr(dots + 2)};
   } else {
-    std::istringstream stream(text);
-    for (std::string word; std::getline(stream, word, ';');) words.push_back(word);
+    words = parts_of(text, ';');
   }
   for (const std::string& word : words) {
-    const auto value = number_of(word);
+    const auto value = number_in<double>(word);
     if (!value) return std::nullopt;
     axis.values.push_back(*value);
   }
-  if (axis.values.empty()) return std::nullopt;
   if (axis.range && axis.values[0] > axis.values[1]) return std::nullopt;
   return axis;
 }
@@ -90,13 +95,19 @@ bool are_worlds(const Axis& axis) {
 }
 
 bool are_caps(const Axis& axis) {
-  return std::all_of(axis.values.begin(), axis.values.end(),
-                     [](double value) { return value > 0 && value <= 1e6; });
+  return std::all_of(axis.values.begin(), axis.values.end(), [](double value) {
+    return value > 0 && value <= 1e6 && bytes_of_mib(value) > 0;
+  });
+}
+
+bool has_twice(const Axis& axis) {
+  const std::set<double> values(axis.values.begin(), axis.values.end());
+  return !axis.range && values.size() < axis.values.size();
 }
 
 // A whole number of at least 1.
 std::optional<int64_t> count_of(const std::string& text) {
-  const auto value = number_of(text);
+  const auto value = number_in<double>(text);
   if (!value || *value < 1 || *value > static_cast<double>(kMostSteps) ||
       *value != std::floor(*value))
     return std::nullopt;
@@ -107,8 +118,7 @@ std::optional<int64_t> count_of(const std::string& text) {
 
 Expected<std::vector<Averaging>> averaging_of(const std::string& words) {
   std::vector<Averaging> levels;
-  std::istringstream stream(words);
-  for (std::string part; std::getline(stream, part, ',');) {
+  for (const std::string& part : parts_of(words, ',')) {
     const size_t colon = part.find(':');
     const auto ranks = count_of(part.substr(0, colon));
     const auto period =
@@ -124,12 +134,15 @@ Expected<std::vector<Averaging>> averaging_of(const std::string& words) {
 
 Expected<PredictAxes> predict_axes(const std::string& words, const RunPlan& plan) {
   PredictAxes axes;
-  std::istringstream stream(words);
-  for (std::string part; std::getline(stream, part, ',');) {
+  std::set<std::string> names;
+  for (const std::string& part : parts_of(words, ',')) {
     const size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
     const auto axis = equals == std::string::npos ? std::nullopt : axis_of(part.substr(equals + 1));
     if (!axis) return refused_axis(words, fmt::format("\"{}\" is no axis", part));
+    if (!names.insert(name).second)
+      return refused_axis(words, fmt::format("{} stands there twice", name));
+    if (has_twice(*axis)) return refused_axis(words, fmt::format("\"{}\" has a value twice", part));
     if (name == "caps") {
       if (!are_caps(*axis)) return refused_axis(words, "caps out of range");
       if (!has_cap(plan)) return refused_axis(words, "the scenario's reducer has no cap");
@@ -142,7 +155,6 @@ Expected<PredictAxes> predict_axes(const std::string& words, const RunPlan& plan
       return refused_axis(words, fmt::format("\"{}\" is no axis", name));
     }
   }
-  if (axes.caps_mb.empty() && axes.worlds.empty()) return refused_axis(words, "no axis");
   return axes;
 }
 

@@ -1,7 +1,11 @@
 #include "sim/cli/predicted.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+
+#include "scenarios/base/printable.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/records.h"
 #include "sim/des/simulate.h"
@@ -17,14 +21,29 @@ bool has_buckets(const Cell& cell) {
 
 }  // namespace
 
-std::optional<RunResult> judged_in_virtual_time(const RunPlan& plan, const MachineModel& machine) {
+Expected<RunResult> judged_in_virtual_time(const RunPlan& plan, const MachineModel& machine) {
   const auto planned = job_of_plan(plan, machine);
-  if (!planned || recorded_events(planned.value()) > kMostRecorded / 10) return std::nullopt;
+  if (!planned) return planned.errors();
+  const int64_t events = recorded_events(planned.value()), most = kMostRecorded / 10;
+  if (events > most)
+    return option_error(fmt::format("its {} events are too many to be written down", events),
+                        fmt::format("at most {}", most));
   VirtualRecords records(plan, planned.value());
   const auto run =
       simulate(planned.value().job, {}, [&](const StepTrace& trace) { records.add(trace); });
-  if (!run || run.value().failure) return std::nullopt;
+  if (!run) return run.errors();
+  if (run.value().failure)
+    return option_error(fmt::format("in virtual time it is ended in step {} by {}",
+                                    run.value().failure->step,
+                                    to_word(run.value().failure->cause)));
   return judge_run(records.take(run.value()), {.metrics = true, .intervals = true});
+}
+
+std::string reason_of(const InputErrors& errors) {
+  std::string text;
+  for (const InputError& error : errors)
+    text += (text.empty() ? "" : "; ") + printable(error.message);
+  return text;
 }
 
 std::optional<size_t> cell_to_calibrate_on(const std::vector<Cell>& cells) {
@@ -37,17 +56,20 @@ std::optional<size_t> cell_to_calibrate_on(const std::vector<Cell>& cells) {
   return static_cast<size_t>(found - cells.begin());
 }
 
-std::optional<SweepDocument::Simulated> simulated_lines(const std::string& calibrated_on,
-                                                        const std::vector<RunSamples>& samples,
-                                                        const std::vector<CellResult>& lines,
-                                                        int64_t warmup) {
+Expected<SweepDocument::Simulated> simulated_lines(const std::string& calibrated_on,
+                                                   const std::vector<RunSamples>& samples,
+                                                   const std::vector<CellResult>& lines,
+                                                   int64_t warmup) {
   const auto fit = fit_machine(samples, this_machine().cores);
-  if (!fit) return std::nullopt;
-  SweepDocument::Simulated simulated{calibrated_on, {}};
+  if (!fit) return fit.errors();
+  SweepDocument::Simulated simulated{calibrated_on, {}, {}};
   for (const CellResult& line : lines) {
     const auto result = judged_in_virtual_time(line.cell.plan, fit.value().machine);
-    const auto numbers = result ? numbers_of(*result, warmup) : std::nullopt;
+    const auto numbers = result ? numbers_of(result.value(), warmup) : std::nullopt;
     simulated.step_ms.push_back(numbers ? std::optional(numbers->step_ms) : std::nullopt);
+    simulated.why_not.push_back(!result   ? reason_of(result.errors())
+                                : numbers ? ""
+                                          : "in virtual time it has no step to measure");
   }
   return simulated;
 }

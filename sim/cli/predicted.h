@@ -11,9 +11,12 @@
 namespace lockstep {
 
 // A plan in virtual time, judged by its records as a real run of it is, with metrics and intervals:
-// what is measured there can be set beside it. Nothing where the plan cannot be simulated on this
-// machine, is too large to be recorded, or does not come to its end.
-std::optional<RunResult> judged_in_virtual_time(const RunPlan& plan, const MachineModel& machine);
+// what is measured there can be set beside it. The reason where the plan cannot be simulated on
+// this machine, is too large to be recorded, or does not come to its end.
+Expected<RunResult> judged_in_virtual_time(const RunPlan& plan, const MachineModel& machine);
+
+// All that is wrong, in one line.
+std::string reason_of(const InputErrors& errors);
 
 // The combination of a sweep whose runs a machine is fitted to, so that the others are predicted
 // without a look at them: of those with buckets and several ranks the first at DDP's default cap,
@@ -21,10 +24,11 @@ std::optional<RunResult> judged_in_virtual_time(const RunPlan& plan, const Machi
 std::optional<size_t> cell_to_calibrate_on(const std::vector<Cell>& cells);
 
 // Of each line the step time in virtual time, on the machine that `samples` show, which are of the
-// runs of the line of that label. Nothing where they show none.
-std::optional<SweepDocument::Simulated> simulated_lines(const std::string& calibrated_on,
-                                                        const std::vector<RunSamples>& samples,
-                                                        const std::vector<CellResult>& lines,
-                                                        int64_t warmup);
+// runs of the line of that label; of a line that cannot be simulated the reason. Bad input: they
+// show none.
+Expected<SweepDocument::Simulated> simulated_lines(const std::string& calibrated_on,
+                                                   const std::vector<RunSamples>& samples,
+                                                   const std::vector<CellResult>& lines,
+                                                   int64_t warmup);
 
 }  // namespace lockstep

@@ -68,17 +68,24 @@ int compare_by_hashes(const CompareOptions& options, const RecordedHashes& a,
       recorded_comparison_text(comparison, options.a, options.b, options.quiet, style), code);
 }
 
+bool is_starved(const RunResult& result) {
+  return result.straggler && result.straggler->late_class == kStarved;
+}
+
 std::string recorded_text(const RunOutcome& outcome, const RunResult& result,
                           const RecordedEnd& end, const Style& style) {
   const int64_t world_size = outcome.plan.scenario.world_size;
   std::string text =
       fmt::format("{}, recorded by {} {}\n{}", outcome.plan.scenario.name, world_size,
                   plural(world_size, "rank"), metrics_table(result, style));
-  if (end.kind == RecordedEnd::Kind::whole) return text;
-  return text + fmt::format("{}: the run {}: {}; exit {}\n",
-                            style.verdict("inconclusive", "inconclusive"),
-                            end.kind == RecordedEnd::Kind::failed ? "failed" : "has no end",
-                            to_text(end), kExitInconclusive);
+  const std::string inconclusive = style.verdict("inconclusive", "inconclusive");
+  if (end.kind != RecordedEnd::Kind::whole)
+    return text + fmt::format("{}: the run {}: {}; exit {}\n", inconclusive,
+                              end.kind == RecordedEnd::Kind::failed ? "failed" : "has no end",
+                              to_text(end), kExitInconclusive);
+  if (is_starved(result))
+    text += fmt::format("{}: busy machine; exit {}\n", inconclusive, kExitInconclusive);
+  return text;
 }
 
 }  // namespace
@@ -97,7 +104,8 @@ int analyze_recording(const AnalyzeOptions& options) {
   result.metrics = metrics_of(timeline);
   // Who was slow before a run failed is not who made it fail.
   if (end.kind != RecordedEnd::Kind::failed) result.straggler = find_straggler(models_of(timeline));
-  const int code = whole && !result.metrics->steps.empty() ? kExitPass : kExitInconclusive;
+  const bool known = whole && !result.metrics->steps.empty() && !is_starved(result);
+  const int code = known ? kExitPass : kExitInconclusive;
   const int64_t world_size = outcome.value().plan.scenario.world_size;
   try {
     if (!options.trace.empty()) write_trace(options.trace, outcome.value());

@@ -70,9 +70,7 @@ void remove_old_runs(const std::string& folder) {
 }
 
 bool passed(const std::string& folder) {
-  std::ifstream file(folder + "/verdict");
-  std::string word;
-  return file >> word && word == "pass";
+  return read_foreign_file(folder + "/verdict").value_or("") == "pass\n";
 }
 
 }  // namespace

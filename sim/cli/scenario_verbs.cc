@@ -3,11 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/printable.h"
-#include "scenarios/parse/collective_schema.h"
-#include "scenarios/parse/compare_schema.h"
-#include "scenarios/parse/explore_schema.h"
-#include "scenarios/parse/simulate_schema.h"
-#include "scenarios/parse/suite.h"
+#include "scenarios/json/schema_texts.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
 #include "sim/report/recorded_analysis.h"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
 #include "sim/cli/simulate_jobs.h"
@@ -28,7 +28,9 @@ void append_run(const InputErrors& more, InputErrors* errors) {
 InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
   InputErrors errors;
   if (!verb.engine.empty())
-    if (const auto engine = engine_of(verb.engine); !engine) append_run(engine.errors(), &errors);
+    if (const auto engine = engine_of(verb.engine); !engine)
+      errors.push_back(option_error("--engine: " + engine.errors().front().message,
+                                    engine.errors().front().allowed));
   if (!verb.average.empty())
     if (const auto levels = averaging_of(verb.average); !levels)
       append_run(levels.errors(), &errors);

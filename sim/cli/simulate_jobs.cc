@@ -31,6 +31,14 @@ InputErrors once_each(const InputErrors& errors) {
   return unique;
 }
 
+// What is wrong with a word, with the option that it was given to.
+void append_of(const char* option, const InputErrors& more, InputErrors* errors) {
+  for (InputError error : more) {
+    error.message = fmt::format("{}: {}", option, error.message);
+    errors->push_back(std::move(error));
+  }
+}
+
 // Ranks of a run that is told rank by rank, and judged.
 constexpr int64_t kMostJudged = 64;
 
@@ -235,14 +243,14 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
     if (algorithm)
       machine.algorithm = algorithm.value();
     else
-      errors = algorithm.errors();
+      append_of("--algorithm", algorithm.errors(), &errors);
   }
   if (!verb.noise.empty()) {
     const auto noise = noise_of(verb.noise);
     if (noise)
       machine.noise = noise.value();
     else
-      errors.insert(errors.end(), noise.errors().begin(), noise.errors().end());
+      append_of("--noise", noise.errors(), &errors);
   }
   CostModel& cost = machine.cost;
   if (verb.latency_us || verb.bandwidth_mb_per_s) cost.table.clear();

@@ -52,6 +52,23 @@ InputErrors auto_errors(const std::vector<Cell>& cells) {
   return {};
 }
 
+void read_thresholds(const std::vector<std::string>& texts, std::vector<Threshold>* thresholds,
+                     InputErrors* errors) {
+  for (const std::string& text : texts) {
+    auto threshold = parse_threshold(text);
+    if (!threshold) {
+      append_reason(threshold, errors);
+      continue;
+    }
+    const std::string name = threshold.value().text();
+    if (std::any_of(thresholds->begin(), thresholds->end(),
+                    [&](const Threshold& known) { return known.text() == name; }))
+      errors->push_back(
+          option_error(fmt::format("--threshold: {} is given twice", name), "each bound once"));
+    thresholds->push_back(threshold.value());
+  }
+}
+
 Expected<Prepared> prepare(const SweepOptions& options) {
   Prepared prepared;
   InputErrors errors = ci_errors(options.ci);
@@ -60,13 +77,7 @@ Expected<Prepared> prepare(const SweepOptions& options) {
                                    {"--markdown", &options.markdown},
                                    {"--svg", &options.svg}})
     check_output(name, *path, &errors);
-  for (const std::string& text : options.thresholds) {
-    auto threshold = parse_threshold(text);
-    if (threshold)
-      prepared.thresholds.push_back(threshold.value());
-    else
-      append_reason(threshold, &errors);
-  }
+  read_thresholds(options.thresholds, &prepared.thresholds, &errors);
   if (!options.baseline.empty()) {
     auto baseline = load_baseline(options.baseline);
     if (baseline)
@@ -188,9 +199,14 @@ void measure(const SweepOptions& options, Prepared* prepared, const std::string&
     runs.measure(prepared->cells, document->rounds, &progress);
   }
   document->lines = cell_results(prepared->cells, runs.runs(), document->seed);
-  if (calibrated_on)
-    document->simulated = simulated_lines(label_of(prepared->cells[*calibrated_on]), runs.samples(),
-                                          document->lines, document->warmup);
+  if (calibrated_on) {
+    auto simulated = simulated_lines(label_of(prepared->cells[*calibrated_on]), runs.samples(),
+                                     document->lines, document->warmup);
+    if (simulated)
+      document->simulated = std::move(simulated.value());
+    else
+      document->not_simulated = reason_of(simulated.errors());
+  }
   document->runs = static_cast<int64_t>(runs.runs().size());
   document->broken = runs.broken();
   document->watch = runs.machine();

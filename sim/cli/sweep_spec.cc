@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "scenarios/base/foreign_file.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/devices.h"
 #include "sim/plan/comparing.h"
@@ -88,8 +89,47 @@ void parse_vary(const std::string& text, SweepSpec* spec, InputErrors* errors) {
   std::vector<std::string> texts;
   for (const Json& value : values) texts.push_back(value.dump());
   const std::string pointer = text.substr(0, equals);
+  if (std::set<std::string>(texts.begin(), texts.end()).size() < texts.size())
+    errors->push_back(option_error(fmt::format("--vary {}: a value stands there twice", pointer),
+                                   "each value once"));
   std::erase_if(spec->vary, [&](const auto& one) { return one.first == pointer; });
   spec->vary.emplace_back(pointer, std::move(texts));
+}
+
+std::string pointer_in(const std::string& text) { return text.substr(0, text.find('=')); }
+
+// By what else a sweep says the key, whatever --set or --vary put there; empty: by nothing else.
+std::string owner_of(const std::string& pointer, const SweepSpec& spec) {
+  if (pointer == "/steps" || pointer == "/epochs") return "--steps";
+  if (pointer == "/reducer/bucket_cap_mb") return "--caps";
+  if (pointer == "/lanes" || pointer == "/expect") return "nothing: a sweep compares replicas";
+  if (pointer == "/world_size" && !spec.worlds.empty()) return "--worlds";
+  if (pointer == "/reducer/kind" && !spec.reducers.empty()) return "--reducers";
+  return "";
+}
+
+// What would be said and then not be so.
+void check_keys(const SweepOptions& options, const SweepSpec& spec, InputErrors* errors) {
+  std::set<std::string> varied;
+  const auto check = [&](const char* option, const std::string& pointer) {
+    if (const std::string owner = owner_of(pointer, spec); !owner.empty())
+      errors->push_back(option_error(
+          fmt::format("{} {}: a sweep sets it itself", option, printable(pointer)), owner));
+  };
+  for (const std::string& text : options.vary) {
+    check("--vary", pointer_in(text));
+    if (!varied.insert(pointer_in(text)).second)
+      errors->push_back(option_error(
+          fmt::format("--vary {} is given twice", printable(pointer_in(text))), "each key once"));
+  }
+  for (const std::string& text : options.selection.sets) {
+    const std::string pointer = pointer_in(text);
+    check("--set", pointer);
+    if (std::any_of(spec.vary.begin(), spec.vary.end(),
+                    [&](const auto& one) { return one.first == pointer; }))
+      errors->push_back(option_error(
+          fmt::format("--set {}: the sweep varies it", printable(pointer)), "--vary, or --set"));
+  }
 }
 
 // Every choice of one value for each pointer.
@@ -220,6 +260,7 @@ Expected<SweepSpec> sweep_spec(const SweepOptions& options) {
   if (options.rounds) spec.rounds = options.rounds;
   if (!options.reference.empty()) spec.reference = options.reference;
   if (spec.caps) std::sort(spec.caps->begin(), spec.caps->end());
+  check_keys(options, spec, &errors);
   if (!errors.empty()) return errors;
   return spec;
 }

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "scenarios/base/printable.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/devices.h"
 #include "sim/cli/execution.h"

@@ -5,9 +5,11 @@
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <system_error>
 
-#include "scenarios/parse/json_text.h"
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -44,7 +46,7 @@ void append_error(const std::string& path, const std::string& error) {
 
 RankFile read_rank_file(const std::string& path) {
   RankFile result;
-  std::ifstream file(path);
+  std::istringstream file(read_foreign_file(path, kResultBytesMost).value_or(""));
   for (std::string line; std::getline(file, line);) {
     const Json json = json_or_discarded(line);
     if (json.is_discarded()) break;

@@ -8,7 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/check.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {
@@ -176,7 +177,7 @@ std::string to_text(const CollectiveSpec& spec) {
 }
 
 CollectiveSpec collective_spec_from(const std::string& json_text) {
-  const Json json = Json::parse(json_text);
+  const Json json = json_or_discarded(json_text);
   CollectiveSpec spec;
   for (const Json& group : json.at("communicators"))
     spec.groups.push_back({group.at("kind"), group.at("algorithm"), group.at("ranks_per_host")});

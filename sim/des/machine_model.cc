@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/foreign_file.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/schema.h"
-#include "scenarios/parse/suite.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/schema.h"
+#include "scenarios/json/schema_texts.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

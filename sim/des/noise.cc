@@ -6,8 +6,10 @@
 #include <array>
 #include <cmath>
 #include <numbers>
-#include <sstream>
+#include <string_view>
 #include <utility>
+
+#include "scenarios/base/number.h"
 
 namespace lockstep {
 namespace {
@@ -97,12 +99,13 @@ Expected<Noise> noise_of(const std::string& words) {
   noise.distribution = known->first;
   if (noise.distribution == Distribution::none) {
     if (colon != std::string::npos) return refused_noise(words, "none has no spread");
+    if (noise.per_bucket) return refused_noise(words, "none draws nothing");
     return noise;
   }
   if (colon == std::string::npos) return refused_noise(words, "without a spread");
-  std::istringstream number(rest.substr(colon + 1));
-  if (!(number >> noise.spread) || !number.eof())
-    return refused_noise(words, "the spread is no number");
+  const auto spread = number_in<double>(std::string_view(rest).substr(colon + 1));
+  if (!spread) return refused_noise(words, "the spread is no number");
+  noise.spread = *spread;
   if (!(noise.spread >= 0 && noise.spread <= kMostSpread))
     return refused_noise(words, "the spread is out of range");
   return noise;

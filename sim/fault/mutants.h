@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Defects put in on purpose (CONTRACT.md `mutants`), beside the code under test. Each leaves a
+// Defects put in on purpose (docs/mutants.md), beside the code under test. Each leaves a
 // receipt in the records before it acts.
 
 // Does a mutant of this kind act on this rank at construction?

@@ -265,7 +265,7 @@ RunOutcome Coordinator::take_outcome() {
     outcome_.log_tails.push_back(bad[static_cast<size_t>(rank)] ? log_tail(log, kSiteTailLines)
                                                                 : "");
   }
-  leave_ends(outcome_, dir, to_text(outcome_.plan));
+  write_ends(outcome_, dir, to_text(outcome_.plan));
   return std::move(outcome_);
 }
 

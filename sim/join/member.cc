@@ -4,11 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/clock.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr int64_t kRanksMax = 1 << 20;
 constexpr int64_t kAgeMaxNs = int64_t{1} << 60;
@@ -98,7 +99,7 @@ std::string encode(const MemberIdentity& member) { return to_ascii(to_json(membe
 
 std::optional<MemberIdentity> decode_member(const std::string& text) {
   try {
-    return member_of(Json::parse(text));
+    return member_of(json_or_discarded(text));
   } catch (const Json::exception&) {
     return std::nullopt;
   }
@@ -113,7 +114,9 @@ std::string encode(const std::vector<MemberIdentity>& members) {
 std::optional<std::vector<MemberIdentity>> decode_members(const std::string& text) {
   try {
     std::vector<MemberIdentity> members;
-    for (const Json& document : Json::parse(text)) {
+    const Json list = json_or_discarded(text);
+    if (!list.is_array()) return std::nullopt;
+    for (const Json& document : list) {
       const auto member = member_of(document);
       if (!member) return std::nullopt;
       members.push_back(*member);
@@ -137,7 +140,7 @@ std::string encode(const ProcessEnd& end) {
 
 std::optional<ProcessEnd> decode_end(const std::string& text) {
   try {
-    const Json document = Json::parse(text);
+    const Json document = json_or_discarded(text);
     ProcessEnd end;
     end.who = document.at("who").get<std::string>();
     end.rank = document.at("rank").get<int64_t>();

@@ -12,6 +12,7 @@ namespace lockstep {
 struct CauseFacts {
   std::string state_kind;  // of the first divergence
   int64_t step = 0;
+  int64_t first_step = 1;  // that the run made
   int64_t world_size = 1;
   int64_t active_ranks = 1;      // with a batch in that step
   std::vector<int64_t> counts;   // what else a divisor may count: micro-batches, ranks of a host
@@ -43,7 +44,7 @@ struct CauseFacts {
 };
 
 struct Cause {
-  std::string word;         // closed list of CONTRACT.md
+  std::string word;         // closed list: docs/verdicts.md
   std::string explanation;  // one line: why this one
 };
 

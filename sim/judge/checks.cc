@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "sim/judge/whereabouts.h"
+#include "sim/judge/last_position.h"
 
 namespace lockstep {
 namespace {

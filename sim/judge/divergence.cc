@@ -183,6 +183,7 @@ std::optional<Divergence> first_divergence(const RunOutcome& outcome,
   divergence.ranks = ranks_of(chosen, all);
   if (chosen.evidence != nullptr) copy_values(*chosen.evidence, &divergence);
   CauseFacts facts = facts_of(chosen, divergence, ranks, lanes, all);
+  facts.first_step = outcome.plan.start_step + 1;
   add_batches(outcome.plan.scenario, &facts);
   const Part& checkpoint = outcome.plan.scenario.checkpoint;
   if (checkpoint.options.has("after_step"))

@@ -18,7 +18,7 @@ const Expectation* expectation_for(const std::vector<Expectation>& expectations,
 // What differs, in words: "cause: expected wrong_divisor, got order_only". Empty: nothing.
 std::vector<std::string> unmet_of(const Expectation& expect, const RunResult& result);
 
-// Fills expected, unmet, met and undecided from what was observed (CONTRACT.md "Verdicts").
+// Fills expected, unmet, met and undecided from what was observed (docs/verdicts.md).
 // interrupted: the run was, so that nothing can be said whatever was expected.
 void judge_expectation(const Expectation& expect, bool interrupted, RunResult* result);
 

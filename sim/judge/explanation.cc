@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/judge/suspects.h"
-#include "sim/judge/whereabouts.h"
+#include "sim/judge/failure_candidates.h"
+#include "sim/judge/last_position.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {

@@ -9,9 +9,10 @@
 
 namespace lockstep {
 
-// FAULTS.md "Forensics of a time-out": from the records of all ranks, dead ones included, the first
+// docs/failures.md: from the records of all ranks, dead ones included, the first
 // collective that not all ranks entered, who never did and what it was doing meanwhile, and who
-// timed out. `then` and `ranks` as in suspects_of(); `primary`: the primary rank, if it is one.
+// timed out. `then` and `ranks` as in failure_candidates(); `primary`: the primary rank, if it is
+// one.
 Explanation explain(const RunOutcome& outcome, const std::vector<RankView>& ranks,
                     const std::vector<RankView>& then, std::optional<int64_t> primary);
 

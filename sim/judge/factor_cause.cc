@@ -161,7 +161,20 @@ bool is_right(const std::vector<double>& row) {
   return std::all_of(row.begin(), row.end(), [](double weight) { return is_near(weight, 1); });
 }
 
+// Where ranks have the average of what they computed, one of them has computed something else: so
+// many times what the golden run has of its samples. (Replay knows what each should have computed.)
+Found computed_times(const CauseFacts& facts, int64_t rank, const MismatchEvidence& e) {
+  if (e.lane != "float64" || !averaged_rightly(facts)) return {};
+  const double of_golden = 1 - e.own_added * static_cast<double>(facts.active_ranks);
+  if (is_near(of_golden, 0)) return {};
+  const std::string what = fmt::format("before the reduction, rank {}'s gradients are", rank);
+  if (is_factor(1 / of_golden, 2))
+    return Cause{"doubled_gradient", what + " twice the golden run's"};
+  return cause_of_factor(facts, 1 / of_golden, what);
+}
+
 Found share_of(const CauseFacts& facts, int64_t rank, const MismatchEvidence& e) {
+  if (auto cause = computed_times(facts, rank, e)) return cause;
   const double share = 1 + e.own_added * static_cast<double>(facts.active_ranks);
   if (is_near(share, 0))
     return Cause{

@@ -8,10 +8,10 @@
 #include <sstream>
 
 #include "sim/judge/explanation.h"
+#include "sim/judge/failure_candidates.h"
+#include "sim/judge/last_position.h"
 #include "sim/judge/short_time_out.h"
 #include "sim/judge/starvation.h"
-#include "sim/judge/suspects.h"
-#include "sim/judge/whereabouts.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {
@@ -19,26 +19,26 @@ namespace {
 
 constexpr size_t kFramesMax = 20;
 
-std::string kind_of(const Suspect& suspect, const RankView* view) {
-  if (suspect.guilt == Guilt::hung) return "hang";
-  if (suspect.guilt == Guilt::waited) return "timeout";
-  if (suspect.guilt == Guilt::left_early) return "exit";
-  if (suspect.guilt == Guilt::rejected) return "rejected";
-  if (suspect.end == nullptr || suspect.guilt == Guilt::lost_peer) return "exception";
-  if (suspect.end->lost) return "lost";
-  if (suspect.end->signal != 0) return "crash";
-  if (suspect.end->exit_code != kExitException) return "exit";
+std::string kind_of(const FailureCandidate& candidate, const RankView* view) {
+  if (candidate.role == FailureRole::hung) return "hang";
+  if (candidate.role == FailureRole::waited) return "timeout";
+  if (candidate.role == FailureRole::left_early) return "exit";
+  if (candidate.role == FailureRole::rejected) return "rejected";
+  if (candidate.end == nullptr || candidate.role == FailureRole::lost_peer) return "exception";
+  if (candidate.end->lost) return "lost";
+  if (candidate.end->signal != 0) return "crash";
+  if (candidate.end->exit_code != kExitException) return "exit";
   return view != nullptr && view->evidence.error.kind == ErrorKind::rejected ? "rejected"
                                                                              : "exception";
 }
 
-std::string name_of(const Suspect& suspect) {
-  if (suspect.rank >= 0) return fmt::format("rank {}", suspect.rank);
-  return suspect.end != nullptr ? suspect.end->who : "a process";
+std::string name_of(const FailureCandidate& candidate) {
+  if (candidate.rank >= 0) return fmt::format("rank {}", candidate.rank);
+  return candidate.end != nullptr ? candidate.end->who : "a process";
 }
 
-std::string how(const Suspect& suspect, const Failure& failure, const RankView* view) {
-  if (suspect.guilt == Guilt::left_early)
+std::string how(const FailureCandidate& candidate, const Failure& failure, const RankView* view) {
+  if (candidate.role == FailureRole::left_early)
     return fmt::format("ended after step {}, while others waited for it,", view->last_step_end);
   if (failure.kind == "crash")
     return (*failure.signal == SIGKILL || *failure.signal == SIGTERM ? "was killed by "
@@ -48,7 +48,7 @@ std::string how(const Suspect& suspect, const Failure& failure, const RankView* 
   if (failure.kind == "hang") return "made no progress and was ended";
   if (failure.kind == "timeout") return "waited in vain for another rank";
   if (failure.kind == "rejected") return "rejected what it was given";
-  if (suspect.guilt == Guilt::lost_peer) return "lost a peer";
+  if (candidate.role == FailureRole::lost_peer) return "lost a peer";
   return "ended by an exception";
 }
 
@@ -60,34 +60,35 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 // Of a rank; what is not one has no records.
-std::string sentence(const Suspect& suspect, const Failure& failure, const RankView* view) {
+std::string sentence(const FailureCandidate& candidate, const Failure& failure,
+                     const RankView* view) {
   const Explanation& explanation = failure.explanation;
-  if (failure.kind == "hang" && suspect.rank >= 0)
-    return hang_text(explanation, suspect.rank) + waited_text(explanation);
+  if (failure.kind == "hang" && candidate.rank >= 0)
+    return hang_text(explanation, candidate.rank) + waited_text(explanation);
   if (failure.kind == "lost")
-    return fmt::format("{}: its process is gone, its records are lost", name_of(suspect)) +
+    return fmt::format("{}: its process is gone, its records are lost", name_of(candidate)) +
            waited_text(explanation);
   std::string text =
-      fmt::format("{} {} {}", name_of(suspect), how(suspect, failure, view), where(view));
+      fmt::format("{} {} {}", name_of(candidate), how(candidate, failure, view), where(view));
   if (view != nullptr && !view->evidence.error.text.empty())
     text += ": " + view->evidence.error.text;
-  const bool kept_others = suspect.guilt <= Guilt::left_early;
-  if (kept_others) text += missing_text(explanation, suspect.rank) + waited_text(explanation);
+  const bool kept_others = candidate.role <= FailureRole::left_early;
+  if (kept_others) text += missing_text(explanation, candidate.rank) + waited_text(explanation);
   return text;
 }
 
-void describe_failure(const RunOutcome& outcome, const Suspect& suspect, const RankView* view,
-                      Failure* failure) {
+void describe_failure(const RunOutcome& outcome, const FailureCandidate& candidate,
+                      const RankView* view, Failure* failure) {
   if (view != nullptr && view->last_phase) {
     failure->phase = to_word(static_cast<Phase>(view->last_phase->phase));
     failure->step = std::max(view->last_phase->step, view->last_event->step);
     failure->last_event = event_text(*view);
   }
-  failure->message = sentence(suspect, *failure, view);
-  if (suspect.rank >= 0 && suspect.rank < static_cast<int64_t>(outcome.log_tails.size()))
-    failure->log_tail = lines_of(outcome.log_tails[static_cast<size_t>(suspect.rank)]);
-  if (suspect.end == nullptr || !suspect.end->state) return;
-  failure->stack = suspect.end->state->stack;
+  failure->message = sentence(candidate, *failure, view);
+  if (candidate.rank >= 0 && candidate.rank < static_cast<int64_t>(outcome.log_tails.size()))
+    failure->log_tail = lines_of(outcome.log_tails[static_cast<size_t>(candidate.rank)]);
+  if (candidate.end == nullptr || !candidate.end->state) return;
+  failure->stack = candidate.end->state->stack;
   if (failure->stack.size() > kFramesMax) failure->stack.resize(kFramesMax);
 }
 
@@ -115,14 +116,14 @@ std::optional<int64_t> first_receipt_ns(const RunOutcome& outcome) {
   return first;
 }
 
-void measure(const RunOutcome& outcome, const Suspect& primary, const RankView* view,
+void measure(const RunOutcome& outcome, const FailureCandidate& primary, const RankView* view,
              Failure* failure) {
   if (outcome.failed_ns == 0) return;
   const int64_t since_ns = first_receipt_ns(outcome).value_or(outcome.began_ns);
   failure->after_ms = ms_until(since_ns, outcome.failed_ns);
   failure->core_wait_ms = ms_until(0, core_wait_of_all_since(outcome, since_ns));
   std::optional<int64_t> sign_of_life;
-  if (primary.guilt == Guilt::hung) {
+  if (primary.role == FailureRole::hung) {
     if (view != nullptr && view->last_event) sign_of_life = view->last_event->time_ns;
   } else if (primary.end != nullptr) {
     sign_of_life = primary.end->time_ns;
@@ -132,9 +133,9 @@ void measure(const RunOutcome& outcome, const Suspect& primary, const RankView* 
 
 // For how long of its silence the primary rank was ready and had no core; nothing where that is not
 // most of it, or where it is no lateness that brought the run down.
-std::optional<int64_t> starved_ns(const RunOutcome& outcome, const Suspect& primary,
+std::optional<int64_t> starved_ns(const RunOutcome& outcome, const FailureCandidate& primary,
                                   const RankView* view) {
-  const bool late = primary.guilt == Guilt::hung || primary.guilt == Guilt::waited;
+  const bool late = primary.role == FailureRole::hung || primary.role == FailureRole::waited;
   if (!late || primary.rank < 0 || outcome.failed_ns == 0) return std::nullopt;
   const bool known = view != nullptr && view->last_event;
   const int64_t since_ns = known ? view->last_event->time_ns : outcome.began_ns;
@@ -143,7 +144,7 @@ std::optional<int64_t> starved_ns(const RunOutcome& outcome, const Suspect& prim
 }
 
 // Nobody is blamed for what the machine did.
-void blame_the_machine(int64_t waited_ns, const Suspect& primary, const RankView* view,
+void blame_the_machine(int64_t waited_ns, const FailureCandidate& primary, const RankView* view,
                        Failure* failure) {
   failure->kind = "starved";
   failure->message = fmt::format(
@@ -155,10 +156,32 @@ void blame_the_machine(int64_t waited_ns, const Suspect& primary, const RankView
   failure->rank.reset();
 }
 
-std::vector<int64_t> others_of(const std::vector<Suspect>& suspects,
+// While ranks meet, whoever reaches a port of Gloo's may break a connection or take another's place
+// (docs/launchers.md). Where nothing but lost connections is known, and every process lived, no
+// rank is shown to be the one.
+bool broke_while_meeting(const std::vector<FailureCandidate>& candidates,
+                         const std::vector<RankView>& ranks) {
+  return std::all_of(candidates.begin(), candidates.end(), [&](const FailureCandidate& candidate) {
+    const RankView* view = view_of(ranks, candidate.rank);
+    return candidate.role == FailureRole::lost_peer && view != nullptr && view->last_phase &&
+           view->last_phase->phase == static_cast<uint16_t>(Phase::rendezvous);
+  });
+}
+
+void blame_nobody(const FailureCandidate& primary, Failure* failure) {
+  failure->message =
+      "nobody is blamed: connections broke while ranks met, and every process lived, as where a "
+      "foreign connection reaches a port of Gloo's: " +
+      failure->message;
+  failure->secondary.push_back(primary.rank);
+  std::sort(failure->secondary.begin(), failure->secondary.end());
+  failure->rank.reset();
+}
+
+std::vector<int64_t> others_of(const std::vector<FailureCandidate>& candidates,
                                std::optional<int64_t> primary) {
   std::vector<int64_t> ranks;
-  for (const Suspect& other : suspects)
+  for (const FailureCandidate& other : candidates)
     if (other.rank >= 0 && other.rank != primary) ranks.push_back(other.rank);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
@@ -167,7 +190,7 @@ std::vector<int64_t> others_of(const std::vector<Suspect>& suspects,
 
 // All entered what they timed out in: whoever gave up first is as innocent as the others. To blame
 // is the one that came so late that too little time was left, or nobody.
-Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspects,
+Failure failure_of(const RunOutcome& outcome, const std::vector<FailureCandidate>& candidates,
                    const std::vector<RankView>& ranks, const std::vector<RankView>& then,
                    const JointWait& wait) {
   Failure failure;
@@ -179,18 +202,18 @@ Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspec
   failure.explanation = explain(outcome, ranks, then, std::nullopt);
   failure.explanation.collective = collective_of(wait.arrival);
   failure.message = to_words(wait) + (failure.rank ? waited_text(failure.explanation) : "");
-  failure.secondary = others_of(suspects, failure.rank);
+  failure.secondary = others_of(candidates, failure.rank);
   measure(outcome, {}, nullptr, &failure);
   return failure;
 }
 
-Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspects,
+Failure failure_of(const RunOutcome& outcome, const std::vector<FailureCandidate>& candidates,
                    const std::vector<RankView>& ranks, const std::vector<RankView>& then) {
-  const Suspect& primary = suspects.front();
-  if (primary.guilt == Guilt::waited)
+  const FailureCandidate& primary = candidates.front();
+  if (primary.role == FailureRole::waited)
     if (const auto wait = joint_wait(outcome, then))
-      return failure_of(outcome, suspects, ranks, then, *wait);
-  const RankView* view = view_of(primary.guilt == Guilt::hung ? then : ranks, primary.rank);
+      return failure_of(outcome, candidates, ranks, then, *wait);
+  const RankView* view = view_of(primary.role == FailureRole::hung ? then : ranks, primary.rank);
   Failure failure;
   if (primary.rank >= 0) failure.rank = primary.rank;
   failure.kind = kind_of(primary, view);
@@ -202,10 +225,12 @@ Failure failure_of(const RunOutcome& outcome, const std::vector<Suspect>& suspec
   if (failure.kind == "exception" && view != nullptr && no_checkpoint(view->evidence))
     failure.cause = "checkpoint";
   if (primary.rank < 0 && !outcome.golden_problem.empty()) failure.message = outcome.golden_problem;
-  failure.secondary = others_of(suspects, failure.rank);
+  failure.secondary = others_of(candidates, failure.rank);
   measure(outcome, primary, view, &failure);
   if (const auto waited_ns = starved_ns(outcome, primary, view))
     blame_the_machine(*waited_ns, primary, view, &failure);
+  else if (broke_while_meeting(candidates, ranks))
+    blame_nobody(primary, &failure);
   return failure;
 }
 
@@ -215,8 +240,8 @@ std::optional<Failure> find_failure(const RunOutcome& outcome, const std::vector
   if (outcome.interrupted) return std::nullopt;
   const std::vector<RankView> then =
       outcome.failed_ns > 0 ? views_at(outcome, ranks, outcome.failed_ns) : ranks;
-  const auto suspects = suspects_of(outcome, ranks, then);
-  if (!suspects.empty()) return failure_of(outcome, suspects, ranks, then);
+  const auto candidates = failure_candidates(outcome, ranks, then);
+  if (!candidates.empty()) return failure_of(outcome, candidates, ranks, then);
   if (outcome.golden_problem.empty()) return std::nullopt;
   Failure failure;
   failure.kind = "exit";

@@ -268,6 +268,11 @@ Found other_function(const CauseFacts& facts) {
   const bool averaged = verdict_of(facts, "replay") != "fail" && e != nullptr &&
                         2 * e->gradients_wrong >= e->gradients_total && averaged_rightly(facts);
   if (!replayed && !averaged) return {};
+  // Another function shows from the first step.
+  if (!replayed && facts.step > facts.first_step)
+    return Cause{"unknown",
+                 "each rank has the average of what all ranks computed, which was right in the "
+                 "steps before: some rank has computed something else (lane replay says which)"};
   if (float64_distance(facts) < kOtherFunction)
     return Cause{
         "unknown",

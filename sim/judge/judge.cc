@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/hash.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/judge/checks.h"
 #include "sim/judge/common_checks.h"
 #include "sim/judge/divergence.h"

@@ -35,7 +35,7 @@ struct Divergence {
   uint64_t ulp = 0, max_ulp = 0;
   int64_t differing = 0, numel = 0;
   std::vector<int64_t> ranks;  // on which it was seen
-  std::string cause;           // closed list of CONTRACT.md
+  std::string cause;           // closed list: docs/verdicts.md
   std::string explanation;     // one line: why this cause
 };
 
@@ -116,6 +116,13 @@ enum class Undecided {
 };
 const char* to_word(Undecided undecided);
 
+// The step time of the same plan in virtual time: lockstep analyze.
+struct PredictedStep {
+  std::optional<double> step_ms;
+  std::string machine;  // the file that says it; empty: fitted to this very run
+  std::string why_not;  // where there is no step time
+};
+
 struct RunResult {
   std::string name, file, label;  // label: "world_size=3 reducer=bucketed" of the axes
   std::vector<std::pair<std::string, std::string>> set;
@@ -146,13 +153,17 @@ struct RunResult {
   // of the final ones: 32 hex digits. Equal where two runs went the same way, bit for bit.
   std::string state_hash;
   bool acted = false;  // a fault or mutant left a receipt: for campaigns, never for verdicts
-  std::optional<Metrics> metrics;        // where they are asked for
-  std::optional<Timeline> intervals;     // that they were taken from, where asked for
-  std::optional<Straggler> straggler;    // of a run that completed, where metrics are
+  std::optional<Metrics> metrics;      // where they are asked for
+  std::optional<Timeline> intervals;   // that they were taken from, where asked for
+  std::optional<Straggler> straggler;  // of a run that completed, where metrics are
+  std::optional<PredictedStep> predicted;
   std::vector<int64_t> optimizer_bytes;  // of the state that each rank holds; empty: not known
   std::string reducer_data;              // JSON text of runs[].reducer_data, or empty: null
   std::string run_dir;
-  std::string again;       // the command that runs exactly this again
+  std::string again;  // the command that runs exactly this again, or judges it again
+  // Of a kept run: how it says that it was run. Its maker's words, maybe a stranger's; never a
+  // command of ours.
+  std::string told_command;
   std::string baseline;    // EarlierResult::beside() of sim/report; empty: none was given
   std::string control_of;  // plan.control: not reported by itself
 };
@@ -165,7 +176,7 @@ struct Measure {
 };
 
 // Decides from records and ends alone; runs nothing, reads no file, measures nothing. The same
-// outcome always gives the same result. See CONTRACT.md "Verdicts".
+// outcome always gives the same result. See docs/verdicts.md.
 RunResult judge_run(const RunOutcome& outcome, const Measure& measure = {});
 
 // A second-run control (plan.control) that did not fail makes its lane void in all results of the

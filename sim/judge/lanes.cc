@@ -228,11 +228,17 @@ void apply_own_control(LaneResult* result) {
 // A golden run's forward draws other numbers than the ranks' do: to compare them would tell
 // nothing.
 std::string undeclared_draws(const Scenario& scenario, const std::vector<RankView>& ranks) {
+  const bool named = scenario.model.options.has("name");
+  const std::string model =
+      named ? fmt::format("\"{}\"", scenario.model.options.text("name")) : scenario.model.kind;
   for (const RankView& rank : ranks) {
+    if (rank.evidence.unrepeatable_forward)
+      return fmt::format(
+          "model {} gives other outputs for the same samples, weights and buffers: its forward "
+          "draws from a generator of its own, or counts its calls, which no golden run repeats: "
+          "draws that each sample has for itself can be (scenarios/workloads/draws.h)",
+          model);
     if (!rank.evidence.undeclared_draws) continue;
-    const bool named = scenario.model.options.has("name");
-    const std::string model =
-        named ? fmt::format("\"{}\"", scenario.model.options.text("name")) : scenario.model.kind;
     const auto& layers = rank.evidence.random_layers;
     return fmt::format(
         "model {} draws from LibTorch's default generator in its forward{}, which no golden run "

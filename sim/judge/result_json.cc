@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/json_values.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/judge/judge.h"
 
 namespace lockstep {
@@ -128,6 +128,12 @@ ordered_json metrics_json(const RunResult& result) {
   return as_json(*result.metrics, result.intervals ? &*result.intervals : nullptr);
 }
 
+ordered_json predicted_json(const PredictedStep& predicted) {
+  return {{"step_ms", or_null(predicted.step_ms)},
+          {"machine", or_null(predicted.machine)},
+          {"why_not", or_null(predicted.why_not)}};
+}
+
 ordered_json set_json(const RunResult& result) {
   ordered_json set = ordered_json::object();
   for (const auto& [pointer, value] : result.set) set[pointer] = parsed(value);
@@ -142,44 +148,48 @@ ordered_json as_json(const RunResult& result) {
   for (const auto& [check, verdict] : result.checks) checks[check] = verdict;
   const auto& d = result.first_divergence;
   const auto& f = result.failure;
-  return {{"name", result.name},
-          {"file", result.file},
-          {"label", result.label},
-          {"set", set_json(result)},
-          {"world_size", result.world_size},
-          {"seed", result.seed},
-          {"reducer", result.reducer},
-          {"communicator", result.communicator},
-          {"algorithm", or_null(result.algorithm)},
-          {"device", result.device},
-          {"steps", result.steps},
-          {"start_step", result.start_step},
-          {"verdict", result.verdict},
-          {"outcome", result.outcome},
-          {"expected", result.expected},
-          {"met", or_null(result.met)},
-          {"undecided", result.undecided == Undecided::decided
-                            ? ordered_json(nullptr)
-                            : ordered_json(to_word(result.undecided))},
-          {"unmet", result.unmet},
-          {"duration_ms", result.duration_ms},
-          {"lanes", lanes},
-          {"first_divergence", d ? divergence_json(*d) : ordered_json(nullptr)},
-          {"failure", f ? failure_json(*f) : ordered_json(nullptr)},
-          {"checks", checks},
-          {"check_reasons", result.check_reasons},
-          {"common_checks", common_json(result)},
-          {"kill", result.kill ? kill_json(*result.kill) : ordered_json(nullptr)},
-          {"golden", parsed(result.golden)},
-          {"losses", losses_json(result.losses)},
-          {"metrics", metrics_json(result)},
-          {"straggler", result.straggler ? as_json(*result.straggler) : ordered_json(nullptr)},
-          {"final_hash", or_null(result.final_hash)},
-          {"optimizer_bytes", result.optimizer_bytes},
-          {"reducer_data", parsed(result.reducer_data)},
-          {"run_dir", or_null(result.run_dir)},
-          {"baseline", or_null(result.baseline)},
-          {"again", result.again}};
+  ordered_json json = {
+      {"name", result.name},
+      {"file", result.file},
+      {"label", result.label},
+      {"set", set_json(result)},
+      {"world_size", result.world_size},
+      {"seed", result.seed},
+      {"reducer", result.reducer},
+      {"communicator", result.communicator},
+      {"algorithm", or_null(result.algorithm)},
+      {"device", result.device},
+      {"steps", result.steps},
+      {"start_step", result.start_step},
+      {"verdict", result.verdict},
+      {"outcome", result.outcome},
+      {"expected", result.expected},
+      {"met", or_null(result.met)},
+      {"undecided", result.undecided == Undecided::decided
+                        ? ordered_json(nullptr)
+                        : ordered_json(to_word(result.undecided))},
+      {"unmet", result.unmet},
+      {"duration_ms", result.duration_ms},
+      {"lanes", lanes},
+      {"first_divergence", d ? divergence_json(*d) : ordered_json(nullptr)},
+      {"failure", f ? failure_json(*f) : ordered_json(nullptr)},
+      {"checks", checks},
+      {"check_reasons", result.check_reasons},
+      {"common_checks", common_json(result)},
+      {"kill", result.kill ? kill_json(*result.kill) : ordered_json(nullptr)},
+      {"golden", parsed(result.golden)},
+      {"losses", losses_json(result.losses)},
+      {"metrics", metrics_json(result)},
+      {"straggler", result.straggler ? as_json(*result.straggler) : ordered_json(nullptr)},
+      {"final_hash", or_null(result.final_hash)},
+      {"optimizer_bytes", result.optimizer_bytes},
+      {"reducer_data", parsed(result.reducer_data)},
+      {"run_dir", or_null(result.run_dir)},
+      {"baseline", or_null(result.baseline)},
+      {"again", result.again},
+      {"told_command", or_null(result.told_command)}};
+  if (result.predicted) json["predicted"] = predicted_json(*result.predicted);
+  return json;
 }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "sim/judge/whereabouts.h"
+#include "sim/judge/last_position.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "sim/judge/whereabouts.h"
+#include "sim/judge/last_position.h"
 
 namespace lockstep {
 namespace {

@@ -311,12 +311,12 @@ Timeline timeline_of(const RunOutcome& outcome) {
     const bool waits_inside = outcome.plan.scenario.reducer.kind == "c10d";
     if (!on_device && !waits_inside) continue;
     const std::vector<int64_t> arrivals = bucket_arrivals(collectives, rank);
-    const auto put_right = [&](std::vector<PhaseInterval>* phases) {
+    const auto adjust = [&](std::vector<PhaseInterval>* phases) {
       if (waits_inside) split_backward(arrivals, phases);
       if (on_device) stretch_backward(arrivals, phases);
     };
-    put_right(&timeline.phases[rank]);
-    for (auto& [number, own] : steps[rank]) put_right(&own.step.phases);
+    adjust(&timeline.phases[rank]);
+    for (auto& [number, own] : steps[rank]) adjust(&own.step.phases);
   }
   for (auto& [sequence, collective] : collectives)
     timeline.collectives.push_back(std::move(collective));

@@ -9,17 +9,17 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 
+#include "scenarios/base/foreign_file.h"
 #include "scenarios/base/unique_fd.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::streamoff kTailBytes = 16 << 10;
+constexpr int64_t kTailBytes = 16 << 10;
 
 bool write_all(int fd, const std::string& text) {
   size_t done = 0;
@@ -33,14 +33,12 @@ bool write_all(int fd, const std::string& text) {
 }
 
 std::string last_bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto file = open_foreign_file(path, INT64_MAX);  // its end alone is read
   if (!file) return "";
-  const std::streamoff size = file.tellg();
-  const std::streamoff from = std::max<std::streamoff>(0, size - kTailBytes);
-  std::string text(static_cast<size_t>(size - from), '\0');
-  file.seekg(from);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
+  const int64_t bytes = std::min(file.value().bytes, kTailBytes);
+  std::string text(static_cast<size_t>(bytes), '\0');
+  if (!read_at(file.value().fd.get(), file.value().bytes - bytes, text.data(), text.size()))
+    return "";  // somebody has cut it meanwhile
   return text;
 }
 
@@ -74,11 +72,7 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return "";
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return read_foreign_file(path, kRunFileBytesMost).value_or("");
 }
 
 void append_to_file(const std::string& path, const std::string& text) noexcept {

@@ -20,7 +20,9 @@ void remove_dir(const std::string& path) noexcept;
 void remove_if_empty(const std::string& path) noexcept;  // a file
 // Throws std::system_error, as on a full disk.
 void write_file(const std::string& path, const std::string& text);
-// "" where it cannot be read.
+// More than the largest file that a rank leaves, its records.
+inline constexpr int64_t kRunFileBytesMost = int64_t{1} << 30;
+// "" where it cannot be read, is no regular file or has more bytes than that.
 std::string read_file(const std::string& path);
 void append_to_file(const std::string& path, const std::string& text) noexcept;
 

@@ -275,7 +275,7 @@ RunOutcome ProcessRun::take_outcome() {
     outcome_.log_tails.push_back(
         worker.status == 0 ? "" : log_tail(log_path(dir, worker.who), kTailLines));
   }
-  leave_ends(outcome_, dir, to_text(outcome_.plan));
+  write_ends(outcome_, dir, to_text(outcome_.plan));
   return std::move(outcome_);
 }
 

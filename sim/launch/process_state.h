@@ -20,8 +20,8 @@ bool is_stopped(const ProcessState& state);
 bool catches_signal(pid_t pid, int signal);
 
 // The frames that a worker's handler has left (sim/worker/stack_dump.h), names demangled:
-// "lockstep::Pass::step(long)+0x5f", "libc.so.6+0x3bfd0" where a frame has no name. Nothing while
-// the file is absent or unfinished.
+// "lockstep::TrainingRun::step(long)+0x5f", "libc.so.6+0x3bfd0" where a frame has no name. Nothing
+// while the file is absent or unfinished.
 std::vector<std::string> read_stack(const std::string& path);
 
 }  // namespace lockstep

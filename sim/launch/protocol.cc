@@ -5,7 +5,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 
@@ -37,7 +37,7 @@ std::optional<WorkerTask> decode_task(const std::string& message) {
   }
 }
 
-std::string who_is(const WorkerTask& task) {
+std::string process_label(const WorkerTask& task) {
   if (task.role == "rank" || task.role == "collective") return fmt::format("rank-{}", task.rank);
   if (task.role == "thread_host") return fmt::format("host-{}", task.rank);
   return fmt::format("golden-{}", task.golden);

@@ -22,8 +22,8 @@ struct WorkerTask {
 };
 std::string encode(const WorkerTask& task);
 std::optional<WorkerTask> decode_task(const std::string& message);
-std::string who_is(const WorkerTask& task);        // rank-0 | golden-replay | host-0
-std::string process_name(const WorkerTask& task);  // as ps and top show it, at most 15 letters
+std::string process_label(const WorkerTask& task);  // rank-0 | golden-replay | host-0
+std::string process_name(const WorkerTask& task);   // as ps and top show it, at most 15 letters
 
 // Names of files in a run directory.
 std::string records_path(const std::string& run_dir, int64_t rank);  // rank-0.records

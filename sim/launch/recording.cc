@@ -7,7 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "sim/launch/files.h"
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +34,9 @@ bool is_within(const Json& value, int64_t least, int64_t most) {
 Expected<Description> describe(const std::string& folder) {
   constexpr int64_t kMostRanks = 65'536, kMostSteps = int64_t{1} << 40;
   const std::string path = description_path(folder);
-  const Json json = Json::parse(read_file(path), nullptr, false);
+  const auto text = read_foreign_file(path);
+  if (!text) return text.errors();
+  const Json json = json_or_discarded(text.value());
   if (!json.is_object() || json.value("format", Json()) != "lockstep_recording" ||
       json.value("version", Json()) != 1)
     return refused_recording(path, "is no recording of version 1");
@@ -64,7 +67,7 @@ std::optional<HashedStep::Tensors> tensors_of(const Json& line, const char* kind
 // A line of a file of hashes.
 Expected<bool> read_line(const std::string& line, const std::string& place, int64_t every,
                          RecordedRank* rank) {
-  const Json json = Json::parse(line, nullptr, false);
+  const Json json = json_or_discarded(line);
   if (!json.is_object() || !is_within(json.value("step", Json()), 0, INT32_MAX) ||
       !json.value("end", Json(false)).is_boolean())
     return refused_recording(place, "is no line of hashes");
@@ -90,10 +93,9 @@ Expected<bool> read_line(const std::string& line, const std::string& place, int6
 }
 
 Expected<bool> read_hashes(const std::string& path, int64_t every, RecordedRank* rank) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    return refused_recording(path, "is not there");
-  std::istringstream lines(read_file(path));
+  auto text = read_foreign_file(path, kResultBytesMost);
+  if (!text) return text.errors();
+  std::istringstream lines(std::move(text.value()));
   int64_t number = 0;
   for (std::string line; std::getline(lines, line) && !lines.eof();) {
     auto read = read_line(line, fmt::format("{}:{}", path, ++number), every, rank);

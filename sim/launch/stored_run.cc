@@ -7,8 +7,8 @@
 
 #include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/words.h"
 #include "sim/launch/files.h"
 #include "sim/launch/protocol.h"
 
@@ -113,7 +113,7 @@ std::string reason_of(const InputError& error) {
 
 std::string ends_path(const std::string& run_dir) { return run_dir + "/ends.json"; }
 
-void leave_ends(const RunOutcome& outcome, const std::string& run_dir, const std::string& plan) {
+void write_ends(const RunOutcome& outcome, const std::string& run_dir, const std::string& plan) {
   Json ends = Json::array();
   for (const ProcessEnd& end : outcome.ends) {
     Json& json = ends.emplace_back(Json::object());
@@ -144,7 +144,7 @@ void leave_outcome(const RunOutcome& outcome, const std::string& run_dir) {
   for (size_t rank = 0; rank < outcome.evidence.size(); ++rank)
     if (!outcome.evidence[rank].empty())
       write_file(fmt::format("{}/rank-{}.evidence.json", run_dir, rank), outcome.evidence[rank]);
-  leave_ends(outcome, run_dir, plan);
+  write_ends(outcome, run_dir, plan);
 }
 
 std::optional<RunOutcome> read_stored_run(const std::string& run_dir, std::string* why) {

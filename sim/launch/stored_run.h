@@ -13,7 +13,7 @@ std::string ends_path(const std::string& run_dir);
 
 // Writes ends.json; before evidence or records are moved out of `outcome`. plan.json is there, or
 // its text is `plan`. Throws std::system_error.
-void leave_ends(const RunOutcome& outcome, const std::string& run_dir, const std::string& plan);
+void write_ends(const RunOutcome& outcome, const std::string& run_dir, const std::string& plan);
 
 // All of an outcome that no process wrote: makes the folder (0700) with plan, ends, records and
 // evidence, so that read_stored_run() gives it back. Throws std::system_error.

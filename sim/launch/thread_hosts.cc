@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/launch/files.h"
 #include "sim/launch/stored_run.h"
 #include "sim/record/evidence.h"
@@ -214,7 +214,7 @@ void ThreadHosts::finish(Host& host, RunOutcome outcome) {
   make_dir(dir);
   const std::string plan = to_text(plans_[index]);
   write_file(plan_path(dir), plan);
-  leave_ends(kept, dir, plan);
+  write_ends(kept, dir, plan);
   for (size_t i = 0; i < evidence.size(); ++i) {
     const auto rank = static_cast<int64_t>(i);
     write_file(records_path(dir, rank), read_file(records_path(host.dir, rank)));

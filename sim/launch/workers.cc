@@ -78,7 +78,7 @@ std::shared_ptr<Worker> Workers::start(const WorkerTask& task, int64_t blas_thre
   auto [ours, theirs] = Channel::pair();
   auto worker = std::make_shared<Worker>();
   worker->task = task;
-  worker->who = who_is(task);
+  worker->who = process_label(task);
   worker->token = ++last_token_;
   worker->control = std::move(ours);
   worker->on_message = std::move(on_message);

@@ -7,7 +7,7 @@
 #include "sim/cli/cli.h"
 #include "sim/cli/worker_program.h"
 #include "sim/main/as_worker.h"
-#include "sim/worker/worker_main.h"
+#include "sim/worker/main/worker_main.h"
 
 namespace lockstep {
 

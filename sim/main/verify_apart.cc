@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
 #include "sim/cli/worker_program.h"
 #include "sim/main/as_worker.h"
 #include "sim/main/lockstep_main.h"
@@ -19,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr const char* kApart = "--lockstep";
@@ -142,8 +144,7 @@ ApartVerdict verify_apart(const std::string& scenario, const std::vector<std::st
   command.insert(command.end(), words.begin(), words.end());
   std::string why = "wrote no result";
   output_of(command, kMost, &why);
-  std::ifstream file(result);
-  const Json document = Json::parse(file, nullptr, false);
+  const Json document = json_or_discarded(read_foreign_file(result, kResultBytesMost).value_or(""));
   if (document.is_discarded()) return inconclusive("lockstep verify " + path + " " + why);
   return verdict_of(document, is_file);
 }

@@ -123,8 +123,8 @@ class ScenarioCheck : PartCheck {
       fail(pointer, fmt::format("{} is {}", pointer, value), "a power of two");
   }
 
-  // Lane exact holds only where nothing rounds (NUMERICS.md). Random data passes here: it is the
-  // control that must fail.
+  // Lane exact holds only where nothing rounds (docs/numerics.md). Random data passes here: it is
+  // the control that must fail.
   void exact() {
     const auto need = [&](bool good, const char* pointer, const std::string& allowed) {
       if (!good)

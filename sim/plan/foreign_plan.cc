@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/schema.h"
+#include "scenarios/json/words.h"
 #include "scenarios/manifest.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/schema.h"
-#include "scenarios/parse/words.h"
 #include "sim/plan/plan.h"
 
 namespace lockstep {

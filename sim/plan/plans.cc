@@ -3,8 +3,8 @@
 #include <map>
 #include <tuple>
 
-#include "scenarios/parse/pointer.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/json/words.h"
 #include "sim/plan/plan.h"
 
 namespace lockstep {

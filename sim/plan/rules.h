@@ -86,7 +86,7 @@ std::string refused_by_comm_hook(const Scenario& scenario, const std::string& la
 // The same of a reducer that a program registered.
 std::string refused_by_reducer(const Scenario& scenario, const std::string& lane);
 
-// Why the communication bound (NUMERICS.md) says nothing about this scenario; empty: it does.
+// Why the communication bound (docs/numerics.md) says nothing about this scenario; empty: it does.
 std::string why_no_communication_bound(const Scenario& scenario);
 
 // Buckets at construction, in launch order; for kinds without buckets those of their collectives.

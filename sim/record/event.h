@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-// The binary format of the flight recorder (CONTRACT.md "Records"). Numbers are part of the format:
+// The binary format of the flight recorder (docs/records.md). Numbers are part of the format:
 // never reused, only added.
 
 enum class Phase : uint16_t {

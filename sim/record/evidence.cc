@@ -8,7 +8,7 @@
 
 #include "scenarios/base/check.h"
 #include "scenarios/base/json_values.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -189,6 +189,7 @@ void plain_fields_of(E& evidence, Visit&& visit) {
   visit("deadline_ms", evidence.error.deadline_ms);
   visit("undeclared_draws", evidence.undeclared_draws);
   visit("random_layers", evidence.random_layers);
+  visit("unrepeatable_forward", evidence.unrepeatable_forward);
   visit("final_hash", evidence.final_hash);
   visit("optimizer_bytes", evidence.optimizer_bytes);
   visit("reducer_data", evidence.reducer_data);

@@ -106,6 +106,9 @@ struct Evidence {
   // modules that do so, as far as they are known.
   bool undeclared_draws = false;
   std::vector<std::string> random_layers;
+  // Where a lane found a difference: the same forward twice, with the same weights, buffers and
+  // samples, gave two results. It draws from a generator of its own, or counts its calls.
+  bool unrepeatable_forward = false;
   std::vector<CheckReason> check_reasons;
   std::string final_hash;        // of the primary run
   int64_t optimizer_bytes = -1;  // of the state that this rank holds; -1: not known

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Exit codes of a whole invocation (CONTRACT.md "Verdicts"); 128 + n where signal n interrupted it.
+// Exit codes of a whole invocation (docs/verdicts.md); 128 + n where signal n interrupted it.
 inline constexpr int kExitPass = 0;
 inline constexpr int kExitFail = 1;
 inline constexpr int kExitBadInput = 2;

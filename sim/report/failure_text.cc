@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/printable.h"
 #include "sim/judge/lanes.h"
 #include "sim/report/terminal.h"
 
@@ -77,6 +80,14 @@ std::string divergence_place(const Divergence& d) {
   return text;
 }
 
+std::string again_lines(const RunResult& run) {
+  std::string text = fmt::format("  again  {}\n", run.again);
+  if (!run.told_command.empty())
+    text += fmt::format("  it says that it was run with: {}\n",
+                        nlohmann::json(printable(run.told_command)).dump());
+  return text;
+}
+
 std::string failure_text(const RunResult& run, const Style& style) {
   std::string text = style.verdict(run.verdict, run.verdict) + "  " + run.name;
   if (!run.label.empty()) text += "  " + run.label;
@@ -93,7 +104,7 @@ std::string failure_text(const RunResult& run, const Style& style) {
   if (run.first_divergence)
     text += fmt::format("  cause  {}: {}\n", run.first_divergence->cause,
                         run.first_divergence->explanation);
-  text += fmt::format("  again  {}\n", run.again);
+  text += again_lines(run);
   if (!run.run_dir.empty()) text += fmt::format("  evidence  {}\n", short_path(run.run_dir));
   return text;
 }

@@ -6,9 +6,10 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
 #include "sim/join/environment.h"
 
 namespace lockstep {
@@ -48,7 +49,7 @@ Machine this_machine() {
 }
 
 std::optional<Libraries> libraries_of(const std::string& json_text) {
-  const auto document = nlohmann::json::parse(json_text, nullptr, false);
+  const auto document = json_or_discarded(json_text);
   if (!document.is_object()) return std::nullopt;
   const auto text = [&](const char* key) {
     const auto found = document.find(key);
@@ -72,9 +73,7 @@ std::string libtorch_of(const Libraries& libraries) {
 }
 
 Libraries read_libraries(const std::string& path) {
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return libraries_of(text).value_or(Libraries{});
+  return libraries_of(read_foreign_file(path).value_or("")).value_or(Libraries{});
 }
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/foreign_file.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/report/table.h"
 
 namespace lockstep {

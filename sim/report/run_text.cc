@@ -52,7 +52,7 @@ std::string run_text(const RunResult& run, const Style& style) {
   text += fmt::format("  expected: {}: {}\n", run.expected, met_word(run));
   for (const std::string& unmet : run.unmet) text += fmt::format("  unmet  {}\n", unmet);
   if (run.met == true) return text;
-  text += fmt::format("  again  {}\n", run.again);
+  text += again_lines(run);
   if (!run.run_dir.empty()) text += fmt::format("  evidence  {}\n", short_path(run.run_dir));
   return text;
 }

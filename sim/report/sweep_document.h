@@ -33,8 +33,10 @@ struct SweepDocument {
   struct Simulated {
     std::string calibrated_on;                   // label of that line
     std::vector<std::optional<double>> step_ms;  // by line; none: it cannot be simulated
+    std::vector<std::string> why_not = {};       // by line, where one has no step time
   };
   std::optional<Simulated> simulated;
+  std::string not_simulated;  // why no line is, although one was there to fit a machine to
   MachineVerdict watch;
   bool allow_busy = false;
   std::vector<std::pair<Threshold, Judgement>> thresholds;
@@ -56,6 +58,8 @@ struct PredictionError {
 // predicted / measured - 1; nothing for a line that is not simulated.
 std::optional<double> prediction_error(const SweepDocument& document, size_t line);
 PredictionError prediction_error(const SweepDocument& document);
+// Why a line has no step time in virtual time; empty: it has one, or nothing could have one.
+std::string why_not_predicted(const SweepDocument& document, size_t line);
 
 // Fills in what follows from the rest: wrong, verdict, exit code.
 void conclude(SweepDocument* document);

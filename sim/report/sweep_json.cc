@@ -52,10 +52,13 @@ Json line_json(const SweepDocument& document, const CellResult& line) {
                {"published", nullptr},
                {"predicted_ms", nullptr},
                {"prediction_error", nullptr},
+               {"not_predicted", nullptr},
                {"runs", std::move(runs)}};
   const auto place = static_cast<size_t>(&line - document.lines.data());
   if (document.simulated) json["predicted_ms"] = or_null(document.simulated->step_ms[place]);
   json["prediction_error"] = or_null(prediction_error(document, place));
+  if (const std::string why = why_not_predicted(document, place); !why.empty())
+    json["not_predicted"] = why;
   if (document.reference) json["published"] = or_null(published_for(*document.reference, line));
   return json;
 }

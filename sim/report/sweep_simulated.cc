@@ -23,4 +23,10 @@ PredictionError prediction_error(const SweepDocument& document) {
   return error;
 }
 
+std::string why_not_predicted(const SweepDocument& document, size_t line) {
+  if (!document.simulated) return document.not_simulated;
+  const auto& reasons = document.simulated->why_not;
+  return line < reasons.size() ? reasons[line] : "";
+}
+
 }  // namespace lockstep

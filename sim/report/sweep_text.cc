@@ -81,15 +81,36 @@ std::string predictions_text(const SweepDocument& document) {
   return text;
 }
 
+// What several combinations have in common is said once.
+std::string not_predicted_text(const SweepDocument& document) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> labels;  // by reason
+  for (size_t i = 0; i < document.lines.size(); ++i) {
+    const std::string why = why_not_predicted(document, i);
+    if (why.empty()) continue;
+    auto known = std::find_if(labels.begin(), labels.end(),
+                              [&](const auto& one) { return one.first == why; });
+    if (known == labels.end()) known = labels.insert(labels.end(), {why, {}});
+    known->second.push_back(label_of(document.lines[i].cell));
+  }
+  std::string text;
+  for (const auto& [why, of] : labels) {
+    const auto others = static_cast<int64_t>(of.size()) - 1;
+    text += fmt::format(
+        "not predicted: {}{}: {}\n", of.front(),
+        others == 0 ? "" : fmt::format(" and {} {}", others, plural(others, "other")), why);
+  }
+  return text;
+}
+
 std::string simulated_text(const SweepDocument& document) {
-  if (!document.simulated) return "";
+  if (!document.simulated) return not_predicted_text(document);
   const PredictionError error = prediction_error(document);
   std::string text = fmt::format("predicted: step times in virtual time, on a machine fitted to {}",
                                  document.simulated->calibrated_on);
   if (error.lines > 0)
     text += fmt::format("; {} {} off by {:.1f} % on average, {:.1f} % at most", error.lines,
                         plural(error.lines, "other"), error.mean * 100, error.largest * 100);
-  return text + "\n";
+  return text + "\n" + not_predicted_text(document);
 }
 
 std::string contrasts_text(const SweepDocument& document) {

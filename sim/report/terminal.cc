@@ -13,7 +13,7 @@
 
 #include "golden/compare.h"
 #include "scenarios/base/printable.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/report/kill_matrix.h"
 #include "sim/report/metrics_table.h"
 #include "sim/report/published.h"

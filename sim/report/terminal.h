@@ -32,6 +32,9 @@ std::string colored_answer(const std::string& answer, const Style& style);
 // One run that did not do what was expected, in full: what, where, why, how to see it again.
 std::string failure_text(const RunResult& run, const Style& style);
 
+// The command that has the run again; of a kept run, as a quotation, what it says of itself too.
+std::string again_lines(const RunResult& run);
+
 // "step 2, gradient of fc2.weight, bucket 1, element [17, 4], seen on ranks 0 1 2"
 std::string divergence_place(const Divergence& divergence);
 

@@ -7,8 +7,8 @@
 
 #include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

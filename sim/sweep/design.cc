@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 
 #include "scenarios/base/hash.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/base/number.h"
+#include "scenarios/json/words.h"
 #include "sim/plan/layout.h"
 
 namespace lockstep {
@@ -28,14 +28,6 @@ std::vector<std::string> words_of(const std::string& text) {
 
 InputError refused(const char* option, const std::string& word, const std::string& allowed) {
   return option_error(fmt::format("{}: \"{}\"", option, printable(word)), allowed);
-}
-
-template <class T>
-std::optional<T> number_of(const std::string& word) {
-  T value{};
-  const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (problem != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return value;
 }
 
 // `read`: of one word, or nothing.
@@ -119,7 +111,7 @@ std::vector<size_t> order_of_round(size_t count, int64_t round, uint64_t seed) {
 Expected<std::vector<double>> parse_caps(const std::string& text) {
   return list_of<double>("--caps", text, "auto, or MiB > 0 and <= 65536 with commas between them",
                          [](const std::string& word) {
-                           const auto value = number_of<double>(word);
+                           const auto value = number_in<double>(word);
                            const bool fits = value && *value > 0 && *value <= kMostCapMib &&
                                              bytes_of_mib(*value) > 0;
                            return fits ? value : std::nullopt;
@@ -129,7 +121,7 @@ Expected<std::vector<double>> parse_caps(const std::string& text) {
 Expected<std::vector<int64_t>> parse_worlds(const std::string& text) {
   return list_of<int64_t>("--worlds", text, "numbers of ranks, 1 to 4096, with commas between them",
                           [](const std::string& word) {
-                            const auto value = number_of<int64_t>(word);
+                            const auto value = number_in<int64_t>(word);
                             return value && *value >= 1 && *value <= kMostRanks ? value
                                                                                 : std::nullopt;
                           });

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/foreign_file.h"
-#include "scenarios/parse/json_text.h"
-#include "scenarios/parse/words.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/json/words.h"
 #include "sim/judge/what_if.h"
 
 namespace lockstep {

@@ -3,18 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
-#include "scenarios/parse/words.h"
+#include "scenarios/base/number.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {
 
 InputError refused_threshold(const std::string& message) {
-  return option_error("--threshold: " + message,
-                      fmt::format("METRIC<=NUMBER, with <, <=, > or >=, METRIC one of {}",
-                                  quoted_list(metric_names())));
+  return option_error(
+      "--threshold: " + message,
+      fmt::format("METRIC<=NUMBER, 0 or more, with <, <=, > or >=, METRIC one of {}",
+                  quoted_list(metric_names())));
 }
 
 bool keeps(const Threshold& threshold, double value) {
@@ -43,10 +43,11 @@ Expected<Threshold> parse_threshold(const std::string& text) {
   const size_t length = text.substr(at + 1, 1) == "=" ? 2 : 1;
   threshold.comparison = text.substr(at, length);
   const std::string number = trimmed(text.substr(at + length));
-  const char* last = number.data() + number.size();
-  const auto [end, problem] = std::from_chars(number.data(), last, threshold.bound);
-  if (problem != std::errc() || end != last || !std::isfinite(threshold.bound))
-    return refused_threshold(fmt::format("\"{}\" is no number", printable(number)));
+  const auto bound = number_in<double>(number);
+  if (!bound) return refused_threshold(fmt::format("\"{}\" is no number", printable(number)));
+  if (*bound < 0)
+    return refused_threshold(fmt::format("\"{}\": no metric is negative", printable(number)));
+  threshold.bound = *bound;
   const auto& names = metric_names();
   if (std::find(names.begin(), names.end(), threshold.metric) != names.end()) return threshold;
   const auto meant = closest_word(threshold.metric, names);

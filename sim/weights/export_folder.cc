@@ -11,7 +11,7 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/foreign_file.h"
-#include "scenarios/parse/json_text.h"
+#include "scenarios/json/json_text.h"
 #include "sim/weights/readers.h"
 #include "sim/weights/wrong_bytes.h"
 

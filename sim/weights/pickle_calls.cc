@@ -39,9 +39,10 @@ std::optional<Dtype> dtype_of_storage(std::string_view global) {
 // The functions and classes that may be called.
 constexpr std::string_view kOrderedDict = "collections\nOrderedDict",
                            kDefaultDict = "collections\ndefaultdict",
-                           kPlainDict = "__builtin__\ndict", kSet = "__builtin__\nset",
-                           kSize = "torch\nSize", kDevice = "torch\ndevice",
-                           kEncode = "_codecs\nencode", kTensor = "torch._utils\n_rebuild_tensor",
+                           kPlainDict = "__builtin__\ndict", kDict = "builtins\ndict",
+                           kOldSet = "__builtin__\nset", kSize = "torch\nSize",
+                           kDevice = "torch\ndevice", kEncode = "_codecs\nencode",
+                           kTensor = "torch._utils\n_rebuild_tensor",
                            kTensor2 = "torch._utils\n_rebuild_tensor_v2",
                            kTensor3 = "torch._utils\n_rebuild_tensor_v3",
                            kParameter = "torch._utils\n_rebuild_parameter",
@@ -49,9 +50,9 @@ constexpr std::string_view kOrderedDict = "collections\nOrderedDict",
                            kUntyped = "torch.storage\nUntypedStorage";
 // No name of a pickle: what a tensor is shown as whose conjugate or negative is still to be taken.
 constexpr std::string_view kUnresolved = "torch.Tensor\nresolve_conj";
-constexpr std::array<std::string_view, 13> kGlobals = {
-    kOrderedDict, kDefaultDict, kPlainDict, kSet,     kSize,      kDevice,
-    kEncode,      kTensor,      kTensor2,   kTensor3, kParameter, kParameterWithState,
+constexpr std::array<std::string_view, 15> kGlobals = {
+    kOrderedDict, kDefaultDict, kPlainDict, kDict,    kOldSet,  kSetName,   kSize,
+    kDevice,      kEncode,      kTensor,    kTensor2, kTensor3, kParameter, kParameterWithState,
     kUntyped};
 
 std::optional<Dtype> dtype_of_global(std::string_view global) {
@@ -200,7 +201,8 @@ PickleValue called(Pickle* pickle, std::string_view global, const PickleValue& a
     return unreadable(pickle->values[arguments.items[0]].text, arguments);
   if (global == kParameter || global == kParameterWithState)
     return item(*pickle, arguments, 0, Kind::tensor, "a parameter's tensor");
-  if (global == kOrderedDict || global == kPlainDict) return dict_of(pickle, arguments);
+  if (global == kOrderedDict || global == kPlainDict || global == kDict)
+    return dict_of(pickle, arguments);
   if (global == kDefaultDict) {  // its argument makes what is missing
     made.kind = Kind::dict;
     return made;
@@ -210,8 +212,9 @@ PickleValue called(Pickle* pickle, std::string_view global, const PickleValue& a
     (void)integers(*pickle, size, "a size");
     return size;
   }
+  if (global == kOldSet || global == kSetName) return unreadable(kSetName, arguments);
   made.kind = Kind::opaque;
-  if (global == kSet || global == kDevice || global == kEncode) return made;
+  if (global == kDevice || global == kEncode) return made;
   throw WrongBytes("a call of what torch.save does not call");
 }
 

@@ -11,6 +11,10 @@ struct StorageFiles {
   const std::string& folder;
 };
 
+// The names by which sets are shown: their items have no order, so that they are not compared.
+inline constexpr std::string_view kSetName = "builtins\nset",
+                                  kFrozenSetName = "builtins\nfrozenset";
+
 bool is_known_global(std::string_view module, std::string_view name);
 
 // Of a name that is not known: PyTorch makes a tensor, or a storage, by it.

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
-#include <cstring>
+#include <set>
 
+#include "sim/weights/code_reader.h"
 #include "sim/weights/pickle_calls.h"
 #include "sim/weights/wrong_bytes.h"
 
@@ -17,6 +17,7 @@ using Bytes = std::span<const std::byte>;
 
 constexpr size_t kMostValues = kMostPickleValues;
 constexpr size_t kMostBytes = size_t{256} << 20;
+constexpr size_t kMostClasses = size_t{1} << 16;  // of classes
 
 // The machine of pickletools.py: a stack, marks on it, and a memo.
 class Unpickler {
@@ -39,13 +40,13 @@ class Unpickler {
  private:
   // One operation; false after the last one.
   bool step() {
-    opcode_at_ = at_;
-    const auto opcode = take<uint8_t>();
+    opcode_at_ = code_.at();
+    const auto opcode = code_.take<uint8_t>();
     if (opcode == '.') {
       pickle_.root = pop();
       return false;
     }
-    if (!simple(opcode) && !number(opcode) && !container(opcode) && !call(opcode))
+    if (!simple(opcode) && !number(opcode) && !text(opcode) && !container(opcode) && !call(opcode))
       throw WrongBytes(fmt::format("operation 0x{:02x}, which torch.save does not write", opcode));
     return true;
   }
@@ -53,15 +54,18 @@ class Unpickler {
   bool simple(uint8_t opcode) {
     switch (opcode) {
       case 0x80:
-        if (const int protocol = take<uint8_t>(); protocol != 2)
-          throw WrongBytes(fmt::format("pickle protocol {}", protocol), "2, torch.save's default");
+        if (const int protocol = code_.take<uint8_t>(); protocol < 2 || protocol > 5)
+          throw WrongBytes(fmt::format("pickle protocol {}", protocol), "2 to 5");
+        return true;
+      case 0x95:  // a frame says how much may be read at once, and nothing of what it means
+        if (code_.take<uint64_t>() > code_.left()) throw WrongBytes("cut short");
         return true;
       case '(':
         if (marks_.size() >= kMostValues) throw WrongBytes("marks without an end");
         marks_.push_back(stack_.size());
         return true;
       case 'q':
-        remember(take<uint8_t>());
+        remember(code_.take<uint8_t>());
         return true;
       case '0':  // of objects that contain themselves
         (void)pop();
@@ -70,13 +74,16 @@ class Unpickler {
         stack_.resize(pop_mark());
         return true;
       case 'r':
-        remember(take<uint32_t>());
+        remember(code_.take<uint32_t>());
+        return true;
+      case 0x94:
+        remember(static_cast<uint32_t>(memo_.size()));
         return true;
       case 'h':
-        stack_.push_back(remembered(take<uint8_t>()));
+        stack_.push_back(remembered(code_.take<uint8_t>()));
         return true;
       case 'j':
-        stack_.push_back(remembered(take<uint32_t>()));
+        stack_.push_back(remembered(code_.take<uint32_t>()));
         return true;
       default:
         return false;
@@ -93,28 +100,58 @@ class Unpickler {
         push(Kind::boolean).integer = opcode == 0x88 ? 1 : 0;
         return true;
       case 'K':
-        push(Kind::integer).integer = take<uint8_t>();
+        push(Kind::integer).integer = code_.take<uint8_t>();
         return true;
       case 'M':
-        push(Kind::integer).integer = take<uint16_t>();
+        push(Kind::integer).integer = code_.take<uint16_t>();
         return true;
       case 'J':
-        push(Kind::integer).integer = take<int32_t>();
+        push(Kind::integer).integer = code_.take<int32_t>();
         return true;
       case 0x8a:
-        long_integer(take<uint8_t>());
+        long_integer(code_.take<uint8_t>());
         return true;
       case 'G':
-        push(Kind::real).real = std::bit_cast<double>(__builtin_bswap64(take<uint64_t>()));
+        push(Kind::real).real = std::bit_cast<double>(__builtin_bswap64(code_.take<uint64_t>()));
         return true;
-      case 'X': {
-        const std::string_view text = take_text(take<uint32_t>());
-        push(Kind::text).text = text;
-        return true;
-      }
       default:
         return false;
     }
+  }
+
+  bool text(uint8_t opcode) {
+    switch (opcode) {
+      case 0x8c:
+        push_text(code_.take<uint8_t>());
+        return true;
+      case 'X':
+        push_text(code_.take<uint32_t>());
+        return true;
+      case 0x8d:
+        push_text(code_.take<uint64_t>());
+        return true;
+      case 'C':
+        bytes(code_.take<uint8_t>());
+        return true;
+      case 'B':
+        bytes(code_.take<uint32_t>());
+        return true;
+      case 0x8e:
+      case 0x96:  // a bytearray
+        bytes(code_.take<uint64_t>());
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  void push_text(uint64_t size) {
+    const std::string_view text = code_.take_text(size);
+    push(Kind::text).text = text;
+  }
+  void bytes(uint64_t size) {
+    (void)code_.take_text(size);
+    push(Kind::opaque);
   }
 
   bool container(uint8_t opcode) {
@@ -126,6 +163,19 @@ class Unpickler {
       case ')':
         push(Kind::list);
         return true;
+      case 0x8f:
+        push(Kind::foreign).text = kSetName;
+        return true;
+      case 0x90:
+        append(stack_.size() - pop_mark(), Kind::foreign);
+        return true;
+      case 0x91: {
+        tuple(stack_.size() - pop_mark());
+        PickleValue& made = value(top());
+        made.kind = Kind::foreign;
+        made.text = kFrozenSetName;
+        return true;
+      }
       case 't':
         tuple(stack_.size() - pop_mark());
         return true;
@@ -156,6 +206,9 @@ class Unpickler {
       case 'c':
         global();
         return true;
+      case 0x93:
+        global_on_stack();
+        return true;
       case 'Q':
         replace(storage_of(pickle_, value(pop()), files_));
         return true;
@@ -164,6 +217,17 @@ class Unpickler {
         const uint32_t arguments = pop();
         const uint32_t function = pop();
         result_of(function, arguments);
+        return true;
+      }
+      case 0x92: {
+        const uint32_t named = pop();
+        const uint32_t arguments = pop();
+        const uint32_t function = pop();
+        if (value(named).kind != Kind::dict) throw WrongBytes("named arguments without names");
+        if (value(function).kind != Kind::foreign && !value(named).items.empty())
+          throw WrongBytes("a call with named arguments, which torch.save does not make");
+        result_of(function, arguments);
+        if (value(function).kind == Kind::foreign) value(top()).items.push_back(named);
         return true;
       }
       case 'b': {  // attributes of an OrderedDict, such as _metadata, hold no tensors
@@ -181,10 +245,30 @@ class Unpickler {
   }
 
   void global() {
-    const size_t begin = at_;
-    const std::string_view module = take_line();
-    const std::string_view name = take_line();
-    const std::string_view both = chars(begin, module.size() + 1 + name.size());
+    const size_t begin = code_.at();
+    const std::string_view module = code_.take_line();
+    const std::string_view name = code_.take_line();
+    push_global(module, name, code_.chars(begin, module.size() + 1 + name.size()));
+  }
+
+  // Module and name, each a text of its own: what was one name, told apart by a newline, stays so.
+  void global_on_stack() {
+    const uint32_t name = pop();
+    const uint32_t module = pop();
+    for (const uint32_t word : {module, name})
+      if (value(word).kind != Kind::text || value(word).text.size() >= CodeReader::kMostName ||
+          value(word).text.find('\n') != std::string_view::npos)
+        throw WrongBytes("a name that is none");
+    const std::string both = fmt::format("{}\n{}", value(module).text, value(name).text);
+    const auto known = names_.find(both);
+    if (known == names_.end() && names_.size() >= kMostClasses)
+      throw WrongBytes("names of more classes than lockstep reads");
+    const std::string_view text =
+        known != names_.end() ? *known : *names_.insert(pickle_.names.emplace_back(both)).first;
+    push_global(value(module).text, value(name).text, text);
+  }
+
+  void push_global(std::string_view module, std::string_view name, std::string_view both) {
     PickleValue& made = push(is_known_global(module, name) ? Kind::global : Kind::foreign);
     made.text = both;
     made.integer = static_cast<int64_t>(opcode_at_);
@@ -206,7 +290,7 @@ class Unpickler {
   }
 
   void long_integer(size_t length) {
-    const std::string_view digits = take_text(length);
+    const std::string_view digits = code_.take_text(length);
     if (length > 8) {
       push(Kind::opaque);
       return;
@@ -280,65 +364,17 @@ class Unpickler {
     return found->second;
   }
 
-  std::string_view chars(size_t at, size_t size) const {
-    return {reinterpret_cast<const char*>(code_.data()) + at, size};
-  }
-  template <class T>
-  T take() {
-    T number;
-    std::memcpy(&number, take_text(sizeof number).data(), sizeof number);
-    return number;
-  }
-  std::string_view take_text(size_t size) {
-    if (size > code_.size() - at_) throw WrongBytes("cut short");
-    at_ += size;
-    return chars(at_ - size, size);
-  }
-  std::string_view take_line() {
-    constexpr size_t kMost = 200;
-    const std::string_view rest = chars(at_, code_.size() - at_).substr(0, kMost);
-    const size_t end = rest.find('\n');
-    if (end == std::string_view::npos) throw WrongBytes("a name without an end");
-    at_ += end + 1;
-    return rest.substr(0, end);
-  }
-
-  Bytes code_;
+  CodeReader code_;
   const StorageFiles& files_;
   Pickle pickle_;
   std::vector<uint32_t> stack_;
   std::vector<size_t> marks_;
   std::map<uint32_t, uint32_t> memo_;
-  size_t at_ = 0, opcode_at_ = 0;
+  std::set<std::string_view> names_;  // those of pickle_
+  size_t opcode_at_ = 0;
 };
 
 }  // namespace
-
-std::string foreign_type(const PickleValue& value) {
-  std::string name(value.text);
-  std::replace(name.begin(), name.end(), '\n', '.');
-  return name;
-}
-
-std::vector<bool> lead_to_tensors(const Pickle& pickle) {
-  constexpr int kMostPasses = 64;
-  std::vector<bool> leads(pickle.values.size());
-  bool changed = true;
-  for (int pass = 0; changed && pass < kMostPasses; ++pass) {
-    changed = false;
-    for (size_t i = 0; i < leads.size(); ++i) {
-      if (leads[i]) continue;
-      const PickleValue& value = pickle.values[i];
-      leads[i] = value.kind == Kind::tensor || value.kind == Kind::storage ||
-                 (value.kind == Kind::foreign && makes_a_tensor(value.text)) ||
-                 std::any_of(value.items.begin(), value.items.end(),
-                             [&](uint32_t item) { return leads[item]; });
-      changed = changed || leads[i];
-    }
-  }
-  if (changed) leads.assign(leads.size(), true);
-  return leads;
-}
 
 Pickle unpickle(Bytes pickle, const std::map<std::string, Bytes>& files,
                 const std::string& folder) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <span>
 #include <string>
@@ -13,9 +14,9 @@
 
 namespace lockstep {
 
-// What pickle's protocol 2 describes, as far as torch.save writes it for nested dictionaries, lists
-// and tuples of tensors, numbers and texts. Values live in one table and refer to each other by
-// index, so that no nesting, loop or sharing in a hostile file costs stack or time here.
+// What pickle's protocols 2 to 5 describe, as far as torch.save writes it for nested dictionaries,
+// lists and tuples of tensors, numbers and texts. Values live in one table and refer to each other
+// by index, so that no nesting, loop or sharing in a hostile file costs stack or time here.
 struct PickleValue {
   enum class Kind : uint8_t {
     none,
@@ -23,21 +24,22 @@ struct PickleValue {
     integer,
     real,
     text,
-    list,     // tuples, sets and torch.Size too
+    list,     // tuples and torch.Size too
     dict,     // OrderedDict and defaultdict too
     global,   // a name from the list in pickle_calls.cc: a class or function that is never called
     storage,  // `storage`, of `dtype`
     tensor,   // index into Pickle::tensors
     opaque,   // known to hold no number: a device, bytes, an integer of more than 64 bits
-    foreign   // what only code could make: `text` says of which name ("module\nname"), `integer` at
-              // which byte, `items` from which values; nothing of it is ever called
+    foreign   // what only code could make, and sets, which have no order: `text` says of which name
+              // ("module\nname"), `integer` at which byte, `items` from which values; nothing of it
+              // is ever called
   };
   Kind kind = Kind::none;
   Dtype dtype = Dtype::uint8;
   bool untyped = false;  // of a storage: its elements are bytes
   int64_t integer = 0;   // also the truth value, and the place of a tensor
   double real = 0;
-  std::string_view text;  // into the file
+  std::string_view text;  // into the file, or into Pickle::names
   std::span<const std::byte> storage;
   std::vector<uint32_t> items;  // of a dict: key, value, key, value ...
 };
@@ -45,6 +47,7 @@ struct PickleValue {
 struct Pickle {
   std::vector<PickleValue> values;
   std::vector<CheckpointTensor> tensors;  // without names
+  std::deque<std::string> names;          // of protocol 4: "module\nname", which the file has apart
   uint32_t root = 0;
   size_t copied = 0;  // items of containers made from others: that, too, is bounded
 };

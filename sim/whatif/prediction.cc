@@ -6,6 +6,7 @@
 
 #include "scenarios/base/check.h"
 #include "sim/judge/metrics.h"
+#include "sim/judge/one_rank_changed.h"
 
 namespace lockstep {
 namespace {
@@ -23,6 +24,63 @@ StepModel with_delays_of(const StepModel& fixed, StepModel model) {
   return model;
 }
 
+// Steps with other durations of some ranks: as they were, with all of `fixed`, or with only the
+// works of one phase or only the delays of them.
+class Change {
+ public:
+  virtual ~Change() = default;
+  virtual double step_ns(size_t step) const = 0;
+  virtual double step_ns(size_t step, Phase only) const = 0;
+  virtual double step_ns_of_delays(size_t step) const = 0;
+};
+
+class SeveralRanks : public Change {
+ public:
+  SeveralRanks(const ReplayedSteps& steps, const std::vector<size_t>& ranks) : steps_(steps) {
+    for (const StepModel& model : steps.models) fixed_.push_back(model.without(ranks));
+  }
+  double step_ns(size_t step) const override { return fixed_[step].step_ns(); }
+  double step_ns(size_t step, Phase only) const override {
+    return with_phase_of(fixed_[step], only, steps_.models[step]).step_ns();
+  }
+  double step_ns_of_delays(size_t step) const override {
+    return with_delays_of(fixed_[step], steps_.models[step]).step_ns();
+  }
+
+ private:
+  const ReplayedSteps& steps_;
+  std::vector<StepModel> fixed_;
+};
+
+// Of which there is one for each rank: what all have in common is looked at once.
+class SingleRank : public Change {
+ public:
+  SingleRank(const ReplayedSteps& steps, const std::vector<OneRankChanged>& changed, size_t rank)
+      : steps_(steps), changed_(changed), rank_(rank) {
+    for (const OneRankChanged& one : changed) {
+      own_.push_back(one.own(rank));
+      fixed_.push_back(one.of_others(rank));
+    }
+  }
+  double step_ns(size_t step) const override { return changed_[step].step_ns(rank_, fixed_[step]); }
+  double step_ns(size_t step, Phase only) const override {
+    OneRankChanged::Durations durations = own_[step];
+    const auto& slots = steps_.models[step].slots;
+    for (size_t i = 0; i < slots.size(); ++i)
+      if (slots[i].phase == only) durations.work_ns[i] = fixed_[step].work_ns[i];
+    return changed_[step].step_ns(rank_, durations);
+  }
+  double step_ns_of_delays(size_t step) const override {
+    return changed_[step].step_ns(rank_, {own_[step].work_ns, fixed_[step].delay_ns});
+  }
+
+ private:
+  const ReplayedSteps& steps_;
+  const std::vector<OneRankChanged>& changed_;
+  const size_t rank_;
+  std::vector<OneRankChanged::Durations> own_, fixed_;
+};
+
 class Predictor {
  public:
   Predictor(const ReplayedSteps& steps, uint64_t seed) : steps_(steps), seed_(seed) {
@@ -36,31 +94,41 @@ class Predictor {
   }
 
   Prediction predict(const std::vector<size_t>& ranks) const {
-    std::vector<StepModel> fixed;
-    for (const StepModel& model : steps_.models) fixed.push_back(model.without(ranks));
-    std::vector<double> without_ms, savings_ms;
-    for (size_t i = 0; i < fixed.size(); ++i) {
-      without_ms.push_back(fixed[i].step_ns() * 1e-6);
-      savings_ms.push_back(as_it_was_ms_[i] - without_ms[i]);
-    }
-    return {ranks, time_of(without_ms), time_of(savings_ms), parts_of(fixed)};
+    return predict(ranks, SeveralRanks(steps_, ranks));
+  }
+
+  std::vector<Prediction> predict_each() const {
+    std::vector<OneRankChanged> changed;
+    for (const StepModel& model : steps_.models) changed.emplace_back(model);
+    std::vector<Prediction> predictions;
+    for (size_t rank = 0; rank < steps_.ranks(); ++rank)
+      predictions.push_back(predict({rank}, SingleRank(steps_, changed, rank)));
+    return predictions;
   }
 
  private:
-  std::vector<Prediction::Part> parts_of(const std::vector<StepModel>& fixed) const {
+  Prediction predict(const std::vector<size_t>& ranks, const Change& change) const {
+    std::vector<double> without_ms, savings_ms;
+    for (size_t i = 0; i < steps_.models.size(); ++i) {
+      without_ms.push_back(change.step_ns(i) * 1e-6);
+      savings_ms.push_back(as_it_was_ms_[i] - without_ms[i]);
+    }
+    return {ranks, time_of(without_ms), time_of(savings_ms), parts_of(change)};
+  }
+
+  std::vector<Prediction::Part> parts_of(const Change& change) const {
     std::vector<Prediction::Part> parts;
-    const auto add = [&](const std::string& word, auto change) {
+    const auto add = [&](const std::string& word, auto step_ns) {
       std::vector<double> costs;
-      for (size_t i = 0; i < fixed.size(); ++i)
-        costs.push_back(as_it_was_ms_[i] - change(fixed[i], steps_.models[i]).step_ns() * 1e-6);
+      for (size_t i = 0; i < steps_.models.size(); ++i)
+        costs.push_back(as_it_was_ms_[i] - step_ns(i) * 1e-6);
       const double cost_ms = mean_of(costs);
       if (cost_ms >= kLeastMs) parts.push_back({word, cost_ms});
     };
     for (int i = static_cast<int>(Phase::load); i <= static_cast<int>(Phase::teardown); ++i)
-      add(to_word(static_cast<Phase>(i)), [&](auto& changed, auto& model) {
-        return with_phase_of(changed, static_cast<Phase>(i), model);
-      });
-    add("link", [](auto& changed, auto& model) { return with_delays_of(changed, model); });
+      add(to_word(static_cast<Phase>(i)),
+          [&](size_t step) { return change.step_ns(step, static_cast<Phase>(i)); });
+    add("link", [&](size_t step) { return change.step_ns_of_delays(step); });
     std::stable_sort(parts.begin(), parts.end(),
                      [](auto& a, auto& b) { return a.cost_ms > b.cost_ms; });
     return parts;
@@ -119,8 +187,7 @@ std::optional<Forecast> forecast_of(const ReplayedSteps& steps, const std::vecto
     forecast.predictions.push_back(predictor.predict(fixed));
     return forecast;
   }
-  for (size_t rank = 0; rank < steps.ranks(); ++rank)
-    forecast.predictions.push_back(predictor.predict({rank}));
+  forecast.predictions = predictor.predict_each();
   std::stable_sort(forecast.predictions.begin(), forecast.predictions.end(), [](auto& a, auto& b) {
     return a.saving.mean_ms.value > b.saving.mean_ms.value;
   });

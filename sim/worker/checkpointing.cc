@@ -28,15 +28,15 @@ int64_t amount(const Options& options, const char* key) {
 
 }  // namespace
 
-Checkpointing::Checkpointing(const RankSurroundings& surroundings, const std::string& dtype,
-                             bool primary, Communicator& group)
-    : around_(surroundings),
-      scenario_(surroundings.plan.scenario),
+Checkpointing::Checkpointing(const RankContext& context, const std::string& dtype, bool primary,
+                             Communicator& group)
+    : context_(context),
+      scenario_(context.plan.scenario),
       options_(scenario_.checkpoint.options),
       dtype_(dtype),
       group_(group),
-      start_step_(primary ? around_.plan.start_step : around_.plan.double_start_step),
-      path_(options_.has("path") ? options_.text("path") : around_.checkpoint_dir + "/primary") {
+      start_step_(primary ? context_.plan.start_step : context_.plan.double_start_step),
+      path_(options_.has("path") ? options_.text("path") : context_.checkpoint_dir + "/primary") {
   if (!primary) path_ += ".double";
 }
 
@@ -50,7 +50,7 @@ void Checkpointing::prepare() {
   if (error)
     throw CheckpointError(
         fmt::format("checkpoint folder {} cannot be made: {}", folder.string(), error.message()));
-  if (scenario_.checkpoint.kind == "save_and_resume" && around_.rank == 0) remove_file();
+  if (scenario_.checkpoint.kind == "save_and_resume" && context_.rank == 0) remove_file();
 }
 
 bool Checkpointing::resumes_after(int64_t step) const {
@@ -63,7 +63,7 @@ bool Checkpointing::saves_after(int64_t step) const {
 }
 
 bool Checkpointing::writes() const {
-  return around_.rank == 0 || says(options_, "writers", "all_ranks");
+  return context_.rank == 0 || says(options_, "writers", "all_ranks");
 }
 
 bool Checkpointing::in_place() const { return says(options_, "write", "in_place"); }
@@ -88,9 +88,9 @@ void Checkpointing::after_step(int64_t step, Training* training) {
   if (!on()) return;
   const bool next =
       scenario_.checkpoint.kind == "save_and_resume" && step == options_.integer("after_step") + 1;
-  if (next && around_.rank == 0 && says(options_, "delete", "after_next_step")) remove_file();
+  if (next && context_.rank == 0 && says(options_, "delete", "after_next_step")) remove_file();
   if (!saves_after(step)) return;
-  around_.recorder.enter(Phase::checkpoint);
+  context_.recorder.enter(Phase::checkpoint);
   save(step, training);
 }
 
@@ -102,7 +102,7 @@ CheckpointFile Checkpointing::file_of(int64_t step, Training* training) {
   file.next_batch = step % steps;
   file.batch_size = scenario_.batch_size;
   file.world_size = scenario_.world_size;
-  file.written_by = around_.rank;
+  file.written_by = context_.rank;
   file.seed = scenario_.seed;
   file.dtype = dtype_;
   file.resumed_after = resumed_after_;
@@ -122,7 +122,7 @@ CheckpointFile Checkpointing::file_of(int64_t step, Training* training) {
 void Checkpointing::save(int64_t step, Training* training) {
   // Every rank: the metric is every rank's, and best_metric_ must be known on all.
   const CheckpointFile file = file_of(step, training);
-  const std::string suffix = fmt::format("rank-{}", around_.rank);
+  const std::string suffix = fmt::format("rank-{}", context_.rank);
   if (writes() && !in_place()) {
     pause("save_delay_ms");
     write_checkpoint(file, path_, suffix);
@@ -140,7 +140,7 @@ void Checkpointing::save_in_turns(const std::string& bytes) {
     if (second && writes()) pause("save_delay_ms");
     for (int64_t turn = 0; turn < scenario_.world_size; ++turn) {
       const int64_t writer = second ? scenario_.world_size - 1 - turn : turn;
-      if (writes() && writer == around_.rank) write_part(bytes, second);
+      if (writes() && writer == context_.rank) write_part(bytes, second);
       if (!alone) meet();
     }
   }
@@ -159,14 +159,14 @@ void Checkpointing::write_part(const std::string& bytes, bool second) {
 
 Training Checkpointing::build_anew() const {
   const RandomSection random(
-      substream_seed(scenario_.seed, "resumed", static_cast<uint64_t>(around_.rank)));
+      substream_seed(scenario_.seed, "resumed", static_cast<uint64_t>(context_.rank)));
   return build_training(scenario_, dtype_,
-                        rank_devices(scenario_, around_.rank, around_.local_rank));
+                        rank_devices(scenario_, context_.rank, context_.local_rank));
 }
 
 void Checkpointing::load(Training* training) {
-  if (around_.rank != 0 && says(options_, "loaders", "rank_0")) return;
-  if (around_.rank == amount(options_, "load_delay_rank")) pause("load_delay_ms");
+  if (context_.rank != 0 && says(options_, "loaders", "rank_0")) return;
+  if (context_.rank == amount(options_, "load_delay_rank")) pause("load_delay_ms");
   const CheckpointFile file = read_checkpoint(path_);
   if (file.seed != scenario_.seed)
     throw CheckpointError(
@@ -180,7 +180,7 @@ void Checkpointing::load(Training* training) {
   best_step_ = file.best_step;
   resumed_after_ = file.resumed_after;
   resumed_after_.push_back(file.step);
-  if (around_.rank == 0 && says(options_, "delete", "after_load")) remove_file();
+  if (context_.rank == 0 && says(options_, "delete", "after_load")) remove_file();
 }
 
 std::string Checkpointing::problem_with(const std::vector<SavedTensor>& before,

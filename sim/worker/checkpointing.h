@@ -17,7 +17,7 @@ namespace lockstep {
 class Checkpointing {
  public:
   // The double run has a file of its own. `group` must outlive this object.
-  Checkpointing(const RankSurroundings& surroundings, const std::string& dtype, bool primary,
+  Checkpointing(const RankContext& context, const std::string& dtype, bool primary,
                 Communicator& group);
 
   // Before the first collective: makes the folder, as all ranks do at once, and rank 0 removes what
@@ -52,7 +52,7 @@ class Checkpointing {
   void remove_file() const;
   CheckpointFile file_of(int64_t step, Training* training);
 
-  const RankSurroundings& around_;
+  const RankContext& context_;
   const Scenario& scenario_;
   const Options& options_;
   const std::string dtype_;

@@ -200,7 +200,7 @@ int run_collective_process(const WorkerTask& task, Control& control) {
   const auto fail = [&](int code, const char* why) {
     const std::string text = fmt::format("{}: {}", rank ? rank->where() : "connecting", why);
     append_error(rank_file_path(task.run_dir, task.rank), text);
-    std::fprintf(stderr, "%s: %s\n", who_is(task).c_str(), text.c_str());
+    std::fprintf(stderr, "%s: %s\n", process_label(task).c_str(), text.c_str());
     return code;
   };
   try {

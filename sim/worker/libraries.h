@@ -5,7 +5,7 @@
 namespace lockstep {
 
 // What this worker is linked with, as one line of JSON: torch, gloo, blas and the CPU capability
-// that ATen and BLAS chose on this machine. The fingerprint of bits (NUMERICS.md).
+// that ATen and BLAS chose on this machine. The fingerprint of bits (docs/numerics.md).
 std::string libraries_json();
 
 // The GPUs that this worker can use, as one line of JSON: cuda{count, problem, name, capability,

@@ -63,34 +63,34 @@ void add_one(const StateEntry& entry, std::byte* state) {
 
 }  // namespace
 
-Observer::Observer(const RankSurroundings& surroundings, const Training& training,
+Observer::Observer(const RankContext& context, const Training& training,
                    const RecordingProbe& probe, bool primary, Evidence* evidence)
-    : around_(surroundings),
+    : context_(context),
       training_(training),
       probe_(probe),
       primary_(primary),
-      start_step_(primary ? surroundings.plan.start_step : surroundings.plan.double_start_step),
+      start_step_(primary ? context.plan.start_step : context.plan.double_start_step),
       evidence_(evidence),
-      agreement_(surroundings.plan.scenario),
-      layout_(state_layout(training, surroundings.plan.scenario.optimizer.kind)),
+      agreement_(context.plan.scenario),
+      layout_(state_layout(training, context.plan.scenario.optimizer.kind)),
       parameters_(parameters_of(layout_)) {
-  const Scenario& scenario = around_.plan.scenario;
+  const Scenario& scenario = context_.plan.scenario;
   own_state_.resize(static_cast<size_t>(layout_.bytes));
   open_feeds();
   const bool replicas = primary_ && ranks_of(scenario) > 1 && asks_for(scenario, "replica");
-  if (replicas && layout_.bytes <= ReplicaBoard::kStateBytesMax && around_.board)
-    board_ = around_.board(layout_.bytes, patience());
-  if (primary_ && around_.plan.watches_states() && around_.rank == 0)
-    rounding_ = around_.stream("rounding", patience());
+  if (replicas && layout_.bytes <= ReplicaBoard::kStateBytesMax && context_.board)
+    board_ = context_.board(layout_.bytes, patience());
+  if (primary_ && context_.plan.watches_states() && context_.rank == 0)
+    rounding_ = context_.stream("rounding", patience());
 }
 
 Observer::~Observer() {
-  for (auto& feed : feeds_) feed->stream->leave(around_.rank);
+  for (auto& feed : feeds_) feed->stream->leave(context_.rank);
   if (rounding_) rounding_->finish();
 }
 
 void Observer::open_feeds() {
-  const RunPlan& plan = around_.plan;
+  const RunPlan& plan = context_.plan;
   const bool wide = plan.scenario.dtype == "float64";
   for (const std::string& golden : plan.goldens) {
     if (golden == "float64" && primary_ == (wide && !plan.double_run))
@@ -105,9 +105,9 @@ void Observer::open_feeds() {
 void Observer::open_feed(const std::string& golden, Lane lane) {
   auto feed = std::make_unique<Feed>();
   feed->lane = lane;
-  feed->stream = around_.stream(golden, patience());
+  feed->stream = context_.stream(golden, patience());
   if (feed->stream == nullptr) return;  // its golden run failed: no comparison, so no pass
-  const bool shards = lane == Lane::replay && around_.plan.shards;
+  const bool shards = lane == Lane::replay && context_.plan.shards;
   if (shards) feed->shard_bytes = gradients_end(layout_);
   if (shards || lane == Lane::float64)
     if (!local_) local_ = std::make_unique<LocalGradients>(training_, layout_);
@@ -115,7 +115,7 @@ void Observer::open_feed(const std::string& golden, Lane lane) {
 }
 
 Deadline Observer::patience() const {
-  return deadline_after(std::chrono::milliseconds(around_.plan.scenario.timeouts.run_ms));
+  return deadline_after(std::chrono::milliseconds(context_.plan.scenario.timeouts.run_ms));
 }
 
 void Observer::before_backward() {
@@ -127,12 +127,12 @@ void Observer::before_last_backward() {
   const std::string lost = local_->lost();
   if (lost.empty()) return;
   accumulation_noted_ = true;
-  const int64_t step = around_.recorder.step();
+  const int64_t step = context_.recorder.step();
   evidence_->check_reasons.push_back(
-      {Check::accumulation, around_.rank, step,
+      {Check::accumulation, context_.rank, step,
        fmt::format("rank {}, step {}: grad() of {} is not what the micro-batches before the last "
                    "have given",
-                   around_.rank, step, lost)});
+                   context_.rank, step, lost)});
 }
 
 void Observer::forget_training() {
@@ -156,12 +156,12 @@ void Observer::after_shadow(int64_t step) {
 }
 
 void Observer::observe(int64_t step) {
-  if (!is_compared(around_.plan, start_step_, step)) return pass_over(step);
+  if (!is_compared(context_.plan, start_step_, step)) return pass_over(step);
   if (state_ != nullptr && (rounding_ || layout_.bytes <= kKeptBytesMax))
     before_.assign(state_, state_ + layout_.bytes);
   state_ = own_state_.data();
   if (board_ && meets(step)) {
-    std::byte* place = board_->begin(around_.rank, board_step(step), patience());
+    std::byte* place = board_->begin(context_.rank, board_step(step), patience());
     if (place != nullptr) state_ = place;
   }
   copy_state(training_, layout_, state_);
@@ -171,7 +171,7 @@ void Observer::observe(int64_t step) {
   if (board_ && meets(step)) meet_replicas(step);
   for (auto& feed : feeds_) compare(*feed, step);
   if (rounding_ && step > 0) publish_rounding();
-  const bool shards_wanted = primary_ && around_.plan.shards;
+  const bool shards_wanted = primary_ && context_.plan.shards;
   const bool controlled = std::all_of(feeds_.begin(), feeds_.end(), [](const auto& feed) {
     return feed->controlled || !feed->active;
   });
@@ -185,7 +185,7 @@ void Observer::observe(int64_t step) {
 
 // Is what this rank holds of a kind of state the same on others that were observed with it?
 bool Observer::is_promised(StateKind kind, int64_t step) const {
-  const Agreement agreement = agreement_.between_ranks(step, around_.rank);
+  const Agreement agreement = agreement_.between_ranks(step, context_.rank);
   const Agreement needed = kind == StateKind::parameter ? Agreement::parameters : Agreement::all;
   return agreement >= needed;
 }
@@ -199,7 +199,7 @@ void Observer::record_hashes(const std::vector<uint64_t>& hashes, int64_t step) 
     chains_[kind] = hash64(&hashes[i], sizeof hashes[i], chains_[kind]);
     present[kind] = true;
   }
-  Recorder& recorder = around_.recorder;
+  Recorder& recorder = context_.recorder;
   for (int32_t kind = 0; kind < 4; ++kind) {
     const bool known_before_first = kind == static_cast<int32_t>(StateKind::buffer) ||
                                     kind == static_cast<int32_t>(StateKind::parameter);
@@ -207,7 +207,7 @@ void Observer::record_hashes(const std::vector<uint64_t>& hashes, int64_t step) 
         is_promised(static_cast<StateKind>(kind), step))
       recorder.append(EventKind::state_hash, kind, chains_[kind]);
   }
-  if (ranks_of(around_.plan.scenario) > 1) {
+  if (ranks_of(context_.plan.scenario) > 1) {
     for (const StateEntry& entry : layout_.entries)
       replica_compared_ += is_promised(entry.kind, step);
     recorder.append(EventKind::compared, static_cast<int32_t>(Lane::replica),
@@ -216,11 +216,11 @@ void Observer::record_hashes(const std::vector<uint64_t>& hashes, int64_t step) 
 }
 
 void Observer::record_collectives() {
-  if (primary_) around_.recorder.append(EventKind::collective_hash, -1, probe_.collective_hash());
+  if (primary_) context_.recorder.append(EventKind::collective_hash, -1, probe_.collective_hash());
 }
 
 void Observer::control_replica(const std::vector<uint64_t>& hashes) {
-  const Scenario& scenario = around_.plan.scenario;
+  const Scenario& scenario = context_.plan.scenario;
   if (ranks_of(scenario) == 1 || !asks_for(scenario, "replica")) return;
   std::byte& damaged = state_[target_entry(layout_).offset];  // nobody else looks at it yet
   damaged ^= std::byte{1};
@@ -231,7 +231,7 @@ void Observer::control_replica(const std::vector<uint64_t>& hashes) {
 
 void Observer::record_control(Lane lane, bool detected) {
   controls_.emplace_back(lane, detected);
-  around_.recorder.append(EventKind::control, static_cast<int32_t>(lane), detected);
+  context_.recorder.append(EventKind::control, static_cast<int32_t>(lane), detected);
 }
 
 MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* golden,
@@ -239,12 +239,12 @@ MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* gold
   MismatchContext context;
   context.lane = to_word(lane);
   context.step = step;
-  context.rank = around_.rank;
-  context.world_size = around_.plan.scenario.world_size;
+  context.rank = context_.rank;
+  context.world_size = context_.plan.scenario.world_size;
   context.layout = &layout;
   context.run = state_;
   context.before = before_.empty() ? nullptr : before_.data();
-  context.clipping = &around_.plan.scenario.clipping;
+  context.clipping = &context_.plan.scenario.clipping;
   context.golden = golden;
   context.local = local_ ? local_->bytes() : nullptr;
   context.bucket_of = [this](int64_t parameter) { return probe_.bucket_of(parameter); };
@@ -261,25 +261,25 @@ MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* gold
 
 void Observer::mismatch(Lane lane, const MismatchContext& at, const BitDifference& difference) {
   evidence_->mismatches.push_back(diagnose(at, difference));
-  around_.recorder.append(EventKind::mismatch, static_cast<int32_t>(lane),
-                          (static_cast<uint64_t>(difference.entry) << 32) |
-                              (static_cast<uint64_t>(difference.element) & 0xffffffffU));
-  write_evidence(around_.evidence_path, *evidence_);
-  dump_states(around_.dump_prefix, at);
+  context_.recorder.append(EventKind::mismatch, static_cast<int32_t>(lane),
+                           (static_cast<uint64_t>(difference.entry) << 32) |
+                               (static_cast<uint64_t>(difference.element) & 0xffffffffU));
+  write_evidence(context_.evidence_path, *evidence_);
+  dump_states(context_.dump_prefix, at);
 }
 
 void Observer::compare(Feed& feed, int64_t step) {
   if (!feed.active) return;
   if (step > 0 && step == start_step_) return skip(feed, step);
   if (promised(feed, step) == Agreement::nothing) return skip_item(feed, step);
-  const std::byte* golden = feed.stream->begin_read(around_.rank, step, patience());
+  const std::byte* golden = feed.stream->begin_read(context_.rank, step, patience());
   if (golden == nullptr) {
     feed.active = false;
     return;
   }
-  if (feed.lane == Lane::replay && has_own_states(around_.plan.scenario))
-    golden += around_.rank * layout_.bytes;
-  if (step > around_.plan.start_step && !std::exchange(feed.controlled, true))
+  if (feed.lane == Lane::replay && has_own_states(context_.plan.scenario))
+    golden += context_.rank * layout_.bytes;
+  if (step > context_.plan.start_step && !std::exchange(feed.controlled, true))
     control(feed, golden, part_of(promised(feed, step)));
   if (feed.lane == Lane::float64)
     compare_distance(feed, step, golden);
@@ -287,7 +287,7 @@ void Observer::compare(Feed& feed, int64_t step) {
     compare_bits(feed, step, golden);
   else
     compare_with_one_device(step, golden);
-  feed.stream->end_read(around_.rank);
+  feed.stream->end_read(context_.rank);
 }
 
 // A golden run is never interrupted: what came before the resume was compared by that run.
@@ -297,13 +297,13 @@ void Observer::skip(Feed& feed, int64_t steps) {
 
 void Observer::skip_item(Feed& feed, int64_t item) {
   if (!feed.active) return;
-  feed.active = feed.stream->begin_read(around_.rank, item, patience()) != nullptr;
-  if (feed.active) feed.stream->end_read(around_.rank);
+  feed.active = feed.stream->begin_read(context_.rank, item, patience()) != nullptr;
+  if (feed.active) feed.stream->end_read(context_.rank);
 }
 
 Agreement Observer::promised(const Feed& feed, int64_t step) const {
-  return feed.lane == Lane::replay ? agreement_.with_replay(step, around_.rank)
-                                   : agreement_.between_ranks(step, around_.rank);
+  return feed.lane == Lane::replay ? agreement_.with_replay(step, context_.rank)
+                                   : agreement_.between_ranks(step, context_.rank);
 }
 
 const StateLayout& Observer::part_of(Agreement agreement) const {
@@ -321,10 +321,10 @@ void Observer::compare_bits(Feed& feed, int64_t step, const std::byte* golden) {
     }
     mismatch(feed.lane, at, *difference);
     feed.active = false;
-    feed.stream->leave(around_.rank);
+    feed.stream->leave(context_.rank);
   }
-  around_.recorder.append(EventKind::compared, static_cast<int32_t>(feed.lane),
-                          static_cast<uint64_t>(feed.compared));
+  context_.recorder.append(EventKind::compared, static_cast<int32_t>(feed.lane),
+                           static_cast<uint64_t>(feed.compared));
 }
 
 void Observer::compare_distance(Feed& feed, int64_t step, const std::byte* golden) {
@@ -343,9 +343,9 @@ void Observer::compare_distance(Feed& feed, int64_t step, const std::byte* golde
       mismatch(feed.lane, at, *difference);
     }
   const auto lane = static_cast<int32_t>(feed.lane);
-  around_.recorder.append(EventKind::distance, lane, std::bit_cast<uint64_t>(feed.worst),
-                          static_cast<uint32_t>(feed.worst_entry));
-  around_.recorder.append(EventKind::compared, lane, static_cast<uint64_t>(feed.compared));
+  context_.recorder.append(EventKind::distance, lane, std::bit_cast<uint64_t>(feed.worst),
+                           static_cast<uint32_t>(feed.worst_entry));
+  context_.recorder.append(EventKind::compared, lane, static_cast<uint64_t>(feed.compared));
 }
 
 void Observer::control(Feed& feed, const std::byte* golden, const StateLayout& part) {
@@ -360,7 +360,7 @@ void Observer::control(Feed& feed, const std::byte* golden, const StateLayout& p
       if (entry.kind != kind || entry.dtype != "float64") continue;
       const StateEntry& gradient = layout_.entries[static_cast<size_t>(entry.parameter)];
       drop_share<double>(entry, local_->bytes() + gradient.offset,
-                         static_cast<double>(around_.plan.scenario.world_size), damaged.data());
+                         static_cast<double>(context_.plan.scenario.world_size), damaged.data());
     }
     // A rank's share may be nothing: of units that none of its samples switches on.
     if (std::memcmp(damaged.data(), state_, damaged.size()) == 0)
@@ -384,7 +384,7 @@ void Observer::publish_rounding() {
 void Observer::finish() {
   // Again, since a long run may have pushed the first record out of the file.
   for (const auto& [lane, detected] : controls_)
-    around_.recorder.append(EventKind::control, static_cast<int32_t>(lane), detected);
+    context_.recorder.append(EventKind::control, static_cast<int32_t>(lane), detected);
   if (primary_) record_result();
 }
 

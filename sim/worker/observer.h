@@ -20,8 +20,8 @@ namespace lockstep {
 // compares that lane no more. Lanes run their must-fail control after step 1, on damaged copies.
 class Observer {
  public:
-  Observer(const RankSurroundings& surroundings, const Training& training,
-           const RecordingProbe& probe, bool primary, Evidence* evidence);
+  Observer(const RankContext& context, const Training& training, const RecordingProbe& probe,
+           bool primary, Evidence* evidence);
   ~Observer();
 
   void before_backward();
@@ -77,7 +77,7 @@ class Observer {
                           const StateLayout& layout) const;
   Deadline patience() const;
 
-  const RankSurroundings& around_;
+  const RankContext& context_;
   const Training& training_;
   const RecordingProbe& probe_;
   const bool primary_;

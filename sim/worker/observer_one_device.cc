@@ -11,11 +11,11 @@ namespace lockstep {
 
 // No lane: a correct run differs from one device in its last bits.
 void Observer::compare_with_one_device(int64_t step, const std::byte* golden) {
-  const Scenario& scenario = around_.plan.scenario;
+  const Scenario& scenario = context_.plan.scenario;
   const bool last = step == scenario.steps;
   if (last && scenario.golden) last_one_device_.assign(golden, golden + layout_.bytes);
-  if (!scenario.common_checks || around_.rank != 0 || step == 0) return;
-  Recorder& recorder = around_.recorder;
+  if (!scenario.common_checks || context_.rank != 0 || step == 0) return;
+  Recorder& recorder = context_.recorder;
   double loss = 0;
   std::memcpy(&loss, golden + layout_.bytes, sizeof loss);
   recorder.append(EventKind::golden_loss, -1, std::bit_cast<uint64_t>(loss));
@@ -31,11 +31,11 @@ void Observer::compare_with_stored_golden() {
   if (last_one_device_.empty()) return;
   const auto count =
       count_differing(layout_, StateKind::parameter, state_, last_one_device_.data());
-  around_.recorder.append(
+  context_.recorder.append(
       EventKind::differing, static_cast<int32_t>(Lane::one_device),
       (static_cast<uint64_t>(count.differing) << 32) | static_cast<uint64_t>(count.total));
   evidence_->golden =
-      compare_with_stored(around_.plan.scenario, layout_, state_, last_one_device_.data());
+      compare_with_stored(context_.plan.scenario, layout_, state_, last_one_device_.data());
 }
 
 void Observer::record_result() {
@@ -49,8 +49,8 @@ void Observer::record_result() {
       hash.update(tensor.data_ptr(), static_cast<size_t>(tensor.nbytes()));
     }
   const auto digest = hash.digest();
-  around_.recorder.append(EventKind::final_hash_low, -1, digest[0]);
-  around_.recorder.append(EventKind::final_hash_high, -1, digest[1]);
+  context_.recorder.append(EventKind::final_hash_low, -1, digest[0]);
+  context_.recorder.append(EventKind::final_hash_high, -1, digest[1]);
   evidence_->final_hash = hex(digest);
   compare_with_stored_golden();
 }

@@ -9,13 +9,13 @@ namespace lockstep {
 
 // Ranks of which less is promised than of others do not lay down their states.
 bool Observer::meets(int64_t step) const {
-  return agreement_.between_ranks(step, around_.rank) == agreement_.most(step);
+  return agreement_.between_ranks(step, context_.rank) == agreement_.most(step);
 }
 
 std::vector<int64_t> Observer::ranks_that_meet(int64_t step) const {
   std::vector<int64_t> ranks;
   const Agreement most = agreement_.most(step);
-  for (int64_t rank = 0; rank < around_.plan.scenario.world_size; ++rank)
+  for (int64_t rank = 0; rank < context_.plan.scenario.world_size; ++rank)
     if (agreement_.between_ranks(step, rank) == most) ranks.push_back(rank);
   return ranks;
 }
@@ -25,15 +25,15 @@ void Observer::pass_over(int64_t step) {
   state_ = nullptr;
   before_.clear();
   for (auto& feed : feeds_) skip_item(*feed, step);
-  if (!primary_ || !around_.plan.hash_between) return;
+  if (!primary_ || !context_.plan.hash_between) return;
   constexpr auto kGradient = static_cast<size_t>(StateKind::gradient);
   const uint64_t hash = hash_gradients(training_);
   chains_[kGradient] = hash64(&hash, sizeof hash, chains_[kGradient]);
-  around_.recorder.append(EventKind::state_hash, kGradient, chains_[kGradient]);
+  context_.recorder.append(EventKind::state_hash, kGradient, chains_[kGradient]);
 }
 
 int64_t Observer::board_step(int64_t step) const {
-  return comparison_number(around_.plan, start_step_, step);
+  return comparison_number(context_.plan, start_step_, step);
 }
 
 void Observer::meet_replicas(int64_t step) {

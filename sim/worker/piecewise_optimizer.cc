@@ -4,19 +4,19 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include "reducer/base/coalesced.h"
 #include "reducer/comm/memory_order.h"
-#include "reducer/kinds/coalesced.h"
-#include "reducer/spread.h"
+#include "reducer/shard_sync.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
 namespace {
 
-bool is_whole(const Piece& piece, const at::Tensor& parameter) {
+bool is_whole(const OptimizerShard& piece, const at::Tensor& parameter) {
   return piece.numel == parameter.numel();
 }
 
-NamedTensor of_piece(const Piece& piece, const NamedTensor& parameter) {
+NamedTensor of_piece(const OptimizerShard& piece, const NamedTensor& parameter) {
   if (is_whole(piece, parameter.tensor)) return parameter;
   return {fmt::format("{}[{}:{}]", parameter.name, piece.begin, piece.begin + piece.numel),
           elements_of(piece, parameter.tensor)};
@@ -31,7 +31,7 @@ at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& state) {
 }  // namespace
 
 PiecewiseOptimizer::PiecewiseOptimizer(const Part& part, NamedTensors parameters,
-                                       std::vector<Piece> pieces, Spread spread,
+                                       std::vector<OptimizerShard> pieces, Spread spread,
                                        Communicator& group, std::chrono::milliseconds timeout)
     : parameters_(std::move(parameters)),
       pieces_(std::move(pieces)),
@@ -54,7 +54,7 @@ PiecewiseOptimizer::PiecewiseOptimizer(const Part& part, NamedTensors parameters
 
 void PiecewiseOptimizer::step() {
   for (size_t i = 0; i < own_pieces_.size(); ++i) {
-    const Piece& piece = pieces_[own_pieces_[i]];
+    const OptimizerShard& piece = pieces_[own_pieces_[i]];
     const at::Tensor& parameter = parameters_[static_cast<size_t>(piece.parameter)].tensor;
     if (is_whole(piece, parameter)) continue;
     const at::Tensor& gradient = parameter.grad();
@@ -69,7 +69,7 @@ void PiecewiseOptimizer::load(const NamedTensors& state) {
   whole_->load(state);
   NamedTensors own = own_->state();
   for (size_t i = 0; i < own.size(); ++i) {
-    const Piece& piece = pieces_[own_pieces_[i / words_]];
+    const OptimizerShard& piece = pieces_[own_pieces_[i / words_]];
     const size_t word = i % words_;
     const at::Tensor& saved = state[static_cast<size_t>(piece.parameter) * words_ + word].tensor;
     own[i].tensor = saved;
@@ -100,7 +100,7 @@ std::vector<at::Tensor> PiecewiseOptimizer::places_in(NamedTensors* whole, int64
   const NamedTensors own = own_->state();
   size_t own_state = 0;
   for (size_t i = 0; i < there.size(); ++i) {
-    const Piece& piece = pieces_[i / words_];
+    const OptimizerShard& piece = pieces_[i / words_];
     if (piece.owner != owner) continue;
     const size_t from = own_state++;
     if (!there[i]) continue;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "reducer/communicator.h"
-#include "reducer/pieces.h"
+#include "reducer/optimizer_shards.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
@@ -18,7 +18,7 @@ class PiecewiseOptimizer : public Optimizer {
   // How updated weights reach the other ranks; collective.
   using Spread = std::function<void()>;
   // `group` must outlive this object. timeout: of one collective.
-  PiecewiseOptimizer(const Part& part, NamedTensors parameters, std::vector<Piece> pieces,
+  PiecewiseOptimizer(const Part& part, NamedTensors parameters, std::vector<OptimizerShard> pieces,
                      Spread spread, Communicator& group, std::chrono::milliseconds timeout);
 
   // Updates this rank's pieces, then gives all ranks the new weights. Collective; throws CommError.
@@ -42,7 +42,7 @@ class PiecewiseOptimizer : public Optimizer {
   Deadline deadline() const { return deadline_after(timeout_); }
 
   const NamedTensors parameters_;
-  const std::vector<Piece> pieces_;
+  const std::vector<OptimizerShard> pieces_;
   const Spread spread_;
   Communicator& group_;
   const std::chrono::milliseconds timeout_;

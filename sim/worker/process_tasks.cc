@@ -79,7 +79,7 @@ int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& contr
   if (task.rank == 0) leave_libraries(task.run_dir);
   const std::string name = "rank-" + std::to_string(task.rank);
   OwnNetwork network;
-  const RankSurroundings around{
+  const RankContext around{
       .plan = plan,
       .rank = task.rank,
       .local_rank = local_rank_of(task),

@@ -25,25 +25,24 @@ StagingWaits staging_waits(const std::vector<MutantSpec>& mutants, int64_t rank)
 
 }  // namespace
 
-RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real,
-                                   const RankSurroundings& surroundings, RankFaults& faults,
-                                   Probe& probe)
-    : recorder_(surroundings.recorder) {
-  const Scenario& scenario = surroundings.plan.scenario;
+RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real, const RankContext& context,
+                                   RankFaults& faults, Probe& probe)
+    : recorder_(context.recorder) {
+  const Scenario& scenario = context.plan.scenario;
   if (is_staged(scenario))
-    real = make_staged(std::move(real), staging_waits(scenario.mutants, surroundings.rank));
+    real = make_staged(std::move(real), staging_waits(scenario.mutants, context.rank));
   else if (scenario.device == "stand_in")
     real = with_host_views(std::move(real));
-  auto network = make_faulty_network(std::move(real), faults, surroundings.recorder,
-                                     surroundings.own_link ? surroundings.own_link() : nullptr);
+  auto network = make_faulty_network(std::move(real), faults, context.recorder,
+                                     context.own_link ? context.own_link() : nullptr);
   faulty_network_ = network.get();
-  auto mutants = make_mutants(std::move(network), scenario.mutants, surroundings.recorder);
+  auto mutants = make_mutants(std::move(network), scenario.mutants, context.recorder);
   mutants_ = mutants.get();
   recording_ = make_recording(std::move(mutants), probe);
-  call_mutants_ = make_call_mutants(*recording_, scenario.mutants, surroundings.recorder);
+  call_mutants_ = make_call_mutants(*recording_, scenario.mutants, context.recorder);
   faulty_buckets_ = make_faulty_buckets(*call_mutants_, faults);
-  if (!has_mutant(scenario.mutants, "unordered_launch", surroundings.rank)) return;
-  const auto rank = static_cast<uint64_t>(surroundings.rank);
+  if (!has_mutant(scenario.mutants, "unordered_launch", context.rank)) return;
+  const auto rank = static_cast<uint64_t>(context.rank);
   pool_ = make_race_mutants(*faulty_buckets_, scenario.mutants,
                             [draws = ScheduleDraws(substream_seed(scenario.seed, "pool", rank))](
                                 size_t count) mutable { return draws.below(count); });

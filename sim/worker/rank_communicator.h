@@ -15,7 +15,7 @@ namespace lockstep {
 // any order.
 class RankCommunicator {
  public:
-  RankCommunicator(std::unique_ptr<Communicator> real, const RankSurroundings& surroundings,
+  RankCommunicator(std::unique_ptr<Communicator> real, const RankContext& context,
                    RankFaults& faults, Probe& probe);
   Communicator& outermost() {
     return pool_ != nullptr ? static_cast<Communicator&>(*pool_) : *faulty_buckets_;

@@ -9,7 +9,7 @@
 #include "scenarios/checkpoint_file.h"
 #include "sim/launch/protocol.h"
 #include "sim/worker/dump.h"
-#include "sim/worker/pass.h"
+#include "sim/worker/training_run.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +19,7 @@ constexpr const char* kNobodysAddress = "192.0.2.1";
 // Others may wait in a collective that this rank has left out: they are to time out before it goes.
 constexpr std::chrono::milliseconds kTeardownSlack{200};
 
-std::unique_ptr<Communicator> join(const RankSurroundings& around, RankFaults& faults) {
+std::unique_ptr<Communicator> join(const RankContext& around, RankFaults& faults) {
   faults.enter(Phase::rendezvous);
   const Scenario& scenario = around.plan.scenario;
   CommOptions options;
@@ -36,16 +36,16 @@ std::unique_ptr<Communicator> join(const RankSurroundings& around, RankFaults& f
                         deadline_after(std::chrono::milliseconds(scenario.timeouts.rendezvous_ms)));
 }
 
-void run_passes(const RankSurroundings& around, RankCommunicator& communicator, RankFaults& faults,
+void run_passes(const RankContext& around, RankCommunicator& communicator, RankFaults& faults,
                 RecordingProbe& probe, Evidence* evidence) {
   Recorder& recorder = around.recorder;
   const RunPlan& plan = around.plan;
-  Pass(around, communicator, faults, probe, plan.scenario.dtype, true, evidence).run();
+  TrainingRun(around, communicator, faults, probe, plan.scenario.dtype, true, evidence).run();
   recorder.append(EventKind::primary_done);
   if (!plan.double_run) return;
   recorder.append(EventKind::double_run);
   faults.begin_double_run();
-  Pass(around, communicator, faults, probe, "float64", false, evidence).run();
+  TrainingRun(around, communicator, faults, probe, "float64", false, evidence).run();
 }
 
 ErrorKind kind_of(CommFailure failure) {
@@ -74,8 +74,7 @@ RankError error_of(const CommError& error) {
 }
 
 // Evidence lies in its file before anything else is waited for: this rank may be killed meanwhile.
-void note_error(const RankSurroundings& around, int32_t subject, RankError error,
-                Evidence* evidence) {
+void note_error(const RankContext& around, int32_t subject, RankError error, Evidence* evidence) {
   around.recorder.append(EventKind::error, subject, around.recorder.core_wait_ns());
   error.rank = around.rank;
   error.step = around.recorder.step();
@@ -87,7 +86,7 @@ void note_error(const RankSurroundings& around, int32_t subject, RankError error
 // LibTorch's messages go on with where in its source they were raised.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-int guarded(const RankSurroundings& around, Evidence* evidence) {
+int guarded(const RankContext& around, Evidence* evidence) {
   RankFaults faults(around.plan.scenario, around.rank, around.recorder);
   std::unique_ptr<RankCommunicator> communicator;
   RecordingProbe probe(around.recorder);
@@ -123,7 +122,7 @@ int guarded(const RankSurroundings& around, Evidence* evidence) {
 
 }  // namespace
 
-RankEnd run_rank(const RankSurroundings& around) {
+RankEnd run_rank(const RankContext& around) {
   RankEnd end;
   around.recorder.measure_core_wait();
   end.exit_code = guarded(around, &end.evidence);

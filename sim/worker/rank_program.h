@@ -15,7 +15,7 @@
 namespace lockstep {
 
 // What surrounds one rank, be it a process or a thread.
-struct RankSurroundings {
+struct RankContext {
   const RunPlan& plan;
   int64_t rank;
   int64_t local_rank;  // among those of its host
@@ -40,6 +40,6 @@ struct RankEnd {
 // Trains the scenario as rank `rank`, in the scenario's dtype and then, where the plan says so,
 // once more in float64; compares its state with the golden runs after every step and records all
 // that the judge needs. Blocks until done; every wait has a deadline of the plan. Never throws.
-RankEnd run_rank(const RankSurroundings& surroundings);
+RankEnd run_rank(const RankContext& context);
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "reducer/comm/memory_order.h"
-#include "reducer/spread.h"
+#include "reducer/shard_sync.h"
 #include "scenarios/workloads/loss_scaling.h"
 
 namespace lockstep {
@@ -50,33 +50,34 @@ void need_no_gaps(const NamedTensors& parameters) {
 
 // How pieces are cut, and how updated ones travel.
 struct Way {
-  std::vector<Piece> pieces;
+  std::vector<OptimizerShard> pieces;
   PiecewiseOptimizer::Spread spread;
   std::function<void()> gather_gradients;
 };
 
 Way zero(const Scenario& scenario, const NamedTensors& parameters, Communicator& group,
          std::chrono::milliseconds timeout) {
-  const std::vector<Piece> pieces = zero_pieces(trained_numels(parameters), group.world_size());
+  const std::vector<OptimizerShard> pieces =
+      zero_shards(trained_numels(parameters), group.world_size());
   const bool together = scenario.optimizer_sharding.options.text("broadcast") == "per_rank";
   const auto spread = [=, &group, weights = weights_of(parameters)] {
-    broadcast_pieces(pieces, weights, together, group, deadline_after(timeout));
+    broadcast_shards(pieces, weights, together, group, deadline_after(timeout));
   };
   return {pieces, spread, nullptr};
 }
 
 Way sharded(const ReducerOptions& options, const NamedTensors& parameters, Communicator& group) {
-  const auto buckets = sharded_pieces_of(options, parameters, group.world_size());
+  const auto buckets = bucket_shards_of(options, parameters, group.world_size());
   const auto timeout = options.collective_timeout;
   Way way;
-  for (const std::vector<Piece>& bucket : buckets)
+  for (const std::vector<OptimizerShard>& bucket : buckets)
     way.pieces.insert(way.pieces.end(), bucket.begin(), bucket.end());
   way.spread = [=, &group, weights = weights_of(parameters)] {
-    all_gather_pieces(buckets, weights, group, deadline_after(timeout));
+    all_gather_shards(buckets, weights, group, deadline_after(timeout));
   };
   way.gather_gradients = [=, &group] {
     if (any_gradient(parameters))
-      all_gather_pieces(buckets, gradients_of(parameters), group, deadline_after(timeout));
+      all_gather_shards(buckets, gradients_of(parameters), group, deadline_after(timeout));
   };
   return way;
 }
@@ -88,8 +89,8 @@ void Sharing::consolidate() {
   if (gather_gradients) gather_gradients();
 }
 
-Sharing share_out(const Scenario& scenario, const ReducerOptions& options, Training* training,
-                  Communicator& group) {
+Sharing partition_optimizer(const Scenario& scenario, const ReducerOptions& options,
+                            Training* training, Communicator& group) {
   if (!shares_optimizer(scenario)) return {};
   need_no_gaps(training->parameters);
   Way way = options.kind == "sharded"

@@ -19,7 +19,7 @@ struct Sharing {
 
 // Replaces the training's optimizer by one that is shared out as the scenario says, if it does.
 // `training` and `group` must outlive the result.
-Sharing share_out(const Scenario& scenario, const ReducerOptions& options, Training* training,
-                  Communicator& group);
+Sharing partition_optimizer(const Scenario& scenario, const ReducerOptions& options,
+                            Training* training, Communicator& group);
 
 }  // namespace lockstep

@@ -8,7 +8,9 @@
 
 #include "golden/statistics.h"
 #include "reducer/communicator.h"
+#include "scenarios/json/json_text.h"
 #include "scenarios/workloads/workload.h"
+#include "sim/launch/memory_room.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/rank_program.h"
 #include "sim/worker/watch_states.h"
@@ -85,7 +87,7 @@ std::vector<Evidence> run_in_threads(const RunPlan& plan,
   for (int64_t rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       pthread_setname_np(pthread_self(), ("lockstep-r" + std::to_string(rank)).c_str());
-      const RankSurroundings around{
+      const RankContext around{
           .plan = plan,
           .rank = rank,
           .local_rank = rank,
@@ -111,8 +113,9 @@ int run_thread_host(const WorkerTask& task, Control& control) {
   std::string text;
   bool first = true;
   while (control.next_run(&text)) {
-    const RunPlan plan = plan_from_json(nlohmann::ordered_json::parse(text));
+    const RunPlan plan = plan_from_json(json_or_discarded(text));
     if (std::exchange(first, false)) {
+      take_room(ranks_of(plan.scenario));
       prepare_libtorch(plan.scenario.threads);
       leave_libraries(task.run_dir);
     }

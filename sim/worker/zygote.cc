@@ -49,7 +49,7 @@ void reset_signals() {
 }
 
 void open_log(const WorkerTask& task) {
-  const std::string path = log_path(task.run_dir, who_is(task));
+  const std::string path = log_path(task.run_dir, process_label(task));
   const int log = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log < 0) {
     fmt::print(stderr, "cannot write {}: {}\n", path, std::strerror(errno));
@@ -178,7 +178,7 @@ void be_worker(const WorkerTask& task, int control_fd, const TaskFunction& run) 
   ::prctl(PR_SET_NAME, process_name(task).c_str());
   reset_signals();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a crash loses no line of the log
-  dump_stack_on_signal(stack_path(task.run_dir, who_is(task)));
+  dump_stack_on_signal(stack_path(task.run_dir, process_label(task)));
   int code = kExitException;
   try {
     Control control(control_fd);
@@ -186,9 +186,10 @@ void be_worker(const WorkerTask& task, int control_fd, const TaskFunction& run) 
   } catch (const std::exception& error) {
     // LibTorch's goes on with a backtrace.
     const std::string text = error.what();
-    fmt::print(stderr, "{}: {}\n", who_is(task), text.substr(0, text.find("\nException raised")));
+    fmt::print(stderr, "{}: {}\n", process_label(task),
+               text.substr(0, text.find("\nException raised")));
   } catch (...) {
-    fmt::print(stderr, "{}: an exception of unknown type\n", who_is(task));
+    fmt::print(stderr, "{}: an exception of unknown type\n", process_label(task));
   }
   std::cout.flush();
   std::cerr.flush();

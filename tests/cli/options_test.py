@@ -1,184 +1,50 @@
 """Every option of every form of an invocation (docs/options.md, which is the program's own table) has
 an effect here, is refused by name, or stands below with the reason why it changes nothing."""
 import gzip
+import inspect
 import pathlib
 import re
+import struct
+import sys
 import unittest
 
-from harness import ROOT, TOY, ProgramTest, read_json
+from harness import ROOT, TOY, read_json
+from option_walk import Case, OptionWalk, differs, forms, refused, says, spec, writes, DEVICE
 
 SLOW = "scenarios/stragglers/named_compute.json"
 TRACE = "golden/data/stragglers/timeline-ST.json.gz"
 ONE = ("--set", "/world_size=2", "--set", "/steps=2", "--set", "/reducer/kind=bucketed")
-ROW = re.compile(r"\| `lockstep ([a-z ]+)`(?: ([^|]*?))? \| (.*) \|")
+SEEN = Case([], lambda test, base, result, path: None)  # the base itself has it, and shows it
 
 
-def forms():
-    """(verb, "with --list") -> options."""
-    rows = {}
-    for line in (ROOT / "docs/options.md").read_text().splitlines():
-        if row := ROW.fullmatch(line):
-            rows[row[1], row[2] or ""] = re.findall(r"`(--[a-z-]+)`", row[3])
-    return rows
+def write_recording(folder, steps=4, changed_in=0):
+    """As lockstep_record.py would leave it, of two ranks; of `changed_in` on, other gradients."""
+    folder.mkdir(parents=True)
+    (folder / "recording.json").write_text(
+        '{"format": "lockstep_recording", "version": 1, "world_size": 2, "name": "made", '
+        '"hash_every": 1, "hash": 2, "tensors": false}')
+    for rank in range(2):
+        events, lines = [], []
+        for step in range(1, steps + 1):
+            for phase, ms in ((3, 0), (4, 1), (5, 3), (7, 9)):  # load, forward, backward, optimizer
+                events.append((step * 20 + ms, 0, 1, phase, step, -1, 0))
+            for bucket, kind, ms in ((0, 4, 5), (0, 5, 8)):  # arrival and end of a collective
+                events.append((step * 20 + ms, step, kind, 5, step, bucket, 1 << 32))
+            events.append((step * 20 + 10, 0, 22, 7, step, -1, 0))
+            value = f"{step + 100 * (changed_in and step >= changed_in):016x}"
+            kinds = ("gradient", "buffer", "parameter", "optimizer_state")
+            lines += [f'{{"step": {step}, ' + ", ".join(f'"{kind}": {{"w": "{value}"}}' for kind in kinds) + "}"]
+        events.append((steps * 20 + 11, 0, 20, 7, steps, -1, 0))
+        end = lines[-1].replace(', "gradient"', ', "end": true, "gradient"')
+        (folder / f"rank-{rank}.hashes").write_text("\n".join([*lines, end]) + "\n")
+        events.sort(key=lambda event: event[0])
+        head = struct.pack("<QIiiiqqQQ", 0x30315345524b434c, 1, rank, 2, 0, 0, 0, len(events), len(events))
+        body = b"".join(struct.pack("<qIHHiiQ", ms * 1_000_000, *rest) for ms, *rest in events)
+        (folder / f"rank-{rank}.records").write_bytes(head.ljust(4096, b"\0") + body)
+    return folder
 
 
-class Case:
-    """What is given beside the base, and what must then be so: `check(test, base, result)`."""
-
-    def __init__(self, words, check):
-        self.words, self.check = words, check
-
-
-def writes(option, name="written"):
-    def check(test, base, result, path):
-        test.assertEqual(result.code, base.code, result.text)
-        test.assertTrue(path.exists(), result.text)
-        test.assertTrue(path.is_dir() or path.stat().st_size > 0)
-    return Case([option, "{tmp}/" + name], check)
-
-
-def differs(*words):
-    """Of verbs whose output is the same each time."""
-    def check(test, base, result, path):
-        test.assertEqual(result.code, base.code, result.text)
-        test.assertNotEqual(timeless(result.out), timeless(base.out), words)
-    return Case(words, check)
-
-
-def says(pattern, *words, code=None):
-    def check(test, base, result, path):
-        test.assertNotRegex(base.text, pattern)
-        test.assertRegex(result.text, pattern)
-        test.assertEqual(result.code, base.code if code is None else code, result.text)
-    return Case(words, check)
-
-
-def refused(*words):
-    """The value is looked at: one that cannot be is refused, with the option's name."""
-    def check(test, base, result, path):
-        test.assertEqual(result.code, 2, result.text)
-        test.assertIn(words[0], result.err)
-    return Case(words, check)
-
-
-def fewer(test, base, result, path):
-    test.assertEqual(result.code, base.code, result.text)
-    test.assertLess(len(result.out.splitlines()), len(base.out.splitlines()))
-
-
-def more(test, base, result, path):
-    test.assertEqual(result.code, base.code, result.text)
-    test.assertGreater(len(result.out.splitlines()), len(base.out.splitlines()))
-
-
-def timeless(text):
-    return re.sub(r"in [\d.e-]+ s\b", "", text)
-
-
-def spec(key, value):
-    return lambda test, base, result, path: test.assertEqual(
-        read_json(path)["spec"][key], value)
-
-
-# Where there is no GPU it says so; where there is one it runs there.
-DEVICE = Case(["--device", "cuda"], lambda test, base, result, path: test.assertTrue(
-    result.code == 0 or "device cuda" in result.text or
-    (result.code == 2 and "cuda" in result.err), result.text))
-
-
-def silent(verb):
-    """Options of which the same page says that no result shows them, and why."""
-    rows = re.findall(r"^\| `(--[a-z-]+)` \| (?:every verb|`lockstep ([a-z ]+)`) \| .+ \|$",
-                      (ROOT / "docs/options.md").read_text(), re.M)
-    return {option for option, of in rows if of in ("", verb)}
-
-
-COMMON = {
-    "--json": writes("--json"), "--junit": writes("--junit"), "--csv": writes("--csv"),
-    "--markdown": writes("--markdown"), "--svg": writes("--svg"), "--trace": writes("--trace"),
-    "--out": writes("--out"),
-    "--color": says("\x1b\\[", "--color", "always"),
-    "--quiet": Case(["--quiet"], fewer), "--verbose": Case(["--verbose"], more),
-    "--set": says("nonsense", "--set", "/nonsense=1", code=2),
-    "--full": refused("--full"),
-    "--data": refused("--data", "{tmp}"),
-    "--trust-model": refused("--trust-model", "{tmp}/none.pt"),
-    "--filter": says("zzz|^scenario +runs +file +what\n$", "--filter", "zzz", code=4),
-    "--device": differs("--device", "cuda"),
-    "--annotations": Case(["--annotations", "github"],
-                          lambda test, base, result, path: test.assertTrue(
-                              (test.tmp / "summary").stat().st_size > 0)),
-}
-
-
-# Files and folders that one run can leave all at once, and what marks the others left in them.
-LEFT = {"--json": "result.json", "--junit": "junit.xml", "--csv": "table.csv",
-        "--markdown": "table.md", "--svg": "picture.svg", "--trace": "trace.json",
-        "--export": "export/0001", "--save-weights": "weights.safetensors", "--out": "out"}
-MARKED = {"--color": ["always"], "--annotations": ["github"], "--keep": [], "--metrics": [],
-          "--seed": ["7"]}
-
-
-class Options(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        self.env["GITHUB_STEP_SUMMARY"] = str(self.tmp / "summary")
-        self.count = 0
-
-    def walk(self, verb, what, base, own=None, same=()):
-        """`base`: words behind the verb; `own`: what differs from COMMON; `same`: no effect."""
-        cases = {**COMMON, **(own or {})}
-        options = forms()[verb, what]
-        begin = self.run_program(*verb.split(), *base)
-        self.assertIn(begin.code, (0, 1, 3), begin.text)
-        for option in options:
-            if option in silent(verb) or option in same:
-                continue
-            with self.subTest(verb=verb, what=what, option=option):
-                self.assertIn(option, cases, "say what it does")
-                self.count += 1
-                folder = self.tmp / f"case{self.count}"
-                folder.mkdir()
-                words = [str(word).replace("{tmp}", str(folder)) for word in cases[option].words]
-                (self.tmp / "summary").write_text("")
-                result = self.run_program(*verb.split(), *base, *words)
-                cases[option].check(self, begin, result, folder / "written")
-
-    def walk_runs(self, verb, what, base, own, same=()):
-        """As walk(), of verbs whose every call is a run: what can be given together is."""
-        options = forms()[verb, what]
-        words, folder = list(base), self.tmp / f"together{self.count}"
-        self.count += 1
-        folder.mkdir()
-        (self.tmp / "summary").write_text("")
-        together = [option for option in options
-                    if option in {**LEFT, **MARKED} and option not in {*own, *same}]
-        for option in together:
-            value = [folder / LEFT[option].removesuffix("/0001")] if option in LEFT else MARKED[option]
-            words += [option, *value]
-        result = self.run_program(*verb.split(), *words)
-        self.assertEqual(result.code, 0, result.text)
-        for option in together:
-            with self.subTest(verb=verb, what=what, option=option):
-                if option in LEFT:
-                    self.assertTrue((folder / LEFT[option]).exists(), result.text)
-                marks = {"--color": "\x1b[" in result.out,
-                         "--annotations": (self.tmp / "summary").stat().st_size > 0,
-                         "--keep": any((folder / "out").rglob("plan.json")),
-                         "--metrics": "--metrics" in own or self.has(folder, '"phases": ['),
-                         "--seed": self.has(folder, '"seed": 7')}
-                self.assertTrue(marks.get(option, True), result.text)
-        self.walk(verb, what, base, own, {*same, *together})
-
-    @staticmethod
-    def has(folder, text):
-        return text in (folder / "result.json").read_text()
-
-    def kept(self, *args):
-        out = self.tmp / "kept"
-        self.run_program("verify", *args, "--keep", "--out", out)
-        return out
-
+class Options(OptionWalk):
     def test_the_table_is_there(self):
         self.assertGreater(len(forms()), 20)
         self.assertIn("--junit", forms()["analyze", "of kept runs"])
@@ -306,6 +172,100 @@ class Options(ProgramTest):
             "--schedules": seen})
         self.walk_runs("explore", "with --replay", [*base, "--replay", "5"], {
             **common, "--replay": seen})
+
+    def test_explorations_of_every_schedule(self):
+        base = ["scenarios/explore/toy.json", "--set", "/reducer/kind=bucketed", "--exhaustive",
+                "--schedules", "20", "--set", "/steps=1", "--set", "/world_size=2"]
+        self.walk("explore", "with --exhaustive", base, {
+            "--device": DEVICE, "--preemptions": refused("--preemptions", "65"),
+            "--all": Case(["--all", "--json", "{tmp}/written"], spec("all", True)),
+            "--exhaustive": SEEN, "--schedules": SEEN}, same={"--seed"})
+
+    def test_sweeps(self):
+        base = [TOY, "--caps", "0.00001", "--worlds", "2", "--reducers", "bucketed", "--rounds", "1",
+                "--steps", "2", "--warmup", "1", "--allow-busy", "--vary", "/reducer/gradient_as_bucket_view=[false]"]
+        given = dict.fromkeys([word for word in base if word.startswith("--")], SEEN)
+        self.walk_runs("sweep", "", base, {
+            **given, "--device": DEVICE,
+            "--baseline": says("none.json", "--baseline", "{tmp}/none.json", code=2),
+            "--reference": says("none.json", "--reference", "{tmp}/none.json", code=2),
+            "--threshold": says("step_ms<=1e-06: fail", "--threshold", "step_ms<=0.000001", code=1)})
+        path = self.tmp / "swept.json"
+        self.assertEqual(self.run_program("sweep", *base, "--json", path).code, 0)
+        swept = read_json(path)["sweep"]
+        self.assertEqual([swept[key] for key in ("rounds", "steps", "warmup", "runs")], [1, 2, 1, 1])
+        (line,) = swept["combinations"]
+        self.assertEqual((line["label"], line["varied"]),
+                         ("world_size=2 reducer=bucketed bucket_cap_mb=1e-05 gradient_as_bucket_view=false",
+                          {"/reducer/gradient_as_bucket_view": False}))
+
+    def test_collectives(self):
+        base = ["all_reduce", "--communicators", "shm:rank_order", "--world-size", "3", "--min-bytes", "8",
+                "--max-bytes", "32", "--factor", "4", "--dtype", "float64", "--iterations", "3", "--warmup",
+                "2", "--timeout-ms", "20000"]
+        given = dict.fromkeys([word for word in base if word.startswith("--")], SEEN)
+        self.walk_runs("collective", "", base, given)
+        path = self.tmp / "measured.json"
+        self.assertEqual(self.run_program("collective", *base, "--json", path).code, 0)
+        measured = read_json(path)["collective"]
+        asked = {"world_size": 3, "dtype": "float64", "iterations": 3, "warmup": 2}
+        self.assertEqual({key: measured[key] for key in asked}, asked)
+        (one,) = measured["communicators"]
+        self.assertEqual((one["label"], [size["bytes"] for size in one["sizes"]]), ("shm:rank_order", [8, 32]))
+        late = self.run_program("collective", *base[:-1], "0")
+        self.assertEqual(late.code, 2, late.text)
+
+    def test_profiles_and_data(self):
+        out = self.tmp / "toy.profile"
+        self.walk("profile", "", [TOY, "--out", out], {
+            "--out": Case([], lambda test, base, result, path: test.assertTrue(out.exists())),
+            "--filter": says("0 runs are selected", "--filter", "zzz", code=2),
+            "--device": says("measured on the cpu", "--device", "cuda", code=2),
+            "--repetitions": says("median of 3", "--repetitions", "3")})
+        files = {}
+        for name, words in (("base", []), ("--samples", ["--samples", "30"]), ("--seed", ["--seed", "3"])):
+            folder = self.tmp / name.strip("-")
+            result = self.run_program("data", "mnist", folder, *words)
+            self.assertEqual(result.code, 0, result.text)
+            files[name] = b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
+        self.assertEqual({*forms()["data", ""]}, {*files} - {"base"})
+        self.assertEqual(len(set(files.values())), 3)
+
+    def test_schemas(self):
+        printed = {self.run_program("schema").out}
+        options = forms()["schema", ""]
+        for option in options:
+            result = self.run_program("schema", option)
+            self.assertEqual(result.code, 0, result.text)
+            printed.add(result.out)
+        self.assertEqual(len(printed), len(options) + 1)
+        self.assertEqual(self.run_program("schema", *options[:2]).code, 2)
+
+    def test_checkpoints(self):
+        for name, seed in (("a", 1), ("b", 2)):
+            self.run_program("verify", TOY, *ONE, "--seed", seed, "--save-weights", self.tmp / f"{name}.safetensors")
+        base = [self.tmp / "a.safetensors", self.tmp / "b.safetensors"]
+        own = {"--atol": says("pass: ", "--atol", "1e9", code=0), "--rtol": differs("--rtol", "1e-30")}
+        for key in ("--key", "--key-a", "--key-b"):
+            own[key] = says("none", key, "none", code=2)
+        self.walk("compare", "of checkpoints", base, own)
+
+    def test_recordings(self):
+        a, b = write_recording(self.tmp / "a"), write_recording(self.tmp / "b", changed_in=3)
+        self.assertEqual(self.run_program("compare", a, a).code, 0)
+        self.walk("compare", "of recordings", [a, b], {
+            "--rtol": says("--rtol", "--rtol", "0.1", code=2), "--atol": says("--atol", "--atol", "0.1", code=2)})
+        self.walk("analyze", "of a recording", [write_recording(self.tmp / "c", steps=12)], {
+            "--metrics": Case(["--metrics", "--json", "{tmp}/written"], writes("").check)})
+
+    def test_every_form_is_walked_here(self):
+        text = inspect.getsource(sys.modules[__name__])
+        elsewhere = {("simulate", "with --predict"), ("simulate", "without --predict")}  # simulate_uses_test.cc
+        in_loops = {(verb, what) for verb in ("verify", "run") for what in ("with --list", "with --hosts")}
+        in_loops |= {("campaign", what) for verb, what in forms() if verb == "campaign"}
+        in_loops |= {("data", ""), ("schema", "")}
+        for verb, what in sorted(forms().keys() - elsewhere - in_loops):
+            self.assertRegex(text, rf'walk(_runs)?\("{verb}", "{re.escape(what)}"', (verb, what))
 
     def test_a_selection_without_a_run_is_said_in_json_too(self):
         for verb in ("verify", "simulate", "explore"):

@@ -1,5 +1,6 @@
 """Ranks that die, hang and lose their launcher: named, ended, never left behind."""
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -79,6 +80,23 @@ class Processes(ProgramTest):
         time.sleep(0.5)
         self.assertEqual([pid for pid in kids if alive(pid)], [])
         read_json(path)
+
+    def test_a_limit_of_memory_ends_in_a_sentence(self):
+        # Libraries that cannot be loaded; threads and OpenBLAS's buffers that cannot be had; enough.
+        for kilobytes in (300_000, 600_000, 700_000, 800_000, 3_000_000):
+            bound = (kilobytes * 1024, kilobytes * 1024)
+            result = subprocess.run(
+                [PROGRAM, "verify", TOY, "--set", "/world_size=2"], cwd=ROOT, env=self.env,
+                capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+                preexec_fn=lambda bound=bound: resource.setrlimit(resource.RLIMIT_AS, bound))
+            text = result.stdout + result.stderr
+            if kilobytes == 3_000_000:
+                self.assertEqual(result.returncode, 0, text)
+                continue
+            # Debian's LibTorch maps 600 MB; others more.
+            self.assertEqual(result.returncode, 3, f"{kilobytes} kB: {text}")
+            self.assertRegex(text, "ulimit -v|cannot allocate|failed to map")
+            self.assertNotIn("rank ", text)
 
 
 if __name__ == "__main__":

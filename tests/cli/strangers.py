@@ -47,8 +47,8 @@ class Ports:
         found = set()
         for pid in (pid for one in self.processes for pid in (one.pid, *descendants(one.pid))):
             try:
-                for entry in os.scandir(f"/proc/{pid}/fd"):
-                    link = os.readlink(entry.path)
+                for name in os.listdir(f"/proc/{pid}/fd"):
+                    link = os.readlink(f"/proc/{pid}/fd/{name}")
                     if link.startswith("socket:["):
                         found.add(link[8:-1])
             except OSError:

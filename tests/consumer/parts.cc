@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
+#include "reducer/base/reducer_base.h"
 #include "reducer/comm_hook.h"
-#include "reducer/kinds/reducer_base.h"
 #include "reducer/registry.h"
 #include "scenarios/workloads/registry.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "reducer/kinds/reducer_base.h"
+#include "reducer/base/reducer_base.h"
 #include "reducer/registry.h"
 
 namespace {

@@ -8,6 +8,7 @@ import enum
 import fractions
 import functools
 import io
+import itertools
 import math
 import os
 import pathlib
@@ -174,9 +175,11 @@ class Files(ProgramTest):
             pass
         model = {"weight": torch.ones(3)}
         plain = self.save("plain.pt", {"model": model})
-        for name, stranger in [*strangers.items(), ("all", strangers)]:
-            with self.subTest(stranger=name):
-                path = self.save("a.pt", {"model": model, "epoch": 3, "args": stranger})
+        cases = [*strangers.items(), ("all", strangers)]
+        for protocol, (name, stranger) in itertools.product((2, 3, 4, 5), cases):
+            with self.subTest(stranger=name, protocol=protocol):
+                path = self.save("a.pt", {"model": model, "epoch": 3, "args": stranger},
+                                 pickle_protocol=protocol)
                 self.assertIn("pass: ", self.compare(path, path))
                 self.assertIn("pass: 1 tensor, 3 elements", self.compare(path, plain, "--key", "model"))
         text = self.compare(path, path)
@@ -190,12 +193,35 @@ class Files(ProgramTest):
         self.assertIn("ema needs argparse.Namespace, which holds tensors", text)
         self.compare(with_tensors, plain, "--key", "model")
 
+    def test_every_protocol_says_the_same(self):
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+        optimizer = torch.optim.Adam(model.parameters())
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+        shared = "a text that stands there twice"
+        value = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 2 ** 40,
+                 shared: [shared, (torch.arange(6).reshape(2, 3).t(), 1.5, None, True)],
+                 "x" * 300: 2 ** 100, "bytes": b"x" * 300, "array": bytearray(b"abc"),
+                 "parameter": next(model.parameters()), "half": torch.ones(2).bfloat16()}
+        paths = {protocol: self.save(f"{protocol}.pt", value, pickle_protocol=protocol)
+                 for protocol in (2, 3, 4, 5)}
+        value["epoch"] += 1
+        for protocol in (3, 4, 5):
+            self.compare(paths[2], paths[protocol])
+            entry = self.document()["files"][0]
+            self.assertEqual(entry["not_compared"], [])
+            self.assertGreater(len(entry["tensors"]), 20)
+            other = self.save("other.pt", value, pickle_protocol=protocol)
+            self.assertIn("epoch", self.compare(paths[2], other, code=1))
+
     def test_other_formats_are_refused_in_words(self):
         good = self.save("good.pt", {"w": torch.ones(2)})
         legacy = self.save("legacy.pt", {"w": torch.ones(2)}, _use_new_zipfile_serialization=False)
         self.assertIn("before PyTorch 1.6", self.compare(good, legacy, code=2))
-        newer = self.save("protocol.pt", {"w": torch.ones(2)}, pickle_protocol=4)
-        self.assertIn("pickle protocol 4", self.compare(good, newer, code=2))
+        older = self.save("protocol.pt", {"w": torch.ones(2)}, pickle_protocol=1)
+        self.compare(good, older, code=2)
         script = self.tmp / "script.pt"
         torch.jit.script(torch.nn.Linear(2, 2)).save(str(script))
         self.assertIn("TorchScript", self.compare(good, script, code=2))

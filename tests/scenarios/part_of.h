@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/options.h"
+#include "scenarios/base/options.h"
 
 namespace lockstep {
 

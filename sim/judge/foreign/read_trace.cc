@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 #include "sim/judge/foreign/unpacked.h"
 
 namespace lockstep {

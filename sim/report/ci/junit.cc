@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "scenarios/parse/words.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

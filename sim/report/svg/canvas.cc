@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "scenarios/base/check.h"
-#include "scenarios/parse/words.h"
-#include "sim/report/style.h"
+#include "scenarios/base/number_text.h"
+#include "scenarios/json/words.h"
 
 namespace lockstep::svg {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "scenarios/base/check.h"
-#include "sim/report/style.h"
+#include "scenarios/base/number_text.h"
 #include "sim/report/svg/thinned.h"
 
 namespace lockstep::svg {

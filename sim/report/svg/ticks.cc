@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "scenarios/base/check.h"
-#include "sim/report/style.h"
+#include "scenarios/base/number_text.h"
 
 namespace lockstep::svg {
 namespace {

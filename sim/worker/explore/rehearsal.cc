@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "reducer/kinds/gradient_hooks.h"
-#include "reducer/kinds/reducer_base.h"
+#include "reducer/base/gradient_hooks.h"
+#include "reducer/base/reducer_base.h"
 #include "reducer/no_probe.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/forward.h"

@@ -3,11 +3,13 @@
 
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <stdexcept>
 
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
 #include "scenarios/workloads/workload.h"
+#include "sim/launch/memory_room.h"
 #include "sim/launch/signals.h"
 #include "sim/worker/explore/explore.h"
 #include "sim/worker/libraries.h"
@@ -23,11 +25,11 @@ void say(const Json& line) {
 }
 
 Json read_json(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw std::runtime_error("cannot read " + path);
-  return Json::parse(text.str());
+  const auto text = read_foreign_file(path, kResultBytesMost);
+  if (!text) throw std::runtime_error(to_text(text.errors().front()));
+  auto json = parse_foreign_json(text.value(), path, "a plan and what to explore of it");
+  if (!json) throw std::runtime_error(to_text(json.errors().front()));
+  return std::move(json.value());
 }
 
 }  // namespace
@@ -38,6 +40,7 @@ int run_explore(const std::string& file) {
   try {
     Signals signals;  // before any thread: they all leave them to us
     const Json given = read_json(file);
+    take_room(1);
     prepare_libtorch(1);
     const ExploreWatch watch{.progress =
                                  [](int64_t explored) {

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <random>
 
+#include "reducer/base/reducer_base.h"
 #include "reducer/bucket.h"
-#include "reducer/kinds/reducer_base.h"
 
 namespace lockstep {
 namespace {

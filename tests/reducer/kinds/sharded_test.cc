@@ -3,7 +3,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
-#include "reducer/spread.h"
+#include "reducer/shard_sync.h"
 #include "tests/reducer/kinds/small_model.h"
 
 namespace lockstep {
@@ -49,8 +49,8 @@ TEST(Sharded, LeavesTheAverageInOwnElementsAndZeroInThoseOfOthers) {
   for (const int64_t ranks : {1, 3, 6}) {
     const auto gradients = gradients_of_ranks(options, ranks);
     const auto expected = sharded_averages(ranks);
-    for (const auto& bucket : sharded_pieces_of(options, SmallModel(0).parameters, ranks)) {
-      for (const Piece& piece : bucket) {
+    for (const auto& bucket : bucket_shards_of(options, SmallModel(0).parameters, ranks)) {
+      for (const OptimizerShard& piece : bucket) {
         const auto p = static_cast<size_t>(piece.parameter);
         for (int64_t rank = 0; rank < ranks; ++rank) {
           const at::Tensor found = elements_of(piece, gradients[static_cast<size_t>(rank)][p]);

@@ -1,4 +1,5 @@
 #include "sim/des/modelled.h"
+#include "scenarios/json/schema_texts.h"
 
 #include <gmock/gmock.h>
 
@@ -236,9 +237,43 @@ std::vector<Change> changes() {
   return all;
 }
 
+// The same of keys of models, whose data change with them.
+std::vector<Change> changes_of_models() {
+  const auto numbers = [](const std::string& in, const std::string& out) {
+    return Sets{
+        kModel + R"({"kind": "linear", "in_features": )" + in + R"(, "out_features": )" + out + "}",
+        kData + R"({"kind": "randn", "samples": 48, "features": )" + in + R"(, "targets": )" + out +
+            "}",
+        "/batch_size=12"};
+  };
+  const auto images = [](const std::string& side) {
+    return Sets{"/data/height=" + side, "/data/width=" + side};
+  };
+  const std::string gpt = "gallery/gpt.json", nets = "gallery/mnist_convnet.json";
+  const Sets mlp = numbers("64", "16") +
+                   Sets{kModel + R"({"kind": "mlp", "in_features": 64, "hidden": [128], )" +
+                        R"("out_features": 16})"};
+  return {
+      {"/model/kind", numbers("64", "16"), mlp},
+      {"/model/in_features", numbers("64", "16"), numbers("4096", "16")},
+      {"/model/out_features", numbers("64", "16"), numbers("64", "1024")},
+      {"/model/features", images("28"), images("32") + Sets{"/model/features=1024"},
+       "gallery/auto_encoder_3_ranks.json"},
+      {"/model/register", mlp, mlp + Sets{"/model/register=backwards"}},
+      {"/ignored", mlp, mlp + Sets{R"(/ignored=["fc1"])"}},
+      {"/model/classes", {}, {"/model/classes=4000", "/data/classes=4000"}, nets},
+      {"/model/vocabulary", {}, {"/model/vocabulary=4000", "/data/vocabulary=4000"}, gpt},
+      {"/model/context", {}, {"/model/context=1024", "/data/length=1024"}, gpt},
+      {"/model/layers", {}, {"/model/layers=3"}, gpt},
+      {"/model/width", {}, {"/model/width=64"}, gpt},
+  };
+}
+
 TEST(Modelled, EveryKeyThatCountsChangesTheAnswer) {
   std::set<std::string> shown;
-  for (const Change& change : changes()) {
+  std::vector<Change> all = changes();
+  for (Change& change : changes_of_models()) all.push_back(std::move(change));
+  for (const Change& change : all) {
     const std::string before = answer_of(kBase + change.before, change.file);
     const std::string after = answer_of(kBase + change.after, change.file);
     EXPECT_THAT(before, testing::Not(testing::HasSubstr("no plan"))) << change.pointer;
@@ -249,9 +284,9 @@ TEST(Modelled, EveryKeyThatCountsChangesTheAnswer) {
   }
   for (const ModelledKey& row : modelled_keys()) {
     const std::string pointer = row.pointer;
-    if (row.counts != Counts::time || pointer.starts_with("/model/")) continue;
-    if (pointer == "/faults/*/kind" || pointer == "/ignored" || pointer == "/compute/profile")
-      continue;  // below, tests/sim/plan, tests/cli/emulation_test.py
+    if (row.counts != Counts::time) continue;
+    if (pointer == "/faults/*/kind" || pointer == "/compute/profile")
+      continue;  // each kind below; tests/cli/emulation_test.py
     EXPECT_TRUE(shown.contains(pointer)) << pointer;
   }
 }

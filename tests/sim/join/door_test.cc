@@ -138,6 +138,17 @@ TEST_F(DoorTest, AJoinWithoutRanksIsClosed) {
   expect_open();
 }
 
+TEST(Messages, OneReaderDecidesWhatIsJson) {
+  const std::string end = encode(ProcessEnd{.who = "rank-1", .rank = 1});
+  ASSERT_TRUE(decode_end(end)) << end;
+  // Which of two would count is another question for each reader.
+  EXPECT_FALSE(decode_end("{\"rank\": 0," + end.substr(1)));
+  EXPECT_FALSE(decode_end(std::string(300'000, '[')));
+  EXPECT_FALSE(decode_members("{\"0\": " + encode(somebody({1})) + "}"));
+  EXPECT_FALSE(decode_members("[" + std::string(300'000, '[')));
+  EXPECT_TRUE(decode_members("[" + encode(somebody({1})) + "]"));
+}
+
 // The same bytes as a member's, on another connection.
 TEST_F(DoorTest, ARecordedJoinIsWorthNothing) {
   open();

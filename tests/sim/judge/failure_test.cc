@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include "tests/sim/judge/incident.h"
 #include "tests/sim/judge/outcomes.h"
 
 namespace lockstep {
@@ -69,6 +70,27 @@ TEST(Failure, AFileThatCannotBeLoadedIsItsOwnCause) {
   EXPECT_EQ(outcome.judge().met, false);
   outcome.run.plan.scenario.expect = {{}};
   EXPECT_EQ(failure_of(outcome).cause, "");
+}
+
+// Gloo of 2023 and later cannot tell a stranger that guesses its number from a peer.
+TEST(Failure, NobodyIsNamedWhereConnectionsAloneBrokeWhileRanksMet) {
+  Incident incident(4, 1, Place::rendezvous);
+  incident.run.failed_ns = incident.last_ns() + 1'000'000;
+  for (const int64_t rank : {1, 2}) {
+    incident.give_up(rank, ErrorKind::peer_lost, "connecting 4 ranks over Gloo: connection closed",
+                     incident.run.failed_ns, kExitCommError, 3 - rank);
+    incident.run.ranks[static_cast<size_t>(rank)].events.back().phase =
+        static_cast<uint16_t>(Phase::rendezvous);
+  }
+  for (const int64_t rank : {0, 3}) incident.ended(rank, incident.run.failed_ns + 1'000'000);
+  const Failure nobody = incident.failure();
+  EXPECT_EQ(nobody.rank, std::nullopt) << nobody.message;
+  EXPECT_THAT(nobody.message, HasSubstr("nobody is blamed"));
+  EXPECT_THAT(nobody.secondary, ElementsAre(1, 2));
+  // One that died has its own cause.
+  incident.run.ends.back().by_launcher = false;
+  incident.run.ends.back().signal = SIGKILL;
+  EXPECT_EQ(incident.failure().rank, 3);
 }
 
 TEST(Failure, ExitAndException) {

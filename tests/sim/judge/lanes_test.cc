@@ -91,6 +91,15 @@ TEST(Lanes, DoNotApplyWhereAForwardDrewFromTheDefaultGenerator) {
   }
   EXPECT_FALSE(result.first_divergence);
   EXPECT_EQ(result.verdict, "pass");
+  evidence.undeclared_draws = false;
+  outcome.run.evidence[2] = to_json_text(evidence);
+  EXPECT_EQ(outcome.judge().verdict, "fail");
+  evidence.unrepeatable_forward = true;
+  outcome.run.evidence[2] = to_json_text(evidence);
+  EXPECT_EQ(outcome.judge().verdict, "pass");
+  EXPECT_EQ(outcome.lane("replay").verdict, "not_applicable");
+  EXPECT_THAT(outcome.lane("replay").reason,
+              testing::AllOf(HasSubstr("model \"noisy\""), HasSubstr("a generator of its own")));
 }
 
 // Ranks 1 and 3 have three batches, ranks 0 and 2 fewer; in the end all get the same weights.

@@ -53,6 +53,31 @@ TEST_F(OverdueTest, TwiceItsTimeAndHalfASecondAreForgiven) {
               HasSubstr("for 750 ms, which has a time-out of 100 ms"));
 }
 
+TEST_F(OverdueTest, WhatWaitsForACoreMayExplainIsUndecided) {
+  outcome_.run.core_wait_ns = 100 * kOneMs;
+  EXPECT_EQ(timeline_after(650), "pass");
+  EXPECT_EQ(timeline_after(750), "inconclusive");
+  EXPECT_THAT(result_.check_reasons.back(), HasSubstr("timeline: inconclusive: busy machine: "));
+  EXPECT_EQ(timeline_after(850), "fail");
+}
+
+TEST_F(OverdueTest, AnExpectationOfAnUndecidedTimelineIsNeitherMetNorUnmet) {
+  Expectation& expect = outcome_.run.plan.scenario.expect[0];
+  expect = {};
+  expect.verdict = "fail";
+  expect.checks = {{"timeline", "fail"}};
+  outcome_.run.failed_ns = 1'750 * kOneMs;
+  EXPECT_EQ(outcome_.judge().met, true);
+  outcome_.run.core_wait_ns = 100 * kOneMs;
+  EXPECT_EQ(outcome_.judge().met, std::nullopt);
+  EXPECT_EQ(outcome_.judge().undecided, Undecided::busy_machine);
+  expect.outcome = "completed";
+  EXPECT_EQ(outcome_.judge().undecided, Undecided::inconclusive) << "that is no matter of time";
+  expect.outcome.reset();
+  expect.checks.clear();
+  EXPECT_EQ(outcome_.judge().undecided, Undecided::inconclusive) << "the check was not asked for";
+}
+
 TEST_F(OverdueTest, WhoIsStoppedCannotKeepATime) {
   outcome_.run.ends[0].state->state = 'T';
   EXPECT_EQ(timeline_after(5'000), "pass");

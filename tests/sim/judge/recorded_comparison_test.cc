@@ -1,6 +1,7 @@
 #include "sim/judge/recorded_comparison.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <random>
 
@@ -138,7 +139,7 @@ TEST_F(RecordedComparisonTest, WhatTheRecorderCannotHaveWrittenIsRefused) {
   MadeRecording{}.write(folder);
   std::filesystem::remove(folder + "/rank-1.hashes");
   EXPECT_FALSE(compare_folders(folder, folder));
-  EXPECT_THAT(refusal, ::testing::HasSubstr("is not there"));
+  EXPECT_THAT(refusal, ::testing::HasSubstr("cannot be opened"));
   MadeRecording{}.write(folder);
   std::filesystem::copy_file(folder + "/rank-0.records", folder + "/rank-1.records",
                              std::filesystem::copy_options::overwrite_existing);
@@ -149,6 +150,34 @@ TEST_F(RecordedComparisonTest, WhatTheRecorderCannotHaveWrittenIsRefused) {
 enum class Change { same, killed, shorter, cut, flipped };
 
 // Pairs of the same run: one of them may be cut anywhere, shorter, or have one bit changed.
+// Neither waits nor dies of what lies where a recording was.
+TEST_F(RecordedComparisonTest, AStrangersFilesAreRefused) {
+  const MadeRecording made{.steps = 2};
+  const std::string good = folder_.path() + "/good", bad = folder_.path() + "/bad";
+  made.write(good);
+  const auto refused_with = [&](const std::string& name, auto&& damage) {
+    std::filesystem::remove_all(bad);
+    made.write(bad);
+    std::filesystem::remove(bad + "/" + name);
+    damage(bad + "/" + name);
+    EXPECT_FALSE(compare_folders(bad, good)) << name;
+    return refusal;
+  };
+  const auto pipe = [](const std::string& path) { ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0); };
+  const auto deep = [](const std::string& path) {
+    rewrite(path, R"({"format": "lockstep_recording", "version": 1, "world_size": 2, "name": )" +
+                      std::string(200'000, '[') + std::string(200'000, ']') + "}\n");
+  };
+  const auto deep_line = [](const std::string& path) {
+    rewrite(path, R"({"step": 1, "end": )" + std::string(200'000, '[') + std::string(200'000, ']') +
+                      "}\n");
+  };
+  EXPECT_THAT(refused_with("recording.json", pipe), ::testing::HasSubstr("this is a pipe"));
+  EXPECT_THAT(refused_with("rank-1.hashes", pipe), ::testing::HasSubstr("this is a pipe"));
+  EXPECT_THAT(refused_with("recording.json", deep), ::testing::HasSubstr("is no recording"));
+  EXPECT_THAT(refused_with("rank-1.hashes", deep_line), ::testing::HasSubstr("no line of hashes"));
+}
+
 class RandomPairs : public RecordedComparisonTest {
  protected:
   int64_t below(int64_t bound) {

@@ -96,7 +96,7 @@ TEST(Protocol, NamesFitIntoWhatPsShows) {
   EXPECT_EQ(process_name({"rank", "", 12, ""}), "lockstep-r12");
   EXPECT_EQ(process_name({"golden", "one_device", -1, ""}), "lockstep-g-one_");
   EXPECT_EQ(process_name({"thread_host", "", 1, ""}), "lockstep-h1");
-  EXPECT_EQ(who_is({"rounding", "rounding", -1, ""}), "golden-rounding");
+  EXPECT_EQ(process_label({"rounding", "rounding", -1, ""}), "golden-rounding");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "sim/plan/plan.h"
 #include "sim/record/evidence.h"
 #include "sim/record/recorder.h"
-#include "sim/worker/tasks.h"
+#include "sim/worker/main/tasks.h"
 
 namespace lockstep {
 

@@ -49,7 +49,7 @@ class StoredRunTest : public testing::Test {
   void leave() { leave(to_text(outcome_.plan)); }
   void leave(const std::string& plan) {
     write_file(plan_path(dir_), plan);
-    leave_ends(outcome_, dir_, plan);
+    write_ends(outcome_, dir_, plan);
   }
   std::string refusal() {
     std::string why;

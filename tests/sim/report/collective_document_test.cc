@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/parse/collective_schema.h"
+#include "scenarios/json/schema_texts.h"
 #include "tests/sim/report/schema_errors.h"
 
 namespace lockstep {

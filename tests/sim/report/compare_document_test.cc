@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/parse/compare_schema.h"
+#include "scenarios/json/schema_texts.h"
 #include "sim/report/document.h"
 #include "tests/sim/report/schema_errors.h"
 

@@ -1,4 +1,5 @@
 #include "sim/report/document.h"
+#include "scenarios/json/schema_texts.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -8,7 +9,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/parse/suite.h"
 #include "sim/campaign/tally.h"
 #include "tests/sim/judge/made_run.h"
 #include "tests/sim/judge/outcomes.h"

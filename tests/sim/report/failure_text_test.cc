@@ -34,6 +34,15 @@ TEST(FailureText, ReplicasAreComparedWithRankZeroNotWithAGoldenRun) {
   EXPECT_THAT(text_of(diverged("replay")), HasSubstr("      golden  1.5"));
 }
 
+TEST(FailureText, AKeptRunsOwnWordsAreAQuotation) {
+  RunResult run = diverged("replay");
+  run.again = "lockstep analyze run";
+  EXPECT_THAT(text_of(run), Not(HasSubstr("it says")));
+  run.told_command = "lockstep verify a\"b;\n::error::x\x1b[2J";
+  EXPECT_THAT(text_of(run), HasSubstr("  again  lockstep analyze run\n  it says that it was run "
+                                      "with: \"lockstep verify a\\\"b; ::error::x [2J\"\n"));
+}
+
 TEST(FailureText, DistancesBeyondWhatIsSignedAreNotNegative) {
   RunResult run = diverged("replay");
   run.first_divergence->ulp = uint64_t{1} << 63;  // doubles of two signs
@@ -51,7 +60,7 @@ TEST(FailureText, ABreakdownTellsWhoWhereAndItsLog) {
   f.kind = "crash";
   f.message = "rank 2 was killed by SIGKILL (9) in backward of step 3";
   f.last_event = "bucket 0 ready";
-  f.stack = {"pause+0x10", "lockstep::Pass::step(long)+0x5f"};
+  f.stack = {"pause+0x10", "lockstep::TrainingRun::step(long)+0x5f"};
   f.log_tail = {"first", "last"};
   f.secondary = {0, 1};
   run.failure = f;
@@ -61,7 +70,7 @@ TEST(FailureText, ABreakdownTellsWhoWhereAndItsLog) {
                         "  because of it  ranks 0 1 failed as well\n"
                         "  its stack then\n"
                         "      pause+0x10\n"
-                        "      lockstep::Pass::step(long)+0x5f\n"
+                        "      lockstep::TrainingRun::step(long)+0x5f\n"
                         "  last lines of its log\n      first\n      last\n"));
 }
 

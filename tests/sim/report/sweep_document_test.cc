@@ -1,4 +1,5 @@
 #include "sim/report/sweep_document.h"
+#include "scenarios/json/schema_texts.h"
 
 #include <gmock/gmock.h>
 
@@ -70,6 +71,29 @@ TEST(SweepDocument, PredictionsStandBesideWhatWasMeasured) {
   EXPECT_EQ(swept["combinations"][0]["predicted_ms"], 99.283);
   EXPECT_EQ(swept["combinations"][2]["predicted_ms"], nullptr);
   EXPECT_EQ(swept["simulated"]["compared"], 1);
+  EXPECT_TRUE(fits_sweep_schema(document));
+}
+
+TEST(SweepDocument, WhatIsNotPredictedIsToldWithItsReason) {
+  SweepDocument document = sample_sweep();
+  document.simulated = {"world_size=2 reducer=bucketed bucket_cap_mb=25",
+                        {99.283, 100.5, {}},
+                        {"", "", "virtual time has no join"}};
+  conclude(&document);
+  const std::string why = ": virtual time has no join\n";
+  EXPECT_THAT(sweep_text(document, Style(false)),
+              HasSubstr("\nnot predicted: " + label_of(document.lines[2].cell) + why));
+  EXPECT_EQ(as_json(document)["sweep"]["combinations"][0]["not_predicted"], nullptr);
+  EXPECT_EQ(as_json(document)["sweep"]["combinations"][2]["not_predicted"],
+            "virtual time has no join");
+  EXPECT_TRUE(fits_sweep_schema(document));
+  document.simulated.reset();
+  document.not_simulated = "virtual time has no join";
+  EXPECT_THAT(
+      sweep_text(document, Style(false)),
+      HasSubstr("not predicted: " + label_of(document.lines[0].cell) + " and 2 others" + why));
+  EXPECT_EQ(as_json(document)["sweep"]["combinations"][0]["not_predicted"],
+            "virtual time has no join");
   EXPECT_TRUE(fits_sweep_schema(document));
 }
 

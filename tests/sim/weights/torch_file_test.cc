@@ -102,7 +102,7 @@ TEST_F(TorchFile, NothingIsExecuted) {
   EXPECT_THAT(error_of(with_pickle(kBegin + "ctorch\nFloatStorage\n)R.")),
               HasSubstr("does not call"));
   EXPECT_THAT(error_of(with_pickle(kBegin + "})R.")), HasSubstr("no function"));
-  for (const char* opcode : {"i", "o", "\x93", "P1\n", "\x82", "F1.5\n", "2"})
+  for (const char* opcode : {"i", "o", "P1\n", "\x82", "F1.5\n", "2", "\x97", "\x98"})
     EXPECT_THAT(error_of(with_pickle(kBegin + opcode + "......")), HasSubstr("torch.save does not"))
         << opcode;
 }
@@ -144,6 +144,100 @@ TEST_F(TorchFile, ForeignValuesAreSkipped) {
   }
 }
 
+// Protocol 4 and 5: names on the stack, frames, short texts, sets.
+class Protocol4 : public TorchFile {
+ protected:
+  static std::string brief(const std::string& value) {
+    return "\x8c" + number<uint8_t>(value.size()) + value;
+  }
+  static std::string name(const std::string& module, const std::string& global) {
+    return brief(module) + brief(global) + "\x93";
+  }
+  static std::string tensor_of_4() {
+    return name("torch._utils", "_rebuild_tensor_v2") + "((" + brief("storage") +
+           name("torch", "FloatStorage") + brief("0") + brief("cpu") + "K\x02tQK\x01K\x01\x85" +
+           "K\x01\x85\x89" + name("collections", "OrderedDict") + ")RtR";
+  }
+  static std::string framed(const std::string& code) {
+    return "\x80\x04\x95" + number<uint64_t>(code.size()) + code;
+  }
+};
+
+TEST_F(Protocol4, IsRead) {
+  const std::string big("\x8d" + number<uint64_t>(3) + "big");
+  const auto read = read_weights_file(write(
+      "a.pt", with_pickle(framed("}\x94(" + brief("w") + "\x94" + tensor_of_4() + big + "K\x07" +
+                                 brief("again") + "h" + number<uint8_t>(1) + "\x85" + "u."))));
+  ASSERT_TRUE(read) << to_text(read.errors().front());
+  EXPECT_THAT(testing::names_of(read.value()), ElementsAre("w", "big"));
+  EXPECT_THAT(read.value().tensors[0].shape, ElementsAre(1));
+  EXPECT_TRUE(read.value().skipped.empty());
+}
+
+TEST_F(Protocol4, ForeignValuesAreSkipped) {
+  const std::vector<std::pair<std::string, std::string>> strangers = {
+      {"os.system", name("os", "system") + brief("touch /tmp/pwned") + "\x85R"},
+      {"__main__.Outer.Inner", name("__main__", "Outer.Inner") + ")}" + brief("x") + "K\x01s\x92"},
+      {"builtins.set", "\x8f\x94(K\x01K\x02\x90"},
+      {"builtins.set",
+       "c__builtin__\nset\n](K\x01K\x02"
+       "e\x85R"},
+      {"builtins.frozenset", "(K\x01K\x02\x91"},
+      {"builtins.frozenset", name("builtins", "frozenset") + "](K\x01"
+                                                             "e\x85R"},
+      {"builtins.eval", name("builtins", "eval") + brief("1") + "\x85R"}};
+  for (const auto& [type, code] : strangers) {
+    const auto read = read_weights_file(write(
+        "a.pt", with_pickle(framed("}(" + brief("w") + tensor_of_4() + brief("x") + code + "u."))));
+    ASSERT_TRUE(read) << type << " " << to_text(read.errors().front());
+    EXPECT_THAT(testing::names_of(read.value()), ElementsAre("w"));
+    ASSERT_EQ(read.value().skipped.size(), 1u) << type;
+    EXPECT_EQ(read.value().skipped[0].type, type);
+    EXPECT_FALSE(read.value().skipped[0].holds_tensors) << type;
+    EXPECT_THAT(error_of(with_pickle(framed(code + "."))), HasSubstr("executes nothing")) << type;
+  }
+  for (const std::string& code :
+       {"\x8f(" + tensor_of_4() + "\x90", "(" + tensor_of_4() + "\x91",
+        name("__main__", "Net") + ")}" + brief("w") + tensor_of_4() + "s\x92",
+        "c__builtin__\nset\n](" + tensor_of_4() + "e\x85R"}) {
+    const auto read =
+        read_weights_file(write("a.pt", with_pickle(framed("}" + brief("x") + code + "s."))));
+    ASSERT_TRUE(read) << to_text(read.errors().front());
+    ASSERT_EQ(read.value().skipped.size(), 1u);
+    EXPECT_TRUE(read.value().skipped[0].holds_tensors);
+  }
+}
+
+TEST_F(Protocol4, BytesAreNoNumbers) {
+  for (const std::string& code :
+       {"C" + number<uint8_t>(1) + "x", "B" + number<uint32_t>(1) + "x",
+        "\x8e" + number<uint64_t>(1) + "x", "\x96" + number<uint64_t>(1) + "x"})
+    EXPECT_EQ(error_of(with_pickle(framed("}" + brief("x") + code + "s."))), "");
+}
+
+TEST_F(Protocol4, WhatIsWrongIsRefused) {
+  const std::string huge = number<uint64_t>(SIZE_MAX);
+  for (const std::string& code :
+       {std::string("\x93."), brief("os") + "K\x01\x93.", "K\x01" + brief("os") + "\x93.",
+        brief("torch\nFloatStorage") + brief("x") + "\x93.",
+        brief(std::string(200, 'x')) + brief("x") + "\x93.", std::string("\x94."),
+        std::string("(\x90."), std::string("](K\x01\x90."), std::string("\x91."), "\x8d" + huge,
+        "\x8e" + huge, "\x96" + huge, "B" + std::string(4, '\xff'), std::string("\x92."),
+        name("collections", "OrderedDict") + ")]\x92.",
+        name("collections", "OrderedDict") + ")}" + brief("x") + "K\x01s\x92."})
+    EXPECT_THAT(error_of(with_pickle(framed(code))), HasSubstr("data.pkl, byte")) << code;
+  EXPECT_THAT(error_of(with_pickle("\x80\x04\x95" + huge + "}.")), HasSubstr("cut short"));
+}
+
+TEST_F(Protocol4, NamesAreBounded) {
+  std::string code;
+  for (int i = 0; i < 70'000; ++i) code += name("m", std::to_string(i)) + "0";
+  EXPECT_THAT(error_of(with_pickle(framed(code + "}."))), HasSubstr("names of more classes"));
+  std::string one;
+  for (int i = 0; i < 70'000; ++i) one += name("m", "x") + "0";
+  EXPECT_EQ(error_of(with_pickle(framed(one + "}."))), "");
+}
+
 TEST_F(TorchFile, ForeignValuesWithTensorsAreNotSkippedWhereTheyAreAskedFor) {
   const std::string w = tensor("(K\x01t", "(K\x01t");
   const std::vector<std::string> strangers = {
@@ -176,7 +270,9 @@ TEST_F(TorchFile, StacksMarksAndMemos) {
         "j\x01", "K\x01K\x02s.", "N(\x85.", "R.", "Q.", "Nb.", "X\xff\xff\xff\xff", "\x8a\x09", "c",
         "ctorch"})
     EXPECT_THAT(error_of(with_pickle(kBegin + code)), HasSubstr("data.pkl, byte")) << code;
-  EXPECT_THAT(error_of(with_pickle("\x80\x04.")), HasSubstr("protocol 4"));
+  for (const char protocol : {'\x01', '\x06'})
+    EXPECT_THAT(error_of(with_pickle(std::string("\x80") + protocol + ".")),
+                HasSubstr("expected 2 to 5"));
   EXPECT_THAT(error_of(with_pickle("")), HasSubstr("cut short"));
   EXPECT_EQ(error_of(with_pickle(kBegin + "}.")), "");
 }

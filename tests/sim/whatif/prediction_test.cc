@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/sim/judge/growth.h"
 #include "tests/sim/judge/made_run.h"
 
 namespace lockstep {
@@ -60,6 +61,33 @@ TEST(Forecast, APauseInSomeStepsCountsInTheMean) {
   EXPECT_NEAR(first.saving.mean_ms.value, 100.0 * 4 / 19, 1);
   EXPECT_LT(first.saving.median_ms, 1);
   EXPECT_EQ(first.parts[0].phase, "load");
+}
+
+// Each rank in turn is asked for in another way than some ranks together.
+TEST(Forecast, EachRankInTurnIsThatRankAlone) {
+  MadeRun run = run_of(5);
+  run.jitter = 0.3;
+  run.launched = true;
+  run.delay_ms = [](int64_t rank, int64_t step) { return rank == step % 5 ? 6.0 : 0; };
+  for (const Prediction& one : forecast(run).predictions) {
+    const Prediction alone = forecast(run, one.ranks).predictions[0];
+    EXPECT_NEAR(one.step.mean_ms.value, alone.step.mean_ms.value, 1e-6);
+    EXPECT_NEAR(one.saving.median_ms, alone.saving.median_ms, 1e-6);
+    ASSERT_EQ(one.parts.size(), alone.parts.size());
+    for (size_t i = 0; i < one.parts.size(); ++i) {
+      EXPECT_EQ(one.parts[i].phase, alone.parts[i].phase);
+      EXPECT_NEAR(one.parts[i].cost_ms, alone.parts[i].cost_ms, 1e-6);
+    }
+  }
+}
+
+TEST(Forecast, TimeGrowsWithTheRanksNotWithTheirSquare) {
+  const auto work = [](int64_t ranks) {
+    MadeRun run = run_of(ranks);
+    run.steps = 4;
+    return [steps = replayed_steps_of(timeline_of(run.make()))] { forecast_of(steps, {}, 1); };
+  };
+  EXPECT_LT(growth_of(work, 150, 7), 7);
 }
 
 TEST(Forecast, SeveralRanksTogether) {

@@ -156,6 +156,22 @@ const std::vector<Defect>& defects_in_double() {
            return sum;
          });
        }},
+      {"one rank's own are twice what they should be, and averaged so", "doubled_gradient",
+       [](Step& s) {
+         for (double& v : s.own[1]) v *= 2;
+         s.weigh([](size_t) { return 1.0; });
+       }},
+      {"one rank's own are half of what they should be, and averaged so", "wrong_divisor",
+       [](Step& s) {
+         for (double& v : s.own[1]) v /= 2;
+         s.weigh([](size_t) { return 1.0; });
+       }},
+      // Another function than the whole batch's would have shown in step 1.
+      {"one rank's own are in other places, and averaged so", "unknown",
+       [](Step& s) {
+         std::rotate(&s.own[1][0], &s.own[1][7], &s.own[1][90]);
+         s.weigh([](size_t) { return 1.0; });
+       }},
       {"multiplied by a reciprocal in float32", "precision",
        [](Step& s) {
          const double wrong = double(1.0F / 3.0F) * 3;

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "reducer/spread.h"
+#include "reducer/shard_sync.h"
 #include "tests/golden/torch/scenarios.h"
 #include "tests/reducer/test_group.h"
 #include "tests/scenarios/workloads/expect_same.h"
@@ -37,9 +37,9 @@ std::vector<at::Tensor> tensors_in(const NamedTensors& named) {
 }
 
 // Weights of 15 and 3 elements: whole, or cut into parts of 6 for three ranks.
-std::vector<Piece> pieces_for(bool cut, int64_t ranks) {
-  if (!cut) return zero_pieces({15, 3}, ranks);
-  return sharded_pieces({{1, 0}}, {15, 3}, ranks).front();
+std::vector<OptimizerShard> pieces_for(bool cut, int64_t ranks) {
+  if (!cut) return zero_shards({15, 3}, ranks);
+  return bucket_shards({{1, 0}}, {15, 3}, ranks).front();
 }
 
 class PiecewiseOptimizerTest : public testing::TestWithParam<std::tuple<Part, bool, int64_t>> {};
@@ -52,8 +52,8 @@ TEST_P(PiecewiseOptimizerTest, BroughtTogetherItIsTheWholeOptimizer) {
   std::vector<NamedTensors> states(bytes.size()), trained(bytes.size());
   run_ranks({"local", "ring"}, ranks, [&](int64_t rank, Communicator& group) {
     const NamedTensors own = weights();
-    const std::vector<Piece> pieces = pieces_for(cut, ranks);
-    const auto spread = [&] { broadcast_pieces(pieces, tensors_in(own), false, group, soon()); };
+    const std::vector<OptimizerShard> pieces = pieces_for(cut, ranks);
+    const auto spread = [&] { broadcast_shards(pieces, tensors_in(own), false, group, soon()); };
     PiecewiseOptimizer optimizer(part, own, pieces, spread, group, kTimeout);
     optimizer.consolidate();  // before the first step too
     for (int number = 1; number <= 3; ++number) {
@@ -88,7 +88,7 @@ TEST(PiecewiseOptimizer, LoadTakesItsOwnPieces) {
   whole->step();
   run_ranks({"local", "ring"}, 3, [&](int64_t, Communicator& group) {
     const NamedTensors own = weights();
-    const std::vector<Piece> pieces = pieces_for(true, 3);
+    const std::vector<OptimizerShard> pieces = pieces_for(true, 3);
     PiecewiseOptimizer optimizer(
         adam(), own, pieces, [] {}, group, kTimeout);
     optimizer.load(whole->state());
@@ -109,7 +109,7 @@ TEST(PiecewiseOptimizer, TransposedWeightsAreUpdatedLikeOthers) {
     run_ranks({"local", "ring"}, 3, [&](int64_t rank, Communicator& group) {
       const NamedTensors own = weights("transposed");
       const auto spread = [&] {
-        broadcast_pieces(pieces_for(cut, 3), tensors_in(own), true, group, soon());
+        broadcast_shards(pieces_for(cut, 3), tensors_in(own), true, group, soon());
       };
       PiecewiseOptimizer optimizer(adam(), own, pieces_for(cut, 3), spread, group, kTimeout);
       set_gradients(own, 1);

@@ -1,12 +1,15 @@
 // Forwards that draw random numbers: what a rank draws a golden run draws again, and where that
 // cannot be, the rank says so.
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <random>
 
 #include "scenarios/parse/suite.h"
 #include "scenarios/workloads/dropout.h"
@@ -65,6 +68,30 @@ struct LateNoise {
   int forwards = 0;
 };
 
+// From generators that LibTorch's default one knows nothing of.
+struct OwnGenerator {
+  explicit OwnGenerator(torch::nn::Module&) {}
+  at::Tensor operator()(const at::Tensor& x) {
+    return x + at::randn(x.sizes(), generator, x.options()) * 0.1;
+  }
+  at::Generator generator = at::detail::createCPUGenerator(42);
+};
+
+struct OwnEngine {
+  explicit OwnEngine(torch::nn::Module&) {}
+  at::Tensor operator()(const at::Tensor& x) {
+    return x * (1 + std::uniform_real_distribution<double>(0, 0.1)(engine));
+  }
+  std::mt19937 engine{42};
+};
+
+struct LibraryRand {
+  explicit LibraryRand(torch::nn::Module&) {}
+  at::Tensor operator()(const at::Tensor& x) {
+    return x * (1 + 0.1 * std::rand() / RAND_MAX);  // NOLINT(concurrency-mt-unsafe)
+  }
+};
+
 // The same mask in every forward, whichever the rank: a function of the place in the shard.
 struct OneMask {
   explicit OneMask(torch::nn::Module&) {}
@@ -79,6 +106,9 @@ LOCKSTEP_REGISTER_MODEL("torch_dropout", Sandwich<TorchDropout>);
 LOCKSTEP_REGISTER_MODEL("noise", Sandwich<Noise>);
 LOCKSTEP_REGISTER_MODEL("late_noise", Sandwich<LateNoise>);
 LOCKSTEP_REGISTER_MODEL("one_mask", Sandwich<OneMask>);
+LOCKSTEP_REGISTER_MODEL("own_generator", Sandwich<OwnGenerator>);
+LOCKSTEP_REGISTER_MODEL("own_engine", Sandwich<OwnEngine>);
+LOCKSTEP_REGISTER_MODEL("library_rand", Sandwich<LibraryRand>);
 
 constexpr const char* kText = R"({
   "name": "random", "what": "a test", "world_size": 3, "steps": 4, "batch_size": 12,
@@ -181,6 +211,23 @@ TEST_F(RandomForward, DrawsFromTheDefaultGeneratorAreToldWithTheModule) {
         EXPECT_THAT(rank.random_layers, IsEmpty());
     }
     EXPECT_TRUE(any) << name;
+  }
+}
+
+TEST_F(RandomForward, DrawsFromOtherGeneratorsAreTold) {
+  for (const char* name : {"own_generator", "own_engine", "library_rand"}) {
+    bool any = false;
+    for (const Evidence& rank : run({model(name)})) any = any || rank.unrepeatable_forward;
+    EXPECT_FALSE(differing().empty()) << name;
+    EXPECT_TRUE(any) << name;
+  }
+}
+
+TEST_F(RandomForward, AWrongRunOfARegisteredModelIsNoDraw) {
+  for (const char* name : {"own_dropout", "one_mask"}) {
+    const auto& evidence = run({model(name), R"(/mutants=[{"kind": "wrong_divisor", "step": 2}])"});
+    for (const Evidence& rank : evidence) EXPECT_FALSE(rank.unrepeatable_forward) << name;
+    EXPECT_THAT(differing(), testing::Contains("replay")) << name;
   }
 }
 

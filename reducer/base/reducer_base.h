@@ -1,0 +1,99 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "reducer/base/join_poll.h"
+#include "reducer/reducer.h"
+
+namespace lockstep {
+
+// Parameters that are reduced: those with requires_grad, a tensor that is registered twice only
+// once. Buckets of a reducer's own code hold places in these lists.
+struct TrainedParameters {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> names;
+  std::vector<int64_t> registration;  // index among all parameters
+  std::vector<bool> sparse;           // expects a sparse gradient
+};
+TrainedParameters trained(const NamedTensors& parameters);
+
+std::vector<BucketItem> bucket_items(const TrainedParameters& parameters);
+
+// What all reducers do alike: manifest check and broadcast at construction, broadcast of buffers
+// before a forward, reports of the layout, and what ranks without a batch join in.
+class ReducerBase : public Reducer {
+ public:
+  void before_forward(bool synchronizes) override { share_buffers(synchronizes); }
+  void after_forward() override;
+  bool shadow() override;
+
+ protected:
+  ReducerBase(const ReducerOptions& options, const NamedTensors& parameters,
+              const NamedTensors& buffers, Communicator& communicator, Probe& probe);
+
+  // With options.join: says that this rank has a batch. First of all in before_forward().
+  void announce_batch(bool synchronizes);
+  // Lays buckets out anew where it is time to: before a forward, or in its shadow.
+  virtual void renew_layout() {}
+  // The collectives of the others' backward, with zeros.
+  virtual void shadow_backward();
+  // By which gradients are divided; asked during backward. May block until all ranks have answered.
+  int64_t divisor();
+  JoinPoll& roll() { return roll_; }
+
+  // Of the forward that comes; only if the one before was synchronized. Broadcasts them, or does
+  // what the buffer hook says, now or in after_forward().
+  void share_buffers(bool synchronizes);
+  // Throw the failure of an earlier one where there was one, rather than "closed".
+  CommWorkPtr all_reduce(const at::Tensor& tensor);
+  CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input);
+  // Reports to the probe and returns `layout` with registration indices.
+  BucketLayout announce(const BucketLayout& layout);
+  // The same group for a comm hook.
+  HookGroup& hook_group() { return hook_group_; }
+  Deadline collective_deadline() const { return deadline_after(options_.collective_timeout); }
+  // Of a layout of places: the bytes of each bucket.
+  std::vector<int64_t> bytes_of(const BucketLayout& layout) const;
+  // What is the same for all kinds with buckets.
+  ReducerData data_of_parameters() const;
+  // Throws std::runtime_error that names parameters, by place.
+  [[noreturn]] void fail_without_gradient(const std::vector<size_t>& places) const;
+
+  const ReducerOptions options_;
+  const TrainedParameters trained_;
+  Communicator& communicator_;
+  Probe& probe_;
+  const int64_t world_size_;
+
+ private:
+  class ReducerGroup : public HookGroup {
+   public:
+    explicit ReducerGroup(ReducerBase& reducer) : reducer_(reducer) {}
+    int64_t world_size() const override { return reducer_.world_size_; }
+    CommWorkPtr all_reduce(const at::Tensor& tensor) override;
+    CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input) override;
+
+   private:
+    ReducerBase& reducer_;
+  };
+  struct FirstFailure {
+    std::mutex mutex;
+    std::exception_ptr error;
+  };
+  CommWorkPtr started(const std::function<CommWorkPtr()>& start);
+  void average_buffers();
+  std::vector<at::Tensor> buffers_, state_;  // state_: parameters and buffers
+  bool buffers_due_ = false;                 // in after_forward()
+  JoinPoll roll_;
+  bool ran_out_ = false;  // this rank, and it has said so
+  bool last_synchronized_ = true;
+  ReducerGroup hook_group_{*this};
+  const std::shared_ptr<FirstFailure> first_failure_ = std::make_shared<FirstFailure>();
+};
+
+}  // namespace lockstep

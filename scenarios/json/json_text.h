@@ -1,0 +1,44 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "scenarios/base/error.h"
+#include "scenarios/json/places.h"
+
+namespace lockstep {
+
+// The one reader of JSON that somebody else wrote: scenarios, results, traces, profiles, machines,
+// recordings, kept runs. Time and memory grow linearly with the text, whatever it holds.
+
+// Deeper nesting is refused, so that no input can exhaust the stack.
+inline constexpr int kDeepestNesting = 100;
+// Reading stops after so many errors; the last one says so.
+inline constexpr size_t kMostErrors = 20;
+
+struct JsonLimits {
+  size_t values = 2'000'000;
+  size_t places_bytes = size_t{64} << 20;  // of the pointers that `places` holds
+  bool unsigned_64 = false;  // integers from 2^63 to 2^64 - 1 stay integers; else they are doubles
+};
+// What lockstep itself writes of many runs.
+inline constexpr JsonLimits kResultLimits{30'000'000, 0, true};
+
+// Reads JSON with // and /* */ comments (no trailing commas) and notes where each key and value
+// stands. Duplicate keys are errors at the second one; of errors that end the reading there is
+// one, and `document` stays as it was. Columns count characters. Any bytes may come: messages are
+// valid UTF-8. True if there was no error; `places` may be nullptr.
+bool read_json(std::string_view text, const std::string& file, nlohmann::ordered_json* document,
+               Places* places, InputErrors* errors, const JsonLimits& limits = {});
+
+// The same where places are not needed. `what` tells a user what the file should be ("what
+// --json of an earlier invocation wrote"): the error's `allowed` where the JSON itself says none.
+Expected<nlohmann::ordered_json> parse_foreign_json(std::string_view text, const std::string& file,
+                                                    const std::string& what,
+                                                    const JsonLimits& limits = kResultLimits);
+
+// The same for what is simply not used where it cannot be read: a discarded value then.
+nlohmann::ordered_json json_or_discarded(std::string_view text);
+
+}  // namespace lockstep

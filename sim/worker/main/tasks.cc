@@ -1,0 +1,51 @@
+#include "sim/worker/main/tasks.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "scenarios/base/foreign_file.h"
+#include "scenarios/json/json_text.h"
+#include "scenarios/workloads/workload.h"
+#include "sim/launch/memory_room.h"
+#include "sim/worker/collective.h"
+#include "sim/worker/explore/explore.h"
+#include "sim/worker/libraries.h"
+#include "sim/worker/process_tasks.h"
+#include "sim/worker/profile.h"
+#include "sim/worker/thread_host.h"
+
+namespace lockstep {
+namespace {
+
+RunPlan read_plan(const std::string& path) {
+  const auto text = read_foreign_file(path, kResultBytesMost);
+  if (!text) throw std::runtime_error(to_text(text.errors().front()));
+  return plan_from_json(json_or_discarded(text.value()));
+}
+
+}  // namespace
+
+int run_task(const WorkerTask& task, Control& control) {
+  if (task.role == "thread_host") return run_thread_host(task, control);
+  take_room(1);
+  if (task.role == "collective") return run_collective_process(task, control);
+  const RunPlan plan = read_plan(plan_path(task.run_dir));
+  if (task.role == "rank") return run_rank_process(task, plan, control);
+  if (task.role == "golden") return run_golden_process(task, plan);
+  if (task.role == "rounding") return run_rounding_process(task, plan);
+  throw std::runtime_error("no worker task has the role \"" + task.role + "\"");
+}
+
+std::string worker_profile(const std::string& plan_file, int64_t repetitions) {
+  take_room(1);
+  prepare_libtorch(1);
+  return to_text(measure_layers(read_plan(plan_file), repetitions));
+}
+
+int worker_explore(const std::string& file) { return run_explore(file); }
+
+std::string worker_libraries() { return libraries_json(); }
+
+std::string worker_devices() { return devices_json(); }
+
+}  // namespace lockstep
