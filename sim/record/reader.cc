@@ -74,6 +74,9 @@ bool read_head(const File& file, Head* head, std::string* why) {
   if (head->capacity == 0 || bytes < kRecordHeaderBytes ||
       head->capacity > (bytes - kRecordHeaderBytes) / sizeof(Event))
     return no("record file cut short");
+  if (!is_a_time(head->clock_offset_ns) || !is_a_time(head->clock_uncertainty_ns) ||
+      head->clock_uncertainty_ns < 0)
+    return no("record file of a clock that cannot be");
   return true;
 }
 
@@ -123,7 +126,12 @@ bool read_records(const std::string& path, RankRecords* records, std::string* wh
   std::erase_if(events, [](const Event& event) {
     return event.kind == static_cast<uint16_t>(EventKind::none);
   });
-  return true;
+  if (std::all_of(events.begin(), events.end(),
+                  [](const Event& event) { return is_a_time(event.time_ns); }))
+    return true;
+  *why = "record file with a time that no clock gives";
+  events.clear();
+  return false;
 }
 
 std::optional<RecordPulse> read_pulse(const std::string& path) {

@@ -30,8 +30,8 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 import changes  # noqa: E402
 
-LONGEST_S = 10
-PATIENCE_S = 40
+LONGEST_S = 10  # of the processor's time: other work on the machine does not count
+PATIENCE_S = 60
 MOST_KB = 1_000_000
 ADDRESS_SPACE = 4 << 30
 EXIT_CODES = {0, 1, 2, 3, 4}
@@ -203,7 +203,8 @@ def run_case(program, words, case):
         _, status, usage = os.wait4(child.pid, 0)
         end.cancel()
         child.returncode = status
-        seconds = time.monotonic() - began
+        waited = time.monotonic() - began
+    seconds = waited if waited >= PATIENCE_S else usage.ru_utime + usage.ru_stime
     return Ended(status, seconds, usage.ru_maxrss, (case / "stdout").read_bytes(),
                  (case / "stderr").read_bytes())
 
@@ -262,7 +263,7 @@ class Campaign:
         dice = random.Random(self.options.seed * CASES_A_SEED + number)
         words = make_case(dice, self.bases, case, self.hash_of)
         ended = run_case(self.options.program, words, case)
-        if ended.seconds > LONGEST_S:  # beside other work: once more
+        if ended.seconds >= PATIENCE_S:  # once more: it may have been the machine
             ended = run_case(self.options.program, words, case)
         problem = problem_of(ended, case)
         with self.lock:
