@@ -94,6 +94,14 @@ bool read_events(const File& file, const Head& head, uint64_t first, uint64_t la
          file.read_at(kRecordHeaderBytes, events->data() + until_end, rest * sizeof(Event));
 }
 
+bool have_times(std::vector<Event>* events, std::string* why) {
+  const auto has_one = [](const Event& event) { return is_a_time(event.time_ns); };
+  if (std::all_of(events->begin(), events->end(), has_one)) return true;
+  *why = "record file with a time that no clock gives";
+  events->clear();
+  return false;
+}
+
 }  // namespace
 
 bool read_records(const std::string& path, RankRecords* records, std::string* why) {
@@ -126,12 +134,7 @@ bool read_records(const std::string& path, RankRecords* records, std::string* wh
   std::erase_if(events, [](const Event& event) {
     return event.kind == static_cast<uint16_t>(EventKind::none);
   });
-  if (std::all_of(events.begin(), events.end(),
-                  [](const Event& event) { return is_a_time(event.time_ns); }))
-    return true;
-  *why = "record file with a time that no clock gives";
-  events.clear();
-  return false;
+  return have_times(&events, why);
 }
 
 std::optional<RecordPulse> read_pulse(const std::string& path) {
