@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import zlib
 
 NUMBERS = ["0", "-1", "1", "2", "63", "256", "65536", "65537", "1000000", "99999999", "2147483648",
            "4294967296", "9007199254740993", "9223372036854775807", "-9223372036854775808",
@@ -92,7 +93,7 @@ def change_bytes(dice, data):
 def change_packed(dice, data):
     try:
         text = gzip.decompress(data)
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):  # damaged before
         return change_bytes(dice, data)
     if dice.random() < 0.3 or len(text) > 20 * LONG:
         return change_bytes(dice, data)

@@ -256,7 +256,12 @@ class Campaign:
                 if self.over() or len(self.findings) >= 20:
                     return
                 number, self.next = self.next, self.next + 1
-            self.one(number)
+            try:
+                self.one(number)
+            except Exception as error:  # ours, not the program's: no case may be lost in silence
+                with self.lock:
+                    self.findings.append(number)
+                    print(f"case {number}: it could not be made: {error!r}", flush=True)
 
     def one(self, number, keep=False):
         case = pathlib.Path(tempfile.mkdtemp(prefix=f"case-{number}-", dir=self.scratch))
