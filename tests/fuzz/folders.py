@@ -5,7 +5,7 @@ looks at it. A finding is a signal, an exit code that no document knows, more th
 of memory, output that could steer a terminal or a CI, or --json that is no JSON.
 
 usage: folders.py [--runs N | --seconds S] [--seed S] [--program FILE] [--jobs J] [--findings DIR]
-       folders.py --case N [--seed S]      this case alone, with what it said; its folder stays
+       folders.py --case N [--seed S]      this case alone, with what it said
 """
 import argparse
 import collections
