@@ -186,7 +186,7 @@ def change_file(dice, path):
         a_sparse_file(dice, path, head)
     else:
         made(dice, path)
-    if path.exists() and dice.random() < 0.1 and path.is_file():
+    if dice.random() < 0.1 and path.is_file() and not path.is_symlink():
         path.chmod(0)
 
 
