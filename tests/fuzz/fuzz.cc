@@ -113,12 +113,12 @@ void promised(bool kept, const char* what) {
   std::abort();
 }
 
-void check_errors(const InputErrors& errors) {
+void check_errors(const InputErrors& errors, size_t most) {
   promised(!errors.empty(), "a refusal says why");
   for (const InputError& error : errors) {
     const std::string text = to_text(error);
     promised(!error.message.empty(), "an error says what is wrong");
-    promised(text.size() < 100'000, "an error is no longer than a screen or two");
+    promised(text.size() < most, "an error is no longer than a screen or two");
     const std::string shown = printable_lines(text);
     promised(printable_lines(shown) == shown, "what was filtered once is as it stays");
   }

@@ -51,7 +51,8 @@ std::vector<std::string_view> parts_of(std::string_view bytes, std::string_view 
 
 // Ends the process: a reader has broken what it promises.
 void promised(bool kept, const char* what);
-// Errors of a reader: each says something, and none is a text that could steer a terminal.
-void check_errors(const InputErrors& errors);
+// Errors of a reader: each says something, in `most` bytes, and none is a text that could steer a
+// terminal.
+void check_errors(const InputErrors& errors, size_t most = 100'000);
 
 }  // namespace lockstep::fuzz
