@@ -40,7 +40,7 @@ target_precompile_headers(lockstep_pch PRIVATE ${lockstep_common_headers})
 function(lockstep_batches target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
   if(CMAKE_UNITY_BUILD)  # a class of one unit may have members of its unnamed namespace
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 

@@ -10,7 +10,12 @@ test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev pyth
   python3-torch python3-numpy
   openmpi-bin slurm-wlm munge redis-server iproute2 mount openssh-server openssh-client"
 check_packages="clang-format clang-tidy"
+fuzz_packages="clang libclang-rt-dev llvm"  # llvm names functions in stacks
 peer_packages="libsimgrid-dev libopenmpi-dev"  # what bench/peers compares with
+
+# Of build/sanitized: tests that need no LibTorch, and the fuzzers.
+sanitized_args="-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DLOCKSTEP_LIBTORCH=OFF
+  -DLOCKSTEP_SANITIZE=address,undefined -DLOCKSTEP_FUZZ=ON"
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/files/image_files.h"
+#include "scenarios/json/json_text.h"
 #include "scenarios/json/pointer.h"
 #include "scenarios/json/schema.h"
 #include "scenarios/json/validator.h"
@@ -33,6 +34,7 @@ class Expander {
   }
 
   void add(const Choice& choice, std::vector<Combination>* combinations) {
+    if (full()) return;
     ++count_;
     Combination combination;
     Json document = base_;
@@ -70,7 +72,7 @@ class Expander {
       for (const Choice& choice : choices)
         possible += !found.axis || choice[*found.axis] == found.value ? 1 : 0;
       list.push_back(found.error);
-      if (found.count < possible)
+      if (found.count < possible && !full())  // in how many of all is not known then
         list.back().message += fmt::format(" (with {})", found.combination);
     }
     return list;
@@ -111,6 +113,9 @@ class Expander {
                          fmt::format("{} holds code, which loading it runs", printable(file)),
                          fmt::format("--trust-model {}, if you trust it", printable(file))});
   }
+
+  // Enough is wrong for one reading: what is wrong with every combination costs as many.
+  bool full() const { return found_.size() >= kMostErrors; }
 
   // Has this combination a value of an axis that none before it had?
   bool is_new(const Choice& choice) {

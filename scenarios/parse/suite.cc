@@ -93,6 +93,33 @@ std::string text_of(const Json& document, const char* key) {
   return found != document.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// Every combination is a copy of the document. The largest shipped matrix has 50,000 values in all.
+constexpr size_t kMostExpanded = 20'000'000;
+
+// No document is nested deeper than kDeepestNesting.
+size_t values_in(const Json& value) {
+  size_t count = 1;
+  if (value.is_structured())
+    for (const Json& member : value) count += values_in(member);
+  return count;
+}
+
+// An error without a message: `choices` are made.
+InputError choose(const Json& document, const Matrix& matrix, std::vector<Choice>* choices) {
+  InputError error{"", 0, 0, "/matrix", "", ""};
+  if (!choose_combinations(matrix, seed_of(document), choices)) {
+    error.message = "the matrix has too many combinations";
+    error.allowed = fmt::format("at most {}", kMostCombinations);
+  } else if (choices->empty()) {
+    error.message = "every combination of the matrix is excluded";
+  } else if (const size_t values = values_in(document); choices->size() > kMostExpanded / values) {
+    error.message = fmt::format("the matrix has {} combinations of a scenario of {} values",
+                                choices->size(), values);
+    error.allowed = fmt::format("at most {}", kMostExpanded / values);
+  }
+  return error;
+}
+
 // Several thousand runs at most: what is wrong with all of them is said once.
 std::vector<Combination> combinations_of(const Json& document, const SetEffects& effects,
                                          const Places& places, const std::string& directory,
@@ -109,15 +136,9 @@ std::vector<Combination> combinations_of(const Json& document, const SetEffects&
     return {};
   }
   std::vector<Choice> choices;
-  InputError error{"", 0, 0, "/matrix", "", ""};
-  places.locate("/matrix", true, &error);
-  if (!choose_combinations(matrix, seed_of(document), &choices)) {
-    error.message = "the matrix has too many combinations";
-    error.allowed = fmt::format("at most {}", kMostCombinations);
-  } else if (choices.empty()) {
-    error.message = "every combination of the matrix is excluded";
-  }
+  InputError error = choose(document, matrix, &choices);
   if (!error.message.empty()) {
+    places.locate("/matrix", true, &error);
     errors->push_back(error);
     return {};
   }

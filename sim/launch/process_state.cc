@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "scenarios/base/foreign_file.h"
 #include "sim/launch/files.h"
 #include "sim/launch/protocol.h"
 #include "sim/record/core_wait.h"
@@ -97,7 +98,8 @@ bool catches_signal(pid_t pid, int signal) {
 }
 
 std::vector<std::string> read_stack(const std::string& path) {
-  std::istringstream text(read_file(path));
+  constexpr int64_t kMostBytes = int64_t{1} << 20;  // a handler writes at most some kB
+  std::istringstream text(read_foreign_file(path, kMostBytes).value_or(""));
   std::vector<std::string> frames;
   for (std::string line; std::getline(text, line);) {
     if (line == kStackEnd) return frames;

@@ -3,6 +3,15 @@
 #include <cstdlib>
 
 namespace lockstep {
+namespace {
+
+// A member's numbers may be any: beyond the edge of their type they begin again at the other.
+int64_t sum_of(int64_t before, const std::string& amount) {
+  const int64_t added = std::strtoll(amount.c_str(), nullptr, 10);
+  return static_cast<int64_t>(static_cast<uint64_t>(before) + static_cast<uint64_t>(added));
+}
+
+}  // namespace
 
 void RunStore::set(const std::string& key, const std::string& value) {
   values_[key] = value;
@@ -30,7 +39,7 @@ bool RunStore::handle(int64_t client, const Channel::Message& message) {
   } else if (operation == "add" && message.size() == 4) {
     const int64_t before =
         found == values_.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
-    const std::string sum = std::to_string(before + std::strtoll(message[3].c_str(), nullptr, 10));
+    const std::string sum = std::to_string(sum_of(before, message[3]));
     set(key, sum);
     reply_(client, {id, sum});
   } else if (operation == "has") {

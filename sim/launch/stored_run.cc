@@ -75,9 +75,16 @@ void take(const Json& document, RunOutcome* outcome) {
 // Empty, or what is wrong with the ends of processes of so many ranks.
 std::string ends_problem(const RunOutcome& outcome, int64_t ranks) {
   if (outcome.log_tails.size() > static_cast<size_t>(ranks)) return "more logs than ranks";
+  for (const int64_t time : {outcome.began_ns, outcome.failed_ns, outcome.core_wait_ns})
+    if (!is_a_time(time)) return fmt::format("a time of {} ns", time);
+  if (outcome.duration_ms < 0 || outcome.duration_ms > kFarthestNs / 1'000'000)
+    return fmt::format("a duration of {} ms", outcome.duration_ms);
   for (const ProcessEnd& end : outcome.ends) {
     if (end.rank < -1 || end.rank >= ranks) return fmt::format("an end of rank {}", end.rank);
     if (end.signal < 0 || end.signal > 64) return fmt::format("an end by signal {}", end.signal);
+    const int64_t waited_ns = end.state ? end.state->core_wait_ns : 0;
+    for (const int64_t time : {end.time_ns, waited_ns})
+      if (!is_a_time(time)) return fmt::format("a time of {} ns", time);
   }
   return "";
 }

@@ -95,6 +95,11 @@ struct Event {
 };
 static_assert(sizeof(Event) == 32);
 
+// 36 years: what is farther from zero no clock of a machine gives, and two of them added or taken
+// from each other are still numbers.
+inline constexpr int64_t kFarthestNs = int64_t{1} << 60;
+constexpr bool is_a_time(int64_t ns) { return ns >= -kFarthestNs && ns <= kFarthestNs; }
+
 // operation and dtype as in reducer/probe.h and ATen's ScalarType; bytes below 2^48.
 constexpr uint64_t pack_collective(uint8_t operation, uint8_t dtype, int64_t bytes) {
   return (uint64_t{operation} << 56) | (uint64_t{dtype} << 48) |

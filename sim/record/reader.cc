@@ -74,6 +74,9 @@ bool read_head(const File& file, Head* head, std::string* why) {
   if (head->capacity == 0 || bytes < kRecordHeaderBytes ||
       head->capacity > (bytes - kRecordHeaderBytes) / sizeof(Event))
     return no("record file cut short");
+  if (!is_a_time(head->clock_offset_ns) || !is_a_time(head->clock_uncertainty_ns) ||
+      head->clock_uncertainty_ns < 0)
+    return no("record file of a clock that cannot be");
   return true;
 }
 
@@ -89,6 +92,14 @@ bool read_events(const File& file, const Head& head, uint64_t first, uint64_t la
   const uint64_t rest = last - first - until_end;
   return file.read_at(offset_of(head, first), events->data(), until_end * sizeof(Event)) &&
          file.read_at(kRecordHeaderBytes, events->data() + until_end, rest * sizeof(Event));
+}
+
+bool have_times(std::vector<Event>* events, std::string* why) {
+  const auto has_one = [](const Event& event) { return is_a_time(event.time_ns); };
+  if (std::all_of(events->begin(), events->end(), has_one)) return true;
+  *why = "record file with a time that no clock gives";
+  events->clear();
+  return false;
 }
 
 }  // namespace
@@ -123,7 +134,7 @@ bool read_records(const std::string& path, RankRecords* records, std::string* wh
   std::erase_if(events, [](const Event& event) {
     return event.kind == static_cast<uint16_t>(EventKind::none);
   });
-  return true;
+  return have_times(&events, why);
 }
 
 std::optional<RecordPulse> read_pulse(const std::string& path) {

@@ -29,5 +29,31 @@ TEST(ForeignScenario, ManyUnknownKeysAreReportedInLinearTimeAndNotAll) {
   EXPECT_LE(file.errors().size(), 20u);
 }
 
+// Every combination of a matrix is a copy of the document.
+TEST(ForeignScenario, AMatrixOfALargeDocumentIsRefusedBeforeItIsExpanded) {
+  std::string keys, seeds = "1";
+  for (int i = 0; i < 100'000; ++i) keys += "\"k" + std::to_string(i) + "\": 1, ";
+  for (int i = 2; i <= 1000; ++i) seeds += ", " + std::to_string(i);
+  const TemporaryFolder folder;
+  const auto error = [&](const std::string& text) {
+    const auto file = load_scenario_file(folder.write("a.json", changed("\"name\"", text)), {});
+    return file ? "" : to_text(file.errors().front());
+  };
+  const std::string matrix = R"("matrix": {"/seed": [)" + seeds + "]}, \"name\"";
+  EXPECT_THAT(error(keys + matrix),
+              testing::HasSubstr("the matrix has 1000 combinations of a scenario of 10"));
+}
+
+TEST(ForeignScenario, WhatIsWrongInEveryCombinationIsFoundOnce) {
+  std::string keys, seeds = "1";
+  for (int i = 0; i < 18'000; ++i) keys += "\"k" + std::to_string(i) + "\": 1, ";
+  for (int i = 2; i <= 1000; ++i) seeds += ", " + std::to_string(i);
+  const TemporaryFolder folder;
+  const std::string text = R"("matrix": {"/seed": [)" + seeds + "]}, " + keys + "\"name\"";
+  const auto file = load_scenario_file(folder.write("a.json", changed("\"name\"", text)), {});
+  ASSERT_FALSE(file);
+  EXPECT_LE(file.errors().size(), 20u);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -31,6 +31,13 @@ TEST_F(StoreTest, AParkedGetIsAnsweredWhenTheKeyIsSet) {
   EXPECT_EQ(store_.parked(), 0u);
 }
 
+// Whoever adds: a process of our own, or a member that means no good.
+TEST_F(StoreTest, SumsBeyondTheEdgeOfTheirTypeBeginAgainAtTheOther) {
+  const std::string least = "-9223372036854775808";
+  EXPECT_EQ(ask(0, {"add", "1", "n", least}), (Answers{{0, {"1", least}}}));
+  EXPECT_EQ(ask(0, {"add", "2", "n", "-1"}), (Answers{{0, {"2", "9223372036854775807"}}}));
+}
+
 TEST_F(StoreTest, ParkedGetsOfTheDeadVanish) {
   ask(0, {"get", "1", "key"});
   ask(1, {"get", "1", "key"});

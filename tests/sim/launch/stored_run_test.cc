@@ -170,6 +170,20 @@ TEST_F(StoredRunTest, NoReplacedValueEndsTheProgram) {
   EXPECT_GT(refused, 300);
 }
 
+TEST_F(StoredRunTest, TimesOfEndsAreOnesThatAClockGives) {
+  outcome_.failed_ns = INT64_MAX;
+  leave();
+  EXPECT_EQ(refusal(), "has a damaged ends.json: it holds a time of 9223372036854775807 ns");
+  outcome_.failed_ns = 88;
+  outcome_.ends[1].time_ns = INT64_MIN;
+  leave();
+  EXPECT_EQ(refusal(), "has a damaged ends.json: it holds a time of -9223372036854775808 ns");
+  outcome_.ends[1].time_ns = 99;
+  outcome_.duration_ms = INT64_MAX;
+  leave();
+  EXPECT_EQ(refusal(), "has a damaged ends.json: it holds a duration of 9223372036854775807 ms");
+}
+
 TEST_F(StoredRunTest, EndsAreOfRanksThatThereAre) {
   outcome_.ends[0].rank = 1'000'000;
   leave();

@@ -45,6 +45,17 @@ class RecorderTest : public testing::Test {
   std::string path_;
 };
 
+TEST_F(RecorderTest, TimesThatNoClockGivesAreRefused) {
+  RankRecords records;
+  records.events.push_back({.time_ns = int64_t{1} << 61, .kind = 1});
+  write_records(path_, records);
+  EXPECT_EQ(why_unreadable(), "record file with a time that no clock gives");
+  records.events[0].time_ns = 5;
+  records.clock_offset_ns = INT64_MIN;
+  write_records(path_, records);
+  EXPECT_EQ(why_unreadable(), "record file of a clock that cannot be");
+}
+
 TEST_F(RecorderTest, GivesBackWhatWasAppended) {
   auto recorder = Recorder::create(path_, 1, 4, 100);
   const int64_t before = now_ns();

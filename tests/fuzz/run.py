@@ -1,0 +1,250 @@
+"""Runs the fuzzers that scripts/fuzz has built, some at a time, and says what each has done.
+
+What they find lies in build/fuzz/findings, with the command that shows it again; what they learn of
+the readers in build/fuzz/corpus, where the next call goes on."""
+import argparse
+import collections
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+HERE = ROOT / "tests/fuzz"
+WORK = ROOT / "build/fuzz"
+LONGEST_INPUT = 1 << 20
+LONGEST_S = 30  # beside other work; by itself, of the processor's time, no input may take as many as
+LONGEST_CPU_S = 10
+MOST_FINDINGS = 5  # of a target: it is run no further then
+
+# What the tree holds anyway; files up to 100 kB.
+SHIPPED = {
+    "scenario": ["scenarios/*/*.json", "bench/scenarios/*.json"],
+    "golden": ["golden/data/*.json"],
+    "weights": ["tests/sim/weights/data/*.pt", "tests/sim/weights/data/*.safetensors"],
+    "zip": ["tests/sim/weights/data/*.pt"],
+    "checkpoint": ["scenarios/checkpoint/saved/*"],
+}
+# Words beside those of json.dict and of the seeds themselves.
+DICTIONARIES = {"weights": "checkpoint", "pickle": "checkpoint", "zip": "checkpoint",
+                "door": "job", "member": "job", "link": "job", "store": "job", "wire": "job",
+                "notice": "job"}
+
+Result = collections.namedtuple("Result", "target executions seconds fresh rss findings")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__.split("\n")[0])
+    much = parser.add_mutually_exclusive_group()
+    much.add_argument("--seconds", type=float, help="for each target (60)")
+    much.add_argument("--hours", type=float, help="for all together")
+    much.add_argument("--runs", type=int, help="executions of each target; of folders a twentieth")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
+    parser.add_argument("--list", action="store_true", help="names of targets")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="all, and folders")
+    return parser.parse_args()
+
+
+def known_targets():
+    return sorted(p.stem.removeprefix("target_") for p in HERE.glob("target_*.cc"))
+
+
+def copy_seeds(target, seeds):
+    folder = seeds / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in SHIPPED.get(target, []):
+        for path in ROOT.glob(pattern):
+            if path.is_file() and 0 < path.stat().st_size <= 100_000:
+                shutil.copy(path, folder / f"{path.parent.name}-{path.name}")
+    return folder
+
+
+def quoted(word):
+    return '"' + "".join(f"\\x{b:02x}" if b < 0x20 or b > 0x7e or b in b'"\\' else chr(b)
+                         for b in word) + '"'
+
+
+def dictionary(target, folders):
+    """json.dict and the strings of the seeds, or a binary format's own."""
+    path = WORK / "dictionaries" / f"{target}.dict"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if target in DICTIONARIES:
+        return HERE / f"{DICTIONARIES[target]}.dict"
+    words = collections.Counter()
+    for folder in folders:
+        for seed in sorted(folder.glob("*")):
+            words.update(set(re.findall(rb'"([ -~]{1,40}?)"', seed.read_bytes())))
+    lines = [quoted(b'"' + word + b'"') for word, _ in words.most_common(400)]
+    path.write_text((HERE / "json.dict").read_text() + "\n".join(lines) + "\n")
+    return path
+
+
+class Fuzzer:
+    """One target, begun again after each finding until its time or number of runs is over."""
+
+    def __init__(self, target, options, build, seeds, scratch):
+        self.target, self.options, self.scratch = target, options, scratch
+        self.program = build / "bin" / f"fuzz_{target}"
+        self.corpus = WORK / "corpus" / target
+        self.corpus.mkdir(parents=True, exist_ok=True)
+        self.findings = WORK / "findings"
+        self.findings.mkdir(parents=True, exist_ok=True)
+        own = HERE / "corpus" / target
+        self.seeds = [f for f in (own, copy_seeds(target, seeds)) if f.is_dir()]
+        self.words = dictionary(target, self.seeds)
+
+    def run(self):
+        began = time.monotonic()
+        executions = fresh = rss = 0
+        found = []
+        while len(found) < MOST_FINDINGS:
+            left = self.options.per_target - (time.monotonic() - began)
+            runs = (self.options.runs or 0) - executions
+            if (self.options.runs and runs <= 0) or (not self.options.runs and left < 1):
+                break
+            code, text = self.once(f"-runs={runs}" if self.options.runs
+                                   else f"-max_total_time={int(left)}")
+            executions += stat(text, "number_of_executed_units")
+            fresh += stat(text, "new_units_added")
+            rss = max(rss, stat(text, "peak_rss_mb"))
+            if code == 0:
+                break
+            finding = self.keep(text)
+            if finding:
+                found.append(finding)
+        return Result(self.target, executions, time.monotonic() - began, fresh, rss, found)
+
+    def once(self, limit):
+        prefix = self.findings / f"{self.target}-"
+        command = [self.program, f"-max_len={LONGEST_INPUT}", f"-dict={self.words}",
+                   f"-timeout={LONGEST_S}", "-rss_limit_mb=3072", "-malloc_limit_mb=1024",
+                   f"-artifact_prefix={prefix}", "-print_final_stats=1", "-reload=0",
+                   f"-report_slow_units={LONGEST_S}", f"-seed={self.options.seed}", limit,
+                   self.corpus, *self.seeds]
+        done = subprocess.run(command, env=environment(self.scratch), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        return done.returncode, done.stderr.decode("utf-8", "replace")
+
+    def is_quick_alone(self, path):
+        """Of an input that took long beside other work."""
+        child = subprocess.Popen([self.program, "-timeout=300", path], env=environment(self.scratch),
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = status
+        return status == 0 and usage.ru_utime + usage.ru_stime < LONGEST_CPU_S
+
+    def keep(self, text):
+        """The input's path; beside it what was said. Nothing: it was the machine that was slow."""
+        written = re.findall(r"Test unit written to (\S+)", text)
+        path = pathlib.Path(written[-1]) if written else self.findings / f"{self.target}-no-input"
+        if "-timeout-" in path.name and self.is_quick_alone(path):
+            path.unlink()
+            return None
+        path.with_name(path.name + ".log").write_text(text[-50_000:])
+        return path
+
+
+def environment(scratch):
+    common = "symbolize=1:print_stacktrace=1"
+    return {**os.environ, "LOCKSTEP_FUZZ_FOLDER": scratch, "UBSAN_OPTIONS": common,
+            "ASAN_OPTIONS": f"{common}:quarantine_size_mb=32:detect_stack_use_after_return=0"}
+
+
+def stat(text, name):
+    found = re.findall(rf"stat::{name}:\s+(\d+)", text)
+    return int(found[-1]) if found else 0
+
+
+def side_by_side(works, jobs):
+    """Results in the order of their ends."""
+    waiting, results, lock = list(works), [], threading.Lock()
+
+    def worker():
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                work = waiting.pop(0)
+            result = work()
+            with lock:
+                results.append(result)
+                print(line_of(result), flush=True)
+
+    threads = [threading.Thread(target=worker) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def line_of(result):
+    rate = result.executions / result.seconds if result.seconds else 0
+    return (f"{result.target:<14}{result.executions:>12,}{rate:>12,.0f}{result.fresh:>12,}"
+            f"{result.rss:>10,}{len(result.findings):>10}")
+
+
+def fuzz_folders(program, options):
+    command = [sys.executable, "-B", HERE / "folders.py", "--program", program,
+               "--findings", WORK / "findings"]
+    if options.runs:
+        command += ["--runs", str(max(1, options.runs // 20))]
+    else:
+        command += ["--seconds", str(int(options.per_target))]
+    if options.seed:
+        command += ["--seed", str(options.seed)]
+    return subprocess.run([str(word) for word in command]).returncode
+
+
+def how_to_replay(results):
+    for result in results:
+        for path in result.findings:
+            program = ROOT / "build/sanitized/bin" / f"fuzz_{result.target}"
+            print(f"again: {program.relative_to(ROOT)} {path}    ({path}.log)")
+
+
+def main():
+    options = arguments()
+    known = known_targets()
+    if options.list:
+        print("\n".join([*known, "folders"]))
+        return 0
+    wrong = [t for t in options.targets if t not in [*known, "folders"]]
+    if wrong:
+        print(f"error: there is no target {', '.join(wrong)}; there are {', '.join(known)}, folders",
+              file=sys.stderr)
+        return 2
+    targets = options.targets or [*known, "folders"]
+    options.per_target = options.seconds or 60
+    if options.hours:
+        options.per_target = options.hours * 3600 * options.jobs / len(targets)
+    build = ROOT / "build/sanitized"
+    seeds = WORK / "seeds"
+    shutil.rmtree(seeds, ignore_errors=True)
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="lockstep-fuzz-", dir=memory) as scratch:
+        subprocess.run([build / "bin/fuzz_seeds", seeds], check=True, env=environment(scratch))
+        print(f"{'target':<14}{'executions':>12}{'a second':>12}{'new inputs':>12}"
+              f"{'peak MB':>10}{'findings':>10}")
+        fuzzers = [Fuzzer(t, options, build, seeds, scratch) for t in targets if t != "folders"]
+        results = side_by_side([f.run for f in fuzzers], options.jobs)
+    how_to_replay(results)
+    failed = any(r.findings for r in results)
+    idle = [r.target for r in results if r.executions == 0]
+    if idle:
+        print(f"error: nothing was executed of {', '.join(idle)}", file=sys.stderr)
+    if "folders" in targets:
+        program = os.environ["LOCKSTEP_PROGRAM"]
+        failed = fuzz_folders(program, options) != 0 or failed
+    return 1 if failed or idle else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+#include "sim/launch/protocol.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/kept_run.h"
+
+// What a rank wrote beside its records.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace lockstep;  // NOLINT
+  const fuzz::KeptRun& kept = fuzz::kept_run();
+  fuzz::leave(evidence_path(kept.dir, 0), fuzz::text_of(data, size));
+  fuzz::judge_kept_run(kept.dir);
+  return 0;
+}

@@ -1,0 +1,15 @@
+#include "sim/launch/protocol.h"
+#include "sim/record/layout.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/kept_run.h"
+
+// The events of a rank, and all that is derived from them.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace lockstep;  // NOLINT
+  const fuzz::KeptRun& kept = fuzz::kept_run();
+  const std::string path = records_path(kept.dir, 0);
+  fuzz::leave(path, fuzz::text_of(data, size));
+  (void)read_pulse(path);
+  fuzz::judge_kept_run(kept.dir);
+  return 0;
+}
