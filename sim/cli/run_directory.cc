@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "scenarios/base/foreign_file.h"
+
 namespace lockstep {
 namespace {
 
