@@ -173,6 +173,22 @@ TEST(Failure, NobodyIsBlamedForWhatTheMachineDid) {
   EXPECT_EQ(laggard(1500).judge().undecided, Undecided::busy_machine);
 }
 
+// Nor for what kept the launcher and its zygote from starting a rank.
+TEST(Failure, NobodyIsBlamedWhoWasNeverStarted) {
+  for (const int64_t waited_ms : {400, 1500}) {
+    Outcome outcome;
+    for (size_t rank = 0; rank < 4; ++rank) {
+      outcome.run.ranks[rank].events.clear();
+      end(&outcome, rank, static_cast<int64_t>(rank), -1, SIGKILL, true);
+      outcome.run.ends.back().past_deadline = true;
+    }
+    outcome.run.failed_ns = 2000 * kNsPerMs;
+    outcome.run.core_wait_ns = waited_ms * kNsPerMs;
+    EXPECT_EQ(failure_of(outcome).kind, waited_ms == 400 ? "hang" : "starved");
+    EXPECT_EQ(failure_of(outcome).rank.has_value(), waited_ms == 400);
+  }
+}
+
 TEST(Failure, OnABusyMachineNoExpectationOfAFailureIsUnmet) {
   for (const bool other_rank : {false, true}) {
     Outcome outcome = laggard(1500);

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "sim/record/evidence.h"
+#include "sim/record/layout.h"
 #include "tests/sim/launch/launch_fixture.h"
 
 namespace lockstep {
@@ -331,6 +332,35 @@ TEST_F(EnvironmentTest, AKilledZygoteIsReplaced) {
   EXPECT_THAT(outcomes_[0].golden_problem, HasSubstr("lockstep-zygote has ended"));
   EXPECT_TRUE(outcomes_[0].ends[0].by_launcher);
   EXPECT_EQ(outcomes_[1].ends[0].exit_code, 0) << ends_text(outcomes_[1]);
+}
+
+// As on a machine that has no core for it: the deadline of all passes before a death is told.
+TEST_F(EnvironmentTest, ADeathThatTheZygoteTellsLateIsNoHang) {
+  RunPlan plan = make("hang:1", 3);
+  plan.scenario.timeouts.step_ms = 3'000;
+  std::thread user([&] {
+    pid_t zygote = 0, victim = 0;
+    wait_until([&] {
+      for (const pid_t pid : processes_of(dir_)) {
+        const std::string name = read_file(fmt::format("/proc/{}/comm", pid));
+        if (name == "lockstep-zygote\n") zygote = pid;
+        if (name == "lockstep-r1\n") victim = pid;
+      }
+      const auto pulse = read_pulse(records_path(dir_ + "/0001", 1));
+      return zygote != 0 && victim != 0 && pulse && pulse->newest_phase == Phase::backward;
+    });
+    if (zygote == 0 || victim == 0) return;
+    ::kill(zygote, SIGSTOP);
+    ::kill(victim, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(4'500));
+    ::kill(zygote, SIGCONT);
+  });
+  const RunOutcome& outcome = run_one(plan);
+  user.join();
+  const ProcessEnd& killed = end_of(outcome, "rank-1");
+  EXPECT_EQ(killed.signal, SIGKILL) << ends_text(outcome);
+  EXPECT_FALSE(killed.past_deadline) << ends_text(outcome);
+  EXPECT_EQ(outcome.ends[0].rank, 1) << ends_text(outcome);
 }
 
 TEST_F(EnvironmentTest, WorkersHaveTheirNamesAndGroups) {
