@@ -121,7 +121,8 @@ Ends wait_for(const std::vector<Spawned>& children, const std::vector<std::strin
 InputErrors errors_of(const std::vector<std::string>& hosts, const std::string& text) {
   for (const std::string& host : hosts)
     if (host.front() == '-' || host.find_first_of(" \t'\"\\;&|$`") != std::string::npos)
-      return {option_error(fmt::format("--hosts: \"{}\" is no host's name", host))};
+      return {option_error(fmt::format("--hosts: \"{}\" is no host's name", host),
+                           "names or addresses of hosts with commas between them")};
   if (text.starts_with(',') || text.ends_with(',') || text.find(",,") != std::string::npos)
     return {option_error(fmt::format("--hosts \"{}\" has an empty name", printable(text)),
                          "names of hosts with commas between them")};

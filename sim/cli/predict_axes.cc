@@ -123,7 +123,8 @@ Expected<std::vector<Averaging>> averaging_of(const std::string& words) {
     const auto ranks = count_of(part.substr(0, colon));
     const auto period =
         colon == std::string::npos ? std::nullopt : count_of(part.substr(colon + 1));
-    if (!ranks || !period) {
+    const bool in_order = levels.empty() || (ranks && *ranks > levels.back().ranks);
+    if (!ranks || !period || !in_order) {
       return option_error(fmt::format("--average {}: \"{}\" is no level", words, part),
                           "RANKS:PERIOD of each level, smaller groups first, with commas between");
     }

@@ -253,6 +253,10 @@ std::vector<Change> changes_of_models() {
   const Sets mlp = numbers("64", "16") +
                    Sets{kModel + R"({"kind": "mlp", "in_features": 64, "hidden": [128], )" +
                         R"("out_features": 16})"};
+  const Sets layers = numbers("64", "16") +
+                      Sets{kModel + R"({"kind": "mlp", "in_features": 64, "hidden": [16, 128], )" +
+                               R"("out_features": 16})",
+                           "/reducer/find_unused_parameters=true"};
   const Sets small = {"/reducer/bucket_cap_mb=0.01", "/reducer/first_bucket_mb=0.01"};
   return {
       {"/model/kind", numbers("64", "16"), mlp},
@@ -260,7 +264,7 @@ std::vector<Change> changes_of_models() {
       {"/model/out_features", numbers("64", "16"), numbers("64", "1024")},
       {"/model/features", images("28"), images("32") + Sets{"/model/features=1024"},
        "gallery/auto_encoder_3_ranks.json"},
-      {"/model/register", mlp + small, mlp + small + Sets{"/model/register=backwards"}},
+      {"/model/register", layers + small, layers + small + Sets{"/model/register=backwards"}},
       {"/ignored", mlp, mlp + Sets{R"(/ignored=["fc1"])"}},
       {"/model/classes", {}, {"/model/classes=4000", "/data/classes=4000"}, nets},
       {"/model/vocabulary", {}, {"/model/vocabulary=4000", "/data/vocabulary=4000"}, gpt},

@@ -272,7 +272,7 @@ TEST_F(TorchFile, StacksMarksAndMemos) {
     EXPECT_THAT(error_of(with_pickle(kBegin + code)), HasSubstr("data.pkl, byte")) << code;
   for (const char protocol : {'\x01', '\x06'})
     EXPECT_THAT(error_of(with_pickle(std::string("\x80") + protocol + ".")),
-                HasSubstr("expected 2 to 5"));
+                HasSubstr("pickle protocol"));
   EXPECT_THAT(error_of(with_pickle("")), HasSubstr("cut short"));
   EXPECT_EQ(error_of(with_pickle(kBegin + "}.")), "");
 }
