@@ -47,7 +47,9 @@ class Cell:
         reducer, communicator = VARIANTS[variant]
         # One of --set replaces the other only if it comes later.
         own = [f"/world_size={self.world_size}", f"/reducer/kind={reducer}",
-               f"/communicator/kind={communicator}", f"/reducer/bucket_cap_mb={self.cap_mb:g}"]
+               f"/communicator/kind={communicator}"]
+        if verb != ["sweep"]:  # which has --caps
+            own.append(f"/reducer/bucket_cap_mb={self.cap_mb:g}")
         words = [program, *verb, f"bench/scenarios/{self.model}.json"]
         return words + [word for one in [*sets, *own] for word in ("--set", one)]
 

@@ -42,6 +42,8 @@ constexpr std::string_view kOrderedDict = "collections\nOrderedDict",
                            kPlainDict = "__builtin__\ndict", kDict = "builtins\ndict",
                            kOldSet = "__builtin__\nset", kSize = "torch\nSize",
                            kDevice = "torch\ndevice", kEncode = "_codecs\nencode",
+                           kOldByteArray = "__builtin__\nbytearray",
+                           kByteArray = "builtins\nbytearray",
                            kTensor = "torch._utils\n_rebuild_tensor",
                            kTensor2 = "torch._utils\n_rebuild_tensor_v2",
                            kTensor3 = "torch._utils\n_rebuild_tensor_v3",
@@ -50,10 +52,10 @@ constexpr std::string_view kOrderedDict = "collections\nOrderedDict",
                            kUntyped = "torch.storage\nUntypedStorage";
 // No name of a pickle: what a tensor is shown as whose conjugate or negative is still to be taken.
 constexpr std::string_view kUnresolved = "torch.Tensor\nresolve_conj";
-constexpr std::array<std::string_view, 15> kGlobals = {
-    kOrderedDict, kDefaultDict, kPlainDict, kDict,    kOldSet,  kSetName,   kSize,
-    kDevice,      kEncode,      kTensor,    kTensor2, kTensor3, kParameter, kParameterWithState,
-    kUntyped};
+constexpr std::array<std::string_view, 17> kGlobals = {
+    kOrderedDict, kDefaultDict,  kPlainDict, kDict,    kOldSet,  kSetName,   kSize,
+    kDevice,      kEncode,       kTensor,    kTensor2, kTensor3, kParameter, kParameterWithState,
+    kUntyped,     kOldByteArray, kByteArray};
 
 std::optional<Dtype> dtype_of_global(std::string_view global) {
   if (!global.starts_with("torch\n")) return std::nullopt;
@@ -215,6 +217,7 @@ PickleValue called(Pickle* pickle, std::string_view global, const PickleValue& a
   if (global == kOldSet || global == kSetName) return unreadable(kSetName, arguments);
   made.kind = Kind::opaque;
   if (global == kDevice || global == kEncode) return made;
+  if (global == kOldByteArray || global == kByteArray) return made;
   throw WrongBytes("a call of what torch.save does not call");
 }
 
