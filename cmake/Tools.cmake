@@ -23,6 +23,9 @@ if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -g1 ${level}
                                                   -fno-sanitize-recover=all)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND LOCKSTEP_SANITIZE MATCHES address)
+    target_compile_definitions(lockstep_flags INTERFACE __SANITIZE_ADDRESS__)  # as g++ says it
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # g++ 12 warns wrongly in the library's own <regex> once it is instrumented.
     set_source_files_properties(${PROJECT_SOURCE_DIR}/scenarios/json/validator.cc
