@@ -54,14 +54,14 @@ TEST(Recordings, WhatABusyMachineDecidesIsInconclusive) {
   for (const bool without_core : {false, true}) {
     const std::string recording = folder + (without_core ? "/starved" : "/slow");
     write_recording(late_run(without_core), recording);
-    const std::string json = recording + ".json";
-    const Answer answer = invoke({"analyze", recording, "--json", json});
+    const std::string written = recording + ".json";
+    const Answer answer = invoke({"analyze", recording, "--json", written});
     EXPECT_EQ(answer.code, without_core ? 3 : 0) << answer.out << answer.err;
     if (without_core)
       EXPECT_THAT(answer.out, HasSubstr("\ninconclusive: busy machine; exit 3\n"));
     else
       EXPECT_THAT(answer.out, Not(HasSubstr("inconclusive")));
-    std::ifstream file(json);
+    std::ifstream file(written);
     const auto document = nlohmann::json::parse(file);
     EXPECT_EQ(document["exit_code"], answer.code);
     EXPECT_EQ(document["straggler"]["class"], without_core ? "starved" : "compute");

@@ -24,8 +24,8 @@ using Rows = std::vector<std::pair<double, double>>;  // cap, ms
 enum Series { kCore = 0, kAsync, kSync };
 Rows published(Series series) {
   std::ifstream file(LOCKSTEP_SOURCE_DIR "/golden/data/pytorch_gloo_sweep.json");
-  const auto json = nlohmann::json::parse(file, nullptr, true, true);
-  return json["series"][series]["rows"].get<Rows>();
+  const auto document = nlohmann::json::parse(file, nullptr, true, true);
+  return document["series"][series]["rows"].get<Rows>();
 }
 
 RunPlan resnet50() {
