@@ -85,10 +85,10 @@ Found clipped_by_own_norm(const CauseFacts& facts) {
 using Rows = std::map<int64_t, std::vector<double>>;
 
 Rows rows_of(const CauseFacts& facts) {
+  if (facts.first == nullptr) return {};
   std::map<int64_t, const MismatchEvidence*> of_rank;
   for (const auto& [rank, e] : facts.witnesses)
-    if (facts.first != nullptr && e->lane == facts.first->lane && !e->own_sketch.empty())
-      of_rank[rank] = e;
+    if (e->lane == facts.first->lane && !e->own_sketch.empty()) of_rank[rank] = e;
   if (static_cast<int64_t>(of_rank.size()) != facts.world_size) return {};
   const double rest = facts.first->lane == "float64" ? 1e-7 : 1e-4;
   std::vector<std::vector<double>> parts;
