@@ -12,6 +12,7 @@
 
 #include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/base/printable.h"
 #include "scenarios/json/json_text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/run_directory.h"
