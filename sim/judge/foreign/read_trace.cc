@@ -174,6 +174,12 @@ class Events {
 constexpr int kDeepest = 100;
 constexpr size_t kMostValuesOfEvent = 10'000;
 
+InputError error_at(const UnpackedBytes& bytes, const std::string& path,
+                    const std::string& message) {
+  return {path, bytes.line(), bytes.column(), "", message, "an array of trace events"};
+}
+
+// Throws TooMuch.
 Expected<PipelineTrace> parse(UnpackedBytes* bytes, const std::string& path) {
   using Parsed = Json::parse_event_t;
   Events events(path);
@@ -189,18 +195,13 @@ Expected<PipelineTrace> parse(UnpackedBytes* bytes, const std::string& path) {
     values = 0;
     return events.take(parsed);
   };
-  const auto at = [&](const std::string& message) {
-    return InputError{path, bytes->line(), bytes->column(),
-                      "",   message,       "an array of trace events"};
-  };
   try {
     const Json rest = Json::parse(bytes->begin(), bytes->end(), callback);
     if (!rest.is_array()) events.bad_file("it holds no array");
-  } catch (const TooMuch& error) {
-    return at(error.what());
   } catch (const Json::parse_error&) {
     const bool cut_off = bytes->ended();
-    const InputError error = at(cut_off ? "the JSON document is cut off" : "this is no JSON");
+    const InputError error =
+        error_at(*bytes, path, cut_off ? "the JSON document is cut off" : "this is no JSON");
     bytes->look_for_damage();
     return bytes->problem().empty() ? error : file_error(path, bytes->problem());
   } catch (const Json::exception& error) {  // a number that no double holds
@@ -215,7 +216,11 @@ Expected<PipelineTrace> parse(UnpackedBytes* bytes, const std::string& path) {
 Expected<PipelineTrace> read_pipeline_trace(const std::string& path) {
   const auto bytes = UnpackedBytes::open(path);
   if (!bytes) return bytes.errors();
-  return parse(bytes.value().get(), path);
+  try {
+    return parse(bytes.value().get(), path);
+  } catch (const TooMuch& error) {
+    return error_at(*bytes.value(), path, error.what());
+  }
 }
 
 }  // namespace lockstep

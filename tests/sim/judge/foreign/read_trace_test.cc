@@ -201,6 +201,9 @@ TEST_F(Files, DeepLongManyAndHugeAreRefused) {
               HasSubstr("one value is longer than 1048576 bytes"));
   EXPECT_THAT(why_not_read("[{\"ph\": [" + repeated("0,", 20'000) + "0]}]"),
               HasSubstr("one event has more than 10000 values"));
+  // What follows the end of the JSON is too much as well.
+  EXPECT_THAT(why_not_read(gzipped("x" + std::string(80'000'000, ' '))),
+              HasSubstr("it unpacks to more than 67108864 bytes"));
   EXPECT_THAT(why_not_read(gzipped("[" + repeated("{\"ph\": \"B\"},\n", 8'000'000))),
               HasSubstr("it unpacks to more than 67108864 bytes"));
 }
