@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "scenarios/base/foreign_file.h"
 #include "scenarios/json/json_text.h"
@@ -20,6 +21,20 @@ void append(const std::string& path, const Json& line) {
   std::ofstream file(path, std::ios::app);
   file << line.dump(-1, ' ', true, Json::error_handler_t::replace) << "\n" << std::flush;
   if (!file) throw std::system_error(errno, std::generic_category(), "cannot write " + path);
+}
+
+// False, or Json::exception thrown, where it is no line of ours.
+bool take(const Json& line, RankFile* result) {
+  if (line.contains("row")) {
+    RankRow row{line.at("row"), line.at("begin_ns"), line.at("end_ns"), line.at("wrong"),
+                line.at("results")};
+    if (row.begin_ns.size() != row.end_ns.size()) return false;
+    result->rows.push_back(std::move(row));
+  }
+  if (line.contains("control_wrong"))
+    result->control_wrong = line.at("control_wrong").get<int64_t>();
+  if (line.contains("error")) result->error = line.at("error");
+  return true;
 }
 
 }  // namespace
@@ -50,11 +65,11 @@ RankFile read_rank_file(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     const Json json = json_or_discarded(line);
     if (json.is_discarded()) break;
-    if (json.contains("row"))
-      result.rows.push_back(
-          {json["row"], json["begin_ns"], json["end_ns"], json["wrong"], json["results"]});
-    if (json.contains("control_wrong")) result.control_wrong = json["control_wrong"].get<int64_t>();
-    if (json.contains("error")) result.error = json["error"];
+    try {
+      if (!take(json, &result)) break;
+    } catch (const Json::exception&) {
+      break;
+    }
   }
   return result;
 }

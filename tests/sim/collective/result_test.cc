@@ -106,5 +106,21 @@ TEST(RankFile, KeepsWhatWasWrittenBeforeAFailure) {
   EXPECT_TRUE(read_rank_file("/nowhere").rows.empty());
 }
 
+TEST(RankFile, EndsAtALineThatIsNotOurs) {
+  const std::string path = testing::TempDir() + "/rank_lines." + std::to_string(::getpid());
+  for (const std::string line :
+       {R"({"row": 5})", R"({"row": "x"})", R"({"error": 3})", R"({"control_wrong": []})",
+        R"({"row": 1, "begin_ns": [1], "end_ns": [], "wrong": 0, "results": 0})"}) {
+    std::filesystem::remove(path);
+    append_control(path, 3);
+    std::ofstream(path, std::ios::app) << line << "\n";
+    append_row(path, {4, {10}, {11}, 0, 7});
+    const RankFile file = read_rank_file(path);
+    EXPECT_TRUE(file.rows.empty()) << line;
+    EXPECT_EQ(file.control_wrong, 3) << line;
+  }
+  std::filesystem::remove(path);
+}
+
 }  // namespace
 }  // namespace lockstep
