@@ -153,6 +153,16 @@ struct Scales {
   double floors[4] = {};      // by kind
 };
 
+void show(int64_t at, const Element& run, const Element& golden, uint64_t ulp,
+          BitDifference* found) {
+  found->element = at;
+  found->run_value = run.value;
+  found->golden_value = golden.value;
+  found->run_bits = run.bits;
+  found->golden_bits = golden.bits;
+  found->ulp = ulp;
+}
+
 }  // namespace
 
 std::optional<BitDifference> bit_difference(const StateLayout& layout, int64_t entry,
@@ -175,12 +185,7 @@ std::optional<BitDifference> bit_difference(const StateLayout& layout, int64_t e
     const uint64_t ulp = ulp_of(e, x, y);
     found.max_ulp = std::max(found.max_ulp, ulp);
     if (found.differing++ > 0) continue;
-    found.element = i;
-    found.run_value = x.value;
-    found.golden_value = y.value;
-    found.run_bits = x.bits;
-    found.golden_bits = y.bits;
-    found.ulp = ulp;
+    show(i, x, y, ulp, &found);
   }
   if (present.run != present.golden) found.differing = e.numel;
   if (found.differing == 0 && present.run == present.golden) return std::nullopt;
@@ -271,12 +276,7 @@ std::optional<BitDifference> farthest_difference(const StateLayout& layout, int6
     const double off = std::abs(x.value - y.value);
     if (std::isfinite(off) ? off <= farthest : farthest == kInfinite) continue;
     farthest = std::isfinite(off) ? off : kInfinite;
-    found.element = i;
-    found.run_value = x.value;
-    found.golden_value = y.value;
-    found.run_bits = x.bits;
-    found.golden_bits = y.bits;
-    found.ulp = ulp;
+    show(i, x, y, ulp, &found);
   }
   if (found.differing == 0) return std::nullopt;
   return found;

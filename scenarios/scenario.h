@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scenarios/base/options.h"
+#include "scenarios/faults.h"
 
 namespace lockstep {
 
@@ -107,8 +108,8 @@ struct Scenario {
   Part comm_hook{"none", {}}, model_averaging{"none", {}}, checkpoint{"none", {}};
   Part compute{"real", {}};
   std::vector<MutantSpec> mutants;
-  std::vector<Part> faults;  // what goes wrong on purpose: scenarios/faults.h
-  double time_scale = 1;     // of time-outs that are given, of faults, of emulated compute
+  std::vector<Fault> faults;
+  double time_scale = 1;  // of time-outs that are given, of faults, of emulated compute
   Timeouts timeouts;
   std::vector<std::string> lanes;
   bool common_checks = false;  // note what the checks that are common today would have found
@@ -129,6 +130,7 @@ bool is_ignored(const Scenario& scenario, const std::string& tensor);  // parame
 // A part of a document that has passed the schema: what stands under "options" becomes the part's
 // own (scenarios/own_options.h).
 Part part_from(const nlohmann::ordered_json& json);
+Fault fault_from(const nlohmann::ordered_json& json);  // the same of a fault
 nlohmann::ordered_json as_json(const Scenario& scenario);
 // Of a document that as_json() made: anything else aborts (user input goes through
 // scenarios/parse).

@@ -245,7 +245,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
   if (s.compute.options.has("profile"))
     s.compute.options.set("profile", beside(directory, s.compute.options.text("profile")));
   for (const Json& mutant : document["mutants"]) s.mutants.push_back(mutant_of(mutant));
-  for (const Json& fault : document["faults"]) s.faults.push_back(part_from(fault));
+  for (const Json& fault : document["faults"]) s.faults.push_back(fault_from(fault));
   s.time_scale = document["time_scale"].get<double>();
   if (s.loss.options.has("published"))
     s.loss.options.set("published", beside(directory, s.loss.options.text("published")));

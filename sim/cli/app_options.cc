@@ -33,7 +33,8 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter) {
       ->required()
       ->option_text("FILE|DIR ...");
   verb->add_option("--set", selection->sets,
-                   "Put another value into the scenario; pins an axis; repeatable")
+                   "Put another value into the scenario; pins an axis; repeatable, the last for a "
+                   "key counts")
       ->option_text("/POINTER=VALUE")
       ->allow_extra_args(false)
       ->group("Which runs");

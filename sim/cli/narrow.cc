@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -12,6 +11,7 @@
 
 #include "scenarios/base/foreign_file.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/base/number.h"
 #include "scenarios/base/printable.h"
 #include "scenarios/json/json_text.h"
 #include "sim/cli/conclude.h"
@@ -42,11 +42,6 @@ RunKey key_of(const RunPlan& plan) {
 uint64_t hash_of(const RunPlan& plan) {
   const std::string text = plan.scenario.name + "\n" + label_of(plan.set);
   return hash64(text.data(), text.size());
-}
-
-bool to_number(std::string_view text, int64_t* number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
-  return error == std::errc() && end == text.data() + text.size();
 }
 
 // Runs that failed last; what cannot be read counts as none.
@@ -85,13 +80,12 @@ void keep_plans(std::vector<SelectedFile>* files, Keep keep) {
 }  // namespace
 
 Expected<Shard> parse_shard(const std::string& text) {
-  Shard shard;
-  const size_t slash = text.find('/');
-  if (slash != std::string::npos &&
-      to_number(std::string_view(text).substr(0, slash), &shard.index) &&
-      to_number(std::string_view(text).substr(slash + 1), &shard.count) && shard.index >= 1 &&
-      shard.index <= shard.count && shard.count <= kShardsMost)
-    return shard;
+  const std::string_view words = text;
+  const size_t slash = std::min(words.find('/'), words.size());
+  const auto index = number_in<int64_t>(words.substr(0, slash));
+  const auto count = number_in<int64_t>(words.substr(std::min(slash + 1, words.size())));
+  if (index && count && *index >= 1 && *index <= *count && *count <= kShardsMost)
+    return Shard{*index, *count};
   return option_error(fmt::format("--shard \"{}\" is no part of a whole", printable(text)),
                       fmt::format("I/N with 1 <= I <= N <= {}", kShardsMost));
 }

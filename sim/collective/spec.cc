@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/check.h"
+#include "scenarios/base/number.h"
 #include "scenarios/json/json_text.h"
 #include "scenarios/json/words.h"
 
@@ -49,10 +50,8 @@ InputError bad(const std::string& option, const std::string& word, const std::st
 
 // 1 to 64, else 0.
 int64_t small_number(const std::string& text) {
-  int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && rest == end && number >= 1 && number <= 64 ? number : 0;
+  const int64_t number = number_in<int64_t>(text).value_or(0);
+  return number >= 1 && number <= 64 ? number : 0;
 }
 
 Expected<CollectiveGroup> parse_group(const std::string& text) {

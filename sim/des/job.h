@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "scenarios/base/phase.h"
 #include "sim/des/cost.h"
 #include "sim/des/noise.h"
 
@@ -46,7 +47,7 @@ struct RankEvents {
   struct End {
     enum class Place { phase, bucket } place = Place::phase;
     int64_t bucket = -1;                 // before it arrives at it
-    std::string phase;                   // at the begin of it
+    Phase phase = Phase::backward;       // at the begin of it
     bool dead = false;                   // its peers notice; else they wait until their deadline
     int32_t signal = 0, exit_code = -1;  // by which it died
     bool operator==(const End&) const = default;

@@ -96,25 +96,25 @@ BucketLayout one_a_parameter(const RunPlan& plan) {
   return layout;
 }
 
-bool passes_time_out(const RunPlan& plan, const Part& fault) {
+bool passes_time_out(const RunPlan& plan, const Fault& fault) {
   const Timeouts& timeouts = plan.scenario.timeouts;
   const int64_t limit_ms =
-      fault.kind == "slow_constructor" ? timeouts.construction_ms : timeouts.rendezvous_ms;
+      fault.kind == FaultKind::slow_constructor ? timeouts.construction_ms : timeouts.rendezvous_ms;
   return limit_ms > 0 && fault.options.number("duration_ms") >= static_cast<double>(limit_ms);
 }
 
 // What acts before the first step may only delay: then the steps are as they were.
 void check_before_steps(const RunPlan& plan, InputErrors* errors) {
   for (size_t i = 0; i < plan.scenario.faults.size(); ++i) {
-    const Part& fault = plan.scenario.faults[i];
-    const std::string phase = phase_of(fault);
-    const bool before = phase == "rendezvous" || phase == "construction";
+    const Fault& fault = plan.scenario.faults[i];
+    const auto phase = phase_of(fault);
+    const bool before = phase == Phase::rendezvous || phase == Phase::construction;
     if (before && passes_time_out(plan, fault))
       errors->push_back(
           refused(plan, fmt::format("/faults/{}/duration_ms", i),
                   fmt::format("fault \"{}\" passes a time-out before the steps, which "
                               "cannot be simulated",
-                              fault.kind),
+                              to_word(fault.kind)),
                   "a shorter one: virtual time begins with the first step"));
   }
 }

@@ -1,4 +1,5 @@
 // The table of sim/des/modelled.h, in the order of a scenario's keys.
+#include "scenarios/fault_kinds.h"
 #include "sim/des/modelled.h"
 
 namespace lockstep {
@@ -10,6 +11,13 @@ constexpr const char* kNoValues = "no value is computed";
 constexpr const char* kJudges = "read when a run is judged";
 constexpr const char* kOfARefusedKind = "of a kind that is refused";
 constexpr const char* kExtraCollectives = "makes collectives of its own";
+
+std::vector<const char*> faults(InVirtualTime wanted) {
+  std::vector<const char*> words;
+  for (const FaultRow& row : fault_rows())
+    if (row.in_virtual_time == wanted) words.push_back(row.word);
+  return words;
+}
 
 }  // namespace
 
@@ -224,27 +232,14 @@ const std::vector<ModelledKey>& modelled_keys() {
       {"/common_checks", "", {}, nothing, kNoValues},
       {"/golden", "", {}, nothing, kNoValues},
       {"/expect/**", "", {}, nothing, kJudges},
-      {"/faults/*/kind",
-       "fault",
-       {"slow",         "imbalance",   "wandering", "stall",    "periodic_pause", "slow_layer",
-        "launch_stall", "slow_loader", "stop",      "kill",     "terminate",      "interrupt",
-        "segfault",     "abort",       "exception", "deadlock", "exit",           "out_of_memory",
-        "slow_link",    "latency",     "jitter"},
-       time,
+      {"/faults/*/kind", "fault", faults(InVirtualTime::counts), time,
        "delays a rank, ends it, or limits what it sends"},
-      {"/faults/*/kind",
-       "fault",
-       {"late_start", "slow_constructor", "slow_store"},
-       left_out,
+      {"/faults/*/kind", "fault", faults(InVirtualTime::before_steps), left_out,
        "acts before the steps: left out"},
-      {"/faults/*/kind", "fault", {"nan", "other_seed"}, left_out, "changes no time: left out"},
-      {"/faults/*/kind",
-       "fault",
-       {"reset", "half_open", "partition", "slow_device", "other_bucket_cap", "other_bucket_order",
-        "skip_collective", "other_dtype", "unused_parameter", "skip_backward", "fewer_batches",
-        "duplicate_rank", "wrong_world_size", "wrong_address"},
-       refused,
-       "of connections or of meaning, or of a time that is not known"},
+      {"/faults/*/kind", "fault", faults(InVirtualTime::takes_no_time), left_out,
+       "changes no time: left out"},
+      {"/faults/*/kind", "fault", faults(InVirtualTime::refused), refused,
+       "of connections or of configuration, or of a time that is not known"},
       {"/faults/*/rank", "", {}, time, "who is late, or ends"},
       {"/faults/*/step", "", {}, time, "when"},
       {"/faults/*/last_step", "", {}, time, "until when"},

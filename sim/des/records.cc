@@ -142,14 +142,14 @@ void VirtualRecords::add(const StepTrace& trace) {
 void VirtualRecords::add_receipts(const StepTrace& trace, size_t rank) {
   const FaultSchedule schedule(scenario_, static_cast<int64_t>(rank));
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
-    const Part& fault = scenario_.faults[i];
+    const Fault& fault = scenario_.faults[i];
     for (const Act& act : schedule.of_kind(fault.kind, trace.step)) {
       if (act.index != i) continue;
-      const std::string phase = phase_of(fault);
+      const auto phase = phase_of(fault);
       const PassTrace& first = trace.passes.front();
-      const int64_t time_ns = phase == "load"      ? trace.begin_ns[rank]
-                              : phase == "forward" ? first.forward_ns[rank]
-                                                   : first.backward_ns[rank];
+      const int64_t time_ns = phase == Phase::load      ? trace.begin_ns[rank]
+                              : phase == Phase::forward ? first.forward_ns[rank]
+                                                        : first.backward_ns[rank];
       append(rank, time_ns, EventKind::receipt, Phase::backward,
              kFirstFault + static_cast<int32_t>(i),
              static_cast<uint64_t>(std::llround(act.duration_ms * 1e6)));

@@ -1,6 +1,4 @@
 #include <cmath>
-#include <csignal>
-#include <map>
 #include <memory>
 #include <optional>
 
@@ -15,16 +13,9 @@ constexpr int32_t kExceptionCode = 11;  // as kExitException of sim/launch
 
 int64_t ns_of_option(double ms) { return std::llround(ms * 1e6); }
 
-// Signals by which these kinds end a rank; 0: by an exit code.
-std::optional<int> death_of(const std::string& kind) {
-  static const std::map<std::string, int> kSignals = {
-      {"kill", SIGKILL},  {"terminate", SIGTERM}, {"interrupt", SIGINT}, {"segfault", SIGSEGV},
-      {"abort", SIGABRT}, {"exception", 0},       {"exit", 0},           {"out_of_memory", 0}};
-  const auto found = kSignals.find(kind);
-  return found == kSignals.end() ? std::nullopt : std::optional(found->second);
-}
 bool hangs(const Act& act) {
-  return act.fault->kind == "deadlock" || (act.fault->kind == "stop" && act.duration_ms == 0);
+  return act.fault->kind == FaultKind::deadlock ||
+         (act.fault->kind == FaultKind::stop && act.duration_ms == 0);
 }
 
 struct Layers {
@@ -44,7 +35,7 @@ class OfRank {
     for (const BucketWork& bucket : step_ == 1 ? layers_.first_step : layers_.settled)
       for (const Act& act : schedule_.at_bucket(bucket.bucket, step_)) at_bucket(bucket, act);
     // Of one layer, and between any two that its host launches.
-    const auto stalls = schedule_.of_kind("launch_stall", step_);
+    const auto stalls = schedule_.of_kind(FaultKind::launch_stall, step_);
     for (const auto& [layer, ready_ns] : layers_.ready_ns) {
       std::vector<Act> acts = schedule_.at_layer(layer, step_);
       acts.insert(acts.end(), stalls.begin(), stalls.end());
@@ -58,16 +49,16 @@ class OfRank {
  private:
   // What delays a phase: of each pass, and of the first.
   struct PhaseDelays {
-    const char* phase;
+    Phase phase;
     int64_t RankEvents::*each;
     int64_t RankEvents::*once;
   };
   static constexpr PhaseDelays kDelays[] = {
-      {"load", &RankEvents::load_ns, &RankEvents::load_ns},
-      {"forward", &RankEvents::forward_ns, &RankEvents::once_forward_ns},
-      {"backward", &RankEvents::backward_ns, &RankEvents::once_backward_ns},
-      {"wait", &RankEvents::wait_ns, &RankEvents::once_wait_ns},
-      {"optimizer", &RankEvents::optimizer_ns, &RankEvents::optimizer_ns}};
+      {Phase::load, &RankEvents::load_ns, &RankEvents::load_ns},
+      {Phase::forward, &RankEvents::forward_ns, &RankEvents::once_forward_ns},
+      {Phase::backward, &RankEvents::backward_ns, &RankEvents::once_backward_ns},
+      {Phase::wait, &RankEvents::wait_ns, &RankEvents::once_wait_ns},
+      {Phase::optimizer, &RankEvents::optimizer_ns, &RankEvents::optimizer_ns}};
 
   void at_phase(const PhaseDelays& delays, const Act& act) {
     if (RankEvents::End end; ends(act, &end)) {
@@ -92,7 +83,7 @@ class OfRank {
   // Gone for good: dead, so that its peers see it go, or hung.
   static bool ends(const Act& act, RankEvents::End* end) {
     if (hangs(act)) return true;
-    const auto signal = death_of(act.fault->kind);
+    const auto signal = row_of(act.fault->kind).ends_by;
     if (!signal) return false;
     end->dead = true;
     end->signal = *signal;
@@ -104,10 +95,10 @@ class OfRank {
   }
 
   void network() {
-    for (const char* kind : {"latency", "jitter"})
+    for (const FaultKind kind : {FaultKind::latency, FaultKind::jitter})
       for (const Act& act : schedule_.of_kind(kind, step_))
         result_.queue_ns += ns_of_option(act.duration_ms);
-    for (const Act& act : schedule_.of_kind("slow_link", step_))
+    for (const Act& act : schedule_.of_kind(FaultKind::slow_link, step_))
       result_.queue_fs_per_byte += fs_per_byte_of(act.fault->options.number("bandwidth_mb_per_s"));
   }
 
@@ -126,7 +117,7 @@ Schedule schedule_of(const Scenario& scenario, const std::vector<BucketWork>& fi
   if (scenario.faults.empty()) return schedule;
   const int64_t ranks = ranks_of(scenario);
   for (int64_t rank = 0; rank < ranks; ++rank)
-    for (const Part& fault : scenario.faults)
+    for (const Fault& fault : scenario.faults)
       if (acts_on_rank(fault, rank)) {
         schedule.touched.push_back(rank);
         break;

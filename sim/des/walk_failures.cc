@@ -15,10 +15,10 @@ bool Walk::is_gone(size_t member, int64_t bucket) const {
   const bool after = bucket == kAverage || !first_due_pass();  // all of a due pass is behind it
   if (end->place == RankEvents::End::Place::bucket)
     return communicates(job_, pass_) && (after || (bucket >= 0 && end->bucket == bucket));
-  if (end->phase == "load" || end->phase == "forward") return true;
-  if (end->phase == "backward") return bucket != kRebuild || !first_pass();
-  if (end->phase == "wait") return after;
-  return end->phase == "optimizer" && bucket == kAverage;
+  if (end->phase == Phase::load || end->phase == Phase::forward) return true;
+  if (end->phase == Phase::backward) return bucket != kRebuild || !first_pass();
+  if (end->phase == Phase::wait) return after;
+  return end->phase == Phase::optimizer && bucket == kAverage;
 }
 
 std::optional<RankEvents::End> Walk::end_of(size_t member) const {
@@ -30,10 +30,10 @@ int64_t Walk::gone_since(size_t member) const {
   if (gone_[member]) return gone_[member]->at_ns;
   const auto& end = steps_[member].end;
   if (end->place == RankEvents::End::Place::bucket) return ready_[member];
-  if (end->phase == "load") return begin_[member];
-  if (end->phase == "forward") return first_forward_[member];
-  if (end->phase == "wait") return wait_[member];
-  return end->phase == "optimizer" ? next_[member] : first_backward_[member];
+  if (end->phase == Phase::load) return begin_[member];
+  if (end->phase == Phase::forward) return first_forward_[member];
+  if (end->phase == Phase::wait) return wait_[member];
+  return end->phase == Phase::optimizer ? next_[member] : first_backward_[member];
 }
 
 // A rank that will never come: those who are there learn it as it goes, or when they time out.
@@ -117,7 +117,7 @@ void Walk::fail(EndedBy cause, size_t member, const BucketWork& work, int64_t kn
   const bool nobody = cause == EndedBy::short_timeout;
   const auto end = nobody ? std::nullopt : end_of(member);
   std::string place = work.bucket == kAverage ? "optimizer" : "backward";
-  if (end && end->place == RankEvents::End::Place::phase) place = end->phase;
+  if (end && end->place == RankEvents::End::Place::phase) place = to_word(end->phase);
   if (end && end->place == RankEvents::End::Place::bucket)
     place = fmt::format("bucket {}", end->bucket);
   failure_ = SimulatedFailure{.cause = cause,

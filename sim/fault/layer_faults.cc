@@ -15,15 +15,14 @@
 namespace lockstep {
 namespace {
 
-bool any_of_kind(const Scenario& scenario, std::initializer_list<const char*> kinds) {
-  return std::any_of(scenario.faults.begin(), scenario.faults.end(), [&](const Part& fault) {
-    return std::any_of(kinds.begin(), kinds.end(),
-                       [&](const char* kind) { return fault.kind == kind; });
+bool any_of_kind(const Scenario& scenario, std::initializer_list<FaultKind> kinds) {
+  return std::any_of(scenario.faults.begin(), scenario.faults.end(), [&](const Fault& fault) {
+    return std::find(kinds.begin(), kinds.end(), fault.kind) != kinds.end();
   });
 }
 
 // The parameter that a fault names, else the first that is trained.
-const NamedTensor* parameter_of(const Part& fault, const Training& training) {
+const NamedTensor* parameter_of(const Fault& fault, const Training& training) {
   for (const NamedTensor& parameter : training.parameters)
     if (fault.options.has("tensor") ? parameter.name == fault.options.text("tensor")
                                     : parameter.tensor.requires_grad())
@@ -38,12 +37,14 @@ LayerFaults::LayerFaults(const Scenario& scenario, RankFaults& faults, ComputeCl
       faults_(faults),
       clock_(clock),
       slows_(scenario.compute.kind == "real" &&
-             any_of_kind(scenario, {"slow", "imbalance", "wandering"})) {}
+             any_of_kind(scenario, {FaultKind::slow, FaultKind::imbalance, FaultKind::wandering})) {
+}
 
 void LayerFaults::watch(const Training& training) {
   hooks_.forget();
-  const bool pauses = clock_ == nullptr && any_of_kind(scenario_, {"slow_layer", "launch_stall"});
-  if (!slows_ && !pauses && !any_of_kind(scenario_, {"nan"})) return;
+  const bool pauses =
+      clock_ == nullptr && any_of_kind(scenario_, {FaultKind::slow_layer, FaultKind::launch_stall});
+  if (!slows_ && !pauses && !any_of_kind(scenario_, {FaultKind::nan})) return;
   for (const NamedTensor& parameter : training.parameters) {
     if (!parameter.tensor.requires_grad()) continue;
     hooks_.add(parameter.tensor, [this, name = parameter.name](const at::Tensor& gradient) {
@@ -69,7 +70,7 @@ void LayerFaults::begin_forward(const Training& training) {
   slowed_until_ns_ = now_ns();
   if (slowdown_ != before) quota_.reset();
   spins_ = slows_ && slowdown_ > 1 && quota_ == nullptr && !take_cpu_quota();
-  const Part* fault = faults_.in_step("unused_parameter");
+  const Fault* fault = faults_.in_step(FaultKind::unused_parameter);
   const NamedTensor* parameter = fault != nullptr ? parameter_of(*fault, training) : nullptr;
   if (parameter == nullptr) return;
   left_out_ = parameter->tensor;
@@ -87,14 +88,14 @@ void LayerFaults::begin_backward(const Training& training) {
   passed_.clear();
   burden_device(training);
   poisoned_.clear();
-  const Part* fault = faults_.in_step("nan");
+  const Fault* fault = faults_.in_step(FaultKind::nan);
   const NamedTensor* parameter = fault != nullptr ? parameter_of(*fault, training) : nullptr;
   if (parameter != nullptr) poisoned_ = parameter->name;
 }
 
 // The host is late between the layers of a backward, which its device then waits for.
 void LayerFaults::stall_launches() {
-  for (const Act& act : faults_.acts_of("launch_stall")) {
+  for (const Act& act : faults_.acts_of(FaultKind::launch_stall)) {
     if (passed_.size() == 1) faults_.receipt(act);
     std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(act.duration_ms));
   }
@@ -102,7 +103,7 @@ void LayerFaults::stall_launches() {
 
 // Work in front of backward's in the stream of the rank's device, of which the host knows nothing.
 void LayerFaults::burden_device(const Training& training) {
-  for (const Act& act : faults_.acts_of("slow_device")) {
+  for (const Act& act : faults_.acts_of(FaultKind::slow_device)) {
     faults_.receipt(act);
     const c10::NoGradGuard no_grad;
     const int64_t size = act.fault->options.integer("size");
@@ -115,9 +116,10 @@ void LayerFaults::burden_device(const Training& training) {
 // The emulated layers of this step take so much longer.
 void LayerFaults::set_clock() {
   clock_->set_factor(slowdown_);
-  for (const Part& fault : scenario_.faults)
-    if (fault.kind == "slow_layer") clock_->set_pause_before_layer(fault.options.text("layer"), 0);
-  for (const Act& act : faults_.acts_of("slow_layer")) {
+  for (const Fault& fault : scenario_.faults)
+    if (fault.kind == FaultKind::slow_layer)
+      clock_->set_pause_before_layer(fault.options.text("layer"), 0);
+  for (const Act& act : faults_.acts_of(FaultKind::slow_layer)) {
     faults_.receipt(act);
     clock_->set_pause_before_layer(act.fault->options.text("layer"), act.duration_ms);
   }
@@ -127,7 +129,7 @@ void LayerFaults::set_clock() {
 // than the quota says, but takes the core from the other ranks.
 bool LayerFaults::take_cpu_quota() {
   bool wanted = false;
-  for (const Act& act : faults_.acts_of("slow"))
+  for (const Act& act : faults_.acts_of(FaultKind::slow))
     wanted = wanted || act.fault->options.text("means") != "busy_loop";
   if (!wanted) return false;
   const auto cores = static_cast<double>(std::max(1U, std::thread::hardware_concurrency()));

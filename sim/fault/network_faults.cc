@@ -134,7 +134,7 @@ class FaultyNetwork : public Counting {
   // Once cut off, for good. A fault with a phase has come by the first collective after it.
   bool is_cut_off(int64_t bucket) {
     if (cut_off_) return true;
-    for (const char* kind : {"half_open", "partition"})
+    for (const FaultKind kind : {FaultKind::half_open, FaultKind::partition})
       for (const Act& act : faults_.acts_of(kind)) {
         const auto wanted = bucket_of(*act.fault);
         if (wanted && *wanted != bucket) continue;
@@ -147,7 +147,7 @@ class FaultyNetwork : public Counting {
 
   bool act_once(size_t fault) { return acted_.insert(fault).second; }
 
-  void cut(const Part& fault) {
+  void cut(const Fault& fault) {
     if (own_link_ == nullptr || !by_own_link(fault)) {
       cut_off_ = true;
     } else {
@@ -155,8 +155,8 @@ class FaultyNetwork : public Counting {
     }
   }
 
-  void part_ways(const Part& fault) {
-    if (fault.kind != "partition") return own_link_->lose_all();
+  void part_ways(const Fault& fault) {
+    if (fault.kind != FaultKind::partition) return own_link_->lose_all();
     const std::vector<int64_t> side = fault.options.integers("ranks");
     if (std::find(side.begin(), side.end(), rank()) != side.end()) own_link_->change_side();
   }
@@ -180,7 +180,7 @@ class FaultyNetwork : public Counting {
 
   double delay_of(const CollectiveCall& call) {
     double delay_ms = 0, limit_mb_per_s = 0;
-    for (const Act& act : faults_.acts_of("slow_link")) {
+    for (const Act& act : faults_.acts_of(FaultKind::slow_link)) {
       faults_.receipt(act);
       const double bandwidth_mb_per_s = act.fault->options.number("bandwidth_mb_per_s");
       if (own_link_ != nullptr && by_own_link(*act.fault)) {
@@ -190,7 +190,7 @@ class FaultyNetwork : public Counting {
       }
     }
     if (own_link_ != nullptr) own_link_->limit_mb_per_s(limit_mb_per_s);
-    for (const char* kind : {"latency", "jitter"})
+    for (const FaultKind kind : {FaultKind::latency, FaultKind::jitter})
       for (const Act& act : faults_.acts_of(kind)) {
         faults_.receipt(act);
         delay_ms += act.duration_ms;

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+
+#include "scenarios/base/number.h"
 
 extern char** environ;
 
@@ -65,11 +66,11 @@ class Reader {
   }
   std::optional<Value> number(const char* name, int64_t least, int64_t most) {
     Value value{name, text(name)};
-    const char* end = value.text.data() + value.text.size();
-    const auto parsed = std::from_chars(value.text.data(), end, value.number);
-    if (parsed.ec == std::errc{} && parsed.ptr == end && value.number >= least &&
-        value.number <= most)
+    const auto number = number_in<int64_t>(value.text);
+    if (number && *number >= least && *number <= most) {
+      value.number = *number;
       return value;
+    }
     fail(fmt::format("{} is \"{}\"", name, value.text),
          fmt::format("an integer from {} to {}", least, most));
     return std::nullopt;

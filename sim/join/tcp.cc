@@ -8,10 +8,11 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <vector>
+
+#include "scenarios/base/number.h"
 
 namespace lockstep {
 namespace {
@@ -101,10 +102,8 @@ std::optional<HostPort> parse_host_port(const std::string& text) {
   HostPort address{text.substr(0, colon), 0};
   if (address.host.front() == '[' && address.host.back() == ']')
     address.host = address.host.substr(1, address.host.size() - 2);
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data() + colon + 1, end, address.port);
-  if (parsed.ec != std::errc{} || parsed.ptr != end || address.port < 1 || address.port > 65535)
-    return std::nullopt;
+  address.port = number_in<decltype(address.port)>(text.substr(colon + 1)).value_or(0);
+  if (address.port < 1 || address.port > 65535) return std::nullopt;
   return address;
 }
 

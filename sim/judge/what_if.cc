@@ -133,6 +133,14 @@ std::vector<double> other_ranks_of(const std::vector<double>& values,
   return others;
 }
 
+double sum_of_slots(const StepModel& model, std::vector<double> StepModel::Slot::*part, size_t rank,
+                    std::optional<Phase> phase) {
+  double sum = 0;
+  for (const StepModel::Slot& slot : model.slots)
+    if (!phase || slot.phase == *phase) sum += (slot.*part)[rank];
+  return sum;
+}
+
 }  // namespace
 
 double median_of(std::vector<double> values) {
@@ -162,30 +170,12 @@ std::optional<StepModel> model_of(const Timeline& timeline, const Step& step) {
   return ReplayBuilder(timeline, step).build();
 }
 
-double StepModel::work_ns(size_t rank) const {
-  double sum = 0;
-  for (const Slot& slot : slots) sum += slot.work_ns[rank];
-  return sum;
+double StepModel::work_ns(size_t rank, std::optional<Phase> phase) const {
+  return sum_of_slots(*this, &Slot::work_ns, rank, phase);
 }
 
-double StepModel::work_ns(size_t rank, Phase phase) const {
-  double sum = 0;
-  for (const Slot& slot : slots)
-    if (slot.phase == phase) sum += slot.work_ns[rank];
-  return sum;
-}
-
-double StepModel::core_wait_ns(size_t rank) const {
-  double sum = 0;
-  for (const Slot& slot : slots) sum += slot.core_wait_ns[rank];
-  return sum;
-}
-
-double StepModel::core_wait_ns(size_t rank, Phase phase) const {
-  double sum = 0;
-  for (const Slot& slot : slots)
-    if (slot.phase == phase) sum += slot.core_wait_ns[rank];
-  return sum;
+double StepModel::core_wait_ns(size_t rank, std::optional<Phase> phase) const {
+  return sum_of_slots(*this, &Slot::core_wait_ns, rank, phase);
 }
 
 double StepModel::delay_ns(size_t rank) const {

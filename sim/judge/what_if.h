@@ -39,10 +39,9 @@ struct StepModel {
 
   size_t ranks() const { return slots.empty() ? 0 : slots.front().work_ns.size(); }
   // Its own time in the step, waiting left out; of one phase.
-  double work_ns(size_t rank) const;
-  double work_ns(size_t rank, Phase phase) const;
-  double core_wait_ns(size_t rank) const;
-  double core_wait_ns(size_t rank, Phase phase) const;
+  // Of one phase, or of all.
+  double work_ns(size_t rank, std::optional<Phase> phase = {}) const;
+  double core_wait_ns(size_t rank, std::optional<Phase> phase = {}) const;
   // In its own queue for the wire, over the step's collectives.
   double delay_ns(size_t rank) const;
 

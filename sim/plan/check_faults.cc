@@ -21,29 +21,29 @@ class FaultCheck : PartCheck {
   }
 
  private:
-  void fault(const Part& fault) {
+  void fault(const Fault& fault) {
     for (const char* key : {"rank", "as_rank"})
       if (fault.options.has(key)) rank(key, fault.options.integer(key));
-    if (fault.kind == "partition") side(fault.options.integers("ranks"));
+    if (fault.kind == FaultKind::partition) side(fault.options.integers("ranks"));
     steps(fault);
     place(fault);
     duration(fault);
-    threads(fault);
-    sockets(fault);
-    const bool of_device = fault.kind == "slow_device" || fault.kind == "launch_stall";
+    processes(fault);
+    connections(fault);
+    const bool of_device = row_of(fault.kind).needs == FaultNeeds::device;
     need(!of_device || s_.device == "cuda" || s_.device == "stand_in", at_ + "/kind",
          fmt::format("{} is about what a host puts into a device's stream, and the cpu has none",
-                     fault.kind),
+                     to_word(fault.kind)),
          "stall or slow, or /device \"cuda\"");
-    need(fault.kind != "launch_stall" || s_.compute.kind == "real", at_ + "/kind",
+    need(fault.kind != FaultKind::launch_stall || s_.compute.kind == "real", at_ + "/kind",
          "launch_stall pauses a host between the layers that it launches, and emulated ones are "
          "timers",
          "slow_layer, or /compute/kind \"real\"");
-    if (fault.kind == "duplicate_rank")
+    if (fault.kind == FaultKind::duplicate_rank)
       need(fault.options.integer("as_rank") != fault.options.integer("rank"), at_ + "/as_rank",
            fmt::format("rank {} is what it says to be", fault.options.integer("rank")),
            "another rank");
-    if (fault.kind == "wrong_world_size")
+    if (fault.kind == FaultKind::wrong_world_size)
       need(fault.options.integer("world_size") != s_.world_size, at_ + "/world_size",
            fmt::format("the world size is {}", s_.world_size), "another number");
   }
@@ -59,7 +59,7 @@ class FaultCheck : PartCheck {
          "all ranks are on one side", "fewer ranks than there are");
   }
 
-  void steps(const Part& fault) {
+  void steps(const Fault& fault) {
     for (const char* key : {"step", "last_step"}) {
       if (!fault.options.has(key)) continue;
       const int64_t step = fault.options.integer(key);
@@ -71,19 +71,19 @@ class FaultCheck : PartCheck {
            fmt::format("last_step is {}, but step is {}", fault.options.integer("last_step"),
                        fault.options.integer("step")),
            "at least step");
-    if (fault.kind == "fewer_batches")
+    if (fault.kind == FaultKind::fewer_batches)
       need(fault.options.integer("batches") <= s_.steps, at_ + "/batches",
            fmt::format("there are {} steps", s_.steps), fmt::format("at most {}", s_.steps));
   }
 
   // One place, and one that this run has.
-  void place(const Part& fault) {
+  void place(const Fault& fault) {
     const bool bucket = fault.options.has("bucket");
     if (bucket && fault.options.has("phase"))
       fail(at_ + "/phase", "both phase and bucket say where it acts", "one of them");
-    const std::string phase = phase_of(fault);
-    if (fault.options.has("step") && (phase == "rendezvous" || phase == "construction"))
-      fail(at_ + "/step", fmt::format("{} is before all steps", phase), "no step");
+    const auto phase = phase_of(fault);
+    if (fault.options.has("step") && (phase == Phase::rendezvous || phase == Phase::construction))
+      fail(at_ + "/step", fmt::format("{} is before all steps", to_word(*phase)), "no step");
     if (!fault.options.has("layer")) return;
     const auto manifest = manifest_of(s_.model, s_.dtype);
     if (!manifest) return;
@@ -97,7 +97,7 @@ class FaultCheck : PartCheck {
          known);
   }
 
-  void duration(const Part& fault) {
+  void duration(const Fault& fault) {
     if (!fault.options.has("distribution")) return;
     const std::string& distribution = fault.options.text("distribution");
     const double spread = fault.options.number("spread");
@@ -109,34 +109,23 @@ class FaultCheck : PartCheck {
            "more than 1 for pareto");
   }
 
-  // Ranks that are threads of one process live and die together.
-  void threads(const Part& fault) {
-    if (s_.communicator.kind != "local") return;
-    static constexpr const char* kAlone[] = {"exception", "deadlock", "slow_constructor",
-                                             "late_start"};
-    const bool thread_can = std::any_of(std::begin(kAlone), std::end(kAlone),
-                                        [&](const char* kind) { return fault.kind == kind; });
-    const FaultClass fault_class = class_of(fault);
-    const bool process = fault_class == FaultClass::process && !thread_can;
-    static constexpr const char* kSockets[] = {"reset", "slow_store", "duplicate_rank",
-                                               "wrong_world_size", "wrong_address"};
-    const bool socket = std::any_of(std::begin(kSockets), std::end(kSockets),
-                                    [&](const char* kind) { return fault.kind == kind; });
-    need(!process && !socket && fault.kind != "deadlock", at_ + "/kind",
+  void processes(const Fault& fault) {
+    const FaultNeeds needs = row_of(fault.kind).needs;
+    const bool needed = needs == FaultNeeds::processes || needs == FaultNeeds::connections;
+    need(!needed || s_.communicator.kind != "local", at_ + "/kind",
          fmt::format("{} needs ranks that are processes, but of communicator local they are "
                      "threads of one",
-                     fault.kind),
-         process ? "communicator gloo, c10d, shm or hierarchical" : "communicator gloo or c10d");
+                     to_word(fault.kind)),
+         needs == FaultNeeds::connections ? "communicator gloo or c10d"
+                                          : "communicator gloo, c10d, shm or hierarchical");
   }
 
-  // Faults of connections, where there are none.
-  void sockets(const Part& fault) {
+  void connections(const Fault& fault) {
     const std::string& kind = s_.communicator.kind;
     const bool shm = kind == "shm" || kind == "hierarchical";
-    const bool of_sockets = fault.kind == "reset" || fault.kind == "wrong_address";
-    need(!shm || !of_sockets, at_ + "/kind",
-         fmt::format("{} needs connections, but ranks of communicator {} share memory", fault.kind,
-                     kind),
+    need(!shm || row_of(fault.kind).needs != FaultNeeds::connections, at_ + "/kind",
+         fmt::format("{} needs connections, but ranks of communicator {} share memory",
+                     to_word(fault.kind), kind),
          "communicator gloo or c10d");
     const bool has_link = !shm && kind != "local";
     if (fault.options.has("means"))

@@ -35,7 +35,7 @@ void scale_times(Scenario* scenario) {
        {&t.collective_ms, &t.construction_ms, &t.step_ms, &t.rendezvous_ms, &t.run_ms})
     if (*given != 0)
       *given = std::max<int64_t>(1, std::llround(static_cast<double>(*given) * factor));
-  for (Part& fault : scenario->faults) scale("duration_ms", factor, &fault.options);
+  for (Fault& fault : scenario->faults) scale("duration_ms", factor, &fault.options);
   for (const char* key : {"forward_ms", "backward_ms"})
     scale(key, factor, &scenario->compute.options);
 }

@@ -2,30 +2,6 @@
 
 namespace lockstep {
 
-const char* to_word(Phase phase) {
-  switch (phase) {
-    case Phase::rendezvous:
-      return "rendezvous";
-    case Phase::construction:
-      return "construction";
-    case Phase::load:
-      return "load";
-    case Phase::forward:
-      return "forward";
-    case Phase::backward:
-      return "backward";
-    case Phase::wait:
-      return "wait";
-    case Phase::optimizer:
-      return "optimizer";
-    case Phase::checkpoint:
-      return "checkpoint";
-    case Phase::teardown:
-      return "teardown";
-  }
-  return "none";  // before the first phase, or a number of a later version
-}
-
 const char* to_word(Lane lane) {
   switch (lane) {
     case Lane::replica:

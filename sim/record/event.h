@@ -2,23 +2,12 @@
 
 #include <cstdint>
 
+#include "scenarios/base/phase.h"
+
 namespace lockstep {
 
 // The binary format of the flight recorder (docs/records.md). Numbers are part of the format:
 // never reused, only added.
-
-enum class Phase : uint16_t {
-  rendezvous = 1,
-  construction,
-  load,
-  forward,
-  backward,
-  wait,
-  optimizer,
-  checkpoint,
-  teardown
-};
-const char* to_word(Phase phase);
 
 enum class Lane : int32_t {
   replica = 1,

@@ -7,7 +7,7 @@ namespace lockstep {
 std::string receipt_name(const Scenario& scenario, int32_t subject) {
   const auto place = static_cast<size_t>(subject < kFirstFault ? subject : subject - kFirstFault);
   if (subject >= kFirstFault && place < scenario.faults.size())
-    return fmt::format("fault {}: {}", place, scenario.faults[place].kind);
+    return fmt::format("fault {}: {}", place, to_word(scenario.faults[place].kind));
   if (subject >= 0 && place < scenario.mutants.size())
     return fmt::format("mutant {}: {}", place, scenario.mutants[place].kind);
   return fmt::format("receipt {}", subject);

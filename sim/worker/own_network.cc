@@ -25,13 +25,13 @@ std::string offer(const RunPlan& plan, const WorkerTask& task, OwnNetwork* netwo
 OwnNetwork join_own_network(const RunPlan& plan, const WorkerTask& task, Store& store,
                             Deadline deadline) {
   OwnNetwork network;
-  const std::vector<Part>& faults = plan.scenario.faults;
+  const std::vector<Fault>& faults = plan.scenario.faults;
   if (std::none_of(faults.begin(), faults.end(), by_own_link)) return network;
   if (task.rank == 0) store.set(kNetworkKey, offer(plan, task, &network));
   const std::string answer = store.get(kNetworkKey, deadline);
   if (answer.front() == '+') {
     network.link = OwnLink::join(answer.substr(1), task.rank);
-  } else if (std::any_of(faults.begin(), faults.end(), [](const Part& fault) {
+  } else if (std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
                return by_own_link(fault) && fault.options.text("means") == "veth";
              })) {
     throw std::runtime_error("means \"veth\" of a fault: " + answer.substr(1));

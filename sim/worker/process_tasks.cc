@@ -40,7 +40,7 @@ int64_t local_rank_of(const WorkerTask& task) {
 std::unique_ptr<Communicator> connect(const RunPlan& plan, const WorkerTask& task, Control& control,
                                       CommOptions options, Deadline deadline, OwnNetwork* network) {
   std::shared_ptr<Store> store = make_control_store(control);
-  if (const Part* fault = find_fault(plan.scenario.faults, "slow_store", task.rank))
+  if (const Fault* fault = find_fault(plan.scenario.faults, FaultKind::slow_store, task.rank))
     store = make_slow_store(store, fault->options.number("duration_ms"));
   const bool own_address = options.address == CommOptions().address;
   if (own_address && !task.address.empty()) options.address = task.address;

@@ -27,11 +27,11 @@ std::unique_ptr<Communicator> join(const RankContext& around, RankFaults& faults
   options.world_size = ranks_of(scenario);
   options.algorithm = scenario.communicator.options.text("algorithm");
   options.prefix = "group";
-  if (const Part* fault = faults.standing("duplicate_rank"))
+  if (const Fault* fault = faults.standing(FaultKind::duplicate_rank))
     options.rank = fault->options.integer("as_rank");
-  if (const Part* fault = faults.standing("wrong_world_size"))
+  if (const Fault* fault = faults.standing(FaultKind::wrong_world_size))
     options.world_size = fault->options.integer("world_size");
-  if (faults.standing("wrong_address") != nullptr) options.address = kNobodysAddress;
+  if (faults.standing(FaultKind::wrong_address) != nullptr) options.address = kNobodysAddress;
   return around.connect(options,
                         deadline_after(std::chrono::milliseconds(scenario.timeouts.rendezvous_ms)));
 }

@@ -30,7 +30,7 @@ Deadline within(int64_t timeout_ms) {
 
 // The rank's own dtype.
 std::string followed_dtype(const std::string& dtype, RankFaults& faults) {
-  const Part* fault = faults.standing("other_dtype");
+  const Fault* fault = faults.standing(FaultKind::other_dtype);
   return fault != nullptr ? fault->options.text("dtype") : dtype;
 }
 
@@ -48,7 +48,7 @@ NamedTensors in_other_order(NamedTensors parameters) {
 
 ReducerOptions TrainingRun::reducer_options() {
   ReducerOptions options = reducer_options_of(scenario_, context_.rank);
-  if (const Part* fault = faults_.standing("other_bucket_cap"))
+  if (const Fault* fault = faults_.standing(FaultKind::other_bucket_cap))
     options.bucket_cap_bytes = bytes_of_mib(fault->options.number("bucket_cap_mb"));
   apply_reducer_mutants(scenario_.mutants, context_.rank, &options);
   return options;
@@ -105,7 +105,7 @@ void TrainingRun::run() {
 
 // A rank with fewer batches leaves before the others.
 int64_t TrainingRun::last_step() {
-  const Part* fault = faults_.standing("fewer_batches");
+  const Fault* fault = faults_.standing(FaultKind::fewer_batches);
   return scenario_.steps - (fault != nullptr ? fault->options.integer("batches") : 0);
 }
 
@@ -151,7 +151,7 @@ void TrainingRun::build_reducer() {
   training_.model->normalize_over(&batch_);
   training_.model->run_by(compute_clock_.get());
   layer_faults_.watch(training_);
-  const bool other_order = faults_.standing("other_bucket_order") != nullptr;
+  const bool other_order = faults_.standing(FaultKind::other_bucket_order) != nullptr;
   const NamedTensors parameters = step_mutants_.known_parameters(training_.parameters);
   reducer_ = make_reducer(reducer_options(), other_order ? in_other_order(parameters) : parameters,
                           step_mutants_.known_buffers(training_.buffers), communicator_.outermost(),
@@ -345,7 +345,7 @@ double TrainingRun::micro_batch(const Batch& batch, double share, bool first, bo
   if (step_mutants_.forwards_twice()) forward_again(batch, synchronizes);
   const at::Tensor loss =
       loss_of(scenario_.loss, output, batch.target, gathers_ ? 1 : scenario_.world_size, share);
-  if (faults_.in_step("skip_backward") != nullptr) return 0;
+  if (faults_.in_step(FaultKind::skip_backward) != nullptr) return 0;
   faults_.enter(Phase::backward);
   layer_faults_.begin_backward(training_);
   if (compute_clock_) compute_clock_->begin_backward();

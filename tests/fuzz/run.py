@@ -18,9 +18,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "tests/fuzz"
 WORK = ROOT / "build/fuzz"
 LONGEST_INPUT = 1 << 20
+USUAL_INPUT = 1 << 14
+LONG_SHARE = 20  # one execution of so many may be of the longest inputs: they take their time
 LONGEST_S = 30  # beside other work; by itself, of the processor's time, no input may take as many as
 LONGEST_CPU_S = 10
 MOST_FINDINGS = 5  # of a target: it is run no further then
+FEW_RUNS = 20_000
 
 # What the tree holds anyway; files up to 100 kB.
 SHIPPED = {
@@ -100,29 +103,35 @@ class Fuzzer:
         self.words = dictionary(target, self.seeds)
 
     def run(self):
+        """Short inputs mostly, which are quick, then long ones."""
         began = time.monotonic()
-        executions = fresh = rss = 0
+        total = collections.Counter()
         found = []
-        while len(found) < MOST_FINDINGS:
-            left = self.options.per_target - (time.monotonic() - began)
-            runs = (self.options.runs or 0) - executions
-            if (self.options.runs and runs <= 0) or (not self.options.runs and left < 1):
-                break
-            code, text = self.once(f"-runs={runs}" if self.options.runs
-                                   else f"-max_total_time={int(left)}")
-            executions += stat(text, "number_of_executed_units")
-            fresh += stat(text, "new_units_added")
-            rss = max(rss, stat(text, "peak_rss_mb"))
-            if code == 0:
-                break
-            finding = self.keep(text)
-            if finding:
-                found.append(finding)
-        return Result(self.target, executions, time.monotonic() - began, fresh, rss, found)
+        whole = self.options.runs or self.options.per_target
+        few = self.options.runs and self.options.runs < FEW_RUNS  # seeds are most of them
+        for longest, share in ((USUAL_INPUT, 0 if few else whole - whole / LONG_SHARE),
+                               (LONGEST_INPUT, whole)):
+            while len(found) < MOST_FINDINGS:
+                left = share - (total["number_of_executed_units"] if self.options.runs
+                                else time.monotonic() - began)
+                if left < 1:
+                    break
+                kind = "-runs" if self.options.runs else "-max_total_time"
+                code, text = self.once(longest, f"{kind}={int(left)}")
+                for name in ("number_of_executed_units", "new_units_added"):
+                    total[name] += stat(text, name)
+                total["rss"] = max(total["rss"], stat(text, "peak_rss_mb"))
+                if code == 0:
+                    break
+                finding = self.keep(text)
+                if finding:
+                    found.append(finding)
+        return Result(self.target, total["number_of_executed_units"], time.monotonic() - began,
+                      total["new_units_added"], total["rss"], found)
 
-    def once(self, limit):
+    def once(self, longest, limit):
         prefix = self.findings / f"{self.target}-"
-        command = [self.program, f"-max_len={LONGEST_INPUT}", f"-dict={self.words}",
+        command = [self.program, f"-max_len={longest}", f"-dict={self.words}",
                    f"-timeout={LONGEST_S}", "-rss_limit_mb=3072", "-malloc_limit_mb=1024",
                    f"-artifact_prefix={prefix}", "-print_final_stats=1", "-reload=0",
                    f"-report_slow_units={LONGEST_S}", f"-seed={self.options.seed}", limit,

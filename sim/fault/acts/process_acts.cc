@@ -106,21 +106,35 @@ void reset_connections() {
 }
 
 void act_out(const Act& act) {
-  const std::string& kind = act.fault->kind;
-  if (kind == "stop") stop_for(act.duration_ms);
-  if (kind == "kill") die_of(SIGKILL);
-  if (kind == "terminate") die_of(SIGTERM);
-  if (kind == "interrupt") die_of(SIGINT);
-  if (kind == "segfault") die_of(SIGSEGV);
-  if (kind == "abort") die_of(SIGABRT);
-  if (kind == "exception") throw std::runtime_error("an exception that fault exception throws");
-  if (kind == "deadlock") wait_for_nobody();
-  if (kind == "exit") ::_exit(static_cast<int>(act.fault->options.integer("code")));
-  if (kind == "out_of_memory") run_out_of_memory();
-  if (kind == "reset") reset_connections();
-  for (const char* pause :
-       {"stall", "periodic_pause", "slow_layer", "slow_loader", "late_start", "slow_constructor"})
-    if (kind == pause) pause_for(act.duration_ms);
+  switch (act.fault->kind) {
+    case FaultKind::stop:
+      return stop_for(act.duration_ms);
+    case FaultKind::kill:
+    case FaultKind::terminate:
+    case FaultKind::interrupt:
+    case FaultKind::segfault:
+    case FaultKind::abort:
+      die_of(*row_of(act.fault->kind).ends_by);
+    case FaultKind::exception:
+      throw std::runtime_error("an exception that fault exception throws");
+    case FaultKind::deadlock:
+      wait_for_nobody();
+    case FaultKind::exit:
+      ::_exit(static_cast<int>(act.fault->options.integer("code")));
+    case FaultKind::out_of_memory:
+      run_out_of_memory();
+    case FaultKind::reset:
+      return reset_connections();
+    case FaultKind::stall:
+    case FaultKind::periodic_pause:
+    case FaultKind::slow_layer:
+    case FaultKind::slow_loader:
+    case FaultKind::late_start:
+    case FaultKind::slow_constructor:
+      return pause_for(act.duration_ms);
+    default:
+      return;  // what its own place acts out: the communicator, a layer, the rank's options
+  }
 }
 
 }  // namespace lockstep

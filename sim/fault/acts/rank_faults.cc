@@ -13,8 +13,8 @@ RankFaults::RankFaults(const Scenario& scenario, int64_t rank, Recorder& recorde
       any_(!scenario.faults.empty()),
       done_(scenario.faults.size()) {}
 
-bool RankFaults::acts(const Part& fault) const {
-  return primary_ || class_of(fault) == FaultClass::meaning;
+bool RankFaults::acts(const Fault& fault) const {
+  return primary_ || class_of(fault) == FaultClass::misconfiguration;
 }
 
 // Not a second time where its kind has no way back or none that is asked for.
@@ -33,8 +33,8 @@ void RankFaults::receipt(const Act& act) {
 void RankFaults::enter(Phase phase) {
   recorder_.enter(phase);
   if (!any_) return;
-  for (const Act& act : schedule_.at_phase(to_word(phase), recorder_.step())) {
-    if (!acts(*act.fault) || class_of(*act.fault) == FaultClass::meaning || !act_once(act))
+  for (const Act& act : schedule_.at_phase(phase, recorder_.step())) {
+    if (!acts(*act.fault) || class_of(*act.fault) == FaultClass::misconfiguration || !act_once(act))
       continue;
     receipt(act);
     act_out(act);
@@ -47,7 +47,7 @@ bool RankFaults::at_bucket(int64_t bucket) {
   for (const Act& act : schedule_.at_bucket(bucket, recorder_.step())) {
     if (!acts(*act.fault) || !act_once(act)) continue;
     receipt(act);
-    skipped = skipped || act.fault->kind == "skip_collective";
+    skipped = skipped || act.fault->kind == FaultKind::skip_collective;
     act_out(act);
   }
   return skipped;
@@ -61,7 +61,7 @@ void RankFaults::at_layer(const std::string& layer) {
   }
 }
 
-const Part* RankFaults::standing(const std::string& kind) {
+const Fault* RankFaults::standing(FaultKind kind) {
   if (!any_) return nullptr;
   for (const Act& act : schedule_.of_kind(kind, std::max(recorder_.step(), 1))) {
     receipt(act);
@@ -75,7 +75,7 @@ const Part* RankFaults::standing(const std::string& kind) {
   return nullptr;
 }
 
-const Part* RankFaults::in_step(const std::string& kind) {
+const Fault* RankFaults::in_step(FaultKind kind) {
   if (!any_) return nullptr;
   for (const Act& act : schedule_.of_kind(kind, recorder_.step())) {
     if (!acts(*act.fault)) continue;
@@ -87,19 +87,19 @@ const Part* RankFaults::in_step(const std::string& kind) {
 
 double RankFaults::slow_down() {
   if (!any_ || !primary_) return 1;
-  for (const char* kind : {"slow", "imbalance", "wandering"})
+  for (const FaultKind kind : {FaultKind::slow, FaultKind::imbalance, FaultKind::wandering})
     for (const Act& act : schedule_.of_kind(kind, recorder_.step())) receipt(act);
   return schedule_.slowdown(recorder_.step());
 }
 
-std::vector<Act> RankFaults::acts_of(const std::string& kind) const {
+std::vector<Act> RankFaults::acts_of(FaultKind kind) const {
   if (!any_ || !primary_) return {};
   return schedule_.of_kind(kind, recorder_.step());
 }
 
 bool RankFaults::any_of_class(FaultClass wanted) const {
   return std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
-                     [&](const Part& fault) { return class_of(fault) == wanted; });
+                     [&](const Fault& fault) { return class_of(fault) == wanted; });
 }
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@ class RankFaults {
  public:
   RankFaults(const Scenario& scenario, int64_t rank, Recorder& recorder);
 
-  // Faults of meaning act in every pass, all others in the primary run only.
+  // Faults of configuration act in every pass, all others in the primary run only.
   void begin_double_run() { primary_ = false; }
 
   // Records that the phase begins, then lets act what acts there. Throws as act_out() does.
@@ -27,21 +27,21 @@ class RankFaults {
   void at_layer(const std::string& layer);
 
   // The fault of a kind without an address in time ("other_seed"), with a receipt, or null.
-  const Part* standing(const std::string& kind);
+  const Fault* standing(FaultKind kind);
   // Does this kind act in the step under way? With a receipt if so.
-  const Part* in_step(const std::string& kind);
+  const Fault* in_step(FaultKind kind);
   // How many times as long forward and backward of the step under way take; with a receipt of each
   // fault that makes them.
   double slow_down();
   // Acts of a kind in the step under way, without receipts: for those who ask often.
-  std::vector<Act> acts_of(const std::string& kind) const;
+  std::vector<Act> acts_of(FaultKind kind) const;
   void receipt(const Act& act);
 
   bool any() const { return any_; }
   bool any_of_class(FaultClass wanted) const;  // on any rank
 
  private:
-  bool acts(const Part& fault) const;
+  bool acts(const Fault& fault) const;
   bool act_once(const Act& act);
 
   const Scenario& scenario_;

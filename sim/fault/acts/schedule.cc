@@ -31,14 +31,14 @@ double drawn(const Options& options, uint64_t seed, uint64_t index) {
 }  // namespace
 
 bool FaultSchedule::acts_in(size_t index, int64_t step) const {
-  const Part& fault = scenario_.faults[index];
+  const Fault& fault = scenario_.faults[index];
   const Options& options = fault.options;
   const FaultSteps steps = steps_of(fault, scenario_.steps);
   if (!acts_on_rank(fault, rank_) || step < steps.first || step > steps.last) return false;
   if (options.has("every_steps")) {
     const int64_t every = options.integer("every_steps");
     const int64_t since = step - steps.first;
-    if (fault.kind == "wandering") return since / every % ranks_of(scenario_) == rank_;
+    if (fault.kind == FaultKind::wandering) return since / every % ranks_of(scenario_) == rank_;
     if (since % every != every - 1) return false;
   }
   if (!options.has("probability") || options.number("probability") >= 1) return true;
@@ -48,7 +48,7 @@ bool FaultSchedule::acts_in(size_t index, int64_t step) const {
 }
 
 Act FaultSchedule::act(size_t index, int64_t step) const {
-  const Part& fault = scenario_.faults[index];
+  const Fault& fault = scenario_.faults[index];
   Act act{index, &fault, 0};
   if (!fault.options.has("duration_ms")) return act;
   const uint64_t seed = substream_seed(scenario_.seed, "faults", index);
@@ -66,27 +66,27 @@ std::vector<Act> FaultSchedule::matching(int64_t step, Matches matches) const {
   return acts;
 }
 
-std::vector<Act> FaultSchedule::at_phase(const std::string& phase, int64_t step) const {
-  return matching(step, [&](const Part& fault) { return phase_of(fault) == phase; });
+std::vector<Act> FaultSchedule::at_phase(Phase phase, int64_t step) const {
+  return matching(step, [&](const Fault& fault) { return phase_of(fault) == phase; });
 }
 
 std::vector<Act> FaultSchedule::at_bucket(int64_t bucket, int64_t step) const {
-  return matching(step, [&](const Part& fault) { return bucket_of(fault) == bucket; });
+  return matching(step, [&](const Fault& fault) { return bucket_of(fault) == bucket; });
 }
 
 std::vector<Act> FaultSchedule::at_layer(const std::string& layer, int64_t step) const {
-  return matching(step, [&](const Part& fault) {
+  return matching(step, [&](const Fault& fault) {
     return fault.options.has("layer") && fault.options.text("layer") == layer;
   });
 }
 
-std::vector<Act> FaultSchedule::of_kind(const std::string& kind, int64_t step) const {
-  return matching(step, [&](const Part& fault) { return fault.kind == kind; });
+std::vector<Act> FaultSchedule::of_kind(FaultKind kind, int64_t step) const {
+  return matching(step, [&](const Fault& fault) { return fault.kind == kind; });
 }
 
 double FaultSchedule::slowdown(int64_t step) const {
   double factor = 1;
-  for (const Act& act : matching(step, [](const Part& f) { return f.options.has("factor"); }))
+  for (const Act& act : matching(step, [](const Fault& f) { return f.options.has("factor"); }))
     factor *= act.fault->options.number("factor");
   return factor;
 }

@@ -12,7 +12,7 @@ namespace lockstep {
 // One moment at which a fault acts on a rank.
 struct Act {
   size_t index = 0;  // in Scenario::faults
-  const Part* fault = nullptr;
+  const Fault* fault = nullptr;
   double duration_ms = 0;  // drawn for this moment; 0 where the kind has none
 };
 
@@ -24,13 +24,13 @@ class FaultSchedule {
   FaultSchedule(const Scenario& scenario, int64_t rank) : scenario_(scenario), rank_(rank) {}
 
   // At the beginning of a phase ("backward") of a step; step 0: before the steps.
-  std::vector<Act> at_phase(const std::string& phase, int64_t step) const;
+  std::vector<Act> at_phase(Phase phase, int64_t step) const;
   // At the collective of a bucket.
   std::vector<Act> at_bucket(int64_t bucket, int64_t step) const;
   // In the backward of a layer.
   std::vector<Act> at_layer(const std::string& layer, int64_t step) const;
   // Of this kind, whatever its address within the step.
-  std::vector<Act> of_kind(const std::string& kind, int64_t step) const;
+  std::vector<Act> of_kind(FaultKind kind, int64_t step) const;
   // How many times as long compute takes in this step: the product of slow, imbalance, wandering.
   double slowdown(int64_t step) const;
 

@@ -9,13 +9,15 @@
 
 namespace lockstep {
 
+using Words = std::vector<std::string>;
+
 struct Answer {
   int code;
   std::string out, err;
 };
 
 // The program on these words, within this process.
-inline Answer invoke(std::vector<std::string> words) {
+inline Answer invoke(Words words) {
   words.insert(words.begin(), "lockstep");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

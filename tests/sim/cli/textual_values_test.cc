@@ -12,7 +12,6 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Words = std::vector<std::string>;
 
 const std::string kScenarios = LOCKSTEP_SOURCE_DIR "/scenarios/";
 

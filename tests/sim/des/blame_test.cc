@@ -21,7 +21,6 @@ Job random_failing_job(uint64_t seed) {
     if (step != when) return events;
     RankEvents::End end;
     end.dead = dead;
-    end.phase = in_bucket ? "" : "backward";
     if (in_bucket) end.place = RankEvents::End::Place::bucket;
     if (in_bucket) end.bucket = 0;
     events.end = end;

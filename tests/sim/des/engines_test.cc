@@ -149,7 +149,7 @@ TEST(Passes, ADelayIsOfEachMicroBatchAndAStopOfTheFirst) {
 
 // A rank that dies while the others only compute is missed where they next meet.
 TEST(Passes, WhoeverIsGoneIsMissedInTheNextCollective) {
-  for (const char* phase : {"forward", "backward", "optimizer"}) {
+  for (const Phase phase : {Phase::forward, Phase::backward, Phase::optimizer}) {
     Job job = plain_training();
     job.local_from = 1;
     job.averaging = {{4, 2, 1}};
@@ -161,10 +161,10 @@ TEST(Passes, WhoeverIsGoneIsMissedInTheNextCollective) {
       return events;
     };
     const auto run = simulate(job, {Engine::rounds, 1});
-    ASSERT_TRUE(run.value().failure) << phase;
+    ASSERT_TRUE(run.value().failure) << to_word(phase);
     const SimulatedFailure& failure = *run.value().failure;
     EXPECT_EQ(failure.rank, 2);
-    EXPECT_EQ(failure.step, 4) << phase;
+    EXPECT_EQ(failure.step, 4) << to_word(phase);
     EXPECT_TRUE(failure.averaging);
     EXPECT_EQ(failure.bucket, -1);
     // Steps 1 and 3 take 3 ms, 2 takes 9; the others are there 3 ms later.

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/reducer/test_group.h"
-#include "tests/scenarios/part_of.h"
+#include "tests/scenarios/fault_of.h"
 
 namespace lockstep {
 namespace {
@@ -52,7 +52,7 @@ struct Seen {
   std::vector<Event> events;
 };
 
-Seen sum_with(const Part& part, milliseconds timeout = milliseconds(5000)) {
+Seen sum_with(const Fault& part, milliseconds timeout = milliseconds(5000)) {
   Scenario scenario;
   scenario.world_size = 3;
   scenario.steps = 1;
@@ -113,7 +113,7 @@ int64_t count(const Seen& seen, EventKind kind) {
 TEST(NetworkFaults, ASlowLinkTakesItsTimeAndChangesNoValue) {
   // 2 x 4/3 x 4,000 bytes at 0.1 MB/s.
   const Seen seen =
-      sum_with(part_of("slow_link", {{"rank", int64_t{1}}, {"bandwidth_mb_per_s", 0.1}}));
+      sum_with(fault_of(FaultKind::slow_link, {{"rank", int64_t{1}}, {"bandwidth_mb_per_s", 0.1}}));
   EXPECT_EQ(seen.error, "");
   EXPECT_EQ(seen.sum, 12);
   EXPECT_GE(seen.took_ns, 106'000'000);
@@ -123,7 +123,8 @@ TEST(NetworkFaults, ASlowLinkTakesItsTimeAndChangesNoValue) {
 }
 
 TEST(NetworkFaults, LatencyOfAnotherRankIsWaitedFor) {
-  const Seen seen = sum_with(part_of("latency", {{"rank", int64_t{0}}, {"duration_ms", 30.0}}));
+  const Seen seen =
+      sum_with(fault_of(FaultKind::latency, {{"rank", int64_t{0}}, {"duration_ms", 30.0}}));
   EXPECT_EQ(seen.sum, 12);
   EXPECT_GE(seen.took_ns, 30'000'000);
   EXPECT_EQ(count(seen, EventKind::receipt), 0) << "it is not this rank's";
@@ -132,8 +133,8 @@ TEST(NetworkFaults, LatencyOfAnotherRankIsWaitedFor) {
 
 // The rank waits as long as it said, and what was on its way goes nowhere afterwards.
 TEST(NetworkFaults, ALatencyBeyondTheTimeOutTimesOut) {
-  for (const char* kind : {"latency", "jitter"}) {
-    const Seen seen = sum_with(part_of(kind, {{"rank", int64_t{1}}, {"duration_ms", 20'000.0}}),
+  for (const FaultKind kind : {FaultKind::latency, FaultKind::jitter}) {
+    const Seen seen = sum_with(fault_of(kind, {{"rank", int64_t{1}}, {"duration_ms", 20'000.0}}),
                                milliseconds(200));
     EXPECT_EQ(seen.error, "timeout");
     EXPECT_GE(seen.took_ns, 199'000'000);
@@ -144,18 +145,20 @@ TEST(NetworkFaults, ALatencyBeyondTheTimeOutTimesOut) {
 }
 
 TEST(NetworkFaults, WhatIsLostTimesOut) {
-  const Seen seen = sum_with(part_of("half_open", {{"rank", int64_t{1}}}), milliseconds(200));
+  const Seen seen =
+      sum_with(fault_of(FaultKind::half_open, {{"rank", int64_t{1}}}), milliseconds(200));
   EXPECT_EQ(seen.error, "timeout");
   EXPECT_EQ(count(seen, EventKind::launched), 0);
   EXPECT_EQ(count(seen, EventKind::receipt), 1);
-  EXPECT_EQ(
-      sum_with(part_of("partition", {{"ranks", std::vector<int64_t>{0}}}), milliseconds(200)).error,
-      "timeout");
+  EXPECT_EQ(sum_with(fault_of(FaultKind::partition, {{"ranks", std::vector<int64_t>{0}}}),
+                     milliseconds(200))
+                .error,
+            "timeout");
 }
 
 TEST(NetworkFaults, ASkippedCollectiveKeepsWhatIsThere) {
   const Seen seen =
-      sum_with(part_of("skip_collective", {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}),
+      sum_with(fault_of(FaultKind::skip_collective, {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}),
                milliseconds(300));
   EXPECT_EQ(seen.sum, 6 + 2);
   EXPECT_EQ(count(seen, EventKind::receipt), 1);

@@ -122,7 +122,8 @@ TEST(Failure, PastADeadlineTheRankThatCameLeastFarHangs) {
             "rank 1 never entered all_reduce 3 (bucket 0, 400 bytes): in backward of step 2");
 }
 
-TEST(Failure, ALaggardThatOthersGaveUpOnHangs) {
+// Rank 3 of 4 is a step behind, and the others time out.
+Outcome laggard() {
   Outcome outcome;
   for (size_t rank = 0; rank < 4; ++rank) {
     outcome.stop(rank, rank == 3 ? 2 : 3);
@@ -131,24 +132,21 @@ TEST(Failure, ALaggardThatOthersGaveUpOnHangs) {
     outcome.error(rank, ErrorKind::timeout, "all_reduce 3: not done after 2000 ms");
   }
   end(&outcome, 3, 3, -1, SIGKILL, true);
-  EXPECT_EQ(failure_of(outcome).rank, 3);
-  EXPECT_EQ(failure_of(outcome).kind, "hang");
+  return outcome;
+}
+
+TEST(Failure, ALaggardThatOthersGaveUpOnHangs) {
+  EXPECT_EQ(failure_of(laggard()).rank, 3);
+  EXPECT_EQ(failure_of(laggard()).kind, "hang");
 }
 
 constexpr int64_t kNsPerMs = 1'000'000;
 
 // Others gave up on rank 3 after 2 s, for `core_wait_ms` of which it was ready and had no core.
 Outcome laggard(int64_t core_wait_ms) {
-  Outcome outcome;
+  Outcome outcome = laggard();
   outcome.run.plan.scenario.timeouts.collective_ms = 2000;
   outcome.run.plan.scenario.timeouts.construction_ms = 2000;
-  for (size_t rank = 0; rank < 4; ++rank) {
-    outcome.stop(rank, rank == 3 ? 2 : 3);
-    if (rank == 3) continue;
-    end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0);
-    outcome.error(rank, ErrorKind::timeout, "all_reduce 3: not done after 2000 ms");
-  }
-  end(&outcome, 3, 3, -1, SIGKILL, true);
   ProcessState state;
   state.state = 'R';
   state.core_wait_ns = core_wait_ms * kNsPerMs;

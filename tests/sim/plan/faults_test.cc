@@ -13,7 +13,7 @@ std::string fault(const std::string& text) { return "/faults=[" + text + "]"; }
 TEST(Faults, AreInThePlanWithTheirDefaults) {
   const auto plan = plan_of({fault(R"({"kind":"stall","rank":1,"duration_ms":5})")});
   ASSERT_TRUE(plan) << to_text(plan.errors()[0]);
-  const Part& stall = plan.value().scenario.faults.at(0);
+  const Fault& stall = plan.value().scenario.faults.at(0);
   EXPECT_EQ(stall.options.text("phase"), "backward");
   EXPECT_EQ(stall.options.number("probability"), 1);
   EXPECT_EQ(plan_from_json(as_json(plan.value())).scenario.faults.at(0), stall);

@@ -91,7 +91,7 @@ TEST(Document, MetricsFollowTheSchema) {
   run.slower = [](int64_t rank, int64_t, Phase) { return MadeRun::Slower{rank == 1 ? 1.5 : 1, 0}; };
   RunOutcome outcome = run.make();
   outcome.plan.scenario.communicator.options.set("algorithm", std::string("ring"));
-  outcome.plan.scenario.faults.push_back({"slow", {}});
+  outcome.plan.scenario.faults.push_back({FaultKind::slow, {}});
   outcome.ranks[2].events.pop_back();
   for (const bool intervals : {false, true}) {
     ResultDocument document = sample();

@@ -72,7 +72,7 @@ TEST(TimelineSvg, MarksFaultsAndWhatNeverEnded) {
   run.steps = 3;
   RunOutcome outcome = run.make();
   outcome.plan.scenario.faults.resize(1);
-  outcome.plan.scenario.faults[0].kind = "stop";
+  outcome.plan.scenario.faults[0].kind = FaultKind::stop;
   auto& events = outcome.ranks[1].events;
   // Rank 1 is stopped in backward of step 3 and enters none of its collectives.
   const auto cut = std::find_if(events.begin(), events.end(), [](const Event& event) {
@@ -108,7 +108,7 @@ TEST(TimelineSvg, OfNothingIsDrawn) {
 TEST(Receipts, AreCalledAsTheScenarioSays) {
   Scenario scenario;
   scenario.faults.resize(1);
-  scenario.faults[0].kind = "stop";
+  scenario.faults[0].kind = FaultKind::stop;
   EXPECT_EQ(receipt_name(scenario, kFirstFault), "fault 0: stop");
   EXPECT_EQ(receipt_name(scenario, kFirstFault + 1), "receipt 65537");
   EXPECT_EQ(receipt_name(scenario, 0), "receipt 0");

@@ -95,7 +95,7 @@ TEST_F(TraceTest, MarksFaultsAndWhatNeverEnded) {
   MadeRun run;
   run.steps = 3;
   RunOutcome outcome = run.make();
-  outcome.plan.scenario.faults.push_back({"stop", {}});
+  outcome.plan.scenario.faults.push_back({FaultKind::stop, {}});
   Event& last = outcome.ranks[1].events.back();
   outcome.ranks[1].events.push_back(
       {last.time_ns - 5000, 0, static_cast<uint16_t>(EventKind::receipt), 5, 3, kFirstFault, 0});

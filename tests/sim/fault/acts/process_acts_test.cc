@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 // Wait status of a process in which `kind` acts.
-int status_after(const Part& fault, double duration_ms = 0) {
+int status_after(const Fault& fault, double duration_ms = 0) {
   const pid_t child = ::fork();
   if (child == 0) {
     act_out({0, &fault, duration_ms});
@@ -27,26 +27,27 @@ int status_after(const Part& fault, double duration_ms = 0) {
 
 TEST(ProcessActs, EndTheProcessBySignalOrCode) {
   for (const auto& [kind, signal] :
-       {std::pair("kill", SIGKILL), std::pair("terminate", SIGTERM), std::pair("interrupt", SIGINT),
-        std::pair("segfault", SIGSEGV), std::pair("abort", SIGABRT)}) {
+       {std::pair(FaultKind::kill, SIGKILL), std::pair(FaultKind::terminate, SIGTERM),
+        std::pair(FaultKind::interrupt, SIGINT), std::pair(FaultKind::segfault, SIGSEGV),
+        std::pair(FaultKind::abort, SIGABRT)}) {
     const int status = status_after({kind, {}});
-    ASSERT_TRUE(WIFSIGNALED(status)) << kind;
-    EXPECT_EQ(WTERMSIG(status), signal) << kind;
+    ASSERT_TRUE(WIFSIGNALED(status)) << to_word(kind);
+    EXPECT_EQ(WTERMSIG(status), signal) << to_word(kind);
   }
-  Part exit{"exit", {}};
+  Fault exit{FaultKind::exit, {}};
   exit.options.set("code", int64_t{3});
   EXPECT_EQ(WEXITSTATUS(status_after(exit)), 3);
 }
 
 TEST(ProcessActs, AStopEndsAfterItsTime) {
   const int64_t begin = now_ns();
-  const int status = status_after({"stop", {}}, 100);
+  const int status = status_after({FaultKind::stop, {}}, 100);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 77);
   EXPECT_GE(now_ns() - begin, 100'000'000);
 }
 
 TEST(ProcessActs, AStopWithoutAnEndStays) {
-  const Part stop{"stop", {}};
+  const Fault stop{FaultKind::stop, {}};
   const pid_t child = ::fork();
   if (child == 0) {
     act_out({0, &stop, 0});
@@ -60,20 +61,20 @@ TEST(ProcessActs, AStopWithoutAnEndStays) {
 }
 
 TEST(ProcessActs, ThrowWhatTheySay) {
-  const Part exception{"exception", {}};
+  const Fault exception{FaultKind::exception, {}};
   EXPECT_THROW(act_out({0, &exception, 0}), std::runtime_error);
 }
 
 #ifndef __SANITIZE_ADDRESS__  // which dies itself where it gets no more address space
 TEST(ProcessActs, OutOfMemoryIsThrownAndItsLimitDoesNotStay) {
-  const Part memory{"out_of_memory", {}};
+  const Fault memory{FaultKind::out_of_memory, {}};
   EXPECT_THROW(act_out({0, &memory, 0}), std::bad_alloc);
   EXPECT_NO_THROW(std::string(1 << 20, 'x'));
 }
 #endif
 
 TEST(ProcessActs, AnotherKindDoesNothing) {
-  const Part other{"slow", {}};
+  const Fault other{FaultKind::slow, {}};
   act_out({0, &other, 0});
 }
 

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "scenarios/base/clock.h"
-#include "tests/scenarios/part_of.h"
+#include "tests/scenarios/fault_of.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 // Rank 1 of 3 with one fault, and what it records.
 class OneFault : public testing::Test {
  protected:
-  void begin(Part part) {
+  void begin(Fault part) {
     scenario_.world_size = 3;
     scenario_.steps = 4;
     scenario_.faults = {std::move(part)};
@@ -45,7 +45,7 @@ class OneFault : public testing::Test {
 };
 
 TEST_F(OneFault, LeavesAReceiptBeforeItActs) {
-  begin(part_of("exception", {{"rank", int64_t{1}}, {"step", int64_t{2}}}));
+  begin(fault_of(FaultKind::exception, {{"rank", int64_t{1}}, {"step", int64_t{2}}}));
   faults_->enter(Phase::backward);
   EXPECT_TRUE(of_kind(EventKind::receipt).empty());
   recorder_->set_step(2);
@@ -56,13 +56,13 @@ TEST_F(OneFault, LeavesAReceiptBeforeItActs) {
 }
 
 TEST_F(OneFault, WithNoWayBackActsOnceHoweverManyMicroBatches) {
-  begin(part_of("exception", {{"rank", int64_t{1}}}));
+  begin(fault_of(FaultKind::exception, {{"rank", int64_t{1}}}));
   EXPECT_THROW(faults_->enter(Phase::backward), std::runtime_error);
   EXPECT_NO_THROW(faults_->enter(Phase::backward));
 }
 
 TEST_F(OneFault, ThatDelaysActsInThePrimaryRunOnly) {
-  begin(part_of("stall", {{"phase", std::string("forward")}, {"duration_ms", 20.0}}));
+  begin(fault_of(FaultKind::stall, {{"phase", std::string("forward")}, {"duration_ms", 20.0}}));
   const int64_t start = now_ns();
   faults_->enter(Phase::forward);
   EXPECT_GE(now_ns() - start, 20'000'000);
@@ -72,8 +72,8 @@ TEST_F(OneFault, ThatDelaysActsInThePrimaryRunOnly) {
   EXPECT_EQ(of_kind(EventKind::receipt).size(), 1u);
 }
 
-TEST_F(OneFault, OfMeaningActsInBoth) {
-  begin(part_of("skip_collective", {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}));
+TEST_F(OneFault, OfConfigurationActsInBoth) {
+  begin(fault_of(FaultKind::skip_collective, {{"rank", int64_t{1}}, {"bucket", int64_t{1}}}));
   EXPECT_FALSE(faults_->at_bucket(0));
   EXPECT_TRUE(faults_->at_bucket(1));
   faults_->begin_double_run();
@@ -82,14 +82,17 @@ TEST_F(OneFault, OfMeaningActsInBoth) {
 }
 
 TEST_F(OneFault, OfAnotherRankIsNotThisOnes) {
-  begin(part_of("other_dtype", {{"rank", int64_t{2}}, {"dtype", std::string("float64")}}));
-  EXPECT_EQ(faults_->standing("other_dtype"), nullptr);
-  begin(part_of("other_dtype", {{"rank", int64_t{1}}, {"dtype", std::string("float64")}}));
-  EXPECT_NE(faults_->standing("other_dtype"), nullptr);
+  begin(
+      fault_of(FaultKind::other_dtype, {{"rank", int64_t{2}}, {"dtype", std::string("float64")}}));
+  EXPECT_EQ(faults_->standing(FaultKind::other_dtype), nullptr);
+  begin(
+      fault_of(FaultKind::other_dtype, {{"rank", int64_t{1}}, {"dtype", std::string("float64")}}));
+  EXPECT_NE(faults_->standing(FaultKind::other_dtype), nullptr);
 }
 
 TEST_F(OneFault, ThatSlowsTellsByHowMuchWithAReceiptAStep) {
-  begin(part_of("slow", {{"factor", 1.5}, {"step", int64_t{2}}, {"last_step", int64_t{3}}}));
+  begin(fault_of(FaultKind::slow,
+                 {{"factor", 1.5}, {"step", int64_t{2}}, {"last_step", int64_t{3}}}));
   EXPECT_EQ(faults_->slow_down(), 1);
   recorder_->set_step(2);
   EXPECT_EQ(faults_->slow_down(), 1.5);

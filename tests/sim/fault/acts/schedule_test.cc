@@ -1,5 +1,5 @@
 #include "sim/fault/acts/schedule.h"
-#include "tests/scenarios/part_of.h"
+#include "tests/scenarios/fault_of.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-Scenario scenario_with(Part part, int64_t world_size = 3, int64_t steps = 10) {
+Scenario scenario_with(Fault part, int64_t world_size = 3, int64_t steps = 10) {
   Scenario scenario;
   scenario.seed = 7;
   scenario.world_size = world_size;
@@ -18,41 +18,43 @@ Scenario scenario_with(Part part, int64_t world_size = 3, int64_t steps = 10) {
   return scenario;
 }
 
-Part stall(const std::string& distribution, double spread, double probability = 1) {
-  return part_of("stall", {{"phase", std::string("forward")},
-                           {"duration_ms", 10.0},
-                           {"distribution", distribution},
-                           {"spread", spread},
-                           {"probability", probability}});
+Fault stall(const std::string& distribution, double spread, double probability = 1) {
+  return fault_of(FaultKind::stall, {{"phase", std::string("forward")},
+                                     {"duration_ms", 10.0},
+                                     {"distribution", distribution},
+                                     {"spread", spread},
+                                     {"probability", probability}});
 }
 
 TEST(FaultSchedule, AProcessFaultActsOnceAtItsAddress) {
-  const Scenario s = scenario_with(part_of("kill", {{"rank", int64_t{1}}, {"step", int64_t{4}}}));
+  const Scenario s =
+      scenario_with(fault_of(FaultKind::kill, {{"rank", int64_t{1}}, {"step", int64_t{4}}}));
   const FaultSchedule schedule(s, 1);
-  EXPECT_EQ(schedule.at_phase("backward", 4).size(), 1u);
-  EXPECT_TRUE(schedule.at_phase("backward", 3).empty());
-  EXPECT_TRUE(schedule.at_phase("backward", 5).empty());
-  EXPECT_TRUE(schedule.at_phase("forward", 4).empty());
-  EXPECT_TRUE(FaultSchedule(s, 0).at_phase("backward", 4).empty());
+  EXPECT_EQ(schedule.at_phase(Phase::backward, 4).size(), 1u);
+  EXPECT_TRUE(schedule.at_phase(Phase::backward, 3).empty());
+  EXPECT_TRUE(schedule.at_phase(Phase::backward, 5).empty());
+  EXPECT_TRUE(schedule.at_phase(Phase::forward, 4).empty());
+  EXPECT_TRUE(FaultSchedule(s, 0).at_phase(Phase::backward, 4).empty());
 }
 
 TEST(FaultSchedule, BeforeTheStepsItIsStepZero) {
   const Scenario s = scenario_with(
-      part_of("kill", {{"rank", int64_t{2}}, {"phase", std::string("construction")}}));
-  EXPECT_EQ(FaultSchedule(s, 2).at_phase("construction", 0).size(), 1u);
-  EXPECT_TRUE(FaultSchedule(s, 2).at_phase("construction", 1).empty());
+      fault_of(FaultKind::kill, {{"rank", int64_t{2}}, {"phase", std::string("construction")}}));
+  EXPECT_EQ(FaultSchedule(s, 2).at_phase(Phase::construction, 0).size(), 1u);
+  EXPECT_TRUE(FaultSchedule(s, 2).at_phase(Phase::construction, 1).empty());
 }
 
 TEST(FaultSchedule, ABucketIsAPlaceOfItsOwn) {
-  const Scenario s = scenario_with(part_of("stop", {{"rank", int64_t{0}}, {"bucket", int64_t{2}}}));
+  const Scenario s =
+      scenario_with(fault_of(FaultKind::stop, {{"rank", int64_t{0}}, {"bucket", int64_t{2}}}));
   EXPECT_EQ(FaultSchedule(s, 0).at_bucket(2, 1).size(), 1u);
   EXPECT_TRUE(FaultSchedule(s, 0).at_bucket(1, 1).empty());
-  EXPECT_TRUE(FaultSchedule(s, 0).at_phase("backward", 1).empty());
+  EXPECT_TRUE(FaultSchedule(s, 0).at_phase(Phase::backward, 1).empty());
 }
 
 TEST(FaultSchedule, AWanderingRankMovesOn) {
   const Scenario s =
-      scenario_with(part_of("wandering", {{"factor", 3.0}, {"every_steps", int64_t{2}}}));
+      scenario_with(fault_of(FaultKind::wandering, {{"factor", 3.0}, {"every_steps", int64_t{2}}}));
   for (int64_t step = 1; step <= 10; ++step) {
     const int64_t slow = (step - 1) / 2 % 3;
     for (int64_t rank = 0; rank < 3; ++rank)
@@ -61,23 +63,23 @@ TEST(FaultSchedule, AWanderingRankMovesOn) {
 }
 
 TEST(FaultSchedule, APeriodicPauseComesEveryKSteps) {
-  const Scenario s = scenario_with(part_of(
-      "periodic_pause",
+  const Scenario s = scenario_with(fault_of(
+      FaultKind::periodic_pause,
       {{"phase", std::string("forward")}, {"duration_ms", 1.0}, {"every_steps", int64_t{3}}}));
   for (int64_t step = 1; step <= 10; ++step)
-    EXPECT_EQ(FaultSchedule(s, 0).at_phase("forward", step).size(), step % 3 == 0 ? 1u : 0u);
+    EXPECT_EQ(FaultSchedule(s, 0).at_phase(Phase::forward, step).size(), step % 3 == 0 ? 1u : 0u);
 }
 
 TEST(FaultSchedule, DrawsHaveTheirDistributionAndDependOnTheAddressAlone) {
   constexpr int64_t kSteps = 20'000;
-  const auto draws = [&](const Part& part) {
+  const auto draws = [&](const Fault& part) {
     const Scenario s = scenario_with(part, 3, kSteps);
     const FaultSchedule schedule(s, 1), again(s, 1);
     std::vector<double> values;
     for (int64_t step = 1; step <= kSteps; ++step)
-      for (const Act& act : schedule.at_phase("forward", step)) {
+      for (const Act& act : schedule.at_phase(Phase::forward, step)) {
         values.push_back(act.duration_ms);
-        EXPECT_EQ(again.at_phase("forward", step).at(0).duration_ms, act.duration_ms);
+        EXPECT_EQ(again.at_phase(Phase::forward, step).at(0).duration_ms, act.duration_ms);
       }
     std::sort(values.begin(), values.end());
     return values;
