@@ -177,11 +177,21 @@ bool broke_while_meeting(const std::vector<FailureCandidate>& candidates,
   });
 }
 
-void blame_nobody(const FailureCandidate& primary, Failure* failure) {
-  failure->message =
-      "nobody is blamed: connections broke while ranks met, and every process lived, as where a "
-      "foreign connection reaches a port of Gloo's: " +
-      failure->message;
+// No rank has made a record, and all that ended by themselves, two at least, ended alike: a limit or
+// a library stops whoever begins. Who ended first says nothing.
+bool none_could_begin(const RunOutcome& outcome, const std::vector<RankView>& ranks) {
+  const auto began = [](const RankView& view) { return view.last_event || view.last_phase; };
+  if (std::any_of(ranks.begin(), ranks.end(), began)) return false;
+  std::vector<const ProcessEnd*> own;
+  for (const ProcessEnd& end : outcome.ends)
+    if (end.rank >= 0 && !end.by_launcher && !end.past_deadline && !end.lost) own.push_back(&end);
+  return own.size() >= 2 && std::all_of(own.begin(), own.end(), [&](const ProcessEnd* end) {
+           return end->exit_code == own[0]->exit_code && end->signal == own[0]->signal;
+         });
+}
+
+void blame_nobody(const char* why, const FailureCandidate& primary, Failure* failure) {
+  failure->message = fmt::format("nobody is blamed: {}: {}", why, failure->message);
   failure->secondary.push_back(primary.rank);
   std::sort(failure->secondary.begin(), failure->secondary.end());
   failure->rank.reset();
@@ -239,7 +249,13 @@ Failure failure_of(const RunOutcome& outcome, const std::vector<FailureCandidate
   if (const auto waited_ns = starved_ns(outcome, primary, view))
     blame_the_machine(*waited_ns, primary, view, &failure);
   else if (broke_while_meeting(candidates, ranks))
-    blame_nobody(primary, &failure);
+    blame_nobody(
+        "connections broke while ranks met, and every process lived, as where a foreign connection "
+        "reaches a port of Gloo's",
+        primary, &failure);
+  else if (none_could_begin(outcome, ranks))
+    blame_nobody("no rank could begin, and those that ended by themselves ended alike", primary,
+                 &failure);
   return failure;
 }
 

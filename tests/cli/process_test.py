@@ -98,6 +98,20 @@ class Processes(ProgramTest):
             self.assertRegex(text, "ulimit -v|cannot allocate|failed to map")
             self.assertNotIn("rank ", text)
 
+    def test_a_limit_of_memory_is_no_fault_of_rank_0(self):
+        for kilobytes in (400_000, 700_000):
+            bound = (kilobytes * 1024, kilobytes * 1024)
+            path = str(self.tmp / f"{kilobytes}.json")
+            result = subprocess.run(
+                [PROGRAM, "verify", TOY, "--fresh-processes", "--json", path], cwd=ROOT, env=self.env,
+                capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+                preexec_fn=lambda bound=bound: resource.setrlimit(resource.RLIMIT_AS, bound))
+            self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+            failure = read_json(path)["runs"][0]["failure"]
+            self.assertIsNone(failure["rank"], failure)
+            self.assertRegex(" ".join([failure["message"], *failure["log_tail"]]),
+                             "ulimit -v|cannot allocate|failed to map")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -134,6 +134,7 @@ class Fuzzer:
         command = [self.program, f"-max_len={longest}", f"-dict={self.words}",
                    f"-timeout={LONGEST_S}", "-rss_limit_mb=3072", "-malloc_limit_mb=1024",
                    f"-artifact_prefix={prefix}", "-print_final_stats=1", "-reload=0",
+                   "-entropic=0",  # its bookkeeping takes more than most of our readers
                    f"-report_slow_units={LONGEST_S}", f"-seed={self.options.seed}", limit,
                    self.corpus, *self.seeds]
         done = subprocess.run(command, env=environment(self.scratch), stdin=subprocess.DEVNULL,
@@ -163,7 +164,8 @@ class Fuzzer:
 def environment(scratch):
     common = "symbolize=1:print_stacktrace=1"
     return {**os.environ, "LOCKSTEP_FUZZ_FOLDER": scratch, "UBSAN_OPTIONS": common,
-            "ASAN_OPTIONS": f"{common}:quarantine_size_mb=32:detect_stack_use_after_return=0"}
+            "ASAN_OPTIONS": f"{common}:quarantine_size_mb=32:malloc_context_size=4:"
+                            "detect_stack_use_after_return=0"}
 
 
 def stat(text, name):

@@ -329,6 +329,26 @@ TEST(Failure, BeforeTheFirstRecord) {
             "all_reduce 1 (bucket 0, 400 bytes)");
 }
 
+TEST(Failure, NobodyIsNamedWhereNoRankCouldBegin) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    outcome.run.ranks[rank].events.clear();
+    end(&outcome, rank, static_cast<int64_t>(rank), 127, 0);  // a library that cannot be loaded
+  }
+  end(&outcome, 3, 3, -1, SIGTERM, true);
+  Failure nobody = failure_of(outcome);
+  EXPECT_EQ(nobody.rank, std::nullopt) << nobody.message;
+  EXPECT_EQ(nobody.message.substr(0, 57),
+            "nobody is blamed: no rank could begin, and those that end");
+  EXPECT_THAT(nobody.secondary, ElementsAre(0, 1, 2));
+  // Another end than that of the others is a cause of its own.
+  end(&outcome, 1, 0, -1, SIGSEGV);
+  EXPECT_EQ(failure_of(outcome).rank, 1);
+  // One alone may be the one.
+  for (const size_t rank : {0, 2}) end(&outcome, rank, 2, -1, SIGTERM, true);
+  EXPECT_EQ(failure_of(outcome).rank, 1);
+}
+
 TEST(Failure, ARunThatBrokeDownDoesNotPassThoughAllLanesDo) {
   Outcome outcome;
   end(&outcome, 3, 3, -1, SIGSEGV);  // after its last record
