@@ -58,96 +58,106 @@ Fault fault_from(const Json& json) {
 
 namespace {
 
-template <class T>
-void put(Json* json, const char* key, const std::optional<T>& value) {
-  if (value) (*json)[key] = *value;
-}
-template <class T>
-void take(const Json& json, const char* key, std::optional<T>* value) {
-  if (json.contains(key)) *value = json[key].get<T>();
+using Verdicts = std::vector<std::pair<std::string, std::string>>;
+
+// One list of members for each struct, which writing and reading walk alike. What is absent or
+// empty has no key.
+struct MemberWriter {
+  Json& json;
+  template <class T>
+  void operator()(const char* key, const T& value) {
+    json[key] = value;
+  }
+  template <class T>
+  void operator()(const char* key, const std::optional<T>& value) {
+    if (value) json[key] = *value;
+  }
+  void operator()(const char* key, const Verdicts& verdicts) {
+    for (const auto& [name, verdict] : verdicts) json[key][name] = verdict;
+  }
+};
+
+struct MemberReader {
+  const Json& json;
+  template <class T>
+  void operator()(const char* key, T& value) {
+    json.at(key).get_to(value);
+  }
+  template <class T>
+  void operator()(const char* key, std::optional<T>& value) {
+    if (json.contains(key)) value = json[key].template get<T>();
+  }
+  void operator()(const char* key, Verdicts& verdicts) {
+    if (!json.contains(key)) return;
+    for (const auto& [name, verdict] : json[key].items())
+      verdicts.emplace_back(name, verdict.get<std::string>());
+  }
+};
+
+template <class M, class F>
+void mutant_members(M& mutant, F use) {
+  use("kind", mutant.kind);
+  use("rank", mutant.rank);
+  use("step", mutant.step);
+  use("bucket", mutant.bucket);
+  use("tensor", mutant.tensor);
+  use("element", mutant.element);
+  use("bit", mutant.bit);
+  use("other", mutant.other);
 }
 
-Json mutant_json(const MutantSpec& mutant) {
-  Json json = {{"kind", mutant.kind}};
-  put(&json, "rank", mutant.rank);
-  put(&json, "step", mutant.step);
-  put(&json, "bucket", mutant.bucket);
-  put(&json, "tensor", mutant.tensor);
-  put(&json, "element", mutant.element);
-  put(&json, "bit", mutant.bit);
-  put(&json, "other", mutant.other);
-  return json;
+template <class E, class F>
+void expected_members(E& expect, F use) {
+  use("verdict", expect.verdict);
+  use("lanes", expect.lanes);
+  use("checks", expect.checks);
+  use("cause", expect.cause);
+  use("step", expect.step);
+  use("tensor", expect.tensor);
+  use("bucket", expect.bucket);
+  use("outcome", expect.outcome);
+  use("primary_rank", expect.primary_rank);
+  use("kind", expect.kind);
 }
 
-MutantSpec mutant_from(const Json& json) {
-  MutantSpec mutant;
-  mutant.kind = json.at("kind").get<std::string>();
-  take(json, "rank", &mutant.rank);
-  take(json, "step", &mutant.step);
-  take(json, "bucket", &mutant.bucket);
-  take(json, "tensor", &mutant.tensor);
-  take(json, "element", &mutant.element);
-  take(json, "bit", &mutant.bit);
-  take(json, "other", &mutant.other);
-  return mutant;
+template <class E, class F>
+void further_expected_members(E& expect, F use) {
+  use("within_ms", expect.within_ms);
+  use("issue", expect.issue);
+}
+
+template <class E, class F>
+void named_members(E& expect, F use) {
+  use("collective", expect.named_collective);
+  use("bucket", expect.named_bucket);
+  use("phase", expect.named_phase);
+}
+
+template <class S, class F>
+void straggler_members(S& straggler, F use) {
+  use("rank", straggler.rank);
+  use("class", straggler.late_class);
 }
 
 Json expect_json(const Expectation& expect) {
-  Json json = Json::object();
+  Json json = Json::object(), named, straggler;
   if (!expect.libtorch.empty()) json["when"]["/libtorch"] = expect.libtorch;
-  put(&json, "verdict", expect.verdict);
-  for (const auto& [lane, verdict] : expect.lanes) json["lanes"][lane] = verdict;
-  for (const auto& [check, verdict] : expect.checks) json["checks"][check] = verdict;
-  put(&json, "cause", expect.cause);
-  put(&json, "step", expect.step);
-  put(&json, "tensor", expect.tensor);
-  put(&json, "bucket", expect.bucket);
-  put(&json, "outcome", expect.outcome);
-  put(&json, "primary_rank", expect.primary_rank);
-  put(&json, "kind", expect.kind);
-  put(&json["named"], "collective", expect.named_collective);
-  put(&json["named"], "bucket", expect.named_bucket);
-  put(&json["named"], "phase", expect.named_phase);
-  if (json["named"].is_null()) json.erase("named");
-  if (expect.straggler) {
-    put(&json["straggler"], "rank", expect.straggler->rank);
-    json["straggler"]["class"] = expect.straggler->late_class;
-  }
-  put(&json, "within_ms", expect.within_ms);
-  put(&json, "issue", expect.issue);
+  expected_members(expect, MemberWriter{json});
+  named_members(expect, MemberWriter{named});
+  if (!named.is_null()) json["named"] = named;
+  if (expect.straggler) straggler_members(*expect.straggler, MemberWriter{json["straggler"]});
+  further_expected_members(expect, MemberWriter{json});
   return json;
 }
 
 Expectation expect_from(const Json& json) {
   Expectation expect;
   if (json.contains("when")) expect.libtorch = json["when"].at("/libtorch").get<std::string>();
-  take(json, "verdict", &expect.verdict);
-  if (json.contains("lanes"))
-    for (const auto& [lane, verdict] : json["lanes"].items())
-      expect.lanes.emplace_back(lane, verdict.get<std::string>());
-  if (json.contains("checks"))
-    for (const auto& [check, verdict] : json["checks"].items())
-      expect.checks.emplace_back(check, verdict.get<std::string>());
-  take(json, "cause", &expect.cause);
-  take(json, "step", &expect.step);
-  take(json, "tensor", &expect.tensor);
-  take(json, "bucket", &expect.bucket);
-  take(json, "outcome", &expect.outcome);
-  take(json, "primary_rank", &expect.primary_rank);
-  take(json, "kind", &expect.kind);
-  if (json.contains("named")) {
-    take(json["named"], "collective", &expect.named_collective);
-    take(json["named"], "bucket", &expect.named_bucket);
-    take(json["named"], "phase", &expect.named_phase);
-  }
-  if (json.contains("straggler")) {
-    const Json& straggler = json["straggler"];
-    expect.straggler.emplace(
-        ExpectedStraggler{straggler.at("class").get<std::string>(), std::nullopt});
-    take(straggler, "rank", &expect.straggler->rank);
-  }
-  take(json, "within_ms", &expect.within_ms);
-  take(json, "issue", &expect.issue);
+  expected_members(expect, MemberReader{json});
+  if (json.contains("named")) named_members(expect, MemberReader{json["named"]});
+  if (json.contains("straggler"))
+    straggler_members(expect.straggler.emplace(), MemberReader{json["straggler"]});
+  further_expected_members(expect, MemberReader{json});
   return expect;
 }
 
@@ -169,7 +179,7 @@ std::vector<Expectation> expectations_from(const Json& json) {
 // The members that are JSON values as they stand, in the order of the document. `use` is called
 // with the key and the member.
 template <class S, class F>
-void plain_members(S& s, F&& use) {
+void plain_members(S& s, F use) {
   use("name", s.name);
   use("what", s.what);
   use("seed", s.seed);
@@ -219,7 +229,7 @@ void parts(S& s, F&& use) {
 }
 
 template <class T, class F>
-void durations(T& t, F&& use) {
+void durations(T& t, F use) {
   use("collective_ms", t.collective_ms);
   use("construction_ms", t.construction_ms);
   use("step_ms", t.step_ms);
@@ -247,33 +257,33 @@ bool is_ignored(const Scenario& scenario, const std::string& tensor) {
 
 Json as_json(const Scenario& scenario) {
   Json json = Json::object();
-  plain_members(scenario, [&](const char* key, const auto& value) { json[key] = value; });
+  plain_members(scenario, MemberWriter{json});
   parts(scenario, [&](const char* key, const Part& part) { json[key] = part_json(part); });
-  durations(scenario.timeouts,
-            [&](const char* key, int64_t value) { json["timeouts"][key] = value; });
+  durations(scenario.timeouts, MemberWriter{json["timeouts"]});
   json["mutants"] = Json::array();
-  for (const MutantSpec& mutant : scenario.mutants) json["mutants"].push_back(mutant_json(mutant));
+  for (const MutantSpec& mutant : scenario.mutants)
+    mutant_members(mutant, MemberWriter{json["mutants"].emplace_back()});
   json["faults"] = Json::array();
   for (const Fault& fault : scenario.faults)
     json["faults"].push_back(part_json({to_word(fault.kind), fault.options}));
   json["expect"] = expectations_json(scenario.expect);
-  put(&json, "golden", scenario.golden);
+  MemberWriter{json}("golden", scenario.golden);
   if (scenario.join_divide_by) json["join"]["divide_by"] = *scenario.join_divide_by;
   return json;
 }
 
 Scenario take_scenario(const Json& document) {
   Scenario scenario;
-  plain_members(scenario, [&](const char* key, auto& value) { document.at(key).get_to(value); });
+  plain_members(scenario, MemberReader{document});
   parts(scenario, [&](const char* key, Part& part) { part = part_from(document.at(key)); });
-  const Json& timeouts = document.at("timeouts");
-  durations(scenario.timeouts,
-            [&](const char* key, int64_t& value) { timeouts.at(key).get_to(value); });
-  for (const Json& mutant : document.at("mutants")) scenario.mutants.push_back(mutant_from(mutant));
+  durations(scenario.timeouts, MemberReader{document.at("timeouts")});
+  for (const Json& mutant : document.at("mutants"))
+    mutant_members(scenario.mutants.emplace_back(), MemberReader{mutant});
   for (const Json& fault : document.at("faults")) scenario.faults.push_back(fault_from(fault));
   scenario.expect = expectations_from(document.at("expect"));
-  take(document, "golden", &scenario.golden);
-  if (document.contains("join")) take(document["join"], "divide_by", &scenario.join_divide_by);
+  MemberReader{document}("golden", scenario.golden);
+  if (document.contains("join"))
+    MemberReader{document["join"]}("divide_by", scenario.join_divide_by);
   return scenario;
 }
 
