@@ -6,7 +6,7 @@
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
-#include "reducer/no_probe.h"
+#include "reducer/probe.h"
 
 namespace lockstep {
 namespace {

@@ -69,7 +69,7 @@ endfunction()
 
 lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/json scenarios/files scenarios/parse
                  SOURCES ${embedded} LINK fmt::fmt nlohmann_json::nlohmann_json lockstep::xxhash)
-lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/optimizer_shards.cc reducer/probe.cc LINK lockstep_scenario)
+lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/probe.cc LINK lockstep_scenario)
 lockstep_library(lockstep_compare
                  SOURCES golden/compare.cc golden/stream.cc golden/reduction_order.cc
                          golden/stored.cc

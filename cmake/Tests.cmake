@@ -39,7 +39,7 @@ endfunction()
 
 lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/json scenarios/files scenarios/parse
               LINK lockstep_scenario)
-lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/optimizer_shards_test.cc LINK lockstep_bucket)
+lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc LINK lockstep_bucket)
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
 lockstep_test(test_fault FOLDERS sim/fault/acts LINK lockstep_fault)
@@ -48,8 +48,7 @@ lockstep_test(test_launch FOLDERS sim/launch LINK lockstep_launch)
 lockstep_test(test_join FOLDERS sim/join LINK lockstep_join)
 # The worker program without LibTorch: all real but what its tasks do.
 add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main/main.cc
-                           sim/worker/main/worker_main.cc sim/worker/zygote.cc
-                           sim/worker/control.cc sim/worker/stack_dump.cc)
+                           sim/worker/main/worker_main.cc sim/worker/worker_process.cc)
 target_link_libraries(fake_worker PRIVATE lockstep_launch)
 set_target_properties(fake_worker PROPERTIES UNITY_BUILD OFF)
 lockstep_names_in_stacks(fake_worker)
@@ -68,7 +67,7 @@ lockstep_test(test_weights FOLDERS sim/weights LINK lockstep_weights)
 lockstep_test(test_report FOLDERS sim/report sim/report/ci sim/cli LINK lockstep_cli)
 if(LOCKSTEP_LIBTORCH)
   lockstep_test(test_workloads TORCH FOLDERS scenarios/workloads LINK lockstep_workloads)
-  lockstep_test(test_reducer TORCH FOLDERS reducer/comm reducer/shm reducer/hierarchical reducer/kinds reducer/hooks LINK lockstep_reducer lockstep_workloads)
+  lockstep_test(test_reducer TORCH FOLDERS reducer/base reducer/comm reducer/shm reducer/hierarchical reducer/kinds reducer/hooks LINK lockstep_reducer lockstep_workloads)
   lockstep_test(test_golden TORCH FOLDERS golden/torch LINK lockstep_golden lockstep_reducer)
   lockstep_test(test_gpu TORCH FOLDERS gpu LINK lockstep_worker_lib)
   lockstep_test(test_worker TORCH FOLDERS sim/worker sim/worker/explore sim/fault LINK lockstep_worker_lib lockstep_judge)

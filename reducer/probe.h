@@ -35,4 +35,14 @@ class Probe {
   virtual void assigned(int64_t parameter, int64_t bucket, int64_t place) noexcept = 0;
 };
 
+// For where nobody looks at what a reducer reports.
+class NoProbe : public Probe {
+ public:
+  void parameter_ready(int64_t) noexcept override {}
+  void bucket_ready(int64_t) noexcept override {}
+  void arrival(uint32_t, Operation, int64_t, int64_t, uint8_t) noexcept override {}
+  void end(uint32_t, int64_t) noexcept override {}
+  void assigned(int64_t, int64_t, int64_t) noexcept override {}
+};
+
 }  // namespace lockstep

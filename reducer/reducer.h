@@ -74,7 +74,7 @@ struct ReducerData {
 //   before_forward(true); forward; after_forward(); before_backward(outputs); loss.backward();
 //   after_backward();
 // after which every param.grad() holds the average (of kind sharded: in this rank's elements, see
-// reducer/shard_sync.h; 0 in the others; of kind data_parallel: the sum, which its one process
+// reducer/kinds/sharded.h; 0 in the others; of kind data_parallel: the sum, which its one process
 // made). Gradient accumulation (no_sync): for all micro-batches of a step but the last, only
 // before_forward(false), forward, after_forward() and backward: gradients add up locally, and the
 // last micro-batch reduces the whole sum. As in DDP, buffers are broadcast before the first forward

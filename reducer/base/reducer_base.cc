@@ -1,18 +1,112 @@
 #include "reducer/base/reducer_base.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
 
-#include "reducer/base/coalesced.h"
-#include "reducer/comm/memory_order.h"
-#include "reducer/manifest.h"
+#include "reducer/base/parameter_sync.h"
+#include "reducer/comm/collective.h"
+#include "reducer/compat.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {
+namespace {
+
+const int64_t* begin_of(const at::Tensor& answers) { return answers.data_ptr<int64_t>(); }
+const int64_t* end_of(const at::Tensor& answers) { return begin_of(answers) + answers.numel(); }
+
+}  // namespace
+
+JoinPoll::JoinPoll(Communicator& communicator, std::chrono::milliseconds timeout)
+    : communicator_(communicator), timeout_(timeout) {}
+
+void JoinPoll::start(Answer own) {
+  own_ = at::full({1}, static_cast<int64_t>(own), at::kLong);
+  answers_ = at::empty({communicator_.world_size()}, at::kLong);
+  work_ = communicator_.all_gather(answers_, own_, deadline_after(timeout_));
+}
+
+int64_t JoinPoll::active(const at::Tensor& answers) {
+  return std::count_if(begin_of(answers), end_of(answers), [](int64_t answer) {
+    return answer >= static_cast<int64_t>(Answer::unsynchronized);
+  });
+}
+
+int64_t JoinPoll::root() const {
+  const int64_t active = largest_with(Answer::unsynchronized);
+  return active >= 0 ? active : std::max<int64_t>(0, largest_with(Answer::leaving));
+}
+
+bool JoinPoll::synchronizes() const { return largest_with(Answer::synchronized) >= 0; }
+
+int64_t JoinPoll::largest_with(Answer least) const {
+  int64_t largest = -1;
+  for (const int64_t* at = begin_of(answers_); at != end_of(answers_); ++at)
+    if (*at >= static_cast<int64_t>(least)) largest = at - begin_of(answers_);
+  return largest;
+}
+
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+std::unordered_set<Node*> reach(const std::vector<at::Tensor>& outputs) {
+  std::unordered_set<Node*> seen;
+  std::vector<Node*> open;
+  const auto visit = [&](Node* node) {
+    if (node != nullptr && seen.insert(node).second) open.push_back(node);
+  };
+  for (const at::Tensor& output : outputs) {
+    visit(torch::autograd::impl::gradient_edge(output).function.get());
+  }
+  while (!open.empty()) {
+    Node* const node = open.back();
+    open.pop_back();
+    for (const auto& edge : node->next_edges()) visit(edge.function.get());
+  }
+  return seen;
+}
+
+}  // namespace
+
+GradientHooks::GradientHooks(const std::vector<at::Tensor>& parameters,
+                             std::function<void(size_t)> ready) {
+  for (size_t place = 0; place < parameters.size(); ++place) {
+    auto accumulator =
+        compat::share_node(torch::autograd::impl::grad_accumulator(parameters[place]));
+    const uintptr_t key =
+        accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+            [ready, place](const variable_list& outputs, const variable_list&) {
+              ready(place);
+              return outputs;
+            }));
+    hooks_.push_back({std::move(accumulator), key});
+  }
+}
+
+GradientHooks::~GradientHooks() {
+  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+}
+
+std::vector<size_t> GradientHooks::unreached_from(const std::vector<at::Tensor>& outputs) const {
+  const auto seen = reach(outputs);
+  std::vector<size_t> places;
+  for (size_t place = 0; place < hooks_.size(); ++place) {
+    if (!seen.contains(hooks_[place].accumulator.get())) places.push_back(place);
+  }
+  return places;
+}
+
 namespace {
 
 std::vector<at::Tensor> tensors_of(const NamedTensors& named) {

@@ -1,16 +1,78 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "reducer/base/join_poll.h"
+#include "reducer/communicator.h"
 #include "reducer/reducer.h"
 
+namespace torch::autograd {
+struct Node;
+}
 namespace lockstep {
+
+// Where inputs may be uneven (ReducerOptions::join) every rank says before each forward whether it
+// has a batch. One all_gather answers what DDP's join asks in three all-reduces: how many ranks
+// still have one, which of them gives its buffers, and whether the backward will be synchronized.
+// One thread starts; wait() and what it knows may be asked on another.
+class JoinPoll {
+ public:
+  enum class Answer : int64_t { left, leaving, unsynchronized, synchronized };
+
+  JoinPoll(Communicator& communicator, std::chrono::milliseconds timeout);
+
+  // Collective; returns at once.
+  void start(Answer own);
+  // Blocks until all ranks have answered. Throws CommError.
+  void wait() { work_->wait(); }
+  const CommWorkPtr& work() const { return work_; }
+  // Of the last start(): [world_size], filled when its work is done; the next start() takes others.
+  const at::Tensor& answers() const { return answers_; }
+
+  // Of the last answers, once they are there. Ranks that have a batch:
+  int64_t active() const { return active(answers_); }
+  static int64_t active(const at::Tensor& answers);
+  // The largest of them. Where none has: the largest of those that are leaving.
+  int64_t root() const;
+  bool synchronizes() const;
+
+ private:
+  int64_t largest_with(Answer least) const;
+
+  Communicator& communicator_;
+  const std::chrono::milliseconds timeout_;
+  at::Tensor own_, answers_;  // int64: [1], [world_size]
+  CommWorkPtr work_;
+};
+
+// Calls `ready(place)` on the autograd thread each time the gradient of parameters[place] has been
+// accumulated. Hooks are gone when it is destroyed; what `ready` throws comes out of backward().
+class GradientHooks {
+ public:
+  GradientHooks(const std::vector<at::Tensor>& parameters, std::function<void(size_t)> ready);
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+  // Places of the parameters that the graph of `outputs` does not reach.
+  std::vector<size_t> unreached_from(const std::vector<at::Tensor>& outputs) const;
+
+ private:
+  struct Hook {
+    std::shared_ptr<torch::autograd::Node> accumulator;  // autograd itself holds it weakly
+    uintptr_t key;
+  };
+  std::vector<Hook> hooks_;
+};
 
 // Parameters that are reduced: those with requires_grad, a tensor that is registered twice only
 // once. Buckets of a reducer's own code hold places in these lists.

@@ -13,9 +13,8 @@
 #include <sstream>
 #include <utility>
 
-#include "reducer/base/gradient_hooks.h"
 #include "reducer/base/reducer_base.h"
-#include "reducer/c10d/process_group_adapter.h"
+#include "reducer/c10d/c10d_adapters.h"
 
 namespace lockstep {
 namespace {

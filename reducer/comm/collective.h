@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,27 @@
 #include "reducer/probe.h"
 
 namespace lockstep {
+
+// A gradient lies in memory as its parameter does (channels_last, transposed), if that fills its
+// memory without gaps and no two elements share a place; otherwise it is contiguous. So LibTorch
+// accumulates gradients, and DDP lays out its buckets.
+inline bool fills_memory(const at::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
+
+// The elements of such a tensor as they lie in memory, one-dimensional: a view.
+at::Tensor in_memory_order(const at::Tensor& tensor);
+
+// The sum of sparse COO tensors of one shape and dtype, one of each rank, put into `out` coalesced.
+// Each must be coalesced but for a single one. Added in order of rank, as ProcessGroupGloo does.
+void put_sparse_sum(const std::vector<at::Tensor>& of_rank, at::Tensor out);
+
+// Brings the ranks' bytes together, rank after rank: `own` into its place and all others' into
+// theirs. bytes: how many each rank has.
+using GatherBytes =
+    std::function<void(const void* own, const std::vector<int64_t>& bytes, void* all)>;
+
+// The sparse all-reduce of a backend that can gather. Throws CommError(rejected) where ranks have
+// different numbers of sparse dimensions.
+void sum_sparse_tensors(const at::Tensor& tensor, int64_t world_size, const GatherBytes& gather);
 
 // One call of a Communicator as a value, so that backends and decorators have one function to write
 // instead of seven.

@@ -1,6 +1,90 @@
 #include "reducer/comm/pending_work.h"
 
+#include <exception>
+#include <memory>
+
 namespace lockstep {
+
+CommThread::~CommThread() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void CommThread::post(std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+}
+
+void CommThread::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    {
+      const auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+    }
+    lock.lock();
+  }
+}
+
+void DeadlineTimer::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+DeadlineTimer::Id DeadlineTimer::at(Deadline deadline, std::function<void()> function) {
+  std::lock_guard lock(mutex_);
+  const Id id{deadline, next_++};
+  if (deadline == kNoDeadline || stop_) return id;
+  waiting_.emplace(id, std::move(function));
+  if (!thread_.joinable()) {
+    thread_ = std::thread([this] { run(); });
+  } else if (deadline < asleep_until_) {
+    changed_.notify_all();
+  }
+  return id;
+}
+
+void DeadlineTimer::cancel(const Id& id) {
+  std::lock_guard lock(mutex_);
+  waiting_.erase(id);
+}
+
+void DeadlineTimer::run() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    if (waiting_.empty()) {
+      asleep_until_ = kNoDeadline;
+      changed_.wait(lock);
+      continue;
+    }
+    const auto first = waiting_.begin();
+    if (first->first.first > Clock::now()) {
+      asleep_until_ = first->first.first;
+      changed_.wait_until(lock, asleep_until_);
+      continue;
+    }
+    const auto function = std::move(first->second);
+    waiting_.erase(first);
+    lock.unlock();
+    function();
+    lock.lock();
+  }
+}
 
 bool PendingWork::is_done() const {
   std::lock_guard lock(mutex_);
@@ -63,6 +147,30 @@ std::exception_ptr comm_error(CommFailure kind, const std::string& what, const s
 
 std::exception_ptr comm_error(const std::string& what, const CommError& why) {
   return comm_error(why.kind(), what, why.what(), why.facts());
+}
+
+void wait_until_all_close(Store& store, const std::string& prefix, int64_t world_size,
+                          Deadline deadline) noexcept {
+  try {
+    if (store.add(prefix + "closing", 1) == world_size) store.set(prefix + "closed", "1");
+    store.get(prefix + "closed", deadline);
+  } catch (const std::exception&) {
+    // Past the deadline, or the store is gone: a peer has failed, there is nobody to wait for.
+  }
+}
+
+bool drained(CommThread& thread, Deadline deadline) noexcept {
+  auto last = std::make_shared<PendingWork>("close", deadline);
+  thread.post([last] { last->complete(); });
+  return last->ends_by(deadline);
+}
+
+void close_without_waiting(Store& store, const std::string& prefix) noexcept {
+  try {
+    store.set(prefix + "closed", "1");
+  } catch (const std::exception&) {
+    // The store is gone, and with it everyone who would have waited.
+  }
 }
 
 }  // namespace lockstep

@@ -1,14 +1,67 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "reducer/communicator.h"
+#include "scenarios/base/clock.h"
 
 namespace lockstep {
+
+// One thread that runs tasks in the order in which they were posted.
+class CommThread {
+ public:
+  CommThread() : thread_([this] { run(); }) {}
+  // Runs what was posted, then ends.
+  ~CommThread();
+  CommThread(const CommThread&) = delete;
+  CommThread& operator=(const CommThread&) = delete;
+
+  void post(std::function<void()> task);
+
+ private:
+  void run();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+// Calls functions at their deadlines unless they are cancelled before. Its thread starts with the
+// first finite deadline. Thread-safe; functions run on the timer's thread and must not block.
+class DeadlineTimer {
+ public:
+  DeadlineTimer() = default;
+  ~DeadlineTimer() { stop(); }
+  DeadlineTimer(const DeadlineTimer&) = delete;
+  DeadlineTimer& operator=(const DeadlineTimer&) = delete;
+
+  using Id = std::pair<Deadline, uint64_t>;
+  Id at(Deadline deadline, std::function<void()> function);
+  // A function that is running already is not waited for.
+  void cancel(const Id& id);
+  // Blocks until no function runs; none will run after. One thread calls it.
+  void stop();
+
+ private:
+  void run();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Id, std::function<void()>> waiting_;
+  Deadline asleep_until_ = kNoDeadline;
+  uint64_t next_ = 1;
+  bool stop_ = false;
+  std::thread thread_;
+};
 
 // A CommWork that a backend completes: promise and future in one.
 class PendingWork : public CommWork {
@@ -47,5 +100,16 @@ class PendingWork : public CommWork {
 std::exception_ptr comm_error(CommFailure kind, const std::string& what, const std::string& why,
                               const CommFacts& facts = {});
 std::exception_ptr comm_error(const std::string& what, const CommError& why);
+
+// Blocks until all ranks of the group have called this or the deadline has passed. A Gloo context
+// that is torn down earlier takes data with it that slow peers have not read yet.
+void wait_until_all_close(Store& store, const std::string& prefix, int64_t world_size,
+                          Deadline deadline) noexcept;
+
+// Waits until the thread has run what was posted so far; false past the deadline.
+bool drained(CommThread& thread, Deadline deadline) noexcept;
+
+// Says that this rank closes without waiting, after a failure: nobody needs to wait for it.
+void close_without_waiting(Store& store, const std::string& prefix) noexcept;
 
 }  // namespace lockstep

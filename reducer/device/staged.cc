@@ -9,9 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "reducer/comm/closing.h"
 #include "reducer/comm/collective.h"
-#include "reducer/comm/comm_thread.h"
 #include "reducer/comm/pending_work.h"
 
 namespace lockstep {

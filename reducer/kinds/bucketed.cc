@@ -1,5 +1,6 @@
 #include "reducer/kinds/bucketed.h"
 
+#include <ATen/ATen.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
@@ -12,8 +13,90 @@
 #include <stdexcept>
 
 #include "scenarios/base/check.h"
+#include "scenarios/base/clock.h"
 
 namespace lockstep {
+
+BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters,
+                             const std::vector<bool>& sparse, Communicator& communicator,
+                             int64_t multiple)
+    : views_(parameters.size()), bucket_of_(parameters.size()) {
+  for (size_t b = 0; b < layout.size(); ++b) {
+    const auto only = static_cast<size_t>(layout[b].front());
+    if (sparse[only]) {
+      flat_.emplace_back();
+      bucket_of_[only] = b;
+      continue;
+    }
+    int64_t elements = 0;
+    for (int64_t p : layout[b]) elements += parameters[static_cast<size_t>(p)].numel();
+    elements = (elements + multiple - 1) / multiple * multiple;
+    const at::Tensor& first = parameters[only];
+    // What a communicator hands out is the host's.
+    flat_.push_back(first.device().is_cpu()
+                        ? communicator.allocate(elements, first.scalar_type())
+                        : at::zeros({elements}, first.options().requires_grad(false)));
+    int64_t offset = 0;
+    for (int64_t p : layout[b]) {
+      const at::Tensor& parameter = parameters[static_cast<size_t>(p)];
+      // Gradients have their parameter's strides where those are dense.
+      views_[static_cast<size_t>(p)] =
+          parameter.is_non_overlapping_and_dense()
+              ? flat_[b].as_strided(parameter.sizes(), parameter.strides(), offset)
+              : flat_[b].narrow(0, offset, parameter.numel()).view(parameter.sizes());
+      bucket_of_[static_cast<size_t>(p)] = b;
+      offset += parameter.numel();
+    }
+  }
+}
+
+std::vector<at::Tensor> BucketStorage::views_in(const std::vector<int64_t>& parameters) const {
+  std::vector<at::Tensor> views;
+  for (int64_t p : parameters) views.push_back(views_[static_cast<size_t>(p)]);
+  return views;
+}
+
+void StepTimes::forward_begins() { forward_ = now_ns(); }
+void StepTimes::backward_begins() {
+  backward_ = gradient_ = now_ns();
+  bucket_ = 0;
+}
+void StepTimes::first_bucket() { bucket_ = now_ns(); }
+void StepTimes::last_gradient() { gradient_ = now_ns(); }
+
+void StepTimes::ends() {
+  const int64_t end = now_ns();
+  const int64_t bucket = bucket_ > 0 ? bucket_ : end;
+  ++steps_;
+  forward_ns_ += backward_ - forward_;
+  backward_ns_ += gradient_ - backward_;
+  comm_ns_ += end - bucket;
+  overlap_ns_ += std::max<int64_t>(0, gradient_ - bucket);
+}
+
+void StepTimes::fill(ReducerData* data) const {
+  if (steps_ == 0) return;
+  data->forward_ns = forward_ns_ / steps_;
+  data->backward_ns = backward_ns_ / steps_;
+  data->comm_ns = comm_ns_ / steps_;
+  data->overlap_ns = overlap_ns_ / steps_;
+}
+
+ReducerData& ReducerData::operator+=(const ReducerData& next) {
+  const auto append = [](std::vector<int64_t>* to, const std::vector<int64_t>& from) {
+    to->insert(to->end(), from.begin(), from.end());
+  };
+  append(&bucket_bytes, next.bucket_bytes);
+  append(&rebuilt_bucket_bytes, next.rebuilt_bucket_bytes);
+  parameters += next.parameters;
+  parameter_bytes += next.parameter_bytes;
+  unused_parameter_bytes += next.unused_parameter_bytes;
+  forward_ns += next.forward_ns;
+  backward_ns += next.backward_ns;
+  comm_ns += next.comm_ns;
+  overlap_ns += next.overlap_ns;
+  return *this;
+}
 
 BucketedReducer::BucketedReducer(const ReducerOptions& options, const NamedTensors& parameters,
                                  const NamedTensors& buffers, Communicator& communicator,

@@ -1,13 +1,57 @@
 #pragma once
 
-#include <mutex>
+#include <ATen/core/Tensor.h>
 
-#include "reducer/base/gradient_hooks.h"
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
 #include "reducer/base/reducer_base.h"
-#include "reducer/kinds/bucket_storage.h"
-#include "reducer/kinds/step_times.h"
+#include "reducer/bucket.h"
+#include "reducer/communicator.h"
+#include "reducer/reducer.h"
 
 namespace lockstep {
+
+// Contiguous memory of a layout's buckets with a view for each parameter's gradient. A parameter
+// with a sparse gradient has neither.
+class BucketStorage {
+ public:
+  BucketStorage() = default;
+  // Allocated by the communicator that will sum them. Of parameters in `sparse` there is none.
+  // Buckets are padded with zeros to a multiple of `multiple` elements.
+  BucketStorage(const BucketLayout& layout, const std::vector<at::Tensor>& parameters,
+                const std::vector<bool>& sparse, Communicator& communicator, int64_t multiple = 1);
+
+  const at::Tensor& flat(size_t bucket) const { return flat_[bucket]; }
+  const at::Tensor& view(size_t parameter) const { return views_[parameter]; }
+  size_t bucket_of(size_t parameter) const { return bucket_of_[parameter]; }
+  std::vector<at::Tensor> views_in(const std::vector<int64_t>& parameters) const;
+
+ private:
+  std::vector<at::Tensor> flat_;
+  std::vector<at::Tensor> views_;  // by parameter
+  std::vector<size_t> bucket_of_;
+};
+
+// Times of a reducer's steps, and their means, by the points of time that DDP's logger takes.
+// Called in the order of the functions, last_gradient() and first_bucket() in any; one thread at a
+// time.
+class StepTimes {
+ public:
+  void forward_begins();
+  void backward_begins();
+  void first_bucket();   // its collective is started
+  void last_gradient();  // so far
+  void ends();           // the last collective has ended: the step counts
+
+  void fill(ReducerData* data) const;
+
+ private:
+  int64_t forward_ = 0, backward_ = 0, bucket_ = 0, gradient_ = 0;  // of this step
+  int64_t steps_ = 0;
+  int64_t forward_ns_ = 0, backward_ns_ = 0, comm_ns_ = 0, overlap_ns_ = 0;  // of all
+};
 
 // What tells `bucketed`, `flat` and `per_parameter` apart. The layout holds places among the
 // trained parameters.

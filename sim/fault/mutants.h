@@ -1,14 +1,24 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
+#include "reducer/comm/collective.h"
 #include "reducer/communicator.h"
 #include "scenarios/scenario.h"
 #include "scenarios/split.h"
 #include "sim/record/recorder.h"
 
 namespace lockstep {
+
+// The first mutant of this kind that acts on this rank in the recorder's step, and on this bucket
+// where there is one; or null. One that acts leaves a receipt.
+const MutantSpec* acting(const std::vector<MutantSpec>& mutants, std::string_view kind,
+                         int64_t rank, Recorder& recorder,
+                         std::optional<int64_t> bucket = std::nullopt);
 
 // Defects put in on purpose (docs/mutants.md), beside the code under test. Each leaves a
 // receipt in the records before it acts.
@@ -36,5 +46,22 @@ class MutantCommunicator : public Communicator {
 std::unique_ptr<MutantCommunicator> make_mutants(std::unique_ptr<Communicator> inner,
                                                  const std::vector<MutantSpec>& mutants,
                                                  Recorder& recorder);
+
+// Decorator for defects in how a rank calls collectives, outside the recording one, so that records
+// say what was called: skip_wait, other_order, reorder_buckets, other_type_call, empty_sparse,
+// reuse_buffer, no_deadline, forget_used. Kinds are described in scenarios/schema.json. Each leaves
+// a receipt before it acts; all else passes through. Buckets are numbered by the sums of a
+// backward.
+class CallMutants : public CollectiveCommunicator {
+ public:
+  using CollectiveCommunicator::CollectiveCommunicator;
+  virtual void begin_backward() = 0;
+  virtual void end_backward() = 0;
+};
+
+// `inner` must outlive it.
+std::unique_ptr<CallMutants> make_call_mutants(Communicator& inner,
+                                               const std::vector<MutantSpec>& mutants,
+                                               Recorder& recorder);
 
 }  // namespace lockstep

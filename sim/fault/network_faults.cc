@@ -9,14 +9,11 @@
 #include <set>
 #include <utility>
 
-#include "reducer/comm/closing.h"
 #include "reducer/comm/collective.h"
-#include "reducer/comm/comm_thread.h"
-#include "reducer/comm/deadline_timer.h"
 #include "reducer/comm/pending_work.h"
 #include "scenarios/faults.h"
-#include "sim/fault/acts/process_acts.h"
-#include "sim/fault/skipped_work.h"
+#include "sim/fault/acts/rank_faults.h"
+#include "sim/fault/faulty_work.h"
 
 namespace lockstep {
 namespace {

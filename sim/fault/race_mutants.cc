@@ -6,7 +6,7 @@
 #include <cstring>
 #include <deque>
 
-#include "sim/fault/unawaited_work.h"
+#include "sim/fault/faulty_work.h"
 
 namespace lockstep {
 namespace {

@@ -177,8 +177,8 @@ bool broke_while_meeting(const std::vector<FailureCandidate>& candidates,
   });
 }
 
-// No rank has made a record, and all that ended by themselves, two at least, ended alike: a limit or
-// a library stops whoever begins. Who ended first says nothing.
+// No rank has made a record, and all that ended by themselves, two at least, ended alike: a limit
+// or a library stops whoever begins. Who ended first says nothing.
 bool none_could_begin(const RunOutcome& outcome, const std::vector<RankView>& ranks) {
   const auto began = [](const RankView& view) { return view.last_event || view.last_phase; };
   if (std::any_of(ranks.begin(), ranks.end(), began)) return false;

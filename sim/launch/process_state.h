@@ -19,7 +19,7 @@ bool is_stopped(const ProcessState& state);
 // Whether a handler of it is installed: one that is not would end the process.
 bool catches_signal(pid_t pid, int signal);
 
-// The frames that a worker's handler has left (sim/worker/stack_dump.h), names demangled:
+// The frames that a worker's handler has left (sim/worker/worker_process.h), names demangled:
 // "lockstep::TrainingRun::step(long)+0x5f", "libc.so.6+0x3bfd0" where a frame has no name. Nothing
 // while the file is absent or unfinished.
 std::vector<std::string> read_stack(const std::string& path);

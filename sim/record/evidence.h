@@ -49,7 +49,7 @@ struct MismatchEvidence {
   bool within_rounding = false;  // wrong elements are no farther off than another order leads
   double own_norm = 0;           // L2 of all of this rank's own gradients
   // The wrong elements of the run and this rank's own, each as sums with random signs
-  // (sim/worker/gradient_sketch.h); empty where not known.
+  // (sim/worker/gradient_evidence.h); empty where not known.
   std::vector<double> run_sketch, own_sketch;
   int64_t missing_rank = -1;       // wrong gradients are the golden ones without that rank's part
   bool local_known = false;        // this rank's gradients before the reduction were compared

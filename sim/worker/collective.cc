@@ -14,9 +14,8 @@
 #include "sim/collective/rank_file.h"
 #include "sim/launch/files.h"
 #include "sim/worker/collective_board.h"
-#include "sim/worker/connect.h"
-#include "sim/worker/control_store.h"
 #include "sim/worker/libraries.h"
+#include "sim/worker/process_tasks.h"
 
 namespace lockstep {
 namespace {

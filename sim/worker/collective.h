@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/launch/protocol.h"
-#include "sim/worker/control.h"
+#include "sim/worker/worker_process.h"
 
 namespace lockstep {
 

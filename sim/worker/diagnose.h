@@ -37,4 +37,16 @@ struct MismatchContext {
 // Names no cause itself. No LibTorch.
 MismatchEvidence diagnose(const MismatchContext& context, const BitDifference& difference);
 
+// Writes `evidence` to `path` (temporary file, then rename); nothing where path is empty. A failure
+// goes to the log: the records still tell that there was a mismatch.
+void write_evidence(const std::string& path, const Evidence& evidence);
+
+// Writes the two states of a mismatch as raw bytes, PREFIX.LANE.step-N.run and .golden, with an
+// index of names, dtypes and offsets beside them (.index.txt). Nothing where prefix is empty.
+void dump_states(const std::string& prefix, const MismatchContext& context);
+
+// The part of diagnose() between averaged gradients and new weights: clipping, skipped steps,
+// learning rate. Fills in clipping, skipped_run, skipped_golden, update_ratio.
+void describe_update(const MismatchContext& context, MismatchEvidence* evidence);
+
 }  // namespace lockstep

@@ -3,18 +3,207 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <set>
 
-#include "sim/worker/gradient_sketch.h"
-#include "sim/worker/misplaced.h"
-#include "sim/worker/wrong_gradients.h"
-
 namespace lockstep {
 namespace {
 
+// Enough for any hypothesis about them.
+constexpr int64_t kMostTaken = 1 << 18;
+
+size_t index_of(const MismatchContext& c, const StateEntry& entry) {
+  return static_cast<size_t>(&entry - c.layout->entries.data());
+}
+
+bool presence_differs(const MismatchContext& c, size_t index) {
+  const auto place = static_cast<size_t>(c.layout->presence_offset) + index;
+  return c.run[place] != c.golden[place];
+}
+
+std::vector<int64_t> wrong_elements(const MismatchContext& c, size_t index) {
+  const StateEntry& entry = c.layout->entries[index];
+  std::vector<int64_t> found;
+  for (int64_t i = 0; i < entry.numel; ++i)
+    if (is_wrong(c, entry, i)) found.push_back(i);
+  return found;
+}
+
+}  // namespace
+
+bool is_wrong(const MismatchContext& c, const StateEntry& entry, int64_t i) {
+  if (!c.element_bounds.empty() && entry.dtype == "float64")
+    return is_beyond(value_at(entry, c.run, i), value_at(entry, c.golden, i),
+                     c.element_bounds[index_of(c, entry)]);
+  const auto width = static_cast<size_t>(entry.bytes / entry.numel);
+  const auto place = static_cast<size_t>(entry.offset) + static_cast<size_t>(i) * width;
+  return std::memcmp(c.run + place, c.golden + place, width) != 0;
+}
+
+bool is_wrong(const MismatchContext& c, const StateEntry& entry) {
+  for (int64_t i = 0; i < entry.numel; ++i)
+    if (is_wrong(c, entry, i)) return true;
+  return false;
+}
+
+double value_at(const StateEntry& entry, const std::byte* state, int64_t i) {
+  const std::byte* place = state + entry.offset;
+  if (entry.dtype == "float64") {
+    double value;
+    std::memcpy(&value, place + i * 8, 8);
+    return value;
+  }
+  if (entry.dtype == "bfloat16") {
+    uint16_t bits;
+    std::memcpy(&bits, place + i * 2, 2);
+    return std::bit_cast<float>(uint32_t{bits} << 16);
+  }
+  if (entry.dtype != "float32") return 0;
+  float value;
+  std::memcpy(&value, place + i * 4, 4);
+  return value;
+}
+
+WrongGradients::WrongGradients(const MismatchContext& c)
+    : ranks(static_cast<size_t>(c.world_size)) {
+  std::vector<std::vector<int64_t>> places;
+  for (size_t index = 0; index < c.layout->entries.size(); ++index) {
+    const StateEntry& entry = c.layout->entries[index];
+    if (entry.kind != StateKind::gradient) continue;
+    ++gradients;
+    std::vector<int64_t> found = wrong_elements(c, index);
+    if (found.empty() && !presence_differs(c, index)) continue;
+    tensors.push_back({&entry, 0, 0, static_cast<int64_t>(found.size())});
+    wrong += tensors.back().wrong;
+    elements += entry.numel;
+    places.push_back(std::move(found));
+  }
+  const int64_t every = (wrong + kMostTaken - 1) / kMostTaken;
+  sampled = every > 1;
+  const std::byte* own_state = c.shards != nullptr ? c.shards + c.rank * c.shard_bytes : c.local;
+  shards.resize(c.shards != nullptr ? ranks : 0);
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const StateEntry& entry = *tensors[t].entry;
+    // One error of rounding is far below, any known defect far above.
+    if (entry.dtype != "float64") same = 1e-5;
+    tensors[t].begin = count();
+    for (size_t k = 0; k < places[t].size();
+         k += static_cast<size_t>(std::max<int64_t>(every, 1))) {
+      const int64_t i = places[t][k];
+      run.push_back(value_at(entry, c.run, i));
+      golden.push_back(value_at(entry, c.golden, i));
+      if (own_state != nullptr) own.push_back(value_at(entry, own_state, i));
+      if (c.before != nullptr) before.push_back(value_at(entry, c.before, i));
+      for (size_t rank = 0; rank < shards.size(); ++rank)
+        shards[rank].push_back(
+            value_at(entry, c.shards + static_cast<int64_t>(rank) * c.shard_bytes, i));
+    }
+    tensors[t].end = count();
+  }
+}
+
+namespace {
+
 using Values = WrongGradients::Values;
+
+constexpr size_t kFewest = 4;         // values that would not fit by accident
+constexpr int64_t kMost = 1'000'000;  // that are sorted
+constexpr double kFar = 1e-3;         // what has moved is not where it was, relative to its size
+
+double length_of(const Values& values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+double gap_between(const Values& a, const Values& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+bool all_finite(const Values& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+Values all_gradients(const StateLayout& layout, const std::byte* state) {
+  Values all;
+  for (const StateEntry& entry : layout.entries)
+    for (int64_t i = 0; entry.kind == StateKind::gradient && i < entry.numel; ++i)
+      all.push_back(value_at(entry, state, i));
+  return all;
+}
+
+bool holds(const Values& sorted, double value, double tolerance) {
+  const auto place = std::lower_bound(sorted.begin(), sorted.end(), value - tolerance);
+  return place != sorted.end() && *place <= value + tolerance;
+}
+
+size_t distinct(const Values& values) {
+  return std::set<double>(values.begin(), values.end()).size();
+}
+
+}  // namespace
+
+bool is_misplaced(const MismatchContext& c, const WrongGradients& w) {
+  int64_t total = 0;
+  for (const StateEntry& entry : c.layout->entries)
+    if (entry.kind == StateKind::gradient) total += entry.numel;
+  if (w.sampled || total > kMost || !all_finite(w.run) || !all_finite(w.golden)) return false;
+  if (distinct(w.run) < kFewest || !(gap_between(w.run, w.golden) > kFar * length_of(w.golden)))
+    return false;
+  Values sorted = all_gradients(*c.layout, c.golden);
+  std::sort(sorted.begin(), sorted.end());
+  // Small sums of large addends are no closer than these are.
+  const double usual = length_of(w.golden) / std::sqrt(static_cast<double>(w.count()));
+  const double close = w.is_double() ? 1e-12 : 0x1p-23;
+  return std::all_of(w.run.begin(), w.run.end(), [&](double value) {
+    return holds(sorted, value, close * (std::abs(value) + usual));
+  });
+}
+
+bool is_own_misplaced(const WrongGradients& w, int64_t world_size) {
+  if (w.sampled || w.own.empty() || !all_finite(w.run) || !all_finite(w.golden)) return false;
+  Values added(w.count());  // what this rank must have added
+  for (size_t i = 0; i < w.count(); ++i)
+    added[i] = w.own[i] + static_cast<double>(world_size) * (w.run[i] - w.golden[i]);
+  Values own = w.own;
+  const double size = length_of(own);
+  if (distinct(own) < kFewest || !(gap_between(added, own) > kFar * size)) return false;
+  std::sort(added.begin(), added.end());
+  std::sort(own.begin(), own.end());
+  // Two large numbers of which little is left: their rounding stays.
+  const double rounding = w.same * (size + static_cast<double>(world_size) * length_of(w.golden));
+  return gap_between(added, own) <= rounding;
+}
+
+namespace {
+
+// splitmix64: the same signs on every rank.
+uint64_t scrambled(uint64_t value) {
+  value += 0x9e3779b97f4a7c15;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
+
+std::vector<double> sketch_of(const WrongGradients& wrong, const WrongGradients::Values& values) {
+  if (values.empty() || values.size() < 2 * wrong.ranks) return {};
+  std::vector<double> sketch(kSketchSize, 0);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) return {};
+    const uint64_t signs = scrambled(i);
+    for (size_t k = 0; k < kSketchSize; ++k)
+      sketch[k] += (signs >> k & 1) != 0 ? values[i] : -values[i];
+  }
+  return sketch;
+}
+
+namespace {
 
 // From here on a factor is measured, not fitted.
 constexpr size_t kEnoughElements = 3;

@@ -11,7 +11,7 @@
 #include "scenarios/base/hash.h"
 #include "scenarios/local_steps.h"
 #include "sim/plan/comparing.h"
-#include "sim/worker/dump.h"
+#include "sim/worker/diagnose.h"
 
 namespace lockstep {
 

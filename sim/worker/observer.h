@@ -8,7 +8,7 @@
 #include "scenarios/workloads/workload.h"
 #include "sim/plan/agreement.h"
 #include "sim/worker/diagnose.h"
-#include "sim/worker/local_gradients.h"
+#include "sim/worker/gradient_checks.h"
 #include "sim/worker/probe.h"
 #include "sim/worker/rank_program.h"
 

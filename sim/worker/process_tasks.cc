@@ -1,23 +1,210 @@
 #include "sim/worker/process_tasks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
 #include <cstdio>
+#include <map>
+#include <stdexcept>
+#include <vector>
 
 #include "golden/statistics.h"
+#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/nccl/nccl.h"
 #include "scenarios/faults.h"
 #include "scenarios/workloads/rank_devices.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/network_faults.h"
-#include "sim/worker/connect.h"
-#include "sim/worker/control_store.h"
 #include "sim/worker/libraries.h"
-#include "sim/worker/own_network.h"
 #include "sim/worker/rank_program.h"
-#include "sim/worker/sign_in.h"
-#include "sim/worker/watch_states.h"
 
 namespace lockstep {
+namespace {
+
+class ControlStore : public Store {
+ public:
+  explicit ControlStore(Control& control) : control_(control) {}
+  void set(const std::string& key, const std::string& value) override { control_.set(key, value); }
+  std::string get(const std::string& key, Deadline deadline) override {
+    std::string value;
+    if (!control_.get(key, deadline, &value))
+      throw CommError(CommFailure::timeout, "rendezvous: no rank has set \"" + key + "\" in time");
+    return value;
+  }
+  int64_t add(const std::string& key, int64_t amount) override { return control_.add(key, amount); }
+  bool has(const std::string& key) override { return control_.has(key); }
+
+ private:
+  Control& control_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> make_control_store(Control& control) {
+  return std::make_shared<ControlStore>(control);
+}
+
+namespace {
+
+struct Claim {
+  int64_t rank = 0, world_size = 0;
+};
+
+std::string key_of(int64_t process) { return fmt::format("sign-in/{}", process); }
+
+Claim parse(const std::string& text) {
+  const size_t space = text.find(' ');
+  return {std::stoll(text.substr(0, space)), std::stoll(text.substr(space + 1))};
+}
+
+int64_t usual_world_size(const std::vector<Claim>& claims) {
+  std::map<int64_t, int64_t> votes;
+  for (const Claim& claim : claims) ++votes[claim.world_size];
+  int64_t best = claims.front().world_size;
+  for (const auto& [size, count] : votes)
+    if (count > votes[best]) best = size;
+  return best;
+}
+
+// "2 why" for process 2, or "" where all fits.
+std::string judge(const std::vector<Claim>& claims) {
+  const int64_t world_size = usual_world_size(claims);
+  for (size_t p = 0; p < claims.size(); ++p)
+    if (claims[p].world_size != world_size)
+      return fmt::format("{} process {} expects {} ranks, the others {}", p, p,
+                         claims[p].world_size, world_size);
+  for (size_t p = 0; p < claims.size(); ++p)
+    for (size_t other = 0; other < claims.size(); ++other) {
+      if (p == other || claims[p].rank != claims[other].rank) continue;
+      const bool own = claims[p].rank == static_cast<int64_t>(p);
+      const size_t wrong = own ? other : p;
+      return fmt::format("{} processes {} and {} both say that they are rank {}", wrong,
+                         std::min(p, other), std::max(p, other), claims[p].rank);
+    }
+  return "";
+}
+
+std::string verdict_of_all(Store& store, int64_t processes, Deadline deadline) {
+  std::vector<Claim> claims;
+  for (int64_t p = 0; p < processes; ++p) {
+    try {
+      claims.push_back(parse(store.get(key_of(p), deadline)));
+    } catch (const CommError& error) {
+      if (error.kind() != CommFailure::timeout) throw;
+      throw CommError(CommFailure::timeout, fmt::format("rendezvous: rank {} has not signed in", p),
+                      {.peer = p});
+    }
+  }
+  return judge(claims);
+}
+
+}  // namespace
+
+void sign_in(Store& store, const CommOptions& options, int64_t process, int64_t processes,
+             Deadline deadline) {
+  store.set(key_of(process), fmt::format("{} {}", options.rank, options.world_size));
+  std::string verdict;
+  if (process == 0) {
+    verdict = verdict_of_all(store, processes, deadline);
+    store.set("sign-in/verdict", verdict);
+  } else {
+    verdict = store.get("sign-in/verdict", deadline);
+  }
+  if (verdict.empty()) return;
+  const int64_t wrong = std::stoll(verdict);
+  throw CommError(wrong == process ? CommFailure::rejected : CommFailure::peer_lost,
+                  "rendezvous: " + verdict.substr(verdict.find(' ') + 1), {.peer = wrong});
+}
+
+namespace {
+
+constexpr const char* kNetworkKey = "own-network";
+
+// "+PATH" of the switch, or "-REASON" why there is none.
+std::string offer(const RunPlan& plan, const WorkerTask& task, OwnNetwork* network) {
+  const std::string& kind = plan.scenario.communicator.kind;
+  const bool shm = kind == "shm" || kind == "hierarchical";
+  std::string why =
+      shm ? "ranks that share memory have no links" : "ranks of several hosts have links already";
+  if (task.host_ranks.empty() && !shm) network->run_switch = RunSwitch::make(&why);
+  return network->run_switch ? "+" + network->run_switch->path() : "-" + why;
+}
+
+}  // namespace
+
+OwnNetwork join_own_network(const RunPlan& plan, const WorkerTask& task, Store& store,
+                            Deadline deadline) {
+  OwnNetwork network;
+  const std::vector<Fault>& faults = plan.scenario.faults;
+  if (std::none_of(faults.begin(), faults.end(), by_own_link)) return network;
+  if (task.rank == 0) store.set(kNetworkKey, offer(plan, task, &network));
+  const std::string answer = store.get(kNetworkKey, deadline);
+  if (answer.front() == '+') {
+    network.link = OwnLink::join(answer.substr(1), task.rank);
+  } else if (std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
+               return by_own_link(fault) && fault.options.text("means") == "veth";
+             })) {
+    throw std::runtime_error("means \"veth\" of a fault: " + answer.substr(1));
+  }
+  return network;
+}
+
+namespace {
+
+std::unique_ptr<Communicator> connect_one(const std::string& kind, int64_t ranks_per_host,
+                                          const CommOptions& options,
+                                          const std::shared_ptr<Store>& store, Deadline deadline) {
+  if (kind == "c10d") return make_c10d_communicator(options, store, deadline);
+  if (kind == "shm") return make_shm_communicator(options, store, deadline);
+  if (kind == "hierarchical")
+    return make_hierarchical_communicator(options, ranks_per_host, store, deadline);
+  return make_gloo_communicator(options, store, deadline);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_process_communicator(const std::string& kind,
+                                                        int64_t ranks_per_host,
+                                                        const CommOptions& options,
+                                                        const std::shared_ptr<Store>& store,
+                                                        Deadline deadline) {
+  auto communicator = connect_one(kind, ranks_per_host, options, store, deadline);
+  // A rank that fails as soon as it is connected would end the others that are not yet: what Gloo
+  // throws then (getpeername: not connected) nobody catches on its own thread.
+  const std::string prefix = options.prefix + "connected";
+  if (store->add(prefix, 1) == options.world_size) store->set(prefix + "/all", "1");
+  store->get(prefix + "/all", deadline);
+  return communicator;
+}
+
+namespace {
+
+std::vector<Statistic> statistics_of(const RunPlan& plan) {
+  std::vector<Statistic> statistics;
+  if (plan.rounding) statistics.push_back(Statistic::rounding);
+  if (plan.communication) statistics.push_back(Statistic::communication);
+  return statistics;
+}
+
+Lane lane_of(Statistic statistic) {
+  return statistic == Statistic::rounding ? Lane::rounding : Lane::communication;
+}
+
+}  // namespace
+
+void watch_states(const RunPlan& plan, StateStream& stream, Deadline deadline, Recorder& recorder) {
+  const auto record = [&](int64_t step, Statistic statistic, const StatisticStep& result) {
+    const auto lane = static_cast<int32_t>(lane_of(statistic));
+    recorder.set_step(static_cast<int32_t>(step));
+    recorder.append(EventKind::statistic, lane, std::bit_cast<uint64_t>(result.r),
+                    static_cast<uint32_t>(result.entry));
+    if (step == 1)
+      recorder.append(EventKind::control, lane, result.control_r > threshold_of(statistic));
+  };
+  run_statistics(plan.scenario, plan.replay, statistics_of(plan), stream, deadline, record);
+}
+
 namespace {
 
 Deadline run_deadline(const RunPlan& plan) {

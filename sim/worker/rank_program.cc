@@ -8,7 +8,7 @@
 #include "scenarios/base/check.h"
 #include "scenarios/checkpoint_file.h"
 #include "sim/launch/protocol.h"
-#include "sim/worker/dump.h"
+#include "sim/worker/diagnose.h"
 #include "sim/worker/training_run.h"
 
 namespace lockstep {

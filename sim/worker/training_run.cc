@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "reducer/manifest.h"
-#include "reducer/model_averaging.h"
+#include "reducer/base/parameter_sync.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/local_steps.h"
 #include "scenarios/optional_keys.h"
@@ -15,11 +14,10 @@
 #include "scenarios/workloads/forward.h"
 #include "scenarios/workloads/loss_scaling.h"
 #include "scenarios/workloads/rank_devices.h"
-#include "sim/fault/reducer_mutants.h"
-#include "sim/worker/data_parallel_model.h"
+#include "sim/fault/training_mutants.h"
+#include "sim/worker/communication.h"
 #include "sim/worker/gradient_checks.h"
-#include "sim/worker/reducer_data.h"
-#include "sim/worker/reducer_options.h"
+#include "sim/worker/partition.h"
 
 namespace lockstep {
 namespace {

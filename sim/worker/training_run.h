@@ -6,20 +6,16 @@
 #include "reducer/reducer.h"
 #include "scenarios/compute_clock.h"
 #include "scenarios/workloads/workload.h"
-#include "sim/fault/gradient_mutants.h"
 #include "sim/fault/layer_faults.h"
-#include "sim/fault/step_mutants.h"
 #include "sim/fault/training_mutants.h"
 #include "sim/worker/checkpointing.h"
-#include "sim/worker/device_clock.h"
+#include "sim/worker/communication.h"
 #include "sim/worker/export.h"
 #include "sim/worker/observer.h"
+#include "sim/worker/partition.h"
 #include "sim/worker/probe.h"
-#include "sim/worker/rank_batch.h"
-#include "sim/worker/rank_communicator.h"
 #include "sim/worker/rank_program.h"
 #include "sim/worker/rank_samples.h"
-#include "sim/worker/sharing.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include "scenarios/workloads/cuda.h"
 #include "scenarios/workloads/rank_devices.h"
 #include "scenarios/workloads/workload.h"
-#include "sim/worker/device_clock.h"
+#include "sim/worker/probe.h"
 #include "tests/reducer/test_group.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "reducer/no_probe.h"
+#include "reducer/probe.h"
 #include "sim/fault/race_mutants.h"
 #include "tests/reducer/kinds/small_model.h"
 

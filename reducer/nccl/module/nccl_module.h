@@ -5,7 +5,7 @@
 #include <chrono>
 #include <functional>
 
-#include "reducer/c10d/start_call.h"
+#include "reducer/c10d/c10d_adapters.h"
 
 namespace lockstep {
 

@@ -5,15 +5,13 @@
 
 #include <cstring>
 
-#include "reducer/base/gradient_hooks.h"
 #include "reducer/base/reducer_base.h"
-#include "reducer/no_probe.h"
+#include "reducer/probe.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/forward.h"
 #include "sim/fault/race_mutants.h"
+#include "sim/worker/communication.h"
 #include "sim/worker/explore/native_waits.h"
-#include "sim/worker/rank_batch.h"
-#include "sim/worker/reducer_options.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "reducer/local/hub.h"
+#include "reducer/local/local_communicator.h"
 #include "scenarios/base/check.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "sim/launch/protocol.h"
-#include "sim/worker/control.h"
+#include "sim/worker/worker_process.h"
 
 namespace lockstep {
 

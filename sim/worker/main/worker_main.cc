@@ -13,7 +13,7 @@
 
 #include "sim/launch/memory_room.h"
 #include "sim/worker/main/tasks.h"
-#include "sim/worker/zygote.h"
+#include "sim/worker/worker_process.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "golden/compare.h"
 #include "golden/replay.h"
-#include "reducer/no_probe.h"
+#include "reducer/probe.h"
 #include "scenarios/split.h"
 #include "tests/golden/torch/training_model.h"
 

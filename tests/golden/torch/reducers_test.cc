@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "golden/compare.h"
-#include "reducer/no_probe.h"
+#include "reducer/probe.h"
 #include "reducer/reducer.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/workload.h"

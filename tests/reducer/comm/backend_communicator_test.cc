@@ -1,4 +1,4 @@
-#include "reducer/c10d/backend_communicator.h"
+#include "reducer/c10d/c10d_communicator.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "reducer/gloo/peer_names.h"
+#include "reducer/gloo/gloo_context.h"
 
 #include <arpa/inet.h>
 #include <gloo/rendezvous/context.h>
@@ -7,8 +7,6 @@
 
 #include <cstring>
 
-#include "reducer/gloo/gloo_context.h"
-#include "reducer/gloo/gloo_store.h"
 #include "tests/reducer/test_group.h"
 
 namespace lockstep {

@@ -1,5 +1,3 @@
-#include "reducer/hierarchical/hierarchical.h"
-
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/sparse_coo_tensor.h>
@@ -7,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "reducer/hierarchical/hierarchical.h"
 #include "tests/reducer/hierarchical/host_ranks.h"
 
 namespace lockstep {
@@ -159,4 +158,5 @@ TEST(Hierarchical, ErrorsNameRanksOfTheWholeGroup) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
-#include "reducer/shard_sync.h"
+#include "reducer/kinds/sharded.h"
 #include "tests/reducer/kinds/small_model.h"
 
 namespace lockstep {
@@ -64,4 +64,5 @@ TEST(Sharded, LeavesTheAverageInOwnElementsAndZeroInThoseOfOthers) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

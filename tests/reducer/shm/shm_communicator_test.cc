@@ -259,4 +259,5 @@ TEST(ShmCommunicator, RefusesMemoryThatIsNotRankZeros) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,5 +1,3 @@
-#include "sim/worker/replica_board.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +6,8 @@
 #include <filesystem>
 #include <thread>
 #include <vector>
+
+#include "sim/worker/replica_board.h"
 
 namespace lockstep {
 namespace {
@@ -65,4 +65,5 @@ TEST(ReplicaBoard, FileIsMadeByRankZeroAndSeenByOthers) {
 }
 
 }  // namespace
+
 }  // namespace lockstep
