@@ -1,7 +1,7 @@
 // Virtual time: jobs of many ranks, and messages one by one. docs/simulation.md says what is asked.
 #include <benchmark/benchmark.h>
 
-#include "sim/des/events.h"
+#include "sim/des/collective.h"
 #include "sim/des/simulate.h"
 
 namespace lockstep {

@@ -20,5 +20,5 @@ foreach(schema scenario result sweep what_if collective explore compare profile 
   embed(${file} ${schema}_schema_text text)
   string(APPEND texts "${text}")
 endforeach()
-file(WRITE ${OUT} "// Generated from scenarios/*schema.json\n#include \"scenarios/json/schema_texts.h\"\n"
+file(WRITE ${OUT} "// Generated from scenarios/*schema.json\n#include \"scenarios/json/schema.h\"\n"
                   "namespace lockstep {\n${texts}}\n")

@@ -67,7 +67,7 @@ function(lockstep_library name)
   endif()
 endfunction()
 
-lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/json scenarios/files scenarios/parse
+lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/json scenarios/parse
                  SOURCES ${embedded} LINK fmt::fmt nlohmann_json::nlohmann_json lockstep::xxhash)
 lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/probe.cc LINK lockstep_scenario)
 lockstep_library(lockstep_compare

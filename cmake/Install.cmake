@@ -24,7 +24,7 @@ endif()
 set(share ${CMAKE_INSTALL_DATADIR}/lockstep)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/scenarios DESTINATION ${share}
         FILES_MATCHING PATTERN "*.json" PATTERN "*.checkpoint*" PATTERN "*.profile"
-        PATTERN base EXCLUDE PATTERN json EXCLUDE PATTERN files EXCLUDE PATTERN parse EXCLUDE PATTERN workloads EXCLUDE)
+        PATTERN base EXCLUDE PATTERN json EXCLUDE PATTERN parse EXCLUDE PATTERN workloads EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/golden/data DESTINATION ${share}/golden)
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/lockstep_record.py DESTINATION ${share})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -20,11 +20,9 @@ if(LOCKSTEP_TORCH_LOADS_GLOO)
     set_source_files_properties(${guarded} PROPERTIES INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/reducer/gloo/stub)
   endif()
 endif()
-lockstep_torch_library(lockstep_golden SOURCES golden/state.cc golden/golden_run.cc
-                       golden/lock_step.cc golden/own_states.cc golden/replay.cc
-                       golden/replay_buckets.cc golden/replay_gathered.cc golden/rounding.cc
-                       golden/communication.cc golden/own_weights.cc
-                       golden/sample_cache.cc golden/make_stored.cc
+lockstep_torch_library(lockstep_golden
+                       SOURCES golden/state.cc golden/golden_run.cc golden/replay.cc
+                               golden/replay_buckets.cc golden/statistics.cc
                        LINK lockstep_compare lockstep_workloads)
 lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/worker/explore sim/worker/main sim/fault
                        LINK lockstep_launch lockstep_fault lockstep_collective lockstep_explore lockstep_reducer lockstep_golden)

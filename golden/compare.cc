@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

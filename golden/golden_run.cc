@@ -1,23 +1,158 @@
 #include "golden/golden_run.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
-#include "golden/own_states.h"
 #include "golden/replay.h"
-#include "golden/sample_cache.h"
-#include "scenarios/base/check.h"
-#include "scenarios/local_steps.h"
-#include "scenarios/workloads/forward.h"
-#include "scenarios/workloads/loss_scaling.h"
-#include "scenarios/workloads/rank_devices.h"
+#include "golden/state.h"
+#include "scenarios/base/error.h"
+#include "scenarios/scenario.h"
+#include "scenarios/workloads/data.h"
+#include "scenarios/workloads/devices.h"
+#include "scenarios/workloads/update.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {
+
+// The replay of a scenario whose ranks part (scenarios/scenario.h): one model and optimizer for
+// each rank, in one process. One thread.
+class OwnStates {
+ public:
+  // `scenario` and `setup`, rank 0's, must outlive this object. All ranks start with its weights.
+  OwnStates(const Scenario& scenario, const ReplayRule& rule, Setup& setup);
+
+  // The whole of a step, update and averages included.
+  void step(int64_t step);
+  // The states of all ranks, rank after rank: world_size x layout.bytes.
+  void copy(const StateLayout& layout, std::byte* out) const;
+
+ private:
+  Training& training(size_t rank) { return rank == 0 ? first_ : others_[rank - 1]; }
+  void shared_gradients(int64_t step);
+  void local_gradients(int64_t step);
+  void average_parameters();
+
+  const Scenario& scenario_;
+  const ReplayRule rule_;
+  const size_t world_size_;
+  Training& first_;
+  std::vector<Training> others_;
+  SampleCache samples_;
+  Replay replay_;  // of steps whose gradients are averaged: all ranks have the same weights then
+};
+
+namespace {
+
+void copy_tensor_values(const NamedTensors& from, const NamedTensors& to) {
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < from.size(); ++i) at::Tensor(to[i].tensor).copy_(from[i].tensor);
+}
+
+std::vector<Training> twins_of(const Scenario& scenario, const Training& first) {
+  std::vector<Training> twins;
+  for (int64_t rank = 1; rank < scenario.world_size; ++rank) {
+    const RandomSection random(scenario.seed);
+    const auto dtype = first.parameters.front().tensor.scalar_type();
+    twins.push_back(build_training(scenario, dtype == at::kDouble ? "float64" : "float32"));
+    copy_tensor_values(first.parameters, twins.back().parameters);
+    copy_tensor_values(first.buffers, twins.back().buffers);
+    note_buffers(&twins.back());
+  }
+  return twins;
+}
+
+// Each in a flat tensor; of one dtype, as shipped models are.
+at::Tensor flat_parameters(const Training& training) {
+  std::vector<at::Tensor> flattened;
+  for (const NamedTensor& parameter : training.parameters)
+    if (parameter.tensor.requires_grad())
+      flattened.push_back(parameter.tensor.detach().reshape({-1}));
+  return at::cat(flattened);
+}
+
+void put_parameters(const at::Tensor& flat, const Training& training) {
+  int64_t offset = 0;
+  for (const NamedTensor& parameter : training.parameters) {
+    if (!parameter.tensor.requires_grad()) continue;
+    const int64_t numel = parameter.tensor.numel();
+    at::Tensor(parameter.tensor)
+        .copy_(flat.narrow(0, offset, numel).view(parameter.tensor.sizes()));
+    offset += numel;
+  }
+}
+
+}  // namespace
+
+OwnStates::OwnStates(const Scenario& scenario, const ReplayRule& rule, Setup& setup)
+    : scenario_(scenario),
+      rule_(rule),
+      world_size_(static_cast<size_t>(scenario.world_size)),
+      first_(setup.training),
+      others_(twins_of(scenario, setup.training)),
+      samples_(scenario, setup.data),
+      replay_(rule, scenario, setup.training) {}
+
+void OwnStates::step(int64_t step) {
+  averages_gradients(scenario_, step) ? shared_gradients(step) : local_gradients(step);
+  for (size_t rank = 0; rank < world_size_; ++rank) update(scenario_, step, &training(rank));
+  if (averages_parameters(scenario_, step)) average_parameters();
+}
+
+void OwnStates::shared_gradients(int64_t step) {
+  replay_.average(step, samples_.shards(step));
+  const c10::NoGradGuard no_grad;
+  for (Training& other : others_) {
+    for (size_t i = 0; i < other.parameters.size(); ++i) {
+      const at::Tensor& gradient = first_.parameters[i].tensor.grad();
+      other.parameters[i].tensor.mutable_grad() =
+          gradient.defined() ? gradient.clone() : at::Tensor();
+    }
+    other.noted_buffers = first_.noted_buffers;
+  }
+}
+
+// Buffers are rank 0's before each forward, as in every step.
+void OwnStates::local_gradients(int64_t step) {
+  const std::vector<Batch>& shards = samples_.shards(step);
+  int64_t batch_samples = 0;
+  for (const Batch& shard : shards) batch_samples += shard.input.size(0);
+  for (Training& other : others_) copy_tensor_values(first_.buffers, other.buffers);
+  for (size_t rank = 0; rank < world_size_; ++rank) {
+    Training& own = training(rank);
+    note_buffers(&own);
+    clear_gradients(own.parameters, scenario_.zero_grad);
+    const double share = loss_share(scenario_, shards[rank].input.size(0), batch_samples) *
+                         loss_factor(scenario_, own, step, static_cast<int64_t>(rank));
+    for (const Batch& part : micro_batches(shards[rank], scenario_.accumulate_steps))
+      loss_of(scenario_.loss, forward_of(own, step, part), part.target, scenario_.world_size, share)
+          .backward();
+  }
+}
+
+void OwnStates::average_parameters() {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> flat;
+  for (size_t rank = 0; rank < world_size_; ++rank)
+    flat.push_back(flat_parameters(training(rank)).div_(scenario_.world_size));
+  at::Tensor sum = at::empty_like(flat.front());
+  add_in_order(rule_.algorithm, flat, &sum);
+  for (size_t rank = 0; rank < world_size_; ++rank) put_parameters(sum, training(rank));
+}
+
+void OwnStates::copy(const StateLayout& layout, std::byte* out) const {
+  copy_state(first_, layout, out);
+  for (size_t other = 0; other < others_.size(); ++other)
+    copy_state(others_[other], layout, out + static_cast<int64_t>(other + 1) * layout.bytes);
+}
+
 namespace {
 
 std::string dtype_of(const Scenario& scenario, GoldenKind kind) {
@@ -178,6 +313,43 @@ void run_golden(const Scenario& given, GoldenKind kind, const ReplayRule& rule, 
     update(scenario, step, &training);
   };
   stream_all(scenario.steps, kind, stream, deadline, copy, train);
+}
+
+namespace {
+
+// The state after the last step: the slot that a stream of one more slot than needed ends with.
+std::vector<std::byte> last_state(const Scenario& scenario, int64_t bytes) {
+  const auto stream =
+      StateStream::in_memory({.slot_bytes = bytes, .slots = scenario.steps + 1, .consumers = 1});
+  run_golden(scenario, GoldenKind::one_device, {}, false, *stream, kNoDeadline);
+  for (int64_t item = 0; item < scenario.steps; ++item) {
+    stream->begin_read(0, item, kNoDeadline);
+    stream->end_read(0);
+  }
+  const std::byte* state = stream->begin_read(0, scenario.steps, kNoDeadline);
+  LOCKSTEP_CHECK(state != nullptr, "a golden run without its last step");
+  return {state, state + bytes};
+}
+
+}  // namespace
+
+StoredGolden make_stored_golden(const Scenario& scenario) {
+  const GoldenItem item = golden_item(scenario, GoldenKind::one_device, false);
+  const std::vector<std::byte> state = last_state(scenario, item.bytes);
+  const NamedTensors parameters = set_up(scenario, scenario.dtype, 0).training.parameters;
+  StoredGolden golden;
+  golden.settings = golden_settings(scenario);
+  for (const StateEntry& entry : item.layout.entries) {
+    if (entry.kind != StateKind::parameter) continue;
+    LOCKSTEP_CHECK(entry.dtype == "float32", "stored goldens hold float32");
+    StoredTensor tensor;
+    tensor.name = entry.name;
+    tensor.shape = parameters[static_cast<size_t>(entry.parameter)].tensor.sizes().vec();
+    tensor.bits.resize(static_cast<size_t>(entry.numel));
+    std::memcpy(tensor.bits.data(), state.data() + entry.offset, static_cast<size_t>(entry.bytes));
+    golden.parameters.push_back(std::move(tensor));
+  }
+  return golden;
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "golden/replay_rule.h"
 #include "golden/state.h"
+#include "golden/stored.h"
 #include "golden/stream.h"
 #include "scenarios/base/clock.h"
 #include "scenarios/scenario.h"
@@ -25,7 +26,7 @@ const char* to_word(GoldenKind kind);
 // Bytes that one item of the stream takes. The items of kind replay with `shards` carry, behind the
 // state, the local gradients of every rank (W x gradients, each in the place that it has in the
 // state, up to the end of the last gradient): they tell which rank's contribution is wrong. Where
-// ranks have states of their own (scenarios/local_steps.h), items of kind replay hold all of them,
+// ranks have states of their own (scenarios/scenario.h), items of kind replay hold all of them,
 // rank after rank, and no local gradients. Those of kind one_device carry, behind the state, the
 // loss of the whole batch as a double: a mean or a sum, without scale.
 struct GoldenItem {
@@ -38,5 +39,9 @@ GoldenItem golden_item(const Scenario& scenario, GoldenKind kind, bool shards);
 // Blocks until the last step is streamed. `deadline`: for each wait on a slow consumer.
 void run_golden(const Scenario& scenario, GoldenKind kind, const ReplayRule& rule, bool shards,
                 StateStream& stream, Deadline deadline);
+
+// The weights of one device after the scenario's last step, to be kept in golden/data. float32
+// only. What, source, fingerprint and published values are left to the caller.
+StoredGolden make_stored_golden(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "golden/half_types.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

@@ -12,6 +12,11 @@
 
 namespace lockstep {
 
+// Runs body(rank, group) for all ranks at once, a thread each, and returns when all are done. They
+// meet in their group's all_gather. Rethrows the first exception that is no consequence of
+// another's; a rank that ends while others still wait for it fails them.
+void run_in_lock_step(int64_t ranks, const std::function<void(int64_t, BatchGroup&)>& body);
+
 // Data-parallel gradients without any rank: forward and backward over one shard after the other
 // from the same weights, then the average in the order of a ReplayRule. One thread; a model that
 // normalizes over all ranks (BatchGroup) takes all shards at once, a thread and a replica each.

@@ -9,8 +9,8 @@
 
 #include "golden/half_types.h"
 #include "golden/reduction_order.h"
-#include "scenarios/base/check.h"
-#include "scenarios/base/names.h"
+#include "scenarios/base/error.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -33,7 +33,7 @@ struct ReplayRule {
   bool broadcast_buffers = true;  // rank 0's, before the first forward of a step
   // average_before_forward, average_after_forward: instead of that, each buffer / W, then the sum.
   std::string buffer_hook = "none";
-  // Names as scenarios/base/names.h reads them. Parameters that are averaged one by one: the sum,
+  // Names as scenarios/base/text.h reads them. Parameters that are averaged one by one: the sum,
   // then / W; buffers that stay each rank's own.
   std::vector<std::string> ignored;
   // Modules of which no two share a bucket; empty: all may.

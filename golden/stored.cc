@@ -8,10 +8,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/json/json_text.h"
-#include "scenarios/json/places.h"
+#include "scenarios/json/pointer.h"
 
 namespace lockstep {
 namespace {

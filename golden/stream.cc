@@ -16,7 +16,7 @@
 #include <system_error>
 #include <thread>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "reducer/communicator.h"
-#include "scenarios/base/registry.h"
+#include "scenarios/base/part.h"
 
 namespace lockstep {
 

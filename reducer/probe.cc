@@ -1,6 +1,6 @@
 #include "reducer/probe.h"
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include "reducer/communicator.h"
 #include "reducer/probe.h"
 #include "scenarios/base/named_tensor.h"
-#include "scenarios/base/options.h"
+#include "scenarios/base/part.h"
 
 namespace lockstep {
 
@@ -36,7 +36,7 @@ struct ReducerOptions {
   // still under way; not where unused parameters are searched, which all ranks know last of all.
   // The same bits.
   std::string write_back = "at_end";
-  // Parameters and buffers (names as scenarios/base/names.h reads them) that are left alone, but
+  // Parameters and buffers (names as scenarios/base/text.h reads them) that are left alone, but
   // for gradients that are averaged by hand: after backward, one all_reduce each. bucketed and c10d
   // only.
   std::vector<std::string> ignored;

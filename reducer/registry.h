@@ -5,7 +5,7 @@
 #include <string>
 
 #include "reducer/reducer.h"
-#include "scenarios/base/registry.h"
+#include "scenarios/base/part.h"
 
 namespace lockstep {
 

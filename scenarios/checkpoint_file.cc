@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/json/json_text.h"
 

@@ -1,10 +1,14 @@
 #include "scenarios/manifest.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <map>
 #include <string_view>
 
-#include "scenarios/base/check.h"
-#include "scenarios/manifest_builder.h"
+#include "scenarios/base/error.h"
+#include "scenarios/image_files.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +57,334 @@ std::optional<ModelManifest> manifest_of(const Part& model, const std::string& d
   ManifestBuilder builder(model.kind, dtype, sample);
   found->second(model.options, builder);
   return builder.take();
+}
+
+namespace {
+
+int64_t numel(const std::vector<int64_t>& shape) {
+  int64_t product = 1;
+  for (const int64_t size : shape) product *= size;
+  return product;
+}
+
+DataShape images(const Options& options) {
+  DataShape shape;
+  shape.input = {options.integer("channels"), options.integer("height"), options.integer("width")};
+  if (options.text("target") == "input")
+    shape.target = {numel(shape.input)};
+  else
+    shape.classes = options.integer("classes");
+  return shape;
+}
+
+DataShape image_files(const Part& data) {
+  const ImageShape image = image_shape(data.kind);
+  DataShape shape;
+  shape.input = {image.channels, image.height, image.width};
+  if (data.options.text("target") == "input")
+    shape.target = {image.pixels()};
+  else
+    shape.classes = kImageClasses;
+  return shape;
+}
+
+}  // namespace
+
+std::optional<DataShape> data_shape(const Part& data) {
+  const Options& options = data.options;
+  if (data.kind == "randn" || data.kind == "dyadic" || data.kind == "routed")
+    return DataShape{{options.integer("features")}, {options.integer("targets")}};
+  if (data.kind == "classes")
+    return DataShape{{options.integer("features")}, {}, 0, options.integer("classes")};
+  if (data.kind == "images") return images(options);
+  if (is_image_file_kind(data.kind)) return image_files(data);
+  if (data.kind != "tokens") return {};
+  const int64_t vocabulary = options.integer("vocabulary");
+  const int64_t length = options.integer("length");
+  return DataShape{{length}, {length}, vocabulary, vocabulary};
+}
+
+namespace {
+
+std::string joined(const std::string& module, const char* tensor) {
+  return module.empty() ? tensor : module + "." + tensor;
+}
+
+}  // namespace
+
+void ManifestBuilder::begin_with_pixels() {
+  if (sample_.size() == 3) extent_ = {sample_[1], sample_[2]};
+}
+
+void ManifestBuilder::begin_with_tokens() {
+  if (sample_.size() == 1) extent_ = {1, sample_[0]};
+}
+
+void ManifestBuilder::begin(const std::string& layer, int64_t macs, int64_t elements) {
+  if (sample_.empty()) macs = elements = 0;
+  manifest_.layers.push_back({layer.empty() ? model_ : layer, {}, macs, elements});
+}
+
+void ManifestBuilder::parameter(const std::string& layer, const char* name,
+                                std::vector<int64_t> shape, bool sparse_gradient) {
+  manifest_.layers.back().parameters.push_back(static_cast<int64_t>(manifest_.parameters.size()));
+  manifest_.parameters.push_back(
+      {joined(layer, name), dtype_, std::move(shape), true, sparse_gradient});
+}
+
+void ManifestBuilder::linear(const std::string& name, int64_t in, int64_t out, bool bias) {
+  begin(name, in * out * places(), 0);
+  parameter(name, "weight", {out, in});
+  if (bias) parameter(name, "bias", {out});
+}
+
+void ManifestBuilder::convolution(const std::string& name, int64_t in, int64_t out,
+                                  const Window& window, bool bias) {
+  pool(window);
+  begin(name, in * out * window.size * window.size * places(), 0);
+  parameter(name, "weight", {out, in, window.size, window.size});
+  if (bias) parameter(name, "bias", {out});
+}
+
+void ManifestBuilder::embedding(const std::string& name, int64_t rows, int64_t width,
+                                bool sparse_gradient) {
+  begin(name, 0, width * places());
+  parameter(name, "weight", {rows, width}, sparse_gradient);
+}
+
+void ManifestBuilder::work(const std::string& name, int64_t macs) { begin(name, macs, 0); }
+
+// An image smaller than the window leaves nothing.
+void ManifestBuilder::pool(const Window& window) {
+  const auto moved = [&](int64_t side) {
+    const int64_t room = side + 2 * window.padding - window.size;
+    return room < 0 ? 0 : room / window.stride + 1;
+  };
+  extent_ = {moved(extent_.height), moved(extent_.width)};
+}
+
+void ManifestBuilder::norm(const std::string& name, int64_t channels, const std::string& kind) {
+  begin(name, 0, channels * places());
+  parameter(name, "weight", {channels});
+  parameter(name, "bias", {channels});
+  if (kind == "group" || kind == "layer") return;
+  const bool given = kind == "batch" || kind == "sync" || kind == "sync_equal";
+  LOCKSTEP_CHECK(given || kind == "frozen", "no norm " + kind);
+  manifest_.buffers.push_back({joined(name, "running_mean"), dtype_, {channels}});
+  manifest_.buffers.push_back({joined(name, "running_var"), dtype_, {channels}});
+  manifest_.buffers.push_back({joined(name, "num_batches_tracked"), "int64", {}});
+  if (given) manifest_.batch_statistics = true;
+}
+
+void ManifestBuilder::reverse_registration() {
+  std::vector<TensorSpec> reversed;
+  for (auto layer = manifest_.layers.rbegin(); layer != manifest_.layers.rend(); ++layer)
+    for (int64_t& p : layer->parameters) {
+      reversed.push_back(std::move(manifest_.parameters[static_cast<size_t>(p)]));
+      p = static_cast<int64_t>(reversed.size()) - 1;
+    }
+  manifest_.parameters = std::move(reversed);
+}
+
+void ManifestBuilder::shapes(std::vector<int64_t> input, std::vector<int64_t> output,
+                             int64_t vocabulary) {
+  manifest_.input = std::move(input);
+  manifest_.output = std::move(output);
+  manifest_.vocabulary = vocabulary;
+}
+
+namespace {
+
+std::vector<int64_t> widths_of(const Options& options) {
+  std::vector<int64_t> widths = options.integers("hidden");
+  widths.insert(widths.begin(), options.integer("in_features"));
+  widths.push_back(options.integer("out_features"));
+  return widths;
+}
+
+}  // namespace
+
+void describe_linear(const Options& options, ManifestBuilder& builder) {
+  const int64_t in = options.integer("in_features");
+  const int64_t out = options.integer("out_features");
+  builder.linear("", in, out, options.flag("bias"));
+  builder.shapes({in}, {out});
+}
+
+void describe_mlp(const Options& options, ManifestBuilder& builder) {
+  const std::vector<int64_t> widths = widths_of(options);
+  std::vector<int64_t> wide;
+  if (options.has("float64_layers")) wide = options.integers("float64_layers");
+  for (size_t i = 1; i < widths.size(); ++i) {
+    const std::string own = builder.use_dtype("float64");
+    const bool is_wide = std::find(wide.begin(), wide.end(), static_cast<int64_t>(i)) != wide.end();
+    if (!is_wide) builder.use_dtype(own);
+    builder.linear(fmt::format("fc{}", i), widths[i - 1], widths[i], options.flag("bias"));
+    builder.use_dtype(own);
+  }
+  if (registers_backwards(options)) builder.reverse_registration();
+  builder.shapes({widths.front()}, {widths.back()});
+}
+
+void describe_autoencoder(const Options& options, ManifestBuilder& builder) {
+  const int64_t features = options.integer("features");
+  const int64_t hidden = options.integer("hidden");
+  builder.linear("fc1", features, hidden);
+  builder.linear("fc2", hidden, hidden);
+  builder.linear("fc3", hidden, hidden);
+  builder.linear("fc4", hidden, features);
+  builder.shapes({features}, {features});
+}
+
+void describe_batch_norm_mlp(const Options& options, ManifestBuilder& builder) {
+  const std::vector<int64_t> widths = widths_of(options);
+  for (size_t i = 1; i < widths.size(); ++i) {
+    builder.linear(fmt::format("fc{}", i), widths[i - 1], widths[i]);
+    if (i + 1 < widths.size())
+      builder.norm(fmt::format("bn{}", i), widths[i], options.text("norm"));
+  }
+  builder.shapes({widths.front()}, {widths.back()});
+}
+
+void describe_branches(const Options& options, ManifestBuilder& builder) {
+  const int64_t in = options.integer("in_features");
+  const int64_t hidden = options.integer("hidden");
+  const int64_t out = options.integer("out_features");
+  builder.linear("trunk", in, hidden);
+  builder.linear("left", hidden, out);
+  builder.linear("right", hidden, out);
+  builder.shapes({in}, {out});
+}
+
+void describe_two_heads(const Options& options, ManifestBuilder& builder) {
+  describe_branches(options, builder);
+}
+
+namespace {
+
+// A residual network: units of three convolutions (deep) or two, in four stages.
+struct ResNet {
+  bool deep;
+  std::vector<int64_t> units;  // of each stage
+};
+
+class ResNetManifest {
+ public:
+  ResNetManifest(const ResNet& net, const Options& options, ManifestBuilder& builder)
+      : net_(net), norm_(options.text("norm")), builder_(builder) {
+    const int64_t width = options.integer("width");
+    builder.begin_with_pixels();
+    convolution("conv1", 3, width, {7, 2, 3});
+    normalize("bn1", width);
+    builder.pool({3, 2, 1});
+    in_ = width;
+    for (size_t stage = 0; stage < net.units.size(); ++stage)
+      for (int64_t unit = 0; unit < net.units[stage]; ++unit)
+        add_unit(fmt::format("layer{}.{}.", stage + 1, unit), width << stage,
+                 stage > 0 && unit == 0 ? 2 : 1);
+    builder.flatten();
+    builder.linear("fc", in_, options.integer("classes"));
+    builder.shapes({3, -1, -1}, {options.integer("classes")});
+  }
+
+ private:
+  void convolution(const std::string& name, int64_t in, int64_t out, const Window& window) {
+    builder_.convolution(name, in, out, window, false);
+  }
+  void normalize(const std::string& name, int64_t channels) {
+    builder_.norm(name, channels, norm_);
+  }
+
+  // Of two or three convolutions the one over 3x3 pixels takes the stride.
+  void add_unit(const std::string& name, int64_t width, int64_t stride) {
+    const int64_t out = net_.deep ? 4 * width : width;
+    const ManifestBuilder::Extent input = builder_.extent();
+    convolution(name + "conv1", in_, width, net_.deep ? Window{1} : Window{3, stride, 1});
+    normalize(name + "bn1", width);
+    convolution(name + "conv2", width, width, {3, net_.deep ? stride : 1, 1});
+    normalize(name + "bn2", width);
+    if (net_.deep) {
+      convolution(name + "conv3", width, out, {1});
+      normalize(name + "bn3", out);
+    }
+    if (stride != 1 || in_ != out) {
+      builder_.set_extent(input);
+      convolution(name + "downsample.0", in_, out, {1, stride});
+      normalize(name + "downsample.1", out);
+    }
+    in_ = out;
+  }
+
+  const ResNet& net_;
+  const std::string norm_;
+  ManifestBuilder& builder_;
+  int64_t in_ = 0;
+};
+
+}  // namespace
+
+void describe_mnist_convnet(const Options& options, ManifestBuilder& builder) {
+  builder.begin_with_pixels();
+  builder.convolution("conv1", 1, 10, {5});
+  builder.pool({2, 2});
+  builder.convolution("conv2", 10, 20, {5});
+  builder.flatten();
+  builder.linear("fc1", 320, 50);
+  builder.linear("fc2", 50, options.integer("classes"));
+  builder.shapes({1, 28, 28}, {options.integer("classes")});
+}
+
+void describe_cifar_cnn(const Options& options, ManifestBuilder& builder) {
+  builder.begin_with_pixels();
+  builder.convolution("conv1", 3, 6, {5});
+  builder.pool({2, 2});
+  builder.convolution("conv2", 6, 16, {5});
+  builder.flatten();
+  builder.linear("fc1", 400, 120);
+  builder.linear("fc2", 120, 84);
+  builder.linear("fc3", 84, options.integer("classes"));
+  builder.shapes({3, 32, 32}, {options.integer("classes")});
+}
+
+void describe_resnet18(const Options& options, ManifestBuilder& builder) {
+  ResNetManifest({false, {2, 2, 2, 2}}, options, builder);
+}
+
+void describe_resnet50(const Options& options, ManifestBuilder& builder) {
+  ResNetManifest({true, {3, 4, 6, 3}}, options, builder);
+}
+
+void describe_embedding(const Options& options, ManifestBuilder& builder) {
+  const int64_t vocabulary = options.integer("vocabulary");
+  const int64_t width = options.integer("width");
+  builder.begin_with_tokens();
+  builder.embedding("embedding", vocabulary, width, options.flag("sparse"));
+  builder.linear("fc", width, vocabulary);
+  builder.shapes({-1}, {-1, vocabulary}, vocabulary);
+}
+
+// The output head has no tensor of its own: it is the token embedding.
+void describe_gpt(const Options& options, ManifestBuilder& builder) {
+  const int64_t vocabulary = options.integer("vocabulary");
+  const int64_t context = options.integer("context");
+  const int64_t width = options.integer("width");
+  builder.begin_with_tokens();
+  const int64_t length = builder.places();
+  builder.embedding("tokens", vocabulary, width);
+  builder.embedding("positions", context, width);
+  for (int64_t i = 1; i <= options.integer("layers"); ++i) {
+    const std::string block = fmt::format("block{}.", i);
+    builder.norm(block + "norm1", width, "layer");
+    builder.linear(block + "attention.qkv", width, 3 * width);
+    builder.work(block + "attention", 2 * length * length * width);
+    builder.linear(block + "attention.out", width, width);
+    builder.norm(block + "norm2", width, "layer");
+    builder.linear(block + "fc1", width, 4 * width);
+    builder.linear(block + "fc2", 4 * width, width);
+  }
+  builder.norm("norm", width, "layer");
+  builder.work("head", length * width * vocabulary);
+  builder.shapes({context}, {context, vocabulary}, vocabulary);
 }
 
 }  // namespace lockstep

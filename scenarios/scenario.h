@@ -1,15 +1,37 @@
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "scenarios/base/options.h"
+#include "scenarios/base/part.h"
 #include "scenarios/faults.h"
 
 namespace lockstep {
+
+// Versions between bounds: "<2.4", ">=2.0 <2.4", "1.13" (that one and its 1.13.x). A plain value.
+class VersionRange {
+ public:
+  // Comparisons <, <=, >, >= or = (also nothing) before numbers with dots, all of which must hold,
+  // and words such as "+gloo" that the version must have behind its numbers; nothing where `text`
+  // is not that.
+  static std::optional<VersionRange> parse(const std::string& text);
+
+  // Of `version` only the numbers at its start count: "2.14.1+debian" is 2.14.1. Numbers that a
+  // bound leaves out match any: 2.4.1 is neither < 2.4 nor > 2.4.
+  bool contains(const std::string& version) const;
+
+ private:
+  struct Bound {
+    std::string comparison;
+    std::vector<int> numbers;
+  };
+  std::vector<Bound> bounds_;
+  std::vector<std::string> tags_;  // "+gloo"
+};
 
 // Durations in milliseconds. collective <= construction <= step <= rendezvous <= run
 // (docs/failures.md); 0 means "not given": the plan fills it in.
@@ -123,12 +145,12 @@ struct Scenario {
 int64_t ranks_of(const Scenario& scenario);
 // Does a rank hold only a part of the optimizer's state?
 bool shares_optimizer(const Scenario& scenario);
-// By its name (scenarios/base/names.h).
+// By its name (scenarios/base/text.h).
 bool is_frozen(const Scenario& scenario, const std::string& parameter);
 bool is_ignored(const Scenario& scenario, const std::string& tensor);  // parameter or buffer
 
 // A part of a document that has passed the schema: what stands under "options" becomes the part's
-// own (scenarios/own_options.h).
+// own (scenarios/base/part.h).
 Part part_from(const nlohmann::ordered_json& json);
 Fault fault_from(const nlohmann::ordered_json& json);  // the same of a fault
 nlohmann::ordered_json as_json(const Scenario& scenario);
@@ -138,5 +160,47 @@ nlohmann::ordered_json as_json(const Scenario& scenario);
 Scenario scenario_from_json(const nlohmann::ordered_json& document);
 // The same where the document may be anybody's; throws nlohmann::json::exception.
 Scenario take_scenario(const nlohmann::ordered_json& document);
+
+// Threads that prepare a rank's batches (data.workers); 0: none.
+inline int64_t loader_workers(const Part& data) {
+  return data.options.has("workers") ? data.options.integer("workers") : 0;
+}
+
+// In how many steps' distance losses are reported (loss.report_every); 0: never.
+inline int64_t report_every(const Part& loss) {
+  return loss.options.has("report_every") ? loss.options.integer("report_every") : 0;
+}
+
+// Ranks of one node (split.ranks_per_node); 0: not given.
+inline int64_t ranks_per_node(const Part& split) {
+  return split.options.has("ranks_per_node") ? split.options.integer("ranks_per_node") : 0;
+}
+
+// Is the model's last layer registered first (model.register)?
+inline bool registers_backwards(const Options& model) {
+  return model.has("register") && model.text("register") == "backwards";
+}
+
+// The part of activations that a model's dropout makes zero (model.dropout); 0: none.
+inline double dropout_of(const Options& model) {
+  return model.has("dropout") ? model.number("dropout") : 0;
+}
+
+// Training in which ranks part for a while: comm hook post_local_sgd lets each keep its gradients,
+// model_averaging brings their parameters together. Steps count from 1.
+
+// Are gradients averaged over ranks in this step?
+bool averages_gradients(const Scenario& scenario, int64_t step);
+// Are parameters averaged over ranks after this step's update?
+bool averages_parameters(const Scenario& scenario, int64_t step);
+// May ranks have different states in some step, or rounding of averaged parameters?
+bool has_own_states(const Scenario& scenario);
+
+// A rank r with n devices has those from r x n to r x n + n - 1. The layers of its model lie on
+// them one after the other, in equal shares: layer i of L (from 0) on device i x n / L of the rank.
+
+// Which of its rank's devices holds a parameter ("fc2.weight"), from 0. Of models that the plan
+// lets live on several; of others 0.
+int64_t device_of(const Scenario& scenario, const std::string& parameter);
 
 }  // namespace lockstep

@@ -14,9 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/des/collective.h"
-#include "sim/des/events.h"
 
 namespace lockstep {
 namespace {

@@ -16,7 +16,7 @@
 #include "reducer/base/parameter_sync.h"
 #include "reducer/comm/collective.h"
 #include "reducer/compat.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

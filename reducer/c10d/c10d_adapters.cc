@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

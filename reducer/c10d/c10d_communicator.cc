@@ -16,7 +16,7 @@
 #include "reducer/comm/pending_work.h"
 #include "reducer/gloo/gloo_context.h"
 #include "reducer/gloo/guarded_device.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

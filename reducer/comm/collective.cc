@@ -11,7 +11,7 @@
 #include <array>
 
 #include "reducer/communicator.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include "reducer/comm/collective.h"
 #include "reducer/communicator.h"
 #include "reducer/probe.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 

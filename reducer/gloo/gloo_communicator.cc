@@ -29,7 +29,7 @@
 #include "reducer/comm/collective.h"
 #include "reducer/comm/pending_work.h"
 #include "reducer/gloo/gloo_context.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 

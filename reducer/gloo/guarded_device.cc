@@ -3,7 +3,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <sys/random.h>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 #if !__has_include(<gloo/transport/tcp/listener.h>)
 #include <gloo/transport/tcp/context.h>

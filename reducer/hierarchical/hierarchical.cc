@@ -11,7 +11,7 @@
 
 #include "reducer/comm/collective.h"
 #include "reducer/comm/pending_work.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

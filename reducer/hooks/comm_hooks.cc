@@ -10,7 +10,7 @@
 #include <random>
 
 #include "reducer/comm_hook.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
 
 namespace lockstep {

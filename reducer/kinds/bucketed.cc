@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "scenarios/base/check.h"
 #include "scenarios/base/clock.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "reducer/compat.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

@@ -12,8 +12,8 @@
 #include "reducer/kinds/sharded.h"
 #include "reducer/reducer.h"
 #include "reducer/registry.h"
-#include "scenarios/base/check.h"
-#include "scenarios/base/names.h"
+#include "scenarios/base/error.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 

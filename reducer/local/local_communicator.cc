@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "reducer/comm/collective.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

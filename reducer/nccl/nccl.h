@@ -14,7 +14,7 @@ namespace lockstep {
 // needs neither.
 
 // Why there is no communicator nccl here, as one clause; empty where the module can be loaded.
-// Loads it, and so wants LibTorch's CUDA library to be loaded (scenarios/workloads/cuda.h). Any
+// Loads it, and so wants LibTorch's CUDA library to be loaded (scenarios/workloads/devices.h). Any
 // thread.
 std::string why_no_nccl();
 

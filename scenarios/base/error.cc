@@ -2,9 +2,19 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/base/printable.h"
+#include <cstdio>
+#include <cstdlib>
+
+#include "scenarios/base/text.h"
 
 namespace lockstep {
+
+void check_failed(const char* condition, const char* file, int line, std::string_view message) {
+  std::fprintf(stderr, "lockstep: internal error: %.*s (%s at %s:%d)\n",
+               static_cast<int>(message.size()), message.data(), condition, file, line);
+  std::fflush(stderr);
+  std::abort();
+}
 
 InputError file_error(const std::string& path, const std::string& message,
                       const std::string& allowed) {

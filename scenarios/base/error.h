@@ -2,13 +2,24 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "scenarios/base/check.h"
+// A promise that our own code makes to itself. Broken, it aborts in release too (CONTRIBUTING.md):
+// bad input and failures of peers must never end here.
+#define LOCKSTEP_CHECK(condition, message)                                 \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]]                                         \
+      ::lockstep::check_failed(#condition, __FILE__, __LINE__, (message)); \
+  } while (false)
 
 namespace lockstep {
+
+// Prints "lockstep: internal error: ..." with the place and aborts. Never returns.
+[[noreturn]] void check_failed(const char* condition, const char* file, int line,
+                               std::string_view message);
 
 // One piece of bad input, as a user can mend it. line and column count from 1; 0 means unknown
 // (a command line option, say). pointer is a JSON pointer ("/optimizer/lr") or empty.

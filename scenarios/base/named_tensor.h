@@ -13,7 +13,7 @@ struct NamedTensor {
   std::string name;
   at::Tensor tensor;
   bool sparse_gradient = false;
-  int64_t device = 0;  // which of its rank's devices, from 0 (scenarios/devices.h)  // of a
+  int64_t device = 0;  // which of its rank's devices, from 0 (scenarios/scenario.h)  // of a
                        // parameter: its gradient is a sparse COO tensor
 };
 using NamedTensors = std::vector<NamedTensor>;

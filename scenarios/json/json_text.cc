@@ -1,13 +1,13 @@
 #include "scenarios/json/json_text.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "scenarios/base/text.h"
 #include "scenarios/json/pointer.h"
-#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

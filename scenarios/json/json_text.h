@@ -1,13 +1,36 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <nlohmann/json_fwd.hpp>
+
+#include <cmath>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "scenarios/base/error.h"
-#include "scenarios/json/places.h"
+#include "scenarios/json/pointer.h"
 
 namespace lockstep {
+
+// JSON has no word for what is not finite: text instead ("NaN", "Infinity", "-Infinity").
+inline nlohmann::ordered_json number_json(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+// null where there is none.
+template <class T>
+nlohmann::ordered_json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+inline nlohmann::ordered_json or_null(const std::optional<double>& value) {
+  return value ? number_json(*value) : nlohmann::ordered_json(nullptr);
+}
+inline nlohmann::ordered_json or_null(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
+}
 
 // The one reader of JSON that somebody else wrote: scenarios, results, traces, profiles, machines,
 // recordings, kept runs. Time and memory grow linearly with the text, whatever it holds.

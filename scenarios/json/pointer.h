@@ -1,10 +1,16 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 
@@ -25,5 +31,36 @@ const nlohmann::ordered_json* pointer_find(const nlohmann::ordered_json& documen
 // pointer then.
 bool pointer_set(nlohmann::ordered_json* document, std::string_view pointer,
                  const nlohmann::ordered_json& value, std::string* stuck);
+
+// Where every key and value of a document came from: a line and column of its file, or a --set.
+class Places {
+ public:
+  struct Position {
+    int64_t line = 0;
+    int64_t column = 0;
+  };
+
+  explicit Places(std::string file) : file_(std::move(file)) {}
+
+  void add(const std::string& pointer, Position key, Position value);
+  // Everything at and below `pointer` comes from a command line option now.
+  void replace(const std::string& pointer, const std::string& option);
+
+  // Fills in file, line and column of an error about the value at `pointer`, or about the key
+  // itself. What is not in the document is looked for above.
+  void locate(std::string_view pointer, bool key, InputError* error) const;
+
+  // Pointers with line and column of the value, and those with the option that gave the value.
+  std::vector<std::pair<std::string, std::pair<int64_t, int64_t>>> all() const;
+  std::vector<std::pair<std::string, std::string>> options() const;
+
+ private:
+  struct Entry {
+    Position key, value;
+    std::string option;  // "--set /steps=3", or empty: the file
+  };
+  std::string file_;
+  std::map<std::string, Entry, std::less<>> entries_;
+};
 
 }  // namespace lockstep

@@ -1,4 +1,3 @@
-#include "scenarios/json/validator.h"
 
 #include <fmt/format.h>
 
@@ -9,8 +8,8 @@
 #include <valijson/schema_parser.hpp>
 #include <valijson/validator.hpp>
 
-#include "scenarios/json/schema_texts.h"
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
+#include "scenarios/json/schema.h"
 
 namespace lockstep {
 namespace {

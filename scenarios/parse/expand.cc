@@ -1,20 +1,269 @@
 #include "scenarios/parse/expand.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
-#include "scenarios/files/image_files.h"
+#include "scenarios/base/error.h"
+#include "scenarios/base/text.h"
+#include "scenarios/image_files.h"
 #include "scenarios/json/json_text.h"
 #include "scenarios/json/pointer.h"
 #include "scenarios/json/schema.h"
-#include "scenarios/json/validator.h"
-#include "scenarios/json/words.h"
-#include "scenarios/parse/resolve.h"
+#include "scenarios/scenario.h"
+#include "scenarios/split.h"
 
 namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Problems = std::vector<SchemaProblem>;
+
+constexpr const char* kLibTorch = "/libtorch";  // in "when", beside pointers to keys
+
+// A path that a scenario file gives, which is relative to the file.
+std::string beside(const std::string& directory, const std::string& path) {
+  return (std::filesystem::path(directory) / path).lexically_normal().string();
+}
+
+template <class T>
+void read(const Json& json, const char* key, std::optional<T>* out) {
+  const auto found = json.find(key);
+  if (found != json.end()) *out = found->template get<T>();
+}
+
+MutantSpec mutant_of(const Json& json) {
+  MutantSpec mutant;
+  mutant.kind = json["kind"].get<std::string>();
+  read(json, "rank", &mutant.rank);
+  read(json, "step", &mutant.step);
+  read(json, "bucket", &mutant.bucket);
+  read(json, "tensor", &mutant.tensor);
+  read(json, "element", &mutant.element);
+  read(json, "bit", &mutant.bit);
+  read(json, "other", &mutant.other);
+  return mutant;
+}
+
+Expectation expectation_of(const Json& json) {
+  Expectation expect;
+  if (json.contains("when")) expect.libtorch = json["when"].value(kLibTorch, "");
+  read(json, "verdict", &expect.verdict);
+  if (json.contains("lanes"))
+    for (const auto& [lane, verdict] : json["lanes"].items())
+      expect.lanes.emplace_back(lane, verdict.get<std::string>());
+  if (json.contains("checks"))
+    for (const auto& [check, verdict] : json["checks"].items())
+      expect.checks.emplace_back(check, verdict.get<std::string>());
+  read(json, "cause", &expect.cause);
+  read(json, "step", &expect.step);
+  read(json, "tensor", &expect.tensor);
+  read(json, "bucket", &expect.bucket);
+  read(json, "outcome", &expect.outcome);
+  read(json, "primary_rank", &expect.primary_rank);
+  read(json, "kind", &expect.kind);
+  if (json.contains("named")) {
+    read(json["named"], "collective", &expect.named_collective);
+    read(json["named"], "bucket", &expect.named_bucket);
+    read(json["named"], "phase", &expect.named_phase);
+  }
+  if (json.contains("straggler")) {
+    expect.straggler.emplace(ExpectedStraggler{json["straggler"]["class"].get<std::string>(), {}});
+    read(json["straggler"], "rank", &expect.straggler->rank);
+  }
+  read(json, "within_ms", &expect.within_ms);
+  read(json, "issue", &expect.issue);
+  return expect;
+}
+
+// Of keys alone: the version of LibTorch is known only when a worker has run.
+bool holds(const Json& document, const std::string& place, const Json& when, Problems* problems) {
+  bool all = true;
+  for (const auto& [pointer, value] : when.items()) {
+    const std::string here = pointer_join(place, pointer);
+    const Json* at = pointer_find(document, pointer);
+    if (pointer == kLibTorch) {
+      if (!value.is_string() || !VersionRange::parse(value.get<std::string>()))
+        problems->push_back({here, false, fmt::format("{} is no range of versions", value.dump()),
+                             "bounds such as \"<2.4\" or \">=2.0 <2.4\""});
+      continue;
+    }
+    if (!pointer_tokens(pointer) || pointer.empty())
+      problems->push_back(
+          {here, true, fmt::format("\"{}\" is not the JSON pointer of a key", printable(pointer)),
+           "a pointer such as \"/reducer/kind\""});
+    all = all && at != nullptr && *at == value;
+  }
+  return all;
+}
+
+Expectation pass_expected() {
+  Expectation expect;
+  expect.verdict = "pass";
+  return expect;
+}
+
+// Those that can hold, up to the first that holds for every version of LibTorch.
+std::vector<Expectation> select_expectations(const Json& document, Problems* problems) {
+  const Json& expect = document["expect"];
+  std::vector<Expectation> selected;
+  const auto open = [&] { return selected.empty() || !selected.back().libtorch.empty(); };
+  const auto consider = [&](const Json& entry, const std::string& place) {
+    const bool held = holds(document, place, entry.value("when", Json::object()), problems);
+    if (held && problems->empty() && open()) selected.push_back(expectation_of(entry));
+  };
+  if (expect.is_object()) consider(expect, "/expect/when");
+  if (expect.is_array())
+    for (size_t i = 0; i < expect.size(); ++i)
+      consider(expect[i], fmt::format("/expect/{}/when", i));
+  if (open()) selected.push_back(pass_expected());
+  return selected;
+}
+
+// The path of a data set's files, absolute; returns their samples, if they are needed and good.
+std::optional<int64_t> resolve_files(const std::string& directory, Part* data, Problems* problems) {
+  if (!is_image_file_kind(data->kind) || !data->options.has("path")) return {};
+  std::filesystem::path folder =
+      (std::filesystem::absolute(directory) / data->options.text("path")).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // written with a slash at its end
+  const std::string path = folder.string();
+  data->options.set("path", path);
+  const auto count = count_images(data->kind, path, data->options.text("set"));
+  if (count) return count.value();
+  for (const InputError& error : count.errors())
+    problems->push_back({error.pointer, false, error.message, error.allowed});
+  return {};
+}
+
+// batch_size and data.samples from whichever of the keys is given.
+void resolve_batch(const Json& document, std::optional<int64_t> in_files, Scenario* scenario,
+                   Problems* problems) {
+  static const char* kKeys[] = {"batch_size", "batch_size_per_rank", "samples_per_rank"};
+  std::string given;
+  for (const char* key : kKeys) {
+    if (!document.contains(key)) continue;
+    if (!given.empty())
+      problems->push_back({pointer_join("", key), true,
+                           fmt::format("both {} and {} are given", given, key), "one of them"});
+    given = key;
+  }
+  const Json* samples = pointer_find(document, "/data/samples");
+  if (given.empty() && samples == nullptr && !in_files) {
+    problems->push_back({"/batch_size", false, "the size of the batch is not given",
+                         "batch_size, batch_size_per_rank, samples_per_rank or data.samples"});
+    return;
+  }
+  if (given == "samples_per_rank" && samples != nullptr)
+    problems->push_back(
+        {"/data/samples", true, "both samples_per_rank and data.samples are given", "one of them"});
+  if (samples != nullptr && in_files && samples->get<int64_t>() > *in_files)
+    problems->push_back({"/data/samples", false,
+                         fmt::format("/data/samples is {}, but the files of /data/path hold {}",
+                                     samples->get<int64_t>(), *in_files),
+                         fmt::format("at most {}", *in_files)});
+  const int64_t all = samples != nullptr ? samples->get<int64_t>() : in_files.value_or(0);
+  scenario->batch_size = given.empty() ? all : document[given].get<int64_t>();
+  if (given == "batch_size_per_rank" || given == "samples_per_rank")
+    scenario->batch_size *= scenario->world_size;
+  const bool whole_files = in_files && given != "samples_per_rank";
+  if (samples == nullptr)
+    scenario->data.options.set("samples", whole_files ? *in_files : scenario->batch_size);
+}
+
+// From epochs, where those are given instead; batch and data are resolved.
+void resolve_steps(const Json& document, Scenario* scenario, Problems* problems) {
+  constexpr int64_t kMostSteps = 10'000'000;  // as the schema says of steps
+  const bool by_epochs = document.contains("epochs");
+  if (!by_epochs) {
+    scenario->steps = document["steps"].get<int64_t>();
+    return;
+  }
+  if (document.contains("steps"))
+    problems->push_back({"/epochs", true, "both steps and epochs are given", "one of them"});
+  const int64_t each = Split(*scenario).steps_per_epoch();
+  scenario->steps = document["epochs"].get<int64_t>() * each;
+  if (scenario->steps > kMostSteps)
+    problems->push_back(
+        {"/epochs", false,
+         fmt::format("{} epochs of {} steps are too many", document["epochs"].get<int64_t>(), each),
+         fmt::format("at most {} steps", kMostSteps)});
+}
+
+Timeouts timeouts_of(const Json& json) {
+  const auto ms = [&](const char* key) { return json.value(key, int64_t{0}); };
+  return {ms("collective_ms"), ms("construction_ms"), ms("step_ms"), ms("rendezvous_ms"),
+          ms("run_ms")};
+}
+
+}  // namespace
+
+Scenario to_scenario(const Json& document, const std::string& directory, Problems* problems) {
+  const auto text = [&](const char* key) { return document[key].get<std::string>(); };
+  const auto count = [&](const char* key) { return document[key].get<int64_t>(); };
+  Scenario s;
+  s.name = text("name");
+  s.what = text("what");
+  s.seed = document["seed"].get<uint64_t>();
+  s.world_size = count("world_size");
+  s.dtype = text("dtype");
+  s.device = text("device");
+  s.golden_device = text("golden_device");
+  s.threads = count("threads");
+  s.rng = text("rng");
+  s.rank_seeds = text("rank_seeds");
+  s.zero_grad = text("zero_grad");
+  s.requantize = count("requantize");
+  s.compare_every = count("compare_every");
+  s.accumulate_steps = count("accumulate_steps");
+  s.accumulate_sync = text("accumulate_sync");
+  s.frozen = document["frozen"].get<std::vector<std::string>>();
+  s.ignored = document["ignored"].get<std::vector<std::string>>();
+  s.wrapped_modules = document["wrapped_modules"].get<std::vector<std::string>>();
+  s.devices_per_rank = document["devices_per_rank"];
+  s.streams = text("streams");
+  s.device_ids = document["device_ids"].get<std::vector<int64_t>>();
+  s.averaging = text("averaging");
+  s.model = part_from(document["model"]);
+  if (s.model.kind == "torchscript")
+    s.model.options.set("file", beside(directory, s.model.options.text("file")));
+  s.data = part_from(document["data"]);
+  s.split = part_from(document["split"]);
+  s.loss = part_from(document["loss"]);
+  s.optimizer = part_from(document["optimizer"]);
+  s.optimizer_sharding = part_from(document["optimizer_sharding"]);
+  s.reducer = part_from(document["reducer"]);
+  s.communicator = part_from(document["communicator"]);
+  s.lr_schedule = part_from(document["lr_schedule"]);
+  s.clipping = part_from(document["clipping"]);
+  s.loss_scaling = part_from(document["loss_scaling"]);
+  if (document.contains("join")) read(document["join"], "divide_by", &s.join_divide_by);
+  s.comm_hook = part_from(document["comm_hook"]);
+  s.model_averaging = part_from(document["model_averaging"]);
+  s.checkpoint = part_from(document["checkpoint"]);
+  if (s.checkpoint.options.has("path"))
+    s.checkpoint.options.set("path", beside(directory, s.checkpoint.options.text("path")));
+  s.compute = part_from(document["compute"]);
+  if (s.compute.options.has("profile"))
+    s.compute.options.set("profile", beside(directory, s.compute.options.text("profile")));
+  for (const Json& mutant : document["mutants"]) s.mutants.push_back(mutant_of(mutant));
+  for (const Json& fault : document["faults"]) s.faults.push_back(fault_from(fault));
+  s.time_scale = document["time_scale"].get<double>();
+  if (s.loss.options.has("published"))
+    s.loss.options.set("published", beside(directory, s.loss.options.text("published")));
+  s.timeouts = timeouts_of(document["timeouts"]);
+  s.lanes = document["lanes"].get<std::vector<std::string>>();
+  s.common_checks = document["common_checks"].get<bool>();
+  s.expect = select_expectations(document, problems);
+  if (document.contains("golden")) s.golden = beside(directory, text("golden"));
+  const size_t good_so_far = problems->size();
+  const auto in_files = resolve_files(directory, &s.data, problems);
+  if (problems->size() == good_so_far) resolve_batch(document, in_files, &s, problems);
+  if (problems->empty()) resolve_steps(document, &s, problems);
+  return s;
+}
+
 namespace {
 
 using Json = nlohmann::ordered_json;

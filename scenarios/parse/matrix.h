@@ -1,14 +1,15 @@
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "scenarios/base/error.h"
-#include "scenarios/json/places.h"
-#include "scenarios/parse/sets.h"
+#include "scenarios/json/pointer.h"
+#include "scenarios/parse/suite.h"
 
 namespace lockstep {
 

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "scenarios/json/pointer.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -50,5 +54,17 @@ Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOp
 // The scenario files of a path: itself, or all *.json but *schema.json below a directory in sorted
 // order (a directory without any, and a path that does not exist, are errors).
 Expected<std::vector<std::string>> find_scenario_files(const std::string& path);
+
+// What --set did to the axes of the matrix.
+struct SetEffects {
+  std::set<std::string> pinned;   // these axes are gone
+  std::set<std::string> changed;  // inside the values of these, some may be equal now
+};
+
+// Applies --full, which takes the document's block `full` out of it in any case, --set and --seed,
+// in this order. A value at or above an axis pins that axis; one
+// below an axis changes each of its values.
+SetEffects apply_sets(const SuiteOptions& options, nlohmann::ordered_json* document, Places* places,
+                      InputErrors* errors);
 
 }  // namespace lockstep

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
-#include "scenarios/workloads/dtype.h"
-#include "scenarios/workloads/rank_devices.h"
+#include "scenarios/workloads/devices.h"
+#include "scenarios/workloads/workload.h"
 
 namespace lockstep {
 namespace {

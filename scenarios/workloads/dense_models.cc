@@ -1,11 +1,15 @@
 #include <ATen/ATen.h>
+#include <ATen/core/Dict.h>
+#include <ATen/core/jit_type.h>
 #include <torch/nn/modules/linear.h>
 
-#include "scenarios/optional_keys.h"
+#include <utility>
+
+#include "scenarios/base/error.h"
+#include "scenarios/scenario.h"
 #include "scenarios/workloads/dropout.h"
 #include "scenarios/workloads/layers.h"
-#include "scenarios/workloads/module_of.h"
-#include "scenarios/workloads/recompute.h"
+#include "scenarios/workloads/models.h"
 
 namespace lockstep {
 namespace {
@@ -121,6 +125,148 @@ std::unique_ptr<Model> build_batch_norm_mlp(const Options& options, const std::s
 std::unique_ptr<Model> build_autoencoder(const Options& options, const std::string& dtype) {
   return model_of(
       std::make_shared<AutoEncoder>(options.integer("features"), options.integer("hidden")), dtype);
+}
+
+namespace {
+
+// none: both branches see every sample. always: the right one sees none, on any rank. routed: each
+// sample takes the branch of the sign of its feature 0, so that a rank may leave one untouched.
+class Branches : public torch::nn::Module {
+ public:
+  explicit Branches(const Options& options)
+      : unused_(options.text("unused")),
+        out_(options.integer("out_features")),
+        trunk_(register_module(
+            "trunk", torch::nn::Linear(options.integer("in_features"), options.integer("hidden")))),
+        left_(register_module("left", torch::nn::Linear(options.integer("hidden"), out_))),
+        right_(register_module("right", torch::nn::Linear(options.integer("hidden"), out_))),
+        checkpointing_(checkpointing_of(options)) {}
+
+  at::Tensor forward(const at::Tensor& given) {
+    const at::Tensor input = as_rows(given);
+    const at::Tensor x = at::tanh(trunk_->forward(input));
+    if (unused_ == "always") return run(run_left_, x);
+    if (unused_ == "routed") return routed(x, input.select(1, 0) > 0);
+    LOCKSTEP_CHECK(unused_ == "none", "no such use of branches: " + unused_);
+    const at::Tensor left = run(run_left_, x);  // first: C++ leaves the order within a sum open
+    return left + run(run_right_, x);
+  }
+
+ private:
+  at::Tensor routed(const at::Tensor& x, const at::Tensor& to_left) {
+    at::Tensor output = at::zeros({x.size(0), out_}, x.options());
+    const auto add = [&](const Segment& branch, const at::Tensor& chosen) {
+      const at::Tensor rows = chosen.nonzero().squeeze(1);
+      if (rows.numel() > 0)
+        output = output.index_copy(0, rows, run(branch, x.index_select(0, rows)));
+    };
+    add(run_left_, to_left);
+    add(run_right_, to_left.logical_not());
+    return output;
+  }
+
+  at::Tensor run(const Segment& branch, const at::Tensor& x) const {
+    return checkpointed(checkpointing_, branch, x);
+  }
+  static Segment segment_of(torch::nn::Linear& branch) {
+    return {[&branch](const at::Tensor& x) { return branch->forward(x); }, branch->parameters()};
+  }
+
+  const std::string unused_;
+  const int64_t out_;
+  torch::nn::Linear trunk_, left_, right_;
+  const std::string checkpointing_;  // of the branches
+  const Segment run_left_ = segment_of(left_), run_right_ = segment_of(right_);
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_branches(const Options& options, const std::string& dtype) {
+  return model_of(std::make_shared<Branches>(options), dtype);
+}
+
+namespace {
+
+c10::IValue dict_of(const at::Tensor& left, const at::Tensor& right) {
+  c10::Dict<std::string, at::Tensor> dict;
+  dict.insert("left", left);
+  if (right.defined()) dict.insert("right", right);
+  return dict;
+}
+
+std::vector<at::Tensor> list_of(const at::Tensor& left, const at::Tensor& right) {
+  return right.defined() ? std::vector<at::Tensor>{left, right} : std::vector<at::Tensor>{left};
+}
+
+c10::IValue tuple_of(const std::vector<at::Tensor>& tensors) {
+  return c10::ivalue::Tuple::create(std::vector<c10::IValue>(tensors.begin(), tensors.end()));
+}
+
+c10::IValue container_of(const std::string& kind, const at::Tensor& left, const at::Tensor& right) {
+  if (kind == "list") return list_of(left, right);
+  if (kind == "dict") return dict_of(left, right);
+  if (kind == "tuple") return tuple_of(list_of(left, right));
+  LOCKSTEP_CHECK(kind == "nested", "no container " + kind);
+  c10::List<c10::IValue> nested(c10::AnyType::get());
+  nested.push_back(tuple_of({left}));
+  if (right.defined()) nested.push_back(dict_of(right, {}));
+  return nested;
+}
+
+class TwoHeads : public torch::nn::Module {
+ public:
+  explicit TwoHeads(const Options& options)
+      : trunk_(register_module(
+            "trunk", torch::nn::Linear(options.integer("in_features"), options.integer("hidden")))),
+        left_(register_module("left", head(options))),
+        right_(register_module("right", head(options))) {}
+
+  std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& input, bool both) {
+    const at::Tensor x = at::tanh(trunk_->forward(as_rows(input)));
+    const at::Tensor left = left_->forward(x);
+    return {left, both ? right_->forward(x) : at::Tensor()};
+  }
+
+ private:
+  static torch::nn::Linear head(const Options& options) {
+    return torch::nn::Linear(options.integer("hidden"), options.integer("out_features"));
+  }
+
+  torch::nn::Linear trunk_, left_, right_;
+};
+
+class TwoHeadsModel : public ModuleModel {
+ public:
+  TwoHeadsModel(std::shared_ptr<TwoHeads> module, const Options& options)
+      : ModuleModel(module),
+        module_(std::move(module)),
+        container_(options.text("container")),
+        returns_both_(options.text("returned") == "both"),
+        loss_takes_both_(options.text("in_loss") == "both") {}
+
+  at::Tensor forward(const at::Tensor& input) override {
+    const auto [left, right] = module_->forward(input, returns_both_);
+    returned_ = container_ == "object" ? c10::IValue() : container_of(container_, left, right);
+    return loss_takes_both_ ? left + right : left;
+  }
+
+  std::vector<at::Tensor> outputs(const at::Tensor&) const override {
+    return tensors_in(returned_);
+  }
+
+ private:
+  const std::shared_ptr<TwoHeads> module_;
+  const std::string container_;
+  const bool returns_both_, loss_takes_both_;
+  c10::IValue returned_;  // by the last forward; none: what only the user could look into
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_two_heads(const Options& options, const std::string& dtype) {
+  auto module = std::make_shared<TwoHeads>(options);
+  convert(*module, dtype);
+  return std::make_unique<TwoHeadsModel>(std::move(module), options);
 }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
 
 namespace lockstep {

@@ -26,7 +26,7 @@ class SampleDraws {
   at::Tensor uniform(at::IntArrayRef sample_shape);
   int64_t samples() const { return static_cast<int64_t>(samples_.size()); }
 
-  // Has a forward drawn from LibTorch's default generator? Nobody can repeat that (forward.h).
+  // Has a forward drawn from LibTorch's default generator? Nobody can repeat that (workload.h).
   bool any_undeclared() const { return any_undeclared_; }
   void note_undeclared() { any_undeclared_ = true; }
 

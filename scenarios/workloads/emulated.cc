@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <map>
 
-#include "scenarios/base/check.h"
-#include "scenarios/compute_clock.h"
+#include "scenarios/base/error.h"
+#include "scenarios/layer_times.h"
 #include "scenarios/manifest.h"
-#include "scenarios/workloads/dtype.h"
+#include "scenarios/workloads/workload.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "scenarios/own_options.h"
+#include "scenarios/base/part.h"
 
 namespace lockstep {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "scenarios/base/registry.h"
-#include "scenarios/workloads/module_of.h"
+#include "scenarios/base/part.h"
+#include "scenarios/workloads/models.h"
 
 namespace lockstep {
 

@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/workloads/rank_devices.h"
+#include "scenarios/workloads/devices.h"
 #include "scenarios/workloads/stand_in_memory.h"
 
 namespace lockstep {

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "scenarios/optional_keys.h"
+#include "scenarios/scenario.h"
 #include "scenarios/workloads/dropout.h"
-#include "scenarios/workloads/module_of.h"
+#include "scenarios/workloads/models.h"
 
 namespace lockstep {
 namespace {

@@ -13,6 +13,17 @@
 
 namespace lockstep {
 
+// The ranks whose samples a layer normalizes together (sync_batch_norm.h). All of them call the
+// same layers in the same order.
+class BatchGroup {
+ public:
+  virtual ~BatchGroup() = default;
+  // Gives the rows of all ranks, in order of rank: [ranks, numbers of a row]. `row`: one
+  // dimension, the same length and dtype on all ranks. Blocks until all have called; throws where
+  // a rank does not come.
+  virtual at::Tensor all_gather(const at::Tensor& row) = 0;
+};
+
 // What is trained. Thread rule of everything here: one thread at a time per object; objects are
 // independent of each other. Functions that draw random numbers use LibTorch's default CPU
 // generator, which the whole process shares: see RandomSection.
@@ -35,8 +46,7 @@ uint64_t random_sections();
 at::Tensor generator_state();
 void set_generator_state(const at::Tensor& state);
 
-class BatchGroup;    // batch_group.h
-class ComputeClock;  // scenarios/compute_clock.h
+class ComputeClock;  // scenarios/layer_times.h
 class SampleDraws;   // draws.h
 
 class Model {
@@ -130,13 +140,13 @@ class Optimizer {
 };
 std::unique_ptr<Optimizer> build_optimizer(const Part& part, const NamedTensors& parameters);
 
-class LossScale;  // loss_scaling.h
+class LossScale;  // update.h
 
 // Model and optimizer of one rank or of a golden run.
 struct Training {
   std::unique_ptr<Model> model;
   std::unique_ptr<Optimizer> optimizer;
-  std::shared_ptr<SampleDraws> draws;     // of the model's forwards (forward.h)
+  std::shared_ptr<SampleDraws> draws;     // of the model's forwards (forward_of)
   std::shared_ptr<LossScale> loss_scale;  // null without loss scaling; its state is the optimizer's
   NamedTensors parameters;
   NamedTensors buffers;
@@ -155,7 +165,7 @@ void note_buffers(Training* training);
 void update(const Scenario& scenario, int64_t step, Training* training);
 
 // Draws the weights from the default generator; see RandomSection. Frozen parameters do not require
-// a gradient. `devices`: where the model is to live (rank_devices.h); empty: on the cpu.
+// a gradient. `devices`: where the model is to live (devices.h); empty: on the cpu.
 Training build_training(const Scenario& scenario, const std::string& dtype,
                         const std::vector<c10::Device>& devices = {});
 
@@ -182,5 +192,23 @@ void requantize(const NamedTensors& parameters, int64_t denominator);
 // `threads` per rank for LibTorch and BLAS, deterministic algorithms: call once per process, after
 // fork and before any other operation.
 void prepare_libtorch(int64_t threads);
+
+// The scenario's word for a dtype ("float32", "float64", "bfloat16") and LibTorch's; other words
+// abort.
+c10::ScalarType scalar_type(const std::string& dtype);
+// Of any tensor that a model or optimizer holds: "float32", "int64".
+const char* to_word(c10::ScalarType type);
+
+// model->forward() of these samples in step `step`. Every forward of ranks and golden runs goes
+// this way: layers that draw random numbers draw those of the batch's samples, and
+// training.draws->any_undeclared() tells whether something else has drawn, from LibTorch's default
+// generators of the CPU or of a GPU that holds parameters.
+at::Tensor forward_of(const Training& training, int64_t step, const Batch& batch);
+
+// Does that forward, three times over, give the same bits? What it draws from generators that
+// nobody else knows (at::Generator, <random>, rand()) no golden run draws, and nothing else shows
+// it. Buffers are as before afterwards; layers of the model that meet other ranks' samples, or take
+// their time from a clock, do so no more.
+bool repeats_itself(const Training& training, int64_t step, const Batch& batch);
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/manifest.h"
 #include "scenarios/scenario.h"
 #include "sim/campaign/numbers.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/kept_runs.h"

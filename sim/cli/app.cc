@@ -7,7 +7,7 @@
 #include <new>
 #include <system_error>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/app_options.h"
 #include "sim/cli/calibrate.h"
 #include "sim/cli/cli.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/narrow.h"
 #include "sim/cli/range.h"
 

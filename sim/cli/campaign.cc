@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/campaign/draw.h"
 #include "sim/campaign/tally.h"
 #include "sim/cli/campaign_runs.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/output_files.h"

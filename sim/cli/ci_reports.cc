@@ -14,8 +14,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/foreign_file.h"
-#include "scenarios/base/printable.h"
+#include "scenarios/base/file.h"
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"

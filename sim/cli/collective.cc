@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
 #include "sim/cli/run_directory.h"

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/output_files.h"
 #include "sim/report/markdown.h"
 #include "sim/report/terminal.h"

@@ -9,9 +9,8 @@
 #include <optional>
 #include <set>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
-#include "scenarios/json/words.h"
 #include "sim/cli/narrow.h"
 #include "sim/cli/worker_program.h"
 #include "sim/judge/words.h"

@@ -8,8 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/base/printable.h"
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/explore_worker.h"
 #include "sim/cli/output_files.h"

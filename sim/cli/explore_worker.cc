@@ -12,7 +12,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
 #include "sim/cli/worker_program.h"
 

@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/base/printable.h"
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/conclude.h"
 #include "sim/join/job_key.h"
 #include "sim/launch/signals.h"

@@ -9,10 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/base/hash.h"
-#include "scenarios/base/number.h"
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/run_directory.h"

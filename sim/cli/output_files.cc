@@ -6,7 +6,7 @@
 #include <exception>
 #include <filesystem>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/report/document.h"
 #include "sim/report/terminal.h"
 

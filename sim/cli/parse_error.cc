@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/output_files.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reducer/bucket.h"
-#include "scenarios/base/number.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/simulate.h"
 #include "sim/plan/layout.h"

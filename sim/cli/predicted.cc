@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/records.h"
 #include "sim/des/simulate.h"

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <system_error>
 
-#include "scenarios/layer_profile.h"
+#include "scenarios/layer_times.h"
 #include "scenarios/manifest.h"
 #include "sim/cli/output_files.h"
 #include "sim/cli/verbs.h"

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 
 namespace lockstep {
 namespace {

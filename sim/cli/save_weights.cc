@@ -5,7 +5,7 @@
 #include <exception>
 #include <filesystem>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/cli/conclude.h"
 #include "sim/report/document.h"
 #include "sim/weights/export_folder.h"

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/printable.h"
-#include "scenarios/json/schema_texts.h"
+#include "scenarios/base/text.h"
+#include "scenarios/json/schema.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
 #include "sim/report/recorded_analysis.h"

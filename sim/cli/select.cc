@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "golden/stored.h"
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "scenarios/parse/suite.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"

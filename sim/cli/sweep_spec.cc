@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
-#include "scenarios/json/words.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/devices.h"
 #include "sim/plan/comparing.h"

@@ -5,8 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "scenarios/base/printable.h"
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/devices.h"
 #include "sim/cli/execution.h"

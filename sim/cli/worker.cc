@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "scenarios/base/hash.h"
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/conclude.h"
 #include "sim/cli/output_files.h"
 #include "sim/cli/runs.h"

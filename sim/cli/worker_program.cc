@@ -15,7 +15,7 @@
 #include <filesystem>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/cli/verbs.h"
 
 extern char** environ;

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {

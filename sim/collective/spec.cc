@@ -7,10 +7,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/check.h"
-#include "scenarios/base/number.h"
+#include "scenarios/base/error.h"
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
-#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

@@ -100,4 +100,158 @@ std::vector<int64_t> ends_by_rounds(const Job& job, const std::vector<int64_t>& 
   return times;
 }
 
+namespace {
+
+struct Message {
+  int32_t from = 0, segment = 0;
+};
+
+// What each rank does in each round: whom it sends to, and for how long its link is busy.
+class Pattern {
+ public:
+  Pattern(const Job& job, int64_t bytes) : ranks_(job.ranks) {
+    const Algorithm algorithm = job.cost.algorithm;
+    ring_ = algorithm == Algorithm::ring || algorithm == Algorithm::ring_segmented;
+    if (ring_) {
+      rounds_ = 2 * (ranks_ - 1);
+      segments_ = algorithm == Algorithm::ring ? 1 : segments_of(bytes, ranks_);
+      for (int64_t r = 0; r < ranks_; ++r)
+        costs_.push_back(
+            ring_round_ns(job.cost, link_of(job, static_cast<size_t>(r)), bytes, ranks_));
+      return;
+    }
+    const bool halves = algorithm == Algorithm::halving_doubling;
+    for (int64_t distance = 1; distance < ranks_; distance *= 2)
+      add(job, bytes, distance, halves ? 2 * distance : 1, true);
+    for (int64_t distance = ranks_ / 2; halves && distance > 0; distance /= 2)
+      add(job, bytes, distance, 2 * distance, false);
+    rounds_ = static_cast<int64_t>(distances_.size());
+  }
+
+  // Does each rank hear from one other only, round after round?
+  bool in_order() const { return ring_; }
+  int64_t rounds() const { return rounds_; }
+  int64_t segments() const { return segments_; }
+  int64_t receiver(int64_t rank, int64_t round) const {
+    if (ring_) return rank + 1 == ranks_ ? 0 : rank + 1;
+    return rank ^ distances_[static_cast<size_t>(round)];
+  }
+  // Time of the first `sent` segments of a round.
+  int64_t busy_ns(int64_t rank, int64_t round, int64_t sent) const {
+    const int64_t cost = costs_[static_cast<size_t>(ring_ ? rank : round)];
+    return sent == segments_ ? cost : cost / segments_ * sent;
+  }
+
+ private:
+  void add(const Job& job, int64_t bytes, int64_t distance, int64_t of, bool adds) {
+    distances_.push_back(distance);
+    costs_.push_back(exchange_ns(job.cost, {distance, of, adds}, bytes, ranks_));
+  }
+
+  const int64_t ranks_;
+  bool ring_ = true;
+  int64_t rounds_ = 0, segments_ = 1;
+  std::vector<int64_t> costs_;  // of a ring by rank, else by round
+  std::vector<int64_t> distances_;
+};
+
+class Messages {
+ public:
+  Messages(const Job& job, const std::vector<int64_t>& starts, int64_t bytes)
+      : pattern_(job, bytes), states_(starts.size()), ends_(starts) {
+    for (size_t r = 0; r < starts.size(); ++r) {
+      const int64_t start_ns = starts[r] + job.cost.overhead_ns;
+      states_[r].begin_ns = start_ns;
+      send(static_cast<int32_t>(r), start_ns);
+    }
+  }
+
+  // Everything that arrives until then.
+  void run(int64_t until_ns) {
+    while (!queue_.empty()) {
+      const auto [time_ns, message] = queue_.pop();
+      if (time_ns > until_ns) return;
+      arrive(time_ns, message);
+    }
+  }
+
+  const std::vector<int64_t>& ends() const { return ends_; }
+  int64_t arrived() const { return arrived_; }
+  MessageProgress progress() const {
+    MessageProgress progress{{}, pattern_.rounds() * pattern_.segments()};
+    for (const State& state : states_) progress.got.push_back(state.got);
+    return progress;
+  }
+
+ private:
+  struct State {
+    int64_t begin_ns = 0;    // of the round under way
+    int64_t got = 0;         // messages, all rounds together
+    uint64_t complete = 0;   // of exchanges: rounds whose message has come, a bit each
+    int32_t round = 0;       // that it sends in
+    int32_t rounds_got = 0;  // of a ring: complete rounds, in order
+    bool sent = false;       // all of this round
+  };
+
+  // The next segment of the rank's round, each an event of its own.
+  void send(int32_t rank, int64_t now_ns, int32_t segment = 0) {
+    const State& state = states_[static_cast<size_t>(rank)];
+    const int64_t at_ns =
+        state.begin_ns + pattern_.busy_ns(rank, state.round, int64_t{segment} + 1);
+    queue_.push(std::max(at_ns, now_ns), {rank, segment});
+  }
+
+  void arrive(int64_t time_ns, Message message) {
+    ++arrived_;
+    State& sender = states_[static_cast<size_t>(message.from)];
+    const auto receiver = static_cast<int32_t>(pattern_.receiver(message.from, sender.round));
+    State& other = states_[static_cast<size_t>(receiver)];
+    ++other.got;
+    if (message.segment + 1 < pattern_.segments())
+      return send(message.from, time_ns, message.segment + 1);
+    other.complete |= uint64_t{1} << (sender.round & 63);
+    ++other.rounds_got;
+    sender.sent = true;
+    go_on(message.from, time_ns);
+    go_on(receiver, time_ns);
+  }
+
+  bool has_round(const State& state) const {
+    if (pattern_.in_order()) return state.rounds_got > state.round;
+    return (state.complete >> state.round & 1) != 0;
+  }
+
+  void go_on(int32_t rank, int64_t time_ns) {
+    State& state = states_[static_cast<size_t>(rank)];
+    if (!state.sent || !has_round(state)) return;
+    state.sent = false;
+    state.begin_ns = time_ns;
+    ends_[static_cast<size_t>(rank)] = time_ns;
+    if (++state.round < pattern_.rounds()) send(rank, time_ns);
+  }
+
+  const Pattern pattern_;
+  RadixHeap<Message> queue_;
+  std::vector<State> states_;
+  std::vector<int64_t> ends_;
+  int64_t arrived_ = 0;
+};
+
+}  // namespace
+
+std::vector<int64_t> ends_by_events(const Job& job, const std::vector<int64_t>& starts,
+                                    int64_t bytes, int64_t* messages) {
+  Messages all(job, starts, bytes);
+  all.run(kMostNs * 2);
+  if (messages != nullptr) *messages += all.arrived();
+  return all.ends();
+}
+
+MessageProgress progress_at(const Job& job, const std::vector<int64_t>& starts, int64_t bytes,
+                            int64_t at_ns) {
+  Messages all(job, starts, bytes);
+  all.run(at_ns);
+  return all.progress();
+}
+
 }  // namespace lockstep

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include "scenarios/faults.h"
 #include "scenarios/layer_times.h"
 #include "scenarios/manifest.h"
 #include "sim/des/modelled.h"
+#include "sim/fault/acts/schedule.h"
 #include "sim/plan/layout.h"
 #include "sim/plan/ready_times.h"
 #include "sim/plan/rules.h"
@@ -253,6 +256,129 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
       schedule_of(scenario, job.first_step, job.settled, layer_ready(plan, times.value()));
   if (InputErrors problems = problems_of(job); !problems.empty()) return problems;
   return planned;
+}
+
+namespace {
+
+constexpr int32_t kExceptionCode = 11;  // as kExitException of sim/launch
+
+int64_t ns_of_option(double ms) { return std::llround(ms * 1e6); }
+
+bool hangs(const Act& act) {
+  return act.fault->kind == FaultKind::deadlock ||
+         (act.fault->kind == FaultKind::stop && act.duration_ms == 0);
+}
+
+struct Layers {
+  std::vector<BucketWork> first_step, settled;
+  std::vector<std::pair<std::string, int64_t>> ready_ns;
+};
+
+class OfRank {
+ public:
+  OfRank(const Scenario& scenario, const Layers& layers, int64_t rank, int64_t step)
+      : schedule_(scenario, rank), layers_(layers), step_(step) {}
+
+  RankEvents result() {
+    result_.compute_factor = std::llround(schedule_.slowdown(step_) * static_cast<double>(kOne));
+    for (const PhaseDelays& delays : kDelays)
+      for (const Act& act : schedule_.at_phase(delays.phase, step_)) at_phase(delays, act);
+    for (const BucketWork& bucket : step_ == 1 ? layers_.first_step : layers_.settled)
+      for (const Act& act : schedule_.at_bucket(bucket.bucket, step_)) at_bucket(bucket, act);
+    // Of one layer, and between any two that its host launches.
+    const auto stalls = schedule_.of_kind(FaultKind::launch_stall, step_);
+    for (const auto& [layer, ready_ns] : layers_.ready_ns) {
+      std::vector<Act> acts = schedule_.at_layer(layer, step_);
+      acts.insert(acts.end(), stalls.begin(), stalls.end());
+      for (const Act& act : acts)
+        result_.pauses.push_back({.ready_ns = ready_ns, .ns = ns_of_option(act.duration_ms)});
+    }
+    network();
+    return result_;
+  }
+
+ private:
+  // What delays a phase: of each pass, and of the first.
+  struct PhaseDelays {
+    Phase phase;
+    int64_t RankEvents::*each;
+    int64_t RankEvents::*once;
+  };
+  static constexpr PhaseDelays kDelays[] = {
+      {Phase::load, &RankEvents::load_ns, &RankEvents::load_ns},
+      {Phase::forward, &RankEvents::forward_ns, &RankEvents::once_forward_ns},
+      {Phase::backward, &RankEvents::backward_ns, &RankEvents::once_backward_ns},
+      {Phase::wait, &RankEvents::wait_ns, &RankEvents::once_wait_ns},
+      {Phase::optimizer, &RankEvents::optimizer_ns, &RankEvents::optimizer_ns}};
+
+  void at_phase(const PhaseDelays& delays, const Act& act) {
+    if (RankEvents::End end; ends(act, &end)) {
+      end.phase = delays.phase;
+      result_.end = end;
+    } else {
+      result_.*(acts_once(*act.fault) ? delays.once : delays.each) += ns_of_option(act.duration_ms);
+    }
+  }
+
+  void at_bucket(const BucketWork& bucket, const Act& act) {
+    if (RankEvents::End end; ends(act, &end)) {
+      end.place = RankEvents::End::Place::bucket;
+      end.bucket = bucket.bucket;
+      result_.end = end;
+    } else {
+      result_.pauses.push_back(
+          {bucket.ready_ns, ns_of_option(act.duration_ms), true, acts_once(*act.fault)});
+    }
+  }
+
+  // Gone for good: dead, so that its peers see it go, or hung.
+  static bool ends(const Act& act, RankEvents::End* end) {
+    if (hangs(act)) return true;
+    const auto signal = row_of(act.fault->kind).ends_by;
+    if (!signal) return false;
+    end->dead = true;
+    end->signal = *signal;
+    if (*signal == 0)
+      end->exit_code = act.fault->options.has("code")
+                           ? static_cast<int32_t>(act.fault->options.integer("code"))
+                           : kExceptionCode;
+    return true;
+  }
+
+  void network() {
+    for (const FaultKind kind : {FaultKind::latency, FaultKind::jitter})
+      for (const Act& act : schedule_.of_kind(kind, step_))
+        result_.queue_ns += ns_of_option(act.duration_ms);
+    for (const Act& act : schedule_.of_kind(FaultKind::slow_link, step_))
+      result_.queue_fs_per_byte += fs_per_byte_of(act.fault->options.number("bandwidth_mb_per_s"));
+  }
+
+  const FaultSchedule schedule_;
+  const Layers& layers_;
+  const int64_t step_;
+  RankEvents result_;
+};
+
+}  // namespace
+
+Schedule schedule_of(const Scenario& scenario, const std::vector<BucketWork>& first_step,
+                     const std::vector<BucketWork>& settled,
+                     const std::vector<std::pair<std::string, int64_t>>& layer_ready_ns) {
+  Schedule schedule;
+  if (scenario.faults.empty()) return schedule;
+  const int64_t ranks = ranks_of(scenario);
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    for (const Fault& fault : scenario.faults)
+      if (acts_on_rank(fault, rank)) {
+        schedule.touched.push_back(rank);
+        break;
+      }
+  const auto kept = std::make_shared<Scenario>(scenario);
+  const auto layers = std::make_shared<Layers>(Layers{first_step, settled, layer_ready_ns});
+  schedule.at = [kept, layers](int64_t rank, int64_t step) {
+    return OfRank(*kept, *layers, rank, step).result();
+  };
+  return schedule;
 }
 
 }  // namespace lockstep

@@ -1,14 +1,15 @@
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "scenarios/base/error.h"
 #include "sim/des/cost.h"
-#include "sim/des/noise.h"
+#include "sim/des/job.h"
 
 namespace lockstep {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
 
 #if defined(__x86_64__)

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "sim/des/job_of_plan.h"
-#include "sim/des/result.h"
+#include "sim/des/simulate.h"
 #include "sim/launch/executor.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

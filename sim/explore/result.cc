@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/hash.h"
-#include "scenarios/base/json_values.h"
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {

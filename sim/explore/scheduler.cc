@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <climits>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

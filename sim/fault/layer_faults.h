@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "scenarios/compute_clock.h"
+#include "scenarios/layer_times.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/acts/rank_faults.h"
 #include "sim/fault/tensor_hooks.h"

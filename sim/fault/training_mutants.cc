@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "scenarios/base/hash.h"
-#include "scenarios/workloads/clipping.h"
 #include "scenarios/workloads/update.h"
 #include "sim/fault/bucket_mutants.h"
 #include "sim/fault/mutants.h"

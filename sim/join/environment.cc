@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "scenarios/base/number.h"
+#include "scenarios/base/text.h"
 
 extern char** environ;
 

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 #include "sim/join/secret.h"
 
 namespace lockstep {

@@ -13,7 +13,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 #include "sim/join/redis.h"
 #include "sim/join/secret.h"
 

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "scenarios/base/number.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 #include "sim/join/secret.h"
 #include "sim/launch/channel.h"
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "scenarios/base/check.h"
-#include "scenarios/version_range.h"
+#include "scenarios/base/error.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "scenarios/optional_keys.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 namespace {

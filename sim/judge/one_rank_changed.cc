@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

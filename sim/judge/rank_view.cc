@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "golden/compare.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

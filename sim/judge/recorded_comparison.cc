@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/json_values.h"
 #include "scenarios/json/json_text.h"
 #include "sim/judge/judge.h"
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "scenarios/base/json_values.h"
+#include "scenarios/json/json_text.h"
 #include "sim/judge/core_waits.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

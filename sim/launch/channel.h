@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 
 namespace lockstep {
 

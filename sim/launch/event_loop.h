@@ -5,7 +5,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 
 namespace lockstep {
 

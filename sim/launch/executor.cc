@@ -12,7 +12,7 @@
 #include <list>
 #include <system_error>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/launch/capacity.h"
 #include "sim/launch/event_loop.h"
 #include "sim/launch/files.h"

@@ -12,8 +12,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "scenarios/base/foreign_file.h"
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {

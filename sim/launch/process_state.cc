@@ -10,7 +10,7 @@
 #include <sstream>
 #include <utility>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "sim/launch/files.h"
 #include "sim/launch/protocol.h"
 #include "sim/record/core_wait.h"

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <system_error>
 
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 
 namespace lockstep {
 

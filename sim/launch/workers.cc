@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/launch/files.h"
 #include "sim/launch/process_state.h"
 #include "sim/record/core_wait.h"

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
 #include "sim/cli/worker_program.h"
 #include "sim/main/as_worker.h"

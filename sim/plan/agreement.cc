@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "scenarios/local_steps.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 

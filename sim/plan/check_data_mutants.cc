@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "scenarios/optional_keys.h"
+#include "scenarios/scenario.h"
 #include "scenarios/split.h"
 #include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"

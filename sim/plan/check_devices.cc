@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "scenarios/optional_keys.h"
+#include "scenarios/scenario.h"
 #include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 

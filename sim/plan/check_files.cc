@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "scenarios/files/image_files.h"
+#include "scenarios/image_files.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "scenarios/local_steps.h"
 #include "scenarios/manifest.h"
+#include "scenarios/scenario.h"
 #include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "scenarios/own_options.h"
+#include "scenarios/base/part.h"
 #include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 

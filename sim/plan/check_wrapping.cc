@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "scenarios/base/names.h"
-#include "scenarios/local_steps.h"
+#include "scenarios/base/text.h"
 #include "scenarios/manifest.h"
+#include "scenarios/scenario.h"
 #include "sim/plan/part_check.h"
 #include "sim/plan/rules.h"
 

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
 #include "scenarios/json/schema.h"
-#include "scenarios/json/words.h"
 #include "scenarios/manifest.h"
 #include "sim/plan/plan.h"
 

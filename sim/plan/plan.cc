@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "scenarios/local_steps.h"
-#include "scenarios/optional_keys.h"
+#include "scenarios/scenario.h"
 #include "sim/plan/agreement.h"
 #include "sim/plan/comparing.h"
 #include "sim/plan/rules.h"

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/manifest.h"
 #include "sim/plan/plan.h"
 

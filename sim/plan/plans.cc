@@ -3,8 +3,8 @@
 #include <map>
 #include <tuple>
 
+#include "scenarios/base/text.h"
 #include "scenarios/json/pointer.h"
-#include "scenarios/json/words.h"
 #include "sim/plan/plan.h"
 
 namespace lockstep {

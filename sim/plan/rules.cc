@@ -4,9 +4,9 @@
 #include <cmath>
 #include <map>
 
-#include "scenarios/base/check.h"
-#include "scenarios/base/names.h"
-#include "scenarios/devices.h"
+#include "scenarios/base/error.h"
+#include "scenarios/base/text.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 namespace {

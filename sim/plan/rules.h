@@ -30,7 +30,7 @@ void check_data_mutant(const Scenario& scenario, const MutantSpec& mutant,
                        const std::string& pointer, InputErrors* errors);
 // Of it: uneven batches, and what ranks without a batch may join in.
 void check_join(const Scenario& scenario, InputErrors* errors);
-// Of it: what ranks that part for a while (scenarios/local_steps.h) cannot go with.
+// Of it: what ranks that part for a while (scenarios/scenario.h) cannot go with.
 void check_local_steps(const Scenario& scenario, InputErrors* errors);
 // Of it: parts that programs register, and keys that no others have.
 void check_registered(const Scenario& scenario, InputErrors* errors);

@@ -6,8 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/check.h"
-#include "scenarios/base/json_values.h"
+#include "scenarios/base/error.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {

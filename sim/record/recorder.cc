@@ -10,8 +10,8 @@
 #include <new>
 #include <system_error>
 
-#include "scenarios/base/check.h"
 #include "scenarios/base/clock.h"
+#include "scenarios/base/error.h"
 #include "sim/record/layout.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/json_values.h"
+#include "scenarios/json/json_text.h"
 #include "sim/report/collective_document.h"
 #include "sim/report/version.h"
 

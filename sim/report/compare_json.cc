@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "golden/compare.h"
-#include "scenarios/base/json_values.h"
+#include "scenarios/json/json_text.h"
 #include "sim/record/evidence.h"
 #include "sim/report/compare_document.h"
 #include "sim/report/document.h"

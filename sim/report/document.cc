@@ -3,7 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/json_values.h"
+#include "scenarios/json/json_text.h"
 #include "sim/judge/rank_view.h"
 #include "sim/report/kill_matrix.h"
 #include "sim/report/version.h"

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/judge/lanes.h"
 #include "sim/report/terminal.h"
 

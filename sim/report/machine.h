@@ -27,7 +27,7 @@ struct Libraries {
   std::string gloo_linked = {};  // shared, own, or mixed: with the Gloo inside LibTorch
 };
 // LibTorch's version, with "+gloo" behind it where it has a Gloo inside: what expectations' ranges
-// of versions are asked about (scenarios/version_range.h). Empty: not known.
+// of versions are asked about (scenarios/scenario.h). Empty: not known.
 std::string libtorch_of(const Libraries& libraries);
 // What workers left in `path` (libraries.json); all empty where there is no such file.
 Libraries read_libraries(const std::string& path);

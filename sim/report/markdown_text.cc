@@ -2,7 +2,7 @@
 
 #include <cctype>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 namespace {

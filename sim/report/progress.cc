@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 namespace {

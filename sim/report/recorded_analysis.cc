@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/json/schema_texts.h"
+#include "scenarios/json/schema.h"
 #include "sim/judge/metrics.h"
 #include "sim/report/recorded_end.h"
 #include "sim/report/version.h"

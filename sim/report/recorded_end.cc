@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/json_values.h"
+#include "scenarios/json/json_text.h"
 #include "sim/record/event.h"
 #include "sim/report/document.h"
 

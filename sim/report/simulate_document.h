@@ -9,8 +9,7 @@
 
 #include "scenarios/base/error.h"
 #include "sim/des/long_run.h"
-#include "sim/des/numbers.h"
-#include "sim/des/result.h"
+#include "sim/des/simulate.h"
 #include "sim/judge/judge.h"
 #include "sim/report/machine.h"
 #include "sim/report/style.h"

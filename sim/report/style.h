@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "scenarios/base/number_text.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 

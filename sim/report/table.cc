@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/report/markdown_text.h"
 
 namespace lockstep {

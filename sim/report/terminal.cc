@@ -12,7 +12,7 @@
 #include <set>
 
 #include "golden/compare.h"
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
 #include "sim/report/kill_matrix.h"
 #include "sim/report/metrics_table.h"

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
-#include "scenarios/json/words.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,7 @@
 #include <numeric>
 
 #include "scenarios/base/hash.h"
-#include "scenarios/base/number.h"
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
 #include "sim/plan/layout.h"
 
 namespace lockstep {

@@ -7,9 +7,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
-#include "scenarios/json/words.h"
 #include "sim/judge/what_if.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
 #include "sim/judge/what_if.h"
 

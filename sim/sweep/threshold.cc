@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "scenarios/base/number.h"
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/weights/comparison.h"
 
 namespace lockstep {

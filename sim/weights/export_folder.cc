@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "scenarios/base/error.h"
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
 #include "sim/weights/readers.h"
 #include "sim/weights/wrong_bytes.h"

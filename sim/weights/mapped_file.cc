@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "scenarios/base/error.h"
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 
 namespace lockstep {
 

@@ -14,7 +14,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/weights/pickler.h"
 
 namespace lockstep {

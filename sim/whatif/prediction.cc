@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/judge/metrics.h"
 #include "sim/judge/one_rank_changed.h"
 

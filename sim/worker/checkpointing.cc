@@ -9,7 +9,7 @@
 
 #include "scenarios/base/hash.h"
 #include "scenarios/split.h"
-#include "scenarios/workloads/rank_devices.h"
+#include "scenarios/workloads/devices.h"
 
 namespace lockstep {
 namespace {

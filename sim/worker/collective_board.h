@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "reducer/communicator.h"
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 #include "sim/collective/spec.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include "reducer/communicator.h"
 #include "reducer/reducer.h"
 #include "scenarios/scenario.h"
-#include "scenarios/workloads/batch_group.h"
+#include "scenarios/workloads/workload.h"
 #include "sim/fault/mutants.h"
 #include "sim/fault/network_faults.h"
 #include "sim/fault/race_mutants.h"

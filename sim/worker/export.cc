@@ -8,9 +8,9 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/split.h"
-#include "scenarios/workloads/dtype.h"
+#include "scenarios/workloads/workload.h"
 #include "sim/fault/mutants.h"
 #include "sim/worker/libraries.h"
 

@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "scenarios/workloads/rank_devices.h"
+#include "scenarios/workloads/devices.h"
 
 namespace lockstep {
 namespace {

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reducer/nccl/nccl.h"
-#include "scenarios/workloads/cuda.h"
+#include "scenarios/workloads/devices.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "scenarios/base/hash.h"
-#include "scenarios/local_steps.h"
+#include "scenarios/scenario.h"
 #include "sim/plan/comparing.h"
 #include "sim/worker/diagnose.h"
 

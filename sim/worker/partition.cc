@@ -11,9 +11,9 @@
 #include "reducer/comm/collective.h"
 #include "reducer/data_parallel.h"
 #include "reducer/kinds/sharded.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/workloads/draws.h"
-#include "scenarios/workloads/loss_scaling.h"
+#include "scenarios/workloads/update.h"
 
 namespace lockstep {
 namespace {

@@ -13,7 +13,7 @@
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/nccl/nccl.h"
 #include "scenarios/faults.h"
-#include "scenarios/workloads/rank_devices.h"
+#include "scenarios/workloads/devices.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/network_faults.h"
 #include "sim/worker/libraries.h"

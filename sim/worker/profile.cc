@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/workloads/forward.h"
+#include "scenarios/workloads/workload.h"
 #include "sim/worker/libraries.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "scenarios/layer_profile.h"
+#include "scenarios/layer_times.h"
 #include "sim/plan/plan.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <exception>
 #include <thread>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/checkpoint_file.h"
 #include "sim/launch/protocol.h"
 #include "sim/worker/diagnose.h"

@@ -7,7 +7,7 @@
 
 #include "scenarios/base/hash.h"
 #include "scenarios/faults.h"
-#include "scenarios/optional_keys.h"
+#include "scenarios/scenario.h"
 #include "sim/fault/mutants.h"
 
 namespace lockstep {

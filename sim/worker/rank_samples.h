@@ -7,7 +7,7 @@
 
 #include "reducer/communicator.h"
 #include "scenarios/split.h"
-#include "scenarios/workloads/loader.h"
+#include "scenarios/workloads/data.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {

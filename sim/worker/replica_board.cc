@@ -11,7 +11,7 @@
 #include <system_error>
 #include <thread>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
 #include "sim/plan/comparing.h"
 #include "sim/worker/observer.h"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "reducer/reducer.h"
-#include "scenarios/compute_clock.h"
+#include "scenarios/layer_times.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/layer_faults.h"
 #include "sim/fault/training_mutants.h"

@@ -23,8 +23,8 @@
 #include <optional>
 #include <system_error>
 
-#include "scenarios/base/check.h"
 #include "scenarios/base/clock.h"
+#include "scenarios/base/error.h"
 #include "sim/launch/channel.h"
 #include "sim/launch/protocol.h"
 

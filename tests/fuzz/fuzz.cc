@@ -11,7 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep::fuzz {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/base/hash.h"
 #include "sim/calibrate/fit.h"
 #include "sim/calibrate/samples.h"

@@ -5,10 +5,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "scenarios/checkpoint_file.h"
-#include "scenarios/files/formats.h"
-#include "scenarios/layer_profile.h"
+#include "scenarios/image_files.h"
+#include "scenarios/layer_times.h"
 #include "sim/des/machine_model.h"
 #include "sim/join/member.h"
 #include "sim/launch/protocol.h"

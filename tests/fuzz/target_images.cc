@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "scenarios/files/formats.h"
+#include "scenarios/image_files.h"
 #include "tests/fuzz/fuzz.h"
 
 // MNIST's two files for training, at a line "---" one after the other, and the same bytes as one of

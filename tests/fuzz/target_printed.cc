@@ -1,4 +1,4 @@
-#include "scenarios/base/printable.h"
+#include "scenarios/base/text.h"
 #include "sim/report/markdown_text.h"
 #include "tests/fuzz/fuzz.h"
 

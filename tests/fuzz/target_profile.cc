@@ -1,4 +1,4 @@
-#include "scenarios/layer_profile.h"
+#include "scenarios/layer_times.h"
 #include "tests/fuzz/fuzz.h"
 
 // Measured times of a model's layers.

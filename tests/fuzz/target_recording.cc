@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 #include "sim/judge/judge.h"
 #include "sim/judge/recorded_comparison.h"
 #include "sim/judge/recorded_end.h"

@@ -7,8 +7,7 @@
 
 #include "reducer/device/staged.h"
 #include "scenarios/base/clock.h"
-#include "scenarios/workloads/cuda.h"
-#include "scenarios/workloads/rank_devices.h"
+#include "scenarios/workloads/devices.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/worker/probe.h"
 #include "tests/reducer/test_group.h"

@@ -176,7 +176,7 @@ def freeze(model, names, frozen):
 
 
 def laid_out(weights, memory_format):
-    """As scenarios/workloads/memory_format.h says; the values stay what they are."""
+    """As scenarios/workloads/models.h says; the values stay what they are."""
     if weights.dim() < 2 or memory_format == "contiguous":
         return weights
     if memory_format == "channels_last":

@@ -1,6 +1,6 @@
-#include "scenarios/manifest.h"
-
 #include <gtest/gtest.h>
+
+#include "scenarios/manifest.h"
 
 namespace lockstep {
 namespace {
@@ -45,4 +45,5 @@ TEST(Manifest, ModelsOfUsersAreNotKnown) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

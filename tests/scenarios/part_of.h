@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/base/options.h"
+#include "scenarios/base/part.h"
 
 namespace lockstep {
 

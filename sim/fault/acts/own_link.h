@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
 #include "sim/judge/foreign/unpacked.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/judge/foreign/dependencies.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "scenarios/base/json_values.h"
+#include "scenarios/json/json_text.h"
 #include "sim/judge/foreign/replay.h"
 #include "sim/judge/what_if.h"
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "scenarios/base/foreign_file.h"
+#include "scenarios/base/file.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
 #include "sim/report/markdown_text.h"
 #include "sim/report/style.h"
 

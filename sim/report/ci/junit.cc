@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "scenarios/json/words.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -4,9 +4,8 @@
 
 #include <cmath>
 
-#include "scenarios/base/check.h"
-#include "scenarios/base/number_text.h"
-#include "scenarios/json/words.h"
+#include "scenarios/base/error.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep::svg {
 namespace {

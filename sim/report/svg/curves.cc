@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "scenarios/base/check.h"
-#include "scenarios/base/number_text.h"
+#include "scenarios/base/error.h"
+#include "scenarios/base/text.h"
 #include "sim/report/svg/thinned.h"
 
 namespace lockstep::svg {

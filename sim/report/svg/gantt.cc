@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep::svg {
 namespace {

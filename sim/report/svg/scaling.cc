@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "sim/report/svg/curves.h"
 
 namespace lockstep::svg {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "scenarios/base/check.h"
-#include "scenarios/base/number_text.h"
+#include "scenarios/base/error.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep::svg {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "golden/golden_run.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
 
 namespace lockstep {

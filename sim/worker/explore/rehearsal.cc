@@ -8,7 +8,7 @@
 #include "reducer/base/reducer_base.h"
 #include "reducer/probe.h"
 #include "scenarios/split.h"
-#include "scenarios/workloads/forward.h"
+#include "scenarios/workloads/workload.h"
 #include "sim/fault/race_mutants.h"
 #include "sim/worker/communication.h"
 #include "sim/worker/explore/native_waits.h"

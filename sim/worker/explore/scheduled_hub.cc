@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "reducer/local/local_communicator.h"
-#include "scenarios/base/check.h"
+#include "scenarios/base/error.h"
 
 namespace lockstep {
 namespace {

@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
-#include "scenarios/base/check.h"
 #include "scenarios/base/clock.h"
+#include "scenarios/base/error.h"
 #include "sim/worker/explore/rehearsal.h"
 
 namespace lockstep {

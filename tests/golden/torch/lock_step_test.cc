@@ -1,4 +1,4 @@
-#include "golden/lock_step.h"
+#include "golden/replay.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

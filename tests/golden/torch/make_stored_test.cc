@@ -1,4 +1,4 @@
-#include "golden/make_stored.h"
+#include "golden/golden_run.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "scenarios/workloads/rank_devices.h"
+#include "scenarios/workloads/devices.h"
 #include "tests/reducer/test_group.h"
 
 namespace lockstep {

@@ -1,13 +1,13 @@
-#include "scenarios/json/json_text.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <ctime>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <random>
+
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -207,4 +207,5 @@ TEST(JsonText, AgreesWithAnotherParserOnDamagedTexts) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,8 +1,7 @@
-#include "scenarios/json/pointer.h"
-
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
+
+#include "scenarios/json/pointer.h"
 
 namespace lockstep {
 namespace {
@@ -46,4 +45,5 @@ TEST(Pointer, SetMakesWhatLeadsThere) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

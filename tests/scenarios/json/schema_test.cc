@@ -1,12 +1,10 @@
-#include "scenarios/json/schema.h"
-
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
+
 #include <random>
 
 #include "scenarios/json/pointer.h"
-#include "scenarios/json/validator.h"
+#include "scenarios/json/schema.h"
 #include "scenarios/parse/suite.h"
 #include "tests/scenarios/parse/temporary_file.h"
 
@@ -140,4 +138,5 @@ TEST(Schema, DefaultsAlsoOfTheKindChosen) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

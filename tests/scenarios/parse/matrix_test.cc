@@ -1,10 +1,10 @@
-#include "scenarios/parse/matrix.h"
-
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
+
 #include <set>
 #include <tuple>
+
+#include "scenarios/parse/matrix.h"
 
 namespace lockstep {
 namespace {
@@ -128,4 +128,5 @@ TEST(Matrix, ErrorsNameAxisAndValue) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

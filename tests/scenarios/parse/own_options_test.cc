@@ -1,4 +1,4 @@
-#include "scenarios/own_options.h"
+#include "scenarios/base/part.h"
 
 #include <gtest/gtest.h>
 

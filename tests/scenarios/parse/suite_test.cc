@@ -1,11 +1,10 @@
-#include "scenarios/parse/suite.h"
-
 #include <gtest/gtest.h>
-
-#include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/files/image_files.h"
+#include <ctime>
+
+#include "scenarios/image_files.h"
+#include "scenarios/parse/suite.h"
 #include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
@@ -390,4 +389,5 @@ TEST(Suite, FourThousandCombinationsTakeNoTime) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/workloads/dropout.h"
-#include "scenarios/workloads/forward.h"
+#include "scenarios/workloads/workload.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/base/clock.h"
-#include "scenarios/compute_clock.h"
+#include "scenarios/layer_times.h"
 #include "tests/quiet_time.h"
 #include "tests/scenarios/part_of.h"
 

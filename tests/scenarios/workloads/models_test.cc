@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/manifest.h"
-#include "scenarios/workloads/dtype.h"
 #include "scenarios/workloads/workload.h"
 #include "tests/scenarios/part_of.h"
 
@@ -242,4 +241,5 @@ TEST(ShippedModels, MemoryFormatsMoveWeightsAndKeepTheirValues) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -149,4 +149,5 @@ TEST(Optimizers, LearningRateCanBeSet) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

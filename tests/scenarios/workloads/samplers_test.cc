@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/data/samplers/distributed.h>
 
-#include "scenarios/sampler.h"
+#include "scenarios/split.h"
 
 namespace lockstep {
 namespace {

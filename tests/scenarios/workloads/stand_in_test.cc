@@ -1,11 +1,11 @@
-#include "scenarios/workloads/rank_devices.h"
+#include "scenarios/workloads/devices.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <cstdlib>
 
-#include "scenarios/devices.h"
+#include "scenarios/scenario.h"
 #include "scenarios/workloads/workload.h"
 
 namespace lockstep {

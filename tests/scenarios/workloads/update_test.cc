@@ -1,5 +1,3 @@
-#include "scenarios/workloads/update.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/optim/schedulers/step_lr.h>
@@ -8,9 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "scenarios/workloads/clipping.h"
-#include "scenarios/workloads/loss_scaling.h"
-#include "scenarios/workloads/lr_schedule.h"
+#include "scenarios/workloads/update.h"
 #include "tests/golden/torch/scenarios.h"
 
 namespace lockstep {
@@ -174,4 +170,5 @@ TEST(Update, ClipsByTheScheduledLearningRate) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

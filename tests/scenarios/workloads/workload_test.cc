@@ -1,5 +1,3 @@
-#include "scenarios/workloads/workload.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <thread>
 
 #include "scenarios/manifest.h"
+#include "scenarios/workloads/workload.h"
 #include "tests/golden/torch/scenarios.h"
 
 namespace lockstep {
@@ -151,4 +150,5 @@ TEST(SetUp, GlobalDataFirstIsOneGenerator) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/json/schema_texts.h"
+#include "scenarios/json/schema.h"
 #include "scenarios/parse/suite.h"
 #include "sim/cli/simulate_jobs.h"
 #include "tests/sim/report/schema_errors.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "sim/des/cost.h"
-#include "sim/des/noise.h"
+#include "sim/des/job.h"
 #include "sim/des/random.h"
 #include "sim/des/simulate.h"
 

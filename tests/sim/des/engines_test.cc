@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include "sim/des/collective.h"
-#include "sim/des/events.h"
 #include "sim/des/simulate.h"
 #include "tests/sim/des/random_job.h"
 

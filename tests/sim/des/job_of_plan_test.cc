@@ -1,8 +1,7 @@
-#include "sim/des/job_of_plan.h"
-
 #include <gmock/gmock.h>
 
 #include "scenarios/parse/suite.h"
+#include "sim/des/job_of_plan.h"
 #include "sim/des/records.h"
 #include "sim/des/simulate.h"
 #include "sim/plan/plan.h"
@@ -165,4 +164,5 @@ TEST(VirtualRecords, TellWhoEndedARun) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,17 +1,16 @@
-#include "sim/des/modelled.h"
-#include "scenarios/json/schema_texts.h"
-
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
+#include "scenarios/json/schema.h"
 #include "scenarios/parse/suite.h"
 #include "sim/des/job_of_plan.h"
+#include "sim/des/modelled.h"
 #include "sim/des/records.h"
 #include "sim/des/simulate.h"
 
@@ -370,4 +369,5 @@ TEST(Modelled, FaultsOfRanksAndStepsThatAreNotThereAreRefused) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

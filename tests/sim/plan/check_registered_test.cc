@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/own_options.h"
+#include "scenarios/base/part.h"
 #include "tests/sim/plan/planned.h"
 
 namespace lockstep {

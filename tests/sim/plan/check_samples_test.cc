@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "scenarios/files/image_files.h"
+#include "scenarios/image_files.h"
 #include "sim/plan/plan.h"
 #include "tests/scenarios/parse/temporary_file.h"
 

@@ -1,4 +1,4 @@
-#include "scenarios/local_steps.h"
+#include "scenarios/scenario.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/json/schema_texts.h"
+#include "scenarios/json/schema.h"
 #include "tests/sim/report/schema_errors.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/json/schema_texts.h"
+#include "scenarios/json/schema.h"
 #include "sim/report/document.h"
 #include "tests/sim/report/schema_errors.h"
 

@@ -1,5 +1,5 @@
 #include "sim/report/sweep_document.h"
-#include "scenarios/json/schema_texts.h"
+#include "scenarios/json/schema.h"
 
 #include <gmock/gmock.h>
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scenarios/json/schema_texts.h"
+#include "scenarios/json/schema.h"
 #include "sim/report/pipeline_document.h"
 #include "sim/report/whatif_document.h"
 #include "tests/sim/report/schema_errors.h"

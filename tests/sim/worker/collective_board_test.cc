@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "scenarios/base/unique_fd.h"
+#include "scenarios/base/file.h"
 #include "tests/reducer/test_group.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "reducer/device/staged.h"
-#include "scenarios/workloads/rank_devices.h"
+#include "scenarios/workloads/devices.h"
 
 namespace lockstep {
 namespace {
