@@ -87,17 +87,30 @@ set_source_files_properties(sim/des/random.cc PROPERTIES COMPILE_OPTIONS -O3)
 lockstep_library(lockstep_judge FOLDERS sim/judge sim/judge/foreign LINK lockstep_launch ZLIB::ZLIB)
 lockstep_library(lockstep_calibrate FOLDERS sim/calibrate LINK lockstep_judge lockstep_des)
 lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
-lockstep_library(lockstep_whatif FOLDERS sim/whatif LINK lockstep_sweep)
-lockstep_library(lockstep_collective FOLDERS sim/collective LINK lockstep_sweep)
-lockstep_library(lockstep_explore FOLDERS sim/explore LINK lockstep_plan Threads::Threads)
 lockstep_library(lockstep_weights FOLDERS sim/weights LINK lockstep_compare ZLIB::ZLIB)
 lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg sim/report/ci
-                 LINK lockstep_judge lockstep_join lockstep_sweep lockstep_whatif lockstep_collective lockstep_explore lockstep_des lockstep_weights)
-lockstep_library(lockstep_campaign FOLDERS sim/campaign LINK lockstep_judge)
-lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_campaign lockstep_calibrate lockstep_compare)
+                 LINK lockstep_judge lockstep_join lockstep_sweep lockstep_des lockstep_compare)
+lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_calibrate lockstep_weights)
+# Verbs that the core does without. What the worker needs of them too are libraries of their own.
+set(tools "")
+if(LOCKSTEP_TOOLS)
+  set(tools lockstep_tools)
+  lockstep_library(lockstep_collective SOURCES sim/tools/collective/spec.cc sim/tools/collective/ranks.cc
+                   LINK lockstep_launch)
+  lockstep_library(lockstep_explore SOURCES sim/tools/explore/scheduler.cc sim/tools/explore/shrink.cc
+                   sim/tools/explore/result.cc LINK lockstep_plan Threads::Threads)
+  lockstep_library(lockstep_tools FOLDERS sim/tools/calibrate sim/tools/campaign sim/tools/compare sim/tools/whatif
+                   SOURCES sim/tools/collective/report.cc sim/tools/collective/verb.cc
+                           sim/tools/explore/report.cc sim/tools/explore/verb.cc
+                   LINK lockstep_cli lockstep_collective lockstep_explore)
+endif()
+lockstep_library(lockstep_program FOLDERS sim/program LINK lockstep_cli ${tools})
+if(LOCKSTEP_TOOLS)
+  set_source_files_properties(sim/program/program.cc PROPERTIES COMPILE_DEFINITIONS LOCKSTEP_TOOLS)
+endif()
 
-add_executable(lockstep sim/cli/main.cc)
-target_link_libraries(lockstep PRIVATE lockstep_cli)
+add_executable(lockstep sim/program/main.cc)
+target_link_libraries(lockstep PRIVATE lockstep_program)
 
 # The commit stands in every report; a small header, written anew at each build if it changed.
 add_custom_target(lockstep_commit

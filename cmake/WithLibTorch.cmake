@@ -24,15 +24,22 @@ lockstep_torch_library(lockstep_golden
                        SOURCES golden/state.cc golden/golden_run.cc golden/replay.cc
                                golden/replay_buckets.cc golden/statistics.cc
                        LINK lockstep_compare lockstep_workloads)
-lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/worker/explore sim/worker/main sim/fault
-                       LINK lockstep_launch lockstep_fault lockstep_collective lockstep_explore lockstep_reducer lockstep_golden)
+set(of_tools "")
+set(engines "")
+if(LOCKSTEP_TOOLS)
+  set(of_tools sim/tools/collective/worker sim/tools/explore/worker)
+  set(engines lockstep_collective lockstep_explore)
+  set_source_files_properties(sim/worker/main/tasks.cc PROPERTIES COMPILE_DEFINITIONS LOCKSTEP_TOOLS)
+endif()
+lockstep_torch_library(lockstep_worker_lib FOLDERS sim/worker sim/worker/main sim/fault ${of_tools}
+                       LINK lockstep_launch lockstep_fault ${engines} lockstep_reducer lockstep_golden)
 
 # As LibTorch was built: without NDEBUG its headers look for a record that its library never makes.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/sim/worker/profile.cc PROPERTIES
                             COMPILE_DEFINITIONS NDEBUG SKIP_PRECOMPILE_HEADERS ON)
 
 # Program and worker in one, for mains of one's own.
-lockstep_torch_library(lockstep_main FOLDERS sim/main LINK lockstep_cli lockstep_worker_lib)
+lockstep_torch_library(lockstep_main FOLDERS sim/main LINK lockstep_program lockstep_worker_lib)
 target_link_options(lockstep_main INTERFACE ${lockstep_stack_names})
 
 set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: models, data sets, reducers and comm hooks of one's own")

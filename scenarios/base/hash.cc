@@ -39,4 +39,11 @@ std::string hex(const std::array<uint64_t, 2>& digest) {
   return fmt::format("{:016x}{:016x}", digest[1], digest[0]);
 }
 
+uint64_t SplitMix64::next() {
+  uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
 }  // namespace lockstep

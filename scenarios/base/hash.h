@@ -14,6 +14,17 @@ uint64_t hash64(const void* data, size_t bytes, uint64_t chain = 0);
 // Derives an independent generator's seed: the same for the same names, on every machine.
 uint64_t substream_seed(uint64_t seed, std::string_view name, uint64_t index = 0);
 
+// A small generator (Steele, Lea, Flood 2014): the same numbers on every machine.
+class SplitMix64 {
+ public:
+  explicit SplitMix64(uint64_t seed) : state_(seed) {}
+  uint64_t next();
+  uint64_t below(uint64_t limit) { return next() % limit; }
+
+ private:
+  uint64_t state_;
+};
+
 // Running XXH3-128 over several pieces; hex() gives 32 lower-case digits.
 class Hash128 {
  public:

@@ -1,29 +1,77 @@
+#include "sim/cli/analyze.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include <exception>
+#include <filesystem>
+#include <memory>
 
 #include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
-#include "sim/cli/conclude.h"
-#include "sim/cli/kept_runs.h"
-#include "sim/cli/output_files.h"
-#include "sim/cli/predicted.h"
-#include "sim/cli/recordings.h"
+#include "sim/cli/execution.h"
+#include "sim/cli/outputs.h"
+#include "sim/cli/run_directory.h"
+#include "sim/cli/shared_options.h"
+#include "sim/cli/simulate_jobs.h"
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_program.h"
+#include "sim/judge/foreign/read_trace.h"
+#include "sim/judge/foreign/slowdown.h"
+#include "sim/judge/judge.h"
+#include "sim/judge/recorded_end.h"
 #include "sim/judge/words.h"
 #include "sim/launch/files.h"
 #include "sim/launch/recording.h"
-#include "sim/report/metrics_table.h"
+#include "sim/report/analyze_document.h"
+#include "sim/report/document.h"
+#include "sim/report/machine.h"
 #include "sim/report/run_text.h"
 #include "sim/report/terminal.h"
 #include "sim/report/timeline_svg.h"
 #include "sim/report/trace.h"
-#include "sim/report/version.h"
 
 namespace lockstep {
+void add_analyze(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<AnalyzeOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "analyze", "Judge a run again from what it left behind; measure it, and name its straggler.");
+  verb->add_option(
+          "FOLDER", options->folder,
+          "Run directory, or one of an invocation; or the trace of a pipeline (.json[.gz])")
+      ->required()
+      ->option_text("DIR|FILE");
+  add_json_and_color(verb, &options->json, &options->color);
+  add_ci(verb, &options->ci);
+  verb->add_flag("--metrics", options->metrics, "All intervals in --json")
+      ->needs(verb->get_option("--json"))
+      ->group("Output");
+  verb->add_option("--machine", options->machine,
+                   "What `lockstep calibrate` fitted, to predict the step time by (the run itself)")
+      ->option_text("FILE");
+  verb->add_option("--trace", options->trace,
+                   "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
+      ->option_text("FILE|DIR/")
+      ->group("Output");
+  auto* svg = verb->add_option("--svg", options->svg,
+                               "Draw a step of each rank, and how far apart ranks arrive")
+                  ->option_text("FILE")
+                  ->group("Output");
+  verb->add_option("--svg-step", options->svg_step, "The step that is drawn (one of median length)")
+      ->option_text("N")
+      ->check(between(int64_t{0}, int64_t{1'000'000'000}))
+      ->needs(svg)
+      ->group("Output");
+  verb->footer(
+      footer(R"(  lockstep run scenarios/stragglers/slow.json --set /world_size=3 --keep --out slow
+  lockstep analyze slow
+  lockstep analyze slow/0001 --trace trace.json --svg step.svg
+  lockstep analyze golden/data/stragglers/timeline-ST.json.gz
+)"));
+  verb->callback([=] { *action = [=] { return analyze(*options); }; });
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,6 +220,96 @@ int analyze(const AnalyzeOptions& options) {
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
   }
+}
+
+namespace {
+
+bool is_starved(const RunResult& result) {
+  return result.straggler && result.straggler->late_class == kStarved;
+}
+
+std::string recorded_text(const RunOutcome& outcome, const RunResult& result,
+                          const RecordedEnd& end, const Style& style) {
+  const int64_t world_size = outcome.plan.scenario.world_size;
+  std::string text =
+      fmt::format("{}, recorded by {} {}\n{}", outcome.plan.scenario.name, world_size,
+                  plural(world_size, "rank"), metrics_table(result, style));
+  const std::string inconclusive = style.verdict("inconclusive", "inconclusive");
+  if (end.kind != RecordedEnd::Kind::whole)
+    return text + fmt::format("{}: the run {}: {}; exit {}\n", inconclusive,
+                              end.kind == RecordedEnd::Kind::failed ? "failed" : "has no end",
+                              to_text(end), kExitInconclusive);
+  if (is_starved(result))
+    text += fmt::format("{}: busy machine; exit {}\n", inconclusive, kExitInconclusive);
+  return text;
+}
+
+}  // namespace
+
+int analyze_recording(const AnalyzeOptions& options) {
+  if (!options.svg.empty())
+    return bad_input({option_error("--svg is not there for a recording; take --trace")});
+  const auto outcome = read_recorded_run(options.folder);
+  if (!outcome) return bad_input(outcome.errors(), options.json);
+  const RecordedEnd end = end_of_recording(outcome.value());
+  const bool whole = end.kind == RecordedEnd::Kind::whole;
+  // Of a step that not all ranks ended, waits and transfers say nothing.
+  const Timeline timeline =
+      timeline_of(whole ? outcome.value() : until_step(outcome.value(), end.last_whole_step));
+  RunResult result;
+  result.metrics = metrics_of(timeline);
+  // Who was slow before a run failed is not who made it fail.
+  if (end.kind != RecordedEnd::Kind::failed) result.straggler = find_straggler(models_of(timeline));
+  const bool known = whole && !result.metrics->steps.empty() && !is_starved(result);
+  const int code = known ? kExitPass : kExitInconclusive;
+  const int64_t world_size = outcome.value().plan.scenario.world_size;
+  try {
+    if (!options.trace.empty()) write_trace(options.trace, outcome.value());
+    if (!options.json.empty())
+      write_atomically(
+          options.json,
+          to_text(as_json(RecordedAnalysis{options.folder, world_size, code, result, end,
+                                           options.metrics ? &timeline : nullptr})));
+  } catch (const std::exception& error) {
+    return bad_input({option_error(error.what())});
+  }
+  const Style style(wants_color(options.color, STDOUT_FILENO));
+  return print_result(recorded_text(outcome.value(), result, end, style), code);
+}
+
+namespace {
+
+InputErrors in_file(InputErrors errors, const std::string& file) {
+  for (InputError& error : errors) error.file = file;
+  return errors;
+}
+
+}  // namespace
+
+int analyze_trace(const AnalyzeOptions& options) {
+  const std::string& file = options.folder;
+  if (!options.trace.empty() || options.metrics)
+    return bad_input(
+        {option_error("--trace and --metrics take a run directory, and " + file + " is a file")},
+        options.json);
+  const auto trace = read_pipeline_trace(file);
+  if (!trace) return bad_input(trace.errors(), options.json);
+  auto slowdown = slowdown_of(trace.value());
+  if (!slowdown) return bad_input(in_file(slowdown.errors(), file), options.json);
+  PipelineDocument document;
+  document.file = file;
+  document.steps = trace.value().steps;
+  document.dp_ranks = trace.value().dp_ranks;
+  document.stages = trace.value().stages;
+  document.ops = static_cast<int64_t>(trace.value().ops.size());
+  document.slowdown = std::move(slowdown.value());
+  try {
+    if (!options.json.empty()) write_atomically(options.json, to_text(as_json(document)));
+  } catch (const std::exception& error) {
+    return bad_input({option_error(error.what())});
+  }
+  const Style style(wants_color(options.color, STDOUT_FILENO));
+  return print_result(pipeline_text(document, style), kExitPass);
 }
 
 }  // namespace lockstep

@@ -14,14 +14,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "sim/cli/devices.h"
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_program.h"
 #include "sim/launch/cpu_quota.h"
 #include "sim/report/document.h"
-#include "sim/report/style.h"
-#include "sim/report/table.h"
-#include "sim/report/version.h"
+#include "sim/report/machine.h"
+#include "sim/report/text_style.h"
 
 namespace lockstep {
 namespace {

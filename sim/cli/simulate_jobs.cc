@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
-#include "sim/cli/conclude.h"
+#include "scenarios/base/text.h"
+#include "sim/cli/execution.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/records.h"
 #include "sim/des/simulate.h"
@@ -15,6 +17,7 @@
 #include "sim/launch/stored_run.h"
 #include "sim/plan/layout.h"
 #include "sim/report/document.h"
+#include "sim/report/machine.h"
 #include "sim/report/timeline_svg.h"
 #include "sim/report/trace.h"
 
@@ -323,6 +326,110 @@ Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& m
     }
   if (caps.size() > 1) recommend(&prediction);
   return prediction;
+}
+
+namespace {
+
+int64_t ns_of(double s) { return std::llround(s * 1e9); }
+
+}  // namespace
+
+InputErrors long_run_errors(const SimulateVerb& verb) {
+  InputErrors errors;
+  if (!verb.mtbf_hours) {
+    for (const auto& [name, value] : {std::pair("--work-hours", &verb.work_hours),
+                                      {"--checkpoint-s", &verb.checkpoint_s},
+                                      {"--checkpoint-every-s", &verb.checkpoint_every_s},
+                                      {"--restart-s", &verb.restart_s}})
+      if (*value) errors.push_back(option_error(fmt::format("{} without --mtbf-hours", name)));
+    return errors;
+  }
+  for (const auto& [name, value] :
+       {std::pair("--checkpoint-s", &verb.checkpoint_s), {"--restart-s", &verb.restart_s}})
+    if (!*value) errors.push_back(option_error(fmt::format("--mtbf-hours without {}", name)));
+  return errors;
+}
+
+InputErrors add_long_run(const SimulateVerb& verb, const MachineModel& machine, uint64_t seed,
+                         SimulatedLine* line) {
+  if (!verb.mtbf_hours || line->numbers.steps == 0) return {};
+  const int64_t inside = machine.cost.ranks_per_host;
+  SimulatedLine::OverDays days;
+  LongRun& run = days.run;
+  run.work_ns = ns_of(verb.work_hours ? *verb.work_hours * 3600 : line->numbers.total_s);
+  run.hosts = (line->ranks + inside - 1) / inside;
+  run.mtbf_ns = ns_of(*verb.mtbf_hours * 3600);
+  run.checkpoint_ns = ns_of(*verb.checkpoint_s);
+  run.restart_ns = ns_of(*verb.restart_s);
+  run.seed = seed;
+  days.best_interval = !verb.checkpoint_every_s;
+  run.interval_ns = days.best_interval ? best_interval_ns(run) : ns_of(*verb.checkpoint_every_s);
+  if (InputErrors problems = problems_of(run); !problems.empty()) return problems;
+  days.numbers = simulate_long_run(run, enough_runs(run), verb.threads);
+  days.expected_ns = expected_ns(run);
+  line->over_days = days;
+  return {};
+}
+
+namespace {
+
+bool has_buckets(const Cell& cell) {
+  return !cell.check && cell.world_size > 1 && has_cap(cell.plan) && cell.plan.layout_known;
+}
+
+}  // namespace
+
+Expected<RunResult> judged_in_virtual_time(const RunPlan& plan, const MachineModel& machine) {
+  const auto planned = job_of_plan(plan, machine);
+  if (!planned) return planned.errors();
+  const int64_t events = recorded_events(planned.value()), most = kMostRecorded / 10;
+  if (events > most)
+    return option_error(fmt::format("its {} events are too many to be written down", events),
+                        fmt::format("at most {}", most));
+  VirtualRecords records(plan, planned.value());
+  const auto run =
+      simulate(planned.value().job, {}, [&](const StepTrace& trace) { records.add(trace); });
+  if (!run) return run.errors();
+  if (run.value().failure)
+    return option_error(fmt::format("in virtual time it is ended in step {} by {}",
+                                    run.value().failure->step,
+                                    to_word(run.value().failure->cause)));
+  return judge_run(records.take(run.value()), {.metrics = true, .intervals = true});
+}
+
+std::string reason_of(const InputErrors& errors) {
+  std::string text;
+  for (const InputError& error : errors)
+    text += (text.empty() ? "" : "; ") + printable(error.message);
+  return text;
+}
+
+std::optional<size_t> cell_to_calibrate_on(const std::vector<Cell>& cells) {
+  const auto usual = std::find_if(cells.begin(), cells.end(), [](const Cell& cell) {
+    return has_buckets(cell) && cell.cap_mb == kDefaultCapMib;
+  });
+  const auto found =
+      usual != cells.end() ? usual : std::find_if(cells.begin(), cells.end(), has_buckets);
+  if (found == cells.end()) return std::nullopt;
+  return static_cast<size_t>(found - cells.begin());
+}
+
+Expected<SweepDocument::Simulated> simulated_lines(const std::string& calibrated_on,
+                                                   const std::vector<RunSamples>& samples,
+                                                   const std::vector<CellResult>& lines,
+                                                   int64_t warmup) {
+  const auto fit = fit_machine(samples, this_machine().cores);
+  if (!fit) return fit.errors();
+  SweepDocument::Simulated simulated{calibrated_on, {}, {}};
+  for (const CellResult& line : lines) {
+    const auto result = judged_in_virtual_time(line.cell.plan, fit.value().machine);
+    const auto numbers = result ? numbers_of(result.value(), warmup) : std::nullopt;
+    simulated.step_ms.push_back(numbers ? std::optional(numbers->step_ms) : std::nullopt);
+    simulated.why_not.push_back(!result   ? reason_of(result.errors())
+                                : numbers ? ""
+                                          : "in virtual time it has no step to measure");
+  }
+  return simulated;
 }
 
 }  // namespace lockstep

@@ -1,15 +1,292 @@
 #include "sim/cli/sweep_runs.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <set>
 
+#include "scenarios/base/file.h"
+#include "scenarios/base/text.h"
+#include "scenarios/json/json_text.h"
+#include "sim/cli/execution.h"
+#include "sim/cli/worker_program.h"
 #include "sim/launch/executor.h"
 #include "sim/launch/signals.h"
+#include "sim/plan/comparing.h"
+#include "sim/plan/layout.h"
 
 namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Varied = std::vector<std::pair<std::string, std::string>>;
+
+// The scenario's key `sweep` as it stands; an empty object where there is none or the file cannot
+// be read, which is said elsewhere.
+Json key_of_file(const std::string& path) {
+  InputErrors ignored;
+  const auto bytes = read_foreign_file(path);
+  Json document;
+  if (!bytes || !read_json(bytes.value(), path, &document, nullptr, &ignored))
+    return Json::object();
+  if (!document.is_object() || !document.contains("sweep") || !document["sweep"].is_object())
+    return Json::object();
+  return document["sweep"];
+}
+
+template <class T>
+void take(const Json& key, const char* name, T* value) {
+  if (!key.contains(name)) return;
+  try {
+    *value = key[name].get<typename std::remove_reference_t<decltype(*value)>>();
+  } catch (const nlohmann::json::exception&) {  // the schema says it with its place
+  }
+}
+
+void read_file_key(const std::string& path, SweepSpec* spec) {
+  const Json key = key_of_file(path);
+  if (key.contains("caps") && key["caps"].is_array()) {
+    std::vector<double> caps;
+    take(key, "caps", &caps);
+    spec->caps = std::move(caps);
+  }
+  take(key, "worlds", &spec->worlds);
+  take(key, "reducers", &spec->reducers);
+  take(key, "steps", &spec->steps);
+  take(key, "warmup", &spec->warmup);
+  if (key.contains("rounds")) take(key, "rounds", &spec->rounds.emplace());
+  if (key.contains("vary") && key["vary"].is_object())
+    for (const auto& [pointer, values] : key["vary"].items()) {
+      spec->vary.emplace_back(pointer, std::vector<std::string>());
+      for (const Json& value : values) spec->vary.back().second.push_back(value.dump());
+    }
+  take(key, "reference", &spec->reference);
+  if (!spec->reference.empty())
+    spec->reference = (std::filesystem::path(path).parent_path() / spec->reference).string();
+}
+
+template <class T, class Parse>
+void parse_list(const std::string& text, Parse parse, T* value, InputErrors* errors) {
+  if (text.empty()) return;
+  auto parsed = parse(text);
+  if (parsed)
+    *value = std::move(parsed.value());
+  else
+    errors->insert(errors->end(), parsed.errors().begin(), parsed.errors().end());
+}
+
+void parse_vary(const std::string& text, SweepSpec* spec, InputErrors* errors) {
+  const size_t equals = text.find('=');
+  Json values;
+  InputErrors ignored;
+  if (!text.starts_with('/') || equals == std::string::npos ||
+      !read_json(text.substr(equals + 1), "", &values, nullptr, &ignored) || !values.is_array() ||
+      values.empty()) {
+    errors->push_back(
+        option_error(fmt::format("--vary: \"{}\"", printable(text)), "/pointer=[value, ...]"));
+    return;
+  }
+  std::vector<std::string> texts;
+  for (const Json& value : values) texts.push_back(value.dump());
+  const std::string pointer = text.substr(0, equals);
+  if (std::set<std::string>(texts.begin(), texts.end()).size() < texts.size())
+    errors->push_back(option_error(fmt::format("--vary {}: a value stands there twice", pointer),
+                                   "each value once"));
+  std::erase_if(spec->vary, [&](const auto& one) { return one.first == pointer; });
+  spec->vary.emplace_back(pointer, std::move(texts));
+}
+
+std::string pointer_in(const std::string& text) { return text.substr(0, text.find('=')); }
+
+// By what else a sweep says the key, whatever --set or --vary put there; empty: by nothing else.
+std::string owner_of(const std::string& pointer, const SweepSpec& spec) {
+  if (pointer == "/steps" || pointer == "/epochs") return "--steps";
+  if (pointer == "/reducer/bucket_cap_mb") return "--caps";
+  if (pointer == "/lanes" || pointer == "/expect") return "nothing: a sweep compares replicas";
+  if (pointer == "/world_size" && !spec.worlds.empty()) return "--worlds";
+  if (pointer == "/reducer/kind" && !spec.reducers.empty()) return "--reducers";
+  return "";
+}
+
+// What would be said and then not be so.
+void check_keys(const SweepOptions& options, const SweepSpec& spec, InputErrors* errors) {
+  std::set<std::string> varied;
+  const auto check = [&](const char* option, const std::string& pointer) {
+    if (const std::string owner = owner_of(pointer, spec); !owner.empty())
+      errors->push_back(option_error(
+          fmt::format("{} {}: a sweep sets it itself", option, printable(pointer)), owner));
+  };
+  for (const std::string& text : options.vary) {
+    check("--vary", pointer_in(text));
+    if (!varied.insert(pointer_in(text)).second)
+      errors->push_back(option_error(
+          fmt::format("--vary {} is given twice", printable(pointer_in(text))), "each key once"));
+  }
+  for (const std::string& text : options.selection.sets) {
+    const std::string pointer = pointer_in(text);
+    check("--set", pointer);
+    if (std::any_of(spec.vary.begin(), spec.vary.end(),
+                    [&](const auto& one) { return one.first == pointer; }))
+      errors->push_back(option_error(
+          fmt::format("--set {}: the sweep varies it", printable(pointer)), "--vary, or --set"));
+  }
+}
+
+// Every choice of one value for each pointer.
+std::vector<Varied> variations_of(const SweepSpec& spec) {
+  std::vector<Varied> all = {{}};
+  for (const auto& [pointer, values] : spec.vary) {
+    std::vector<Varied> longer;
+    for (const Varied& begun : all)
+      for (const std::string& value : values) {
+        longer.push_back(begun);
+        longer.back().emplace_back(pointer, value);
+      }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+// A run measures and compares replicas, nothing else: golden runs beside it would use its cores.
+struct RunKind {
+  int64_t steps;
+  const char* lane;
+};
+
+std::vector<std::string> sets_of(const SweepOptions& options, const RunKind& kind,
+                                 const Cell& cell) {
+  std::vector<std::string> sets = options.selection.sets;
+  sets.push_back(fmt::format("/steps={}", kind.steps));
+  sets.push_back(fmt::format(R"(/lanes=["{}"])", kind.lane));
+  sets.emplace_back(R"(/expect={"verdict": "pass"})");
+  if (cell.world_size > 0) sets.push_back(fmt::format("/world_size={}", cell.world_size));
+  if (!cell.reducer.empty()) sets.push_back(fmt::format("/reducer/kind=\"{}\"", cell.reducer));
+  if (cell.reducer == "data_parallel")
+    sets.emplace_back(R"(/communicator={"kind": "local", "algorithm": "rank_order"})");
+  if (cell.cap_mb) sets.push_back(fmt::format("/reducer/bucket_cap_mb={}", *cell.cap_mb));
+  for (const auto& [pointer, value] : cell.varied) sets.push_back(pointer + "=" + value);
+  return sets;
+}
+
+InputError not_pinned(const std::string& path, const std::vector<RunPlan>& plans) {
+  std::vector<std::string> axes;
+  for (const auto& [axis, value] : plans.front().set)
+    for (const RunPlan& plan : plans)
+      for (const auto& [other, other_value] : plan.set)
+        if (other == axis && other_value != value &&
+            std::find(axes.begin(), axes.end(), axis) == axes.end())
+          axes.push_back(axis);
+  return file_error(
+      printable(path), fmt::format("the matrix leaves {} runs for each combination", plans.size()),
+      fmt::format("a value for each axis, by --set or --vary: {}", quoted_list(axes)));
+}
+
+// Ranks come out of hashing and comparing apart, and would wait for each other in the next step.
+void compare_at_the_ends(RunPlan* plan) {
+  if (!why_every_step(plan->scenario).empty()) return;
+  plan->compare_every = plan->scenario.steps;
+  plan->hash_between = false;
+}
+
+Expected<RunPlan> plan_of(const SweepOptions& options, const RunKind& kind, const Cell& cell) {
+  Selection selection = options.selection;
+  selection.sets = sets_of(options, kind, cell);
+  auto files = select(selection);
+  if (!files) return files.errors();
+  if (files.value().size() != 1) {
+    return option_error(fmt::format("{} scenario files are given", files.value().size()),
+                        "one: a sweep measures one scenario");
+  }
+  std::vector<RunPlan>& plans = files.value().front().plans;
+  if (plans.size() != 1) return not_pinned(files.value().front().path, plans);
+  const auto worker = find_worker();  // who measures says where there is none
+  if (worker)
+    if (auto error = settle_device(worker.value(), options.quiet, &plans.front())) return *error;
+  return std::move(plans.front());
+}
+
+std::optional<RunPlan> check_of(const SweepOptions& options, const Cell& cell) {
+  constexpr int64_t kSteps = 2;
+  if (cell.plan.scenario.reducer.kind != "data_parallel") return std::nullopt;
+  auto plan = plan_of(options, {kSteps, "float64"}, cell);
+  if (!plan || plan.value().goldens.empty()) return std::nullopt;
+  return std::move(plan.value());
+}
+
+// Of one reducer: with every cap, or without where it has none.
+void add_cells(const SweepOptions& options, const SweepSpec& spec, const std::vector<double>& caps,
+               Cell cell, std::vector<Cell>* cells, InputErrors* errors) {
+  for (size_t i = 0; i < std::max<size_t>(1, caps.size()); ++i) {
+    if (!caps.empty()) cell.cap_mb = caps[i];
+    auto plan = plan_of(options, {spec.warmup + spec.steps, "replica"}, cell);
+    if (!plan) {
+      for (const InputError& error : plan.errors())
+        if (std::none_of(errors->begin(), errors->end(),
+                         [&](const InputError& known) { return to_text(known) == to_text(error); }))
+          errors->push_back(error);
+      return;
+    }
+    Cell made = cell;
+    made.plan = std::move(plan.value());
+    compare_at_the_ends(&made.plan);
+    made.world_size = made.plan.scenario.world_size;
+    made.reducer = made.plan.scenario.reducer.kind;
+    const bool capped = has_cap(made.plan);
+    if (!capped) made.cap_mb.reset();
+    made.check = check_of(options, made);
+    cells->push_back(std::move(made));
+    if (!capped) return;
+  }
+}
+
+}  // namespace
+
+Expected<SweepSpec> sweep_spec(const SweepOptions& options) {
+  SweepSpec spec;
+  InputErrors errors;
+  if (options.selection.paths.size() == 1) read_file_key(options.selection.paths[0], &spec);
+  if (options.caps == "auto") {
+    spec.caps.reset();
+  } else if (!options.caps.empty()) {
+    std::vector<double> caps;
+    parse_list(options.caps, parse_caps, &caps, &errors);
+    spec.caps = std::move(caps);
+  }
+  parse_list(options.worlds, parse_worlds, &spec.worlds, &errors);
+  parse_list(options.reducers, parse_reducers, &spec.reducers, &errors);
+  for (const std::string& text : options.vary) parse_vary(text, &spec, &errors);
+  spec.steps = options.steps.value_or(spec.steps);
+  spec.warmup = options.warmup.value_or(spec.warmup);
+  if (options.rounds) spec.rounds = options.rounds;
+  if (!options.reference.empty()) spec.reference = options.reference;
+  if (spec.caps) std::sort(spec.caps->begin(), spec.caps->end());
+  check_keys(options, spec, &errors);
+  if (!errors.empty()) return errors;
+  return spec;
+}
+
+Expected<std::vector<Cell>> sweep_cells(const SweepOptions& options, const SweepSpec& spec,
+                                        const std::vector<double>& caps) {
+  std::vector<Cell> cells;
+  InputErrors errors;
+  const auto worlds = spec.worlds.empty() ? std::vector<int64_t>{0} : spec.worlds;
+  const auto reducers = spec.reducers.empty() ? std::vector<std::string>{""} : spec.reducers;
+  for (const int64_t world : worlds)
+    for (const std::string& reducer : reducers)
+      for (const Varied& varied : variations_of(spec)) {
+        Cell cell;
+        cell.world_size = world;
+        cell.reducer = reducer;
+        cell.varied = varied;
+        add_cells(options, spec, caps, std::move(cell), &cells, &errors);
+      }
+  if (!errors.empty()) return errors;
+  return merged_by_layout(std::move(cells));
+}
+
 namespace {
 
 // By lane replica, or of a check by lane float64, the only one that is asked for.

@@ -4,14 +4,38 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "sim/calibrate/samples.h"
+#include "sim/calibrate/fit.h"
+#include "sim/cli/verbs.h"
 #include "sim/judge/judge.h"
-#include "sim/report/progress.h"
+#include "sim/report/terminal.h"
+#include "sim/sweep/baseline.h"
+#include "sim/sweep/design.h"
 #include "sim/sweep/result.h"
 
 namespace lockstep {
+
+// What a sweep measures, of the command line, the scenario's key `sweep`, and defaults.
+struct SweepSpec {
+  std::optional<std::vector<double>> caps;  // nothing: auto
+  std::vector<int64_t> worlds;              // empty: the scenario's
+  std::vector<std::string> reducers;        // empty: the scenario's
+  // JSON pointer -> values as JSON text.
+  std::vector<std::pair<std::string, std::vector<std::string>>> vary;
+  int64_t steps = 20, warmup = 5;
+  std::optional<int64_t> rounds;  // nothing: as many as it takes to tell the caps apart
+  std::string reference;          // path, or empty
+};
+
+// All errors at once. The file itself is checked where plans are made of it.
+Expected<SweepSpec> sweep_spec(const SweepOptions& options);
+
+// All combinations of the spec with `caps`, each with a plan of its own: errors of the scenario, of
+// combinations that cannot be, and of a matrix that is not pinned.
+Expected<std::vector<Cell>> sweep_cells(const SweepOptions& options, const SweepSpec& spec,
+                                        const std::vector<double>& caps);
 
 // Executes and measures the runs of a sweep, one after the other, each with a spin before and after
 // it. SIGINT and SIGTERM end the run under way; nothing is begun after that.

@@ -7,7 +7,7 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/parse/suite.h"
-#include "sim/cli/ci_reports.h"
+#include "sim/cli/outputs.h"
 #include "sim/plan/plan.h"
 #include "sim/report/document.h"
 
@@ -57,20 +57,6 @@ struct VerifyOptions {
 };
 int verify(const VerifyOptions& options);
 
-// Runs of many small scenarios with faults that are drawn, not written.
-struct CampaignOptions {
-  VerifyOptions verify;  // its output and execution; no selection
-  int64_t seeds = 100;
-  uint64_t seed = 1;
-  bool stragglers = false;  // late ranks that cause no failure, under emulated compute
-  bool enumerate = false;   // every fatal kind, rank and place instead of random ones
-  int64_t draw = 0;         // of the enumeration only so many, drawn by the seed; 0: all
-  int64_t mutants = 0;      // instead of faults: so many random defects, which must be caught
-  int64_t clean = 0;        // instead of faults: so many correct runs, which must not be accused
-  int64_t busy = 0;         // processes that keep the cores busy meanwhile
-};
-int campaign(CampaignOptions options);
-
 // From what a run left behind: the verdict again, metrics, the straggler. Of a trace that others
 // left: what its stragglers cost.
 struct AnalyzeOptions {
@@ -84,15 +70,6 @@ struct AnalyzeOptions {
 };
 int analyze(const AnalyzeOptions& options);
 int analyze_trace(const AnalyzeOptions& options);
-
-// From what a run left behind: its steps without the lateness of some ranks.
-struct WhatIfOptions {
-  std::string folder;              // of one run, or of an invocation
-  std::vector<int64_t> fix_ranks;  // together; empty: each rank in turn
-  std::string json;
-  std::string color = "auto";
-};
-int whatif(const WhatIfOptions& options);
 
 // Measures combinations of bucket caps, world sizes and reducers. What is not given here comes from
 // the key `sweep` of the scenario, and then from the scenario or a default.
@@ -130,7 +107,6 @@ int profile(const ProfileOptions& options);
 int scenario_check(const Selection& selection);
 int scenario_list(const Selection& selection);
 int scenario_explain(const Selection& selection);
-int print_schema(const std::string& kind);  // scenario | result | sweep | what_if ...
 int doctor();
 int version();
 // Replaces this program by lockstep-worker; returns only if that cannot be.

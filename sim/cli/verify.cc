@@ -1,24 +1,26 @@
+#include "sim/cli/verify.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 
+#include "scenarios/base/error.h"
 #include "scenarios/base/text.h"
-#include "sim/cli/conclude.h"
-#include "sim/cli/devices.h"
 #include "sim/cli/execution.h"
-#include "sim/cli/export_directory.h"
-#include "sim/cli/narrow.h"
-#include "sim/cli/output_files.h"
+#include "sim/cli/outputs.h"
 #include "sim/cli/run_directory.h"
-#include "sim/cli/save_weights.h"
+#include "sim/cli/select.h"
 #include "sim/cli/verbs.h"
+#include "sim/cli/worker_program.h"
 #include "sim/report/document.h"
-#include "sim/report/table.h"
 #include "sim/report/terminal.h"
+#include "sim/report/text_style.h"
 #include "sim/report/trace.h"
+#include "sim/weights/save.h"
 
 namespace lockstep {
 namespace {
@@ -153,6 +155,68 @@ int verify(const VerifyOptions& options) {
   auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
   if (!directory) return refuse(directory.errors());
   return execute_and_report(options, worker.value(), directory.value(), earlier, &files.value());
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+InputError refused(const std::string& path, const std::string& why) {
+  return option_error(fmt::format("--export {}: {}", path, why),
+                      "an empty folder, or a path where one can be made");
+}
+
+}  // namespace
+
+std::optional<InputError> make_export_folders(const std::string& path,
+                                              std::vector<SelectedFile>* files) {
+  std::error_code error;
+  const fs::path folder = fs::absolute(path, error).lexically_normal();
+  fs::create_directories(folder, error);
+  if (error) return refused(path, error.message());
+  if (!fs::is_empty(folder, error)) return refused(path, "is not empty");
+  if (error) return refused(path, error.message());
+  int64_t number = 0;
+  for (SelectedFile& file : *files)
+    for (RunPlan& plan : file.plans) {
+      plan.export_dir = (folder / fmt::format("{:04}", ++number)).string();
+      fs::create_directory(plan.export_dir, error);
+      if (error) return refused(path, error.message());
+    }
+  return std::nullopt;
+}
+
+std::optional<InputError> save_weights_error(const std::string& path,
+                                             const std::vector<SelectedFile>& files) {
+  if (const std::string why = why_no_checkpoint_name(path); !why.empty())
+    return option_error("--save-weights " + why);
+  if (const auto why = why_not_writable(path)) return option_error("--save-weights " + *why);
+  size_t runs = 0;
+  for (const SelectedFile& file : files) runs += file.plans.size();
+  if (runs == 1) return std::nullopt;
+  return option_error(fmt::format("--save-weights {}: a file holds one run, not {}", path, runs),
+                      "one run: pin axes with --set or choose with --filter");
+}
+
+const RunPlan& only_run(const std::vector<SelectedFile>& files) {
+  for (const SelectedFile& file : files)
+    if (!file.plans.empty()) return file.plans.front();
+  LOCKSTEP_CHECK(false, "no run is selected");
+}
+
+std::optional<InputError> save_weights(const std::string& path, const std::string& export_dir) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(export_dir + "/manifest.json", ignored))
+    return option_error(
+        fmt::format("--save-weights {}: the run did not reach its end, and left no weights", path));
+  const auto state = read_export(export_dir);
+  if (!state) return state.errors().front();
+  try {
+    save_checkpoint(path, state.value().tensors);
+  } catch (const std::exception& error) {
+    return option_error(fmt::format("--save-weights {}", error.what()));
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep

@@ -4,9 +4,8 @@
 
 #include <cstdio>
 
-#include "sim/cli/cli.h"
 #include "sim/cli/worker_program.h"
-#include "sim/main/as_worker.h"
+#include "sim/program/program.h"
 #include "sim/worker/main/worker_main.h"
 
 namespace lockstep {

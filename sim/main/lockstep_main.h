@@ -11,4 +11,7 @@ namespace lockstep {
 //   int main(int argc, char** argv) { return lockstep::main(argc, argv); }
 int main(int argc, char** argv);
 
+// Where this process was started as a worker: is one, and does not return.
+void serve_if_worker(int argc, char** argv);
+
 }  // namespace lockstep

@@ -14,9 +14,8 @@
 #include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
 #include "sim/cli/worker_program.h"
-#include "sim/main/as_worker.h"
 #include "sim/main/lockstep_main.h"
-#include "sim/sweep/threshold.h"
+#include "sim/sweep/baseline.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,5 +65,19 @@ std::optional<std::string> why_not_writable(const std::string& path);
 // Replaces `path` in one step (temporary file beside it, then rename), except where it is no
 // regular file (/dev/stdout): that is written to. Throws std::system_error.
 void write_atomically(const std::string& path, const std::string& text);
+
+// What --json of an earlier invocation says of its runs: the baseline of verify and run. A run is
+// the same if its scenario's name, its axes and the name of its file are.
+class EarlierResult {
+ public:
+  // Bad input: no such file, or not what --json of verify, run or campaign wrote.
+  static Expected<EarlierResult> load(const std::string& path);
+
+  // RunResult::baseline of a run: regression | known | fixed | same | changed | absent.
+  std::string beside(const RunResult& run) const;
+
+ private:
+  std::map<std::string, std::optional<bool>> met_;
+};
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "sim/report/style.h"
+#include "sim/report/text_style.h"
 
 namespace lockstep {
 namespace {

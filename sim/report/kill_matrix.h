@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/judge/judge.h"
-#include "sim/report/table.h"
+#include "sim/report/text_style.h"
 
 namespace lockstep {
 

@@ -3,11 +3,12 @@
 #include <sched.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "lockstep_commit.h"
 #include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
 #include "sim/join/environment.h"
@@ -75,5 +76,8 @@ std::string libtorch_of(const Libraries& libraries) {
 Libraries read_libraries(const std::string& path) {
   return libraries_of(read_foreign_file(path).value_or("")).value_or(Libraries{});
 }
+
+const char* lockstep_version() { return LOCKSTEP_VERSION; }
+const char* lockstep_commit() { return LOCKSTEP_COMMIT; }
 
 }  // namespace lockstep

@@ -34,4 +34,7 @@ Libraries read_libraries(const std::string& path);
 // The same from its JSON text; nothing if it is not such a document.
 std::optional<Libraries> libraries_of(const std::string& json_text);
 
+const char* lockstep_version();  // "0.1.0"
+const char* lockstep_commit();   // "a1b2c3d", or "unknown"
+
 }  // namespace lockstep

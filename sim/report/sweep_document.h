@@ -1,16 +1,16 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "sim/report/machine.h"
-#include "sim/report/style.h"
-#include "sim/sweep/reference.h"
+#include "sim/report/text_style.h"
+#include "sim/sweep/baseline.h"
 #include "sim/sweep/result.h"
-#include "sim/sweep/threshold.h"
 
 namespace lockstep {
 

@@ -2,8 +2,8 @@
 
 #include "scenarios/json/json_text.h"
 #include "sim/report/document.h"
+#include "sim/report/machine.h"
 #include "sim/report/sweep_document.h"
-#include "sim/report/version.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "sim/judge/timeline.h"
-#include "sim/report/receipts.h"
+#include "sim/report/svg/gantt.h"
+#include "sim/report/trace.h"
 
 namespace lockstep {
 
@@ -29,5 +30,13 @@ std::optional<int64_t> typical_step(const Timeline& timeline);
 // end; below it how far apart ranks arrived at the collectives of all measured steps. At most 16
 // ranks and 40 collectives are drawn, the late ones and the long ones first, and the notes say so.
 std::string timeline_svg(const Timeline& timeline, const TimelinePicture& picture);
+
+// A phase of steps: load, forward, backward, wait, optimizer.
+bool is_drawn(Phase phase);
+
+bool entered_by_all(const Collective& b);
+
+// Rows are ranks, with a track of their phases and one of their collectives (timeline_svg()).
+svg::Gantt step_chart(const Timeline& timeline, const TimelinePicture& picture, int64_t step);
 
 }  // namespace lockstep

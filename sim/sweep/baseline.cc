@@ -1,16 +1,89 @@
 #include "sim/sweep/baseline.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <cmath>
+#include <map>
 
 #include "scenarios/base/file.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
+#include "sim/judge/what_if.h"
 
 namespace lockstep {
+namespace {
+
+InputError refused_threshold(const std::string& message) {
+  return option_error(
+      "--threshold: " + message,
+      fmt::format("METRIC<=NUMBER, 0 or more, with <, <=, > or >=, METRIC one of {}",
+                  quoted_list(metric_names())));
+}
+
+bool keeps(const Threshold& threshold, double value) {
+  if (threshold.comparison == "<") return value < threshold.bound;
+  if (threshold.comparison == "<=") return value <= threshold.bound;
+  if (threshold.comparison == ">") return value > threshold.bound;
+  return value >= threshold.bound;
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(' ');
+  return begin == std::string::npos ? ""
+                                    : text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
+}  // namespace
+
+std::string Threshold::text() const { return fmt::format("{}{}{}", metric, comparison, bound); }
+
+Expected<Threshold> parse_threshold(const std::string& text) {
+  Threshold threshold;
+  const size_t at = text.find_first_of("<>");
+  if (at == std::string::npos)
+    return refused_threshold(fmt::format("\"{}\" has no <=", printable(text)));
+  threshold.metric = trimmed(text.substr(0, at));
+  const size_t length = text.substr(at + 1, 1) == "=" ? 2 : 1;
+  threshold.comparison = text.substr(at, length);
+  const std::string number = trimmed(text.substr(at + length));
+  const auto bound = number_in<double>(number);
+  if (!bound) return refused_threshold(fmt::format("\"{}\" is no number", printable(number)));
+  if (*bound < 0)
+    return refused_threshold(fmt::format("\"{}\": no metric is negative", printable(number)));
+  threshold.bound = *bound;
+  const auto& names = metric_names();
+  if (std::find(names.begin(), names.end(), threshold.metric) != names.end()) return threshold;
+  const auto meant = closest_word(threshold.metric, names);
+  return refused_threshold(fmt::format("unknown metric \"{}\"{}", printable(threshold.metric),
+                                       meant ? fmt::format("; did you mean \"{}\"?", *meant) : ""));
+}
+
+Judgement judge(const Threshold& threshold, const std::vector<CellResult>& cells) {
+  Judgement judgement{cells.empty() ? "inconclusive" : "pass", {}};
+  for (const CellResult& cell : cells) {
+    const auto value = metric_of(cell, threshold.metric);
+    const int64_t kept =
+        value ? int64_t{keeps(threshold, value->low)} + int64_t{keeps(threshold, value->high)} : 1;
+    if (kept == 2) continue;
+    const std::string verdict = kept == 0 ? "fail" : "inconclusive";
+    judgement.verdict = worse_verdict(judgement.verdict, verdict);
+    judgement.lines.push_back(
+        value ? fmt::format("{}: {} is {:.4g} ({:.4g} .. {:.4g}): {}", label_of(cell.cell),
+                            threshold.metric, value->value, value->low, value->high, verdict)
+              : fmt::format("{}: has no {}", label_of(cell.cell), threshold.metric));
+  }
+  return judgement;
+}
+
+std::string worse_verdict(const std::string& a, const std::string& b) {
+  for (const char* word : {"fail", "inconclusive"})
+    if (a == word || b == word) return word;
+  return "pass";
+}
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -103,6 +176,99 @@ Judgement judge(const Baseline& before, const std::string& scenario, const std::
     if (!one.line.empty()) judgement.lines.push_back(one.line);
   }
   return judgement;
+}
+
+namespace {
+
+InputError refused_reference(const std::string& path, const std::string& message) {
+  return option_error(fmt::format("--reference {}: {}", printable(path), message),
+                      "a published sweep as golden/data/pytorch_gloo_sweep.json");
+}
+
+Reference reference_of(const Json& document) {
+  Reference reference;
+  reference.source = document.at("source").get<std::string>();
+  reference.what = document.at("what").get<std::string>();
+  reference.metric = document.at("metric").get<std::string>();
+  for (const Json& one : document.at("series")) {
+    Reference::Series& series = reference.series.emplace_back();
+    series.of = one.at("of").get<std::string>();
+    series.reducers = one.at("reducers").get<std::vector<std::string>>();
+    series.world_size = one.at("world_size").get<int64_t>();
+    for (const Json& row : one.at("rows"))
+      series.rows.emplace_back(row.at(0).get<double>(), row.at(1).get<double>());
+  }
+  return reference;
+}
+
+struct Lines {
+  std::vector<double> ours, published, tails_mb;
+};
+
+Agreement agreement_of(const std::string& group, const Lines& lines) {
+  Agreement made;
+  made.group = group;
+  made.lines = static_cast<int64_t>(lines.ours.size());
+  std::vector<double> errors;
+  for (size_t i = 0; i < lines.ours.size(); ++i)
+    errors.push_back(std::fabs(lines.ours[i] / lines.published[i] - 1));
+  made.mean_error = mean_of(errors);
+  made.largest_error = *std::max_element(errors.begin(), errors.end());
+  made.correlation = correlation(lines.ours, lines.published);
+  made.tail_ours = correlation(lines.ours, lines.tails_mb);
+  made.tail_published = correlation(lines.published, lines.tails_mb);
+  return made;
+}
+
+}  // namespace
+
+Expected<Reference> load_reference(const std::string& path) {
+  const auto text = read_foreign_file(path);
+  if (!text) return refused_reference(path, text.errors().front().message);
+  const auto document = parse_foreign_json(text.value(), path, "");
+  if (!document) return refused_reference(path, document.errors().front().message);
+  try {
+    Reference reference = reference_of(document.value());
+    const auto& names = metric_names();
+    if (std::find(names.begin(), names.end(), reference.metric) == names.end())
+      return refused_reference(path, "unknown metric \"" + printable(reference.metric) + "\"");
+    return reference;
+  } catch (const nlohmann::json::exception& error) {
+    return refused_reference(path, printable(error.what()));
+  }
+}
+
+std::optional<double> published_for(const Reference& reference, const CellResult& cell) {
+  for (const Reference::Series& series : reference.series) {
+    const auto& reducers = series.reducers;
+    if (series.world_size != cell.cell.world_size || !cell.cell.cap_mb ||
+        std::find(reducers.begin(), reducers.end(), cell.cell.reducer) == reducers.end())
+      continue;
+    std::vector<double> caps = {*cell.cell.cap_mb};
+    caps.insert(caps.end(), cell.cell.same_caps_mb.begin(), cell.cell.same_caps_mb.end());
+    for (const double cap : caps)
+      for (const auto& [published_cap, value] : series.rows)
+        if (published_cap == cap && value > 0) return value;
+  }
+  return std::nullopt;
+}
+
+std::vector<Agreement> agreements(const Reference& reference,
+                                  const std::vector<CellResult>& cells) {
+  std::map<std::string, Lines> groups;
+  for (const CellResult& cell : cells) {
+    const auto published = published_for(reference, cell);
+    const auto ours = metric_of(cell, reference.metric);
+    if (!published || !ours) continue;
+    Lines& lines = groups[group_of(cell.cell)];
+    lines.ours.push_back(ours->value);
+    lines.published.push_back(*published);
+    lines.tails_mb.push_back(cell.tail_mb);
+  }
+  std::vector<Agreement> found;
+  for (const auto& [group, lines] : groups)
+    if (lines.ours.size() > 1) found.push_back(agreement_of(group, lines));
+  return found;
 }
 
 }  // namespace lockstep

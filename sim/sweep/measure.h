@@ -1,11 +1,51 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "sim/judge/judge.h"
 
 namespace lockstep {
+
+// Was the machine busy with something else? Before and after each run all cores that this program
+// may use do a fixed piece of work; how long the slowest takes, against the quickest time ever
+// seen, tells what else went on around the run (not what began and ended within it: that is what
+// repeated rounds and outliers are for).
+
+// Milliseconds of the slowest thread, of one for each core that this process may use, each with
+// a few milliseconds of arithmetic on a quiet core. Blocks until they are done; nothing is left
+// behind.
+double spin_ms();
+
+struct Spins {
+  double before_ms = 0, after_ms = 0;
+};
+
+// A spin that takes longer than this times the quickest one was disturbed.
+inline constexpr double kBusy = 1.3;
+
+// The quickest of several spins in a row, where a busy moment may pass.
+double quiet_spin_ms();
+
+// Spins until one is undisturbed, five times at most, and returns the quickest: a run's own
+// processes are still letting go of their memory when its end is known, which is no other work.
+double settled_spin_ms(double quickest_ms, const std::function<double()>& spin = spin_ms);
+
+bool is_contaminated(const Spins& spins, double quickest_ms);
+
+// quiet: at most a tenth of the runs are contaminated. disturbed: at most half of them. busy: more.
+// Where it is busy nothing is concluded.
+struct MachineVerdict {
+  std::string verdict = "quiet";
+  int64_t runs = 0, contaminated = 0, repeated = 0;
+  double quickest_ms = 0, median_ms = 0;  // of spins
+};
+// Of the runs that count; repeated: how many were measured again and do not.
+MachineVerdict machine_verdict(const std::vector<Spins>& runs, double quickest_ms,
+                               int64_t repeated);
 
 // What a sweep takes from the records of one run: medians over its steps after `warmup` (a step's
 // number is the mean of its ranks'), by the formulas of docs/metrics.md.

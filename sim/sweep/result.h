@@ -1,13 +1,13 @@
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/sweep/design.h"
-#include "sim/sweep/machine_watch.h"
 #include "sim/sweep/measure.h"
 #include "sim/sweep/statistics.h"
 

@@ -10,7 +10,6 @@
 #include "scenarios/base/hash.h"
 #include "scenarios/base/part.h"
 #include "scenarios/workloads/devices.h"
-#include "sim/explore/chooser.h"
 #include "sim/fault/mutants.h"
 #include "sim/fault/training_mutants.h"
 
@@ -137,7 +136,7 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real, const Ran
   if (!has_mutant(scenario.mutants, "unordered_launch", context.rank)) return;
   const auto rank = static_cast<uint64_t>(context.rank);
   pool_ = make_race_mutants(*faulty_buckets_, scenario.mutants,
-                            [draws = ScheduleDraws(substream_seed(scenario.seed, "pool", rank))](
+                            [draws = SplitMix64(substream_seed(scenario.seed, "pool", rank))](
                                 size_t count) mutable { return draws.below(count); });
 }
 

@@ -1,6 +1,6 @@
 """`lockstep compare` of checkpoints, and `--save-weights`. The .safetensors files are written here, by
 struct and json: the format is that simple, and its library is not among Debian's packages (a file of
-the library's own is read in tests/sim/weights). Files of PyTorch: tests/python/checkpoints_test.py."""
+the library's own is read in tests/sim/tools/compare). Files of PyTorch: tests/python/checkpoints_test.py."""
 import json
 import resource
 import struct

@@ -89,7 +89,7 @@ class Bases:
     def weights(self, at):
         for name in ("a", "b"):
             (at / name).mkdir()
-            for path in (ROOT / "tests/sim/weights/data").glob("*"):
+            for path in (ROOT / "tests/sim/tools/compare/data").glob("*"):
                 if path.suffix in (".pt", ".safetensors"):
                     shutil.copy(path, at / name / path.name)
 

@@ -8,7 +8,6 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/hash.h"
 #include "sim/calibrate/fit.h"
-#include "sim/calibrate/samples.h"
 #include "sim/des/records.h"
 #include "sim/des/simulate.h"
 #include "sim/judge/judge.h"
@@ -16,11 +15,10 @@
 #include "sim/launch/stored_run.h"
 #include "sim/record/evidence.h"
 #include "sim/report/document.h"
-#include "sim/report/receipts.h"
 #include "sim/report/run_text.h"
 #include "sim/report/timeline_svg.h"
 #include "sim/report/trace.h"
-#include "sim/whatif/prediction.h"
+#include "sim/tools/whatif/forecast.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

@@ -29,8 +29,8 @@ FEW_RUNS = 20_000
 SHIPPED = {
     "scenario": ["scenarios/*/*.json", "bench/scenarios/*.json"],
     "golden": ["golden/data/*.json"],
-    "weights": ["tests/sim/weights/data/*.pt", "tests/sim/weights/data/*.safetensors"],
-    "zip": ["tests/sim/weights/data/*.pt"],
+    "weights": ["tests/sim/tools/compare/data/*.pt", "tests/sim/tools/compare/data/*.safetensors"],
+    "zip": ["tests/sim/tools/compare/data/*.pt"],
     "checkpoint": ["scenarios/checkpoint/saved/*"],
 }
 # Words beside those of json.dict and of the seeds themselves.

@@ -1,6 +1,6 @@
 #include <span>
 
-#include "sim/weights/export_folder.h"
+#include "sim/weights/save.h"
 #include "tests/fuzz/fuzz.h"
 
 // manifest.json of a state that was exported, beside the files of two tensors.

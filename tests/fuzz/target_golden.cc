@@ -1,6 +1,6 @@
 #include "golden/stored.h"
-#include "sim/report/published.h"
-#include "sim/sweep/reference.h"
+#include "sim/report/run_text.h"
+#include "sim/sweep/baseline.h"
 #include "tests/fuzz/fuzz.h"
 
 // Numbers that others left or printed: a stored golden result, losses, a published sweep.

@@ -1,9 +1,9 @@
 #include <filesystem>
 
-#include "sim/collective/rank_file.h"
 #include "sim/join/rendezvous.h"
 #include "sim/launch/files.h"
 #include "sim/launch/process_state.h"
+#include "sim/tools/collective/ranks.h"
 #include "tests/fuzz/fuzz.h"
 
 // Small files by which processes of a job tell each other something: where rank 0 is, a rank's

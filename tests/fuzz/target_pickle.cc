@@ -1,5 +1,5 @@
-#include "sim/weights/unpickler.h"
-#include "sim/weights/wrong_bytes.h"
+#include "sim/tools/compare/unpickler.h"
+#include "sim/weights/tensor.h"
 #include "tests/fuzz/fuzz.h"
 
 // data.pkl of torch.save by itself, beside two storages.

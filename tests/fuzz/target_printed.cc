@@ -1,5 +1,5 @@
 #include "scenarios/base/text.h"
-#include "sim/report/markdown_text.h"
+#include "sim/report/text_style.h"
 #include "tests/fuzz/fuzz.h"
 
 // The filter in front of all that is printed.

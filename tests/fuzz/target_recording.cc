@@ -5,8 +5,8 @@
 #include "sim/judge/recorded_comparison.h"
 #include "sim/judge/recorded_end.h"
 #include "sim/launch/recording.h"
-#include "sim/report/recorded_analysis.h"
-#include "sim/report/recorded_comparison.h"
+#include "sim/report/analyze_document.h"
+#include "sim/tools/compare/recorded_report.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/kept_run.h"
 

@@ -1,5 +1,5 @@
 #include "sim/judge/judge.h"
-#include "sim/report/earlier_result.h"
+#include "sim/report/document.h"
 #include "sim/report/machine.h"
 #include "sim/sweep/baseline.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-#include "sim/weights/comparison.h"
+#include "sim/tools/compare/comparison.h"
 #include "tests/fuzz/fuzz.h"
 
 // A checkpoint: a zip archive of torch.save, or safetensors. What is read is read to its last byte.

@@ -1,5 +1,5 @@
-#include "sim/weights/wrong_bytes.h"
-#include "sim/weights/zip.h"
+#include "sim/tools/compare/torch_file.h"
+#include "sim/weights/tensor.h"
 #include "tests/fuzz/fuzz.h"
 
 // The directory of a zip archive: every entry lies within it.

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "scenarios/base/text.h"
-#include "sim/report/markdown_text.h"
-#include "sim/report/style.h"
+#include "sim/report/text_style.h"
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/report/collective_document.h"
 #include "sim/report/document.h"
+#include "sim/report/machine.h"
 #include "sim/report/sweep_document.h"
 
 namespace lockstep {
@@ -44,8 +44,6 @@ struct TestReport {
 TestReport test_report(const std::string& verb, const ResultDocument& document);
 // One case a combination, then one for each threshold and for the baseline.
 TestReport test_report(const SweepDocument& document);
-// One case a communicator and size.
-TestReport test_report(const CollectiveDocument& document);
 // Bad input: one case an error, none of them passed or failed.
 TestReport test_report(const InputErrors& errors);
 
@@ -53,5 +51,15 @@ struct CaseCounts {
   int64_t all = 0, passed = 0, failed = 0, inconclusive = 0, skipped = 0;
 };
 CaseCounts counts_of(const std::vector<TestCase>& cases);
+
+// Of a whole report: versions, machine, seed.
+Properties properties_of(const Machine& machine, const Libraries& libraries, uint64_t seed);
+
+// A report of which no case is undecided, though the verdict is inconclusive, gets one that says
+// so.
+void say_inconclusive(const std::string& verdict, TestReport* report);
+
+// "fail: 1 of 31 runs; exit 1\n" without its end of line.
+std::string without_end(std::string text);
 
 }  // namespace lockstep

@@ -63,4 +63,9 @@ Curves step_times_of(const std::vector<ScalingSeries>& series);
 // In percent; intervals are those of the step time, the least world size's median taken as exact.
 Curves efficiencies_of(const std::vector<ScalingSeries>& series);
 
+// About `most` of them: of each stretch of as many points the lowest and the highest, the ends, and
+// those whose x is to be kept. `points` by ascending x.
+std::vector<Point> thinned(const std::vector<Point>& points, size_t most,
+                           const std::vector<double>& keep);
+
 }  // namespace lockstep::svg

@@ -7,12 +7,14 @@
 #include "scenarios/json/json_text.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/launch/memory_room.h"
-#include "sim/worker/collective.h"
-#include "sim/worker/explore/explore.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/process_tasks.h"
 #include "sim/worker/profile.h"
 #include "sim/worker/thread_host.h"
+#ifdef LOCKSTEP_TOOLS
+#include "sim/tools/collective/worker/collective.h"
+#include "sim/tools/explore/worker/explore.h"
+#endif
 
 namespace lockstep {
 namespace {
@@ -28,7 +30,9 @@ RunPlan read_plan(const std::string& path) {
 int run_task(const WorkerTask& task, Control& control) {
   if (task.role == "thread_host") return run_thread_host(task, control);
   take_room(1);
+#ifdef LOCKSTEP_TOOLS
   if (task.role == "collective") return run_collective_process(task, control);
+#endif
   const RunPlan plan = read_plan(plan_path(task.run_dir));
   if (task.role == "rank") return run_rank_process(task, plan, control);
   if (task.role == "golden") return run_golden_process(task, plan);
@@ -42,7 +46,13 @@ std::string worker_profile(const std::string& plan_file, int64_t repetitions) {
   return to_text(measure_layers(read_plan(plan_file), repetitions));
 }
 
-int worker_explore(const std::string& file) { return run_explore(file); }
+int worker_explore([[maybe_unused]] const std::string& file) {
+#ifdef LOCKSTEP_TOOLS
+  return run_explore(file);
+#else
+  throw std::runtime_error("this worker was built without sim/tools");
+#endif
+}
 
 std::string worker_libraries() { return libraries_json(); }
 

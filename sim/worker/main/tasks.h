@@ -16,7 +16,7 @@ namespace lockstep {
 //   rank         trains as rank task.rank of task.run_dir's plan
 //   golden       streams golden run task.golden of that plan
 //   rounding     consumes rank 0's stream for lane rounding
-//   collective   measures collectives as rank task.rank (sim/worker/collective.h)
+//   collective   measures collectives as rank task.rank (sim/tools/collective/worker/collective.h)
 //   thread_host  runs plans of control.next_run(), one after the other, until there are no more,
 //                with records in task.run_dir/rank-R.records
 int run_task(const WorkerTask& task, Control& control);
@@ -25,7 +25,7 @@ int run_task(const WorkerTask& task, Control& control);
 // profile. Throws std::exception.
 std::string worker_profile(const std::string& plan_file, int64_t repetitions);
 
-// Schedules of one plan (sim/worker/explore/explore.h); returns the exit code.
+// Schedules of one plan (sim/tools/explore/worker/explore.h); returns the exit code.
 int worker_explore(const std::string& file);
 
 // What this worker is linked with, as one line of JSON (sim/worker/libraries.h).

@@ -1,10 +1,10 @@
-#include "sim/calibrate/fit.h"
-
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+
+#include "sim/calibrate/fit.h"
 
 namespace lockstep {
 namespace {
@@ -88,4 +88,5 @@ TEST(MachineFile, IsCheckedWithPlaceAndRange) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

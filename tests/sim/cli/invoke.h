@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/cli/cli.h"
+#include "sim/program/program.h"
 
 namespace lockstep {
 

@@ -1,5 +1,3 @@
-#include "sim/cli/run_directory.h"
-
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "sim/cli/run_directory.h"
 
 namespace lockstep {
 namespace {
@@ -84,4 +84,5 @@ TEST_F(RunDirectoryTest, OutLosesEarlierRunsAndNothingElse) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,5 +1,4 @@
 #include <gmock/gmock.h>
-
 #include <nlohmann/json.hpp>
 
 #include "scenarios/json/schema.h"
@@ -119,4 +118,5 @@ TEST(Simulate, LevelsOfAveragingAreReadOrRefused) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

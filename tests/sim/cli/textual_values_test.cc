@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/program/command_line.h"
 #include "tests/sim/cli/invoke.h"
 
 namespace lockstep {
@@ -112,7 +113,8 @@ std::vector<Textual> textual_options() {
 
 TEST(TextualValues, WrongNumbersAreRefusedWithPlaceAndRange) {
   size_t tried = 0;
-  for (const Textual& one : textual_options())
+  for (const Textual& one : textual_options()) {
+    if (one.invocation.front() == "collective" && tools().empty()) continue;
     for (const std::string& value : one.refused) {
       Words words = one.invocation;
       words.push_back(one.option + "=" + value);
@@ -127,7 +129,8 @@ TEST(TextualValues, WrongNumbersAreRefusedWithPlaceAndRange) {
           << shown;
       ++tried;
     }
-  EXPECT_GT(tried, 250u);
+  }
+  EXPECT_GT(tried, tools().empty() ? 200u : 250u);
 }
 
 }  // namespace

@@ -1,17 +1,17 @@
-#include "sim/report/document.h"
-#include "scenarios/json/schema.h"
-
 #include <gmock/gmock.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
-#include "sim/campaign/tally.h"
+#include "scenarios/json/schema.h"
+#include "sim/report/document.h"
+#include "sim/report/terminal.h"
 #include "tests/sim/judge/made_run.h"
 #include "tests/sim/judge/outcomes.h"
+#include "tests/sim/report/ci/made_report.h"
 #include "tests/sim/report/schema_errors.h"
 
 namespace lockstep {
@@ -58,20 +58,6 @@ TEST(Document, OfBadInputFitsItsSchemaToo) {
   document.exit_code = kExitBadInput;
   document.errors = {{"a.json", 7, 3, "/wrld_size", "unknown key \xf0\x28", ""}};
   EXPECT_EQ(result_schema_errors(json::parse(to_text(document))), "");
-}
-
-TEST(Document, OfACampaignMatchesItsSchemaToo) {
-  ResultDocument document = sample();
-  RunResult failed, passed;
-  failed.name = "a";
-  failed.failure.emplace().after_ms = 12.5;
-  passed.name = "b";
-  json whole = as_json(document);
-  whole["campaign"] = {{"seed", 3},
-                       {"kinds", as_json(tally({failed, passed}, {{"a", "kill"}, {"b", "none"}}))}};
-  EXPECT_EQ(result_schema_errors(whole), "");
-  whole["campaign"]["kinds"][0]["more"] = 1;
-  EXPECT_NE(result_schema_errors(whole), "");
 }
 
 TEST(Document, TheSchemaRefusesWhatItDoesNotKnow) {
@@ -142,5 +128,67 @@ TEST(Files, SayWhyTheyCannotBeWritten) {
   EXPECT_THROW(write_atomically("/dev/full", "text"), std::system_error);
 }
 
+using testing::HasSubstr;
+using testing::Not;
+
+class Earlier : public testing::Test {
+ protected:
+  ~Earlier() override { std::filesystem::remove(path_); }
+  EarlierResult earlier(std::vector<RunResult> runs) {
+    ResultDocument document;
+    document.runs = std::move(runs);
+    std::ofstream(path_) << to_text(document);
+    return EarlierResult::load(path_).value();
+  }
+  const std::string path_ = testing::TempDir() + "lockstep_earlier_" + std::to_string(getpid());
+};
+
+TEST_F(Earlier, EveryPairOfThenAndNowHasItsWord) {
+  const EarlierResult before =
+      earlier({made_run("a", "x=1"), made_failure("a", "x=2"), made_breakdown("a", "x=3")});
+  EXPECT_EQ(before.beside(made_run("a", "x=1")), "same");
+  EXPECT_EQ(before.beside(made_failure("a", "x=1")), "regression");
+  EXPECT_EQ(before.beside(made_breakdown("a", "x=1")), "regression");
+  EXPECT_EQ(before.beside(made_run("a", "x=2")), "fixed");
+  EXPECT_EQ(before.beside(made_failure("a", "x=2")), "known");
+  EXPECT_EQ(before.beside(made_breakdown("a", "x=2")), "changed");
+  EXPECT_EQ(before.beside(made_breakdown("a", "x=3")), "known");
+  EXPECT_EQ(before.beside(made_failure("a", "x=3")), "changed");
+  EXPECT_EQ(before.beside(made_failure("a", "x=4")), "absent");
+  EXPECT_EQ(before.beside(made_failure("b", "x=2")), "absent");
+}
+
+TEST_F(Earlier, OfTwoAlikeThePassedOneCounts) {
+  const EarlierResult before = earlier({made_failure("a", ""), made_run("a", "")});
+  EXPECT_EQ(before.beside(made_failure("a", "")), "regression");
+}
+
+TEST_F(Earlier, WhatIsKnownDoesNotFailTheInvocation) {
+  ResultDocument document;
+  document.runs = {made_run("a", "x=1"), made_failure("a", "x=2")};
+  EXPECT_EQ(overall_verdict(document.runs), "fail");
+  document.runs[1].baseline = "known";
+  EXPECT_EQ(overall_verdict(document.runs), "pass");
+  document.verdict = "pass";
+  EXPECT_EQ(answer_line(document), "pass: 1 of 2 runs as expected, 1 known to the baseline\n");
+  const std::string text = terminal_text(document, {});
+  EXPECT_THAT(text, HasSubstr("known  a  x=2  not as expected in the baseline either\n"));
+  EXPECT_THAT(text, Not(HasSubstr("again")));
+  document.runs[1].baseline = "regression";
+  EXPECT_EQ(overall_verdict(document.runs), "fail");
+  EXPECT_THAT(failure_text(document.runs[1], Style(false)), HasSubstr("regression"));
+}
+
+TEST_F(Earlier, OtherFilesAreBadInput) {
+  EXPECT_FALSE(EarlierResult::load("/no/such.json"));
+  for (const char* text : {"", "[]", "{}", "{\"runs\": [1]}", "{\"runs\": [{\"name\": \"a\"}]}"}) {
+    std::ofstream(path_) << text;
+    const auto loaded = EarlierResult::load(path_);
+    ASSERT_FALSE(loaded) << text;
+    EXPECT_THAT(loaded.errors()[0].message, HasSubstr("--baseline " + path_));
+  }
+}
+
 }  // namespace
+
 }  // namespace lockstep

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/report/markdown.h"
 #include "sim/report/terminal.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "sim/report/svg/thinned.h"
+#include "sim/report/svg/curves.h"
 #include "tests/sim/report/well_formed.h"
 
 namespace lockstep::svg {

@@ -1,11 +1,9 @@
-#include "sim/report/sweep_document.h"
-#include "scenarios/json/schema.h"
-
 #include <gmock/gmock.h>
-
 #include <nlohmann/json.hpp>
 
+#include "scenarios/json/schema.h"
 #include "scenarios/parse/suite.h"
+#include "sim/report/sweep_document.h"
 #include "tests/sim/report/schema_errors.h"
 #include "tests/sim/sweep/made_sweep.h"
 
@@ -119,4 +117,5 @@ TEST(SweepDocument, WrongReplicasAndBrokenBoundsFailABusyMachineDecidesNothing) 
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,7 +1,6 @@
-#include "sim/report/timeline_svg.h"
-
 #include <gmock/gmock.h>
 
+#include "sim/report/timeline_svg.h"
 #include "tests/sim/judge/made_run.h"
 #include "tests/sim/report/well_formed.h"
 
@@ -116,4 +115,5 @@ TEST(Receipts, AreCalledAsTheScenarioSays) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,14 +1,13 @@
-#include "sim/report/trace.h"
-
 #include <gmock/gmock.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "sim/judge/metrics.h"
+#include "sim/report/trace.h"
 #include "tests/sim/judge/made_run.h"
 
 namespace lockstep {
@@ -136,4 +135,5 @@ TEST_F(TraceTest, SaysWhenItCannotBeWritten) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,5 +1,3 @@
-#include "sim/sweep/design.h"
-
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -7,7 +5,7 @@
 
 #include "sim/plan/layout.h"
 #include "sim/plan/ready_times.h"
-#include "sim/sweep/tail_model.h"
+#include "sim/sweep/design.h"
 #include "tests/sim/judge/made_run.h"
 
 namespace lockstep {
@@ -158,4 +156,5 @@ TEST(TailModel, MoreOfAnythingIsNeverFaster) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -3,10 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/sweep/baseline.h"
-#include "sim/sweep/machine_watch.h"
-#include "sim/sweep/reference.h"
+#include "sim/sweep/measure.h"
 #include "sim/sweep/result.h"
-#include "sim/sweep/threshold.h"
 #include "tests/sim/sweep/made_sweep.h"
 
 namespace lockstep {

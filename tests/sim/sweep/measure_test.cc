@@ -1,7 +1,6 @@
-#include "sim/sweep/measure.h"
-
 #include <gmock/gmock.h>
 
+#include "sim/sweep/measure.h"
 #include "tests/sim/judge/made_run.h"
 
 namespace lockstep {
@@ -45,4 +44,5 @@ TEST(Measure, NothingWhereNoStepCounts) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

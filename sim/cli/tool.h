@@ -1,0 +1,43 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <vector>
+
+namespace lockstep {
+
+// What the paths of a command line are.
+enum class Reads {
+  anything,    // of a form: whatever they are
+  folders,     // runs that were kept, or what is not there
+  files,       // not folders
+  recordings,  // all of scripts/lockstep_record.py
+};
+
+// A verb that the core does without: a folder of sim/tools, which includes what it needs of the
+// core; the core knows it by this alone. sim/program has the table of them.
+struct Tool {
+  const char* verb;
+  void (*add)(CLI::App& app, std::function<int()>* action);
+
+  // Which options its invocations take, as of sim/program/forms.h. Those with a mode come first.
+  struct Form {
+    const char *what, *mode;
+    std::vector<const char*> options;  // lists of names
+    Reads reads = Reads::anything;
+  };
+  std::vector<Form> forms;
+  struct SilentOption {
+    const char *option, *why;
+  };
+  std::vector<SilentOption> silent = {};  // that no result shows
+
+  // Of what its --json writes; without a flag: `lockstep schema` has none.
+  struct Schema {
+    const char *flag = nullptr, *what = nullptr;  // "--explore", "Of what explore --json writes"
+    const char* (*text)() = nullptr;
+  };
+  Schema schema = {};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,219 @@
+#include "sim/program/forms.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "sim/cli/shared_options.h"
+#include "sim/launch/recording.h"
+#include "sim/program/command_line.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kNarrowing = " --baseline --filter --last-failed --shard ";
+constexpr const char* kHosts =
+    " --hosts --interface --master-port --ranks-per-host --remote-shell ";
+std::vector<std::string_view> words_in(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (size_t begin = text.find_first_not_of(' '); begin != std::string_view::npos;) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(' ', end);
+  }
+  return words;
+}
+
+class FormTable {
+ public:
+  // `lists`: options, each a list of names that lives for ever.
+  void form(const char* verb, const char* what, const char* mode, Reads reads,
+            const std::vector<const char*>& lists) {
+    Form form{verb, what, mode, reads, {}};
+    for (const char* list : lists)
+      for (const std::string_view word : words_in(list)) form.options.push_back(word);
+    std::sort(form.options.begin(), form.options.end());
+    rows.push_back(std::move(form));
+  }
+  // Told apart by an option.
+  void mode(const char* verb, const char* mode, const char* what,
+            const std::vector<const char*>& lists) {
+    form(verb, what, mode, Reads::anything, lists);
+  }
+  void usual(const char* verb, const char* what, const std::vector<const char*>& lists) {
+    form(verb, what, "", Reads::anything, lists);
+  }
+  std::vector<Form> rows;
+};
+
+void add_executions(FormTable* table) {
+  for (const char* verb : {"verify", "run"}) {
+    table->mode(verb, "--list", "with --list",
+                {"--list", kSelectionOptions, " --filter --last-failed --shard "});
+    table->mode(verb, "--hosts", "with --hosts",
+                {kHosts, kSelectionOptions, "--filter", kOutputOptions});
+    table->usual(verb, "on this machine",
+                 {kSelectionOptions, kNarrowing, kOutputOptions, kHowOptions,
+                  " --export --markdown --save-weights --trace "});
+  }
+  table->usual(
+      "worker", "",
+      {kSelectionOptions, "--filter", kOutputOptions,
+       " --interface --job-key-file --launcher --master-addr --master-port --node-rank --nodes "
+       " --ranks-per-node --rendezvous "});
+}
+
+void add_simulations(FormTable* table) {
+  const char* verb = "simulate";
+  const char* common =
+      " --across-bandwidth-mb-per-s --across-latency-us --algorithm --average --backward-ms "
+      " --bandwidth-mb-per-s --channels --checkpoint-every-s --checkpoint-s --color --engine "
+      " --filter --forward-ms --json --latency-us --machine --mtbf-hours --noise "
+      " --overlap-slowdown --quiet --ranks-per-host --restart-s --steps --svg --threads "
+      " --work-hours --world-size ";
+  table->mode(verb, "--predict", "with --predict", {"--predict", kSelectionOptions, common});
+  table->usual(verb, "without --predict", {kSelectionOptions, common, " --out --trace "});
+}
+
+void add_readers(FormTable* table) {
+  table->form("analyze", "of a recording", "", Reads::recordings,
+              {" --color --json --metrics --trace "});
+  table->form("analyze", "of a trace", "", Reads::files, {" --color --json "});
+  table->form("analyze", "of kept runs", "", Reads::anything,
+              {" --annotations --color --json --junit --machine --metrics --svg --svg-step "
+               " --trace "});
+}
+
+void add_others(FormTable* table) {
+  table->usual("sweep", "",
+               {kSelectionOptions,
+                " --allow-busy --annotations --baseline --caps --color --csv --json --junit "
+                " --markdown --out --quiet --reducers --reference --rounds --steps --svg "
+                " --threshold --vary --warmup --worlds "});
+  table->usual("scenario check", "", {kSelectionOptions});
+  table->usual("scenario list", "", {kSelectionOptions, "--filter"});
+  table->usual("scenario explain", "", {kSelectionOptions, "--filter"});
+  table->usual("data", "", {" --samples --seed "});
+  table->usual("profile", "", {kSelectionOptions, " --filter --out --repetitions "});
+  std::vector<const char*> schemas = {
+      " --machine --recording --result --simulate --sweep --what-if "};
+  for (const Tool& tool : tools())
+    if (tool.schema.flag != nullptr) schemas.push_back(tool.schema.flag);
+  table->usual("schema", "", schemas);
+}
+
+std::vector<Form> make_forms() {
+  FormTable table;
+  add_executions(&table);
+  add_simulations(&table);
+  add_readers(&table);
+  add_others(&table);
+  for (const Tool& tool : tools())
+    for (const Tool::Form& form : tool.forms)
+      table.form(tool.verb, form.what, form.mode, form.reads, form.options);
+  return std::move(table.rows);
+}
+
+bool is_folder_of(Reads reads, const std::string& path) {
+  std::error_code error;
+  if (reads == Reads::recordings) return is_recording(path);
+  return std::filesystem::exists(path, error) && !std::filesystem::is_directory(path, error);
+}
+
+}  // namespace
+
+bool Form::takes(std::string_view option) const {
+  return std::binary_search(options.begin(), options.end(), option);
+}
+
+const std::vector<Form>& all_forms() {
+  static const std::vector<Form> forms = make_forms();
+  return forms;
+}
+
+const Form* form_of(std::string_view verb, const std::vector<std::string>& given, Reads reads) {
+  for (const Form& form : all_forms()) {
+    if (form.verb != verb) continue;
+    const bool chosen =
+        form.mode.empty() || std::find(given.begin(), given.end(), form.mode) != given.end();
+    if (chosen && (form.reads == Reads::anything || form.reads == reads)) return &form;
+  }
+  return nullptr;
+}
+
+std::vector<const Form*> forms_with(std::string_view verb, std::string_view option) {
+  std::vector<const Form*> found;
+  for (const Form& form : all_forms())
+    if (form.verb == verb && form.takes(option)) found.push_back(&form);
+  return found;
+}
+
+const std::vector<SilentOption>& silent_options() {
+  static const char* const kHowOnly = "how runs are executed: the results are the same";
+  static const char* const kChecked = "checked with the scenario; counts and names have none of it";
+  static const char* const kAlone = "of one process alone there is nobody to be found";
+  static const std::vector<SilentOption> silent = [] {
+    std::vector<SilentOption> all = {
+        {"--jobs", "", kHowOnly},
+        {"--threads", "", kHowOnly},
+        {"--fresh-processes", "", kHowOnly},
+        {"--seed", "scenario check", kChecked},
+        {"--seed", "scenario list", kChecked},
+        {"--device", "scenario check", kChecked},
+        {"--device", "scenario list", kChecked},
+        {"--seed", "profile", "weights and data of another draw, which take the same time"},
+        {"--color", "analyze", "of a trace: there is no verdict to colour"},
+        {"--rendezvous", "worker", kAlone},
+        {"--master-addr", "worker", kAlone},
+        {"--master-port", "worker", kAlone}};
+    for (const Tool& tool : tools())
+      for (const auto& [option, why] : tool.silent) all.push_back({option, tool.verb, why});
+    return all;
+  }();
+  return silent;
+}
+
+Reads reads_of(const std::vector<std::string>& paths) {
+  for (const Reads reads : {Reads::recordings, Reads::files})
+    if (!paths.empty() && std::all_of(paths.begin(), paths.end(), [&](const std::string& path) {
+          return is_folder_of(reads, path);
+        }))
+      return reads;
+  return Reads::folders;
+}
+
+std::string forms_markdown() {
+  std::string text =
+      "# Which options an invocation takes\n\n"
+      "An option that an invocation cannot honour is refused: exit 2, with its name, and nothing "
+      "is run.\nWhat is honoured hangs on the verb, and for some verbs on another option or on "
+      "what is read.\nThis page is made from the table by which the program refuses "
+      "(`sim/program/forms.cc`); a test\ncompares them. What an option does: `lockstep VERB "
+      "--help`.\n"
+      "\n| invocation | options |\n| --- | --- |\n";
+  for (const Form& form : all_forms()) {
+    std::vector<std::string> options;
+    for (const std::string_view option : form.options)
+      options.push_back(fmt::format("`{}`", option));
+    text += fmt::format("| `lockstep {}`{}{} | {} |\n", form.verb, form.what.empty() ? "" : " ",
+                        form.what, fmt::join(options, " "));
+  }
+  text +=
+      "\n`doctor`, `version`, `completion` and `man` take none but `--help`.\n"
+      "\n## Honoured, and no result shows it\n\n| option | of | why |\n| --- | --- | --- |\n";
+  for (const SilentOption& one : silent_options())
+    text += fmt::format("| `{}` | {} | {} |\n", one.option,
+                        one.verb.empty() ? "every verb" : fmt::format("`lockstep {}`", one.verb),
+                        one.why);
+  return text +
+         "\n## Values\n\n"
+         "* A number outside its range, a word that is no number, `nan`, an empty value and a "
+         "value of a\n  flag (`--quiet=yes`) are refused with the range.\n"
+         "* A file that is written must be writable before anything runs, and is written whole or "
+         "not at\n  all. Two options cannot name the same file, nor one that is read. `-` is no "
+         "file: standard\n  output is `/dev/stdout`.\n";
+}
+
+}  // namespace lockstep

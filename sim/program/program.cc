@@ -1,0 +1,353 @@
+#include "sim/program/program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <initializer_list>
+#include <new>
+#include <system_error>
+
+#include "scenarios/base/text.h"
+#include "scenarios/json/schema.h"
+#include "sim/cli/analyze.h"
+#include "sim/cli/hosts.h"
+#include "sim/cli/shared_options.h"
+#include "sim/cli/simulate.h"
+#include "sim/cli/verbs.h"
+#include "sim/program/command_line.h"
+#include "sim/program/option_tree.h"
+#include "sim/report/analyze_document.h"
+#include "sim/report/document.h"
+#include "sim/report/machine.h"
+#ifdef LOCKSTEP_TOOLS
+#include "sim/tools/tools.h"
+#endif
+
+namespace lockstep {
+
+void open_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // The lowest free number is this one. Each is opened the wrong way round: reading or writing
+    // fails, as it should.
+    const int opened = ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    if (opened >= 0 && opened != fd) ::close(opened);
+  }
+}
+
+namespace {
+
+// verify and run do the same and say different things.
+void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
+                   std::function<int()>* action) {
+  const std::shared_ptr<VerifyOptions> options(remote, &remote->verify);
+  add_selection(verb, &options->selection, true);
+  add_narrowing(verb, options.get(), true);
+  verb->add_flag("--list", options->list, "Name the scenarios and their runs; run nothing")
+      ->group("Which runs");
+  add_output(verb, options.get());
+  verb->add_option("--markdown", options->markdown, "Write the tables as Markdown")
+      ->option_text("FILE")
+      ->group("Output");
+  verb->add_option("--export", options->export_dir,
+                   "Leave weights, data, order and settings of each run there, as .npy and JSON")
+      ->option_text("DIR")
+      ->group("Output");
+  add_how(verb, options.get());
+  add_hosts(verb, remote.get());
+  verb->add_option("--save-weights", options->save_weights,
+                   "Rank 0's weights at the end of one run: .safetensors, .pt")
+      ->option_text("FILE")
+      ->excludes(verb->get_option("--hosts"))
+      ->group("Output");
+  verb->add_option("--trace", options->trace,
+                   "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
+      ->option_text("FILE|DIR/")
+      ->excludes(verb->get_option("--hosts"))
+      ->group("Output");
+  for (const char* name : {"--shard", "--last-failed", "--baseline", "--fail-fast"})
+    verb->get_option(name)->excludes(verb->get_option("--hosts"));  // one run, judged by its host
+  verb->callback([=] {
+    *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };
+  });
+}
+
+void add_verify(CLI::App& app, std::function<int()>* action) {
+  CLI::App* verb = app.add_subcommand(
+      "verify", "Judge whether training on several ranks gives the weights of one device.");
+  add_execution(verb, std::make_shared<HostsOptions>(), action);
+  verb->footer(footer(R"(  lockstep verify scenarios/equivalence
+  lockstep verify scenarios/equivalence/mlp_matrix.json --set /world_size=3 --json result.json
+  lockstep verify scenarios --list
+  lockstep verify scenarios/equivalence --shard 1/4 --fail-fast --junit junit.xml
+  lockstep verify scenarios/equivalence --last-failed
+  lockstep verify scenarios/mutants --markdown kills.md
+)"));
+}
+
+void add_run(CLI::App& app, std::function<int()>* action) {
+  CLI::App* verb = app.add_subcommand(
+      "run", "Run scenarios with faults; say what happened, which rank is to blame, and why.");
+  auto options = std::make_shared<HostsOptions>();
+  options->verify.explain = true;
+  add_execution(verb, options, action);
+  verb->footer(footer(R"(  lockstep run scenarios/faults/stop_in_backward.json
+  lockstep run scenarios/faults --filter world_size=3 --junit junit.xml
+  lockstep run scenarios/equivalence/toy_model.json \
+    --set '/faults=[{"kind": "kill", "rank": 2, "step": 3}]'
+)"));
+}
+
+void add_scenario(CLI::App& app, std::function<int()>* action) {
+  CLI::App* group = app.add_subcommand("scenario", "Look at scenario files without running them.");
+  group->require_subcommand(1);
+  group->footer(footer(R"(  lockstep scenario check scenarios
+  lockstep scenario list scenarios/equivalence
+  lockstep scenario explain scenarios/equivalence/linear_manual_split.json
+)"));
+  const auto add = [&](const char* name, const char* what, int (*run)(const Selection&),
+                       const char* examples) {
+    auto selection = std::make_shared<Selection>();
+    CLI::App* verb = group->add_subcommand(name, what);
+    add_selection(verb, selection.get(), run != scenario_check);
+    verb->footer(footer(examples));
+    verb->callback([=] { *action = [=] { return run(*selection); }; });
+  };
+  add("check", "Check scenario files: keys, types, ranges, what cannot be.", scenario_check,
+      R"(  lockstep scenario check scenarios
+  lockstep scenario check scenarios/equivalence/mlp_matrix.json
+  lockstep scenario check scenarios/equivalence/toy_model.json --set /world_size=2
+)");
+  add("list", "Name scenarios, how many runs each has, and what it is for.", scenario_list,
+      R"(  lockstep scenario list scenarios
+  lockstep scenario list scenarios/negative
+  lockstep scenario list scenarios/equivalence --filter world_size=3
+)");
+  add("explain", "Print the plan as JSON: every choice made (an array for several runs).",
+      scenario_explain,
+      R"(  lockstep scenario explain scenarios/equivalence/linear_manual_split.json
+  lockstep scenario explain scenarios/equivalence/toy_model.json --set /steps=2 --seed 7
+  lockstep scenario explain scenarios/equivalence/exact.json --filter world_size=3
+)");
+}
+
+void add_data(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<DataOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "data", "Write small made-up images as the files of MNIST or CIFAR-10; print their names.");
+  verb->add_option("SET", options->kind, "Which set's files")
+      ->required()
+      ->option_text("mnist|cifar10")
+      ->check(CLI::IsMember({"mnist", "cifar10"}));
+  verb->add_option("DIR", options->folder, "Folder for the files; nothing is written over")
+      ->required();
+  verb->add_option("--samples", options->samples, "For training (600); a sixth as many for test")
+      ->option_text("N")
+      ->check(between(int64_t{1}, int64_t{1'000'000}));
+  verb->add_option("--seed", options->seed, "Number that the images derive from (0)")
+      ->option_text("N")
+      ->check(between(uint64_t{0}, uint64_t{1} << 53));
+  verb->footer(footer(R"(  lockstep data mnist mnist
+  lockstep data cifar10 cifar10 --samples 100 --seed 3
+  lockstep verify scenarios/data/mnist.json --set /data/path=$PWD/mnist
+)"));
+  verb->callback([=] { *action = [=] { return write_data(*options); }; });
+}
+
+void add_profile(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<ProfileOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "profile", "Measure each layer of a scenario's model on one core, for emulated compute.");
+  add_selection(verb, &options->selection, true);
+  verb->add_option("--out", options->out, "File for the times")->required()->option_text("FILE");
+  verb->add_option("--repetitions", options->repetitions, "Passes; the median counts (11)")
+      ->option_text("N")
+      ->check(between(int64_t{1}, int64_t{10'000}));
+  verb->footer(footer(R"(  lockstep profile scenarios/equivalence/toy_model.json --out toy.profile
+  lockstep profile scenarios/gallery/resnet50.json --filter bucketed --out resnet50.profile
+  lockstep profile scenarios/equivalence/toy_model.json --repetitions 99 --out toy.profile
+)"));
+  verb->callback([=] { *action = [=] { return profile(*options); }; });
+}
+
+void add_others(CLI::App& app, std::function<int()>* action) {
+  CLI::App* schema = app.add_subcommand("schema", "Print the JSON Schema of scenario files.");
+  using Text = std::function<std::string()>;
+  auto text = std::make_shared<Text>(scenario_schema_text);
+  CLI::Option_group* other = schema->add_option_group("Another schema instead");
+  const auto add = [&](const char* flag, const char* what, const Text& of) {
+    other->add_flag_callback(
+        flag, [=] { *text = of; }, what);
+  };
+  add("--result", "Of results (--json)", result_schema_text);
+  add("--sweep", "Of what sweep --json writes", sweep_schema_text);
+  add("--what-if", "Of what whatif, or analyze of a trace, writes", what_if_schema_text);
+  add("--recording", "Of what analyze of a recording writes", recorded_analysis_schema);
+  add("--machine", "Of machine files, for simulate", machine_schema_text);
+  add("--simulate", "Of what simulate --json writes", simulate_schema_text);
+  for (const Tool& tool : tools())
+    if (tool.schema.flag != nullptr) add(tool.schema.flag, tool.schema.what, tool.schema.text);
+  other->require_option(0, 1);
+  schema->footer(footer(R"(  lockstep schema
+  lockstep schema --result
+  lockstep schema > scenario_schema.json
+)"));
+  schema->callback([=] { *action = [=] { return print_result((*text)(), kExitPass); }; });
+  CLI::App* doctor_verb =
+      app.add_subcommand("doctor", "Say what this machine can do, and what is missing.");
+  doctor_verb->footer(footer(R"(  lockstep doctor
+  lockstep doctor && lockstep verify scenarios/equivalence
+  lockstep doctor > machine.txt
+)"));
+  doctor_verb->callback([=] { *action = doctor; });
+  CLI::App* version_verb =
+      app.add_subcommand("version", "Print versions of lockstep and libraries.");
+  version_verb->footer(footer(R"(  lockstep version
+  lockstep --version
+  lockstep version > version.txt
+)"));
+  version_verb->callback([=] { *action = version; });
+}
+
+// Both are made from the parser itself.
+void add_made_from_options(CLI::App& app, std::function<int()>* action) {
+  CLI::App* completion =
+      app.add_subcommand("completion", "Print what a shell needs to complete verbs and options.");
+  auto shell = std::make_shared<std::string>();
+  completion->add_option("SHELL", *shell, "Which shell")
+      ->required()
+      ->option_text("bash|zsh|fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->footer(footer(R"(  source <(lockstep completion bash)
+  lockstep completion zsh > ~/.zfunc/_lockstep
+  lockstep completion fish > ~/.config/fish/completions/lockstep.fish
+)"));
+  completion->callback([&app, shell, action] {
+    *action = [&app, shell] {
+      const VerbWords words = words_of(app);
+      return print_result(*shell == "bash"  ? bash_completion(words)
+                          : *shell == "zsh" ? zsh_completion(words)
+                                            : fish_completion(words),
+                          kExitPass);
+    };
+  });
+  CLI::App* man = app.add_subcommand("man", "Print the man page lockstep(1).");
+  man->footer(footer(R"(  lockstep man > lockstep.1
+  lockstep man | man -l -
+  lockstep man | gzip > ~/.local/share/man/man1/lockstep.1.gz
+)"));
+  man->callback([&app, action] {
+    *action = [&app] {
+      return print_result(man_page(words_of(app), lockstep_version()), kExitPass);
+    };
+  });
+}
+
+// An empty value would be taken for an option that is absent, and "--quiet=false" for one given.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_expected_max() == 0)
+      option->check(CLI::Validator(
+          [](const std::string& text) { return text == "true" ? "" : "takes no value"; }, ""));
+    else
+      option->check(CLI::Validator(
+          [](const std::string& text) { return text.empty() ? "an empty value" : ""; }, ""));
+  }
+  for (CLI::App* below : app.get_subcommands([](CLI::App*) { return true; }))
+    refuse_empty_values(*below);
+}
+
+int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
+  const auto refuse = [&](const InputErrors& errors) {
+    CiOptions ci;
+    ci.junit = answer_file(argc, argv, "--junit");
+    if (argument(argc, argv, "--annotations") == "none") ci.annotations = "none";
+    return bad_input(errors, answer_file(argc, argv, "--json"), ci);
+  };
+  try {
+    app.parse(argc, argv);
+    const InputErrors errors = command_line_errors(app);
+    return errors.empty() ? -1 : refuse(errors);
+  } catch (const CLI::CallForHelp&) {
+    return print_result(innermost(app).help(parent_name(app)), 0);
+  } catch (const CLI::CallForVersion&) {
+    *action = version;
+    return -1;
+  } catch (const CLI::ParseError& error) {
+    InputError bad;
+    bad.message = explain(app, error) + fmt::format(" (see {} --help)", full_name(app));
+    return refuse({bad});
+  }
+}
+
+}  // namespace
+
+const std::vector<Tool>& tools() {
+#ifdef LOCKSTEP_TOOLS
+  static const std::vector<Tool> all = {campaign_tool(), calibrate_tool(), collective_tool(),
+                                        explore_tool(),  whatif_tool(),    compare_tool()};
+#else
+  static const std::vector<Tool> all;
+#endif
+  return all;
+}
+
+void build_command_line(CLI::App& app, std::function<int()>* action) {
+  app.require_subcommand(1);
+  auto help = std::make_shared<Help>();
+  help->column_width(29);
+  app.formatter(help);
+  app.set_help_flag("-h,--help", "Print this help");
+  add_verify(app, action);
+  add_run(app, action);
+  add_sweep(app, action);
+  add_simulate(app, action);
+  add_analyze(app, action);
+  for (const Tool& tool : tools()) tool.add(app, action);
+  add_scenario(app, action);
+  add_data(app, action);
+  add_profile(app, action);
+  add_others(app, action);
+  add_worker(app, action);
+  add_made_from_options(app, action);
+  app.add_flag_callback(
+      "--version", [] { throw CLI::CallForVersion("", 0); },
+      "Print versions of lockstep and libraries");
+  app.footer(footer(R"(  lockstep verify scenarios/equivalence
+  lockstep scenario explain scenarios/equivalence/linear_manual_split.json
+  lockstep doctor
+)"));
+  refuse_empty_values(app);
+}
+
+int run_cli(int argc, char** argv) try {
+  open_standard_descriptors();
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error that we report
+  std::signal(SIGXFSZ, SIG_IGN);  // and so is a limit of file size
+  const std::string first = argc > 2 ? argv[2] : "";
+  const bool internal = first == "--task" || first == "--zygote" || first == "--libraries";
+  if (argc > 1 && std::string(argv[1]) == "worker" && internal)
+    return exec_worker(std::vector<std::string>(argv + 2, argv + argc));
+  std::function<int()> action;
+  CLI::App app("Is data-parallel training right? Real processes, real Gloo, a verdict.",
+               "lockstep");
+  build_command_line(app, &action);
+  const int code = parse(app, argc, argv, &action);
+  if (code >= 0) return code;
+  return action();
+} catch (const std::bad_alloc&) {
+  print_error(
+      "lockstep: error: there is not enough memory (see ulimit -v, and the limits of the "
+      "container); exit 2\n");
+  return kExitBadInput;
+} catch (const std::system_error& error) {  // of the machine, where nobody nearer knew what to say
+  print_error(fmt::format("lockstep: error: {}; exit {}\n", error.what(), kExitInconclusive));
+  return kExitInconclusive;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// The program `lockstep`: parses the command line, runs one verb, returns the exit code of
+// docs/verdicts.md. Ignores SIGPIPE for the whole process.
+int run_cli(int argc, char** argv);
+
+// CLI11's help with one blank line between its parts and no program name twice.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    const bool group = !app->get_subcommands({}).empty();
+    const bool files = app->get_option_no_throw("FILE") != nullptr;
+    const bool data = app->get_option_no_throw("SET") != nullptr;
+    return "Usage: " + name + (group ? " VERB" : "") + " [options]" +
+           (files ? " FILE|DIR ..." : "") +
+           (app->get_option_no_throw("FOLDER") != nullptr ? " DIR" : "") +
+           (data ? " mnist|cifar10 DIR" : "") +
+           (app->get_option_no_throw("SHELL") != nullptr ? " bash|zsh|fish" : "") +
+           (app->get_option_no_throw("OPERATION") != nullptr ? " OPERATION" : "") +
+           (app->get_option_no_throw("B") != nullptr ? " A B" : "") + "\n\n";
+  }
+  std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage
+  std::string make_group(std::string group, bool positional,
+                         std::vector<const CLI::Option*> options) const override {
+    return group + "\n" + lines(options, positional);
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_option_text().empty() ? "" : " " + option->get_option_text();
+  }
+  std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
+    std::string text;
+    for (const CLI::App* verb : app->get_subcommands({}))
+      text += fmt::format("  {:<12}{}\n", verb->get_name(), verb->get_description());
+    return text.empty() ? "" : "\nVerbs\n" + text;
+  }
+  std::string make_footer(const CLI::App* app) const override { return app->get_footer() + "\n"; }
+
+ private:
+  std::string lines(const std::vector<const CLI::Option*>& options, bool positional) const {
+    std::string text;
+    for (const CLI::Option* option : options) text += make_option(option, positional);
+    return text;
+  }
+};
+
+// Opens what is closed of standard input, output and error, so that no file of ours gets their
+// numbers: what is printed there fails as on a closed descriptor. First thing in a program.
+void open_standard_descriptors();
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scenarios/base/text.h"
+
+namespace lockstep {
+
+// Colour only ever means verdict: green pass, red fail, yellow inconclusive.
+class Style {
+ public:
+  explicit Style(bool color) : color_(color) {}
+  // `text` in the colour of `verdict`; any other word leaves it as it is.
+  std::string verdict(const std::string& verdict, const std::string& text) const;
+  bool color() const { return color_; }
+
+ private:
+  bool color_;
+};
+
+// --color auto|always|never for a file descriptor; NO_COLOR and TERM=dumb turn auto off.
+bool wants_color(const std::string& when, int fd);
+
+// A path below the user's home as "~/...".
+std::string short_path(const std::string& path);
+
+// A cell: "1,203.1"; no "-0.0".
+std::string tenths(double value);
+
+// Columns as wide as their widest cell, two blanks apart; never wrapped, never cut.
+class Table {
+ public:
+  enum class Align { left, right };
+  void column(const std::string& header, Align align = Align::left);
+  // One cell a column; `verdict` colours the cell in the column of that header.
+  void row(std::vector<std::string> cells, const std::string& verdict = "");
+  std::string text(const Style& style, const std::string& colored_column = "") const;
+  std::string markdown() const;
+
+ private:
+  struct Column {
+    std::string header;
+    Align align;
+  };
+  struct Row {
+    std::vector<std::string> cells;
+    std::string verdict;
+  };
+  std::vector<Column> columns_;
+  std::vector<Row> rows_;
+};
+
+// A name or sentence in one line of GitHub's Markdown, in a table or out of one: nothing of it is
+// markup, HTML or a mention. Line by line where it has several.
+std::string markdown_text(std::string_view text);
+
+}  // namespace lockstep

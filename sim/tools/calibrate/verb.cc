@@ -1,0 +1,138 @@
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/calibrate/fit.h"
+#include "sim/cli/execution.h"
+#include "sim/cli/outputs.h"
+#include "sim/cli/run_directory.h"
+#include "sim/cli/shared_options.h"
+#include "sim/cli/verbs.h"
+#include "sim/des/job_of_plan.h"
+#include "sim/des/modelled.h"
+#include "sim/judge/timeline.h"
+#include "sim/report/document.h"
+#include "sim/report/machine.h"
+#include "sim/report/text_style.h"
+#include "sim/tools/tools.h"
+
+namespace lockstep {
+namespace {
+
+// A machine file from runs that were kept.
+struct CalibrateOptions {
+  std::vector<std::string> folders;  // of runs, or of invocations
+  std::string out;                   // the machine file; empty: standard output shows it
+  int64_t cores = 0;                 // of the host that they shared; 0: of this one
+  bool quiet = false;
+};
+
+// A machine is fitted to the rounds of a ring over links: other collectives would be taken for one.
+InputErrors unfit_for_a_ring(const Scenario& scenario, const std::string& run) {
+  const ModelledKey* row = row_for("/communicator/kind", scenario.communicator.kind);
+  if (row == nullptr || row->counts == Counts::refused)
+    return {option_error(
+        fmt::format("{}: communicator {} cannot be fitted", run, scenario.communicator.kind),
+        "runs of communicator gloo or c10d")};
+  if (algorithm_of(scenario, {}) == Algorithm::ring) return {};
+  return {option_error(
+      fmt::format("{}: algorithm {} cannot be fitted", run, to_word(algorithm_of(scenario, {}))),
+      "runs of algorithm ring")};
+}
+
+Expected<std::vector<RunSamples>> samples_in(const std::vector<std::string>& folders) {
+  std::vector<RunSamples> runs;
+  InputErrors errors;
+  for (const std::string& folder : folders)
+    for (const std::string& run : run_folders(folder)) {
+      const auto outcome = read_run_folder(run);
+      const InputErrors unfit =
+          outcome ? unfit_for_a_ring(outcome.value().plan.scenario, run) : outcome.errors();
+      if (unfit.empty())
+        runs.push_back(samples_of(outcome.value().plan, timeline_of(outcome.value()), run));
+      errors.insert(errors.end(), unfit.begin(), unfit.end());
+    }
+  if (!errors.empty()) return errors;
+  return runs;
+}
+
+std::string text_of_fit(const Fit& fit) {
+  Table table;
+  for (const char* header : {"ranks", "bytes", "samples", "measured us", "fitted us", "error"})
+    table.column(header, Table::Align::right);
+  for (const FittedSize& size : fit.sizes)
+    table.row({std::to_string(size.ranks), grouped(size.bytes), std::to_string(size.samples),
+               fmt::format("{:.1f}", size.measured_us), fmt::format("{:.1f}", size.fitted_us),
+               fmt::format("{:+.1f} %", (size.fitted_us / size.measured_us - 1) * 100)});
+  const MachineModel& machine = fit.machine;
+  return table.text(Style(false)) +
+         fmt::format(
+             "\nlatency {:.1f} us (95 % interval {:.1f} .. {:.1f}), {:.0f} MB/s ({:.0f} .. "
+             "{:.0f})\n"
+             "a step beside its layers: {:.3f} ms before, {:.3f} ms after; a bucket {:.1f} us\n",
+             fit.latency_us.value, fit.latency_us.low, fit.latency_us.high,
+             fit.bandwidth_mb_per_s.value, fit.bandwidth_mb_per_s.low, fit.bandwidth_mb_per_s.high,
+             static_cast<double>(machine.load_ns) * 1e-6,
+             static_cast<double>(machine.optimizer_ns) * 1e-6,
+             static_cast<double>(machine.bucket_ns) * 1e-3);
+}
+
+int calibrate(const CalibrateOptions& options) {
+  InputErrors errors;
+  check_output("--out", options.out, &errors);
+  if (!errors.empty()) return bad_input(errors);
+  const auto runs = samples_in(options.folders);
+  if (!runs) return bad_input(runs.errors());
+  const int64_t cores = options.cores > 0 ? options.cores : this_machine().cores;
+  const auto fit = fit_machine(runs.value(), cores);
+  if (!fit) return bad_input(fit.errors());
+  const std::string file = to_text(fit.value().machine, as_json(fit.value()));
+  if (options.out.empty()) return print_result(file, kExitPass);
+  try {
+    write_atomically(options.out, file);
+  } catch (const std::exception& error) {
+    return bad_input({option_error(fmt::format("--out {}", error.what()))});
+  }
+  const auto count = fit.value().runs;
+  const std::string answer = fmt::format(
+      "fitted: {} {}, {} all-reduces, mean error {:.1f} %, largest {:.1f} %; wrote {}\n", count,
+      plural(count, "run"), grouped(fit.value().samples), fit.value().mean_error * 100,
+      fit.value().largest_error * 100, options.out);
+  return print_result((options.quiet ? "" : text_of_fit(fit.value())) + answer, kExitPass);
+}
+
+void add_calibrate(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "calibrate", "Fit the simulator's machine to real runs that were kept (--keep, --out).");
+  verb->add_option("DIR", options->folders, "Folders of runs, or of invocations")->required();
+  verb->add_option("--out", options->out, "The machine file for lockstep simulate --machine")
+      ->option_text("FILE");
+  verb->add_option("--cores", options->cores, "Of the host that the ranks shared (this one's)")
+      ->option_text("N")
+      ->check(between(int64_t{1}, int64_t{100'000}));
+  verb->add_flag("-q,--quiet", options->quiet, "Only the last line");
+  verb->footer(R"(Examples, from the root of the repository
+  lockstep run scenarios/stragglers/emulated_mlp.json --keep --out /tmp/runs
+  lockstep calibrate /tmp/runs --out machine.json
+  lockstep simulate scenarios/stragglers/emulated_mlp.json --machine machine.json
+
+Exit codes
+  0      fitted
+  2      bad input, or the file could not be written)");
+  verb->callback([=] { *action = [=] { return calibrate(*options); }; });
+}
+
+}  // namespace
+
+Tool calibrate_tool() {
+  return {.verb = "calibrate",
+          .add = add_calibrate,
+          .forms = {{"with --out", "--out", {" --cores --out --quiet "}},
+                    {"without --out", "", {"--cores"}}}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "sim/cli/tool.h"
+
+namespace lockstep {
+
+// sim/tools/NAME/verb.cc
+Tool calibrate_tool();
+Tool campaign_tool();
+Tool collective_tool();
+Tool compare_tool();
+Tool explore_tool();
+Tool whatif_tool();
+
+}  // namespace lockstep

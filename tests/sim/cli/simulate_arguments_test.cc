@@ -1,0 +1,196 @@
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include <set>
+
+#include "scenarios/parse/suite.h"
+#include "sim/cli/simulate_arguments.h"
+#include "sim/cli/simulate_jobs.h"
+#include "sim/program/option_tree.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Which runs, and how they are shown: nothing of time.
+const std::set<std::string> kOthers = {"FILE",   "--set",         "--device", "--seed",   "--full",
+                                       "--data", "--trust-model", "-k",       "--filter", "--color",
+                                       "-q",     "--quiet",       "-h",       "--help"};
+
+TEST(OptionUses, HaveARowForEachOption) {
+  CLI::App app("A test.", "lockstep");
+  std::function<int()> action;
+  add_simulate(app, &action);
+  std::set<std::string> known;
+  for (const OptionUse& use : option_uses()) known.insert(use.name);
+  size_t seen = 0;
+  const VerbWords words = words_of(app);
+  for (const OptionWords& option : words.verbs.at(0).options)
+    for (const std::string& name : option.names) {
+      if (kOthers.contains(name)) continue;
+      EXPECT_TRUE(known.contains(name)) << name;
+      ++seen;
+    }
+  EXPECT_EQ(seen, known.size());
+}
+
+std::vector<RunPlan> plans_from(const std::string& file, std::vector<std::string> sets) {
+  const auto loaded = load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/" + file,
+                                         {.sets = std::move(sets), .seed = {}});
+  EXPECT_TRUE(loaded) << to_text(loaded.errors().front());
+  return make_plans(loaded.value()).value();
+}
+
+// 20 steps of 24 ms of emulated compute and three small buckets, on so many ranks.
+std::vector<RunPlan> emulated() {
+  return plans_from("stragglers/named_compute.json",
+                    {"/world_size=4", "/reducer/kind=bucketed", "/faults=[]"});
+}
+std::vector<RunPlan> real() {
+  return plans_from(
+      "stragglers/named_compute.json",
+      {"/world_size=4", "/reducer/kind=bucketed", "/faults=[]", R"(/compute={"kind": "real"})"});
+}
+
+std::string refusal(const SimulateVerb& verb, const std::vector<RunPlan>& plans) {
+  const auto machine = machine_of(verb);
+  EXPECT_TRUE(machine);
+  const InputErrors errors = unused_options(verb, machine.value(), plans);
+  return errors.empty() ? "" : errors.front().message;
+}
+
+// What is said of each run, but for its name.
+std::string answer(const SimulateVerb& verb, const std::vector<RunPlan>& plans) {
+  EXPECT_THAT(refusal(verb, plans), IsEmpty());
+  const auto machine = machine_of(verb);
+  SimulateDocument document;
+  if (verb.predict.empty()) {
+    const auto lines = simulate_plans(verb, machine.value(), plans);
+    EXPECT_TRUE(lines) << to_text(lines.errors().front());
+    document.lines = lines.value();
+  } else {
+    document.lines = predict(verb, machine.value(), plans.front()).value().lines;
+  }
+  return as_json(document)["runs"].dump();
+}
+
+using Change = void (*)(SimulateVerb*);
+struct Example {
+  const char* name;
+  Change before, after;  // after comes on top of before
+  std::vector<RunPlan> (*plans)() = emulated;
+};
+
+void nothing(SimulateVerb*) {}
+void hosts(SimulateVerb* verb) {
+  verb->ranks_per_host = 2;
+  verb->across_latency_us = 300;
+  verb->across_bandwidth_mb_per_s = 100;
+}
+void days(SimulateVerb* verb) {
+  verb->mtbf_hours = 10;
+  verb->work_hours = 100;
+  verb->checkpoint_s = 5;
+  verb->restart_s = 5;
+}
+
+// What is let in changes the answer.
+TEST(OptionUses, EachThatIsTakenCounts) {
+  const std::vector<Example> examples = {
+      {"--world-size", nothing, [](auto* v) { v->ranks = 8; }},
+      {"--steps", nothing, [](auto* v) { v->steps = 8; }},
+      {"--predict", nothing, [](auto* v) { v->predict = "worlds=2..8"; }},
+      {"--average", nothing, [](auto* v) { v->average = "2:2"; }},
+      {"--engine", nothing, [](auto* v) { v->engine = "L1"; }},
+      {"--machine", nothing, [](auto* v) { v->machine = "10gbe"; }},
+      {"--algorithm", nothing, [](auto* v) { v->algorithm = "recursive_doubling"; }},
+      {"--latency-us", nothing, [](auto* v) { v->latency_us = 99; }},
+      {"--bandwidth-mb-per-s", nothing, [](auto* v) { v->bandwidth_mb_per_s = 1; }},
+      {"--ranks-per-host", hosts,
+       [](auto* v) {
+         v->ranks_per_host = 1;
+         v->algorithm = "hierarchical";
+       }},
+      {"--across-latency-us", hosts, [](auto* v) { v->across_latency_us = 400; }},
+      {"--across-bandwidth-mb-per-s", hosts, [](auto* v) { v->across_bandwidth_mb_per_s = 1; }},
+      {"--channels", nothing, [](auto* v) { v->channels = 2; }},
+      {"--overlap-slowdown", nothing, [](auto* v) { v->overlap_slowdown = 0.5; }},
+      {"--backward-ms", [](auto* v) { v->backward_ms = 20; }, [](auto* v) { v->backward_ms = 30; },
+       real},
+      {"--forward-ms", [](auto* v) { v->backward_ms = 20; }, [](auto* v) { v->forward_ms = 30; },
+       real},
+      {"--noise", nothing, [](auto* v) { v->noise = "normal:0.1"; }},
+      {"--mtbf-hours", days, [](auto* v) { v->mtbf_hours = 20; }},
+      {"--work-hours", days, [](auto* v) { v->work_hours = 20; }},
+      {"--checkpoint-s", days, [](auto* v) { v->checkpoint_s = 20; }},
+      {"--checkpoint-every-s", days, [](auto* v) { v->checkpoint_every_s = 20; }},
+      {"--restart-s", days, [](auto* v) { v->restart_s = 20; }},
+  };
+  std::set<std::string> shown = {"--threads", "--json", "--trace", "--svg", "--out"};
+  for (const Example& example : examples) {
+    SimulateVerb verb;
+    example.before(&verb);
+    const std::string before = answer(verb, example.plans());
+    example.after(&verb);
+    EXPECT_NE(answer(verb, example.plans()), before) << example.name;
+    shown.insert(example.name);
+  }
+  for (const OptionUse& use : option_uses()) EXPECT_TRUE(shown.contains(use.name)) << use.name;
+}
+
+TEST(OptionUses, FlatAlgorithmsAreSlowerOverHosts) {
+  SimulateVerb verb;
+  const std::string alone = answer(verb, emulated());
+  hosts(&verb);
+  EXPECT_NE(answer(verb, emulated()), alone);
+}
+
+TEST(OptionUses, WhatWouldBeIgnoredIsRefused) {
+  const auto refused = [](Change change, std::vector<RunPlan> (*plans)() = emulated) {
+    SimulateVerb verb;
+    change(&verb);
+    return refusal(verb, plans());
+  };
+  EXPECT_THAT(refused([](auto* v) { v->across_latency_us = 300; }), HasSubstr("--ranks-per-host"));
+  EXPECT_THAT(refused([](auto* v) { v->ranks_per_host = 2; }), HasSubstr("the slower counts"));
+  EXPECT_THAT(refused([](auto* v) {
+                hosts(v);
+                v->ranks_per_host = 4;
+              }),
+              HasSubstr("changes nothing here"));
+  EXPECT_THAT(refused([](auto* v) {
+                v->ranks_per_host = 2;
+                v->across_latency_us = 1;
+              }),
+              HasSubstr("changes nothing here"));
+  EXPECT_THAT(refused([](auto* v) { v->backward_ms = 3; }), HasSubstr("compute is emulated"));
+  EXPECT_THAT(refused([](auto* v) { v->forward_ms = 3; }), HasSubstr("compute is emulated"));
+  EXPECT_THAT(refused([](auto* v) {
+                v->predict = "worlds=2..4";
+                v->trace = "x";
+              }),
+              HasSubstr("--predict"));
+  EXPECT_THAT(refused([](auto* v) {
+                v->predict = "worlds=2..4";
+                v->ranks = 9;
+              }),
+              HasSubstr("--world-size"));
+  EXPECT_THAT(refused([](auto* v) {
+                v->ranks = 1;
+                v->channels = 2;
+              }),
+              HasSubstr("one rank sends nothing"));
+  EXPECT_THAT(refused([](auto* v) {
+                v->algorithm = "hierarchical";
+                v->latency_us = 2;
+              }),
+              HasSubstr("--across"));
+  EXPECT_THAT(refused([](auto* v) { v->restart_s = 3; }), HasSubstr("--mtbf-hours"));
+  EXPECT_THAT(refused([](auto* v) { v->backward_ms = 3; }, real), IsEmpty());
+}
+
+}  // namespace
+
+}  // namespace lockstep
