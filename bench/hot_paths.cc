@@ -10,7 +10,7 @@
 #include "sim/judge/judge.h"
 #include "sim/plan/plan.h"
 #include "sim/record/recorder.h"
-#include "tests/sim/judge/made_run.h"
+#include "tests/sim/analysis/made_run.h"
 
 namespace lockstep {
 

@@ -84,8 +84,9 @@ set_source_files_properties(${joins} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  
 lockstep_library(lockstep_des FOLDERS sim/des LINK lockstep_launch lockstep_fault Threads::Threads)
 # A vector instruction for each of a million ranks: here the compiler's last per cent count.
 set_source_files_properties(sim/des/random.cc PROPERTIES COMPILE_OPTIONS -O3)
-lockstep_library(lockstep_judge FOLDERS sim/judge sim/judge/foreign LINK lockstep_launch ZLIB::ZLIB)
-lockstep_library(lockstep_calibrate FOLDERS sim/calibrate LINK lockstep_judge lockstep_des)
+lockstep_library(lockstep_analysis FOLDERS sim/analysis LINK lockstep_launch ZLIB::ZLIB)
+lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_analysis)
+lockstep_library(lockstep_calibrate FOLDERS sim/calibrate LINK lockstep_analysis lockstep_des)
 lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
 lockstep_library(lockstep_weights FOLDERS sim/weights LINK lockstep_compare ZLIB::ZLIB)
 lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg sim/report/ci

@@ -67,6 +67,7 @@ std::shared_ptr<PendingWork> LocalHub::arrive(int64_t rank, uint64_t sequence, S
   if (complete.deadline != kNoDeadline) timer_.cancel(complete.timer);
   const Problem differ = impossible.why.empty() ? disagreement(complete) : Problem();
   if (!impossible.why.empty() || !differ.why.empty()) broken_ = true;
+  ++ending_;
   lock.unlock();
   if (!impossible.why.empty()) {
     fail(complete, CommFailure::peer_lost, impossible);
@@ -75,17 +76,25 @@ std::shared_ptr<PendingWork> LocalHub::arrive(int64_t rank, uint64_t sequence, S
   } else {
     finish(std::move(complete));
   }
+  ended();
   return work;
+}
+
+void LocalHub::ended() {
+  std::lock_guard lock(mutex_);
+  if (--ending_ == 0) idle_.notify_all();
 }
 
 void LocalHub::leave(int64_t rank, uint64_t sequence) {
   std::vector<std::pair<Meeting, Problem>> failed;
+  std::vector<std::shared_ptr<PendingWork>> own;
   {
     std::lock_guard lock(mutex_);
     left_at_[static_cast<size_t>(rank)] = sequence;
     for (auto it = meetings_.begin(); it != meetings_.end();) {
       const Problem problem = why_impossible(it->second, it->first);
       if (problem.why.empty()) {
+        if (const auto& work = it->second.works[static_cast<size_t>(rank)]) own.push_back(work);
         ++it;
         continue;
       }
@@ -96,6 +105,10 @@ void LocalHub::leave(int64_t rank, uint64_t sequence) {
     }
   }
   for (const auto& [meeting, problem] : failed) fail(meeting, CommFailure::peer_lost, problem);
+  for (const auto& work : own)
+    work->complete(comm_error(CommFailure::closed, work->what(), "the communicator is closed"));
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [&] { return ending_ == 0; });
 }
 
 LocalHub::Problem LocalHub::why_impossible(const Meeting& meeting, uint64_t sequence) const {
@@ -118,6 +131,7 @@ void LocalHub::expire(uint64_t sequence) {
     meeting = std::move(found->second);
     meetings_.erase(found);
     broken_ = true;
+    ++ending_;
   }
   std::vector<int64_t> missing;
   for (size_t r = 0; r < meeting.works.size(); ++r) {
@@ -125,6 +139,7 @@ void LocalHub::expire(uint64_t sequence) {
   }
   fail(meeting, CommFailure::timeout,
        {"timed out waiting for " + named_ranks(missing), only_one(missing)});
+  ended();
 }
 
 // The first that does not call what most call; where there is no majority, nobody's doing.

@@ -23,7 +23,9 @@ class LocalHub {
   std::shared_ptr<PendingWork> arrive(int64_t rank, uint64_t sequence, SumOrder order,
                                       CollectiveCall call);
 
-  // `rank` takes part in no operation from `sequence` on: those that wait for it fail.
+  // `rank` takes part in no operation from `sequence` on: those that wait for it fail. What it has
+  // entered before still gets its part, but tells `rank` nothing from now on: after the return
+  // nothing of the rank's is called. Blocks for as long as others' callbacks take.
   void leave(int64_t rank, uint64_t sequence);
 
  private:
@@ -44,6 +46,7 @@ class LocalHub {
   Problem why_impossible(const Meeting& meeting, uint64_t sequence) const;
   void expire(uint64_t sequence);
   static Problem disagreement(const Meeting& meeting);
+  void ended();  // what was taken out of meetings_ is done
   static void finish(Meeting meeting);
   static void fail(const Meeting& meeting, CommFailure kind, const Problem& problem);
 
@@ -52,6 +55,8 @@ class LocalHub {
   std::map<uint64_t, Meeting> meetings_;
   std::vector<uint64_t> left_at_;  // operations from this number on lack the rank
   bool broken_ = false;            // an operation failed
+  int64_t ending_ = 0;             // taken out of meetings_, but not done
+  std::condition_variable idle_;   // ending_ is 0
   DeadlineTimer timer_;            // last: its thread ends first
 };
 

@@ -384,4 +384,13 @@ Json json_or_discarded(std::string_view text) {
   return document ? std::move(document.value()) : Json(Json::value_t::discarded);
 }
 
+int64_t whole_number(const nlohmann::ordered_json& value) {
+  using Json = nlohmann::ordered_json;
+  if (!value.is_number_integer())
+    throw Json::type_error::create(302, "a whole number is expected", &value);
+  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX})
+    throw Json::out_of_range::create(406, "a whole number up to 2^63 - 1 is expected", &value);
+  return value.get<int64_t>();
+}
+
 }  // namespace lockstep

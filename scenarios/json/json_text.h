@@ -61,6 +61,11 @@ Expected<nlohmann::ordered_json> parse_foreign_json(std::string_view text, const
                                                     const std::string& what,
                                                     const JsonLimits& limits = kResultLimits);
 
+// The whole number that `value` is, of a document that no schema has seen. Throws
+// nlohmann::json::exception for anything else, and beyond int64: the library's own conversion takes
+// 1e19 and 0.5 as well.
+int64_t whole_number(const nlohmann::ordered_json& value);
+
 // The same for what is simply not used where it cannot be read: a discarded value then.
 nlohmann::ordered_json json_or_discarded(std::string_view text);
 

@@ -9,8 +9,8 @@
 #include "reducer/probe.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/layer_times.h"
-#include "sim/judge/what_if.h"
-#include "sim/plan/ready_times.h"
+#include "sim/analysis/step_model.h"
+#include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
 namespace {

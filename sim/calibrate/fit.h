@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "sim/analysis/timeline.h"
 #include "sim/des/machine_model.h"
-#include "sim/judge/timeline.h"
 #include "sim/plan/plan.h"
 
 namespace lockstep {

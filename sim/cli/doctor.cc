@@ -16,7 +16,7 @@
 
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_program.h"
-#include "sim/launch/cpu_quota.h"
+#include "sim/launch/limits.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
 #include "sim/report/text_style.h"

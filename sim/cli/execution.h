@@ -12,7 +12,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_program.h"
 #include "sim/judge/judge.h"
-#include "sim/judge/words.h"
+#include "sim/plan/plans.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
 #include "sim/report/terminal.h"

@@ -15,9 +15,9 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
 #include "sim/cli/execution.h"
-#include "sim/join/job_key.h"
-#include "sim/launch/signals.h"
-#include "sim/launch/spawn.h"
+#include "sim/join/environment.h"
+#include "sim/launch/event_loop.h"
+#include "sim/launch/workers.h"
 
 extern char** environ;
 namespace lockstep {

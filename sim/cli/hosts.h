@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/cli/verbs.h"
-#include "sim/join/job_key.h"
+#include "sim/join/environment.h"
 #include "sim/join/rendezvous.h"
 
 namespace lockstep {

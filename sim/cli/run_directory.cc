@@ -15,7 +15,7 @@
 #include <fstream>
 
 #include "scenarios/base/file.h"
-#include "sim/launch/stored_run.h"
+#include "sim/launch/run_files.h"
 
 namespace lockstep {
 namespace {

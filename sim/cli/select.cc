@@ -20,7 +20,7 @@
 #include "sim/cli/outputs.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/verbs.h"
-#include "sim/judge/words.h"
+#include "sim/plan/plans.h"
 #include "sim/report/document.h"
 #include "sim/report/run_text.h"
 #include "sim/report/terminal.h"

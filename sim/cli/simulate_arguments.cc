@@ -13,7 +13,7 @@
 #include "sim/cli/execution.h"
 #include "sim/cli/simulate.h"
 #include "sim/des/job_of_plan.h"
-#include "sim/plan/layout.h"
+#include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
 namespace {

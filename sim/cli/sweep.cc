@@ -14,7 +14,7 @@
 #include "sim/cli/simulate_jobs.h"
 #include "sim/cli/sweep_runs.h"
 #include "sim/cli/verbs.h"
-#include "sim/plan/layout.h"
+#include "sim/plan/bucket_layout.h"
 #include "sim/report/document.h"
 #include "sim/report/sweep_document.h"
 #include "sim/report/sweep_svg.h"

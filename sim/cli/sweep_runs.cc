@@ -13,10 +13,10 @@
 #include "scenarios/json/json_text.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/worker_program.h"
+#include "sim/launch/event_loop.h"
 #include "sim/launch/executor.h"
-#include "sim/launch/signals.h"
-#include "sim/plan/comparing.h"
-#include "sim/plan/layout.h"
+#include "sim/plan/agreement.h"
+#include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
 namespace {

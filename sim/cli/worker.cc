@@ -11,10 +11,10 @@
 #include "sim/cli/hosts.h"
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
-#include "sim/join/meet.h"
+#include "sim/join/rendezvous.h"
 #include "sim/join/site.h"
-#include "sim/launch/files.h"
-#include "sim/launch/signals.h"
+#include "sim/launch/event_loop.h"
+#include "sim/launch/run_files.h"
 #include "sim/report/machine.h"
 #include "sim/report/text_style.h"
 

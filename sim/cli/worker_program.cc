@@ -25,7 +25,7 @@
 #include "scenarios/json/json_text.h"
 #include "sim/cli/select.h"
 #include "sim/cli/verbs.h"
-#include "sim/judge/words.h"
+#include "sim/plan/plans.h"
 
 extern char** environ;
 namespace lockstep {

@@ -12,8 +12,7 @@
 #include "scenarios/manifest.h"
 #include "sim/des/modelled.h"
 #include "sim/fault/acts/schedule.h"
-#include "sim/plan/layout.h"
-#include "sim/plan/ready_times.h"
+#include "sim/plan/bucket_layout.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {

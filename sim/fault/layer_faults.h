@@ -8,7 +8,7 @@
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/acts/rank_faults.h"
 #include "sim/fault/tensor_hooks.h"
-#include "sim/launch/cpu_quota.h"
+#include "sim/launch/limits.h"
 
 namespace lockstep {
 

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <csignal>
 
-#include "sim/join/tcp.h"
-#include "sim/launch/files.h"
-#include "sim/launch/left_files.h"
+#include "sim/join/wire.h"
 #include "sim/launch/process_run.h"
-#include "sim/launch/stored_run.h"
+#include "sim/launch/run_files.h"
 
 namespace lockstep {
 namespace {

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "sim/join/door.h"
-#include "sim/join/member.h"
 #include "sim/join/wire.h"
 #include "sim/launch/event_loop.h"
 #include "sim/launch/executor.h"
-#include "sim/launch/store.h"
+#include "sim/launch/protocol.h"
 
 namespace lockstep {
 
@@ -23,7 +22,7 @@ inline constexpr int kExitRefused = 2;          // bad input: a member that does
 // each for ranks of its own, and their messages carry proofs; still each may only say what is its
 // own to say. Who says anything else is lost. One thread, the event loop's; nothing blocks. Every
 // message is a list of byte strings, answered with its ID first:
-//   get, has, drop                  as in sim/launch/store.h
+//   get, has, drop                  as in sim/launch/protocol.h
 //   set, add                        too, of the keys that members set: "run/N/store/...", and
 //                                   "run/N/dir/RANK" and "out/RANK" with a rank of their own
 //   clock ID                        -> ID NANOSECONDS

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,10 +16,77 @@
 #include <stdexcept>
 
 #include "scenarios/base/file.h"
-#include "sim/join/redis.h"
-#include "sim/join/secret.h"
+#include "sim/join/door.h"
+#include "sim/join/wire.h"
+#include "sim/launch/run_files.h"
 
 namespace lockstep {
+namespace {
+
+constexpr size_t kAnswerBytesMax = 1 << 20;
+
+std::string encode(const std::vector<std::string>& command) {
+  std::string text = fmt::format("*{}\r\n", command.size());
+  for (const std::string& word : command) text += fmt::format("${}\r\n{}\r\n", word.size(), word);
+  return text;
+}
+
+}  // namespace
+
+Redis::Redis(const HostPort& server, Deadline deadline) : server_(server), deadline_(deadline) {
+  std::string why;
+  fd_ = connect_to(server_, deadline_, &why);
+  if (!fd_.valid()) throw std::runtime_error("Redis at " + why);
+}
+
+void Redis::fail(const std::string& why) const {
+  throw std::runtime_error(fmt::format("Redis at {}: {}", to_text(server_), why));
+}
+
+void Redis::receive() {
+  char buffer[4096];
+  pollfd ready{fd_.get(), POLLIN, 0};
+  if (::poll(&ready, 1, static_cast<int>(time_left(deadline_).count())) == 0)
+    fail("no answer in time");
+  const ssize_t n = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (n <= 0) fail(n == 0 ? "it has closed the connection" : std::strerror(errno));
+  in_.append(buffer, static_cast<size_t>(n));
+  if (in_.size() > kAnswerBytesMax) fail("an answer without an end");
+}
+
+std::string Redis::take(size_t bytes) {
+  while (in_.size() < bytes) receive();
+  std::string taken = in_.substr(0, bytes);
+  in_.erase(0, bytes);
+  return taken;
+}
+
+std::string Redis::take_line() {
+  size_t end = 0;
+  while ((end = in_.find("\r\n")) == std::string::npos) receive();
+  const std::string line = take(end + 2);
+  return line.substr(0, end);
+}
+
+std::optional<std::string> Redis::call(const std::vector<std::string>& command) {
+  const std::string text = encode(command);
+  if (::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(text.size()))
+    fail("it takes no command");
+  const std::string line = take_line();
+  if (line.empty()) fail("an empty answer");
+  const std::string rest = line.substr(1);
+  if (line[0] == '-') fail(rest);
+  if (line[0] != '$') return rest;  // "+OK" or ":1"
+  const int64_t length = std::strtoll(rest.c_str(), nullptr, 10);
+  if (length < 0) return std::nullopt;
+  if (length > static_cast<int64_t>(kAnswerBytesMax)) fail("an answer that is too long");
+  const std::string value = take(static_cast<size_t>(length));
+  take(2);
+  return value;
+}
+
 namespace {
 
 InputError refused(const std::string& message) {
@@ -196,6 +265,83 @@ std::unique_ptr<NoticeBoard> make_notice_board(const Rendezvous& rendezvous, Dea
   if (rendezvous.kind == "file") return std::make_unique<FileBoard>(rendezvous.path);
   if (rendezvous.kind == "redis") return std::make_unique<RedisBoard>(rendezvous, deadline);
   return nullptr;
+}
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTryAgain{50};
+constexpr milliseconds kOneTry{3000};
+// Of documentation: nobody has it, so the route to it is the default one.
+constexpr const char* kElsewhere = "192.0.2.1";
+
+uint64_t inode(const char* path) {
+  struct stat info {};
+  return ::stat(path, &info) == 0 ? info.st_ino : 0;
+}
+
+}  // namespace
+
+std::string host_key(const std::optional<int64_t>& node) {
+  std::string boot = read_file("/proc/sys/kernel/random/boot_id");
+  while (!boot.empty() && boot.back() == '\n') boot.pop_back();
+  return fmt::format("{} {} {} {} {}", boot, inode("/proc/self/ns/net"), inode("/proc/self/ns/mnt"),
+                     ::geteuid(), node.value_or(-1));
+}
+
+Expected<std::unique_ptr<Coordinator>> open_coordinator(EventLoop& loop,
+                                                        const Rendezvous& rendezvous,
+                                                        const std::string& interface_address,
+                                                        Coordinator::Options options,
+                                                        NoticeBoard* board, HostPort* own) {
+  const bool loopback = rendezvous.kind.empty() || rendezvous.local;
+  HostPort at = rendezvous.address;
+  if (rendezvous.kind != "tcp") {
+    const std::string outside = address_towards(kElsewhere).value_or("127.0.0.1");
+    at = {loopback ? "127.0.0.1" : !interface_address.empty() ? interface_address : outside, 0};
+  }
+  std::string why;
+  UniqueFd listener = listen_at(at, &why);
+  if (!listener.valid())
+    return InputError{"",
+                      0,
+                      0,
+                      "",
+                      "rank 0: " + why,
+                      "an address of the host of rank 0 and a port that is free there"};
+  *own = {at.host, port_of(listener)};
+  if (board != nullptr) {
+    options.nonce = to_hex(random_bytes(8));
+    if (board->keeps_secrets()) options.notice_key = to_hex(random_bytes(kNonceBytes));
+    board->publish({*own, options.nonce, options.notice_key});
+  }
+  return std::make_unique<Coordinator>(loop, std::move(listener), std::move(options));
+}
+
+std::unique_ptr<Link> join_run(EventLoop& loop, const HostPort& address, NoticeBoard* board,
+                               MemberIdentity member, const Credentials& credentials,
+                               Deadline deadline, const OnWaiting& waiting) {
+  std::string why = "rank 0 has not said where it is";
+  while (time_left(deadline).count() > 0) {
+    Notice notice{address, "", ""};
+    if (board != nullptr) notice = board->read().value_or(Notice());
+    member.nonce = notice.nonce;
+    member.identity = has_key(credentials, notice.key) ? credentials.identity : "";
+    const Deadline once = std::min(deadline, deadline_after(kOneTry));
+    UniqueFd fd;
+    if (!notice.address.host.empty()) fd = connect_to(notice.address, once, &why);
+    if (fd.valid()) {
+      Joined joined = ask_to_join(loop, Wire(std::move(fd)), member,
+                                  rendezvous_secret(credentials, notice.key), once);
+      if (joined.refused) throw RunOver(kExitRefused, "refused: " + joined.why);
+      if (joined.wire.is_open()) return std::make_unique<Link>(loop, std::move(joined.wire));
+      why = fmt::format("{}: {}", to_text(notice.address), joined.why);
+    }
+    loop.wait(kTryAgain);
+    waiting(why);
+  }
+  throw RunOver(kExitLostCoordinator, "rank 0 was not found in time: " + why);
 }
 
 }  // namespace lockstep

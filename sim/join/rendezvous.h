@@ -1,15 +1,40 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "scenarios/base/clock.h"
 #include "scenarios/base/error.h"
+#include "sim/join/coordinator.h"
 #include "sim/join/environment.h"
-#include "sim/join/tcp.h"
+#include "sim/join/site.h"
+#include "sim/join/wire.h"
 
 namespace lockstep {
+
+// Enough of a Redis client for a rendezvous: one command at a time, no password, no TLS. Every
+// call blocks until answered; throws std::runtime_error on an error answer, a lost server, or past
+// the deadline of all calls.
+class Redis {
+ public:
+  Redis(const HostPort& server, Deadline deadline);
+  // The answer as text (of a number: its digits); nothing for "no such key".
+  std::optional<std::string> call(const std::vector<std::string>& command);
+
+ private:
+  std::string take(size_t bytes);
+  std::string take_line();
+  void receive();
+  [[noreturn]] void fail(const std::string& why) const;
+
+  const HostPort server_;
+  const Deadline deadline_;
+  UniqueFd fd_;
+  std::string in_;
+};
 
 // How the processes of a job find the one of rank 0.
 struct Rendezvous {
@@ -44,5 +69,27 @@ class NoticeBoard {
 };
 // Of kind file or redis; none for kind tcp. `deadline`: of all that it does.
 std::unique_ptr<NoticeBoard> make_notice_board(const Rendezvous& rendezvous, Deadline deadline);
+
+// Which host this is, equal for processes that share its memory, files and network; `node` tells
+// apart what a launcher counts as several nodes. Its first two words: of its network alone.
+std::string host_key(const std::optional<int64_t>& node);
+
+// Opens the coordinator where the others will look for it (`kind` "" : at any free port of this
+// host, for this process alone) and tells them. `own`: how this process itself reaches it. Bad
+// input where the address cannot be listened at. `board` may be null.
+Expected<std::unique_ptr<Coordinator>> open_coordinator(EventLoop& loop,
+                                                        const Rendezvous& rendezvous,
+                                                        const std::string& interface_address,
+                                                        Coordinator::Options options,
+                                                        NoticeBoard* board, HostPort* own);
+
+// Joins the run: tries until the coordinator lets it in, up to the deadline. `address`: of the
+// coordinator, or empty: as `board` says. `member` without nonce and identity: they come from
+// `credentials`. After each vain try it calls `waiting`, which may throw. Throws RunOver with exit
+// code 3, or 2 if it is refused.
+using OnWaiting = std::function<void(const std::string& why)>;
+std::unique_ptr<Link> join_run(EventLoop& loop, const HostPort& address, NoticeBoard* board,
+                               MemberIdentity member, const Credentials& credentials,
+                               Deadline deadline, const OnWaiting& waiting);
 
 }  // namespace lockstep

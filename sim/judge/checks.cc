@@ -3,11 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
-#include "sim/judge/last_position.h"
+#include "golden/state.h"
+#include "scenarios/scenario.h"
+#include "scenarios/split.h"
+#include "sim/judge/blame.h"
+#include "sim/judge/rank_view.h"
+#include "sim/launch/executor.h"
 
 namespace lockstep {
 namespace {
@@ -130,6 +138,175 @@ void decide_checks(const std::vector<RankView>& ranks, RunResult* result) {
     for (const CheckReason& reason : rank.evidence.check_reasons)
       if (std::find(reasons.begin(), reasons.end(), to_text(reason)) == reasons.end())
         reasons.push_back(to_text(reason));
+}
+
+namespace {
+
+// Ranks' float32 losses and their mean: far above rounding, far below one shard's scatter.
+constexpr double kSameLoss = 1e-5;
+
+std::optional<double> loss_in(const RankView& rank, int64_t step) {
+  for (const auto& [known, loss] : rank.losses)
+    if (known == step) return loss;
+  return {};
+}
+
+}  // namespace
+
+std::optional<LossRow> loss_row(const RunPlan& plan, const std::vector<RankView>& ranks,
+                                int64_t step, Split* split) {
+  LossRow row;
+  row.step = step;
+  row.epoch = (step - 1) / split->steps_per_epoch() + 1;
+  const bool sum = plan.scenario.loss.options.text("reduction") == "sum";
+  const auto batch = static_cast<double>(split->batch_samples(step));
+  for (const RankView& rank : ranks) {
+    const auto own = loss_in(rank, step);
+    if (!own) return {};
+    const auto samples = static_cast<double>(split->shard(step, rank.rank).size());
+    row.all_ranks += *own * (sum ? 1 : samples / batch);
+    if (rank.rank == 0) row.rank_0 = *own;
+  }
+  return row;
+}
+
+void decide_losses(const RunPlan& plan, const std::vector<RankView>& ranks, RunResult* result) {
+  const Part& loss = plan.scenario.loss;
+  const int64_t every = report_every(loss);
+  if (every == 0 || ranks.empty()) return;
+  if (plan.scenario.data.options.has("path") && loss.options.has("published"))
+    result->published_losses = loss.options.text("published");
+  const bool of_rank_0 = loss.options.text("report_of") == "rank_0";
+  Split split(plan.scenario);
+  std::string problem;
+  for (const auto& [step, unused] : ranks[0].losses) {
+    if ((step - 1) % split.steps_per_epoch() % every != 0) continue;
+    const auto row = loss_row(plan, ranks, step, &split);
+    if (!row) continue;
+    result->losses.push_back(*row);
+    const bool same =
+        std::abs(row->rank_0 - row->all_ranks) <= kSameLoss * std::abs(row->all_ranks);
+    if (of_rank_0 && !same && problem.empty())
+      problem = fmt::format(
+          "losses: step {}: {:.6g} is the loss of rank 0's own {} samples, the batch's {} have "
+          "{:.6g}",
+          step, row->rank_0, split.shard(step, 0).size(), split.batch_samples(step),
+          row->all_ranks);
+  }
+  const char* verdict = result->losses.empty() ? "not_run" : problem.empty() ? "pass" : "fail";
+  result->checks.emplace_back("losses", verdict);
+  if (!problem.empty()) result->check_reasons.push_back(problem);
+}
+
+namespace {
+
+constexpr double kLossTolerance = 0.05;
+constexpr double kNormTolerance = 0.08;
+
+// What is not a number is off as well.
+bool is_off(double value, double reference, double tolerance) {
+  return !(std::abs(value - reference) <= tolerance * std::abs(reference));
+}
+
+std::optional<bool> loss_is_off(const RunPlan& plan, const std::vector<RankView>& ranks) {
+  Split split(plan.scenario);
+  std::optional<bool> off;
+  for (const auto& [step, golden] : ranks[0].golden_losses)
+    if (const auto row = loss_row(plan, ranks, step, &split))
+      off = off.value_or(false) || is_off(row->all_ranks, golden, kLossTolerance);
+  return off;
+}
+
+std::optional<bool> weights_part(const std::vector<RankView>& ranks) {
+  constexpr auto kWeights = static_cast<size_t>(StateKind::parameter);
+  const auto& chain = ranks[0].chains[kWeights];
+  const std::map<int64_t, uint64_t> first(chain.begin(), chain.end());
+  std::optional<bool> part;
+  for (size_t other = 1; other < ranks.size(); ++other)
+    for (const auto& [step, hash] : ranks[other].chains[kWeights]) {
+      const auto known = first.find(step);
+      if (step > 0 && known != first.end()) part = part.value_or(false) || hash != known->second;
+    }
+  return part;
+}
+
+std::optional<bool> norm_is_off(const std::vector<RankView>& ranks) {
+  std::optional<bool> off;
+  for (const auto& [step, ratio] : ranks[0].norm_ratios)
+    off = off.value_or(false) || is_off(ratio, 1, kNormTolerance);
+  return off;
+}
+
+const char* word_of(const std::optional<bool>& found) {
+  return !found ? "not_run" : *found ? "found" : "missed";
+}
+
+}  // namespace
+
+void decide_common_checks(const RunPlan& plan, const std::vector<RankView>& ranks,
+                          RunResult* result) {
+  if (!plan.scenario.common_checks || ranks.empty()) return;
+  const auto& close = ranks[0].close;
+  result->common_checks = {{"loss_5_percent", word_of(loss_is_off(plan, ranks))},
+                           {"weights_hash", word_of(weights_part(ranks))},
+                           {"assert_close", word_of(close ? std::optional(!*close) : std::nullopt)},
+                           {"gradient_norm_8_percent", word_of(norm_is_off(ranks))}};
+}
+
+namespace {
+
+// A loaded machine wakes nobody in time.
+constexpr int64_t kGraceMs = 500;
+constexpr const char* kUnsure = "inconclusive";
+
+bool was_running(const RunOutcome& outcome, int64_t rank) {
+  const ProcessEnd* end = end_of(outcome, rank);
+  return end != nullptr && end->by_launcher && !(end->state && is_stopped(*end->state));
+}
+
+struct Overdue {
+  bool sure = false;  // else waits for a core may be why
+  std::string why;
+};
+
+std::optional<Overdue> overdue(const RunOutcome& outcome, const RankView& rank) {
+  const Event* arrival = pending_in(rank);
+  if (arrival == nullptr || rank.error_ns || !was_running(outcome, rank.rank)) return std::nullopt;
+  const int64_t given_ms = time_out_ms(outcome.plan.scenario.timeouts, *arrival);
+  const int64_t least_ms = 2 * given_ms + kGraceMs;
+  const int64_t passed_ms = (outcome.failed_ns - arrival->time_ns) / 1'000'000;
+  if (passed_ms < least_ms) return std::nullopt;
+  const int64_t no_core_ms = core_wait_of_all_since(outcome, arrival->time_ns) / 1'000'000;
+  const int64_t waited_ms = passed_ms - no_core_ms;
+  if (waited_ms >= least_ms)
+    return Overdue{true, fmt::format("timeline: rank {} was in {} for {} ms, which has a time-out "
+                                     "of {} ms",
+                                     rank.rank, collective_text(*arrival), waited_ms, given_ms)};
+  return Overdue{
+      false, fmt::format("timeline: inconclusive: busy machine: rank {} was in {} for "
+                         "{} ms, which has a time-out of {} ms, while processes of "
+                         "the run had no core for {} ms",
+                         rank.rank, collective_text(*arrival), passed_ms, given_ms, no_core_ms)};
+}
+
+}  // namespace
+
+void decide_timeline(const RunOutcome& outcome, const std::vector<RankView>& ranks,
+                     RunResult* result) {
+  std::string verdict = "not_run";
+  if (outcome.failed_ns > 0 && !outcome.plan.threads && !outcome.interrupted) {
+    verdict = "pass";
+    for (const RankView& rank : views_at(outcome, ranks, outcome.failed_ns)) {
+      const std::optional<Overdue> late = overdue(outcome, rank);
+      if (!late) continue;
+      if (late->sure)
+        verdict = "fail";
+      else if (verdict == "pass")
+        verdict = kUnsure;
+      result->check_reasons.push_back(late->why);
+    }
+  }
+  result->checks.emplace_back("timeline", verdict);
 }
 
 }  // namespace lockstep

@@ -22,4 +22,8 @@ std::vector<std::string> unmet_of(const Expectation& expect, const RunResult& re
 // interrupted: the run was, so that nothing can be said whatever was expected.
 void judge_expectation(const Expectation& expect, bool interrupted, RunResult* result);
 
+// Was the defect of this run found as `expect` says, by the right lanes and checks, with the right
+// cause, at the right place? `result` has its verdict and failure.
+Kill kill_of(const Expectation& expect, const RunResult& result);
+
 }  // namespace lockstep

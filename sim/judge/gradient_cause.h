@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/judge/cause.h"
+#include "sim/judge/divergence.h"
 
 namespace lockstep {
 

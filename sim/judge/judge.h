@@ -1,14 +1,15 @@
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "sim/judge/metrics.h"
-#include "sim/judge/straggler.h"
+#include "sim/analysis/metrics.h"
+#include "sim/analysis/straggler.h"
 #include "sim/launch/executor.h"
 
 namespace lockstep {
@@ -142,7 +143,7 @@ struct RunResult {
   std::optional<Failure> failure;
   std::vector<std::pair<std::string, std::string>> checks;  // name -> pass | fail | not_run
   std::vector<std::string> check_reasons;
-  // common_checks: "found" | "missed" | "not_run" by the names of common_checks.h; else empty.
+  // common_checks: "found" | "missed" | "not_run" by the names of kCommonChecks; else empty.
   std::vector<std::pair<std::string, std::string>> common_checks;
   std::optional<Kill> kill;  // likewise
   std::vector<LossRow> losses;

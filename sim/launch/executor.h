@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -21,7 +23,7 @@ struct ProcessState {
   std::string wchan;      // where the kernel sleeps; empty: not known
   std::string store_key;  // it waits for this key of the rendezvous store; empty: for none
   int64_t core_wait_ns =
-      0;  // how long its main thread had been ready and without a core (core_wait.h)
+      0;  // how long its main thread had been ready and without a core (sim/record/core_wait.h)
   // Asked of it before it was ended, innermost frame first; empty where it was stopped, or gave
   // none.
   std::vector<std::string> stack;
@@ -86,5 +88,20 @@ struct ExecutorOptions {
 // to print. No process of it is alive afterwards, whichever way it ends.
 int execute(const std::vector<RunPlan>& plans, const ExecutorOptions& options,
             const std::function<bool(size_t index, RunOutcome outcome)>& done);
+
+// What a live process is doing, as /proc tells it: short reads, nothing that blocks. A process that
+// has ended gives a state of 0 or Z. Of several threads it is the main one.
+ProcessState read_process_state(pid_t pid);
+
+// "T" or "t": it runs no handler, and SIGKILL alone ends it.
+bool is_stopped(const ProcessState& state);
+
+// Whether a handler of it is installed: one that is not would end the process.
+bool catches_signal(pid_t pid, int signal);
+
+// The frames that a worker's handler has left (sim/worker/worker_process.h), names demangled:
+// "lockstep::TrainingRun::step(long)+0x5f", "libc.so.6+0x3bfd0" where a frame has no name. Nothing
+// while the file is absent or unfinished.
+std::vector<std::string> read_stack(const std::string& path);
 
 }  // namespace lockstep

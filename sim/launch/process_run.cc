@@ -5,11 +5,10 @@
 
 #include <algorithm>
 
-#include "sim/launch/cpu_quota.h"
-#include "sim/launch/files.h"
-#include "sim/launch/process_state.h"
-#include "sim/launch/stored_run.h"
-#include "sim/record/layout.h"
+#include "sim/launch/executor.h"
+#include "sim/launch/limits.h"
+#include "sim/launch/run_files.h"
+#include "sim/record/recorder.h"
 
 namespace lockstep {
 namespace {

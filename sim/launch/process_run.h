@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/launch/executor.h"
-#include "sim/launch/store.h"
+#include "sim/launch/protocol.h"
 #include "sim/launch/workers.h"
 
 namespace lockstep {

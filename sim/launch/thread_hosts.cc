@@ -2,16 +2,15 @@
 
 #include <fmt/format.h>
 #include <sys/wait.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "scenarios/json/json_text.h"
-#include "sim/launch/files.h"
-#include "sim/launch/stored_run.h"
+#include "sim/launch/run_files.h"
 #include "sim/record/evidence.h"
-#include "sim/record/layout.h"
+#include "sim/record/recorder.h"
 
 namespace lockstep {
 namespace {

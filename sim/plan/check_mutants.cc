@@ -4,7 +4,8 @@
 #include <functional>
 #include <string_view>
 
-#include "sim/plan/part_check.h"
+#include "scenarios/scenario.h"
+#include "scenarios/split.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
@@ -108,6 +109,129 @@ class MutantsCheck : PartCheck {
 
 void check_mutants(const Scenario& scenario, InputErrors* errors) {
   MutantsCheck(scenario, errors).run();
+}
+
+namespace {
+
+// Which keys beside `rank` and `step` a kind reads.
+struct Keys {
+  bool bucket = false, tensor = false, element = false, bit = false, other = false;
+};
+
+class DataMutantCheck : PartCheck {
+ public:
+  DataMutantCheck(const Scenario& scenario, const MutantSpec& mutant, const std::string& pointer,
+                  InputErrors* errors)
+      : PartCheck(scenario, errors), m_(mutant), at_(pointer) {}
+
+  void run() {
+    const auto keys = keys_of_kind();
+    if (!keys) return;
+    keys_of(*keys);
+    if (m_.kind.starts_with("stale_"))
+      need(!m_.step || *m_.step > 1, at_ + "/step",
+           m_.kind + " in step 1, before which there is none", "a step from 2 on");
+    if (m_.kind.ends_with("_gradient")) gradient();
+    if (is_of_shards()) shards();
+    if (m_.kind == "short_slice" || m_.kind == "reorder_sum")
+      need(s_.reducer.kind != "sharded", at_ + "/kind",
+           m_.kind + " with sums of which a rank gets a part", "another reducer than sharded");
+    if (m_.kind == "reorder_sum")
+      need(!m_.rank, at_ + "/rank", "reorder_sum on one rank, whose collective would be another's",
+           "no rank");
+    if (m_.kind == "drop_broadcast") broadcast();
+    if (m_.kind == "lose_momentum") momentum();
+    if (m_.kind == "same_masks") masks();
+  }
+
+ private:
+  bool is_of_shards() const {
+    return m_.kind == "swap_shards" || m_.kind == "stale_shard" || m_.kind == "shift_shard";
+  }
+
+  // None: a kind that is checked elsewhere.
+  std::optional<Keys> keys_of_kind() const {
+    const std::string& kind = m_.kind;
+    const bool shifts = kind.starts_with("shift_"), flips = kind.starts_with("flip_");
+    if (kind == "flip_bit") return Keys{.bucket = true, .element = true, .bit = true};
+    if (kind.ends_with("_gradient"))
+      return Keys{.tensor = true, .element = shifts || flips, .bit = flips};
+    if (kind == "drop_contribution") return std::nullopt;
+    if (kind.ends_with("_contribution"))
+      return Keys{.bucket = true, .element = shifts || flips, .bit = flips};
+    if (kind == "short_slice") return Keys{.bucket = true, .element = true};
+    if (kind == "reorder_sum" || kind == "swap_launches") return Keys{.bucket = true};
+    if (is_of_shards()) return Keys{.other = kind == "swap_shards"};
+    if (kind == "drop_broadcast" || kind == "lose_momentum" || kind == "same_masks") return Keys{};
+    return std::nullopt;
+  }
+
+  void keys_of(const Keys& keys) {
+    const auto only = [&](bool known, bool given, const char* key) {
+      need(known || !given, fmt::format("{}/{}", at_, key),
+           fmt::format("{} has no {}", m_.kind, key), fmt::format("no {}", key));
+    };
+    only(keys.bucket, m_.bucket.has_value(), "bucket");
+    only(keys.tensor, m_.tensor.has_value(), "tensor");
+    only(keys.element, m_.element.has_value(), "element");
+    only(keys.bit, m_.bit.has_value(), "bit");
+    only(keys.other, m_.other.has_value(), "other");
+  }
+
+  void gradient() {
+    if (!m_.tensor) return;
+    need(!is_frozen(s_, *m_.tensor), at_ + "/tensor",
+         fmt::format("\"{}\" is not trained and has no gradient", *m_.tensor),
+         "a parameter that is not in /frozen");
+  }
+
+  void shards() {
+    need(s_.split.kind != "manual", at_ + "/kind",
+         m_.kind + " with samples that rank 0 has scattered", "another split than manual");
+    need(Split(s_).is_even(), at_ + "/kind", m_.kind + " cannot act here",
+         "equally many batches on all ranks");
+    if (m_.kind != "swap_shards") return;
+    const bool two = m_.rank && m_.other && *m_.rank != *m_.other && *m_.other < s_.world_size;
+    need(two, at_ + "/other", "swap_shards without two ranks",
+         fmt::format("rank and other: two ranks from 0 to {}", s_.world_size - 1));
+  }
+
+  void broadcast() {
+    need(m_.rank.value_or(1) != 0, at_ + "/rank", "rank 0 has what it broadcasts",
+         "a rank from 1 on");
+    need(!m_.step, at_ + "/step", "drop_broadcast acts at construction", "no step");
+  }
+
+  void masks() {
+    const bool may_draw = dropout_of(s_.model.options) > 0 || s_.model.kind == "registered";
+    need(may_draw, at_ + "/kind", "same_masks in a model that draws nothing",
+         "a dropout above 0, or a registered model");
+    need(m_.rank.value_or(1) != 0, at_ + "/rank", "rank 0 draws for its own samples",
+         "a rank from 1 on");
+    need(s_.world_size > 1 && ranks_of(s_) == s_.world_size, at_ + "/kind",
+         "same_masks needs another rank", "a world size of at least 2, not of replicas");
+  }
+
+  void momentum() {
+    const bool resumes = s_.checkpoint.kind == "save_and_resume";
+    need(resumes, at_ + "/kind", "lose_momentum without a resume in the run",
+         "a checkpoint of kind save_and_resume");
+    if (resumes)
+      need(!m_.step || *m_.step == s_.checkpoint.options.integer("after_step"), at_ + "/step",
+           "lose_momentum acts when the run resumes", "no step, or /checkpoint/after_step");
+    need(s_.optimizer.kind != "sgd" || s_.optimizer.options.number("momentum") > 0, at_ + "/kind",
+         "lose_momentum of an optimizer without state", "a momentum > 0, or another optimizer");
+  }
+
+  const MutantSpec& m_;
+  const std::string at_;
+};
+
+}  // namespace
+
+void check_data_mutant(const Scenario& scenario, const MutantSpec& mutant,
+                       const std::string& pointer, InputErrors* errors) {
+  DataMutantCheck(scenario, mutant, pointer, errors).run();
 }
 
 }  // namespace lockstep

@@ -4,7 +4,6 @@
 
 #include "scenarios/scenario.h"
 #include "sim/plan/agreement.h"
-#include "sim/plan/comparing.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {

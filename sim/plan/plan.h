@@ -1,7 +1,8 @@
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "sim/analysis/recording.h"
 #include "sim/cli/shared_options.h"
-#include "sim/launch/recording.h"
 #include "sim/program/command_line.h"
 
 namespace lockstep {

@@ -1,10 +1,10 @@
 #include "sim/record/evidence.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "scenarios/base/error.h"
 #include "scenarios/json/json_text.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/record/event.h"
+#include "sim/record/recorder.h"
 
 namespace lockstep {
 

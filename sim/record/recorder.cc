@@ -2,19 +2,63 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <system_error>
 
 #include "scenarios/base/clock.h"
 #include "scenarios/base/error.h"
-#include "sim/record/layout.h"
 
 namespace lockstep {
+
+const char* to_word(Lane lane) {
+  switch (lane) {
+    case Lane::replica:
+      return "replica";
+    case Lane::replay:
+      return "replay";
+    case Lane::float64:
+      return "float64";
+    case Lane::rounding:
+      return "rounding";
+    case Lane::exact:
+      return "exact";
+    case Lane::communication:
+      return "communication";
+    case Lane::one_device:
+      return "one_device";
+  }
+  return "unknown";
+}
+
+const char* to_word(Check check) {
+  switch (check) {
+    case Check::manifest:
+      return "manifest";
+    case Check::absent_gradients:
+      return "absent_gradients";
+    case Check::aliasing:
+      return "aliasing";
+    case Check::checkpoint:
+      return "checkpoint";
+    case Check::samples:
+      return "samples";
+    case Check::batch:
+      return "batch";
+    case Check::accumulation:
+      return "accumulation";
+  }
+  return "unknown";
+}
+
 namespace {
 
 [[noreturn]] void fail(int error, const std::string& what, const std::string& path) {
@@ -112,6 +156,181 @@ void Recorder::clear() {
   header_->appended.store(0, std::memory_order_release);
   step_.store(0, std::memory_order_relaxed);
   phase_.store(0, std::memory_order_relaxed);
+}
+
+namespace {
+
+// RecordHeader as it lies in the file; the atomic is a plain number to a reader.
+struct Head {
+  uint64_t magic = 0;
+  uint32_t version = 0;
+  int32_t rank = 0;
+  int32_t world_size = 0;
+  int32_t reserved = 0;
+  int64_t clock_offset_ns = 0;
+  int64_t clock_uncertainty_ns = 0;
+  uint64_t capacity = 0;
+  uint64_t appended = 0;
+};
+static_assert(sizeof(Head) == sizeof(RecordHeader));
+static_assert(offsetof(Head, appended) == offsetof(RecordHeader, appended));
+
+// 512 MB of them; a sparse file may claim any number.
+constexpr uint64_t kMostEvents = uint64_t{1} << 24;
+
+class File {
+ public:
+  // Not blocking: a pipe of that name would wait for a writer.
+  explicit File(const std::string& path, int mode = O_RDONLY)
+      : fd_(::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK)) {}
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  bool read_at(size_t offset, void* out, size_t bytes) const {
+    auto* to = static_cast<char*>(out);
+    while (bytes > 0) {
+      const ssize_t got = ::pread(fd_, to, bytes, static_cast<off_t>(offset));
+      if (got <= 0) return false;
+      to += got;
+      offset += static_cast<size_t>(got);
+      bytes -= static_cast<size_t>(got);
+    }
+    return true;
+  }
+
+ private:
+  int fd_;
+};
+
+bool read_head(const File& file, Head* head, std::string* why) {
+  const auto no = [&](const char* reason) {
+    *why = reason;
+    return false;
+  };
+  if (!file.is_open()) return no("no record file");
+  struct stat status;
+  if (::fstat(file.fd(), &status) != 0) return no("record file cannot be read");
+  if (!S_ISREG(status.st_mode)) return no("not a record file: no regular file");
+  if (!file.read_at(0, head, sizeof *head)) return no("record file without a head");
+  if (head->magic != RecordHeader::kMagic) return no("not a record file, or one not finished");
+  if (head->version != RecordHeader::kVersion) return no("record file of another version");
+  const auto bytes = static_cast<uint64_t>(status.st_size);
+  if (head->capacity == 0 || bytes < kRecordHeaderBytes ||
+      head->capacity > (bytes - kRecordHeaderBytes) / sizeof(Event))
+    return no("record file cut short");
+  if (!is_a_time(head->clock_offset_ns) || !is_a_time(head->clock_uncertainty_ns) ||
+      head->clock_uncertainty_ns < 0)
+    return no("record file of a clock that cannot be");
+  return true;
+}
+
+size_t offset_of(const Head& head, uint64_t index) {
+  return kRecordHeaderBytes + (index % head.capacity) * sizeof(Event);
+}
+
+// Events first..last-1 in the order of appending, in at most two reads.
+bool read_events(const File& file, const Head& head, uint64_t first, uint64_t last,
+                 std::vector<Event>* events) {
+  events->resize(last - first);
+  const uint64_t until_end = std::min(last - first, head.capacity - first % head.capacity);
+  const uint64_t rest = last - first - until_end;
+  return file.read_at(offset_of(head, first), events->data(), until_end * sizeof(Event)) &&
+         file.read_at(kRecordHeaderBytes, events->data() + until_end, rest * sizeof(Event));
+}
+
+bool have_times(std::vector<Event>* events, std::string* why) {
+  const auto has_one = [](const Event& event) { return is_a_time(event.time_ns); };
+  if (std::all_of(events->begin(), events->end(), has_one)) return true;
+  *why = "record file with a time that no clock gives";
+  events->clear();
+  return false;
+}
+
+}  // namespace
+
+bool read_records(const std::string& path, RankRecords* records, std::string* why) {
+  *records = RankRecords{};
+  const File file(path);
+  Head head;
+  if (!read_head(file, &head, why)) return false;
+  records->rank = head.rank;
+  records->world_size = head.world_size;
+  records->clock_offset_ns = head.clock_offset_ns;
+  records->clock_uncertainty_ns = head.clock_uncertainty_ns;
+  const uint64_t first = head.appended > head.capacity ? head.appended - head.capacity : 0;
+  if (head.appended - first > kMostEvents) {
+    *why = "record file of more events than any run leaves";
+    return false;
+  }
+  Head after;
+  if (!read_events(file, head, first, head.appended, &records->events) ||
+      !file.read_at(0, &after, sizeof after)) {
+    *why = "record file cannot be read";
+    records->events.clear();
+    return false;
+  }
+  // What a live writer has overwritten while we read is not the oldest any more.
+  const uint64_t kept = after.appended > after.capacity ? after.appended - after.capacity : 0;
+  std::vector<Event>& events = records->events;
+  const uint64_t overwritten = std::min<uint64_t>(kept > first ? kept - first : 0, events.size());
+  events.erase(events.begin(), events.begin() + static_cast<ptrdiff_t>(overwritten));
+  records->dropped = first + overwritten;
+  std::erase_if(events, [](const Event& event) {
+    return event.kind == static_cast<uint16_t>(EventKind::none);
+  });
+  return have_times(&events, why);
+}
+
+std::optional<RecordPulse> read_pulse(const std::string& path) {
+  const File file(path);
+  Head head;
+  std::string why;
+  if (!read_head(file, &head, &why)) return std::nullopt;
+  RecordPulse pulse;
+  pulse.appended = head.appended;
+  Event event{};
+  if (head.appended > 0 && file.read_at(offset_of(head, head.appended - 1), &event, sizeof event)) {
+    pulse.newest_phase = static_cast<Phase>(event.phase);
+    pulse.newest_ns = event.time_ns;
+    pulse.newest_kind = static_cast<EventKind>(event.kind);
+  }
+  return pulse;
+}
+
+void mark_empty(const std::string& path) {
+  const File file(path, O_WRONLY);
+  const uint64_t none = 0;
+  if (!file.is_open()) return;
+  // A failure leaves old events, which the writer clears as well.
+  [[maybe_unused]] const ssize_t written =
+      ::pwrite(file.fd(), &none, sizeof none, offsetof(RecordHeader, appended));
+}
+
+void write_records(const std::string& path, const RankRecords& records) {
+  alignas(RecordHeader) char head[kRecordHeaderBytes] = {};
+  auto* header = new (head) RecordHeader{};
+  header->magic = RecordHeader::kMagic;
+  header->version = RecordHeader::kVersion;
+  header->rank = records.rank;
+  header->world_size = records.world_size;
+  header->clock_offset_ns = records.clock_offset_ns;
+  header->clock_uncertainty_ns = records.clock_uncertainty_ns;
+  // A ring has room for one event at least.
+  const size_t capacity = std::max<size_t>(records.events.size(), 1);
+  std::vector<Event> ring = records.events;
+  ring.resize(capacity);
+  header->capacity = capacity;
+  header->appended = records.events.size();
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
+                                                             &std::fclose);
+  const bool written = file && std::fwrite(head, sizeof head, 1, file.get()) == 1 &&
+                       std::fwrite(ring.data(), sizeof(Event), capacity, file.get()) == capacity &&
+                       std::fflush(file.get()) == 0;
+  if (!written) throw std::system_error(errno, std::generic_category(), path);
 }
 
 }  // namespace lockstep

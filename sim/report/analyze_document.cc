@@ -8,8 +8,8 @@
 
 #include "scenarios/json/json_text.h"
 #include "scenarios/json/schema.h"
-#include "sim/judge/metrics.h"
-#include "sim/record/event.h"
+#include "sim/analysis/metrics.h"
+#include "sim/record/recorder.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
 #include "sim/report/text_style.h"

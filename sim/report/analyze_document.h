@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string>
 
-#include "sim/judge/foreign/slowdown.h"
+#include "sim/analysis/pipeline_slowdown.h"
+#include "sim/analysis/recording.h"
+#include "sim/analysis/timeline.h"
 #include "sim/judge/judge.h"
-#include "sim/judge/recorded_end.h"
-#include "sim/judge/timeline.h"
 #include "sim/report/text_style.h"
 
 namespace lockstep {

@@ -20,7 +20,7 @@ struct KillCount {
   struct Common {
     int64_t found = 0, missed = 0, not_run = 0;  // of the defects
   };
-  std::vector<std::pair<std::string, Common>> common;  // by the names of common_checks.h
+  std::vector<std::pair<std::string, Common>> common;  // by the names of kCommonChecks
 };
 KillCount count_kills(const std::vector<RunResult>& runs);
 nlohmann::ordered_json as_json(const KillCount& count);

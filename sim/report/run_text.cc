@@ -228,7 +228,7 @@ std::vector<PublishedLosses> published_columns(const Json& document) {
     columns.push_back({column.at("of").get<std::string>(), {}});
     for (const Json& row : column.at("losses"))
       columns.back().losses.push_back(
-          {row.at(0).get<int64_t>(), row.at(1).get<int64_t>(), row.at(2).get<double>()});
+          {whole_number(row.at(0)), whole_number(row.at(1)), row.at(2).get<double>()});
   }
   return columns;
 }

@@ -154,7 +154,7 @@ std::string reference_text(const SweepDocument& document) {
   if (!document.reference) return "";
   std::string text =
       fmt::format("published: {} of {}\n", document.reference->metric, document.reference->source);
-  for (const Agreement& one : agreements(*document.reference, document.lines))
+  for (const CurveAgreement& one : agreements(*document.reference, document.lines))
     text += fmt::format(
         "  {}: mean error {:.2f} %, largest {:.2f} %, correlation {:.3f}; with the bytes of the "
         "tail bucket {:.3f} here, {:.3f} published\n",

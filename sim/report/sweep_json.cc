@@ -83,7 +83,7 @@ Json judgement_json(const Judgement& judgement) {
 Json reference_json(const SweepDocument& document) {
   if (!document.reference) return nullptr;
   Json all = Json::array();
-  for (const Agreement& one : agreements(*document.reference, document.lines))
+  for (const CurveAgreement& one : agreements(*document.reference, document.lines))
     all.push_back({{"group", one.group},
                    {"lines", one.lines},
                    {"mean_error", one.mean_error},

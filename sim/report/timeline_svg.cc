@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "sim/judge/metrics.h"
+#include "sim/analysis/metrics.h"
 #include "sim/report/svg/figure.h"
 #include "sim/report/text_style.h"
 

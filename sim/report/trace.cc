@@ -11,7 +11,7 @@
 #include <set>
 #include <system_error>
 
-#include "sim/judge/metrics.h"
+#include "sim/analysis/metrics.h"
 
 namespace lockstep {
 

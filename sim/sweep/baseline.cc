@@ -11,7 +11,7 @@
 #include "scenarios/base/hash.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
-#include "sim/judge/what_if.h"
+#include "sim/analysis/step_model.h"
 
 namespace lockstep {
 namespace {
@@ -99,7 +99,7 @@ Baseline baseline_of(const Json& document) {
   baseline.scenario = sweep.at("scenario").get<std::string>();
   const auto& cpu = document.at("machine").at("cpu");
   if (!cpu.is_null()) baseline.cpu = cpu.get<std::string>();
-  baseline.cores = document.at("machine").at("cores").get<int64_t>();
+  baseline.cores = whole_number(document.at("machine").at("cores"));
   for (const Json& line : sweep.at("combinations")) {
     Baseline::Line& made = baseline.lines.emplace_back();
     made.label = line.at("label").get<std::string>();
@@ -194,7 +194,7 @@ Reference reference_of(const Json& document) {
     Reference::Series& series = reference.series.emplace_back();
     series.of = one.at("of").get<std::string>();
     series.reducers = one.at("reducers").get<std::vector<std::string>>();
-    series.world_size = one.at("world_size").get<int64_t>();
+    series.world_size = whole_number(one.at("world_size"));
     for (const Json& row : one.at("rows"))
       series.rows.emplace_back(row.at(0).get<double>(), row.at(1).get<double>());
   }
@@ -205,8 +205,8 @@ struct Lines {
   std::vector<double> ours, published, tails_mb;
 };
 
-Agreement agreement_of(const std::string& group, const Lines& lines) {
-  Agreement made;
+CurveAgreement agreement_of(const std::string& group, const Lines& lines) {
+  CurveAgreement made;
   made.group = group;
   made.lines = static_cast<int64_t>(lines.ours.size());
   std::vector<double> errors;
@@ -253,8 +253,8 @@ std::optional<double> published_for(const Reference& reference, const CellResult
   return std::nullopt;
 }
 
-std::vector<Agreement> agreements(const Reference& reference,
-                                  const std::vector<CellResult>& cells) {
+std::vector<CurveAgreement> agreements(const Reference& reference,
+                                       const std::vector<CellResult>& cells) {
   std::map<std::string, Lines> groups;
   for (const CellResult& cell : cells) {
     const auto published = published_for(reference, cell);
@@ -265,7 +265,7 @@ std::vector<Agreement> agreements(const Reference& reference,
     lines.published.push_back(*published);
     lines.tails_mb.push_back(cell.tail_mb);
   }
-  std::vector<Agreement> found;
+  std::vector<CurveAgreement> found;
   for (const auto& [group, lines] : groups)
     if (lines.ours.size() > 1) found.push_back(agreement_of(group, lines));
   return found;

@@ -82,13 +82,14 @@ Expected<Reference> load_reference(const std::string& path);
 std::optional<double> published_for(const Reference& reference, const CellResult& cell);
 
 // Over the lines of one group (group_of()) that have a published value; at least two of them.
-struct Agreement {
+struct CurveAgreement {
   std::string group;
   int64_t lines = 0;
   double mean_error = 0, largest_error = 0;  // |ours / published - 1|
   double correlation = 0;                    // of ours and the published ones
   double tail_ours = 0, tail_published = 0;  // correlations with the bytes of our tail bucket
 };
-std::vector<Agreement> agreements(const Reference& reference, const std::vector<CellResult>& cells);
+std::vector<CurveAgreement> agreements(const Reference& reference,
+                                       const std::vector<CellResult>& cells);
 
 }  // namespace lockstep

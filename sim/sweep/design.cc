@@ -9,9 +9,8 @@
 
 #include "scenarios/base/hash.h"
 #include "scenarios/base/text.h"
-#include "sim/judge/what_if.h"
-#include "sim/plan/layout.h"
-#include "sim/plan/ready_times.h"
+#include "sim/analysis/step_model.h"
+#include "sim/plan/bucket_layout.h"
 #include "sim/sweep/measure.h"
 
 namespace lockstep {

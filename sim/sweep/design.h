@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/judge/timeline.h"
+#include "sim/analysis/timeline.h"
 #include "sim/plan/plan.h"
 
 namespace lockstep {

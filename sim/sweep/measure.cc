@@ -9,7 +9,7 @@
 
 #include "scenarios/base/clock.h"
 #include "scenarios/base/hash.h"
-#include "sim/judge/what_if.h"
+#include "sim/analysis/step_model.h"
 #include "sim/sweep/statistics.h"
 
 namespace lockstep {

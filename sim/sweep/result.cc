@@ -7,7 +7,7 @@
 #include <map>
 
 #include "scenarios/base/hash.h"
-#include "sim/plan/layout.h"
+#include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
 namespace {

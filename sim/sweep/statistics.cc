@@ -5,7 +5,7 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
-#include "sim/judge/what_if.h"
+#include "sim/analysis/step_model.h"
 
 namespace lockstep {
 namespace {

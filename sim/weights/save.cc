@@ -44,10 +44,8 @@ CheckpointTensor exported_tensor(const Json& entry, const std::string& name,
   const auto dtype = dtype_of_word(entry.at("dtype").get<std::string>());
   if (!dtype) throw WrongBytes("has a dtype that lockstep does not know");
   tensor.dtype = *dtype;
-  entry.at("shape").get_to(tensor.shape);
-  tensor.strides.assign(tensor.shape.size(), 1);
-  for (size_t i = tensor.shape.size(); i-- > 1;)
-    tensor.strides[i - 1] = tensor.strides[i] * std::max<int64_t>(tensor.shape[i], 1);
+  for (const Json& size : entry.at("shape")) tensor.shape.push_back(whole_number(size));
+  tensor.strides = row_major_strides(tensor.shape, name);
   place(numbers_of(bytes), 0, name, &tensor);
   return tensor;
 }

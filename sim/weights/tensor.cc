@@ -81,6 +81,17 @@ bool CheckpointTensor::contiguous() const {
   return true;
 }
 
+std::vector<int64_t> row_major_strides(const std::vector<int64_t>& shape, const std::string& what) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    if (__builtin_mul_overflow(stride, std::max<int64_t>(shape[i], 1), &stride))
+      throw WrongBytes(what + " has a shape beyond any file");
+  }
+  return strides;
+}
+
 // The largest index is found without overflow: sizes and strides are not trusted.
 void place(std::span<const std::byte> storage, int64_t offset, const std::string& what,
            CheckpointTensor* tensor) {

@@ -205,6 +205,10 @@ struct CheckpointTensor {
   bool contiguous() const;
 };
 
+// In elements, of a tensor without gaps; sizes of 0 count as 1. Throws WrongBytes where they
+// overflow.
+std::vector<int64_t> row_major_strides(const std::vector<int64_t>& shape, const std::string& what);
+
 // Gives `tensor` its numbers: elements from `offset` on of a storage, by its strides. Throws if one
 // lies outside; `what` names the tensor in the error.
 void place(std::span<const std::byte> storage, int64_t offset, const std::string& what,

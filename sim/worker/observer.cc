@@ -10,7 +10,7 @@
 
 #include "scenarios/base/hash.h"
 #include "scenarios/scenario.h"
-#include "sim/plan/comparing.h"
+#include "sim/plan/agreement.h"
 #include "sim/worker/diagnose.h"
 
 namespace lockstep {

@@ -13,7 +13,7 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
-#include "sim/plan/comparing.h"
+#include "sim/plan/agreement.h"
 #include "sim/worker/observer.h"
 
 namespace lockstep {

@@ -25,7 +25,6 @@
 
 #include "scenarios/base/clock.h"
 #include "scenarios/base/error.h"
-#include "sim/launch/channel.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "scenarios/base/clock.h"
-#include "sim/launch/channel.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@ import unittest
 from harness import PATIENCE_S, PROGRAM, ROOT, TOY, ProgramTest, descendants, needs_quiet_machine, rank_of
 
 MLP = "scenarios/stragglers/emulated_mlp.json"
-PHASE_BEGIN, PARAMETER_READY, PRIMARY_DONE = 1, 2, 19  # sim/record/event.h
+PHASE_BEGIN, PARAMETER_READY, PRIMARY_DONE = 1, 2, 19  # sim/record/recorder.h
 BACKWARD = 5
 
 

@@ -12,7 +12,7 @@
 #include "sim/des/simulate.h"
 #include "sim/judge/judge.h"
 #include "sim/launch/protocol.h"
-#include "sim/launch/stored_run.h"
+#include "sim/launch/run_files.h"
 #include "sim/record/evidence.h"
 #include "sim/report/document.h"
 #include "sim/report/run_text.h"

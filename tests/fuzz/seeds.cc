@@ -10,7 +10,7 @@
 #include "scenarios/image_files.h"
 #include "scenarios/layer_times.h"
 #include "sim/des/machine_model.h"
-#include "sim/join/member.h"
+#include "sim/join/door.h"
 #include "sim/launch/protocol.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/kept_run.h"

@@ -1,4 +1,4 @@
-#include "sim/launch/stored_run.h"
+#include "sim/launch/run_files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/kept_run.h"
 

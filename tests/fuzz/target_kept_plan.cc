@@ -1,5 +1,5 @@
 #include "sim/launch/protocol.h"
-#include "sim/launch/stored_run.h"
+#include "sim/launch/run_files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/kept_run.h"
 

@@ -1,6 +1,6 @@
 #include <sys/socket.h>
 
-#include "sim/join/link.h"
+#include "sim/join/site.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/job.h"
 

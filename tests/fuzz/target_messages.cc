@@ -1,5 +1,4 @@
-#include "sim/join/link.h"
-#include "sim/join/member.h"
+#include "sim/join/door.h"
 #include "sim/join/site.h"
 #include "sim/launch/protocol.h"
 #include "sim/record/evidence.h"

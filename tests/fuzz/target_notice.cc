@@ -1,8 +1,8 @@
 #include <filesystem>
 
 #include "sim/join/rendezvous.h"
-#include "sim/launch/files.h"
-#include "sim/launch/process_state.h"
+#include "sim/launch/executor.h"
+#include "sim/launch/run_files.h"
 #include "sim/tools/collective/ranks.h"
 #include "tests/fuzz/fuzz.h"
 

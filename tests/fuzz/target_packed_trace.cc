@@ -1,4 +1,4 @@
-#include "sim/judge/foreign/read_trace.h"
+#include "sim/analysis/pipeline_trace.h"
 #include "tests/fuzz/fuzz.h"
 
 // A trace as gzip packs it, damaged: what comes out is another text, or ends early, or has no end.

@@ -1,10 +1,9 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/file.h"
+#include "sim/analysis/recorded_comparison.h"
+#include "sim/analysis/recording.h"
 #include "sim/judge/judge.h"
-#include "sim/judge/recorded_comparison.h"
-#include "sim/judge/recorded_end.h"
-#include "sim/launch/recording.h"
 #include "sim/report/analyze_document.h"
 #include "sim/tools/compare/recorded_report.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
 #include "sim/launch/protocol.h"
-#include "sim/record/layout.h"
+#include "sim/record/recorder.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/kept_run.h"
 

@@ -1,5 +1,5 @@
-#include "sim/join/tcp.h"
-#include "sim/launch/store.h"
+#include "sim/join/wire.h"
+#include "sim/launch/protocol.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/job.h"
 

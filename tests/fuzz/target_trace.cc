@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
-#include "sim/judge/foreign/read_trace.h"
-#include "sim/judge/foreign/slowdown.h"
+#include "sim/analysis/pipeline_slowdown.h"
+#include "sim/analysis/pipeline_trace.h"
 #include "tests/fuzz/fuzz.h"
 
 // A trace of a pipeline that others made, as text or packed.

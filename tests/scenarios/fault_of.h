@@ -6,7 +6,7 @@
 namespace lockstep {
 
 // A fault of a scenario as the parser would make it.
-inline Fault fault_of(FaultKind kind, const Values& values) {
+inline Fault fault_of(FaultKind kind, const PartValues& values) {
   return {kind, part_of("", values).options};
 }
 

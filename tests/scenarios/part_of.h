@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-using Values = std::vector<std::pair<const char*, OptionValue>>;
+using PartValues = std::vector<std::pair<const char*, OptionValue>>;
 
 // A part of a scenario as the parser would make it.
-inline Part part_of(const char* kind, const Values& values) {
+inline Part part_of(const char* kind, const PartValues& values) {
   Part part{kind, {}};
   for (const auto& [key, value] : values) part.options.set(key, value);
   return part;

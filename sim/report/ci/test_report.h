@@ -12,7 +12,7 @@
 namespace lockstep {
 
 // A result as continuous integration reads it: cases that passed, failed, or neither. The source of
-// --junit (junit.h) and of annotations and job summaries (github.h).
+// --junit (ci/junit.h) and of annotations and job summaries (ci/github.h).
 
 using Properties = std::vector<std::pair<std::string, std::string>>;
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/analysis/timeline.h"
 #include "sim/calibrate/fit.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
@@ -13,7 +14,6 @@
 #include "sim/cli/verbs.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/modelled.h"
-#include "sim/judge/timeline.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
 #include "sim/report/text_style.h"

@@ -14,7 +14,7 @@
 #include "sim/cli/select.h"
 #include "sim/cli/shared_options.h"
 #include "sim/cli/verbs.h"
-#include "sim/launch/files.h"
+#include "sim/launch/run_files.h"
 #include "sim/report/run_text.h"
 #include "sim/report/terminal.h"
 #include "sim/report/text_style.h"

@@ -16,10 +16,10 @@
 
 #include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
-#include "sim/launch/files.h"
+#include "sim/launch/event_loop.h"
+#include "sim/launch/executor.h"
 #include "sim/launch/process_run.h"
-#include "sim/launch/process_state.h"
-#include "sim/launch/signals.h"
+#include "sim/launch/run_files.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "scenarios/json/json_text.h"
-#include "sim/judge/what_if.h"
+#include "sim/analysis/step_model.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
 #include "sim/report/terminal.h"

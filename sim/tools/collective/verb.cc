@@ -18,7 +18,7 @@
 #include "sim/cli/run_directory.h"
 #include "sim/cli/shared_options.h"
 #include "sim/cli/verbs.h"
-#include "sim/launch/files.h"
+#include "sim/launch/run_files.h"
 #include "sim/report/document.h"
 #include "sim/tools/collective/ranks.h"
 #include "sim/tools/collective/report.h"

@@ -269,13 +269,7 @@ CheckpointTensor tensor_of(const Entry& entry, std::span<const std::byte> data) 
     if (size > uint64_t{1} << 48) throw WrongBytes(what + " has a shape beyond any file");
     tensor.shape.push_back(static_cast<int64_t>(size));
   }
-  tensor.strides.resize(tensor.shape.size());
-  int64_t stride = 1;
-  for (size_t i = tensor.shape.size(); i-- > 0;) {
-    tensor.strides[i] = stride;
-    if (__builtin_mul_overflow(stride, std::max<int64_t>(tensor.shape[i], 1), &stride))
-      throw WrongBytes(what + " has a shape beyond any file");
-  }
+  tensor.strides = row_major_strides(tensor.shape, what);
   const auto storage = data.subspan(entry.offsets[0], entry.offsets[1] - entry.offsets[0]);
   place(storage, 0, what, &tensor);
   if (tensor.numel() * bytes_of(tensor.dtype) != static_cast<int64_t>(storage.size()))

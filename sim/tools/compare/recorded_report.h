@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/judge/recorded_comparison.h"
+#include "sim/analysis/recorded_comparison.h"
 #include "sim/report/text_style.h"
 
 namespace lockstep {

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "scenarios/json/schema.h"
+#include "sim/analysis/recorded_comparison.h"
+#include "sim/analysis/recording.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
-#include "sim/judge/recorded_comparison.h"
-#include "sim/launch/recording.h"
 #include "sim/report/document.h"
 #include "sim/tools/compare/recorded_report.h"
 #include "sim/tools/compare/report.h"

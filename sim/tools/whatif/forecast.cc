@@ -8,11 +8,11 @@
 #include <cmath>
 
 #include "scenarios/base/error.h"
-#include "sim/judge/metrics.h"
-#include "sim/judge/one_rank_changed.h"
-#include "sim/judge/straggler.h"
+#include "sim/analysis/metrics.h"
+#include "sim/analysis/straggler.h"
 #include "sim/report/machine.h"
 #include "sim/report/text_style.h"
+#include "sim/tools/whatif/one_rank_changed.h"
 
 namespace lockstep {
 namespace {

@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "sim/judge/timeline.h"
-#include "sim/judge/what_if.h"
+#include "sim/analysis/step_model.h"
+#include "sim/analysis/timeline.h"
 #include "sim/report/text_style.h"
 #include "sim/sweep/statistics.h"
 
 namespace lockstep {
 
 // What a run's steps would have taken without the lateness of some ranks: each step is replayed
-// (sim/judge/what_if.h) with the other ranks' durations in place of theirs.
+// (sim/analysis/step_model.h) with the other ranks' durations in place of theirs.
 
 // The steps that can be replayed; the run's first one warms up and is not among them.
 struct ReplayedSteps {

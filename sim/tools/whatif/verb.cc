@@ -9,7 +9,7 @@
 #include "sim/cli/run_directory.h"
 #include "sim/cli/shared_options.h"
 #include "sim/cli/verbs.h"
-#include "sim/judge/words.h"
+#include "sim/plan/plans.h"
 #include "sim/report/terminal.h"
 #include "sim/tools/tools.h"
 #include "sim/tools/whatif/forecast.h"

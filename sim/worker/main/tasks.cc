@@ -6,7 +6,7 @@
 #include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
 #include "scenarios/workloads/workload.h"
-#include "sim/launch/memory_room.h"
+#include "sim/launch/limits.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/process_tasks.h"
 #include "sim/worker/profile.h"

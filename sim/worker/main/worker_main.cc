@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "sim/launch/memory_room.h"
+#include "sim/launch/limits.h"
 #include "sim/worker/main/tasks.h"
 #include "sim/worker/worker_process.h"
 

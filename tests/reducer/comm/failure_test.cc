@@ -1,6 +1,10 @@
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
 
 #include "reducer/communicator.h"
 #include "tests/reducer/test_group.h"
@@ -99,6 +103,27 @@ TEST_P(Failing, AfterCloseCallsAreRefused) {
       EXPECT_EQ(error.kind(), CommFailure::closed);
     }
   });
+}
+
+// As a rank does whose backward throws: its probe is gone when the others come.
+TEST(LocalCommunicator, NothingOfARankIsCalledOnceItHasLeft) {
+  std::atomic<bool> left = false, called_later = false;
+  run_ranks({"local", "ring"}, 2, [&](int64_t rank, Communicator& communicator) {
+    at::Tensor tensor = at::ones({4}, at::kFloat);
+    if (rank == 0) {
+      communicator.all_reduce(tensor, soon())->on_done([&](const std::exception_ptr& error) {
+        if (left) called_later = true;
+        EXPECT_THAT(text_of(error), StartsWith("closed: all_reduce of 4 float32"));
+      });
+      communicator.close(soon());
+      left = true;
+    } else {
+      while (!left) std::this_thread::yield();
+      communicator.all_reduce(tensor, soon())->wait();  // the other's part has been there
+      EXPECT_EQ(tensor[0].item<float>(), 2);
+    }
+  });
+  EXPECT_FALSE(called_later);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Failing,

@@ -171,6 +171,14 @@ TEST(JsonText, PlacesOfKeysAndValues) {
 
 // Damaged texts: we accept exactly what an independent parser accepts (duplicate keys, numbers that
 // overflow and nesting aside), and every message is valid UTF-8.
+TEST(JsonText, AWholeNumberIsNothingElse) {
+  EXPECT_EQ(whole_number(Json(-3)), -3);
+  EXPECT_EQ(whole_number(Json(uint64_t{INT64_MAX})), INT64_MAX);
+  for (const Json& none : {Json(1e19), Json(0.5), Json(2.0), Json(uint64_t{1} << 63), Json("1"),
+                           Json(nullptr), Json(true)})
+    EXPECT_THROW(whole_number(none), Json::exception) << none;
+}
+
 TEST(JsonText, AgreesWithAnotherParserOnDamagedTexts) {
   const std::string seed =
       R"({"a": [1, -2.5e-3, true, null], /* c */ "b\u00e9": {"c": "x\\y"}, "d": "äö€"})";

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "sim/record/recorder.h"
+#include "tests/sim/analysis/made_run.h"
 #include "tests/sim/cli/invoke.h"
-#include "tests/sim/judge/made_run.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "sim/cli/select.h"
-#include "sim/judge/words.h"
+#include "sim/plan/plans.h"
 
 namespace lockstep {
 namespace {

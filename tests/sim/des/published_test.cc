@@ -12,9 +12,8 @@
 #include "scenarios/parse/suite.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/simulate.h"
-#include "sim/plan/layout.h"
+#include "sim/plan/bucket_layout.h"
 #include "sim/plan/plan.h"
-#include "sim/plan/ready_times.h"
 
 namespace lockstep {
 namespace {

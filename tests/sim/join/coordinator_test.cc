@@ -1,10 +1,8 @@
-#include "sim/join/coordinator.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/join/link.h"
-#include "sim/join/meet.h"
+#include "sim/join/coordinator.h"
+#include "sim/join/rendezvous.h"
 #include "sim/join/site.h"
 
 namespace lockstep {
@@ -295,4 +293,5 @@ TEST_F(CoordinatorTest, AStrangersBytesCloseOnlyItsConnection) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

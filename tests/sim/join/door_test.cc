@@ -1,5 +1,3 @@
-#include "sim/join/door.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -8,7 +6,8 @@
 #include <random>
 #include <set>
 
-#include "sim/join/tcp.h"
+#include "sim/join/door.h"
+#include "sim/join/wire.h"
 
 namespace lockstep {
 namespace {
@@ -312,4 +311,5 @@ TEST_F(DoorTest, AMemberTrustsNoStrangerEither) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

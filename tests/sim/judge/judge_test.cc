@@ -1,11 +1,10 @@
-#include "sim/judge/judge.h"
-
 #include <gmock/gmock.h>
-
-#include <limits>
 #include <nlohmann/json.hpp>
 
-#include "sim/judge/words.h"
+#include <limits>
+
+#include "sim/judge/judge.h"
+#include "sim/plan/plans.h"
 #include "tests/sim/judge/outcomes.h"
 
 namespace lockstep {
@@ -308,4 +307,5 @@ TEST(Json, WritesWhatIsNotFiniteAsText) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,10 +1,9 @@
-#include "sim/judge/lanes.h"
-
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <limits>
 
+#include "sim/judge/lanes.h"
 #include "tests/sim/judge/outcomes.h"
 
 namespace lockstep {
@@ -320,4 +319,5 @@ TEST(Lanes, NotApplicableLeavesTheVerdictToTheOthers) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

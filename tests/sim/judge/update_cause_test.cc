@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "sim/judge/cause.h"
+#include "sim/judge/divergence.h"
 #include "tests/sim/judge/outcomes.h"
 
 namespace lockstep {

@@ -1,9 +1,9 @@
-#include "sim/launch/event_loop.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "sim/launch/event_loop.h"
 
 namespace lockstep {
 namespace {
@@ -48,4 +48,5 @@ TEST_F(HangUp, NeverOfAFile) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

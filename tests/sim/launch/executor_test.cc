@@ -1,5 +1,3 @@
-#include "sim/launch/executor.h"
-
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -8,8 +6,11 @@
 #include <csignal>
 #include <system_error>
 
+#include "sim/launch/executor.h"
+#include "sim/launch/protocol.h"
 #include "sim/record/evidence.h"
-#include "sim/record/layout.h"
+#include "sim/record/recorder.h"
+#include "tests/scenarios/parse/temporary_file.h"
 #include "tests/sim/launch/launch_fixture.h"
 
 namespace lockstep {
@@ -391,5 +392,16 @@ TEST_F(EnvironmentTest, TimeOfAFourRankRun) {
   EXPECT_LT(took_ms_ / 20, 400 * kSlowness);
 }
 
+std::vector<std::string> stack_of(const std::string& frames) {
+  const TemporaryFolder folder;
+  return read_stack(folder.write("rank-0.stack", frames + kStackEnd + "\n"));
+}
+
+TEST(ReadStack, IsReadUpToWhatAHandlerWritesAtMost) {
+  EXPECT_EQ(stack_of("/lib/libc.so.6(pause+0x10)[0x7f]\n").size(), 1u);
+  EXPECT_THAT(stack_of(std::string(size_t{1} << 21, '\n')), testing::IsEmpty());
+}
+
 }  // namespace
+
 }  // namespace lockstep

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "sim/launch/executor.h"
-#include "sim/launch/files.h"
 #include "sim/launch/protocol.h"
+#include "sim/launch/run_files.h"
 #include "tests/quiet_time.h"
 
 namespace lockstep {

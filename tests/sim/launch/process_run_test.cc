@@ -1,9 +1,8 @@
-#include "sim/launch/process_run.h"
-
 #include <gmock/gmock.h>
 
 #include <csignal>
 
+#include "sim/launch/process_run.h"
 #include "sim/launch/protocol.h"
 
 namespace lockstep {
@@ -61,4 +60,5 @@ TEST(InsertEnd, WhomTheLauncherEndedHasNoCauseOfItsOwn) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,10 +1,9 @@
-#include "sim/launch/thread_hosts.h"
-
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
 #include <csignal>
 
+#include "sim/launch/thread_hosts.h"
 #include "sim/record/evidence.h"
 #include "tests/sim/launch/launch_fixture.h"
 
@@ -115,4 +114,5 @@ TEST_F(ThreadHostsTest, AnInterruptEndsThem) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

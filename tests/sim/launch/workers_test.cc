@@ -1,9 +1,8 @@
-#include "sim/launch/workers.h"
-
 #include <sys/wait.h>
 
 #include <system_error>
 
+#include "sim/launch/workers.h"
 #include "tests/sim/launch/launch_fixture.h"
 #include "tests/sim/launch/no_more_files.h"
 
@@ -60,4 +59,5 @@ TEST_F(WorkersTest, AWorkerThatCouldNotBeEndedEndsTheRun) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,10 +1,9 @@
-#include "sim/plan/plan.h"
-
 #include <gmock/gmock.h>
-
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
+
+#include "sim/plan/plan.h"
 #include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
@@ -316,4 +315,5 @@ TEST(Shipped, TheMatricesHaveTheSizesThatWerePromised) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,5 +1,3 @@
-#include "sim/record/core_wait.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -11,6 +9,7 @@
 #include <thread>
 
 #include "scenarios/base/clock.h"
+#include "sim/record/core_wait.h"
 #include "sim/record/recorder.h"
 
 namespace lockstep {
@@ -121,4 +120,5 @@ TEST(CoreWait, IsRecordedWithPhasesAndEndsOfSteps) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

@@ -1,13 +1,12 @@
-#include "sim/record/evidence.h"
-
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
-#include "sim/record/event.h"
+#include "sim/record/evidence.h"
+#include "sim/record/recorder.h"
 
 namespace lockstep {
 namespace {
@@ -146,4 +145,5 @@ TEST(Event, WordsOfTheContract) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

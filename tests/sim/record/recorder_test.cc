@@ -1,5 +1,3 @@
-#include "sim/record/recorder.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -14,7 +12,7 @@
 #include <thread>
 
 #include "scenarios/base/clock.h"
-#include "sim/record/layout.h"
+#include "sim/record/recorder.h"
 
 namespace lockstep {
 namespace {
@@ -223,4 +221,5 @@ TEST_F(RecorderTest, AppendIsCheap) {
 }
 
 }  // namespace
+
 }  // namespace lockstep

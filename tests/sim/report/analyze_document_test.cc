@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "sim/judge/metrics.h"
+#include "sim/analysis/metrics.h"
 #include "sim/report/analyze_document.h"
-#include "tests/sim/judge/made_run.h"
+#include "tests/sim/analysis/made_run.h"
 #include "tests/sim/report/schema_errors.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include "scenarios/json/schema.h"
 #include "sim/report/document.h"
 #include "sim/report/terminal.h"
-#include "tests/sim/judge/made_run.h"
+#include "tests/sim/analysis/made_run.h"
 #include "tests/sim/judge/outcomes.h"
 #include "tests/sim/report/ci/made_report.h"
 #include "tests/sim/report/schema_errors.h"

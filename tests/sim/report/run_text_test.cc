@@ -3,7 +3,7 @@
 #include "sim/report/run_text.h"
 #include "sim/report/terminal.h"
 #include "tests/scenarios/parse/temporary_file.h"
-#include "tests/sim/judge/made_run.h"
+#include "tests/sim/analysis/made_run.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "sim/report/timeline_svg.h"
-#include "tests/sim/judge/made_run.h"
+#include "tests/sim/analysis/made_run.h"
 #include "tests/sim/report/well_formed.h"
 
 namespace lockstep {

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <map>
 
-#include "sim/judge/metrics.h"
+#include "sim/analysis/metrics.h"
 #include "sim/report/trace.h"
-#include "tests/sim/judge/made_run.h"
+#include "tests/sim/analysis/made_run.h"
 
 namespace lockstep {
 namespace {

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <set>
 
-#include "sim/plan/layout.h"
-#include "sim/plan/ready_times.h"
+#include "sim/plan/bucket_layout.h"
 #include "sim/sweep/design.h"
-#include "tests/sim/judge/made_run.h"
+#include "tests/sim/analysis/made_run.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "sim/sweep/measure.h"
-#include "tests/sim/judge/made_run.h"
+#include "tests/sim/analysis/made_run.h"
 
 namespace lockstep {
 namespace {

@@ -23,7 +23,7 @@
 #include "reducer/comm/collective.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/workloads/workload.h"
-#include "sim/launch/files.h"
+#include "sim/launch/run_files.h"
 #include "sim/tools/collective/ranks.h"
 #include "sim/worker/libraries.h"
 #include "sim/worker/process_tasks.h"

@@ -26,8 +26,8 @@
 #include "scenarios/base/hash.h"
 #include "scenarios/json/json_text.h"
 #include "scenarios/workloads/workload.h"
-#include "sim/launch/memory_room.h"
-#include "sim/launch/signals.h"
+#include "sim/launch/event_loop.h"
+#include "sim/launch/limits.h"
 #include "sim/tools/explore/worker/rehearsal.h"
 #include "sim/worker/libraries.h"
 
@@ -119,7 +119,7 @@ class Lab : public ShrinkLab {
 
   bool search_two_decisions(const std::vector<Choice>& usual) {
     if (usual.size() < 2) return false;
-    ScheduleDraws draws(spec_.seed);
+    SplitMix64 draws(spec_.seed);
     for (int64_t i = 0; i < kSearchMax / 2 && !is_late(); ++i) {
       auto first = static_cast<int64_t>(draws.below(usual.size()));
       auto second = static_cast<int64_t>(draws.below(usual.size()));

@@ -11,6 +11,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+TEST(RowMajorStrides, CountFromTheLastAxis) {
+  EXPECT_THAT(row_major_strides({2, 3, 4}, "t"), ElementsAre(12, 4, 1));
+  EXPECT_THAT(row_major_strides({2, 0, 4}, "t"), ElementsAre(4, 4, 1));
+  EXPECT_TRUE(row_major_strides({}, "t").empty());
+  EXPECT_THROW(row_major_strides({3, int64_t{1} << 61, 4}, "t"), WrongBytes);
+  EXPECT_THROW(row_major_strides({2, INT64_MAX}, "t"), WrongBytes);
+}
+
 class Folders : public testing::FolderTest {};
 
 TEST_F(Folders, PairsByRelativeNameInOrderOfNumbers) {

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/tools/whatif/forecast.h"
-#include "tests/sim/judge/growth.h"
-#include "tests/sim/judge/made_run.h"
+#include "tests/sim/analysis/growth.h"
+#include "tests/sim/analysis/made_run.h"
 
 namespace lockstep {
 namespace {
