@@ -490,7 +490,7 @@ TEST(Failure, NobodyIsNamedWhereNoRankCouldBegin) {
             "nobody is blamed: no rank could begin, and those that end");
   EXPECT_THAT(nobody.secondary, ElementsAre(0, 1, 2));
   // Another end than that of the others is a cause of its own.
-  end(&outcome, 1, 0, -1, SIGSEGV);
+  end(&outcome, 1, -1, -1, SIGSEGV);
   EXPECT_EQ(failure_of(outcome).rank, 1);
   // One alone may be the one.
   for (const size_t rank : {0, 2}) end(&outcome, rank, 2, -1, SIGTERM, true);
