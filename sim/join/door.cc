@@ -11,6 +11,7 @@
 #include "scenarios/base/clock.h"
 #include "scenarios/json/json_text.h"
 #include "sim/join/wire.h"
+#include "sim/launch/run_files.h"
 
 namespace lockstep {
 namespace {
@@ -72,26 +73,6 @@ std::optional<MemberIdentity> member_of(const Json& document) {
   return member.ranks.empty() ? std::nullopt : std::optional(member);
 }
 
-Json to_json(const std::optional<ProcessState>& state) {
-  if (!state) return nullptr;
-  return {{"state", static_cast<int>(state->state)},
-          {"syscall", state->syscall},
-          {"wchan", state->wchan},
-          {"store_key", state->store_key},
-          {"stack", state->stack}};
-}
-
-std::optional<ProcessState> decode_state(const Json& document) {
-  if (document.is_null()) return std::nullopt;
-  ProcessState state;
-  state.state = static_cast<char>(document.at("state").get<int>());
-  state.syscall = document.at("syscall").get<std::string>();
-  state.wchan = document.at("wchan").get<std::string>();
-  state.store_key = document.at("store_key").get<std::string>();
-  state.stack = document.at("stack").get<std::vector<std::string>>();
-  return state;
-}
-
 }  // namespace
 
 std::string plain_ascii(const std::string& text, size_t most) {
@@ -141,7 +122,7 @@ std::string encode(const ProcessEnd& end) {
                    {"signal", end.signal},
                    {"by_launcher", end.by_launcher},
                    {"past_deadline", end.past_deadline},
-                   {"state", to_json(end.state)}});
+                   {"state", end.state ? as_json(*end.state) : Json(nullptr)}});
 }
 
 std::optional<ProcessEnd> decode_end(const std::string& text) {
@@ -156,9 +137,12 @@ std::optional<ProcessEnd> decode_end(const std::string& text) {
     end.signal = document.at("signal").get<int>();
     end.by_launcher = document.at("by_launcher").get<bool>();
     end.past_deadline = document.at("past_deadline").get<bool>();
-    end.state = decode_state(document.at("state"));
-    const bool possible = end.exit_code >= -1 && end.exit_code <= 255 && end.signal >= 0 &&
-                          end.signal <= kSignalMax && age_ns >= 0;
+    if (const Json& state = document.at("state"); !state.is_null())
+      end.state = process_state_from(state);
+    const int64_t waited_ns = end.state ? end.state->core_wait_ns : 0;
+    const bool possible = waited_ns >= 0 && waited_ns <= kAgeMaxNs && end.exit_code >= -1 &&
+                          end.exit_code <= 255 && end.signal >= 0 && end.signal <= kSignalMax &&
+                          age_ns >= 0;
     return possible ? std::optional(end) : std::nullopt;
   } catch (const Json::exception&) {
     return std::nullopt;

@@ -159,27 +159,6 @@ void members(End& end, F&& use) {
   use("past_deadline", end.past_deadline);
 }
 
-Json as_json(const ProcessState& state) {
-  return {{"state", std::string(state.state != 0 ? 1 : 0, state.state)},
-          {"syscall", state.syscall},
-          {"wchan", state.wchan},
-          {"store_key", state.store_key},
-          {"core_wait_ns", state.core_wait_ns},
-          {"stack", state.stack}};
-}
-
-ProcessState state_of(const Json& json) {
-  ProcessState state;
-  const auto letter = json.at("state").get<std::string>();
-  if (!letter.empty()) state.state = letter.front();
-  json.at("syscall").get_to(state.syscall);
-  json.at("wchan").get_to(state.wchan);
-  json.at("store_key").get_to(state.store_key);
-  state.core_wait_ns = json.value("core_wait_ns", int64_t{0});
-  json.at("stack").get_to(state.stack);
-  return state;
-}
-
 std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}", hash64(text.data(), text.size()));
 }
@@ -189,7 +168,7 @@ void take(const Json& document, RunOutcome* outcome) {
     ProcessEnd end;
     members(end, [&](const char* key, auto& value) { json.at(key).get_to(value); });
     if (json.contains("lost")) json.at("lost").get_to(end.lost);  // runs of before do not say
-    if (!json.at("state").is_null()) end.state = state_of(json.at("state"));
+    if (!json.at("state").is_null()) end.state = process_state_from(json.at("state"));
     outcome->ends.push_back(std::move(end));
   }
   document.at("log_tails").get_to(outcome->log_tails);
@@ -314,6 +293,27 @@ std::optional<RunOutcome> read_stored_run(const std::string& run_dir, std::strin
   if (!wrong.empty()) return no("has a damaged ends.json: it holds " + wrong);
   take_files(&outcome);
   return outcome;
+}
+
+Json as_json(const ProcessState& state) {
+  return {{"state", std::string(state.state != 0 ? 1 : 0, state.state)},
+          {"syscall", state.syscall},
+          {"wchan", state.wchan},
+          {"store_key", state.store_key},
+          {"core_wait_ns", state.core_wait_ns},
+          {"stack", state.stack}};
+}
+
+ProcessState process_state_from(const Json& json) {
+  ProcessState state;
+  const auto letter = json.at("state").get<std::string>();
+  if (!letter.empty()) state.state = letter.front();
+  json.at("syscall").get_to(state.syscall);
+  json.at("wchan").get_to(state.wchan);
+  json.at("store_key").get_to(state.store_key);
+  state.core_wait_ns = json.value("core_wait_ns", int64_t{0});
+  json.at("stack").get_to(state.stack);
+  return state;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -35,6 +36,11 @@ std::string describe_end(int status);
 
 // What a process is doing, as /proc tells it: state, wait channel, system call, kernel stack.
 std::string describe_process(pid_t pid);
+
+// What is kept, and what members of a job send, of a process. The second throws
+// nlohmann::json::exception, and looks at no range.
+nlohmann::ordered_json as_json(const ProcessState& state);
+ProcessState process_state_from(const nlohmann::ordered_json& json);
 
 // Records of all ranks, by rank, from files in `dir`; unreadable ones are empty.
 std::vector<RankRecords> read_all_records(const std::string& dir, int64_t world_size);

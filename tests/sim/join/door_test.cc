@@ -140,6 +140,16 @@ TEST_F(DoorTest, AJoinWithoutRanksIsClosed) {
 TEST(Messages, OneReaderDecidesWhatIsJson) {
   const std::string end = encode(ProcessEnd{.who = "rank-1", .rank = 1});
   ASSERT_TRUE(decode_end(end)) << end;
+  // What shows that a rank was starved reaches rank 0 as well.
+  ProcessEnd starved{.who = "rank-1", .rank = 1};
+  starved.state.emplace().state = 'R';
+  starved.state->core_wait_ns = 1'500'000'000;
+  const auto told = decode_end(encode(starved));
+  ASSERT_TRUE(told && told->state);
+  EXPECT_EQ(told->state->state, 'R');
+  EXPECT_EQ(told->state->core_wait_ns, 1'500'000'000);
+  starved.state->core_wait_ns = -1;
+  EXPECT_FALSE(decode_end(encode(starved)));
   // Which of two would count is another question for each reader.
   EXPECT_FALSE(decode_end("{\"rank\": 0," + end.substr(1)));
   EXPECT_FALSE(decode_end(std::string(300'000, '[')));
