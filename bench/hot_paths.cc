@@ -168,7 +168,3 @@ BENCHMARK_CAPTURE(replay, rank_order, "rank_order")->Arg(7);
 }  // namespace lockstep
 
 BENCHMARK_MAIN();
-BENCHMARK_MAIN();
-BENCHMARK_MAIN();
-BENCHMARK_MAIN();
-BENCHMARK_MAIN();
