@@ -16,7 +16,7 @@ add_custom_command(
   OUTPUT ${embedded}
   COMMAND ${CMAKE_COMMAND} -D OUT=${embedded} -D SOURCE=${PROJECT_SOURCE_DIR}/scenarios
           -P ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake
-  DEPENDS ${PROJECT_SOURCE_DIR}/scenarios/schema.json
+  DEPENDS ${PROJECT_SOURCE_DIR}/scenarios/scenario_parts_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/result_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/sweep_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/what_if_schema.json

@@ -28,7 +28,7 @@ if(LOCKSTEP_SANITIZE)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # g++ 12 warns wrongly in the library's own <regex> once it is instrumented.
-    set_source_files_properties(${PROJECT_SOURCE_DIR}/scenarios/json/validator.cc
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/scenarios/parse/validator.cc
                                 PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)
   endif()
 endif()

@@ -85,6 +85,10 @@ class Communicator {
                              Deadline deadline) = 0;
   virtual CommWorkPtr barrier(Deadline deadline) = 0;
 
+  // Decorators number the sums between the two, which are those of the buckets of one backward.
+  virtual void begin_backward() {}
+  virtual void end_backward() {}
+
   // Zeros, one-dimensional, for a tensor that is summed again and again: where this communicator
   // can sum memory of some kind without copying it, it is of that kind if there is any left. Of no
   // consequence for results. It may outlive the communicator.
@@ -148,14 +152,8 @@ std::unique_ptr<Communicator> make_local_communicator(const CommOptions& options
 
 // Decorator: reports arrival and end of every collective to the probe, numbered from 1. Buckets
 // are numbered by the sums (all_reduce, reduce_scatter) since begin_backward(); outside a backward
-// and for every other operation there is none (-1).
+// and for every other operation there is none (-1). `inner` must outlive it.
 class Probe;
-class RecordingCommunicator : public Communicator {
- public:
-  virtual void begin_backward() = 0;  // the next sum carries bucket 0
-  virtual void end_backward() = 0;    // later sums carry none
-};
-std::unique_ptr<RecordingCommunicator> make_recording(std::unique_ptr<Communicator> inner,
-                                                      Probe& probe);
+std::unique_ptr<Communicator> make_recording(Communicator& inner, Probe& probe);
 
 }  // namespace lockstep

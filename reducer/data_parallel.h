@@ -17,7 +17,7 @@ namespace lockstep {
 //   every replica computes its chunk on a thread of its own,
 //   the outputs are gathered, in the order of the replicas.
 // The loss is over all of them. Its backward leaves in the model's grad() the sum over replicas,
-// one after the other. Buffers become what replica 0 made of them. Devices are stand-ins: all
+// one after the other. Buffers become what replica 0 made of them. Devices are fake: all
 // memory is the CPU's.
 class DataParallel {
  public:

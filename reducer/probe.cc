@@ -10,23 +10,11 @@ bool is_operation(uint8_t code) {
 }
 
 const char* to_word(Operation operation) {
-  switch (operation) {
-    case Operation::all_reduce:
-      return "all_reduce";
-    case Operation::broadcast:
-      return "broadcast";
-    case Operation::all_gather:
-      return "all_gather";
-    case Operation::reduce_scatter:
-      return "reduce_scatter";
-    case Operation::scatter:
-      return "scatter";
-    case Operation::gather:
-      return "gather";
-    case Operation::barrier:
-      return "barrier";
-  }
-  LOCKSTEP_CHECK(false, "unknown Operation");
+  static constexpr const char* kWords[] = {
+      "all_reduce", "broadcast", "all_gather", "reduce_scatter", "scatter", "gather", "barrier"};
+  const auto code = static_cast<uint8_t>(operation);
+  LOCKSTEP_CHECK(is_operation(code), "unknown Operation");
+  return kWords[code - static_cast<uint8_t>(Operation::all_reduce)];
 }
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace lockstep {
 
 // What can go wrong on purpose: a row for each kind, and all that anybody needs to know of it
 // without acting it out. The definition "fault" of scenarios/schema.json is made from the rows
-// (tests/scenarios/faults_test.cc), and so are the rows of virtual time
+// (scenarios/scenario_schema.cc), and so are the rows of virtual time
 // (sim/des/modelled.cc). What a kind does is in sim/fault.
 
 // In the order of the table.
@@ -48,13 +48,13 @@ enum class FaultKind {
   half_open,
   partition,
   slow_store,
-  other_bucket_cap,
-  other_bucket_order,
+  mismatched_bucket_cap,
+  mismatched_bucket_order,
   skip_collective,
-  other_dtype,
+  mismatched_dtype,
   nan,
   unused_parameter,
-  other_seed,
+  mismatched_seed,
   skip_backward,
   fewer_batches,
   duplicate_rank,

@@ -128,8 +128,7 @@ void ManifestBuilder::begin(const std::string& layer, int64_t macs, int64_t elem
 void ManifestBuilder::parameter(const std::string& layer, const char* name,
                                 std::vector<int64_t> shape, bool sparse_gradient) {
   manifest_.layers.back().parameters.push_back(static_cast<int64_t>(manifest_.parameters.size()));
-  manifest_.parameters.push_back(
-      {joined(layer, name), dtype_, std::move(shape), true, sparse_gradient});
+  manifest_.parameters.push_back({joined(layer, name), dtype_, std::move(shape), sparse_gradient});
 }
 
 void ManifestBuilder::linear(const std::string& name, int64_t in, int64_t out, bool bias) {

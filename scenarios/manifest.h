@@ -15,7 +15,6 @@ struct TensorSpec {
   std::string name;   // "fc1.weight"
   std::string dtype;  // "float32"
   std::vector<int64_t> shape;
-  bool requires_grad = true;
   bool sparse_gradient = false;
   int64_t numel() const;
   int64_t bytes() const;  // numel x size of dtype

@@ -85,8 +85,10 @@ struct Expectation {
   std::optional<std::string> issue;  // public number of a defect of LibTorch's own
 };
 
+inline constexpr uint64_t kDefaultSeed = 123;  // of scenario files
+
 // One run, with matrix and --set already applied and every default of the schema filled in.
-// A plain value: as_json() and scenario_from_json() are inverse to each other.
+// A plain value: as_json() and take_scenario() are inverse to each other.
 struct Scenario {
   std::string name;
   std::string what;
@@ -97,10 +99,10 @@ struct Scenario {
   // samples_per_rank or data.samples. A multiple of world_size.
   int64_t batch_size = 1;
   std::string dtype = "float32";         // float32 | float64 | bfloat16
-  std::string device = "cpu";            // cpu | stand_in | cuda | auto
+  std::string device = "cpu";            // cpu | fake | cuda | auto
   std::string golden_device = "same";    // same | cpu: where golden runs compute
   int64_t devices_per_rank = 1;          // over which the model's layers are spread
-  std::string streams = "in_order";      // of stand-in devices: in_order | late
+  std::string streams = "in_order";      // of fake devices: in_order | late
   std::vector<int64_t> device_ids;       // as DDP's, of the rank's devices; empty: not given
   int64_t threads = 1;                   // per rank
   std::string rng = "per_part";          // per_part | global_data_first
@@ -154,12 +156,13 @@ bool is_ignored(const Scenario& scenario, const std::string& tensor);  // parame
 Part part_from(const nlohmann::ordered_json& json);
 Fault fault_from(const nlohmann::ordered_json& json);  // the same of a fault
 nlohmann::ordered_json as_json(const Scenario& scenario);
-// Of a document that as_json() made: anything else aborts (user input goes through
-// scenarios/parse).
-// The inverse, of what this program has just written: anything else aborts.
-Scenario scenario_from_json(const nlohmann::ordered_json& document);
-// The same where the document may be anybody's; throws nlohmann::json::exception.
+// The inverse. The document may be anybody's; throws nlohmann::json::exception.
 Scenario take_scenario(const nlohmann::ordered_json& document);
+// Of a document that matches the schema, with defaults: what it does not give (steps where there
+// are epochs) is as in Scenario{}, and so is `expect`, of which scenarios/parse selects what can
+// hold.
+Scenario scenario_as_written(const nlohmann::ordered_json& document);
+Expectation expectation_from(const nlohmann::ordered_json& json);  // one that matches the schema
 
 // Threads that prepare a rank's batches (data.workers); 0: none.
 inline int64_t loader_workers(const Part& data) {

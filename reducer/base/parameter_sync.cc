@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "reducer/base/reducer_base.h"
+#include "reducer/comm/collective.h"
 #include "scenarios/base/hash.h"
 
 namespace lockstep {
@@ -41,33 +42,19 @@ std::vector<CoalescedPart> pieces_of(const std::vector<at::Tensor>& tensors) {
   return pieces;
 }
 
-}  // namespace
-
-MemoryKey memory_key(const at::Tensor& tensor) {
-  return {tensor.scalar_type(), tensor.device().type(), tensor.device().index()};
+at::Tensor flattened(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}));
+  return at::cat(flat);
 }
 
-void broadcast_coalesced(const std::vector<at::Tensor>& tensors, Communicator& communicator,
-                         Deadline deadline, int64_t root) {
-  c10::NoGradGuard no_grad;
-  std::vector<CoalescedPart> pieces = pieces_of(tensors);
-  for (CoalescedPart& piece : pieces) {
-    std::vector<at::Tensor> flattened;
-    for (const at::Tensor& tensor : piece.tensors) flattened.push_back(tensor.reshape({-1}));
-    piece.flat = at::cat(flattened);
-    piece.work = communicator.broadcast(piece.flat, root, deadline);
-  }
-  for (CoalescedPart& piece : pieces) {
-    piece.work->wait();
-    int64_t offset = 0;
-    for (const at::Tensor& tensor : piece.tensors) {
-      tensor.copy_(piece.flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-      offset += tensor.numel();
-    }
+void copy_back(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
+  int64_t offset = 0;
+  for (const at::Tensor& tensor : tensors) {
+    tensor.copy_(flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+    offset += tensor.numel();
   }
 }
-
-namespace {
 
 std::string describe(const char* kind, const NamedTensor& named) {
   std::ostringstream text;
@@ -136,18 +123,6 @@ std::string difference(const std::vector<std::string>& texts, size_t odd, size_t
   return "";
 }
 
-// The first rank of those that have what most have.
-size_t usual_rank(const std::vector<std::string>& texts) {
-  size_t usual = 0;
-  std::ptrdiff_t most = 0;
-  for (size_t r = 0; r < texts.size(); ++r) {
-    const std::ptrdiff_t votes = std::count(texts.begin(), texts.end(), texts[r]);
-    if (votes > most) usual = r;
-    most = std::max(most, votes);
-  }
-  return usual;
-}
-
 bool same_rows(const at::Tensor& all, int64_t row) {
   const int64_t columns = all.size(1);
   const int64_t* data = all.data_ptr<int64_t>();
@@ -160,6 +135,24 @@ int64_t hash_of(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+MemoryKey memory_key(const at::Tensor& tensor) {
+  return {tensor.scalar_type(), tensor.device().type(), tensor.device().index()};
+}
+
+void broadcast_coalesced(const std::vector<at::Tensor>& tensors, Communicator& communicator,
+                         Deadline deadline, int64_t root) {
+  c10::NoGradGuard no_grad;
+  std::vector<CoalescedPart> pieces = pieces_of(tensors);
+  for (CoalescedPart& piece : pieces) {
+    piece.flat = flattened(piece.tensors);
+    piece.work = communicator.broadcast(piece.flat, root, deadline);
+  }
+  for (CoalescedPart& piece : pieces) {
+    piece.work->wait();
+    copy_back(piece.flat, piece.tensors);
+  }
+}
 
 void check_manifest(const NamedTensors& parameters, const NamedTensors& buffers,
                     Communicator& communicator, Deadline deadline) {
@@ -175,7 +168,7 @@ void check_manifest(const NamedTensors& parameters, const NamedTensors& buffers,
   for (int64_t r = 1; r < communicator.world_size(); ++r) agreed = agreed && same_rows(all, r);
   if (agreed) return;
   const auto texts = gather_texts(text, communicator, deadline);
-  const size_t usual = usual_rank(texts);
+  const size_t usual = most_common(texts);
   const auto self = static_cast<size_t>(communicator.rank());
   if (texts[self] != texts[usual])
     throw CommError(CommFailure::rejected, difference(texts, self, usual),
@@ -207,31 +200,18 @@ std::string differing_values(const NamedTensors& parameters, const NamedTensors&
   return "";
 }
 
-namespace {
-
-void average(const std::vector<at::Tensor>& tensors, Communicator& communicator,
-             Deadline deadline) {
-  std::vector<at::Tensor> flattened;
-  for (const at::Tensor& tensor : tensors) flattened.push_back(tensor.reshape({-1}));
-  at::Tensor flat = at::cat(flattened);
-  flat.div_(communicator.world_size());
-  communicator.all_reduce(flat, deadline)->wait();
-  int64_t offset = 0;
-  for (const at::Tensor& tensor : tensors) {
-    tensor.copy_(flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-    offset += tensor.numel();
-  }
-}
-
-}  // namespace
-
 void average_parameters(const NamedTensors& parameters, Communicator& communicator,
                         Deadline deadline) {
   const c10::NoGradGuard no_grad;
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
   for (const at::Tensor& tensor : trained(parameters).tensors)
     by_type[tensor.scalar_type()].push_back(tensor);
-  for (const auto& [type, tensors] : by_type) average(tensors, communicator, deadline);
+  for (const auto& [type, tensors] : by_type) {
+    at::Tensor flat = flattened(tensors);
+    flat.div_(communicator.world_size());
+    communicator.all_reduce(flat, deadline)->wait();
+    copy_back(flat, tensors);
+  }
 }
 
 }  // namespace lockstep

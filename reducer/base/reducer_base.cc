@@ -24,6 +24,26 @@ namespace {
 const int64_t* begin_of(const at::Tensor& answers) { return answers.data_ptr<int64_t>(); }
 const int64_t* end_of(const at::Tensor& answers) { return begin_of(answers) + answers.numel(); }
 
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+std::unordered_set<Node*> reach(const std::vector<at::Tensor>& outputs) {
+  std::unordered_set<Node*> seen;
+  std::vector<Node*> open;
+  const auto visit = [&](Node* node) {
+    if (node != nullptr && seen.insert(node).second) open.push_back(node);
+  };
+  for (const at::Tensor& output : outputs) {
+    visit(torch::autograd::impl::gradient_edge(output).function.get());
+  }
+  while (!open.empty()) {
+    Node* const node = open.back();
+    open.pop_back();
+    for (const auto& edge : node->next_edges()) visit(edge.function.get());
+  }
+  return seen;
+}
+
 }  // namespace
 
 JoinPoll::JoinPoll(Communicator& communicator, std::chrono::milliseconds timeout)
@@ -55,30 +75,6 @@ int64_t JoinPoll::largest_with(Answer least) const {
   return largest;
 }
 
-namespace {
-
-using torch::autograd::Node;
-using torch::autograd::variable_list;
-
-std::unordered_set<Node*> reach(const std::vector<at::Tensor>& outputs) {
-  std::unordered_set<Node*> seen;
-  std::vector<Node*> open;
-  const auto visit = [&](Node* node) {
-    if (node != nullptr && seen.insert(node).second) open.push_back(node);
-  };
-  for (const at::Tensor& output : outputs) {
-    visit(torch::autograd::impl::gradient_edge(output).function.get());
-  }
-  while (!open.empty()) {
-    Node* const node = open.back();
-    open.pop_back();
-    for (const auto& edge : node->next_edges()) visit(edge.function.get());
-  }
-  return seen;
-}
-
-}  // namespace
-
 GradientHooks::GradientHooks(const std::vector<at::Tensor>& parameters,
                              std::function<void(size_t)> ready) {
   for (size_t place = 0; place < parameters.size(); ++place) {
@@ -106,16 +102,6 @@ std::vector<size_t> GradientHooks::unreached_from(const std::vector<at::Tensor>&
   }
   return places;
 }
-
-namespace {
-
-std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& one : named) tensors.push_back(one.tensor);
-  return tensors;
-}
-
-}  // namespace
 
 TrainedParameters trained(const NamedTensors& parameters) {
   TrainedParameters result;
@@ -284,10 +270,13 @@ ReducerData ReducerBase::data_of_parameters() const {
   return data;
 }
 
-void ReducerBase::fail_without_gradient(const std::vector<size_t>& places) const {
-  std::string text = "no gradient in this step for";
-  for (size_t place : places) text += " " + trained_.names[place];
-  throw std::runtime_error(text + " (unused parameters need find_unused_parameters)");
+void ReducerBase::need_gradients(const std::function<bool(size_t place)>& has) const {
+  std::string missing;
+  for (size_t place = 0; place < trained_.tensors.size(); ++place)
+    if (!has(place)) missing += " " + trained_.names[place];
+  if (!missing.empty())
+    throw std::runtime_error("no gradient in this step for" + missing +
+                             " (unused parameters need find_unused_parameters)");
 }
 
 }  // namespace lockstep

@@ -90,14 +90,14 @@ std::vector<BucketItem> bucket_items(const TrainedParameters& parameters);
 // before a forward, reports of the layout, and what ranks without a batch join in.
 class ReducerBase : public Reducer {
  public:
+  ReducerBase(const ReducerOptions& options, const NamedTensors& parameters,
+              const NamedTensors& buffers, Communicator& communicator, Probe& probe);
+
   void before_forward(bool synchronizes) override { share_buffers(synchronizes); }
   void after_forward() override;
   bool shadow() override;
 
  protected:
-  ReducerBase(const ReducerOptions& options, const NamedTensors& parameters,
-              const NamedTensors& buffers, Communicator& communicator, Probe& probe);
-
   // With options.join: says that this rank has a batch. First of all in before_forward().
   void announce_batch(bool synchronizes);
   // Lays buckets out anew where it is time to: before a forward, or in its shadow.
@@ -123,8 +123,8 @@ class ReducerBase : public Reducer {
   std::vector<int64_t> bytes_of(const BucketLayout& layout) const;
   // What is the same for all kinds with buckets.
   ReducerData data_of_parameters() const;
-  // Throws std::runtime_error that names parameters, by place.
-  [[noreturn]] void fail_without_gradient(const std::vector<size_t>& places) const;
+  // Throws std::runtime_error that names the parameters, by place, that have no gradient.
+  void need_gradients(const std::function<bool(size_t place)>& has) const;
 
   const ReducerOptions options_;
   const TrainedParameters trained_;

@@ -61,6 +61,40 @@ class WorkAdapter : public c10d::Work {
   const c10::intrusive_ptr<Future> future_;
 };
 
+std::vector<at::Tensor> parts_of(const at::Tensor& whole, int64_t world_size) {
+  std::vector<at::Tensor> parts;
+  for (int64_t r = 0; r < world_size; ++r) parts.push_back(part_of(whole, r, world_size));
+  return parts;
+}
+
+c10::intrusive_ptr<c10d::Work> start_move(C10dBackend& backend, const CollectiveCall& call) {
+  const int64_t size = backend.getSize();
+  std::vector<std::vector<at::Tensor>> wholes;
+  switch (call.operation) {
+    case Operation::all_gather: {
+      wholes.push_back(parts_of(call.output, size));
+      std::vector<at::Tensor> own{call.input.view({-1})};
+      return backend.allgather(wholes, own, {});
+    }
+    case Operation::gather: {
+      c10d::GatherOptions options;
+      options.rootRank = call.root;
+      if (call.output.defined()) wholes.push_back(parts_of(call.output, size));
+      std::vector<at::Tensor> own{call.input.view({-1})};
+      return backend.gather(wholes, own, options);
+    }
+    case Operation::scatter: {
+      c10d::ScatterOptions options;
+      options.rootRank = call.root;
+      if (call.input.defined()) wholes.push_back(parts_of(call.input, size));
+      std::vector<at::Tensor> own{call.output.view({-1})};
+      return backend.scatter(own, wholes, options);
+    }
+    default:
+      return backend.barrier({});
+  }
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Work> as_work(int rank, const CommWorkPtr& work,
@@ -145,44 +179,6 @@ void StoreAdapter::wait(const std::vector<std::string>& keys,
 c10::intrusive_ptr<c10d::Store> StoreAdapter::clone() {
   return c10::make_intrusive<StoreAdapter>(store_, prefix_, deadline_);
 }
-
-namespace {
-
-std::vector<at::Tensor> parts_of(const at::Tensor& whole, int64_t world_size) {
-  std::vector<at::Tensor> parts;
-  for (int64_t r = 0; r < world_size; ++r) parts.push_back(part_of(whole, r, world_size));
-  return parts;
-}
-
-c10::intrusive_ptr<c10d::Work> start_move(C10dBackend& backend, const CollectiveCall& call) {
-  const int64_t size = backend.getSize();
-  std::vector<std::vector<at::Tensor>> wholes;
-  switch (call.operation) {
-    case Operation::all_gather: {
-      wholes.push_back(parts_of(call.output, size));
-      std::vector<at::Tensor> own{call.input.view({-1})};
-      return backend.allgather(wholes, own, {});
-    }
-    case Operation::gather: {
-      c10d::GatherOptions options;
-      options.rootRank = call.root;
-      if (call.output.defined()) wholes.push_back(parts_of(call.output, size));
-      std::vector<at::Tensor> own{call.input.view({-1})};
-      return backend.gather(wholes, own, options);
-    }
-    case Operation::scatter: {
-      c10d::ScatterOptions options;
-      options.rootRank = call.root;
-      if (call.input.defined()) wholes.push_back(parts_of(call.input, size));
-      std::vector<at::Tensor> own{call.output.view({-1})};
-      return backend.scatter(own, wholes, options);
-    }
-    default:
-      return backend.barrier({});
-  }
-}
-
-}  // namespace
 
 c10::intrusive_ptr<c10d::Work> start_call(C10dBackend& backend, const CollectiveCall& call,
                                           at::Tensor& summed) {

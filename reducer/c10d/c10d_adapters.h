@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -80,5 +81,16 @@ using C10dBackend = ProcessGroupAdapter::Base;  // what ProcessGroupGloo and Pro
 // Throws what the backend throws.
 c10::intrusive_ptr<c10d::Work> start_call(C10dBackend& backend, const CollectiveCall& call,
                                           at::Tensor& summed);
+
+// Any backend of LibTorch's as a Communicator, for those that know the tensors of one device alone
+// and call nobody back when a collective has ended on it, as ProcessGroupNCCL. A thread asks for
+// the end of each work, so that works end, deadlines included, when their result is there. Tensors
+// of the host travel through copies on `device`. A barrier is a sum of one element.
+
+// abort(): ends what the backend has under way, from any thread; called once, when a deadline has
+// passed or a collective has failed.
+std::unique_ptr<Communicator> make_backend_communicator(c10::intrusive_ptr<C10dBackend> backend,
+                                                        c10::Device device,
+                                                        std::function<void()> abort);
 
 }  // namespace lockstep

@@ -1,4 +1,3 @@
-#include "reducer/c10d/c10d_communicator.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
@@ -15,7 +14,6 @@
 #include "reducer/comm/collective.h"
 #include "reducer/comm/pending_work.h"
 #include "reducer/gloo/gloo_context.h"
-#include "reducer/gloo/guarded_device.h"
 #include "scenarios/base/error.h"
 
 namespace lockstep {
@@ -150,16 +148,6 @@ class BackendCommunicator : public CollectiveCommunicator {
   bool closed_ = false;
   CommThread thread_;  // ends before what it uses
 };
-
-}  // namespace
-
-std::unique_ptr<Communicator> make_backend_communicator(c10::intrusive_ptr<C10dBackend> backend,
-                                                        c10::Device device,
-                                                        std::function<void()> abort) {
-  return std::make_unique<BackendCommunicator>(std::move(backend), device, std::move(abort));
-}
-
-namespace {
 
 // Versions before the middle of 2025 ignore time-outs of single operations: the deadline is ours.
 class AbortableGloo : public c10d::ProcessGroupGloo {
@@ -311,6 +299,12 @@ class C10dCommunicator : public CollectiveCommunicator {
 };
 
 }  // namespace
+
+std::unique_ptr<Communicator> make_backend_communicator(c10::intrusive_ptr<C10dBackend> backend,
+                                                        c10::Device device,
+                                                        std::function<void()> abort) {
+  return std::make_unique<BackendCommunicator>(std::move(backend), device, std::move(abort));
+}
 
 std::unique_ptr<Communicator> make_c10d_communicator(const CommOptions& options,
                                                      std::shared_ptr<Store> store,

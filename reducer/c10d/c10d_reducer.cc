@@ -105,7 +105,7 @@ class C10dReducer : public ReducerBase {
   std::shared_ptr<c10d::Reducer> reducer_;
   c10d::CommHookInterface* comm_hook_ = nullptr;  // the reducer's
   std::shared_ptr<c10d::Logger> logger_;
-  bool logs_ = false;  // its timers know no stand-in devices
+  bool logs_ = false;  // its timers know no fake devices
 };
 
 C10dReducer::C10dReducer(const ReducerOptions& options, const NamedTensors& parameters,

@@ -56,6 +56,27 @@ at::Tensor gather_rows(const at::Tensor& own, const std::vector<int64_t>& counts
   return all;
 }
 
+bool fits(const at::Tensor& tensor, bool may_be_sparse = false) {
+  if (may_be_sparse && tensor.is_sparse()) return true;
+  return tensor.layout() == at::kStrided && tensor.is_contiguous();
+}
+
+// What works in place takes elements as they lie in memory.
+at::Tensor in_place(const at::Tensor& tensor) {
+  const bool as_it_is = tensor.is_sparse() || tensor.is_contiguous() || !fills_memory(tensor);
+  return as_it_is ? tensor : in_memory_order(tensor);
+}
+
+const char* dtype_word(at::ScalarType type) {
+  static constexpr std::pair<at::ScalarType, const char*> kWords[] = {
+      {at::kFloat, "float32"},    {at::kDouble, "float64"}, {at::kInt, "int32"},
+      {at::kLong, "int64"},       {at::kByte, "uint8"},     {at::kHalf, "float16"},
+      {at::kBFloat16, "bfloat16"}};
+  for (const auto& [known, word] : kWords)
+    if (known == type) return word;
+  return c10::toString(type);
+}
+
 }  // namespace
 
 void put_sparse_sum(const std::vector<at::Tensor>& of_rank, at::Tensor out) {
@@ -81,42 +102,6 @@ void sum_sparse_tensors(const at::Tensor& tensor, int64_t world_size, const Gath
   put_sparse_sum(of_rank, tensor);
 }
 
-namespace {
-
-bool fits(const at::Tensor& tensor, bool may_be_sparse = false) {
-  if (may_be_sparse && tensor.is_sparse()) return true;
-  return tensor.layout() == at::kStrided && tensor.is_contiguous();
-}
-
-// What works in place takes elements as they lie in memory.
-at::Tensor in_place(const at::Tensor& tensor) {
-  const bool as_it_is = tensor.is_sparse() || tensor.is_contiguous() || !fills_memory(tensor);
-  return as_it_is ? tensor : in_memory_order(tensor);
-}
-
-const char* dtype_word(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "float32";
-    case at::kDouble:
-      return "float64";
-    case at::kInt:
-      return "int32";
-    case at::kLong:
-      return "int64";
-    case at::kByte:
-      return "uint8";
-    case at::kHalf:
-      return "float16";
-    case at::kBFloat16:
-      return "bfloat16";
-    default:
-      return c10::toString(type);
-  }
-}
-
-}  // namespace
-
 const at::Tensor& own_tensor(const CollectiveCall& call) {
   const bool by_input =
       call.operation == Operation::gather || call.operation == Operation::all_gather;
@@ -138,6 +123,18 @@ std::string named_ranks(const std::vector<int64_t>& ranks, const RankNames& numb
   for (size_t i = 0; i < ranks.size(); ++i)
     text += (i > 0 ? ", " : "") + std::to_string(numbers.of(ranks[i]));
   return text;
+}
+
+size_t most_common(const std::vector<std::string>& texts, int64_t* votes) {
+  size_t usual = 0;
+  std::ptrdiff_t most = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::ptrdiff_t alike = std::count(texts.begin(), texts.end(), texts[i]);
+    if (alike > most) usual = i;
+    most = std::max(most, alike);
+  }
+  if (votes != nullptr) *votes = most;
+  return usual;
 }
 
 std::string describe(const CollectiveCall& call) {
@@ -204,6 +201,30 @@ CommWorkPtr CollectiveCommunicator::barrier(Deadline deadline) {
 
 at::Tensor CollectiveCommunicator::allocate(int64_t elements, at::ScalarType dtype) {
   return at::zeros({elements}, dtype);
+}
+
+at::Tensor CommDecorator::allocate(int64_t elements, at::ScalarType dtype) {
+  return inner_.allocate(elements, dtype);
+}
+
+void CommDecorator::begin_backward() {
+  inner_.begin_backward();
+  next_bucket_ = 0;
+  in_backward_ = true;
+}
+
+void CommDecorator::end_backward() {
+  in_backward_ = false;
+  inner_.end_backward();
+}
+
+CommWorkPtr CommDecorator::submit(CollectiveCall call) {
+  const bool counts = in_backward_ && is_sum(call.operation);
+  return submit(std::move(call), counts ? next_bucket_++ : -1);
+}
+
+bool is_sum(Operation operation) {
+  return operation == Operation::all_reduce || operation == Operation::reduce_scatter;
 }
 
 CommWorkPtr forward(Communicator& communicator, const CollectiveCall& call) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -49,6 +50,8 @@ const at::Tensor& own_tensor(const CollectiveCall& call);
 int64_t collective_bytes(const CollectiveCall& call, int64_t world_size);
 // "rank 1" or "ranks 1, 3", for error messages.
 std::string named_ranks(const std::vector<int64_t>& ranks, const RankNames& numbers = {});
+// The place of the first of those that most are like; votes: how many these are.
+size_t most_common(const std::vector<std::string>& texts, int64_t* votes = nullptr);
 // "all_reduce of 1024 float32", likewise.
 std::string describe(const CollectiveCall& call);
 
@@ -79,6 +82,34 @@ class CollectiveCommunicator : public Communicator {
   const int64_t rank_;
   const int64_t size_;
 };
+
+// A communicator in front of `inner`, which must outlive it. What it does not change passes
+// through.
+class CommDecorator : public CollectiveCommunicator {
+ public:
+  explicit CommDecorator(Communicator& inner)
+      : CollectiveCommunicator(inner.rank(), inner.world_size()), inner_(inner) {}
+  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override;
+  void close(Deadline deadline) noexcept override { inner_.close(deadline); }
+  void begin_backward() override;
+  void end_backward() override;
+
+ protected:
+  // bucket: how many sums (all_reduce, reduce_scatter) there were before it in this backward; -1
+  // outside a backward and for every other operation.
+  virtual CommWorkPtr submit(CollectiveCall call, int64_t bucket) = 0;
+  Communicator& inner() const { return inner_; }
+
+ private:
+  CommWorkPtr submit(CollectiveCall call) final;
+  Communicator& inner_;
+  // Hooks run on the autograd thread, begin and end on the caller's.
+  std::atomic<int64_t> next_bucket_{0};
+  std::atomic<bool> in_backward_{false};
+};
+
+// Is it an all_reduce or a reduce_scatter?
+bool is_sum(Operation operation);
 
 // Calls the operation of `call` on another communicator.
 CommWorkPtr forward(Communicator& communicator, const CollectiveCall& call);

@@ -9,17 +9,9 @@
 namespace lockstep {
 
 const char* to_word(CommFailure failure) {
-  switch (failure) {
-    case CommFailure::timeout:
-      return "timeout";
-    case CommFailure::peer_lost:
-      return "peer_lost";
-    case CommFailure::rejected:
-      return "rejected";
-    case CommFailure::closed:
-      return "closed";
-  }
-  LOCKSTEP_CHECK(false, "unknown CommFailure");
+  static constexpr const char* kWords[] = {"timeout", "peer_lost", "rejected", "closed"};
+  LOCKSTEP_CHECK(failure <= CommFailure::closed, "unknown CommFailure");
+  return kWords[static_cast<size_t>(failure)];
 }
 
 namespace {
@@ -82,54 +74,12 @@ class PlacedWork : public CommWork {
   const CallPlace place_;
 };
 
-class Recording : public RecordingCommunicator {
+class Recording : public CommDecorator {
  public:
-  Recording(std::unique_ptr<Communicator> inner, Probe& probe)
-      : inner_(std::move(inner)), probe_(probe) {}
-
-  int64_t rank() const override { return inner_->rank(); }
-  int64_t world_size() const override { return inner_->world_size(); }
-  CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) override {
-    const int64_t bucket = in_backward_ ? next_bucket_++ : -1;
-    return record({Operation::all_reduce, tensor, tensor, 0, deadline}, bucket);
-  }
-  CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) override {
-    return record({Operation::broadcast, tensor, tensor, root, deadline});
-  }
-  CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input,
-                         Deadline deadline) override {
-    return record({Operation::all_gather, output, input, 0, deadline});
-  }
-  CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
-                             Deadline deadline) override {
-    const int64_t bucket = in_backward_ ? next_bucket_++ : -1;
-    return record({Operation::reduce_scatter, output, input, 0, deadline}, bucket);
-  }
-  CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root,
-                      Deadline deadline) override {
-    return record({Operation::scatter, output, input, root, deadline});
-  }
-  CommWorkPtr gather(const at::Tensor& output, const at::Tensor& input, int64_t root,
-                     Deadline deadline) override {
-    return record({Operation::gather, output, input, root, deadline});
-  }
-  CommWorkPtr barrier(Deadline deadline) override {
-    return record({Operation::barrier, {}, {}, 0, deadline});
-  }
-  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
-    return inner_->allocate(elements, dtype);
-  }
-  void close(Deadline deadline) noexcept override { inner_->close(deadline); }
-
-  // Hooks run on the autograd thread, these on the caller's: atomics.
-  void begin_backward() override {
-    next_bucket_ = 0;
-    in_backward_ = true;
-  }
-  void end_backward() override { in_backward_ = false; }
+  Recording(Communicator& inner, Probe& probe) : CommDecorator(inner), probe_(probe) {}
 
  private:
-  CommWorkPtr record(const CollectiveCall& call, int64_t bucket = -1) {
+  CommWorkPtr submit(CollectiveCall call, int64_t bucket) override {
     const uint32_t sequence = ++sequence_;
     const at::Tensor& own = own_tensor(call);
     const auto dtype = own.defined() ? static_cast<uint8_t>(own.scalar_type()) : uint8_t{0};
@@ -137,7 +87,7 @@ class Recording : public RecordingCommunicator {
     const CallPlace place(sequence, bucket, call.deadline);
     CommWorkPtr work;
     try {
-      work = forward(*inner_, call);
+      work = forward(inner(), call);
     } catch (const CommError& error) {
       throw place.placed(error);
     }
@@ -147,18 +97,14 @@ class Recording : public RecordingCommunicator {
     return std::make_shared<PlacedWork>(std::move(work), place);
   }
 
-  const std::unique_ptr<Communicator> inner_;
   Probe& probe_;
   std::atomic<uint32_t> sequence_{0};
-  std::atomic<int64_t> next_bucket_{0};
-  std::atomic<bool> in_backward_{false};
 };
 
 }  // namespace
 
-std::unique_ptr<RecordingCommunicator> make_recording(std::unique_ptr<Communicator> inner,
-                                                      Probe& probe) {
-  return std::make_unique<Recording>(std::move(inner), probe);
+std::unique_ptr<Communicator> make_recording(Communicator& inner, Probe& probe) {
+  return std::make_unique<Recording>(inner, probe);
 }
 
 }  // namespace lockstep

@@ -149,6 +149,45 @@ std::exception_ptr comm_error(const std::string& what, const CommError& why) {
   return comm_error(why.kind(), what, why.what(), why.facts());
 }
 
+std::exception_ptr error_of(const std::string& what, const std::function<void()>& action) {
+  try {
+    action();
+    return nullptr;
+  } catch (const CommError& failure) {
+    return comm_error(what, failure);
+  } catch (const std::exception& failure) {
+    return comm_error(CommFailure::rejected, what, failure.what());
+  }
+}
+
+CommWorkPtr QueuedCommunicator::submit(CollectiveCall call) {
+  const std::string what = describe(call);
+  if (failed_) throw CommError(CommFailure::closed, what + ": the communicator is closed");
+  auto work = std::make_shared<PendingWork>(what, call.deadline);
+  if (world_size() == 1) {
+    run_alone(call);
+    work->complete();
+    return work;
+  }
+  ++outstanding_;
+  thread_->post([this, work, call = std::move(call)] {
+    run(call, *work);
+    --outstanding_;
+  });
+  return work;
+}
+
+void QueuedCommunicator::run(const CollectiveCall& call, PendingWork& work) {
+  const std::exception_ptr error =
+      failed_ ? comm_error(CommFailure::closed, work.what(), "an earlier collective failed")
+              : attempt(call, work.what());
+  if (error) {
+    failed_ = true;
+    give_up();
+  }
+  work.complete(error);
+}
+
 void wait_until_all_close(Store& store, const std::string& prefix, int64_t world_size,
                           Deadline deadline) noexcept {
   try {

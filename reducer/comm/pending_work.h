@@ -1,16 +1,19 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "reducer/comm/collective.h"
 #include "reducer/communicator.h"
 #include "scenarios/base/clock.h"
 
@@ -108,6 +111,31 @@ void wait_until_all_close(Store& store, const std::string& prefix, int64_t world
 
 // Waits until the thread has run what was posted so far; false past the deadline.
 bool drained(CommThread& thread, Deadline deadline) noexcept;
+
+// Runs blocking collectives, one after the other in the order of the calls, on a thread of its own.
+// After a failure, or once it is closed, it takes no more; what is queued ends as closed. A group
+// of one rank needs no thread. Whoever derives from it resets `thread_` before what attempt() uses.
+class QueuedCommunicator : public CollectiveCommunicator {
+ public:
+  using CollectiveCommunicator::CollectiveCommunicator;
+
+ protected:
+  CommWorkPtr submit(CollectiveCall call) final;
+  // On the thread. Returns the error, with `what` in front, or nullptr.
+  virtual std::exception_ptr attempt(const CollectiveCall& call, const std::string& what) = 0;
+  // On the thread, when a collective has failed, before those who wait for it learn of it.
+  virtual void give_up() noexcept {}
+
+  std::atomic<bool> failed_{false};  // or closed
+  std::atomic<int64_t> outstanding_{0};
+  std::unique_ptr<CommThread> thread_;
+
+ private:
+  void run(const CollectiveCall& call, PendingWork& work);
+};
+
+// What `action` throws, with `what` in front; anything but a CommError stands for rejected.
+std::exception_ptr error_of(const std::string& what, const std::function<void()>& action);
 
 // Says that this rank closes without waiting, after a failure: nobody needs to wait for it.
 void close_without_waiting(Store& store, const std::string& prefix) noexcept;

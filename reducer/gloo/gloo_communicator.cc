@@ -33,11 +33,7 @@
 
 namespace lockstep {
 
-// Replaces a sparse COO tensor by the coalesced sum over ranks: gathers how many entries each rank
-// has, then their indices and values, and adds them in order of rank. Blocking; takes tags from
-// *tag on, the same number on every rank. Throws what Gloo throws.
-void all_reduce_sparse(const std::shared_ptr<gloo::Context>& context, uint32_t* tag,
-                       const at::Tensor& tensor, std::chrono::milliseconds timeout);
+namespace {
 
 // Runs collectives on a connected Gloo context, blocking. One thread.
 class GlooCollectives {
@@ -73,6 +69,9 @@ class GlooCollectives {
   std::list<Prepared> prepared_;  // the last used first; alike on all ranks, as their calls are
 };
 
+// Replaces a sparse COO tensor by the coalesced sum over ranks: gathers how many entries each rank
+// has, then their indices and values, and adds them in order of rank. Blocking; takes tags from
+// *tag on, the same number on every rank. Throws what Gloo throws.
 void all_reduce_sparse(const std::shared_ptr<gloo::Context>& context, uint32_t* tag,
                        const at::Tensor& tensor, std::chrono::milliseconds timeout) {
   const auto gather = [&](const void* own, const std::vector<int64_t>& bytes, void* all) {
@@ -89,8 +88,6 @@ void all_reduce_sparse(const std::shared_ptr<gloo::Context>& context, uint32_t* 
   sum_sparse_tensors(tensor, context->size, gather);
 }
 
-namespace {
-
 using std::chrono::milliseconds;
 
 constexpr size_t kPreparedSizes = 64;
@@ -102,8 +99,6 @@ void prepare(Options& options, uint32_t tag, milliseconds timeout) {
   options.setTag(tag);
   options.setTimeout(timeout);
 }
-
-}  // namespace
 
 GlooCollectives::GlooCollectives(std::shared_ptr<gloo::Context> context, std::string algorithm)
     : context_(std::move(context)), algorithm_(std::move(algorithm)) {}
@@ -251,8 +246,6 @@ void GlooCollectives::run(const CollectiveCall& call) {
   move(call, timeout);
 }
 
-namespace {
-
 // Gloo ends an operation itself at its deadline, wait by wait; what it lets slip ends a little
 // later, by force.
 constexpr std::chrono::milliseconds kSlack{50};
@@ -261,10 +254,10 @@ bool is_old_style(const std::string& algorithm) {
   return algorithm == "halving_doubling" || algorithm == "ring_chunked";
 }
 
-class GlooCommunicator : public CollectiveCommunicator {
+class GlooCommunicator : public QueuedCommunicator {
  public:
   GlooCommunicator(const CommOptions& options, std::shared_ptr<Store> store, Deadline deadline)
-      : CollectiveCommunicator(options.rank, options.world_size),
+      : QueuedCommunicator(options.rank, options.world_size),
         options_(options),
         slack_(is_old_style(options.algorithm) ? std::chrono::milliseconds(0) : kSlack),
         store_(std::move(store)) {
@@ -295,31 +288,7 @@ class GlooCommunicator : public CollectiveCommunicator {
   }
 
  protected:
-  CommWorkPtr submit(CollectiveCall call) override {
-    const std::string what = describe(call);
-    if (failed_ || said_closed_) {
-      throw CommError(CommFailure::closed, what + ": the communicator is closed");
-    }
-    auto work = std::make_shared<PendingWork>(what, call.deadline);
-    if (context_ == nullptr) {
-      run_alone(call);
-      work->complete();
-    } else {
-      ++outstanding_;
-      thread_->post([this, work, call = std::move(call)] {
-        run(call, *work);
-        --outstanding_;
-      });
-    }
-    return work;
-  }
-
- private:
-  void run(const CollectiveCall& call, PendingWork& work) {
-    if (failed_) {
-      work.complete(comm_error(CommFailure::closed, work.what(), "an earlier collective failed"));
-      return;
-    }
+  std::exception_ptr attempt(const CollectiveCall& call, const std::string& what) override {
     auto aborted = std::make_shared<std::atomic<bool>>(false);
     const Deadline forced = call.deadline == kNoDeadline ? kNoDeadline : call.deadline + slack_;
     const auto id = timer_.at(forced, [this, aborted] {
@@ -330,21 +299,20 @@ class GlooCommunicator : public CollectiveCommunicator {
     try {
       collectives_->run(call);
     } catch (const CommError& refused) {
-      error = comm_error(work.what(), refused);
+      error = comm_error(what, refused);
     } catch (const std::exception& caught) {
       error = std::make_exception_ptr(
-          naming_peer(gloo_error(work.what(), caught, *aborted), *context_, *store_, options_));
+          naming_peer(gloo_error(what, caught, *aborted), *context_, *store_, options_));
     }
     timer_.cancel(id);
-    if (error) failed_ = true;
-    work.complete(error);
+    return error;
   }
 
+ private:
   // Whatever is still queued ends as closed; what is under way is cut short.
   void shut_down() noexcept {
-    said_closed_ = true;
+    said_closed_ = failed_ = true;
     if (context_ == nullptr) return;
-    failed_ = true;
     if (outstanding_ > 0) abort_gloo(*context_);
     thread_.reset();
     timer_.stop();
@@ -355,13 +323,10 @@ class GlooCommunicator : public CollectiveCommunicator {
   const CommOptions options_;
   const std::chrono::milliseconds slack_;
   const std::shared_ptr<Store> store_;
-  std::atomic<bool> failed_{false};
   bool said_closed_ = false;
-  std::atomic<int64_t> outstanding_{0};
   std::shared_ptr<gloo::Context> context_;
   std::unique_ptr<GlooCollectives> collectives_;
   DeadlineTimer timer_;
-  std::unique_ptr<CommThread> thread_;
 };
 
 }  // namespace

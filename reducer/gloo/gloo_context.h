@@ -12,7 +12,10 @@
 
 namespace gloo {
 class Context;
+namespace transport {
+class Device;
 }
+}  // namespace gloo
 namespace lockstep {
 
 // Calls `make_device` on a short-lived thread under SCHED_BATCH, which the event loop that Gloo
@@ -48,6 +51,17 @@ class GlooStore : public gloo::rendezvous::Store {
 // host name's address). Throws CommError.
 std::shared_ptr<gloo::Context> connect_gloo(const CommOptions& options,
                                             const std::shared_ptr<Store>& store, Deadline deadline);
+
+// Gloo takes whoever connects first to one of its ports for the rank that it waits for; up to early
+// 2023 it listens at one for each pair of ranks and looks no further. The pairs of this device let
+// in who first says `token` and which rank it is, and close all others; nothing else of what they
+// send differs from Gloo's own. All ranks of a group must use it, or none. Null where Gloo itself
+// tells connections apart. `address`: a host name or number, to which alone it is bound.
+std::shared_ptr<gloo::transport::Device> make_guarded_device(const std::string& address,
+                                                             const std::string& token);
+
+// Random, made by rank 0 and left under `prefix` in the store for the others. Throws CommError.
+std::string shared_token(int64_t rank, Store& store, const std::string& prefix, Deadline deadline);
 
 // Makes every wait on this context fail now, on whatever thread it is: Gloo cannot cancel, but a
 // receive that times out closes all pairs of its context. Blocks for about a millisecond.

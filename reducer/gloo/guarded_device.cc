@@ -1,4 +1,4 @@
-#include "reducer/gloo/guarded_device.h"
+#include "reducer/gloo/gloo_context.h"
 
 #include <gloo/transport/tcp/device.h>
 #include <sys/random.h>

@@ -5,8 +5,8 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
+#include <functional>
 #include <mutex>
 
 #include "reducer/comm/collective.h"
@@ -16,15 +16,19 @@
 namespace lockstep {
 namespace {
 
-CommError within(const std::string& where, const CommError& error) {
-  return {error.kind(), where + ": " + error.what(), error.facts()};
+void within(const std::string& where, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const CommError& error) {
+    throw CommError(error.kind(), where + ": " + error.what(), error.facts());
+  }
 }
 
-class HierarchicalCommunicator : public CollectiveCommunicator {
+class HierarchicalCommunicator : public QueuedCommunicator {
  public:
   HierarchicalCommunicator(const CommOptions& options, int64_t ranks_per_host,
                            const std::shared_ptr<Store>& store, Deadline deadline)
-      : CollectiveCommunicator(options.rank, options.world_size),
+      : QueuedCommunicator(options.rank, options.world_size),
         hosts_{options.world_size, ranks_per_host},
         host_(hosts_.of(options.rank)),
         leads_(options.rank == hosts_.first(host_)) {
@@ -53,18 +57,10 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
   }
 
  protected:
-  CommWorkPtr submit(CollectiveCall call) override {
-    const std::string what = describe(call);
-    if (failed_) throw CommError(CommFailure::closed, what + ": the communicator is closed");
-    auto work = std::make_shared<PendingWork>(what, call.deadline);
-    if (world_size() == 1) {
-      run_alone(call);
-      work->complete();
-    } else {
-      thread_->post([this, work, call = std::move(call)] { run(call, *work); });
-    }
-    return work;
+  std::exception_ptr attempt(const CollectiveCall& call, const std::string& what) override {
+    return error_of(what, [&] { perform(call); });
   }
+  void give_up() noexcept override { leave(); }  // at once: others wait for this rank
 
  private:
   void connect(CommOptions options, const std::shared_ptr<Store>& store, Deadline deadline) {
@@ -82,22 +78,11 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
     between_hosts([&] { between_ = make_gloo_communicator(options, store, deadline); });
   }
 
-  template <class Action>
-  void in_host(Action&& action) {
-    try {
-      action();
-    } catch (const CommError& error) {
-      throw within("within host " + std::to_string(host_), error);
-    }
+  void in_host(const std::function<void()>& action) const {
+    within("within host " + std::to_string(host_), action);
   }
-
-  template <class Action>
-  void between_hosts(Action&& action) {
-    try {
-      action();
-    } catch (const CommError& error) {
-      throw within("between hosts", error);
-    }
+  static void between_hosts(const std::function<void()>& action) {
+    within("between hosts", action);
   }
 
   // Blocks. A group may be taken away meanwhile: that ends the wait.
@@ -120,20 +105,6 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
   // What the leader has now, all ranks of the host get.
   void broadcast_in_host(const at::Tensor& tensor, Deadline deadline) {
     if (hosts_.count() > 1) inside({Operation::broadcast, tensor, {}, 0, deadline});
-  }
-
-  void run(const CollectiveCall& call, PendingWork& work) {
-    std::exception_ptr error;
-    try {
-      if (failed_) throw CommError(CommFailure::closed, "an earlier collective failed");
-      perform(call);
-    } catch (const CommError& failure) {
-      error = comm_error(work.what(), failure);
-    } catch (const std::exception& failure) {
-      error = comm_error(CommFailure::rejected, work.what(), failure.what());
-    }
-    if (error) leave();  // at once: others wait for this rank
-    work.complete(error);
   }
 
   void perform(const CollectiveCall& call) {
@@ -248,10 +219,8 @@ class HierarchicalCommunicator : public CollectiveCommunicator {
   const Hosts hosts_;
   const int64_t host_;
   const bool leads_;
-  std::atomic<bool> failed_{false};  // or closed
-  std::mutex mutex_;                 // of the groups
+  std::mutex mutex_;  // of the groups
   std::unique_ptr<Communicator> inside_, between_;
-  std::unique_ptr<CommThread> thread_;
 };
 
 }  // namespace

@@ -15,17 +15,9 @@
 
 namespace lockstep {
 
-// Divides by the number of ranks, then adds.
-std::unique_ptr<CommHook> make_all_reduce_hook();
-// Casts to `type` (half or bfloat16), divides, adds there, casts back.
-std::unique_ptr<CommHook> make_half_hook(at::ScalarType type);
-// As make_all_reduce_hook() before step `start_step`; from then on ranks keep their own gradients.
-std::unique_ptr<CommHook> make_post_local_sgd_hook(int64_t start_step);
-// PowerSGD: see power_sgd.cc.
-std::unique_ptr<CommHook> make_power_sgd_hook(const CommHookOptions& options);
-
 namespace {
 
+// Divides by the number of ranks, then adds.
 class AllReduceHook : public CommHook {
  public:
   Finish start(const HookBucket& bucket, HookGroup& group) override {
@@ -39,6 +31,7 @@ class AllReduceHook : public CommHook {
   }
 };
 
+// As AllReduceHook before step `start_step`; from then on ranks keep their own gradients.
 class PostLocalSgdHook : public CommHook {
  public:
   explicit PostLocalSgdHook(int64_t start_step) : start_step_(start_step) {}
@@ -53,6 +46,7 @@ class PostLocalSgdHook : public CommHook {
   AllReduceHook shared_;
 };
 
+// Casts to `type` (half or bfloat16), divides, adds there, casts back.
 class HalfHook : public CommHook {
  public:
   explicit HalfHook(at::ScalarType type) : type_(type) {}
@@ -73,23 +67,10 @@ class HalfHook : public CommHook {
   const at::ScalarType type_;
 };
 
-}  // namespace
-
-std::unique_ptr<CommHook> make_all_reduce_hook() { return std::make_unique<AllReduceHook>(); }
-
-std::unique_ptr<CommHook> make_post_local_sgd_hook(int64_t start_step) {
-  return std::make_unique<PostLocalSgdHook>(start_step);
-}
-
-std::unique_ptr<CommHook> make_half_hook(at::ScalarType type) {
-  return std::make_unique<HalfHook>(type);
-}
-
 // PowerSGD (Vogels, Karimireddy, Jaggi 2019): a gradient matrix M [n, m] travels as two narrow
 // ones, P = M Q [n, r] and Q = M^T P [m, r], each averaged over ranks, and is rebuilt as P Q^T.
 // Error feedback adds what was lost to the next step's gradient; the last Q is the next first basis
 // (warm start). Vectors, and matrices that would not become smaller, are averaged as they are.
-namespace {
 
 // What is kept of one gradient matrix.
 struct Matrix {
@@ -128,13 +109,10 @@ void orthogonalize(at::Tensor matrix) {
 class PowerSgd : public CommHook {
  public:
   explicit PowerSgd(const CommHookOptions& options)
-      : rank_(options.rank),
-        start_step_(options.start_step),
-        seed_(options.seed),
-        before_(make_all_reduce_hook()) {}
+      : rank_(options.rank), start_step_(options.start_step), seed_(options.seed) {}
 
   Finish start(const HookBucket& bucket, HookGroup& group) override {
-    if (bucket.step < start_step_) return before_->start(bucket, group);
+    if (bucket.step < start_step_) return before_.start(bucket, group);
     BucketState& state = prepared(bucket);
     int64_t offset = 0;
     for (const at::Tensor& gradient : state.rest) {
@@ -239,17 +217,9 @@ class PowerSgd : public CommHook {
   const int64_t rank_;
   const int64_t start_step_;
   const uint64_t seed_;
-  const std::unique_ptr<CommHook> before_;
+  AllReduceHook before_;
   std::map<int64_t, BucketState> states_;  // by bucket
 };
-
-}  // namespace
-
-std::unique_ptr<CommHook> make_power_sgd_hook(const CommHookOptions& options) {
-  return std::make_unique<PowerSgd>(options);
-}
-
-namespace {
 
 Registry<CommHookFactory>& hooks() {
   static Registry<CommHookFactory> known("comm hook");
@@ -265,12 +235,13 @@ bool register_comm_hook(const std::string& name, CommHookFactory factory) {
 std::unique_ptr<CommHook> make_comm_hook(const CommHookOptions& options) {
   if (options.kind == "none") return nullptr;
   if (options.kind == "registered") return hooks().get(options.name)();
-  if (options.kind == "allreduce") return make_all_reduce_hook();
-  if (options.kind == "fp16") return make_half_hook(at::kHalf);
-  if (options.kind == "post_local_sgd") return make_post_local_sgd_hook(options.start_step);
-  if (options.kind == "bf16") return make_half_hook(at::kBFloat16);
+  if (options.kind == "allreduce") return std::make_unique<AllReduceHook>();
+  if (options.kind == "fp16") return std::make_unique<HalfHook>(at::kHalf);
+  if (options.kind == "post_local_sgd")
+    return std::make_unique<PostLocalSgdHook>(options.start_step);
+  if (options.kind == "bf16") return std::make_unique<HalfHook>(at::kBFloat16);
   LOCKSTEP_CHECK(options.kind == "powersgd", "no comm hook " + options.kind);
-  return make_power_sgd_hook(options);
+  return std::make_unique<PowerSgd>(options);
 }
 
 }  // namespace lockstep

@@ -340,13 +340,7 @@ void BucketedReducer::after_backward() {
     for (size_t unused : unused_) mark_ready(unused);
   }
   if (counts_uses_now()) mark_all_ready();
-  if (launched_ < pending_.size()) {
-    std::vector<size_t> missing;
-    for (size_t p = 0; p < ready_.size(); ++p) {
-      if (!ready_[p]) missing.push_back(p);
-    }
-    fail_without_gradient(missing);
-  }
+  need_gradients([&](size_t place) { return ready_[place]; });
   for (size_t b = 0; b < policy_.layout.size(); ++b) {
     finish(storage_, b);
     if (policy_.write_back_early) write_back_bucket(b);

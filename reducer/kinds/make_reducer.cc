@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "reducer/base/reducer_base.h"
@@ -17,31 +18,6 @@
 
 namespace lockstep {
 
-// After backward: one all_reduce a parameter, in registration order, then the division.
-class ManualReducer : public ReducerBase {
- public:
-  ManualReducer(const ReducerOptions& options, const NamedTensors& parameters,
-                const NamedTensors& buffers, Communicator& communicator, Probe& probe);
-
-  void before_backward(const std::vector<at::Tensor>&) override {}
-  void after_backward() override;
-  BucketLayout layout() const override { return {}; }
-
- private:
-  GradientHooks hooks_;
-};
-
-// Several reducers over one communicator, as a model with several DDP modules has: of
-// options.kind, one for each of options.wrapped_modules, or one for all, without the tensors in
-// options.ignored; and, where those are averaged by hand, one of kind manual. All ranks call their
-// collectives in the same order as long as their backwards come to the modules in the same order:
-// nothing else sees to it, here as in DDP.
-//
-// Buckets are numbered through all reducers, the last module's first.
-std::unique_ptr<Reducer> make_several(const ReducerOptions& options, const NamedTensors& parameters,
-                                      const NamedTensors& buffers, Communicator& communicator,
-                                      Probe& probe);
-
 namespace {
 
 Registry<ReducerFactory>& reducers() {
@@ -49,30 +25,25 @@ Registry<ReducerFactory>& reducers() {
   return known;
 }
 
-}  // namespace
+// After backward: one all_reduce a parameter, in registration order, then the division.
+class ManualReducer : public ReducerBase {
+ public:
+  ManualReducer(const ReducerOptions& options, const NamedTensors& parameters,
+                const NamedTensors& buffers, Communicator& communicator, Probe& probe)
+      : ReducerBase(options, parameters, buffers, communicator, probe),
+        hooks_(trained_.tensors,
+               [this](size_t place) { probe_.parameter_ready(trained_.registration[place]); }) {}
 
-bool register_reducer(const std::string& name, ReducerFactory factory) {
-  return reducers().add(name, std::move(factory));
-}
+  void before_backward(const std::vector<at::Tensor>&) override {}
+  void after_backward() override;
 
-std::unique_ptr<Reducer> make_registered_reducer(const ReducerParts& parts) {
-  return reducers().get(parts.options.name)(parts);
-}
-
-ManualReducer::ManualReducer(const ReducerOptions& options, const NamedTensors& parameters,
-                             const NamedTensors& buffers, Communicator& communicator, Probe& probe)
-    : ReducerBase(options, parameters, buffers, communicator, probe),
-      hooks_(trained_.tensors,
-             [this](size_t place) { probe_.parameter_ready(trained_.registration[place]); }) {}
+ private:
+  GradientHooks hooks_;
+};
 
 void ManualReducer::after_backward() {
   c10::NoGradGuard no_grad;
-  std::vector<size_t> missing;
-  for (size_t p = 0; p < trained_.tensors.size(); ++p) {
-    if (!trained_.tensors[p].grad().defined()) missing.push_back(p);
-  }
-  if (!missing.empty()) fail_without_gradient(missing);
-
+  need_gradients([&](size_t p) { return trained_.tensors[p].grad().defined(); });
   std::vector<at::Tensor> summed;
   std::vector<CommWorkPtr> works;
   for (const at::Tensor& parameter : trained_.tensors) {
@@ -88,8 +59,6 @@ void ManualReducer::after_backward() {
     if (!gradient.is_same(summed[p])) gradient.copy_(summed[p]);
   }
 }
-
-namespace {
 
 // Gives a reducer's parameters and buckets the numbers that they have among those of all.
 class ProbeOfPart : public Probe {
@@ -145,6 +114,13 @@ PartOfModel part_of(const NamedTensors& parameters, const NamedTensors& buffers,
   return part;
 }
 
+// Several reducers over one communicator, as a model with several DDP modules has: of
+// options.kind, one for each of options.wrapped_modules, or one for all, without the tensors in
+// options.ignored; and, where those are averaged by hand, one of kind manual. All ranks call their
+// collectives in the same order as long as their backwards come to the modules in the same order:
+// nothing else sees to it, here as in DDP.
+//
+// Buckets are numbered through all reducers, the last module's first.
 class CompositeReducer : public Reducer {
  public:
   CompositeReducer(const ReducerOptions& options, const NamedTensors& parameters,
@@ -231,16 +207,6 @@ class CompositeReducer : public Reducer {
   BucketLayout assigned_;
 };
 
-}  // namespace
-
-std::unique_ptr<Reducer> make_several(const ReducerOptions& options, const NamedTensors& parameters,
-                                      const NamedTensors& buffers, Communicator& communicator,
-                                      Probe& probe) {
-  return std::make_unique<CompositeReducer>(options, parameters, buffers, communicator, probe);
-}
-
-namespace {
-
 BucketLayout one_a_parameter_in_reverse(size_t parameters) {
   BucketLayout layout;
   for (size_t p = parameters; p > 0; --p) layout.push_back({static_cast<int64_t>(p - 1)});
@@ -258,15 +224,21 @@ class NothingToReduce : public Reducer {
 // Every rank trains for itself, from the same weights.
 class NoReducer : public ReducerBase {
  public:
-  NoReducer(const ReducerOptions& options, const NamedTensors& parameters,
-            const NamedTensors& buffers, Communicator& communicator, Probe& probe)
-      : ReducerBase(options, parameters, buffers, communicator, probe) {}
+  using ReducerBase::ReducerBase;
   void before_forward(bool) override {}
   void before_backward(const std::vector<at::Tensor>&) override {}
   void after_backward() override {}
 };
 
 }  // namespace
+
+bool register_reducer(const std::string& name, ReducerFactory factory) {
+  return reducers().add(name, std::move(factory));
+}
+
+std::unique_ptr<Reducer> make_registered_reducer(const ReducerParts& parts) {
+  return reducers().get(parts.options.name)(parts);
+}
 
 BucketPolicy bucket_policy(const ReducerOptions& options, const TrainedParameters& parameters) {
   BucketPolicy policy;
@@ -293,26 +265,21 @@ std::unique_ptr<Reducer> make_reducer(const ReducerOptions& options, const Named
                                       const NamedTensors& buffers, Communicator& communicator,
                                       Probe& probe) {
   const std::string& kind = options.kind;
+  const auto make = [&]<class Kind>(std::type_identity<Kind>) {
+    return std::make_unique<Kind>(options, parameters, buffers, communicator, probe);
+  };
   if (!options.ignored.empty() || !options.wrapped_modules.empty())
-    return make_several(options, parameters, buffers, communicator, probe);
-  if (kind == "c10d") {
-    return make_c10d_reducer(options, parameters, buffers, communicator, probe);
-  }
-  if (kind == "manual") {
-    return std::make_unique<ManualReducer>(options, parameters, buffers, communicator, probe);
-  }
+    return make(std::type_identity<CompositeReducer>());
+  if (kind == "c10d") return make_c10d_reducer(options, parameters, buffers, communicator, probe);
+  if (kind == "manual") return make(std::type_identity<ManualReducer>());
   if (kind == "data_parallel") return std::make_unique<NothingToReduce>();
-  if (kind == "none") {
-    return std::make_unique<NoReducer>(options, parameters, buffers, communicator, probe);
-  }
-  if (kind == "sharded") {
-    return std::make_unique<ShardedReducer>(options, parameters, buffers, communicator, probe);
-  }
+  if (kind == "none") return make(std::type_identity<NoReducer>());
+  if (kind == "sharded") return make(std::type_identity<ShardedReducer>());
   if (kind == "registered")
     return make_registered_reducer({parameters, buffers, communicator, probe, options});
   LOCKSTEP_CHECK(kind == "bucketed" || kind == "flat" || kind == "per_parameter",
                  "unknown kind of reducer " + kind);
-  return std::make_unique<BucketedReducer>(options, parameters, buffers, communicator, probe);
+  return make(std::type_identity<BucketedReducer>());
 }
 
 }  // namespace lockstep

@@ -55,6 +55,11 @@ Gather start_gather(const std::vector<OptimizerShard>& bucket,
   return gather;
 }
 
+BucketLayout layout_of(const ReducerOptions& options, const TrainedParameters& parameters) {
+  return layout_at_construction(bucket_items(parameters), false, options.first_bucket_bytes,
+                                options.bucket_cap_bytes);
+}
+
 }  // namespace
 
 at::Tensor elements_of(const OptimizerShard& piece, const at::Tensor& whole) {
@@ -91,15 +96,6 @@ void all_gather_shards(const std::vector<std::vector<OptimizerShard>>& buckets,
     }
   }
 }
-
-namespace {
-
-BucketLayout layout_of(const ReducerOptions& options, const TrainedParameters& parameters) {
-  return layout_at_construction(bucket_items(parameters), false, options.first_bucket_bytes,
-                                options.bucket_cap_bytes);
-}
-
-}  // namespace
 
 std::vector<std::vector<OptimizerShard>> bucket_shards_of(const ReducerOptions& options,
                                                           const NamedTensors& parameters,
@@ -166,10 +162,7 @@ void ShardedReducer::after_backward() {
   if (!expecting_) return;
   c10::NoGradGuard no_grad;
   expecting_ = false;
-  std::vector<size_t> missing;
-  for (size_t p = 0; p < ready_.size(); ++p)
-    if (!ready_[p]) missing.push_back(p);
-  if (!missing.empty()) fail_without_gradient(missing);
+  need_gradients([&](size_t place) { return ready_[place]; });
   for (size_t b = 0; b < works_.size(); ++b) {
     works_[b]->wait();
     keep_own_elements(b);

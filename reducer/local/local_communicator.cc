@@ -22,14 +22,85 @@ std::string signature_of(const CollectiveCall& call, SumOrder order) {
                       call.operation == Operation::scatter || call.operation == Operation::gather;
   if (rooted) text += " from rank " + std::to_string(call.root);
   // Only a sum depends on the order.
-  const bool sums =
-      call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter;
-  return sums ? text + " in order " + std::to_string(static_cast<int>(order)) : text;
+  return is_sum(call.operation) ? text + " in order " + std::to_string(static_cast<int>(order))
+                                : text;
 }
 
 int64_t only_one(const std::vector<int64_t>& ranks) {
   return ranks.size() == 1 ? ranks.front() : -1;
 }
+
+std::byte* bytes_at(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+void copy_range(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+void sum(const std::vector<at::Tensor>& tensors, SumOrder order) {
+  for_summable(tensors[0].scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    std::vector<T*> ranks;
+    for (const at::Tensor& tensor : tensors) ranks.push_back(static_cast<T*>(tensor.data_ptr()));
+    const auto size = static_cast<int64_t>(tensors.size());
+    sum_in_place(sum_ranges(order, size, tensors[0].numel(), sizeof(T)), ranks);
+  });
+}
+
+void reduce_scatter(const std::vector<CollectiveCall>& calls, SumOrder order) {
+  std::vector<at::Tensor> copies;
+  for (const CollectiveCall& call : calls) copies.push_back(call.input.clone());
+  sum(copies, order);
+  const size_t part = calls[0].output.nbytes();
+  for (size_t r = 0; r < calls.size(); ++r) {
+    copy_range(bytes_at(calls[r].output), bytes_at(copies[0]) + r * part, part);
+  }
+}
+
+void all_reduce(const std::vector<CollectiveCall>& calls, SumOrder order) {
+  std::vector<at::Tensor> tensors;
+  for (const CollectiveCall& call : calls) tensors.push_back(call.output);
+  if (!tensors[0].is_sparse()) return sum(tensors, order);
+  std::vector<at::Tensor> coalesced;
+  for (const at::Tensor& tensor : tensors) coalesced.push_back(tensor.coalesce().clone());
+  for (const at::Tensor& tensor : tensors) put_sparse_sum(coalesced, tensor);
+}
+
+class LocalCommunicator : public CollectiveCommunicator {
+ public:
+  LocalCommunicator(const CommOptions& options, std::shared_ptr<LocalHub> hub)
+      : CollectiveCommunicator(options.rank, options.world_size),
+        order_(sum_order(options.algorithm)),
+        hub_(std::move(hub)) {}
+  ~LocalCommunicator() override { leave(); }
+
+  // Nothing of a peer's is lost when this rank goes: it does not wait.
+  void close(Deadline) noexcept override { leave(); }
+
+ protected:
+  CommWorkPtr submit(CollectiveCall call) override {
+    if (*closed_) {
+      throw CommError(CommFailure::closed, describe(call) + ": the communicator is closed");
+    }
+    CommWorkPtr work = hub_->arrive(rank(), sequence_++, order_, std::move(call));
+    work->on_done([closed = closed_](const std::exception_ptr& error) {
+      if (error) *closed = true;
+    });
+    return work;
+  }
+
+ private:
+  void leave() noexcept {
+    if (std::exchange(left_, true)) return;
+    *closed_ = true;
+    hub_->leave(rank(), sequence_);
+  }
+
+  const SumOrder order_;
+  const std::shared_ptr<LocalHub> hub_;
+  const std::shared_ptr<std::atomic<bool>> closed_ = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<uint64_t> sequence_{0};
+  bool left_ = false;
+};
 
 }  // namespace
 
@@ -147,13 +218,12 @@ LocalHub::Problem LocalHub::disagreement(const Meeting& meeting) {
   std::vector<std::string> texts;
   for (size_t r = 0; r < meeting.calls.size(); ++r)
     texts.push_back(signature_of(meeting.calls[r], meeting.orders[r]));
-  const auto votes = [&](size_t r) { return std::count(texts.begin(), texts.end(), texts[r]); };
-  size_t usual = 0, odd = 0;
-  for (size_t r = 1; r < texts.size(); ++r)
-    if (votes(r) > votes(usual)) usual = r;
+  int64_t votes = 0;
+  const size_t usual = most_common(texts, &votes);
+  size_t odd = 0;
   while (odd < texts.size() && texts[odd] == texts[usual]) ++odd;
   if (odd == texts.size()) return {};
-  const bool majority = 2 * static_cast<size_t>(votes(usual)) > texts.size();
+  const bool majority = 2 * static_cast<size_t>(votes) > texts.size();
   return {"rank " + std::to_string(odd) + " calls " + texts[odd] + ", rank " +
               std::to_string(usual) + " calls " + texts[usual],
           majority ? static_cast<int64_t>(odd) : -1};
@@ -180,45 +250,6 @@ void LocalHub::fail(const Meeting& meeting, CommFailure kind, const Problem& pro
 std::shared_ptr<LocalHub> make_local_hub(int64_t world_size) {
   return std::make_shared<LocalHub>(world_size);
 }
-
-namespace {
-
-std::byte* bytes_at(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
-void copy_range(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
-void sum(const std::vector<at::Tensor>& tensors, SumOrder order) {
-  for_summable(tensors[0].scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    std::vector<T*> ranks;
-    for (const at::Tensor& tensor : tensors) ranks.push_back(static_cast<T*>(tensor.data_ptr()));
-    const auto size = static_cast<int64_t>(tensors.size());
-    sum_in_place(sum_ranges(order, size, tensors[0].numel(), sizeof(T)), ranks);
-  });
-}
-
-void reduce_scatter(const std::vector<CollectiveCall>& calls, SumOrder order) {
-  std::vector<at::Tensor> copies;
-  for (const CollectiveCall& call : calls) copies.push_back(call.input.clone());
-  sum(copies, order);
-  const size_t part = calls[0].output.nbytes();
-  for (size_t r = 0; r < calls.size(); ++r) {
-    copy_range(bytes_at(calls[r].output), bytes_at(copies[0]) + r * part, part);
-  }
-}
-
-void all_reduce(const std::vector<CollectiveCall>& calls, SumOrder order) {
-  std::vector<at::Tensor> tensors;
-  for (const CollectiveCall& call : calls) tensors.push_back(call.output);
-  if (!tensors[0].is_sparse()) return sum(tensors, order);
-  std::vector<at::Tensor> coalesced;
-  for (const at::Tensor& tensor : tensors) coalesced.push_back(tensor.coalesce().clone());
-  for (const at::Tensor& tensor : tensors) put_sparse_sum(coalesced, tensor);
-}
-
-}  // namespace
 
 void run_together(const std::vector<CollectiveCall>& calls, SumOrder order) {
   const auto root = static_cast<size_t>(calls[0].root);
@@ -259,47 +290,6 @@ void run_together(const std::vector<CollectiveCall>& calls, SumOrder order) {
   }
   LOCKSTEP_CHECK(false, "unknown Operation");
 }
-
-namespace {
-
-class LocalCommunicator : public CollectiveCommunicator {
- public:
-  LocalCommunicator(const CommOptions& options, std::shared_ptr<LocalHub> hub)
-      : CollectiveCommunicator(options.rank, options.world_size),
-        order_(sum_order(options.algorithm)),
-        hub_(std::move(hub)) {}
-  ~LocalCommunicator() override { leave(); }
-
-  // Nothing of a peer's is lost when this rank goes: it does not wait.
-  void close(Deadline) noexcept override { leave(); }
-
- protected:
-  CommWorkPtr submit(CollectiveCall call) override {
-    if (*closed_) {
-      throw CommError(CommFailure::closed, describe(call) + ": the communicator is closed");
-    }
-    CommWorkPtr work = hub_->arrive(rank(), sequence_++, order_, std::move(call));
-    work->on_done([closed = closed_](const std::exception_ptr& error) {
-      if (error) *closed = true;
-    });
-    return work;
-  }
-
- private:
-  void leave() noexcept {
-    if (std::exchange(left_, true)) return;
-    *closed_ = true;
-    hub_->leave(rank(), sequence_);
-  }
-
-  const SumOrder order_;
-  const std::shared_ptr<LocalHub> hub_;
-  const std::shared_ptr<std::atomic<bool>> closed_ = std::make_shared<std::atomic<bool>>(false);
-  std::atomic<uint64_t> sequence_{0};
-  bool left_ = false;
-};
-
-}  // namespace
 
 std::unique_ptr<Communicator> make_local_communicator(const CommOptions& options,
                                                       std::shared_ptr<LocalHub> hub) {

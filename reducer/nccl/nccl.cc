@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "reducer/c10d/c10d_adapters.h"
-#include "reducer/c10d/c10d_communicator.h"
 #include "reducer/nccl/module/nccl_module.h"
 
 namespace lockstep {

@@ -2,7 +2,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "reducer/shm/shm_group.h"
 
 namespace lockstep {
+namespace {
 
 // Runs collectives in shared memory, blocking. One thread.
 //
@@ -59,8 +59,6 @@ class ShmCollectives {
   const SumOrder order_;
 };
 
-namespace {
-
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kNoPlace = -1;
 
@@ -97,8 +95,6 @@ std::string signature(const CollectiveCall& call, SumOrder order) {
                       call.operation == Operation::scatter || call.operation == Operation::gather;
   return rooted ? text + " of root " + std::to_string(call.root) : text;
 }
-
-}  // namespace
 
 void ShmCollectives::run(const CollectiveCall& call) {
   const c10::NoGradGuard no_grad;
@@ -321,13 +317,11 @@ void ShmCollectives::move(const CollectiveCall& call) {
        });
 }
 
-namespace {
-
-class ShmCommunicator : public CollectiveCommunicator {
+class ShmCommunicator : public QueuedCommunicator {
  public:
   ShmCommunicator(const CommOptions& options, const std::shared_ptr<Store>& store,
                   Deadline deadline)
-      : CollectiveCommunicator(options.rank, options.world_size) {
+      : QueuedCommunicator(options.rank, options.world_size) {
     if (options.world_size == 1) return;
     group_ = std::make_unique<ShmGroup>(options, *store, deadline);
     collectives_ = std::make_unique<ShmCollectives>(*group_, sum_order(options.algorithm));
@@ -353,37 +347,12 @@ class ShmCommunicator : public CollectiveCommunicator {
   }
 
  protected:
-  CommWorkPtr submit(CollectiveCall call) override {
-    const std::string what = describe(call);
-    if (failed_) throw CommError(CommFailure::closed, what + ": the communicator is closed");
-    auto work = std::make_shared<PendingWork>(what, call.deadline);
-    if (world_size() == 1) {
-      run_alone(call);
-      work->complete();
-    } else {
-      thread_->post([this, work, call = std::move(call)] { run(call, *work); });
-    }
-    return work;
+  std::exception_ptr attempt(const CollectiveCall& call, const std::string& what) override {
+    return error_of(what, [&] { collectives_->run(call); });
   }
+  void give_up() noexcept override { group_->leave(); }
 
  private:
-  void run(const CollectiveCall& call, PendingWork& work) {
-    std::exception_ptr error;
-    try {
-      if (failed_) throw CommError(CommFailure::closed, "an earlier collective failed");
-      collectives_->run(call);
-    } catch (const CommError& failure) {
-      error = comm_error(work.what(), failure);
-    } catch (const std::exception& failure) {
-      error = comm_error(CommFailure::rejected, work.what(), failure.what());
-    }
-    if (error) {
-      failed_ = true;
-      group_->leave();
-    }
-    work.complete(error);
-  }
-
   // Whatever is still queued ends as closed; what is under way is cut short.
   void shut_down() noexcept {
     failed_ = true;
@@ -394,10 +363,8 @@ class ShmCommunicator : public CollectiveCommunicator {
     group_.reset();
   }
 
-  std::atomic<bool> failed_{false};  // or closed
   std::unique_ptr<ShmGroup> group_;
   std::unique_ptr<ShmCollectives> collectives_;
-  std::unique_ptr<CommThread> thread_;
 };
 
 }  // namespace

@@ -243,30 +243,22 @@ std::vector<int64_t> ShmGroup::barrier_with_places(const std::string& what, int6
 }
 
 void ShmGroup::check_agreement(const std::vector<const Call*>& calls) {
-  const auto same = [&](size_t a, size_t b) {
-    return std::memcmp(calls[a]->text, calls[b]->text, sizeof calls[a]->text) == 0;
-  };
-  size_t odd = 0;
-  while (odd < calls.size() && same(odd, 0)) ++odd;
-  if (odd == calls.size()) return;
-  size_t usual = 0, most = 0;
-  for (size_t r = 0; r < calls.size(); ++r) {
-    size_t votes = 0;
-    for (size_t q = 0; q < calls.size(); ++q) votes += same(r, q) ? 1 : 0;
-    if (votes > most) usual = r;
-    most = std::max(most, votes);
-  }
+  std::vector<std::string> texts;
+  for (const Call* call : calls) texts.emplace_back(call->text);
+  if (std::count(texts.begin(), texts.end(), texts.front()) == std::ssize(texts)) return;
+  int64_t most = 0;
+  const size_t usual = most_common(texts, &most);
   const auto own = static_cast<size_t>(rank_);
   // Where there is no majority nobody can say who is wrong.
-  if (2 * most <= calls.size())
+  if (2 * most <= world_size_)
     give_up(kDisagreed, rank_, CommFailure::rejected,
-            "peers call different collectives; this one " + std::string(calls[own]->text), -1);
-  for (size_t r = 0; r < calls.size(); ++r) {
-    if (same(r, usual) || (r != own && !same(own, usual))) continue;
+            "peers call different collectives; this one " + texts[own], -1);
+  for (size_t r = 0; r < texts.size(); ++r) {
+    if (texts[r] == texts[usual] || (r != own && texts[own] != texts[usual])) continue;
     give_up(kDisagreed, static_cast<int64_t>(r),
             r == own ? CommFailure::rejected : CommFailure::peer_lost,
-            named_ranks({static_cast<int64_t>(r)}, numbers_) + " calls " + calls[r]->text +
-                ", most ranks call " + calls[usual]->text,
+            named_ranks({static_cast<int64_t>(r)}, numbers_) + " calls " + texts[r] +
+                ", most ranks call " + texts[usual],
             numbers_.of(static_cast<int64_t>(r)));
   }
 }

@@ -30,10 +30,10 @@ InputError option_error(const std::string& message, const std::string& allowed) 
   return error;
 }
 
-std::string to_text(const InputError& error) {
+std::string to_text(const InputError& error, std::string_view severity) {
   std::string place = error.file.empty() ? "lockstep" : error.file;
   if (error.line > 0) place += fmt::format(":{}:{}", error.line, error.column);
-  std::string text = fmt::format("{}: error: {}", place, error.message);
+  std::string text = fmt::format("{}: {}: {}", place, severity, error.message);
   if (!error.allowed.empty()) text += fmt::format("; expected {}", error.allowed);
   return printable(text);
 }

@@ -39,7 +39,7 @@ InputError file_error(const std::string& path, const std::string& message,
 InputError option_error(const std::string& message, const std::string& allowed = "");
 
 // "broken.json:7:3: error: unknown key \"wrld_size\"; did you mean \"world_size\"?"
-std::string to_text(const InputError& error);
+std::string to_text(const InputError& error, std::string_view severity = "error");  // or "note"
 
 // A value, or why the input does not give one. Bad input is returned, never thrown.
 template <class T>

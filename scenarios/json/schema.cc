@@ -25,7 +25,8 @@ const SchemaNode* SchemaNode::key(std::string_view name) const {
   return nullptr;
 }
 
-Schema::Schema(const char* text) : document_(std::make_unique<Json>(Json::parse(text))) {
+Schema::Schema(const char* text) : Schema(Json::parse(text)) {}
+Schema::Schema(Json document) : document_(std::make_unique<Json>(std::move(document))) {
   root_ = compile(*document_);
 }
 Schema::~Schema() = default;
@@ -102,11 +103,6 @@ void Schema::keyword(const std::string& word, const Json& value, SchemaNode* nod
   } else {
     LOCKSTEP_CHECK(false, "schema: keyword " + word + " is not known");
   }
-}
-
-const Schema& scenario_schema() {
-  static const Schema schema(scenario_schema_text());
-  return schema;
 }
 
 namespace {

@@ -12,17 +12,17 @@
 
 namespace lockstep {
 
-// The texts of scenarios/*schema.json, as shipped and compiled in.
-const char* scenario_schema_text();
-const char* result_schema_text();      // of what `lockstep verify --json` writes
-const char* sweep_schema_text();       // ... `lockstep sweep`
-const char* what_if_schema_text();     // ... `lockstep whatif`, and `analyze` of a trace
-const char* collective_schema_text();  // ... `lockstep collective`
-const char* explore_schema_text();     // ... `lockstep explore`
-const char* compare_schema_text();     // ... `lockstep compare`
-const char* simulate_schema_text();    // ... `lockstep simulate`
-const char* profile_schema_text();     // of scenarios/layer_times.h
-const char* machine_schema_text();     // of sim/des/machine_model.h
+// The texts of scenarios/*_schema.json, as shipped and compiled in.
+const char* scenario_parts_schema_text();  // what scenarios/scenario_schema.h is made from
+const char* result_schema_text();          // of what `lockstep verify --json` writes
+const char* sweep_schema_text();           // ... `lockstep sweep`
+const char* what_if_schema_text();         // ... `lockstep whatif`, and `analyze` of a trace
+const char* collective_schema_text();      // ... `lockstep collective`
+const char* explore_schema_text();         // ... `lockstep explore`
+const char* compare_schema_text();         // ... `lockstep compare`
+const char* simulate_schema_text();        // ... `lockstep simulate`
+const char* profile_schema_text();         // of scenarios/layer_times.h
+const char* machine_schema_text();         // of sim/des/machine_model.h
 
 // A JSON Schema of draft-07 made ready to check thousands of documents, to say in a user's words
 // what is wrong, and to fill in defaults. It knows the keywords that scenarios/schema.json uses;
@@ -55,6 +55,7 @@ class Schema {
  public:
   // `text`: one of the schemas that are compiled in. It must outlive nothing: it is copied.
   explicit Schema(const char* text);
+  explicit Schema(nlohmann::ordered_json document);
   ~Schema();
   Schema(const Schema&) = delete;
   Schema& operator=(const Schema&) = delete;
@@ -71,9 +72,6 @@ class Schema {
   std::map<std::string, const SchemaNode*> by_reference_;
   const SchemaNode* root_ = nullptr;
 };
-
-// The schema of scenarios; made at the first call.
-const Schema& scenario_schema();
 
 // What is wrong with one value or key.
 struct SchemaProblem {
@@ -96,9 +94,5 @@ void fill_defaults(const SchemaNode& node, nlohmann::ordered_json* value);
 
 // "an integer >= 1 and <= 64"
 std::string allowed_text(const SchemaNode& node);
-
-// What valijson, an independent draft-07 validator, has against a scenario document: one line with
-// the JSON pointer, or nothing. It takes about a tenth of a millisecond.
-std::optional<std::string> validator_complaint(const nlohmann::ordered_json& document);
 
 }  // namespace lockstep

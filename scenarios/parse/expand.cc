@@ -13,6 +13,7 @@
 #include "scenarios/json/pointer.h"
 #include "scenarios/json/schema.h"
 #include "scenarios/scenario.h"
+#include "scenarios/scenario_schema.h"
 #include "scenarios/split.h"
 
 namespace lockstep {
@@ -26,56 +27,6 @@ constexpr const char* kLibTorch = "/libtorch";  // in "when", beside pointers to
 // A path that a scenario file gives, which is relative to the file.
 std::string beside(const std::string& directory, const std::string& path) {
   return (std::filesystem::path(directory) / path).lexically_normal().string();
-}
-
-template <class T>
-void read(const Json& json, const char* key, std::optional<T>* out) {
-  const auto found = json.find(key);
-  if (found != json.end()) *out = found->template get<T>();
-}
-
-MutantSpec mutant_of(const Json& json) {
-  MutantSpec mutant;
-  mutant.kind = json["kind"].get<std::string>();
-  read(json, "rank", &mutant.rank);
-  read(json, "step", &mutant.step);
-  read(json, "bucket", &mutant.bucket);
-  read(json, "tensor", &mutant.tensor);
-  read(json, "element", &mutant.element);
-  read(json, "bit", &mutant.bit);
-  read(json, "other", &mutant.other);
-  return mutant;
-}
-
-Expectation expectation_of(const Json& json) {
-  Expectation expect;
-  if (json.contains("when")) expect.libtorch = json["when"].value(kLibTorch, "");
-  read(json, "verdict", &expect.verdict);
-  if (json.contains("lanes"))
-    for (const auto& [lane, verdict] : json["lanes"].items())
-      expect.lanes.emplace_back(lane, verdict.get<std::string>());
-  if (json.contains("checks"))
-    for (const auto& [check, verdict] : json["checks"].items())
-      expect.checks.emplace_back(check, verdict.get<std::string>());
-  read(json, "cause", &expect.cause);
-  read(json, "step", &expect.step);
-  read(json, "tensor", &expect.tensor);
-  read(json, "bucket", &expect.bucket);
-  read(json, "outcome", &expect.outcome);
-  read(json, "primary_rank", &expect.primary_rank);
-  read(json, "kind", &expect.kind);
-  if (json.contains("named")) {
-    read(json["named"], "collective", &expect.named_collective);
-    read(json["named"], "bucket", &expect.named_bucket);
-    read(json["named"], "phase", &expect.named_phase);
-  }
-  if (json.contains("straggler")) {
-    expect.straggler.emplace(ExpectedStraggler{json["straggler"]["class"].get<std::string>(), {}});
-    read(json["straggler"], "rank", &expect.straggler->rank);
-  }
-  read(json, "within_ms", &expect.within_ms);
-  read(json, "issue", &expect.issue);
-  return expect;
 }
 
 // Of keys alone: the version of LibTorch is known only when a worker has run.
@@ -112,7 +63,7 @@ std::vector<Expectation> select_expectations(const Json& document, Problems* pro
   const auto open = [&] { return selected.empty() || !selected.back().libtorch.empty(); };
   const auto consider = [&](const Json& entry, const std::string& place) {
     const bool held = holds(document, place, entry.value("when", Json::object()), problems);
-    if (held && problems->empty() && open()) selected.push_back(expectation_of(entry));
+    if (held && problems->empty() && open()) selected.push_back(expectation_from(entry));
   };
   if (expect.is_object()) consider(expect, "/expect/when");
   if (expect.is_array())
@@ -191,72 +142,19 @@ void resolve_steps(const Json& document, Scenario* scenario, Problems* problems)
          fmt::format("at most {} steps", kMostSteps)});
 }
 
-Timeouts timeouts_of(const Json& json) {
-  const auto ms = [&](const char* key) { return json.value(key, int64_t{0}); };
-  return {ms("collective_ms"), ms("construction_ms"), ms("step_ms"), ms("rendezvous_ms"),
-          ms("run_ms")};
-}
-
 }  // namespace
 
 Scenario to_scenario(const Json& document, const std::string& directory, Problems* problems) {
-  const auto text = [&](const char* key) { return document[key].get<std::string>(); };
-  const auto count = [&](const char* key) { return document[key].get<int64_t>(); };
-  Scenario s;
-  s.name = text("name");
-  s.what = text("what");
-  s.seed = document["seed"].get<uint64_t>();
-  s.world_size = count("world_size");
-  s.dtype = text("dtype");
-  s.device = text("device");
-  s.golden_device = text("golden_device");
-  s.threads = count("threads");
-  s.rng = text("rng");
-  s.rank_seeds = text("rank_seeds");
-  s.zero_grad = text("zero_grad");
-  s.requantize = count("requantize");
-  s.compare_every = count("compare_every");
-  s.accumulate_steps = count("accumulate_steps");
-  s.accumulate_sync = text("accumulate_sync");
-  s.frozen = document["frozen"].get<std::vector<std::string>>();
-  s.ignored = document["ignored"].get<std::vector<std::string>>();
-  s.wrapped_modules = document["wrapped_modules"].get<std::vector<std::string>>();
-  s.devices_per_rank = document["devices_per_rank"];
-  s.streams = text("streams");
-  s.device_ids = document["device_ids"].get<std::vector<int64_t>>();
-  s.averaging = text("averaging");
-  s.model = part_from(document["model"]);
-  if (s.model.kind == "torchscript")
-    s.model.options.set("file", beside(directory, s.model.options.text("file")));
-  s.data = part_from(document["data"]);
-  s.split = part_from(document["split"]);
-  s.loss = part_from(document["loss"]);
-  s.optimizer = part_from(document["optimizer"]);
-  s.optimizer_sharding = part_from(document["optimizer_sharding"]);
-  s.reducer = part_from(document["reducer"]);
-  s.communicator = part_from(document["communicator"]);
-  s.lr_schedule = part_from(document["lr_schedule"]);
-  s.clipping = part_from(document["clipping"]);
-  s.loss_scaling = part_from(document["loss_scaling"]);
-  if (document.contains("join")) read(document["join"], "divide_by", &s.join_divide_by);
-  s.comm_hook = part_from(document["comm_hook"]);
-  s.model_averaging = part_from(document["model_averaging"]);
-  s.checkpoint = part_from(document["checkpoint"]);
-  if (s.checkpoint.options.has("path"))
-    s.checkpoint.options.set("path", beside(directory, s.checkpoint.options.text("path")));
-  s.compute = part_from(document["compute"]);
-  if (s.compute.options.has("profile"))
-    s.compute.options.set("profile", beside(directory, s.compute.options.text("profile")));
-  for (const Json& mutant : document["mutants"]) s.mutants.push_back(mutant_of(mutant));
-  for (const Json& fault : document["faults"]) s.faults.push_back(fault_from(fault));
-  s.time_scale = document["time_scale"].get<double>();
-  if (s.loss.options.has("published"))
-    s.loss.options.set("published", beside(directory, s.loss.options.text("published")));
-  s.timeouts = timeouts_of(document["timeouts"]);
-  s.lanes = document["lanes"].get<std::vector<std::string>>();
-  s.common_checks = document["common_checks"].get<bool>();
+  Scenario s = scenario_as_written(document);
+  const auto place = [&](Part* part, const char* key) {
+    if (part->options.has(key)) part->options.set(key, beside(directory, part->options.text(key)));
+  };
+  if (s.model.kind == "torchscript") place(&s.model, "file");
+  place(&s.checkpoint, "path");
+  place(&s.compute, "profile");
+  place(&s.loss, "published");
+  if (s.golden) s.golden = beside(directory, *s.golden);
   s.expect = select_expectations(document, problems);
-  if (document.contains("golden")) s.golden = beside(directory, text("golden"));
   const size_t good_so_far = problems->size();
   const auto in_files = resolve_files(directory, &s.data, problems);
   if (problems->size() == good_so_far) resolve_batch(document, in_files, &s, problems);

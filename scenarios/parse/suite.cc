@@ -10,9 +10,11 @@
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
 #include "scenarios/json/pointer.h"
+#include "scenarios/json/renamed.h"
 #include "scenarios/json/schema.h"
 #include "scenarios/parse/expand.h"
 #include "scenarios/parse/matrix.h"
+#include "scenarios/scenario_schema.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +55,22 @@ void refuse_unseen_characters(const Json& value, const std::string& pointer, con
   }
 }
 
+// Deprecated words become the present ones; what was replaced, with its place.
+InputErrors replace_old_words(const Places& places, Json* document) {
+  InputErrors notes;
+  for (const RenamedWord& word : replace_renamed_words(document)) {
+    InputError note{"",
+                    0,
+                    0,
+                    word.pointer,
+                    fmt::format("\"{}\" is deprecated: write \"{}\"", word.old_word, word.new_word),
+                    ""};
+    places.locate(word.pointer, false, &note);
+    notes.push_back(std::move(note));
+  }
+  return notes;
+}
+
 // "matrix", "exclude" and "full" as far as the schema goes; the rest is checked in every
 // combination.
 std::vector<SchemaProblem> check_axes(const Json& document) {
@@ -70,7 +88,7 @@ std::vector<SchemaProblem> check_axes(const Json& document) {
 uint64_t seed_of(const Json& document) {
   const auto found = document.find("seed");
   const bool given = found != document.end() && found->is_number_integer();
-  return given ? found->get<uint64_t>() : 123;
+  return given ? found->get<uint64_t>() : kDefaultSeed;
 }
 
 std::string directory_of(const std::string& path) {
@@ -166,6 +184,7 @@ Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOp
   file.has_full = document.contains("full");
   const SetEffects effects = apply_sets(options, &document, &places, &errors);
   refuse_unseen_characters(document, "", places, &errors);
+  file.notes = replace_old_words(places, &document);
   file.combinations =
       combinations_of(document, effects, places, directory_of(path), options, &file, &errors);
   if (!errors.empty()) {

@@ -43,6 +43,7 @@ struct ScenarioFile {
   std::vector<std::pair<std::string, std::string>> options;
   bool reads_data_dir = false;  // some combination reads its data from SuiteOptions::data_dir
   bool has_full = false;        // there is a long form
+  InputErrors notes;            // not wrong, but to be changed: deprecated words
 };
 
 // Reads, checks and expands one scenario file: JSON with comments, no trailing commas; unknown and

@@ -15,9 +15,9 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/scenario.h"
+#include "scenarios/workloads/fake_device.h"
+#include "scenarios/workloads/fake_memory.h"
 #include "scenarios/workloads/layers.h"
-#include "scenarios/workloads/stand_in.h"
-#include "scenarios/workloads/stand_in_memory.h"
 
 namespace lockstep {
 namespace {
@@ -138,7 +138,7 @@ namespace {
 
 using c10::Device;
 
-constexpr const char* kStandInPrefix = "stand_in:";
+constexpr const char* kFakePrefix = "fake:";
 
 Device cuda_device(int64_t local_rank) {
   const CudaDevices& devices = cuda_devices();
@@ -149,7 +149,7 @@ Device cuda_device(int64_t local_rank) {
 }  // namespace
 
 std::vector<Device> rank_devices(const Scenario& scenario, int64_t rank, int64_t local_rank) {
-  if (scenario.device == "stand_in") return stand_in_devices(scenario, rank);
+  if (scenario.device == "fake") return fake_devices(scenario, rank);
   if (scenario.device == "cuda") return {cuda_device(local_rank)};
   return {};
 }
@@ -167,17 +167,18 @@ std::vector<Device> golden_devices(const Scenario& scenario) {
 
 at::Tensor on_host(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().is_cpu()) return tensor;
-  if (tensor.device().type() == kStandIn) return read_stand_in(tensor);
+  if (tensor.device().type() == kFakeDevice) return read_fake_device(tensor);
   return tensor.detach().cpu();
 }
 
 std::string device_name(Device device) {
-  return device.type() == kStandIn ? kStandInPrefix + std::to_string(device.index()) : device.str();
+  return device.type() == kFakeDevice ? kFakePrefix + std::to_string(device.index()) : device.str();
 }
 
 Device device_of_name(const std::string& name) {
-  if (!name.starts_with(kStandInPrefix)) return Device(name);
-  return {kStandIn, static_cast<c10::DeviceIndex>(std::atoi(name.c_str() + name.find(':') + 1))};
+  // Checkpoints of before 0.1 call it by its old name.
+  if (!name.starts_with(kFakePrefix) && !name.starts_with("stand_in:")) return Device(name);
+  return {kFakeDevice, static_cast<c10::DeviceIndex>(std::atoi(name.c_str() + name.find(':') + 1))};
 }
 
 namespace {

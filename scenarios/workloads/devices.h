@@ -38,8 +38,8 @@ const CudaDevices* cuda_devices_if_asked();
 // of its own for each stream. Once per process, after cuda_devices() has found one.
 void make_cuda_deterministic();
 
-// Those of a rank, in order; empty where the scenario's device is the cpu. Stand-in devices
-// (stand_in.h) are the rank's own; of CUDA's the rank has one, number `local_rank` (among the ranks
+// Those of a rank, in order; empty where the scenario's device is the cpu. Fake devices
+// (fake_device.h) are the rank's own; of CUDA's the rank has one, number `local_rank` (among the ranks
 // of its host) modulo how many there are, so that several ranks may share one. Throws
 // std::runtime_error where CUDA has none.
 std::vector<c10::Device> rank_devices(const Scenario& scenario, int64_t rank, int64_t local_rank);
@@ -49,14 +49,14 @@ std::vector<c10::Device> rank_devices(const Scenario& scenario, int64_t rank, in
 void prepare_devices(const Scenario& scenario);
 
 // Where golden runs compute: on CUDA's first device where the ranks are on CUDA and /golden_device
-// is "same", else on the cpu (whose bits those of stand-in devices are).
+// is "same", else on the cpu (whose bits those of fake devices are).
 std::vector<c10::Device> golden_devices(const Scenario& scenario);
 
 // The same values as a tensor of the cpu, without a gradient; a tensor of the cpu as it is. Waits
-// for the stream that is current; of a stand-in device it is the same memory.
+// for the stream that is current; of a fake devices it is the same memory.
 at::Tensor on_host(const at::Tensor& tensor);
 
-// "cpu", "stand_in:3", "cuda:0", and back.
+// "cpu", "fake:3", "cuda:0", and back.
 std::string device_name(c10::Device device);
 c10::Device device_of_name(const std::string& name);
 

@@ -31,12 +31,6 @@ Key state_key(const at::Tensor& parameter) {
   }
 }
 
-inline std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& item : named) tensors.push_back(item.tensor);
-  return tensors;
-}
-
 // `ParamState`: LibTorch's class of one parameter's state. A `Word` names one thing in it: a tensor
 // or the number of steps taken.
 template <class LibTorchOptimizer, class ParamState>

@@ -109,8 +109,7 @@ std::unique_ptr<Optimizer> with_loss_scale(std::unique_ptr<Optimizer> inner,
 
 void clip_gradients(const Part& clipping, const NamedTensors& parameters) {
   if (clipping.kind == "none") return;
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& parameter : parameters) tensors.push_back(parameter.tensor);
+  const std::vector<at::Tensor> tensors = tensors_of(parameters);
   if (clipping.kind == "value") {
     torch::nn::utils::clip_grad_value_(tensors, clipping.options.number("max_value"));
     return;

@@ -153,6 +153,7 @@ void add_file(const std::string& path, const Selection& selection,
     return append(broken, errors);
   const Used own = used_by(file.value(), plans.value());
   used->add(own);
+  for (const InputError& note : file.value().notes) print_error(to_text(note, "note") + "\n");
   SelectedFile one{path, file.value().name, file.value().what, std::move(plans.value())};
   one.further_words = further_words(narrowed(selection, own));
   one.places = std::move(file.value());

@@ -44,7 +44,7 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter) {
           },
           "Where the ranks compute: cpu, cuda, or auto; as --set /device=DEVICE")
       ->option_text("DEVICE")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto", "stand_in"}))
+      ->check(CLI::IsMember({"cpu", "cuda", "auto", "fake", "stand_in"}))
       ->group("Which runs");
   verb->add_option("--seed", selection->seed, "Number that all randomness derives from")
       ->option_text("N")

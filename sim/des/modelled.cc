@@ -183,7 +183,7 @@ const std::vector<ModelledKey>& modelled_keys() {
       {"/steps", "", {}, time, "steps"},
       {"/batch_size", "", {}, nothing, "times are those of a rank's planned samples"},
       {"/dtype", "", {}, time, "bytes of gradients"},
-      {"/device", "device", {"cpu", "stand_in"}, nothing, kComputeIsGiven},
+      {"/device", "device", {"cpu", "fake"}, nothing, kComputeIsGiven},
       {"/device", "device", {"cuda", "auto"}, refused, "copies to and from a device are not known"},
       {"/golden_device", "", {}, nothing, "there is no golden run"},
       {"/devices_per_rank", "devices_per_rank", {"1"}, nothing, "a model on one device"},

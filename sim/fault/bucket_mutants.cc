@@ -35,6 +35,8 @@ void flip(void* data, int64_t bit) {
   *bits = static_cast<Bits>(*bits ^ (Bits{1} << bit));
 }
 
+constexpr const char* kPlace = "contribution";
+
 }  // namespace
 
 std::optional<std::string> operation_at(const std::string& kind, const std::string& place) {
@@ -78,12 +80,6 @@ bool damage(const std::string& operation, const MutantSpec& mutant, const at::Te
   flat.copy_(last.view({-1}));
   return true;
 }
-
-namespace {
-
-constexpr const char* kPlace = "contribution";
-
-}  // namespace
 
 void BucketMutants::remember(const std::vector<MutantSpec>& mutants, int64_t bucket,
                              const at::Tensor& addend) {

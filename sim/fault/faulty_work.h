@@ -81,24 +81,17 @@ class HeldWork : public CommWork {
   std::vector<std::function<void(std::exception_ptr)>> callbacks_;
 };
 
-// A collective that never happened but says that it did.
+// A collective that says that it is done: one that never happened, or one under way, which is kept
+// alive.
 class SkippedWork : public CommWork {
  public:
-  bool is_done() const override { return true; }
-  void wait() override {}
-  void on_done(std::function<void(std::exception_ptr)> callback) override { callback(nullptr); }
-};
-
-// Says that it is done, whatever the collective under way does; keeps it alive.
-class UnawaitedWork : public CommWork {
- public:
-  explicit UnawaitedWork(CommWorkPtr inner) : inner_(std::move(inner)) {}
+  explicit SkippedWork(CommWorkPtr under_way = nullptr) : under_way_(std::move(under_way)) {}
   bool is_done() const override { return true; }
   void wait() override {}
   void on_done(std::function<void(std::exception_ptr)> callback) override { callback(nullptr); }
 
  private:
-  const CommWorkPtr inner_;
+  const CommWorkPtr under_way_;
 };
 
 }  // namespace lockstep

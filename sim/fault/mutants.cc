@@ -40,157 +40,108 @@ std::vector<int64_t> shifted(std::vector<int64_t> samples, int64_t step, int64_t
   return samples;
 }
 
-}  // namespace
-
-std::vector<int64_t> followed_samples(const std::vector<MutantSpec>& mutants, int64_t step,
-                                      int64_t rank, int64_t world_size, Split* split) {
-  std::vector<int64_t> samples = split->shard(step, shard_rank(mutants, rank, world_size));
-  for (const MutantSpec& mutant : mutants) {
-    if (mutant.step.value_or(step) != step) continue;
-    const bool own = mutant.rank.value_or(rank) == rank;
-    if (mutant.kind == "swap_shards" && mutant.rank && mutant.other) {
-      if (own) samples = split->shard(step, *mutant.other);
-      if (rank == *mutant.other) samples = split->shard(step, *mutant.rank);
-    }
-    if (mutant.kind == "stale_shard" && own && step > 1) samples = split->shard(step - 1, rank);
-    if (mutant.kind == "shift_shard" && own)
-      samples = shifted(std::move(samples), step, rank, world_size, split);
-  }
-  return samples;
-}
-
-namespace {
-
 bool addresses(const std::optional<int64_t>& address, int64_t value) {
   return !address || *address == value;
 }
 
-class Mutants : public MutantCommunicator {
+class Mutants : public CommDecorator {
  public:
-  Mutants(std::unique_ptr<Communicator> inner, const std::vector<MutantSpec>& mutants,
-          Recorder& recorder)
-      : inner_(std::move(inner)), mutants_(mutants), recorder_(recorder) {}
+  Mutants(Communicator& inner, const std::vector<MutantSpec>& mutants, Recorder& recorder)
+      : CommDecorator(inner), mutants_(mutants), recorder_(recorder) {}
 
-  int64_t rank() const override { return inner_->rank(); }
-  int64_t world_size() const override { return inner_->world_size(); }
-  void begin_backward() override { next_bucket_ = 0; }
-  void end_backward() override { next_bucket_ = -1; }
-
-  CommWorkPtr all_reduce(const at::Tensor& tensor, Deadline deadline) override {
-    const auto lack_own = [&] {
-      const c10::NoGradGuard no_grad;
-      // zero_() would forget which dimensions are sparse.
-      if (tensor.is_sparse())
-        tensor._values().zero_();
-      else
-        at::Tensor(tensor).zero_();
-    };
-    const auto start = [this, tensor, deadline] {
-      return reordered_ ? reordered_all_reduce(*inner_, tensor, deadline)
-                        : inner_->all_reduce(tensor, deadline);
-    };
-    return sum(
-        tensor, tensor, start, [] {}, lack_own);
+ protected:
+  CommWorkPtr submit(CollectiveCall call, int64_t bucket) override {
+    if (bucket >= 0) return sum(call, bucket);
+    if (call.operation == Operation::broadcast) return broadcast(call);
+    if (call.operation == Operation::all_gather) return all_gather(call);
+    return forward(inner(), call);
   }
 
-  CommWorkPtr broadcast(const at::Tensor& tensor, int64_t root, Deadline deadline) override {
-    if (drops_weights_of(root)) return std::make_shared<SkippedWork>();
-    if (misses_broadcast(tensor, root)) return unheard_broadcast(*inner_, tensor, root, deadline);
-    return inner_->broadcast(tensor, root, deadline);
+ private:
+  CommWorkPtr broadcast(const CollectiveCall& call) {
+    if (drops_weights_of(call.root)) return std::make_shared<SkippedWork>();
+    if (misses_broadcast(call.output, call.root))
+      return unheard_broadcast(inner(), call.output, call.root, call.deadline);
+    return forward(inner(), call);
   }
-  CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input,
-                         Deadline deadline) override {
-    const std::vector<int64_t> kept = owners_without_effect();
+
+  CommWorkPtr all_gather(const CollectiveCall& call) {
     std::vector<std::pair<at::Tensor, at::Tensor>> restore;
-    for (const int64_t owner : kept)
+    for (const int64_t owner : owners_without_effect())
       if (owner != rank()) {
-        const at::Tensor part = part_of(output, owner, world_size());
+        const at::Tensor part = part_of(call.output, owner, world_size());
         restore.emplace_back(part, part.clone());
       }
-    CommWorkPtr work = inner_->all_gather(output, input, deadline);
+    CommWorkPtr work = forward(inner(), call);
     if (restore.empty()) return work;
     return std::make_shared<ChangedWork>(std::move(work), [restore] {
       c10::NoGradGuard no_grad;
       for (const auto& [part, before] : restore) at::Tensor(part).copy_(before);
     });
   }
-  CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
-                             Deadline deadline) override {
-    return sum(
-        input, output,
-        [this, output, input, deadline] { return inner_->reduce_scatter(output, input, deadline); },
-        [&] {
-          c10::NoGradGuard no_grad;
-          at::Tensor(output).copy_(part_of(input, rank(), world_size()));
-        },
-        [&] {
-          c10::NoGradGuard no_grad;
-          at::Tensor(input).zero_();
-        });
-  }
-  CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root,
-                      Deadline deadline) override {
-    return inner_->scatter(output, input, root, deadline);
-  }
-  CommWorkPtr gather(const at::Tensor& output, const at::Tensor& input, int64_t root,
-                     Deadline deadline) override {
-    return inner_->gather(output, input, root, deadline);
-  }
-  CommWorkPtr barrier(Deadline deadline) override { return inner_->barrier(deadline); }
-  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
-    return inner_->allocate(elements, dtype);
-  }
-  void close(Deadline deadline) noexcept override { inner_->close(deadline); }
 
- private:
-  // A sum of a bucket: this rank's addend, and where its result will be; keep_own(): what is there
-  // without the sum; lack_own(): makes this rank's addend zero.
-  template <class Start, class KeepOwn, class LackOwn>
-  CommWorkPtr sum(const at::Tensor& addend, const at::Tensor& result, Start start, KeepOwn keep_own,
-                  LackOwn lack_own) {
-    reordered_ = false;
-    if (next_bucket_ < 0) return start();
-    const int64_t bucket = next_bucket_++;
+  // What is there without the sum of a bucket.
+  void keep_own(const CollectiveCall& call) const {
+    const c10::NoGradGuard no_grad;
+    if (call.operation == Operation::reduce_scatter)
+      at::Tensor(call.output).copy_(part_of(call.input, rank(), world_size()));
+  }
+
+  // This rank adds zeros.
+  static void lack_own(const CollectiveCall& call) {
+    const c10::NoGradGuard no_grad;
+    // zero_() would forget which dimensions are sparse.
+    const at::Tensor& addend = call.input;
+    (addend.is_sparse() ? addend._values() : at::Tensor(addend)).zero_();
+  }
+
+  CommWorkPtr sum(const CollectiveCall& call, int64_t bucket) {
+    const at::Tensor &addend = call.input, &result = call.output;
+    bool reordered = false;
     std::function<void()> change;
     buckets_.remember(mutants_, bucket, addend);
     for (size_t i = 0; i < mutants_.size(); ++i) {
-      if (!acts(mutants_[i], bucket)) continue;
-      if (mutants_[i].kind == "drop_bucket") {
+      const MutantSpec& mutant = mutants_[i];
+      if (!acts(mutant, bucket)) continue;
+      if (mutant.kind == "drop_bucket") {
         receipt(i);
-        keep_own();
+        keep_own(call);
         return std::make_shared<SkippedWork>();
       }
-      if (mutants_[i].kind == "drop_contribution") {
+      if (mutant.kind == "drop_contribution") {
         receipt(i);
-        lack_own();
+        lack_own(call);
       }
-      if (buckets_.change_addend(mutants_[i], bucket, addend)) receipt(i);
-      if (mutants_[i].kind == "reorder_sum" && !addend.is_sparse()) {
+      if (buckets_.change_addend(mutant, bucket, addend)) receipt(i);
+      if (mutant.kind == "reorder_sum" && !addend.is_sparse()) {
         receipt(i);
-        reordered_ = true;
+        reordered = true;
       }
-      if (auto made = change_of(mutants_[i], result)) {
+      if (auto made = change_of(mutant, result)) {
         receipt(i);
         change = std::move(made);
       }
     }
-    CommWorkPtr work = holds(bucket) ? hold(start) : start();
-    if (held_ != nullptr && held_ != work) std::exchange(held_, nullptr)->launch();
+    CommWorkPtr work = launch(call, bucket, reordered && call.operation == Operation::all_reduce);
     return change ? std::make_shared<ChangedWork>(std::move(work), std::move(change)) : work;
+  }
+
+  // One that was held back comes after the next.
+  CommWorkPtr launch(const CollectiveCall& call, int64_t bucket, bool reordered) {
+    const auto start = [this, call, reordered] {
+      return reordered ? reordered_all_reduce(inner(), call.output, call.deadline)
+                       : forward(inner(), call);
+    };
+    if (holds(bucket)) return held_ = std::make_shared<HeldWork>(start);
+    CommWorkPtr work = start();
+    if (held_ != nullptr) std::exchange(held_, nullptr)->launch();
+    return work;
   }
 
   // With a receipt if so: this sum is called after the next one.
   bool holds(int64_t bucket) {
-    for (size_t i = 0; i < mutants_.size(); ++i) {
-      if (mutants_[i].kind != "swap_launches" || !acts(mutants_[i], bucket)) continue;
-      receipt(i);
-      return held_ == nullptr;
-    }
-    return false;
-  }
-  CommWorkPtr hold(std::function<CommWorkPtr()> start) {
-    held_ = std::make_shared<HeldWork>(std::move(start));
-    return held_;
+    return acting(mutants_, "swap_launches", rank(), recorder_, bucket) != nullptr &&
+           held_ == nullptr;
   }
 
   std::vector<int64_t> owners_without_effect() {
@@ -202,15 +153,8 @@ class Mutants : public MutantCommunicator {
 
   // With a receipt if so. Only the update itself moves weights in its phase.
   bool drops_weights_of(int64_t owner) {
-    if (recorder_.phase() != Phase::optimizer) return false;
-    for (size_t i = 0; i < mutants_.size(); ++i) {
-      if (mutants_[i].kind != "drop_weights" || !addresses(mutants_[i].rank, owner) ||
-          !addresses(mutants_[i].step, recorder_.step()))
-        continue;
-      receipt(i);
-      return true;
-    }
-    return false;
+    return recorder_.phase() == Phase::optimizer &&
+           acting(mutants_, "drop_weights", owner, recorder_) != nullptr;
   }
 
   // With a receipt if so. Weights and buffers are numbers; what ranks check is not.
@@ -246,61 +190,25 @@ class Mutants : public MutantCommunicator {
 
   void receipt(size_t index) { recorder_.append(EventKind::receipt, static_cast<int32_t>(index)); }
 
-  std::unique_ptr<Communicator> inner_;
-  std::vector<MutantSpec> mutants_;
+  const std::vector<MutantSpec> mutants_;
   Recorder& recorder_;
-  int64_t next_bucket_ = -1;
   BucketMutants buckets_;
   std::shared_ptr<HeldWork> held_;
-  bool reordered_ = false;  // is the sum that begins now to be added in another order?
 };
 
-}  // namespace
-
-bool has_mutant(const std::vector<MutantSpec>& mutants, const std::string& kind, int64_t rank) {
-  for (const MutantSpec& mutant : mutants)
-    if (mutant.kind == kind && addresses(mutant.rank, rank)) return true;
-  return false;
-}
-
-int64_t shard_rank(const std::vector<MutantSpec>& mutants, int64_t rank, int64_t world_size) {
-  return has_mutant(mutants, "duplicate_shard", rank) ? (rank + world_size - 1) % world_size : rank;
-}
-
-std::unique_ptr<MutantCommunicator> make_mutants(std::unique_ptr<Communicator> inner,
-                                                 const std::vector<MutantSpec>& mutants,
-                                                 Recorder& recorder) {
-  return std::make_unique<Mutants>(std::move(inner), mutants, recorder);
-}
-
-namespace {
-
-bool is_sum(const CollectiveCall& call) {
-  return call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter;
-}
-
-class Calls : public CallMutants {
+class Calls : public CommDecorator {
  public:
   Calls(Communicator& inner, const std::vector<MutantSpec>& mutants, Recorder& recorder)
-      : CallMutants(inner.rank(), inner.world_size()),
-        inner_(inner),
-        mutants_(mutants),
-        recorder_(recorder) {}
+      : CommDecorator(inner), mutants_(mutants), recorder_(recorder) {}
 
-  void begin_backward() override { next_bucket_ = 0; }
   void end_backward() override {
-    next_bucket_ = -1;
+    CommDecorator::end_backward();
     held_.reset();
   }
-  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
-    return inner_.allocate(elements, dtype);
-  }
-  void close(Deadline deadline) noexcept override { inner_.close(deadline); }
 
  protected:
-  CommWorkPtr submit(CollectiveCall call) override {
-    if (next_bucket_ < 0 || !is_sum(call)) return forward(inner_, call);
-    const int64_t bucket = next_bucket_++;
+  CommWorkPtr submit(CollectiveCall call, int64_t bucket) override {
+    if (bucket < 0) return forward(inner(), call);
     if (acts("no_deadline", bucket)) call.deadline = kNoDeadline;
     if (call.input.scalar_type() == at::kInt && acts("forget_used", std::nullopt))
       at::Tensor(call.input).zero_();
@@ -309,9 +217,9 @@ class Calls : public CallMutants {
     if (acts("other_type_call", bucket)) call.input = call.output = call.input.view(at::kInt);
     if (acts("other_order", bucket)) return gather_and_add(call);
     if (acts("reorder_buckets", bucket)) return hold(call);
-    CommWorkPtr work = forward(inner_, call);
+    CommWorkPtr work = forward(inner(), call);
     if (held_) std::exchange(held_, nullptr)->launch();
-    return acts("skip_wait", bucket) ? std::make_shared<UnawaitedWork>(work) : work;
+    return acts("skip_wait", bucket) ? std::make_shared<SkippedWork>(work) : work;
   }
 
  private:
@@ -335,7 +243,7 @@ class Calls : public CallMutants {
     const at::Tensor sum = call.output;
     const at::Tensor own = sum.clone();
     const at::Tensor all = at::empty({world_size() * sum.numel()}, sum.options());
-    auto work = inner_.all_gather(all, own, call.deadline);
+    auto work = inner().all_gather(all, own, call.deadline);
     return std::make_shared<ChangedWork>(std::move(work), [sum, own, all, size = world_size()] {
       const c10::NoGradGuard no_grad;
       at::Tensor result = at::Tensor(sum).view({-1});
@@ -345,22 +253,53 @@ class Calls : public CallMutants {
   }
 
   CommWorkPtr hold(const CollectiveCall& call) {
-    held_ = std::make_shared<HeldWork>([this, call] { return forward(inner_, call); });
+    held_ = std::make_shared<HeldWork>([this, call] { return forward(inner(), call); });
     return held_;
   }
 
-  Communicator& inner_;
   const std::vector<MutantSpec> mutants_;
   Recorder& recorder_;
-  int64_t next_bucket_ = -1;
   std::shared_ptr<HeldWork> held_;  // until the next bucket has been called
 };
 
 }  // namespace
 
-std::unique_ptr<CallMutants> make_call_mutants(Communicator& inner,
-                                               const std::vector<MutantSpec>& mutants,
-                                               Recorder& recorder) {
+std::vector<int64_t> followed_samples(const std::vector<MutantSpec>& mutants, int64_t step,
+                                      int64_t rank, int64_t world_size, Split* split) {
+  std::vector<int64_t> samples = split->shard(step, shard_rank(mutants, rank, world_size));
+  for (const MutantSpec& mutant : mutants) {
+    if (mutant.step.value_or(step) != step) continue;
+    const bool own = mutant.rank.value_or(rank) == rank;
+    if (mutant.kind == "swap_shards" && mutant.rank && mutant.other) {
+      if (own) samples = split->shard(step, *mutant.other);
+      if (rank == *mutant.other) samples = split->shard(step, *mutant.rank);
+    }
+    if (mutant.kind == "stale_shard" && own && step > 1) samples = split->shard(step - 1, rank);
+    if (mutant.kind == "shift_shard" && own)
+      samples = shifted(std::move(samples), step, rank, world_size, split);
+  }
+  return samples;
+}
+
+bool has_mutant(const std::vector<MutantSpec>& mutants, const std::string& kind, int64_t rank) {
+  for (const MutantSpec& mutant : mutants)
+    if (mutant.kind == kind && addresses(mutant.rank, rank)) return true;
+  return false;
+}
+
+int64_t shard_rank(const std::vector<MutantSpec>& mutants, int64_t rank, int64_t world_size) {
+  return has_mutant(mutants, "duplicate_shard", rank) ? (rank + world_size - 1) % world_size : rank;
+}
+
+std::unique_ptr<Communicator> make_mutants(Communicator& inner,
+                                           const std::vector<MutantSpec>& mutants,
+                                           Recorder& recorder) {
+  return std::make_unique<Mutants>(inner, mutants, recorder);
+}
+
+std::unique_ptr<Communicator> make_call_mutants(Communicator& inner,
+                                                const std::vector<MutantSpec>& mutants,
+                                                Recorder& recorder) {
   return std::make_unique<Calls>(inner, mutants, recorder);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -37,31 +38,32 @@ std::vector<int64_t> followed_samples(const std::vector<MutantSpec>& mutants, in
 // Decorator for the kinds that act on collectives: wrong_divisor, drop_bucket, drop_contribution,
 // flip_bit and those of sim/fault/bucket_mutants.h between begin_backward() and end_backward(),
 // swap_launches likewise, drop_weights in phase optimizer, drop_broadcast at construction. All else
-// passes through. The step is the recorder's.
-class MutantCommunicator : public Communicator {
- public:
-  virtual void begin_backward() = 0;
-  virtual void end_backward() = 0;
-};
-std::unique_ptr<MutantCommunicator> make_mutants(std::unique_ptr<Communicator> inner,
-                                                 const std::vector<MutantSpec>& mutants,
-                                                 Recorder& recorder);
+// passes through. The step is the recorder's. `inner` must outlive it, as in make_call_mutants().
+std::unique_ptr<Communicator> make_mutants(Communicator& inner,
+                                           const std::vector<MutantSpec>& mutants,
+                                           Recorder& recorder);
 
 // Decorator for defects in how a rank calls collectives, outside the recording one, so that records
 // say what was called: skip_wait, other_order, reorder_buckets, other_type_call, empty_sparse,
 // reuse_buffer, no_deadline, forget_used. Kinds are described in scenarios/schema.json. Each leaves
 // a receipt before it acts; all else passes through. Buckets are numbered by the sums of a
 // backward.
-class CallMutants : public CollectiveCommunicator {
- public:
-  using CollectiveCommunicator::CollectiveCommunicator;
-  virtual void begin_backward() = 0;
-  virtual void end_backward() = 0;
-};
+std::unique_ptr<Communicator> make_call_mutants(Communicator& inner,
+                                                const std::vector<MutantSpec>& mutants,
+                                                Recorder& recorder);
 
-// `inner` must outlive it.
-std::unique_ptr<CallMutants> make_call_mutants(Communicator& inner,
-                                               const std::vector<MutantSpec>& mutants,
-                                               Recorder& recorder);
+// Decorator: defects whose harm depends on who is faster, beside the code under test. They act on
+// the sums of a backward:
+//   skip_wait         nobody waits for a bucket: its sum counts as done from the start
+//   reuse_buffer      buckets are summed in one staging buffer, which the next one takes over
+//                     whether or not the one before is done
+//   unordered_launch  a pool of threads starts the sums, in any order
+// `step()` is the one under way, `pick(n)` says which of n alternatives comes next where the kinds
+// leave it open: 0 is what would happen without the defect. `inner` must outlive the result. Other
+// kinds of mutants do nothing.
+std::unique_ptr<Communicator> make_race_mutants(Communicator& inner,
+                                                const std::vector<MutantSpec>& mutants,
+                                                std::function<int64_t()> step,
+                                                std::function<size_t(size_t)> pick);
 
 }  // namespace lockstep

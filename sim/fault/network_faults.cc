@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
@@ -18,107 +16,48 @@
 namespace lockstep {
 namespace {
 
-// Numbers collectives, and the sums of a backward by their buckets.
-class Counting : public FaultyCommunicator {
+class FaultyBuckets : public CommDecorator {
  public:
-  using FaultyCommunicator::FaultyCommunicator;
-  void begin_backward() override {
-    next_bucket_ = 0;
-    in_backward_ = true;
-  }
-  void end_backward() override { in_backward_ = false; }
+  FaultyBuckets(Communicator& inner, RankFaults& faults) : CommDecorator(inner), faults_(faults) {}
 
  protected:
-  virtual CommWorkPtr submit(CollectiveCall call, uint32_t sequence, int64_t bucket) = 0;
-
- private:
-  CommWorkPtr submit(CollectiveCall call) final {
-    const uint32_t sequence = ++sequence_;
-    const bool sum =
-        call.operation == Operation::all_reduce || call.operation == Operation::reduce_scatter;
-    return submit(std::move(call), sequence, in_backward_ && sum ? next_bucket_++ : -1);
-  }
-
-  std::atomic<uint32_t> sequence_{0};
-  std::atomic<int64_t> next_bucket_{0};
-  std::atomic<bool> in_backward_{false};
-};
-
-class FaultyBuckets : public Counting {
- public:
-  FaultyBuckets(Communicator& inner, RankFaults& faults)
-      : Counting(inner.rank(), inner.world_size()), inner_(inner), faults_(faults) {}
-  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
-    return inner_.allocate(elements, dtype);
-  }
-  void close(Deadline deadline) noexcept override { inner_.close(deadline); }
-
- protected:
-  CommWorkPtr submit(CollectiveCall call, uint32_t, int64_t bucket) override {
+  CommWorkPtr submit(CollectiveCall call, int64_t bucket) override {
     if (bucket >= 0 && faults_.at_bucket(bucket)) return std::make_shared<SkippedWork>();
-    return forward(inner_, call);
+    return forward(inner(), call);
   }
 
  private:
-  Communicator& inner_;
   RankFaults& faults_;
 };
 
-// Ends waits early.
-class EarlyEnd {
+class FaultyNetwork : public CommDecorator {
  public:
-  void set() {
-    {
-      const std::lock_guard lock(mutex_);
-      set_ = true;
-    }
-    changed_.notify_all();
-  }
-  bool comes_within(double ms) {
-    const auto time =
-        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
-    std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, Clock::now() + time, [this] { return set_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;
-};
-
-class FaultyNetwork : public Counting {
- public:
-  FaultyNetwork(std::unique_ptr<Communicator> inner, RankFaults& faults, Recorder& recorder,
-                OwnLink* own_link)
-      : Counting(inner->rank(), inner->world_size()),
-        inner_(std::move(inner)),
+  FaultyNetwork(Communicator& inner, RankFaults& faults, Recorder& recorder, OwnLink* own_link)
+      : CommDecorator(inner),
         faults_(faults),
         recorder_(recorder),
         own_link_(own_link),
         network_(faults.any_of_class(FaultClass::network)) {}
 
-  ~FaultyNetwork() override { stop_->set(); }
+  ~FaultyNetwork() override { stop_->complete(); }
 
-  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
-    return inner_->allocate(elements, dtype);
-  }
   // What is still in the queue is let through, until the deadline.
   void close(Deadline deadline) noexcept override {
-    if (queue_ && !drained(*queue_, deadline)) stop_->set();
+    if (queue_ && !drained(*queue_, deadline)) stop_->complete();
     queue_.reset();
     timer_.stop();
-    inner_->close(deadline);
+    CommDecorator::close(deadline);
   }
 
  protected:
-  CommWorkPtr submit(CollectiveCall call, uint32_t sequence, int64_t bucket) override {
-    if (!network_) return forward(*inner_, call);
+  CommWorkPtr submit(CollectiveCall call, int64_t bucket) override {
+    const uint32_t sequence = ++sequence_;
+    if (!network_) return forward(inner(), call);
     if (is_cut_off(bucket)) return lose(call);
     const double delay_ms = delay_of(call);
     if (delay_ms == 0 && !queue_) {
       launched(sequence, bucket);
-      return forward(*inner_, call);
+      return forward(inner(), call);
     }
     return enqueue(call, sequence, bucket, delay_ms);
   }
@@ -204,10 +143,12 @@ class FaultyNetwork : public Counting {
       if (const auto late = weak.lock()) give_up(*late);
     });
     work->on_done([stop = stop_](const std::exception_ptr& error) {
-      if (error) stop->set();
+      if (error) stop->complete();
     });
     queue_->post([this, call, work, sequence, bucket, delay_ms] {
-      if (!stop_->comes_within(delay_ms)) return start(call, work, sequence, bucket);
+      const std::chrono::duration<double, std::milli> delay(delay_ms);
+      const auto time = std::chrono::duration_cast<Clock::duration>(delay);
+      if (!stop_->ends_by(Clock::now() + time)) return start(call, work, sequence, bucket);
       work->complete(comm_error(CommFailure::closed, work->what(), "an earlier collective failed"));
     });
     return work;
@@ -219,7 +160,7 @@ class FaultyNetwork : public Counting {
     if (work->is_done()) return;
     launched(sequence, bucket);
     try {
-      forward(*inner_, call)->on_done([work](const std::exception_ptr& error) {
+      forward(inner(), call)->on_done([work](const std::exception_ptr& error) {
         work->complete(error);
       });
     } catch (...) {
@@ -227,15 +168,15 @@ class FaultyNetwork : public Counting {
     }
   }
 
-  const std::unique_ptr<Communicator> inner_;
   RankFaults& faults_;
   Recorder& recorder_;
+  std::atomic<uint32_t> sequence_{0};
   OwnLink* const own_link_;
   const bool network_;
   bool cut_off_ = false;
   std::set<size_t> acted_;
   // A collective has failed, or all is over: what waits in the queue goes nowhere any more.
-  const std::shared_ptr<EarlyEnd> stop_ = std::make_shared<EarlyEnd>();
+  const std::shared_ptr<PendingWork> stop_ = std::make_shared<PendingWork>("stop", kNoDeadline);
   DeadlineTimer timer_;
   std::optional<CommThread> queue_;
 };
@@ -268,14 +209,13 @@ class SlowStore : public Store {
 
 }  // namespace
 
-std::unique_ptr<FaultyCommunicator> make_faulty_buckets(Communicator& inner, RankFaults& faults) {
+std::unique_ptr<Communicator> make_faulty_buckets(Communicator& inner, RankFaults& faults) {
   return std::make_unique<FaultyBuckets>(inner, faults);
 }
 
-std::unique_ptr<FaultyCommunicator> make_faulty_network(std::unique_ptr<Communicator> inner,
-                                                        RankFaults& faults, Recorder& recorder,
-                                                        OwnLink* own_link) {
-  return std::make_unique<FaultyNetwork>(std::move(inner), faults, recorder, own_link);
+std::unique_ptr<Communicator> make_faulty_network(Communicator& inner, RankFaults& faults,
+                                                  Recorder& recorder, OwnLink* own_link) {
+  return std::make_unique<FaultyNetwork>(inner, faults, recorder, own_link);
 }
 
 std::shared_ptr<Store> make_slow_store(std::shared_ptr<Store> inner, double duration_ms) {

@@ -8,17 +8,12 @@
 
 namespace lockstep {
 
-// Decorators that let faults act at collectives. They count buckets as the recording one does.
-class FaultyCommunicator : public CollectiveCommunicator {
- public:
-  using CollectiveCommunicator::CollectiveCommunicator;
-  virtual void begin_backward() = 0;
-  virtual void end_backward() = 0;
-};
+// Decorators that let faults act at collectives. They count buckets as the recording one does;
+// `inner` must outlive them.
 
 // Outermost: faults with a bucket as their address act before the rank enters its collective;
 // skip_collective never enters it.
-std::unique_ptr<FaultyCommunicator> make_faulty_buckets(Communicator& inner, RankFaults& faults);
+std::unique_ptr<Communicator> make_faulty_buckets(Communicator& inner, RankFaults& faults);
 
 // Innermost: the faults of the network. slow_link, latency and jitter hold each collective back in
 // a queue of this rank; half_open and partition take what it sends away, so that it waits until its
@@ -26,9 +21,8 @@ std::unique_ptr<FaultyCommunicator> make_faulty_buckets(Communicator& inner, Ran
 // left to the kernel, and the collectives pass through.
 // With faults of the network anywhere in the scenario, every rank records when its collectives
 // leave the queue (EventKind::launched). Without faults all passes through.
-std::unique_ptr<FaultyCommunicator> make_faulty_network(std::unique_ptr<Communicator> inner,
-                                                        RankFaults& faults, Recorder& recorder,
-                                                        OwnLink* own_link);
+std::unique_ptr<Communicator> make_faulty_network(Communicator& inner, RankFaults& faults,
+                                                  Recorder& recorder, OwnLink* own_link);
 
 // Decorator of the store for slow_store: each access takes the fault's duration longer.
 std::shared_ptr<Store> make_slow_store(std::shared_ptr<Store> inner, double duration_ms);

@@ -1,4 +1,4 @@
-#include "sim/fault/race_mutants.h"
+#include "sim/fault/mutants.h"
 
 #include <ATen/ATen.h>
 
@@ -38,46 +38,33 @@ class PooledWork : public CommWork {
   std::vector<std::function<void(std::exception_ptr)>> callbacks_;
 };
 
-class RacyCommunicator : public RaceMutants {
+class RacyCommunicator : public CommDecorator {
  public:
   RacyCommunicator(Communicator& inner, const std::vector<MutantSpec>& mutants,
-                   std::function<size_t(size_t)> pick)
-      : RaceMutants(inner.rank(), inner.world_size()),
-        inner_(inner),
-        mutants_(mutants),
-        pick_(std::move(pick)) {}
+                   std::function<int64_t()> step, std::function<size_t(size_t)> pick)
+      : CommDecorator(inner), mutants_(mutants), step_(std::move(step)), pick_(std::move(pick)) {}
 
-  void begin_backward(int64_t step) override {
-    step_ = step;
-    bucket_ = -1;
-    in_backward_ = true;
-  }
   void end_backward() override {
     start_all();
-    in_backward_ = false;
+    CommDecorator::end_backward();
   }
-  at::Tensor allocate(int64_t elements, at::ScalarType dtype) override {
-    return inner_.allocate(elements, dtype);
-  }
-  void close(Deadline deadline) noexcept override { inner_.close(deadline); }
 
  protected:
-  CommWorkPtr submit(CollectiveCall call) override {
-    const bool is_bucket = in_backward_ && call.operation == Operation::all_reduce;
-    if (is_bucket) ++bucket_;
-    if (is_bucket && acts("unordered_launch")) return pooled(std::move(call));
+  CommWorkPtr submit(CollectiveCall call, int64_t bucket) override {
+    const bool is_bucket = bucket >= 0 && call.operation == Operation::all_reduce;
+    const auto acts = [&](const char* kind) { return is_bucket && this->acts(kind, bucket); };
+    if (acts("unordered_launch")) return pooled(std::move(call));
     start_all();
-    if (is_bucket && acts("skip_wait"))
-      return std::make_shared<UnawaitedWork>(forward(inner_, call));
-    if (is_bucket && acts("reuse_buffer")) return staged(call);
-    return forward(inner_, call);
+    if (acts("skip_wait")) return std::make_shared<SkippedWork>(forward(inner(), call));
+    if (acts("reuse_buffer")) return staged(call);
+    return forward(inner(), call);
   }
 
  private:
-  bool acts(const char* kind) const {
+  bool acts(const char* kind, int64_t bucket) const {
     return std::any_of(mutants_.begin(), mutants_.end(), [&](const MutantSpec& mutant) {
       return mutant.kind == kind && mutant.rank.value_or(rank()) == rank() &&
-             mutant.step.value_or(step_) == step_ && mutant.bucket.value_or(bucket_) == bucket_;
+             mutant.bucket.value_or(bucket) == bucket && (!mutant.step || *mutant.step == step_());
     });
   }
 
@@ -93,7 +80,7 @@ class RacyCommunicator : public RaceMutants {
       staging_ = at::empty({bucket.numel()}, bucket.options());
     const at::Tensor part = staging_.narrow(0, 0, bucket.numel());
     copy(bucket, part);
-    CommWorkPtr work = inner_.all_reduce(part, call.deadline);
+    CommWorkPtr work = inner().all_reduce(part, call.deadline);
     work->on_done([bucket, part](const std::exception_ptr& error) {
       if (!error) copy(part, bucket);
     });
@@ -112,27 +99,26 @@ class RacyCommunicator : public RaceMutants {
   void start(size_t place) {
     const auto work = pool_[place];
     pool_.erase(pool_.begin() + static_cast<std::ptrdiff_t>(place));
-    work->start(inner_);
+    work->start(inner());
   }
   void start_all() {
     while (!pool_.empty()) start(pick_(pool_.size()));
   }
 
-  Communicator& inner_;
   const std::vector<MutantSpec> mutants_;
+  const std::function<int64_t()> step_;
   const std::function<size_t(size_t)> pick_;
-  int64_t step_ = 0, bucket_ = -1;
-  bool in_backward_ = false;
   at::Tensor staging_;
   std::deque<std::shared_ptr<PooledWork>> pool_;
 };
 
 }  // namespace
 
-std::unique_ptr<RaceMutants> make_race_mutants(Communicator& inner,
-                                               const std::vector<MutantSpec>& mutants,
-                                               std::function<size_t(size_t)> pick) {
-  return std::make_unique<RacyCommunicator>(inner, mutants, std::move(pick));
+std::unique_ptr<Communicator> make_race_mutants(Communicator& inner,
+                                                const std::vector<MutantSpec>& mutants,
+                                                std::function<int64_t()> step,
+                                                std::function<size_t(size_t)> pick) {
+  return std::make_unique<RacyCommunicator>(inner, mutants, std::move(step), std::move(pick));
 }
 
 }  // namespace lockstep

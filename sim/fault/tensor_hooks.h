@@ -16,7 +16,8 @@ class TensorHooks {
   TensorHooks(const TensorHooks&) = delete;
   TensorHooks& operator=(const TensorHooks&) = delete;
 
-  // `hook` is given each gradient of `tensor` and returns what goes on instead of it.
+  // `hook` is given each gradient of `tensor` and returns what goes on instead of it; undefined:
+  // the gradient itself.
   void add(const at::Tensor& tensor, std::function<at::Tensor(const at::Tensor&)> hook) {
     hooks_.emplace_back(tensor, tensor.register_hook(std::move(hook)));
   }

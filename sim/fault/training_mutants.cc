@@ -23,47 +23,6 @@ bool is_of(const MutantSpec& mutant, int64_t rank, const std::string& parameter)
          mutant.tensor.value_or(parameter) == parameter;
 }
 
-}  // namespace
-
-GradientMutants::GradientMutants(const Scenario& scenario, int64_t rank, Recorder& recorder)
-    : scenario_(scenario), rank_(rank), recorder_(recorder) {}
-
-bool GradientMutants::wants(const std::string& parameter) const {
-  for (const MutantSpec& mutant : scenario_.mutants)
-    if (is_of(mutant, rank_, parameter)) return true;
-  return false;
-}
-
-void GradientMutants::watch(const Training& training) {
-  hooks_.forget();
-  for (const NamedTensor& named : training.parameters) {
-    if (!named.tensor.requires_grad() || !wants(named.name)) continue;
-    hooks_.add(named.tensor,
-               [this, name = named.name, last = std::make_shared<at::Tensor>()](
-                   const at::Tensor& gradient) { return seen(name, gradient, last.get()); });
-  }
-}
-
-at::Tensor GradientMutants::seen(const std::string& parameter, const at::Tensor& gradient,
-                                 at::Tensor* last) {
-  const c10::NoGradGuard no_grad;
-  at::Tensor changed;
-  for (size_t i = 0; i < scenario_.mutants.size(); ++i) {
-    const MutantSpec& mutant = scenario_.mutants[i];
-    if (!is_of(mutant, rank_, parameter) ||
-        mutant.step.value_or(recorder_.step()) != recorder_.step())
-      continue;
-    if (!changed.defined())
-      changed = gradient.is_sparse() ? gradient.clone() : gradient.contiguous().clone();
-    if (damage(*operation_at(mutant.kind, kGradientPlace), mutant, *last, changed))
-      recorder_.append(EventKind::receipt, static_cast<int32_t>(i));
-  }
-  if (!gradient.is_sparse()) *last = gradient.contiguous().clone();
-  return changed.defined() ? changed : gradient;
-}
-
-namespace {
-
 bool names_address(const MutantSpec& mutant, const std::string& tensor) {
   return mutant.tensor.value_or(tensor) == tensor;
 }
@@ -102,10 +61,75 @@ void backward_without_hooks(const at::Tensor& loss, const Training& training) {
   }
 }
 
+// Divides so many times, where once is right.
+class DividingHook : public CommHook {
+ public:
+  explicit DividingHook(int divisions) : divisions_(divisions) {}
+
+  Finish start(const HookBucket& bucket, HookGroup& group) override {
+    at::Tensor gradients = bucket.gradients;
+    for (int i = 0; i < divisions_; ++i) gradients.div_(group.world_size());
+    const CommWorkPtr work = group.all_reduce(gradients);
+    return [work, gradients] {
+      work->wait();
+      return gradients;
+    };
+  }
+
+ private:
+  const int divisions_;
+};
+
+class SumUndivided : public DividingHook {
+ public:
+  SumUndivided() : DividingHook(0) {}
+};
+LOCKSTEP_REGISTER_COMM_HOOK("mutant sum_undivided", SumUndivided);
+
+class DivideTwice : public DividingHook {
+ public:
+  DivideTwice() : DividingHook(2) {}
+};
+LOCKSTEP_REGISTER_COMM_HOOK("mutant divide_twice", DivideTwice);
+
 }  // namespace
 
-const MutantSpec* StepMutants::acts(const char* kind) {
+const MutantSpec* RankMutants::acts(const char* kind) {
   return acting(scenario_.mutants, kind, rank_, recorder_);
+}
+
+bool GradientMutants::wants(const std::string& parameter) const {
+  for (const MutantSpec& mutant : scenario_.mutants)
+    if (is_of(mutant, rank_, parameter)) return true;
+  return false;
+}
+
+void GradientMutants::watch(const Training& training) {
+  hooks_.forget();
+  for (const NamedTensor& named : training.parameters) {
+    if (!named.tensor.requires_grad() || !wants(named.name)) continue;
+    hooks_.add(named.tensor,
+               [this, name = named.name, last = std::make_shared<at::Tensor>()](
+                   const at::Tensor& gradient) { return seen(name, gradient, last.get()); });
+  }
+}
+
+at::Tensor GradientMutants::seen(const std::string& parameter, const at::Tensor& gradient,
+                                 at::Tensor* last) {
+  const c10::NoGradGuard no_grad;
+  at::Tensor changed;
+  for (size_t i = 0; i < scenario_.mutants.size(); ++i) {
+    const MutantSpec& mutant = scenario_.mutants[i];
+    if (!is_of(mutant, rank_, parameter) ||
+        mutant.step.value_or(recorder_.step()) != recorder_.step())
+      continue;
+    if (!changed.defined())
+      changed = gradient.is_sparse() ? gradient.clone() : gradient.contiguous().clone();
+    if (damage(*operation_at(mutant.kind, kGradientPlace), mutant, *last, changed))
+      recorder_.append(EventKind::receipt, static_cast<int32_t>(i));
+  }
+  if (!gradient.is_sparse()) *last = gradient.contiguous().clone();
+  return changed.defined() ? changed : gradient;
 }
 
 void StepMutants::each(const char* kind, const NamedTensors& tensors,
@@ -191,41 +215,6 @@ void StepMutants::after_reduction(const at::Tensor& loss, const Training& traini
   });
 }
 
-namespace {
-
-// Divides so many times, where once is right.
-class DividingHook : public CommHook {
- public:
-  explicit DividingHook(int divisions) : divisions_(divisions) {}
-
-  Finish start(const HookBucket& bucket, HookGroup& group) override {
-    at::Tensor gradients = bucket.gradients;
-    for (int i = 0; i < divisions_; ++i) gradients.div_(group.world_size());
-    const CommWorkPtr work = group.all_reduce(gradients);
-    return [work, gradients] {
-      work->wait();
-      return gradients;
-    };
-  }
-
- private:
-  const int divisions_;
-};
-
-class SumUndivided : public DividingHook {
- public:
-  SumUndivided() : DividingHook(0) {}
-};
-LOCKSTEP_REGISTER_COMM_HOOK("mutant sum_undivided", SumUndivided);
-
-class DivideTwice : public DividingHook {
- public:
-  DivideTwice() : DividingHook(2) {}
-};
-LOCKSTEP_REGISTER_COMM_HOOK("mutant divide_twice", DivideTwice);
-
-}  // namespace
-
 void apply_reducer_mutants(const std::vector<MutantSpec>& mutants, int64_t rank,
                            ReducerOptions* options) {
   for (const MutantSpec& mutant : mutants) {
@@ -242,14 +231,6 @@ void apply_reducer_mutants(const std::vector<MutantSpec>& mutants, int64_t rank,
     hook.kind = "registered";
     hook.name = "mutant " + mutant.kind;
   }
-}
-
-TrainingMutants::TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder)
-    : scenario_(scenario), rank_(rank), recorder_(recorder) {}
-
-// With a receipt if so.
-bool TrainingMutants::acts(const char* kind) {
-  return acting(scenario_.mutants, kind, rank_, recorder_) != nullptr;
 }
 
 // As if another seed had been set: rank 0's weights then go to all.

@@ -11,12 +11,27 @@
 
 namespace lockstep {
 
+// What those of one rank need to know.
+class RankMutants {
+ public:
+  RankMutants(const Scenario& scenario, int64_t rank, Recorder& recorder)
+      : scenario_(scenario), rank_(rank), recorder_(recorder) {}
+
+ protected:
+  // The first mutant of this kind that acts in the step under way, with a receipt; or null.
+  const MutantSpec* acts(const char* kind);
+
+  const Scenario& scenario_;
+  const int64_t rank_;
+  Recorder& recorder_;
+};
+
 // Defects of one rank's own gradients, between autograd and the reducer: OPERATION_gradient with
 // the operations of sim/fault/bucket_mutants.h, on one parameter or on all. Each leaves a receipt
 // when it acts; without such mutants nothing happens. Made anew with the model; one thread.
-class GradientMutants {
+class GradientMutants : public RankMutants {
  public:
-  GradientMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);
+  using RankMutants::RankMutants;
 
   // Whenever the rank has a new model, after its reducer was made.
   void watch(const Training& training);
@@ -26,19 +41,15 @@ class GradientMutants {
   // What goes on in place of `gradient`.
   at::Tensor seen(const std::string& parameter, const at::Tensor& gradient, at::Tensor* last);
 
-  const Scenario& scenario_;
-  const int64_t rank_;
-  Recorder& recorder_;
   TensorHooks hooks_;
 };
 
 // Defects of the program around one rank's reducer: what it is built with, and which calls of a
 // step are made, left out or made twice. Each leaves a receipt when it acts; without such mutants
 // nothing happens. Kinds are described in scenarios/schema.json. One thread.
-class StepMutants {
+class StepMutants : public RankMutants {
  public:
-  StepMutants(const Scenario& scenario, int64_t rank, Recorder& recorder)
-      : scenario_(scenario), rank_(rank), recorder_(recorder) {}
+  using RankMutants::RankMutants;
 
   // other_buffers, tie_parameters. Before the reducer is built.
   void before_construction(const Training& training);
@@ -65,14 +76,10 @@ class StepMutants {
   void after_reduction(const at::Tensor& loss, const Training& training);
 
  private:
-  const MutantSpec* acts(const char* kind);
   NamedTensors stale(const char* kind, const NamedTensors& known);
   void each(const char* kind, const NamedTensors& tensors,
             const std::function<void(at::Tensor tensor)>& change);
 
-  const Scenario& scenario_;
-  const int64_t rank_;
-  Recorder& recorder_;
   bool again_ = false;     // this step's loss goes backward once more
   NamedTensors reducers_;  // those that the reducer has instead of the trained ones
 };
@@ -88,9 +95,9 @@ void apply_reducer_mutants(const std::vector<MutantSpec>& mutants, int64_t rank,
 // Defects of one rank's training, beside its reducer: wrong_lr, lr_times_world_size,
 // clip_before_sum, local_skip, stale_momentum, lose_momentum, other_weights, forget_sync,
 // same_masks. Each leaves a receipt when it acts; without such mutants nothing happens. One thread.
-class TrainingMutants {
+class TrainingMutants : public RankMutants {
  public:
-  TrainingMutants(const Scenario& scenario, int64_t rank, Recorder& recorder);
+  using RankMutants::RankMutants;
 
   // Once, before the first step.
   void at_start(Training* training);
@@ -112,12 +119,8 @@ class TrainingMutants {
   void update(int64_t step, Training* training);
 
  private:
-  bool acts(const char* kind);
   void use_other_weights(Training* training) const;
 
-  const Scenario& scenario_;
-  const int64_t rank_;
-  Recorder& recorder_;
   bool loss_finite_ = true;  // in all backward passes of this step
   TensorHooks hooks_;
 };

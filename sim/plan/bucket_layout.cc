@@ -20,7 +20,7 @@ std::vector<BucketItem> items_of(const Scenario& scenario, const ModelManifest& 
   std::map<std::string, int32_t> keys;
   std::vector<BucketItem> items;
   for (const TensorSpec& parameter : manifest.parameters) {
-    if (!parameter.requires_grad || is_frozen(scenario, parameter.name)) continue;
+    if (is_frozen(scenario, parameter.name)) continue;
     const auto next = static_cast<int32_t>(keys.size());
     const int32_t key = keys.try_emplace(parameter.dtype, next).first->second;
     items.push_back({parameter.bytes(), key, parameter.sparse_gradient});
@@ -32,7 +32,7 @@ std::vector<BucketItem> items_of(const Scenario& scenario, const ModelManifest& 
 std::vector<int64_t> trained_of(const Scenario& scenario, const ModelManifest& manifest) {
   std::vector<int64_t> trained;
   for (size_t p = 0; p < manifest.parameters.size(); ++p)
-    if (manifest.parameters[p].requires_grad && !is_frozen(scenario, manifest.parameters[p].name))
+    if (!is_frozen(scenario, manifest.parameters[p].name))
       trained.push_back(static_cast<int64_t>(p));
   return trained;
 }

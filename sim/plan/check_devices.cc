@@ -18,25 +18,25 @@ class DeviceCheck : PartCheck {
 
   void run() {
     ids();
-    const bool stand_in = s_.device == "stand_in";
+    const bool fake = s_.device == "fake";
     const bool cuda = s_.device == "cuda";
-    need(stand_in || s_.devices_per_rank == 1, "/devices_per_rank",
+    need(fake || s_.devices_per_rank == 1, "/devices_per_rank",
          fmt::format("a rank on {} has one device, not {}", cuda ? "a GPU" : "the cpu",
                      s_.devices_per_rank),
-         "1, or /device \"stand_in\"");
-    need(stand_in || s_.streams == "in_order", "/streams",
+         "1, or /device \"fake\"");
+    need(fake || s_.streams == "in_order", "/streams",
          cuda ? "a GPU's streams are as late as they are" : "the cpu has no streams",
-         "\"in_order\", or /device \"stand_in\"");
+         "\"in_order\", or /device \"fake\"");
     need(cuda || s_.communicator.kind != "nccl", "/communicator/kind",
          fmt::format("NCCL knows the memory of GPUs alone, not device {}", s_.device),
          "another kind, or /device \"cuda\"");
     if (cuda) return on_cuda();
-    if (!stand_in) return;
+    if (!fake) return;
     if (s_.streams == "late") late();
     const Options& model = s_.model.options;
     refuse(s_.model.kind != "mlp" ||
                (model.has("float64_layers") && !model.integers("float64_layers").empty()),
-           "of the models only mlp is built on stand-in devices, in one dtype", "/model/kind mlp");
+           "of the models only mlp is built on fake devices, in one dtype", "/model/kind mlp");
     refuse(s_.devices_per_rank > 1 && registers_backwards(model),
            "layers are laid on several devices in the order of registration",
            "/model/register \"forwards\"");

@@ -32,7 +32,7 @@ class FaultCheck : PartCheck {
     processes(fault);
     connections(fault);
     const bool of_device = row_of(fault.kind).needs == FaultNeeds::device;
-    need(!of_device || s_.device == "cuda" || s_.device == "stand_in", at_ + "/kind",
+    need(!of_device || s_.device == "cuda" || s_.device == "fake", at_ + "/kind",
          fmt::format("{} is about what a host puts into a device's stream, and the cpu has none",
                      to_word(fault.kind)),
          "stall or slow, or /device \"cuda\"");

@@ -7,8 +7,10 @@
 #include "scenarios/base/error.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
+#include "scenarios/json/renamed.h"
 #include "scenarios/json/schema.h"
 #include "scenarios/manifest.h"
+#include "scenarios/scenario_schema.h"
 #include "sim/plan/plan.h"
 
 namespace lockstep {
@@ -251,10 +253,11 @@ InputErrors schema_errors(const Json& scenario, const std::string& file) {
 }  // namespace
 
 Expected<RunPlan> read_foreign_plan(std::string_view text, const std::string& path) {
-  const auto document = parse_foreign_json(text, path, "the plan of a kept run");
+  auto document = parse_foreign_json(text, path, "the plan of a kept run");
   if (!document) return document.errors();
   if (!has_keys_of(as_json(RunPlan{}), document.value()))
     return file_error(path, "was left by another version of lockstep");
+  replace_renamed_words(&document.value()["scenario"]);
   if (InputErrors errors = schema_errors(document.value()["scenario"], path); !errors.empty())
     return errors;
   RunPlan plan;

@@ -14,6 +14,7 @@
 
 #include "scenarios/base/text.h"
 #include "scenarios/json/schema.h"
+#include "scenarios/scenario_schema.h"
 #include "sim/cli/analyze.h"
 #include "sim/cli/hosts.h"
 #include "sim/cli/shared_options.h"

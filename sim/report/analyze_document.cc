@@ -195,15 +195,12 @@ Json recorded_end_schema() {
 
 Json as_json(const RecordedAnalysis& analysis) {
   const RunResult& result = analysis.result;
-  return {{"schema_version", 1},
-          {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()},
-          {"exit_code", analysis.exit_code},
-          {"recording", analysis.folder},
-          {"world_size", analysis.world_size},
-          {"end", as_json(analysis.end)},
-          {"metrics", as_json(*result.metrics, analysis.intervals)},
-          {"straggler", result.straggler ? as_json(*result.straggler) : Json(nullptr)}};
+  return with_head({{"exit_code", analysis.exit_code},
+                    {"recording", analysis.folder},
+                    {"world_size", analysis.world_size},
+                    {"end", as_json(analysis.end)},
+                    {"metrics", as_json(*result.metrics, analysis.intervals)},
+                    {"straggler", result.straggler ? as_json(*result.straggler) : Json(nullptr)}});
 }
 
 std::string recorded_analysis_schema() {
@@ -297,10 +294,11 @@ std::string pipeline_text(const PipelineDocument& document, const Style& style) 
 }
 
 nlohmann::ordered_json as_json(const PipelineDocument& document) {
-  return {{"schema_version", 1},         {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()}, {"exit_code", 0},
-          {"file", document.file},       {"steps", document.steps},
-          {"ops", document.ops},         {"pipeline", as_json(document.slowdown)}};
+  return with_head({{"exit_code", 0},
+                    {"file", document.file},
+                    {"steps", document.steps},
+                    {"ops", document.ops},
+                    {"pipeline", as_json(document.slowdown)}});
 }
 
 }  // namespace lockstep

@@ -105,20 +105,17 @@ ordered_json as_json(const ResultDocument& document) {
     not_run.push_back(
         {{"name", run.name}, {"file", run.file}, {"label", run.label}, {"why", run.why}});
   for (const InputError& error : document.errors) errors.push_back(error_json(error));
-  return {{"schema_version", 1},
-          {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()},
-          {"seed", document.seed},
-          {"machine", as_json(document.machine)},
-          {"libraries", as_json(document.libraries)},
-          {"verdict", or_null(document.verdict)},
-          {"exit_code", document.exit_code},
-          {"duration_ms", document.duration_ms},
-          {"summary", summary_json(summary_of(document.runs))},
-          {"kills", as_json(count_kills(document.runs))},
-          {"runs", std::move(runs)},
-          {"not_run", std::move(not_run)},
-          {"errors", std::move(errors)}};
+  return with_head({{"seed", document.seed},
+                    {"machine", as_json(document.machine)},
+                    {"libraries", as_json(document.libraries)},
+                    {"verdict", or_null(document.verdict)},
+                    {"exit_code", document.exit_code},
+                    {"duration_ms", document.duration_ms},
+                    {"summary", summary_json(summary_of(document.runs))},
+                    {"kills", as_json(count_kills(document.runs))},
+                    {"runs", std::move(runs)},
+                    {"not_run", std::move(not_run)},
+                    {"errors", std::move(errors)}});
 }
 
 std::string to_text(const ordered_json& document) {

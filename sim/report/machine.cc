@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include "lockstep_commit.h"
 #include "scenarios/base/file.h"
@@ -79,5 +80,13 @@ Libraries read_libraries(const std::string& path) {
 
 const char* lockstep_version() { return LOCKSTEP_VERSION; }
 const char* lockstep_commit() { return LOCKSTEP_COMMIT; }
+
+nlohmann::ordered_json with_head(nlohmann::ordered_json members) {
+  nlohmann::ordered_json document = {{"schema_version", 1},
+                                     {"lockstep_version", lockstep_version()},
+                                     {"commit", lockstep_commit()}};
+  for (auto& [key, value] : members.items()) document[key] = std::move(value);
+  return document;
+}
 
 }  // namespace lockstep

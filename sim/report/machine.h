@@ -1,5 +1,7 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -36,5 +38,8 @@ std::optional<Libraries> libraries_of(const std::string& json_text);
 
 const char* lockstep_version();  // "0.1.0"
 const char* lockstep_commit();   // "a1b2c3d", or "unknown"
+
+// A document of --json: which schema, lockstep and commit, before its own members.
+nlohmann::ordered_json with_head(nlohmann::ordered_json members);
 
 }  // namespace lockstep

@@ -145,16 +145,13 @@ Json sweep_json(const SweepDocument& document) {
 }  // namespace
 
 Json as_json(const SweepDocument& document) {
-  return {{"schema_version", 1},
-          {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()},
-          {"seed", document.seed},
-          {"verdict", document.verdict},
-          {"exit_code", document.exit_code},
-          {"duration_ms", document.duration_ms},
-          {"machine", as_json(document.machine)},
-          {"libraries", as_json(document.libraries)},
-          {"sweep", sweep_json(document)}};
+  return with_head({{"seed", document.seed},
+                    {"verdict", document.verdict},
+                    {"exit_code", document.exit_code},
+                    {"duration_ms", document.duration_ms},
+                    {"machine", as_json(document.machine)},
+                    {"libraries", as_json(document.libraries)},
+                    {"sweep", sweep_json(document)}});
 }
 
 }  // namespace lockstep

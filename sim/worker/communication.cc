@@ -11,6 +11,7 @@
 #include "scenarios/base/part.h"
 #include "scenarios/workloads/devices.h"
 #include "sim/fault/mutants.h"
+#include "sim/fault/network_faults.h"
 #include "sim/fault/training_mutants.h"
 
 namespace lockstep {
@@ -32,20 +33,6 @@ class HostViews : public CollectiveCommunicator {
   const std::unique_ptr<Communicator> inner_;
 };
 
-}  // namespace
-
-std::unique_ptr<Communicator> with_host_views(std::unique_ptr<Communicator> inner) {
-  return std::make_unique<HostViews>(std::move(inner));
-}
-
-at::Tensor RankBatch::all_gather(const at::Tensor& row) {
-  const at::Tensor rows = at::empty({communicator_.world_size(), row.numel()}, row.options());
-  communicator_.all_gather(rows, row.contiguous(), deadline_after(timeout_))->wait();
-  return rows;
-}
-
-namespace {
-
 CommHookOptions comm_hook_options(const Scenario& scenario) {
   const Options& given = scenario.comm_hook.options;
   CommHookOptions options;
@@ -57,7 +44,31 @@ CommHookOptions comm_hook_options(const Scenario& scenario) {
   return options;
 }
 
+// Gloo by itself knows the host's memory alone; ProcessGroupGloo has a staging of its own.
+bool is_staged(const Scenario& scenario) {
+  return scenario.streams == "late" ||
+         (scenario.device == "cuda" && scenario.communicator.kind == "gloo");
+}
+
+StagingWaits staging_waits(const std::vector<MutantSpec>& mutants, int64_t rank) {
+  StagingWaits waits;
+  waits.for_gradients = !has_mutant(mutants, "skip_gradient_wait", rank);
+  waits.for_copies = !has_mutant(mutants, "skip_copy_wait", rank);
+  waits.for_results = !has_mutant(mutants, "skip_result_wait", rank);
+  return waits;
+}
+
 }  // namespace
+
+std::unique_ptr<Communicator> with_host_views(std::unique_ptr<Communicator> inner) {
+  return std::make_unique<HostViews>(std::move(inner));
+}
+
+at::Tensor RankBatch::all_gather(const at::Tensor& row) {
+  const at::Tensor rows = at::empty({communicator_.world_size(), row.numel()}, row.options());
+  communicator_.all_gather(rows, row.contiguous(), deadline_after(timeout_))->wait();
+  return rows;
+}
 
 ReducerOptions reducer_options_of(const Scenario& scenario, int64_t rank) {
   const Options& given = scenario.reducer.options;
@@ -99,63 +110,28 @@ std::string reducer_data_text(const ReducerData& data) {
   return json.dump();
 }
 
-namespace {
-
-// Gloo by itself knows the host's memory alone; ProcessGroupGloo has a staging of its own.
-bool is_staged(const Scenario& scenario) {
-  return scenario.streams == "late" ||
-         (scenario.device == "cuda" && scenario.communicator.kind == "gloo");
-}
-
-StagingWaits staging_waits(const std::vector<MutantSpec>& mutants, int64_t rank) {
-  StagingWaits waits;
-  waits.for_gradients = !has_mutant(mutants, "skip_gradient_wait", rank);
-  waits.for_copies = !has_mutant(mutants, "skip_copy_wait", rank);
-  waits.for_results = !has_mutant(mutants, "skip_result_wait", rank);
-  return waits;
-}
-
-}  // namespace
-
 RankCommunicator::RankCommunicator(std::unique_ptr<Communicator> real, const RankContext& context,
-                                   RankFaults& faults, Probe& probe)
-    : recorder_(context.recorder) {
+                                   RankFaults& faults, Probe& probe) {
   const Scenario& scenario = context.plan.scenario;
+  Recorder& recorder = context.recorder;
   if (is_staged(scenario))
     real = make_staged(std::move(real), staging_waits(scenario.mutants, context.rank));
-  else if (scenario.device == "stand_in")
+  else if (scenario.device == "fake")
     real = with_host_views(std::move(real));
-  auto network = make_faulty_network(std::move(real), faults, context.recorder,
-                                     context.own_link ? context.own_link() : nullptr);
-  faulty_network_ = network.get();
-  auto mutants = make_mutants(std::move(network), scenario.mutants, context.recorder);
-  mutants_ = mutants.get();
-  recording_ = make_recording(std::move(mutants), probe);
-  call_mutants_ = make_call_mutants(*recording_, scenario.mutants, context.recorder);
+  real_ = std::move(real);
+  faulty_network_ = make_faulty_network(*real_, faults, recorder,
+                                        context.own_link ? context.own_link() : nullptr);
+  mutants_ = make_mutants(*faulty_network_, scenario.mutants, recorder);
+  recording_ = make_recording(*mutants_, probe);
+  call_mutants_ = make_call_mutants(*recording_, scenario.mutants, recorder);
   faulty_buckets_ = make_faulty_buckets(*call_mutants_, faults);
   if (!has_mutant(scenario.mutants, "unordered_launch", context.rank)) return;
   const auto rank = static_cast<uint64_t>(context.rank);
-  pool_ = make_race_mutants(*faulty_buckets_, scenario.mutants,
-                            [draws = SplitMix64(substream_seed(scenario.seed, "pool", rank))](
-                                size_t count) mutable { return draws.below(count); });
-}
-
-void RankCommunicator::begin_backward() {
-  recording_->begin_backward();
-  mutants_->begin_backward();
-  faulty_network_->begin_backward();
-  call_mutants_->begin_backward();
-  faulty_buckets_->begin_backward();
-  if (pool_ != nullptr) pool_->begin_backward(recorder_.step());
-}
-
-void RankCommunicator::end_backward() {
-  if (pool_ != nullptr) pool_->end_backward();
-  recording_->end_backward();
-  mutants_->end_backward();
-  faulty_network_->end_backward();
-  call_mutants_->end_backward();
-  faulty_buckets_->end_backward();
+  pool_ = make_race_mutants(
+      *faulty_buckets_, scenario.mutants, [&recorder] { return recorder.step(); },
+      [draws = SplitMix64(substream_seed(scenario.seed, "pool", rank))](size_t count) mutable {
+        return draws.below(count);
+      });
 }
 
 }  // namespace lockstep

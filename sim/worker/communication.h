@@ -8,14 +8,12 @@
 #include "reducer/reducer.h"
 #include "scenarios/scenario.h"
 #include "scenarios/workloads/workload.h"
-#include "sim/fault/mutants.h"
-#include "sim/fault/network_faults.h"
-#include "sim/fault/race_mutants.h"
+#include "sim/fault/acts/rank_faults.h"
 #include "sim/worker/rank_program.h"
 
 namespace lockstep {
 
-// Decorator: the communicator is given the memory of stand-in devices as tensors of the cpu, the
+// Decorator: the communicator is given the memory of fake devices as tensors of the cpu, the
 // only ones that Gloo knows.
 std::unique_ptr<Communicator> with_host_views(std::unique_ptr<Communicator> inner);
 
@@ -45,20 +43,12 @@ class RankCommunicator {
  public:
   RankCommunicator(std::unique_ptr<Communicator> real, const RankContext& context,
                    RankFaults& faults, Probe& probe);
-  Communicator& outermost() {
-    return pool_ != nullptr ? static_cast<Communicator&>(*pool_) : *faulty_buckets_;
-  }
-  void begin_backward();
-  void end_backward();
+  Communicator& outermost() { return pool_ != nullptr ? *pool_ : *faulty_buckets_; }
 
  private:
-  FaultyCommunicator* faulty_network_ = nullptr;  // owned by mutants_
-  MutantCommunicator* mutants_ = nullptr;         // owned by recording_
-  std::unique_ptr<RecordingCommunicator> recording_;
-  std::unique_ptr<CallMutants> call_mutants_;
-  std::unique_ptr<FaultyCommunicator> faulty_buckets_;
-  std::unique_ptr<RaceMutants> pool_;  // of mutant unordered_launch; else null
-  Recorder& recorder_;
+  // Each refers to the one before it.
+  std::unique_ptr<Communicator> real_, faulty_network_, mutants_, recording_, call_mutants_,
+      faulty_buckets_, pool_;  // of mutant unordered_launch; else null
 };
 
 }  // namespace lockstep

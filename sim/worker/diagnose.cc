@@ -99,42 +99,6 @@ int64_t count_not_finite(const Entries& entries, const std::byte* state) {
   return found;
 }
 
-}  // namespace
-
-MismatchEvidence diagnose(const MismatchContext& c, const BitDifference& difference) {
-  const StateEntry& entry = c.layout->entries[static_cast<size_t>(difference.entry)];
-  const int64_t width = entry.numel > 0 ? entry.bytes / entry.numel : 4;
-  MismatchEvidence evidence;
-  evidence.lane = c.lane;
-  evidence.step = c.step;
-  evidence.state_kind = to_word(entry.kind);
-  evidence.tensor = entry.name;
-  evidence.bucket = c.bucket_of && entry.parameter >= 0 ? c.bucket_of(entry.parameter) : -1;
-  evidence.element = c.shape_of ? element_index(difference.element, c.shape_of(difference.entry))
-                                : std::vector<int64_t>{difference.element};
-  evidence.run_value = difference.run_value;
-  evidence.golden_value = difference.golden_value;
-  evidence.run_bits = bits_text(difference.run_bits, width);
-  evidence.golden_bits = bits_text(difference.golden_bits, width);
-  evidence.ulp = difference.ulp;
-  evidence.max_ulp = difference.max_ulp;
-  evidence.differing = difference.differing;
-  evidence.numel = difference.numel;
-  const Entries alike = entries_of(*c.layout, entry.kind);
-  evidence.bits_flipped = few_bits(alike, c.run, c.golden);
-  evidence.not_finite = count_not_finite(alike, c.run);
-  evidence.golden_not_finite = count_not_finite(alike, c.golden);
-  if (difference.run_absent != difference.golden_absent)
-    evidence.present_in = difference.run_absent ? "golden" : "run";
-  if (c.step == 0) return evidence;
-  describe_gradients(c, &evidence);
-  find_shard(c, &evidence);
-  describe_update(c, &evidence);
-  return evidence;
-}
-
-namespace {
-
 void write_file(const std::string& path, const char* data, size_t bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(data, static_cast<std::streamsize>(bytes));
@@ -142,46 +106,11 @@ void write_file(const std::string& path, const char* data, size_t bytes) {
   if (!file) fmt::print(stderr, "could not write {}\n", path);
 }
 
-}  // namespace
-
-void write_evidence(const std::string& path, const Evidence& evidence) {
-  if (path.empty()) return;
-  const std::string text = to_json_text(evidence);
-  const std::string unfinished = path + ".new";
-  write_file(unfinished, text.data(), text.size());
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0)
-    fmt::print(stderr, "could not write {}\n", path);
-}
-
-void dump_states(const std::string& prefix, const MismatchContext& context) {
-  if (prefix.empty()) return;
-  const std::string base = fmt::format("{}.{}.step-{}", prefix, context.lane, context.step);
-  const auto bytes = static_cast<size_t>(context.layout->bytes);
-  write_file(base + ".run", reinterpret_cast<const char*>(context.run), bytes);
-  write_file(base + ".golden", reinterpret_cast<const char*>(context.golden), bytes);
-  std::string index = "kind name dtype numel offset\n";
-  for (const StateEntry& entry : context.layout->entries)
-    index += fmt::format("{} {} {} {} {}\n", to_word(entry.kind), entry.name, entry.dtype,
-                         entry.numel, entry.offset);
-  write_file(base + ".index.txt", index.data(), index.size());
-}
-
-namespace {
-
 using Values = std::vector<double>;
 
 Values values_of(const StateEntry& entry, const std::byte* state) {
-  Values values(static_cast<size_t>(entry.numel));
-  const std::byte* place = state + entry.offset;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (entry.dtype == "float64") {
-      std::memcpy(&values[i], place + i * 8, 8);
-    } else if (entry.dtype == "float32") {
-      float value;
-      std::memcpy(&value, place + i * 4, 4);
-      values[i] = value;
-    }
-  }
+  Values values;
+  for (int64_t i = 0; i < entry.numel; ++i) values.push_back(value_at(entry, state, i));
   return values;
 }
 
@@ -208,8 +137,13 @@ double distance(const Values& a, const Values& b) {
 }
 double norm(const Values& a) { return distance(a, Values(a.size())); }
 
-// Far above rounding of float32, far below what clipping does.
-bool same(const Values& a, const Values& b) { return distance(a, b) <= 1e-5 * norm(b); }
+// Of gradients: far above what rounding does to them, below what clipping does.
+double clipping_tolerance(const StateLayout& layout) {
+  const bool brain = std::any_of(
+      layout.entries.begin(), layout.entries.end(),
+      [](const StateEntry& e) { return e.kind == StateKind::gradient && e.dtype == "bfloat16"; });
+  return brain ? 1.6e-2 : 1e-5;
+}
 
 void clip(const Part& clipping, Values* gradients) {
   const bool by_value = clipping.kind == "value";
@@ -231,7 +165,10 @@ void clip(const Part& clipping, Values* gradients) {
 void find_clipping(const MismatchContext& c, MismatchEvidence* evidence) {
   if (c.clipping == nullptr || c.clipping->kind == "none" || c.shards == nullptr) return;
   const Values run = gradients_before(*c.layout, c.run);
-  if (same(run, gradients_before(*c.layout, c.golden))) return;
+  const auto same_as_run = [&, tolerance = clipping_tolerance(*c.layout)](const Values& other) {
+    return distance(run, other) <= tolerance * norm(other);
+  };
+  if (same_as_run(gradients_before(*c.layout, c.golden))) return;
   Values clipped(run.size()), whole(run.size());
   for (int64_t rank = 0; rank < c.world_size; ++rank) {
     Values local = gradients_before(*c.layout, c.shards + rank * c.shard_bytes);
@@ -240,9 +177,9 @@ void find_clipping(const MismatchContext& c, MismatchEvidence* evidence) {
     clip(*c.clipping, &local);
     for (size_t i = 0; i < local.size(); ++i) clipped[i] += local[i] * share;
   }
-  if (same(run, whole))
+  if (same_as_run(whole))
     evidence->clipping = "absent";
-  else if (same(run, clipped))
+  else if (same_as_run(clipped))
     evidence->clipping = "before_sum";
 }
 
@@ -263,8 +200,9 @@ void find_update_ratio(const MismatchContext& c, MismatchEvidence* evidence) {
   Values run, golden, noise;
   for (const StateEntry& entry : c.layout->entries) {
     if (entry.kind != StateKind::parameter || !is_wrong(c, entry)) continue;
-    const double unit = entry.dtype == "float64" ? std::numeric_limits<double>::epsilon()
-                                                 : std::numeric_limits<float>::epsilon();
+    const double unit = entry.dtype == "float64"    ? std::numeric_limits<double>::epsilon()
+                        : entry.dtype == "bfloat16" ? 0x1p-7
+                                                    : std::numeric_limits<float>::epsilon();
     const Values before = values_of(entry, c.before);
     const Values after = values_of(entry, c.run);
     const Values wanted = values_of(entry, c.golden);
@@ -312,6 +250,60 @@ void find_kept_weights(const MismatchContext& c, MismatchEvidence* evidence) {
 }
 
 }  // namespace
+
+MismatchEvidence diagnose(const MismatchContext& c, const BitDifference& difference) {
+  const StateEntry& entry = c.layout->entries[static_cast<size_t>(difference.entry)];
+  const int64_t width = entry.numel > 0 ? entry.bytes / entry.numel : 4;
+  MismatchEvidence evidence;
+  evidence.lane = c.lane;
+  evidence.step = c.step;
+  evidence.state_kind = to_word(entry.kind);
+  evidence.tensor = entry.name;
+  evidence.bucket = c.bucket_of && entry.parameter >= 0 ? c.bucket_of(entry.parameter) : -1;
+  evidence.element = c.shape_of ? element_index(difference.element, c.shape_of(difference.entry))
+                                : std::vector<int64_t>{difference.element};
+  evidence.run_value = difference.run_value;
+  evidence.golden_value = difference.golden_value;
+  evidence.run_bits = bits_text(difference.run_bits, width);
+  evidence.golden_bits = bits_text(difference.golden_bits, width);
+  evidence.ulp = difference.ulp;
+  evidence.max_ulp = difference.max_ulp;
+  evidence.differing = difference.differing;
+  evidence.numel = difference.numel;
+  const Entries alike = entries_of(*c.layout, entry.kind);
+  evidence.bits_flipped = few_bits(alike, c.run, c.golden);
+  evidence.not_finite = count_not_finite(alike, c.run);
+  evidence.golden_not_finite = count_not_finite(alike, c.golden);
+  if (difference.run_absent != difference.golden_absent)
+    evidence.present_in = difference.run_absent ? "golden" : "run";
+  if (c.step == 0) return evidence;
+  describe_gradients(c, &evidence);
+  find_shard(c, &evidence);
+  describe_update(c, &evidence);
+  return evidence;
+}
+
+void write_evidence(const std::string& path, const Evidence& evidence) {
+  if (path.empty()) return;
+  const std::string text = to_json_text(evidence);
+  const std::string unfinished = path + ".new";
+  write_file(unfinished, text.data(), text.size());
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0)
+    fmt::print(stderr, "could not write {}\n", path);
+}
+
+void dump_states(const std::string& prefix, const MismatchContext& context) {
+  if (prefix.empty()) return;
+  const std::string base = fmt::format("{}.{}.step-{}", prefix, context.lane, context.step);
+  const auto bytes = static_cast<size_t>(context.layout->bytes);
+  write_file(base + ".run", reinterpret_cast<const char*>(context.run), bytes);
+  write_file(base + ".golden", reinterpret_cast<const char*>(context.golden), bytes);
+  std::string index = "kind name dtype numel offset\n";
+  for (const StateEntry& entry : context.layout->entries)
+    index += fmt::format("{} {} {} {} {}\n", to_word(entry.kind), entry.name, entry.dtype,
+                         entry.numel, entry.offset);
+  write_file(base + ".index.txt", index.data(), index.size());
+}
 
 void describe_update(const MismatchContext& c, MismatchEvidence* evidence) {
   find_skipped(c, evidence);

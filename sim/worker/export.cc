@@ -20,26 +20,36 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "descriptions below say '<'");
 
 const char* descr_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "<f4";
-    case at::kDouble:
-      return "<f8";
-    case at::kHalf:
-      return "<f2";
-    case at::kBFloat16:
-      return "<u2";
-    case at::kLong:
-      return "<i8";
-    case at::kInt:
-      return "<i4";
-    case at::kByte:
-      return "|u1";
-    case at::kBool:
-      return "|b1";
-    default:
-      LOCKSTEP_CHECK(false, "no export of such numbers");
-  }
+  static constexpr std::pair<at::ScalarType, const char*> kDescriptions[] = {
+      {at::kFloat, "<f4"}, {at::kDouble, "<f8"}, {at::kHalf, "<f2"}, {at::kBFloat16, "<u2"},
+      {at::kLong, "<i8"},  {at::kInt, "<i4"},    {at::kByte, "|u1"}, {at::kBool, "|b1"}};
+  for (const auto& [known, description] : kDescriptions)
+    if (known == type) return description;
+  LOCKSTEP_CHECK(false, "no export of such numbers");
+}
+
+using Json = nlohmann::ordered_json;
+
+void write_text(const std::string& path, const std::string& text) {
+  const std::string unfinished = path + ".new";
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.flush();
+  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0)
+    throw std::runtime_error("could not write " + path);
+}
+
+NamedTensors exported_gradients_of(const NamedTensors& parameters) {
+  NamedTensors gradients;
+  for (const NamedTensor& parameter : parameters)
+    gradients.push_back({parameter.name, parameter.tensor.grad()});
+  return gradients;
+}
+
+Json set_json(const RunPlan& plan) {
+  Json json = Json::object();
+  for (const auto& [axis, value] : plan.set) json[axis] = value;
+  return json;
 }
 
 }  // namespace
@@ -69,34 +79,6 @@ void write_npy(const std::string& path, const at::Tensor& tensor) {
   file.flush();
   if (!file) throw std::runtime_error("could not write " + path);
 }
-
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-void write_text(const std::string& path, const std::string& text) {
-  const std::string unfinished = path + ".new";
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.flush();
-  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0)
-    throw std::runtime_error("could not write " + path);
-}
-
-NamedTensors exported_gradients_of(const NamedTensors& parameters) {
-  NamedTensors gradients;
-  for (const NamedTensor& parameter : parameters)
-    gradients.push_back({parameter.name, parameter.tensor.grad()});
-  return gradients;
-}
-
-Json set_json(const RunPlan& plan) {
-  Json json = Json::object();
-  for (const auto& [axis, value] : plan.set) json[axis] = value;
-  return json;
-}
-
-}  // namespace
 
 Export::Export(const RunPlan& plan) : plan_(plan), manifest_(std::make_unique<Json>()) {
   Json& json = *manifest_;

@@ -54,6 +54,47 @@ std::vector<uint64_t> addresses_of(const MemorySpan& span) {
   return found;
 }
 
+const void* storage_of(const at::Tensor& gradient) {
+  return gradient.storage().unsafeGetStorageImpl();
+}
+
+MemorySpan span_of(const std::string& name, const at::Tensor& tensor) {
+  return {name,
+          tensor.device().index(),
+          reinterpret_cast<uint64_t>(tensor.data_ptr()),
+          tensor.element_size(),
+          tensor.sizes().vec(),
+          tensor.strides().vec()};
+}
+
+// Of parameters and gradients. One tensor under two names is one parameter, updated once.
+std::vector<MemorySpan> spans_of(const Training& training) {
+  std::vector<MemorySpan> spans;
+  std::set<const void*> known;
+  for (const NamedTensor& parameter : training.parameters) {
+    if (!known.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
+    if (!parameter.tensor.is_sparse()) spans.push_back(span_of(parameter.name, parameter.tensor));
+    const at::Tensor& gradient = parameter.tensor.grad();
+    if (!gradient.defined() || gradient.is_sparse()) continue;  // has no memory of its shape
+    spans.push_back(span_of("the gradient of " + parameter.name, gradient));
+  }
+  return spans;
+}
+
+std::string shared_memory(const Training& training) {
+  const std::vector<MemorySpan> spans = spans_of(training);
+  for (const MemorySpan& span : spans)
+    if (overlaps_itself(span)) return "elements of " + span.name + " share memory";
+  const auto overlap = first_overlap(spans);
+  if (!overlap) return "";
+  return spans[overlap->first].name + " and " + spans[overlap->second].name + " share memory";
+}
+
+bool keeps_views(const Scenario& scenario) {
+  const bool has_buckets = scenario.reducer.kind == "bucketed" || scenario.reducer.kind == "c10d";
+  return has_buckets && scenario.reducer.options.flag("gradient_as_bucket_view");
+}
+
 }  // namespace
 
 bool overlaps_itself(const MemorySpan& span) {
@@ -101,92 +142,34 @@ std::optional<std::pair<size_t, size_t>> first_overlap(const std::vector<MemoryS
   return first;
 }
 
-struct LocalGradients::Hook {
-  at::Tensor parameter;
-  unsigned id;
-  std::string name;
-  at::Tensor sum;
-};
-
 LocalGradients::LocalGradients(const Training& training, const StateLayout& layout) {
-  int64_t end = 0;
-  for (const StateEntry& entry : layout.entries)
-    if (entry.kind == StateKind::gradient) end = std::max(end, entry.offset + entry.bytes);
-  bytes_.resize(static_cast<size_t>(end));
+  bytes_.resize(static_cast<size_t>(gradients_end(layout)));
   for (const StateEntry& entry : layout.entries) {
     if (entry.kind != StateKind::gradient) continue;
     at::Tensor parameter = training.parameters[static_cast<size_t>(entry.parameter)].tensor;
     if (!parameter.requires_grad()) continue;
     const at::Tensor place = at::from_blob(bytes_.data() + entry.offset, parameter.sizes(),
                                            at::dtype(parameter.scalar_type()));
-    const unsigned id = parameter.register_hook([place](const at::Tensor& gradient) {
+    hooks_.add(parameter, [place](const at::Tensor& gradient) {
       const c10::NoGradGuard no_grad;
       at::Tensor(place).add_(on_host(gradient));
+      return at::Tensor();
     });
-    hooks_.push_back({parameter, id, entry.name, place});
+    sums_.push_back({{entry.name, parameter}, place});
   }
-}
-
-LocalGradients::~LocalGradients() {
-  for (Hook& hook : hooks_) hook.parameter.remove_hook(hook.id);
 }
 
 std::string LocalGradients::lost() const {
   const c10::NoGradGuard no_grad;
-  for (const Hook& hook : hooks_) {
-    const at::Tensor& gradient = hook.parameter.grad();
-    const at::Tensor held = gradient.defined() ? on_host(gradient) : at::zeros_like(hook.sum);
-    if (!at::equal(held.is_sparse() ? held.to_dense() : held, hook.sum)) return hook.name;
+  for (const auto& [parameter, sum] : sums_) {
+    const at::Tensor& gradient = parameter.tensor.grad();
+    const at::Tensor held = gradient.defined() ? on_host(gradient) : at::zeros_like(sum);
+    if (!at::equal(held.is_sparse() ? held.to_dense() : held, sum)) return parameter.name;
   }
   return "";
 }
 
 void LocalGradients::clear() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0}); }
-
-namespace {
-
-const void* storage_of(const at::Tensor& gradient) {
-  return gradient.storage().unsafeGetStorageImpl();
-}
-
-MemorySpan span_of(const std::string& name, const at::Tensor& tensor) {
-  return {name,
-          tensor.device().index(),
-          reinterpret_cast<uint64_t>(tensor.data_ptr()),
-          tensor.element_size(),
-          tensor.sizes().vec(),
-          tensor.strides().vec()};
-}
-
-// Of parameters and gradients. One tensor under two names is one parameter, updated once.
-std::vector<MemorySpan> spans_of(const Training& training) {
-  std::vector<MemorySpan> spans;
-  std::set<const void*> known;
-  for (const NamedTensor& parameter : training.parameters) {
-    if (!known.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
-    if (!parameter.tensor.is_sparse()) spans.push_back(span_of(parameter.name, parameter.tensor));
-    const at::Tensor& gradient = parameter.tensor.grad();
-    if (!gradient.defined() || gradient.is_sparse()) continue;  // has no memory of its shape
-    spans.push_back(span_of("the gradient of " + parameter.name, gradient));
-  }
-  return spans;
-}
-
-std::string shared_memory(const Training& training) {
-  const std::vector<MemorySpan> spans = spans_of(training);
-  for (const MemorySpan& span : spans)
-    if (overlaps_itself(span)) return "elements of " + span.name + " share memory";
-  const auto overlap = first_overlap(spans);
-  if (!overlap) return "";
-  return spans[overlap->first].name + " and " + spans[overlap->second].name + " share memory";
-}
-
-bool keeps_views(const Scenario& scenario) {
-  const bool has_buckets = scenario.reducer.kind == "bucketed" || scenario.reducer.kind == "c10d";
-  return has_buckets && scenario.reducer.options.flag("gradient_as_bucket_view");
-}
-
-}  // namespace
 
 std::string absent_gradient(const Scenario& scenario, const Training& training) {
   const Options& reducer = scenario.reducer.options;

@@ -11,6 +11,7 @@
 #include "golden/state.h"
 #include "scenarios/scenario.h"
 #include "scenarios/workloads/workload.h"
+#include "sim/fault/tensor_hooks.h"
 #include "sim/worker/probe.h"
 
 namespace lockstep {
@@ -40,9 +41,6 @@ std::optional<std::pair<size_t, size_t>> first_overlap(const std::vector<MemoryS
 class LocalGradients {
  public:
   LocalGradients(const Training& training, const StateLayout& layout);
-  ~LocalGradients();
-  LocalGradients(const LocalGradients&) = delete;
-  LocalGradients& operator=(const LocalGradients&) = delete;
 
   // Forgets what the last step left; call before the first backward of each.
   void clear();
@@ -52,9 +50,13 @@ class LocalGradients {
   const std::byte* bytes() const { return bytes_.data(); }
 
  private:
-  struct Hook;
+  struct Sum {
+    NamedTensor parameter;
+    at::Tensor sum;
+  };
   std::vector<std::byte> bytes_;
-  std::vector<Hook> hooks_;
+  std::vector<Sum> sums_;
+  TensorHooks hooks_;
 };
 
 // Checks of the gradients that a reducer leaves behind: each one line that names the parameter, or

@@ -8,6 +8,8 @@
 #include <map>
 #include <set>
 
+#include "scenarios/base/hash.h"
+
 namespace lockstep {
 namespace {
 
@@ -30,81 +32,6 @@ std::vector<int64_t> wrong_elements(const MismatchContext& c, size_t index) {
     if (is_wrong(c, entry, i)) found.push_back(i);
   return found;
 }
-
-}  // namespace
-
-bool is_wrong(const MismatchContext& c, const StateEntry& entry, int64_t i) {
-  if (!c.element_bounds.empty() && entry.dtype == "float64")
-    return is_beyond(value_at(entry, c.run, i), value_at(entry, c.golden, i),
-                     c.element_bounds[index_of(c, entry)]);
-  const auto width = static_cast<size_t>(entry.bytes / entry.numel);
-  const auto place = static_cast<size_t>(entry.offset) + static_cast<size_t>(i) * width;
-  return std::memcmp(c.run + place, c.golden + place, width) != 0;
-}
-
-bool is_wrong(const MismatchContext& c, const StateEntry& entry) {
-  for (int64_t i = 0; i < entry.numel; ++i)
-    if (is_wrong(c, entry, i)) return true;
-  return false;
-}
-
-double value_at(const StateEntry& entry, const std::byte* state, int64_t i) {
-  const std::byte* place = state + entry.offset;
-  if (entry.dtype == "float64") {
-    double value;
-    std::memcpy(&value, place + i * 8, 8);
-    return value;
-  }
-  if (entry.dtype == "bfloat16") {
-    uint16_t bits;
-    std::memcpy(&bits, place + i * 2, 2);
-    return std::bit_cast<float>(uint32_t{bits} << 16);
-  }
-  if (entry.dtype != "float32") return 0;
-  float value;
-  std::memcpy(&value, place + i * 4, 4);
-  return value;
-}
-
-WrongGradients::WrongGradients(const MismatchContext& c)
-    : ranks(static_cast<size_t>(c.world_size)) {
-  std::vector<std::vector<int64_t>> places;
-  for (size_t index = 0; index < c.layout->entries.size(); ++index) {
-    const StateEntry& entry = c.layout->entries[index];
-    if (entry.kind != StateKind::gradient) continue;
-    ++gradients;
-    std::vector<int64_t> found = wrong_elements(c, index);
-    if (found.empty() && !presence_differs(c, index)) continue;
-    tensors.push_back({&entry, 0, 0, static_cast<int64_t>(found.size())});
-    wrong += tensors.back().wrong;
-    elements += entry.numel;
-    places.push_back(std::move(found));
-  }
-  const int64_t every = (wrong + kMostTaken - 1) / kMostTaken;
-  sampled = every > 1;
-  const std::byte* own_state = c.shards != nullptr ? c.shards + c.rank * c.shard_bytes : c.local;
-  shards.resize(c.shards != nullptr ? ranks : 0);
-  for (size_t t = 0; t < tensors.size(); ++t) {
-    const StateEntry& entry = *tensors[t].entry;
-    // One error of rounding is far below, any known defect far above.
-    if (entry.dtype != "float64") same = 1e-5;
-    tensors[t].begin = count();
-    for (size_t k = 0; k < places[t].size();
-         k += static_cast<size_t>(std::max<int64_t>(every, 1))) {
-      const int64_t i = places[t][k];
-      run.push_back(value_at(entry, c.run, i));
-      golden.push_back(value_at(entry, c.golden, i));
-      if (own_state != nullptr) own.push_back(value_at(entry, own_state, i));
-      if (c.before != nullptr) before.push_back(value_at(entry, c.before, i));
-      for (size_t rank = 0; rank < shards.size(); ++rank)
-        shards[rank].push_back(
-            value_at(entry, c.shards + static_cast<int64_t>(rank) * c.shard_bytes, i));
-    }
-    tensors[t].end = count();
-  }
-}
-
-namespace {
 
 using Values = WrongGradients::Values;
 
@@ -144,66 +71,6 @@ bool holds(const Values& sorted, double value, double tolerance) {
 size_t distinct(const Values& values) {
   return std::set<double>(values.begin(), values.end()).size();
 }
-
-}  // namespace
-
-bool is_misplaced(const MismatchContext& c, const WrongGradients& w) {
-  int64_t total = 0;
-  for (const StateEntry& entry : c.layout->entries)
-    if (entry.kind == StateKind::gradient) total += entry.numel;
-  if (w.sampled || total > kMost || !all_finite(w.run) || !all_finite(w.golden)) return false;
-  if (distinct(w.run) < kFewest || !(gap_between(w.run, w.golden) > kFar * length_of(w.golden)))
-    return false;
-  Values sorted = all_gradients(*c.layout, c.golden);
-  std::sort(sorted.begin(), sorted.end());
-  // Small sums of large addends are no closer than these are.
-  const double usual = length_of(w.golden) / std::sqrt(static_cast<double>(w.count()));
-  const double close = w.is_double() ? 1e-12 : 0x1p-23;
-  return std::all_of(w.run.begin(), w.run.end(), [&](double value) {
-    return holds(sorted, value, close * (std::abs(value) + usual));
-  });
-}
-
-bool is_own_misplaced(const WrongGradients& w, int64_t world_size) {
-  if (w.sampled || w.own.empty() || !all_finite(w.run) || !all_finite(w.golden)) return false;
-  Values added(w.count());  // what this rank must have added
-  for (size_t i = 0; i < w.count(); ++i)
-    added[i] = w.own[i] + static_cast<double>(world_size) * (w.run[i] - w.golden[i]);
-  Values own = w.own;
-  const double size = length_of(own);
-  if (distinct(own) < kFewest || !(gap_between(added, own) > kFar * size)) return false;
-  std::sort(added.begin(), added.end());
-  std::sort(own.begin(), own.end());
-  // Two large numbers of which little is left: their rounding stays.
-  const double rounding = w.same * (size + static_cast<double>(world_size) * length_of(w.golden));
-  return gap_between(added, own) <= rounding;
-}
-
-namespace {
-
-// splitmix64: the same signs on every rank.
-uint64_t scrambled(uint64_t value) {
-  value += 0x9e3779b97f4a7c15;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31);
-}
-
-}  // namespace
-
-std::vector<double> sketch_of(const WrongGradients& wrong, const WrongGradients::Values& values) {
-  if (values.empty() || values.size() < 2 * wrong.ranks) return {};
-  std::vector<double> sketch(kSketchSize, 0);
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) return {};
-    const uint64_t signs = scrambled(i);
-    for (size_t k = 0; k < kSketchSize; ++k)
-      sketch[k] += (signs >> k & 1) != 0 ? values[i] : -values[i];
-  }
-  return sketch;
-}
-
-namespace {
 
 // From here on a factor is measured, not fitted.
 constexpr size_t kEnoughElements = 3;
@@ -279,12 +146,6 @@ bool single_contributions(const WrongGradients& w) {
   return !w.shards.empty();
 }
 
-double size_of(const Values& values) {
-  double sum = 0;
-  for (const double value : values) sum += value * value;
-  return std::sqrt(sum);
-}
-
 // Is run = golden + factor x part in all wrong elements together? A part that is hardly more than
 // the rounding of sums explains nothing.
 bool is_golden_and(const WrongGradients& w, double factor, const Values& part) {
@@ -293,8 +154,8 @@ bool is_golden_and(const WrongGradients& w, double factor, const Values& part) {
     const double d = w.run[i] - w.golden[i] - factor * part[i];
     error += d * d;
   }
-  const double size = std::abs(factor) * size_of(part);
-  const double rounding = 16 * w.unit() * (size_of(w.golden) + size_of(part));
+  const double size = std::abs(factor) * length_of(part);
+  const double rounding = 16 * w.unit() * (length_of(w.golden) + length_of(part));
   return std::isfinite(error) && size > 100 * rounding &&
          std::sqrt(error) <= w.same * size + rounding;
 }
@@ -304,7 +165,7 @@ void find_missing_rank(const WrongGradients& w, MismatchEvidence* evidence) {
   const auto ranks = static_cast<double>(w.shards.size());
   constexpr double kSomething = 1e-2;
   for (size_t rank = 0; rank < w.shards.size(); ++rank)
-    if (size_of(w.shards[rank]) > kSomething * ranks * size_of(w.golden) &&
+    if (length_of(w.shards[rank]) > kSomething * ranks * length_of(w.golden) &&
         is_golden_and(w, -1 / ranks, w.shards[rank]))
       evidence->missing_rank = static_cast<int64_t>(rank);
 }
@@ -330,7 +191,7 @@ void compare_with_own(const MismatchContext& c, const WrongGradients& w,
   evidence->own_undivided = scaled(w, 1, w.own);
   evidence->own_added = own_added(w);
   evidence->own_misplaced = is_own_misplaced(w, c.world_size);
-  if (w.count() < kEnoughElements || size_of(w.own) == 0) return;
+  if (w.count() < kEnoughElements || length_of(w.own) == 0) return;
   const double ratio = best_ratio(w, w.own);
   if (ratio != 0 && scaled(w, ratio, w.own)) evidence->own_ratio = ratio;
 }
@@ -370,7 +231,7 @@ int64_t fewer_bits(const MismatchContext& c, const WrongGradients& w) {
 
 // The last step's gradients once more.
 bool is_of_step_before(const WrongGradients& w) {
-  return !w.before.empty() && w.run == w.before && size_of(w.run) > 0;
+  return !w.before.empty() && w.run == w.before && length_of(w.run) > 0;
 }
 
 // How far another order of addition can lead: of `ranks` addends, with a division before or after.
@@ -386,17 +247,122 @@ bool is_within_rounding(const WrongGradients& w) {
   return true;
 }
 
-double norm_of_gradients(const MismatchContext& c, const std::byte* state) {
-  double sum = 0;
-  for (const StateEntry& entry : c.layout->entries)
-    for (int64_t i = 0; entry.kind == StateKind::gradient && i < entry.numel; ++i) {
-      const double value = value_at(entry, state, i);
-      sum += value * value;
-    }
-  return std::sqrt(sum);
+}  // namespace
+
+bool is_wrong(const MismatchContext& c, const StateEntry& entry, int64_t i) {
+  if (!c.element_bounds.empty() && entry.dtype == "float64")
+    return is_beyond(value_at(entry, c.run, i), value_at(entry, c.golden, i),
+                     c.element_bounds[index_of(c, entry)]);
+  const auto width = static_cast<size_t>(entry.bytes / entry.numel);
+  const auto place = static_cast<size_t>(entry.offset) + static_cast<size_t>(i) * width;
+  return std::memcmp(c.run + place, c.golden + place, width) != 0;
 }
 
-}  // namespace
+bool is_wrong(const MismatchContext& c, const StateEntry& entry) {
+  for (int64_t i = 0; i < entry.numel; ++i)
+    if (is_wrong(c, entry, i)) return true;
+  return false;
+}
+
+double value_at(const StateEntry& entry, const std::byte* state, int64_t i) {
+  const std::byte* place = state + entry.offset;
+  if (entry.dtype == "float64") {
+    double value;
+    std::memcpy(&value, place + i * 8, 8);
+    return value;
+  }
+  if (entry.dtype == "bfloat16") {
+    uint16_t bits;
+    std::memcpy(&bits, place + i * 2, 2);
+    return std::bit_cast<float>(uint32_t{bits} << 16);
+  }
+  if (entry.dtype != "float32") return 0;
+  float value;
+  std::memcpy(&value, place + i * 4, 4);
+  return value;
+}
+
+WrongGradients::WrongGradients(const MismatchContext& c)
+    : ranks(static_cast<size_t>(c.world_size)) {
+  std::vector<std::vector<int64_t>> places;
+  for (size_t index = 0; index < c.layout->entries.size(); ++index) {
+    const StateEntry& entry = c.layout->entries[index];
+    if (entry.kind != StateKind::gradient) continue;
+    ++gradients;
+    std::vector<int64_t> found = wrong_elements(c, index);
+    if (found.empty() && !presence_differs(c, index)) continue;
+    tensors.push_back({&entry, 0, 0, static_cast<int64_t>(found.size())});
+    wrong += tensors.back().wrong;
+    elements += entry.numel;
+    places.push_back(std::move(found));
+  }
+  const int64_t every = (wrong + kMostTaken - 1) / kMostTaken;
+  sampled = every > 1;
+  const std::byte* own_state = c.shards != nullptr ? c.shards + c.rank * c.shard_bytes : c.local;
+  shards.resize(c.shards != nullptr ? ranks : 0);
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const StateEntry& entry = *tensors[t].entry;
+    // One error of rounding is far below, any known defect far above.
+    if (entry.dtype != "float64") same = 1e-5;
+    tensors[t].begin = count();
+    for (size_t k = 0; k < places[t].size();
+         k += static_cast<size_t>(std::max<int64_t>(every, 1))) {
+      const int64_t i = places[t][k];
+      run.push_back(value_at(entry, c.run, i));
+      golden.push_back(value_at(entry, c.golden, i));
+      if (own_state != nullptr) own.push_back(value_at(entry, own_state, i));
+      if (c.before != nullptr) before.push_back(value_at(entry, c.before, i));
+      for (size_t rank = 0; rank < shards.size(); ++rank)
+        shards[rank].push_back(
+            value_at(entry, c.shards + static_cast<int64_t>(rank) * c.shard_bytes, i));
+    }
+    tensors[t].end = count();
+  }
+}
+
+bool is_misplaced(const MismatchContext& c, const WrongGradients& w) {
+  int64_t total = 0;
+  for (const StateEntry& entry : c.layout->entries)
+    if (entry.kind == StateKind::gradient) total += entry.numel;
+  if (w.sampled || total > kMost || !all_finite(w.run) || !all_finite(w.golden)) return false;
+  if (distinct(w.run) < kFewest || !(gap_between(w.run, w.golden) > kFar * length_of(w.golden)))
+    return false;
+  Values sorted = all_gradients(*c.layout, c.golden);
+  std::sort(sorted.begin(), sorted.end());
+  // Small sums of large addends are no closer than these are.
+  const double usual = length_of(w.golden) / std::sqrt(static_cast<double>(w.count()));
+  const double close = w.is_double() ? 1e-12 : 0x1p-23;
+  return std::all_of(w.run.begin(), w.run.end(), [&](double value) {
+    return holds(sorted, value, close * (std::abs(value) + usual));
+  });
+}
+
+bool is_own_misplaced(const WrongGradients& w, int64_t world_size) {
+  if (w.sampled || w.own.empty() || !all_finite(w.run) || !all_finite(w.golden)) return false;
+  Values added(w.count());  // what this rank must have added
+  for (size_t i = 0; i < w.count(); ++i)
+    added[i] = w.own[i] + static_cast<double>(world_size) * (w.run[i] - w.golden[i]);
+  Values own = w.own;
+  const double size = length_of(own);
+  if (distinct(own) < kFewest || !(gap_between(added, own) > kFar * size)) return false;
+  std::sort(added.begin(), added.end());
+  std::sort(own.begin(), own.end());
+  // Two large numbers of which little is left: their rounding stays.
+  const double rounding = w.same * (size + static_cast<double>(world_size) * length_of(w.golden));
+  return gap_between(added, own) <= rounding;
+}
+
+std::vector<double> sketch_of(const WrongGradients& wrong, const WrongGradients::Values& values) {
+  if (values.empty() || values.size() < 2 * wrong.ranks) return {};
+  std::vector<double> sketch(kSketchSize, 0);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) return {};
+    const uint64_t signs = SplitMix64(i).next();
+    for (size_t k = 0; k < kSketchSize; ++k)
+      sketch[k] += (signs >> k & 1) != 0 ? values[i] : -values[i];
+  }
+  return sketch;
+}
 
 void describe_gradients(const MismatchContext& c, MismatchEvidence* evidence) {
   const WrongGradients w(c);
@@ -417,7 +383,7 @@ void describe_gradients(const MismatchContext& c, MismatchEvidence* evidence) {
   evidence->within_rounding = is_within_rounding(w);
   const std::byte* own = c.shards != nullptr ? c.shards + c.rank * c.shard_bytes : c.local;
   if (own == nullptr) return;
-  evidence->own_norm = norm_of_gradients(c, own);
+  evidence->own_norm = length_of(all_gradients(*c.layout, own));
   evidence->run_sketch = sketch_of(w, w.run);
   evidence->own_sketch = sketch_of(w, w.own);
 }

@@ -74,16 +74,6 @@ class OnReplicas : public Model {
   std::vector<std::unique_ptr<SampleDraws>> of_replicas_;
 };
 
-}  // namespace
-
-void run_on_replicas(const Scenario& scenario, const std::string& dtype, Training* training) {
-  if (scenario.reducer.kind != "data_parallel") return;
-  training->model = std::make_unique<OnReplicas>(scenario, dtype, std::move(training->model));
-  training->model->draw_from(training->draws.get());
-}
-
-namespace {
-
 bool is_whole(const OptimizerShard& piece, const at::Tensor& parameter) {
   return piece.numel == parameter.numel();
 }
@@ -100,7 +90,77 @@ at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& state) {
   return at::empty_like(parameter.detach(), state.options()).copy_(state);
 }
 
+std::vector<int64_t> trained_numels(const NamedTensors& parameters) {
+  std::vector<int64_t> numels;
+  for (const NamedTensor& one : parameters)
+    numels.push_back(one.tensor.requires_grad() ? one.tensor.numel() : 0);
+  return numels;
+}
+
+// Undefined where a parameter has none.
+std::vector<at::Tensor> gradients_of(const NamedTensors& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& one : parameters) tensors.push_back(one.tensor.grad());
+  return tensors;
+}
+
+bool any_gradient(const NamedTensors& parameters) {
+  for (const NamedTensor& one : parameters)
+    if (one.tensor.grad().defined()) return true;
+  return false;
+}
+
+// Pieces are runs of memory.
+void need_no_gaps(const NamedTensors& parameters) {
+  for (const NamedTensor& one : parameters)
+    if (!fills_memory(one.tensor))
+      throw std::runtime_error(fmt::format(
+          "parameter {} has strides [{}], which leave gaps in memory: an optimizer that "
+          "is shared out cannot cut it into pieces",
+          one.name, fmt::join(one.tensor.strides(), ", ")));
+}
+
+// How pieces are cut, and how updated ones travel.
+struct Way {
+  std::vector<OptimizerShard> pieces;
+  PiecewiseOptimizer::Spread spread;
+  std::function<void()> gather_gradients;
+};
+
+Way zero(const Scenario& scenario, const NamedTensors& parameters, Communicator& group,
+         std::chrono::milliseconds timeout) {
+  const std::vector<OptimizerShard> pieces =
+      zero_shards(trained_numels(parameters), group.world_size());
+  const bool together = scenario.optimizer_sharding.options.text("broadcast") == "per_rank";
+  const auto spread = [=, &group, weights = tensors_of(parameters)] {
+    broadcast_shards(pieces, weights, together, group, deadline_after(timeout));
+  };
+  return {pieces, spread, nullptr};
+}
+
+Way sharded(const ReducerOptions& options, const NamedTensors& parameters, Communicator& group) {
+  const auto buckets = bucket_shards_of(options, parameters, group.world_size());
+  const auto timeout = options.collective_timeout;
+  Way way;
+  for (const std::vector<OptimizerShard>& bucket : buckets)
+    way.pieces.insert(way.pieces.end(), bucket.begin(), bucket.end());
+  way.spread = [=, &group, weights = tensors_of(parameters)] {
+    all_gather_shards(buckets, weights, group, deadline_after(timeout));
+  };
+  way.gather_gradients = [=, &group] {
+    if (any_gradient(parameters))
+      all_gather_shards(buckets, gradients_of(parameters), group, deadline_after(timeout));
+  };
+  return way;
+}
+
 }  // namespace
+
+void run_on_replicas(const Scenario& scenario, const std::string& dtype, Training* training) {
+  if (scenario.reducer.kind != "data_parallel") return;
+  training->model = std::make_unique<OnReplicas>(scenario, dtype, std::move(training->model));
+  training->model->draw_from(training->draws.get());
+}
 
 PiecewiseOptimizer::PiecewiseOptimizer(const Part& part, NamedTensors parameters,
                                        std::vector<OptimizerShard> pieces, Spread spread,
@@ -146,9 +206,9 @@ void PiecewiseOptimizer::load(const NamedTensors& state) {
     const at::Tensor& saved = state[static_cast<size_t>(piece.parameter) * words_ + word].tensor;
     own[i].tensor = saved;
     if (is_counter_[word] || !saved.defined()) continue;
-    const at::Tensor state =
+    const at::Tensor laid_out =
         laid_out_like(parameters_[static_cast<size_t>(piece.parameter)].tensor, saved);
-    own[i].tensor = is_whole(piece, state) ? state : elements_of(piece, state);
+    own[i].tensor = is_whole(piece, laid_out) ? laid_out : elements_of(piece, laid_out);
   }
   own_->load(own);
 }
@@ -210,80 +270,6 @@ int64_t state_bytes(const Optimizer& optimizer) {
     if (named.tensor.defined()) bytes += static_cast<int64_t>(named.tensor.nbytes());
   return bytes;
 }
-
-namespace {
-
-std::vector<int64_t> trained_numels(const NamedTensors& parameters) {
-  std::vector<int64_t> numels;
-  for (const NamedTensor& one : parameters)
-    numels.push_back(one.tensor.requires_grad() ? one.tensor.numel() : 0);
-  return numels;
-}
-
-std::vector<at::Tensor> weights_of(const NamedTensors& parameters) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& one : parameters) tensors.push_back(one.tensor);
-  return tensors;
-}
-
-// Undefined where a parameter has none.
-std::vector<at::Tensor> gradients_of(const NamedTensors& parameters) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& one : parameters) tensors.push_back(one.tensor.grad());
-  return tensors;
-}
-
-bool any_gradient(const NamedTensors& parameters) {
-  for (const NamedTensor& one : parameters)
-    if (one.tensor.grad().defined()) return true;
-  return false;
-}
-
-// Pieces are runs of memory.
-void need_no_gaps(const NamedTensors& parameters) {
-  for (const NamedTensor& one : parameters)
-    if (!fills_memory(one.tensor))
-      throw std::runtime_error(fmt::format(
-          "parameter {} has strides [{}], which leave gaps in memory: an optimizer that "
-          "is shared out cannot cut it into pieces",
-          one.name, fmt::join(one.tensor.strides(), ", ")));
-}
-
-// How pieces are cut, and how updated ones travel.
-struct Way {
-  std::vector<OptimizerShard> pieces;
-  PiecewiseOptimizer::Spread spread;
-  std::function<void()> gather_gradients;
-};
-
-Way zero(const Scenario& scenario, const NamedTensors& parameters, Communicator& group,
-         std::chrono::milliseconds timeout) {
-  const std::vector<OptimizerShard> pieces =
-      zero_shards(trained_numels(parameters), group.world_size());
-  const bool together = scenario.optimizer_sharding.options.text("broadcast") == "per_rank";
-  const auto spread = [=, &group, weights = weights_of(parameters)] {
-    broadcast_shards(pieces, weights, together, group, deadline_after(timeout));
-  };
-  return {pieces, spread, nullptr};
-}
-
-Way sharded(const ReducerOptions& options, const NamedTensors& parameters, Communicator& group) {
-  const auto buckets = bucket_shards_of(options, parameters, group.world_size());
-  const auto timeout = options.collective_timeout;
-  Way way;
-  for (const std::vector<OptimizerShard>& bucket : buckets)
-    way.pieces.insert(way.pieces.end(), bucket.begin(), bucket.end());
-  way.spread = [=, &group, weights = weights_of(parameters)] {
-    all_gather_shards(buckets, weights, group, deadline_after(timeout));
-  };
-  way.gather_gradients = [=, &group] {
-    if (any_gradient(parameters))
-      all_gather_shards(buckets, gradients_of(parameters), group, deadline_after(timeout));
-  };
-  return way;
-}
-
-}  // namespace
 
 void Sharing::consolidate() {
   if (optimizer != nullptr) optimizer->consolidate();

@@ -39,14 +39,6 @@ class ControlStore : public Store {
   Control& control_;
 };
 
-}  // namespace
-
-std::shared_ptr<Store> make_control_store(Control& control) {
-  return std::make_shared<ControlStore>(control);
-}
-
-namespace {
-
 struct Claim {
   int64_t rank = 0, world_size = 0;
 };
@@ -99,26 +91,6 @@ std::string verdict_of_all(Store& store, int64_t processes, Deadline deadline) {
   return judge(claims);
 }
 
-}  // namespace
-
-void sign_in(Store& store, const CommOptions& options, int64_t process, int64_t processes,
-             Deadline deadline) {
-  store.set(key_of(process), fmt::format("{} {}", options.rank, options.world_size));
-  std::string verdict;
-  if (process == 0) {
-    verdict = verdict_of_all(store, processes, deadline);
-    store.set("sign-in/verdict", verdict);
-  } else {
-    verdict = store.get("sign-in/verdict", deadline);
-  }
-  if (verdict.empty()) return;
-  const int64_t wrong = std::stoll(verdict);
-  throw CommError(wrong == process ? CommFailure::rejected : CommFailure::peer_lost,
-                  "rendezvous: " + verdict.substr(verdict.find(' ') + 1), {.peer = wrong});
-}
-
-namespace {
-
 constexpr const char* kNetworkKey = "own-network";
 
 // "+PATH" of the switch, or "-REASON" why there is none.
@@ -131,27 +103,6 @@ std::string offer(const RunPlan& plan, const WorkerTask& task, OwnNetwork* netwo
   return network->run_switch ? "+" + network->run_switch->path() : "-" + why;
 }
 
-}  // namespace
-
-OwnNetwork join_own_network(const RunPlan& plan, const WorkerTask& task, Store& store,
-                            Deadline deadline) {
-  OwnNetwork network;
-  const std::vector<Fault>& faults = plan.scenario.faults;
-  if (std::none_of(faults.begin(), faults.end(), by_own_link)) return network;
-  if (task.rank == 0) store.set(kNetworkKey, offer(plan, task, &network));
-  const std::string answer = store.get(kNetworkKey, deadline);
-  if (answer.front() == '+') {
-    network.link = OwnLink::join(answer.substr(1), task.rank);
-  } else if (std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
-               return by_own_link(fault) && fault.options.text("means") == "veth";
-             })) {
-    throw std::runtime_error("means \"veth\" of a fault: " + answer.substr(1));
-  }
-  return network;
-}
-
-namespace {
-
 std::unique_ptr<Communicator> connect_one(const std::string& kind, int64_t ranks_per_host,
                                           const CommOptions& options,
                                           const std::shared_ptr<Store>& store, Deadline deadline) {
@@ -161,24 +112,6 @@ std::unique_ptr<Communicator> connect_one(const std::string& kind, int64_t ranks
     return make_hierarchical_communicator(options, ranks_per_host, store, deadline);
   return make_gloo_communicator(options, store, deadline);
 }
-
-}  // namespace
-
-std::unique_ptr<Communicator> make_process_communicator(const std::string& kind,
-                                                        int64_t ranks_per_host,
-                                                        const CommOptions& options,
-                                                        const std::shared_ptr<Store>& store,
-                                                        Deadline deadline) {
-  auto communicator = connect_one(kind, ranks_per_host, options, store, deadline);
-  // A rank that fails as soon as it is connected would end the others that are not yet: what Gloo
-  // throws then (getpeername: not connected) nobody catches on its own thread.
-  const std::string prefix = options.prefix + "connected";
-  if (store->add(prefix, 1) == options.world_size) store->set(prefix + "/all", "1");
-  store->get(prefix + "/all", deadline);
-  return communicator;
-}
-
-namespace {
 
 std::vector<Statistic> statistics_of(const RunPlan& plan) {
   std::vector<Statistic> statistics;
@@ -190,22 +123,6 @@ std::vector<Statistic> statistics_of(const RunPlan& plan) {
 Lane lane_of(Statistic statistic) {
   return statistic == Statistic::rounding ? Lane::rounding : Lane::communication;
 }
-
-}  // namespace
-
-void watch_states(const RunPlan& plan, StateStream& stream, Deadline deadline, Recorder& recorder) {
-  const auto record = [&](int64_t step, Statistic statistic, const StatisticStep& result) {
-    const auto lane = static_cast<int32_t>(lane_of(statistic));
-    recorder.set_step(static_cast<int32_t>(step));
-    recorder.append(EventKind::statistic, lane, std::bit_cast<uint64_t>(result.r),
-                    static_cast<uint32_t>(result.entry));
-    if (step == 1)
-      recorder.append(EventKind::control, lane, result.control_r > threshold_of(statistic));
-  };
-  run_statistics(plan.scenario, plan.replay, statistics_of(plan), stream, deadline, record);
-}
-
-namespace {
 
 Deadline run_deadline(const RunPlan& plan) {
   return deadline_after(std::chrono::milliseconds(plan.scenario.timeouts.run_ms));
@@ -256,6 +173,69 @@ std::shared_ptr<StateStream> rank_stream(const WorkerTask& task, const RunPlan& 
 }
 
 }  // namespace
+
+std::shared_ptr<Store> make_control_store(Control& control) {
+  return std::make_shared<ControlStore>(control);
+}
+
+void sign_in(Store& store, const CommOptions& options, int64_t process, int64_t processes,
+             Deadline deadline) {
+  store.set(key_of(process), fmt::format("{} {}", options.rank, options.world_size));
+  std::string verdict;
+  if (process == 0) {
+    verdict = verdict_of_all(store, processes, deadline);
+    store.set("sign-in/verdict", verdict);
+  } else {
+    verdict = store.get("sign-in/verdict", deadline);
+  }
+  if (verdict.empty()) return;
+  const int64_t wrong = std::stoll(verdict);
+  throw CommError(wrong == process ? CommFailure::rejected : CommFailure::peer_lost,
+                  "rendezvous: " + verdict.substr(verdict.find(' ') + 1), {.peer = wrong});
+}
+
+OwnNetwork join_own_network(const RunPlan& plan, const WorkerTask& task, Store& store,
+                            Deadline deadline) {
+  OwnNetwork network;
+  const std::vector<Fault>& faults = plan.scenario.faults;
+  if (std::none_of(faults.begin(), faults.end(), by_own_link)) return network;
+  if (task.rank == 0) store.set(kNetworkKey, offer(plan, task, &network));
+  const std::string answer = store.get(kNetworkKey, deadline);
+  if (answer.front() == '+') {
+    network.link = OwnLink::join(answer.substr(1), task.rank);
+  } else if (std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
+               return by_own_link(fault) && fault.options.text("means") == "veth";
+             })) {
+    throw std::runtime_error("means \"veth\" of a fault: " + answer.substr(1));
+  }
+  return network;
+}
+
+std::unique_ptr<Communicator> make_process_communicator(const std::string& kind,
+                                                        int64_t ranks_per_host,
+                                                        const CommOptions& options,
+                                                        const std::shared_ptr<Store>& store,
+                                                        Deadline deadline) {
+  auto communicator = connect_one(kind, ranks_per_host, options, store, deadline);
+  // A rank that fails as soon as it is connected would end the others that are not yet: what Gloo
+  // throws then (getpeername: not connected) nobody catches on its own thread.
+  const std::string prefix = options.prefix + "connected";
+  if (store->add(prefix, 1) == options.world_size) store->set(prefix + "/all", "1");
+  store->get(prefix + "/all", deadline);
+  return communicator;
+}
+
+void watch_states(const RunPlan& plan, StateStream& stream, Deadline deadline, Recorder& recorder) {
+  const auto record = [&](int64_t step, Statistic statistic, const StatisticStep& result) {
+    const auto lane = static_cast<int32_t>(lane_of(statistic));
+    recorder.set_step(static_cast<int32_t>(step));
+    recorder.append(EventKind::statistic, lane, std::bit_cast<uint64_t>(result.r),
+                    static_cast<uint32_t>(result.entry));
+    if (step == 1)
+      recorder.append(EventKind::control, lane, result.control_r > threshold_of(statistic));
+  };
+  run_statistics(plan.scenario, plan.replay, statistics_of(plan), stream, deadline, record);
+}
 
 int run_rank_process(const WorkerTask& task, const RunPlan& plan, Control& control) {
   prepare_devices(plan.scenario);

@@ -10,6 +10,7 @@
 
 #include "scenarios/base/clock.h"
 #include "scenarios/workloads/workload.h"
+#include "sim/fault/tensor_hooks.h"
 #include "sim/worker/libraries.h"
 
 namespace lockstep {
@@ -36,9 +37,10 @@ class Watch {
         const at::Tensor& tensor = parameters[static_cast<size_t>(p)].tensor;
         layers_[tensor.unsafeGetTensorImpl()] = layer;
         if (!tensor.requires_grad()) continue;
-        const unsigned key = tensor.register_hook(
-            [this, layer](const at::Tensor&) { times_.backward[layer] = now_ns(); });
-        hooks_.emplace_back(tensor, key);
+        hooks_.add(tensor, [this, layer](const at::Tensor&) {
+          times_.backward[layer] = now_ns();
+          return at::Tensor();
+        });
       }
     current_ = this;
     handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&Watch::seen)
@@ -48,7 +50,6 @@ class Watch {
   ~Watch() {
     at::removeCallback(handle_);
     current_ = nullptr;
-    for (const auto& [tensor, key] : hooks_) tensor.remove_hook(key);
   }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -71,7 +72,7 @@ class Watch {
   static inline Watch* current_ = nullptr;
   PassTimes times_;
   std::unordered_map<const c10::TensorImpl*, size_t> layers_;
-  std::vector<std::pair<at::Tensor, unsigned>> hooks_;
+  TensorHooks hooks_;
   at::CallbackHandle handle_ = 0;
 };
 

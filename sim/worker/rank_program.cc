@@ -36,7 +36,7 @@ std::unique_ptr<Communicator> join(const RankContext& around, RankFaults& faults
                         deadline_after(std::chrono::milliseconds(scenario.timeouts.rendezvous_ms)));
 }
 
-void run_passes(const RankContext& around, RankCommunicator& communicator, RankFaults& faults,
+void run_passes(const RankContext& around, Communicator& communicator, RankFaults& faults,
                 RecordingProbe& probe, Evidence* evidence) {
   Recorder& recorder = around.recorder;
   const RunPlan& plan = around.plan;
@@ -49,17 +49,10 @@ void run_passes(const RankContext& around, RankCommunicator& communicator, RankF
 }
 
 ErrorKind kind_of(CommFailure failure) {
-  switch (failure) {
-    case CommFailure::timeout:
-      return ErrorKind::timeout;
-    case CommFailure::peer_lost:
-      return ErrorKind::peer_lost;
-    case CommFailure::rejected:
-      return ErrorKind::rejected;
-    case CommFailure::closed:
-      return ErrorKind::closed;
-  }
-  LOCKSTEP_CHECK(false, "unknown CommFailure");
+  static constexpr ErrorKind kKinds[] = {ErrorKind::timeout, ErrorKind::peer_lost,
+                                         ErrorKind::rejected, ErrorKind::closed};
+  LOCKSTEP_CHECK(failure <= CommFailure::closed, "unknown CommFailure");
+  return kKinds[static_cast<size_t>(failure)];
 }
 
 RankError error_of(const CommError& error) {
@@ -101,7 +94,7 @@ int guarded(const RankContext& around, Evidence* evidence) {
   };
   try {
     communicator = std::make_unique<RankCommunicator>(join(around, faults), around, faults, probe);
-    run_passes(around, *communicator, faults, probe, evidence);
+    run_passes(around, communicator->outermost(), faults, probe, evidence);
     faults.enter(Phase::teardown);
     close(std::chrono::milliseconds(around.plan.scenario.timeouts.collective_ms) + kTeardownSlack);
     around.recorder.append(EventKind::finished);

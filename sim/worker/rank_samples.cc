@@ -59,7 +59,7 @@ void use_other_seed(Scenario* scenario) {
 }
 
 Scenario as_followed(Scenario scenario, int64_t rank) {
-  if (find_fault(scenario.faults, FaultKind::other_seed, rank) != nullptr)
+  if (find_fault(scenario.faults, FaultKind::mismatched_seed, rank) != nullptr)
     use_other_seed(&scenario);
   if (has_mutant(scenario.mutants, "no_set_epoch", rank))
     scenario.split.options.set("set_epoch", false);

@@ -41,53 +41,6 @@ std::string settings_of(const RunPlan& plan, GoldenKind kind) {
 // The consumer is this very thread, right after the producer: nothing is ever waited for.
 Deadline at_once() { return deadline_after(std::chrono::milliseconds(1)); }
 
-}  // namespace
-
-GoldenCache::Items GoldenCache::make(const RunPlan& plan, GoldenKind kind) const {
-  const Scenario& scenario = plan.scenario;
-  const bool shards = plan.shards && kind == GoldenKind::replay;
-  Items items;
-  items.slot_bytes = golden_item(scenario, kind, shards).bytes;
-  const int64_t count = scenario.steps + 1;
-  auto stream = StateStream::in_memory({.slot_bytes = items.slot_bytes, .slots = count});
-  run_golden(scenario, kind, plan.replay, shards, *stream, at_once());
-  items.bytes.resize(static_cast<size_t>(count * items.slot_bytes));
-  for (int64_t item = 0; item < count; ++item) {
-    const std::byte* bytes = stream->begin_read(0, item, at_once());
-    if (bytes == nullptr) throw std::runtime_error("a golden run ended early");
-    std::memcpy(items.bytes.data() + item * items.slot_bytes, bytes,
-                static_cast<size_t>(items.slot_bytes));
-    stream->end_read(0);
-  }
-  return items;
-}
-
-std::shared_ptr<StateStream> GoldenCache::stream(const RunPlan& plan, GoldenKind kind) {
-  const std::string settings = settings_of(plan, kind);
-  auto found = entries_.find(settings);
-  if (found == entries_.end()) {
-    if (order_.size() == kEntriesMax) {
-      entries_.erase(order_.front());
-      order_.erase(order_.begin());
-    }
-    found = entries_.emplace(settings, make(plan, kind)).first;
-    order_.push_back(settings);
-  }
-  const Items& items = found->second;
-  const int64_t count = plan.scenario.steps + 1;
-  std::shared_ptr<StateStream> stream = StateStream::in_memory(
-      {.slot_bytes = items.slot_bytes, .slots = count, .consumers = ranks_of(plan.scenario)});
-  for (int64_t item = 0; item < count; ++item) {
-    std::memcpy(stream->begin_write(at_once()), items.bytes.data() + item * items.slot_bytes,
-                static_cast<size_t>(items.slot_bytes));
-    stream->end_write();
-  }
-  stream->finish();
-  return stream;
-}
-
-namespace {
-
 using Streams = std::map<std::string, std::shared_ptr<StateStream>>;
 
 Streams make_streams(const RunPlan& plan, GoldenCache& cache) {
@@ -144,6 +97,49 @@ struct HostRecorders {
 };
 
 }  // namespace
+
+GoldenCache::Items GoldenCache::make(const RunPlan& plan, GoldenKind kind) const {
+  const Scenario& scenario = plan.scenario;
+  const bool shards = plan.shards && kind == GoldenKind::replay;
+  Items items;
+  items.slot_bytes = golden_item(scenario, kind, shards).bytes;
+  const int64_t count = scenario.steps + 1;
+  auto stream = StateStream::in_memory({.slot_bytes = items.slot_bytes, .slots = count});
+  run_golden(scenario, kind, plan.replay, shards, *stream, at_once());
+  items.bytes.resize(static_cast<size_t>(count * items.slot_bytes));
+  for (int64_t item = 0; item < count; ++item) {
+    const std::byte* bytes = stream->begin_read(0, item, at_once());
+    if (bytes == nullptr) throw std::runtime_error("a golden run ended early");
+    std::memcpy(items.bytes.data() + item * items.slot_bytes, bytes,
+                static_cast<size_t>(items.slot_bytes));
+    stream->end_read(0);
+  }
+  return items;
+}
+
+std::shared_ptr<StateStream> GoldenCache::stream(const RunPlan& plan, GoldenKind kind) {
+  const std::string settings = settings_of(plan, kind);
+  auto found = entries_.find(settings);
+  if (found == entries_.end()) {
+    if (order_.size() == kEntriesMax) {
+      entries_.erase(order_.front());
+      order_.erase(order_.begin());
+    }
+    found = entries_.emplace(settings, make(plan, kind)).first;
+    order_.push_back(settings);
+  }
+  const Items& items = found->second;
+  const int64_t count = plan.scenario.steps + 1;
+  std::shared_ptr<StateStream> stream = StateStream::in_memory(
+      {.slot_bytes = items.slot_bytes, .slots = count, .consumers = ranks_of(plan.scenario)});
+  for (int64_t item = 0; item < count; ++item) {
+    std::memcpy(stream->begin_write(at_once()), items.bytes.data() + item * items.slot_bytes,
+                static_cast<size_t>(items.slot_bytes));
+    stream->end_write();
+  }
+  stream->finish();
+  return stream;
+}
 
 std::vector<Evidence> run_in_threads(const RunPlan& plan,
                                      const std::vector<std::unique_ptr<Recorder>>& recorders,

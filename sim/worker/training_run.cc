@@ -27,7 +27,7 @@ Deadline within(int64_t timeout_ms) {
 
 // The rank's own dtype.
 std::string followed_dtype(const std::string& dtype, RankFaults& faults) {
-  const Fault* fault = faults.standing(FaultKind::other_dtype);
+  const Fault* fault = faults.standing(FaultKind::mismatched_dtype);
   return fault != nullptr ? fault->options.text("dtype") : dtype;
 }
 
@@ -45,27 +45,27 @@ NamedTensors in_other_order(NamedTensors parameters) {
 
 ReducerOptions TrainingRun::reducer_options() {
   ReducerOptions options = reducer_options_of(scenario_, context_.rank);
-  if (const Fault* fault = faults_.standing(FaultKind::other_bucket_cap))
+  if (const Fault* fault = faults_.standing(FaultKind::mismatched_bucket_cap))
     options.bucket_cap_bytes = bytes_of_mib(fault->options.number("bucket_cap_mb"));
   apply_reducer_mutants(scenario_.mutants, context_.rank, &options);
   return options;
 }
 
-TrainingRun::TrainingRun(const RankContext& context, RankCommunicator& communicator,
-                         RankFaults& faults, RecordingProbe& probe, const std::string& dtype,
-                         bool primary, Evidence* evidence)
+TrainingRun::TrainingRun(const RankContext& context, Communicator& communicator, RankFaults& faults,
+                         RecordingProbe& probe, const std::string& dtype, bool primary,
+                         Evidence* evidence)
     : context_(context),
       scenario_(context.plan.scenario),
       gathers_(context.plan.replay.gathered),
       communicator_(communicator),
       faults_(faults),
       probe_(probe),
-      batch_(communicator.outermost(), std::chrono::milliseconds(scenario_.timeouts.collective_ms)),
+      batch_(communicator, std::chrono::milliseconds(scenario_.timeouts.collective_ms)),
       dtype_(followed_dtype(dtype, faults)),
       primary_(primary),
       compute_clock_(clock_of(context.plan, primary)),
       evidence_(evidence),
-      checkpointing_(context, dtype, primary, communicator.outermost()),
+      checkpointing_(context, dtype, primary, communicator),
       mutants_(scenario_, context.rank, context.recorder),
       step_mutants_(scenario_, context.rank, context.recorder),
       gradient_mutants_(scenario_, context.rank, context.recorder),
@@ -117,16 +117,14 @@ void TrainingRun::load() {
   probe_.use(device_clock_.get());
   training_ = std::move(setup.training);
   if (export_) export_->data(setup.data);
-  samples_ =
-      std::make_unique<RankSamples>(scenario_, dtype_, setup.data, communicator_.outermost());
+  samples_ = std::make_unique<RankSamples>(scenario_, dtype_, setup.data, communicator_);
   share_out_training();
 }
 
 // Who computes and who updates what.
 void TrainingRun::share_out_training() {
   run_on_replicas(scenario_, dtype_, &training_);
-  sharing_ =
-      partition_optimizer(scenario_, reducer_options(), &training_, communicator_.outermost());
+  sharing_ = partition_optimizer(scenario_, reducer_options(), &training_, communicator_);
 }
 
 void TrainingRun::construct() {
@@ -148,11 +146,10 @@ void TrainingRun::build_reducer() {
   training_.model->normalize_over(&batch_);
   training_.model->run_by(compute_clock_.get());
   layer_faults_.watch(training_);
-  const bool other_order = faults_.standing(FaultKind::other_bucket_order) != nullptr;
+  const bool other_order = faults_.standing(FaultKind::mismatched_bucket_order) != nullptr;
   const NamedTensors parameters = step_mutants_.known_parameters(training_.parameters);
   reducer_ = make_reducer(reducer_options(), other_order ? in_other_order(parameters) : parameters,
-                          step_mutants_.known_buffers(training_.buffers), communicator_.outermost(),
-                          probe_);
+                          step_mutants_.known_buffers(training_.buffers), communicator_, probe_);
   step_mutants_.after_construction(training_);
   if (primary_) check_values();
   note_buffers(&training_);
@@ -194,7 +191,7 @@ int64_t TrainingRun::optimizer_bytes() const {
 
 void TrainingRun::check_values() {
   const std::string difference =
-      differing_values(training_.parameters, training_.buffers, communicator_.outermost(),
+      differing_values(training_.parameters, training_.buffers, communicator_,
                        within(scenario_.timeouts.construction_ms));
   record_check(Check::manifest, difference);
 }
@@ -256,7 +253,7 @@ void TrainingRun::step(int64_t step) {
   faults_.enter(Phase::optimizer);
   mutants_.update(step, &training_);
   if (averages_parameters(scenario_, step))
-    average_parameters(training_.parameters, communicator_.outermost(),
+    average_parameters(training_.parameters, communicator_,
                        within(scenario_.timeouts.collective_ms));
   recorder.end_step();
   consolidate();

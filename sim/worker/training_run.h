@@ -23,7 +23,7 @@ namespace lockstep {
 // double run. Throws CommError and std::exception. One thread.
 class TrainingRun {
  public:
-  TrainingRun(const RankContext& context, RankCommunicator& communicator, RankFaults& faults,
+  TrainingRun(const RankContext& context, Communicator& communicator, RankFaults& faults,
               RecordingProbe& probe, const std::string& dtype, bool primary, Evidence* evidence);
   ~TrainingRun();
 
@@ -57,7 +57,7 @@ class TrainingRun {
   const RankContext& context_;
   const Scenario& scenario_;
   const bool gathers_;  // one process with the outputs of all replicas: the loss is over all
-  RankCommunicator& communicator_;
+  Communicator& communicator_;
   RankFaults& faults_;
   RecordingProbe& probe_;
   RankBatch batch_;  // for layers that normalize over all ranks

@@ -69,7 +69,7 @@ class FaultsOfDevices(ProgramTest):
                       '{"kind":"launch_stall","rank":2,"duration_ms":10}'):
             with self.subTest(fault=fault):
                 path = self.tmp / "result.json"
-                run = self.run_program("run", TOY, "--device", "stand_in", "--set", f"/faults=[{fault}]",
+                run = self.run_program("run", TOY, "--device", "fake", "--set", f"/faults=[{fault}]",
                                        "--set", "/steps=10", "--json", path)
                 self.assertEqual(run.code, 0, run.text)
                 straggler = read_json(path)["runs"][0]["straggler"]

@@ -17,7 +17,7 @@ namespace {
 
 std::string device_word() {
   const char* word = std::getenv("LOCKSTEP_TEST_DEVICE");
-  return word != nullptr ? word : "stand_in";
+  return word != nullptr ? word : "fake";
 }
 
 Scenario small_scenario() {

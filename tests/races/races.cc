@@ -10,7 +10,7 @@
 #include <string>
 
 #include "reducer/probe.h"
-#include "sim/fault/race_mutants.h"
+#include "sim/fault/mutants.h"
 #include "tests/reducer/kinds/small_model.h"
 
 namespace lockstep {
@@ -43,19 +43,21 @@ struct Run {
 // Checksums of the averaged gradients of all steps.
 std::vector<double> train(const Run& run, int64_t rank, Communicator& inner) {
   std::minstd_rand random(static_cast<unsigned>(rank) + 1);
+  int64_t step = 1;
   const auto communicator = make_race_mutants(
-      inner, run.mutants, [&](size_t alternatives) { return random() % alternatives; });
+      inner, run.mutants, [&] { return step; },
+      [&](size_t alternatives) { return random() % alternatives; });
   const SmallModel model(0);
   NoProbe probe;
   const auto reducer =
       make_reducer(run.reducer, model.parameters, model.buffers, *communicator, probe);
   std::vector<double> checksums;
-  for (int64_t step = 1; step <= run.steps; ++step) {
+  for (; step <= run.steps; ++step) {
     model.clear_gradients(true);
     reducer->before_forward(true);
     const at::Tensor loss = shard_loss(model, rank, step);
     reducer->before_backward({loss});
-    communicator->begin_backward(step);
+    communicator->begin_backward();
     loss.backward();
     reducer->after_backward();
     communicator->end_backward();

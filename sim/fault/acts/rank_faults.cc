@@ -195,15 +195,12 @@ void RankFaults::at_layer(const std::string& layer) {
 
 const Fault* RankFaults::standing(FaultKind kind) {
   if (!any_) return nullptr;
-  for (const Act& act : schedule_.of_kind(kind, std::max(recorder_.step(), 1))) {
-    receipt(act);
-    return act.fault;
-  }
   // Those of the rendezvous have step 0.
-  for (const Act& act : schedule_.of_kind(kind, 0)) {
-    receipt(act);
-    return act.fault;
-  }
+  for (const int64_t step : {std::max<int64_t>(recorder_.step(), 1), int64_t{0}})
+    for (const Act& act : schedule_.of_kind(kind, step)) {
+      receipt(act);
+      return act.fault;
+    }
   return nullptr;
 }
 

@@ -43,7 +43,7 @@ class RankFaults {
   // In the backward of a layer, before its gradients are there.
   void at_layer(const std::string& layer);
 
-  // The fault of a kind without an address in time ("other_seed"), with a receipt, or null.
+  // The fault of a kind without an address in time ("mismatched_seed"), with a receipt, or null.
   const Fault* standing(FaultKind kind);
   // Does this kind act in the step under way? With a receipt if so.
   const Fault* in_step(FaultKind kind);

@@ -4,49 +4,12 @@
 
 #include <algorithm>
 
-#include "scenarios/base/text.h"
+#include "sim/report/text_style.h"
 
 namespace lockstep {
 namespace {
 
 using Result = TestCase::Result;
-
-constexpr const char* kReplacement = "\xef\xbf\xbd";
-
-bool allowed(std::string_view character) {
-  if (character.size() == 1) {
-    const char c = character.front();
-    return c == '\t' || c == '\n' || c == '\r' || (c >= 0x20 && c != 0x7f);
-  }
-  if (character.size() == 2 && character[0] == '\xc2')  // C1 controls: legal, and of no use
-    return static_cast<unsigned char>(character[1]) >= 0xa0;
-  return character != "\xef\xbf\xbe" && character != "\xef\xbf\xbf";
-}
-
-// `quoted`: in an attribute, whose white space a parser would turn into blanks.
-std::string escaped(std::string_view text, bool quoted) {
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = utf8_length(text.substr(i));
-    const std::string_view character = text.substr(i, length);
-    i += std::max<size_t>(length, 1);
-    if (length == 0 || !allowed(character))
-      out += kReplacement;
-    else if (character == "&")
-      out += "&amp;";
-    else if (character == "<")
-      out += "&lt;";
-    else if (character == ">")
-      out += "&gt;";
-    else if (quoted && character == "\"")
-      out += "&quot;";
-    else if (character == "\r" || character == "\t" || (quoted && character == "\n"))
-      out += fmt::format("&#{};", static_cast<int>(character.front()));
-    else
-      out += character;
-  }
-  return out;
-}
 
 std::string properties_text(const Properties& properties, const char* indent) {
   if (properties.empty()) return "";
@@ -95,9 +58,6 @@ std::string suite_text(const TestReport& report, const std::vector<TestCase>& ca
 }
 
 }  // namespace
-
-std::string xml_text(std::string_view text) { return escaped(text, false); }
-std::string xml_attribute(std::string_view text) { return escaped(text, true); }
 
 std::string junit_text(const TestReport& report) {
   std::string text =

@@ -7,6 +7,7 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/text.h"
+#include "sim/report/text_style.h"
 
 namespace lockstep::svg {
 namespace {
@@ -21,31 +22,7 @@ size_t characters(std::string_view text) {
 
 }  // namespace
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  const std::string valid = printable(text);
-  for (size_t i = 0; i < valid.size(); ++i) {
-    switch (valid[i]) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += valid[i];
-    }
-    // U+FFFE and U+FFFF are UTF-8, but no characters of XML.
-    if (out.ends_with("\xef\xbf\xbe") || out.ends_with("\xef\xbf\xbf")) out.back() = '\xbd';
-  }
-  return out;
-}
+std::string escaped(std::string_view text) { return xml_attribute(printable(text)); }
 
 std::string px(double value) {
   LOCKSTEP_CHECK(std::isfinite(value), "a coordinate is no number");

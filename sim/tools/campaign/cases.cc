@@ -242,7 +242,7 @@ Json meaning_case(Draw* draw, int64_t world_size, int64_t steps, Json* expect) {
   // Of two ranks that differ the first is taken to be right.
   const int64_t rank = draw->between(1, world_size - 1);
   static const std::vector<std::string> kKinds = {
-      "duplicate_rank", "wrong_world_size", "other_dtype", "other_bucket_order", "nan",
+      "duplicate_rank", "wrong_world_size", "mismatched_dtype", "mismatched_bucket_order", "nan",
       "fewer_batches"};
   Json fault = {{"kind", draw->one_of(kKinds)}, {"rank", rank}};
   const std::string kind = fault["kind"];

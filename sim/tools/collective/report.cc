@@ -141,23 +141,21 @@ Json collective_json(const CollectiveDocument& document) {
 Json as_json(const CollectiveDocument& document) {
   const Machine& machine = document.machine;
   const Libraries& libraries = document.libraries;
-  return {{"schema_version", 1},
-          {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()},
-          {"seed", document.spec.seed},
-          {"verdict", document.verdict},
-          {"exit_code", document.exit_code},
-          {"duration_ms", document.duration_ms},
-          {"machine",
-           {{"cpu", machine.cpu},
-            {"cores", machine.cores},
-            {"load", machine.load},
-            {"memory_mb", machine.memory_mb},
-            {"kernel", machine.kernel},
-            {"environment", machine.environment}}},
-          {"libraries",
-           {{"torch", libraries.torch}, {"gloo", libraries.gloo}, {"blas", libraries.blas}}},
-          {"collective", collective_json(document)}};
+  return with_head(
+      {{"seed", document.spec.seed},
+       {"verdict", document.verdict},
+       {"exit_code", document.exit_code},
+       {"duration_ms", document.duration_ms},
+       {"machine",
+        {{"cpu", machine.cpu},
+         {"cores", machine.cores},
+         {"load", machine.load},
+         {"memory_mb", machine.memory_mb},
+         {"kernel", machine.kernel},
+         {"environment", machine.environment}}},
+       {"libraries",
+        {{"torch", libraries.torch}, {"gloo", libraries.gloo}, {"blas", libraries.blas}}},
+       {"collective", collective_json(document)}});
 }
 
 namespace {

@@ -225,24 +225,21 @@ Json ranks_json(const RankDivergence& ranks) {
 
 Json as_json(const RecordedComparison& comparison, const std::string& a, const std::string& b) {
   const RecordedDivergence& found = comparison.first;
-  return {{"schema_version", 1},
-          {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()},
-          {"verdict", or_null(std::string(to_word(comparison.verdict)))},
-          {"exit_code", exit_code_of(comparison.verdict)},
-          {"a", a},
-          {"b", b},
-          {"recordings",
-           {{"compared", "hashes"},
-            {"steps", found.steps},
-            {"last_step", found.last_step},
-            {"tensors", found.tensors},
-            {"first", first_json(found)},
-            {"ranks_of_a", ranks_json(comparison.ranks_of_a)},
-            {"ranks_of_b", ranks_json(comparison.ranks_of_b)},
-            {"buffers_of_a", ranks_json(comparison.buffers_of_a)},
-            {"buffers_of_b", ranks_json(comparison.buffers_of_b)},
-            {"gaps", gaps_json(comparison.gaps)}}}};
+  return with_head({{"verdict", or_null(std::string(to_word(comparison.verdict)))},
+                    {"exit_code", exit_code_of(comparison.verdict)},
+                    {"a", a},
+                    {"b", b},
+                    {"recordings",
+                     {{"compared", "hashes"},
+                      {"steps", found.steps},
+                      {"last_step", found.last_step},
+                      {"tensors", found.tensors},
+                      {"first", first_json(found)},
+                      {"ranks_of_a", ranks_json(comparison.ranks_of_a)},
+                      {"ranks_of_b", ranks_json(comparison.ranks_of_b)},
+                      {"buffers_of_a", ranks_json(comparison.buffers_of_a)},
+                      {"buffers_of_b", ranks_json(comparison.buffers_of_b)},
+                      {"gaps", gaps_json(comparison.gaps)}}}});
 }
 
 }  // namespace lockstep

@@ -130,18 +130,15 @@ void conclude(CompareDocument* document) {
 Json as_json(const CompareDocument& document) {
   Json files = Json::array();
   for (const CompareDocument::File& file : document.files) files.push_back(file_json(file));
-  Json json = {{"schema_version", 1},
-               {"lockstep_version", lockstep_version()},
-               {"commit", lockstep_commit()},
-               {"verdict", or_null(document.verdict)},
-               {"exit_code", document.exit_code},
-               {"a", document.a},
-               {"b", document.b},
-               {"a_key", document.a_key},
-               {"b_key", document.b_key},
-               {"rtol", document.tolerance.rtol},
-               {"atol", document.tolerance.atol},
-               {"files", std::move(files)}};
+  Json json = with_head({{"verdict", or_null(document.verdict)},
+                         {"exit_code", document.exit_code},
+                         {"a", document.a},
+                         {"b", document.b},
+                         {"a_key", document.a_key},
+                         {"b_key", document.b_key},
+                         {"rtol", document.tolerance.rtol},
+                         {"atol", document.tolerance.atol},
+                         {"files", std::move(files)}});
   if (const auto& recordings = document.recordings)
     json["recordings"] = {{"compared", "tensors"},
                           {"last_step", recordings->last_step},

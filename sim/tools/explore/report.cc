@@ -30,16 +30,13 @@ Json scenario_json(const ExploredScenario& one) {
 Json as_json(const ExploreDocument& document) {
   Json scenarios = Json::array();
   for (const ExploredScenario& one : document.scenarios) scenarios.push_back(scenario_json(one));
-  return {{"schema_version", 1},
-          {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()},
-          {"machine", as_json(document.machine)},
-          {"libraries", as_json(document.libraries)},
-          {"verdict", document.verdict},
-          {"exit_code", document.exit_code},
-          {"duration_ms", document.duration_ms},
-          {"spec", as_json(document.spec)},
-          {"scenarios", std::move(scenarios)}};
+  return with_head({{"machine", as_json(document.machine)},
+                    {"libraries", as_json(document.libraries)},
+                    {"verdict", document.verdict},
+                    {"exit_code", document.exit_code},
+                    {"duration_ms", document.duration_ms},
+                    {"spec", as_json(document.spec)},
+                    {"scenarios", std::move(scenarios)}});
 }
 
 namespace {

@@ -299,11 +299,7 @@ nlohmann::ordered_json as_json(const WhatIfDocument& document) {
                     {"name", run.name},
                     {"label", run.label},
                     {"forecast", run.forecast ? as_json(*run.forecast) : nullptr}});
-  return {{"schema_version", 1},
-          {"lockstep_version", lockstep_version()},
-          {"commit", lockstep_commit()},
-          {"exit_code", document.exit_code},
-          {"runs", std::move(runs)}};
+  return with_head({{"exit_code", document.exit_code}, {"runs", std::move(runs)}});
 }
 
 }  // namespace lockstep

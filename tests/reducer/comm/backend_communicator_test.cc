@@ -1,4 +1,4 @@
-#include "reducer/c10d/c10d_communicator.h"
+#include "reducer/c10d/c10d_adapters.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -54,16 +54,16 @@ struct Made {
   }
 };
 
-c10::Device stand_in() {
+c10::Device fake() {
   Scenario scenario;
   scenario.world_size = 1;
-  scenario.device = "stand_in";
+  scenario.device = "fake";
   return rank_devices(scenario, 0, 0).front();
 }
 
 TEST(BackendCommunicator, TakesTensorsOfTheHostToItsDeviceAndBack) {
   Made made;
-  const c10::Device device = stand_in();
+  const c10::Device device = fake();
   const auto communicator = made.on(device);
   const at::Tensor on_cpu = at::full({3}, 5.0);
   communicator->all_reduce(on_cpu, soon())->wait();

@@ -199,7 +199,8 @@ using testing::HasSubstr;
 TEST(Recording, NumbersCollectivesAndBuckets) {
   TestProbe probe;
   const CommOptions options;
-  auto recording = make_recording(make_local_communicator(options, make_local_hub(1)), probe);
+  const auto alone = make_local_communicator(options, make_local_hub(1));
+  const auto recording = make_recording(*alone, probe);
   const at::Tensor tensor = at::zeros({3}, at::kDouble);
   recording->broadcast(tensor, 0, soon())->wait();
   recording->all_reduce(tensor, soon())->wait();
@@ -227,7 +228,8 @@ TEST(Recording, AFailedCollectiveHasNoEnd) {
   TestProbe probe;
   CommOptions options;
   options.world_size = 2;
-  auto recording = make_recording(make_local_communicator(options, make_local_hub(2)), probe);
+  const auto alone = make_local_communicator(options, make_local_hub(2));
+  const auto recording = make_recording(*alone, probe);
   const auto work = recording->barrier(deadline_after(std::chrono::milliseconds(20)));
   EXPECT_THROW(work->wait(), CommError);
   EXPECT_EQ(probe.arrivals.size(), 1U);
@@ -238,7 +240,8 @@ TEST(Recording, AnErrorSaysWhichCollectiveItWas) {
   TestProbe probe;
   CommOptions options;
   options.world_size = 2;
-  auto recording = make_recording(make_local_communicator(options, make_local_hub(2)), probe);
+  const auto alone = make_local_communicator(options, make_local_hub(2));
+  const auto recording = make_recording(*alone, probe);
   const at::Tensor tensor = at::zeros({3});
   recording->begin_backward();
   std::vector<CommFacts> all(4);  // of each collective as it was thrown, and as its callback got it

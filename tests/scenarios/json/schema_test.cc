@@ -6,6 +6,7 @@
 #include "scenarios/json/pointer.h"
 #include "scenarios/json/schema.h"
 #include "scenarios/parse/suite.h"
+#include "scenarios/scenario_schema.h"
 #include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {

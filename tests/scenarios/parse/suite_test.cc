@@ -361,6 +361,37 @@ TEST(Suite, AModuleFileIsTakenOnlyFromWhoeverTrustsIt) {
             module + ": there is no such file");
 }
 
+TEST(Suite, DeprecatedWordsAreTakenAndNoted) {
+  const TemporaryFolder folder;
+  const std::string path =
+      folder.write("f.json", changed("\"steps\": 3",
+                                     "\"steps\": 3, \"device\": \"stand_in\",\n"
+                                     "\"faults\": [{\"kind\": \"other_dtype\", \"rank\": 1}]"));
+  const auto file = load_scenario_file(path, {});
+  ASSERT_TRUE(file) << to_text(file.errors()[0]);
+  const Scenario& scenario = file.value().combinations.at(0).scenario;
+  EXPECT_EQ(scenario.device, "fake");
+  EXPECT_EQ(scenario.faults.at(0).kind, FaultKind::mismatched_dtype);
+  ASSERT_EQ(file.value().notes.size(), 2U);
+  EXPECT_EQ(to_text(file.value().notes[0], "note"),
+            path + ":5:25: note: \"stand_in\" is deprecated: write \"fake\"");
+  EXPECT_EQ(file.value().notes[1].pointer, "/faults/0/kind");
+}
+
+TEST(Suite, DeprecatedWordsOfAxesAndOptionsAreNotedOnceEach) {
+  const TemporaryFolder folder;
+  const std::string path =
+      folder.write("f.json", with_matrix(R"({"/device": ["cpu", "stand_in"], "/steps": [1, 2]})"));
+  const auto file = load_scenario_file(path, {});
+  ASSERT_TRUE(file) << to_text(file.errors()[0]);
+  EXPECT_EQ(file.value().combinations.at(3).scenario.device, "fake");
+  EXPECT_EQ(file.value().notes.size(), 1U);
+  const auto set = load_scenario_file(path, {{"/device=stand_in"}, {}});
+  ASSERT_TRUE(set);
+  EXPECT_EQ(to_text(set.value().notes.at(0), "note"),
+            "--set /device=stand_in: note: \"stand_in\" is deprecated: write \"fake\"");
+}
+
 TEST(Suite, FilesOfAFolderAreFoundInOrderWithoutSchemas) {
   const TemporaryFolder folder;
   for (const char* name : {"b.json", "a/c.json", "schema.json", "x.txt"}) folder.write(name, "{}");

@@ -9,6 +9,7 @@
 
 #include "scenarios/json/schema.h"
 #include "scenarios/parse/suite.h"
+#include "scenarios/scenario_schema.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/modelled.h"
 #include "sim/des/records.h"
@@ -317,7 +318,7 @@ TEST(Modelled, EveryFaultThatCountsChangesTheAnswer) {
       for (const bool emulated : {true, false}) {
         if (kind == "launch_stall" && emulated) continue;  // refused by the plan
         Sets base = kBase;
-        if (!emulated) base = base + Sets{R"(/compute={"kind": "real"})", "/device=stand_in"};
+        if (!emulated) base = base + Sets{R"(/compute={"kind": "real"})", "/device=fake"};
         const auto more = kExamples.find(kind);
         std::string text = R"("kind": ")" + kind + '"';
         if (kind != "wandering") text += R"(, "rank": 1)";

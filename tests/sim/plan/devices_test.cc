@@ -7,7 +7,7 @@ namespace {
 
 const Strings kMlp = {R"(/model={"kind":"mlp","in_features":10,"hidden":[10],"out_features":5})",
                       R"(/data={"kind":"randn","samples":80,"features":10,"targets":5})",
-                      "/device=stand_in"};
+                      "/device=fake"};
 
 Strings on_devices(Strings sets) {
   sets.insert(sets.begin(), kMlp.begin(), kMlp.end());
@@ -39,7 +39,7 @@ TEST(Devices, NeedLayersAndPartsThatKnowThem) {
             "/devices_per_rank: 2 layers cannot lie on 3 devices; expected at most 2");
   EXPECT_EQ(errors_of({"/devices_per_rank=2"}),
             "/devices_per_rank: a rank on the cpu has one device, not 2; expected 1, or /device "
-            "\"stand_in\"");
+            "\"fake\"");
   EXPECT_EQ(refusal_of_devices({"/communicator/kind=local"}),
             "/device: communicator local knows no devices; expected \"cpu\", or "
             "/communicator/kind gloo, c10d, or on a GPU nccl");
@@ -63,10 +63,10 @@ TEST(Devices, CudaTakesWhatHasBeenThoughtThrough) {
             "/communicator/kind gloo, c10d, or on a GPU nccl");
   EXPECT_EQ(refusal_on_cuda({"/devices_per_rank=2"}),
             "/devices_per_rank: a rank on a GPU has one device, not 2; expected 1, or /device "
-            "\"stand_in\"");
+            "\"fake\"");
   EXPECT_EQ(refusal_on_cuda({"/streams=late"}),
             "/streams: a GPU's streams are as late as they are; expected \"in_order\", or /device "
-            "\"stand_in\"");
+            "\"fake\"");
   EXPECT_EQ(refusal_on_cuda({"/reducer/kind=sharded"}).substr(0, 57),
             "/device: reducer sharded keeps its tensors on the cpu; ex");
 }

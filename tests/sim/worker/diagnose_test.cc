@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <vector>
 
+#include "golden/half_types.h"
 #include "sim/worker/diagnose.h"
 
 namespace lockstep {
@@ -261,6 +263,28 @@ TEST_F(UpdateEvidence, ClippedByEachRankOrNotAtAll) {
   EXPECT_EQ(evidence().clipping, "before_sum");
   put(run, 0, 2, 7);
   EXPECT_EQ(evidence().clipping, "");
+}
+
+// The same in bfloat16, whose rounding alone is no clipping.
+TEST_F(UpdateEvidence, ClippedInBfloat16) {
+  layout.entries[0].dtype = "bfloat16";
+  layout.entries[0].bytes = 8;
+  const auto put_brain = [](std::byte* gradients, const std::function<float(int64_t)>& value) {
+    for (int64_t i = 0; i < 4; ++i) {
+      const Brain16 rounded(value(i));
+      std::memcpy(gradients + i * 2, &rounded.bits, 2);
+    }
+  };
+  const auto mean = [](int64_t i) { return (share(0, i) + share(1, i)) / 2; };
+  for (int64_t rank = 0; rank < 2; ++rank)
+    put_brain(shards.data() + rank * 64, [&](int64_t i) { return share(rank, i); });
+  put_brain(golden.data(), [&](int64_t i) { return std::clamp(mean(i), -0.25F, 0.25F); });
+  put_brain(run.data(), [&](int64_t i) { return std::clamp(mean(i), -0.25F, 0.25F) * 1.004F; });
+  EXPECT_EQ(evidence().clipping, "");
+  put_brain(run.data(), mean);
+  EXPECT_EQ(evidence().clipping, "absent");
+  put_brain(run.data(), [](int64_t i) { return (std::min(share(0, i), 0.5F) + share(1, i)) / 2; });
+  EXPECT_EQ(evidence().clipping, "before_sum");
 }
 
 TEST_F(UpdateEvidence, ClippedByNorm) {

@@ -14,7 +14,7 @@ namespace {
 
 c10::Device late_device() {
   Scenario scenario;
-  scenario.device = "stand_in";
+  scenario.device = "fake";
   scenario.streams = "late";
   return rank_devices(scenario, 0, 0).at(0);
 }

@@ -29,12 +29,6 @@ void set_gradients(const NamedTensors& parameters, int number) {
                                              .view(p.tensor.sizes()));
 }
 
-std::vector<at::Tensor> tensors_in(const NamedTensors& named) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& one : named) tensors.push_back(one.tensor);
-  return tensors;
-}
-
 // Weights of 15 and 3 elements: whole, or cut into parts of 6 for three ranks.
 std::vector<OptimizerShard> pieces_for(bool cut, int64_t ranks) {
   if (!cut) return zero_shards({15, 3}, ranks);
@@ -52,7 +46,7 @@ TEST_P(PiecewiseOptimizerTest, BroughtTogetherItIsTheWholeOptimizer) {
   run_ranks({"local", "ring"}, ranks, [&](int64_t rank, Communicator& group) {
     const NamedTensors own = weights();
     const std::vector<OptimizerShard> pieces = pieces_for(cut, ranks);
-    const auto spread = [&] { broadcast_shards(pieces, tensors_in(own), false, group, soon()); };
+    const auto spread = [&] { broadcast_shards(pieces, tensors_of(own), false, group, soon()); };
     PiecewiseOptimizer optimizer(part, own, pieces, spread, group, kTimeout);
     optimizer.consolidate();  // before the first step too
     for (int number = 1; number <= 3; ++number) {
@@ -108,7 +102,7 @@ TEST(PiecewiseOptimizer, TransposedWeightsAreUpdatedLikeOthers) {
     run_ranks({"local", "ring"}, 3, [&](int64_t rank, Communicator& group) {
       const NamedTensors own = weights("transposed");
       const auto spread = [&] {
-        broadcast_shards(pieces_for(cut, 3), tensors_in(own), true, group, soon());
+        broadcast_shards(pieces_for(cut, 3), tensors_of(own), true, group, soon());
       };
       PiecewiseOptimizer optimizer(adam(), own, pieces_for(cut, 3), spread, group, kTimeout);
       set_gradients(own, 1);

@@ -15,7 +15,7 @@
 #include "scenarios/base/hash.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/workload.h"
-#include "sim/fault/race_mutants.h"
+#include "sim/fault/mutants.h"
 #include "sim/tools/explore/worker/scheduled_hub.h"
 #include "sim/worker/communication.h"
 
@@ -209,8 +209,9 @@ class Rehearsal::Run {
         rank_(rank),
         self_(*group.ranks_[static_cast<size_t>(rank)]),
         wire_(make_scheduled_communicator(rank, scenario_.world_size, group.hub_)),
-        mutants_(make_race_mutants(*wire_, scenario_.mutants,
-                                   [this](size_t count) { return pick(count); })),
+        mutants_(make_race_mutants(
+            *wire_, scenario_.mutants, [this] { return step_; },
+            [this](size_t count) { return group_.scheduler_.pick(count); })),
         native_(make_native_waits(*mutants_)),
         batch_(*native_, std::chrono::milliseconds(scenario_.timeouts.collective_ms)),
         hooks_(self_.trained, [this](size_t place) {
@@ -244,9 +245,8 @@ class Rehearsal::Run {
   }
   bool is_native() const { return scenario_.reducer.kind == "c10d"; }
 
-  size_t pick(size_t count) { return group_.scheduler_.pick(count); }
-
   void step(int64_t step) {
+    step_ = step;
     Training& training = self_.training;
     const StepSamples& samples = self_.steps[static_cast<size_t>(step - 1)];
     clear_gradients(training.parameters, scenario_.zero_grad);
@@ -268,7 +268,6 @@ class Rehearsal::Run {
         loss_of(scenario_.loss, output, batch.target, scenario_.world_size, share);
     say([] { return std::string("begins its backward"); });
     if (synchronizes) {
-      mutants_->begin_backward(step);
       native_->begin_backward();
       reducer_->before_backward(self_.training.model->outputs(output));
     }
@@ -276,7 +275,6 @@ class Rehearsal::Run {
     say([] { return std::string("ends its backward"); });
     if (!synchronizes) return;
     reducer_->after_backward();
-    mutants_->end_backward();
     native_->end_backward();
   }
 
@@ -292,9 +290,8 @@ class Rehearsal::Run {
   const int64_t rank_;
   Rank& self_;
   NoProbe probe_;
-  const std::unique_ptr<Communicator> wire_;
-  const std::unique_ptr<RaceMutants> mutants_;
-  const std::unique_ptr<NativeWaits> native_;
+  int64_t step_ = 0;
+  const std::unique_ptr<Communicator> wire_, mutants_, native_;
   RankBatch batch_;
   GradientHooks hooks_;  // before the reducer's own: its act comes after the point
   std::unique_ptr<Reducer> reducer_;

@@ -70,11 +70,6 @@ std::unique_ptr<Communicator> make_scheduled_communicator(int64_t rank, int64_t 
 // waits cannot give its token away. This decorator waits for them right before, as the reducer
 // would: on this rank's thread, after its last bucket was started, in the engine's callbacks of the
 // same backward. What is waited for is what the reducer was given, mutants included.
-class NativeWaits : public Communicator {
- public:
-  virtual void begin_backward() = 0;
-  virtual void end_backward() = 0;
-};
-std::unique_ptr<NativeWaits> make_native_waits(Communicator& inner);
+std::unique_ptr<Communicator> make_native_waits(Communicator& inner);
 
 }  // namespace lockstep

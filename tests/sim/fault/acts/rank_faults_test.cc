@@ -149,12 +149,12 @@ TEST_F(OneFault, OfConfigurationActsInBoth) {
 }
 
 TEST_F(OneFault, OfAnotherRankIsNotThisOnes) {
-  begin(
-      fault_of(FaultKind::other_dtype, {{"rank", int64_t{2}}, {"dtype", std::string("float64")}}));
-  EXPECT_EQ(faults_->standing(FaultKind::other_dtype), nullptr);
-  begin(
-      fault_of(FaultKind::other_dtype, {{"rank", int64_t{1}}, {"dtype", std::string("float64")}}));
-  EXPECT_NE(faults_->standing(FaultKind::other_dtype), nullptr);
+  begin(fault_of(FaultKind::mismatched_dtype,
+                 {{"rank", int64_t{2}}, {"dtype", std::string("float64")}}));
+  EXPECT_EQ(faults_->standing(FaultKind::mismatched_dtype), nullptr);
+  begin(fault_of(FaultKind::mismatched_dtype,
+                 {{"rank", int64_t{1}}, {"dtype", std::string("float64")}}));
+  EXPECT_NE(faults_->standing(FaultKind::mismatched_dtype), nullptr);
 }
 
 TEST_F(OneFault, ThatSlowsTellsByHowMuchWithAReceiptAStep) {

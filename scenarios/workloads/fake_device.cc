@@ -1,4 +1,4 @@
-#include "scenarios/workloads/stand_in.h"
+#include "scenarios/workloads/fake_device.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -25,7 +25,7 @@
 
 #include "scenarios/base/clock.h"
 #include "scenarios/workloads/devices.h"
-#include "scenarios/workloads/stand_in_memory.h"
+#include "scenarios/workloads/fake_memory.h"
 
 namespace lockstep {
 namespace {
@@ -42,7 +42,7 @@ struct Rebound<Optional<Old>, T> {
 template <class T>
 using Maybe = typename Rebound<decltype(at::TensorOptions().device_opt()), T>::type;
 
-constexpr auto kType = kStandIn;
+constexpr auto kType = kFakeDevice;
 
 thread_local c10::DeviceIndex current = 0;
 std::atomic<int> device_count{0};
@@ -76,7 +76,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 #endif
 
 // Which device is a thread's current one, and which of its streams. All is done when it returns,
-// but for streams that are late (stand_in_memory.h).
+// but for streams that are late (fake_memory.h).
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
   Device exchangeDevice(Device device) const override {
@@ -85,28 +85,28 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   Device getDevice() const override { return {kType, current}; }
   void setDevice(Device device) const override { current = device.index(); }
   void uncheckedSetDevice(Device device) const noexcept override { current = device.index(); }
-  c10::Stream getStream(Device device) const noexcept override { return stand_in_stream(device); }
+  c10::Stream getStream(Device device) const noexcept override { return fake_stream(device); }
   c10::Stream getStreamFromGlobalPool(Device device, bool) const override {
-    return new_stand_in_stream(device);
+    return new_fake_stream(device);
   }
   // Asked for by autograd since LibTorch 2.5 or so.
   c10::Stream getDefaultStream(Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
-    return exchange_stand_in_stream(stream);
+    return exchange_fake_stream(stream);
   }
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
     if (*event == nullptr) *event = new Recorded;
-    *static_cast<Recorded*>(*event) = {record_stand_in(stream), now_ns()};
+    *static_cast<Recorded*>(*event) = {record_fake_event(stream), now_ns()};
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) wait_for_stand_in(known(event), stream);
+    if (event != nullptr) wait_for_fake_event(known(event), stream);
   }
   // Who asks has waited.
   bool queryEvent(void* event) const override {
-    if (event != nullptr) wait_for_stand_in(known(event));
+    if (event != nullptr) wait_for_fake_event(known(event));
     return true;
   }
   // Virtual since 2.4 or so; milliseconds.
@@ -116,7 +116,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return static_cast<double>(static_cast<Recorded*>(to)->time_ns - begin->time_ns) / 1e6;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    wait_for_stand_in(record_stand_in(stream));
+    wait_for_fake_event(record_fake_event(stream));
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<Recorded*>(event);
@@ -137,9 +137,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
 struct HostMemory final : c10::Allocator {
   // Const in LibTorch 1.13, no longer in 2: each version overrides its own.
-  c10::DataPtr allocate(size_t bytes) const {
-    return stand_in_memory(bytes, Device(kType, current));
-  }
+  c10::DataPtr allocate(size_t bytes) const { return fake_memory(bytes, Device(kType, current)); }
   c10::DataPtr allocate(size_t bytes) { return std::as_const(*this).allocate(bytes); }
   void copy_data(void* to, const void* from, size_t bytes) const { std::memcpy(to, from, bytes); }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // no raw pointers
@@ -176,7 +174,7 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, Maybe<a
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  copy_with_stand_in(from, to, non_blocking);
+  copy_with_fake_device(from, to, non_blocking);
   return to;
 }
 
@@ -186,7 +184,7 @@ const at::Tensor& resize_memory(const at::Tensor& tensor, at::IntArrayRef sizes,
   const auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
   if (tensor.storage().nbytes() >= bytes) return tensor;
   auto* storage = tensor.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr(stand_in_memory(bytes, tensor.device()));
+  storage->set_data_ptr(fake_memory(bytes, tensor.device()));
   storage->set_nbytes(bytes);
   return tensor;
 }
@@ -215,13 +213,13 @@ void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_devices(op, *stack);
-  const OperationOnStandIn operation;
+  const OperationOnFake operation;
   at::native::cpu_fallback(op, stack);
 }
 
 void register_once() {
 #ifdef LOCKSTEP_ACCELERATOR_HOOKS
-  c10::register_privateuse1_backend("stand_in");
+  c10::register_privateuse1_backend("fake");
   at::RegisterPrivateUse1HooksInterface(new Hooks);
 #endif
   static const c10::impl::DeviceGuardImplRegistrar guard(kType, new Guard);
@@ -249,7 +247,7 @@ void register_once() {
 
 }  // namespace
 
-std::vector<Device> stand_in_devices(const Scenario& scenario, int64_t rank) {
+std::vector<Device> fake_devices(const Scenario& scenario, int64_t rank) {
   static std::once_flag once;
   std::call_once(once, [&] {
     device_count = static_cast<int>(scenario.world_size * scenario.devices_per_rank);

@@ -11,10 +11,10 @@
 namespace lockstep {
 namespace {
 
-Scenario stand_in_scenario_of(int64_t devices_per_rank) {
+Scenario fake_scenario_of(int64_t devices_per_rank) {
   Scenario scenario;
   scenario.world_size = 3;
-  scenario.device = "stand_in";
+  scenario.device = "fake";
   scenario.devices_per_rank = devices_per_rank;
   scenario.dtype = "float32";
   scenario.model.kind = "mlp";
@@ -34,28 +34,28 @@ Scenario stand_in_scenario_of(int64_t devices_per_rank) {
 
 Training training_on(const std::vector<c10::Device>& devices) {
   const RandomSection random(7);
-  return build_training(stand_in_scenario_of(2), "float32", devices);
+  return build_training(fake_scenario_of(2), "float32", devices);
 }
 
-TEST(StandIn, ARankHasDevicesOfItsOwn) {
+TEST(FakeDevice, ARankHasDevicesOfItsOwn) {
   EXPECT_TRUE(rank_devices(Scenario(), 1, 1).empty());
-  const auto devices = rank_devices(stand_in_scenario_of(2), 1, 1);
+  const auto devices = rank_devices(fake_scenario_of(2), 1, 1);
   ASSERT_EQ(devices.size(), 2u);
-  EXPECT_EQ(device_name(devices[0]), "stand_in:2");
-  EXPECT_EQ(device_name(devices[1]), "stand_in:3");
-  EXPECT_EQ(device_of_name("stand_in:3"), devices[1]);
+  EXPECT_EQ(device_name(devices[0]), "fake:2");
+  EXPECT_EQ(device_name(devices[1]), "fake:3");
+  EXPECT_EQ(device_of_name("fake:3"), devices[1]);
   EXPECT_EQ(device_of_name("cpu"), c10::Device(c10::kCPU));
 }
 
-TEST(StandIn, LayersLieInEqualShares) {
-  const Scenario scenario = stand_in_scenario_of(2);
+TEST(FakeDevice, LayersLieInEqualShares) {
+  const Scenario scenario = fake_scenario_of(2);
   EXPECT_EQ(device_of(scenario, "fc1.bias"), 0);
   EXPECT_EQ(device_of(scenario, "fc2.weight"), 0);
   EXPECT_EQ(device_of(scenario, "fc3.weight"), 1);
 }
 
 void expect_the_bits_of_one() {
-  const auto devices = rank_devices(stand_in_scenario_of(2), 1, 1);
+  const auto devices = rank_devices(fake_scenario_of(2), 1, 1);
   const Training spread = training_on(devices), whole = training_on({});
   const at::Tensor input = at::randn({8, 6});
   for (const Training* training : {&spread, &whole})
@@ -70,7 +70,7 @@ void expect_the_bits_of_one() {
 }
 
 // In a process of its own: LibTorch counts devices at the first backward of a process.
-TEST(StandIn, SeveralDevicesGiveTheBitsOfOne) {
+TEST(FakeDevice, SeveralDevicesGiveTheBitsOfOne) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
@@ -80,21 +80,21 @@ TEST(StandIn, SeveralDevicesGiveTheBitsOfOne) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST(StandIn, DevicesDoNotMix) {
-  const auto devices = rank_devices(stand_in_scenario_of(2), 0, 0);
+TEST(FakeDevice, DevicesDoNotMix) {
+  const auto devices = rank_devices(fake_scenario_of(2), 0, 0);
   const at::Tensor first = at::ones({3}).to(devices[0]), second = at::ones({3}).to(devices[1]);
   EXPECT_THAT(
       [&] {
         at::cat({first, second});
       },
       testing::ThrowsMessage<c10::Error>(
-          testing::HasSubstr("aten::cat of tensors on stand_in:0 and stand_in:1")));
+          testing::HasSubstr("aten::cat of tensors on fake:0 and fake:1")));
   EXPECT_THROW(first.add(at::ones({3})), c10::Error);
   EXPECT_TRUE(at::equal(first.add(second.to(devices[0])).cpu(), at::full({3}, 2.0F)));
 }
 
-TEST(StandIn, AViewOfTheHostIsTheSameMemory) {
-  const auto devices = rank_devices(stand_in_scenario_of(2), 2, 2);
+TEST(FakeDevice, AViewOfTheHostIsTheSameMemory) {
+  const auto devices = rank_devices(fake_scenario_of(2), 2, 2);
   const at::Tensor tensor = at::zeros({2, 3}).to(devices[1]);
   on_host(tensor).fill_(4);
   EXPECT_EQ(tensor.sum().item<float>(), 24);

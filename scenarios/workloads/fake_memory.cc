@@ -1,4 +1,4 @@
-#include "scenarios/workloads/stand_in_memory.h"
+#include "scenarios/workloads/fake_memory.h"
 
 #include <ATen/ATen.h>
 
@@ -104,11 +104,11 @@ Memory& memory_of(const at::Tensor& tensor) {
   return *static_cast<Memory*>(tensor.storage().data_ptr().get_context());
 }
 
-bool is_stand_in(const at::Tensor& tensor) { return tensor.device().type() == kStandIn; }
+bool is_fake(const at::Tensor& tensor) { return tensor.device().type() == kFakeDevice; }
 
 // The same bytes as a tensor of the host.
 at::Tensor raw(const at::Tensor& tensor) {
-  if (!is_stand_in(tensor)) return tensor;
+  if (!is_fake(tensor)) return tensor;
   const at::Tensor held = tensor.detach();
   return at::from_blob(
       held.data_ptr(), held.sizes(), held.strides(), [held](void*) {},
@@ -127,9 +127,7 @@ int64_t queue_of(c10::Stream stream) {
   return stream.device_index() * kStreamsMost + stream.id();
 }
 
-int64_t current_queue(const at::Tensor& tensor) {
-  return queue_of(stand_in_stream(tensor.device()));
-}
+int64_t current_queue(const at::Tensor& tensor) { return queue_of(fake_stream(tensor.device())); }
 
 // What work that is put into the queue now would read.
 at::Tensor seen_from(int64_t queue, const at::Tensor& tensor) {
@@ -175,51 +173,53 @@ void copy_to_host(const at::Tensor& from, const at::Tensor& to, bool non_blockin
 
 void make_streams_late() { late = true; }
 
-c10::DataPtr stand_in_memory(size_t bytes, c10::Device device) {
+c10::DataPtr fake_memory(size_t bytes, c10::Device device) {
   void* place = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (place == nullptr) throw std::bad_alloc();
   return {place, new Memory{place, {}, {}}, &free_memory, device};
 }
 
-c10::Stream stand_in_stream(c10::Device device) {
+c10::Stream fake_stream(c10::Device device) {
   return c10::Stream(c10::Stream::UNSAFE, device, current_stream[device.index()]);
 }
 
-c10::Stream exchange_stand_in_stream(c10::Stream stream) {
-  const c10::Stream before = stand_in_stream(stream.device());
+c10::Stream exchange_fake_stream(c10::Stream stream) {
+  const c10::Stream before = fake_stream(stream.device());
   current_stream[stream.device_index()] = stream.id();
   return before;
 }
 
-c10::Stream new_stand_in_stream(c10::Device device) {
+c10::Stream new_fake_stream(c10::Device device) {
   return c10::Stream(c10::Stream::UNSAFE, device, ++streams_made);
 }
 
-LateQueues::Known record_stand_in(c10::Stream stream) { return queues().record(queue_of(stream)); }
+LateQueues::Known record_fake_event(c10::Stream stream) {
+  return queues().record(queue_of(stream));
+}
 
-void wait_for_stand_in(const LateQueues::Known& event, c10::Stream stream) {
+void wait_for_fake_event(const LateQueues::Known& event, c10::Stream stream) {
   queues().wait(queue_of(stream), event);
 }
 
-void wait_for_stand_in(const LateQueues::Known& event) { queues().wait_on_host(event); }
+void wait_for_fake_event(const LateQueues::Known& event) { queues().wait_on_host(event); }
 
-OperationOnStandIn::OperationOnStandIn() { ++operations; }
-OperationOnStandIn::~OperationOnStandIn() { --operations; }
+OperationOnFake::OperationOnFake() { ++operations; }
+OperationOnFake::~OperationOnFake() { --operations; }
 
-void copy_with_stand_in(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+void copy_with_fake_device(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (!late) {
     raw(to).copy_(raw(from));
-  } else if (!is_stand_in(to)) {
+  } else if (!is_fake(to)) {
     copy_to_host(from, to, non_blocking);
   } else {
     const int64_t queue = current_queue(to);
-    const bool both = is_stand_in(from);
+    const bool both = is_fake(from);
     write(queue, both ? seen_from(queue, from) : from, to);
     if (both) note_read(from, queues().put(queue));
   }
 }
 
-at::Tensor read_stand_in(const at::Tensor& tensor) {
+at::Tensor read_fake_device(const at::Tensor& tensor) {
   if (!late) return raw(tensor);
   const int64_t queue = current_queue(tensor);
   queues().wait_on_host(queues().record(queue));

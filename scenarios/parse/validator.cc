@@ -9,7 +9,7 @@
 #include <valijson/validator.hpp>
 
 #include "scenarios/base/text.h"
-#include "scenarios/json/schema.h"
+#include "scenarios/scenario_schema.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +19,7 @@ using valijson::adapters::NlohmannJsonAdapter;
 // valijson's adapter is made for nlohmann::json, with sorted keys.
 const valijson::Schema& compiled() {
   static const valijson::Schema* const schema = [] {
-    static const nlohmann::json document = nlohmann::json::parse(scenario_schema_text());
+    static const nlohmann::json document = scenario_schema().document();
     auto* parsed = new valijson::Schema;  // lives as long as the process
     valijson::SchemaParser(valijson::SchemaParser::kDraft7)
         .populateSchema(NlohmannJsonAdapter(document), *parsed);

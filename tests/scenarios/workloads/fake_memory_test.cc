@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "scenarios/workloads/stand_in_memory.h"
+#include "scenarios/workloads/fake_memory.h"
 
 namespace lockstep {
 namespace {
