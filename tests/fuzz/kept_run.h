@@ -15,7 +15,8 @@ const KeptRun& kept_run();
 // ends.json that belongs to another plan.json.
 std::string ends_for(const std::string& plan);
 
-// All that analyze, whatif and calibrate derive from a run directory.
-void judge_kept_run(const std::string& dir);
+// All that analyze, whatif and calibrate derive from a run directory; intervals and forecasts,
+// which draw thousands of samples again, only on demand.
+void judge_kept_run(const std::string& dir, bool with_intervals);
 
 }  // namespace lockstep::fuzz
