@@ -30,6 +30,12 @@ std::string printable_lines(std::string_view text);
 // Length of the valid UTF-8 sequence at the start of `bytes`; 0 if there is none.
 size_t utf8_length(std::string_view bytes);
 
+// XML: for text and for attribute values in double quotes: markup escaped, ends of lines kept as
+// they are. What XML 1.0 cannot hold (control characters, bytes that are not UTF-8, U+FFFE, U+FFFF)
+// becomes U+FFFD.
+std::string xml_text(std::string_view text);
+std::string xml_attribute(std::string_view text);
+
 // Prints printable_lines(text) on standard error. Where that is closed or full, nothing happens.
 void print_error(std::string_view text) noexcept;
 

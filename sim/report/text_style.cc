@@ -145,48 +145,4 @@ std::string markdown_text(std::string_view text) {
   }
 }
 
-namespace {
-
-constexpr const char* kReplacement = "\xef\xbf\xbd";
-
-bool is_xml_character(std::string_view character) {
-  if (character.size() == 1) {
-    const char c = character.front();
-    return c == '\t' || c == '\n' || c == '\r' || (c >= 0x20 && c != 0x7f);
-  }
-  if (character.size() == 2 && character[0] == '\xc2')  // C1 controls: legal, and of no use
-    return static_cast<unsigned char>(character[1]) >= 0xa0;
-  return character != "\xef\xbf\xbe" && character != "\xef\xbf\xbf";
-}
-
-// `quoted`: in an attribute, whose white space a parser would turn into blanks.
-std::string xml_escaped(std::string_view text, bool quoted) {
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = utf8_length(text.substr(i));
-    const std::string_view character = text.substr(i, length);
-    i += std::max<size_t>(length, 1);
-    if (length == 0 || !is_xml_character(character))
-      out += kReplacement;
-    else if (character == "&")
-      out += "&amp;";
-    else if (character == "<")
-      out += "&lt;";
-    else if (character == ">")
-      out += "&gt;";
-    else if (quoted && character == "\"")
-      out += "&quot;";
-    else if (character == "\r" || character == "\t" || (quoted && character == "\n"))
-      out += fmt::format("&#{};", static_cast<int>(character.front()));
-    else
-      out += character;
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string xml_text(std::string_view text) { return xml_escaped(text, false); }
-std::string xml_attribute(std::string_view text) { return xml_escaped(text, true); }
-
 }  // namespace lockstep

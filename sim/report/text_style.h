@@ -56,10 +56,4 @@ class Table {
 // markup, HTML or a mention. Line by line where it has several.
 std::string markdown_text(std::string_view text);
 
-// XML: for text and for attribute values in double quotes: markup escaped, ends of lines kept as
-// they are. What XML 1.0 cannot hold (control characters, bytes that are not UTF-8, U+FFFE, U+FFFF)
-// becomes U+FFFD.
-std::string xml_text(std::string_view text);
-std::string xml_attribute(std::string_view text);
-
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "sim/report/text_style.h"
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/text.h"
-#include "sim/report/text_style.h"
 
 namespace lockstep::svg {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "sim/report/text_style.h"
+#include "scenarios/base/text.h"
 #include "tests/sim/report/ci/made_report.h"
 #include "tests/sim/report/well_formed.h"
 #include "tests/sim/sweep/made_sweep.h"
