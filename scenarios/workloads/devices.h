@@ -39,8 +39,8 @@ const CudaDevices* cuda_devices_if_asked();
 void make_cuda_deterministic();
 
 // Those of a rank, in order; empty where the scenario's device is the cpu. Fake devices
-// (fake_device.h) are the rank's own; of CUDA's the rank has one, number `local_rank` (among the ranks
-// of its host) modulo how many there are, so that several ranks may share one. Throws
+// (fake_device.h) are the rank's own; of CUDA's the rank has one, number `local_rank` (among the
+// ranks of its host) modulo how many there are, so that several ranks may share one. Throws
 // std::runtime_error where CUDA has none.
 std::vector<c10::Device> rank_devices(const Scenario& scenario, int64_t rank, int64_t local_rank);
 
