@@ -263,6 +263,15 @@ void refuse_empty_values(CLI::App& app) {
     refuse_empty_values(*below);
 }
 
+#ifdef LOCKSTEP_TOOLS
+bool first_is_verify_of_program(int argc, char** argv) {
+  if (argc < 3 || std::string(argv[1]) != "verify") return false;
+  for (int i = 2; i + 1 < argc; ++i)
+    if (std::string(argv[i]) == "--") return true;
+  return false;
+}
+#endif
+
 int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
   const auto refuse = [&](const InputErrors& errors) {
     CiOptions ci;
@@ -291,7 +300,8 @@ int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
 const std::vector<Tool>& tools() {
 #ifdef LOCKSTEP_TOOLS
   static const std::vector<Tool> all = {campaign_tool(), calibrate_tool(), collective_tool(),
-                                        explore_tool(),  whatif_tool(),    compare_tool()};
+                                        explore_tool(),  whatif_tool(),    compare_tool(),
+                                        program_tool()};
 #else
   static const std::vector<Tool> all;
 #endif
@@ -334,6 +344,11 @@ int run_cli(int argc, char** argv) try {
   const bool internal = first == "--task" || first == "--zygote" || first == "--libraries";
   if (argc > 1 && std::string(argv[1]) == "worker" && internal)
     return exec_worker(std::vector<std::string>(argv + 2, argv + argc));
+#ifdef LOCKSTEP_TOOLS
+  // `verify [options] -- COMMAND` is about a program, not about scenario files.
+  static char program_verb[] = "program";
+  if (first_is_verify_of_program(argc, argv)) argv[1] = program_verb;
+#endif
   std::function<int()> action;
   CLI::App app("Is data-parallel training right? Real processes, real Gloo, a verdict.",
                "lockstep");

@@ -10,6 +10,7 @@ Tool campaign_tool();
 Tool collective_tool();
 Tool compare_tool();
 Tool explore_tool();
+Tool program_tool();
 Tool whatif_tool();
 
 }  // namespace lockstep

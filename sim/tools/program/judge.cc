@@ -1,0 +1,303 @@
+#include "sim/tools/program/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+using Ranks = std::vector<ProgramRank>;
+
+// A gradient that small beside the largest one of its step is rounding, and so is what Adam makes
+// of it.
+constexpr double kNoise = 1e-10;
+constexpr double kRatioBound = 1e-6;
+
+ProgramFinding inconclusive(const std::string& words, int64_t step = 0) {
+  ProgramFinding found;
+  found.verdict = ProgramVerdict::inconclusive;
+  found.words = words;
+  found.step = step;
+  return found;
+}
+
+double projected(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < 4; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum / 4);
+}
+
+double distance(const Sketch& a, const Sketch& b, double floor) {
+  if (!a && !b) return 0;
+  if (!a || !b) return 1;
+  return projected(*a, *b) / std::max({(*a)[4], (*b)[4], floor, 1e-300});
+}
+
+double ratio(const Sketch& a, const Sketch& b) {
+  if (!a || !b) return 0;
+  double over = 0, under = 0;
+  for (size_t i = 0; i < 4; ++i) over += (*a)[i] * (*b)[i], under += (*b)[i] * (*b)[i];
+  return under > 0 ? over / under : 0;
+}
+
+bool near(double value, double expected) {
+  return std::abs(value / expected - 1) < kRatioBound;
+}
+
+double largest_norm(const std::vector<Sketch>& tensors) {
+  double most = 0;
+  for (const Sketch& tensor : tensors)
+    if (tensor) most = std::max(most, (*tensor)[4]);
+  return most;
+}
+
+bool finite(const ProgramStep& step) {
+  return std::all_of(step.params.begin(), step.params.end(), [](const Sketch& s) { return !!s; });
+}
+
+std::string name(const ProgramStep& step, size_t i) { return step.names[i]; }
+
+// Why these facts cannot be compared at all, or nothing.
+std::string unfit(const Ranks& ranks) {
+  for (const ProgramRank& rank : ranks) {
+    if (!rank.ended) return fmt::format("rank {} left no whole recording", rank.rank);
+    for (const ProgramStep& step : rank.steps)
+      if (!finite(step)) return fmt::format("rank {} has parameters that are not finite", rank.rank);
+  }
+  return "";
+}
+
+ProgramFinding other_steps(const Ranks& ranks) {
+  const auto steps = [](const ProgramRank& rank) { return rank.steps.size(); };
+  const auto least = std::min_element(
+      ranks.begin(), ranks.end(), [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
+  if (steps(*least) == 0 && least->backwards > 0) {
+    ProgramFinding found;
+    found.verdict = ProgramVerdict::fail;
+    found.cause = ProgramCause::update_on_one_rank;
+    found.step = 1;
+    found.entry = "optimizer";
+    for (const ProgramRank& rank : ranks)
+      if (!rank.steps.empty()) found.line = rank.steps.front().line;
+    found.words = fmt::format("rank {} ran backward {} times and never updated", least->rank,
+                              least->backwards);
+    return found;
+  }
+  return inconclusive(fmt::format("rank {} made {} optimizer steps, rank 0 made {}", least->rank,
+                                  steps(*least), steps(ranks[0])));
+}
+
+// What the facts of a step say of gradients that were not, or not all, synchronized.
+ProgramCause unsynchronized(const ProgramStep& step) {
+  if (step.unsynced) return ProgramCause::no_sync_at_step;
+  if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
+  const auto outside = [](const std::string& name) { return name.starts_with("parameter "); };
+  if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), outside))
+    return ProgramCause::outside_ddp;
+  return ProgramCause::unknown;
+}
+
+ProgramFinding replica_failure(const ProgramStep& a, const ProgramStep& b, int64_t rank,
+                               int64_t number, const std::string& entry) {
+  ProgramFinding found;
+  found.verdict = ProgramVerdict::fail;
+  found.step = number;
+  found.entry = entry;
+  found.line = a.line;
+  const bool grads = a.grad_hashes != b.grad_hashes;
+  found.cause = grads ? unsynchronized(a) : ProgramCause::unknown;
+  found.words = fmt::format("rank {} differs from rank 0; gradients {}", rank,
+                            grads ? "differ, too" : "agree");
+  return found;
+}
+
+std::string first_difference(const ProgramStep& a, const ProgramStep& b) {
+  for (size_t i = 0; i < a.names.size(); ++i)
+    if (a.param_hashes[i] != b.param_hashes[i]) return "parameter " + name(a, i);
+  if (a.state_hash != b.state_hash) return "optimizer state";
+  return "";
+}
+
+std::vector<std::string> samples_of(const Ranks& ranks, size_t step) {
+  std::vector<std::string> all;
+  for (const ProgramRank& rank : ranks)
+    all.insert(all.end(), rank.steps[step].samples.begin(), rank.steps[step].samples.end());
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  const double factor = ratio(a.grads[i], b.grads[i]);
+  const auto world = static_cast<double>(ranks.size());
+  const bool unequal = a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i];
+  if (unequal) return unsynchronized(a);
+  if (near(factor, 1 / world))
+    return one.summed ? ProgramCause::summed_loss : ProgramCause::divided_twice;
+  if (near(factor, world)) return ProgramCause::not_divided;
+  return one.batch_norms > 0 ? ProgramCause::local_batch_norm : ProgramCause::unknown;
+}
+
+ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
+                                double off) {
+  const ProgramStep& a = ranks[0].steps[step];
+  const auto number = static_cast<int64_t>(step + 1);
+  auto expected = one.steps[step].samples;
+  std::sort(expected.begin(), expected.end());
+  const auto own = [&](size_t rank) { return ranks[rank].steps[step].samples; };
+  ProgramFinding found;
+  found.verdict = ProgramVerdict::fail;
+  found.step = number;
+  found.line = a.line;
+  found.entry = "gradient of " + name(a, i);
+  found.words = fmt::format("distance {:.2g}, {:.6g} times that of one device", off,
+                            ratio(a.grads[i], one.steps[step].grads[i]));
+  if (samples_of(ranks, step) == expected) {
+    found.cause = gradient_cause(ranks, one, step, i);
+  } else if (!own(0).empty() && own(0) == own(1)) {
+    found.cause = ProgramCause::same_samples;
+    found.entry = "sample order";
+    found.words = "ranks 0 and 1 trained on the same samples";
+  } else {
+    return inconclusive(
+        fmt::format("step {}: the ranks' samples are not the batch of one device (a padded or short "
+                    "last batch, a shuffle that differs, a program that shards by hand)", number),
+        number);
+  }
+  return found;
+}
+
+ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
+                              double off) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  ProgramFinding found;
+  found.verdict = ProgramVerdict::fail;
+  found.step = static_cast<int64_t>(step + 1);
+  found.line = a.line;
+  found.entry = "parameter " + name(a, i);
+  found.cause = a.lr != b.lr ? ProgramCause::lr_scaled : ProgramCause::unknown;
+  found.words = fmt::format("distance {:.2g} while gradients agree", off);
+  if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
+    found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
+  return found;
+}
+
+// Compares one step; `noisy` collects parameters whose gradient was once rounding alone.
+ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t step,
+                            std::vector<char>* noisy, ProgramFinding* total) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (a.names.size() != b.names.size() || a.optimizer != b.optimizer)
+    return inconclusive(fmt::format("step {}: one device updates other parameters", step + 1));
+  noisy->resize(std::max(noisy->size(), a.names.size()), 0);
+  const double floor = largest_norm(b.grads) * 1e-4;
+  for (size_t i = 0; i < a.names.size(); ++i) {
+    if (b.grads[i] && (*b.grads[i])[4] <= kNoise * largest_norm(b.grads)) (*noisy)[i] = 1;
+    const double off = distance(a.grads[i], b.grads[i], floor);
+    if (off > kProgramBound) return gradient_failure(ranks, one, step, i, off);
+    total->worst = std::max(total->worst, off);
+  }
+  for (size_t i = 0; i < a.names.size(); ++i) {
+    if ((*noisy)[i]) {
+      ++total->skipped;
+      continue;
+    }
+    const double off = distance(a.params[i], b.params[i], 0);
+    if (off > kProgramBound) return update_failure(ranks, one, step, i, off);
+    total->worst = std::max(total->worst, off);
+  }
+  return {};
+}
+
+ProgramFinding stale_epoch(const ProgramRank& rank) {
+  ProgramFinding found;
+  found.verdict = ProgramVerdict::fail;
+  found.cause = ProgramCause::epoch_never_set;
+  found.entry = "sample order";
+  found.words = fmt::format("DistributedSampler shuffled {} times for an epoch it had already dealt",
+                            rank.stale_epochs);
+  return found;
+}
+
+}  // namespace
+
+const char* name_of(ProgramVerdict verdict) {
+  constexpr const char* kNames[] = {"pass", "fail", "inconclusive"};
+  return kNames[static_cast<size_t>(verdict)];
+}
+
+const char* name_of(ProgramCause cause) {
+  constexpr const char* kNames[] = {
+      "none",          "unknown",          "summed_loss",     "divided_twice",   "not_divided",
+      "lr_scaled",     "same_samples",     "epoch_never_set", "local_batch_norm", "module_past_ddp",
+      "outside_ddp",   "no_sync_at_step",  "update_on_one_rank"};
+  return kNames[static_cast<size_t>(cause)];
+}
+
+ProgramFinding judge_replicas(const Ranks& ranks) {
+  const std::string why = unfit(ranks);
+  if (!why.empty()) return inconclusive(why);
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps.size() != ranks[0].steps.size()) return other_steps(ranks);
+  if (ranks[0].steps.empty()) return inconclusive("no rank made an optimizer step");
+  for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
+    for (const ProgramRank& rank : ranks) {
+      const ProgramStep &a = ranks[0].steps[step], &b = rank.steps[step];
+      if (a.names.size() != b.names.size())
+        return inconclusive("ranks update different parameters: sharded, or a pipeline");
+      const std::string entry = first_difference(a, b);
+      if (!entry.empty())
+        return replica_failure(a, b, rank.rank, static_cast<int64_t>(step + 1), entry);
+    }
+  }
+  ProgramFinding found;
+  found.steps = static_cast<int64_t>(ranks[0].steps.size());
+  return found;
+}
+
+ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
+  Ranks all = ranks;
+  all.push_back(one);
+  const std::string why = unfit(all);
+  if (!why.empty()) return inconclusive(why);
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps.size() != ranks[0].steps.size()) return other_steps(ranks);
+  if (one.steps.empty() || ranks[0].steps.empty())
+    return inconclusive("no optimizer step to compare");
+  const ProgramStep &first = ranks[0].steps[0], &alone = one.steps[0];
+  for (size_t i = 0; i < std::min(first.before.size(), alone.before.size()); ++i)
+    if (distance(first.before[i], alone.before[i], 0) > kProgramBound)
+      return inconclusive("one device starts from other weights: seed the program before the model");
+  ProgramFinding total;
+  std::vector<char> noisy;
+  const size_t steps = std::min(ranks[0].steps.size(), one.steps.size());
+  for (size_t step = 0; step < steps; ++step) {
+    ProgramFinding found = compare_step(ranks, one, step, &noisy, &total);
+    if (found.verdict != ProgramVerdict::pass) return found;
+  }
+  if (ranks[0].steps.size() != one.steps.size())
+    return inconclusive(fmt::format("{} steps on {} ranks, {} on one device; the first {} agree",
+                                    ranks[0].steps.size(), ranks.size(), one.steps.size(), steps));
+  if (ranks[0].stale_epochs > 0) return stale_epoch(ranks[0]);
+  total.steps = static_cast<int64_t>(steps);
+  return total;
+}
+
+bool replica_control_fails(Ranks ranks) {
+  if (ranks.size() < 2 || ranks[1].steps.empty()) return false;
+  auto& hashes = ranks[1].steps.back().param_hashes;
+  if (hashes.empty() || hashes.back().empty()) return false;
+  hashes.back().back() ^= 1;
+  return judge_replicas(ranks).verdict == ProgramVerdict::fail;
+}
+
+bool one_device_control_fails(const Ranks& ranks, ProgramRank one) {
+  if (one.steps.empty()) return false;
+  for (Sketch& gradient : one.steps.back().grads)
+    if (gradient)
+      for (double& value : *gradient) value *= 1 + 1e-6;
+  return judge_one_device(ranks, one).verdict == ProgramVerdict::fail;
+}
+
+}  // namespace lockstep

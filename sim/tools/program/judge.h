@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/tools/program/recording.h"
+
+namespace lockstep {
+
+enum class ProgramVerdict { pass, fail, inconclusive };
+enum class ProgramCause {
+  none,
+  unknown,
+  summed_loss,
+  divided_twice,
+  not_divided,
+  lr_scaled,
+  same_samples,
+  epoch_never_set,
+  local_batch_norm,
+  module_past_ddp,
+  outside_ddp,
+  no_sync_at_step,
+  update_on_one_rank,
+};
+const char* name_of(ProgramVerdict verdict);
+const char* name_of(ProgramCause cause);
+
+struct ProgramFinding {
+  ProgramVerdict verdict = ProgramVerdict::pass;
+  ProgramCause cause = ProgramCause::none;
+  int64_t step = 0;         // from 1; 0: of the run as a whole
+  std::string entry, line;  // "gradient of fc.weight"; "train.py:31"
+  std::string words;        // the evidence, or why it is inconclusive
+  int64_t steps = 0, skipped = 0;
+  double worst = 0;  // distance
+};
+
+// Relative to a tensor's norm; of sums of other addends in double, 1e-15 is usual.
+inline constexpr double kProgramBound = 1e-9;
+
+// Do all ranks hold the same bits after every step?
+ProgramFinding judge_replicas(const std::vector<ProgramRank>& ranks);
+// Is the training of the ranks that of one device on the whole batch?
+ProgramFinding judge_one_device(const std::vector<ProgramRank>& ranks, const ProgramRank& one);
+
+// Controls: both lanes must fail on facts in which one bit of one hash is flipped, or one update is
+// scaled. False where they do not, or there is nothing to spoil.
+bool replica_control_fails(std::vector<ProgramRank> ranks);
+bool one_device_control_fails(const std::vector<ProgramRank>& ranks, ProgramRank one);
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include "sim/tools/program/recording.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/file.h"
+#include "scenarios/json/json_text.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kRankBytesMost = int64_t{257} << 20;  // what the agent writes at most, and an end
+
+std::vector<Sketch> sketches(const Json& list) {
+  std::vector<Sketch> found;
+  for (const Json& item : list) {
+    found.emplace_back();
+    bool whole = item.is_array() && item.size() == 5;
+    if (whole)
+      for (const Json& value : item) whole = whole && value.is_number();
+    if (whole) found.back() = item.get<std::vector<double>>();
+  }
+  return found;
+}
+
+// Throws nlohmann::json::exception.
+ProgramStep step_of(const Json& line) {
+  ProgramStep step;
+  step.optimizer = whole_number(line.at("optimizer"));
+  step.ddp_forwards = whole_number(line.at("ddp_forwards"));
+  step.forwards = whole_number(line.at("forwards"));
+  step.unsynced = line.at("unsynced").get<bool>();
+  step.line = line.at("line").get<std::string>();
+  step.names = line.at("names").get<std::vector<std::string>>();
+  step.grad_hashes = line.at("grad_hashes").get<std::vector<std::string>>();
+  step.param_hashes = line.at("param_hashes").get<std::vector<std::string>>();
+  step.samples = line.at("samples").get<std::vector<std::string>>();
+  step.buffer_hash = line.at("buffer_hash").get<std::string>();
+  step.state_hash = line.at("state_hash").get<std::string>();
+  step.lr = line.at("lr").get<std::vector<double>>();
+  step.before = sketches(line.at("before"));
+  step.grads = sketches(line.at("grads"));
+  step.params = sketches(line.at("params"));
+  return step;
+}
+
+bool consistent(const ProgramStep& step) {
+  const size_t count = step.names.size();
+  return step.grad_hashes.size() == count && step.param_hashes.size() == count &&
+         step.grads.size() == count && step.params.size() == count &&
+         (step.before.empty() || step.before.size() == count);
+}
+
+void take(const Json& line, ProgramRank* rank) {
+  const std::string kind = line.at("kind").get<std::string>();
+  if (kind == "head") {
+    rank->rank = whole_number(line.at("rank"));
+    rank->world = whole_number(line.at("world"));
+  } else if (kind == "step") {
+    rank->steps.push_back(step_of(line));
+  } else if (kind == "end") {
+    rank->ended = whole_number(line.at("steps")) == static_cast<int64_t>(rank->steps.size());
+    rank->summed = line.at("summed").get<bool>();
+    rank->dropout = line.at("dropout").get<bool>();
+    rank->batch_norms = whole_number(line.at("batch_norms"));
+    rank->backwards = whole_number(line.at("backwards"));
+    rank->stale_epochs = whole_number(line.at("stale_epochs"));
+  }
+}
+
+}  // namespace
+
+Expected<ProgramRank> read_program_rank(const std::string& path) {
+  const auto text = read_foreign_file(path, kRankBytesMost);
+  if (!text) return text.errors();
+  ProgramRank rank;
+  const std::string& all = text.value();
+  for (size_t begin = 0, number = 1; begin < all.size(); ++number) {
+    const size_t end = std::min(all.find('\n', begin), all.size());
+    const std::string place = fmt::format("line {} is not what the agent writes", number);
+    const auto line = parse_foreign_json(std::string_view(all).substr(begin, end - begin), path,
+                                         "one line of the agent");
+    if (!line) return line.errors();
+    try {
+      take(line.value(), &rank);
+    } catch (const nlohmann::json::exception&) {
+      return file_error(path, place);
+    }
+    if (!rank.steps.empty() && !consistent(rank.steps.back())) return file_error(path, place);
+    begin = end + 1;
+  }
+  return rank;
+}
+
+}  // namespace lockstep
