@@ -62,7 +62,7 @@ lockstep_test(test_calibrate FOLDERS sim/calibrate LINK lockstep_calibrate)
 lockstep_test(test_sweep FOLDERS sim/sweep LINK lockstep_sweep)
 lockstep_test(test_report FOLDERS sim/report sim/report/ci sim/cli sim/program LINK lockstep_program)
 if(LOCKSTEP_TOOLS)
-  foreach(tool campaign collective compare explore whatif)
+  foreach(tool campaign collective compare explore program whatif)
     lockstep_test(test_tool_${tool} FOLDERS sim/tools/${tool} LINK lockstep_tools)
   endforeach()
 endif()
@@ -79,7 +79,7 @@ endif()
 # watch the clock, or programs that start theirs, and take both places.
 set(lockstep_timeless cli.checkpoint cli.checkpoints cli.ci cli.compare cli.completion cli.consumer
     cli.data cli.doctor cli.explore cli.export cli.gallery cli.hta cli.input cli.install cli.mutants cli.script_model cli.simulate
-    python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
+    program.verify python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
     scenario.features scenario.gallery scenario.training)
 function(lockstep_cli_test name)
   set(places 2)
@@ -131,6 +131,12 @@ if(LOCKSTEP_LIBTORCH)
              COMMAND ${LOCKSTEP_PEER_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/python/${program}_test.py)
     lockstep_cli_test(python.${program} TIMEOUT 1800 SKIP_RETURN_CODE 77 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
+  if(LOCKSTEP_TOOLS)
+    add_test(NAME program.verify
+             COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/program/program_test.py)
+    lockstep_cli_test(program.verify TIMEOUT 1800 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
+    set_property(TEST program.verify APPEND PROPERTY ENVIRONMENT LOCKSTEP_PEER_PYTHON=${LOCKSTEP_PEER_PYTHON})
+  endif()
   file(GLOB scenarios CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/scenarios/*/*.json)
   # A folder at a time: LibTorch is loaded once, and runs go side by side where cores are left.

@@ -18,7 +18,8 @@ class Recorder:
         self.scale = int(os.environ["LOCKSTEP_PROGRAM_SCALE"])
         self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, []
         self.names, self.models, self.projections, self.facts = {}, [], {}, {}
-        self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False}
+        self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
+                    "draws": False}
         self.forget()
 
     def forget(self):
@@ -72,10 +73,17 @@ def sketch(recorder, tensor):
     return [value if abs(value) < float("inf") else None for value in values]
 
 
+def bytes_of(tensor):
+    """Of any dtype; NumPy knows no bfloat16."""
+    import torch
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
 def digest(tensors):
     code = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        code.update(b"-" if tensor is None else tensor.detach().cpu().contiguous().numpy().tobytes())
+        code.update(b"-" if tensor is None else bytes_of(tensor))
     return code.hexdigest()
 
 
@@ -133,9 +141,20 @@ def watch_ddp(recorder):
                  and not isinstance(part, torch.nn.SyncBatchNorm)]
         recorder.end["batch_norms"] += len(norms)
 
-        def count(*_):
-            recorder.forwards += torch.is_grad_enabled()
-        module.register_forward_pre_hook(count)
+        drawn = []  # the generator's state before each forward under way
+
+        def before(part, inputs):
+            drawn.append(torch.get_rng_state() if torch.is_grad_enabled() else None)
+            if torch.is_grad_enabled():
+                recorder.forwards += 1
+                recorder.samples += rows(inputs)
+
+        def after(part, inputs, output):
+            state = drawn.pop() if drawn else None
+            if state is not None and not torch.equal(state, torch.get_rng_state()):
+                recorder.end["draws"] = True
+        module.register_forward_pre_hook(before)
+        module.register_forward_hook(after)
 
     def counted(self, *args, **kwargs):
         recorder.ddp_forwards += torch.is_grad_enabled()
@@ -171,22 +190,24 @@ def watch_loaders(recorder):
     sampler = data.distributed.DistributedSampler
     deal = sampler.__iter__
 
-    def init(self, dataset, batch_size=1, *args, **kwargs):
-        begin(self, dataset, None if batch_size is None else batch_size * recorder.scale, *args, **kwargs)
+    def init(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, *args, **kwargs):
+        if batch_sampler is None and batch_size is not None:
+            batch_size *= recorder.scale
+        elif isinstance(getattr(batch_sampler, "batch_size", None), int):
+            batch_sampler.batch_size *= recorder.scale
+        begin(self, dataset, batch_size, shuffle, sampler, batch_sampler, *args, **kwargs)
 
     def iterated(self):
-        import torch
         for batch in iterate(self):
-            batch = in_double(batch)
-            if torch.is_grad_enabled():
-                recorder.samples += rows(batch)
-            yield batch
+            yield in_double(batch)
 
     def dealt(self):
+        import torch
         used = self.__dict__.setdefault("_lockstep_epochs", set())
-        if self.shuffle and self.epoch in used:
-            recorder.end["stale_epochs"] += 1
-        used.add(self.epoch)
+        if torch.is_grad_enabled():  # an evaluation may see one order for ever
+            if self.shuffle and self.epoch in used:
+                recorder.end["stale_epochs"] += 1
+            used.add(self.epoch)
         return deal(self)
     data.DataLoader.__init__, data.DataLoader.__iter__, sampler.__iter__ = init, iterated, dealt
 
@@ -224,10 +245,21 @@ def watch_spawn(recorder):
 
     def spawned(fn, args=(), nprocs=1, *rest, **kwargs):
         names = list(inspect.signature(fn).parameters)[1:]
-        args = tuple(recorder.world if "world" in name or "nproc" in name else value
-                     for name, value in zip(names, args))
+        if len(names) >= len(args):
+            args = tuple(recorder.world if "world" in name or "nproc" in name else value
+                         for name, value in zip(names, args))
         return spawn(fn, args, recorder.world, *rest, **kwargs)
     torch.multiprocessing.spawn = spawned
+
+
+def without_autocast():
+    """Double all the way: a cast to 16 bits would make W ranks and one device differ by its rounding."""
+    import torch
+    begin = torch.autocast.__init__
+
+    def init(self, device_type, dtype=None, enabled=True, *args, **kwargs):
+        begin(self, device_type, dtype, False, *args, **kwargs)
+    torch.autocast.__init__ = init
 
 
 def install():
@@ -236,6 +268,9 @@ def install():
     torch.set_default_dtype(torch.float64)
     torch.Tensor.float = lambda self, *args, **kwargs: self.double()
     torch.nn.Module.float = lambda self: self.double()
+    for kind in (torch.Tensor, torch.nn.Module):
+        kind.half = kind.bfloat16 = lambda self, *args, **kwargs: self.double()
+    without_autocast()
     for watch in (watch_optimizers, watch_ddp, watch_loaders, watch_rest, watch_spawn):
         watch(recorder)
     util.Finalize(None, recorder.close, exitpriority=10)  # children of multiprocessing, too

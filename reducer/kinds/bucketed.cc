@@ -341,6 +341,9 @@ void BucketedReducer::after_backward() {
   }
   if (counts_uses_now()) mark_all_ready();
   need_gradients([&](size_t place) { return ready_[place]; });
+  // A caller that went on although its backward had thrown.
+  if (launched_ < pending_.size())
+    throw std::runtime_error("a bucket was never launched: its backward failed");
   for (size_t b = 0; b < policy_.layout.size(); ++b) {
     finish(storage_, b);
     if (policy_.write_back_early) write_back_bucket(b);

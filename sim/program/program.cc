@@ -267,7 +267,7 @@ void refuse_empty_values(CLI::App& app) {
 bool first_is_verify_of_program(int argc, char** argv) {
   if (argc < 3 || std::string(argv[1]) != "verify") return false;
   for (int i = 2; i + 1 < argc; ++i)
-    if (std::string(argv[i]) == "--") return true;
+    if (std::string(argv[i]) == "--") return !std::string(argv[i + 1]).ends_with(".json");
   return false;
 }
 #endif

@@ -250,6 +250,15 @@ class Options(OptionWalk):
             own[key] = says("none", key, "none", code=2)
         self.walk("compare", "of checkpoints", base, own)
 
+    def test_programs(self):
+        script = self.tmp / "train"
+        script.write_text("#!/bin/sh\nsleep 2\nexit 5\n")
+        script.chmod(0o700)
+        self.walk("program", "", [script], {
+            "--world-sizes": says("^3 ranks", "--world-sizes", "3", code=3),
+            "--spawns": says("the program ended with exit code 5", "--spawns", code=3),
+            "--limit": says("had not ended after 1 s", "--limit", "1", code=3)})
+
     def test_recordings(self):
         a, b = write_recording(self.tmp / "a"), write_recording(self.tmp / "b", changed_in=3)
         self.assertEqual(self.run_program("compare", a, a).code, 0)

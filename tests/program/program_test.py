@@ -1,32 +1,141 @@
-"""`lockstep verify -- COMMAND`: correct programs pass, planted mistakes are found with their cause."""
+"""`lockstep verify -- COMMAND`: correct programs pass, planted mistakes are found with step, entry and cause,
+what cannot be compared is inconclusive, and nothing is left behind."""
+import glob
 import os
 import pathlib
+import signal
 import subprocess
+import sys
+import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
-BUGS = ("summed_loss", "divided_twice", "lr_scaled", "same_samples", "epoch_never_set", "local_batch_norm",
-        "module_past_ddp", "outside_ddp", "no_sync_at_step", "update_on_one_rank")
+PYTHON = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")  # one that has torch
+FIRST = "gradient of 0.weight"
+BUGS = {  # name -> step and entry, "" where it is of the whole run
+    "summed_loss": f"step 1, {FIRST}", "divided_twice": f"step 1, {FIRST}",
+    "lr_scaled": "step 1, parameter 0.weight", "same_samples": "step 1, sample order",
+    "epoch_never_set": "sample order", "local_batch_norm": f"step 1, {FIRST}",
+    "module_past_ddp": "step 3, parameter 0.weight", "no_sync_at_step": "step 3, parameter 0.weight",
+    "outside_ddp": "step 1, parameter 4", "update_on_one_rank": "step 1, optimizer"}
+
+# A correct training by hand; the lines in braces make others of it.
+SCRIPT = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+{begin}
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(3)
+x = torch.randn(48, 6)
+loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=12)
+net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), {layer}, nn.Linear(5, 1))
+model = DistributedDataParallel(net)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for x, y in loader:
+    x, y = x[rank::world], y[rank::world]
+    optimizer.zero_grad()
+    {forward}
+    loss.backward()
+    optimizer.step()
+{end}
+dist.destroy_process_group()
+"""
 
 
-def verify(script, *words, options=()):
-    return subprocess.run([PROGRAM, "verify", *options, "--", "/usr/bin/python3", str(ROOT / "examples" / script),
-                           *words], capture_output=True, text=True, timeout=600)
+def script(begin="", layer="nn.Identity()", forward="loss = nn.functional.mse_loss(model(x), y)", end=""):
+    return SCRIPT.format(begin=begin, layer=layer, forward=forward, end=end)
 
 
 class Programs(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        self.left = self.folder / "tmp"
+        self.left.mkdir()
+
+    def verify(self, *command, options=()):
+        ran = subprocess.run([PROGRAM, "verify", *options, "--", *map(str, command)], capture_output=True,
+                             text=True, timeout=600, env={**os.environ, "TMPDIR": str(self.left)})
+        self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
+        return ran.returncode, ran.stdout + ran.stderr
+
+    def verify_text(self, text, options=()):
+        path = self.folder / "train.py"
+        path.write_text(text)
+        return self.verify(PYTHON, path, options=options)
+
     def test_correct_programs_pass(self):
-        self.assertEqual(verify("toy_ddp.py").returncode, 0)
-        self.assertEqual(verify("spawned.py", options=["--spawns"]).returncode, 0)
+        for words in (["toy_ddp.py"], ["spawned.py", "--spawns"]):
+            with self.subTest(words[0]):
+                code, text = self.verify(PYTHON, ROOT / "examples" / words[0], options=words[1:])
+                self.assertEqual(code, 0, text)
+                self.assertEqual(text.count("control failed, as it must"), 2, text)
 
     def test_planted_mistakes_are_found(self):
-        for bug in BUGS:
+        for bug, where in BUGS.items():
             with self.subTest(bug):
-                ran = verify("toy_ddp.py", "--bug", bug)
-                self.assertEqual(ran.returncode, 1, ran.stdout)
-                self.assertIn(f"cause {bug}", ran.stdout)
+                code, text = self.verify(PYTHON, ROOT / "examples/toy_ddp.py", "--bug", bug)
+                self.assertEqual(code, 1, text)
+                self.assertIn(f"fail: {where}\n      cause {bug}: ", text)
+
+    def test_what_cannot_be_compared_accuses_nobody(self):
+        # One device takes other batches than ranks that slice theirs by hand do.
+        code, text = self.verify_text(script())
+        self.assertEqual(code, 3, text)
+        self.assertIn("lane replica  pass", text)
+        self.assertIn("samples are not the batch of one device", text)
+        code, text = self.verify_text(script(layer="nn.RReLU()"))
+        self.assertEqual(code, 3, text)
+
+    def test_sixteen_bits_are_no_mistake(self):
+        forward = ("with torch.autocast('cpu', dtype=torch.bfloat16): out = model(x)\n"
+                   "    loss = nn.functional.mse_loss(out.float(), y)")
+        text = script(forward=forward).replace("x, y = x[rank::world], y[rank::world]", "pass").replace(
+            "batch_size=12)", "batch_size=4, sampler=torch.utils.data.distributed.DistributedSampler(x))")
+        code, said = self.verify_text(text)
+        self.assertEqual(code, 0, said)
+
+    def test_bad_programs_get_a_sentence(self):
+        cases = {"import nothing_of_the_kind": "No module named 'nothing_of_the_kind'",
+                 "print('done')": "ran no backward and no optimizer step",
+                 script(begin="raise SystemExit(7)"): "ended with exit code 7",
+                 script(begin="import os; os.kill(os.getpid(), 11)"): "ended with signal 11",
+                 script(end="if rank == 1: optimizer.step()"): "optimizer steps",
+                 "import torch\nx = torch.ones(2, requires_grad=True)\nx.sum().backward()": "rank"}
+        for text, sentence in cases.items():
+            with self.subTest(sentence):
+                code, said = self.verify_text(text)
+                self.assertEqual(code, 3, said)
+                self.assertIn(sentence, said)
+        self.assertEqual(self.verify("/no/such/program")[0], 3)
+
+    def test_a_hang_ends_at_its_limit(self):
+        code, said = self.verify_text("import time; time.sleep(600)", options=["--limit", "2"])
+        self.assertEqual(code, 3, said)
+        self.assertIn("had not ended after 2 s (--limit)", said)
+
+    def test_a_signal_ends_all(self):
+        path = self.folder / "sleep.py"
+        path.write_text("import time; time.sleep(600)")
+        with subprocess.Popen([PROGRAM, "verify", "--", PYTHON, str(path)], stdout=subprocess.PIPE,
+                              env={**os.environ, "TMPDIR": str(self.left)}) as run:
+            while not glob.glob(str(self.left / "*/*/rank-1.log")):
+                time.sleep(0.05)
+            run.send_signal(signal.SIGTERM)
+            self.assertEqual(run.wait(60), 128 + signal.SIGTERM)
+        self.assertEqual(list(self.left.iterdir()), [])
+
+    def test_scenario_files_behind_two_dashes_are_scenarios(self):
+        code, said = self.verify("no_such_scenario.json")
+        self.assertEqual(code, 2, said)
+        self.assertIn("no such file", said)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(argv=sys.argv[:1])

@@ -42,9 +42,7 @@ double ratio(const Sketch& a, const Sketch& b) {
   return under > 0 ? over / under : 0;
 }
 
-bool near(double value, double expected) {
-  return std::abs(value / expected - 1) < kRatioBound;
-}
+bool near(double value, double expected) { return std::abs(value / expected - 1) < kRatioBound; }
 
 double largest_norm(const std::vector<Sketch>& tensors) {
   double most = 0;
@@ -59,20 +57,28 @@ bool finite(const ProgramStep& step) {
 
 std::string name(const ProgramStep& step, size_t i) { return step.names[i]; }
 
+// One that no model of DistributedDataParallel holds is "parameter 4" already.
+bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
+std::string parameter(const ProgramStep& step, size_t i) {
+  return is_nameless(name(step, i)) ? name(step, i) : "parameter " + name(step, i);
+}
+
 // Why these facts cannot be compared at all, or nothing.
 std::string unfit(const Ranks& ranks) {
   for (const ProgramRank& rank : ranks) {
     if (!rank.ended) return fmt::format("rank {} left no whole recording", rank.rank);
     for (const ProgramStep& step : rank.steps)
-      if (!finite(step)) return fmt::format("rank {} has parameters that are not finite", rank.rank);
+      if (!finite(step))
+        return fmt::format("rank {} has parameters that are not finite", rank.rank);
   }
   return "";
 }
 
 ProgramFinding other_steps(const Ranks& ranks) {
   const auto steps = [](const ProgramRank& rank) { return rank.steps.size(); };
-  const auto least = std::min_element(
-      ranks.begin(), ranks.end(), [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
+  const auto least =
+      std::min_element(ranks.begin(), ranks.end(),
+                       [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
   if (steps(*least) == 0 && least->backwards > 0) {
     ProgramFinding found;
     found.verdict = ProgramVerdict::fail;
@@ -93,8 +99,7 @@ ProgramFinding other_steps(const Ranks& ranks) {
 ProgramCause unsynchronized(const ProgramStep& step) {
   if (step.unsynced) return ProgramCause::no_sync_at_step;
   if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
-  const auto outside = [](const std::string& name) { return name.starts_with("parameter "); };
-  if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), outside))
+  if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
     return ProgramCause::outside_ddp;
   return ProgramCause::unknown;
 }
@@ -115,7 +120,7 @@ ProgramFinding replica_failure(const ProgramStep& a, const ProgramStep& b, int64
 
 std::string first_difference(const ProgramStep& a, const ProgramStep& b) {
   for (size_t i = 0; i < a.names.size(); ++i)
-    if (a.param_hashes[i] != b.param_hashes[i]) return "parameter " + name(a, i);
+    if (a.param_hashes[i] != b.param_hashes[i]) return parameter(a, i);
   if (a.state_hash != b.state_hash) return "optimizer state";
   return "";
 }
@@ -140,6 +145,23 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   return one.batch_norms > 0 ? ProgramCause::local_batch_norm : ProgramCause::unknown;
 }
 
+// Why a distance says nothing about the synchronization, or nothing.
+std::string undecidable(const Ranks& ranks, const ProgramRank& one, size_t step, double off) {
+  if (off < kProgramFailure)
+    return fmt::format(
+        "distance {:.2g}: too much for double, and too little to be a mistake; something "
+        "of the program computes in fewer bits",
+        off);
+  if (ranks[0].draws || one.draws)
+    return "its forward draws random numbers, which differ between several ranks and one device";
+  if (one.steps[step].samples.empty())
+    return fmt::format(
+        "distance {:.2g}, but nothing tells which samples it comes from: no forward of a "
+        "DistributedDataParallel model was seen",
+        off);
+  return "";
+}
+
 ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
                                 double off) {
   const ProgramStep& a = ranks[0].steps[step];
@@ -147,6 +169,9 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   auto expected = one.steps[step].samples;
   std::sort(expected.begin(), expected.end());
   const auto own = [&](size_t rank) { return ranks[rank].steps[step].samples; };
+  if (const std::string why = undecidable(ranks, one, step, off); !why.empty())
+    return inconclusive(fmt::format("step {}, gradient of {}: {}", number, name(a, i), why),
+                        number);
   ProgramFinding found;
   found.verdict = ProgramVerdict::fail;
   found.step = number;
@@ -162,8 +187,10 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
     found.words = "ranks 0 and 1 trained on the same samples";
   } else {
     return inconclusive(
-        fmt::format("step {}: the ranks' samples are not the batch of one device (a padded or short "
-                    "last batch, a shuffle that differs, a program that shards by hand)", number),
+        fmt::format(
+            "step {}: the ranks' samples are not the batch of one device (a padded or short "
+            "last batch, a shuffle that differs, a program that shards by hand)",
+            number),
         number);
   }
   return found;
@@ -172,11 +199,17 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
 ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
                               double off) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (off < kProgramFailure)
+    return inconclusive(fmt::format("step {}, {}: distance {:.2g} while gradients agree: "
+                                    "too much for double, and "
+                                    "too little to be a mistake",
+                                    step + 1, parameter(a, i), off),
+                        static_cast<int64_t>(step + 1));
   ProgramFinding found;
   found.verdict = ProgramVerdict::fail;
   found.step = static_cast<int64_t>(step + 1);
   found.line = a.line;
-  found.entry = "parameter " + name(a, i);
+  found.entry = parameter(a, i);
   found.cause = a.lr != b.lr ? ProgramCause::lr_scaled : ProgramCause::unknown;
   found.words = fmt::format("distance {:.2g} while gradients agree", off);
   if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
@@ -188,7 +221,10 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
 ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t step,
                             std::vector<char>* noisy, ProgramFinding* total) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  if (a.names.size() != b.names.size() || a.optimizer != b.optimizer)
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps[step].names != a.names)
+      return inconclusive("ranks update different parameters: sharded, or a pipeline");
+  if (a.names != b.names || a.optimizer != b.optimizer)
     return inconclusive(fmt::format("step {}: one device updates other parameters", step + 1));
   noisy->resize(std::max(noisy->size(), a.names.size()), 0);
   const double floor = largest_norm(b.grads) * 1e-4;
@@ -215,8 +251,8 @@ ProgramFinding stale_epoch(const ProgramRank& rank) {
   found.verdict = ProgramVerdict::fail;
   found.cause = ProgramCause::epoch_never_set;
   found.entry = "sample order";
-  found.words = fmt::format("DistributedSampler shuffled {} times for an epoch it had already dealt",
-                            rank.stale_epochs);
+  found.words = fmt::format(
+      "DistributedSampler shuffled {} times for an epoch it had already dealt", rank.stale_epochs);
   return found;
 }
 
@@ -229,9 +265,9 @@ const char* name_of(ProgramVerdict verdict) {
 
 const char* name_of(ProgramCause cause) {
   constexpr const char* kNames[] = {
-      "none",          "unknown",          "summed_loss",     "divided_twice",   "not_divided",
-      "lr_scaled",     "same_samples",     "epoch_never_set", "local_batch_norm", "module_past_ddp",
-      "outside_ddp",   "no_sync_at_step",  "update_on_one_rank"};
+      "none",        "unknown",         "summed_loss",       "divided_twice",    "not_divided",
+      "lr_scaled",   "same_samples",    "epoch_never_set",   "local_batch_norm", "module_past_ddp",
+      "outside_ddp", "no_sync_at_step", "update_on_one_rank"};
   return kNames[static_cast<size_t>(cause)];
 }
 
@@ -244,7 +280,7 @@ ProgramFinding judge_replicas(const Ranks& ranks) {
   for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
     for (const ProgramRank& rank : ranks) {
       const ProgramStep &a = ranks[0].steps[step], &b = rank.steps[step];
-      if (a.names.size() != b.names.size())
+      if (a.names != b.names)
         return inconclusive("ranks update different parameters: sharded, or a pipeline");
       const std::string entry = first_difference(a, b);
       if (!entry.empty())
@@ -268,7 +304,8 @@ ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
   const ProgramStep &first = ranks[0].steps[0], &alone = one.steps[0];
   for (size_t i = 0; i < std::min(first.before.size(), alone.before.size()); ++i)
     if (distance(first.before[i], alone.before[i], 0) > kProgramBound)
-      return inconclusive("one device starts from other weights: seed the program before the model");
+      return inconclusive(
+          "one device starts from other weights: seed the program before the model");
   ProgramFinding total;
   std::vector<char> noisy;
   const size_t steps = std::min(ranks[0].steps.size(), one.steps.size());
@@ -292,11 +329,21 @@ bool replica_control_fails(Ranks ranks) {
   return judge_replicas(ranks).verdict == ProgramVerdict::fail;
 }
 
-bool one_device_control_fails(const Ranks& ranks, ProgramRank one) {
-  if (one.steps.empty()) return false;
+bool one_device_control_fails(Ranks ranks, ProgramRank one) {
+  if (one.steps.empty() || ranks.empty()) return false;
   for (Sketch& gradient : one.steps.back().grads)
     if (gradient)
-      for (double& value : *gradient) value *= 1 + 1e-6;
+      for (double& value : *gradient) value *= 1.001;
+  // It is about numbers: what else might leave it undecided is out of its way.
+  for (ProgramRank& rank : ranks) {
+    rank.draws = false;
+    for (ProgramStep& step : rank.steps) step.samples.clear();
+  }
+  for (size_t step = 0; step < one.steps.size(); ++step) {
+    one.steps[step].samples = {"one"};
+    if (step < ranks[0].steps.size()) ranks[0].steps[step].samples = {"one"};
+  }
+  one.draws = false;
   return judge_one_device(ranks, one).verdict == ProgramVerdict::fail;
 }
 

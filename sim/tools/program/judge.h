@@ -39,6 +39,9 @@ struct ProgramFinding {
 
 // Relative to a tensor's norm; of sums of other addends in double, 1e-15 is usual.
 inline constexpr double kProgramBound = 1e-9;
+// What is beyond the bound and below this may be a cast to float32 within the program:
+// inconclusive.
+inline constexpr double kProgramFailure = 1e-5;
 
 // Do all ranks hold the same bits after every step?
 ProgramFinding judge_replicas(const std::vector<ProgramRank>& ranks);
@@ -48,6 +51,6 @@ ProgramFinding judge_one_device(const std::vector<ProgramRank>& ranks, const Pro
 // Controls: both lanes must fail on facts in which one bit of one hash is flipped, or one update is
 // scaled. False where they do not, or there is nothing to spoil.
 bool replica_control_fails(std::vector<ProgramRank> ranks);
-bool one_device_control_fails(const std::vector<ProgramRank>& ranks, ProgramRank one);
+bool one_device_control_fails(std::vector<ProgramRank> ranks, ProgramRank one);
 
 }  // namespace lockstep

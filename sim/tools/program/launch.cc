@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -30,7 +31,8 @@ int free_port() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   auto* where = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(fd.get(), where, size) != 0 || ::getsockname(fd.get(), where, &size) != 0) return 29500;
+  if (::bind(fd.get(), where, size) != 0 || ::getsockname(fd.get(), where, &size) != 0)
+    return 29500;
   return ntohs(address.sin_port);
 }
 
@@ -76,6 +78,9 @@ pid_t start(const ProgramLaunch& launch, int64_t rank, int port) {
   if (pid != 0) return pid;
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  sigset_t none;  // our own are blocked while we wait
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int out = ::open(log.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
   const int in = ::open("/dev/null", O_RDONLY);
   if (out < 0 || in < 0) ::_exit(126);
@@ -105,41 +110,76 @@ std::string end_of(const ProgramLaunch& launch, int64_t rank, const siginfo_t& i
                      info.si_code == CLD_EXITED ? "exit code" : "signal", info.si_status, said);
 }
 
+// The processes of one run, each the first of a group of its own; whole groups end with it.
+class Processes {
+ public:
+  Processes() = default;
+  ~Processes() {
+    for (const Child& child : children_) {  // not reaped yet: the number is still that of our group
+      ::setpgid(child.pid, child.pid);
+      ::killpg(child.pid, SIGKILL);
+      ::waitpid(child.pid, nullptr, 0);
+    }
+  }
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  // Empty, or why it could not be.
+  std::string start_all(const ProgramLaunch& launch) {
+    const int port = free_port();
+    for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank) {
+      const pid_t pid = start(launch, rank, port);
+      if (pid < 0) return fmt::format("cannot start rank {}: {}", rank, strerror(errno));
+      children_.push_back({pid, rank});
+    }
+    return "";
+  }
+
+  // How the first that did not end well ended; empty as long as there is none.
+  std::string look(const ProgramLaunch& launch) {
+    for (Child& child : children_) {
+      siginfo_t info{};
+      if (child.ended) continue;
+      const auto id = static_cast<id_t>(child.pid);
+      if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+        continue;
+      child.ended = true;
+      if (std::string why = end_of(launch, child.rank, info); !why.empty()) return why;
+    }
+    return "";
+  }
+
+  size_t left() const {
+    return static_cast<size_t>(std::count_if(children_.begin(), children_.end(),
+                                             [](const Child& child) { return !child.ended; }));
+  }
+
+ private:
+  struct Child {
+    pid_t pid = 0;
+    int64_t rank = 0;
+    bool ended = false;
+  };
+  std::vector<Child> children_;
+};
+
 }  // namespace
 
-std::string run_program(const ProgramLaunch& launch) {
-  const int port = free_port();
-  std::vector<pid_t> pids;
-  std::string why;
-  const int64_t processes = launch.spawns ? 1 : launch.world;
-  for (int64_t rank = 0; rank < processes && why.empty(); ++rank) {
-    const pid_t pid = start(launch, rank, port);
-    if (pid < 0) why = fmt::format("cannot start rank {}: {}", rank, strerror(errno));
-    if (pid > 0) pids.push_back(pid);
-  }
+ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
   const auto until = Clock::now() + std::chrono::duration<double>(launch.limit_s);
-  std::vector<char> ended(pids.size(), 0);
-  size_t left = pids.size();
-  while (left > 0 && why.empty()) {
-    for (size_t i = 0; i < pids.size() && why.empty(); ++i) {
-      siginfo_t info{};
-      if (ended[i] || ::waitid(P_PID, static_cast<id_t>(pids[i]), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-          info.si_pid == 0)
-        continue;
-      ended[i] = 1, --left;
-      why = end_of(launch, static_cast<int64_t>(i), info);
-    }
-    if (left > 0 && why.empty() && Clock::now() > until)
-      why = fmt::format("{} of {} processes had not ended after {:g} s (--limit)", left, pids.size(),
-                        launch.limit_s);
+  Processes processes;
+  ProgramEnd end;
+  end.why = processes.start_all(launch);
+  while (end.why.empty() && processes.left() > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    end.why = processes.look(launch);
+    end.signal = signals->next();
+    if (end.signal != 0) end.why = "interrupted";
+    if (end.why.empty() && processes.left() > 0 && Clock::now() > until)
+      end.why = fmt::format("{} of its processes had not ended after {:g} s (--limit)",
+                            processes.left(), launch.limit_s);
   }
-  for (const pid_t pid : pids) {  // not reaped yet: the number is still that of our group
-    ::setpgid(pid, pid);
-    ::killpg(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-  }
-  return why;
+  return end;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/launch/event_loop.h"
+
 namespace lockstep {
 
 // One run of somebody's program: as several processes, or as one that starts its ranks itself.
@@ -16,7 +18,13 @@ struct ProgramLaunch {
   double limit_s = 120;
 };
 
-// Empty if every process ended with 0 in time, else a sentence. Whole process groups end with it.
-std::string run_program(const ProgramLaunch& launch);
+struct ProgramEnd {
+  std::string why;  // empty if every process ended with 0 in time, else a sentence
+  int signal = 0;   // that interrupted us
+};
+
+// Blocks until all have ended, one has failed, the limit is over, or a signal has come; whole
+// process groups end with it.
+ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals);
 
 }  // namespace lockstep

@@ -53,8 +53,10 @@ bool consistent(const ProgramStep& step) {
          (step.before.empty() || step.before.size() == count);
 }
 
-void take(const Json& line, ProgramRank* rank) {
+// False where it is of no kind that the agent writes. Throws nlohmann::json::exception.
+bool take(const Json& line, ProgramRank* rank) {
   const std::string kind = line.at("kind").get<std::string>();
+  rank->ended = false;  // an end is the last line
   if (kind == "head") {
     rank->rank = whole_number(line.at("rank"));
     rank->world = whole_number(line.at("world"));
@@ -64,10 +66,14 @@ void take(const Json& line, ProgramRank* rank) {
     rank->ended = whole_number(line.at("steps")) == static_cast<int64_t>(rank->steps.size());
     rank->summed = line.at("summed").get<bool>();
     rank->dropout = line.at("dropout").get<bool>();
+    rank->draws = line.at("draws").get<bool>();
     rank->batch_norms = whole_number(line.at("batch_norms"));
     rank->backwards = whole_number(line.at("backwards"));
     rank->stale_epochs = whole_number(line.at("stale_epochs"));
+  } else {
+    return kind == "begin";
   }
+  return true;
 }
 
 }  // namespace
@@ -84,7 +90,7 @@ Expected<ProgramRank> read_program_rank(const std::string& path) {
                                          "one line of the agent");
     if (!line) return line.errors();
     try {
-      take(line.value(), &rank);
+      if (!take(line.value(), &rank)) return file_error(path, place);
     } catch (const nlohmann::json::exception&) {
       return file_error(path, place);
     }

@@ -28,7 +28,7 @@ struct ProgramStep {
 struct ProgramRank {
   int64_t rank = -1, world = 0;
   std::vector<ProgramStep> steps;
-  bool ended = false, summed = false, dropout = false;
+  bool ended = false, summed = false, dropout = false, draws = false;
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;
 };
 

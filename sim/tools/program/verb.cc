@@ -39,14 +39,15 @@ struct Scratch {
   std::string path;
 };
 
-// Beside the source tree's build, or LOCKSTEP_PYTHON; empty: nowhere.
+// LOCKSTEP_PYTHON, or of the source tree that this program was built in, or as it is installed;
+// nowhere else, for it is code that will run. Empty: nowhere.
 std::string agent_folder() {
   const char* given = ::getenv("LOCKSTEP_PYTHON");
   if (given != nullptr) return std::string(given) + "/lockstep/site";
   std::error_code error;
-  fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (; folder.has_relative_path(); folder = folder.parent_path()) {
-    const fs::path site = folder / "python/lockstep/site";
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* python : {"../../../python", "../share/lockstep/python"}) {
+    const fs::path site = (folder / python / "lockstep/site").lexically_normal();
     if (fs::exists(site / "sitecustomize.py", error)) return site.string();
   }
   return "";
@@ -55,15 +56,19 @@ std::string agent_folder() {
 struct Recorded {
   std::vector<ProgramRank> ranks;
   std::string why;  // there is nothing to judge
+  int signal = 0;
 };
 
 Recorded record(const ProgramOptions& options, const std::string& folder, int64_t world,
-                int64_t scale) {
+                int64_t scale, Signals* signals) {
   std::error_code error;
   fs::create_directory(folder, error);
   Recorded found;
-  found.why = run_program(
-      {options.command, folder, agent_folder(), world, scale, options.spawns, options.limit_s});
+  const ProgramEnd end = run_program(
+      {options.command, folder, agent_folder(), world, scale, options.spawns, options.limit_s},
+      signals);
+  found.why = end.why;
+  found.signal = end.signal;
   for (int64_t rank = 0; rank < world && found.why.empty(); ++rank) {
     const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
     if (!fs::exists(path, error)) {
@@ -71,11 +76,15 @@ Recorded record(const ProgramOptions& options, const std::string& folder, int64_
       break;
     }
     auto read = read_program_rank(path);
-    if (!read) found.why = to_text(read.errors()[0]);
+    if (!read)
+      found.why = to_text(read.errors()[0]);
     else if (read.value().rank != rank || read.value().world != world)
-      found.why = fmt::format("the program ran {} ranks where {} were asked for; does it take its "
-                              "number of ranks from elsewhere?", read.value().world, world);
-    else found.ranks.push_back(std::move(read.value()));
+      found.why = fmt::format(
+          "the program ran {} ranks where {} were asked for; does it take its "
+          "number of ranks from elsewhere?",
+          read.value().world, world);
+    else
+      found.ranks.push_back(std::move(read.value()));
   }
   return found;
 }
@@ -87,15 +96,24 @@ std::string finding_text(const char* lane, const ProgramFinding& found, bool con
   if (found.verdict == ProgramVerdict::pass) {
     text += fmt::format(": {} steps; control failed, as it must", found.steps);
     if (found.worst > 0) text += fmt::format("; worst distance {:.2g}", found.worst);
-    if (found.skipped > 0) text += fmt::format("; {} parameters not compared (no gradient)", found.skipped);
+    if (found.skipped > 0)
+      text += fmt::format("; {} parameters not compared (no gradient)", found.skipped);
   } else if (found.verdict == ProgramVerdict::fail) {
-    text += found.step > 0 ? fmt::format(": step {}, {}", found.step, found.entry) : ": " + found.entry;
+    text +=
+        found.step > 0 ? fmt::format(": step {}, {}", found.step, found.entry) : ": " + found.entry;
     text += fmt::format("\n      cause {}: {}", name_of(found.cause), found.words);
     if (!found.line.empty()) text += fmt::format("\n      at {}", found.line);
   } else {
     text += ": " + found.words;
   }
   return text + "\n";
+}
+
+bool buffers_differ(const std::vector<ProgramRank>& ranks) {
+  for (const ProgramRank& rank : ranks)
+    for (size_t i = 0; i < std::min(rank.steps.size(), ranks[0].steps.size()); ++i)
+      if (rank.steps[i].buffer_hash != ranks[0].steps[i].buffer_hash) return true;
+  return false;
 }
 
 int code_of(const ProgramFinding& found, bool control) {
@@ -105,14 +123,17 @@ int code_of(const ProgramFinding& found, bool control) {
 
 // A failure of any lane outweighs what could not be judged, and that a pass.
 int worse(int a, int b) {
+  if (b >= 128) return b;
   if (a == kExitFail || b == kExitFail) return kExitFail;
   return std::max(a, b);
 }
 
+// The exit code; of a signal at once.
 int judge_world(const ProgramOptions& options, const std::string& scratch, int64_t world,
-                std::string* text) {
+                Signals* signals, std::string* text) {
   *text += fmt::format("{} ranks\n", world);
-  const Recorded several = record(options, fmt::format("{}/{}", scratch, world), world, 1);
+  const Recorded several = record(options, fmt::format("{}/{}", scratch, world), world, 1, signals);
+  if (several.signal != 0) return 128 + several.signal;
   if (!several.why.empty()) {
     *text += "  inconclusive: " + several.why + "\n";
     return kExitInconclusive;
@@ -121,7 +142,8 @@ int judge_world(const ProgramOptions& options, const std::string& scratch, int64
   const bool control = replica_control_fails(several.ranks);
   *text += finding_text("replica", replicas, control);
   const int code = code_of(replicas, control);
-  const Recorded one = record(options, fmt::format("{}/{}-one", scratch, world), 1, world);
+  const Recorded one = record(options, fmt::format("{}/{}-one", scratch, world), 1, world, signals);
+  if (one.signal != 0) return 128 + one.signal;
   if (!one.why.empty()) {
     *text += "  lane float64  inconclusive: on one device, " + one.why + "\n";
     return worse(code, kExitInconclusive);
@@ -129,19 +151,28 @@ int judge_world(const ProgramOptions& options, const std::string& scratch, int64
   const ProgramFinding found = judge_one_device(several.ranks, one.ranks[0]);
   const bool fails = one_device_control_fails(several.ranks, one.ranks[0]);
   *text += finding_text("float64", found, fails);
+  if (buffers_differ(several.ranks))
+    *text +=
+        "  note: buffers differ between ranks after a step (running statistics?); they are not "
+        "judged\n";
   if (several.ranks[0].dropout) *text += "  note: dropout was off, for its draws differ\n";
   return worse(code, code_of(found, fails));
 }
 
 int verify_program(const ProgramOptions& options) {
   if (agent_folder().empty())
-    return bad_input({option_error("the agent's folder python/lockstep is not beside this program")});
+    return bad_input(
+        {option_error("the agent's folder python/lockstep is not beside this program")});
   const Scratch scratch;
-  if (scratch.path.empty()) return bad_input({option_error("cannot make a folder for temporary files")});
+  if (scratch.path.empty())
+    return bad_input({option_error("cannot make a folder for temporary files")});
   std::string text;
   int code = kExitPass;
-  for (const int64_t world : options.worlds)
-    code = worse(code, judge_world(options, scratch.path, world, &text));
+  Signals signals;
+  for (const int64_t world : options.worlds) {
+    code = worse(code, judge_world(options, scratch.path, world, &signals, &text));
+    if (code >= 128) return print_result(text + "\ninterrupted\n", code);
+  }
   const char* word = code == kExitPass ? "pass" : code == kExitFail ? "fail" : "inconclusive";
   text += fmt::format("\n{}{}\n", word, code == kExitPass ? "" : fmt::format("; exit {}", code));
   return print_result(text, code);

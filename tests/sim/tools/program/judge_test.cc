@@ -1,0 +1,159 @@
+#include "sim/tools/program/judge.h"
+
+#include <gtest/gtest.h>
+
+#include "scenarios/base/file.h"
+#include "sim/tools/program/recording.h"
+#include "tests/scenarios/parse/temporary_file.h"
+
+namespace lockstep {
+namespace {
+
+using Ranks = std::vector<ProgramRank>;
+
+Sketch sketch_of(double scale) {
+  return std::vector<double>{scale, -2 * scale, scale, scale, 3 * scale};
+}
+
+ProgramStep made_step(const std::vector<std::string>& samples) {
+  ProgramStep step;
+  step.ddp_forwards = step.forwards = 1;
+  step.line = "train.py:9";
+  step.names = {"weight", "bias"};
+  step.grad_hashes = {"g0", "g1"};
+  step.param_hashes = {"p0", "p1"};
+  step.samples = samples;
+  step.lr = {0.1};
+  step.grads = {sketch_of(1), sketch_of(0.5)};
+  step.params = step.before = {sketch_of(4), sketch_of(2)};
+  return step;
+}
+
+ProgramRank made_rank(int64_t rank, int64_t world) {
+  ProgramRank made;
+  made.rank = rank;
+  made.world = world;
+  made.ended = true;
+  for (const std::string number : {"1", "2"}) {
+    std::vector<std::string> samples;
+    for (int64_t r = 0; r < (world == 1 ? 3 : 1); ++r)
+      samples.push_back(number + "/" + std::to_string(world == 1 ? r : rank));
+    made.steps.push_back(made_step(samples));
+  }
+  return made;
+}
+
+Ranks three() { return {made_rank(0, 3), made_rank(1, 3), made_rank(2, 3)}; }
+ProgramRank one() { return made_rank(0, 1); }
+
+// `change` is done to the second step of every rank.
+template <class F>
+Ranks changed(F change) {
+  Ranks ranks = three();
+  for (ProgramRank& rank : ranks) change(&rank.steps[1]);
+  return ranks;
+}
+
+TEST(ProgramJudge, WhatAgreesPassesAndBothControlsFail) {
+  EXPECT_EQ(judge_replicas(three()).verdict, ProgramVerdict::pass);
+  EXPECT_EQ(judge_one_device(three(), one()).verdict, ProgramVerdict::pass);
+  EXPECT_TRUE(replica_control_fails(three()));
+  EXPECT_TRUE(one_device_control_fails(three(), one()));
+}
+
+TEST(ProgramJudge, AReplicaThatDiffersIsFoundWithStepAndParameter) {
+  Ranks ranks = three();
+  ranks[2].steps[1].param_hashes[1] = "x";
+  const ProgramFinding found = judge_replicas(ranks);
+  EXPECT_EQ(found.verdict, ProgramVerdict::fail);
+  EXPECT_EQ(found.step, 2);
+  EXPECT_EQ(found.entry, "parameter bias");
+  EXPECT_EQ(found.cause, ProgramCause::unknown);
+  ranks[2].steps[1].grad_hashes[1] = "x";
+  ranks[0].steps[1].unsynced = true;
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::no_sync_at_step);
+}
+
+TEST(ProgramJudge, FactorsOfGradientsHaveCauses) {
+  const auto scaled = [](double factor) {
+    return changed([=](ProgramStep* step) { step->grads[0] = sketch_of(factor); });
+  };
+  ProgramFinding found = judge_one_device(scaled(1.0 / 3), one());
+  EXPECT_EQ(found.verdict, ProgramVerdict::fail);
+  EXPECT_EQ(found.step, 2);
+  EXPECT_EQ(found.entry, "gradient of weight");
+  EXPECT_EQ(found.cause, ProgramCause::divided_twice);
+  ProgramRank summed = one();
+  summed.summed = true;
+  EXPECT_EQ(judge_one_device(scaled(1.0 / 3), summed).cause, ProgramCause::summed_loss);
+  EXPECT_EQ(judge_one_device(scaled(3), one()).cause, ProgramCause::not_divided);
+  EXPECT_EQ(judge_one_device(scaled(1.7), one()).cause, ProgramCause::unknown);
+}
+
+TEST(ProgramJudge, AnUpdateThatDiffersAfterEqualGradientsIsOne) {
+  const Ranks ranks = changed([](ProgramStep* step) {
+    step->params[0] = sketch_of(5);
+    step->lr = {0.3};
+  });
+  const ProgramFinding found = judge_one_device(ranks, one());
+  EXPECT_EQ(found.verdict, ProgramVerdict::fail);
+  EXPECT_EQ(found.entry, "parameter weight");
+  EXPECT_EQ(found.cause, ProgramCause::lr_scaled);
+}
+
+TEST(ProgramJudge, WhatMayHaveAnotherReasonAccusesNobody) {
+  const auto off = [](double factor) {
+    return changed([=](ProgramStep* step) { step->grads[0] = sketch_of(factor); });
+  };
+  EXPECT_EQ(judge_one_device(off(1 + 1e-7), one()).verdict,
+            ProgramVerdict::inconclusive);  // a cast
+  Ranks draws = off(2);
+  draws[0].draws = true;
+  EXPECT_EQ(judge_one_device(draws, one()).verdict, ProgramVerdict::inconclusive);
+  Ranks other_samples = off(2);
+  other_samples[1].steps[1].samples = {"7"};
+  EXPECT_EQ(judge_one_device(other_samples, one()).verdict, ProgramVerdict::inconclusive);
+  ProgramRank blind = one();
+  for (ProgramStep& step : blind.steps) step.samples.clear();
+  EXPECT_EQ(judge_one_device(off(2), blind).verdict, ProgramVerdict::inconclusive);
+  Ranks sharded = three();
+  sharded[1].steps[0].names = {"weight"};
+  EXPECT_EQ(judge_replicas(sharded).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_one_device(sharded, one()).verdict, ProgramVerdict::inconclusive);
+}
+
+TEST(ProgramJudge, HalfARecordingIsNeverGreen) {
+  Ranks cut = three();
+  cut[1].ended = false;
+  EXPECT_EQ(judge_replicas(cut).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_one_device(cut, one()).verdict, ProgramVerdict::inconclusive);
+  Ranks shorter = three();
+  for (ProgramRank& rank : shorter) rank.steps.pop_back();
+  EXPECT_EQ(judge_one_device(shorter, one()).verdict, ProgramVerdict::inconclusive);
+  Ranks idle = three();
+  idle[2].steps.clear();
+  idle[2].backwards = 2;
+  EXPECT_EQ(judge_replicas(idle).cause, ProgramCause::update_on_one_rank);
+  Ranks nothing = three();
+  for (ProgramRank& rank : nothing) rank.steps.clear();
+  EXPECT_EQ(judge_replicas(nothing).verdict, ProgramVerdict::inconclusive);
+}
+
+TEST(ProgramRecording, StrangersLinesAreRefused) {
+  const TemporaryFolder folder;
+  const auto read = [&](const char* text) {
+    return read_program_rank(folder.write("r.jsonl", text));
+  };
+  EXPECT_FALSE(read_program_rank(folder.path() + "/none"));
+  EXPECT_FALSE(read("[1]\n"));
+  EXPECT_FALSE(read("{\"kind\": \"step\"}\n"));
+  EXPECT_FALSE(read("{\"kind\": \"head\", \"rank\": 1e300, \"world\": 2}\n"));
+  EXPECT_FALSE(read("{\"kind\": \"head\", \"rank\": 0, \"world\""));
+  EXPECT_FALSE(read("{\"kind\": \"other\"}\n"));
+  const auto head = read("{\"kind\": \"head\", \"rank\": 1, \"world\": 2}\n");
+  ASSERT_TRUE(head);
+  EXPECT_FALSE(head.value().ended);
+}
+
+}  // namespace
+}  // namespace lockstep
