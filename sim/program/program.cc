@@ -88,6 +88,7 @@ void add_verify(CLI::App& app, std::function<int()>* action) {
   lockstep verify scenarios/equivalence --shard 1/4 --fail-fast --junit junit.xml
   lockstep verify scenarios/equivalence --last-failed
   lockstep verify scenarios/mutants --markdown kills.md
+  lockstep verify -- python3 train.py    (a PyTorch script of your own: lockstep program --help)
 )"));
 }
 

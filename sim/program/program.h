@@ -25,6 +25,7 @@ class Help : public CLI::Formatter {
            (data ? " mnist|cifar10 DIR" : "") +
            (app->get_option_no_throw("SHELL") != nullptr ? " bash|zsh|fish" : "") +
            (app->get_option_no_throw("OPERATION") != nullptr ? " OPERATION" : "") +
+           (app->get_option_no_throw("COMMAND") != nullptr ? " -- COMMAND" : "") +
            (app->get_option_no_throw("B") != nullptr ? " A B" : "") + "\n\n";
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage
