@@ -16,8 +16,8 @@ class Recorder:
         self.folder = os.environ["LOCKSTEP_PROGRAM_DIR"]
         self.world = int(os.environ["LOCKSTEP_PROGRAM_WORLD"])
         self.scale = int(os.environ["LOCKSTEP_PROGRAM_SCALE"])
-        self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, []
-        self.names, self.models, self.projections, self.facts = {}, [], {}, {}
+        self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, 0
+        self.names, self.models, self.projections = {}, [], {}
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
                     "draws": False}
         self.forget()
@@ -100,8 +100,8 @@ def watch_optimizers(recorder):
     def init(self, *args, **kwargs):
         begin(self, *args, **kwargs)
         step = self.step.__func__
-        number = len(recorder.optimizers)
-        recorder.optimizers.append(number)
+        number = recorder.optimizers
+        recorder.optimizers += 1
 
         def stepped(self, *args, **kwargs):
             params = [param for group in self.param_groups for param in group["params"]]

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 
@@ -24,16 +25,19 @@ extern char** environ;
 namespace lockstep {
 namespace {
 
-std::vector<std::string> environment(int64_t blas_threads) {
-  const std::string ours[] = {"OPENBLAS_NUM_THREADS=", "OMP_NUM_THREADS=", "MKL_NUM_THREADS="};
+std::string name_of_variable(const std::string& text) { return text.substr(0, text.find('=')); }
+
+std::vector<std::string> environment(const SpawnOptions& options) {
+  std::vector<std::string> ours = options.variables;
+  for (const char* name : {"OPENBLAS_NUM_THREADS=", "OMP_NUM_THREADS=", "MKL_NUM_THREADS="})
+    ours.push_back(name + std::to_string(options.blas_threads));
+  std::set<std::string> replaced;
+  for (const std::string& text : ours) replaced.insert(name_of_variable(text));
   std::vector<std::string> all;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    bool replaced = false;
-    for (const std::string& name : ours) replaced = replaced || text.starts_with(name);
-    if (!replaced) all.push_back(text);
-  }
-  for (const std::string& name : ours) all.push_back(name + std::to_string(blas_threads));
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    if (!replaced.contains(name_of_variable(*entry))) all.emplace_back(*entry);
+  for (const std::string& text : ours)
+    if (text.find('=') != std::string::npos) all.push_back(text);
   return all;
 }
 
@@ -68,12 +72,15 @@ void become(const Prepared& p) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   // kPassedFd may be taken by one of these: report and passed are moved out of the way first.
   const int report = ::fcntl(p.report, F_DUPFD_CLOEXEC, kPassedFd + 2);
-  const int passed = ::fcntl(p.passed, F_DUPFD_CLOEXEC, kPassedFd + 2);
-  if (place(p.null, 0) && place(p.log, 1) && place(p.log, 2) && place(passed, kPassedFd)) {
+  const bool passes = p.passed >= 0;
+  const int passed = passes ? ::fcntl(p.passed, F_DUPFD_CLOEXEC, kPassedFd + 2) : -1;
+  if (place(p.null, 0) && place(p.log, 1) && place(p.log, 2) &&
+      (!passes || place(passed, kPassedFd))) {
     // Whatever the user's shell had open does not reach the worker; `report` closes by exec.
-    ::syscall(SYS_close_range, kPassedFd + 1, static_cast<unsigned>(report) - 1, 0);
+    const int first = passes ? kPassedFd + 1 : kPassedFd;
+    ::syscall(SYS_close_range, first, static_cast<unsigned>(report) - 1, 0);
     ::syscall(SYS_close_range, static_cast<unsigned>(report) + 1, ~0U, 0);
-    ::execve(p.argv[0], p.argv.data(), p.environment.data());
+    ::execvpe(p.argv[0], p.argv.data(), p.environment.data());
   }
   const int error = errno;
   [[maybe_unused]] const ssize_t written = ::write(report, &error, sizeof error);
@@ -99,7 +106,7 @@ int exec_error(int report) {
 }  // namespace
 
 Spawned spawn(const SpawnOptions& options) {
-  const std::vector<std::string> variables = environment(options.blas_threads);
+  const std::vector<std::string> variables = environment(options);
   const UniqueFd log = open_or_fail(options.log, O_WRONLY | O_CREAT | O_APPEND);
   const UniqueFd null = open_or_fail("/dev/null", O_RDONLY);
   int ends[2];

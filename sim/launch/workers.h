@@ -19,17 +19,19 @@
 namespace lockstep {
 
 // A process that the launcher has exec'd: it dies with the launcher's thread, has its own process
-// group, /dev/null as stdin, its log as stdout and stderr, default signals, `passed` as descriptor
-// 3 and no other one.
+// group, /dev/null as stdin, its log as stdout and stderr, default signals, `passed` (if any) as
+// descriptor 3 and no other one.
 struct Spawned {
   pid_t pid = 0;
   UniqueFd pidfd;
 };
 struct SpawnOptions {
-  std::vector<std::string> argv;  // argv[0] is the absolute path of the program
+  std::vector<std::string> argv;  // argv[0], without a slash, is looked for on PATH
   int64_t blas_threads = 1;       // OPENBLAS_, OMP_ and MKL_NUM_THREADS
   std::string log;                // appended to
   int passed = -1;
+  // "NAME=value" in place of what the caller has; "NAME" alone is taken away.
+  std::vector<std::string> variables = {};
 };
 inline constexpr int kPassedFd = 3;
 // Returns once the program runs. Throws std::system_error if it cannot be started.

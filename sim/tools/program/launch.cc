@@ -1,22 +1,21 @@
 #include "sim/tools/program/launch.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
+#include <cstdlib>
+#include <system_error>
 #include <thread>
 
 #include "scenarios/base/file.h"
+#include "sim/launch/run_files.h"
+#include "sim/launch/workers.h"
 
 namespace lockstep {
 namespace {
@@ -36,76 +35,34 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-std::vector<std::string> environment(const ProgramLaunch& launch, int64_t rank, int port) {
-  std::vector<std::string> all;
-  std::string path = launch.agent;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    if (text.starts_with("PYTHONPATH=")) path += ":" + text.substr(strlen("PYTHONPATH="));
-    const std::string name = text.substr(0, text.find('='));
-    if (name != "PYTHONPATH" && name != "RANK" && name != "LOCAL_RANK" && name != "WORLD_SIZE" &&
-        name != "MASTER_PORT" && name != "MASTER_ADDR" && name != "OMP_NUM_THREADS")
-      all.push_back(text);
+std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, int port) {
+  const char* path = ::getenv("PYTHONPATH");
+  std::vector<std::string> all = {
+      "PYTHONPATH=" + launch.agent + (path == nullptr ? "" : std::string(":") + path),
+      "LOCKSTEP_PROGRAM_DIR=" + launch.folder,
+      fmt::format("LOCKSTEP_PROGRAM_WORLD={}", launch.world),
+      fmt::format("LOCKSTEP_PROGRAM_SCALE={}", launch.scale),
+      "PYTHONDONTWRITEBYTECODE=1",
+      "MASTER_ADDR=127.0.0.1",
+      fmt::format("MASTER_PORT={}", port)};
+  if (launch.spawns) {  // it says itself which rank is which
+    all.insert(all.end(), {"RANK", "LOCAL_RANK", "WORLD_SIZE"});
+    return all;
   }
-  for (const std::string& more :
-       {"PYTHONPATH=" + path, "LOCKSTEP_PROGRAM_DIR=" + launch.folder,
-        fmt::format("LOCKSTEP_PROGRAM_WORLD={}", launch.world),
-        fmt::format("LOCKSTEP_PROGRAM_SCALE={}", launch.scale), std::string("OMP_NUM_THREADS=1"),
-        std::string("PYTHONDONTWRITEBYTECODE=1"), std::string("MASTER_ADDR=127.0.0.1"),
-        fmt::format("MASTER_PORT={}", port)})
-    all.push_back(more);
-  if (launch.spawns) return all;
   all.push_back(fmt::format("RANK={}", rank));
   all.push_back(fmt::format("LOCAL_RANK={}", rank));
   all.push_back(fmt::format("WORLD_SIZE={}", launch.world));
   return all;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  for (std::string& text : texts) all.push_back(text.data());
-  all.push_back(nullptr);
-  return all;
-}
-
-// A process group of its own, which ends with us.
-pid_t start(const ProgramLaunch& launch, int64_t rank, int port) {
-  auto words = launch.command;
-  auto variables = environment(launch, rank, port);
-  const auto argv = pointers(words), envp = pointers(variables);
-  const std::string log = fmt::format("{}/rank-{}.log", launch.folder, rank);
-  const pid_t pid = ::fork();
-  if (pid != 0) return pid;
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  sigset_t none;  // our own are blocked while we wait
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int out = ::open(log.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
-  const int in = ::open("/dev/null", O_RDONLY);
-  if (out < 0 || in < 0) ::_exit(126);
-  ::dup2(in, STDIN_FILENO);
-  ::dup2(out, STDOUT_FILENO);
-  ::dup2(out, STDERR_FILENO);
-  ::execvpe(argv[0], argv.data(), envp.data());
-  ::_exit(127);
-}
-
-std::string last_line(const std::string& path) {
-  const auto text = read_foreign_file(path);
-  if (!text) return "";
-  std::string all = text.value();
-  while (!all.empty() && all.back() == '\n') all.pop_back();
-  const size_t begin = all.rfind('\n');
-  return all.substr(begin == std::string::npos ? 0 : begin + 1).substr(0, 300);
+std::string log_of(const ProgramLaunch& launch, int64_t rank) {
+  return fmt::format("{}/rank-{}.log", launch.folder, rank);
 }
 
 std::string end_of(const ProgramLaunch& launch, int64_t rank, const siginfo_t& info) {
-  const std::string said = last_line(fmt::format("{}/rank-{}.log", launch.folder, rank));
+  const std::string said = log_tail(log_of(launch, rank), 1).substr(0, 300);
   const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", rank);
   if (info.si_code == CLD_EXITED && info.si_status == 0) return "";
-  if (info.si_code == CLD_EXITED && info.si_status == 127 && said.empty())
-    return fmt::format("cannot start {}", launch.command[0]);
   return fmt::format("{} ended with {} {}: {}", who,
                      info.si_code == CLD_EXITED ? "exit code" : "signal", info.si_status, said);
 }
@@ -115,24 +72,22 @@ class Processes {
  public:
   Processes() = default;
   ~Processes() {
-    for (const Child& child : children_) {  // not reaped yet: the number is still that of our group
-      ::setpgid(child.pid, child.pid);
-      ::killpg(child.pid, SIGKILL);
-      ::waitpid(child.pid, nullptr, 0);
+    for (const Child& child : children_) {  // not reaped yet: the number is still that of its group
+      ::killpg(child.process.pid, SIGKILL);
+      kill_and_reap(child.process);
     }
   }
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  // Empty, or why it could not be.
-  std::string start_all(const ProgramLaunch& launch) {
+  // Throws std::system_error.
+  void start_all(const ProgramLaunch& launch) {
     const int port = free_port();
-    for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank) {
-      const pid_t pid = start(launch, rank, port);
-      if (pid < 0) return fmt::format("cannot start rank {}: {}", rank, strerror(errno));
-      children_.push_back({pid, rank});
-    }
-    return "";
+    for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank)
+      children_.push_back({spawn({.argv = launch.command,
+                                  .log = log_of(launch, rank),
+                                  .variables = variables(launch, rank, port)}),
+                           rank});
   }
 
   // How the first that did not end well ended; empty as long as there is none.
@@ -140,7 +95,7 @@ class Processes {
     for (Child& child : children_) {
       siginfo_t info{};
       if (child.ended) continue;
-      const auto id = static_cast<id_t>(child.pid);
+      const auto id = static_cast<id_t>(child.process.pid);
       if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
         continue;
       child.ended = true;
@@ -156,7 +111,7 @@ class Processes {
 
  private:
   struct Child {
-    pid_t pid = 0;
+    Spawned process;
     int64_t rank = 0;
     bool ended = false;
   };
@@ -169,7 +124,11 @@ ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
   const auto until = Clock::now() + std::chrono::duration<double>(launch.limit_s);
   Processes processes;
   ProgramEnd end;
-  end.why = processes.start_all(launch);
+  try {
+    processes.start_all(launch);
+  } catch (const std::system_error& error) {
+    end.why = error.what();
+  }
   while (end.why.empty() && processes.left() > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     end.why = processes.look(launch);
