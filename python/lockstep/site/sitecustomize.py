@@ -2,6 +2,7 @@
 this folder on PYTHONPATH: as soon as torch is imported, the agent is told. Nothing is installed."""
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import sys
 
@@ -18,14 +19,20 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             execute(module)
-            sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-            try:
-                import agent
-            finally:
-                sys.path.pop()
-            agent.install()
+            load_agent().install()
         spec.loader.exec_module = exec_module
         return spec
+
+
+def load_agent():
+    """By its file, under a name that no program has: many have an `agent.py` of their own."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "agent")
+    spec = importlib.util.spec_from_file_location("_lockstep_agent", os.path.join(folder, "__init__.py"),
+                                                  submodule_search_locations=[folder])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 if "LOCKSTEP_PROGRAM_DIR" in os.environ:

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// What the agent (python/lockstep/agent.py) left of one rank of a program: facts, no judgement.
+// What the agent (python/lockstep/agent) left of one rank of a program: facts, no judgement.
 
 // Of a tensor: four projections on fixed signs, and its norm. Absent: there is no gradient, or it
 // is not finite.

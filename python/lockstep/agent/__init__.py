@@ -1,0 +1,15 @@
+"""Leaves typed facts of every optimizer step of a training, one JSON line each. It judges nothing:
+`lockstep verify -- COMMAND` reads the lines. The program is not changed, but computes in double.
+
+Each module watches one thing of torch, by `watch(recorder)`."""
+from multiprocessing import util
+
+from . import double, loaders, losses, models, optimizers, random_draws, spawn
+from .recorder import Recorder
+
+
+def install():
+    recorder = Recorder()
+    for part in (double, optimizers, models, loaders, losses, random_draws, spawn):
+        part.watch(recorder)
+    util.Finalize(None, recorder.close, exitpriority=10)  # children of multiprocessing, too

@@ -1,0 +1,24 @@
+"""Backwards are counted; whether a loss was summed is noted."""
+
+LOSSES = ("cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy",
+          "binary_cross_entropy_with_logits")
+
+
+def watch(recorder):
+    import torch
+    functional, backward = torch.nn.functional, torch.Tensor.backward
+
+    def counted(self, *args, **kwargs):
+        recorder.end["backwards"] += 1
+        if recorder.file is None:  # while the group still says which rank this is
+            recorder.write({"kind": "begin"})
+        return backward(self, *args, **kwargs)
+    torch.Tensor.backward = counted
+
+    def noting(loss):
+        def noted(*args, **kwargs):
+            recorder.end["summed"] |= kwargs.get("reduction") == "sum" and torch.is_grad_enabled()
+            return loss(*args, **kwargs)
+        return noted
+    for name in LOSSES:
+        setattr(functional, name, noting(getattr(functional, name)))

@@ -1,0 +1,64 @@
+"""Every step of every optimizer: gradients before it, parameters and state after it."""
+import os
+import sys
+import types
+
+from .recorder import MOST_SAMPLES
+from .sketches import digest, sketch
+
+
+def user_line():
+    """The innermost line that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame:
+        name = frame.f_code.co_filename
+        if "/torch/" not in name and not name.startswith(("<", os.path.dirname(__file__))):
+            return f"{os.path.basename(name)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def state_tensors(optimizer, params):
+    import torch
+    return [value for param in params for _, value in sorted(optimizer.state.get(param, {}).items())
+            if isinstance(value, torch.Tensor)]
+
+
+def before_step(recorder, params):
+    grads = [param.grad for param in params]
+    return {"kind": "step", "line": user_line(),
+            "before": [sketch(param) for param in params] if recorder.steps == 0 else [],
+            "names": [recorder.names.get(id(param), f"parameter {i}") for i, param in enumerate(params)],
+            "grads": [sketch(grad) for grad in grads], "grad_hashes": [digest([grad]) for grad in grads]}
+
+
+def after_step(recorder, optimizer, params):
+    buffers = [buffer for model in recorder.models for buffer in model.buffers()]
+    samples = recorder.samples if len(recorder.samples) <= MOST_SAMPLES else []
+    return {"step": recorder.steps, "lr": [float(group["lr"]) for group in optimizer.param_groups],
+            "params": [sketch(param) for param in params], "samples": samples,
+            "param_hashes": [digest([param]) for param in params], "buffer_hash": digest(buffers),
+            "state_hash": digest(state_tensors(optimizer, params)), "ddp_forwards": recorder.ddp_forwards,
+            "forwards": recorder.forwards, "unsynced": recorder.unsynced}
+
+
+def watch(recorder):
+    import torch
+    begin = torch.optim.Optimizer.__init__
+
+    def init(self, *args, **kwargs):
+        begin(self, *args, **kwargs)
+        step = self.step.__func__
+        number = recorder.optimizers
+        recorder.optimizers += 1
+
+        def stepped(self, *args, **kwargs):
+            params = [param for group in self.param_groups for param in group["params"]]
+            line = {"optimizer": number, **before_step(recorder, params)}
+            result = step(self, *args, **kwargs)
+            recorder.steps += 1
+            recorder.write({**line, **after_step(recorder, self, params)})
+            recorder.forget()
+            return result
+        self.step = types.MethodType(stepped, self)  # a method: schedulers look for its __func__
+    torch.optim.Optimizer.__init__ = init

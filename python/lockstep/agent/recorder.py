@@ -1,0 +1,42 @@
+"""Where the facts are kept until they are written: one file for each rank."""
+import json
+import os
+
+MOST_SAMPLES = 65536  # of a step; beyond, the step has none
+MOST_BYTES = 256 << 20  # of a rank's file; beyond, it has no end and cannot be judged
+
+
+class Recorder:
+    def __init__(self):
+        self.folder = os.environ["LOCKSTEP_PROGRAM_DIR"]
+        self.world = int(os.environ["LOCKSTEP_PROGRAM_WORLD"])
+        self.scale = int(os.environ["LOCKSTEP_PROGRAM_SCALE"])
+        self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, 0
+        self.names, self.models = {}, []
+        self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
+                    "draws": False}
+        self.forget()
+
+    def forget(self):
+        """What belongs to one step."""
+        self.samples, self.ddp_forwards, self.forwards, self.unsynced = [], 0, 0, False
+
+    def write(self, line):
+        import torch.distributed as dist
+        if self.file is None:
+            ready = dist.is_available() and dist.is_initialized()
+            self.rank = dist.get_rank() if ready else int(os.environ.get("RANK", 0))
+            ranks = dist.get_world_size() if ready else 1
+            self.file = open(f"{self.folder}/rank-{self.rank}.jsonl", "x", encoding="utf-8")
+            self.pid = os.getpid()
+            self.write({"kind": "head", "rank": self.rank, "world": ranks})
+        text = json.dumps(line) + "\n"
+        self.bytes += len(text)
+        if self.bytes <= MOST_BYTES and self.pid == os.getpid():
+            self.file.write(text)
+
+    def close(self):
+        if self.file is None and not self.end["backwards"]:
+            return
+        self.write({"kind": "end", "steps": self.steps, **self.end})
+        self.file.close()
