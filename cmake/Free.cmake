@@ -1,6 +1,13 @@
 # Libraries that know nothing of LibTorch; they build and test without it.
+if(LOCKSTEP_STATIC)
+  include(cmake/Static.cmake)
+endif()
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
+set(lockstep_fmt fmt::fmt)
+if(LOCKSTEP_STATIC)
+  set(lockstep_fmt fmt::fmt-header-only)  # Debian ships no libfmt.a
+endif()
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 include(cmake/LockstepCrypto.cmake)
@@ -22,6 +29,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/scenarios/what_if_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/collective_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/explore_schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/program_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/compare_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/machine_schema.json
@@ -32,7 +40,7 @@ add_custom_command(
 set(lockstep_common_headers <algorithm> <fmt/format.h> <functional> <map> <nlohmann/json.hpp>
                             <optional> <string> <vector>)
 add_library(lockstep_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
-target_link_libraries(lockstep_pch PRIVATE lockstep_flags fmt::fmt nlohmann_json::nlohmann_json)
+target_link_libraries(lockstep_pch PRIVATE lockstep_flags ${lockstep_fmt} nlohmann_json::nlohmann_json)
 target_precompile_headers(lockstep_pch PRIVATE ${lockstep_common_headers})
 
 # With CMAKE_UNITY_BUILD (a build from nothing takes a third of the time; one that follows a change
@@ -68,7 +76,7 @@ function(lockstep_library name)
 endfunction()
 
 lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/json scenarios/parse
-                 SOURCES ${embedded} LINK fmt::fmt nlohmann_json::nlohmann_json lockstep::xxhash)
+                 SOURCES ${embedded} LINK ${lockstep_fmt} nlohmann_json::nlohmann_json lockstep::xxhash)
 lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/probe.cc LINK lockstep_scenario)
 lockstep_library(lockstep_compare
                  SOURCES golden/compare.cc golden/stream.cc golden/reduction_order.cc

@@ -14,6 +14,8 @@ if(LOCKSTEP_TORCH)
 endif()
 
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Of the wheel (pyproject.toml) nothing else but python/lockstep, in which it lies.
+install(TARGETS lockstep RUNTIME DESTINATION lockstep/bin COMPONENT wheel EXCLUDE_FROM_ALL)
 if(TARGET lockstep-worker)
   install(TARGETS lockstep-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

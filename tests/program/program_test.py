@@ -1,6 +1,7 @@
 """`lockstep verify -- COMMAND`: correct programs pass, planted mistakes are found with step, entry and cause,
 what cannot be compared is inconclusive, and nothing is left behind."""
 import glob
+import json
 import os
 import pathlib
 import signal
@@ -60,7 +61,7 @@ class Programs(unittest.TestCase):
         self.left.mkdir()
 
     def verify(self, *command, options=()):
-        ran = subprocess.run([PROGRAM, "verify", *options, "--", *map(str, command)], capture_output=True,
+        ran = subprocess.run([PROGRAM, "verify", *map(str, options), "--", *map(str, command)], capture_output=True,
                              text=True, timeout=600, env={**os.environ, "TMPDIR": str(self.left)})
         self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
         return ran.returncode, ran.stdout + ran.stderr
@@ -83,6 +84,19 @@ class Programs(unittest.TestCase):
                 code, text = self.verify(PYTHON, ROOT / "examples/toy_ddp.py", "--bug", bug)
                 self.assertEqual(code, 1, text)
                 self.assertIn(f"fail: {where}\n      cause {bug}: ", text)
+
+    def test_results_are_written(self):
+        report, junit = self.folder / "result.json", self.folder / "result.xml"
+        code, text = self.verify(PYTHON, ROOT / "examples/toy_ddp.py", "--bug", "divided_twice",
+                                 options=["--quiet", "--json", report, "--junit", junit])
+        self.assertEqual((code, text), (1, "fail; exit 1\n"))
+        found = json.loads(report.read_text())["worlds"][0]["lanes"]
+        self.assertEqual(found["replica"]["verdict"], "pass")
+        self.assertEqual([found["float64"][key] for key in ("verdict", "control", "step", "entry", "cause")],
+                         ["fail", "detected", 1, FIRST, "divided_twice"])
+        self.assertIn('failures="1"', junit.read_text())
+        code, text = self.verify(PYTHON, ROOT / "examples/toy_ddp.py", options=["--json", "/proc/none/x"])
+        self.assertEqual(code, 2, text)
 
     def test_what_cannot_be_compared_accuses_nobody(self):
         # One device takes other batches than ranks that slice theirs by hand do.

@@ -2,14 +2,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 
+#include "scenarios/json/schema.h"
+#include "sim/cli/execution.h"
+#include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
-#include "sim/report/terminal.h"
-#include "sim/tools/program/judge.h"
+#include "sim/report/document.h"
 #include "sim/tools/program/launch.h"
+#include "sim/tools/program/result.h"
 #include "sim/tools/tools.h"
 
 namespace lockstep {
@@ -20,8 +23,10 @@ namespace fs = std::filesystem;
 struct ProgramOptions {
   std::vector<int64_t> worlds = {2};
   std::vector<std::string> command;
-  bool spawns = false;
+  bool spawns = false, quiet = false;
   double limit_s = 120;
+  std::string json;
+  CiOptions ci;
 };
 
 // Gone with everything in it, however this ends.
@@ -39,15 +44,16 @@ struct Scratch {
   std::string path;
 };
 
-// LOCKSTEP_PYTHON, or of the source tree that this program was built in, or as it is installed;
-// nowhere else, for it is code that will run. Empty: nowhere.
+// LOCKSTEP_PYTHON, or of the source tree that this program was built in, or as CMake or pip install
+// it; nowhere else, for it is code that will run. Empty: nowhere.
 std::string agent_folder() {
   const char* given = ::getenv("LOCKSTEP_PYTHON");
   if (given != nullptr) return std::string(given) + "/lockstep/site";
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const char* python : {"../../../python", "../share/lockstep/python"}) {
-    const fs::path site = (folder / python / "lockstep/site").lexically_normal();
+  for (const char* place :
+       {"../../../python/lockstep/site", "../share/lockstep/python/lockstep/site", "../site"}) {
+    const fs::path site = (folder / place).lexically_normal();
     if (fs::exists(site / "sitecustomize.py", error)) return site.string();
   }
   return "";
@@ -89,26 +95,6 @@ Recorded record(const ProgramOptions& options, const std::string& folder, int64_
   return found;
 }
 
-std::string finding_text(const char* lane, const ProgramFinding& found, bool control) {
-  if (!control && found.verdict == ProgramVerdict::pass)
-    return fmt::format("  lane {:8} void: its control did not fail\n", lane);
-  std::string text = fmt::format("  lane {:8} {}", lane, name_of(found.verdict));
-  if (found.verdict == ProgramVerdict::pass) {
-    text += fmt::format(": {} steps; control failed, as it must", found.steps);
-    if (found.worst > 0) text += fmt::format("; worst distance {:.2g}", found.worst);
-    if (found.skipped > 0)
-      text += fmt::format("; {} parameters not compared (no gradient)", found.skipped);
-  } else if (found.verdict == ProgramVerdict::fail) {
-    text +=
-        found.step > 0 ? fmt::format(": step {}, {}", found.step, found.entry) : ": " + found.entry;
-    text += fmt::format("\n      cause {}: {}", name_of(found.cause), found.words);
-    if (!found.line.empty()) text += fmt::format("\n      at {}", found.line);
-  } else {
-    text += ": " + found.words;
-  }
-  return text + "\n";
-}
-
 bool buffers_differ(const std::vector<ProgramRank>& ranks) {
   for (const ProgramRank& rank : ranks)
     for (size_t i = 0; i < std::min(rank.steps.size(), ranks[0].steps.size()); ++i)
@@ -116,66 +102,57 @@ bool buffers_differ(const std::vector<ProgramRank>& ranks) {
   return false;
 }
 
-int code_of(const ProgramFinding& found, bool control) {
-  if (found.verdict == ProgramVerdict::fail) return kExitFail;
-  return found.verdict == ProgramVerdict::pass && control ? kExitPass : kExitInconclusive;
-}
-
-// A failure of any lane outweighs what could not be judged, and that a pass.
-int worse(int a, int b) {
-  if (b >= 128) return b;
-  if (a == kExitFail || b == kExitFail) return kExitFail;
-  return std::max(a, b);
-}
-
-// The exit code; of a signal at once.
-int judge_world(const ProgramOptions& options, const std::string& scratch, int64_t world,
-                Signals* signals, std::string* text) {
-  *text += fmt::format("{} ranks\n", world);
+// Several ranks, then one device. Its signal, where one came.
+int judge_world(const ProgramOptions& options, const std::string& scratch, ProgramWorld* found,
+                Signals* signals) {
+  const int64_t world = found->world_size;
   const Recorded several = record(options, fmt::format("{}/{}", scratch, world), world, 1, signals);
-  if (several.signal != 0) return 128 + several.signal;
-  if (!several.why.empty()) {
-    *text += "  inconclusive: " + several.why + "\n";
-    return kExitInconclusive;
-  }
-  const ProgramFinding replicas = judge_replicas(several.ranks);
-  const bool control = replica_control_fails(several.ranks);
-  *text += finding_text("replica", replicas, control);
-  const int code = code_of(replicas, control);
+  found->not_run = several.why;
+  if (several.signal != 0 || !several.why.empty()) return several.signal;
+  found->lanes.push_back({ProgramLaneKind::replica, judge_replicas(several.ranks),
+                          replica_control_fails(several.ranks)});
+  found->buffers_differ = buffers_differ(several.ranks);
+  found->dropout_off = several.ranks[0].dropout;
   const Recorded one = record(options, fmt::format("{}/{}-one", scratch, world), 1, world, signals);
-  if (one.signal != 0) return 128 + one.signal;
-  if (!one.why.empty()) {
-    *text += "  lane float64  inconclusive: on one device, " + one.why + "\n";
-    return worse(code, kExitInconclusive);
-  }
-  const ProgramFinding found = judge_one_device(several.ranks, one.ranks[0]);
-  const bool fails = one_device_control_fails(several.ranks, one.ranks[0]);
-  *text += finding_text("float64", found, fails);
-  if (buffers_differ(several.ranks))
-    *text +=
-        "  note: buffers differ between ranks after a step (running statistics?); they are not "
-        "judged\n";
-  if (several.ranks[0].dropout) *text += "  note: dropout was off, for its draws differ\n";
-  return worse(code, code_of(found, fails));
+  if (!one.why.empty()) found->not_run = "on one device, " + one.why;
+  if (one.signal != 0 || !one.why.empty()) return one.signal;
+  found->lanes.push_back({ProgramLaneKind::float64, judge_one_device(several.ranks, one.ranks[0]),
+                          one_device_control_fails(several.ranks, one.ranks[0])});
+  return 0;
+}
+
+// On a terminal alone, since a world size may take minutes.
+void say_progress(const ProgramOptions& options, int64_t world) {
+  if (!options.quiet && ::isatty(STDERR_FILENO) != 0)
+    print_error(fmt::format("{} on {} ranks ...\n", options.command[0], world));
 }
 
 int verify_program(const ProgramOptions& options) {
+  InputErrors errors = ci_errors(options.ci);
+  check_output("--json", options.json, &errors);
   if (agent_folder().empty())
-    return bad_input(
-        {option_error("the agent's folder python/lockstep is not beside this program")});
+    errors.push_back(option_error("the agent's folder python/lockstep is not beside this program"));
   const Scratch scratch;
   if (scratch.path.empty())
-    return bad_input({option_error("cannot make a folder for temporary files")});
-  std::string text;
-  int code = kExitPass;
+    errors.push_back(option_error("cannot make a folder for temporary files"));
+  if (!errors.empty()) return bad_input(errors, options.json, options.ci);
+  ProgramResult result;
+  result.command = options.command;
   Signals signals;
   for (const int64_t world : options.worlds) {
-    code = worse(code, judge_world(options, scratch.path, world, &signals, &text));
-    if (code >= 128) return print_result(text + "\ninterrupted\n", code);
+    say_progress(options, world);
+    const auto begin = std::chrono::steady_clock::now();
+    ProgramWorld& found = result.worlds.emplace_back();
+    found.world_size = world;
+    result.signal = judge_world(options, scratch.path, &found, &signals);
+    found.duration_s =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (result.signal != 0) break;
   }
-  const char* word = code == kExitPass ? "pass" : code == kExitFail ? "fail" : "inconclusive";
-  text += fmt::format("\n{}{}\n", word, code == kExitPass ? "" : fmt::format("; exit {}", code));
-  return print_result(text, code);
+  int code = write_output("--json", options.json, exit_code_of(result),
+                          [&] { return to_text(as_json(result)); });
+  code = leave_ci_reports(options.ci, test_report(result), code);
+  return print_result(program_text(result, options.quiet), code);
 }
 
 void add_program(CLI::App& app, std::function<int()>* action) {
@@ -194,6 +171,12 @@ void add_program(CLI::App& app, std::function<int()>* action) {
   verb->add_option("--limit", options->limit_s, "Seconds that one run may take (120)")
       ->option_text("S")
       ->check(between(1.0, 86'400.0));
+  verb->add_option("--json", options->json,
+                   "Write the result as JSON (see lockstep schema --program)")
+      ->option_text("FILE")
+      ->group("Output");
+  add_ci(verb, &options->ci);
+  verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
   verb->footer(R"(Examples, from the root of the repository
   lockstep verify --world-sizes 2,3 -- python3 examples/toy_ddp.py
   lockstep verify --spawns -- python3 examples/spawned.py
@@ -213,7 +196,10 @@ Exit codes
 Tool program_tool() {
   return {.verb = "program",
           .add = add_program,
-          .forms = {{"", "", {" --limit --spawns --world-sizes "}}}};
+          .forms = {{"",
+                     "",
+                     {" --annotations --json --junit --limit --quiet --spawns --world-sizes "}}},
+          .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
 }
 
 }  // namespace lockstep

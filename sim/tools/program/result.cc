@@ -1,0 +1,182 @@
+#include "sim/tools/program/result.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "sim/report/machine.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kControlMissed = "its control did not fail";
+
+ProgramVerdict worse(ProgramVerdict a, ProgramVerdict b) {
+  if (a == ProgramVerdict::fail || b == ProgramVerdict::fail) return ProgramVerdict::fail;
+  return a == ProgramVerdict::pass ? b : a;
+}
+
+bool is_void(const ProgramLane& lane) {
+  return lane.finding.verdict == ProgramVerdict::pass && !lane.control_failed;
+}
+
+ProgramVerdict verdict_of(const ProgramLane& lane) {
+  return is_void(lane) ? ProgramVerdict::inconclusive : lane.finding.verdict;
+}
+
+std::string passed_text(const ProgramFinding& found) {
+  std::string text = fmt::format("{} steps; control failed, as it must", found.steps);
+  if (found.worst > 0) text += fmt::format("; worst distance {:.2g}", found.worst);
+  if (found.skipped > 0)
+    text += fmt::format("; {} parameters not compared (no gradient)", found.skipped);
+  return text;
+}
+
+std::string place_of(const ProgramFinding& found) {
+  return found.step > 0 ? fmt::format("step {}, {}", found.step, found.entry) : found.entry;
+}
+
+std::string lane_text(const ProgramLane& lane) {
+  const ProgramFinding& found = lane.finding;
+  const std::string head = fmt::format("  lane {:8}", name_of(lane.kind));
+  if (is_void(lane)) return fmt::format("{} void: {}\n", head, kControlMissed);
+  if (found.verdict == ProgramVerdict::pass)
+    return fmt::format("{} pass: {}\n", head, passed_text(found));
+  if (found.verdict == ProgramVerdict::inconclusive)
+    return fmt::format("{} inconclusive: {}\n", head, found.words);
+  std::string text = fmt::format("{} fail: {}\n      cause {}: {}\n", head, place_of(found),
+                                 name_of(found.cause), found.words);
+  if (!found.line.empty()) text += fmt::format("      at {}\n", found.line);
+  return text;
+}
+
+std::string world_text(const ProgramWorld& world) {
+  std::string text = fmt::format("{} ranks\n", world.world_size);
+  for (const ProgramLane& lane : world.lanes) text += lane_text(lane);
+  if (!world.not_run.empty()) text += fmt::format("  inconclusive: {}\n", world.not_run);
+  if (world.buffers_differ)
+    text +=
+        "  note: buffers differ between ranks after a step (running statistics?); they are not "
+        "judged\n";
+  if (world.dropout_off) text += "  note: dropout was off, for its draws differ\n";
+  return text;
+}
+
+std::string answer(const ProgramResult& result) {
+  if (result.signal != 0) return "interrupted";
+  const int code = exit_code_of(result);
+  return name_of(verdict_of(result)) + (code == 0 ? "" : fmt::format("; exit {}", code));
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json lane_json(const ProgramLane& lane) {
+  const ProgramFinding& found = lane.finding;
+  const bool failed = found.verdict == ProgramVerdict::fail;
+  return {{"verdict", is_void(lane) ? "void" : name_of(found.verdict)},
+          {"control", lane.control_failed ? "detected" : "missed"},
+          {"steps", found.steps},
+          {"worst_distance", found.worst},
+          {"skipped", found.skipped},
+          {"step", failed && found.step > 0 ? Json(found.step) : Json()},
+          {"entry", failed ? Json(found.entry) : Json()},
+          {"cause", failed ? Json(name_of(found.cause)) : Json()},
+          {"line", text_or_null(found.line)},
+          {"evidence", text_or_null(is_void(lane) ? kControlMissed : found.words)}};
+}
+
+Json world_json(const ProgramWorld& world) {
+  Json lanes = Json::object();
+  for (const ProgramLane& lane : world.lanes) lanes[name_of(lane.kind)] = lane_json(lane);
+  return {{"world_size", world.world_size},
+          {"verdict", name_of(verdict_of(world))},
+          {"lanes", lanes},
+          {"not_run", text_or_null(world.not_run)},
+          {"dropout_off", world.dropout_off},
+          {"buffers_differ", world.buffers_differ},
+          {"duration_ms", static_cast<int64_t>(world.duration_s * 1e3)}};
+}
+
+TestCase case_of(const ProgramResult& result, const ProgramWorld& world) {
+  TestCase one;
+  one.group = fmt::format("{}", fmt::join(result.command, " "));
+  one.name = fmt::format("world_size={}", world.world_size);
+  one.time_s = world.duration_s;
+  if (verdict_of(world) == ProgramVerdict::pass) return one;
+  one.result = verdict_of(world) == ProgramVerdict::fail ? TestCase::Result::failed
+                                                         : TestCase::Result::inconclusive;
+  one.text = world_text(world);
+  one.kind = name_of(verdict_of(world));
+  one.message = world.not_run;
+  for (const ProgramLane& lane : world.lanes) {
+    if (verdict_of(lane) != verdict_of(world)) continue;
+    const bool failed = lane.finding.verdict == ProgramVerdict::fail;
+    if (failed) one.kind = name_of(lane.finding.cause);
+    one.message = failed          ? place_of(lane.finding) + ": " + lane.finding.words
+                  : is_void(lane) ? kControlMissed
+                                  : lane.finding.words;
+    break;
+  }
+  return one;
+}
+
+}  // namespace
+
+const char* name_of(ProgramLaneKind lane) {
+  constexpr const char* kNames[] = {"replica", "float64"};
+  return kNames[static_cast<size_t>(lane)];
+}
+
+ProgramVerdict verdict_of(const ProgramWorld& world) {
+  ProgramVerdict verdict =
+      world.not_run.empty() ? ProgramVerdict::pass : ProgramVerdict::inconclusive;
+  for (const ProgramLane& lane : world.lanes) verdict = worse(verdict, verdict_of(lane));
+  return verdict;
+}
+
+ProgramVerdict verdict_of(const ProgramResult& result) {
+  ProgramVerdict verdict = result.signal == 0 ? ProgramVerdict::pass : ProgramVerdict::inconclusive;
+  for (const ProgramWorld& world : result.worlds) verdict = worse(verdict, verdict_of(world));
+  return verdict;
+}
+
+int exit_code_of(const ProgramResult& result) {
+  if (result.signal != 0) return 128 + result.signal;
+  const ProgramVerdict verdict = verdict_of(result);
+  if (verdict == ProgramVerdict::pass) return kExitPass;
+  return verdict == ProgramVerdict::fail ? kExitFail : kExitInconclusive;
+}
+
+std::string program_text(const ProgramResult& result, bool quiet) {
+  std::string text;
+  for (const ProgramWorld& world : result.worlds)
+    if (!quiet) text += world_text(world);
+  return text + (quiet ? "" : "\n") + answer(result) + "\n";
+}
+
+Json as_json(const ProgramResult& result) {
+  Json worlds = Json::array();
+  for (const ProgramWorld& world : result.worlds) worlds.push_back(world_json(world));
+  return with_head({{"verdict", name_of(verdict_of(result))},
+                    {"exit_code", exit_code_of(result)},
+                    {"command", result.command},
+                    {"worlds", worlds}});
+}
+
+TestReport test_report(const ProgramResult& result) {
+  TestReport report;
+  report.name = "lockstep verify";
+  for (const ProgramWorld& world : result.worlds) {
+    report.cases.push_back(case_of(result, world));
+    report.time_s += world.duration_s;
+  }
+  report.answer = answer(result);
+  say_inconclusive(name_of(verdict_of(result)), &report);
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/report/ci/test_report.h"
+#include "sim/tools/program/judge.h"
+
+namespace lockstep {
+
+// What `lockstep verify -- COMMAND` found: the source of its text, of --json (`lockstep schema
+// --program`) and of --junit.
+
+enum class ProgramLaneKind { replica, float64 };
+const char* name_of(ProgramLaneKind lane);
+
+struct ProgramLane {
+  ProgramLaneKind kind = ProgramLaneKind::replica;
+  ProgramFinding finding;
+  bool control_failed = false;  // as it must; else a pass is void
+};
+
+// One world size: the program on so many ranks, and on one device.
+struct ProgramWorld {
+  int64_t world_size = 0;
+  std::vector<ProgramLane> lanes;  // that could be judged
+  std::string not_run;             // why there are no more of them; empty: all were judged
+  bool dropout_off = false, buffers_differ = false;
+  double duration_s = 0;
+};
+
+struct ProgramResult {
+  std::vector<std::string> command;
+  std::vector<ProgramWorld> worlds;
+  int signal = 0;  // that ended it before all world sizes were judged
+};
+
+// A failure outweighs what could not be judged, and that a pass.
+ProgramVerdict verdict_of(const ProgramWorld& world);
+ProgramVerdict verdict_of(const ProgramResult& result);
+int exit_code_of(const ProgramResult& result);
+
+std::string program_text(const ProgramResult& result, bool quiet);
+nlohmann::ordered_json as_json(const ProgramResult& result);
+TestReport test_report(const ProgramResult& result);  // one case a world size
+
+}  // namespace lockstep
