@@ -79,7 +79,7 @@ endif()
 # watch the clock, or programs that start theirs, and take both places.
 set(lockstep_timeless cli.checkpoint cli.checkpoints cli.ci cli.compare cli.completion cli.consumer
     cli.data cli.doctor cli.explore cli.export cli.gallery cli.hta cli.input cli.install cli.mutants cli.script_model cli.simulate
-    program.verify python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
+    program.package program.verify python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
     scenario.features scenario.gallery scenario.training)
 function(lockstep_cli_test name)
   set(places 2)
@@ -132,10 +132,16 @@ if(LOCKSTEP_LIBTORCH)
     lockstep_cli_test(python.${program} TIMEOUT 1800 SKIP_RETURN_CODE 77 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
   if(LOCKSTEP_TOOLS)
-    add_test(NAME program.verify
-             COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/program/program_test.py)
-    lockstep_cli_test(program.verify TIMEOUT 1800 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
-    set_property(TEST program.verify APPEND PROPERTY ENVIRONMENT LOCKSTEP_PEER_PYTHON=${LOCKSTEP_PEER_PYTHON})
+    foreach(name verify package)
+      set(file ${name})
+      if(name STREQUAL verify)
+        set(file program)
+      endif()
+      add_test(NAME program.${name}
+               COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/program/${file}_test.py)
+      lockstep_cli_test(program.${name} TIMEOUT 1800 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
+      set_property(TEST program.${name} APPEND PROPERTY ENVIRONMENT LOCKSTEP_PEER_PYTHON=${LOCKSTEP_PEER_PYTHON})
+    endforeach()
   endif()
   file(GLOB scenarios CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/scenarios/*/*.json)

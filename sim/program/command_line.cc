@@ -45,7 +45,8 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& verb = innermost(app);
   const bool has_verbs = !names_of(verb, false).empty();
   const std::vector<std::string> extras = app.remaining(true);
-  if (!extras.empty()) {
+  // Behind another error all arguments from "--" on are left over, and none is to blame.
+  if (!extras.empty() && extras.front() != "--") {
     const std::string word = printable(extras.front());
     if (word.starts_with('-')) {
       const std::string name = word.substr(0, word.find('='));

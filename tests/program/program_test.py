@@ -145,6 +145,15 @@ class Programs(unittest.TestCase):
             self.assertEqual(run.wait(60), 128 + signal.SIGTERM)
         self.assertEqual(list(self.left.iterdir()), [])
 
+    def test_bad_options_are_named(self):
+        for options, sentence in ((["--world-sizes", "1"], "expected an integer from 2 to 64"),
+                                  (["--limit", "soon"], "expected a number from 1"),
+                                  (["--no-such-option"], "unknown option --no-such-option")):
+            with self.subTest(options[0]):
+                code, said = self.verify("/bin/true", options=options)
+                self.assertEqual(code, 2, said)
+                self.assertIn(sentence, said)
+
     def test_scenario_files_behind_two_dashes_are_scenarios(self):
         code, said = self.verify("no_such_scenario.json")
         self.assertEqual(code, 2, said)
