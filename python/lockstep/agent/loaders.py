@@ -3,6 +3,7 @@ from .double import in_double
 
 
 def watch(recorder):
+    import torch
     from torch.utils import data
     begin, iterate = data.DataLoader.__init__, data.DataLoader.__iter__
 
@@ -14,16 +15,37 @@ def watch(recorder):
         begin(self, dataset, batch_size, shuffle, sampler, batch_sampler, *args, **kwargs)
 
     def iterated(self):
-        for batch in iterate(self):
+        for number, batch in enumerate(iterate(self), 1):
+            if torch.is_grad_enabled():
+                recorder.position, recorder.batches = number, length(self)
             yield in_double(batch)
     data.DataLoader.__init__, data.DataLoader.__iter__ = init, iterated
     watch_samplers(recorder)
 
 
+def length(loader):
+    try:
+        return len(loader)
+    except TypeError:  # of an iterable data set nobody knows
+        return 0
+
+
+def deal_as_many(sampler, ranks):
+    """One device is dealt what `ranks` ranks are: as many repeated, or as many dropped."""
+    samples = len(sampler.dataset)
+    each = samples // ranks if sampler.drop_last else -(-samples // ranks)
+    sampler.num_samples = sampler.total_size = each * ranks
+
+
 def watch_samplers(recorder):
     from torch.utils import data
     sampler = data.distributed.DistributedSampler
-    deal = sampler.__iter__
+    begin, deal = sampler.__init__, sampler.__iter__
+
+    def init(self, *args, **kwargs):
+        begin(self, *args, **kwargs)
+        if recorder.scale > 1 and self.num_replicas == 1:
+            deal_as_many(self, recorder.scale)
 
     def dealt(self):
         import torch
@@ -32,5 +54,6 @@ def watch_samplers(recorder):
             if self.shuffle and self.epoch in used:
                 recorder.end["stale_epochs"] += 1
             used.add(self.epoch)
+            recorder.end["padded"] = max(recorder.end["padded"], self.total_size - len(self.dataset))
         return deal(self)
-    sampler.__iter__ = dealt
+    sampler.__init__, sampler.__iter__ = init, dealt

@@ -10,6 +10,8 @@ def watch(recorder):
 
     def counted(self, *args, **kwargs):
         recorder.end["backwards"] += 1
+        recorder.backwards += 1
+        recorder.backward_after_clip |= recorder.clipped
         if recorder.file is None:  # while the group still says which rank this is
             recorder.write({"kind": "begin"})
         return backward(self, *args, **kwargs)

@@ -1,23 +1,70 @@
-"""Models that DistributedDataParallel holds: their names, their forwards, and the samples of these."""
+"""Models: parameters that DistributedDataParallel holds, forwards, and the samples of these."""
 from .sketches import rows
 
 
-def watch_forwards(recorder, module):
-    import torch
-    drawn = []  # the generator's state before each forward under way
+class Wrapped:
+    """A module as it was when DistributedDataParallel took it."""
 
+    def __init__(self, ddp, module):
+        self.module, self.params = module, list(module.named_parameters())
+        self.parts = {id(part) for part in module.modules()}
+        self.all_used = not (ddp.find_unused_parameters or getattr(ddp, "static_graph", False))
+
+    def replaced(self):
+        now = dict(self.module.named_parameters())
+        return [name for name, param in self.params if now.get(name) is not param]
+
+    def unused(self):
+        """Without a gradient, although each was promised one."""
+        return [name for name, param in self.params
+                if self.all_used and param.requires_grad and param.grad is None]
+
+
+def name_parameters(recorder, module):
+    recorder.names.update({id(param): name for name, param in module.named_parameters()})
+
+
+def trained(module):
+    return any(param.requires_grad for param in module.parameters())
+
+
+def take_samples(recorder, module, inputs):
+    """Of a forward that no other surrounds. What has a gradient is no sample."""
+    import torch
+    if recorder.models:
+        recorder.forwards += any(id(module) in model.parts for model in recorder.models)
+    elif trained(module) and not any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
+        name_parameters(recorder, module)
+        recorder.samples += rows(inputs)
+
+
+def watch_calls(recorder):
+    import torch
+    call = torch.nn.Module.__call__
+    depth = 0
+
+    def called(self, *args, **kwargs):
+        nonlocal depth
+        if depth or not torch.is_grad_enabled():
+            return call(self, *args, **kwargs)
+        take_samples(recorder, self, args)
+        state = torch.get_rng_state()
+        depth += 1
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            depth -= 1
+            recorder.end["draws"] |= trained(self) and not torch.equal(state, torch.get_rng_state())
+    torch.nn.Module.__call__ = called
+
+
+def watch_forwards(recorder, module):
     def before(part, inputs):
-        drawn.append(torch.get_rng_state() if torch.is_grad_enabled() else None)
+        import torch
         if torch.is_grad_enabled():
             recorder.forwards += 1
             recorder.samples += rows(inputs)
-
-    def after(part, inputs, output):
-        state = drawn.pop() if drawn else None
-        if state is not None and not torch.equal(state, torch.get_rng_state()):
-            recorder.end["draws"] = True
     module.register_forward_pre_hook(before)
-    module.register_forward_hook(after)
 
 
 def watch(recorder):
@@ -27,8 +74,8 @@ def watch(recorder):
 
     def init(self, module, *args, **kwargs):
         begin(self, module, *args, **kwargs)
-        recorder.models.append(module)
-        recorder.names.update({id(param): name for name, param in module.named_parameters()})
+        recorder.models.append(Wrapped(self, module))
+        name_parameters(recorder, module)
         norms = [part for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
                  and not isinstance(part, torch.nn.SyncBatchNorm)]
         recorder.end["batch_norms"] += len(norms)
@@ -37,5 +84,10 @@ def watch(recorder):
     def counted(self, *args, **kwargs):
         recorder.ddp_forwards += torch.is_grad_enabled()
         recorder.unsynced = not self.require_backward_grad_sync
-        return forward(self, *args, **kwargs)
+        try:
+            return forward(self, *args, **kwargs)
+        except RuntimeError:
+            recorder.end["refused"] = True
+            raise
     DDP.__init__, DDP.forward = init, counted
+    watch_calls(recorder)

@@ -3,6 +3,8 @@ import os
 import sys
 import types
 
+from .collectives import clipped_early, unreduced
+from .models import name_parameters
 from .recorder import MOST_SAMPLES
 from .sketches import digest, sketch
 
@@ -24,22 +26,36 @@ def state_tensors(optimizer, params):
             if isinstance(value, torch.Tensor)]
 
 
+def is_sharded(optimizer):
+    """Each rank holds the state of its share alone."""
+    return any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__)
+
+
 def before_step(recorder, params):
+    for model in recorder.models:
+        name_parameters(recorder, model.module)
+    names = [recorder.names.get(id(param), f"parameter {i}") for i, param in enumerate(params)]
     grads = [param.grad for param in params]
-    return {"kind": "step", "line": user_line(),
+    return {"kind": "step", "line": user_line(), "names": names,
             "before": [sketch(param) for param in params] if recorder.steps == 0 else [],
-            "names": [recorder.names.get(id(param), f"parameter {i}") for i, param in enumerate(params)],
-            "grads": [sketch(grad) for grad in grads], "grad_hashes": [digest([grad]) for grad in grads]}
+            "grads": [sketch(grad) for grad in grads], "grad_hashes": [digest([grad]) for grad in grads],
+            "replaced": [name for model in recorder.models for name in model.replaced()],
+            "unused": [name for model in recorder.models for name in model.unused()],
+            "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 
 
 def after_step(recorder, optimizer, params):
-    buffers = [buffer for model in recorder.models for buffer in model.buffers()]
+    buffers = [buffer for model in recorder.models for buffer in model.module.buffers()]
     samples = recorder.samples if len(recorder.samples) <= MOST_SAMPLES else []
     return {"step": recorder.steps, "lr": [float(group["lr"]) for group in optimizer.param_groups],
             "params": [sketch(param) for param in params], "samples": samples,
             "param_hashes": [digest([param]) for param in params], "buffer_hash": digest(buffers),
-            "state_hash": digest(state_tensors(optimizer, params)), "ddp_forwards": recorder.ddp_forwards,
-            "forwards": recorder.forwards, "unsynced": recorder.unsynced}
+            "state_hash": "" if is_sharded(optimizer) else digest(state_tensors(optimizer, params)),
+            "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
+            "unsynced": recorder.unsynced, "backwards": recorder.backwards,
+            "model_loads": recorder.loads["model"],
+            "optimizer_loads": recorder.loads["optimizer"], "position": recorder.position,
+            "batches": recorder.batches}
 
 
 def watch(recorder):
@@ -53,9 +69,15 @@ def watch(recorder):
         recorder.optimizers += 1
 
         def stepped(self, *args, **kwargs):
+            if recorder.stepping:  # within another's, as in ZeroRedundancyOptimizer
+                return step(self, *args, **kwargs)
             params = [param for group in self.param_groups for param in group["params"]]
             line = {"optimizer": number, **before_step(recorder, params)}
-            result = step(self, *args, **kwargs)
+            recorder.stepping = True
+            try:
+                result = step(self, *args, **kwargs)
+            finally:
+                recorder.stepping = False
             recorder.steps += 1
             recorder.write({**line, **after_step(recorder, self, params)})
             recorder.forget()

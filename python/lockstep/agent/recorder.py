@@ -14,12 +14,15 @@ class Recorder:
         self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, 0
         self.names, self.models = {}, []
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
-                    "draws": False}
+                    "draws": False, "refused": False, "padded": 0}
+        self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 
     def forget(self):
         """What belongs to one step."""
         self.samples, self.ddp_forwards, self.forwards, self.unsynced = [], 0, 0, False
+        self.backwards, self.clipped, self.backward_after_clip = 0, False, False
+        self.reduced, self.reduced_late = set(), set()  # addresses of tensors
 
     def write(self, line):
         import torch.distributed as dist

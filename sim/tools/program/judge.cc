@@ -95,32 +95,65 @@ ProgramFinding other_steps(const Ranks& ranks) {
                                   steps(*least), steps(ranks[0])));
 }
 
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 // What the facts of a step say of gradients that were not, or not all, synchronized.
-ProgramCause unsynchronized(const ProgramStep& step) {
+ProgramCause unsynchronized(const ProgramStep& step, const std::string& parameter) {
+  if (holds(step.replaced, parameter)) return ProgramCause::parameter_replaced;
   if (step.unsynced) return ProgramCause::no_sync_at_step;
+  if (!step.unused.empty()) return ProgramCause::unused_parameter;
   if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
   if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
     return ProgramCause::outside_ddp;
+  if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
   return ProgramCause::unknown;
 }
 
-ProgramFinding replica_failure(const ProgramStep& a, const ProgramStep& b, int64_t rank,
-                               int64_t number, const std::string& entry) {
+// Did one rank load what the other did not, since its last step?
+bool loaded_by_one(const ProgramRank& a, const ProgramRank& b, size_t step,
+                   int64_t ProgramStep::*loads) {
+  const auto since = [&](const ProgramRank& rank) {
+    return rank.steps[step].*loads - (step == 0 ? 0 : rank.steps[step - 1].*loads);
+  };
+  return since(a) != since(b);
+}
+
+// Replicas agreed until `step`.
+ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, size_t step,
+                           const std::string& parameter) {
+  const ProgramStep &a = first.steps[step], &b = rank.steps[step];
+  const bool apart = a.before != b.before;  // recorded of step 1 alone
+  if ((apart || step > 0) && loaded_by_one(first, rank, step, &ProgramStep::model_loads))
+    return ProgramCause::state_on_one_rank;
+  if (apart) return ProgramCause::different_start;
+  if (a.grad_hashes != b.grad_hashes) return unsynchronized(a, parameter);
+  return loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads)
+             ? ProgramCause::state_on_one_rank
+             : ProgramCause::unknown;
+}
+
+ProgramFinding replica_failure(const ProgramRank& first, const ProgramRank& rank, size_t step,
+                               const std::string& entry, const std::string& parameter) {
+  const ProgramStep &a = first.steps[step], &b = rank.steps[step];
   ProgramFinding found;
   found.verdict = ProgramVerdict::fail;
-  found.step = number;
+  found.step = static_cast<int64_t>(step + 1);
   found.entry = entry;
   found.line = a.line;
-  const bool grads = a.grad_hashes != b.grad_hashes;
-  found.cause = grads ? unsynchronized(a) : ProgramCause::unknown;
-  found.words = fmt::format("rank {} differs from rank 0; gradients {}", rank,
-                            grads ? "differ, too" : "agree");
+  found.cause = replica_cause(first, rank, step, parameter);
+  found.words = fmt::format("rank {} differs from rank 0; gradients {}", rank.rank,
+                            a.grad_hashes != b.grad_hashes ? "differ, too" : "agree");
   return found;
 }
 
-std::string first_difference(const ProgramStep& a, const ProgramStep& b) {
-  for (size_t i = 0; i < a.names.size(); ++i)
-    if (a.param_hashes[i] != b.param_hashes[i]) return parameter(a, i);
+std::string first_difference(const ProgramStep& a, const ProgramStep& b, std::string* of) {
+  for (size_t i = 0; i < a.names.size(); ++i) {
+    if (a.param_hashes[i] == b.param_hashes[i]) continue;
+    *of = name(a, i);
+    return parameter(a, i);
+  }
   if (a.state_hash != b.state_hash) return "optimizer state";
   return "";
 }
@@ -133,15 +166,26 @@ std::vector<std::string> samples_of(const Ranks& ranks, size_t step) {
   return all;
 }
 
+bool uneven(const Ranks& ranks, size_t step) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return rank.steps[step].samples.size() != ranks[0].steps[step].samples.size();
+  });
+}
+
+// Ranks agree with each other, and their samples are those of one device.
 ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   const double factor = ratio(a.grads[i], b.grads[i]);
   const auto world = static_cast<double>(ranks.size());
-  const bool unequal = a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i];
-  if (unequal) return unsynchronized(a);
+  const auto parts = static_cast<double>(a.backwards);
+  if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) return unsynchronized(a, name(a, i));
+  if (uneven(ranks, step)) return ProgramCause::uneven_batches;
+  if (a.clipped_early) return ProgramCause::clipped_before_sum;
   if (near(factor, 1 / world))
     return one.summed ? ProgramCause::summed_loss : ProgramCause::divided_twice;
   if (near(factor, world)) return ProgramCause::not_divided;
+  if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
+    return ProgramCause::accumulation_divided;
   return one.batch_norms > 0 ? ProgramCause::local_batch_norm : ProgramCause::unknown;
 }
 
@@ -157,7 +201,7 @@ std::string undecidable(const Ranks& ranks, const ProgramRank& one, size_t step,
   if (one.steps[step].samples.empty())
     return fmt::format(
         "distance {:.2g}, but nothing tells which samples it comes from: no forward of a "
-        "DistributedDataParallel model was seen",
+        "model with parameters was seen",
         off);
   return "";
 }
@@ -246,13 +290,55 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
   return {};
 }
 
-ProgramFinding stale_epoch(const ProgramRank& rank) {
+ProgramFinding run_finding(ProgramCause cause, const std::string& words) {
   ProgramFinding found;
   found.verdict = ProgramVerdict::fail;
-  found.cause = ProgramCause::epoch_never_set;
+  found.cause = cause;
   found.entry = "sample order";
-  found.words = fmt::format(
-      "DistributedSampler shuffled {} times for an epoch it had already dealt", rank.stale_epochs);
+  found.words = words;
+  return found;
+}
+
+// The first step of the loader's iteration in which `step` is.
+size_t iteration_start(const ProgramRank& rank, size_t step) {
+  while (step > 0 && rank.steps[step - 1].position < rank.steps[step].position) --step;
+  return step;
+}
+
+// An optimizer was loaded, and the epoch under way began anew with the samples it had begun with.
+ProgramFinding lost_position(const ProgramRank& rank) {
+  for (size_t step = 1; step < rank.steps.size(); ++step) {
+    const ProgramStep &last = rank.steps[step - 1], &now = rank.steps[step];
+    if (now.optimizer_loads == last.optimizer_loads || now.samples.empty()) continue;
+    if (last.position >= last.batches || now.position > last.position) continue;
+    if (rank.steps[iteration_start(rank, step - 1)].samples != now.samples) continue;
+    ProgramFinding found = run_finding(
+        ProgramCause::loader_state_lost,
+        fmt::format("after {} of {} batches a state was loaded, and the first ones came again",
+                    last.position, last.batches));
+    found.step = static_cast<int64_t>(step + 1);
+    found.line = now.line;
+    return found;
+  }
+  return {};
+}
+
+// What is wrong with the order of samples, alike on several ranks and on one device.
+ProgramFinding order_finding(const ProgramRank& rank) {
+  ProgramFinding found = lost_position(rank);
+  if (found.verdict != ProgramVerdict::pass) return found;
+  if (rank.stale_epochs > 0)
+    return run_finding(
+        ProgramCause::epoch_never_set,
+        fmt::format("DistributedSampler shuffled {} times for an epoch it had already dealt",
+                    rank.stale_epochs));
+  if (rank.padded == 0) return {};
+  found = inconclusive(
+      fmt::format("all steps agree, with one device that is given the {} samples twice that the "
+                  "sampler repeats",
+                  rank.padded));
+  found.cause = ProgramCause::padded_samples;
+  found.entry = "samples";
   return found;
 }
 
@@ -261,14 +347,6 @@ ProgramFinding stale_epoch(const ProgramRank& rank) {
 const char* name_of(ProgramVerdict verdict) {
   constexpr const char* kNames[] = {"pass", "fail", "inconclusive"};
   return kNames[static_cast<size_t>(verdict)];
-}
-
-const char* name_of(ProgramCause cause) {
-  constexpr const char* kNames[] = {
-      "none",        "unknown",         "summed_loss",       "divided_twice",    "not_divided",
-      "lr_scaled",   "same_samples",    "epoch_never_set",   "local_batch_norm", "module_past_ddp",
-      "outside_ddp", "no_sync_at_step", "update_on_one_rank"};
-  return kNames[static_cast<size_t>(cause)];
 }
 
 ProgramFinding judge_replicas(const Ranks& ranks) {
@@ -282,9 +360,9 @@ ProgramFinding judge_replicas(const Ranks& ranks) {
       const ProgramStep &a = ranks[0].steps[step], &b = rank.steps[step];
       if (a.names != b.names)
         return inconclusive("ranks update different parameters: sharded, or a pipeline");
-      const std::string entry = first_difference(a, b);
-      if (!entry.empty())
-        return replica_failure(a, b, rank.rank, static_cast<int64_t>(step + 1), entry);
+      std::string of;
+      const std::string entry = first_difference(a, b, &of);
+      if (!entry.empty()) return replica_failure(ranks[0], rank, step, entry, of);
     }
   }
   ProgramFinding found;
@@ -316,9 +394,31 @@ ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
   if (ranks[0].steps.size() != one.steps.size())
     return inconclusive(fmt::format("{} steps on {} ranks, {} on one device; the first {} agree",
                                     ranks[0].steps.size(), ranks.size(), one.steps.size(), steps));
-  if (ranks[0].stale_epochs > 0) return stale_epoch(ranks[0]);
+  ProgramFinding order = order_finding(ranks[0]);
+  if (order.verdict != ProgramVerdict::pass) return order;
   total.steps = static_cast<int64_t>(steps);
   return total;
+}
+
+ProgramFinding judge_broken_off(const Ranks& ranks) {
+  for (const ProgramRank& rank : ranks) {
+    if (!rank.ended || !rank.refused || rank.steps.empty() || rank.steps.back().unused.empty())
+      continue;
+    const ProgramStep& last = rank.steps.back();
+    ProgramFinding found;
+    found.verdict = ProgramVerdict::fail;
+    found.cause = holds(last.replaced, last.unused[0]) ? ProgramCause::parameter_replaced
+                                                       : ProgramCause::unused_parameter;
+    found.step = static_cast<int64_t>(rank.steps.size());
+    found.entry = "gradient of " + last.unused[0];
+    found.line = last.line;
+    found.words = fmt::format(
+        "on rank {} {} parameters had no gradient, and DistributedDataParallel refused the next "
+        "forward",
+        rank.rank, last.unused.size());
+    return found;
+  }
+  return {};
 }
 
 bool replica_control_fails(Ranks ranks) {

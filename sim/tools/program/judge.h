@@ -4,28 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "sim/tools/program/causes.h"
 #include "sim/tools/program/recording.h"
 
 namespace lockstep {
 
 enum class ProgramVerdict { pass, fail, inconclusive };
-enum class ProgramCause {
-  none,
-  unknown,
-  summed_loss,
-  divided_twice,
-  not_divided,
-  lr_scaled,
-  same_samples,
-  epoch_never_set,
-  local_batch_norm,
-  module_past_ddp,
-  outside_ddp,
-  no_sync_at_step,
-  update_on_one_rank,
-};
 const char* name_of(ProgramVerdict verdict);
-const char* name_of(ProgramCause cause);
 
 struct ProgramFinding {
   ProgramVerdict verdict = ProgramVerdict::pass;
@@ -47,6 +32,9 @@ inline constexpr double kProgramFailure = 1e-5;
 ProgramFinding judge_replicas(const std::vector<ProgramRank>& ranks);
 // Is the training of the ranks that of one device on the whole batch?
 ProgramFinding judge_one_device(const std::vector<ProgramRank>& ranks, const ProgramRank& one);
+
+// Of a run that broke off: what the ranks that left a whole recording say, else no cause.
+ProgramFinding judge_broken_off(const std::vector<ProgramRank>& ranks);
 
 // Controls: both lanes must fail on facts in which one bit of one hash is flipped, or one update is
 // scaled. False where they do not, or there is nothing to spoil.

@@ -31,6 +31,15 @@ ProgramStep step_of(const Json& line) {
   step.optimizer = whole_number(line.at("optimizer"));
   step.ddp_forwards = whole_number(line.at("ddp_forwards"));
   step.forwards = whole_number(line.at("forwards"));
+  step.backwards = whole_number(line.at("backwards"));
+  step.model_loads = whole_number(line.at("model_loads"));
+  step.optimizer_loads = whole_number(line.at("optimizer_loads"));
+  step.position = whole_number(line.at("position"));
+  step.batches = whole_number(line.at("batches"));
+  step.clipped_early = line.at("clipped_early").get<bool>();
+  step.replaced = line.at("replaced").get<std::vector<std::string>>();
+  step.unused = line.at("unused").get<std::vector<std::string>>();
+  step.unreduced = line.at("unreduced").get<std::vector<std::string>>();
   step.unsynced = line.at("unsynced").get<bool>();
   step.line = line.at("line").get<std::string>();
   step.names = line.at("names").get<std::vector<std::string>>();
@@ -67,6 +76,8 @@ bool take(const Json& line, ProgramRank* rank) {
     rank->summed = line.at("summed").get<bool>();
     rank->dropout = line.at("dropout").get<bool>();
     rank->draws = line.at("draws").get<bool>();
+    rank->refused = line.at("refused").get<bool>();
+    rank->padded = whole_number(line.at("padded"));
     rank->batch_norms = whole_number(line.at("batch_norms"));
     rank->backwards = whole_number(line.at("backwards"));
     rank->stale_epochs = whole_number(line.at("stale_epochs"));

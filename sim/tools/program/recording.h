@@ -17,9 +17,16 @@ using Sketch = std::optional<std::vector<double>>;
 
 struct ProgramStep {
   int64_t optimizer = 0, ddp_forwards = 0, forwards = 0;
-  bool unsynced = false;  // the last forward through DDP was under no_sync()
-  std::string line;       // of the user's script, where optimizer.step() stands
+  int64_t backwards = 0;                         // of this step
+  int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
+  int64_t position = 0, batches = 0;             // of the loader: batch last taken, from 1
+  bool unsynced = false;                         // the last forward through DDP was under no_sync()
+  bool clipped_early = false;  // a backward or an all_reduce came after the clipping
+  std::string line;            // of the user's script, where optimizer.step() stands
   std::vector<std::string> names, grad_hashes, param_hashes, samples;
+  // Names: no longer the parameter that was wrapped; without a gradient although DDP waits for one;
+  // with a gradient that no all_reduce was given, where there is no DDP.
+  std::vector<std::string> replaced, unused, unreduced;
   std::string buffer_hash, state_hash;
   std::vector<double> lr;
   std::vector<Sketch> before, grads, params;  // by parameter; before: of the first step alone
@@ -29,6 +36,8 @@ struct ProgramRank {
   int64_t rank = -1, world = 0;
   std::vector<ProgramStep> steps;
   bool ended = false, summed = false, dropout = false, draws = false;
+  bool refused = false;  // DistributedDataParallel threw in a forward
+  int64_t padded = 0;    // samples that a sampler repeated, so that each rank has as many
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;
 };
 

@@ -40,24 +40,31 @@ std::string place_of(const ProgramFinding& found) {
   return found.step > 0 ? fmt::format("step {}, {}", found.step, found.entry) : found.entry;
 }
 
+std::string cause_text(const ProgramFinding& found) {
+  const ProgramCauseRow& row = row_of(found.cause);
+  std::string text = fmt::format("      cause {}: {}; {}\n", row.name, row.meaning, found.words);
+  if (!found.line.empty()) text += fmt::format("      at {}\n", found.line);
+  if (*row.advice != '\0') text += fmt::format("      to do: {}\n", row.advice);
+  return text;
+}
+
 std::string lane_text(const ProgramLane& lane) {
   const ProgramFinding& found = lane.finding;
   const std::string head = fmt::format("  lane {:8}", name_of(lane.kind));
   if (is_void(lane)) return fmt::format("{} void: {}\n", head, kControlMissed);
   if (found.verdict == ProgramVerdict::pass)
     return fmt::format("{} pass: {}\n", head, passed_text(found));
-  if (found.verdict == ProgramVerdict::inconclusive)
-    return fmt::format("{} inconclusive: {}\n", head, found.words);
-  std::string text = fmt::format("{} fail: {}\n      cause {}: {}\n", head, place_of(found),
-                                 name_of(found.cause), found.words);
-  if (!found.line.empty()) text += fmt::format("      at {}\n", found.line);
-  return text;
+  if (found.cause == ProgramCause::none)
+    return fmt::format("{} {}: {}\n", head, name_of(found.verdict), found.words);
+  return fmt::format("{} {}: {}\n{}", head, name_of(found.verdict), place_of(found),
+                     cause_text(found));
 }
 
 std::string world_text(const ProgramWorld& world) {
   std::string text = fmt::format("{} ranks\n", world.world_size);
   for (const ProgramLane& lane : world.lanes) text += lane_text(lane);
-  if (!world.not_run.empty()) text += fmt::format("  inconclusive: {}\n", world.not_run);
+  const char* end = verdict_of(world) == ProgramVerdict::fail ? "broke off" : "inconclusive";
+  if (!world.not_run.empty()) text += fmt::format("  {}: {}\n", end, world.not_run);
   if (world.buffers_differ)
     text +=
         "  note: buffers differ between ranks after a step (running statistics?); they are not "
@@ -76,15 +83,18 @@ Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json
 
 Json lane_json(const ProgramLane& lane) {
   const ProgramFinding& found = lane.finding;
-  const bool failed = found.verdict == ProgramVerdict::fail;
+  const ProgramCauseRow& row = row_of(found.cause);
+  const bool caused = found.cause != ProgramCause::none;
   return {{"verdict", is_void(lane) ? "void" : name_of(found.verdict)},
           {"control", lane.control_failed ? "detected" : "missed"},
           {"steps", found.steps},
           {"worst_distance", found.worst},
           {"skipped", found.skipped},
-          {"step", failed && found.step > 0 ? Json(found.step) : Json()},
-          {"entry", failed ? Json(found.entry) : Json()},
-          {"cause", failed ? Json(name_of(found.cause)) : Json()},
+          {"step", caused && found.step > 0 ? Json(found.step) : Json()},
+          {"entry", caused ? Json(found.entry) : Json()},
+          {"cause", caused ? Json(row.name) : Json()},
+          {"meaning", text_or_null(row.meaning)},
+          {"advice", text_or_null(row.advice)},
           {"line", text_or_null(found.line)},
           {"evidence", text_or_null(is_void(lane) ? kControlMissed : found.words)}};
 }
@@ -115,7 +125,7 @@ TestCase case_of(const ProgramResult& result, const ProgramWorld& world) {
   for (const ProgramLane& lane : world.lanes) {
     if (verdict_of(lane) != verdict_of(world)) continue;
     const bool failed = lane.finding.verdict == ProgramVerdict::fail;
-    if (failed) one.kind = name_of(lane.finding.cause);
+    if (failed) one.kind = row_of(lane.finding.cause).name;
     one.message = failed          ? place_of(lane.finding) + ": " + lane.finding.words
                   : is_void(lane) ? kControlMissed
                                   : lane.finding.words;

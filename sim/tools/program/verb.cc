@@ -65,6 +65,15 @@ struct Recorded {
   int signal = 0;
 };
 
+// What ranks left of a run that did not end well.
+Recorded with_broken_off(Recorded found, const std::string& folder, int64_t world) {
+  for (int64_t rank = 0; rank < world; ++rank) {
+    auto read = read_program_rank(fmt::format("{}/rank-{}.jsonl", folder, rank));
+    if (read) found.ranks.push_back(std::move(read.value()));
+  }
+  return found;
+}
+
 Recorded record(const ProgramOptions& options, const std::string& folder, int64_t world,
                 int64_t scale, Signals* signals) {
   std::error_code error;
@@ -75,6 +84,7 @@ Recorded record(const ProgramOptions& options, const std::string& folder, int64_
       signals);
   found.why = end.why;
   found.signal = end.signal;
+  if (!found.why.empty()) return with_broken_off(std::move(found), folder, world);
   for (int64_t rank = 0; rank < world && found.why.empty(); ++rank) {
     const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
     if (!fs::exists(path, error)) {
@@ -108,6 +118,11 @@ int judge_world(const ProgramOptions& options, const std::string& scratch, Progr
   const int64_t world = found->world_size;
   const Recorded several = record(options, fmt::format("{}/{}", scratch, world), world, 1, signals);
   found->not_run = several.why;
+  if (several.signal == 0 && !several.why.empty()) {
+    const ProgramFinding cause = judge_broken_off(several.ranks);
+    if (cause.cause != ProgramCause::none)
+      found->lanes.push_back({ProgramLaneKind::replica, cause, false});
+  }
   if (several.signal != 0 || !several.why.empty()) return several.signal;
   found->lanes.push_back({ProgramLaneKind::replica, judge_replicas(several.ranks),
                           replica_control_fails(several.ranks)});

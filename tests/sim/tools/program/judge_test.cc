@@ -1,5 +1,6 @@
 #include "sim/tools/program/judge.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "scenarios/base/file.h"
@@ -88,6 +89,108 @@ TEST(ProgramJudge, FactorsOfGradientsHaveCauses) {
   EXPECT_EQ(judge_one_device(scaled(1.0 / 3), summed).cause, ProgramCause::summed_loss);
   EXPECT_EQ(judge_one_device(scaled(3), one()).cause, ProgramCause::not_divided);
   EXPECT_EQ(judge_one_device(scaled(1.7), one()).cause, ProgramCause::unknown);
+}
+
+TEST(ProgramJudge, GradientsThatNoFactorExplainsHaveCauses) {
+  const auto odd = [](auto change) {
+    return changed([=](ProgramStep* step) {
+      step->grads[0] = sketch_of(1.7);
+      change(step);
+    });
+  };
+  EXPECT_EQ(judge_one_device(odd([](ProgramStep* step) { step->clipped_early = true; }), one()).cause,
+            ProgramCause::clipped_before_sum);
+  Ranks uneven = odd([](ProgramStep*) {});
+  uneven[0].steps[1].samples = {"2/0", "2/1"};
+  uneven[1].steps[1].samples = {};
+  EXPECT_EQ(judge_one_device(uneven, one()).cause, ProgramCause::uneven_batches);
+  const auto doubled = [](int64_t backwards) {
+    return changed([=](ProgramStep* step) {
+      step->grads[0] = sketch_of(2);
+      step->backwards = backwards;
+    });
+  };
+  EXPECT_EQ(judge_one_device(doubled(2), one()).cause, ProgramCause::accumulation_divided);
+  EXPECT_EQ(judge_one_device(doubled(1), one()).cause, ProgramCause::unknown);
+}
+
+TEST(ProgramJudge, ReplicasThatDifferHaveCauses) {
+  const auto differ = [](size_t step, auto change) {
+    Ranks ranks = three();
+    ranks[1].steps[step].param_hashes[0] = ranks[1].steps[step].grad_hashes[0] = "x";
+    change(&ranks[0].steps[step], &ranks[1].steps[step]);
+    return judge_replicas(ranks).cause;
+  };
+  const auto named = [&](auto member, const char* name) {
+    return differ(1, [&](ProgramStep* first, ProgramStep*) { first->*member = {name}; });
+  };
+  EXPECT_EQ(named(&ProgramStep::replaced, "weight"), ProgramCause::parameter_replaced);
+  EXPECT_EQ(named(&ProgramStep::unused, "bias"), ProgramCause::unused_parameter);
+  EXPECT_EQ(named(&ProgramStep::unreduced, "weight"), ProgramCause::not_reduced);
+  EXPECT_EQ(named(&ProgramStep::unreduced, "bias"), ProgramCause::unknown);
+  const auto start = [](int64_t loads) {
+    return [=](ProgramStep*, ProgramStep* other) {
+      other->before[0] = sketch_of(9);
+      other->model_loads = loads;
+    };
+  };
+  EXPECT_EQ(differ(0, start(0)), ProgramCause::different_start);
+  EXPECT_EQ(differ(0, start(1)), ProgramCause::state_on_one_rank);
+  EXPECT_EQ(differ(0, [](ProgramStep*, ProgramStep* other) { other->model_loads = 1; }),
+            ProgramCause::unknown);  // a broadcast had healed it
+  EXPECT_EQ(differ(1, [](ProgramStep* first, ProgramStep* other) {
+              first->grad_hashes = other->grad_hashes;
+              first->optimizer_loads = 1;
+            }),
+            ProgramCause::state_on_one_rank);
+}
+
+TEST(ProgramJudge, OrderOfSamplesIsJudgedWhereAllElseAgrees) {
+  Ranks ranks = three();
+  ranks[0].padded = 1;
+  ProgramFinding found = judge_one_device(ranks, one());
+  EXPECT_EQ(found.verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(found.cause, ProgramCause::padded_samples);
+  ranks[0].stale_epochs = 1;
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::epoch_never_set);
+  ProgramRank alone = one();
+  for (ProgramRank* rank : {&ranks[0], &ranks[1], &ranks[2], &alone}) {
+    rank->steps[1].samples = rank->steps[0].samples;
+    for (ProgramStep& step : rank->steps) step.position = 1, step.batches = 4;
+    rank->steps[1].optimizer_loads = 1;
+  }
+  found = judge_one_device(ranks, alone);
+  EXPECT_EQ(found.cause, ProgramCause::loader_state_lost);
+  EXPECT_EQ(found.step, 2);
+  ranks[0].steps[0].batches = 1;  // the epoch was over: it may begin anew
+  EXPECT_EQ(judge_one_device(ranks, alone).cause, ProgramCause::epoch_never_set);
+}
+
+TEST(ProgramJudge, ARunThatBrokeOffMayHaveACause) {
+  Ranks ranks = three();
+  EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::none);
+  ranks[1].refused = true;
+  EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::none);
+  ranks[1].steps[1].unused = {"bias"};
+  const ProgramFinding found = judge_broken_off(ranks);
+  EXPECT_EQ(found.cause, ProgramCause::unused_parameter);
+  EXPECT_EQ(found.step, 2);
+  EXPECT_EQ(found.entry, "gradient of bias");
+  ranks[1].steps[1].replaced = {"bias"};
+  EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::parameter_replaced);
+  ranks[1].ended = false;
+  EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::none);
+}
+
+TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
+  const auto text = read_foreign_file(LOCKSTEP_SOURCE_DIR "/docs/programs.md", 1 << 20);
+  ASSERT_TRUE(text);
+  for (int number = 1; number <= static_cast<int>(ProgramCause::clipped_before_sum); ++number) {
+    const ProgramCauseRow& row = row_of(static_cast<ProgramCause>(number));
+    EXPECT_NE(text.value().find(fmt::format("| `{}` | {} | {} |", row.name, row.meaning, row.advice)),
+              std::string::npos)
+        << row.name;
+  }
 }
 
 TEST(ProgramJudge, AnUpdateThatDiffersAfterEqualGradientsIsOne) {

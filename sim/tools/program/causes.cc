@@ -1,0 +1,92 @@
+#include "sim/tools/program/causes.h"
+
+#include <array>
+
+namespace lockstep {
+namespace {
+
+using C = ProgramCause;
+
+constexpr std::array kRows = {
+    ProgramCauseRow{C::none, "none", "", ""},
+    ProgramCauseRow{C::unknown, "unknown", "the facts recorded fit no known mistake", ""},
+    ProgramCauseRow{C::summed_loss, "summed_loss",
+                    "the loss sums over samples, gradients are averaged over ranks",
+                    "take the mean in the loss, or multiply it by the number of ranks"},
+    ProgramCauseRow{
+        C::divided_twice, "divided_twice", "gradients are divided by the number of ranks twice",
+        "leave the division to DistributedDataParallel, or do it once after all_reduce"},
+    ProgramCauseRow{C::not_divided, "not_divided",
+                    "gradients are summed over ranks and never divided",
+                    "divide each gradient by the number of ranks after all_reduce"},
+    ProgramCauseRow{
+        C::lr_scaled, "lr_scaled", "the learning rate depends on the number of ranks",
+        "gradients are averaged already: leave the rate as it is for one device with this "
+        "global batch"},
+    ProgramCauseRow{C::same_samples, "same_samples", "ranks train on the same samples",
+                    "give the loader a DistributedSampler, or slice by rank"},
+    ProgramCauseRow{C::epoch_never_set, "epoch_never_set", "every epoch has the same order",
+                    "call sampler.set_epoch(epoch) at the start of each epoch"},
+    ProgramCauseRow{C::local_batch_norm, "local_batch_norm",
+                    "BatchNorm normalizes by one rank's samples",
+                    "convert_sync_batchnorm() on GPUs, or a normalization that knows no batch"},
+    ProgramCauseRow{
+        C::module_past_ddp, "module_past_ddp",
+        "a forward goes past DistributedDataParallel, so its backward is not synchronized",
+        "call the wrapped model, never model.module, in a forward that is trained"},
+    ProgramCauseRow{C::outside_ddp, "outside_ddp",
+                    "the optimizer has parameters that no DistributedDataParallel holds",
+                    "wrap one module that holds all of them"},
+    ProgramCauseRow{C::no_sync_at_step, "no_sync_at_step",
+                    "the last backward before a step ran under no_sync()",
+                    "leave no_sync() for the last micro-batch of each step"},
+    ProgramCauseRow{C::update_on_one_rank, "update_on_one_rank", "not every rank updates",
+                    "call optimizer.step() on all ranks"},
+    ProgramCauseRow{C::parameter_replaced, "parameter_replaced",
+                    "a parameter was replaced after DistributedDataParallel had taken the module",
+                    "change the module first and wrap it last; later change values in place"},
+    ProgramCauseRow{C::unused_parameter, "unused_parameter",
+                    "a parameter took no part in the loss, and find_unused_parameters is off",
+                    "find_unused_parameters=True, or leave the parameter out of the module"},
+    ProgramCauseRow{C::not_reduced, "not_reduced",
+                    "a gradient was given to no all_reduce before the step",
+                    "all_reduce every gradient between backward and step"},
+    ProgramCauseRow{C::different_start, "different_start",
+                    "ranks start from different weights, and nothing broadcasts them",
+                    "broadcast the parameters from rank 0 once, or seed all ranks alike before the "
+                    "model is made"},
+    ProgramCauseRow{C::state_on_one_rank, "state_on_one_rank",
+                    "a state was loaded on some ranks only",
+                    "load model and optimizer on every rank, or broadcast both"},
+    ProgramCauseRow{
+        C::loader_state_lost, "loader_state_lost",
+        "after a resume the epoch began anew: samples were trained twice",
+        "save the position in the epoch and skip what was trained, or save at the end of an epoch"},
+    ProgramCauseRow{C::uneven_batches, "uneven_batches",
+                    "ranks average over different numbers of samples, and count alike",
+                    "weight each rank's loss by its number of samples, or drop the remainder"},
+    ProgramCauseRow{
+        C::padded_samples, "padded_samples",
+        "the sampler repeats samples so that each rank has as many",
+        "DistributedSampler(drop_last=True), or a data set that the number of ranks divides"},
+    ProgramCauseRow{C::accumulation_divided, "accumulation_divided",
+                    "the sum of micro-batches is divided otherwise than on one device",
+                    "divide each loss by the number of micro-batches of its step, whatever the "
+                    "number of ranks"},
+    ProgramCauseRow{C::clipped_before_sum, "clipped_before_sum",
+                    "gradients were clipped before they were complete",
+                    "clip after all_reduce and after the last backward of the step"},
+};
+
+constexpr bool in_order() {
+  for (std::size_t i = 0; i < kRows.size(); ++i)
+    if (kRows[i].cause != static_cast<C>(i)) return false;
+  return kRows.size() == static_cast<std::size_t>(C::clipped_before_sum) + 1;
+}
+static_assert(in_order());
+
+}  // namespace
+
+const ProgramCauseRow& row_of(ProgramCause cause) { return kRows[static_cast<std::size_t>(cause)]; }
+
+}  // namespace lockstep

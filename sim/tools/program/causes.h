@@ -1,0 +1,41 @@
+#pragma once
+
+namespace lockstep {
+
+enum class ProgramCause {
+  none,
+  unknown,
+  summed_loss,
+  divided_twice,
+  not_divided,
+  lr_scaled,
+  same_samples,
+  epoch_never_set,
+  local_batch_norm,
+  module_past_ddp,
+  outside_ddp,
+  no_sync_at_step,
+  update_on_one_rank,
+  parameter_replaced,
+  unused_parameter,
+  not_reduced,
+  different_start,
+  state_on_one_rank,
+  loader_state_lost,
+  uneven_batches,
+  padded_samples,
+  accumulation_divided,
+  clipped_before_sum,
+};
+
+// Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
+// them.
+struct ProgramCauseRow {
+  ProgramCause cause;
+  const char* name;
+  const char* meaning;
+  const char* advice;  // what to do; empty where nothing is known
+};
+const ProgramCauseRow& row_of(ProgramCause cause);
+
+}  // namespace lockstep
