@@ -52,7 +52,7 @@ def main():
             nn.utils.clip_grad_norm_(model.parameters(), 0.05)
         if bug != "reduced_too_late":
             average(model, world, bug)
-        if bug not in ("clipped_too_early", "summed_loss", "not_divided", "divided_twice"):
+        if bug not in ("clipped_too_early", "bias_forgotten", "summed_loss", "not_divided", "divided_twice"):
             nn.utils.clip_grad_norm_(model.parameters(), 0.05)
         if bug != "update_on_one_rank" or rank == 0:
             optimizer.step()

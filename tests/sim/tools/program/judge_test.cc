@@ -98,8 +98,9 @@ TEST(ProgramJudge, GradientsThatNoFactorExplainsHaveCauses) {
       change(step);
     });
   };
-  EXPECT_EQ(judge_one_device(odd([](ProgramStep* step) { step->clipped_early = true; }), one()).cause,
-            ProgramCause::clipped_before_sum);
+  EXPECT_EQ(
+      judge_one_device(odd([](ProgramStep* step) { step->clipped_early = true; }), one()).cause,
+      ProgramCause::clipped_before_sum);
   Ranks uneven = odd([](ProgramStep*) {});
   uneven[0].steps[1].samples = {"2/0", "2/1"};
   uneven[1].steps[1].samples = {};
@@ -138,10 +139,11 @@ TEST(ProgramJudge, ReplicasThatDifferHaveCauses) {
   EXPECT_EQ(differ(0, start(1)), ProgramCause::state_on_one_rank);
   EXPECT_EQ(differ(0, [](ProgramStep*, ProgramStep* other) { other->model_loads = 1; }),
             ProgramCause::unknown);  // a broadcast had healed it
-  EXPECT_EQ(differ(1, [](ProgramStep* first, ProgramStep* other) {
-              first->grad_hashes = other->grad_hashes;
-              first->optimizer_loads = 1;
-            }),
+  EXPECT_EQ(differ(1,
+                   [](ProgramStep* first, ProgramStep* other) {
+                     first->grad_hashes = other->grad_hashes;
+                     first->optimizer_loads = 1;
+                   }),
             ProgramCause::state_on_one_rank);
 }
 
@@ -187,8 +189,9 @@ TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
   ASSERT_TRUE(text);
   for (int number = 1; number <= static_cast<int>(ProgramCause::clipped_before_sum); ++number) {
     const ProgramCauseRow& row = row_of(static_cast<ProgramCause>(number));
-    EXPECT_NE(text.value().find(fmt::format("| `{}` | {} | {} |", row.name, row.meaning, row.advice)),
-              std::string::npos)
+    EXPECT_NE(
+        text.value().find(fmt::format("| `{}` | {} | {} |", row.name, row.meaning, row.advice)),
+        std::string::npos)
         << row.name;
   }
 }
