@@ -108,7 +108,7 @@ if(LOCKSTEP_TOOLS)
                    LINK lockstep_launch)
   lockstep_library(lockstep_explore SOURCES sim/tools/explore/scheduler.cc sim/tools/explore/shrink.cc
                    sim/tools/explore/result.cc LINK lockstep_plan Threads::Threads)
-  lockstep_library(lockstep_tools FOLDERS sim/tools/calibrate sim/tools/campaign sim/tools/compare sim/tools/program
+  lockstep_library(lockstep_tools FOLDERS sim/tools/calibrate sim/tools/campaign sim/tools/compare sim/tools/explain sim/tools/program
                    sim/tools/whatif
                    SOURCES sim/tools/collective/report.cc sim/tools/collective/verb.cc
                            sim/tools/explore/report.cc sim/tools/explore/verb.cc

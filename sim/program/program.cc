@@ -302,7 +302,7 @@ const std::vector<Tool>& tools() {
 #ifdef LOCKSTEP_TOOLS
   static const std::vector<Tool> all = {campaign_tool(), calibrate_tool(), collective_tool(),
                                         explore_tool(),  whatif_tool(),    compare_tool(),
-                                        program_tool()};
+                                        explain_tool(),  program_tool()};
 #else
   static const std::vector<Tool> all;
 #endif

@@ -9,6 +9,7 @@ Tool calibrate_tool();
 Tool campaign_tool();
 Tool collective_tool();
 Tool compare_tool();
+Tool explain_tool();
 Tool explore_tool();
 Tool program_tool();
 Tool whatif_tool();

@@ -259,6 +259,11 @@ class Options(OptionWalk):
             "--spawns": says("the program ended with exit code 5", "--spawns", code=3),
             "--limit": says("had not ended after 1 s", "--limit", "1", code=3)})
 
+    def test_dumps(self):
+        dump = self.tmp / "dump_0"
+        dump.write_text('{"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "d", "ranks": "[0]"}}, "entries": []}')
+        self.walk("explain", "", [dump], {"--json": Case(["--json", "{tmp}/written"], writes("").check)})
+
     def test_recordings(self):
         a, b = write_recording(self.tmp / "a"), write_recording(self.tmp / "b", changed_in=3)
         self.assertEqual(self.run_program("compare", a, a).code, 0)

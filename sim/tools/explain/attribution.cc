@@ -1,0 +1,330 @@
+#include "sim/tools/explain/attribution.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace lockstep {
+namespace {
+
+struct FlightArrival {
+  int64_t rank;
+  const FlightEntry* entry;
+};
+
+struct GroupRecord {
+  std::string description;
+  RankSet members;                                            // as far as the dumps say
+  std::map<int64_t, FlightStatus> status;                     // by rank, where it is known
+  std::map<int64_t, std::vector<FlightArrival>> collectives;  // by sequence number
+  bool gloo = false;
+};
+
+// Completes at one member only when all have entered, whatever the transport.
+bool is_symmetric(const std::string& operation) {
+  constexpr std::array kNames = {"all_reduce",       "allreduce_coalesced",  "all_gather",
+                                 "_all_gather_base", "_allgather_base",      "reduce_scatter",
+                                 "all_to_all",       "_reduce_scatter_base", "barrier"};
+  return std::find(kNames.begin(), kNames.end(), operation) != kNames.end();
+}
+
+// Of which all members' inputs have one size.
+bool has_equal_sizes(const std::string& operation) {
+  constexpr std::array kNames = {"all_reduce", "broadcast", "_all_gather_base", "_allgather_base",
+                                 "_reduce_scatter_base"};
+  return std::find(kNames.begin(), kNames.end(), operation) != kNames.end();
+}
+
+class FlightAttribution {
+ public:
+  explicit FlightAttribution(const std::vector<FlightDump>& dumps) : dumps_(dumps) {
+    for (const FlightDump& dump : dumps) {
+      dumped_.insert(dump.rank);
+      take(dump);
+    }
+    for (auto& [name, group] : groups_)
+      for (const int64_t rank : group.members)
+        if (!dumped_.contains(rank)) absent_.insert(rank);
+    // Gloo's dumps do not say who is in a group: numbers that are missing tell of a rank.
+    int64_t ranks = dumped_.empty() ? 0 : *dumped_.rbegin();
+    for (const FlightDump& dump : dumps) ranks = std::max(ranks, dump.ranks_at_least);
+    for (int64_t rank = 0; rank < std::min<int64_t>(ranks, 100'000); ++rank)
+      if (!dumped_.contains(rank)) absent_.insert(rank);
+  }
+
+  FlightFinding run() {
+    if (find_mismatch()) return std::move(finding_);
+    for (const auto& [name, group] : groups_) wait_in(name, group);
+    for (const auto& [name, group] : groups_) find_held(name, group);
+    for (const auto& [name, group] : groups_)
+      if (group.gloo) find_late(name, group);
+    conclude();
+    return std::move(finding_);
+  }
+
+ private:
+  void take(const FlightDump& dump) {
+    for (const auto& [name, group] : dump.groups) {
+      GroupRecord& into = groups_[name];
+      into.description = group.description;
+      into.members.insert(group.ranks.begin(), group.ranks.end());
+      into.members.insert(dump.rank);
+    }
+    for (const auto& [name, status] : dump.status) groups_[name].status[dump.rank] = status;
+    for (const FlightEntry& entry : dump.entries) {
+      if (entry.point_to_point) continue;
+      GroupRecord& group = groups_[entry.group];
+      group.gloo |= entry.gloo;
+      group.collectives[entry.sequence].push_back({dump.rank, &entry});
+      FlightStatus& status = group.status[dump.rank];
+      status.enqueued = std::max(status.enqueued, entry.sequence);
+    }
+  }
+
+  void place(FlightClass kind, const std::string& name, const GroupRecord& group, int64_t sequence,
+             const std::string& operation) {
+    if (finding_.kind != FlightClass::nothing) return;
+    finding_.kind = kind;
+    finding_.group = name;
+    finding_.description = group.description;
+    finding_.sequence = sequence;
+    finding_.operation = operation;
+  }
+
+  bool find_mismatch() {
+    for (const auto& [name, group] : groups_)
+      for (const auto& [sequence, arrivals] : group.collectives) {
+        std::map<std::string, RankSet> sides;
+        const std::string& first = arrivals.front().entry->operation;
+        for (const FlightArrival& arrival : arrivals) {
+          const FlightEntry& entry = *arrival.entry;
+          std::string what = entry.operation;
+          if (has_equal_sizes(first) && entry.operation == first)
+            what += " of " + entry.sizes + " " + entry.dtypes;
+          sides[what].insert(arrival.rank);
+        }
+        if (sides.size() < 2) continue;
+        place(FlightClass::mismatch, name, group, sequence, "");
+        split(sides, arrivals.size());
+        return true;
+      }
+    return false;
+  }
+
+  // The few are guilty where more than half agree; of two ranks nobody can tell.
+  void split(const std::map<std::string, RankSet>& sides, size_t count) {
+    const auto most = std::max_element(
+        sides.begin(), sides.end(),
+        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    const bool majority = 2 * most->second.size() > count;
+    for (const auto& [what, ranks] : sides) {
+      finding_.evidence.push_back(fmt::format("{}: {}", rank_list(ranks), what));
+      if (what == most->first && majority)
+        finding_.victims = ranks;
+      else
+        (majority ? finding_.guilty : finding_.candidates).insert(ranks.begin(), ranks.end());
+    }
+    finding_.operation = majority ? most->first.substr(0, most->first.find(' ')) : "";
+    finding_.decided = majority;
+    if (!majority) finding_.missing.push_back("what the program meant: neither side is a majority");
+  }
+
+  // Who waits for whom: in a collective that somebody of the group has not entered.
+  void wait_in(const std::string& name, const GroupRecord& group) {
+    for (const auto& [sequence, arrivals] : group.collectives) {
+      RankSet here;
+      for (const FlightArrival& arrival : arrivals)
+        if (group.gloo || !arrival.entry->done) here.insert(arrival.rank);
+      if (here.empty()) continue;
+      // Gloo marks what timed out like what completed.
+      if (!group.gloo) waiting_.insert(here.begin(), here.end());
+      for (const int64_t rank : group.members) {
+        if (here.contains(rank) || !dumped_.contains(rank)) continue;
+        const auto status = group.status.find(rank);
+        if (status == group.status.end()) {
+          unknown_.insert(rank);
+        } else if (status->second.enqueued < sequence) {
+          missed_.try_emplace(rank,
+                              Missed{name, sequence, arrivals.front().entry->operation, here});
+          for (const int64_t other : here) waits_for_[other].insert(rank);
+        }
+      }
+    }
+    any_gloo_ |= group.gloo;
+  }
+
+  void find_held(const std::string& name, const GroupRecord& group) {
+    if (group.gloo) return;
+    for (const auto& [sequence, arrivals] : group.collectives)
+      for (const FlightArrival& arrival : arrivals) {
+        if (arrival.entry->done || !is_symmetric(arrival.entry->operation)) continue;
+        RankSet completed;
+        for (const auto& [rank, status] : group.status)
+          if (rank != arrival.rank && status.completed >= sequence) completed.insert(rank);
+        if (completed.empty() || held_.contains(arrival.rank)) continue;
+        held_.emplace(arrival.rank,
+                      Missed{name, sequence, arrival.entry->operation, std::move(completed)});
+      }
+  }
+
+  // Nanoseconds by which `rank`'s clock is ahead of `base`'s, by the earlier collectives of both.
+  std::optional<int64_t> clock_offset(const GroupRecord& group, int64_t base, int64_t rank,
+                                      int64_t before) const {
+    std::vector<int64_t> differences;
+    for (const auto& [sequence, arrivals] : group.collectives) {
+      if (sequence >= before) break;
+      std::optional<int64_t> a, b;
+      for (const FlightArrival& arrival : arrivals) {
+        if (arrival.rank == base) a = arrival.entry->created_ns;
+        if (arrival.rank == rank) b = arrival.entry->created_ns;
+      }
+      if (a && b) differences.push_back(*b - *a);
+    }
+    if (differences.empty()) return std::nullopt;
+    const auto middle = differences.begin() + static_cast<ptrdiff_t>(differences.size() / 2);
+    std::nth_element(differences.begin(), middle, differences.end());
+    return *middle;
+  }
+
+  void find_late(const std::string& name, const GroupRecord& group) {
+    for (const auto& [sequence, arrivals] : group.collectives) {
+      const auto first = std::min_element(arrivals.begin(), arrivals.end(), [](auto& a, auto& b) {
+        return a.entry->created_ns < b.entry->created_ns;
+      });
+      RankSet late;
+      double lateness_ms = 0;
+      for (const FlightArrival& arrival : arrivals) {
+        if (arrival.rank == first->rank) continue;
+        const auto offset = clock_offset(group, first->rank, arrival.rank, sequence);
+        if (!offset) continue;
+        const double ms =
+            static_cast<double>(arrival.entry->created_ns - *offset - first->entry->created_ns) /
+            1e6;
+        if (ms <= static_cast<double>(first->entry->timeout_ms)) continue;
+        late.insert(arrival.rank);
+        lateness_ms = std::max(lateness_ms, ms);
+      }
+      if (late.empty() || first->entry->timeout_ms <= 0) continue;
+      for (const int64_t rank : late)
+        late_.try_emplace(rank, Missed{name, sequence, first->entry->operation, {}});
+      for (const FlightArrival& arrival : arrivals)
+        if (!late.contains(arrival.rank)) waits_for_[arrival.rank].insert(late.begin(), late.end());
+      if (!lateness_ms_) lateness_ms_ = lateness_ms;
+      return;  // what follows a time-out is its consequence
+    }
+  }
+
+  bool waits_in_point_to_point(int64_t rank) const {
+    for (const FlightDump& dump : dumps_)
+      if (dump.rank == rank)
+        for (const FlightEntry& entry : dump.entries)
+          if (entry.point_to_point && !entry.done) return true;
+    return false;
+  }
+
+  struct Missed {
+    std::string group;
+    int64_t sequence;
+    std::string operation;
+    RankSet others;
+  };
+
+  void accuse(const char* what, FlightClass kind, int64_t rank, const Missed& missed) {
+    const GroupRecord& group = groups_.at(missed.group);
+    place(kind, missed.group, group, missed.sequence, missed.operation);
+    finding_.guilty.insert(rank);
+    finding_.evidence.push_back(
+        fmt::format("rank {} {} {} {} of group {} ({}){}", rank, what, missed.operation,
+                    missed.sequence, missed.group, group.description,
+                    missed.others.empty() ? "" : ": " + rank_list(missed.others)));
+  }
+
+  void conclude() {
+    for (const auto& [rank, missed] : late_)
+      accuse("came after the time-out to", FlightClass::late, rank, missed);
+    if (!late_.empty()) finding_.lateness_ms = lateness_ms_;
+    size_t never = 0;
+    for (const auto& [rank, missed] : missed_) {
+      if (waits_for_.contains(rank) || late_.contains(rank) || held_.contains(rank)) continue;
+      ++never;
+      accuse("never entered", FlightClass::never_entered, rank, missed);
+      if (waits_in_point_to_point(rank))
+        doubt(fmt::format("what rank {} waits for in a send or receive", rank));
+    }
+    for (const auto& [rank, missed] : held_)
+      accuse("still holds what peers completed,", FlightClass::held, rank, missed);
+    if (any_gloo_ && never > 1)
+      doubt("which of them failed first: Gloo does not record what completed");
+    if (finding_.guilty.empty() && !missed_.empty()) {
+      for (const auto& [rank, missed] : missed_) finding_.candidates.insert(rank);
+      finding_.kind = FlightClass::never_entered;
+      doubt("a first rank: those that wait, wait for each other");
+    }
+    for (const auto& [rank, others] : waits_for_) finding_.victims.insert(rank);
+    finding_.victims.insert(waiting_.begin(), waiting_.end());
+    doubt_for_absent();
+    if (!finding_.decided) {
+      finding_.candidates.insert(finding_.guilty.begin(), finding_.guilty.end());
+      finding_.guilty.clear();
+    }
+    for (const int64_t rank : finding_.guilty) finding_.victims.erase(rank);
+    for (const int64_t rank : finding_.candidates) finding_.victims.erase(rank);
+  }
+
+  void doubt_for_absent() {
+    if (!absent_.empty() && late_.empty() &&
+        (!finding_.victims.empty() || !finding_.guilty.empty() || any_gloo_)) {
+      doubt(fmt::format("the dump of {}: dead, or never asked", rank_list(absent_)));
+      finding_.candidates.insert(absent_.begin(), absent_.end());
+    }
+    if (!unknown_.empty() && !finding_.victims.empty())
+      doubt(fmt::format("where {} was in its groups", rank_list(unknown_)));
+    if (finding_.guilty.empty() && finding_.decided && !finding_.victims.empty())
+      doubt("somebody who is missing: all ranks entered what is waited in");
+  }
+
+  void doubt(const std::string& why) {
+    finding_.decided = false;
+    finding_.missing.push_back(why);
+  }
+
+  const std::vector<FlightDump>& dumps_;
+  std::map<std::string, GroupRecord> groups_;
+  RankSet dumped_, absent_, unknown_, waiting_;
+  std::map<int64_t, Missed> missed_, held_, late_;
+  std::map<int64_t, RankSet> waits_for_;
+  std::optional<double> lateness_ms_;
+  bool any_gloo_ = false;
+  FlightFinding finding_;
+};
+
+}  // namespace
+
+const char* name_of(FlightClass kind) {
+  switch (kind) {
+    case FlightClass::nothing:
+      return "nothing";
+    case FlightClass::never_entered:
+      return "never_entered";
+    case FlightClass::held:
+      return "held";
+    case FlightClass::late:
+      return "late";
+    case FlightClass::mismatch:
+      return "mismatch";
+  }
+  return "nothing";
+}
+
+std::string rank_list(const RankSet& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+FlightFinding attribute(const std::vector<FlightDump>& dumps) {
+  return FlightAttribution(dumps).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sim/tools/explain/dump.h"
+
+namespace lockstep {
+
+using RankSet = std::set<int64_t>;
+// "rank 3", "ranks 1, 2"
+std::string rank_list(const RankSet& ranks);
+
+enum class FlightClass {
+  nothing,        // nobody waits for anybody
+  never_entered,  // others wait in a collective that the guilty rank never entered
+  held,           // it still holds what its peers completed
+  late,           // it came after the time-out of those that were there
+  mismatch,       // another operation, size or dtype than the others at the same sequence number
+};
+const char* name_of(FlightClass kind);
+
+// What the dumps of one job say together. Sequence numbers decide; times only where a rank came
+// later than a time-out, after the ranks' clocks were aligned by earlier collectives.
+struct FlightFinding {
+  FlightClass kind = FlightClass::nothing;
+  bool decided = true;  // guilty is the whole set, or there is nothing to explain
+  RankSet guilty;       // empty where undecided
+  RankSet candidates;   // where undecided
+  RankSet victims;
+  std::string group, description, operation;  // of the collective in which it shows
+  int64_t sequence = -1;
+  std::optional<double> lateness_ms;
+  std::vector<std::string> evidence;  // for people
+  std::vector<std::string> missing;   // what keeps it undecided
+};
+
+FlightFinding attribute(const std::vector<FlightDump>& dumps);
+
+}  // namespace lockstep

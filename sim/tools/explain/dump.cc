@@ -1,0 +1,229 @@
+#include "sim/tools/explain/dump.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "scenarios/base/file.h"
+#include "scenarios/base/text.h"
+#include "scenarios/json/json_text.h"
+#include "sim/tools/explain/dump_pickle.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDumpBytesMost = int64_t{128} << 20;
+constexpr size_t kMostDumps = 100'000;
+constexpr const char* kExpected =
+    "a flight recorder dump of PyTorch (pickle or JSON, version 2.4 to 2.10)";
+
+std::optional<int64_t> rank_in_name(const std::string& path) {
+  fs::path name = fs::path(path).filename();
+  if (name.extension() == ".json" || name.extension() == ".pickle" || name.extension() == ".pkl")
+    name = name.stem();
+  const std::string text = name.string();
+  size_t begin = text.size();
+  while (begin > 0 && text[begin - 1] >= '0' && text[begin - 1] <= '9') --begin;
+  const auto rank = number_in<int64_t>(std::string_view(text).substr(begin));
+  return rank && *rank < int64_t{10'000'000} ? rank : std::nullopt;
+}
+
+// Version 2.4 to 2.10; others may mean other things by the same names.
+bool is_known_version(const std::string& version) {
+  if (!version.starts_with("2.")) return false;
+  const auto minor = number_in<int64_t>(std::string_view(version).substr(2));
+  return minor && *minor >= 4 && *minor <= 10;
+}
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Of a status: a number in pickles, its text in JSON.
+int64_t status_number(const Json& value) {
+  if (value.is_string())
+    if (const auto number = number_in<int64_t>(value.get<std::string>())) return *number;
+  return whole_number(value);
+}
+
+std::vector<int64_t> ranks_of(const std::string& text) {
+  std::vector<int64_t> ranks;
+  const Json list = json_or_discarded(text);
+  if (!list.is_array()) return ranks;
+  for (const Json& rank : list) ranks.push_back(whole_number(rank));
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+bool bool_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_boolean() && found->get<bool>();
+}
+
+std::string dumped(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end()
+             ? ""
+             : found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+struct EntryOfId {
+  FlightEntry entry;
+  int64_t id = 0;
+  std::string description;
+};
+
+EntryOfId entry_of(const Json& from) {
+  EntryOfId found;
+  FlightEntry& entry = found.entry;
+  found.id = whole_number(from.at("pg_id"));
+  const Json& group = from.at("process_group");
+  entry.group = group.at(0).get<std::string>();
+  found.description = group.at(1).get<std::string>();
+  entry.record = whole_number(from.at("record_id"));
+  entry.sequence = whole_number(from.at("collective_seq_id"));
+  const std::string name = from.at("profiling_name").get<std::string>();
+  const size_t colon = name.find(':');
+  entry.gloo = name.starts_with("gloo:");
+  entry.operation = colon == std::string::npos ? name : name.substr(colon + 1);
+  entry.sizes = dumped(from, "input_sizes");
+  entry.dtypes = dumped(from, "input_dtypes");
+  entry.created_ns = whole_number(from.at("time_created_ns"));
+  if (from.contains("timeout_ms")) entry.timeout_ms = whole_number(from.at("timeout_ms"));
+  entry.point_to_point = bool_of(from, "is_p2p");
+  entry.done = bool_of(from, "retired") || text_of(from, "state") == "completed";
+  return found;
+}
+
+// Ids count a process's own groups in the order in which they were made, as names that are numbers
+// do for all: with as many of each, one order gives the other. An entry that says otherwise
+// counts more.
+std::map<int64_t, std::string> names_of_ids(const FlightDump& dump,
+                                            const std::map<int64_t, std::string>& seen) {
+  std::vector<std::pair<int64_t, std::string>> names;
+  for (const auto& [name, group] : dump.groups)
+    if (const auto number = number_in<int64_t>(name)) names.emplace_back(*number, name);
+  if (names.size() != dump.groups.size() || names.size() != dump.status_by_id.size()) return seen;
+  std::sort(names.begin(), names.end());
+  std::map<int64_t, std::string> all;
+  size_t next = 0;
+  for (const auto& [id, status] : dump.status_by_id) all[id] = names[next++].second;
+  for (const auto& [id, name] : seen)
+    if (all[id] != name) return seen;
+  return all;
+}
+
+FlightDump dump_of(const Json& document) {
+  FlightDump dump;
+  for (const auto& [key, group] : document.at("pg_config").items()) {
+    // Gloo's dumps have the last group's numbers below an empty key.
+    const std::vector<int64_t> ranks = ranks_of(text_of(group, "ranks"));
+    dump.ranks_at_least = std::max(dump.ranks_at_least, static_cast<int64_t>(ranks.size()));
+    if (key.empty()) continue;
+    dump.groups[key] = {text_of(group, "desc"), ranks};
+  }
+  if (const auto found = document.find("pg_status"); found != document.end())
+    for (const auto& [key, status] : found->items())
+      if (const auto id = number_in<int64_t>(key))
+        dump.status_by_id[*id] = {status_number(status.at("last_enqueued_collective")),
+                                  status_number(status.at("last_completed_collective"))};
+  std::map<int64_t, std::string> names;
+  if (const auto found = document.find("entries"); found != document.end())
+    for (const Json& from : *found) {
+      EntryOfId read = entry_of(from);
+      names[read.id] = read.entry.group;
+      dump.groups.try_emplace(read.entry.group, FlightGroup{read.description, {}});
+      dump.entries.push_back(std::move(read.entry));
+    }
+  std::stable_sort(dump.entries.begin(), dump.entries.end(),
+                   [](const FlightEntry& a, const FlightEntry& b) { return a.record < b.record; });
+  for (const auto& [id, name] : names_of_ids(dump, names))
+    if (const auto status = dump.status_by_id.find(id); status != dump.status_by_id.end()) {
+      dump.status[name] = status->second;
+      dump.status_by_id.erase(status);
+    }
+  return dump;
+}
+
+Expected<std::vector<std::string>> files_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+      files.push_back(path);
+      continue;
+    }
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (!entry->is_directory(error)) files.push_back(entry->path().string());
+      if (files.size() > kMostDumps)
+        return file_error(path, fmt::format("more than {} files", kMostDumps));
+    }
+    if (error) return file_error(path, "cannot be read: " + error.message());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+Expected<FlightDump> read_flight_dump(const std::string& path) {
+  const auto text = read_foreign_file(path, kDumpBytesMost);
+  if (!text) return text.errors();
+  const std::string& bytes = text.value();
+  const bool pickled = !bytes.empty() && static_cast<uint8_t>(bytes[0]) == 0x80;
+  const auto document = pickled ? read_plain_pickle(bytes, path)
+                                : parse_foreign_json(bytes, path, kExpected, JsonLimits{});
+  if (!document) return document.errors();
+  try {
+    const std::string version = text_of(document.value(), "version");
+    if (!is_known_version(version))
+      return file_error(path, fmt::format("version \"{}\" of a dump", shortened(version)),
+                        kExpected);
+    FlightDump dump = dump_of(document.value());
+    const auto rank = rank_in_name(path);
+    if (!rank)
+      return file_error(path, "which rank's dump this is", "a name that ends in the rank: _dump_3");
+    dump.rank = *rank;
+    dump.file = path;
+    return dump;
+  } catch (const nlohmann::json::exception& error) {
+    return file_error(path, "is no such dump: " + shortened(error.what()), kExpected);
+  }
+}
+
+Expected<std::vector<FlightDump>> read_flight_dumps(const std::vector<std::string>& paths) {
+  const auto files = files_of(paths);
+  if (!files) return files.errors();
+  std::vector<FlightDump> dumps;
+  std::map<int64_t, std::string> file_of;
+  InputErrors errors;
+  for (const std::string& file : files.value()) {
+    auto dump = read_flight_dump(file);
+    if (!dump) {
+      errors.insert(errors.end(), dump.errors().begin(), dump.errors().end());
+      if (errors.size() >= kMostErrors) break;
+      continue;
+    }
+    const auto [other, fresh] = file_of.emplace(dump.value().rank, file);
+    if (!fresh)
+      errors.push_back(file_error(file, fmt::format("a second dump of rank {}, beside {}",
+                                                    dump.value().rank, other->second)));
+    dumps.push_back(std::move(dump.value()));
+  }
+  if (!errors.empty()) return errors;
+  if (dumps.empty())
+    return file_error(paths.empty() ? "." : paths.front(), "no file there", kExpected);
+  std::sort(dumps.begin(), dumps.end(),
+            [](const FlightDump& a, const FlightDump& b) { return a.rank < b.rank; });
+  return dumps;
+}
+
+}  // namespace lockstep

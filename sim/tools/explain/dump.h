@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+
+namespace lockstep {
+
+// What PyTorch's flight recorder kept of one rank (schema 2.4 to 2.10), typed.
+
+struct FlightEntry {
+  int64_t record = 0;
+  int64_t sequence = 0;  // within its group, of collectives
+  std::string group;     // its name
+  std::string operation;
+  std::string sizes, dtypes;  // of its inputs, as JSON: to be compared
+  int64_t created_ns = 0;
+  int64_t timeout_ms = 0;
+  bool point_to_point = false;
+  bool gloo = false;
+  bool done = false;  // completed, or no longer waited for: Gloo says this of time-outs, too
+};
+
+struct FlightStatus {
+  int64_t enqueued = -1, completed = -1;
+};
+
+struct FlightGroup {
+  std::string description;
+  std::vector<int64_t> ranks;  // empty where the dump does not say (Gloo)
+};
+
+struct FlightDump {
+  int64_t rank = -1;
+  std::string file;
+  int64_t ranks_at_least = 0;                 // that the job has
+  std::map<std::string, FlightGroup> groups;  // by name
+  std::map<std::string, FlightStatus> status;
+  std::map<int64_t, FlightStatus> status_by_id;  // of ids whose group's name is not known here
+  std::vector<FlightEntry> entries;              // oldest first, by record
+};
+
+// One file: pickle or JSON, by its content; the rank is the number at the end of the file's name
+// (before .json). Bad input: anything else, with the place.
+Expected<FlightDump> read_flight_dump(const std::string& path);
+
+// Files, and the files of folders (not of folders in them), one a rank. Bad input: none, a rank
+// twice, more than 100,000.
+Expected<std::vector<FlightDump>> read_flight_dumps(const std::vector<std::string>& paths);
+
+}  // namespace lockstep

@@ -1,0 +1,162 @@
+#include "sim/tools/explain/attribution.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/tools/explain/dump_pickle.h"
+#include "tests/scenarios/parse/temporary_file.h"
+
+namespace lockstep {
+namespace {
+
+FlightEntry made_entry(int64_t sequence, bool done, int64_t created_ms, bool gloo = false) {
+  FlightEntry made;
+  made.record = made.sequence = sequence;
+  made.group = "0";
+  made.operation = "all_reduce";
+  made.sizes = "[[4]]";
+  made.dtypes = "[\"Float\"]";
+  made.created_ns = created_ms * 1'000'000;
+  made.timeout_ms = 1000;
+  made.gloo = gloo;
+  made.done = done;
+  return made;
+}
+
+// Three ranks, each of which completed collectives 1 to 3.
+std::vector<FlightDump> made_job(bool gloo = false) {
+  std::vector<FlightDump> job(3);
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    FlightDump& dump = job[static_cast<size_t>(rank)];
+    dump.rank = rank;
+    dump.groups["0"] = {"default_pg", {0, 1, 2}};
+    dump.status["0"] = {3, 3};
+    for (int64_t sequence = 1; sequence <= 3; ++sequence)
+      dump.entries.push_back(made_entry(sequence, true, 10 * sequence + 5000 * rank, gloo));
+  }
+  return job;
+}
+
+void enter(FlightDump* dump, int64_t sequence, bool done, int64_t created_ms, bool gloo = false) {
+  dump->entries.push_back(made_entry(sequence, done, created_ms + 5000 * dump->rank, gloo));
+  dump->status["0"].enqueued = sequence;
+  if (done) dump->status["0"].completed = sequence;
+}
+
+TEST(ExplainAttribution, NobodyIsAccusedWhereNobodyWaits) {
+  for (const bool gloo : {false, true}) {
+    const FlightFinding found = attribute(made_job(gloo));
+    EXPECT_TRUE(found.decided);
+    EXPECT_EQ(found.kind, FlightClass::nothing);
+    EXPECT_TRUE(found.guilty.empty() && found.victims.empty() && found.candidates.empty());
+  }
+}
+
+TEST(ExplainAttribution, WhoNeverEnteredIsGuiltyAndWhoWaitsIsNot) {
+  auto job = made_job();
+  enter(&job[0], 4, false, 40);
+  enter(&job[2], 4, false, 40);
+  const FlightFinding found = attribute(job);
+  EXPECT_TRUE(found.decided);
+  EXPECT_EQ(found.kind, FlightClass::never_entered);
+  EXPECT_EQ(found.guilty, RankSet{1});
+  EXPECT_EQ(found.victims, (RankSet{0, 2}));
+  EXPECT_EQ(found.sequence, 4);
+}
+
+TEST(ExplainAttribution, AChainOverTwoGroupsIsFollowedToItsRoot) {
+  auto job = made_job();
+  enter(&job[0], 4, false, 40);
+  for (const size_t rank : {1, 2}) job[rank].groups["1"] = {"pair", {1, 2}};
+  job[1].entries.push_back(made_entry(1, false, 40));
+  job[1].entries.back().group = "1";
+  job[1].status["1"] = {1, 0};
+  job[2].status["1"] = {0, 0};
+  const FlightFinding found = attribute(job);
+  EXPECT_EQ(found.guilty, RankSet{2});
+  EXPECT_EQ(found.victims, (RankSet{0, 1}));
+}
+
+TEST(ExplainAttribution, WhoHoldsWhatPeersCompletedIsGuilty) {
+  auto job = made_job();
+  enter(&job[0], 4, true, 40);
+  enter(&job[1], 4, false, 40);
+  enter(&job[2], 4, true, 40);
+  const FlightFinding found = attribute(job);
+  EXPECT_EQ(found.kind, FlightClass::held);
+  EXPECT_EQ(found.guilty, RankSet{1});
+}
+
+TEST(ExplainAttribution, ALateRankIsFoundThoughClocksAreApart) {
+  auto job = made_job(true);
+  for (FlightDump& dump : job) enter(&dump, 4, true, dump.rank == 1 ? 2500 : 40, true);
+  const FlightFinding found = attribute(job);
+  EXPECT_EQ(found.kind, FlightClass::late);
+  EXPECT_EQ(found.guilty, RankSet{1});
+  EXPECT_NEAR(found.lateness_ms.value(), 2460, 1);
+}
+
+TEST(ExplainAttribution, OfAMismatchTheFewAreGuiltyAndOfTwoNobody) {
+  auto job = made_job();
+  for (FlightDump& dump : job) enter(&dump, 4, false, 40);
+  job[2].entries.back().sizes = "[[5]]";
+  EXPECT_EQ(attribute(job).guilty, RankSet{2});
+  EXPECT_EQ(attribute(job).kind, FlightClass::mismatch);
+  job.erase(job.begin());
+  EXPECT_FALSE(attribute(job).decided);
+  EXPECT_TRUE(attribute(job).guilty.empty());
+  EXPECT_EQ(attribute(job).candidates, (RankSet{1, 2}));
+}
+
+TEST(ExplainAttribution, WithoutAnAbsentRanksDumpNobodyIsNamed) {
+  auto job = made_job();
+  enter(&job[0], 4, false, 40);
+  job.pop_back();
+  const FlightFinding found = attribute(job);
+  EXPECT_FALSE(found.decided);
+  EXPECT_TRUE(found.guilty.empty());
+  EXPECT_TRUE(found.candidates.contains(2));
+}
+
+TEST(ExplainPickle, ReadsPlainValuesAndExecutesNothing) {
+  const std::string_view plain(
+      "\x80\x02}q\x01X\x01\x00\x00\x00"
+      "aq\x02K\x07s.",
+      19);
+  const auto read = read_plain_pickle(plain, "x");
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read.value().dump(), "{\"a\":7}");
+  const auto code = read_plain_pickle(
+      "\x80\x02"
+      "cos\nsystem\nX\x01\x00",
+      "x");
+  ASSERT_FALSE(code);
+  EXPECT_NE(code.errors()[0].message.find("byte 2: operation 0x63"), std::string::npos);
+  EXPECT_FALSE(read_plain_pickle(plain.substr(0, 15), "x"));
+}
+
+TEST(ExplainDump, JsonIsRead) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write(
+      "_dump_7.json",
+      R"({"version": "2.10", "pg_config": {"": {"name": "", "desc": "", "ranks": "[0, 1]"}},
+          "pg_status": {"0": {"last_enqueued_collective": "4", "last_completed_collective": "3"}},
+          "entries": [{"record_id": 0, "pg_id": 0, "process_group": ["0", "default_pg"],
+                       "collective_seq_id": 4, "profiling_name": "gloo:all_reduce",
+                       "time_created_ns": 5, "state": "scheduled", "retired": true}]})");
+  const auto dump = read_flight_dump(file);
+  ASSERT_TRUE(dump) << to_text(dump.errors()[0]);
+  EXPECT_EQ(dump.value().rank, 7);
+  EXPECT_EQ(dump.value().ranks_at_least, 2);
+  EXPECT_EQ(dump.value().status.at("0").enqueued, 4);
+  EXPECT_TRUE(dump.value().entries[0].gloo && dump.value().entries[0].done);
+}
+
+TEST(ExplainPickle, NestingIsBounded) {
+  std::string deep("\x80\x02", 2);
+  deep += std::string(200, ']') + std::string(199, 'a') + ".";
+  EXPECT_FALSE(read_plain_pickle(deep, "x"));
+}
+
+}  // namespace
+}  // namespace lockstep
