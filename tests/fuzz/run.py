@@ -324,7 +324,7 @@ def main():
         options.per_target = options.hours * 3600 * options.jobs / len(targets)
     options.commit = ledger.commit_of_tree() if options.ledger else None
     if options.ledger and not options.commit:
-        print("error: --ledger names the commit that was fuzzed, and the tree holds changes that are none",
+        print("error: --ledger names the commit that was fuzzed, and the tree has uncommitted changes",
               file=sys.stderr)
         return 2
     if options.ledger and options.runs:
