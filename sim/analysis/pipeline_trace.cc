@@ -72,13 +72,16 @@ std::string why_of(gzFile file, int saved_errno) {
 
 }  // namespace
 
-Expected<std::unique_ptr<UnpackedBytes>> UnpackedBytes::open(const std::string& path) {
+Expected<std::unique_ptr<UnpackedBytes>> UnpackedBytes::open(const std::string& path,
+                                                             int64_t unpacked_always) {
   auto file = open_foreign_file(path, kUnpackedMost);
   if (!file) return file.errors();
   const gzFile unpacking = gzdopen(file.value().fd.get(), "rb");
   if (unpacking == nullptr) return file_error(path, std::strerror(ENOMEM));
   file.value().fd.release();  // gzclose() closes it
-  return std::unique_ptr<UnpackedBytes>(new UnpackedBytes(unpacking, file.value().bytes));
+  const int64_t most = std::max(unpacked_always, kMostExpansion * file.value().bytes);
+  return std::unique_ptr<UnpackedBytes>(
+      new UnpackedBytes(unpacking, std::min(kUnpackedMost, most)));
 }
 
 UnpackedBytes::~UnpackedBytes() { gzclose(file_); }
@@ -94,10 +97,8 @@ bool UnpackedBytes::refill() {
   gzerror(file_, &code);
   if (count < 0 || code != Z_OK) problem_ = why_of(file_, saved_errno);
   unpacked_bytes_ += count;
-  const int64_t most =
-      std::min(kUnpackedMost, std::max(kUnpackedAlways, kMostExpansion * packed_bytes_));
-  if (problem_.empty() && unpacked_bytes_ > most)
-    throw TooMuch(fmt::format("it unpacks to more than {} bytes", most));
+  if (problem_.empty() && unpacked_bytes_ > unpacked_most_)
+    throw TooMuch(fmt::format("it unpacks to more than {} bytes", unpacked_most_));
   return problem_.empty() && count > 0;
 }
 
@@ -310,8 +311,8 @@ Expected<PipelineTrace> parse(UnpackedBytes* bytes, const std::string& path) {
 
 }  // namespace
 
-Expected<PipelineTrace> read_pipeline_trace(const std::string& path) {
-  const auto bytes = UnpackedBytes::open(path);
+Expected<PipelineTrace> read_pipeline_trace(const std::string& path, int64_t unpacked_always) {
+  const auto bytes = UnpackedBytes::open(path, unpacked_always);
   if (!bytes) return bytes.errors();
   try {
     return parse(bytes.value().get(), path);

@@ -73,8 +73,9 @@ struct TooMuch : std::runtime_error {
 // piece of them is ever in memory. Not to be copied; one thread.
 class UnpackedBytes {
  public:
-  // Bad input: what open_foreign_file() refuses.
-  static Expected<std::unique_ptr<UnpackedBytes>> open(const std::string& path);
+  // Bad input: what open_foreign_file() refuses. unpacked_always: in place of kUnpackedAlways.
+  static Expected<std::unique_ptr<UnpackedBytes>> open(const std::string& path,
+                                                       int64_t unpacked_always = kUnpackedAlways);
   ~UnpackedBytes();
   UnpackedBytes(const UnpackedBytes&) = delete;
   UnpackedBytes& operator=(const UnpackedBytes&) = delete;
@@ -131,12 +132,13 @@ class UnpackedBytes {
   Iterator end() { return {}; }
 
  private:
-  UnpackedBytes(gzFile_s* file, int64_t packed_bytes) : file_(file), packed_bytes_(packed_bytes) {}
+  UnpackedBytes(gzFile_s* file, int64_t unpacked_most)
+      : file_(file), unpacked_most_(unpacked_most) {}
   bool refill();
   [[noreturn]] void too_long() const;
 
   gzFile_s* file_;
-  int64_t packed_bytes_;
+  int64_t unpacked_most_;
   int64_t unpacked_bytes_ = 0;
   std::vector<char> piece_;
   size_t at_ = 0;
@@ -150,7 +152,8 @@ class UnpackedBytes {
 // are operations (name; pid: data-parallel rank; tid: a thread of a stage; ts, dur; args.step,
 // args.seq_id, args.model_chunk), thread_name events tell the stage ("PP rank 3, ..."); others are
 // skipped. Bad input names the event and the field. Read as a stream: memory grows with the
-// operations kept, whatever else the file holds (limits in unpacked.h).
-Expected<PipelineTrace> read_pipeline_trace(const std::string& path);
+// operations kept, whatever else the file holds (limits above).
+Expected<PipelineTrace> read_pipeline_trace(const std::string& path,
+                                            int64_t unpacked_always = kUnpackedAlways);
 
 }  // namespace lockstep

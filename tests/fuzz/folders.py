@@ -11,6 +11,7 @@ import argparse
 import collections
 import ctypes
 import ctypes.util
+import json
 import os
 import pathlib
 import random
@@ -241,14 +242,25 @@ class Campaign:
         self.hash_of = Hash()
         self.lock = threading.Lock()
         self.began = time.monotonic()
-        self.next = self.done = self.slowest = self.largest = 0
+        self.stopped = False
+        self.next, self.done, self.slowest, self.largest = options.first, 0, 0, 0
         self.codes = collections.Counter()
         self.findings = []
 
     def over(self):
+        if self.stopped:
+            return True
         if self.options.runs:
-            return self.next >= self.options.runs
+            return self.next >= self.options.first + self.options.runs
         return time.monotonic() - self.began >= self.options.seconds
+
+    def stop(self, *_):
+        self.stopped = True
+
+    def summary(self):
+        """As tests/fuzz/ledger.py takes it."""
+        return {"executions": self.done, "seconds": time.monotonic() - self.began,
+                "peak_mb": self.largest // 1000, "findings": len(self.findings)}
 
     def work(self):
         while True:
@@ -306,6 +318,8 @@ def arguments():
     parser.add_argument("--runs", type=int)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--summary", type=pathlib.Path, help="what was done, as JSON")
     parser.add_argument("--case", type=int)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--program", type=pathlib.Path, default=os.environ.get(
@@ -327,6 +341,8 @@ def main():
             ended, words = campaign.one(options.case)
             print(shlex.join(words), ended, sep="\n")
             return 1 if campaign.findings else 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, campaign.stop)
         threads = [threading.Thread(target=campaign.work) for _ in range(options.jobs)]
         for thread in threads:
             thread.start()
@@ -334,6 +350,8 @@ def main():
             thread.join()
     finally:
         remove(scratch)
+    if options.summary:
+        options.summary.write_text(json.dumps(campaign.summary()))
     codes = ", ".join(f"{os.waitstatus_to_exitcode(s)}: {n:,}" for s, n in sorted(campaign.codes.items()))
     print(f"folders: seed {options.seed}, {campaign.done:,} runs of the program in "
           f"{time.monotonic() - campaign.began:.0f} s, slowest {campaign.slowest:.1f} s, largest "

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "scenarios/base/hash.h"
 #include "scenarios/base/text.h"
 
 namespace lockstep::fuzz {
@@ -58,6 +59,10 @@ void remove_folder() {
 }
 
 }  // namespace
+
+bool one_input_in(uint64_t n, const uint8_t* data, size_t size) {
+  return hash64(data, size) % n == 0;
+}
 
 MemoryFile::MemoryFile()
     : fd_(::memfd_create("fuzz", MFD_CLOEXEC)), path_("/proc/self/fd/" + std::to_string(fd_)) {

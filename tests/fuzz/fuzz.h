@@ -17,6 +17,10 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
+// Whether these bytes are one of `n` inputs that get what is too slow for all: the same ones each
+// time.
+bool one_input_in(uint64_t n, const uint8_t* data, size_t size);
+
 // A regular file that lies in memory alone.
 class MemoryFile {
  public:

@@ -111,22 +111,22 @@ std::string ends_for(const std::string& plan) {
   return ends.replace(at, old.size(), fmt::format("{:016x}", hash64(plan.data(), plan.size())));
 }
 
-void judge_kept_run(const std::string& dir, bool with_intervals) {
+void judge_kept_run(const std::string& dir, const Slow& slow) {
   std::string why;
   const auto outcome = read_stored_run(dir, &why);
   if (!outcome) {
     promised(!why.empty(), "a refusal says why");
     return;
   }
-  const RunResult result = judge_run(*outcome, {.metrics = true, .intervals = with_intervals});
+  const RunResult result = judge_run(*outcome, {.metrics = true, .intervals = slow.intervals});
   promised(!result.verdict.empty(), "a run that is read is judged");
   (void)as_json(result);
   (void)run_text(result, Style(false));
   const Timeline timeline = timeline_of(*outcome);
   draw(*outcome, timeline);
-  if (with_intervals) (void)forecast_of(replayed_steps_of(timeline), {}, 1);
+  if (slow.intervals) (void)forecast_of(replayed_steps_of(timeline), {}, 1);
   write_trace("/dev/null", *outcome);
-  simulate_again(*outcome, timeline);
+  if (slow.simulation) simulate_again(*outcome, timeline);
 }
 
 }  // namespace lockstep::fuzz

@@ -15,8 +15,13 @@ const KeptRun& kept_run();
 // ends.json that belongs to another plan.json.
 std::string ends_for(const std::string& plan);
 
-// All that analyze, whatif and calibrate derive from a run directory; intervals and forecasts,
-// which draw thousands of samples again, only on demand.
-void judge_kept_run(const std::string& dir, bool with_intervals);
+// What takes most of the time of judge_kept_run(), only on demand.
+struct Slow {
+  bool intervals = true;  // and forecasts: they draw thousands of samples again
+  bool simulation = true;
+};
+
+// All that analyze, whatif and calibrate derive from a run directory.
+void judge_kept_run(const std::string& dir, const Slow& slow);
 
 }  // namespace lockstep::fuzz

@@ -4,10 +4,12 @@ What they find lies in build/fuzz/findings, with the command that shows it again
 the readers in build/fuzz/corpus, where the next call goes on."""
 import argparse
 import collections
+import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "tests/fuzz"
+sys.path.insert(0, str(HERE))
+import ledger  # noqa: E402
+
 WORK = ROOT / "build/fuzz"
 LONGEST_INPUT = 1 << 20
 USUAL_INPUT = 1 << 14
@@ -38,7 +43,41 @@ DICTIONARIES = {"weights": "checkpoint", "pickle": "checkpoint", "zip": "checkpo
                 "door": "job", "member": "job", "link": "job", "store": "job", "wire": "job",
                 "notice": "job"}
 
-Result = collections.namedtuple("Result", "target executions seconds fresh rss findings")
+# `replayed`: of the executions those of inputs that were in the corpus before.
+Result = collections.namedtuple("Result", "target executions replayed seconds fresh rss findings")
+
+
+class Stop:
+    """Set by the first Ctrl-C or SIGTERM: what runs says what it did, and nothing new begins."""
+
+    def __init__(self):
+        self.asked = False
+        self.lock = threading.Lock()
+        self.children = set()
+
+    def ask(self, *_):
+        self.asked = True
+        for child in list(self.children):
+            child.send_signal(signal.SIGINT)
+
+    def run(self, command, **how):
+        """The exit code of a child and what it said; None where nothing is begun any more."""
+        with self.lock:
+            if self.asked:
+                return None, ""
+            # In a group of its own: a terminal's Ctrl-C comes once, through ask().
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **how)
+            self.children.add(child)
+            if self.asked:  # in between
+                child.send_signal(signal.SIGINT)
+        try:
+            said = child.communicate()[1] or b""
+        finally:
+            self.children.discard(child)
+        return child.returncode, said.decode("utf-8", "replace")
+
+
+STOP = Stop()
 
 
 def arguments():
@@ -47,11 +86,17 @@ def arguments():
     much.add_argument("--seconds", type=float, help="for each target (60)")
     much.add_argument("--hours", type=float, help="for all together")
     much.add_argument("--runs", type=int, help="executions of each target; of folders a twentieth")
+    parser.add_argument("--ledger", action="store_true",
+                        help="with what tests/fuzz/ledger.json has: --runs is what each target shall "
+                             "have had in all, and what is done now is added to it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--list", action="store_true", help="names of targets")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="all, and folders")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.ledger and options.seed:
+        parser.error("--ledger counts executions that were not there before: it takes no --seed")
+    return options
 
 
 def known_targets():
@@ -107,27 +152,33 @@ class Fuzzer:
         began = time.monotonic()
         total = collections.Counter()
         found = []
-        whole = self.options.runs or self.options.per_target
+        whole = runs_left(self.target, self.options) if self.options.runs else self.options.per_target
         few = self.options.runs and self.options.runs < FEW_RUNS  # seeds are most of them
         for longest, share in ((USUAL_INPUT, 0 if few else whole - whole / LONG_SHARE),
                                (LONGEST_INPUT, whole)):
-            while len(found) < MOST_FINDINGS:
-                left = share - (total["number_of_executed_units"] if self.options.runs
+            while len(found) < MOST_FINDINGS and not STOP.asked:
+                left = share - (counted(total, self.options) if self.options.runs
                                 else time.monotonic() - began)
                 if left < 1:
                     break
                 kind = "-runs" if self.options.runs else "-max_total_time"
+                if self.options.runs and self.options.ledger:
+                    left += self.corpus_size()
                 code, text = self.once(longest, f"{kind}={int(left)}")
+                total["replayed"] += replayed(text)
                 for name in ("number_of_executed_units", "new_units_added"):
                     total[name] += stat(text, name)
                 total["rss"] = max(total["rss"], stat(text, "peak_rss_mb"))
-                if code == 0:
+                if code == 0 or STOP.asked:
                     break
                 finding = self.keep(text)
                 if finding:
                     found.append(finding)
-        return Result(self.target, total["number_of_executed_units"], time.monotonic() - began,
-                      total["new_units_added"], total["rss"], found)
+        return Result(self.target, total["number_of_executed_units"], total["replayed"],
+                      time.monotonic() - began, total["new_units_added"], total["rss"], found)
+
+    def corpus_size(self):
+        return sum(1 for folder in (self.corpus, *self.seeds) for _ in folder.iterdir())
 
     def once(self, longest, limit):
         prefix = self.findings / f"{self.target}-"
@@ -137,9 +188,8 @@ class Fuzzer:
                    "-entropic=0",  # its bookkeeping takes more than most of our readers
                    f"-report_slow_units={LONGEST_S}", f"-seed={self.options.seed}", limit,
                    self.corpus, *self.seeds]
-        done = subprocess.run(command, env=environment(self.scratch), stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        return done.returncode, done.stderr.decode("utf-8", "replace")
+        return STOP.run(command, env=environment(self.scratch), stdout=subprocess.DEVNULL,
+                        stderr=subprocess.PIPE)
 
     def is_quick_alone(self, path):
         """Of an input that took long beside other work."""
@@ -164,7 +214,9 @@ class Fuzzer:
 def environment(scratch):
     common = "symbolize=1:print_stacktrace=1"
     return {**os.environ, "LOCKSTEP_FUZZ_FOLDER": scratch, "UBSAN_OPTIONS": common,
-            "ASAN_OPTIONS": f"{common}:quarantine_size_mb=32:malloc_context_size=4:"
+            # Without the stacks of what was allocated, a sixth of all time; who shows a finding again
+            # by its command gets them.
+            "ASAN_OPTIONS": f"{common}:quarantine_size_mb=32:malloc_context_size=0:"
                             "detect_stack_use_after_return=0"}
 
 
@@ -173,20 +225,43 @@ def stat(text, name):
     return int(found[-1]) if found else 0
 
 
-def side_by_side(works, jobs):
+def replayed(text):
+    """How many inputs libFuzzer read from its folders before it made any itself."""
+    found = re.search(r"^#(\d+)\tINITED", text, re.MULTILINE)
+    return int(found[1]) if found else stat(text, "number_of_executed_units")
+
+
+def counted(total, options):
+    """Executions that count towards --runs."""
+    return total["number_of_executed_units"] - (total["replayed"] if options.ledger else 0)
+
+
+def runs_left(target, options):
+    """Of --runs; of folders a twentieth."""
+    wanted = options.runs if target != "folders" else max(1, options.runs // 20)
+    if not options.ledger:
+        return wanted
+    row = ledger.load().get(target)
+    return wanted - row.executions if row else wanted
+
+
+def side_by_side(works, jobs, options):
     """Results in the order of their ends."""
     waiting, results, lock = list(works), [], threading.Lock()
 
     def worker():
         while True:
             with lock:
-                if not waiting:
+                if not waiting or STOP.asked:
                     return
                 work = waiting.pop(0)
             result = work()
             with lock:
                 results.append(result)
                 print(line_of(result), flush=True)
+                if options.ledger:
+                    ledger.add(result.target, result.executions - result.replayed, result.seconds,
+                               result.rss, len(result.findings), options.commit)
 
     threads = [threading.Thread(target=worker) for _ in range(jobs)]
     for thread in threads:
@@ -203,15 +278,26 @@ def line_of(result):
 
 
 def fuzz_folders(program, options):
+    """Whether nothing was found."""
+    summary = WORK / "folders.json"
+    summary.unlink(missing_ok=True)
     command = [sys.executable, "-B", HERE / "folders.py", "--program", program,
-               "--findings", WORK / "findings"]
+               "--findings", WORK / "findings", "--summary", summary]
     if options.runs:
-        command += ["--runs", str(max(1, options.runs // 20))]
+        command += ["--runs", runs_left("folders", options)]
     else:
-        command += ["--seconds", str(int(options.per_target))]
-    if options.seed:
-        command += ["--seed", str(options.seed)]
-    return subprocess.run([str(word) for word in command]).returncode
+        command += ["--seconds", int(options.per_target)]
+    if options.ledger:  # cases follow from their numbers: on with those that were not there yet
+        row = ledger.load().get("folders")
+        command += ["--first", row.executions if row else 0]
+    elif options.seed:
+        command += ["--seed", options.seed]
+    code, _ = STOP.run([str(word) for word in command])
+    if code is None or not summary.exists():
+        return STOP.asked
+    if options.ledger:
+        ledger.add("folders", commit=options.commit, **json.loads(summary.read_text()))
+    return code == 0
 
 
 def how_to_replay(results):
@@ -236,6 +322,15 @@ def main():
     options.per_target = options.seconds or 60
     if options.hours:
         options.per_target = options.hours * 3600 * options.jobs / len(targets)
+    options.commit = ledger.commit_of_tree() if options.ledger else None
+    if options.ledger and not options.commit:
+        print("error: --ledger names the commit that was fuzzed, and the tree has uncommitted changes",
+              file=sys.stderr)
+        return 2
+    if options.ledger and options.runs:
+        targets = [t for t in targets if runs_left(t, options) > 0]
+    signal.signal(signal.SIGINT, STOP.ask)
+    signal.signal(signal.SIGTERM, STOP.ask)
     build = ROOT / "build/sanitized"
     seeds = WORK / "seeds"
     shutil.rmtree(seeds, ignore_errors=True)
@@ -245,15 +340,14 @@ def main():
         print(f"{'target':<14}{'executions':>12}{'a second':>12}{'new inputs':>12}"
               f"{'peak MB':>10}{'findings':>10}")
         fuzzers = [Fuzzer(t, options, build, seeds, scratch) for t in targets if t != "folders"]
-        results = side_by_side([f.run for f in fuzzers], options.jobs)
+        results = side_by_side([f.run for f in fuzzers], options.jobs, options)
     how_to_replay(results)
     failed = any(r.findings for r in results)
-    idle = [r.target for r in results if r.executions == 0]
+    idle = [r.target for r in results if r.executions == 0 and not STOP.asked]
     if idle:
         print(f"error: nothing was executed of {', '.join(idle)}", file=sys.stderr)
-    if "folders" in targets:
-        program = os.environ["LOCKSTEP_PROGRAM"]
-        failed = fuzz_folders(program, options) != 0 or failed
+    if "folders" in targets and not STOP.asked:
+        failed = not fuzz_folders(os.environ["LOCKSTEP_PROGRAM"], options) or failed
     return 1 if failed or idle else 0
 
 

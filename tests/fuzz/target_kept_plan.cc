@@ -10,6 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string plan(fuzz::text_of(data, size));
   fuzz::leave(plan_path(kept.dir), plan);
   fuzz::leave(ends_path(kept.dir), fuzz::ends_for(plan));
-  fuzz::judge_kept_run(kept.dir, size % 16 == 0);
+  fuzz::judge_kept_run(kept.dir,
+                       {.intervals = fuzz::one_input_in(16, data, size), .simulation = true});
   return 0;
 }

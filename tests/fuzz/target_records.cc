@@ -10,6 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string path = records_path(kept.dir, 0);
   fuzz::leave(path, fuzz::text_of(data, size));
   (void)read_pulse(path);
-  fuzz::judge_kept_run(kept.dir, size % 16 == 0);
+  fuzz::judge_kept_run(kept.dir, {.intervals = fuzz::one_input_in(16, data, size),
+                                  .simulation = fuzz::one_input_in(4, data, size)});
   return 0;
 }
