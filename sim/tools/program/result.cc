@@ -29,7 +29,8 @@ ProgramVerdict verdict_of(const ProgramLane& lane) {
 }
 
 std::string passed_text(const ProgramFinding& found) {
-  std::string text = fmt::format("{} steps; control failed, as it must", found.steps);
+  const std::string what = found.words.empty() ? "" : found.words + "; ";
+  std::string text = fmt::format("{}{} steps; control failed, as it must", what, found.steps);
   if (found.worst > 0) text += fmt::format("; worst distance {:.2g}", found.worst);
   if (found.skipped > 0)
     text += fmt::format("; {} parameters not compared (no gradient)", found.skipped);
@@ -60,11 +61,26 @@ std::string lane_text(const ProgramLane& lane) {
                      cause_text(found));
 }
 
+std::string tap_text(const ProgramReplay& replay) {
+  if (replay.tap == TapKind::none) return "";
+  std::string text = replay.tap == TapKind::hooks
+                         ? fmt::format("  tap hooks of PyTorch {}: {} collectives of rank 0",
+                                       replay.torch, replay.collectives)
+                         : fmt::format(
+                               "  tap functions of torch.distributed (PyTorch {} has no hooks): {} "
+                               "collectives of rank 0, without those of DistributedDataParallel",
+                               replay.torch, replay.collectives);
+  if (replay.kept_bytes > 0)
+    text += fmt::format(", {:.1f} MiB kept", static_cast<double>(replay.kept_bytes) / (1 << 20));
+  return text + (replay.finding ? "\n" : "; no sums for lane replay\n");
+}
+
 std::string world_text(const ProgramWorld& world) {
   std::string text = fmt::format("{} ranks\n", world.world_size);
   for (const ProgramLane& lane : world.lanes) text += lane_text(lane);
   const char* end = verdict_of(world) == ProgramVerdict::fail ? "broke off" : "inconclusive";
   if (!world.not_run.empty()) text += fmt::format("  {}: {}\n", end, world.not_run);
+  text += tap_text(world.replay);
   if (world.buffers_differ)
     text +=
         "  note: buffers differ between ranks after a step (running statistics?); they are not "
@@ -99,6 +115,13 @@ Json lane_json(const ProgramLane& lane) {
           {"evidence", text_or_null(is_void(lane) ? kControlMissed : found.words)}};
 }
 
+Json tap_json(const ProgramReplay& replay) {
+  return {{"kind", name_of(replay.tap)},
+          {"torch", text_or_null(replay.torch)},
+          {"collectives", replay.collectives},
+          {"kept_bytes", replay.kept_bytes}};
+}
+
 Json world_json(const ProgramWorld& world) {
   Json lanes = Json::object();
   for (const ProgramLane& lane : world.lanes) lanes[name_of(lane.kind)] = lane_json(lane);
@@ -106,6 +129,7 @@ Json world_json(const ProgramWorld& world) {
           {"verdict", name_of(verdict_of(world))},
           {"lanes", lanes},
           {"not_run", text_or_null(world.not_run)},
+          {"tap", tap_json(world.replay)},
           {"dropout_off", world.dropout_off},
           {"buffers_differ", world.buffers_differ},
           {"duration_ms", static_cast<int64_t>(world.duration_s * 1e3)}};
@@ -137,7 +161,7 @@ TestCase case_of(const ProgramResult& result, const ProgramWorld& world) {
 }  // namespace
 
 const char* name_of(ProgramLaneKind lane) {
-  constexpr const char* kNames[] = {"replica", "float64"};
+  constexpr const char* kNames[] = {"replica", "replay", "float64"};
   return kNames[static_cast<size_t>(lane)];
 }
 

@@ -8,13 +8,14 @@
 
 #include "sim/report/ci/test_report.h"
 #include "sim/tools/program/judge.h"
+#include "sim/tools/program/replay.h"
 
 namespace lockstep {
 
 // What `lockstep verify -- COMMAND` found: the source of its text, of --json (`lockstep schema
 // --program`) and of --junit.
 
-enum class ProgramLaneKind { replica, float64 };
+enum class ProgramLaneKind { replica, replay, float64 };
 const char* name_of(ProgramLaneKind lane);
 
 struct ProgramLane {
@@ -29,6 +30,7 @@ struct ProgramWorld {
   std::vector<ProgramLane> lanes;  // that could be judged
   std::string not_run;             // why there are no more of them; empty: all were judged
   bool dropout_off = false, buffers_differ = false;
+  ProgramReplay replay;  // what the tap on collectives saw
   double duration_s = 0;
 };
 

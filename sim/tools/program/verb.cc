@@ -126,6 +126,10 @@ int judge_world(const ProgramOptions& options, const std::string& scratch, Progr
   if (several.signal != 0 || !several.why.empty()) return several.signal;
   found->lanes.push_back({ProgramLaneKind::replica, judge_replicas(several.ranks),
                           replica_control_fails(several.ranks)});
+  found->replay = replay_program(fmt::format("{}/{}", scratch, world), world);
+  if (found->replay.finding)
+    found->lanes.push_back(
+        {ProgramLaneKind::replay, *found->replay.finding, found->replay.control_failed});
   found->buffers_differ = buffers_differ(several.ranks);
   found->dropout_off = several.ranks[0].dropout;
   const Recorded one = record(options, fmt::format("{}/{}-one", scratch, world), 1, world, signals);

@@ -1,0 +1,108 @@
+#include "sim/tools/program/collectives.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "scenarios/base/file.h"
+#include "scenarios/json/json_text.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kBytesMost = 64 << 20;  // the agent writes 65,536 lines at most
+
+// Throw nlohmann::json::exception.
+TappedCall call_of(const Json& line) {
+  TappedCall call;
+  call.call = whole_number(line.at("call"));
+  call.step = whole_number(line.at("step"));
+  call.elements = whole_number(line.at("elements"));
+  call.name = line.at("name").get<std::string>();
+  call.input = whole_number(line.at("input"));
+  call.result = whole_number(line.at("result"));
+  const std::string type = line.at("dtype").get<std::string>();
+  if (type == "float32") call.type = SumType::float32;
+  if (type == "float64") call.type = SumType::float64;
+  if (line.at("op").get<std::string>() != "sum") return call;
+  if (call.name == "all_reduce") call.sum = SumKind::all_reduce;
+  if (call.name == "reduce_scatter_tensor") call.sum = SumKind::reduce_scatter;
+  return call;
+}
+
+// False where it is of no kind that the agent writes.
+bool take_head(const Json& line, int64_t rank, TappedRank* found) {
+  const std::string tap = line.at("tap").get<std::string>();
+  if (tap != "hooks" && tap != "functions") return false;
+  found->tap = tap == "hooks" ? TapKind::hooks : TapKind::functions;
+  found->torch = line.at("torch").get<std::string>();
+  return whole_number(line.at("rank")) == rank;
+}
+
+bool take(const Json& line, int64_t rank, TappedRank* found) {
+  const std::string kind = line.at("kind").get<std::string>();
+  found->ended = false;  // an end is the last line
+  if (kind == "head") return take_head(line, rank, found);
+  if (kind == "end") {
+    found->collectives = whole_number(line.at("collectives"));
+    found->bytes = whole_number(line.at("bytes"));
+    found->ended = true;
+    return true;
+  }
+  TappedGroup& group = found->groups[line.at("group").get<std::string>()];
+  if (kind == "group") {
+    group.ranks = line.at("ranks").get<std::vector<int64_t>>();
+    return true;
+  }
+  if (kind != "collective" || group.ranks.empty()) return false;
+  group.calls.push_back(call_of(line));
+  return true;
+}
+
+bool in_order(const TappedGroup& group) {
+  const auto earlier = [](const TappedCall& a, const TappedCall& b) { return a.call < b.call; };
+  return std::is_sorted(group.calls.begin(), group.calls.end(), earlier);
+}
+
+}  // namespace
+
+const char* name_of(TapKind kind) {
+  constexpr const char* kNames[] = {"none", "hooks", "functions"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Expected<TappedRank> read_tapped_rank(const std::string& folder, int64_t rank) {
+  const std::string path = fmt::format("{}/collectives-{}.jsonl", folder, rank);
+  TappedRank found;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return found;
+  const auto text = read_foreign_file(path, kBytesMost);
+  if (!text) return text.errors();
+  found.contributions = fmt::format("{}/contributions-{}.bin", folder, rank);
+  const std::string_view all = text.value();
+  for (size_t begin = 0, number = 1; begin < all.size(); ++number) {
+    const size_t end = std::min(all.find('\n', begin), all.size());
+    const std::string place = fmt::format("line {} is not what the agent writes", number);
+    const auto line =
+        parse_foreign_json(all.substr(begin, end - begin), path, "one line of the agent");
+    if (!line) return line.errors();
+    try {
+      if (!take(line.value(), rank, &found)) return file_error(path, place);
+    } catch (const nlohmann::json::exception&) {
+      return file_error(path, place);
+    }
+    begin = end + 1;
+  }
+  // Calls of a group may overlap: what ended later is written later.
+  for (auto& [name, group] : found.groups)
+    if (!in_order(group))
+      std::sort(group.calls.begin(), group.calls.end(),
+                [](const TappedCall& a, const TappedCall& b) { return a.call < b.call; });
+  return found;
+}
+
+}  // namespace lockstep
