@@ -86,7 +86,7 @@ class Programs(unittest.TestCase):
         found = json.loads(report.read_text())["worlds"][0]["lanes"]
         self.assertEqual(found["replica"]["verdict"], "pass")
         self.assertEqual([found["float64"][key] for key in ("verdict", "control", "step", "entry", "cause")],
-                         ["fail", "detected", 1, FIRST, "divided_twice"])
+                         ["fail", "detected", 1, "gradient of 0.weight", "divided_twice"])
         self.assertIn('failures="1"', junit.read_text())
         code, text = self.verify(PYTHON, ROOT / "examples/toy_ddp.py", options=["--json", "/proc/none/x"])
         self.assertEqual(code, 2, text)
