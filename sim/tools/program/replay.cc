@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "golden/reduction_order.h"
 #include "scenarios/base/file.h"
@@ -149,7 +149,8 @@ std::vector<T> in_gloos_order(SumKind kind, const std::vector<std::vector<T>>& i
 // What a NaN carries depends on which operand a compiler puts first.
 template <class T>
 bool same_bits(T a, T b) {
-  return std::memcmp(&a, &b, sizeof a) == 0 || (std::isnan(a) && std::isnan(b));
+  using Bits = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
+  return std::bit_cast<Bits>(a) == std::bit_cast<Bits>(b) || (std::isnan(a) && std::isnan(b));
 }
 
 template <class T>

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "scenarios/json/schema.h"
 #include "sim/cli/execution.h"
