@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <iterator>
 #include <map>
 
 namespace lockstep {
@@ -18,10 +20,13 @@ struct FlightArrival {
 struct GroupRecord {
   std::string description;
   RankSet members;                                            // as far as the dumps say
+  RankList ranks;                                             // null where they do not
   std::map<int64_t, FlightStatus> status;                     // by rank, where it is known
   std::map<int64_t, std::vector<FlightArrival>> collectives;  // by sequence number
   bool gloo = false;
 };
+
+constexpr int64_t kEnoughFollow = 8;
 
 // Completes at one member only when all have entered, whatever the transport.
 bool is_symmetric(const std::string& operation) {
@@ -70,7 +75,11 @@ class FlightAttribution {
     for (const auto& [name, group] : dump.groups) {
       GroupRecord& into = groups_[name];
       into.description = group.description;
-      into.members.insert(group.ranks.begin(), group.ranks.end());
+      if (group.ranks && group.ranks != into.ranks) {
+        if (into.ranks && *into.ranks != *group.ranks) ambiguous_.insert(name);
+        into.ranks = group.ranks;
+        into.members.insert(group.ranks->begin(), group.ranks->end());
+      }
       into.members.insert(dump.rank);
     }
     for (const auto& [name, status] : dump.status) groups_[name].status[dump.rank] = status;
@@ -108,7 +117,8 @@ class FlightAttribution {
         }
         if (sides.size() < 2) continue;
         place(FlightClass::mismatch, name, group, sequence, "");
-        split(sides, arrivals.size());
+        split(sides, group.members.size() + (group.ranks ? 0 : absent_.size()));
+        doubt_for_ambiguous();
         return true;
       }
     return false;
@@ -149,11 +159,17 @@ class FlightAttribution {
         } else if (status->second.enqueued < sequence) {
           missed_.try_emplace(rank,
                               Missed{name, sequence, arrivals.front().entry->operation, here});
-          for (const int64_t other : here) waits_for_[other].insert(rank);
+          waits_.insert(here.begin(), here.end());
         }
       }
     }
     any_gloo_ |= group.gloo;
+    if (!group.gloo || group.collectives.empty()) return;
+    const auto& [last, there] = *group.collectives.rbegin();
+    if (there.size() == 1 && dumps_.size() > 1)
+      alone_.push_back(
+          fmt::format("who else is in group {}: only rank {} tells of its collective {}", name,
+                      there.front().rank, last));
   }
 
   void find_held(const std::string& name, const GroupRecord& group) {
@@ -170,51 +186,95 @@ class FlightAttribution {
       }
   }
 
-  // Nanoseconds by which `rank`'s clock is ahead of `base`'s, by the earlier collectives of both.
-  std::optional<int64_t> clock_offset(const GroupRecord& group, int64_t base, int64_t rank,
-                                      int64_t before) const {
+  using Created = std::map<int64_t, std::map<int64_t, int64_t>>;  // by rank, by sequence number
+
+  // Nanoseconds by which one rank's clock is ahead of another's: the median difference at the
+  // newest collectives of both before this one, where most of them agree. One that a rank was late
+  // for says nothing.
+  static std::optional<int64_t> clock_offset(const std::map<int64_t, int64_t>& base,
+                                             const std::map<int64_t, int64_t>& other,
+                                             int64_t before, int64_t tolerance_ns) {
     std::vector<int64_t> differences;
-    for (const auto& [sequence, arrivals] : group.collectives) {
-      if (sequence >= before) break;
-      std::optional<int64_t> a, b;
-      for (const FlightArrival& arrival : arrivals) {
-        if (arrival.rank == base) a = arrival.entry->created_ns;
-        if (arrival.rank == rank) b = arrival.entry->created_ns;
-      }
-      if (a && b) differences.push_back(*b - *a);
+    for (auto at = base.lower_bound(before); at != base.begin() && differences.size() < 21;) {
+      --at;
+      if (const auto same = other.find(at->first); same != other.end())
+        differences.push_back(same->second - at->second);
     }
-    if (differences.empty()) return std::nullopt;
+    if (differences.size() < 2) return std::nullopt;
     const auto middle = differences.begin() + static_cast<ptrdiff_t>(differences.size() / 2);
     std::nth_element(differences.begin(), middle, differences.end());
+    const auto agree = std::count_if(
+        differences.begin(), differences.end(),
+        [&](int64_t other_one) { return std::abs(other_one - *middle) <= tolerance_ns; });
+    if (2 * static_cast<size_t>(agree) <= differences.size()) return std::nullopt;
     return *middle;
   }
 
+  struct Late {
+    RankSet ranks;
+    bool aligned = true;                  // clocks were, of all these ranks
+    int64_t first_ns = 0, newest_ns = 0;  // when one of them came, by the clock of who came first
+  };
+
+  static Late late_for(const std::vector<FlightArrival>& arrivals, const FlightArrival& first,
+                       Created* created) {
+    Late late;
+    const int64_t timeout_ns = first.entry->timeout_ms * 1'000'000;
+    for (const FlightArrival& arrival : arrivals) {
+      if (arrival.rank == first.rank || timeout_ns <= 0) continue;
+      const auto offset = clock_offset((*created)[first.rank], (*created)[arrival.rank],
+                                       arrival.entry->sequence, timeout_ns / 8);
+      const int64_t came = arrival.entry->created_ns - offset.value_or(0);
+      if (came - first.entry->created_ns <= timeout_ns) continue;
+      late.first_ns = late.ranks.empty() ? came : std::min(late.first_ns, came);
+      late.newest_ns = std::max(late.newest_ns, came);
+      late.ranks.insert(arrival.rank);
+      late.aligned &= offset.has_value();
+    }
+    return late;
+  }
+
+  // Those that had timed out would not have: then the late ones came in time after all.
+  static bool went_on(const GroupRecord& group, int64_t sequence, const FlightArrival& first,
+                      const Late& late) {
+    const auto after = group.collectives.upper_bound(sequence);
+    return std::any_of(after, group.collectives.end(), [&](const auto& later) {
+      return std::any_of(
+          later.second.begin(), later.second.end(), [&](const FlightArrival& arrival) {
+            return arrival.rank == first.rank && arrival.entry->created_ns > late.first_ns;
+          });
+    });
+  }
+
   void find_late(const std::string& name, const GroupRecord& group) {
+    Created created;
+    for (const auto& [sequence, arrivals] : group.collectives)
+      for (const FlightArrival& arrival : arrivals)
+        created[arrival.rank][sequence] = arrival.entry->created_ns;
     for (const auto& [sequence, arrivals] : group.collectives) {
       const auto first = std::min_element(arrivals.begin(), arrivals.end(), [](auto& a, auto& b) {
         return a.entry->created_ns < b.entry->created_ns;
       });
-      RankSet late;
-      double lateness_ms = 0;
-      for (const FlightArrival& arrival : arrivals) {
-        if (arrival.rank == first->rank) continue;
-        const auto offset = clock_offset(group, first->rank, arrival.rank, sequence);
-        if (!offset) continue;
-        const double ms =
-            static_cast<double>(arrival.entry->created_ns - *offset - first->entry->created_ns) /
-            1e6;
-        if (ms <= static_cast<double>(first->entry->timeout_ms)) continue;
-        late.insert(arrival.rank);
-        lateness_ms = std::max(lateness_ms, ms);
+      const Late late = late_for(arrivals, *first, &created);
+      if (late.ranks.empty() || went_on(group, sequence, *first, late)) continue;
+      if (late.aligned) {
+        take_late(name, sequence, *first, arrivals, late);
+        return;  // what follows a time-out is its consequence
       }
-      if (late.empty() || first->entry->timeout_ms <= 0) continue;
-      for (const int64_t rank : late)
-        late_.try_emplace(rank, Missed{name, sequence, first->entry->operation, {}});
-      for (const FlightArrival& arrival : arrivals)
-        if (!late.contains(arrival.rank)) waits_for_[arrival.rank].insert(late.begin(), late.end());
-      if (!lateness_ms_) lateness_ms_ = lateness_ms;
-      return;  // what follows a time-out is its consequence
+      // Where so many followed, clocks are apart and nobody was late.
+      if (group.collectives.rbegin()->first - sequence < kEnoughFollow)
+        unaligned_.insert(late.ranks.begin(), late.ranks.end());
     }
+  }
+
+  void take_late(const std::string& name, int64_t sequence, const FlightArrival& first,
+                 const std::vector<FlightArrival>& arrivals, const Late& late) {
+    for (const int64_t rank : late.ranks)
+      late_.try_emplace(rank, Missed{name, sequence, first.entry->operation, {}});
+    for (const FlightArrival& arrival : arrivals)
+      if (!late.ranks.contains(arrival.rank)) waits_.insert(arrival.rank);
+    if (!lateness_ms_)
+      lateness_ms_ = static_cast<double>(late.newest_ns - first.entry->created_ns) / 1e6;
   }
 
   bool waits_in_point_to_point(int64_t rank) const {
@@ -248,7 +308,7 @@ class FlightAttribution {
     if (!late_.empty()) finding_.lateness_ms = lateness_ms_;
     size_t never = 0;
     for (const auto& [rank, missed] : missed_) {
-      if (waits_for_.contains(rank) || late_.contains(rank) || held_.contains(rank)) continue;
+      if (waits_.contains(rank) || late_.contains(rank) || held_.contains(rank)) continue;
       ++never;
       accuse("never entered", FlightClass::never_entered, rank, missed);
       if (waits_in_point_to_point(rank))
@@ -263,20 +323,28 @@ class FlightAttribution {
       finding_.kind = FlightClass::never_entered;
       doubt("a first rank: those that wait, wait for each other");
     }
-    for (const auto& [rank, others] : waits_for_) finding_.victims.insert(rank);
+    finding_.victims.insert(waits_.begin(), waits_.end());
     finding_.victims.insert(waiting_.begin(), waiting_.end());
     doubt_for_absent();
-    if (!finding_.decided) {
-      finding_.candidates.insert(finding_.guilty.begin(), finding_.guilty.end());
-      finding_.guilty.clear();
+    if (!unaligned_.empty()) {
+      doubt(
+          fmt::format("whether {} came after the time-out: too few collectives came before it to "
+                      "align clocks by",
+                      rank_list(unaligned_)));
+      finding_.candidates.insert(unaligned_.begin(), unaligned_.end());
     }
+    if (any_gloo_ && finding_.kind == FlightClass::nothing)
+      finding_.evidence.push_back(
+          "nobody is missing or late; Gloo's dumps do not tell what timed out from what completed");
+    if (finding_.guilty.empty())
+      for (const std::string& why : alone_) doubt(why);
+    doubt_for_ambiguous();
     for (const int64_t rank : finding_.guilty) finding_.victims.erase(rank);
     for (const int64_t rank : finding_.candidates) finding_.victims.erase(rank);
   }
 
   void doubt_for_absent() {
-    if (!absent_.empty() && late_.empty() &&
-        (!finding_.victims.empty() || !finding_.guilty.empty() || any_gloo_)) {
+    if (!absent_.empty() && late_.empty()) {
       doubt(fmt::format("the dump of {}: dead, or never asked", rank_list(absent_)));
       finding_.candidates.insert(absent_.begin(), absent_.end());
     }
@@ -286,6 +354,14 @@ class FlightAttribution {
       doubt("somebody who is missing: all ranks entered what is waited in");
   }
 
+  void doubt_for_ambiguous() {
+    for (const std::string& name : ambiguous_)
+      doubt(fmt::format("which ranks group {} has: dumps disagree", name));
+    if (finding_.decided) return;
+    finding_.candidates.insert(finding_.guilty.begin(), finding_.guilty.end());
+    finding_.guilty.clear();
+  }
+
   void doubt(const std::string& why) {
     finding_.decided = false;
     finding_.missing.push_back(why);
@@ -293,9 +369,11 @@ class FlightAttribution {
 
   const std::vector<FlightDump>& dumps_;
   std::map<std::string, GroupRecord> groups_;
-  RankSet dumped_, absent_, unknown_, waiting_;
+  RankSet dumped_, absent_, unknown_, waiting_, unaligned_;
   std::map<int64_t, Missed> missed_, held_, late_;
-  std::map<int64_t, RankSet> waits_for_;
+  RankSet waits_;  // for somebody who did not enter, or came late
+  std::set<std::string> ambiguous_;
+  std::vector<std::string> alone_;
   std::optional<double> lateness_ms_;
   bool any_gloo_ = false;
   FlightFinding finding_;
@@ -320,6 +398,11 @@ const char* name_of(FlightClass kind) {
 }
 
 std::string rank_list(const RankSet& ranks) {
+  constexpr size_t kMostListed = 20;
+  if (ranks.size() > kMostListed)
+    return fmt::format("ranks {} and {} more",
+                       fmt::join(ranks.begin(), std::next(ranks.begin(), kMostListed), ", "),
+                       ranks.size() - kMostListed);
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 

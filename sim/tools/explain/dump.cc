@@ -53,13 +53,14 @@ int64_t status_number(const Json& value) {
   return whole_number(value);
 }
 
-std::vector<int64_t> ranks_of(const std::string& text) {
-  std::vector<int64_t> ranks;
+RankList ranks_of(const std::string& text, RankLists* lists) {
+  if (const auto found = lists->find(text); found != lists->end()) return found->second;
   const Json list = json_or_discarded(text);
-  if (!list.is_array()) return ranks;
-  for (const Json& rank : list) ranks.push_back(whole_number(rank));
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
+  if (!list.is_array()) return nullptr;
+  auto ranks = std::make_shared<std::vector<int64_t>>();
+  for (const Json& rank : list) ranks->push_back(whole_number(rank));
+  std::sort(ranks->begin(), ranks->end());
+  return lists->emplace(text, std::move(ranks)).first->second;
 }
 
 bool bool_of(const Json& object, const char* key) {
@@ -120,14 +121,15 @@ std::map<int64_t, std::string> names_of_ids(const FlightDump& dump,
   return all;
 }
 
-FlightDump dump_of(const Json& document) {
+FlightDump dump_of(const Json& document, RankLists* lists) {
   FlightDump dump;
   for (const auto& [key, group] : document.at("pg_config").items()) {
     // Gloo's dumps have the last group's numbers below an empty key.
-    const std::vector<int64_t> ranks = ranks_of(text_of(group, "ranks"));
-    dump.ranks_at_least = std::max(dump.ranks_at_least, static_cast<int64_t>(ranks.size()));
+    RankList ranks = ranks_of(text_of(group, "ranks"), lists);
+    if (ranks)
+      dump.ranks_at_least = std::max(dump.ranks_at_least, static_cast<int64_t>(ranks->size()));
     if (key.empty()) continue;
-    dump.groups[key] = {text_of(group, "desc"), ranks};
+    dump.groups[key] = {text_of(group, "desc"), std::move(ranks)};
   }
   if (const auto found = document.find("pg_status"); found != document.end())
     for (const auto& [key, status] : found->items())
@@ -139,7 +141,7 @@ FlightDump dump_of(const Json& document) {
     for (const Json& from : *found) {
       EntryOfId read = entry_of(from);
       names[read.id] = read.entry.group;
-      dump.groups.try_emplace(read.entry.group, FlightGroup{read.description, {}});
+      dump.groups.try_emplace(read.entry.group, FlightGroup{read.description, nullptr});
       dump.entries.push_back(std::move(read.entry));
     }
   std::stable_sort(dump.entries.begin(), dump.entries.end(),
@@ -174,7 +176,7 @@ Expected<std::vector<std::string>> files_of(const std::vector<std::string>& path
 
 }  // namespace
 
-Expected<FlightDump> read_flight_dump(const std::string& path) {
+Expected<FlightDump> read_flight_dump(const std::string& path, RankLists* lists) {
   const auto text = read_foreign_file(path, kDumpBytesMost);
   if (!text) return text.errors();
   const std::string& bytes = text.value();
@@ -187,7 +189,7 @@ Expected<FlightDump> read_flight_dump(const std::string& path) {
     if (!is_known_version(version))
       return file_error(path, fmt::format("version \"{}\" of a dump", shortened(version)),
                         kExpected);
-    FlightDump dump = dump_of(document.value());
+    FlightDump dump = dump_of(document.value(), lists);
     const auto rank = rank_in_name(path);
     if (!rank)
       return file_error(path, "which rank's dump this is", "a name that ends in the rank: _dump_3");
@@ -204,9 +206,10 @@ Expected<std::vector<FlightDump>> read_flight_dumps(const std::vector<std::strin
   if (!files) return files.errors();
   std::vector<FlightDump> dumps;
   std::map<int64_t, std::string> file_of;
+  RankLists lists;
   InputErrors errors;
   for (const std::string& file : files.value()) {
-    auto dump = read_flight_dump(file);
+    auto dump = read_flight_dump(file, &lists);
     if (!dump) {
       errors.insert(errors.end(), dump.errors().begin(), dump.errors().end());
       if (errors.size() >= kMostErrors) break;

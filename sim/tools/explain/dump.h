@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,9 +30,13 @@ struct FlightStatus {
   int64_t enqueued = -1, completed = -1;
 };
 
+// Ascending. All dumps of a job name the same groups: a list that is there already is shared.
+using RankList = std::shared_ptr<const std::vector<int64_t>>;
+using RankLists = std::map<std::string, RankList, std::less<>>;  // by their text
+
 struct FlightGroup {
   std::string description;
-  std::vector<int64_t> ranks;  // empty where the dump does not say (Gloo)
+  RankList ranks;  // null where the dump does not say (Gloo)
 };
 
 struct FlightDump {
@@ -46,7 +51,7 @@ struct FlightDump {
 
 // One file: pickle or JSON, by its content; the rank is the number at the end of the file's name
 // (before .json). Bad input: anything else, with the place.
-Expected<FlightDump> read_flight_dump(const std::string& path);
+Expected<FlightDump> read_flight_dump(const std::string& path, RankLists* lists);
 
 // Files, and the files of folders (not of folders in them), one a rank. Bad input: none, a rank
 // twice, more than 100,000.

@@ -9,6 +9,10 @@
 namespace lockstep {
 namespace {
 
+RankList ranks_of(std::vector<int64_t> ranks) {
+  return std::make_shared<std::vector<int64_t>>(std::move(ranks));
+}
+
 FlightEntry made_entry(int64_t sequence, bool done, int64_t created_ms, bool gloo = false) {
   FlightEntry made;
   made.record = made.sequence = sequence;
@@ -23,15 +27,15 @@ FlightEntry made_entry(int64_t sequence, bool done, int64_t created_ms, bool glo
   return made;
 }
 
-// Three ranks, each of which completed collectives 1 to 3.
-std::vector<FlightDump> made_job(bool gloo = false) {
+// Three ranks whose clocks are apart, each of which completed collectives 1 to `count`.
+std::vector<FlightDump> made_job(bool gloo = false, int64_t count = 3) {
   std::vector<FlightDump> job(3);
   for (int64_t rank = 0; rank < 3; ++rank) {
     FlightDump& dump = job[static_cast<size_t>(rank)];
     dump.rank = rank;
-    dump.groups["0"] = {"default_pg", {0, 1, 2}};
-    dump.status["0"] = {3, 3};
-    for (int64_t sequence = 1; sequence <= 3; ++sequence)
+    dump.groups["0"] = {"default_pg", ranks_of({0, 1, 2})};
+    dump.status["0"] = {count, count};
+    for (int64_t sequence = 1; sequence <= count; ++sequence)
       dump.entries.push_back(made_entry(sequence, true, 10 * sequence + 5000 * rank, gloo));
   }
   return job;
@@ -45,7 +49,7 @@ void enter(FlightDump* dump, int64_t sequence, bool done, int64_t created_ms, bo
 
 TEST(ExplainAttribution, NobodyIsAccusedWhereNobodyWaits) {
   for (const bool gloo : {false, true}) {
-    const FlightFinding found = attribute(made_job(gloo));
+    const FlightFinding found = attribute(made_job(gloo, 12));
     EXPECT_TRUE(found.decided);
     EXPECT_EQ(found.kind, FlightClass::nothing);
     EXPECT_TRUE(found.guilty.empty() && found.victims.empty() && found.candidates.empty());
@@ -67,7 +71,7 @@ TEST(ExplainAttribution, WhoNeverEnteredIsGuiltyAndWhoWaitsIsNot) {
 TEST(ExplainAttribution, AChainOverTwoGroupsIsFollowedToItsRoot) {
   auto job = made_job();
   enter(&job[0], 4, false, 40);
-  for (const size_t rank : {1, 2}) job[rank].groups["1"] = {"pair", {1, 2}};
+  for (const size_t rank : {1, 2}) job[rank].groups["1"] = {"pair", ranks_of({1, 2})};
   job[1].entries.push_back(made_entry(1, false, 40));
   job[1].entries.back().group = "1";
   job[1].status["1"] = {1, 0};
@@ -88,12 +92,34 @@ TEST(ExplainAttribution, WhoHoldsWhatPeersCompletedIsGuilty) {
 }
 
 TEST(ExplainAttribution, ALateRankIsFoundThoughClocksAreApart) {
-  auto job = made_job(true);
-  for (FlightDump& dump : job) enter(&dump, 4, true, dump.rank == 1 ? 2500 : 40, true);
+  auto job = made_job(true, 12);
+  for (FlightDump& dump : job) enter(&dump, 13, true, dump.rank == 1 ? 2590 : 130, true);
   const FlightFinding found = attribute(job);
   EXPECT_EQ(found.kind, FlightClass::late);
   EXPECT_EQ(found.guilty, RankSet{1});
   EXPECT_NEAR(found.lateness_ms.value(), 2460, 1);
+}
+
+TEST(ExplainAttribution, WhoIsLateAndInTimeAfterAllIsNotAccused) {
+  auto job = made_job(true, 12);
+  for (int64_t sequence : {13, 14})
+    for (FlightDump& dump : job)
+      enter(&dump, sequence, true, sequence * 3000 + (dump.rank == 1 && sequence == 13 ? 2500 : 0),
+            true);
+  EXPECT_TRUE(attribute(job).decided);
+  EXPECT_TRUE(attribute(job).guilty.empty());
+}
+
+TEST(ExplainAttribution, ClocksAreNotAlignedByACollectiveThatARankWasLateFor) {
+  auto job = made_job(true);
+  for (FlightDump& dump : job) {
+    dump.entries.resize(1);
+    dump.entries[0].created_ns += dump.rank == 1 ? 5'000'000'000 : 0;
+    enter(&dump, 2, true, 6000, true);
+  }
+  const FlightFinding found = attribute(job);
+  EXPECT_FALSE(found.decided);
+  EXPECT_TRUE(found.guilty.empty());
 }
 
 TEST(ExplainAttribution, OfAMismatchTheFewAreGuiltyAndOfTwoNobody) {
@@ -116,6 +142,42 @@ TEST(ExplainAttribution, WithoutAnAbsentRanksDumpNobodyIsNamed) {
   EXPECT_FALSE(found.decided);
   EXPECT_TRUE(found.guilty.empty());
   EXPECT_TRUE(found.candidates.contains(2));
+}
+
+TEST(ExplainAttribution, AJobOfWhichADumpIsAbsentIsNotSaidToBeWell) {
+  auto job = made_job();
+  job.pop_back();
+  EXPECT_FALSE(attribute(job).decided);
+  EXPECT_EQ(attribute(job).candidates, RankSet{2});
+}
+
+TEST(ExplainAttribution, AMajorityIsOfTheGroupNotOfTheDumpsThatAreThere) {
+  std::vector<FlightDump> job = made_job();
+  for (FlightDump& dump : job) {
+    dump.groups["0"].ranks = ranks_of({0, 1, 2, 3, 4, 5});
+    enter(&dump, 4, false, 40);
+  }
+  job[2].entries.back().operation = "broadcast";
+  EXPECT_FALSE(attribute(job).decided);
+  EXPECT_EQ(attribute(job).candidates, (RankSet{0, 1, 2}));
+}
+
+TEST(ExplainAttribution, NobodyIsNamedWhereDumpsDisagreeOnAGroupsRanks) {
+  auto job = made_job();
+  enter(&job[0], 4, false, 40);
+  enter(&job[2], 4, false, 40);
+  job[2].groups["0"].ranks = ranks_of({0, 2});
+  EXPECT_FALSE(attribute(job).decided);
+  EXPECT_TRUE(attribute(job).guilty.empty());
+}
+
+TEST(ExplainAttribution, OfAGroupOfGloosThatOneRankKnowsNothingIsConcluded) {
+  auto job = made_job(true);
+  for (FlightDump& dump : job) dump.groups["0"].ranks = nullptr;
+  job[1].groups["1"] = {"undefined", nullptr};
+  job[1].entries.push_back(made_entry(1, true, 40, true));
+  job[1].entries.back().group = "1";
+  EXPECT_FALSE(attribute(job).decided);
 }
 
 TEST(ExplainPickle, ReadsPlainValuesAndExecutesNothing) {
@@ -144,7 +206,8 @@ TEST(ExplainDump, JsonIsRead) {
           "entries": [{"record_id": 0, "pg_id": 0, "process_group": ["0", "default_pg"],
                        "collective_seq_id": 4, "profiling_name": "gloo:all_reduce",
                        "time_created_ns": 5, "state": "scheduled", "retired": true}]})");
-  const auto dump = read_flight_dump(file);
+  RankLists lists;
+  const auto dump = read_flight_dump(file, &lists);
   ASSERT_TRUE(dump) << to_text(dump.errors()[0]);
   EXPECT_EQ(dump.value().rank, 7);
   EXPECT_EQ(dump.value().ranks_at_least, 2);
