@@ -97,7 +97,7 @@ if(LOCKSTEP_LIBTORCH)
        ${PROJECT_SOURCE_DIR}/tests/cli/*_test.py)
   if(NOT LOCKSTEP_TOOLS)  # those that look at tools, or at all verbs
     list(FILTER programs EXCLUDE REGEX
-         "^(checkpoints|ci|collective|completion|explore|kills|options|run|simulate|whatif)_test")
+         "^(checkpoints|ci|collective|completion|explain|explore|kills|options|run|simulate|whatif)_test")
   endif()
   foreach(program ${programs})
     string(REPLACE "_test.py" "" name ${program})

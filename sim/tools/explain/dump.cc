@@ -192,7 +192,8 @@ Expected<FlightDump> read_flight_dump(const std::string& path, RankLists* lists)
     FlightDump dump = dump_of(document.value(), lists);
     const auto rank = rank_in_name(path);
     if (!rank)
-      return file_error(path, "which rank's dump this is", "a name that ends in the rank: _dump_3");
+      return file_error(path, "does not say which rank left it",
+                        "a name that ends in the rank: _dump_3");
     dump.rank = *rank;
     dump.file = path;
     return dump;

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostPlainValues = 8'000'000;  // copies of shared tuples and texts included
+constexpr size_t kMostPlainValues = 2'000'000;  // copies of shared tuples and texts included
 constexpr size_t kMostPlainText = size_t{256} << 20;
 
 struct BadPickle {
@@ -216,6 +216,7 @@ class PlainUnpickler {
   void tuple(size_t count) {
     need(count);
     PlainItem made{Json::array()};
+    made.value.get_ref<Json::array_t&>().reserve(count);
     for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
       take_in(&made, stack_[i]);
       made.value.push_back(std::move(stack_[i].value));
@@ -227,6 +228,7 @@ class PlainUnpickler {
     need(count + 1);
     PlainItem& to = stack_[stack_.size() - count - 1];
     if (!to.value.is_array()) throw BadPickle{"items for what is no list"};
+    if (to.value.empty()) to.value.get_ref<Json::array_t&>().reserve(count);
     for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
       take_in(&to, stack_[i]);
       to.value.push_back(std::move(stack_[i].value));
@@ -238,14 +240,16 @@ class PlainUnpickler {
     PlainItem& to = stack_[stack_.size() - count - 1];
     if (!to.value.is_object() || count % 2 != 0) throw BadPickle{"items for what is no dictionary"};
     auto& members = to.value.get_ref<Json::object_t&>();
+    if (members.empty()) members.reserve(count / 2);
     for (size_t i = stack_.size() - count; i < stack_.size(); i += 2) {
       take_in(&to, stack_[i + 1]);
-      const Json& key = stack_[i].value;
+      Json& key = stack_[i].value;
       if (!key.is_string() && !key.is_number_integer())
         throw BadPickle{"a key that is neither a text nor a whole number"};
       // Looked up nowhere here: a dictionary of n keys costs n.
       static_cast<Json::object_t::Container&>(members).emplace_back(
-          key.is_string() ? key.get<std::string>() : key.dump(), std::move(stack_[i + 1].value));
+          key.is_string() ? std::move(key.get_ref<std::string&>()) : key.dump(),
+          std::move(stack_[i + 1].value));
     }
     stack_.resize(stack_.size() - count);
   }
@@ -275,7 +279,7 @@ class PlainUnpickler {
   size_t at_ = 0, opcode_at_ = 0, made_ = 0, copied_bytes_ = 0;
   std::vector<PlainItem> stack_;
   std::vector<size_t> marks_;
-  std::unordered_map<uint32_t, PlainItem> memo_;
+  std::unordered_map<uint32_t, PlainItem> memo_ = std::unordered_map<uint32_t, PlainItem>(4096);
   Json result_;
 };
 
