@@ -7,6 +7,9 @@ class Wrapped:
 
     def __init__(self, ddp, module):
         self.module, self.params = module, list(module.named_parameters())
+        # Kept to the end: torch 1.13 hangs where a Reducer, freed under the GIL, is the last to hold the
+        # group and joins a thread of it that waits for the GIL to free a tensor.
+        self.group = ddp.process_group
         self.parts = {id(part) for part in module.modules()}
         self.all_used = not (ddp.find_unused_parameters or getattr(ddp, "static_graph", False))
 
