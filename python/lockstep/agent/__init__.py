@@ -4,13 +4,13 @@
 Each module watches one thing of torch, by `watch(recorder)`."""
 from multiprocessing import util
 
-from . import checkpoints, collectives, double, loaders, losses, models, optimizers, random_draws, spawn, tap
+from . import checkpoints, collectives, double, loaders, losses, models, optimizers, random_draws, shards, spawn, tap
 from .recorder import Recorder
 
 
 def install():
     recorder = Recorder()
     for part in (double, optimizers, models, loaders, losses, random_draws, spawn,
-                 collectives, checkpoints, tap):
+                 collectives, checkpoints, shards, tap):
         part.watch(recorder)
     util.Finalize(None, recorder.close, exitpriority=10)  # children of multiprocessing, too

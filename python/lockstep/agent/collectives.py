@@ -1,4 +1,7 @@
 """Gradients that the program reduces itself, and clipping: what came first."""
+import functools
+
+from .shards import is_shard
 
 
 def watch(recorder):
@@ -7,6 +10,7 @@ def watch(recorder):
     if dist.is_available():
         reduce = dist.all_reduce
 
+        @functools.wraps(reduce)
         def reduced(tensor, *args, **kwargs):
             recorder.reduced.add(tensor.data_ptr())
             if recorder.clipped:
@@ -26,14 +30,14 @@ def noting_clip(recorder, clip):
 
 
 def unreduced(recorder, names, params):
-    """Those whose gradient no all_reduce was given, where no DistributedDataParallel does it."""
+    """Those whose gradient no all_reduce was given, where neither DistributedDataParallel nor fully_shard does it."""
     if recorder.models or recorder.world == 1:
         return []
     return [name for name, param in zip(names, params)
-            if param.grad is not None and param.grad.data_ptr() not in recorder.reduced]
+            if param.grad is not None and not is_shard(param) and param.grad.data_ptr() not in recorder.reduced]
 
 
 def clipped_early(recorder, grads):
     """Before the last backward, or before an all_reduce of a gradient itself."""
     return recorder.backward_after_clip or any(
-        grad is not None and grad.data_ptr() in recorder.reduced_late for grad in grads)
+        grad is not None and not is_shard(grad) and grad.data_ptr() in recorder.reduced_late for grad in grads)

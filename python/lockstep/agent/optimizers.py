@@ -6,6 +6,7 @@ import types
 from .collectives import clipped_early, unreduced
 from .models import name_parameters
 from .recorder import MOST_SAMPLES
+from .shards import whole
 from .sketches import digest, sketch
 
 
@@ -36,9 +37,10 @@ def before_step(recorder, params):
         name_parameters(recorder, model.module)
     names = [recorder.names.get(id(param), f"parameter {i}") for i, param in enumerate(params)]
     grads = [param.grad for param in params]
+    gathered = [whole(recorder, grad) for grad in grads]
     return {"kind": "step", "line": user_line(), "names": names,
-            "before": [sketch(param) for param in params] if recorder.steps == 0 else [],
-            "grads": [sketch(grad) for grad in grads], "grad_hashes": [digest([grad]) for grad in grads],
+            "before": [sketch(whole(recorder, param)) for param in params] if recorder.steps == 0 else [],
+            "grads": [sketch(grad) for grad in gathered], "grad_hashes": [digest([grad]) for grad in gathered],
             "replaced": [name for model in recorder.models for name in model.replaced()],
             "unused": [name for model in recorder.models for name in model.unused()],
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
@@ -46,11 +48,13 @@ def before_step(recorder, params):
 
 def after_step(recorder, optimizer, params):
     buffers = [buffer for model in recorder.models for buffer in model.module.buffers()]
+    gathered = [whole(recorder, param) for param in params]
+    state = [] if is_sharded(optimizer) else [whole(recorder, one) for one in state_tensors(optimizer, params)]
     samples = recorder.samples if len(recorder.samples) <= MOST_SAMPLES else []
     return {"step": recorder.steps, "lr": [float(group["lr"]) for group in optimizer.param_groups],
-            "params": [sketch(param) for param in params], "samples": samples,
-            "param_hashes": [digest([param]) for param in params], "buffer_hash": digest(buffers),
-            "state_hash": "" if is_sharded(optimizer) else digest(state_tensors(optimizer, params)),
+            "params": [sketch(param) for param in gathered], "samples": samples,
+            "param_hashes": [digest([param]) for param in gathered], "buffer_hash": digest(buffers),
+            "state_hash": "" if is_sharded(optimizer) else digest(state),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
             "unsynced": recorder.unsynced, "backwards": recorder.backwards,
             "model_loads": recorder.loads["model"],

@@ -13,8 +13,9 @@ class Recorder:
         self.scale = int(os.environ["LOCKSTEP_PROGRAM_SCALE"])
         self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, 0
         self.names, self.models = {}, []
+        self.quiet = False  # the agent itself calls a collective
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
-                    "draws": False, "refused": False, "padded": 0}
+                    "draws": False, "flat_shards": False, "refused": False, "padded": 0}
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 

@@ -85,6 +85,8 @@ class Tap:
 
     def begin(self, group, name, op, tensors):
         """What is known of a call before it is made."""
+        if self.recorder.quiet:
+            return None
         if self.file is None:
             import torch.distributed as dist
             self.open(dist.get_rank())
@@ -235,12 +237,14 @@ class Hooks:
 
     def after(self, call):
         line, output = self.open.pop(call.op_id, (None, None))
-        done = line is not None and line["input"] >= 0 and output is not None and self.waited(call.work)
+        done = line is not None and line["input"] >= 0 and output is not None and self.waited(call.work, line["name"])
         with self.tap.lock:
             self.tap.end(line, output if done else None)
 
-    def waited(self, work):
+    def waited(self, work, name):
         """Bounded: two groups may be used in another order on another rank."""
+        if name == "reduce_scatter_tensor" and work is not None:
+            return work.wait()  # which copies the result; before, it is never complete
         until = time.monotonic() + PATIENCE_S
         while work is not None and not work.is_completed():
             if time.monotonic() > until:

@@ -67,6 +67,9 @@ std::string parameter(const ProgramStep& step, size_t i) {
 std::string unfit(const Ranks& ranks) {
   for (const ProgramRank& rank : ranks) {
     if (!rank.ended) return fmt::format("rank {} left no whole recording", rank.rank);
+    if (rank.flat_shards)
+      return "its parameters are flat shards of FullyShardedDataParallel, which cannot be compared "
+             "(those of fully_shard can)";
     for (const ProgramStep& step : rank.steps)
       if (!finite(step))
         return fmt::format("rank {} has parameters that are not finite", rank.rank);

@@ -75,6 +75,7 @@ bool take(const Json& line, ProgramRank* rank) {
     rank->ended = whole_number(line.at("steps")) == static_cast<int64_t>(rank->steps.size());
     rank->summed = line.at("summed").get<bool>();
     rank->dropout = line.at("dropout").get<bool>();
+    rank->flat_shards = line.at("flat_shards").get<bool>();
     rank->draws = line.at("draws").get<bool>();
     rank->refused = line.at("refused").get<bool>();
     rank->padded = whole_number(line.at("padded"));

@@ -126,23 +126,13 @@ std::vector<T> read_part(const Recording& all, int64_t rank, int64_t offset, int
   return part;
 }
 
+// A reduce_scatter, too: c10d has Gloo all-reduce the whole, and each rank takes its part.
 template <class T>
-std::vector<T> in_gloos_order(SumKind kind, const std::vector<std::vector<T>>& inputs) {
-  const size_t world = inputs.size(), count = inputs[0].size();
-  std::vector<T> out(count);
-  std::vector<const T*> from(world);
-  if (kind == SumKind::all_reduce) {
-    for (size_t i = 0; i < world; ++i) from[i] = inputs[i].data();
-    sum_in_order<T>("ring", from, static_cast<int64_t>(count), out.data());
-    return out;
-  }
-  // A ring as well, in which the owner of a part adds its own last.
-  const size_t part = count / world;
-  for (size_t owner = 0; owner < world; ++owner) {
-    for (size_t i = 0; i < world; ++i)
-      from[i] = inputs[(owner + 2 * world - 1 - i) % world].data() + owner * part;
-    sum_in_order<T>("rank_order", from, static_cast<int64_t>(part), out.data() + owner * part);
-  }
+std::vector<T> in_gloos_order(const std::vector<std::vector<T>>& inputs) {
+  std::vector<const T*> from;
+  for (const std::vector<T>& input : inputs) from.push_back(input.data());
+  std::vector<T> out(inputs[0].size());
+  sum_in_order<T>("ring", from, static_cast<int64_t>(out.size()), out.data());
   return out;
 }
 
@@ -193,7 +183,7 @@ ProgramFinding mismatch(const Sum& sum, size_t index, size_t element, double got
 template <class T>
 std::optional<ProgramFinding> difference(const Recording& all, const Sum& sum,
                                          const std::vector<std::vector<T>>& inputs) {
-  const std::vector<T> expected = in_gloos_order(sum.kind, inputs);
+  const std::vector<T> expected = in_gloos_order(inputs);
   const bool scattered = sum.kind == SumKind::reduce_scatter;
   const size_t part = scattered ? expected.size() / sum.ranks.size() : expected.size();
   for (size_t i = 0; i < sum.ranks.size(); ++i) {

@@ -106,25 +106,22 @@ TEST_F(Recorded, AnotherOrderOfAdditionFails) {
   EXPECT_EQ(replay().finding->verdict, ProgramVerdict::fail);
 }
 
-// The owner of a part adds its own last.
-TEST_F(Recorded, AReduceScatterIsARingByParts) {
-  std::vector<double> whole(600);
-  for (size_t e = 0; e < 600; ++e) {
-    const size_t owner = e / 200;
-    const auto of = [&](size_t rank) { return inputs_[rank % 3][e]; };
-    whole[e] = of(owner) + (of(owner + 1) + of(owner + 2));
-  }
+// Of three parts of 201 elements, while the ring's are of 202.
+TEST_F(Recorded, AReduceScatterIsAPartOfAnAllReduce) {
+  inputs_ = contributions(3, 603);
+  result_at_ = 603 * 8;
+  const std::vector<double> whole = summed(inputs_, "ring");
   for (size_t rank = 0; rank < 3; ++rank) {
-    const auto at = whole.begin() + static_cast<int64_t>(rank) * 200;
-    results_[rank].assign(at, at + 200);
-    write(rank, "reduce_scatter_tensor");
+    const auto at = whole.begin() + static_cast<int64_t>(rank) * 201;
+    results_[rank].assign(at, at + 201);
+    write(rank, "reduce_scatter_tensor", 603);
   }
   EXPECT_EQ(replay_program(folder_, 3).finding->verdict, ProgramVerdict::pass);
   results_[1][0] = -results_[1][0];
-  write(1, "reduce_scatter_tensor");
+  write(1, "reduce_scatter_tensor", 603);
   const ProgramReplay wrong = replay_program(folder_, 3);
   EXPECT_EQ(wrong.finding->verdict, ProgramVerdict::fail);
-  EXPECT_THAT(wrong.finding->words, testing::StartsWith("element 200 is "));
+  EXPECT_THAT(wrong.finding->words, testing::StartsWith("element 201 is "));
 }
 
 TEST_F(Recorded, ZerosAloneHaveNoControl) {
