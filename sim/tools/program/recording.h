@@ -36,9 +36,9 @@ struct ProgramRank {
   int64_t rank = -1, world = 0;
   std::vector<ProgramStep> steps;
   bool ended = false, summed = false, dropout = false, draws = false;
-  bool refused = false;  // DistributedDataParallel threw in a forward
+  bool refused = false;      // DistributedDataParallel threw in a forward
   bool flat_shards = false;  // of FullyShardedDataParallel, whose parts are not put together
-  int64_t padded = 0;    // samples that a sampler repeated, so that each rank has as many
+  int64_t padded = 0;        // samples that a sampler repeated, so that each rank has as many
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;
 };
 
