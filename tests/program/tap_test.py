@@ -117,6 +117,13 @@ class Tap(unittest.TestCase):
                 self.assertEqual(world["lanes"]["float64"]["entry"], "gradient of 0.weight")
 
     @unittest.skipUnless(OTHERS, MISSING)
+    def test_a_reduce_scatter_adds_as_an_all_reduce_of_the_whole(self):
+        scatter = "\n    dist.reduce_scatter_tensor(torch.empty(3001), torch.randn(world * 3001))"
+        for python in OTHERS:
+            with self.subTest(python):
+                self.passes(python, script(after=BY_HAND + scatter), sums=20)
+
+    @unittest.skipUnless(OTHERS, MISSING)
     def test_flat_shards_accuse_nobody(self):
         for python in OTHERS:
             with self.subTest(python):
