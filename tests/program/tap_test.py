@@ -118,10 +118,11 @@ class Tap(unittest.TestCase):
 
     @unittest.skipUnless(OTHERS, MISSING)
     def test_a_reduce_scatter_adds_as_an_all_reduce_of_the_whole(self):
-        scatter = "\n    dist.reduce_scatter_tensor(torch.empty(3001), torch.randn(world * 3001))"
+        scatter = ("\n    for n in (7, 101, 3001, 9999): "
+                   "dist.reduce_scatter_tensor(torch.empty(n), torch.randn(world * n))")
         for python in OTHERS:
             with self.subTest(python):
-                self.passes(python, script(after=BY_HAND + scatter), sums=20)
+                self.passes(python, script(after=BY_HAND + scatter), sums=32)
 
     @unittest.skipUnless(OTHERS, MISSING)
     def test_flat_shards_accuse_nobody(self):
