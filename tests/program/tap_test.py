@@ -119,7 +119,7 @@ class Tap(unittest.TestCase):
     @unittest.skipUnless(OTHERS, MISSING)
     def test_a_reduce_scatter_adds_as_an_all_reduce_of_the_whole(self):
         scatter = ("\n    for n in (7, 101, 3001, 9999): "
-                   "dist.reduce_scatter_tensor(torch.empty(n), torch.randn(world * n))")
+                   "dist.reduce_scatter_tensor(torch.empty(n), torch.randn(world * n) * (rank + 1.1))")
         for python in OTHERS:
             with self.subTest(python):
                 self.passes(python, script(after=BY_HAND + scatter), sums=32)
