@@ -15,7 +15,6 @@
 
 #include "scenarios/base/file.h"
 #include "sim/launch/run_files.h"
-#include "sim/launch/workers.h"
 
 namespace lockstep {
 namespace {
@@ -45,6 +44,7 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
       "PYTHONDONTWRITEBYTECODE=1",
       "MASTER_ADDR=127.0.0.1",
       fmt::format("MASTER_PORT={}", port)};
+  all.insert(all.end(), launch.variables.begin(), launch.variables.end());
   if (launch.spawns) {  // it says itself which rank is which
     all.insert(all.end(), {"RANK", "LOCAL_RANK", "WORLD_SIZE"});
     return all;
@@ -55,83 +55,73 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
   return all;
 }
 
-std::string log_of(const ProgramLaunch& launch, int64_t rank) {
-  return fmt::format("{}/rank-{}.log", launch.folder, rank);
+std::string end_of(const ProgramLaunch& launch, const ProgramChild& child) {
+  if (child.signal == 0 && child.exit_code == 0) return "";
+  const std::string said = log_tail(program_log(launch.folder, child.rank), 1).substr(0, 300);
+  const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", child.rank);
+  return fmt::format("{} ended with {} {}: {}", who, child.signal == 0 ? "exit code" : "signal",
+                     child.signal == 0 ? child.exit_code : child.signal, said);
 }
-
-std::string end_of(const ProgramLaunch& launch, int64_t rank, const siginfo_t& info) {
-  const std::string said = log_tail(log_of(launch, rank), 1).substr(0, 300);
-  const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", rank);
-  if (info.si_code == CLD_EXITED && info.si_status == 0) return "";
-  return fmt::format("{} ended with {} {}: {}", who,
-                     info.si_code == CLD_EXITED ? "exit code" : "signal", info.si_status, said);
-}
-
-// The processes of one run, each the first of a group of its own; whole groups end with it.
-class Processes {
- public:
-  Processes() = default;
-  ~Processes() {
-    for (const Child& child : children_) {  // not reaped yet: the number is still that of its group
-      ::killpg(child.process.pid, SIGKILL);
-      kill_and_reap(child.process);
-    }
-  }
-  Processes(const Processes&) = delete;
-  Processes& operator=(const Processes&) = delete;
-
-  // Throws std::system_error.
-  void start_all(const ProgramLaunch& launch) {
-    const int port = free_port();
-    for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank)
-      children_.push_back({spawn({.argv = launch.command,
-                                  .log = log_of(launch, rank),
-                                  .variables = variables(launch, rank, port)}),
-                           rank});
-  }
-
-  // How the first that did not end well ended; empty as long as there is none.
-  std::string look(const ProgramLaunch& launch) {
-    for (Child& child : children_) {
-      siginfo_t info{};
-      if (child.ended) continue;
-      const auto id = static_cast<id_t>(child.process.pid);
-      if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
-        continue;
-      child.ended = true;
-      if (std::string why = end_of(launch, child.rank, info); !why.empty()) return why;
-    }
-    return "";
-  }
-
-  size_t left() const {
-    return static_cast<size_t>(std::count_if(children_.begin(), children_.end(),
-                                             [](const Child& child) { return !child.ended; }));
-  }
-
- private:
-  struct Child {
-    Spawned process;
-    int64_t rank = 0;
-    bool ended = false;
-  };
-  std::vector<Child> children_;
-};
 
 }  // namespace
 
+std::string program_log(const std::string& folder, int64_t rank) {
+  return fmt::format("{}/rank-{}.log", folder, rank);
+}
+
+ProgramProcesses::~ProgramProcesses() {
+  for (const ProgramChild& child : children_) {  // not reaped yet: the number is that of its group
+    ::killpg(child.process.pid, SIGKILL);
+    kill_and_reap(child.process);
+  }
+}
+
+void ProgramProcesses::start(const ProgramLaunch& launch) {
+  const int port = free_port();
+  for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank)
+    children_.push_back({spawn({.argv = launch.command,
+                                .log = program_log(launch.folder, rank),
+                                .variables = variables(launch, rank, port)}),
+                         rank});
+}
+
+std::vector<size_t> ProgramProcesses::look() {
+  std::vector<size_t> fresh;
+  for (size_t i = 0; i < children_.size(); ++i) {
+    ProgramChild& child = children_[i];
+    siginfo_t info{};
+    if (child.ended) continue;
+    const auto id = static_cast<id_t>(child.process.pid);
+    if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
+    child.ended = true;
+    (info.si_code == CLD_EXITED ? child.exit_code : child.signal) = info.si_status;
+    fresh.push_back(i);
+  }
+  return fresh;
+}
+
+size_t ProgramProcesses::left() const {
+  return static_cast<size_t>(std::count_if(children_.begin(), children_.end(),
+                                           [](const ProgramChild& child) { return !child.ended; }));
+}
+
+void ProgramProcesses::signal(const ProgramChild& child, int number) {
+  ::killpg(child.process.pid, number);
+}
+
 ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
   const auto until = Clock::now() + std::chrono::duration<double>(launch.limit_s);
-  Processes processes;
+  ProgramProcesses processes;
   ProgramEnd end;
   try {
-    processes.start_all(launch);
+    processes.start(launch);
   } catch (const std::system_error& error) {
     end.why = error.what();
   }
   while (end.why.empty() && processes.left() > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    end.why = processes.look(launch);
+    for (const size_t i : processes.look())
+      if (end.why.empty()) end.why = end_of(launch, processes.children()[i]);
     end.signal = signals->next();
     if (end.signal != 0) end.why = "interrupted";
     if (end.why.empty() && processes.left() > 0 && Clock::now() > until)

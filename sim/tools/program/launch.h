@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/launch/event_loop.h"
+#include "sim/launch/workers.h"
 
 namespace lockstep {
 
@@ -16,6 +17,34 @@ struct ProgramLaunch {
   int64_t world = 1, scale = 1;
   bool spawns = false;  // it starts its ranks itself
   double limit_s = 120;
+  std::vector<std::string> variables = {};  // more of them: "NAME=value"
+};
+
+std::string program_log(const std::string& folder, int64_t rank);
+
+struct ProgramChild {
+  Spawned process;
+  int64_t rank = 0;
+  bool ended = false;
+  int exit_code = -1, signal = 0;  // once ended
+};
+
+// The processes of one run, each the first of a group of its own; whole groups end with it.
+class ProgramProcesses {
+ public:
+  ProgramProcesses() = default;
+  ~ProgramProcesses();
+  ProgramProcesses(const ProgramProcesses&) = delete;
+  ProgramProcesses& operator=(const ProgramProcesses&) = delete;
+
+  void start(const ProgramLaunch& launch);  // throws std::system_error
+  std::vector<size_t> look();               // places of those that have ended since the last look
+  size_t left() const;
+  const std::vector<ProgramChild>& children() const { return children_; }
+  static void signal(const ProgramChild& child, int number);  // to its whole group
+
+ private:
+  std::vector<ProgramChild> children_;
 };
 
 struct ProgramEnd {
