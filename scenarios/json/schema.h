@@ -20,6 +20,7 @@ const char* what_if_schema_text();         // ... `lockstep whatif`, and `analyz
 const char* collective_schema_text();      // ... `lockstep collective`
 const char* explore_schema_text();         // ... `lockstep explore`
 const char* compare_schema_text();         // ... `lockstep compare`
+const char* explain_schema_text();         // ... `lockstep explain`
 const char* program_schema_text();         // ... `lockstep verify -- COMMAND`
 const char* simulate_schema_text();        // ... `lockstep simulate`
 const char* profile_schema_text();         // of scenarios/layer_times.h

@@ -1,4 +1,5 @@
-"""lockstep explain: dumps as PyTorch's flight recorder writes them, and what must not be taken for one."""
+"""lockstep explain: dumps as PyTorch's flight recorder writes them, logs of ranks and launchers, and what must not be
+taken for one."""
 import json
 import pickle
 import unittest
@@ -23,6 +24,16 @@ def dump(rank, world=3, last=4, waits=(), name="default_pg"):
     status = {"last_enqueued_collective": last, "last_started_collective": -1, "last_completed_collective": last - len(waits)}
     return {"version": "2.9", "pg_config": {"0": {"name": "0", "desc": name, "ranks": str(list(range(world)))}},
             "nccl_version": "2.27.3", "pg_status": {"0": status}, "entries": entries}
+
+
+CLOSED = ("RuntimeError: [/third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:16772. "
+          "This is typically caused by a remote worker crashing.")
+
+
+def error(rank, last):
+    """As PyTorch's hook for uncaught exceptions writes it."""
+    lines = ("Traceback (most recent call last):", "  File \"train.py\", line 8, in <module>", last)
+    return "".join(f"[rank{rank}]: {line}\n" for line in lines)
 
 
 class Explain(ProgramTest):
@@ -85,6 +96,75 @@ class Explain(ProgramTest):
         self.assertEqual(done.code, 1, done.text)
         self.assertNotIn("\x1b", done.text)
         self.assertNotRegex(done.text, r"(?m)^::error")
+
+    def logs(self, texts):
+        folder = self.tmp / "logs"
+        folder.mkdir(exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text)
+        return folder
+
+    def test_who_ended_by_its_own_exception_is_named_beside_those_that_lost_it(self):
+        folder = self.logs({"log.0": error(0, CLOSED), "log.1": error(1, "ValueError: no such file"), "log.2": error(2, CLOSED)})
+        done, answer = self.answer(folder, 1)
+        self.assertEqual((answer["guilty"], answer["victims"], answer["class"], answer["logs"]), ([1], [0, 2], "died", 3))
+        self.assertIn("log.1:3", done.text)
+        self.assertIn("ValueError: no such file", done.text)
+
+    def test_who_only_lost_a_peer_is_not_named(self):
+        folder = self.logs({"log.0": error(0, CLOSED), "log.2": error(2, CLOSED)})
+        done, answer = self.answer(folder, 3)
+        self.assertEqual((answer["verdict"], answer["guilty"], answer["victims"]), ("undecided", [], [0, 2]))
+
+    def test_a_log_without_a_known_line_is_not_said_to_be_well(self):
+        done, answer = self.answer(self.logs({"job.log": "step 1 loss 0.5\n"}), 3)
+        self.assertIn("a line that says", answer["missing"][0])
+
+    def test_dumps_and_logs_together(self):
+        """Rank 1 was killed: no dump of it, nothing in its log."""
+        dumps = self.write({0: dump(0, last=5, waits=(5,)), 2: dump(2, last=5, waits=(5,))})
+        logs = self.logs({"log.0": error(0, CLOSED), "log.1": "", "log.2": error(2, CLOSED)})
+        self.answer(dumps, 3)
+        path = self.tmp / "both.json"
+        done = self.run_program("explain", dumps, logs, "--json", path)
+        answer = json.loads(path.read_text())
+        self.assertEqual((done.code, answer["guilty"], answer["class"]), (1, [1], "silent"))
+
+    def test_torchruns_folders_and_the_last_attempt(self):
+        for attempt, rank in ((0, 0), (1, 1)):
+            for one in (0, 1):
+                folder = self.tmp / "logs" / "none_x" / f"attempt_{attempt}" / str(one)
+                folder.mkdir(parents=True)
+                (folder / "stderr.log").write_text(error(one, "ValueError: a" if one == rank else CLOSED))
+                (folder / "stdout.log").write_text("")
+        done, answer = self.answer(self.tmp / "logs", 1)
+        self.assertEqual(answer["guilty"], [1])
+
+    def test_an_error_file_of_torchelastic(self):
+        folder = self.tmp / "logs" / "attempt_0" / "2"
+        folder.mkdir(parents=True)
+        (folder / "error.json").write_text(json.dumps({"message": {
+            "message": "KeyError: 'loss'", "extraInfo": {"py_callstack": "", "timestamp": "1764000000"}}}))
+        done, answer = self.answer(self.tmp / "logs", 1)
+        self.assertEqual((answer["guilty"], answer["class"]), ([2], "died"))
+
+    def test_what_is_no_text_is_left_out_of_a_folder_and_refused_by_name(self):
+        folder = self.logs({"log.0": error(0, CLOSED)})
+        (folder / "store").write_bytes(b"a\0b")
+        done, answer = self.answer(folder, 3)
+        self.assertIn("store", answer["evidence"][0])
+        self.assertEqual(self.run_program("explain", folder / "store").code, 2)
+
+    def test_junit_and_schema(self):
+        folder = self.logs({"log.0": error(0, CLOSED), "log.1": error(1, "ValueError: \x1b[2J::error::forged")})
+        path = self.tmp / "explain.xml"
+        done = self.run_program("explain", folder, "--junit", path)
+        self.assertEqual(done.code, 1, done.text)
+        self.assertIn("failures=\"1\"", path.read_text())
+        self.assertIn("rank 1 ended by itself", path.read_text())
+        self.assertNotIn("\x1b", path.read_text() + done.text)
+        schema = self.run_program("schema", "--explain")
+        self.assertEqual(json.loads(schema.out)["title"], "Answer of lockstep explain (--json)")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ struct GroupRecord {
   std::map<int64_t, FlightStatus> status;                     // by rank, where it is known
   std::map<int64_t, std::vector<FlightArrival>> collectives;  // by sequence number
   bool gloo = false;
+  bool from_log = false;  // of some ranks only a log tells of it
 };
 
 constexpr int64_t kEnoughFollow = 8;
@@ -81,6 +82,7 @@ class FlightAttribution {
         into.members.insert(group.ranks->begin(), group.ranks->end());
       }
       into.members.insert(dump.rank);
+      into.from_log |= dump.from_log;
     }
     for (const auto& [name, status] : dump.status) groups_[name].status[dump.rank] = status;
     for (const FlightEntry& entry : dump.entries) {
@@ -110,14 +112,17 @@ class FlightAttribution {
         const std::string& first = arrivals.front().entry->operation;
         for (const FlightArrival& arrival : arrivals) {
           const FlightEntry& entry = *arrival.entry;
+          if (entry.operation.empty()) continue;  // a log that does not say
           std::string what = entry.operation;
-          if (has_equal_sizes(first) && entry.operation == first)
+          if (has_equal_sizes(first) && entry.operation == first && !group.from_log)
             what += " of " + entry.sizes + " " + entry.dtypes;
           sides[what].insert(arrival.rank);
         }
         if (sides.size() < 2) continue;
         place(FlightClass::mismatch, name, group, sequence, "");
         split(sides, group.members.size() + (group.ranks ? 0 : absent_.size()));
+        if (group.from_log && !group.ranks)
+          doubt(fmt::format("who else is in group {}: logs do not say", name));
         doubt_for_ambiguous();
         return true;
       }
@@ -393,6 +398,10 @@ const char* name_of(FlightClass kind) {
       return "late";
     case FlightClass::mismatch:
       return "mismatch";
+    case FlightClass::died:
+      return "died";
+    case FlightClass::silent:
+      return "silent";
   }
   return "nothing";
 }

@@ -20,6 +20,8 @@ enum class FlightClass {
   held,           // it still holds what its peers completed
   late,           // it came after the time-out of those that were there
   mismatch,       // another operation, size or dtype than the others at the same sequence number
+  died,           // its process ended by itself: an exception, a signal
+  silent,         // left no dump and reported nothing, while all others lost it
 };
 const char* name_of(FlightClass kind);
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
@@ -19,7 +18,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDumpBytesMost = int64_t{128} << 20;
-constexpr size_t kMostDumps = 100'000;
 constexpr const char* kExpected =
     "a flight recorder dump of PyTorch (pickle or JSON, version 2.4 to 2.10)";
 
@@ -154,26 +152,6 @@ FlightDump dump_of(const Json& document, RankLists* lists) {
   return dump;
 }
 
-Expected<std::vector<std::string>> files_of(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (!fs::is_directory(path, error)) {
-      files.push_back(path);
-      continue;
-    }
-    for (fs::directory_iterator entry(path, error), end; !error && entry != end;
-         entry.increment(error)) {
-      if (!entry->is_directory(error)) files.push_back(entry->path().string());
-      if (files.size() > kMostDumps)
-        return file_error(path, fmt::format("more than {} files", kMostDumps));
-    }
-    if (error) return file_error(path, "cannot be read: " + error.message());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 }  // namespace
 
 Expected<FlightDump> read_flight_dump(const std::string& path, RankLists* lists) {
@@ -200,34 +178,6 @@ Expected<FlightDump> read_flight_dump(const std::string& path, RankLists* lists)
   } catch (const nlohmann::json::exception& error) {
     return file_error(path, "is no such dump: " + shortened(error.what()), kExpected);
   }
-}
-
-Expected<std::vector<FlightDump>> read_flight_dumps(const std::vector<std::string>& paths) {
-  const auto files = files_of(paths);
-  if (!files) return files.errors();
-  std::vector<FlightDump> dumps;
-  std::map<int64_t, std::string> file_of;
-  RankLists lists;
-  InputErrors errors;
-  for (const std::string& file : files.value()) {
-    auto dump = read_flight_dump(file, &lists);
-    if (!dump) {
-      errors.insert(errors.end(), dump.errors().begin(), dump.errors().end());
-      if (errors.size() >= kMostErrors) break;
-      continue;
-    }
-    const auto [other, fresh] = file_of.emplace(dump.value().rank, file);
-    if (!fresh)
-      errors.push_back(file_error(file, fmt::format("a second dump of rank {}, beside {}",
-                                                    dump.value().rank, other->second)));
-    dumps.push_back(std::move(dump.value()));
-  }
-  if (!errors.empty()) return errors;
-  if (dumps.empty())
-    return file_error(paths.empty() ? "." : paths.front(), "no file there", kExpected);
-  std::sort(dumps.begin(), dumps.end(),
-            [](const FlightDump& a, const FlightDump& b) { return a.rank < b.rank; });
-  return dumps;
 }
 
 }  // namespace lockstep

@@ -42,6 +42,7 @@ struct FlightGroup {
 struct FlightDump {
   int64_t rank = -1;
   std::string file;
+  bool from_log = false;                      // only what a text log says: part of its groups
   int64_t ranks_at_least = 0;                 // that the job has
   std::map<std::string, FlightGroup> groups;  // by name
   std::map<std::string, FlightStatus> status;
@@ -52,9 +53,5 @@ struct FlightDump {
 // One file: pickle or JSON, by its content; the rank is the number at the end of the file's name
 // (before .json). Bad input: anything else, with the place.
 Expected<FlightDump> read_flight_dump(const std::string& path, RankLists* lists);
-
-// Files, and the files of folders (not of folders in them), one a rank. Bad input: none, a rank
-// twice, more than 100,000.
-Expected<std::vector<FlightDump>> read_flight_dumps(const std::vector<std::string>& paths);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes flight recorder dumps of real PyTorch jobs over Gloo, most with one faulty rank, and counts what
-`lockstep explain` says of them. Wants a Python whose torch is 2.10 or newer; a machine under load only
-makes jobs slower.
+"""Makes flight recorder dumps and logs of real PyTorch jobs over Gloo, most with one faulty rank, and counts what
+`lockstep explain` says of the dumps, of both, and of the logs alone. Every fourth job is torchrun's. Wants a Python
+whose torch is 2.10 or newer; a machine under load only makes jobs slower.
 
 usage: real_dumps.py PROGRAM FOLDER [--jobs N] [--seed S]
 Exit status 1 if an innocent rank was accused.
@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 TIMEOUT_S = 4
 STEPS = 6
 CLEAN = ("clean", "clean_ddp", "clean_groups", "slow")
-FAULTS = ("stall", "hang", "exception", "kill", "size", "dtype", "operation", "uneven", "skip", "ddp_stall",
+FAULTS = ("stall", "hang", "exception", "kill", "crash", "size", "dtype", "operation", "uneven", "skip", "ddp_stall",
           "ddp_hang", "group_stall", "group_hang")
 
 
@@ -45,7 +46,9 @@ def plain_step(kind, faulty):
     if faulty and kind == "exception":
         raise RuntimeError("made on purpose")
     if faulty and kind == "kill":
-        os._exit(9)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if faulty and kind == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
     if not (faulty and kind == "skip"):
         dist.broadcast(torch.ones(3), 0)
     if faulty and kind == "operation":
@@ -89,43 +92,75 @@ def plain_inside(kind, faulty, group):
     return True
 
 
-def one_rank(folder, rank, world, kind, faulty_rank, faulty_step):
-    os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
-    torch.set_num_threads(1)
-    try:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world,
-                                timeout=datetime.timedelta(seconds=TIMEOUT_S))
-        train(rank, world, kind, faulty_rank, faulty_step)
-    except Exception as error:
-        (folder / f"error_{rank}.txt").write_text(str(error))
+def leave_dump(folder, rank):
     time.sleep(0.2)  # Gloo retires what completed in a thread of its own
     dump = torch._C._distributed_c10d._dump_fr_trace(includeCollectives=True, includeStackTraces=False, onlyActive=False)
     (folder / "dumps" / f"_dump_{rank}").write_bytes(dump)
+
+
+def one_rank(folder, rank, world, kind, faulty_rank, faulty_step, init):
+    os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
+    torch.set_num_threads(1)
+    code = 0
+    try:
+        dist.init_process_group("gloo", init_method=init, rank=rank, world_size=world,
+                                timeout=datetime.timedelta(seconds=TIMEOUT_S))
+        train(rank, world, kind, faulty_rank, faulty_step)
+    except Exception:
+        sys.excepthook(*sys.exc_info())  # PyTorch's, which tells the rank
+        code = 1
+    leave_dump(folder, rank)
     if kind in CLEAN:  # nobody leaves while others are in it
         time.sleep(1)
-    os._exit(0)
+    sys.stderr.flush()
+    os._exit(code)
 
 
-def run_job(folder, world, kind, faulty_rank, faulty_step):
-    (folder / "dumps").mkdir(parents=True)
+def run_forked(folder, world, *job):
+    (folder / "logs").mkdir()
     children = []
     for rank in range(world):
         pid = os.fork()
         if pid == 0:
-            quiet = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(quiet, 2)
+            log = os.open(folder / "logs" / f"log.{rank}", os.O_WRONLY | os.O_CREAT)
+            os.dup2(log, 2)
             try:
-                one_rank(folder, rank, world, kind, faulty_rank, faulty_step)
+                one_rank(folder, rank, world, *job, f"file://{folder}/store")
             finally:
                 os._exit(1)
         children.append(pid)
-    return children
+    for pid in children:
+        os.waitpid(pid, 0)
 
 
-def explain(program, folder):
+def run_torchrun(folder, world, kind, faulty_rank, faulty_step):
+    (folder / "logs").mkdir()
+    with open(folder / "logs" / "agent.log", "wb") as log:
+        subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world),
+                        "--log-dir", folder / "logs", "--redirects", "3", __file__, "--rank-of", folder, kind,
+                        str(faulty_rank), str(faulty_step)], stderr=log, stdout=log, timeout=300)
+
+
+def rank_of_torchrun(folder, kind, faulty_rank, faulty_step):
+    one_rank(pathlib.Path(folder), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), kind, int(faulty_rank),
+             int(faulty_step), "env://")
+
+
+def explain(program, folder, *sources):
     path = folder / "answer.json"
-    subprocess.run([program, "explain", folder / "dumps", "--json", path], capture_output=True, timeout=60)
+    path.unlink(missing_ok=True)
+    subprocess.run([program, "explain", *[folder / source for source in sources], "--json", path], capture_output=True,
+                   timeout=60)
     return json.loads(path.read_text())
+
+
+def judged(answer, guilty):
+    named = set(answer["guilty"])
+    return ("innocent" if named - guilty else "undecided" if answer["verdict"] == "undecided" else
+            "exact" if named == guilty else "missed")
+
+
+SOURCES = (("dumps",), ("dumps", "logs"), ("logs",))
 
 
 def main():
@@ -140,24 +175,28 @@ def main():
     accused = 0
     for job in range(options.jobs):
         kind = (FAULTS + CLEAN)[job % len(FAULTS + CLEAN)]
-        world = draw.randint(2, 6)
+        torchrun = job % 4 == 3
+        world = draw.randint(2, 4 if torchrun else 8)
         faulty = draw.randrange(world)
-        folder = options.folder / f"{job:04}-{kind}-{world}-{faulty}"
-        for pid in run_job(folder, world, kind, faulty, draw.randrange(1, STEPS - 1)):
-            os.waitpid(pid, 0)
-        answer = explain(options.program, folder)
+        folder = (options.folder / f"{job:04}-{kind}-{world}-{faulty}{'-torchrun' if torchrun else ''}").absolute()
+        (folder / "dumps").mkdir(parents=True)
+        (run_torchrun if torchrun else run_forked)(folder, world, kind, faulty, draw.randrange(1, STEPS - 1))
         guilty = set() if kind in CLEAN else {faulty}
-        named = set(answer["guilty"])
-        result = ("innocent" if named - guilty else "undecided" if answer["verdict"] == "undecided" else
-                  "exact" if named == guilty else "missed")
-        accused += result == "innocent"
-        table[kind][result] += 1
-        print(folder.name, result, answer["class"], answer["guilty"], answer["candidates"], flush=True)
-    for kind in sorted(table):
-        print(f"{kind:12}", dict(table[kind]))
-    print(f"{options.jobs} jobs, {accused} with an innocent accused, seed {options.seed}, torch {torch.__version__}")
+        for sources in SOURCES:
+            if not any((folder / sources[0]).iterdir()):
+                continue
+            answer = explain(options.program, folder, *sources)
+            result = judged(answer, guilty)
+            accused += result == "innocent"
+            table[kind, sources][result] += 1
+            print(folder.name, "+".join(sources), result, answer["class"], answer["guilty"], answer["candidates"], flush=True)
+    for kind, sources in sorted(table):
+        print(f"{kind:12} {'+'.join(sources):12}", dict(table[kind, sources]))
+    print(f"{options.jobs} jobs, {accused} answers that accuse an innocent, seed {options.seed}, torch {torch.__version__}")
     return 1 if accused else 0
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--rank-of"]:
+        rank_of_torchrun(*sys.argv[2:])
     sys.exit(main())

@@ -1,0 +1,114 @@
+#include "sim/tools/explain/log_exception.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+struct TypeOrigin {
+  std::string_view type;  // without its module
+  ExceptionOrigin origin;
+};
+
+constexpr std::array kTypes = {
+    TypeOrigin{"DistBackendError", ExceptionOrigin::communication},
+    TypeOrigin{"DistNetworkError", ExceptionOrigin::communication},
+    TypeOrigin{"DistStoreError", ExceptionOrigin::communication},
+    TypeOrigin{"DistQueueEmptyError", ExceptionOrigin::communication},
+    TypeOrigin{"DistError", ExceptionOrigin::communication},
+    TypeOrigin{"ConnectionError", ExceptionOrigin::communication},
+    TypeOrigin{"ConnectionResetError", ExceptionOrigin::communication},
+    TypeOrigin{"ConnectionAbortedError", ExceptionOrigin::communication},
+    TypeOrigin{"ConnectionRefusedError", ExceptionOrigin::communication},
+    TypeOrigin{"BrokenPipeError", ExceptionOrigin::communication},
+    TypeOrigin{"TimeoutError", ExceptionOrigin::communication},
+    TypeOrigin{"EOFError", ExceptionOrigin::unclear},
+    TypeOrigin{"KeyboardInterrupt", ExceptionOrigin::stop},
+    TypeOrigin{"SystemExit", ExceptionOrigin::stop},
+    TypeOrigin{"SignalException", ExceptionOrigin::stop},
+    TypeOrigin{"ChildFailedError", ExceptionOrigin::launcher},
+    TypeOrigin{"ProcessExitedException", ExceptionOrigin::launcher},
+    TypeOrigin{"ProcessRaisedException", ExceptionOrigin::launcher},
+    TypeOrigin{"CalledProcessError", ExceptionOrigin::launcher},
+};
+
+struct WordOrigin {
+  std::string_view word;  // lower case
+  ExceptionOrigin origin;
+};
+
+constexpr std::array kWords = {
+    WordOrigin{"gloo", ExceptionOrigin::communication},
+    WordOrigin{"nccl", ExceptionOrigin::communication},
+    WordOrigin{"connection", ExceptionOrigin::communication},
+    WordOrigin{"timed out", ExceptionOrigin::communication},
+    WordOrigin{"timeout", ExceptionOrigin::communication},
+    WordOrigin{"broken pipe", ExceptionOrigin::communication},
+    WordOrigin{"socket", ExceptionOrigin::communication},
+    WordOrigin{"monitoredbarrier", ExceptionOrigin::communication},
+    WordOrigin{"peer", ExceptionOrigin::unclear},
+    WordOrigin{"rank", ExceptionOrigin::unclear},
+    WordOrigin{"collective", ExceptionOrigin::unclear},
+    WordOrigin{"process group", ExceptionOrigin::unclear},
+    WordOrigin{"processgroup", ExceptionOrigin::unclear},
+    WordOrigin{"distributed", ExceptionOrigin::unclear},
+    WordOrigin{"remote", ExceptionOrigin::unclear},
+    WordOrigin{"barrier", ExceptionOrigin::unclear},
+    WordOrigin{"ucc", ExceptionOrigin::unclear},
+    WordOrigin{"mpi", ExceptionOrigin::unclear},
+};
+
+bool is_type_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+}
+
+std::string_view type_of(std::string_view line) {
+  const auto end = std::find_if_not(line.begin(), line.end(), is_type_character);
+  return line.substr(0, static_cast<size_t>(end - line.begin()));
+}
+
+std::string lower(std::string_view text) {
+  std::string low(text);
+  for (char& c : low) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return low;
+}
+
+// Whole words: "mpi" is not in "compile". A word of several letters may go on ("ranks").
+bool has_word(const std::string& text, std::string_view word) {
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    const bool begins = at == 0 || std::isalpha(static_cast<unsigned char>(text[at - 1])) == 0;
+    if (begins || word.size() > 4) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_exception(std::string_view line) {
+  const std::string_view type = type_of(line);
+  if (type.empty() || std::isalpha(static_cast<unsigned char>(type[0])) == 0 || type.back() == '.')
+    return false;
+  return type.size() == line.size() || line[type.size()] == ':';
+}
+
+ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) {
+  std::string_view type = type_of(line);
+  std::string_view message = line.substr(type.size());
+  if (const size_t dot = type.rfind('.'); dot != std::string_view::npos)
+    type.remove_prefix(dot + 1);
+  for (const TypeOrigin& row : kTypes)
+    if (row.type == type) return row.origin;
+  const std::string low = lower(message);
+  auto found = ExceptionOrigin::own;
+  for (const WordOrigin& row : kWords) {
+    if (!has_word(low, row.word)) continue;
+    if (row.origin == ExceptionOrigin::communication) return row.origin;
+    found = row.origin;
+  }
+  return in_distributed ? ExceptionOrigin::unclear : found;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#include "sim/tools/explain/log_fields.h"
+
+#include "scenarios/base/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kTextMost = 240;
+
+}  // namespace
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::optional<int64_t> leading_number(std::string_view text) {
+  while (!text.empty() && text[0] == ' ') text.remove_prefix(1);
+  size_t end = !text.empty() && text[0] == '-' ? 1 : 0;
+  while (end < text.size() && is_digit(text[end])) ++end;
+  return number_in<int64_t>(text.substr(0, end));
+}
+
+std::string_view after(std::string_view line, std::string_view key) {
+  const size_t at = line.find(key);
+  return at == std::string_view::npos ? std::string_view() : line.substr(at + key.size());
+}
+
+int64_t number_after(std::string_view line, std::string_view key, int64_t otherwise) {
+  const std::string_view rest = after(line, key);
+  return rest.data() == nullptr ? otherwise : leading_number(rest).value_or(otherwise);
+}
+
+std::optional<int64_t> rank_at(std::string_view text) {
+  const auto number = leading_number(text);
+  return number && *number >= 0 && *number < kLogRankMost ? number : std::nullopt;
+}
+
+std::string cut(std::string_view text) { return std::string(text.substr(0, kTextMost)); }
+
+std::set<int64_t> ranks_in(std::string_view text) {
+  std::set<int64_t> ranks;
+  while (const auto first = rank_at(text)) {
+    while (!text.empty() && (text[0] == ' ' || is_digit(text[0]))) text.remove_prefix(1);
+    int64_t last = *first;
+    if (text.size() > 1 && text[0] == '-' && is_digit(text[1])) {
+      text.remove_prefix(1);
+      last = rank_at(text).value_or(*first);
+      while (!text.empty() && is_digit(text[0])) text.remove_prefix(1);
+    }
+    for (int64_t rank = *first; rank <= last; ++rank) ranks.insert(rank);
+    if (text.empty() || text[0] != ',') break;
+    text.remove_prefix(1);
+  }
+  return ranks;
+}
+
+}  // namespace lockstep

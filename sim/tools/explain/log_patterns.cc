@@ -1,0 +1,258 @@
+#include "sim/tools/explain/log_patterns.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "sim/tools/explain/log_fields.h"
+
+namespace lockstep {
+namespace {
+
+// "[PG ID 0 PG GUID 0(default_pg) Rank 1]" since 2.5, "[PG 0 (default_pg) Rank 1]" in 2.4,
+// "[PG 1 Rank 0]" in 2.3. The rank is that within the group.
+void read_group(std::string_view line, LogEvent* event) {
+  std::string_view rest = after(line, "PG GUID ");
+  if (rest.data() == nullptr) rest = after(line, "[PG ");
+  if (rest.data() == nullptr || rest.starts_with("ID ")) return;
+  const size_t end = std::min(rest.find_first_of(" (]"), rest.size());
+  if (end == 0 || end > 200) return;
+  event->group = rest.substr(0, end);
+  const size_t rank = rest.find("Rank ");
+  const size_t open = rest.find('(');
+  if (open < rank && rank != std::string_view::npos)
+    event->description = cut(rest.substr(open + 1, rest.find(')') - open - 1));
+}
+
+void read_work(std::string_view line, LogEvent* event) {
+  const std::string_view work = after(line, "WorkNCCL(");
+  event->sequence = number_after(work, "SeqNum=");
+  const std::string_view operation = after(work, "OpType=");
+  event->operation = cut(operation.substr(0, std::min(operation.find_first_of(",)"), size_t{40})));
+  const std::string_view sizes = after(work, "NumelIn=");
+  event->sizes = cut(sizes.substr(0, std::min(sizes.find_first_of(",)"), size_t{24})));
+  event->timeout_ms = number_after(work, "Timeout(ms)=", 0);
+  event->ran_ms = number_after(work, "ran for ", 0);
+  read_group(line, event);
+}
+
+void read_progress(std::string_view line, LogEvent* event) {
+  read_group(line, event);
+  for (const char* key : {"ast enqueued NCCL work: ", "ast enqueued work: "})
+    event->enqueued = std::max(event->enqueued, number_after(line, key));
+  event->completed =
+      number_after(line, "ast completed NCCL work: ", number_after(line, "ast completed work: "));
+  for (const char* key :
+       {"imeout at NCCL work: ", "by watchdog at work: ", "at work sequence id: "})
+    event->sequence = std::max(event->sequence, number_after(line, key));
+  if (event->sequence >= 0) event->kind = LogEventKind::timed_out;
+}
+
+void read_gloo_timeout(std::string_view line, LogEvent* event) {
+  event->timeout_ms = number_after(line, "Timed out waiting ", 0);
+}
+
+void read_absent(std::string_view line, LogEvent* event) {
+  // "[Rank 0]: Ranks 4, 5 failed to pass": the last "Rank" before the words.
+  const std::string_view before = line.substr(0, line.find(" failed to pass monitoredBarrier"));
+  const size_t at = before.rfind("Rank");
+  if (at == std::string_view::npos) return;
+  std::string_view list = before.substr(at + 4);
+  if (list.starts_with("s")) list.remove_prefix(1);
+  event->ranks = ranks_in(list);
+}
+
+// "Out Of Memory" is said of all tasks of a step in which one was killed.
+struct SlurmEnd {
+  std::string_view words;
+  int64_t signal;
+};
+constexpr std::array kSlurmEnds = {SlurmEnd{"Killed", 9},    SlurmEnd{"Out Of Memory", 0},
+                                   SlurmEnd{"Aborted", 6},   SlurmEnd{"Segmentation fault", 11},
+                                   SlurmEnd{"Bus error", 7}, SlurmEnd{"Terminated", 15}};
+
+void read_slurm(std::string_view line, LogEvent* event) {
+  std::string_view tasks = after(line, ": tasks ");
+  if (tasks.data() == nullptr) tasks = after(line, ": task ");
+  if (tasks.data() == nullptr) return;
+  event->ranks = ranks_in(tasks);
+  event->code = number_after(line, "Exited with exit code ", 0);
+  for (const SlurmEnd& end : kSlurmEnds) {
+    if (tasks.find(end.words) == std::string_view::npos) continue;
+    event->signal = end.signal;
+    if (end.signal == 0) event->code = 1;
+  }
+}
+
+void read_mpirun_signal(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, "noticed that process rank ")).value_or(-1);
+  event->signal = number_after(line, "exited on signal ", 0);
+  event->first = true;
+}
+
+void read_mpi_abort(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, "MPI_ABORT was invoked on rank ")).value_or(-1);
+  event->code = number_after(line, "errorcode ", 1);
+  event->first = true;
+}
+
+struct SignalName {
+  std::string_view name;
+  int64_t number;
+};
+constexpr std::array kSignals = {SignalName{"SIGKILL", 9}, SignalName{"SIGSEGV", 11},
+                                 SignalName{"SIGBUS", 7},  SignalName{"SIGILL", 4},
+                                 SignalName{"SIGFPE", 8},  SignalName{"SIGABRT", 6},
+                                 SignalName{"SIGTERM", 15}};
+
+void read_spawned(std::string_view line, LogEvent* event) {
+  const size_t at = line.find(" terminated with ");
+  const std::string_view before = line.substr(0, at);
+  event->rank = rank_at(after(before.substr(before.rfind("rocess ")), "rocess ")).value_or(-1);
+  event->local = true;
+  event->first = true;
+  event->code = number_after(line, "with exit code ", 0);
+  for (const SignalName& signal : kSignals)
+    if (line.find(signal.name, at) != std::string_view::npos) event->signal = signal.number;
+}
+
+void read_agent_end(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, "local_rank: ")).value_or(-1);
+  event->local = true;
+  event->code = number_after(line, "exitcode: ", 0);
+  event->first = true;
+}
+
+void read_segmentation(std::string_view, LogEvent* event) { event->signal = 11; }
+void read_bus_error(std::string_view, LogEvent* event) { event->signal = 7; }
+void read_out_of_memory(std::string_view, LogEvent* event) { event->signal = 9; }
+void read_certain(std::string_view, LogEvent* event) { event->own = event->certain = true; }
+void read_nothing(std::string_view, LogEvent*) {}
+
+void read_members(std::string_view line, LogEvent* event) {
+  const std::string_view member = after(line, "MEMBER: ");
+  event->world = number_after(member, "/", 0);
+}
+void read_processes(std::string_view line, LogEvent* event) {
+  event->world = number_after(line, "Starting with ", 0);
+}
+
+struct LogRow {
+  LogPattern pattern;
+  void (*read)(std::string_view line, LogEvent* event);
+};
+
+using enum LogEventKind;
+
+// The first that a line holds counts.
+constexpr std::array kLogRows = {
+    LogRow{{"Watchdog caught collective operation timeout", timed_out, "ProcessGroupNCCL.cpp",
+            "PyTorch 1.8"},
+           read_work},
+    LogRow{{"last enqueued NCCL work: ", progress, "ProcessGroupNCCL.cpp", "PyTorch 2.2"},
+           read_progress},
+    LogRow{{"last enqueued work: ", progress, "ProcessGroupNCCL.cpp", "PyTorch 2.6"},
+           read_progress},
+    LogRow{{"Last enqueued NCCL work: ", progress, "ProcessGroupNCCL.cpp", "PyTorch 2.3"},
+           read_progress},
+    LogRow{{"terminated with exception: CUDA error", LogEventKind::exception,
+            "ProcessGroupNCCL.cpp", "PyTorch 2.0"},
+           read_certain},
+    LogRow{{"NCCL communicator was aborted on rank ", lost_peer, "ProcessGroupNCCL.cpp",
+            "PyTorch 1.8"},
+           read_nothing},
+    LogRow{{"ncclRemoteError", lost_peer, "NCCLUtils.hpp", "PyTorch 1.13"}, read_nothing},
+    LogRow{{"op.preamble.length <= op.nbytes", mismatch, "gloo/transport/tcp/pair.cc", "Gloo"},
+           read_nothing},
+    LogRow{{"Timed out waiting ", timed_out, "gloo/transport/tcp/unbound_buffer.cc", "Gloo"},
+           read_gloo_timeout},
+    LogRow{{"Application timeout caused pair closure", timed_out, "gloo/transport/tcp/pair.cc",
+            "Gloo"},
+           read_nothing},
+    LogRow{{"failed to pass monitoredBarrier in ", absent, "ProcessGroupGloo.cpp", "PyTorch 1.9"},
+           read_absent},
+    LogRow{
+        {"timed out in monitoredBarrier after ", timed_out, "ProcessGroupGloo.cpp", "PyTorch 1.9"},
+        read_nothing},
+    LogRow{{"successfully reached monitoredBarrier, but received errors", lost_peer,
+            "ProcessGroupGloo.cpp", "PyTorch 1.9"},
+           read_nothing},
+    LogRow{{"Connection closed by peer [", lost_peer, "gloo/transport/tcp/pair.cc", "Gloo"},
+           read_nothing},
+    LogRow{{"Read error [", lost_peer, "gloo/transport/tcp/pair.cc", "Gloo"}, read_nothing},
+    LogRow{{"gloo/transport/tcp/", lost_peer, "gloo/transport/tcp/*.cc", "Gloo"}, read_nothing},
+    LogRow{{"[c10d] recvValue failed", lost_peer, "TCPStore.cpp", "PyTorch 2.5"}, read_nothing},
+    LogRow{{"Detected mismatch between collectives on ranks", mismatch, "ProcessGroupWrapper.cpp",
+            "PyTorch 1.10"},
+           read_nothing},
+    LogRow{{"failed (exitcode: ", ended, "elastic/multiprocessing/api.py", "PyTorch 1.9",
+            LogWriter::agent},
+           read_agent_end},
+    LogRow{{"rocess rank ", ended, "mpirun, prterun", "Open MPI 1.8"}, read_mpirun_signal},
+    LogRow{{"MPI_ABORT was invoked on rank ", ended, "mpirun", "Open MPI 1.8"}, read_mpi_abort},
+    LogRow{{" terminated with signal ", ended, "multiprocessing/spawn.py", "PyTorch 1.5"},
+           read_spawned},
+    LogRow{{" terminated with exit code ", ended, "multiprocessing/spawn.py", "PyTorch 1.5"},
+           read_spawned},
+    LogRow{{"srun: error: ", ended, "srun", "Slurm 14", LogWriter::slurm}, read_slurm},
+    LogRow{{"oom-kill event", ended, "slurmstepd", "Slurm 17"}, read_out_of_memory},
+    LogRow{{"oom_kill event", ended, "slurmstepd", "Slurm 21"}, read_out_of_memory},
+    LogRow{{"slurmstepd: error: *** ", job_ended, "slurmstepd", "Slurm 14"}, read_nothing},
+    LogRow{{"Fatal Python error: Segmentation fault", ended, "faulthandler", "Python 3.3"},
+           read_segmentation},
+    LogRow{{"Fatal Python error: Bus error", ended, "faulthandler", "Python 3.3"}, read_bus_error},
+    LogRow{{"Signal: Segmentation fault (11)", ended, "Open MPI", "Open MPI 1.8"},
+           read_segmentation},
+    LogRow{{"Initializing distributed: GLOBAL_RANK: ", world, "Lightning", "Lightning 1.4"},
+           read_members},
+    LogRow{{"All distributed processes registered. Starting with ", world, "Lightning",
+            "Lightning 1.4"},
+           read_processes},
+};
+
+}  // namespace
+
+const char* name_of(LogEventKind kind) {
+  switch (kind) {
+    case timed_out:
+      return "timed_out";
+    case progress:
+      return "progress";
+    case lost_peer:
+      return "lost_peer";
+    case absent:
+      return "absent";
+    case mismatch:
+      return "mismatch";
+    case LogEventKind::exception:
+      return "exception";
+    case ended:
+      return "ended";
+    case stopped:
+      return "stopped";
+    case job_ended:
+      return "job_ended";
+    case world:
+      return "world";
+  }
+  return "world";
+}
+
+std::vector<LogPattern> log_patterns() {
+  std::vector<LogPattern> all;
+  for (const LogRow& row : kLogRows) all.push_back(row.pattern);
+  return all;
+}
+
+std::optional<RecognizedLine> recognize(std::string_view line) {
+  const auto found = std::find_if(kLogRows.begin(), kLogRows.end(), [&](const LogRow& row) {
+    return line.find(row.pattern.needle) != std::string_view::npos;
+  });
+  if (found == kLogRows.end()) return std::nullopt;
+  RecognizedLine recognized{found->pattern, {}};
+  recognized.event.kind = found->pattern.kind;
+  found->read(line, &recognized.event);
+  return recognized;
+}
+
+}  // namespace lockstep

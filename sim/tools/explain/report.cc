@@ -1,0 +1,137 @@
+#include "sim/tools/explain/report.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/text.h"
+#include "scenarios/json/json_text.h"
+
+namespace lockstep {
+namespace {
+
+const char* next_step(FlightClass kind) {
+  switch (kind) {
+    case FlightClass::never_entered:
+      return "look at what the process does instead: its stack (py-spy dump), its log, its host";
+    case FlightClass::held:
+      return "look at its GPU and links (dmesg, nvidia-smi): its peers had all they needed";
+    case FlightClass::late:
+      return "look at what the process did before: its data loader, its checkpoint, its host";
+    case FlightClass::mismatch:
+      return "look at where its program takes another branch, or has other shapes";
+    case FlightClass::died:
+      return "the others lost it afterwards: mend this first";
+    case FlightClass::silent:
+      return "look for what ended or stopped it: dmesg, the scheduler's and the launcher's log";
+    case FlightClass::nothing:
+      return "";
+  }
+  return "";
+}
+
+std::string what_happened(const FlightFinding& found) {
+  if (found.guilty.size() > 1 && found.kind != FlightClass::mismatch)
+    return "are to blame, each as said above";
+  const std::string collective = fmt::format("{} {} of group {} ({})", found.operation,
+                                             found.sequence, found.group, found.description);
+  switch (found.kind) {
+    case FlightClass::never_entered:
+      return "never entered " + collective;
+    case FlightClass::held:
+      return "did not complete " + collective + ", which peers completed";
+    case FlightClass::late:
+      return fmt::format("came {:.0f} ms late to {}, after the time-out",
+                         found.lateness_ms.value_or(0), collective);
+    case FlightClass::mismatch:
+      return fmt::format("did not call what the others called as collective {} of group {} ({})",
+                         found.sequence, found.group, found.description);
+    case FlightClass::died:
+      return "ended by itself, before the others lost it";
+    case FlightClass::silent:
+      return "left no dump and reported nothing, while all the others lost it";
+    case FlightClass::nothing:
+      return "";
+  }
+  return "";
+}
+
+// "3 dumps and 2 logs"
+std::string counted(const SourceCounts& counts) {
+  std::string text;
+  if (counts.dumps > 0 || counts.logs == 0)
+    text = fmt::format("{} {}", counts.dumps, plural(counts.dumps, "dump"));
+  if (counts.logs > 0)
+    text += fmt::format("{}{} {}", text.empty() ? "" : " and ", counts.logs,
+                        plural(counts.logs, "log"));
+  return text;
+}
+
+}  // namespace
+
+int explain_code(const FlightFinding& found) {
+  if (!found.decided) return kExitInconclusive;
+  return found.guilty.empty() ? kExitPass : kExitFail;
+}
+
+std::string explain_text(const FlightFinding& found, const SourceCounts& counts) {
+  std::string text;
+  for (const std::string& line : found.evidence) text += "  " + printable(line) + "\n";
+  for (const std::string& line : found.missing) text += "  missing: " + printable(line) + "\n";
+  if (!found.victims.empty() && (!found.guilty.empty() || !found.decided))
+    text += "  victims: " + rank_list(found.victims) + "\n";
+  if (!found.decided)
+    text +=
+        fmt::format("undecided{}; exit {}\n",
+                    found.candidates.empty() ? "" : ": candidates " + rank_list(found.candidates),
+                    kExitInconclusive);
+  else if (found.guilty.empty())
+    text += fmt::format("nothing to explain: in {} nobody waits for anybody\n", counted(counts));
+  else
+    text += fmt::format("{} {}; {}; exit {}\n", rank_list(found.guilty),
+                        printable(what_happened(found)), next_step(found.kind), kExitFail);
+  return text;
+}
+
+nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCounts& counts) {
+  return {{"schema_version", 1},
+          {"verdict", !found.decided         ? "undecided"
+                      : found.guilty.empty() ? "nothing"
+                                             : "explained"},
+          {"dumps", counts.dumps},
+          {"logs", counts.logs},
+          {"guilty", found.guilty},
+          {"candidates", found.candidates},
+          {"victims", found.victims},
+          {"class", name_of(found.kind)},
+          {"group", or_null(found.group)},
+          {"group_description", or_null(found.description)},
+          {"collective", or_null(found.operation)},
+          {"sequence", found.sequence < 0 ? nlohmann::ordered_json(nullptr)
+                                          : nlohmann::ordered_json(found.sequence)},
+          {"lateness_ms", or_null(found.lateness_ms)},
+          {"evidence", found.evidence},
+          {"missing", found.missing},
+          {"exit_code", explain_code(found)}};
+}
+
+TestReport explain_report(const FlightFinding& found, const SourceCounts& counts,
+                          const std::string& path) {
+  TestCase made;
+  made.group = "explain";
+  made.name = path;
+  made.result = !found.decided         ? TestCase::Result::inconclusive
+                : found.guilty.empty() ? TestCase::Result::passed
+                                       : TestCase::Result::failed;
+  made.kind = name_of(found.kind);
+  made.text = explain_text(found, counts);
+  made.message = made.text.substr(made.text.rfind('\n', made.text.size() - 2) + 1);
+  if (!made.message.empty()) made.message.pop_back();
+  made.file = path;
+  TestReport report;
+  report.name = "lockstep explain";
+  report.answer = made.message;
+  report.cases.push_back(std::move(made));
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "sim/report/ci/test_report.h"
+#include "sim/tools/explain/attribution.h"
+
+namespace lockstep {
+
+// What was read.
+struct SourceCounts {
+  int64_t dumps = 0, logs = 0;
+};
+
+// The answer of `lockstep explain`: its exit code, as text whose last line is the sentence, as
+// --json (scenarios/explain_schema.json), and as one case of --junit, named `path`.
+int explain_code(const FlightFinding& found);
+std::string explain_text(const FlightFinding& found, const SourceCounts& counts);
+nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCounts& counts);
+TestReport explain_report(const FlightFinding& found, const SourceCounts& counts,
+                          const std::string& path);
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/tools/explain/dump.h"
+#include "sim/tools/explain/log_event.h"
+
+namespace lockstep {
+
+// What a job left behind: flight recorder dumps, text logs and torchelastic's error files, told
+// apart by content.
+struct JobEvidence {
+  std::vector<FlightDump> dumps;     // by rank
+  std::vector<LogEvent> events;      // of a file in the order of its lines
+  std::set<int64_t> logged;          // ranks whose log is there, whatever it holds
+  int64_t logs = 0;                  // files of text
+  std::vector<std::string> ignored;  // files of folders that are neither
+};
+
+// Files, and the files of folders; of torchelastic's attempts the last. Bad input: none, a named
+// file that is neither dump nor text (in a folder it is ignored), a damaged dump, two dumps of one
+// rank, more than 100,000 files.
+Expected<JobEvidence> read_job(const std::vector<std::string>& paths);
+
+// One text log, a line at a time, in bounded memory whatever its size.
+Expected<std::vector<LogEvent>> read_log(const std::string& path, int64_t rank,
+                                         std::set<int64_t>* logged);
+
+// Would `explain` know what to do with this file? Asked by verbs that do not.
+bool looks_like_job_evidence(const std::string& path);
+
+}  // namespace lockstep

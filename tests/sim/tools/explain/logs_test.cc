@@ -1,0 +1,301 @@
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "scenarios/json/schema.h"
+#include "sim/tools/explain/job_attribution.h"
+#include "sim/tools/explain/log_lines.h"
+#include "sim/tools/explain/log_patterns.h"
+#include "sim/tools/explain/needles.h"
+#include "sim/tools/explain/report.h"
+#include "tests/sim/report/schema_errors.h"
+
+namespace lockstep {
+namespace {
+
+void add(JobEvidence* job, const std::string& text, int64_t rank = -1) {
+  LogReader reader(rank < 0 ? "job.log" : "log." + std::to_string(rank), rank);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); reader.next_line()) reader.take(line);
+  for (LogEvent& event : reader.finish()) job->events.push_back(std::move(event));
+  job->logged.insert(reader.ranks().begin(), reader.ranks().end());
+  ++job->logs;
+}
+
+FlightFinding attribute_text(const std::string& text) {
+  JobEvidence job;
+  add(&job, text);
+  return attribute_job(job);
+}
+
+std::string waits(int64_t rank, int64_t sequence, int64_t enqueued, int64_t completed) {
+  const std::string number = std::to_string(rank);
+  return "[rank" + number +
+         "]:[E626 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank " + number +
+         "] Exception (either an error or timeout) detected by watchdog at work: " +
+         std::to_string(sequence) + ", last enqueued NCCL work: " + std::to_string(enqueued) +
+         ", last completed NCCL work: " + std::to_string(completed) + ".\n";
+}
+
+std::string was_at(int64_t rank, int64_t enqueued, int64_t completed) {
+  const std::string number = std::to_string(rank);
+  return "[rank" + number +
+         "]:[E626 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0(default_pg) Rank " + number +
+         "] Received a dump signal due to a collective timeout from  rank 0 and we will try "
+         "our best to dump the debug info. Last enqueued NCCL work: " +
+         std::to_string(enqueued) + ", last completed NCCL work: " + std::to_string(completed) +
+         ".\n";
+}
+
+std::string raised(const std::string& prefix, const std::string& exception) {
+  return prefix + "Traceback (most recent call last):\n" + prefix +
+         "  File \"train.py\", line 8\n" + prefix + exception + "\n";
+}
+
+const std::string kClosed =
+    "RuntimeError: [/third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer "
+    "[127.0.0.1]:16772.";
+
+TEST(JobLogs, WhoIsBehindByNumberWhileOthersWaitIsNamed) {
+  const FlightFinding found =
+      attribute_text(waits(0, 22, 22, 21) + was_at(1, 21, 21) + waits(2, 22, 22, 21));
+  EXPECT_TRUE(found.decided);
+  EXPECT_EQ(found.kind, FlightClass::never_entered);
+  EXPECT_EQ(found.guilty, RankSet{1});
+  EXPECT_EQ(found.victims, (RankSet{0, 2}));
+  EXPECT_EQ(found.sequence, 22);
+}
+
+TEST(JobLogs, ARankWithoutALogLeavesItUndecided) {
+  const FlightFinding found = attribute_text(waits(0, 22, 22, 21) + was_at(2, 21, 21));
+  EXPECT_FALSE(found.decided);
+  EXPECT_TRUE(found.guilty.empty());
+  EXPECT_TRUE(found.candidates.contains(1));
+}
+
+TEST(JobLogs, WhoHoldsWhatOthersCompletedIsNamed) {
+  const std::string work =
+      "[rank1]:[E626 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation "
+      "timeout: WorkNCCL(SeqNum=20, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=1000) ran "
+      "for 1001 milliseconds before timing out.\n";
+  const FlightFinding found =
+      attribute_text(waits(0, 22, 22, 21) + work + waits(1, 20, 22, 19) + waits(2, 22, 22, 21));
+  EXPECT_EQ(found.kind, FlightClass::held);
+  EXPECT_EQ(found.guilty, RankSet{1});
+}
+
+TEST(JobLogs, AnExceptionAfterALostPeerIsAConsequence) {
+  const FlightFinding found =
+      attribute_text(raised("[rank1]: ", kClosed) + raised("[rank1]: ", "ValueError: no gradient") +
+                     raised("[rank0]: ", "KeyError: 'loss'"));
+  EXPECT_EQ(found.guilty, RankSet{0});
+  EXPECT_EQ(found.victims, RankSet{1});
+}
+
+TEST(JobLogs, WhereTwoEndedByThemselvesNobodyIsNamed) {
+  const FlightFinding found = attribute_text(raised("[rank1]: ", "ValueError: a") +
+                                             raised("[rank0]: ", "KeyError: 'loss'"));
+  EXPECT_FALSE(found.decided);
+  EXPECT_EQ(found.candidates, (RankSet{0, 1}));
+}
+
+// Nobody knows whether a traceback without PyTorch's "[rank1]:" ended the process.
+TEST(JobLogs, ATracebackThatMayHaveBeenCaughtNamesNobodyUnlessALauncherSawTheEnd) {
+  JobEvidence job;
+  add(&job, raised("", "ValueError: a"), 1);
+  add(&job, raised("[rank0]: ", kClosed), 0);
+  EXPECT_FALSE(attribute_job(job).decided);
+  add(&job, "srun: error: node1: task 1: Exited with exit code 1\n");
+  EXPECT_EQ(attribute_job(job).guilty, RankSet{1});
+}
+
+TEST(JobLogs, WhatSpeaksOfPeersIsNoOwnException) {
+  for (const char* text :
+       {"RuntimeError: collective of rank 0 differs", "torch.distributed.DistBackendError: x",
+        "RuntimeError: NCCL error", "TimeoutError: wait", "KeyboardInterrupt",
+        "RuntimeError: Broken pipe", "EOFError"})
+    EXPECT_TRUE(attribute_text(raised("[rank1]: ", text)).guilty.empty()) << text;
+  for (const char* text :
+       {"ValueError: compile", "torch.OutOfMemoryError: CUDA out of memory.", "AssertionError",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied"})
+    EXPECT_EQ(attribute_text(raised("[rank1]: ", text)).guilty, RankSet{1}) << text;
+}
+
+TEST(JobLogs, AnExceptionOutOfTorchDistributedIsUnclear) {
+  const std::string text =
+      "[rank1]: Traceback (most recent call last):\n"
+      "[rank1]:   File \"/site-packages/torch/distributed/distributed_c10d.py\", line 4181\n"
+      "[rank1]: RuntimeError: something\n";
+  EXPECT_FALSE(attribute_text(text).decided);
+}
+
+TEST(JobLogs, WhomALauncherStoppedIsNotGuilty) {
+  const FlightFinding found = attribute_text(
+      "srun: error: node1: task 2: Killed\nsrun: Terminating StepId=1.0\n"
+      "srun: error: node1: tasks 0-1,3: Terminated\nsrun: error: node1: task 4: Killed\n");
+  EXPECT_EQ(found.guilty, RankSet{2});
+}
+
+// srun torchrun: its tasks are nodes.
+TEST(JobLogs, ATaskOfSlurmThatIsAnAgentIsNoRank) {
+  const FlightFinding found = attribute_text(
+      "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+      "srun: error: node1: task 2: Killed\n");
+  EXPECT_FALSE(found.decided);
+  EXPECT_TRUE(found.candidates.empty());
+}
+
+TEST(JobLogs, AnUnexplainedEndAtTheSameSecondLeavesItUndecided) {
+  const auto part = [](int64_t rank, int64_t code, const std::string& time) {
+    return "[0]:\n  time      : " + time + "\n  rank      : " + std::to_string(rank) +
+           " (local_rank: " + std::to_string(rank) + ")\n  exitcode  : " + std::to_string(code) +
+           " (pid: 1)\n";
+  };
+  const std::string root =
+      "Root Cause (first observed failure):\n" + part(1, -9, "2025-05-21_15:43:03");
+  EXPECT_FALSE(attribute_text(part(0, 1, "2025-05-21_15:43:03") + root).decided);
+  EXPECT_EQ(attribute_text(part(0, 1, "2025-05-21_15:43:04") + root).guilty, RankSet{1});
+  // Its log says that it lost a peer: then the time does not matter.
+  EXPECT_EQ(attribute_text(raised("[rank0]: ", kClosed) + part(0, 1, "2025-05-21_15:43:03") + root)
+                .guilty,
+            RankSet{1});
+}
+
+FlightDump empty_dump(int64_t rank, int64_t world) {
+  FlightDump dump;
+  dump.rank = rank;
+  dump.ranks_at_least = world;
+  return dump;
+}
+
+TEST(JobLogs, WhoLeftNoDumpAndNoWordWhereAllOthersDidIsNamed) {
+  JobEvidence job;
+  for (const int64_t rank : {0, 2}) {
+    add(&job, raised("[rank" + std::to_string(rank) + "]: ", kClosed), rank);
+    job.dumps.push_back(empty_dump(rank, 3));
+  }
+  EXPECT_FALSE(attribute_job(job).decided) << "its log is not there";
+  add(&job, "", 1);
+  EXPECT_EQ(attribute_job(job).guilty, RankSet{1});
+  EXPECT_EQ(attribute_job(job).kind, FlightClass::silent);
+  job.dumps.back().ranks_at_least = 4;
+  EXPECT_FALSE(attribute_job(job).decided) << "a rank of which nothing is there";
+}
+
+TEST(JobLogs, WhatDumpsAndLogsDisagreeOnIsUndecided) {
+  JobEvidence job;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    FlightDump dump = empty_dump(rank, 3);
+    dump.groups["0"] = {"default_pg",
+                        std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{0, 1, 2})};
+    dump.status["0"] = {rank == 1 ? 3 : 4, 3};
+    FlightEntry entry;
+    entry.sequence = entry.record = 4;
+    entry.group = "0";
+    entry.operation = "all_reduce";
+    if (rank != 1) dump.entries.push_back(entry);
+    job.dumps.push_back(dump);
+  }
+  EXPECT_EQ(attribute_job(job).guilty, RankSet{1});
+  JobEvidence agreeing = job;
+  add(&agreeing, raised("[rank1]: ", "ValueError: a"));
+  EXPECT_EQ(attribute_job(agreeing).guilty, RankSet{1});
+  EXPECT_EQ(attribute_job(agreeing).kind, FlightClass::died);
+  EXPECT_EQ(attribute_job(agreeing).sequence, 4);
+  add(&job, raised("[rank2]: ", "ValueError: a"));
+  EXPECT_FALSE(attribute_job(job).decided);
+  EXPECT_EQ(attribute_job(job).candidates, (RankSet{1, 2}));
+}
+
+TEST(LogLines, PrefixesOfLaunchersAreRead) {
+  struct Case {
+    const char* line;
+    int64_t rank;
+    const char* rest;
+  };
+  for (const Case& made :
+       {Case{"[rank3]: x", 3, "x"}, Case{"[default3]:x", 3, "x"},
+        Case{"[default3]:[rank11]: x", 11, "x"}, Case{" 3: x", 3, "x"},
+        Case{"[1,3]<stderr>:x", 3, "x"}, Case{"\x1b[31m3: x", 3, "x"},
+        Case{"12: [rank4]: x", 4, "x"}, Case{"x 3: y", -1, "x 3: y"},
+        Case{"[rank]: x", -1, "[rank]: x"}, Case{"[rank99999999]: x", -1, "[rank99999999]: x"}}) {
+    const LogPrefix prefix = log_prefix(made.line);
+    EXPECT_EQ(prefix.rank, made.rank) << made.line;
+    EXPECT_EQ(prefix.rest, made.rest) << made.line;
+  }
+}
+
+// A progress bar leaves no end of line.
+TEST(LogLines, ARankInTheMiddleOfALineCounts) {
+  LogReader reader("job.log", -1);
+  reader.take("  1%|          | 24/1752 [01:08<1:22:56,  2.88s/it]" + waits(5, 7, 7, 6));
+  const auto events = reader.finish();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].rank, 5);
+  EXPECT_EQ(events[0].group, "0");
+  EXPECT_EQ(events[0].enqueued, 7);
+}
+
+// torchrun's table says which rank a node's process is.
+TEST(LogLines, ANodesProcessIsCountedAsTheJobsRank) {
+  LogReader reader("node1.log", -1);
+  for (const char* line :
+       {"failed (exitcode: -9) local_rank: 4 (pid: 1)", "Root Cause (first observed failure):",
+        "  rank      : 12 (local_rank: 4)", "  exitcode  : -9 (pid: 1)"})
+    reader.take(line);
+  for (const LogEvent& event : reader.finish()) EXPECT_EQ(event.rank, 12);
+}
+
+TEST(LogLines, WhatIsKeptIsBounded) {
+  LogReader reader("job.log", -1);
+  const std::string line = waits(5, 7, 7, 6);
+  for (int count = 0; count < 10'000; ++count) reader.take(line);
+  EXPECT_LE(reader.finish().size(), 100U);
+}
+
+TEST(LogLines, EachPatternIsRecognizedAndInTheDocs) {
+  std::ifstream file(LOCKSTEP_SOURCE_DIR "/docs/explain.md");
+  const std::string docs((std::istreambuf_iterator<char>(file)), {});
+  for (const LogPattern& pattern : log_patterns())
+    EXPECT_NE(docs.find("| `" + std::string(pattern.needle) + "` | " + name_of(pattern.kind) +
+                        " | " + pattern.source + " | " + pattern.since + " |"),
+              std::string::npos)
+        << pattern.needle;
+}
+
+TEST(Needles, FindWhatALookAtEachCharacterFinds) {
+  const std::vector<std::string_view> words = {"abca", "bcab", "cabbage", "aaaa"};
+  const Needles needles(words);
+  std::mt19937 draw(7);
+  size_t found = 0;
+  for (int trial = 0; trial < 20'000; ++trial) {
+    std::string text(draw() % 20, 'a');
+    for (char& c : text) c = static_cast<char>('a' + draw() % 3);
+    const bool any = std::any_of(words.begin(), words.end(),
+                                 [&](auto word) { return text.find(word) != std::string::npos; });
+    found += any ? 1 : 0;
+    ASSERT_EQ(needles.any_in(text), any) << text;
+  }
+  EXPECT_GT(found, 1000U);
+}
+
+TEST(ExplainReport, IsAsItsSchemaSays) {
+  for (const std::string& text :
+       {std::string(), waits(0, 22, 22, 21) + was_at(1, 21, 21) + waits(2, 22, 22, 21),
+        raised("[rank1]: ", "ValueError: \x1b[2J")}) {
+    const FlightFinding found = attribute_text(text);
+    const auto json = nlohmann::json::parse(to_text(explain_json(found, {0, 1})));
+    EXPECT_EQ(schema_errors(explain_schema_text(), json), "");
+    EXPECT_EQ(explain_text(found, {0, 1}).find('\x1b'), std::string::npos);
+    const TestReport report = explain_report(found, {0, 1}, "logs");
+    EXPECT_EQ(report.cases.at(0).result,
+              found.decided ? TestCase::Result::failed : TestCase::Result::inconclusive);
+    EXPECT_EQ(report.cases.at(0).message.find('\n'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
