@@ -8,11 +8,13 @@ import sys
 
 
 class AfterTorch(importlib.abc.MetaPathFinder):
+    """Stays where it is: many ask for torch by find_spec() before they import it."""
+
+    def __init__(self, find):
+        self.find = find
+
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        spec = self.find(name, path) if name == "torch" else None
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
@@ -24,16 +26,24 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         return spec
 
 
-def load_agent():
+def load_agent(part="__init__", name="_lockstep_agent"):
     """By its file, under a name that no program has: many have an `agent.py` of their own."""
     folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "agent")
-    spec = importlib.util.spec_from_file_location("_lockstep_agent", os.path.join(folder, "__init__.py"),
-                                                  submodule_search_locations=[folder])
+    inside = [folder] if part == "__init__" else None
+    spec = importlib.util.spec_from_file_location(name, os.path.join(folder, part + ".py"),
+                                                  submodule_search_locations=inside)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-if "LOCKSTEP_PROGRAM_DIR" in os.environ:
-    sys.meta_path.insert(0, AfterTorch())
+def begin():
+    find = importlib.machinery.PathFinder.find_spec
+    if "LOCKSTEP_ZYGOTE" in os.environ:  # a descriptor; returns in ranks alone
+        find = load_agent("zygote", "_lockstep_zygote").serve(int(os.environ.pop("LOCKSTEP_ZYGOTE"))).find_spec
+    if "LOCKSTEP_PROGRAM_DIR" in os.environ:
+        sys.meta_path.insert(0, AfterTorch(find))
+
+
+begin()

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <system_error>
 #include <thread>
 
@@ -20,6 +21,7 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr int64_t kReasonBytesMost = 4096;
 
 // Free now; that nobody takes it before rank 0 does is likely, not certain.
 int free_port() {
@@ -78,11 +80,13 @@ ProgramProcesses::~ProgramProcesses() {
 
 void ProgramProcesses::start(const ProgramLaunch& launch) {
   const int port = free_port();
-  for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank)
-    children_.push_back({spawn({.argv = launch.command,
-                                .log = program_log(launch.folder, rank),
-                                .variables = variables(launch, rank, port)}),
-                         rank});
+  for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank) {
+    const SpawnOptions options{.argv = launch.command,
+                               .log = program_log(launch.folder, rank),
+                               .variables = variables(launch, rank, port)};
+    children_.push_back(
+        {launch.zygotes == nullptr ? spawn(options) : launch.zygotes->start(rank, options), rank});
+  }
 }
 
 std::vector<size_t> ProgramProcesses::look() {
@@ -109,10 +113,18 @@ void ProgramProcesses::signal(const ProgramChild& child, int number) {
   ::killpg(child.process.pid, number);
 }
 
-ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
-  const auto until = Clock::now() + std::chrono::duration<double>(launch.limit_s);
+namespace {
+
+Clock::time_point deadline_of(const ProgramLaunch& launch) {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(launch.limit_s));
+}
+
+ProgramEnd run_once(const ProgramLaunch& launch, Signals* signals) {
   ProgramProcesses processes;
   ProgramEnd end;
+  if (launch.zygotes != nullptr) launch.zygotes->wait(deadline_of(launch), *signals);
+  const auto until = deadline_of(launch);
   try {
     processes.start(launch);
   } catch (const std::system_error& error) {
@@ -129,6 +141,27 @@ ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
                             processes.left(), launch.limit_s);
   }
   return end;
+}
+
+// Why a forked rank says that only a fresh process would do; empty if none does.
+std::string wants_fresh(const ProgramLaunch& launch) {
+  if (launch.zygotes == nullptr || !launch.zygotes->fork()) return "";
+  auto why = read_foreign_file(launch.folder + "/fresh", kReasonBytesMost);
+  return why ? why.value() : "";
+}
+
+}  // namespace
+
+ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
+  ProgramEnd end = run_once(launch, signals);
+  if (end.signal != 0 || end.why.empty()) return end;
+  const std::string why = wants_fresh(launch);
+  if (why.empty()) return end;
+  launch.zygotes->give_up(why);
+  std::error_code error;
+  std::filesystem::remove_all(launch.folder, error);
+  std::filesystem::create_directory(launch.folder, error);
+  return run_once(launch, signals);
 }
 
 }  // namespace lockstep

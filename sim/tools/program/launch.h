@@ -6,6 +6,7 @@
 
 #include "sim/launch/event_loop.h"
 #include "sim/launch/workers.h"
+#include "sim/tools/program/zygote.h"
 
 namespace lockstep {
 
@@ -18,6 +19,7 @@ struct ProgramLaunch {
   bool spawns = false;  // it starts its ranks itself
   double limit_s = 120;
   std::vector<std::string> variables = {};  // more of them: "NAME=value"
+  ProgramZygotes* zygotes = nullptr;        // of which ranks are forked where that can be
 };
 
 std::string program_log(const std::string& folder, int64_t rank);
@@ -53,7 +55,7 @@ struct ProgramEnd {
 };
 
 // Blocks until all have ended, one has failed, the limit is over, or a signal has come; whole
-// process groups end with it.
+// process groups end with it. Once more, in fresh processes, where a forked one would not do.
 ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals);
 
 }  // namespace lockstep

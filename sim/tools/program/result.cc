@@ -189,6 +189,8 @@ std::string program_text(const ProgramResult& result, bool quiet) {
   std::string text;
   for (const ProgramWorld& world : result.worlds)
     if (!quiet) text += world_text(world);
+  if (!quiet && !result.why_fresh.empty())
+    text += fmt::format("note: each rank was a fresh Python: {}\n", result.why_fresh);
   return text + (quiet ? "" : "\n") + answer(result) + "\n";
 }
 
@@ -198,6 +200,8 @@ Json as_json(const ProgramResult& result) {
   return with_head({{"verdict", name_of(verdict_of(result))},
                     {"exit_code", exit_code_of(result)},
                     {"command", result.command},
+                    {"processes", result.forked ? "forked" : "fresh"},
+                    {"why_fresh", text_or_null(result.why_fresh)},
                     {"worlds", worlds}});
 }
 

@@ -37,7 +37,9 @@ struct ProgramWorld {
 struct ProgramResult {
   std::vector<std::string> command;
   std::vector<ProgramWorld> worlds;
-  int signal = 0;  // that ended it before all world sizes were judged
+  int signal = 0;         // that ended it before all world sizes were judged
+  bool forked = false;    // all ranks were, of a Python that had imported torch
+  std::string why_fresh;  // although they might have been forked
 };
 
 // A failure outweighs what could not be judged, and that a pass.

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 struct ProgramOptions {
   std::vector<int64_t> worlds = {2};
   std::vector<std::string> command;
-  bool spawns = false, quiet = false;
+  bool spawns = false, quiet = false, fresh_processes = false;
   double limit_s = 120;
   std::string json;
   CiOptions ci;
@@ -75,14 +75,28 @@ Recorded with_broken_off(Recorded found, const std::string& folder, int64_t worl
   return found;
 }
 
-Recorded record(const ProgramOptions& options, const std::string& folder, int64_t world,
-                int64_t scale, Signals* signals) {
+// What the runs of one verdict share.
+struct Session {
+  const ProgramOptions& options;
+  std::string scratch;
+  ProgramZygotes* zygotes;  // or none
+  Signals* signals;
+};
+
+Recorded record(const Session& session, const std::string& folder, int64_t world, int64_t scale) {
+  const ProgramOptions& options = session.options;
   std::error_code error;
   fs::create_directory(folder, error);
   Recorded found;
-  const ProgramEnd end = run_program(
-      {options.command, folder, agent_folder(), world, scale, options.spawns, options.limit_s},
-      signals);
+  const ProgramEnd end = run_program({.command = options.command,
+                                      .folder = folder,
+                                      .agent = agent_folder(),
+                                      .world = world,
+                                      .scale = scale,
+                                      .spawns = options.spawns,
+                                      .limit_s = options.limit_s,
+                                      .zygotes = session.zygotes},
+                                     session.signals);
   found.why = end.why;
   found.signal = end.signal;
   if (!found.why.empty()) return with_broken_off(std::move(found), folder, world);
@@ -114,10 +128,10 @@ bool buffers_differ(const std::vector<ProgramRank>& ranks) {
 }
 
 // Several ranks, then one device. Its signal, where one came.
-int judge_world(const ProgramOptions& options, const std::string& scratch, ProgramWorld* found,
-                Signals* signals) {
+int judge_world(const Session& session, ProgramWorld* found) {
   const int64_t world = found->world_size;
-  const Recorded several = record(options, fmt::format("{}/{}", scratch, world), world, 1, signals);
+  const std::string folder = fmt::format("{}/{}", session.scratch, world);
+  const Recorded several = record(session, folder, world, 1);
   found->not_run = several.why;
   if (several.signal == 0 && !several.why.empty()) {
     const ProgramFinding cause = judge_broken_off(several.ranks);
@@ -127,13 +141,13 @@ int judge_world(const ProgramOptions& options, const std::string& scratch, Progr
   if (several.signal != 0 || !several.why.empty()) return several.signal;
   found->lanes.push_back({ProgramLaneKind::replica, judge_replicas(several.ranks),
                           replica_control_fails(several.ranks)});
-  found->replay = replay_program(fmt::format("{}/{}", scratch, world), world);
+  found->replay = replay_program(folder, world);
   if (found->replay.finding)
     found->lanes.push_back(
         {ProgramLaneKind::replay, *found->replay.finding, found->replay.control_failed});
   found->buffers_differ = buffers_differ(several.ranks);
   found->dropout_off = several.ranks[0].dropout;
-  const Recorded one = record(options, fmt::format("{}/{}-one", scratch, world), 1, world, signals);
+  const Recorded one = record(session, folder + "-one", 1, world);
   if (!one.why.empty()) found->not_run = "on one device, " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   found->lanes.push_back({ProgramLaneKind::float64, judge_one_device(several.ranks, one.ranks[0]),
@@ -159,16 +173,22 @@ int verify_program(const ProgramOptions& options) {
   ProgramResult result;
   result.command = options.command;
   Signals signals;
+  std::unique_ptr<ProgramZygotes> zygotes;
+  if (!options.fresh_processes && !options.spawns)
+    zygotes = std::make_unique<ProgramZygotes>(options.command, agent_folder(), scratch.path);
+  const Session session{options, scratch.path, zygotes.get(), &signals};
   for (const int64_t world : options.worlds) {
     say_progress(options, world);
     const auto begin = std::chrono::steady_clock::now();
     ProgramWorld& found = result.worlds.emplace_back();
     found.world_size = world;
-    result.signal = judge_world(options, scratch.path, &found, &signals);
+    result.signal = judge_world(session, &found);
     found.duration_s =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (result.signal != 0) break;
   }
+  if (zygotes) result.why_fresh = zygotes->why_fresh();
+  result.forked = zygotes && zygotes->fork();
   int code = write_output("--json", options.json, exit_code_of(result),
                           [&] { return to_text(as_json(result)); });
   code = leave_ci_reports(options.ci, test_report(result), code);
@@ -188,6 +208,8 @@ void add_program(CLI::App& app, std::function<int()>* action) {
       ->allow_extra_args(false)
       ->check(between(int64_t{2}, int64_t{64}));
   verb->add_flag("--spawns", options->spawns, "COMMAND starts its ranks itself (mp.spawn)");
+  verb->add_flag("--fresh-processes", options->fresh_processes,
+                 "Start a Python for each rank, instead of forking it");
   verb->add_option("--limit", options->limit_s, "Seconds that one run may take (120)")
       ->option_text("S")
       ->check(between(1.0, 86'400.0));
@@ -218,7 +240,8 @@ Tool program_tool() {
           .add = add_program,
           .forms = {{"",
                      "",
-                     {" --annotations --json --junit --limit --quiet --spawns --world-sizes "}}},
+                     {" --annotations --fresh-processes --json --junit --limit --quiet --spawns "
+                      "--world-sizes "}}},
           .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
 }
 
