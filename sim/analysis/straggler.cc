@@ -239,7 +239,7 @@ class Finder {
                      ? steps_[i].without(rank.value_or(hit ? late[i]->rank : 0)).step_ns()
                      : step_ns;
       if (!hit) continue;
-      ++found->late_steps;
+      if (++found->late_steps == 1) found->first_late_step = steps_[i].step;
       times += 1 + late[i]->excess_ns / std::max(late[i]->base_ns, 1.0);
       for (size_t phase = 0; phase < excess.size(); ++phase)
         excess[phase] += excess_in(i, static_cast<Phase>(phase), late[i]->rank);

@@ -49,10 +49,11 @@ struct Straggler {
   double times = 1;             // own work / the others' in its late steps, or 1 + delay / work
   std::optional<double> score;  // best rank's median work / own
   int64_t late_steps = 0, steps = 0;
-  int64_t period = 0;       // of class periodic
-  double core_wait_ms = 0;  // per step, of the rank that waited for a core the longest
-  int64_t busy_steps = 0;   // in which that could pass for lateness, or hide it
-  std::string text;         // one sentence
+  int64_t first_late_step = 0;  // its number; 0: there is none
+  int64_t period = 0;           // of class periodic
+  double core_wait_ms = 0;      // per step, of the rank that waited for a core the longest
+  int64_t busy_steps = 0;       // in which that could pass for lateness, or hide it
+  std::string text;             // one sentence
 };
 
 inline constexpr double kLate = 0.1;

@@ -265,8 +265,8 @@ void refuse_empty_values(CLI::App& app) {
 }
 
 #ifdef LOCKSTEP_TOOLS
-bool first_is_verify_of_program(int argc, char** argv) {
-  if (argc < 3 || std::string(argv[1]) != "verify") return false;
+bool is_about_program(int argc, char** argv, const char* verb) {
+  if (argc < 3 || std::string(argv[1]) != verb) return false;
   for (int i = 2; i + 1 < argc; ++i)
     if (std::string(argv[i]) == "--") return !std::string(argv[i + 1]).ends_with(".json");
   return false;
@@ -302,7 +302,7 @@ const std::vector<Tool>& tools() {
 #ifdef LOCKSTEP_TOOLS
   static const std::vector<Tool> all = {campaign_tool(), calibrate_tool(), collective_tool(),
                                         explore_tool(),  whatif_tool(),    compare_tool(),
-                                        explain_tool(),  program_tool()};
+                                        explain_tool(),  program_tool(),   program_run_tool()};
 #else
   static const std::vector<Tool> all;
 #endif
@@ -346,9 +346,10 @@ int run_cli(int argc, char** argv) try {
   if (argc > 1 && std::string(argv[1]) == "worker" && internal)
     return exec_worker(std::vector<std::string>(argv + 2, argv + argc));
 #ifdef LOCKSTEP_TOOLS
-  // `verify [options] -- COMMAND` is about a program, not about scenario files.
-  static char program_verb[] = "program";
-  if (first_is_verify_of_program(argc, argv)) argv[1] = program_verb;
+  // `verify [options] -- COMMAND` and run are about a program, not about scenario files.
+  static char program_verb[] = "program", run_verb[] = "program-run";
+  if (is_about_program(argc, argv, "verify")) argv[1] = program_verb;
+  if (is_about_program(argc, argv, "run")) argv[1] = run_verb;
 #endif
   std::function<int()> action;
   CLI::App app("Is data-parallel training right? Real processes, real Gloo, a verdict.",

@@ -4,7 +4,7 @@ import re
 
 from harness import ROOT, ProgramTest, read_json
 
-ROW = re.compile(r"\| `lockstep ([a-z ]+)`(?: ([^|]*?))? \| (.*) \|")
+ROW = re.compile(r"\| `lockstep ([a-z -]+)`(?: ([^|]*?))? \| (.*) \|")
 
 
 def forms():

@@ -258,6 +258,11 @@ class Options(OptionWalk):
             "--world-sizes": says("^3 ranks", "--world-sizes", "3", code=3),
             "--spawns": says("the program ended with exit code 5", "--spawns", code=3),
             "--limit": says("had not ended after 1 s", "--limit", "1", code=3)})
+        self.walk("program-run", "", [script], {
+            "--world-size": says("^3 ranks", "--world-size", "3"),
+            "--fault": says('fault "kill rank=1 step=3": never acted', "--fault", "kill rank=1 step=3"),
+            "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
+            "--limit": says("several stand at the same place", "--limit", "1", code=3)})
 
     def test_dumps(self):
         dump = self.tmp / "dump_0"

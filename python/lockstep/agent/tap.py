@@ -261,7 +261,8 @@ class Hooks:
         self.group.unregister_post_hook(HOOK)
 
 
-def watch_groups(tap, calls):
+def watch_groups(hook):
+    """`hook(group, ranks)` is called for each group that is made; what it returns is removed with the group."""
     import torch.distributed as dist
     c10d, hooked = dist.distributed_c10d, {}
     make, destroy = c10d._new_process_group_helper, c10d.destroy_process_group
@@ -277,7 +278,7 @@ def watch_groups(tap, calls):
         if isinstance(group, dist.ProcessGroup) and id(group) not in hooked:
             given = inspect.signature(make).bind(*args, **kwargs).arguments
             ranks = list(given["global_ranks_in_group"]) or list(range(given["group_size"]))
-            hooked[id(group)] = Hooks(tap, calls, group, ranks)
+            hooked[id(group)] = hook(group, ranks)
         return answer
 
     def destroyed(group=None):
@@ -288,13 +289,18 @@ def watch_groups(tap, calls):
     util.Finalize(None, remove, exitpriority=20)
 
 
+def has_hooks():
+    import torch.distributed as dist
+    return hasattr(dist.ProcessGroup, "register_pre_hook") and hasattr(dist.ProcessGroup, "register_post_hook")
+
+
 def watch(recorder):
     import torch.distributed as dist
     if recorder.world < 2 or recorder.scale > 1 or not dist.is_available():
         return
-    hooks = hasattr(dist.ProcessGroup, "register_pre_hook") and hasattr(dist.ProcessGroup, "register_post_hook")
+    hooks = has_hooks()
     tap = Tap(recorder, "hooks" if hooks else "functions")
     calls = watch_functions(tap)
     if hooks:
-        watch_groups(tap, calls)
+        watch_groups(lambda group, ranks: Hooks(tap, calls, group, ranks))
     util.Finalize(None, tap.close, exitpriority=10)

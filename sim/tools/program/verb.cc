@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -13,6 +12,7 @@
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
 #include "sim/tools/program/launch.h"
+#include "sim/tools/program/places.h"
 #include "sim/tools/program/result.h"
 #include "sim/tools/tools.h"
 
@@ -29,36 +29,6 @@ struct ProgramOptions {
   std::string json;
   CiOptions ci;
 };
-
-// Gone with everything in it, however this ends.
-struct Scratch {
-  Scratch() {
-    std::string pattern = (fs::temp_directory_path() / "lockstep-program-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) != nullptr) path = pattern;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path.empty()) fs::remove_all(path, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  std::string path;
-};
-
-// LOCKSTEP_PYTHON, or of the source tree that this program was built in, or as CMake or pip install
-// it; nowhere else, for it is code that will run. Empty: nowhere.
-std::string agent_folder() {
-  const char* given = ::getenv("LOCKSTEP_PYTHON");
-  if (given != nullptr) return std::string(given) + "/lockstep/site";
-  std::error_code error;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const char* place :
-       {"../../../python/lockstep/site", "../share/lockstep/python/lockstep/site", "../site"}) {
-    const fs::path site = (folder / place).lexically_normal();
-    if (fs::exists(site / "sitecustomize.py", error)) return site.string();
-  }
-  return "";
-}
 
 struct Recorded {
   std::vector<ProgramRank> ranks;
@@ -90,7 +60,7 @@ Recorded record(const Session& session, const std::string& folder, int64_t world
   Recorded found;
   const ProgramEnd end = run_program({.command = options.command,
                                       .folder = folder,
-                                      .agent = agent_folder(),
+                                      .agent = program_agent_folder(),
                                       .world = world,
                                       .scale = scale,
                                       .spawns = options.spawns,
@@ -164,9 +134,9 @@ void say_progress(const ProgramOptions& options, int64_t world) {
 int verify_program(const ProgramOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   check_output("--json", options.json, &errors);
-  if (agent_folder().empty())
+  if (program_agent_folder().empty())
     errors.push_back(option_error("the agent's folder python/lockstep is not beside this program"));
-  const Scratch scratch;
+  const ProgramScratch scratch;
   if (scratch.path.empty())
     errors.push_back(option_error("cannot make a folder for temporary files"));
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
@@ -175,7 +145,8 @@ int verify_program(const ProgramOptions& options) {
   Signals signals;
   std::unique_ptr<ProgramZygotes> zygotes;
   if (!options.fresh_processes && !options.spawns)
-    zygotes = std::make_unique<ProgramZygotes>(options.command, agent_folder(), scratch.path);
+    zygotes =
+        std::make_unique<ProgramZygotes>(options.command, program_agent_folder(), scratch.path);
   const Session session{options, scratch.path, zygotes.get(), &signals};
   for (const int64_t world : options.worlds) {
     say_progress(options, world);

@@ -1,0 +1,261 @@
+"""When a rank enters a collective of all ranks, and when it has its result: by PyTorch's own hooks where it has them
+(2.14 on), else by torch.distributed's functions; the sums of DistributedDataParallel's reducer are then seen as one,
+which begins when the last gradient is there. Collectives of some of the ranks are only a sign of life."""
+import contextlib
+import inspect
+import threading
+
+from ..tap import FUNCTIONS, HOOK, PEERS, has_hooks, watch_groups
+from .flight import ARRIVAL, END
+
+# reducer/probe.h; the first name that is within a call's
+OPERATIONS = (("allreduce", 1), ("all_reduce", 1), ("broadcast", 2), ("allgather", 3), ("all_gather", 3),
+              ("reduce_scatter", 4), ("scatter", 5), ("gather", 6), ("barrier", 7))
+DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
+          "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16")  # c10::ScalarType
+
+
+def operation_of(name):
+    return next((number for word, number in OPERATIONS if word in name), 0)
+
+
+def tensors_in(values):
+    import torch
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
+def packed(operation, tensors):
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    word = str(tensors[0].dtype).replace("torch.", "") if tensors else ""
+    dtype = DTYPES.index(word) if word in DTYPES else 255
+    return operation << 56 | dtype << 48 | size & (1 << 48) - 1
+
+
+class Arrivals:
+    def __init__(self, flight, kind):
+        self.flight, self.kind, self.sequence = flight, kind, 0
+        self.open = {}  # sequence -> (bucket, work, when), as long as its end was not recorded
+        self.lock, self.here = threading.RLock(), threading.local()
+        self.models, self.buffers = [], (None, 0)  # the module before whose forward they are broadcast
+
+    def arrive(self, name, tensors, bucket=-1):
+        self.look()
+        with self.lock:
+            self.sequence += 1
+            sequence = self.sequence
+        self.flight.faults.at_collective(sequence, name, bucket)
+        self.flight.append(ARRIVAL, bucket, packed(operation_of(name), tensors), sequence)
+        with self.lock:
+            self.open[sequence] = (bucket, None, self.flight.newest_ns)
+        return sequence
+
+    def end(self, sequence):
+        with self.lock:
+            bucket, _, _ = self.open.pop(sequence, (None, None, None))
+        if bucket is not None:
+            self.flight.append(END, bucket, 0, sequence)
+
+    def follow(self, sequence, work):
+        with self.lock:
+            if sequence in self.open:
+                bucket, _, when = self.open[sequence]
+                self.open[sequence] = bucket, work, when
+
+    def look(self):
+        """Those of which the result is there by now."""
+        for sequence, (_, work, _) in sorted(self.open.items()):
+            if work is not None and work.is_completed():
+                self.end(sequence)
+
+    def backward_ended(self):
+        self.look()
+        if self.kind == "functions":
+            for model in self.models:
+                model.backward_ended()
+        for sequence, (bucket, _, _) in sorted(self.open.items()):
+            if bucket >= 0:
+                self.end(sequence)
+
+    def oldest(self):
+        """What this rank waits for, if for anything: (sequence, bucket, since)."""
+        with self.lock:
+            found = min(self.open.items(), default=None)
+        return None if found is None else (found[0], found[1][0], found[1][2])
+
+    def next_bucket(self):
+        self.flight.steps.buckets += 1
+        return self.flight.steps.buckets - 1
+
+    @contextlib.contextmanager
+    def of_construction(self, module):
+        """The constructor compares shapes and broadcasts parameters, in C++."""
+        if self.kind == "hooks":
+            yield
+            return
+        self.here.within = True
+        try:
+            sequence = self.arrive("broadcast", list(module.parameters()))
+            yield
+            self.end(sequence)
+        finally:
+            self.here.within = False
+
+    def take(self, ddp):
+        self.models.append(Reducer(self, ddp) if self.kind == "functions" else ddp)
+
+    def before_forward(self, ddp):
+        """The buffers of rank 0 are broadcast, in C++, before the module's own forward."""
+        if self.kind == "functions" and ddp.will_sync_module_buffers():
+            self.buffers = ddp.module, self.arrive("broadcast", list(ddp.modules_buffers))
+
+    def forward_begins(self, module):
+        if self.open:
+            self.look()
+        if self.buffers[0] is module:
+            self.end(self.buffers[1])
+            self.buffers = None, 0
+
+
+def is_whole(group):
+    import torch.distributed as dist
+    return dist.is_initialized() and dist.get_rank(group) >= 0 and dist.get_world_size(group) == dist.get_world_size()
+
+
+def watch_functions(arrivals):
+    import torch.distributed as dist
+    for name in FUNCTIONS:
+        function = getattr(dist, name, None)
+        if function is not None:
+            noted = noting(arrivals, name, function)
+            setattr(dist, name, noted)
+            setattr(dist.distributed_c10d, name, noted)
+
+
+def noting(arrivals, name, function):
+    signature = inspect.signature(function)
+
+    def call(*args, **kwargs):
+        if getattr(arrivals.here, "within", False) or not arrivals.flight.here():
+            return function(*args, **kwargs)
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # raises what a caller expects
+        if not is_whole(given.get("group")):
+            arrivals.flight.alive()
+            return function(*args, **kwargs)
+        return entered(arrivals, name, given, lambda: function(*args, **kwargs))
+    call.__name__, call.__doc__, call.__signature__ = name, function.__doc__, signature
+    return call
+
+
+def entered(arrivals, name, given, call):
+    """A hook sees the arrival itself; this one the end of what the caller waits for."""
+    arrivals.look()
+    if arrivals.kind == "hooks":
+        result = call()
+        arrivals.look()
+        return result
+    sequence = arrivals.arrive(name, list(tensors_in(given.values())))
+    arrivals.here.within = True
+    try:
+        result = call()
+    finally:
+        arrivals.here.within = False
+    if result is None or not given.get("async_op"):
+        arrivals.end(sequence)
+    else:
+        arrivals.follow(sequence, result)
+    return result
+
+
+class Hooks:
+    """Of one process group; must be gone before Python is."""
+
+    def __init__(self, arrivals, group):
+        self.arrivals, self.group, self.begun = arrivals, group, {}
+        group.register_pre_hook(HOOK, self.before)
+        group.register_post_hook(HOOK, self.after)
+
+    def before(self, call):
+        name = str(call.name).rsplit(".", 1)[-1].lower()
+        if name in PEERS:
+            return
+        bucket = self.arrivals.next_bucket() if of_reducer(self.arrivals) else -1
+        self.begun[call.op_id] = self.arrivals.arrive(name, list(call.input_tensors), bucket)
+
+    def after(self, call):
+        sequence = self.begun.pop(call.op_id, None)
+        if sequence is not None:
+            self.arrivals.follow(sequence, call.work)
+
+    def remove(self):
+        self.group.unregister_pre_hook(HOOK)
+        self.group.unregister_post_hook(HOOK)
+
+
+class Nothing:
+    def remove(self):
+        pass
+
+
+def of_reducer(arrivals):
+    """Does C++ call, out of the engine? Then no frame of Python stands between."""
+    frame = inspect.currentframe().f_back.f_back
+    return bool(arrivals.models) and (frame is None or "/torch/autograd/" in frame.f_code.co_filename)
+
+
+def watch_buffers(arrivals):
+    import torch
+    DDP = torch.nn.parallel.DistributedDataParallel
+    forward = DDP.forward
+
+    def forwarded(self, *args, **kwargs):
+        arrivals.before_forward(self)
+        return forward(self, *args, **kwargs)
+    DDP.forward = forwarded
+
+
+class Reducer:
+    """What gradients tell of a reducer in C++. A comm hook would tell more, but its callbacks run in Gloo's threads,
+    which at exit may meet an interpreter that is gone."""
+
+    def __init__(self, arrivals, ddp):
+        import torch
+        self.arrivals, self.ddp, self.seen, self.sequence = arrivals, ddp, 0, 0
+        self.parameters = [parameter for parameter in ddp.parameters() if parameter.requires_grad]
+        self.expected = len(self.parameters)  # of those that take part in the loss
+        self.whole = is_whole(ddp.process_group)
+        for parameter in self.parameters:
+            parameter.register_hook(torch.utils.hooks.unserializable_hook(lambda gradient: self.ready()))
+
+    def ready(self):
+        self.seen += 1
+        if self.seen == self.expected:
+            self.arrive()
+
+    def arrive(self):
+        if self.whole and self.ddp.require_backward_grad_sync:
+            self.arrivals.next_bucket()
+            self.sequence = self.arrivals.arrive("all_reduce", self.parameters, 0)
+
+    def backward_ended(self):
+        if self.seen and self.sequence == 0:
+            self.arrive()  # other parameters took part than in the backward before
+        self.expected, self.seen, self.sequence = self.seen or self.expected, 0, 0
+
+
+def watch(flight):
+    import torch.distributed as dist
+    if not dist.is_available():
+        flight.arrivals = Arrivals(flight, "none")
+        return
+    arrivals = flight.arrivals = Arrivals(flight, "hooks" if has_hooks() else "functions")
+    watch_functions(arrivals)
+    watch_buffers(arrivals)
+    if arrivals.kind == "hooks":
+        watch_groups(lambda group, ranks: Hooks(arrivals, group) if len(ranks) == flight.world else Nothing())

@@ -1,0 +1,63 @@
+"""How a rank ended: as soon as it is known, before its connections close."""
+import os
+import sys
+import time
+from multiprocessing import util
+
+from .flight import ERROR, FINISHED, PRIMARY_DONE, core_wait_ns
+
+MOST = 4000  # characters of an error's text
+
+
+def watch(flight):
+    before = sys.excepthook
+
+    def ended(kind, error, trace):
+        leave(flight, error)
+        before(kind, error, trace)
+    sys.excepthook = ended
+    leave_code = os._exit
+
+    def exited(code):
+        if code == 0:
+            at_exit(flight)
+        leave_code(code)
+    os._exit = exited
+    util.Finalize(None, at_exit, (flight,), exitpriority=5)  # children of multiprocessing, too
+
+
+def user_line(error):
+    """The innermost line of its traceback that is no library's."""
+    trace, line = error.__traceback__, ""
+    while trace:
+        name = trace.tb_frame.f_code.co_filename
+        if "/torch/" not in name and "/site-packages/" not in name and not name.startswith("<") \
+                and not name.startswith(os.path.dirname(os.path.dirname(__file__))):
+            line = f"{os.path.basename(name)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def leave(flight, error):
+    if not flight.here() or isinstance(error, SystemExit):
+        return
+    waits = flight.arrivals.oldest()
+    facts = {"type": type(error).__name__, "text": str(error)[:MOST], "line": user_line(error), "phase": flight.phase,
+             "step": flight.step, "sequence": -1, "bucket": -1, "waited_ms": -1}
+    if waits is not None:
+        facts.update(sequence=waits[0], bucket=waits[1], waited_ms=(time.monotonic_ns() - waits[2]) // 1_000_000)
+    flight.append(ERROR, -1, core_wait_ns(flight.pid))
+    flight.note("error", facts)
+    flight.closed = True
+
+
+def at_exit(flight):
+    if not flight.here():
+        return
+    # Of a program that has an excepthook of its own.
+    error = sys.exc_info()[1] or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is not None and not isinstance(error, SystemExit):
+        return leave(flight, error)
+    flight.append(PRIMARY_DONE)
+    flight.append(FINISHED)
+    flight.closed = True

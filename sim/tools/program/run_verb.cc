@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/json/schema.h"
+#include "sim/cli/outputs.h"
+#include "sim/cli/shared_options.h"
+#include "sim/launch/run_files.h"
+#include "sim/report/document.h"
+#include "sim/tools/program/places.h"
+#include "sim/tools/program/run_result.h"
+#include "sim/tools/tools.h"
+
+namespace lockstep {
+namespace {
+
+struct RunOptions {
+  int64_t world = 2;
+  std::vector<std::string> faults, command;
+  double timeout_scale = 1;
+  ProgramWatch watch;
+  bool quiet = false;
+  std::string json;
+  CiOptions ci;
+};
+
+std::vector<ProgramFault> read_faults(const RunOptions& options, InputErrors* errors) {
+  std::vector<ProgramFault> faults;
+  for (const std::string& text : options.faults) {
+    auto fault = parse_program_fault(text, options.world);
+    if (fault)
+      faults.push_back(std::move(fault.value()));
+    else
+      errors->insert(errors->end(), fault.errors().begin(), fault.errors().end());
+  }
+  return faults;
+}
+
+int run_program_with_faults(const RunOptions& options) {
+  InputErrors errors = ci_errors(options.ci);
+  check_output("--json", options.json, &errors);
+  const std::vector<ProgramFault> faults = read_faults(options, &errors);
+  if (program_agent_folder().empty())
+    errors.push_back(option_error("the agent's folder python/lockstep is not beside this program"));
+  const ProgramScratch scratch;
+  if (scratch.path.empty())
+    errors.push_back(option_error("cannot make a folder for temporary files"));
+  if (!errors.empty()) return bad_input(errors, options.json, options.ci);
+  const std::string path = scratch.path + "/faults.json";
+  write_file(path, agent_json(faults).dump());
+  const ProgramLaunch launch{
+      .command = options.command,
+      .folder = scratch.path,
+      .agent = program_agent_folder(),
+      .world = options.world,
+      .variables = {"LOCKSTEP_PROGRAM_FAULTS=" + path,
+                    fmt::format("LOCKSTEP_PROGRAM_TIMEOUT_SCALE={}", options.timeout_scale)}};
+  Signals signals;
+  const ProgramRun run = watch_program(launch, options.watch, faults.size(), &signals);
+  ProgramRunResult result = judge_run(run, faults, launch, options.watch);
+  result.timeout_scale = options.timeout_scale;
+  int code = write_output("--json", options.json, exit_code_of(result),
+                          [&] { return to_text(as_json(result)); });
+  code = leave_ci_reports(options.ci, test_report(result), code);
+  return print_result(program_run_text(result, options.quiet), code);
+}
+
+void add_what(CLI::App* verb, RunOptions* options) {
+  verb->add_option("COMMAND", options->command, "What starts the training")
+      ->required()
+      ->option_text("COMMAND ...");
+  verb->add_option("--world-size", options->world, "How many ranks (2)")
+      ->option_text("W")
+      ->check(between(int64_t{2}, int64_t{64}));
+  verb->add_option("--fault", options->faults,
+                   "What goes wrong on purpose, as \"kill rank=1 step=3\"; may be repeated")
+      ->option_text("FAULT")
+      ->allow_extra_args(false);
+  verb->add_option("--timeout-scale", options->timeout_scale,
+                   "Of the time-outs of the program's groups: 0.01 makes 30 minutes 18 seconds (1)")
+      ->option_text("X")
+      ->check(between(1e-6, 1e3));
+  verb->add_option("--limit", options->watch.limit_s, "Seconds that the run may take (600)")
+      ->option_text("S")
+      ->check(between(1.0, 604'800.0));
+  verb->add_option("--hang-after", options->watch.hang_after_s,
+                   "Seconds without anything new of any rank that are taken for a hang (30)")
+      ->option_text("S")
+      ->check(between(1.0, 604'800.0));
+}
+
+void add_program_run(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "program-run", "Run a PyTorch training of your own, with faults: run [options] -- COMMAND.");
+  add_what(verb, options.get());
+  verb->add_option("--json", options->json,
+                   "Write the result as JSON (see lockstep schema --program-run)")
+      ->option_text("FILE")
+      ->group("Output");
+  add_ci(verb, &options->ci);
+  verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
+  verb->footer(R"(Examples, from the root of the repository
+  lockstep run -- python3 examples/toy_ddp.py
+  lockstep run --world-size 3 --fault "kill rank=1 step=3" -- python3 examples/toy_ddp.py
+  lockstep run --fault "stall rank=1 duration_ms=200" -- python3 examples/toy_ddp.py
+  lockstep run --fault "deadlock rank=1 step=5 phase=forward" --timeout-scale 0.002 -- python3 examples/toy_ddp.py
+  lockstep run --fault "stop rank=0 collective=7 duration_ms=2000" -- python3 examples/toy_ddp.py
+
+Exit codes
+  0      all ranks ended well (somebody may have been late)
+  1      the program failed: who, how, and who because of it
+  2      bad input
+  3      inconclusive: a fault never acted, or nobody can be named
+  128+n  interrupted by signal n)");
+  verb->callback([=] { *action = [=] { return run_program_with_faults(*options); }; });
+}
+
+}  // namespace
+
+Tool program_run_tool() {
+  return {
+      .verb = "program-run",
+      .add = add_program_run,
+      .forms = {{"",
+                 "",
+                 {" --annotations --fault --hang-after --json --junit --limit --quiet "
+                  "--timeout-scale --world-size "}}},
+      .schema = {"--program-run", "Of what run -- COMMAND --json writes", program_run_schema_text}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,342 @@
+#include "sim/tools/program/run_watch.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+#include "scenarios/base/file.h"
+#include "scenarios/base/text.h"
+#include "scenarios/json/json_text.h"
+#include "sim/launch/protocol.h"
+#include "sim/launch/run_files.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+using Seconds = std::chrono::duration<double>;
+
+constexpr auto kEvery = std::chrono::milliseconds(10);
+constexpr auto kPulseEvery = std::chrono::milliseconds(100);
+// After a failure: for the others to notice it by themselves, and to say so.
+constexpr Seconds kNoticeGrace{3}, kNoticeAtMost{20};
+constexpr Seconds kStackPatience{0.5};
+constexpr int64_t kFactsBytesMost = 1 << 16;
+constexpr int64_t kStackBytesMost = 1 << 18;
+constexpr int kTailLines = 20;
+constexpr size_t kFramesMost = 20;
+constexpr int64_t kMostSaid = 300;
+
+std::string rank_file(const std::string& folder, int64_t rank, const char* what) {
+  return fmt::format("{}/rank-{}.{}", folder, rank, what);
+}
+
+class Watcher {
+ public:
+  Watcher(const ProgramLaunch& launch, const ProgramWatch& watch, Signals* signals)
+      : launch_(launch), watch_(watch), signals_(signals), states_(launch.world) {
+    pulses_.resize(static_cast<size_t>(launch.world));
+  }
+
+  ProgramRun run() {
+    run_.outcome.began_ns = now_ns();
+    try {
+      processes_.start(launch_);
+    } catch (const std::system_error& error) {
+      run_.why = error.what();
+      return std::move(run_);
+    }
+    began_ = changed_ = Clock::now();
+    while (processes_.left() > 0 && run_.signal == 0) {
+      std::this_thread::sleep_for(kEvery);
+      note_ends();
+      run_.signal = signals_->next();
+      if (processes_.left() == 0 || over()) break;
+    }
+    note_rest();
+    run_.outcome.interrupted = run_.signal != 0;
+    run_.outcome.duration_ms = (now_ns() - run_.outcome.began_ns) / 1'000'000;
+    return std::move(run_);
+  }
+
+ private:
+  struct Pulse {
+    uint64_t appended = 0;
+    bool joined = false;
+    Clock::time_point changed{};
+  };
+
+  void note_ends() {
+    for (const size_t i : processes_.look()) {
+      const ProgramChild& child = processes_.children()[i];
+      ProcessEnd end = end_of(child);
+      changed_ = Clock::now();
+      if (end.signal != 0 || end.exit_code != 0) note_failure();
+      if (states_[child.rank]) end.state = states_[child.rank];
+      add(std::move(end));
+    }
+  }
+
+  static ProcessEnd end_of(const ProgramChild& child) {
+    ProcessEnd end;
+    end.who = fmt::format("rank-{}", child.rank);
+    end.rank = child.rank;
+    end.time_ns = now_ns();
+    end.exit_code = child.exit_code;
+    end.signal = child.signal;
+    return end;
+  }
+
+  void add(ProcessEnd end) {
+    end.order = static_cast<int64_t>(run_.outcome.ends.size());
+    run_.outcome.ends.push_back(std::move(end));
+  }
+
+  // What every rank that is alive does at this moment, before anything is ended.
+  void note_failure() {
+    if (run_.outcome.failed_ns != 0) return;
+    run_.outcome.failed_ns = now_ns();
+    failed_ = Clock::now();
+    for (const ProgramChild& child : processes_.children())
+      if (!child.ended) states_[child.rank] = read_process_state(child.process.pid);
+  }
+
+  // Is there nothing more to wait for?
+  bool over() {
+    const auto now = Clock::now();
+    if (now >= next_pulse_) take_pulses(now);
+    if (run_.outcome.failed_ns != 0)
+      return now - std::max(failed_, changed_) > kNoticeGrace || now - failed_ > kNoticeAtMost;
+    const bool late = now - began_ > Seconds(watch_.limit_s);
+    if (!late && !all_silent(now, watch_.hang_after_s)) return false;
+    late_ = !late || all_silent(now, std::min(watch_.hang_after_s, watch_.limit_s / 2));
+    run_.cut_off = !late_;
+    note_failure();
+    if (late_) ask_for_stacks();
+    return true;
+  }
+
+  void take_pulses(Clock::time_point now) {
+    next_pulse_ = now + kPulseEvery;
+    for (size_t rank = 0; rank < pulses_.size(); ++rank) {
+      Pulse& pulse = pulses_[rank];
+      if (pulse.changed == Clock::time_point{}) pulse.changed = now;
+      const auto read = read_pulse(records_path(launch_.folder, static_cast<int64_t>(rank)));
+      if (!read || read->appended == pulse.appended) continue;
+      pulse.appended = read->appended;
+      pulse.joined = read->newest_phase > Phase::rendezvous;
+      pulse.changed = changed_ = now;
+    }
+  }
+
+  // Of ranks that are alive. Before they have met, only the limit says that it takes too long: data
+  // are prepared there.
+  bool all_silent(Clock::time_point now, double seconds) const {
+    const bool late = now - began_ > Seconds(watch_.limit_s);
+    for (const ProgramChild& child : processes_.children()) {
+      const Pulse& pulse = pulses_[static_cast<size_t>(child.rank)];
+      if (child.ended) continue;
+      if (!pulse.joined && !late) return false;
+      if (now - pulse.changed < Seconds(seconds)) return false;
+    }
+    return true;
+  }
+
+  // Python writes its frames from a signal handler, whatever the thread waits for.
+  void ask_for_stacks() {
+    bool asked = false;
+    for (const ProgramChild& child : processes_.children()) {
+      const int64_t rank = child.rank;
+      if (child.ended || !states_[rank] || is_stopped(*states_[rank])) continue;
+      if (!catches_signal(child.process.pid, stack_signal())) continue;
+      send_signal(child.process.pidfd, stack_signal());
+      asked = true;
+    }
+    if (asked) std::this_thread::sleep_for(kStackPatience);
+  }
+
+  // Those that are ended with this object.
+  void note_rest() {
+    for (const ProgramChild& child : processes_.children()) {
+      if (child.ended) continue;
+      ProcessEnd end = end_of(child);
+      end.exit_code = -1;
+      end.signal = SIGKILL;
+      end.by_launcher = true;
+      end.past_deadline = late_;
+      end.state = states_[child.rank];
+      add(std::move(end));
+    }
+  }
+
+  struct States {
+    explicit States(int64_t world) : all(static_cast<size_t>(world)) {}
+    std::optional<ProcessState>& operator[](int64_t rank) { return all[static_cast<size_t>(rank)]; }
+    std::vector<std::optional<ProcessState>> all;
+  };
+
+  const ProgramLaunch& launch_;
+  const ProgramWatch& watch_;
+  Signals* signals_;
+  ProgramProcesses processes_;
+  ProgramRun run_;
+  States states_;
+  std::vector<Pulse> pulses_;  // by rank
+  Clock::time_point began_{}, changed_{}, failed_{}, next_pulse_{};
+  bool late_ = false;  // it hangs
+};
+
+// Throws nlohmann::json::exception for what the agent does not write.
+Json facts_in(const std::string& path) {
+  const auto text = read_foreign_file(path, kFactsBytesMost);
+  return text ? json_or_discarded(text.value()) : Json(Json::value_t::discarded);
+}
+
+void take_facts(const Json& facts, ProgramRankFacts* found) {
+  found->torch = facts.at("torch").get<std::string>();
+  found->tap = facts.at("tap").get<std::string>();
+  found->world = whole_number(facts.at("world"));
+  found->timeout_ms = whole_number(facts.at("timeout_ms"));
+  found->met = true;
+}
+
+// The last line that is not empty: an exception's sentence, after what led to it.
+std::string first_line(const std::string& text) {
+  return printable(text.substr(0, text.find('\n'))).substr(0, kMostSaid);
+}
+
+void take_error(const Json& facts, int64_t rank, ProgramRankFacts* found, RankError* error) {
+  const std::string text = facts.at("text").get<std::string>();
+  found->error = facts.at("type").get<std::string>() + ": " + first_line(text);
+  found->line = facts.at("line").get<std::string>();
+  const int64_t phase = whole_number(facts.at("phase"));
+  error->sequence = whole_number(facts.at("sequence"));
+  error->bucket = whole_number(facts.at("bucket"));
+  error->waited_ms = whole_number(facts.at("waited_ms"));
+  error->deadline_ms = found->timeout_ms;
+  error->step = whole_number(facts.at("step"));
+  error->phase = to_word(static_cast<Phase>(phase));
+  error->rank = rank;
+  const bool waits = error->sequence > 0 || phase <= static_cast<int64_t>(Phase::construction) ||
+                     phase == static_cast<int64_t>(Phase::teardown);
+  error->kind = error_kind_of(text, waits);
+  error->text = found->error;
+  if (!found->line.empty()) error->text += " (" + found->line + ")";
+}
+
+// Frames of faulthandler: `  File "/x/train.py", line 31 in step`.
+std::vector<std::string> frames_in(const std::string& path) {
+  const auto text = read_foreign_file(path, kStackBytesMost);
+  std::vector<std::string> frames;
+  std::istringstream lines(text.value_or(""));
+  for (std::string line; std::getline(lines, line) && frames.size() < kFramesMost;) {
+    constexpr std::string_view kFile = "  File \"";
+    const size_t end = line.find("\", line ");
+    if (!line.starts_with(kFile) || end == std::string::npos) continue;
+    const std::string file = line.substr(kFile.size(), end - kFile.size());
+    if (file.find("/lockstep/agent/") != std::string::npos) continue;
+    const std::string rest = line.substr(end + 8);
+    const size_t in = rest.find(" in ");
+    const std::string name = in == std::string::npos ? "" : " " + rest.substr(in + 4) + "()";
+    frames.push_back(printable(
+        fmt::format("{}:{}{}", file.substr(file.rfind('/') + 1), rest.substr(0, in), name)));
+  }
+  return frames;
+}
+
+// Codes of our own workers mean what they do not mean here.
+void translate_exit(const RankError& error, ProcessEnd* end) {
+  if (end->by_launcher || end->signal != 0 || end->exit_code == 0) return;
+  if (error.kind == ErrorKind::exception && !error.text.empty())
+    end->exit_code = kExitException;
+  else if (error.kind != ErrorKind::none)
+    end->exit_code = kExitCommError;
+}
+
+void take_rank(const std::string& folder, int64_t rank, ProgramRun* run) {
+  ProgramRankFacts& found = run->ranks.emplace_back();
+  Evidence evidence;
+  try {
+    const Json facts = facts_in(rank_file(folder, rank, "facts.json"));
+    if (facts.is_object()) take_facts(facts, &found);
+    const Json error = facts_in(rank_file(folder, rank, "error.json"));
+    if (error.is_object()) take_error(error, rank, &found, &evidence.error);
+  } catch (const nlohmann::json::exception&) {
+    found.error = "what the agent left of it cannot be read";
+  }
+  found.stack = frames_in(rank_file(folder, rank, "stack"));
+  for (ProcessEnd& end : run->outcome.ends) {
+    if (end.rank != rank) continue;
+    // The program's own code, were it that of one of ours, is no sign that others failed before.
+    if (evidence.error.kind == ErrorKind::none && end.exit_code == kExitCommError)
+      evidence.error.kind = ErrorKind::exception;
+    translate_exit(evidence.error, &end);
+    if (end.state) end.state->stack = found.stack;
+  }
+  run->outcome.evidence.push_back(to_json_text(evidence));
+  run->outcome.log_tails.push_back(log_tail(program_log(folder, rank), kTailLines));
+}
+
+// What the judge asks of a plan.
+void take_plan(const ProgramLaunch& launch, ProgramRun* run) {
+  Scenario& scenario = run->outcome.plan.scenario;
+  scenario.name = launch.command[0];
+  scenario.world_size = scenario.batch_size = launch.world;
+  scenario.reducer.kind = "c10d";
+  scenario.communicator.kind = "gloo";
+  int64_t timeout_ms = 1'800'000;  // PyTorch's over Gloo
+  for (const ProgramRankFacts& rank : run->ranks)
+    if (rank.timeout_ms >= 0) timeout_ms = rank.timeout_ms;
+  scenario.timeouts.collective_ms = scenario.timeouts.construction_ms = timeout_ms;
+  // As many as any rank has begun: what the loop does before a forward begins none.
+  for (const RankRecords& records : run->outcome.ranks)
+    for (const Event& event : records.events) {
+      const auto phase = static_cast<Phase>(event.phase);
+      if (phase >= Phase::forward && phase <= Phase::optimizer)
+        scenario.steps = std::max<int64_t>(scenario.steps, event.step);
+    }
+}
+
+}  // namespace
+
+ErrorKind error_kind_of(const std::string& text, bool waits) {
+  const auto holds = [&](auto... words) {
+    return ((text.find(words) != std::string::npos) || ...);
+  };
+  const bool theirs =
+      holds("gloo/", "[c10d]", "ProcessGroup", "Socket Timeout", "socketStartConnect",
+            "monitoredBarrier", "TCPStore", "wait timeout after", "Connection closed by",
+            "Application timeout caused pair closure", "Connection reset by peer", "Broken pipe",
+            "clients joined");
+  if (!theirs || !waits) return ErrorKind::exception;
+  if (holds("imed out", "imeout")) return ErrorKind::timeout;
+  if (holds("losed", "reset", "roken pipe", "Read error", "Write error", "refused"))
+    return ErrorKind::peer_lost;
+  return ErrorKind::rejected;
+}
+
+ProgramRun watch_program(const ProgramLaunch& launch, const ProgramWatch& watch, size_t faults,
+                         Signals* signals) {
+  ProgramRun run = Watcher(launch, watch, signals).run();
+  for (int64_t rank = 0; rank < launch.world; ++rank) take_rank(launch.folder, rank, &run);
+  run.outcome.ranks = read_all_records(launch.folder, launch.world);
+  take_plan(launch, &run);
+  run.acted.resize(faults);
+  std::error_code error;
+  for (size_t i = 0; i < faults; ++i)
+    for (int64_t rank = 0; rank < launch.world; ++rank)
+      if (std::filesystem::exists(fmt::format("{}/fired-{}-{}", launch.folder, rank, i), error))
+        run.acted[i].push_back(rank);
+  return run;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,169 @@
+"""`lockstep run -- COMMAND`: each kind of fault is found with the right rank, step and kind, victims are victims, nobody
+is accused of a clean run on a busy machine, and a fault whose address was never reached is told."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
+PYTHON = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")  # one that has torch
+OTHERS = [path for path in os.environ.get("LOCKSTEP_TORCH_PYTHONS", "").split(":") if path]
+THOROUGH = os.environ.get("LOCKSTEP_PROGRAM_FAULTS_ALL") == "1"  # every kind, with every PyTorch
+
+SCRIPT = """
+import os, signal, sys, time, torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+x = torch.randn(24 * world, 7)
+data = TensorDataset(x, x.sum(1, keepdim=True))
+loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data))
+net = nn.Sequential(nn.Linear(7, 5), nn.BatchNorm1d(5), nn.Linear(5, 1))
+{model}
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for step, (x, y) in enumerate(loader, 1):
+    {begin}
+    optimizer.zero_grad()
+    nn.functional.mse_loss(net(x), y).backward()
+    {after}
+    optimizer.step()
+    {pace}
+dist.barrier()
+dist.destroy_process_group()
+"""
+DDP = "net = nn.parallel.DistributedDataParallel(net)"
+BY_HAND = "for p in net.parameters(): dist.all_reduce(p.grad)"
+PACE = "time.sleep(0.02)"
+
+
+def script(model=DDP, begin="pass", after="pass", pace="pass"):
+    return SCRIPT.format(model=model, begin=begin, after=after, pace=pace)
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        self.left = self.folder / "tmp"
+        self.left.mkdir()
+
+    def run_text(self, text, *options, python=PYTHON, world=2):
+        """The exit code, and what --json says."""
+        path, result = self.folder / "train.py", self.folder / "result.json"
+        path.write_text(text)
+        result.unlink(missing_ok=True)
+        command = [PROGRAM, "run", "--world-size", str(world), "--json", str(result), *options, "--", python, str(path)]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=600,
+                             env={**os.environ, "TMPDIR": str(self.left), "OMP_NUM_THREADS": "1",
+                                  "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")})
+        self.said = ran.stdout + ran.stderr
+        self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
+        return ran.returncode, json.loads(result.read_text())
+
+    def fails(self, fault, kind, rank, step, *options, text=None, **how):
+        code, found = self.run_text(text or script(), "--fault", fault, *options, **how)
+        self.assertEqual(code, 1, self.said)
+        self.assertEqual(found["faults"][0]["acted_on"], [rank])
+        failure = found["failure"]
+        self.assertEqual((failure["kind"], failure["rank"], failure["step"]), (kind, rank, step), self.said)
+        self.assertNotIn(rank, failure["victims"])
+        return found
+
+    def is_late(self, fault, kind, rank, *options, **how):
+        code, found = self.run_text(script(pace=PACE), "--fault", fault, *options, **how)
+        self.assertEqual(code, 0, self.said)
+        self.assertEqual((found["straggler"]["class"], found["straggler"]["rank"]), (kind, rank), self.said)
+        return found["straggler"]
+
+    def test_a_killed_rank_and_its_victims(self):
+        found = self.fails("kill rank=1 step=3", "crash", 1, 3, world=3)
+        self.assertEqual(found["failure"]["signal"], 9)
+        self.assertEqual(found["failure"]["victims"], [0, 2])
+        self.assertEqual(found["failure"]["missing"], [1])
+        for rank in (0, 2):
+            self.assertIn("onnection", found["ranks"][rank]["error"], self.said)
+
+    def test_an_exit_and_an_exception(self):
+        self.fails("exit rank=0 step=2 code=7", "exit", 0, 2)
+        self.assertIn("exited with code 7", self.said)
+        found = self.fails("exception rank=1 step=4 phase=forward", "exception", 1, 4)
+        self.assertEqual(found["ranks"][1]["line"], "train.py:18")
+
+    def test_a_hang_under_scaled_timeouts(self):
+        found = self.fails("deadlock rank=1 step=3 phase=forward", "hang", 1, 3, "--timeout-scale", "0.001", world=3)
+        self.assertEqual(found["ranks"][0]["timeout_ms"], 1800)
+        self.assertEqual(found["failure"]["missing"], [1])
+        self.assertGreaterEqual(found["failure"]["waited_ms"], 1500)
+        self.assertIn("imed out", self.said)
+
+    def test_a_stopped_rank_that_nobody_times_out_on(self):
+        found = self.fails("stop rank=0 step=2", "hang", 0, 2, "--hang-after", "3")
+        self.assertIn("stopped (state T)", found["failure"]["message"])
+        self.assertEqual(found["failure"]["victims"], [1])
+
+    def test_a_hang_of_the_programs_own_names_its_line(self):
+        code, found = self.run_text(script(begin="if rank == 1 and step == 3: time.sleep(600)"), "--hang-after", "3")
+        self.assertEqual(code, 1, self.said)
+        self.assertEqual((found["failure"]["kind"], found["failure"]["rank"]), ("hang", 1), self.said)
+        self.assertIn("train.py:16 <module>()", found["ranks"][1]["stack"], self.said)
+
+    def test_who_is_late_in_every_step(self):
+        self.assertGreater(self.is_late("stall rank=1 duration_ms=60", "compute", 1, world=3)["cost_ms"], 30)
+
+    def test_who_stood_still_once(self):
+        late = self.is_late("stall rank=0 step=5 duration_ms=1500 phase=forward", "stopped", 0)
+        self.assertEqual(late["phase"], "forward")
+
+    def test_a_fault_that_never_acted_is_told(self):
+        for fault in ("kill rank=1 step=300", "stall rank=1 collective=all_to_all duration_ms=3",
+                      "exit rank=0 collective=4000"):
+            with self.subTest(fault):
+                code, found = self.run_text(script(), "--fault", fault)
+                self.assertEqual(code, 3, self.said)
+                self.assertEqual(found["faults"][0]["acted_on"], [])
+                self.assertIn("never acted", found["inconclusive"])
+
+    def test_clean_runs_on_a_busy_machine_accuse_nobody(self):
+        loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+        try:
+            for world in (2, 3):
+                code, found = self.run_text(script(pace=PACE), world=world)
+                self.assertEqual(code, 0, self.said)
+                self.assertIn(found["straggler"]["class"], ("none", "starved"), self.said)
+        finally:
+            for loop in loops:
+                loop.kill()
+                loop.wait()
+
+    def test_bad_faults_are_refused_before_anything_runs(self):
+        for fault, sentence in (("kill rank=5", "there is no rank 5; expected a rank from 0 to 1"),
+                                ("kill rank=x", "rank: "), ("kill", "rank"), ("explode rank=1", "is no fault of a program"),
+                                ("slow_link rank=1", "nothing stands between a rank and its connections"),
+                                ("stall rank=1", "duration_ms"), ("stall rank=1 duration_ms=-1", "duration_ms: "),
+                                ("kill rank=1 stp=3", "unknown key \"stp\""), ("kill rank=1 rank=0", "twice"),
+                                ("exception rank=1 at_ms=5", "at_ms is no address of it"), ("", "KIND")):
+            with self.subTest(fault):
+                ran = subprocess.run([PROGRAM, "run", "--fault", fault or " ", "--", "/no/such"], capture_output=True,
+                                     text=True, timeout=60)
+                self.assertEqual(ran.returncode, 2, ran.stderr)
+                self.assertIn(sentence if fault else "no kind", ran.stderr)
+        ran = subprocess.run([PROGRAM, "run", "--timeout-scale", "0", "--", "/bin/true"], capture_output=True, text=True,
+                             timeout=60)
+        self.assertEqual(ran.returncode, 2, ran.stderr)
+
+    def test_a_program_that_never_meets_is_inconclusive(self):
+        code, found = self.run_text("print('done')")
+        self.assertEqual(code, 3, self.said)
+        self.assertIn("without init_process_group", found["inconclusive"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
