@@ -11,8 +11,6 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
 PYTHON = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")  # one that has torch
-OTHERS = [path for path in os.environ.get("LOCKSTEP_TORCH_PYTHONS", "").split(":") if path]
-THOROUGH = os.environ.get("LOCKSTEP_PROGRAM_FAULTS_ALL") == "1"  # every kind, with every PyTorch
 
 SCRIPT = """
 import os, signal, sys, time, torch, torch.distributed as dist
@@ -115,6 +113,11 @@ class Runs(unittest.TestCase):
         self.assertEqual((found["failure"]["kind"], found["failure"]["rank"]), ("hang", 1), self.said)
         self.assertIn("train.py:16 <module>()", found["ranks"][1]["stack"], self.said)
 
+    def test_who_calls_another_collective_than_most(self):
+        found = self.fails("skip_backward rank=1 step=3", "rejected", 1, 4, "--timeout-scale", "0.001", world=3)
+        self.assertEqual(found["failure"]["victims"], [0, 2])
+        self.assertIn("rank 1 called broadcast 7", self.said)
+
     def test_who_is_late_in_every_step(self):
         self.assertGreater(self.is_late("stall rank=1 duration_ms=60", "compute", 1, world=3)["cost_ms"], 30)
 
@@ -166,4 +169,4 @@ class Runs(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main()

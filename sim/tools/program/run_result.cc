@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 
+#include "reducer/probe.h"
 #include "scenarios/json/json_text.h"
 #include "sim/analysis/metrics.h"
 #include "sim/judge/blame.h"
@@ -59,6 +61,67 @@ bool is_undecided_hang(const RunOutcome& outcome, const std::vector<RankView>& v
   });
 }
 
+// Is it another collective? How much each rank gives must be the same of an all_reduce alone.
+bool is_other(const Event& a, const Event& b) {
+  const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);
+  constexpr auto kAllReduce = static_cast<uint8_t>(Operation::all_reduce);
+  return one.operation != two.operation ||
+         (one.operation == kAllReduce && (one.bytes != two.bytes || one.dtype != two.dtype));
+}
+
+using Sides = std::vector<std::pair<const Event*, std::vector<int64_t>>>;
+
+// The ranks by what they called, where that was not the same for the first time; else empty.
+Sides first_mismatch(const std::vector<RankView>& views) {
+  std::map<uint32_t, Sides> calls;
+  for (const RankView& view : views)
+    for (const Event& arrival : view.arrivals) {
+      Sides& sides = calls[arrival.sequence];
+      const auto side = std::find_if(sides.begin(), sides.end(), [&](const auto& known) {
+        return !is_other(*known.first, arrival);
+      });
+      if (side == sides.end())
+        sides.push_back({&arrival, {view.rank}});
+      else
+        side->second.push_back(view.rank);
+    }
+  for (auto& [sequence, sides] : calls)
+    if (sides.size() > 1) return std::move(sides);
+  return {};
+}
+
+// Who called another collective than most is behind what followed; of two ranks nobody can tell.
+void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
+  if (failure->kind != "timeout" && failure->kind != "rejected" && failure->kind != "hang") return;
+  const Sides sides = first_mismatch(views);
+  if (sides.empty()) return;
+  std::vector<std::string> texts;
+  std::vector<int64_t> few, all;
+  for (const auto& [call, ranks] : sides) {
+    texts.push_back(fmt::format("{} called {}", ranks_text(ranks), collective_text(*call)));
+    all.insert(all.end(), ranks.begin(), ranks.end());
+    if (2 * ranks.size() < views.size()) few.insert(few.end(), ranks.begin(), ranks.end());
+  }
+  failure->kind = "rejected";
+  failure->cause = "collective_mismatch";
+  failure->rank.reset();
+  if (few.size() == 1) failure->rank = few[0];
+  for (const auto& [call, ranks] : sides)
+    if (failure->rank ? ranks == few : call == sides[0].first) {
+      failure->explanation.collective = collective_of(*call);
+      failure->step = call->step;
+      failure->phase = to_word(static_cast<Phase>(call->phase));
+    }
+  failure->message = fmt::format("ranks called different collectives: {}{}", fmt::join(texts, ", "),
+                                 failure->rank ? "" : "; which of them is wrong is not known");
+  for (const int64_t rank : all)
+    if (failure->rank != rank) failure->secondary.push_back(rank);
+  std::sort(failure->secondary.begin(), failure->secondary.end());
+  auto& victims = failure->secondary;
+  victims.erase(std::unique(victims.begin(), victims.end()), victims.end());
+  if (failure->rank) std::erase(victims, *failure->rank);
+}
+
 // A mistake that all ranks make alike is no rank's: who ended first says nothing.
 void share_exception(const ProgramRun& run, ProgramRunResult* result) {
   Failure& failure = *result->failure;
@@ -102,6 +165,7 @@ void take_failure(const ProgramRun& run, ProgramRunResult* result) {
         where(view_of(views, *result->failure->rank)));
     result->failure.reset();
   } else {
+    blame_mismatch(views, &*result->failure);
     add_slow_victims(run, &*result->failure);
     share_exception(run, result);
   }
