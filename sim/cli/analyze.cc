@@ -32,7 +32,7 @@
 #include "sim/report/trace.h"
 
 namespace lockstep {
-void add_analyze(CLI::App& app, std::function<int()>* action) {
+void add_analyze(CLI::App& app, std::function<int()>* action, OtherCommand other) {
   auto options = std::make_shared<AnalyzeOptions>();
   CLI::App* verb = app.add_subcommand(
       "analyze", "Judge a run again from what it left behind; measure it, and name its straggler.");
@@ -68,7 +68,15 @@ void add_analyze(CLI::App& app, std::function<int()>* action) {
   lockstep analyze slow/0001 --trace trace.json --svg step.svg
   lockstep analyze golden/data/stragglers/timeline-ST.json.gz
 )"));
-  verb->callback([=] { *action = [=] { return analyze(*options); }; });
+  verb->callback([=] {
+    *action = [=] {
+      if (const std::string command = other(options->folder); !command.empty())
+        return bad_input(
+            {file_error(options->folder, "is what a job of PyTorch left, not lockstep", command)},
+            options->json, options->ci);
+      return analyze(*options);
+    };
+  });
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -38,6 +39,9 @@ struct Tool {
     const char* (*text)() = nullptr;
   };
   Schema schema = {};
+
+  // Whether a file or folder that `analyze` was given is this verb's.
+  bool (*reads)(const std::string& path) = nullptr;
 };
 
 }  // namespace lockstep

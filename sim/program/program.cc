@@ -20,6 +20,7 @@
 #include "sim/cli/shared_options.h"
 #include "sim/cli/simulate.h"
 #include "sim/cli/verbs.h"
+#include "sim/plan/plans.h"
 #include "sim/program/command_line.h"
 #include "sim/program/option_tree.h"
 #include "sim/report/analyze_document.h"
@@ -177,6 +178,14 @@ void add_profile(CLI::App& app, std::function<int()>* action) {
   verb->callback([=] { *action = [=] { return profile(*options); }; });
 }
 
+// Of the tool that reads what was given to `analyze`.
+std::string other_command(const std::string& path) {
+  for (const Tool& tool : tools())
+    if (tool.reads != nullptr && tool.reads(path))
+      return fmt::format("lockstep {} {}", tool.verb, shell_word(path));
+  return "";
+}
+
 void add_others(CLI::App& app, std::function<int()>* action) {
   CLI::App* schema = app.add_subcommand("schema", "Print the JSON Schema of scenario files.");
   using Text = std::function<std::string()>;
@@ -319,7 +328,7 @@ void build_command_line(CLI::App& app, std::function<int()>* action) {
   add_run(app, action);
   add_sweep(app, action);
   add_simulate(app, action);
-  add_analyze(app, action);
+  add_analyze(app, action, other_command);
   for (const Tool& tool : tools()) tool.add(app, action);
   add_scenario(app, action);
   add_data(app, action);

@@ -155,6 +155,28 @@ class Explain(ProgramTest):
         self.assertIn("store", answer["evidence"][0])
         self.assertEqual(self.run_program("explain", folder / "store").code, 2)
 
+    def test_analyze_tells_the_command_that_reads_it(self):
+        dumps = self.write({rank: dump(rank) for rank in range(2)})
+        logs = self.logs({"log.0": error(0, CLOSED)})
+        for path in (dumps, dumps / "_dump_0", logs, logs / "log.0"):
+            done = self.run_program("analyze", path)
+            self.assertEqual(done.code, 2, done.text)
+            self.assertIn(f"lockstep explain {path}", done.err)
+        (logs / "log.0").write_text("step 1\n")
+        for path in (logs, logs / "log.0", self.tmp / "none"):
+            done = self.run_program("analyze", path)
+            self.assertEqual(done.code, 2, done.text)
+            self.assertNotIn("explain", done.err)
+
+    def test_a_hole_in_a_log_takes_no_time(self):
+        """What stands behind 64 GiB of nothing, as where a log was cut while its writer went on."""
+        folder = self.logs({"log.0": error(0, CLOSED), "log.1": "step 1\n"})
+        with (folder / "log.1").open("r+b") as file:
+            file.seek(1 << 36)
+            file.write(b"\n" + error(1, "ValueError: late").encode())
+        done, answer = self.answer(folder, 1)
+        self.assertEqual(answer["guilty"], [1])
+
     def test_junit_and_schema(self):
         folder = self.logs({"log.0": error(0, CLOSED), "log.1": error(1, "ValueError: \x1b[2J::error::forged")})
         path = self.tmp / "explain.xml"

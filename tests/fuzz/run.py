@@ -41,7 +41,7 @@ SHIPPED = {
 # Words beside those of json.dict and of the seeds themselves.
 DICTIONARIES = {"weights": "checkpoint", "pickle": "checkpoint", "zip": "checkpoint",
                 "door": "job", "member": "job", "link": "job", "store": "job", "wire": "job",
-                "notice": "job"}
+                "notice": "job", "log": "log", "dump_pickle": "checkpoint"}
 
 # `replayed`: of the executions those of inputs that were in the corpus before.
 Result = collections.namedtuple("Result", "target executions replayed seconds fresh rss findings")

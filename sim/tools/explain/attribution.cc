@@ -344,6 +344,7 @@ class FlightAttribution {
     if (finding_.guilty.empty())
       for (const std::string& why : alone_) doubt(why);
     doubt_for_ambiguous();
+    finding_.only_order_missing = any_gloo_ && never > 1 && finding_.missing.size() == 1;
     for (const int64_t rank : finding_.guilty) finding_.victims.erase(rank);
     for (const int64_t rank : finding_.candidates) finding_.victims.erase(rank);
   }

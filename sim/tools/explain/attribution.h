@@ -38,6 +38,9 @@ struct FlightFinding {
   std::optional<double> lateness_ms;
   std::vector<std::string> evidence;  // for people
   std::vector<std::string> missing;   // what keeps it undecided
+  // All that is missing is which of the candidates, which did not enter a collective, came to that
+  // by itself.
+  bool only_order_missing = false;
 };
 
 FlightFinding attribute(const std::vector<FlightDump>& dumps);

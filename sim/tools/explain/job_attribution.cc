@@ -279,12 +279,15 @@ class JobAttribution {
   void conclude_without_death() {
     const RankSet quiet = silent();
     const bool gone = quiet.size() == 1 && !dumped_.contains(*quiet.begin()) && !job_.dumps.empty();
+    const bool behind =
+        quiet.size() == 1 && finding_.only_order_missing && includes(finding_.candidates, quiet);
     const bool missed = !quiet.empty() && accused_ == quiet;
-    if (unclear_.empty() && nobody_ended_ == nullptr && job_end_ == nullptr &&
-        mismatch_ == nullptr && (gone || missed) && all_others_are_victims(quiet)) {
-      finding_.evidence.push_back(fmt::format(
-          "{} reported nothing and left no dump; all others lost their peers", rank_list(quiet)));
-      return name(quiet, FlightClass::silent);
+    const bool doubtful = !unclear_.empty() || nobody_ended_ != nullptr || job_end_ != nullptr ||
+                          mismatch_ != nullptr;
+    if (!doubtful && (gone || behind || missed) && all_others_are_victims(quiet)) {
+      finding_.evidence.push_back(fmt::format("{} reported nothing{}; all others lost their peers",
+                                              rank_list(quiet), behind ? "" : " and left no dump"));
+      return name(quiet, behind ? FlightClass::never_entered : FlightClass::silent);
     }
     tell_doubts(quiet);
   }

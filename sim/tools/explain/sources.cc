@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <string_view>
 
@@ -31,6 +33,14 @@ constexpr size_t kEventsMost = 2'000'000;
 
 enum class SourceKind { dump, error_file, log, other };
 
+// At an end it is a hole's, as of a log that was cut while its writer went on.
+bool has_nul_inside(std::string_view text) {
+  const size_t begin = text.find_first_not_of('\0');
+  if (begin == std::string_view::npos) return false;
+  const size_t end = text.find_last_not_of('\0');
+  return text.substr(begin, end - begin).find('\0') != std::string_view::npos;
+}
+
 // Of the first bytes, and of names that only dumps have.
 SourceKind kind_of(const std::string& path, std::string_view head) {
   const std::string name = fs::path(path).filename().string();
@@ -42,8 +52,7 @@ SourceKind kind_of(const std::string& path, std::string_view head) {
   const bool object = first != std::string_view::npos && head[first] == '{';
   if (object && head.find("\"extraInfo\"") != std::string_view::npos) return SourceKind::error_file;
   if (object && head.find("\"pg_config\"") != std::string_view::npos) return SourceKind::dump;
-  if (name.ends_with(".json") || head.find('\0') != std::string_view::npos)
-    return SourceKind::other;
+  if (name.ends_with(".json") || has_nul_inside(head)) return SourceKind::other;
   return SourceKind::log;
 }
 
@@ -340,6 +349,31 @@ class JobReader {
   InputErrors errors_;
 };
 
+bool file_is_evidence(const std::string& path) {
+  const auto head = head_of(path);
+  if (!head) return false;
+  switch (kind_of(path, head.value())) {
+    case SourceKind::dump:
+    case SourceKind::error_file:
+      return true;
+    case SourceKind::other:
+      return false;
+    case SourceKind::log:
+      break;
+  }
+  std::set<int64_t> logged;
+  const auto events = read_log(path, -1, &logged);
+  return events && !events.value().empty();
+}
+
+// Where the next bytes are that somebody wrote: a log that was cut while its writer went on begins
+// with a hole of any size.
+int64_t after_hole(int fd, int64_t at, int64_t end) {
+  const off_t next = ::lseek(fd, at, SEEK_DATA);
+  if (next >= at) return next;
+  return errno == ENXIO ? end : at;
+}
+
 }  // namespace
 
 Expected<std::vector<LogEvent>> read_log(const std::string& path, int64_t rank,
@@ -353,8 +387,12 @@ Expected<std::vector<LogEvent>> read_log(const std::string& path, int64_t rank,
     const size_t bytes = static_cast<size_t>(std::min<int64_t>(kChunk, file.value().bytes - at));
     if (!read_at(file.value().fd.get(), at, chunk.data(), bytes))
       return file_error(path, "cannot be read");
-    lines.take(std::string_view(chunk).substr(0, bytes));
+    const std::string_view read = std::string_view(chunk).substr(0, bytes);
     at += static_cast<int64_t>(bytes);
+    if (read.find_first_not_of('\0') == std::string_view::npos)
+      at = after_hole(file.value().fd.get(), at, file.value().bytes);
+    else
+      lines.take(read);
   }
   lines.finish();
   auto events = reader.finish();
@@ -366,22 +404,17 @@ Expected<JobEvidence> read_job(const std::vector<std::string>& paths) {
   return JobReader().read(paths);
 }
 
-bool looks_like_job_evidence(const std::string& path) {
-  const auto head = head_of(path);
-  if (!head) return false;
-  switch (kind_of(path, head.value())) {
-    case SourceKind::dump:
-      return head.value().find("pg_config") != std::string::npos || !head.value().starts_with("{");
-    case SourceKind::error_file:
-      return true;
-    case SourceKind::other:
-      return false;
-    case SourceKind::log:
-      break;
+bool is_job_evidence(const std::string& path) {
+  constexpr size_t kLookedAt = 1000;
+  const auto files = files_of({path});
+  if (!files) return false;
+  bool found = false;
+  for (size_t at = 0; at < std::min(files.value().size(), kLookedAt); ++at) {
+    const std::string name = fs::path(files.value()[at]).filename().string();
+    if (name == "plan.json" || name == "recording.json") return false;
+    found = found || file_is_evidence(files.value()[at]);
   }
-  std::set<int64_t> logged;
-  const auto events = read_log(path, -1, &logged);
-  return events && !events.value().empty();
+  return found;
 }
 
 }  // namespace lockstep

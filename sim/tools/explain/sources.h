@@ -31,7 +31,8 @@ Expected<JobEvidence> read_job(const std::vector<std::string>& paths);
 Expected<std::vector<LogEvent>> read_log(const std::string& path, int64_t rank,
                                          std::set<int64_t>* logged);
 
-// Would `explain` know what to do with this file? Asked by verbs that do not.
-bool looks_like_job_evidence(const std::string& path);
+// Is there a dump, an error file or a log with a line that says something? Of a folder the first
+// 1,000 files are looked at; one with a plan or a recording of lockstep is not meant.
+bool is_job_evidence(const std::string& path);
 
 }  // namespace lockstep

@@ -65,7 +65,8 @@ Tool explain_tool() {
   return {.verb = "explain",
           .add = add_explain,
           .forms = {{"", "", {" --annotations --json --junit "}}},
-          .schema = {"--explain", "Of what explain --json writes", explain_schema_text}};
+          .schema = {"--explain", "Of what explain --json writes", explain_schema_text},
+          .reads = is_job_evidence};
 }
 
 }  // namespace lockstep

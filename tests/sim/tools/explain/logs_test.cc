@@ -185,6 +185,33 @@ TEST(JobLogs, WhoLeftNoDumpAndNoWordWhereAllOthersDidIsNamed) {
   EXPECT_FALSE(attribute_job(job).decided) << "a rank of which nothing is there";
 }
 
+// Gloo's dumps do not tell who of several that did not enter lost a peer before.
+TEST(JobLogs, OfSeveralThatDidNotEnterTheOneWithoutAWordIsNamed) {
+  JobEvidence job;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    FlightDump dump = empty_dump(rank, 4);
+    for (int64_t sequence = 1; sequence <= (rank < 2 ? 4 : 3); ++sequence) {
+      FlightEntry entry;
+      entry.sequence = entry.record = sequence;
+      entry.group = "0";
+      entry.operation = "all_reduce";
+      entry.gloo = entry.done = true;
+      dump.entries.push_back(entry);
+    }
+    dump.groups["0"] = {"default_pg", nullptr};
+    job.dumps.push_back(dump);
+    if (rank < 3) add(&job, raised("[rank" + std::to_string(rank) + "]: ", kClosed), rank);
+  }
+  EXPECT_EQ(attribute_job(job).candidates, (RankSet{2, 3}));
+  add(&job, "", 3);
+  EXPECT_EQ(attribute_job(job).guilty, RankSet{3});
+  EXPECT_EQ(attribute_job(job).kind, FlightClass::never_entered);
+  FlightEntry receive;
+  receive.point_to_point = true;
+  job.dumps.back().entries.push_back(receive);
+  EXPECT_FALSE(attribute_job(job).decided) << "it may wait for another";
+}
+
 TEST(JobLogs, WhatDumpsAndLogsDisagreeOnIsUndecided) {
   JobEvidence job;
   for (int64_t rank = 0; rank < 3; ++rank) {

@@ -1,0 +1,21 @@
+#include "tests/fuzz/explained.h"
+
+// Text logs of a job: one of several ranks, and the same as rank 1's own.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace lockstep;  // NOLINT
+  static fuzz::MemoryFile file;
+  const std::string path = file.holding(fuzz::text_of(data, size));
+  JobEvidence job;
+  for (const int64_t rank : {-1, 1}) {
+    auto events = read_log(path, rank, &job.logged);
+    if (!events) {
+      fuzz::check_errors(events.errors());
+      return 0;
+    }
+    fuzz::promised(events.value().size() <= size, "an event is of a line");
+    ++job.logs;
+    for (LogEvent& event : events.value()) job.events.push_back(std::move(event));
+    fuzz::check_explained(job);
+  }
+  return 0;
+}
