@@ -108,7 +108,8 @@ constexpr std::array kSignals = {SignalName{"SIGKILL", 9}, SignalName{"SIGSEGV",
 void read_spawned(std::string_view line, LogEvent* event) {
   const size_t at = line.find(" terminated with ");
   const std::string_view before = line.substr(0, at);
-  event->rank = rank_at(after(before.substr(before.rfind("rocess ")), "rocess ")).value_or(-1);
+  if (const size_t word = before.rfind("rocess "); word != std::string_view::npos)
+    event->rank = rank_at(before.substr(word + 7)).value_or(-1);
   event->local = true;
   event->first = true;
   event->code = number_after(line, "with exit code ", 0);

@@ -276,6 +276,17 @@ TEST(LogLines, ANodesProcessIsCountedAsTheJobsRank) {
   for (const LogEvent& event : reader.finish()) EXPECT_EQ(event.rank, 12);
 }
 
+// Found by fuzz_log: a signal of nobody.
+TEST(LogLines, ALineThatLacksWhatStandsBesideItsWordsIsRead) {
+  for (const LogPattern& pattern : log_patterns())
+    for (const std::string& line : {std::string(pattern.needle), "x" + std::string(pattern.needle),
+                                    pattern.needle + std::string("x")}) {
+      LogReader reader("job.log", -1);
+      reader.take(line);
+      for (const LogEvent& event : reader.finish()) EXPECT_EQ(event.rank, -1) << line;
+    }
+}
+
 TEST(LogLines, WhatIsKeptIsBounded) {
   LogReader reader("job.log", -1);
   const std::string line = waits(5, 7, 7, 6);
