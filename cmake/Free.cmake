@@ -4,10 +4,7 @@ if(LOCKSTEP_STATIC)
 endif()
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
-set(lockstep_fmt fmt::fmt)
-if(LOCKSTEP_STATIC)
-  set(lockstep_fmt fmt::fmt-header-only)  # Debian ships no libfmt.a
-endif()
+set(lockstep_fmt fmt::fmt-header-only)  # Debian ships no libfmt.a, and the wheel's units are those of other builds
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 include(cmake/LockstepCrypto.cmake)
@@ -19,6 +16,7 @@ target_include_directories(lockstep_flags SYSTEM INTERFACE ${LOCKSTEP_CLI11_INCL
                                                            ${LOCKSTEP_VALIJSON_INCLUDE})
 
 set(embedded ${PROJECT_BINARY_DIR}/scenarios/json/schema_text.cc)
+set_source_files_properties(${embedded} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # its path is one build's
 add_custom_command(
   OUTPUT ${embedded}
   COMMAND ${CMAKE_COMMAND} -D OUT=${embedded} -D SOURCE=${PROJECT_SOURCE_DIR}/scenarios

@@ -40,7 +40,7 @@ if(NOT DEFINED LOCKSTEP_TORCH_LOADS_GLOO)
 endif()
 
 add_library(lockstep::torch INTERFACE IMPORTED GLOBAL)
-# Wheels bring headers of fmt along, of another version than the library that is linked.
+# Wheels bring headers of fmt along, of another version than ours.
 if(EXISTS ${LOCKSTEP_TORCH_INCLUDE}/fmt)
   get_target_property(fmt_include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
   list(GET fmt_include 0 fmt_include)

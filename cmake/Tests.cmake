@@ -3,7 +3,7 @@ find_library(LOCKSTEP_RAPIDCHECK rapidcheck REQUIRED)
 include(GoogleTest)
 
 add_library(lockstep_test_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
-target_link_libraries(lockstep_test_pch PRIVATE lockstep_flags fmt::fmt GTest::gmock)
+target_link_libraries(lockstep_test_pch PRIVATE lockstep_flags ${lockstep_fmt} GTest::gmock)
 target_precompile_headers(lockstep_test_pch PRIVATE <gmock/gmock.h> ${lockstep_common_headers})
 set_property(TARGET lockstep_test_pch PROPERTY LOCKSTEP_UNOPTIMIZED ON)
 

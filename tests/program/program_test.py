@@ -108,6 +108,40 @@ class Programs(unittest.TestCase):
         code, said = self.verify_text(text)
         self.assertEqual(code, 0, said)
 
+    def test_a_program_for_gpus_runs_on_the_cpu(self):
+        text = script(begin="torch.cuda.set_device(0)\ntorch.zeros(2, device='cuda:0')").replace('"gloo"', '"nccl"').replace(
+            "DistributedDataParallel(net)", "DistributedDataParallel(net.cuda(), device_ids=[rank])").replace(
+            "x, y = x[rank::world], y[rank::world]", "x, y = x.to(rank), y.cuda(non_blocking=True)").replace(
+            "batch_size=12)", "batch_size=4, sampler=torch.utils.data.distributed.DistributedSampler(x))").replace(
+            "optimizer.step()", "optimizer.step(); dist.all_reduce(loss.detach(), op=dist.ReduceOp.AVG)")
+        code, said = self.verify_text(text)
+        self.assertEqual(code, 0, said)
+        self.assertIn("note: its CUDA devices were the CPU, its NCCL was Gloo", said)
+        demanding = text.replace("torch.cuda.set_device(0)", "assert torch.cuda.is_available()")
+        code, said = self.verify_text(demanding)
+        self.assertEqual(code, 3, said)
+        self.assertIn("asked whether there are GPUs: try --pretend-gpus", said)
+        self.assertIn("last lines of its log", said)
+        code, said = self.verify_text(demanding, options=["--pretend-gpus"])
+        self.assertEqual(code, 0, said)
+
+    def test_a_program_that_cannot_run_in_double_keeps_its_other_lanes(self):
+        code, said = self.verify_text(script(begin="assert torch.ones(1).dtype == torch.float32"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("lane replica  pass", said)
+        self.assertIn("its own dtypes alone", said)
+        code, said = self.verify_text(script(begin="assert torch.ones(1).dtype == torch.float32",
+                                             end="net[0].bias.data += rank; optimizer.zero_grad(); optimizer.step()"))
+        self.assertEqual(code, 1, said)
+
+    def test_one_device_that_resumes_what_the_ranks_saved_accuses_nobody(self):
+        path = self.folder / "state.pt"
+        code, said = self.verify_text(script(
+            begin="import os", end=f"if rank == 0 and world > 1: torch.save(net.state_dict(), '{path}')").replace(
+            "model = Dist", f"if os.path.exists('{path}'): net.load_state_dict(torch.load('{path}'))\nmodel = Dist"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("one device resumed from what the ranks' run had saved", said)
+
     def test_bad_programs_get_a_sentence(self):
         cases = {"import nothing_of_the_kind": "No module named 'nothing_of_the_kind'",
                  "print('done')": "ran no backward and no optimizer step",

@@ -1,11 +1,13 @@
 """Leaves typed facts of every optimizer step of a training, one JSON line each. It judges nothing:
-`lockstep verify -- COMMAND` reads the lines. The program is not changed, but computes in double.
+`lockstep verify -- COMMAND` reads the lines. The program is not changed, but computes in double
+unless LOCKSTEP_PROGRAM_OWN_DTYPES is set.
 
 Each module watches one thing of torch, by `watch(recorder)`."""
 import os
 from multiprocessing import util
 
-from . import checkpoints, collectives, double, loaders, losses, models, optimizers, random_draws, shards, spawn, tap
+from . import (accelerated, arguments, checkpoints, collectives, double, loaders, losses, models, on_cpu, optimizers,
+               random_draws, seeds, shards, spawn, tap)
 from .recorder import Recorder
 
 
@@ -14,7 +16,9 @@ def install():
         from . import run
         return run.install()
     recorder = Recorder()
-    for part in (double, optimizers, models, loaders, losses, random_draws, spawn,
-                 collectives, checkpoints, shards, tap):
+    if recorder.in_double:
+        double.watch(recorder)
+    for part in (seeds, optimizers, models, loaders, losses, random_draws, spawn, collectives, checkpoints, shards, tap,
+                 accelerated, on_cpu, arguments):  # the last two around the others
         part.watch(recorder)
     util.Finalize(None, recorder.close, exitpriority=10)  # children of multiprocessing, too

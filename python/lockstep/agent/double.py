@@ -1,4 +1,5 @@
 """Double all the way: a cast to fewer bits would make W ranks and one device differ by its rounding."""
+from . import arguments
 
 
 def in_double(value):
@@ -12,13 +13,29 @@ def in_double(value):
     return value
 
 
+def dtype_in_double(dtype):
+    import torch
+    fewer = isinstance(dtype, torch.dtype) and dtype in (torch.float32, torch.float16, torch.bfloat16)
+    return torch.float64 if fewer else dtype
+
+
 def watch(recorder):
     import torch
-    torch.set_default_dtype(torch.float64)
+    set_default, from_numpy = torch.set_default_dtype, torch.from_numpy
+    set_default(torch.float64)
+    torch.set_default_dtype = lambda dtype: set_default(dtype_in_double(dtype))
+    torch.from_numpy = lambda array: in_double(from_numpy(array))
+    torch.FloatTensor = torch.HalfTensor = torch.BFloat16Tensor = torch.DoubleTensor
     torch.Tensor.float = lambda self, *args, **kwargs: self.double()
     torch.nn.Module.float = lambda self: self.double()
     for kind in (torch.Tensor, torch.nn.Module):
         kind.half = kind.bfloat16 = lambda self, *args, **kwargs: self.double()
+    arguments.replace("dtype", dtype_in_double)
+    without_autocast()
+
+
+def without_autocast():
+    import torch
     begin = torch.autocast.__init__
 
     def init(self, device_type, dtype=None, enabled=True, *args, **kwargs):

@@ -2,6 +2,10 @@
 from .double import in_double
 
 
+class Scaled(int):
+    """A batch size that is W times as large already: libraries make loaders out of loaders."""
+
+
 def watch(recorder):
     import torch
     from torch.utils import data
@@ -9,16 +13,19 @@ def watch(recorder):
 
     def init(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, *args, **kwargs):
         if batch_sampler is None and batch_size is not None:
-            batch_size *= recorder.scale
+            batch_size = scaled(batch_size)
         elif isinstance(getattr(batch_sampler, "batch_size", None), int):
-            batch_sampler.batch_size *= recorder.scale
+            batch_sampler.batch_size = scaled(batch_sampler.batch_size)
         begin(self, dataset, batch_size, shuffle, sampler, batch_sampler, *args, **kwargs)
+
+    def scaled(size):
+        return size if isinstance(size, Scaled) else Scaled(size * recorder.scale)
 
     def iterated(self):
         for number, batch in enumerate(iterate(self), 1):
             if torch.is_grad_enabled():
                 recorder.position, recorder.batches = number, length(self)
-            yield in_double(batch)
+            yield in_double(batch) if recorder.in_double else batch
     data.DataLoader.__init__, data.DataLoader.__iter__ = init, iterated
     watch_samplers(recorder)
 

@@ -1,4 +1,6 @@
 """Models: parameters that DistributedDataParallel holds, forwards, and the samples of these."""
+import inspect
+
 from .sketches import rows
 
 
@@ -50,7 +52,7 @@ def watch_calls(recorder):
         nonlocal depth
         if depth or not torch.is_grad_enabled():
             return call(self, *args, **kwargs)
-        take_samples(recorder, self, args)
+        take_samples(recorder, self, args or tuple(kwargs.values()))
         state = torch.get_rng_state()
         depth += 1
         try:
@@ -62,12 +64,15 @@ def watch_calls(recorder):
 
 
 def watch_forwards(recorder, module):
-    def before(part, inputs):
+    def before(part, inputs, named=None):
         import torch
         if torch.is_grad_enabled():
             recorder.forwards += 1
-            recorder.samples += rows(inputs)
-    module.register_forward_pre_hook(before)
+            recorder.samples += rows(inputs or tuple((named or {}).values()))
+    if "with_kwargs" in inspect.signature(module.register_forward_pre_hook).parameters:  # from 2.0 on
+        module.register_forward_pre_hook(before, with_kwargs=True)
+    else:
+        module.register_forward_pre_hook(before)
 
 
 def watch(recorder):

@@ -11,14 +11,17 @@ from .sketches import digest, sketch
 
 
 def user_line():
-    """The innermost line that is neither torch's nor ours."""
-    frame = sys._getframe(1)
+    """The innermost line that is of no library, else of none but torch."""
+    frame, of_library = sys._getframe(1), ""
     while frame:
         name = frame.f_code.co_filename
         if "/torch/" not in name and not name.startswith(("<", os.path.dirname(__file__))):
-            return f"{os.path.basename(name)}:{frame.f_lineno}"
+            line = f"{os.path.basename(name)}:{frame.f_lineno}"
+            if "-packages/" not in name:
+                return line
+            of_library = of_library or line
         frame = frame.f_back
-    return ""
+    return of_library
 
 
 def state_tensors(optimizer, params):
@@ -62,6 +65,15 @@ def after_step(recorder, optimizer, params):
             "batches": recorder.batches}
 
 
+def followed(closure, action):
+    """Gradients are made within the step."""
+    def called():
+        loss = closure()
+        action()
+        return loss
+    return called
+
+
 def watch(recorder):
     import torch
     begin = torch.optim.Optimizer.__init__
@@ -72,16 +84,26 @@ def watch(recorder):
         number = recorder.optimizers
         recorder.optimizers += 1
 
-        def stepped(self, *args, **kwargs):
+        def stepped(self, closure=None, **kwargs):
+            args = () if closure is None else (closure,)
             if recorder.stepping:  # within another's, as in ZeroRedundancyOptimizer
                 return step(self, *args, **kwargs)
             params = [param for group in self.param_groups for param in group["params"]]
-            line = {"optimizer": number, **before_step(recorder, params)}
+            line = {"optimizer": number}
+
+            def before():
+                if "grads" not in line:  # LBFGS calls its closure again
+                    line.update(before_step(recorder, params))
+            if closure is None:
+                before()
+            else:
+                args = (followed(closure, before),)
             recorder.stepping = True
             try:
                 result = step(self, *args, **kwargs)
             finally:
                 recorder.stepping = False
+            before()  # of a closure that the optimizer never called
             recorder.steps += 1
             recorder.write({**line, **after_step(recorder, self, params)})
             recorder.forget()

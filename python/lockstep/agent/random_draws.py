@@ -1,10 +1,27 @@
 """Draws of the forward differ between W ranks and one device: those of dropout are off in this lane."""
+import functools
+
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
 def watch(recorder):
     import torch
+    functional = torch.nn.functional
+    for name in DROPOUTS:
+        if hasattr(functional, name):
+            setattr(functional, name, kept(recorder, getattr(functional, name)))
+    attend = getattr(functional, "scaled_dot_product_attention", None)
+    if attend is not None:
+        @functools.wraps(attend)
+        def attended(query, key, value, attn_mask=None, dropout_p=0.0, *args, **kwargs):
+            recorder.end["dropout"] |= dropout_p > 0
+            return attend(query, key, value, attn_mask, 0.0, *args, **kwargs)
+        functional.scaled_dot_product_attention = attended
 
-    def kept(input, *args, **kwargs):
-        recorder.end["dropout"] = True
+
+def kept(recorder, drop):
+    @functools.wraps(drop)
+    def dropped(input, p=0.5, training=False, inplace=False):
+        recorder.end["dropout"] |= bool(training and p > 0)
         return input
-    torch.nn.functional.dropout = kept
+    return dropped

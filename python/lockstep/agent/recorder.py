@@ -11,11 +11,13 @@ class Recorder:
         self.folder = os.environ["LOCKSTEP_PROGRAM_DIR"]
         self.world = int(os.environ["LOCKSTEP_PROGRAM_WORLD"])
         self.scale = int(os.environ["LOCKSTEP_PROGRAM_SCALE"])
+        self.in_double = not os.environ.get("LOCKSTEP_PROGRAM_OWN_DTYPES")
         self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, 0
         self.names, self.models = {}, []
         self.quiet = False  # the agent itself calls a collective
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
-                    "draws": False, "flat_shards": False, "refused": False, "padded": 0}
+                    "draws": False, "flat_shards": False, "refused": False, "padded": 0,
+                    "on_cpu": False, "compile_off": False}
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 

@@ -246,6 +246,11 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
 ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
                               double off) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  if (!a.grads[i] && !b.grads[i])
+    return inconclusive(fmt::format("step {}, {}: distance {:.2g}, but nothing tells which gradient "
+                                    "it comes from: none was there before the step",
+                                    step + 1, parameter(a, i), off),
+                        static_cast<int64_t>(step + 1));
   if (off < kProgramFailure)
     return inconclusive(fmt::format("step {}, {}: distance {:.2g} while gradients agree: "
                                     "too much for double, and "
@@ -291,6 +296,22 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
     total->worst = std::max(total->worst, off);
   }
   return {};
+}
+
+// The first steps were made from other weights.
+ProgramFinding other_start(const ProgramRank& first, const ProgramRank& one) {
+  if (one.steps[0].model_loads > first.steps[0].model_loads)
+    return inconclusive(
+        "one device resumed from what the ranks' run had saved: let each run begin in a folder of "
+        "its own, as with -- sh -c 'cd $(mktemp -d) && exec python3 /path/to/train.py'");
+  return inconclusive("one device starts from other weights: seed the program before the model, or give --seed");
+}
+
+// Not once a number that tells one training from another.
+bool no_gradients(const ProgramRank& rank) {
+  return std::all_of(rank.steps.begin(), rank.steps.end(), [](const ProgramStep& step) {
+    return largest_norm(step.grads) == 0;
+  });
 }
 
 ProgramFinding run_finding(ProgramCause cause, const std::string& words) {
@@ -385,8 +406,7 @@ ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
   const ProgramStep &first = ranks[0].steps[0], &alone = one.steps[0];
   for (size_t i = 0; i < std::min(first.before.size(), alone.before.size()); ++i)
     if (distance(first.before[i], alone.before[i], 0) > kProgramBound)
-      return inconclusive(
-          "one device starts from other weights: seed the program before the model");
+      return other_start(ranks[0], one);
   ProgramFinding total;
   std::vector<char> noisy;
   const size_t steps = std::min(ranks[0].steps.size(), one.steps.size());
@@ -394,6 +414,8 @@ ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
     ProgramFinding found = compare_step(ranks, one, step, &noisy, &total);
     if (found.verdict != ProgramVerdict::pass) return found;
   }
+  if (no_gradients(ranks[0]) && no_gradients(one))
+    return inconclusive("every gradient is zero, so that no mistake could be seen");
   if (ranks[0].steps.size() != one.steps.size())
     return inconclusive(fmt::format("{} steps on {} ranks, {} on one device; the first {} agree",
                                     ranks[0].steps.size(), ranks.size(), one.steps.size(), steps));

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <sstream>
 #include <filesystem>
 #include <system_error>
 #include <thread>
@@ -48,21 +49,29 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
       fmt::format("MASTER_PORT={}", port)};
   all.insert(all.end(), launch.variables.begin(), launch.variables.end());
   if (launch.spawns) {  // it says itself which rank is which
-    all.insert(all.end(), {"RANK", "LOCAL_RANK", "WORLD_SIZE"});
+    all.insert(all.end(), {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"});
     return all;
   }
-  all.push_back(fmt::format("RANK={}", rank));
-  all.push_back(fmt::format("LOCAL_RANK={}", rank));
-  all.push_back(fmt::format("WORLD_SIZE={}", launch.world));
+  for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK"})  // those of torchrun on one host
+    all.push_back(fmt::format("{}={}", name, rank));
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"})
+    all.push_back(fmt::format("{}={}", name, launch.world));
+  all.insert(all.end(), {"GROUP_RANK=0", "GROUP_WORLD_SIZE=1", "ROLE_NAME=default"});
   return all;
 }
 
-std::string end_of(const ProgramLaunch& launch, const ProgramChild& child) {
-  if (child.signal == 0 && child.exit_code == 0) return "";
+constexpr int kLogTailLines = 10;
+
+// Leaves the end as it is where the process ended well.
+void take_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd* end) {
+  if (child.signal == 0 && child.exit_code == 0) return;
   const std::string said = log_tail(program_log(launch.folder, child.rank), 1).substr(0, 300);
   const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", child.rank);
-  return fmt::format("{} ended with {} {}: {}", who, child.signal == 0 ? "exit code" : "signal",
-                     child.signal == 0 ? child.exit_code : child.signal, said);
+  end->exited = child.signal == 0;
+  end->why = fmt::format("{} ended with {} {}: {}", who, end->exited ? "exit code" : "signal",
+                         end->exited ? child.exit_code : child.signal, said);
+  std::istringstream lines(log_tail(program_log(launch.folder, child.rank), kLogTailLines));
+  for (std::string line; std::getline(lines, line);) end->log_tail.push_back(line.substr(0, 300));
 }
 
 }  // namespace
@@ -133,7 +142,7 @@ ProgramEnd run_once(const ProgramLaunch& launch, Signals* signals) {
   while (end.why.empty() && processes.left() > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     for (const size_t i : processes.look())
-      if (end.why.empty()) end.why = end_of(launch, processes.children()[i]);
+      if (end.why.empty()) take_end(launch, processes.children()[i], &end);
     end.signal = signals->next();
     if (end.signal != 0) end.why = "interrupted";
     if (end.why.empty() && processes.left() > 0 && Clock::now() > until)

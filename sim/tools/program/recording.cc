@@ -77,6 +77,8 @@ bool take(const Json& line, ProgramRank* rank) {
     rank->dropout = line.at("dropout").get<bool>();
     rank->flat_shards = line.at("flat_shards").get<bool>();
     rank->draws = line.at("draws").get<bool>();
+    rank->on_cpu = line.at("on_cpu").get<bool>();
+    rank->compile_off = line.at("compile_off").get<bool>();
     rank->refused = line.at("refused").get<bool>();
     rank->padded = whole_number(line.at("padded"));
     rank->batch_norms = whole_number(line.at("batch_norms"));

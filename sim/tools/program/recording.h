@@ -36,6 +36,8 @@ struct ProgramRank {
   int64_t rank = -1, world = 0;
   std::vector<ProgramStep> steps;
   bool ended = false, summed = false, dropout = false, draws = false;
+  bool on_cpu = false;       // CUDA was asked for, and was the CPU
+  bool compile_off = false;  // torch.compile was called, and compiled nothing
   bool refused = false;      // DistributedDataParallel threw in a forward
   bool flat_shards = false;  // of FullyShardedDataParallel, whose parts are not put together
   int64_t padded = 0;        // samples that a sampler repeated, so that each rank has as many

@@ -80,12 +80,18 @@ std::string world_text(const ProgramWorld& world) {
   for (const ProgramLane& lane : world.lanes) text += lane_text(lane);
   const char* end = verdict_of(world) == ProgramVerdict::fail ? "broke off" : "inconclusive";
   if (!world.not_run.empty()) text += fmt::format("  {}: {}\n", end, world.not_run);
+  if (world.log_tail.size() > 1) {
+    text += "  last lines of its log\n";
+    for (const std::string& line : world.log_tail) text += fmt::format("      {}\n", line);
+  }
   text += tap_text(world.replay);
   if (world.buffers_differ)
     text +=
         "  note: buffers differ between ranks after a step (running statistics?); they are not "
         "judged\n";
   if (world.dropout_off) text += "  note: dropout was off, for its draws differ\n";
+  if (world.on_cpu) text += "  note: its CUDA devices were the CPU, its NCCL was Gloo\n";
+  if (world.compile_off) text += "  note: torch.compile was off\n";
   return text;
 }
 
@@ -129,9 +135,12 @@ Json world_json(const ProgramWorld& world) {
           {"verdict", name_of(verdict_of(world))},
           {"lanes", lanes},
           {"not_run", text_or_null(world.not_run)},
+          {"log_tail", world.log_tail},
           {"tap", tap_json(world.replay)},
           {"dropout_off", world.dropout_off},
           {"buffers_differ", world.buffers_differ},
+          {"on_cpu", world.on_cpu},
+          {"compile_off", world.compile_off},
           {"duration_ms", static_cast<int64_t>(world.duration_s * 1e3)}};
 }
 

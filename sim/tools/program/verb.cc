@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "scenarios/json/schema.h"
 #include "sim/cli/execution.h"
@@ -24,7 +25,8 @@ namespace fs = std::filesystem;
 struct ProgramOptions {
   std::vector<int64_t> worlds = {2};
   std::vector<std::string> command;
-  bool spawns = false, quiet = false, fresh_processes = false;
+  bool spawns = false, pretends_gpus = false, quiet = false, fresh_processes = false;
+  std::optional<int64_t> seed;
   double limit_s = 120;
   std::string json;
   CiOptions ci;
@@ -32,8 +34,16 @@ struct ProgramOptions {
 
 struct Recorded {
   std::vector<ProgramRank> ranks;
-  std::string why;  // there is nothing to judge
+  std::string why;      // there is nothing to judge
+  bool exited = false;  // the reason is an exit code
+  std::vector<std::string> log_tail;
   int signal = 0;
+};
+
+// What one run is of.
+struct RunOf {
+  int64_t world = 1, scale = 1;
+  bool in_double = true;
 };
 
 // What ranks left of a run that did not end well.
@@ -53,8 +63,17 @@ struct Session {
   Signals* signals;
 };
 
-Recorded record(const Session& session, const std::string& folder, int64_t world, int64_t scale) {
+std::vector<std::string> variables(const ProgramOptions& options, bool in_double) {
+  std::vector<std::string> all;
+  if (options.pretends_gpus) all.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
+  if (options.seed) all.push_back(fmt::format("LOCKSTEP_PROGRAM_SEED={}", *options.seed));
+  if (!in_double) all.emplace_back("LOCKSTEP_PROGRAM_OWN_DTYPES=1");
+  return all;
+}
+
+Recorded record(const Session& session, const std::string& folder, const RunOf& run) {
   const ProgramOptions& options = session.options;
+  const int64_t world = run.world;
   std::error_code error;
   fs::create_directory(folder, error);
   Recorded found;
@@ -62,18 +81,27 @@ Recorded record(const Session& session, const std::string& folder, int64_t world
                                       .folder = folder,
                                       .agent = program_agent_folder(),
                                       .world = world,
-                                      .scale = scale,
+                                      .scale = run.scale,
                                       .spawns = options.spawns,
                                       .limit_s = options.limit_s,
+                                      .variables = variables(options, run.in_double),
                                       .zygotes = session.zygotes},
                                      session.signals);
   found.why = end.why;
   found.signal = end.signal;
-  if (!found.why.empty()) return with_broken_off(std::move(found), folder, world);
+  found.exited = end.exited;
+  found.log_tail = end.log_tail;
+  const bool asked = fs::exists(folder + "/asked_for_gpus", error);
+  const char* advice = asked ? "; it asked whether there are GPUs: try --pretend-gpus" : "";
+  if (!found.why.empty()) {
+    found.why += end.signal == 0 ? advice : "";
+    return with_broken_off(std::move(found), folder, world);
+  }
   for (int64_t rank = 0; rank < world && found.why.empty(); ++rank) {
     const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
     if (!fs::exists(path, error)) {
-      found.why = fmt::format("rank {} of {} ran no backward and no optimizer step", rank, world);
+      found.why = fmt::format("rank {} of {} ran no backward and no optimizer step{}", rank, world,
+                              advice);
       break;
     }
     auto read = read_program_rank(path);
@@ -97,27 +125,55 @@ bool buffers_differ(const std::vector<ProgramRank>& ranks) {
   return false;
 }
 
-// Several ranks, then one device. Its signal, where one came.
-int judge_world(const Session& session, ProgramWorld* found) {
-  const int64_t world = found->world_size;
-  const std::string folder = fmt::format("{}/{}", session.scratch, world);
-  const Recorded several = record(session, folder, world, 1);
-  found->not_run = several.why;
-  if (several.signal == 0 && !several.why.empty()) {
-    const ProgramFinding cause = judge_broken_off(several.ranks);
-    if (cause.cause != ProgramCause::none)
-      found->lanes.push_back({ProgramLaneKind::replica, cause, false});
-  }
-  if (several.signal != 0 || !several.why.empty()) return several.signal;
+// The lanes that need the ranks alone.
+void judge_ranks(const Recorded& several, const std::string& folder, ProgramWorld* found) {
   found->lanes.push_back({ProgramLaneKind::replica, judge_replicas(several.ranks),
                           replica_control_fails(several.ranks)});
-  found->replay = replay_program(folder, world);
+  found->replay = replay_program(folder, found->world_size);
   if (found->replay.finding)
     found->lanes.push_back(
         {ProgramLaneKind::replay, *found->replay.finding, found->replay.control_failed});
   found->buffers_differ = buffers_differ(several.ranks);
   found->dropout_off = several.ranks[0].dropout;
-  const Recorded one = record(session, folder + "-one", 1, world);
+  found->on_cpu = several.ranks[0].on_cpu;
+  found->compile_off = several.ranks[0].compile_off;
+}
+
+// A program that checks its dtypes, or computes what double cannot: its ranks are judged as they are.
+// Its signal, where one came.
+int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramWorld* found) {
+  found->not_run = in_double.why;
+  found->log_tail = in_double.log_tail;
+  if (!in_double.exited) return 0;
+  const std::string folder = fmt::format("{}/{}-own", session.scratch, found->world_size);
+  const Recorded own =
+      record(session, folder, {.world = found->world_size, .in_double = false});
+  if (own.signal != 0 || !own.why.empty()) return own.signal;
+  found->not_run = "it runs in its own dtypes alone, which lane float64 cannot compare; in double, " +
+                   in_double.why;
+  judge_ranks(own, folder, found);
+  return 0;
+}
+
+// Several ranks, then one device. Its signal, where one came.
+int judge_world(const Session& session, ProgramWorld* found) {
+  const int64_t world = found->world_size;
+  const std::string folder = fmt::format("{}/{}", session.scratch, world);
+  const Recorded several = record(session, folder, {.world = world});
+  if (several.signal != 0) found->not_run = several.why;
+  if (several.signal != 0) return several.signal;
+  if (!several.why.empty()) {
+    const ProgramFinding cause = judge_broken_off(several.ranks);
+    if (cause.cause == ProgramCause::none)
+      return judge_own_dtypes(session, several, found);
+    found->not_run = several.why;
+    found->log_tail = several.log_tail;
+    found->lanes.push_back({ProgramLaneKind::replica, cause, false});
+    return 0;
+  }
+  judge_ranks(several, folder, found);
+  const Recorded one = record(session, folder + "-one", {.world = 1, .scale = world});
+  found->log_tail = one.log_tail;
   if (!one.why.empty()) found->not_run = "on one device, " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   found->lanes.push_back({ProgramLaneKind::float64, judge_one_device(several.ranks, one.ranks[0]),
@@ -181,6 +237,12 @@ void add_program(CLI::App& app, std::function<int()>* action) {
   verb->add_flag("--spawns", options->spawns, "COMMAND starts its ranks itself (mp.spawn)");
   verb->add_flag("--fresh-processes", options->fresh_processes,
                  "Start a Python for each rank, instead of forking it");
+  verb->add_flag("--pretend-gpus", options->pretends_gpus,
+                 "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");
+  verb->add_option("--seed", options->seed,
+                   "Seed torch, NumPy and random of every process; for a program that seeds nothing")
+      ->option_text("N")
+      ->check(between(int64_t{0}, int64_t{4'294'967'295}));
   verb->add_option("--limit", options->limit_s, "Seconds that one run may take (120)")
       ->option_text("S")
       ->check(between(1.0, 86'400.0));
@@ -211,8 +273,8 @@ Tool program_tool() {
           .add = add_program,
           .forms = {{"",
                      "",
-                     {" --annotations --fresh-processes --json --junit --limit --quiet --spawns "
-                      "--world-sizes "}}},
+                     {" --annotations --fresh-processes --json --junit --limit --pretend-gpus "
+                      "--quiet --seed --spawns --world-sizes "}}},
           .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
 }
 

@@ -62,6 +62,17 @@ TEST(ProgramJudge, WhatAgreesPassesAndBothControlsFail) {
   EXPECT_TRUE(one_device_control_fails(three(), one()));
 }
 
+TEST(ProgramJudge, GradientsThatAreAllZeroProveNothing) {
+  const auto stilled = [](ProgramRank rank) {
+    for (ProgramStep& step : rank.steps)
+      for (Sketch& gradient : step.grads) gradient = std::vector<double>(5, 0.0);
+    return rank;
+  };
+  Ranks ranks;
+  for (const ProgramRank& rank : three()) ranks.push_back(stilled(rank));
+  EXPECT_EQ(judge_one_device(ranks, stilled(one())).verdict, ProgramVerdict::inconclusive);
+}
+
 TEST(ProgramJudge, AReplicaThatDiffersIsFoundWithStepAndParameter) {
   Ranks ranks = three();
   ranks[2].steps[1].param_hashes[1] = "x";

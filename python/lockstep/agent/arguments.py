@@ -1,0 +1,44 @@
+"""What a program asks torch for by an argument, `dtype=` or `device=`, and is given instead."""
+import functools
+
+replacements = {}  # by name of the argument: a function of what was asked for
+
+
+def replace(name, function):
+    replacements[name] = function
+
+
+def replaced(args, kwargs):
+    """Of `.to()`, which takes either without its name."""
+    for function in replacements.values():
+        args = tuple(function(arg) for arg in args)
+    return args, named(kwargs)
+
+
+def named(kwargs):
+    for name, function in replacements.items():
+        if kwargs.get(name) is not None:
+            kwargs = {**kwargs, name: function(kwargs[name])}
+    return kwargs
+
+
+def watch(recorder):
+    """After those that replace something."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Replacing(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **named(kwargs)) if kwargs else func(*args)
+    Replacing().__enter__()
+    for kind in (torch.Tensor, torch.nn.Module):
+        kind.to = with_replaced(kind.to)
+    torch.nn.Module.to_empty = with_replaced(torch.nn.Module.to_empty)
+
+
+def with_replaced(to):
+    @functools.wraps(to)
+    def converted(self, *args, **kwargs):
+        args, kwargs = replaced(args, kwargs)
+        return to(self, *args, **kwargs)
+    return converted
