@@ -307,6 +307,16 @@ ProgramFinding other_start(const ProgramRank& first, const ProgramRank& one) {
   return inconclusive("one device starts from other weights: seed the program before the model, or give --seed");
 }
 
+// In every step: they split no batch, and one device was given none that is larger.
+bool same_samples_always(const Ranks& ranks) {
+  for (size_t step = 0; step < ranks[0].steps.size(); ++step)
+    for (const ProgramRank& rank : ranks)
+      if (rank.steps[step].samples.empty() ||
+          rank.steps[step].samples != ranks[0].steps[step].samples)
+        return false;
+  return true;
+}
+
 // Not once a number that tells one training from another.
 bool no_gradients(const ProgramRank& rank) {
   return std::all_of(rank.steps.begin(), rank.steps.end(), [](const ProgramStep& step) {
@@ -413,6 +423,12 @@ ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
   for (size_t step = 0; step < steps; ++step) {
     ProgramFinding found = compare_step(ranks, one, step, &noisy, &total);
     if (found.verdict != ProgramVerdict::pass) return found;
+  }
+  if (same_samples_always(ranks)) {
+    ProgramFinding same = inconclusive("all ranks trained on the same samples, as one device did");
+    same.cause = ProgramCause::same_samples;
+    same.entry = "samples";
+    return same;
   }
   if (no_gradients(ranks[0]) && no_gradients(one))
     return inconclusive("every gradient is zero, so that no mistake could be seen");

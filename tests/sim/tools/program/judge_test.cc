@@ -62,6 +62,15 @@ TEST(ProgramJudge, WhatAgreesPassesAndBothControlsFail) {
   EXPECT_TRUE(one_device_control_fails(three(), one()));
 }
 
+TEST(ProgramJudge, RanksThatSplitNoBatchProveNothing) {
+  Ranks ranks = three();
+  for (ProgramRank& rank : ranks)
+    for (ProgramStep& step : rank.steps) step.samples = {"a", "b"};
+  const ProgramFinding found = judge_one_device(ranks, one());
+  EXPECT_EQ(found.verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(found.cause, ProgramCause::same_samples);
+}
+
 TEST(ProgramJudge, GradientsThatAreAllZeroProveNothing) {
   const auto stilled = [](ProgramRank rank) {
     for (ProgramStep& step : rank.steps)
