@@ -120,9 +120,11 @@ void collect(int64_t world, Recording* all) {
 
 template <class T>
 std::vector<T> read_part(const Recording& all, int64_t rank, int64_t offset, int64_t count) {
-  std::vector<T> part(static_cast<size_t>(count));
-  if (!read_at(all.files[static_cast<size_t>(rank)].fd.get(), offset, part.data(),
-               part.size() * sizeof(T)))
+  const ForeignFile& file = all.files[static_cast<size_t>(rank)];
+  // Before room is made for it.
+  const bool there = count <= (file.bytes - offset) / static_cast<int64_t>(sizeof(T));
+  std::vector<T> part(there ? static_cast<size_t>(count) : 0);
+  if (!there || !read_at(file.fd.get(), offset, part.data(), part.size() * sizeof(T)))
     throw fmt::format("rank {} kept less than its recording says", rank);
   return part;
 }
