@@ -118,6 +118,11 @@ class Runs(unittest.TestCase):
         self.assertEqual(found["failure"]["victims"], [0, 2])
         self.assertIn("rank 1 called broadcast 7", self.said)
 
+        text = script(model="pass", after="for p in list(net.parameters())[step == 2 and rank:]: dist.all_reduce(p.grad)")
+        code, found = self.run_text(text, "--timeout-scale", "0.001")
+        self.assertEqual((code, found["failure"]["rank"]), (1, None), self.said)  # of two nobody can tell
+        self.assertIn("which of them is wrong is not known", self.said)
+
     def test_who_is_late_in_every_step(self):
         self.assertGreater(self.is_late("stall rank=1 duration_ms=60", "compute", 1, world=3)["cost_ms"], 30)
 

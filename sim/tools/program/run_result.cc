@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 
 #include "reducer/probe.h"
@@ -92,7 +93,11 @@ Sides first_mismatch(const std::vector<RankView>& views) {
 
 // Who called another collective than most is behind what followed; of two ranks nobody can tell.
 void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
-  if (failure->kind != "timeout" && failure->kind != "rejected" && failure->kind != "hang") return;
+  // Gloo ends a process by SIGABRT that is sent more than it has room for.
+  const bool aborted = failure->kind == "crash" && failure->signal == SIGABRT;
+  if (!aborted && failure->kind != "timeout" && failure->kind != "rejected" &&
+      failure->kind != "hang")
+    return;
   const Sides sides = first_mismatch(views);
   if (sides.empty()) return;
   std::vector<std::string> texts;
