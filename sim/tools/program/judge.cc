@@ -247,10 +247,11 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
                               double off) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   if (!a.grads[i] && !b.grads[i])
-    return inconclusive(fmt::format("step {}, {}: distance {:.2g}, but nothing tells which gradient "
-                                    "it comes from: none was there before the step",
-                                    step + 1, parameter(a, i), off),
-                        static_cast<int64_t>(step + 1));
+    return inconclusive(
+        fmt::format("step {}, {}: distance {:.2g}, but nothing tells which gradient "
+                    "it comes from: none was there before the step",
+                    step + 1, parameter(a, i), off),
+        static_cast<int64_t>(step + 1));
   if (off < kProgramFailure)
     return inconclusive(fmt::format("step {}, {}: distance {:.2g} while gradients agree: "
                                     "too much for double, and "
@@ -304,7 +305,8 @@ ProgramFinding other_start(const ProgramRank& first, const ProgramRank& one) {
     return inconclusive(
         "one device resumed from what the ranks' run had saved: let each run begin in a folder of "
         "its own, as with -- sh -c 'cd $(mktemp -d) && exec python3 /path/to/train.py'");
-  return inconclusive("one device starts from other weights: seed the program before the model, or give --seed");
+  return inconclusive(
+      "one device starts from other weights: seed the program before the model, or give --seed");
 }
 
 // In every step: they split no batch, and one device was given none that is larger.
@@ -319,9 +321,8 @@ bool same_samples_always(const Ranks& ranks) {
 
 // Not once a number that tells one training from another.
 bool no_gradients(const ProgramRank& rank) {
-  return std::all_of(rank.steps.begin(), rank.steps.end(), [](const ProgramStep& step) {
-    return largest_norm(step.grads) == 0;
-  });
+  return std::all_of(rank.steps.begin(), rank.steps.end(),
+                     [](const ProgramStep& step) { return largest_norm(step.grads) == 0; });
 }
 
 ProgramFinding run_finding(ProgramCause cause, const std::string& words) {

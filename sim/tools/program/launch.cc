@@ -10,8 +10,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <sstream>
 #include <filesystem>
+#include <sstream>
 #include <system_error>
 #include <thread>
 

@@ -53,7 +53,7 @@ struct ProgramEnd {
   std::string why;      // empty if every process ended with 0 in time, else a sentence
   bool exited = false;  // the reason is an exit code of one of them
   std::vector<std::string> log_tail;  // of the process that is the reason
-  int signal = 0;   // that interrupted us
+  int signal = 0;                     // that interrupted us
 };
 
 // Blocks until all have ended, one has failed, the limit is over, or a signal has come; whole

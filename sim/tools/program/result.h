@@ -27,12 +27,12 @@ struct ProgramLane {
 // One world size: the program on so many ranks, and on one device.
 struct ProgramWorld {
   int64_t world_size = 0;
-  std::vector<ProgramLane> lanes;  // that could be judged
-  std::string not_run;             // why there are no more of them; empty: all were judged
+  std::vector<ProgramLane> lanes;     // that could be judged
+  std::string not_run;                // why there are no more of them; empty: all were judged
   std::vector<std::string> log_tail;  // of the process that is the reason, if one is
   bool dropout_off = false, buffers_differ = false;
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile
-  ProgramReplay replay;  // what the tap on collectives saw
+  ProgramReplay replay;                      // what the tap on collectives saw
   double duration_s = 0;
 };
 

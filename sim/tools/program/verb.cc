@@ -100,8 +100,8 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   for (int64_t rank = 0; rank < world && found.why.empty(); ++rank) {
     const std::string path = fmt::format("{}/rank-{}.jsonl", folder, rank);
     if (!fs::exists(path, error)) {
-      found.why = fmt::format("rank {} of {} ran no backward and no optimizer step{}", rank, world,
-                              advice);
+      found.why =
+          fmt::format("rank {} of {} ran no backward and no optimizer step{}", rank, world, advice);
       break;
     }
     auto read = read_program_rank(path);
@@ -139,18 +139,18 @@ void judge_ranks(const Recorded& several, const std::string& folder, ProgramWorl
   found->compile_off = several.ranks[0].compile_off;
 }
 
-// A program that checks its dtypes, or computes what double cannot: its ranks are judged as they are.
-// Its signal, where one came.
+// A program that checks its dtypes, or computes what double cannot: its ranks are judged as they
+// are. Its signal, where one came.
 int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramWorld* found) {
   found->not_run = in_double.why;
   found->log_tail = in_double.log_tail;
   if (!in_double.exited) return 0;
   const std::string folder = fmt::format("{}/{}-own", session.scratch, found->world_size);
-  const Recorded own =
-      record(session, folder, {.world = found->world_size, .in_double = false});
+  const Recorded own = record(session, folder, {.world = found->world_size, .in_double = false});
   if (own.signal != 0 || !own.why.empty()) return own.signal;
-  found->not_run = "it runs in its own dtypes alone, which lane float64 cannot compare; in double, " +
-                   in_double.why;
+  found->not_run =
+      "it runs in its own dtypes alone, which lane float64 cannot compare; in double, " +
+      in_double.why;
   judge_ranks(own, folder, found);
   return 0;
 }
@@ -164,8 +164,7 @@ int judge_world(const Session& session, ProgramWorld* found) {
   if (several.signal != 0) return several.signal;
   if (!several.why.empty()) {
     const ProgramFinding cause = judge_broken_off(several.ranks);
-    if (cause.cause == ProgramCause::none)
-      return judge_own_dtypes(session, several, found);
+    if (cause.cause == ProgramCause::none) return judge_own_dtypes(session, several, found);
     found->not_run = several.why;
     found->log_tail = several.log_tail;
     found->lanes.push_back({ProgramLaneKind::replica, cause, false});
@@ -239,8 +238,9 @@ void add_program(CLI::App& app, std::function<int()>* action) {
                  "Start a Python for each rank, instead of forking it");
   verb->add_flag("--pretend-gpus", options->pretends_gpus,
                  "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");
-  verb->add_option("--seed", options->seed,
-                   "Seed torch, NumPy and random of every process; for a program that seeds nothing")
+  verb->add_option(
+          "--seed", options->seed,
+          "Seed torch, NumPy and random of every process; for a program that seeds nothing")
       ->option_text("N")
       ->check(between(int64_t{0}, int64_t{4'294'967'295}));
   verb->add_option("--limit", options->limit_s, "Seconds that one run may take (120)")
