@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-// What jobs of strangers printed: numbers as their threads show them, in the form in which the
+// What jobs of strangers printed: numbers as their threads show them (of LlamaFactory#8261 and
+// prime-rl#3186 those that the threads leave out are ours), in the form in which the
 // program writes it. Whom a log proves guilty is written beside it; all others stay undecided.
 
 std::string numbers(int64_t sequence, const std::string& operation, const std::string& sizes,
