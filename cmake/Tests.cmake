@@ -79,7 +79,7 @@ endif()
 # watch the clock, or programs that start theirs, and take both places.
 set(lockstep_timeless cli.checkpoint cli.checkpoints cli.ci cli.compare cli.completion cli.consumer
     cli.data cli.doctor cli.explore cli.export cli.gallery cli.hta cli.input cli.install cli.mutants cli.script_model cli.simulate
-    program.correct program.gallery program.package program.tap program.verify python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
+    program.correct program.gallery program.package program.tap program.verify program.zygote python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
     scenario.features scenario.gallery scenario.training)
 function(lockstep_cli_test name)
   set(places 2)
