@@ -32,7 +32,7 @@
 #include "sim/report/trace.h"
 
 namespace lockstep {
-void add_analyze(CLI::App& app, std::function<int()>* action, OtherCommand other) {
+void add_analyze(CLI::App& app, std::function<int()>* action, const OtherCommand& other) {
   auto options = std::make_shared<AnalyzeOptions>();
   CLI::App* verb = app.add_subcommand(
       "analyze", "Judge a run again from what it left behind; measure it, and name its straggler.");
