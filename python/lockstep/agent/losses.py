@@ -8,13 +8,22 @@ def watch(recorder):
     import torch
     functional, backward = torch.nn.functional, torch.Tensor.backward
 
+    inside = False
+
     def counted(self, *args, **kwargs):
+        nonlocal inside
+        if inside:  # torch calls it by its name again where a TorchFunctionMode is on
+            return backward(self, *args, **kwargs)
         recorder.end["backwards"] += 1
         recorder.backwards += 1
         recorder.backward_after_clip |= recorder.clipped
         if recorder.file is None:  # while the group still says which rank this is
             recorder.write({"kind": "begin"})
-        return backward(self, *args, **kwargs)
+        inside = True
+        try:
+            return backward(self, *args, **kwargs)
+        finally:
+            inside = False
     torch.Tensor.backward = counted
 
     def noting(loss):

@@ -9,7 +9,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -70,9 +70,10 @@ void append_error(const std::string& path, const std::string& error) {
 
 RankFile read_rank_file(const std::string& path) {
   RankFile result;
-  std::istringstream file(read_foreign_file(path, kResultBytesMost).value_or(""));
-  for (std::string line; std::getline(file, line);) {
-    const Json json = json_or_discarded(line);
+  const std::string text = read_foreign_file(path, kResultBytesMost).value_or("");
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    const Json json = json_or_discarded(std::string_view(text).substr(begin, end - begin));
     if (json.is_discarded()) break;
     try {
       if (!take(json, &result)) break;
