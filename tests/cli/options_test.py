@@ -252,11 +252,14 @@ class Options(OptionWalk):
 
     def test_programs(self):
         script = self.tmp / "train"
-        script.write_text("#!/bin/sh\nsleep 2\nexit 5\n")
+        script.write_text("#!/bin/sh\nsleep 2\n"
+                          "echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS seed=$LOCKSTEP_PROGRAM_SEED\nexit 5\n")
         script.chmod(0o700)
         self.walk("program", "", [script], {
             "--world-sizes": says("^3 ranks", "--world-sizes", "3", code=3),
             "--spawns": says("the program ended with exit code 5", "--spawns", code=3),
+            "--pretend-gpus": says("gpus=1", "--pretend-gpus", code=3),
+            "--seed": says("seed=7", "--seed", "7", code=3),
             "--limit": says("had not ended after 1 s", "--limit", "1", code=3)})
         self.walk("program-run", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),
