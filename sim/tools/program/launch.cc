@@ -17,6 +17,7 @@
 
 #include "scenarios/base/file.h"
 #include "sim/launch/run_files.h"
+#include "sim/tools/program/places.h"
 
 namespace lockstep {
 namespace {
@@ -38,15 +39,13 @@ int free_port() {
 }
 
 std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, int port) {
-  const char* path = ::getenv("PYTHONPATH");
-  std::vector<std::string> all = {
-      "PYTHONPATH=" + launch.agent + (path == nullptr ? "" : std::string(":") + path),
-      "LOCKSTEP_PROGRAM_DIR=" + launch.folder,
-      fmt::format("LOCKSTEP_PROGRAM_WORLD={}", launch.world),
-      fmt::format("LOCKSTEP_PROGRAM_SCALE={}", launch.scale),
-      "PYTHONDONTWRITEBYTECODE=1",
-      "MASTER_ADDR=127.0.0.1",
-      fmt::format("MASTER_PORT={}", port)};
+  std::vector<std::string> all = {program_python_path(launch.agent),
+                                  "LOCKSTEP_PROGRAM_DIR=" + launch.folder,
+                                  fmt::format("LOCKSTEP_PROGRAM_WORLD={}", launch.world),
+                                  fmt::format("LOCKSTEP_PROGRAM_SCALE={}", launch.scale),
+                                  "PYTHONDONTWRITEBYTECODE=1",
+                                  "MASTER_ADDR=127.0.0.1",
+                                  fmt::format("MASTER_PORT={}", port)};
   all.insert(all.end(), launch.variables.begin(), launch.variables.end());
   if (launch.spawns) {  // it says itself which rank is which
     all.insert(all.end(), {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"});
@@ -65,13 +64,13 @@ constexpr int kLogTailLines = 10;
 // Leaves the end as it is where the process ended well.
 void take_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd* end) {
   if (child.signal == 0 && child.exit_code == 0) return;
-  const std::string said = log_tail(program_log(launch.folder, child.rank), 1).substr(0, 300);
+  std::istringstream lines(log_tail(program_log(launch.folder, child.rank), kLogTailLines));
+  for (std::string line; std::getline(lines, line);) end->log_tail.push_back(line.substr(0, 300));
+  const std::string said = end->log_tail.empty() ? "" : end->log_tail.back();
   const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", child.rank);
   end->exited = child.signal == 0;
   end->why = fmt::format("{} ended with {} {}: {}", who, end->exited ? "exit code" : "signal",
                          end->exited ? child.exit_code : child.signal, said);
-  std::istringstream lines(log_tail(program_log(launch.folder, child.rank), kLogTailLines));
-  for (std::string line; std::getline(lines, line);) end->log_tail.push_back(line.substr(0, 300));
 }
 
 }  // namespace
@@ -116,10 +115,6 @@ std::vector<size_t> ProgramProcesses::look() {
 size_t ProgramProcesses::left() const {
   return static_cast<size_t>(std::count_if(children_.begin(), children_.end(),
                                            [](const ProgramChild& child) { return !child.ended; }));
-}
-
-void ProgramProcesses::signal(const ProgramChild& child, int number) {
-  ::killpg(child.process.pid, number);
 }
 
 namespace {

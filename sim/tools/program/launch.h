@@ -43,7 +43,6 @@ class ProgramProcesses {
   std::vector<size_t> look();               // places of those that have ended since the last look
   size_t left() const;
   const std::vector<ProgramChild>& children() const { return children_; }
-  static void signal(const ProgramChild& child, int number);  // to its whole group
 
  private:
   std::vector<ProgramChild> children_;

@@ -32,4 +32,17 @@ std::string program_agent_folder() {
   return "";
 }
 
+std::string program_python_path(const std::string& agent) {
+  const char* path = ::getenv("PYTHONPATH");
+  return "PYTHONPATH=" + agent + (path == nullptr ? "" : std::string(":") + path);
+}
+
+void check_places(const ProgramScratch& scratch, InputErrors* errors) {
+  if (program_agent_folder().empty())
+    errors->push_back(
+        option_error("the agent's folder python/lockstep is not beside this program"));
+  if (scratch.path.empty())
+    errors->push_back(option_error("cannot make a folder for temporary files"));
+}
+
 }  // namespace lockstep

@@ -41,11 +41,8 @@ int run_program_with_faults(const RunOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   check_output("--json", options.json, &errors);
   const std::vector<ProgramFault> faults = read_faults(options, &errors);
-  if (program_agent_folder().empty())
-    errors.push_back(option_error("the agent's folder python/lockstep is not beside this program"));
   const ProgramScratch scratch;
-  if (scratch.path.empty())
-    errors.push_back(option_error("cannot make a folder for temporary files"));
+  check_places(scratch, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   const std::string path = scratch.path + "/faults.json";
   write_file(path, agent_json(faults).dump());

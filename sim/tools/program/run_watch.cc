@@ -209,7 +209,7 @@ void take_facts(const Json& facts, ProgramRankFacts* found) {
   found->met = true;
 }
 
-// The last line that is not empty: an exception's sentence, after what led to it.
+// Of an exception's text, which may go on with the C++ stack.
 std::string first_line(const std::string& text) {
   return printable(text.substr(0, text.find('\n'))).substr(0, kMostSaid);
 }

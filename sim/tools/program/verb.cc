@@ -142,7 +142,6 @@ void judge_ranks(const Recorded& several, const std::string& folder, ProgramWorl
 // A program that checks its dtypes, or computes what double cannot: its ranks are judged as they
 // are. Its signal, where one came.
 int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramWorld* found) {
-  found->not_run = in_double.why;
   found->log_tail = in_double.log_tail;
   if (!in_double.exited) return 0;
   const std::string folder = fmt::format("{}/{}-own", session.scratch, found->world_size);
@@ -160,12 +159,11 @@ int judge_world(const Session& session, ProgramWorld* found) {
   const int64_t world = found->world_size;
   const std::string folder = fmt::format("{}/{}", session.scratch, world);
   const Recorded several = record(session, folder, {.world = world});
-  if (several.signal != 0) found->not_run = several.why;
+  found->not_run = several.why;
   if (several.signal != 0) return several.signal;
   if (!several.why.empty()) {
     const ProgramFinding cause = judge_broken_off(several.ranks);
     if (cause.cause == ProgramCause::none) return judge_own_dtypes(session, several, found);
-    found->not_run = several.why;
     found->log_tail = several.log_tail;
     found->lanes.push_back({ProgramLaneKind::replica, cause, false});
     return 0;
@@ -189,11 +187,8 @@ void say_progress(const ProgramOptions& options, int64_t world) {
 int verify_program(const ProgramOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   check_output("--json", options.json, &errors);
-  if (program_agent_folder().empty())
-    errors.push_back(option_error("the agent's folder python/lockstep is not beside this program"));
   const ProgramScratch scratch;
-  if (scratch.path.empty())
-    errors.push_back(option_error("cannot make a folder for temporary files"));
+  check_places(scratch, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   ProgramResult result;
   result.command = options.command;

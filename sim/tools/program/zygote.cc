@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "sim/launch/run_files.h"
+#include "sim/tools/program/places.h"
 
 namespace lockstep {
 namespace {
@@ -96,7 +97,6 @@ ProgramZygotes::ProgramZygotes(const std::vector<std::string>& command, const st
   if (!starts_python(command)) return;
   // A rank's parent ends at once; then we are its parent.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return;
-  const char* path = ::getenv("PYTHONPATH");
   for (int i = 0; i < (draws_hashes() ? 2 : 1); ++i) {
     auto [ours, theirs] = Channel::pair();
     Zygote& zygote = zygotes_.emplace_back();
@@ -107,9 +107,8 @@ ProgramZygotes::ProgramZygotes(const std::vector<std::string>& command, const st
           {.argv = command,
            .log = zygote.log,
            .passed = theirs.fd(),
-           .variables = {"PYTHONPATH=" + agent + (path == nullptr ? "" : std::string(":") + path),
-                         "PYTHONDONTWRITEBYTECODE=1", "LOCKSTEP_PROGRAM_DIR",
-                         fmt::format("LOCKSTEP_ZYGOTE={}", kPassedFd)}});
+           .variables = {program_python_path(agent), "PYTHONDONTWRITEBYTECODE=1",
+                         "LOCKSTEP_PROGRAM_DIR", fmt::format("LOCKSTEP_ZYGOTE={}", kPassedFd)}});
     } catch (const std::system_error&) {  // a run says why its command cannot be started
       end_all();
       return;
