@@ -6,9 +6,10 @@ import os
 import pathlib
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
+
+from folders import FolderTest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
@@ -43,21 +44,10 @@ def script(begin="", layer="nn.Identity()", forward="loss = nn.functional.mse_lo
     return SCRIPT.format(begin=begin, layer=layer, forward=forward, end=end)
 
 
-class Programs(unittest.TestCase):
-    def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.folder = pathlib.Path(holder.name)
-        self.left = self.folder / "tmp"
-        self.left.mkdir()
-
-    def environment(self):
-        # PyTorch 2 makes its compiler's cache folder by itself; it is no file of ours.
-        return {**os.environ, "TMPDIR": str(self.left), "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}
-
+class Programs(FolderTest):
     def verify(self, *command, options=()):
         ran = subprocess.run([PROGRAM, "verify", *map(str, options), "--", *map(str, command)], capture_output=True,
-                             text=True, timeout=600, env=self.environment())
+                             text=True, timeout=600, env=self.environment)
         self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
         return ran.returncode, ran.stdout + ran.stderr
 
@@ -165,7 +155,7 @@ class Programs(unittest.TestCase):
         path = self.folder / "sleep.py"
         path.write_text("import time; time.sleep(600)")
         with subprocess.Popen([PROGRAM, "verify", "--", PYTHON, str(path)], stdout=subprocess.PIPE,
-                              env=self.environment()) as run:
+                              env=self.environment) as run:
             while not glob.glob(str(self.left / "*/*/rank-1.log")):
                 time.sleep(0.05)
             run.send_signal(signal.SIGTERM)

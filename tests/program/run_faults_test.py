@@ -5,8 +5,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from folders import FolderTest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
@@ -45,14 +46,7 @@ def script(model=DDP, begin="pass", after="pass", pace="pass"):
     return SCRIPT.format(model=model, begin=begin, after=after, pace=pace)
 
 
-class Runs(unittest.TestCase):
-    def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.folder = pathlib.Path(holder.name)
-        self.left = self.folder / "tmp"
-        self.left.mkdir()
-
+class Runs(FolderTest):
     def run_text(self, text, *options, python=PYTHON, world=2):
         """The exit code, and what --json says."""
         path, result = self.folder / "train.py", self.folder / "result.json"
@@ -60,8 +54,7 @@ class Runs(unittest.TestCase):
         result.unlink(missing_ok=True)
         command = [PROGRAM, "run", "--world-size", str(world), "--json", str(result), *options, "--", python, str(path)]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=600,
-                             env={**os.environ, "TMPDIR": str(self.left), "OMP_NUM_THREADS": "1",
-                                  "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")})
+                             env={**self.environment, "OMP_NUM_THREADS": "1"})
         self.said = ran.stdout + ran.stderr
         self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
         return ran.returncode, json.loads(result.read_text())

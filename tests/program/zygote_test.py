@@ -11,6 +11,8 @@ import tempfile
 import time
 import unittest
 
+from folders import FolderTest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("LOCKSTEP_PROGRAM", str(ROOT / "build/test/bin/lockstep"))
 PEER = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")
@@ -50,14 +52,9 @@ def processes_with(word):
     return [pid for pid in found if pid != os.getpid()]
 
 
-class Zygote(unittest.TestCase):
+class Zygote(FolderTest):
     def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.folder = pathlib.Path(holder.name)
-        self.left = self.folder / "tmp"
-        self.left.mkdir()
-        self.environment = {**os.environ, "TMPDIR": str(self.left), "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}
+        super().setUp()
         self.environment.pop("PYTHONHASHSEED", None)
 
     def verify(self, *command, options=(), **variables):

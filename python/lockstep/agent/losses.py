@@ -7,7 +7,6 @@ LOSSES = ("cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entr
 def watch(recorder):
     import torch
     functional, backward = torch.nn.functional, torch.Tensor.backward
-
     inside = False
 
     def counted(self, *args, **kwargs):

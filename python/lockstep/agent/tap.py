@@ -208,24 +208,37 @@ def watch_functions(tap):
     return calls
 
 
-def of_reducer(recorder):
-    """Does C++ call, out of the engine? Then no frame of Python stands between."""
+def of_reducer(owner):
+    """Of a hook whose owner knows the models of DistributedDataParallel. Does C++ call, out of the engine? Then no frame of Python stands between."""
     frame = inspect.currentframe().f_back.f_back
-    return bool(recorder.models) and (frame is None or "/torch/autograd/" in frame.f_code.co_filename)
+    return bool(owner.models) and (frame is None or "/torch/autograd/" in frame.f_code.co_filename)
 
 
-class Hooks:
-    """Of one process group; must be gone before Python is."""
+class GroupHooks:
+    """Of one process group, before and after each of its calls; must be gone before Python is."""
 
-    def __init__(self, tap, calls, group, ranks):
-        self.tap, self.calls, self.group, self.open = tap, calls, group, {}
-        self.ranks, self.name, self.known = ranks, group.group_name, None
+    def __init__(self, group):
+        self.group = group
         group.register_pre_hook(HOOK, self.before)
         group.register_post_hook(HOOK, self.after)
 
+    def remove(self):
+        self.group.unregister_pre_hook(HOOK)
+        self.group.unregister_post_hook(HOOK)
+
+
+def name_of(call):
+    return str(call.name).rsplit(".", 1)[-1].lower()
+
+
+class Hooks(GroupHooks):
+    def __init__(self, tap, calls, group, ranks):
+        self.tap, self.calls, self.open = tap, calls, {}
+        self.ranks, self.name, self.known = ranks, group.group_name, None
+        super().__init__(group)
+
     def before(self, call):
-        name = str(call.name).rsplit(".", 1)[-1].lower()
-        name = NAMES.get(name, name)
+        name = NAMES.get(name_of(call), name_of(call))
         if name in PEERS:
             return
         op = getattr(self.calls.here, "op", None)
@@ -255,10 +268,6 @@ class Hooks:
                 return False
             time.sleep(0.0002)
         return work is not None
-
-    def remove(self):
-        self.group.unregister_pre_hook(HOOK)
-        self.group.unregister_post_hook(HOOK)
 
 
 def watch_groups(hook):

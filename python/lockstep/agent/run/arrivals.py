@@ -5,7 +5,7 @@ import contextlib
 import inspect
 import threading
 
-from ..tap import FUNCTIONS, HOOK, PEERS, has_hooks, watch_groups
+from ..tap import FUNCTIONS, PEERS, GroupHooks, has_hooks, name_of, of_reducer, watch_groups
 from .flight import ARRIVAL, END
 
 # reducer/probe.h; the first name that is within a call's
@@ -173,16 +173,13 @@ def entered(arrivals, name, given, call):
     return result
 
 
-class Hooks:
-    """Of one process group; must be gone before Python is."""
-
+class Hooks(GroupHooks):
     def __init__(self, arrivals, group):
-        self.arrivals, self.group, self.begun = arrivals, group, {}
-        group.register_pre_hook(HOOK, self.before)
-        group.register_post_hook(HOOK, self.after)
+        self.arrivals, self.begun = arrivals, {}
+        super().__init__(group)
 
     def before(self, call):
-        name = str(call.name).rsplit(".", 1)[-1].lower()
+        name = name_of(call)
         if name in PEERS:
             return
         bucket = self.arrivals.next_bucket() if of_reducer(self.arrivals) else -1
@@ -193,20 +190,10 @@ class Hooks:
         if sequence is not None:
             self.arrivals.follow(sequence, call.work)
 
-    def remove(self):
-        self.group.unregister_pre_hook(HOOK)
-        self.group.unregister_post_hook(HOOK)
-
 
 class Nothing:
     def remove(self):
         pass
-
-
-def of_reducer(arrivals):
-    """Does C++ call, out of the engine? Then no frame of Python stands between."""
-    frame = inspect.currentframe().f_back.f_back
-    return bool(arrivals.models) and (frame is None or "/torch/autograd/" in frame.f_code.co_filename)
 
 
 def watch_buffers(arrivals):
