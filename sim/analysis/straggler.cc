@@ -94,7 +94,8 @@ class Finder {
   Straggler find() {
     Straggler found;
     found.steps = static_cast<int64_t>(steps_.size());
-    if (!periodic(&found) && !constant(&found) && !stopped(&found)) wandering(&found);
+    const bool any = periodic(&found) || constant(&found) || in_turn(&found) || stopped(&found);
+    if (!any) several_stopped(&found);
     if (found.cost_ms < kLeastCost * found.step_ms) {
       found = Straggler{};
       found.steps = static_cast<int64_t>(steps_.size());
@@ -205,23 +206,28 @@ class Finder {
            excess[last / 4] >= kAlike * excess[last - last / 4];
   }
 
-  bool wandering(Straggler* found) {
-    const auto different = [](const LateSteps& late) {
-      std::set<int64_t> ranks;
-      for (const auto& step : late)
-        if (step) ranks.insert(static_cast<int64_t>(step->rank));
-      return ranks;
-    };
+  bool in_turn(Straggler* found) const {
     const auto count =
         std::count_if(outstanding_.begin(), outstanding_.end(), [](auto& late) { return late; });
-    const bool in_turn =
-        count >= 4 && in_most(count) && !dominant_of(outstanding_) && no_accident(outstanding_);
-    if (!in_turn && different(still_).size() < 2) return false;
-    const LateSteps& late = in_turn ? outstanding_ : still_;
-    const std::set<int64_t> ranks = different(late);
+    if (count < 4 || !in_most(count) || dominant_of(outstanding_) || !no_accident(outstanding_))
+      return false;
+    accuse_all_of(outstanding_, found);
+    return true;
+  }
+
+  void several_stopped(Straggler* found) const {
+    std::set<size_t> ranks;
+    for (const auto& late : still_)
+      if (late) ranks.insert(late->rank);
+    if (ranks.size() > 1) accuse_all_of(still_, found);
+  }
+
+  void accuse_all_of(const LateSteps& late, Straggler* found) const {
+    std::set<int64_t> ranks;
+    for (const auto& step : late)
+      if (step) ranks.insert(static_cast<int64_t>(step->rank));
     found->ranks.assign(ranks.begin(), ranks.end());
     accuse("wandering", std::nullopt, late, true, found);
-    return true;
   }
 
   // rank absent: the late rank of each step. single: only its late steps are without it.

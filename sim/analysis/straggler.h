@@ -23,14 +23,14 @@ namespace lockstep {
 //              often not, or elsewhere (less than half of the third largest does not count)
 //   compute    late by its work in most steps
 //   link       late by its delay in most steps: it enters on time, and its part starts late
-//   stopped    stood still: stands out by kStopped times the others' work and kStoppedMs at least
-//              once, or in steps of no pattern three times
 //   wandering  different ranks stand out in most steps, one at a time (the next one by less than
 //              half as much) and much alike (the lower quartile is kAlike of the upper one at
-//              least), as accidents do not, or stand still
+//              least), as accidents do not
+//   stopped    stood still: stands out by kStopped times the others' work and kStoppedMs at least
+//              once, or in steps of no pattern three times
+//   wandering  again: different ranks stood still
 //   starved    the machine was busy: ranks waited for a core, which explains the lateness of
-//   whoever
-//              seems late, or may hide who is. Nobody is accused
+//              whoever seems late, or may hide who is. Nobody is accused
 //   none       nobody: also whenever this is not sure
 // Sure is: that rank has kDominant of all such steps, and were it chance which rank it is (a sign
 // test; for periodic, which step as well), kChance at most had it come to this. What costs less

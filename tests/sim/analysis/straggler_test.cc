@@ -227,6 +227,21 @@ TEST(Straggler, NamesNobodyWhereItWanders) {
             kSeeds * 99 / 100);
 }
 
+// What every step suffers from is the answer, not what one step suffered besides.
+TEST(Straggler, NamesNobodyWhereItWandersAndOneStoodStillOnce) {
+  EXPECT_GE(right_of("wandering",
+                     [](MadeRun* run) {
+                       const int64_t ranks = run->world_size;
+                       run->slower = [=](int64_t rank, int64_t step, Phase phase) {
+                         MadeRun::Slower slower = times(step % ranks == rank, 1.5);
+                         const bool still = rank == 1 && step == 7 && phase == Phase::backward;
+                         if (still) slower.more_ms = 90;
+                         return slower;
+                       };
+                     }),
+            kSeeds * 99 / 100);
+}
+
 TEST(Straggler, CountsWhatItCosts) {
   MadeRun run;
   run.slower = [](int64_t rank, int64_t, Phase phase) {
