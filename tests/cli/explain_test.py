@@ -177,6 +177,40 @@ class Explain(ProgramTest):
         done, answer = self.answer(folder, 1)
         self.assertEqual(answer["guilty"], [1])
 
+    def again(self, *paths):
+        """What run says of the scenario that explain writes."""
+        scenario, path = self.tmp / "again.json", self.tmp / "answer.json"
+        done = self.run_program("explain", *paths, "--scenario", scenario, "--json", path)
+        self.assertEqual(done.code, 1, done.text)
+        self.assertEqual(json.loads(path.read_text())["scenario"], str(scenario))
+        for command in (f"lockstep run {scenario}\n", f"lockstep simulate {scenario} --full "):
+            self.assertIn(command, done.text)
+        result = self.tmp / "result.json"
+        ran = self.run_program("run", scenario, "--json", result)
+        self.assertEqual(ran.code, 0, ran.text)
+        simulated = self.run_program("simulate", scenario, "--full")
+        self.assertEqual(simulated.code, 0, simulated.text)
+        return json.loads(result.read_text())["runs"]
+
+    def test_the_scenario_fails_by_the_same_rank(self):
+        (run,) = self.again(self.write({0: dump(0, last=5, waits=(5,)), 1: dump(1), 2: dump(2, last=5, waits=(5,))}))
+        self.assertEqual((run["failure"]["rank"], run["failure"]["kind"]), (1, "hang"))
+        (run,) = self.again(self.logs({"log.0": error(0, CLOSED), "log.1": error(1, CLOSED), "log.2": error(2, "ValueError: a")}))
+        self.assertEqual((run["failure"]["rank"], run["failure"]["kind"]), (2, "exception"))
+
+    def test_no_scenario_is_written_of_what_is_undecided_or_nothing(self):
+        scenario = self.tmp / "again.json"
+        for dumps, code in (({0: dump(0, last=5, waits=(5,)), 1: dump(1, last=5, waits=(5,))}, 3),
+                            ({rank: dump(rank) for rank in range(3)}, 0)):
+            folder = self.write(dumps)
+            done = self.run_program("explain", folder, "--scenario", scenario)
+            self.assertEqual(done.code, code, done.text)
+            self.assertRegex(done.text, r"no scenario was written: .*\n$")
+            self.assertFalse(scenario.exists())
+        done = self.run_program("explain", folder, "--scenario", self.tmp / "none" / "again.json")
+        self.assertEqual(done.code, 2, done.text)
+        self.assertIn("--scenario", done.err)
+
     def test_junit_and_schema(self):
         folder = self.logs({"log.0": error(0, CLOSED), "log.1": error(1, "ValueError: \x1b[2J::error::forged")})
         path = self.tmp / "explain.xml"

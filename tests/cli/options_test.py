@@ -270,7 +270,9 @@ class Options(OptionWalk):
     def test_dumps(self):
         dump = self.tmp / "dump_0"
         dump.write_text('{"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "d", "ranks": "[0]"}}, "entries": []}')
-        self.walk("explain", "", [dump], {"--json": Case(["--json", "{tmp}/written"], writes("").check)})
+        self.walk("explain", "", [dump], {
+            "--json": Case(["--json", "{tmp}/written"], writes("").check),
+            "--scenario": says("no scenario was written", "--scenario", "{tmp}/written")})
 
     def test_recordings(self):
         a, b = write_recording(self.tmp / "a"), write_recording(self.tmp / "b", changed_in=3)

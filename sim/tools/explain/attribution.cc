@@ -59,9 +59,12 @@ class FlightAttribution {
     for (const FlightDump& dump : dumps) ranks = std::max(ranks, dump.ranks_at_least);
     for (int64_t rank = 0; rank < std::min<int64_t>(ranks, 100'000); ++rank)
       if (!dumped_.contains(rank)) absent_.insert(rank);
+    for (const RankSet* known : {&dumped_, &absent_})
+      if (!known->empty()) ranks_ = std::max(ranks_, *known->rbegin() + 1);
   }
 
   FlightFinding run() {
+    finding_.ranks = ranks_;
     if (find_mismatch()) return std::move(finding_);
     for (const auto& [name, group] : groups_) wait_in(name, group);
     for (const auto& [name, group] : groups_) find_held(name, group);
@@ -103,6 +106,8 @@ class FlightAttribution {
     finding_.description = group.description;
     finding_.sequence = sequence;
     finding_.operation = operation;
+    for (const FlightArrival& arrival : group.collectives.at(sequence))
+      finding_.timeout_ms = std::max(finding_.timeout_ms, arrival.entry->timeout_ms);
   }
 
   bool find_mismatch() {
@@ -120,6 +125,7 @@ class FlightAttribution {
         }
         if (sides.size() < 2) continue;
         place(FlightClass::mismatch, name, group, sequence, "");
+        finding_.difference = difference_of(arrivals);
         split(sides, group.members.size() + (group.ranks ? 0 : absent_.size()));
         if (group.from_log && !group.ranks)
           doubt(fmt::format("who else is in group {}: logs do not say", name));
@@ -127,6 +133,17 @@ class FlightAttribution {
         return true;
       }
     return false;
+  }
+
+  // The first of them that any two differ in.
+  static Difference difference_of(const std::vector<FlightArrival>& arrivals) {
+    const auto differ = [&](std::string FlightEntry::*member) {
+      return std::any_of(arrivals.begin(), arrivals.end(), [&](const FlightArrival& arrival) {
+        return arrival.entry->*member != arrivals.front().entry->*member;
+      });
+    };
+    if (differ(&FlightEntry::operation)) return Difference::operation;
+    return differ(&FlightEntry::sizes) ? Difference::size : Difference::dtype;
   }
 
   // The few are guilty where more than half agree; of two ranks nobody can tell.
@@ -382,6 +399,7 @@ class FlightAttribution {
   std::vector<std::string> alone_;
   std::optional<double> lateness_ms_;
   bool any_gloo_ = false;
+  int64_t ranks_ = 0;
   FlightFinding finding_;
 };
 

@@ -25,6 +25,9 @@ enum class FlightClass {
 };
 const char* name_of(FlightClass kind);
 
+// In what a mismatch shows.
+enum class Difference { none, operation, size, dtype };
+
 // What the dumps of one job say together. Sequence numbers decide; times only where a rank came
 // later than a time-out, after the ranks' clocks were aligned by earlier collectives.
 struct FlightFinding {
@@ -36,6 +39,11 @@ struct FlightFinding {
   std::string group, description, operation;  // of the collective in which it shows
   int64_t sequence = -1;
   std::optional<double> lateness_ms;
+  int64_t ranks = 0;       // that the job has, as far as is known
+  int64_t timeout_ms = 0;  // of that collective; 0: not known
+  Difference difference = Difference::none;
+  int64_t signal = 0;                 // by which who died ended; 0: by an exception
+  bool lost_connection = false;       // of who is silent: others saw that it was gone
   std::vector<std::string> evidence;  // for people
   std::vector<std::string> missing;   // what keeps it undecided
   // All that is missing is which of the candidates, which did not enter a collective, came to that

@@ -89,6 +89,8 @@ class JobAttribution {
     else if (!finding_.decided || finding_.guilty.empty())
       conclude_without_death();
     add_victims();
+    finding_.ranks = std::max(finding_.ranks, world_);
+    if (!stories_.empty()) finding_.ranks = std::max(finding_.ranks, stories_.rbegin()->first + 1);
     return std::move(finding_);
   }
 
@@ -224,6 +226,8 @@ class JobAttribution {
       undecided(fmt::format("why {} ended: the log", rank_list(unclear_)), all);
     } else {
       name(died_, FlightClass::died);
+      const RankStory& story = stories_.at(*died_.begin());
+      if (story.exception == nullptr) finding_.signal = story.end->signal;
     }
   }
 
@@ -287,7 +291,13 @@ class JobAttribution {
     if (!doubtful && (gone || behind || missed) && all_others_are_victims(quiet)) {
       finding_.evidence.push_back(fmt::format("{} reported nothing{}; all others lost their peers",
                                               rank_list(quiet), behind ? "" : " and left no dump"));
-      return name(quiet, behind ? FlightClass::never_entered : FlightClass::silent);
+      name(quiet, behind ? FlightClass::never_entered : FlightClass::silent);
+      finding_.lost_connection =
+          std::any_of(stories_.begin(), stories_.end(), [](const auto& story) {
+            return story.second.victim != nullptr &&
+                   story.second.victim->kind == LogEventKind::lost_peer;
+          });
+      return;
     }
     tell_doubts(quiet);
   }

@@ -92,7 +92,8 @@ std::string explain_text(const FlightFinding& found, const SourceCounts& counts)
   return text;
 }
 
-nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCounts& counts) {
+nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCounts& counts,
+                                    const std::string& scenario) {
   return {{"schema_version", 1},
           {"verdict", !found.decided         ? "undecided"
                       : found.guilty.empty() ? "nothing"
@@ -111,6 +112,7 @@ nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCoun
           {"lateness_ms", or_null(found.lateness_ms)},
           {"evidence", found.evidence},
           {"missing", found.missing},
+          {"scenario", or_null(scenario)},
           {"exit_code", explain_code(found)}};
 }
 

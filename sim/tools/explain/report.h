@@ -16,10 +16,12 @@ struct SourceCounts {
 };
 
 // The answer of `lockstep explain`: its exit code, as text whose last line is the sentence, as
-// --json (scenarios/explain_schema.json), and as one case of --junit, named `path`.
+// --json (scenarios/explain_schema.json) with the path of the scenario that was written (empty:
+// none), and as one case of --junit, named `path`.
 int explain_code(const FlightFinding& found);
 std::string explain_text(const FlightFinding& found, const SourceCounts& counts);
-nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCounts& counts);
+nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCounts& counts,
+                                    const std::string& scenario);
 TestReport explain_report(const FlightFinding& found, const SourceCounts& counts,
                           const std::string& path);
 

@@ -7,6 +7,7 @@
 #include "sim/report/document.h"
 #include "sim/tools/explain/job_attribution.h"
 #include "sim/tools/explain/report.h"
+#include "sim/tools/explain/reproduction.h"
 #include "sim/tools/explain/sources.h"
 #include "sim/tools/tools.h"
 
@@ -15,22 +16,32 @@ namespace {
 
 struct ExplainOptions {
   std::vector<std::string> paths;
-  std::string json;
+  std::string json, scenario;
   CiOptions ci;
 };
 
 int explain(const ExplainOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   check_output("--json", options.json, &errors);
+  check_output("--scenario", options.scenario, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   const auto job = read_job(options.paths);
   if (!job) return bad_input(job.errors(), options.json, options.ci);
   const FlightFinding found = attribute_job(job.value());
   const SourceCounts counts{static_cast<int64_t>(job.value().dumps.size()), job.value().logs};
-  int code = write_output("--json", options.json, explain_code(found),
-                          [&] { return to_text(explain_json(found, counts)); });
+  const Reproduction again = reproduce(found);
+  const std::string scenario = again.scenario ? options.scenario : "";
+  int code = write_output("--scenario", scenario, explain_code(found),
+                          [&] { return to_text(*again.scenario); });
+  const bool written = !scenario.empty() && code != kExitBadInput;
+  code = write_output("--json", options.json, code, [&] {
+    return to_text(explain_json(found, counts, written ? scenario : ""));
+  });
   code = leave_ci_reports(options.ci, explain_report(found, counts, options.paths.front()), code);
-  return print_result(explain_text(found, counts), code);
+  std::string text = explain_text(found, counts);
+  if (written || (!again.scenario && !options.scenario.empty()))
+    text += reproduction_text(again, options.scenario);
+  return print_result(text, code);
 }
 
 void add_explain(CLI::App& app, std::function<int()>* action) {
@@ -43,6 +54,11 @@ void add_explain(CLI::App& app, std::function<int()>* action) {
                    "Write the answer as JSON (see lockstep schema --explain)")
       ->option_text("FILE")
       ->group("Output");
+  verb->add_option("--scenario", options->scenario,
+                   "Write the scenario in which the guilty rank fails in the same way, for "
+                   "lockstep run and simulate")
+      ->option_text("FILE")
+      ->group("Output");
   add_ci(verb, &options->ci);
   verb->footer(R"(Examples
   lockstep explain dumps
@@ -50,6 +66,7 @@ void add_explain(CLI::App& app, std::function<int()>* action) {
   lockstep explain /tmp/nccl_trace_rank_0 /tmp/nccl_trace_rank_1
   lockstep explain slurm-1234.out
   lockstep explain dumps logs --junit explain.xml
+  lockstep explain dumps --scenario again.json
 
 Exit codes
   0      nobody waits for anybody
@@ -64,7 +81,7 @@ Exit codes
 Tool explain_tool() {
   return {.verb = "explain",
           .add = add_explain,
-          .forms = {{"", "", {" --annotations --json --junit "}}},
+          .forms = {{"", "", {" --annotations --json --junit --scenario "}}},
           .schema = {"--explain", "Of what explain --json writes", explain_schema_text},
           .reads = is_job_evidence};
 }

@@ -265,7 +265,7 @@ TEST_F(Forms, FilesThatCannotBeWrittenAreRefusedFirst) {
       }
     }
   EXPECT_THAT(written, testing::ElementsAre("--csv", "--json", "--junit", "--markdown", "--out",
-                                            "--save-weights", "--svg", "--trace"));
+                                            "--save-weights", "--scenario", "--svg", "--trace"));
 }
 
 TEST_F(Forms, NoFileIsWrittenTwiceNorOverWhatIsRead) {

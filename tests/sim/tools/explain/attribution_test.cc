@@ -128,6 +128,15 @@ TEST(ExplainAttribution, OfAMismatchTheFewAreGuiltyAndOfTwoNobody) {
   job[2].entries.back().sizes = "[[5]]";
   EXPECT_EQ(attribute(job).guilty, RankSet{2});
   EXPECT_EQ(attribute(job).kind, FlightClass::mismatch);
+  EXPECT_EQ(attribute(job).difference, Difference::size);
+  EXPECT_EQ(attribute(job).timeout_ms, 1000);
+  EXPECT_EQ(attribute(job).ranks, 3);
+  auto dtypes = job, operations = job;
+  dtypes[2].entries.back().sizes = "[[4]]";
+  dtypes[2].entries.back().dtypes = "[\"Double\"]";
+  EXPECT_EQ(attribute(dtypes).difference, Difference::dtype);
+  operations[2].entries.back().operation = "broadcast";
+  EXPECT_EQ(attribute(operations).difference, Difference::operation);
   job.erase(job.begin());
   EXPECT_FALSE(attribute(job).decided);
   EXPECT_TRUE(attribute(job).guilty.empty());

@@ -181,6 +181,8 @@ TEST(JobLogs, WhoLeftNoDumpAndNoWordWhereAllOthersDidIsNamed) {
   add(&job, "", 1);
   EXPECT_EQ(attribute_job(job).guilty, RankSet{1});
   EXPECT_EQ(attribute_job(job).kind, FlightClass::silent);
+  EXPECT_TRUE(attribute_job(job).lost_connection);
+  EXPECT_EQ(attribute_job(job).ranks, 3);
   job.dumps.back().ranks_at_least = 4;
   EXPECT_FALSE(attribute_job(job).decided) << "a rank of which nothing is there";
 }
@@ -325,7 +327,7 @@ TEST(ExplainReport, IsAsItsSchemaSays) {
        {std::string(), waits(0, 22, 22, 21) + was_at(1, 21, 21) + waits(2, 22, 22, 21),
         raised("[rank1]: ", "ValueError: \x1b[2J")}) {
     const FlightFinding found = attribute_text(text);
-    const auto json = nlohmann::json::parse(to_text(explain_json(found, {0, 1})));
+    const auto json = nlohmann::json::parse(to_text(explain_json(found, {0, 1}, "")));
     EXPECT_EQ(schema_errors(explain_schema_text(), json), "");
     EXPECT_EQ(explain_text(found, {0, 1}).find('\x1b'), std::string::npos);
     const TestReport report = explain_report(found, {0, 1}, "logs");
