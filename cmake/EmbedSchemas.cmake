@@ -13,7 +13,7 @@ function(embed file function out)
 endfunction()
 set(texts "")
 foreach(schema scenario_parts result sweep what_if collective explore compare profile machine simulate program
-               program_run explain)
+               program_run program_sweep explain)
   set(file ${SOURCE}/${schema}_schema.json)
   embed(${file} ${schema}_schema_text text)
   string(APPEND texts "${text}")

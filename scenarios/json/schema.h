@@ -23,6 +23,7 @@ const char* compare_schema_text();         // ... `lockstep compare`
 const char* explain_schema_text();         // ... `lockstep explain`
 const char* program_schema_text();         // ... `lockstep verify -- COMMAND`
 const char* program_run_schema_text();     // ... `lockstep run -- COMMAND`
+const char* program_sweep_schema_text();   // ... `lockstep sweep -- COMMAND`
 const char* simulate_schema_text();        // ... `lockstep simulate`
 const char* profile_schema_text();         // of scenarios/layer_times.h
 const char* machine_schema_text();         // of sim/des/machine_model.h

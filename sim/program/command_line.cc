@@ -44,7 +44,9 @@ const CLI::App& innermost(const CLI::App& app) {
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& verb = innermost(app);
   const bool has_verbs = !names_of(verb, false).empty();
-  const std::vector<std::string> extras = app.remaining(true);
+  // Of the verb first: of `sweep --svg f -- python3 train.py` the command is left over above it.
+  std::vector<std::string> extras = verb.remaining(false);
+  if (extras.empty()) extras = app.remaining(true);
   // Behind another error all arguments from "--" on are left over, and none is to blame.
   if (!extras.empty() && extras.front() != "--") {
     const std::string word = printable(extras.front());

@@ -13,6 +13,7 @@ Tool explain_tool();
 Tool explore_tool();
 Tool program_tool();
 Tool program_run_tool();
+Tool program_sweep_tool();
 Tool whatif_tool();
 
 }  // namespace lockstep

@@ -266,6 +266,14 @@ class Options(OptionWalk):
             "--fault": says('fault "kill rank=1 step=3": never acted', "--fault", "kill rank=1 step=3"),
             "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
             "--limit": says("several stand at the same place", "--limit", "1", code=3)})
+        self.walk("program-sweep", "", [script], {
+            "--worlds": says("^3 ranks", "--worlds", "3", code=3),
+            "--spawns": says("the program ended with exit code 5", "--spawns", code=3),
+            "--pretend-gpus": says("gpus=1", "--pretend-gpus", code=3),
+            "--limit": says("had not ended after 1 s", "--limit", "1", code=3),
+            "--allow-busy": Case(["--allow-busy", "--json", "{tmp}/written"], lambda test, base, result, path:
+                                 test.assertTrue(read_json(path)["allow_busy"])),
+            **{name: refused(name, "0") for name in ("--caps", "--steps", "--warmup", "--rounds")}})
 
     def test_dumps(self):
         dump = self.tmp / "dump_0"

@@ -15,6 +15,9 @@ def install():
     if "LOCKSTEP_PROGRAM_FAULTS" in os.environ:  # `lockstep run -- COMMAND`
         from . import run
         return run.install()
+    if "LOCKSTEP_PROGRAM_SWEEP" in os.environ:  # `lockstep sweep -- COMMAND`
+        from . import sweep
+        return sweep.install()
     recorder = Recorder()
     if recorder.in_double:
         double.watch(recorder)

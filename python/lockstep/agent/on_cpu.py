@@ -303,11 +303,15 @@ def note_questions(recorder):
 
 
 def watch(recorder):
+    stand_in(recorder)
+    without_compiler(recorder)
+
+
+def stand_in(recorder):
     watch_devices(recorder)
     watch_cuda(recorder)
     watch_groups(recorder)
     watch_models(recorder)
-    without_compiler(recorder)
     if os.environ.get("LOCKSTEP_PROGRAM_PRETEND_GPUS"):
         pretend(recorder)
     else:

@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/text.h"
+#include "scenarios/json/schema.h"
+#include "sim/cli/outputs.h"
+#include "sim/cli/shared_options.h"
+#include "sim/report/document.h"
+#include "sim/sweep/design.h"
+#include "sim/tools/program/places.h"
+#include "sim/tools/program/sweep_result.h"
+#include "sim/tools/tools.h"
+
+namespace lockstep {
+namespace {
+
+struct ProgramSweepOptions {
+  ProgramSweepPlan plan;
+  std::string caps, worlds;  // as they were given
+  bool quiet = false, fresh_processes = false;
+  std::string json, csv, markdown;
+  CiOptions ci;
+};
+
+constexpr int64_t kMostProgramRanks = 64;
+
+template <class T>
+void take_list(Expected<std::vector<T>> list, std::vector<T>* values, InputErrors* errors) {
+  if (list)
+    *values = std::move(list.value());
+  else
+    errors->insert(errors->end(), list.errors().begin(), list.errors().end());
+}
+
+void read_lists(const ProgramSweepOptions& options, ProgramSweepPlan* plan, InputErrors* errors) {
+  if (!options.caps.empty()) take_list(parse_caps(options.caps), &plan->caps, errors);
+  std::sort(plan->caps.begin(), plan->caps.end());
+  if (!options.worlds.empty()) take_list(parse_worlds(options.worlds), &plan->worlds, errors);
+  for (const int64_t world : plan->worlds)
+    if (world < 2 || world > kMostProgramRanks)
+      errors->push_back(option_error(fmt::format("--worlds: {}", world), "2 to 64 ranks"));
+}
+
+// On a terminal one line that is written over, and at last taken away.
+class RunningLine {
+ public:
+  explicit RunningLine(bool shown) : shown_(shown && ::isatty(STDERR_FILENO) != 0) {}
+  ~RunningLine() { say(""); }
+  RunningLine(const RunningLine&) = delete;
+  RunningLine& operator=(const RunningLine&) = delete;
+  void say(const std::string& text) {
+    if (shown_) print_error("\r\033[K" + text);
+  }
+
+ private:
+  bool shown_;
+};
+
+void sweep_worlds(const ProgramSweepOptions& options, const std::string& scratch,
+                  ProgramSweepResult* result) {
+  const ProgramSweepPlan& plan = result->plan;
+  // As torchrun does: ranks of one host share its cores.
+  ::setenv("OMP_NUM_THREADS", "1", 0);
+  Signals signals;
+  std::unique_ptr<ProgramZygotes> zygotes;
+  if (!options.fresh_processes && !plan.spawns)
+    zygotes = std::make_unique<ProgramZygotes>(plan.command, program_agent_folder(), scratch);
+  ProgramLaunch launch{.command = plan.command,
+                       .folder = scratch,
+                       .agent = program_agent_folder(),
+                       .spawns = plan.spawns,
+                       .limit_s = plan.limit_s,
+                       .zygotes = zygotes.get()};
+  if (plan.pretends_gpus) launch.variables.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
+  RunningLine line(!options.quiet);
+  for (const int64_t world : plan.worlds) {
+    launch.world = world;
+    result->worlds.push_back(
+        sweep_world(plan, launch, &signals, [&](const std::string& text) { line.say(text); }));
+    result->signal = result->worlds.back().signal;
+    if (result->signal != 0) break;
+  }
+}
+
+int write_results(const ProgramSweepOptions& options, const ProgramSweepResult& result) {
+  int code = exit_code_of(result);
+  code = write_output("--json", options.json, code, [&] { return to_text(as_json(result)); });
+  code = write_output("--csv", options.csv, code, [&] { return program_sweep_csv(result); });
+  code = write_output("--markdown", options.markdown, code,
+                      [&] { return program_sweep_markdown(result); });
+  return leave_ci_reports(options.ci, test_report(result), code);
+}
+
+int sweep_program(const ProgramSweepOptions& options) {
+  InputErrors errors = ci_errors(options.ci);
+  for (const auto& [name, path] : {std::pair("--json", &options.json),
+                                   {"--csv", &options.csv},
+                                   {"--markdown", &options.markdown}})
+    check_output(name, *path, &errors);
+  ProgramSweepResult result;
+  result.plan = options.plan;
+  read_lists(options, &result.plan, &errors);
+  const ProgramScratch scratch;
+  check_places(scratch, &errors);
+  if (!errors.empty()) return bad_input(errors, options.json, options.ci);
+  result.machine = this_machine();
+  const auto begin = std::chrono::steady_clock::now();
+  sweep_worlds(options, scratch.path, &result);
+  result.duration_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const int code = write_results(options, result);
+  return print_result(program_sweep_text(result, options.quiet), code);
+}
+
+void add_measured(CLI::App* verb, ProgramSweepOptions* options) {
+  ProgramSweepPlan* plan = &options->plan;
+  const char* what = "What is measured";
+  const auto text = [&](const char* name, auto* value, const char* help, const char* form) {
+    return verb->add_option(name, *value, help)->option_text(form)->group(what);
+  };
+  text("--caps", &options->caps, "Bucket caps in place of the script's own (1,5,25,100)",
+       "MIB,...");
+  text("--worlds", &options->worlds, "World sizes, one after another (2)", "N,...");
+  text("--steps", &plan->steps, "Steps of a run that count; then it ends (20)", "N")
+      ->check(between(int64_t{3}, int64_t{100'000}));
+  text("--warmup", &plan->warmup, "Steps before them that do not (5)", "N")
+      ->check(between(int64_t{2}, int64_t{100'000}));
+  text("--rounds", &plan->rounds, "Runs of each cap (as many as it takes to tell them apart)", "N")
+      ->check(between(int64_t{1}, int64_t{100'000}));
+  verb->add_flag("--allow-busy", plan->allow_busy,
+                 "Repeat no disturbed runs, and conclude from them too")
+      ->group(what);
+}
+
+void add_started(CLI::App* verb, ProgramSweepOptions* options) {
+  ProgramSweepPlan* plan = &options->plan;
+  verb->add_option("COMMAND", plan->command, "What starts the training")
+      ->required()
+      ->option_text("COMMAND ...");
+  verb->add_flag("--spawns", plan->spawns, "COMMAND starts its ranks itself (mp.spawn)");
+  verb->add_flag("--fresh-processes", options->fresh_processes,
+                 "Start a Python for each rank, instead of forking it");
+  verb->add_flag("--pretend-gpus", plan->pretends_gpus,
+                 "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");
+  verb->add_option("--limit", plan->limit_s, "Seconds that one run may take (120)")
+      ->option_text("S")
+      ->check(between(1.0, 86'400.0));
+}
+
+void add_written(CLI::App* verb, ProgramSweepOptions* options) {
+  const auto file = [&](const char* name, std::string* value, const char* help) {
+    verb->add_option(name, *value, help)->option_text("FILE")->group("Output");
+  };
+  file("--json", &options->json, "Write the result as JSON (see lockstep schema --program-sweep)");
+  file("--csv", &options->csv, "Write the tables as CSV");
+  file("--markdown", &options->markdown, "Write the tables as Markdown");
+  add_ci(verb, &options->ci);
+  verb->add_flag("-q,--quiet", options->quiet, "Only the answers")->group("Output");
+}
+
+void add_program_sweep(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<ProgramSweepOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "program-sweep",
+      "Measure bucket sizes of a PyTorch training of your own: sweep [options] -- COMMAND.");
+  add_started(verb, options.get());
+  add_measured(verb, options.get());
+  add_written(verb, options.get());
+  verb->footer(R"(Examples, from the root of the repository
+  lockstep sweep -- python3 examples/toy_ddp.py
+  lockstep sweep --caps 1,4,25 --worlds 2,4 -- python3 train.py
+  lockstep sweep --caps 1,25 --steps 50 --warmup 10 --json now.json -- python3 train.py
+
+Exit codes
+  0      measured: a recommendation, or that nothing differs beyond noise
+  2      bad input
+  3      inconclusive: a busy machine, or a program that could not be run or measured
+  128+n  interrupted by signal n)");
+  verb->callback([=] { *action = [=] { return sweep_program(*options); }; });
+}
+
+}  // namespace
+
+Tool program_sweep_tool() {
+  return {.verb = "program-sweep",
+          .add = add_program_sweep,
+          .forms = {{"",
+                     "",
+                     {" --allow-busy --annotations --caps --csv --fresh-processes --json --junit "
+                      "--limit --markdown --pretend-gpus --quiet --rounds --spawns --steps "
+                      "--warmup --worlds "}}},
+          .schema = {"--program-sweep", "Of what sweep -- COMMAND --json writes",
+                     program_sweep_schema_text}};
+}
+
+}  // namespace lockstep

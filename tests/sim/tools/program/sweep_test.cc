@@ -1,0 +1,146 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/json/schema.h"
+#include "sim/tools/program/sweep_result.h"
+#include "sim/tools/program/sweep_runs.h"
+#include "sim/tools/program/sweep_times.h"
+#include "tests/sim/report/schema_errors.h"
+
+namespace lockstep {
+namespace {
+
+const char* const kTimes =
+    R"({"rank": 1, "world": 2, "torch": "2.11.0", "given": [null, 4], "steps": 8,
+        "buckets": [100, 20], "ends_ns": [1000000, 3000000, 4000000, 9000000], "on_cpu": false})";
+
+Expected<ProgramTimes> read_times(const std::string& text) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("times-" + std::to_string(::getpid()))).string();
+  std::ofstream(path) << text;
+  auto times = read_program_times(path);
+  std::filesystem::remove(path);
+  return times;
+}
+
+ProgramTimes times_with(int64_t rank, std::vector<double> step_ms) {
+  ProgramTimes times;
+  times.rank = rank;
+  times.given = {std::nullopt};
+  times.bucket_bytes = {8};
+  times.steps = static_cast<int64_t>(step_ms.size()) + 5;
+  times.step_ms = std::move(step_ms);
+  return times;
+}
+
+Cell cell_with(double cap_mb) {
+  Cell cell;
+  cell.world_size = 2;
+  cell.reducer = "ddp";
+  cell.cap_mb = cap_mb;
+  return cell;
+}
+
+// Rounds of 1 and 25 MiB, in which the first takes `share` of the second's time.
+ProgramSweepResult result_with(double share, int64_t rounds) {
+  std::vector<SweepRun> runs;
+  for (int64_t round = 0; round < rounds; ++round)
+    for (const size_t cell : {0, 1}) {
+      RunNumbers numbers;
+      numbers.step_ms = (10 + static_cast<double>(round % 3)) * (cell == 0 ? share : 1);
+      numbers.buckets = 2;
+      numbers.steps = 20;
+      runs.push_back({cell, round, {}, "not_compared", numbers});
+    }
+  ProgramSweepResult result;
+  result.plan.command = {"train"};
+  ProgramSweepWorld& world = result.worlds.emplace_back();
+  world.world_size = 2;
+  world.rounds = rounds;
+  world.lines = cell_results({cell_with(1), cell_with(25)}, runs, 1);
+  world.contrasts = cap_contrasts(world.lines, 1);
+  EXPECT_EQ(
+      schema_errors(program_sweep_schema_text(), nlohmann::json::parse(as_json(result).dump())),
+      "");
+  return result;
+}
+
+TEST(ProgramTimes, AreDifferencesOfEnds) {
+  const auto times = read_times(kTimes);
+  ASSERT_TRUE(times) << to_text(times.errors()[0]);
+  EXPECT_EQ(times.value().step_ms, (std::vector<double>{2, 1, 5}));
+  EXPECT_EQ(times.value().bucket_bytes, (std::vector<int64_t>{100, 20}));
+  EXPECT_EQ(times.value().given, (std::vector<std::optional<double>>{std::nullopt, 4}));
+}
+
+TEST(ProgramTimes, OfStrangersAreChecked) {
+  std::string text = kTimes;
+  for (const auto& [was, is] : {std::pair("3000000", "\"3\""),
+                                {"9000000", "10"},
+                                {"\"rank\"", "\"r\""},
+                                {"[100, 20]", "[0.5]"},
+                                {"[null, 4]", "7"},
+                                {"[1000000", "[-9223372036854775807"},
+                                {"}", ""}}) {
+    std::string changed = text;
+    changed.replace(changed.find(was), std::string(was).size(), is);
+    EXPECT_FALSE(read_times(changed)) << changed;
+  }
+}
+
+TEST(ProgramTimes, OfAStepAreTheMeanOfItsRanks) {
+  const RunNumbers numbers = numbers_of({times_with(0, {10, 20, 90}), times_with(1, {10, 40, 90})});
+  EXPECT_EQ(numbers.step_ms, 30);  // median of 10, 30, 90
+  EXPECT_EQ(numbers.steps, 3);
+  EXPECT_EQ(numbers.buckets, 1);
+}
+
+TEST(ProgramTimes, ThatCannotBeMeasuredSayWhy) {
+  EXPECT_EQ(why_not_measured({times_with(0, {1, 2, 3}), times_with(1, {1, 2, 3})}, 5), "");
+  ProgramTimes plain = times_with(0, {1, 2, 3});
+  plain.given.clear();
+  EXPECT_NE(why_not_measured({plain}, 5).find("no DistributedDataParallel"), std::string::npos);
+  EXPECT_NE(why_not_measured({times_with(0, {1})}, 5).find("--warmup"), std::string::npos);
+  EXPECT_NE(why_not_measured({times_with(0, {1, 2, 3}), times_with(1, {1, 2, 3, 4})}, 5)
+                .find("rank 0 took 8 steps, and rank 1 took 9"),
+            std::string::npos);
+}
+
+TEST(ProgramSweep, CapsWithTheSameBucketsAreOne) {
+  std::vector<size_t> kept;
+  const auto merged = merged_by_buckets({cell_with(1), cell_with(4), cell_with(25), cell_with(100)},
+                                        {{3, 3}, {6}, {6}, {6}}, &kept);
+  ASSERT_EQ(merged.size(), 2U);
+  EXPECT_EQ(merged[0].cap_mb, 1);
+  EXPECT_EQ(merged[1].cap_mb, 25);  // DDP's default stays
+  EXPECT_EQ(merged[1].same_caps_mb, (std::vector<double>{4, 100}));
+  EXPECT_EQ(kept, (std::vector<size_t>{0, 2}));
+}
+
+TEST(ProgramSweep, RecommendsWhatIsFasterInEnoughRounds) {
+  const auto faster = as_json(result_with(0.8, 8))["worlds"][0]["contrast"];
+  EXPECT_EQ(faster["recommended_mb"], 1);
+  EXPECT_EQ(as_json(result_with(1.3, 8))["worlds"][0]["contrast"]["recommended_mb"], 25);
+  EXPECT_TRUE(as_json(result_with(1, 8))["worlds"][0]["contrast"]["recommended_mb"].is_null());
+  EXPECT_TRUE(as_json(result_with(0.8, 2))["worlds"][0]["contrast"]["recommended_mb"].is_null());
+  EXPECT_EQ(exit_code_of(result_with(1, 8)), 0);
+}
+
+TEST(ProgramSweep, ConcludesNothingOnABusyMachine) {
+  ProgramSweepResult result = result_with(0.8, 8);
+  result.worlds[0].watch.verdict = "busy";
+  EXPECT_EQ(exit_code_of(result), 3);
+  EXPECT_EQ(program_sweep_text(result, false).find("recommended"), std::string::npos);
+  EXPECT_TRUE(as_json(result)["worlds"][0]["contrast"].is_null());
+  result.plan.allow_busy = true;
+  EXPECT_EQ(exit_code_of(result), 0);
+  EXPECT_NE(program_sweep_text(result, false).find("recommended: bucket_cap_mb 1"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
