@@ -152,6 +152,7 @@ class Search {
     note_waiters();
     count_accusations();
     for (const ProcessEnd& end : outcome_.ends) blame_whom_others_waited_for(end);
+    blame_who_called_something_else();
     std::erase_if(found_, [](const FailureCandidate& s) { return s.role == FailureRole::none; });
     std::stable_sort(
         found_.begin(), found_.end(),
@@ -234,6 +235,25 @@ class Search {
     if (gave_up && came_too_late(*whole)) candidate.role = FailureRole::hung;
     if (gave_up && in_rendezvous(*view) && missed_.contains(candidate.rank))
       candidate.role = FailureRole::hung;
+  }
+
+  // Of two sizes whoever had room for the smaller one refuses: that tells not who is wrong.
+  void blame_who_called_something_else() {
+    const auto refused = [](const FailureCandidate& candidate) {
+      return candidate.role == FailureRole::rejected;
+    };
+    if (std::none_of(found_.begin(), found_.end(), refused)) return;
+    const std::map<int64_t, OtherCall> others = other_calls(ranks_);
+    if (others.empty()) return;
+    for (FailureCandidate& candidate : found_) {
+      const auto other = others.find(candidate.rank);
+      if (other == others.end()) {
+        if (refused(candidate)) candidate.role = FailureRole::lost_peer;
+      } else if (candidate.role > FailureRole::left_early) {
+        if (!refused(candidate)) candidate.other_call = other->second;
+        candidate.role = FailureRole::rejected;
+      }
+    }
   }
 
   // Into what another had waited in until its time was over, but only after that: on a busy machine

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/judge/judge.h"
+#include "sim/judge/other_calls.h"
 #include "sim/judge/rank_view.h"
 #include "sim/launch/executor.h"
 
@@ -48,7 +49,8 @@ std::string to_words(const JointWait& wait);
 // How good an explanation of a failed run an end is: the smallest is the primary failure.
 //   own_cause   died, exited or threw by itself
 //   left_early  ended well, or was about to, with fewer steps than the others waited for
-//   rejected    refused what it was given
+//   rejected    refused what it was given; where most ranks called the same, whoever called
+//               something else instead, and those who refused it have lost a peer
 //   hung        alive, but kept the others waiting, or was still running past a deadline
 //   waited      timed out while it waited for another
 //   lost_peer   its connection to another was closed
@@ -57,8 +59,9 @@ enum class FailureRole { own_cause, left_early, rejected, hung, waited, lost_pee
 struct FailureCandidate {
   FailureRole role = FailureRole::none;
   int64_t rank = -1;
-  int64_t order = 0;                // in which the launcher learnt of it
-  const ProcessEnd* end = nullptr;  // null: a thread, known by its evidence alone
+  int64_t order = 0;                         // in which the launcher learnt of it
+  const ProcessEnd* end = nullptr;           // null: a thread, known by its evidence alone
+  std::optional<OtherCall> other_call = {};  // that others refused
 };
 
 // Everyone whose end was not good, the primary one first. Ranks that died are told apart by the

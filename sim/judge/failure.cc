@@ -263,6 +263,10 @@ std::string sentence(const FailureCandidate& candidate, const Failure& failure,
   if (failure.kind == "lost")
     return fmt::format("{}: its process is gone, its records are lost", name_of(candidate)) +
            waited_text(explanation);
+  if (candidate.other_call)
+    return fmt::format("{} called {} where most ranks called {}, and was refused",
+                       name_of(candidate), collective_text(candidate.other_call->own),
+                       collective_text(candidate.other_call->usual));
   std::string text =
       fmt::format("{} {} {}", name_of(candidate), how(candidate, failure, view), where(view));
   if (view != nullptr && !view->evidence.error.text.empty())

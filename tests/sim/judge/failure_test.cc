@@ -447,6 +447,34 @@ TEST(Failure, RejectedComesBeforePeersLost) {
   EXPECT_EQ(failure_of(outcome).kind, "rejected");
 }
 
+// Of two sizes whoever has room for the smaller one refuses the larger: that may be an innocent.
+TEST(Failure, WhoCalledSomethingElseIsNamedNotWhoRefusedIt) {
+  Outcome outcome(3);
+  const auto calls = [&](size_t rank, int64_t bytes) {
+    auto& events = outcome.run.ranks[rank].events;
+    std::erase_if(events, [](const Event& e) {
+      return static_cast<EventKind>(e.kind) == EventKind::arrival && e.step == 1;
+    });
+    outcome.add(rank, EventKind::arrival, 1, 0, pack_collective(2, 6, bytes));
+    events.back().sequence = 7;
+  };
+  for (size_t rank : {0, 1, 2}) {
+    outcome.stop(rank, 1);
+    end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0);
+    calls(rank, rank == 2 ? 216 : 80);
+    outcome.error(rank, rank == 1 ? ErrorKind::rejected : ErrorKind::peer_lost, "64 vs 20");
+  }
+  EXPECT_EQ(failure_of(outcome).rank, 2);
+  EXPECT_EQ(failure_of(outcome).kind, "rejected");
+  EXPECT_THAT(failure_of(outcome).message, HasSubstr("rank 2 called "));
+  EXPECT_THAT(failure_of(outcome).message, HasSubstr("216 bytes) where most ranks called "));
+  calls(0, 40);  // nothing tells which of the three is right
+  EXPECT_EQ(failure_of(outcome).rank, 1);
+  calls(0, 216);
+  EXPECT_EQ(failure_of(outcome).rank, 1);
+  EXPECT_THAT(failure_of(outcome).message, HasSubstr("rank 1 rejected what it was given"));
+}
+
 TEST(Failure, ThreadsAreKnownByTheirEvidence) {
   Outcome outcome;
   outcome.run.ends.clear();
