@@ -81,12 +81,28 @@ class Programs(FolderTest):
         code, text = self.verify(PYTHON, ROOT / "examples/toy_ddp.py", options=["--json", "/proc/none/x"])
         self.assertEqual(code, 2, text)
 
+    def test_ranks_that_draw_their_own_data_hand_it_to_one_device(self):
+        code, text = self.verify_text(script(), options=["--world-sizes", "3"])  # slices by hand
+        self.assertEqual(code, 0, text)
+        self.assertIn("lane float64  pass: 4 steps", text)
+        self.assertIn("note: one device was handed the ranks' first weights, inputs and targets", text)
+        own = script().replace("torch.manual_seed(3)", "torch.manual_seed(3 + rank)").replace(
+            "x, y = x[rank::world], y[rank::world]", "x = torch.randn(4, 6); y = x.sum(1, keepdim=True)")
+        in_turn = own.replace("    loss.backward()", """
+    for part in range(12 // world):
+        with (model.no_sync() if (part + 1) * world < 12 else contextlib.nullcontext()):
+            (nn.functional.mse_loss(model(torch.randn(4, 6)), torch.randn(4, 1)) / (12 // world)).backward()
+""").replace("    loss = nn.functional.mse_loss(model(x), y)\n", "").replace("import torch,", "import contextlib, torch,")
+        for text, codes in ((own, 0), (in_turn, 0), (in_turn.replace("/ (12 // world)", "/ 12"), 1),
+                            # Its own count of samples is not that of the larger batch.
+                            (own.replace("mse_loss(model(x), y)", "mse_loss(model(x), y, reduction='sum') / len(y)"), 3),
+                            (own.replace("nn.functional.mse_loss(model(x), y)", "(model(x) - y).square().mean()"), 3)):
+            with self.subTest(text[-500:]):
+                code, said = self.verify_text(text)
+                self.assertEqual(code, codes, said)
+                self.assertIn("lane replica  pass", said)
+
     def test_what_cannot_be_compared_accuses_nobody(self):
-        # One device takes other batches than ranks that slice theirs by hand do.
-        code, text = self.verify_text(script())
-        self.assertEqual(code, 3, text)
-        self.assertIn("lane replica  pass", text)
-        self.assertIn("samples are not the batch of one device", text)
         code, text = self.verify_text(script(layer="nn.RReLU()"))
         self.assertEqual(code, 3, text)
 

@@ -6,8 +6,8 @@ Each module watches one thing of torch, by `watch(recorder)`."""
 import os
 from multiprocessing import util
 
-from . import (accelerated, arguments, checkpoints, collectives, double, loaders, losses, models, on_cpu, optimizers,
-               random_draws, seeds, shards, spawn, tap)
+from . import (accelerated, arguments, checkpoints, collectives, double, handed, loaders, losses, models, on_cpu,
+               optimizers, random_draws, seeds, shards, spawn, tap)
 from .recorder import Recorder
 
 
@@ -21,7 +21,7 @@ def install():
     recorder = Recorder()
     if recorder.in_double:
         double.watch(recorder)
-    for part in (seeds, optimizers, models, loaders, losses, random_draws, spawn, collectives, checkpoints, shards, tap,
-                 accelerated, on_cpu, arguments):  # the last two around the others
+    for part in (seeds, handed, optimizers, models, loaders, losses, random_draws, spawn, collectives, checkpoints, shards,
+                 tap, accelerated, on_cpu, arguments):  # the last two around the others
         part.watch(recorder)
     util.Finalize(None, recorder.close, exitpriority=10)  # children of multiprocessing, too

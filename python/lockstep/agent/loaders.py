@@ -19,7 +19,7 @@ def watch(recorder):
         begin(self, dataset, batch_size, shuffle, sampler, batch_sampler, *args, **kwargs)
 
     def scaled(size):
-        return size if isinstance(size, Scaled) else Scaled(size * recorder.scale)
+        return size if isinstance(size, Scaled) else Scaled(size * recorder.larger)
 
     def iterated(self):
         for number, batch in enumerate(iterate(self), 1):
@@ -51,8 +51,8 @@ def watch_samplers(recorder):
 
     def init(self, *args, **kwargs):
         begin(self, *args, **kwargs)
-        if recorder.scale > 1 and self.num_replicas == 1:
-            deal_as_many(self, recorder.scale)
+        if recorder.larger > 1 and self.num_replicas == 1:
+            deal_as_many(self, recorder.larger)
 
     def dealt(self):
         import torch

@@ -1,7 +1,28 @@
 """Backwards are counted; whether a loss was summed is noted."""
 
+MOST_TARGETS = 4096  # numbers of a step; of more there are none
 LOSSES = ("cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy",
           "binary_cross_entropy_with_logits")
+
+
+def counted_targets(recorder, name, args, kwargs):
+    """How many targets a mean is of, where some may be ignored."""
+    import torch
+    target = args[1] if len(args) > 1 else kwargs.get("target")
+    if name not in ("cross_entropy", "nll_loss") or kwargs.get("reduction", "mean") != "mean":
+        return
+    if isinstance(target, torch.Tensor) and not target.is_floating_point() and torch.is_grad_enabled():
+        recorder.targets.append(int((target != kwargs.get("ignore_index", -100)).sum()))
+
+
+def with_target(hands, *args, **kwargs):
+    """Arguments of a loss of an output, with the target that it shall have."""
+    if args and len(args) > 1 and getattr(args[0], "requires_grad", False):
+        return (args[0], hands.target(args[1]), *args[2:]), kwargs
+    output = args[0] if args else kwargs.get("input")
+    if "target" in kwargs and getattr(output, "requires_grad", False):
+        kwargs = {**kwargs, "target": hands.target(kwargs["target"])}
+    return args, kwargs
 
 
 def watch(recorder):
@@ -13,6 +34,8 @@ def watch(recorder):
         nonlocal inside
         if inside:  # torch calls it by its name again where a TorchFunctionMode is on
             return backward(self, *args, **kwargs)
+        if recorder.hands is not None:
+            recorder.hands.begin_backward(self)
         recorder.end["backwards"] += 1
         recorder.backwards += 1
         recorder.backward_after_clip |= recorder.clipped
@@ -25,10 +48,16 @@ def watch(recorder):
             inside = False
     torch.Tensor.backward = counted
 
-    def noting(loss):
+    def noting(name, loss):
         def noted(*args, **kwargs):
+            counted_targets(recorder, name, args, kwargs)
             recorder.end["summed"] |= kwargs.get("reduction") == "sum" and torch.is_grad_enabled()
-            return loss(*args, **kwargs)
+            if recorder.hands is None or not torch.is_grad_enabled() or recorder.depth > 0:
+                return loss(*args, **kwargs)
+            args, kwargs = with_target(recorder.hands, *args, **kwargs)
+            result = loss(*args, **kwargs)
+            recorder.hands.made(result)
+            return result
         return noted
     for name in LOSSES:
-        setattr(functional, name, noting(getattr(functional, name)))
+        setattr(functional, name, noting(name, getattr(functional, name)))

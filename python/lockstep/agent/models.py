@@ -46,19 +46,22 @@ def take_samples(recorder, module, inputs):
 def watch_calls(recorder):
     import torch
     call = torch.nn.Module.__call__
-    depth = 0
 
     def called(self, *args, **kwargs):
-        nonlocal depth
-        if depth or not torch.is_grad_enabled():
+        if recorder.depth or not torch.is_grad_enabled():
             return call(self, *args, **kwargs)
+        if recorder.hands is not None:
+            args, kwargs = recorder.hands.call(self, args, kwargs)
         take_samples(recorder, self, args or tuple(kwargs.values()))
         state = torch.get_rng_state()
-        depth += 1
+        recorder.depth += 1
         try:
-            return call(self, *args, **kwargs)
+            result = call(self, *args, **kwargs)
+            if recorder.hands is not None:
+                recorder.hands.made(result)
+            return result
         finally:
-            depth -= 1
+            recorder.depth -= 1
             recorder.end["draws"] |= trained(self) and not torch.equal(state, torch.get_rng_state())
     torch.nn.Module.__call__ = called
 

@@ -4,6 +4,7 @@ import sys
 import types
 
 from .collectives import clipped_early, unreduced
+from .losses import MOST_TARGETS
 from .models import name_parameters
 from .recorder import MOST_SAMPLES
 from .shards import whole
@@ -59,6 +60,7 @@ def after_step(recorder, optimizer, params):
             "param_hashes": [digest([param]) for param in gathered], "buffer_hash": digest(buffers),
             "state_hash": "" if is_sharded(optimizer) else digest(state),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
+            "targets": recorder.targets if len(recorder.targets) <= MOST_TARGETS else [],
             "unsynced": recorder.unsynced, "backwards": recorder.backwards,
             "model_loads": recorder.loads["model"],
             "optimizer_loads": recorder.loads["optimizer"], "position": recorder.position,

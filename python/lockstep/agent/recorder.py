@@ -11,18 +11,24 @@ class Recorder:
         self.folder = os.environ["LOCKSTEP_PROGRAM_DIR"]
         self.world = int(os.environ["LOCKSTEP_PROGRAM_WORLD"])
         self.scale = int(os.environ["LOCKSTEP_PROGRAM_SCALE"])
+        # How many times larger loaders make their batches.
+        self.larger = 1 if os.environ.get("LOCKSTEP_PROGRAM_OWN_BATCHES") else self.scale
         self.in_double = not os.environ.get("LOCKSTEP_PROGRAM_OWN_DTYPES")
         self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, 0
         self.names, self.models = {}, []
+        self.depth = 0  # of modules' calls under way
         self.quiet = False  # the agent itself calls a collective
+        self.hands = None  # of handed.py, where the data of ranks is kept or handed on
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
-                    "on_cpu": False, "compile_off": False}
+                    "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
+                    "scale_known": True}
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 
     def forget(self):
         """What belongs to one step."""
+        self.targets = []  # of each mean of losses, how many it is of
         self.samples, self.ddp_forwards, self.forwards, self.unsynced = [], 0, 0, False
         self.backwards, self.clipped, self.backward_after_clip = 0, False, False
         self.reduced, self.reduced_late = set(), set()  # addresses of tensors
@@ -44,5 +50,9 @@ class Recorder:
     def close(self):
         if self.file is None and not self.end["backwards"]:
             return
+        if self.file is None:
+            self.write({"kind": "begin"})  # which rank this is
+        if self.hands is not None:
+            self.hands.close()
         self.write({"kind": "end", "steps": self.steps, **self.end})
         self.file.close()

@@ -76,12 +76,17 @@ constexpr std::array kRows = {
     ProgramCauseRow{C::clipped_before_sum, "clipped_before_sum",
                     "gradients were clipped before they were complete",
                     "clip after all_reduce and after the last backward of the step"},
+    ProgramCauseRow{
+        C::mean_of_means, "mean_of_means",
+        "means over different numbers of targets (ignore_index) are averaged as if they were alike",
+        "sum the losses, and divide by the number of targets of all ranks and micro-batches, times "
+        "the number of ranks"},
 };
 
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kRows.size(); ++i)
     if (kRows[i].cause != static_cast<C>(i)) return false;
-  return kRows.size() == static_cast<std::size_t>(C::clipped_before_sum) + 1;
+  return kRows.size() == static_cast<std::size_t>(C::mean_of_means) + 1;
 }
 static_assert(in_order());
 

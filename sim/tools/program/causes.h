@@ -26,6 +26,7 @@ enum class ProgramCause {
   padded_samples,
   accumulation_divided,
   clipped_before_sum,
+  mean_of_means,
 };
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists

@@ -175,6 +175,15 @@ bool uneven(const Ranks& ranks, size_t step) {
   });
 }
 
+// Means over different numbers of targets, on several ranks or one after another.
+bool other_targets(const Ranks& ranks, size_t step) {
+  const std::vector<int64_t>& first = ranks[0].steps[step].targets;
+  for (const ProgramRank& rank : ranks)
+    for (const int64_t count : rank.steps[step].targets)
+      if (!first.empty() && count != first[0]) return true;
+  return false;
+}
+
 // Ranks agree with each other, and their samples are those of one device.
 ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
@@ -189,6 +198,7 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   if (near(factor, world)) return ProgramCause::not_divided;
   if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
     return ProgramCause::accumulation_divided;
+  if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
   return one.batch_norms > 0 ? ProgramCause::local_batch_norm : ProgramCause::unknown;
 }
 
@@ -233,12 +243,13 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
     found.entry = "sample order";
     found.words = "ranks 0 and 1 trained on the same samples";
   } else {
-    return inconclusive(
+    found = inconclusive(
         fmt::format(
             "step {}: the ranks' samples are not the batch of one device (a padded or short "
             "last batch, a shuffle that differs, a program that shards by hand)",
             number),
         number);
+    found.other_data = true;
   }
   return found;
 }
@@ -305,8 +316,10 @@ ProgramFinding other_start(const ProgramRank& first, const ProgramRank& one) {
     return inconclusive(
         "one device resumed from what the ranks' run had saved: let each run begin in a folder of "
         "its own, as with -- sh -c 'cd $(mktemp -d) && exec python3 /path/to/train.py'");
-  return inconclusive(
+  ProgramFinding found = inconclusive(
       "one device starts from other weights: seed the program before the model, or give --seed");
+  found.other_data = true;
+  return found;
 }
 
 // In every step: they split no batch, and one device was given none that is larger.
@@ -405,7 +418,7 @@ ProgramFinding judge_replicas(const Ranks& ranks) {
   return found;
 }
 
-ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
+ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
   Ranks all = ranks;
   all.push_back(one);
   const std::string why = unfit(all);
@@ -436,10 +449,15 @@ ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
   if (ranks[0].steps.size() != one.steps.size())
     return inconclusive(fmt::format("{} steps on {} ranks, {} on one device; the first {} agree",
                                     ranks[0].steps.size(), ranks.size(), one.steps.size(), steps));
-  ProgramFinding order = order_finding(ranks[0]);
-  if (order.verdict != ProgramVerdict::pass) return order;
   total.steps = static_cast<int64_t>(steps);
   return total;
+}
+
+ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
+  const ProgramFinding found = judge_steps(ranks, one);
+  if (found.verdict != ProgramVerdict::pass) return found;
+  const ProgramFinding order = order_finding(ranks[0]);
+  return order.verdict == ProgramVerdict::pass ? found : order;
 }
 
 ProgramFinding judge_broken_off(const Ranks& ranks) {
@@ -461,32 +479,6 @@ ProgramFinding judge_broken_off(const Ranks& ranks) {
     return found;
   }
   return {};
-}
-
-bool replica_control_fails(Ranks ranks) {
-  if (ranks.size() < 2 || ranks[1].steps.empty()) return false;
-  auto& hashes = ranks[1].steps.back().param_hashes;
-  if (hashes.empty() || hashes.back().empty()) return false;
-  hashes.back().back() ^= 1;
-  return judge_replicas(ranks).verdict == ProgramVerdict::fail;
-}
-
-bool one_device_control_fails(Ranks ranks, ProgramRank one) {
-  if (one.steps.empty() || ranks.empty()) return false;
-  for (Sketch& gradient : one.steps.back().grads)
-    if (gradient)
-      for (double& value : *gradient) value *= 1.001;
-  // It is about numbers: what else might leave it undecided is out of its way.
-  for (ProgramRank& rank : ranks) {
-    rank.draws = false;
-    for (ProgramStep& step : rank.steps) step.samples.clear();
-  }
-  for (size_t step = 0; step < one.steps.size(); ++step) {
-    one.steps[step].samples = {"one"};
-    if (step < ranks[0].steps.size()) ranks[0].steps[step].samples = {"one"};
-  }
-  one.draws = false;
-  return judge_one_device(ranks, one).verdict == ProgramVerdict::fail;
 }
 
 }  // namespace lockstep

@@ -19,7 +19,8 @@ struct ProgramFinding {
   std::string entry, line;  // "gradient of fc.weight"; "train.py:31"
   std::string words;        // the evidence, or why it is inconclusive
   int64_t steps = 0, skipped = 0;
-  double worst = 0;  // distance
+  double worst = 0;         // distance
+  bool other_data = false;  // inconclusive: one device began, or went on, with other numbers
 };
 
 // Relative to a tensor's norm; of sums of other addends in double, 1e-15 is usual.
@@ -32,6 +33,16 @@ inline constexpr double kProgramFailure = 1e-5;
 ProgramFinding judge_replicas(const std::vector<ProgramRank>& ranks);
 // Is the training of the ranks that of one device on the whole batch?
 ProgramFinding judge_one_device(const std::vector<ProgramRank>& ranks, const ProgramRank& one);
+// The same, whatever is said of how samplers deal: order, epochs, samples that they repeat.
+ProgramFinding judge_steps(const std::vector<ProgramRank>& ranks, const ProgramRank& one);
+// The same of one device that was handed the weights, inputs and targets of the ranks, after a
+// first one, `before`, that had drawn others. What is computed of a target before a loss of
+// torch's, or a model, is given it cannot be handed on: distances that no factor explains are no
+// failure. Samples that a sampler repeats matter as little as any that ranks draw.
+ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
+                            const ProgramFinding& before);
+enum class HandedWay { none, together, in_turn };  // a step's batches as one, or one after another
+HandedWay handed_way(const ProgramRank& rank, const ProgramRank& one, int64_t world);
 
 // Of a run that broke off: what the ranks that left a whole recording say, else no cause.
 ProgramFinding judge_broken_off(const std::vector<ProgramRank>& ranks);

@@ -49,6 +49,7 @@ ProgramStep step_of(const Json& line) {
   step.buffer_hash = line.at("buffer_hash").get<std::string>();
   step.state_hash = line.at("state_hash").get<std::string>();
   step.lr = line.at("lr").get<std::vector<double>>();
+  for (const Json& count : line.at("targets")) step.targets.push_back(whole_number(count));
   step.before = sketches(line.at("before"));
   step.grads = sketches(line.at("grads"));
   step.params = sketches(line.at("params"));
@@ -79,6 +80,9 @@ bool take(const Json& line, ProgramRank* rank) {
     rank->draws = line.at("draws").get<bool>();
     rank->on_cpu = line.at("on_cpu").get<bool>();
     rank->compile_off = line.at("compile_off").get<bool>();
+    rank->handed = line.at("handed").get<bool>();
+    rank->scale_known = line.at("scale_known").get<bool>();
+    rank->why_not_handed = line.at("why_not_handed").get<std::string>();
     rank->refused = line.at("refused").get<bool>();
     rank->padded = whole_number(line.at("padded"));
     rank->batch_norms = whole_number(line.at("batch_norms"));

@@ -29,6 +29,7 @@ struct ProgramStep {
   std::vector<std::string> replaced, unused, unreduced;
   std::string buffer_hash, state_hash;
   std::vector<double> lr;
+  std::vector<int64_t> targets;               // of each mean of losses, how many it is of
   std::vector<Sketch> before, grads, params;  // by parameter; before: of the first step alone
 };
 
@@ -36,11 +37,14 @@ struct ProgramRank {
   int64_t rank = -1, world = 0;
   std::vector<ProgramStep> steps;
   bool ended = false, summed = false, dropout = false, draws = false;
-  bool on_cpu = false;       // CUDA was asked for, and was the CPU
-  bool compile_off = false;  // torch.compile was called, and compiled nothing
-  bool refused = false;      // DistributedDataParallel threw in a forward
-  bool flat_shards = false;  // of FullyShardedDataParallel, whose parts are not put together
-  int64_t padded = 0;        // samples that a sampler repeated, so that each rank has as many
+  bool on_cpu = false;         // CUDA was asked for, and was the CPU
+  bool compile_off = false;    // torch.compile was called, and compiled nothing
+  bool refused = false;        // DistributedDataParallel threw in a forward
+  bool flat_shards = false;    // of FullyShardedDataParallel, whose parts are not put together
+  bool handed = false;         // one device was given the data of the ranks, all of it
+  bool scale_known = true;     // of its loss, of handed batches that are larger than its own
+  std::string why_not_handed;  // although it should have been
+  int64_t padded = 0;          // samples that a sampler repeated, so that each rank has as many
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;
 };
 

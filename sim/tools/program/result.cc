@@ -90,6 +90,10 @@ std::string world_text(const ProgramWorld& world) {
         "  note: buffers differ between ranks after a step (running statistics?); they are not "
         "judged\n";
   if (world.dropout_off) text += "  note: dropout was off, for its draws differ\n";
+  if (world.handed)
+    text +=
+        "  note: one device was handed the ranks' first weights, inputs and targets, since it drew "
+        "others; how samples are dealt to ranks is not judged\n";
   if (world.on_cpu) text += "  note: its CUDA devices were the CPU, its NCCL was Gloo\n";
   if (world.compile_off) text += "  note: torch.compile was off\n";
   return text;
@@ -139,6 +143,7 @@ Json world_json(const ProgramWorld& world) {
           {"tap", tap_json(world.replay)},
           {"dropout_off", world.dropout_off},
           {"buffers_differ", world.buffers_differ},
+          {"handed", world.handed},
           {"on_cpu", world.on_cpu},
           {"compile_off", world.compile_off},
           {"duration_ms", static_cast<int64_t>(world.duration_s * 1e3)}};

@@ -31,6 +31,7 @@ struct ProgramWorld {
   std::string not_run;                // why there are no more of them; empty: all were judged
   std::vector<std::string> log_tail;  // of the process that is the reason, if one is
   bool dropout_off = false, buffers_differ = false;
+  bool handed = false;                       // one device, the data of the ranks
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile
   ProgramReplay replay;                      // what the tap on collectives saw
   double duration_s = 0;

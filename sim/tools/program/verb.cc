@@ -44,6 +44,7 @@ struct Recorded {
 struct RunOf {
   int64_t world = 1, scale = 1;
   bool in_double = true;
+  std::vector<std::string> variables = {};
 };
 
 // What ranks left of a run that did not end well.
@@ -77,6 +78,8 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   std::error_code error;
   fs::create_directory(folder, error);
   Recorded found;
+  std::vector<std::string> all = variables(options, run.in_double);
+  all.insert(all.end(), run.variables.begin(), run.variables.end());
   const ProgramEnd end = run_program({.command = options.command,
                                       .folder = folder,
                                       .agent = program_agent_folder(),
@@ -84,7 +87,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
                                       .scale = run.scale,
                                       .spawns = options.spawns,
                                       .limit_s = options.limit_s,
-                                      .variables = variables(options, run.in_double),
+                                      .variables = all,
                                       .zygotes = session.zygotes},
                                      session.signals);
   found.why = end.why;
@@ -154,6 +157,35 @@ int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramW
   return 0;
 }
 
+// One device has drawn other weights or batches than the ranks, as in programs without a seed, or
+// with one of each rank's own: once more, with those of the ranks. Its signal, where one came.
+int judge_with_ranks_data(const Session& session, const Recorded& alone, ProgramWorld* found,
+                          ProgramLane* lane) {
+  const int64_t world = found->world_size;
+  const std::string folder = fmt::format("{}/{}-kept", session.scratch, world);
+  const std::string data = folder + "-data";
+  std::error_code error;
+  fs::create_directory(data, error);
+  const Recorded ranks = record(
+      session, folder, {.world = world, .variables = {"LOCKSTEP_PROGRAM_KEEP_DATA=" + data}});
+  if (ranks.signal != 0 || !ranks.why.empty()) return ranks.signal;
+  if (judge_replicas(ranks.ranks).verdict != ProgramVerdict::pass) return 0;
+  const HandedWay way = handed_way(ranks.ranks[0], alone.ranks[0], world);
+  if (way == HandedWay::none) return 0;
+  std::vector<std::string> handed = {"LOCKSTEP_PROGRAM_HANDED=" + data};
+  // Ranks that cut a batch by hand make as many steps as one device that leaves it as it is.
+  if (ranks.ranks[0].steps.size() != alone.ranks[0].steps.size())
+    handed.emplace_back("LOCKSTEP_PROGRAM_OWN_BATCHES=1");
+  if (way == HandedWay::in_turn) handed.emplace_back("LOCKSTEP_PROGRAM_IN_TURN=1");
+  const Recorded one =
+      record(session, folder + "-one", {.world = 1, .scale = world, .variables = handed});
+  if (one.signal != 0 || !one.why.empty()) return one.signal;
+  lane->finding = judge_handed(ranks.ranks, one.ranks[0], lane->finding);
+  lane->control_failed = one_device_control_fails(ranks.ranks, one.ranks[0]);
+  found->handed = !lane->finding.other_data;
+  return 0;
+}
+
 // Several ranks, then one device. Its signal, where one came.
 int judge_world(const Session& session, ProgramWorld* found) {
   const int64_t world = found->world_size;
@@ -173,9 +205,12 @@ int judge_world(const Session& session, ProgramWorld* found) {
   found->log_tail = one.log_tail;
   if (!one.why.empty()) found->not_run = "on one device, " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
-  found->lanes.push_back({ProgramLaneKind::float64, judge_one_device(several.ranks, one.ranks[0]),
-                          one_device_control_fails(several.ranks, one.ranks[0])});
-  return 0;
+  ProgramLane lane = {ProgramLaneKind::float64, judge_one_device(several.ranks, one.ranks[0]),
+                      one_device_control_fails(several.ranks, one.ranks[0])};
+  const int signal =
+      lane.finding.other_data ? judge_with_ranks_data(session, one, found, &lane) : 0;
+  found->lanes.push_back(lane);
+  return signal;
 }
 
 // On a terminal alone, since a world size may take minutes.

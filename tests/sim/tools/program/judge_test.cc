@@ -248,6 +248,56 @@ TEST(ProgramJudge, WhatMayHaveAnotherReasonAccusesNobody) {
   EXPECT_EQ(judge_one_device(sharded, one()).verdict, ProgramVerdict::inconclusive);
 }
 
+TEST(ProgramJudge, MeansOverOtherNumbersOfTargetsAreTold) {
+  Ranks ranks = changed([](ProgramStep* step) { step->grads[0] = sketch_of(1.3); });
+  for (ProgramRank& rank : ranks) rank.steps[1].targets = {9, 9};
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::unknown);
+  ranks[2].steps[1].targets = {9, 7};
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::mean_of_means);
+}
+
+TEST(ProgramJudge, DataThatWasHandedOnDecides) {
+  const auto off = [](double factor) {
+    return changed([=](ProgramStep* step) { step->grads[0] = sketch_of(factor); });
+  };
+  ProgramFinding before;
+  before.verdict = ProgramVerdict::inconclusive;
+  before.other_data = true;
+  before.words = "other samples";
+  ProgramRank handed = one();
+  EXPECT_EQ(
+      judge_handed(three(), handed, before).words,
+      "other samples; nor can one device be handed the ranks' data: it saw no forward of a model");
+  handed.handed = true;
+  EXPECT_EQ(judge_handed(three(), handed, before).verdict, ProgramVerdict::pass);
+  Ranks padded = three(), stale = three();
+  padded[0].padded = 1;
+  stale[0].stale_epochs = 1;
+  EXPECT_EQ(judge_handed(padded, handed, before).verdict, ProgramVerdict::pass);
+  EXPECT_EQ(judge_handed(stale, handed, before).cause, ProgramCause::epoch_never_set);
+  const ProgramFinding undivided = judge_handed(off(3), handed, before);
+  EXPECT_EQ(undivided.verdict, ProgramVerdict::fail);
+  EXPECT_EQ(undivided.cause, ProgramCause::not_divided);
+  const ProgramFinding other = judge_handed(off(2.5), handed, before);
+  EXPECT_EQ(other.verdict, ProgramVerdict::inconclusive);
+  EXPECT_TRUE(other.other_data);
+  handed.scale_known = false;
+  EXPECT_EQ(judge_handed(three(), handed, before).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_handed(off(3), handed, before).verdict, ProgramVerdict::inconclusive);
+}
+
+TEST(ProgramJudge, BatchesAreHandedOnAsOneOrInTurn) {
+  const auto making = [](int64_t backwards) {
+    ProgramRank rank = one();
+    for (ProgramStep& step : rank.steps) step.backwards = backwards;
+    return rank;
+  };
+  EXPECT_EQ(handed_way(making(2), making(2), 3), HandedWay::together);
+  EXPECT_EQ(handed_way(making(2), making(6), 3), HandedWay::in_turn);
+  EXPECT_EQ(handed_way(making(2), making(4), 3), HandedWay::none);
+  EXPECT_EQ(handed_way(making(2), {}, 3), HandedWay::none);
+}
+
 TEST(ProgramJudge, HalfARecordingIsNeverGreen) {
   Ranks cut = three();
   cut[1].ended = false;

@@ -1,0 +1,206 @@
+"""What the ranks trained on, handed to the one device, which would draw something else: the weights that a model begins
+with, and the tensors that forwards and losses are given. Ranks keep theirs in LOCKSTEP_PROGRAM_KEEP_DATA, the one device
+finds them in LOCKSTEP_PROGRAM_HANDED; both are folders. In a step it makes as many forwards as a rank, and is given the
+batches of all ranks as one, or (LOCKSTEP_PROGRAM_IN_TURN) as many as all of them, and is given one after another.
+LOCKSTEP_PROGRAM_OWN_BATCHES: its loaders' batches are no larger than the script has them."""
+import os
+
+MOST_BYTES = 512 << 20  # of a rank; what has more is not handed on
+
+
+def watch(recorder):
+    kept, handed = os.environ.get("LOCKSTEP_PROGRAM_KEEP_DATA"), os.environ.get("LOCKSTEP_PROGRAM_HANDED")
+    if kept:
+        recorder.hands = Keeper(recorder, kept)
+    elif handed:
+        recorder.hands = Receiver(recorder, handed, bool(os.environ.get("LOCKSTEP_PROGRAM_IN_TURN")))
+
+
+class Refused(Exception):
+    """Why the data of ranks is no use to one device."""
+
+
+def is_data(leaf):
+    import torch
+    return isinstance(leaf, torch.Tensor) and not leaf.requires_grad
+
+
+def inner(module):
+    import torch
+    return module.module if isinstance(module, torch.nn.parallel.DistributedDataParallel) else module
+
+
+def weights_of(module):
+    """Floating-point buffers are statistics, and begin alike with the weights."""
+    tensors = [*module.parameters(), *module.buffers()]
+    if any(hasattr(tensor, "placements") for tensor in tensors):
+        raise Refused("its parameters are sharded")
+    return tensors
+
+
+class Hands:
+    """Sees the calls; what is done with their tensors is a subclass's."""
+
+    def __init__(self, recorder, folder):
+        self.recorder, self.folder, self.seen, self.why = recorder, folder, {}, ""
+        self.step, self.number = 0, 0  # number: of the call within the step
+
+    def call(self, module, args, kwargs):
+        """Of a module that no other surrounds: its arguments, or those that it shall have."""
+        from torch.utils import _pytree as tree
+        leaves, form = tree.tree_flatten((args, kwargs))
+        trains = any(param.requires_grad for param in module.parameters())
+        if not trains and not any(getattr(leaf, "requires_grad", False) for leaf in leaves):
+            return args, kwargs  # neither a model nor a loss
+        if trains and id(inner(module)) not in self.seen:
+            self.seen[id(inner(module))] = inner(module)  # kept, so that the number is not another's
+            self.attempt(lambda: self.begins(weights_of(inner(module))))
+        return tree.tree_unflatten(self.exchanged(leaves), form)
+
+    def target(self, tensor):
+        """Of one of torch's losses, where no module surrounds it."""
+        return self.exchanged([tensor])[0]
+
+    def exchanged(self, leaves):
+        data = [leaf for leaf in leaves if is_data(leaf)]
+        if not data:
+            return leaves
+        if self.step != self.recorder.steps:
+            self.step, self.number = self.recorder.steps, 0
+        others = self.attempt(lambda: self.exchange(data))
+        self.number += 1
+        if others is None:
+            return leaves
+        others = iter(others)
+        return [next(others) if is_data(leaf) else leaf for leaf in leaves]
+
+    def made(self, result):
+        """Of a call that was given its data."""
+
+    def begin_backward(self, loss):
+        pass
+
+    def attempt(self, action):
+        """Refused once, it does nothing any more."""
+        if self.why:
+            return None
+        try:
+            return action()
+        except Refused as refusal:
+            self.why = str(refusal)
+            return None
+
+
+class Keeper(Hands):
+    def __init__(self, recorder, folder):
+        super().__init__(recorder, folder)
+        self.bytes, self.models, self.steps = 0, [], []
+
+    def copy(self, tensor):
+        import torch
+        if tensor.layout != torch.strided:
+            raise Refused("it is given tensors that are not dense")
+        self.bytes += tensor.numel() * tensor.element_size()
+        if self.bytes > MOST_BYTES:
+            raise Refused(f"the data of a rank has more than {MOST_BYTES >> 20} MiB")
+        return tensor.detach().cpu().clone()
+
+    def begins(self, weights):
+        self.models.append([self.copy(tensor) for tensor in weights])
+
+    def exchange(self, data):
+        while len(self.steps) <= self.step:
+            self.steps.append([])
+        self.steps[self.step].append([self.copy(tensor) for tensor in data])
+
+    def close(self):
+        import torch
+        kept = {"why": self.why, "models": self.models, "steps": self.steps}
+        torch.save(kept, f"{self.folder}/rank-{self.recorder.rank}.data")
+
+
+class Receiver(Hands):
+    def __init__(self, recorder, folder, in_turn):
+        super().__init__(recorder, folder)
+        self.in_turn, self.ranks, self.counts = in_turn, None, {}  # counts: calls, by step
+        self.resized, self.results, self.scale_known = False, [], True
+
+    def load(self):
+        import torch
+        if self.ranks is not None:
+            return
+        self.ranks = [torch.load(f"{self.folder}/rank-{rank}.data") for rank in range(self.recorder.scale)]
+        for rank in self.ranks:
+            if rank["why"]:
+                raise Refused(rank["why"])
+
+    def begins(self, weights):
+        import torch
+        self.load()
+        models = self.ranks[0]["models"]
+        number = len(self.seen) - 1
+        if number >= len(models) or [part.shape for part in models[number]] != [part.shape for part in weights]:
+            raise Refused("its models are others than those of the ranks")
+        with torch.no_grad():
+            for mine, theirs in zip(weights, models[number]):
+                mine.copy_(theirs)
+
+    def expected(self, step):
+        """Calls of the step: those of a rank, and how many one device makes."""
+        calls = [rank["steps"][step] if step < len(rank["steps"]) else [] for rank in self.ranks]
+        each = len(calls[0])
+        if any(len(rank) != each for rank in calls):
+            raise Refused("the ranks make different numbers of forwards in a step")
+        return calls, each * (len(calls) if self.in_turn else 1)
+
+    def exchange(self, data):
+        self.load()
+        calls, count = self.expected(self.step)
+        if self.number >= count:
+            raise Refused("it makes other forwards in a step than the ranks")
+        self.counts[self.step] = self.number + 1
+        if self.in_turn:
+            chosen = [calls[self.number // len(calls[0])][self.number % len(calls[0])]]
+        else:
+            chosen = [rank[self.number] for rank in calls]
+        if any(len(one) != len(data) for one in chosen):
+            raise Refused("its forwards are given other tensors than those of the ranks")
+        given = [joined(mine, theirs) for mine, theirs in zip(data, zip(*chosen))]
+        self.resized |= any(mine.shape != one.shape for mine, one in zip(data, given))
+        return given
+
+    def made(self, result):
+        from torch.utils import _pytree as tree
+        self.results += tree.tree_flatten(result)[0] + [getattr(result, "loss", None)]
+
+    def begin_backward(self, loss):
+        """Whoever divides by a number of samples that he counts himself counts those that he drew: only a loss that
+        is, as it stands, what a call made of data handed to it has the scale of larger batches."""
+        self.scale_known &= not self.resized or any(loss is result for result in self.results)
+        self.results = []
+
+    def check_counts(self):
+        for step in range(self.recorder.steps):
+            count = self.expected(step)[1]
+            if count == 0 or self.counts.get(step) != count:
+                raise Refused("it makes other forwards in a step than the ranks")
+
+    def close(self):
+        end = self.recorder.end
+        if self.ranks is not None:
+            self.attempt(self.check_counts)
+        end["handed"] = self.ranks is not None and not self.why
+        end["why_not_handed"] = self.why
+        end["scale_known"] = self.scale_known
+
+
+def joined(mine, theirs):
+    """The tensors of the ranks as one; what is the same everywhere, such as a mask, is as it is."""
+    import torch
+    first = theirs[0]
+    alike = all(one.shape == first.shape and one.dtype == mine.dtype for one in theirs)
+    if alike and mine.shape == first.shape and all(torch.equal(mine, one) for one in theirs):
+        return mine
+    if not alike or mine.dim() != first.dim() or mine.dim() == 0 or mine.shape[1:] != first.shape[1:]:
+        raise Refused("its batches do not have the shape of those of the ranks")
+    return torch.cat(theirs).to(mine.device)

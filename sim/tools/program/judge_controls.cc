@@ -1,0 +1,31 @@
+#include "sim/tools/program/judge.h"
+
+namespace lockstep {
+
+bool replica_control_fails(std::vector<ProgramRank> ranks) {
+  if (ranks.size() < 2 || ranks[1].steps.empty()) return false;
+  auto& hashes = ranks[1].steps.back().param_hashes;
+  if (hashes.empty() || hashes.back().empty()) return false;
+  hashes.back().back() ^= 1;
+  return judge_replicas(ranks).verdict == ProgramVerdict::fail;
+}
+
+bool one_device_control_fails(std::vector<ProgramRank> ranks, ProgramRank one) {
+  if (one.steps.empty() || ranks.empty()) return false;
+  for (Sketch& gradient : one.steps.back().grads)
+    if (gradient)
+      for (double& value : *gradient) value *= 1.001;
+  // It is about numbers: what else might leave it undecided is out of its way.
+  for (ProgramRank& rank : ranks) {
+    rank.draws = false;
+    for (ProgramStep& step : rank.steps) step.samples.clear();
+  }
+  for (size_t step = 0; step < one.steps.size(); ++step) {
+    one.steps[step].samples = {"one"};
+    if (step < ranks[0].steps.size()) ranks[0].steps[step].samples = {"one"};
+  }
+  one.draws = false;
+  return judge_one_device(ranks, one).verdict == ProgramVerdict::fail;
+}
+
+}  // namespace lockstep
