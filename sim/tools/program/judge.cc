@@ -454,7 +454,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
 }
 
 ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
-  const ProgramFinding found = judge_steps(ranks, one);
+  ProgramFinding found = judge_steps(ranks, one);
   if (found.verdict != ProgramVerdict::pass) return found;
   const ProgramFinding order = order_finding(ranks[0]);
   return order.verdict == ProgramVerdict::pass ? found : order;

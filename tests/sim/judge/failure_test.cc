@@ -450,6 +450,7 @@ TEST(Failure, RejectedComesBeforePeersLost) {
 // Of two sizes whoever has room for the smaller one refuses the larger: that may be an innocent.
 TEST(Failure, WhoCalledSomethingElseIsNamedNotWhoRefusedIt) {
   Outcome outcome(3);
+  const auto failed = [&] { return outcome.judge().failure.value_or(Failure{}); };
   const auto calls = [&](size_t rank, int64_t bytes) {
     auto& events = outcome.run.ranks[rank].events;
     std::erase_if(events, [](const Event& e) {
@@ -464,15 +465,15 @@ TEST(Failure, WhoCalledSomethingElseIsNamedNotWhoRefusedIt) {
     calls(rank, rank == 2 ? 216 : 80);
     outcome.error(rank, rank == 1 ? ErrorKind::rejected : ErrorKind::peer_lost, "64 vs 20");
   }
-  EXPECT_EQ(failure_of(outcome).rank, 2);
-  EXPECT_EQ(failure_of(outcome).kind, "rejected");
-  EXPECT_THAT(failure_of(outcome).message, HasSubstr("rank 2 called "));
-  EXPECT_THAT(failure_of(outcome).message, HasSubstr("216 bytes) where most ranks called "));
+  EXPECT_EQ(failed().rank, 2);
+  EXPECT_EQ(failed().kind, "rejected");
+  EXPECT_THAT(failed().message, HasSubstr("rank 2 called "));
+  EXPECT_THAT(failed().message, HasSubstr("216 bytes) where most ranks called "));
   calls(0, 40);  // nothing tells which of the three is right
-  EXPECT_EQ(failure_of(outcome).rank, 1);
+  EXPECT_EQ(failed().rank, 1);
   calls(0, 216);
-  EXPECT_EQ(failure_of(outcome).rank, 1);
-  EXPECT_THAT(failure_of(outcome).message, HasSubstr("rank 1 rejected what it was given"));
+  EXPECT_EQ(failed().rank, 1);
+  EXPECT_THAT(failed().message, HasSubstr("rank 1 rejected what it was given"));
 }
 
 TEST(Failure, ThreadsAreKnownByTheirEvidence) {
