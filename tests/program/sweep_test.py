@@ -29,7 +29,13 @@ for _ in range({steps}):
     optimizer.step()
 print("came to its end")
 """
-DDP = "net = nn.parallel.DistributedDataParallel(net, None, None, 0, True, None, 7)\n"
+# The cap by its place, which is not the same in all versions.
+DDP = """
+import inspect
+values = inspect.signature(nn.parallel.DistributedDataParallel).parameters
+place = list(values).index("bucket_cap_mb")
+net = nn.parallel.DistributedDataParallel(net, *[value.default for value in list(values.values())[1:place]], 7)
+"""
 SLEEPS = DDP + """
 def hook(state, bucket):
     time.sleep(0.1)
