@@ -38,7 +38,7 @@ net = nn.parallel.DistributedDataParallel(net, *[value.default for value in list
 """
 SLEEPS = DDP + """
 def hook(state, bucket):
-    time.sleep(0.1)
+    time.sleep(0.05)
     done = torch.futures.Future()
     done.set_result(bucket.buffer())
     return done
@@ -65,7 +65,7 @@ class Sweep(FolderTest):
                 self.assertEqual(world["own_caps_mb"], [7], "positional, and replaced")
                 few, many = world["lines"][1]["buckets"], world["lines"][0]["buckets"]
                 self.assertLess(few, many, self.said)
-                self.assertGreaterEqual(world["lines"][0]["step_ms"]["low"], 100 * many)
+                self.assertGreaterEqual(world["lines"][0]["step_ms"]["low"], 50 * many)
                 self.assertEqual(world["contrast"]["recommended_mb"], 25, self.said)
 
     def test_two_rounds_recommend_nothing(self):
