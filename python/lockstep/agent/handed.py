@@ -5,6 +5,8 @@ batches of all ranks as one, or (LOCKSTEP_PROGRAM_IN_TURN) as many as all of the
 LOCKSTEP_PROGRAM_OWN_BATCHES: its loaders' batches are no larger than the script has them."""
 import os
 
+from .models import trained
+
 MOST_BYTES = 512 << 20  # of a rank; what has more is not handed on
 
 
@@ -31,7 +33,7 @@ def inner(module):
 
 
 def weights_of(module):
-    """Floating-point buffers are statistics, and begin alike with the weights."""
+    """Buffers begin alike, too."""
     tensors = [*module.parameters(), *module.buffers()]
     if any(hasattr(tensor, "placements") for tensor in tensors):
         raise Refused("its parameters are sharded")
@@ -49,7 +51,7 @@ class Hands:
         """Of a module that no other surrounds: its arguments, or those that it shall have."""
         from torch.utils import _pytree as tree
         leaves, form = tree.tree_flatten((args, kwargs))
-        trains = any(param.requires_grad for param in module.parameters())
+        trains = trained(module)
         if not trains and not any(getattr(leaf, "requires_grad", False) for leaf in leaves):
             return args, kwargs  # neither a model nor a loss
         if trains and id(inner(module)) not in self.seen:

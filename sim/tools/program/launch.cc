@@ -75,6 +75,19 @@ void take_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd
 
 }  // namespace
 
+std::string gpu_advice(const std::string& folder) {
+  std::error_code error;
+  const bool asked = std::filesystem::exists(folder + "/asked_for_gpus", error);
+  return asked ? "; it asked whether there are GPUs: try --pretend-gpus" : "";
+}
+
+std::string other_world(int64_t ran, int64_t asked) {
+  return fmt::format(
+      "the program ran {} ranks where {} were asked for; does it take its number of ranks from "
+      "elsewhere?",
+      ran, asked);
+}
+
 std::string program_log(const std::string& folder, int64_t rank) {
   return fmt::format("{}/rank-{}.log", folder, rank);
 }

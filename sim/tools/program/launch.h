@@ -22,6 +22,11 @@ struct ProgramLaunch {
   ProgramZygotes* zygotes = nullptr;        // of which ranks are forked where that can be
 };
 
+// What to say of a run that came to nothing: empty unless it asked in vain whether there are GPUs.
+std::string gpu_advice(const std::string& folder);
+// Of a recording that is not that of this rank of so many: the program ran another number of them.
+std::string other_world(int64_t ran, int64_t asked);
+
 std::string program_log(const std::string& folder, int64_t rank);
 
 struct ProgramChild {

@@ -150,9 +150,7 @@ Json world_json(const ProgramWorld& world) {
 }
 
 TestCase case_of(const ProgramResult& result, const ProgramWorld& world) {
-  TestCase one;
-  one.group = fmt::format("{}", fmt::join(result.command, " "));
-  one.name = fmt::format("world_size={}", world.world_size);
+  TestCase one = case_of_world(result.command, world.world_size);
   one.time_s = world.duration_s;
   if (verdict_of(world) == ProgramVerdict::pass) return one;
   one.result = verdict_of(world) == ProgramVerdict::fail ? TestCase::Result::failed
@@ -177,6 +175,13 @@ TestCase case_of(const ProgramResult& result, const ProgramWorld& world) {
 const char* name_of(ProgramLaneKind lane) {
   constexpr const char* kNames[] = {"replica", "replay", "float64"};
   return kNames[static_cast<size_t>(lane)];
+}
+
+TestCase case_of_world(const std::vector<std::string>& command, int64_t world_size) {
+  TestCase one;
+  one.group = fmt::format("{}", fmt::join(command, " "));
+  one.name = fmt::format("world_size={}", world_size);
+  return one;
 }
 
 ProgramVerdict verdict_of(const ProgramWorld& world) {

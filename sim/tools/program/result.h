@@ -50,6 +50,9 @@ ProgramVerdict verdict_of(const ProgramWorld& world);
 ProgramVerdict verdict_of(const ProgramResult& result);
 int exit_code_of(const ProgramResult& result);
 
+// One of --junit: of a command at a world size, passed until told otherwise.
+TestCase case_of_world(const std::vector<std::string>& command, int64_t world_size);
+
 std::string program_text(const ProgramResult& result, bool quiet);
 nlohmann::ordered_json as_json(const ProgramResult& result);
 TestReport test_report(const ProgramResult& result);  // one case a world size

@@ -6,16 +6,17 @@
 
 #include <algorithm>
 #include <csignal>
-#include <map>
 
 #include "reducer/probe.h"
 #include "scenarios/json/json_text.h"
 #include "sim/analysis/metrics.h"
 #include "sim/judge/blame.h"
 #include "sim/judge/failure.h"
+#include "sim/judge/other_calls.h"
 #include "sim/judge/rank_view.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
+#include "sim/tools/program/result.h"
 
 namespace lockstep {
 namespace {
@@ -70,27 +71,6 @@ bool is_other(const Event& a, const Event& b) {
          (one.operation == kAllReduce && (one.bytes != two.bytes || one.dtype != two.dtype));
 }
 
-using Sides = std::vector<std::pair<const Event*, std::vector<int64_t>>>;
-
-// The ranks by what they called, where that was not the same for the first time; else empty.
-Sides first_mismatch(const std::vector<RankView>& views) {
-  std::map<uint32_t, Sides> calls;
-  for (const RankView& view : views)
-    for (const Event& arrival : view.arrivals) {
-      Sides& sides = calls[arrival.sequence];
-      const auto side = std::find_if(sides.begin(), sides.end(), [&](const auto& known) {
-        return !is_other(*known.first, arrival);
-      });
-      if (side == sides.end())
-        sides.push_back({&arrival, {view.rank}});
-      else
-        side->second.push_back(view.rank);
-    }
-  for (auto& [sequence, sides] : calls)
-    if (sides.size() > 1) return std::move(sides);
-  return {};
-}
-
 // Who called another collective than most is behind what followed; of two ranks nobody can tell.
 void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
   // Gloo ends a process by SIGABRT that is sent more than it has room for.
@@ -98,12 +78,12 @@ void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
   if (!aborted && failure->kind != "timeout" && failure->kind != "rejected" &&
       failure->kind != "hang")
     return;
-  const Sides sides = first_mismatch(views);
+  const std::vector<CallSide> sides = first_other_calls(views, is_other);
   if (sides.empty()) return;
   std::vector<std::string> texts;
   std::vector<int64_t> few, all;
   for (const auto& [call, ranks] : sides) {
-    texts.push_back(fmt::format("{} called {}", ranks_text(ranks), collective_text(*call)));
+    texts.push_back(fmt::format("{} called {}", ranks_text(ranks), collective_text(call)));
     all.insert(all.end(), ranks.begin(), ranks.end());
     if (2 * ranks.size() < views.size()) few.insert(few.end(), ranks.begin(), ranks.end());
   }
@@ -111,11 +91,11 @@ void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
   failure->cause = "collective_mismatch";
   failure->rank.reset();
   if (few.size() == 1) failure->rank = few[0];
-  for (const auto& [call, ranks] : sides)
-    if (failure->rank ? ranks == few : call == sides[0].first) {
-      failure->explanation.collective = collective_of(*call);
-      failure->step = call->step;
-      failure->phase = to_word(static_cast<Phase>(call->phase));
+  for (const CallSide& side : sides)
+    if (failure->rank ? side.ranks == few : &side == &sides[0]) {
+      failure->explanation.collective = collective_of(side.call);
+      failure->step = side.call.step;
+      failure->phase = to_word(static_cast<Phase>(side.call.phase));
     }
   failure->message = fmt::format("ranks called different collectives: {}{}", fmt::join(texts, ", "),
                                  failure->rank ? "" : "; which of them is wrong is not known");
@@ -407,9 +387,7 @@ TestReport test_report(const ProgramRunResult& result) {
   report.name = "lockstep run";
   report.answer = answer(result);
   report.time_s = result.duration_s;
-  TestCase one;
-  one.group = fmt::format("{}", fmt::join(result.command, " "));
-  one.name = fmt::format("world_size={}", result.world_size);
+  TestCase one = case_of_world(result.command, result.world_size);
   one.time_s = result.duration_s;
   const ProgramVerdict verdict = verdict_of(result);
   if (verdict != ProgramVerdict::pass) {

@@ -9,6 +9,7 @@
 #include "scenarios/base/text.h"
 #include "sim/report/document.h"
 #include "sim/report/text_style.h"
+#include "sim/tools/program/result.h"
 
 namespace lockstep {
 namespace {
@@ -210,9 +211,7 @@ TestReport test_report(const ProgramSweepResult& result) {
   report.answer = last_line(result);
   report.time_s = result.duration_s;
   for (const ProgramSweepWorld& world : result.worlds) {
-    TestCase one;
-    one.group = fmt::format("{}", fmt::join(result.plan.command, " "));
-    one.name = fmt::format("world_size={}", world.world_size);
+    TestCase one = case_of_world(result.plan.command, world.world_size);
     const std::string why = why_undecided(result.plan, world);
     if (!why.empty()) {
       one.result = TestCase::Result::inconclusive;

@@ -117,11 +117,10 @@ class Sweeper {
     found_.signal = end.signal;
     std::vector<ProgramTimes> ranks;
     if (end.why.empty()) ranks = read_ranks(launch);
-    const bool asked = fs::exists(launch.folder + "/asked_for_gpus", error);
+    const std::string advice = gpu_advice(launch.folder);
     fs::remove_all(launch.folder, error);
     if (!found_.why.empty()) {
-      if (asked && end.signal == 0)
-        found_.why += "; it asked whether there are GPUs: try --pretend-gpus";
+      if (end.signal == 0) found_.why += advice;
       return std::nullopt;
     }
     found_.torch = ranks[0].torch;
@@ -145,10 +144,7 @@ class Sweeper {
       if (!read)
         found_.why = to_text(read.errors()[0]);
       else if (read.value().rank != rank || read.value().world != launch.world)
-        found_.why = fmt::format(
-            "the program ran {} ranks where {} were asked for; does it take its number of ranks "
-            "from elsewhere?",
-            read.value().world, launch.world);
+        found_.why = other_world(read.value().world, launch.world);
       else
         ranks.push_back(std::move(read.value()));
       if (!found_.why.empty()) return {};

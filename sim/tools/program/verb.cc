@@ -94,8 +94,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   found.signal = end.signal;
   found.exited = end.exited;
   found.log_tail = end.log_tail;
-  const bool asked = fs::exists(folder + "/asked_for_gpus", error);
-  const char* advice = asked ? "; it asked whether there are GPUs: try --pretend-gpus" : "";
+  const std::string advice = gpu_advice(folder);
   if (!found.why.empty()) {
     found.why += end.signal == 0 ? advice : "";
     return with_broken_off(std::move(found), folder, world);
@@ -111,10 +110,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
     if (!read)
       found.why = to_text(read.errors()[0]);
     else if (read.value().rank != rank || read.value().world != world)
-      found.why = fmt::format(
-          "the program ran {} ranks where {} were asked for; does it take its "
-          "number of ranks from elsewhere?",
-          read.value().world, world);
+      found.why = other_world(read.value().world, world);
     else
       found.ranks.push_back(std::move(read.value()));
   }
