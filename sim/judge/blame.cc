@@ -176,9 +176,15 @@ class Search {
     }
   }
 
+  // On a busy machine a deadline may pass while a rank is about to end, and to say why.
+  static bool refused(const ProcessEnd& end, const RankView* view) {
+    return end.exit_code == kExitCommError && view != nullptr &&
+           view->evidence.error.kind == ErrorKind::rejected;
+  }
+
   FailureRole guilt_of(const ProcessEnd& end) const {
     const RankView* view = view_of(ranks_, end.rank);
-    if (end.past_deadline) return FailureRole::hung;
+    if (end.past_deadline) return refused(end, view) ? FailureRole::rejected : FailureRole::hung;
     if (end.by_launcher) return FailureRole::none;
     if (end.signal != 0) return FailureRole::own_cause;
     if (end.exit_code == kExitDone) {

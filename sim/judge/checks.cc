@@ -259,9 +259,12 @@ namespace {
 constexpr int64_t kGraceMs = 500;
 constexpr const char* kUnsure = "inconclusive";
 
-bool was_running(const RunOutcome& outcome, int64_t rank) {
-  const ProcessEnd* end = end_of(outcome, rank);
-  return end != nullptr && end->by_launcher && !(end->state && is_stopped(*end->state));
+// When the run had failed: what it did of itself later, as a closed connection makes it, is no sign.
+bool was_running(const RunOutcome& outcome, const RankView& rank) {
+  const ProcessEnd* end = end_of(outcome, rank.rank);
+  if (end == nullptr || (end->state && is_stopped(*end->state))) return false;
+  const bool had_failed = rank.error_ns && *rank.error_ns <= outcome.failed_ns;
+  return !had_failed && (end->by_launcher || end->time_ns > outcome.failed_ns);
 }
 
 struct Overdue {
@@ -271,7 +274,7 @@ struct Overdue {
 
 std::optional<Overdue> overdue(const RunOutcome& outcome, const RankView& rank) {
   const Event* arrival = pending_in(rank);
-  if (arrival == nullptr || rank.error_ns || !was_running(outcome, rank.rank)) return std::nullopt;
+  if (arrival == nullptr || !was_running(outcome, rank)) return std::nullopt;
   const int64_t given_ms = time_out_ms(outcome.plan.scenario.timeouts, *arrival);
   const int64_t least_ms = 2 * given_ms + kGraceMs;
   const int64_t passed_ms = (outcome.failed_ns - arrival->time_ns) / 1'000'000;

@@ -244,6 +244,16 @@ TEST_F(OverdueTest, WhoGaveUpKeptIt) {
   EXPECT_EQ(timeline_after(5'000), "pass");
 }
 
+TEST_F(OverdueTest, WhatBrokeWhenTheRunHadFailedIsNoSignOfATimeKept) {
+  EXPECT_EQ(timeline_after(5'000), "fail");
+  Event error = Outcome::event(EventKind::error, 2, 0, 0);
+  error.time_ns = outcome_.run.failed_ns + kOneMs;
+  outcome_.run.ranks[0].events.push_back(error);
+  outcome_.run.ends[0].by_launcher = false;
+  outcome_.run.ends[0].time_ns = outcome_.run.failed_ns + 2 * kOneMs;
+  EXPECT_EQ(timeline_after(5'000), "fail");
+}
+
 TEST_F(OverdueTest, IsNotRunWhereNothingFailedOrRanksAreThreads) {
   outcome_.run.plan.threads = true;
   EXPECT_EQ(timeline_after(5'000), "not_run");

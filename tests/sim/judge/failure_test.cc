@@ -447,6 +447,21 @@ TEST(Failure, RejectedComesBeforePeersLost) {
   EXPECT_EQ(failure_of(outcome).kind, "rejected");
 }
 
+// On a busy machine a deadline passes while ranks are about to say why they end.
+TEST(Failure, WhoRefusedWhenItsTimeWasUpDidNotHang) {
+  Outcome outcome;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    outcome.stop(rank, 1);
+    end(&outcome, rank, static_cast<int64_t>(rank), kExitCommError, 0, true, true);
+    outcome.error(rank, ErrorKind::rejected, "manifest: rank 1 has [4], rank 0 has [5]");
+  }
+  EXPECT_EQ(failure_of(outcome).kind, "rejected");
+  end(&outcome, 2, 2, -1, SIGKILL, true, true);
+  EXPECT_EQ(failure_of(outcome).kind, "rejected");
+  for (size_t rank = 0; rank < 4; ++rank) outcome.error(rank, ErrorKind::peer_lost, "closed");
+  EXPECT_EQ(failure_of(outcome).kind, "hang");
+}
+
 // Of two sizes whoever has room for the smaller one refuses the larger: that may be an innocent.
 TEST(Failure, WhoCalledSomethingElseIsNamedNotWhoRefusedIt) {
   Outcome outcome(3);
