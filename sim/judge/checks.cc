@@ -259,7 +259,8 @@ namespace {
 constexpr int64_t kGraceMs = 500;
 constexpr const char* kUnsure = "inconclusive";
 
-// When the run had failed: what it did of itself later, as a closed connection makes it, is no sign.
+// When the run had failed: what it did of itself later, as a closed connection makes it, is no
+// sign.
 bool was_running(const RunOutcome& outcome, const RankView& rank) {
   const ProcessEnd* end = end_of(outcome, rank.rank);
   if (end == nullptr || (end->state && is_stopped(*end->state))) return false;
