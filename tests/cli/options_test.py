@@ -252,7 +252,7 @@ class Options(OptionWalk):
 
     def test_programs(self):
         script = self.tmp / "train"
-        script.write_text("#!/bin/sh\nsleep 2\n"
+        script.write_text('#!/bin/sh\n[ "$1" = slow ] && sleep 30\n'
                           "echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS seed=$LOCKSTEP_PROGRAM_SEED\nexit 5\n")
         script.chmod(0o700)
         self.walk("program", "", [script], {
@@ -260,17 +260,17 @@ class Options(OptionWalk):
             "--spawns": says("the program ended with exit code 5", "--spawns", code=3),
             "--pretend-gpus": says("gpus=1", "--pretend-gpus", code=3),
             "--seed": says("seed=7", "--seed", "7", code=3),
-            "--limit": says("had not ended after 1 s", "--limit", "1", code=3)})
+            "--limit": says("had not ended after 1 s", "--limit", "1", "slow", code=3)})
         self.walk("program-run", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),
             "--fault": says('fault "kill rank=1 step=3": never acted', "--fault", "kill rank=1 step=3"),
             "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
-            "--limit": says("several stand at the same place", "--limit", "1", code=3)})
+            "--limit": says("several stand at the same place", "--limit", "1", "slow", code=3)})
         self.walk("program-sweep", "", [script], {
             "--worlds": says("^3 ranks", "--worlds", "3", code=3),
             "--spawns": says("the program ended with exit code 5", "--spawns", code=3),
             "--pretend-gpus": says("gpus=1", "--pretend-gpus", code=3),
-            "--limit": says("had not ended after 1 s", "--limit", "1", code=3),
+            "--limit": says("had not ended after 1 s", "--limit", "1", "slow", code=3),
             "--allow-busy": Case(["--allow-busy", "--json", "{tmp}/written"], lambda test, base, result, path:
                                  test.assertTrue(read_json(path)["allow_busy"])),
             **{name: refused(name, "0") for name in ("--caps", "--steps", "--warmup", "--rounds")}})
