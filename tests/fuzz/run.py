@@ -36,10 +36,11 @@ SHIPPED = {
     "golden": ["golden/data/*.json"],
     "weights": ["tests/sim/tools/compare/data/*.pt", "tests/sim/tools/compare/data/*.safetensors"],
     "zip": ["tests/sim/tools/compare/data/*.pt"],
+    "archive": ["tests/sim/tools/compare/data/*.pt"],
     "checkpoint": ["scenarios/checkpoint/saved/*"],
 }
 # Words beside those of json.dict and of the seeds themselves.
-DICTIONARIES = {"weights": "checkpoint", "pickle": "checkpoint", "zip": "checkpoint",
+DICTIONARIES = {"weights": "checkpoint", "pickle": "checkpoint", "zip": "checkpoint", "archive": "checkpoint",
                 "door": "job", "member": "job", "link": "job", "store": "job", "wire": "job",
                 "notice": "job", "log": "log", "dump_pickle": "checkpoint"}
 

@@ -1,4 +1,4 @@
-#include "sim/tools/compare/torch_file.h"
+#include "sim/weights/zip.h"
 #include "sim/weights/tensor.h"
 #include "tests/fuzz/fuzz.h"
 

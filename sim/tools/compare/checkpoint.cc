@@ -13,6 +13,7 @@
 
 #include "scenarios/base/error.h"
 #include "sim/weights/tensor.h"
+#include "sim/weights/zip.h"
 
 namespace lockstep {
 namespace {

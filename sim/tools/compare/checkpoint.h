@@ -50,7 +50,6 @@ bool is_safetensors(std::span<const std::byte> bytes);
 // https://github.com/huggingface/safetensors, "Format".
 void read_safetensors(std::span<const std::byte> bytes, Checkpoint* checkpoint);
 
-bool is_zip(std::span<const std::byte> bytes);
 // What torch.save writes since PyTorch 1.6: a zip archive of data.pkl and data/0, data/1, ...
 void read_torch(std::span<const std::byte> bytes, Checkpoint* checkpoint);
 

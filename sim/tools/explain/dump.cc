@@ -157,7 +157,13 @@ FlightDump dump_of(const Json& document, RankLists* lists) {
 Expected<FlightDump> read_flight_dump(const std::string& path, RankLists* lists) {
   const auto text = read_foreign_file(path, kDumpBytesMost);
   if (!text) return text.errors();
-  const std::string& bytes = text.value();
+  return flight_dump_of(text.value(), path, lists);
+}
+
+Expected<FlightDump> flight_dump_of(const std::string& bytes, const std::string& path,
+                                    RankLists* lists) {
+  if (static_cast<int64_t>(bytes.size()) > kDumpBytesMost)
+    return file_error(path, fmt::format("more than {} bytes", kDumpBytesMost));
   const bool pickled = !bytes.empty() && static_cast<uint8_t>(bytes[0]) == 0x80;
   const auto document = pickled ? read_plain_pickle(bytes, path)
                                 : parse_foreign_json(bytes, path, kExpected, JsonLimits{});

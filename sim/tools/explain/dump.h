@@ -53,5 +53,8 @@ struct FlightDump {
 // One file: pickle or JSON, by its content; the rank is the number at the end of the file's name
 // (before .json). Bad input: anything else, with the place.
 Expected<FlightDump> read_flight_dump(const std::string& path, RankLists* lists);
+// Of the content of such a file.
+Expected<FlightDump> flight_dump_of(const std::string& bytes, const std::string& path,
+                                    RankLists* lists);
 
 }  // namespace lockstep

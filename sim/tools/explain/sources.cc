@@ -15,6 +15,7 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
+#include "sim/tools/explain/archive.h"
 #include "sim/tools/explain/log_exception.h"
 #include "sim/tools/explain/log_lines.h"
 
@@ -27,6 +28,7 @@ constexpr size_t kMostFiles = 100'000;
 constexpr int kDeepest = 8;  // folders in folders
 constexpr int64_t kLogBytesMost = int64_t{1} << 40;
 constexpr int64_t kErrorFileMost = int64_t{16} << 20;
+constexpr int64_t kHead = 4096;  // bytes by which a file is told
 constexpr size_t kChunk = size_t{1} << 20;
 constexpr size_t kLineMost = size_t{16} << 10;  // of a longer line this much is read
 constexpr size_t kEventsMost = 2'000'000;
@@ -59,7 +61,7 @@ SourceKind kind_of(const std::string& path, std::string_view head) {
 Expected<std::string> head_of(const std::string& path) {
   auto file = open_foreign_file(path, kLogBytesMost);
   if (!file) return file.errors();
-  std::string head(static_cast<size_t>(std::min<int64_t>(file.value().bytes, 4096)), '\0');
+  std::string head(static_cast<size_t>(std::min<int64_t>(file.value().bytes, kHead)), '\0');
   if (!head.empty() && !read_at(file.value().fd.get(), 0, head.data(), head.size()))
     return file_error(path, "cannot be read");
   return head;
@@ -183,11 +185,10 @@ std::vector<std::string> last_attempts(std::vector<std::string> files) {
 }
 
 // torchelastic's error.json: the exception that its process ended by.
-Expected<std::vector<LogEvent>> read_error_file(const std::string& path, int64_t rank) {
-  const auto text = read_foreign_file(path, kErrorFileMost);
-  if (!text) return text.errors();
+Expected<std::vector<LogEvent>> error_of(const std::string& text, const std::string& path,
+                                         int64_t rank) {
   const auto document =
-      parse_foreign_json(text.value(), path, "an error file of torchelastic", JsonLimits{});
+      parse_foreign_json(text, path, "an error file of torchelastic", JsonLimits{});
   if (!document) return document.errors();
   const auto message = document.value().find("message");
   if (message == document.value().end())
@@ -257,19 +258,30 @@ class LineCutter {
   std::string held_;
 };
 
+std::vector<LogEvent> log_of(std::string_view text, const std::string& path, int64_t rank,
+                             std::set<int64_t>* logged) {
+  LogReader reader(path, rank);
+  LineCutter lines(&reader);
+  for (; !text.empty(); text.remove_prefix(std::min(kChunk, text.size()))) {
+    const std::string_view piece = text.substr(0, kChunk);
+    if (piece.find_first_not_of('\0') != std::string_view::npos) lines.take(piece);
+  }
+  lines.finish();
+  auto events = reader.finish();
+  logged->insert(reader.ranks().begin(), reader.ranks().end());
+  return events;
+}
+
 class JobReader {
  public:
   Expected<JobEvidence> read(const std::vector<std::string>& paths) {
     named_.insert(paths.begin(), paths.end());
     auto files = files_of(paths);
     if (!files) return files.errors();
-    sort(last_attempts(std::move(files.value())));
+    sort(last_attempts(unpacked(std::move(files.value()))));
     const auto ranks = ranks_of_logs(logs_);
     for (const std::string& log : logs_) take_log(log, ranks);
-    for (const std::string& file : error_files_) {
-      const NamedLog named = named_log(file);
-      take_events(read_error_file(file, named.rank));
-    }
+    for (const std::string& file : error_files_) take_error_file(file);
     if (!errors_.empty()) return errors_;
     if (job_.dumps.empty() && logs_.empty() && error_files_.empty())
       return file_error(paths.empty() ? "." : paths.front(), "no file there",
@@ -281,6 +293,40 @@ class JobReader {
   }
 
  private:
+  // In place of archives that were named what is in them, by names below the archive's.
+  std::vector<std::string> unpacked(const std::vector<std::string>& files) {
+    std::vector<std::string> all;
+    for (const std::string& file : files) {
+      const auto head = named_.contains(file) ? ::lockstep::head_of(file) : std::string();
+      if (!head || !is_archive(head.value())) {
+        all.push_back(file);
+        continue;
+      }
+      auto archived = read_archive(file, {.bytes = archived_left_});
+      if (!archived) {
+        errors_.insert(errors_.end(), archived.errors().begin(), archived.errors().end());
+        continue;
+      }
+      for (ArchivedFile& one : archived.value()) {
+        all.push_back(file + "/" + one.name);
+        archived_left_ -= static_cast<int64_t>(one.bytes.size());
+        archived_.emplace(all.back(), std::move(one.bytes));
+      }
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+  const std::string* archived(const std::string& file) const {
+    const auto found = archived_.find(file);
+    return found == archived_.end() ? nullptr : &found->second;
+  }
+
+  Expected<std::string> head_of(const std::string& file) const {
+    if (const std::string* bytes = archived(file)) return bytes->substr(0, kHead);
+    return ::lockstep::head_of(file);
+  }
+
   void sort(const std::vector<std::string>& files) {
     for (const std::string& file : files) {
       if (errors_.size() >= kMostErrors) return;
@@ -315,7 +361,8 @@ class JobReader {
   }
 
   void take_dump(const std::string& file) {
-    auto dump = read_flight_dump(file, &lists_);
+    const std::string* bytes = archived(file);
+    auto dump = bytes ? flight_dump_of(*bytes, file, &lists_) : read_flight_dump(file, &lists_);
     if (!dump) {
       errors_.insert(errors_.end(), dump.errors().begin(), dump.errors().end());
       return;
@@ -328,8 +375,20 @@ class JobReader {
   }
 
   void take_log(const std::string& log, const std::map<std::string, int64_t>& ranks) {
-    const auto rank = ranks.find(log);
-    take_events(read_log(log, rank == ranks.end() ? -1 : rank->second, &job_.logged));
+    const auto found = ranks.find(log);
+    const int64_t rank = found == ranks.end() ? -1 : found->second;
+    if (const std::string* bytes = archived(log))
+      take_events(log_of(*bytes, log, rank, &job_.logged));
+    else
+      take_events(read_log(log, rank, &job_.logged));
+  }
+
+  void take_error_file(const std::string& file) {
+    const NamedLog named = named_log(file);
+    if (const std::string* bytes = archived(file))
+      return take_events(error_of(*bytes, file, named.rank));
+    const auto text = read_foreign_file(file, kErrorFileMost);
+    take_events(text ? error_of(text.value(), file, named.rank) : text.errors());
   }
 
   void take_events(Expected<std::vector<LogEvent>> events) {
@@ -343,11 +402,28 @@ class JobReader {
 
   JobEvidence job_;
   std::set<std::string> named_;
+  std::map<std::string, std::string> archived_;  // by name: what archives held
+  int64_t archived_left_ = ArchiveLimits{}.bytes;
   RankLists lists_;
   std::map<int64_t, std::string> file_of_;
   std::vector<std::string> logs_, error_files_;
   InputErrors errors_;
 };
+
+// A checkpoint of PyTorch is a zip file of pickles, too.
+bool archive_is_evidence(const std::string& path) {
+  const auto archived = read_archive(path);
+  if (!archived) return false;
+  bool found = false;
+  for (const auto& [name, bytes] : archived.value()) {
+    if (name.ends_with("data.pkl")) return false;
+    const SourceKind kind = kind_of(name, std::string_view(bytes).substr(0, kHead));
+    std::set<int64_t> logged;
+    found = found || kind == SourceKind::dump || kind == SourceKind::error_file ||
+            (kind == SourceKind::log && !log_of(bytes, name, -1, &logged).empty());
+  }
+  return found;
+}
 
 bool file_is_evidence(const std::string& path) {
   const auto head = head_of(path);
@@ -408,6 +484,9 @@ bool is_job_evidence(const std::string& path) {
   constexpr size_t kLookedAt = 1000;
   const auto files = files_of({path});
   if (!files) return false;
+  std::error_code error;
+  if (const auto head = head_of(path); !fs::is_directory(path, error) && head)
+    if (is_archive(head.value())) return archive_is_evidence(path);
   bool found = false;
   for (size_t at = 0; at < std::min(files.value().size(), kLookedAt); ++at) {
     const std::string name = fs::path(files.value()[at]).filename().string();

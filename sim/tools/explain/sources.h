@@ -22,8 +22,9 @@ struct JobEvidence {
   std::vector<std::string> ignored;  // files of folders that are neither
 };
 
-// Files, and the files of folders; of torchelastic's attempts the last. Bad input: none, a named
-// file that is neither dump nor text (in a folder it is ignored), a damaged dump, two dumps of one
+// Files, the files of folders, and those of archives that are named (together at most 1 GiB, in
+// memory); of torchelastic's attempts the last. Bad input: none, a named file that is neither dump
+// nor text (in a folder or archive it is ignored), a damaged dump or archive, two dumps of one
 // rank, more than 100,000 files.
 Expected<JobEvidence> read_job(const std::vector<std::string>& paths);
 

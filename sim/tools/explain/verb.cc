@@ -49,7 +49,9 @@ void add_explain(CLI::App& app, std::function<int()>* action) {
   CLI::App* verb = app.add_subcommand("explain",
                                       "Say from what a failed PyTorch job left which rank is to "
                                       "blame: flight recorder dumps, logs.");
-  verb->add_option("PATH", options->paths, "Dumps, text logs, or folders of them")->required();
+  verb->add_option("PATH", options->paths,
+                   "Dumps, text logs, folders of them, or archives: .zip, .tar, .tar.gz")
+      ->required();
   verb->add_option("--json", options->json,
                    "Write the answer as JSON (see lockstep schema --explain)")
       ->option_text("FILE")
