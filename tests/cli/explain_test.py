@@ -62,6 +62,25 @@ class Explain(ProgramTest):
         self.assertEqual((answer["verdict"], answer["guilty"], answer["victims"]), ("nothing", [], []))
         self.assertIn("nothing to explain", done.text)
 
+    def test_a_straggler_is_named_where_nothing_failed(self):
+        folder = self.write({})
+        for rank in range(3):
+            made = dump(rank, last=60)
+            for entry in made["entries"]:
+                step, bucket = divmod(entry["record_id"] - 1, 4)
+                late_ms = 30 if rank == 1 and bucket >= 2 else 0
+                entry["time_created_ns"] = 10**18 + (step * 130 + bucket * 5 + late_ms) * 10**6
+                entry["input_sizes"] = [[8 + bucket]]
+            # As PyTorch writes JSON: its keys in order, so that groups come behind thousands of bytes.
+            (folder / f"dump_{rank}").write_text(json.dumps(made, sort_keys=True))
+        done, answer = self.answer(folder, 1)
+        self.assertEqual((answer["dumps"], answer["class"], answer["guilty"], answer["victims"]), (3, "straggler", [1], [0, 2]))
+        self.assertAlmostEqual(answer["lateness_ms"], 30, delta=0.1)
+        self.assertAlmostEqual(answer["slowdown"], 1.3, delta=0.01)
+        self.assertIn("rank 1 is a straggler: in each step the others wait 30.0 ms for it, 1.30x", done.text)
+        scenario = self.run_program("explain", folder, "--scenario", self.tmp / "again.json")
+        self.assertIn("no scenario was written: nothing failed", scenario.text)
+
     def test_an_absent_dump_leaves_it_undecided(self):
         done, answer = self.answer(self.write({0: dump(0, last=5, waits=(5,)), 1: dump(1, last=5, waits=(5,))}), 3)
         self.assertEqual((answer["verdict"], answer["guilty"], answer["candidates"]), ("undecided", [], [2]))

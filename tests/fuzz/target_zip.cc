@@ -1,5 +1,5 @@
-#include "sim/weights/zip.h"
 #include "sim/weights/tensor.h"
+#include "sim/weights/zip.h"
 #include "tests/fuzz/fuzz.h"
 
 // The directory of a zip archive: every entry lies within it.

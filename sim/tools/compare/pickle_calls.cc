@@ -234,10 +234,10 @@ std::string foreign_type(const PickleValue& value) {
 }
 
 std::vector<bool> lead_to_tensors(const Pickle& pickle) {
-  constexpr int kMostPasses = 64;
+  constexpr int kRounds = 64;
   std::vector<bool> leads(pickle.values.size());
   bool changed = true;
-  for (int pass = 0; changed && pass < kMostPasses; ++pass) {
+  for (int pass = 0; changed && pass < kRounds; ++pass) {
     changed = false;
     for (size_t i = 0; i < leads.size(); ++i) {
       if (leads[i]) continue;

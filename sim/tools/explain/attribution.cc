@@ -421,6 +421,8 @@ const char* name_of(FlightClass kind) {
       return "died";
     case FlightClass::silent:
       return "silent";
+    case FlightClass::straggler:
+      return "straggler";
   }
   return "nothing";
 }

@@ -22,6 +22,7 @@ enum class FlightClass {
   mismatch,       // another operation, size or dtype than the others at the same sequence number
   died,           // its process ended by itself: an exception, a signal
   silent,         // left no dump and reported nothing, while all others lost it
+  straggler,      // nothing failed, but the others wait for it in each step
 };
 const char* name_of(FlightClass kind);
 
@@ -39,8 +40,9 @@ struct FlightFinding {
   std::string group, description, operation;  // of the collective in which it shows
   int64_t sequence = -1;
   std::optional<double> lateness_ms;
-  int64_t ranks = 0;       // that the job has, as far as is known
-  int64_t timeout_ms = 0;  // of that collective; 0: not known
+  std::optional<double> slowdown;  // of a straggler: of the step, against one without its lateness
+  int64_t ranks = 0;               // that the job has, as far as is known
+  int64_t timeout_ms = 0;          // of that collective; 0: not known
   Difference difference = Difference::none;
   int64_t signal = 0;                 // by which who died ended; 0: by an exception
   bool lost_connection = false;       // of who is silent: others saw that it was gone

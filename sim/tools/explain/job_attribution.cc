@@ -9,6 +9,8 @@
 #include <map>
 #include <string_view>
 
+#include "sim/tools/explain/late_arrivals.h"
+
 namespace lockstep {
 namespace {
 
@@ -79,6 +81,9 @@ class JobAttribution {
 
   FlightFinding run() {
     finding_ = attribute(with_logs());
+    const bool failed = !victims_.empty() || !died_.empty() || !unclear_.empty();
+    if (finding_.kind == FlightClass::nothing && finding_.decided && !failed)
+      find_late_arrivals(job_.dumps, &finding_);
     if (!job_.ignored.empty())
       finding_.evidence.push_back(fmt::format(
           "not read, being neither dump nor text: {}{}", job_.ignored.front(),

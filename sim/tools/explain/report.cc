@@ -23,6 +23,9 @@ const char* next_step(FlightClass kind) {
       return "the others lost it afterwards: mend this first";
     case FlightClass::silent:
       return "look for what ended or stopped it: dmesg, the scheduler's and the launcher's log";
+    case FlightClass::straggler:
+      return "look at what it does more, or slower, than the others: its host, its share of the "
+             "data";
     case FlightClass::nothing:
       return "";
   }
@@ -49,6 +52,9 @@ std::string what_happened(const FlightFinding& found) {
       return "ended by itself, before the others lost it";
     case FlightClass::silent:
       return "left no dump and reported nothing, while all the others lost it";
+    case FlightClass::straggler:
+      return fmt::format("is a straggler: in each step the others wait {:.1f} ms for it, {:.2f}x",
+                         found.lateness_ms.value_or(0), found.slowdown.value_or(1));
     case FlightClass::nothing:
       return "";
   }
@@ -110,6 +116,7 @@ nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCoun
           {"sequence", found.sequence < 0 ? nlohmann::ordered_json(nullptr)
                                           : nlohmann::ordered_json(found.sequence)},
           {"lateness_ms", or_null(found.lateness_ms)},
+          {"slowdown", or_null(found.slowdown)},
           {"evidence", found.evidence},
           {"missing", found.missing},
           {"scenario", or_null(scenario)},

@@ -65,6 +65,7 @@ std::optional<Acted> acted(const FlightFinding& found) {
       if (found.lost_connection)
         return Acted{FaultKind::kill, nullptr, "crash", "is gone without a word"};
       return Acted{FaultKind::deadlock, nullptr, "hang", "hangs without a word"};
+    case FlightClass::straggler:
     case FlightClass::nothing:
       return std::nullopt;
   }
@@ -230,6 +231,8 @@ Reproduction reproduce(const FlightFinding& found) {
     made.why_not = "there is nothing to explain";
   } else if (const auto how = acted(found)) {
     return Reproducer(found, *how).run();
+  } else if (found.kind == FlightClass::straggler) {
+    made.why_not = "nothing failed, and scenarios are written of failures alone";
   } else {
     made.why_not = "no fault of lockstep calls another operation than the other ranks";
   }

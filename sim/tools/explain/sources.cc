@@ -53,7 +53,9 @@ SourceKind kind_of(const std::string& path, std::string_view head) {
   const size_t first = head.find_first_not_of(" \t\r\n");
   const bool object = first != std::string_view::npos && head[first] == '{';
   if (object && head.find("\"extraInfo\"") != std::string_view::npos) return SourceKind::error_file;
-  if (object && head.find("\"pg_config\"") != std::string_view::npos) return SourceKind::dump;
+  // PyTorch sorts the keys: behind many entries, groups come too late for the first bytes.
+  for (const char* key : {"\"pg_config\"", "\"collective_seq_id\"", "\"comm_lib_version\""})
+    if (object && head.find(key) != std::string_view::npos) return SourceKind::dump;
   if (name.ends_with(".json") || has_nul_inside(head)) return SourceKind::other;
   return SourceKind::log;
 }

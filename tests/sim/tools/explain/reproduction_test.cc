@@ -129,7 +129,8 @@ TEST(ExplainReproduction, NothingIsWrittenOfWhatIsUndecidedOrHasNoFault) {
   undecided.decided = false;
   FlightFinding operation = found_in(FlightClass::mismatch, 4, {1});
   operation.difference = Difference::operation;
-  for (const auto& found : {FlightFinding(), undecided, operation}) {
+  for (const auto& found :
+       {FlightFinding(), undecided, operation, found_in(FlightClass::straggler, 4, {1})}) {
     const Reproduction made = reproduce(found);
     EXPECT_FALSE(made.scenario);
     EXPECT_FALSE(made.why_not.empty());

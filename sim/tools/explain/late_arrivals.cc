@@ -1,0 +1,306 @@
+#include "sim/tools/explain/late_arrivals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kLeastSteps = 6;
+constexpr size_t kMostCalls = 512;         // of a step
+constexpr size_t kMostCollectives = 8192;  // of a group, the newest
+constexpr double kLeastSlowdown = 1.08;
+constexpr double kStepsLate = 0.8;    // of all steps
+constexpr double kClearlyLate = 0.4;  // of its median lateness, in each of those
+constexpr double kInTime = 0.35;      // of its lateness: what counts as none
+constexpr size_t kLeastOutside = 4;   // collectives outside of the steps
+
+// Of two in the middle the smaller one: of two ranks, that which came first.
+double middle(std::vector<double> values) {
+  const auto at = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+// Who came when to the collectives of a group, of those that all its dumps tell of.
+struct GroupArrivals {
+  std::string name, description;
+  std::vector<int64_t> ranks;
+  std::vector<const FlightEntry*> calls;     // the first rank's
+  std::vector<std::vector<double>> came_ms;  // by collective, by index of the rank
+};
+
+// Of one group: sequence number -> entries by index of the rank; null where there is none.
+using BySequence = std::map<int64_t, std::vector<const FlightEntry*>>;
+
+GroupArrivals arrivals_of(const std::string& name, const std::vector<const FlightDump*>& dumps) {
+  BySequence found;
+  for (size_t rank = 0; rank < dumps.size(); ++rank)
+    for (const FlightEntry& entry : dumps[rank]->entries) {
+      if (entry.point_to_point || entry.group != name || entry.created_ns <= 0) continue;
+      auto& all = found[entry.sequence];
+      all.resize(dumps.size(), nullptr);
+      all[rank] = &entry;
+    }
+  GroupArrivals group;
+  group.name = name;
+  for (const FlightDump* dump : dumps) group.ranks.push_back(dump->rank);
+  if (const auto of_first = dumps.front()->groups.find(name);
+      of_first != dumps.front()->groups.end())
+    group.description = of_first->second.description;
+  int64_t begin_ns = 0;
+  for (const auto& [sequence, entries] : found) {
+    if (std::find(entries.begin(), entries.end(), nullptr) != entries.end()) continue;
+    if (begin_ns == 0) begin_ns = entries.front()->created_ns;
+    group.calls.push_back(entries.front());
+    std::vector<double>& came = group.came_ms.emplace_back();
+    for (const FlightEntry* entry : entries)
+      came.push_back(static_cast<double>(entry->created_ns - begin_ns) * 1e-6);
+  }
+  if (group.calls.size() <= kMostCollectives) return group;
+  const auto older = static_cast<ptrdiff_t>(group.calls.size() - kMostCollectives);
+  group.calls.erase(group.calls.begin(), group.calls.begin() + older);
+  group.came_ms.erase(group.came_ms.begin(), group.came_ms.begin() + older);
+  return group;
+}
+
+// Collectives [begin, begin + steps * calls) are `steps` steps.
+struct Steps {
+  size_t begin = 0, calls = 0, steps = 0;
+};
+
+bool same_call(const FlightEntry& a, const FlightEntry& b) {
+  return a.operation == b.operation && a.sizes == b.sizes && a.dtypes == b.dtypes;
+}
+
+// The longest stretch in which each call is that of `calls` collectives before.
+Steps repeated(const std::vector<const FlightEntry*>& all, size_t calls) {
+  Steps best;
+  size_t run = 0, longest = 0;
+  for (size_t i = calls; i < all.size(); ++i) {
+    run = same_call(*all[i], *all[i - calls]) ? run + 1 : 0;
+    if (run <= longest) continue;
+    longest = run;
+    best = {i + 1 - run - calls, calls, (run + calls) / calls};
+  }
+  return best;
+}
+
+// Of the times between collectives, what is left when each has the median of its place in the step.
+double unevenness(const GroupArrivals& group, const Steps& steps) {
+  std::vector<std::vector<double>> by_place(steps.calls);
+  for (size_t i = steps.begin + 1; i < steps.begin + steps.steps * steps.calls; ++i)
+    by_place[(i - steps.begin) % steps.calls].push_back(group.came_ms[i][0] -
+                                                        group.came_ms[i - 1][0]);
+  double sum = 0;
+  for (const std::vector<double>& gaps : by_place) {
+    if (gaps.empty()) continue;
+    const double usual = middle(gaps);
+    for (const double gap : gaps) sum += std::abs(gap - usual);
+  }
+  return sum;
+}
+
+// Buckets of one size repeat from call to call: that a step has several of them, times alone tell.
+Steps widened(const GroupArrivals& group, const Steps& calls) {
+  constexpr double kAsGood = 1.15, kMuchBetter = 0.6;
+  const size_t collectives = calls.steps * calls.calls;
+  std::vector<std::pair<Steps, double>> tried;
+  double least = 0;
+  for (size_t wide = calls.calls; wide <= kMostCalls && collectives / wide >= kLeastSteps;
+       wide += calls.calls) {
+    const Steps steps{calls.begin, wide, collectives / wide};
+    tried.emplace_back(steps, unevenness(group, steps));
+    if (tried.size() == 1 || tried.back().second < least) least = tried.back().second;
+  }
+  if (tried.empty() || least > kMuchBetter * tried.front().second) return calls;
+  for (const auto& [steps, rest] : tried)
+    if (rest <= kAsGood * least) return steps;
+  return calls;
+}
+
+Steps steps_of(const GroupArrivals& group) {
+  Steps best;
+  for (size_t calls = 1; calls <= std::min(kMostCalls, group.calls.size() / kLeastSteps); ++calls) {
+    const Steps found = repeated(group.calls, calls);
+    const size_t most = best.steps * best.calls + best.steps * best.calls / 8;
+    if (found.steps >= kLeastSteps && found.steps * found.calls > most) best = found;
+  }
+  return best.steps == 0 ? best : widened(group, best);
+}
+
+class LateArrivals {
+ public:
+  LateArrivals(const GroupArrivals& group, const Steps& steps) : group_(group), steps_(steps) {
+    for (const std::vector<double>& came : group.came_ms) middle_ms_.push_back(middle(came));
+    for (size_t place = 0; place < steps.calls; ++place)
+      for (size_t rank = 0; rank < group.ranks.size(); ++rank) look_at(place, rank);
+  }
+
+  // How much of a step others wait for who is latest.
+  double share() const { return step_ms_ > 0 ? lateness_ms_ / step_ms_ : 0; }
+
+  void tell(FlightFinding* finding) const {
+    if (share() >= 1) {  // of ranks that wait for each other: no lateness, but a clock
+      finding->evidence.push_back(
+          fmt::format("clocks are apart (rank {} by {:.0f} ms, more than a step): who is late in a "
+                      "step, they do "
+                      "not tell",
+                      group_.ranks[rank_], lateness_ms_));
+      return;
+    }
+    RankSet late, unsure;
+    for (size_t rank = 0; rank < group_.ranks.size(); ++rank)
+      if (is_late(rank)) (has_known_clock(rank) ? late : unsure).insert(group_.ranks[rank]);
+    if (late.empty() && unsure.empty()) return;
+    write(late, unsure, finding);
+  }
+
+ private:
+  double lateness(size_t collective, size_t rank) const {
+    return group_.came_ms[collective][rank] - middle_ms_[collective];
+  }
+
+  std::vector<double> latenesses(size_t place, size_t rank) const {
+    std::vector<double> all;
+    for (size_t step = 0; step < steps_.steps; ++step)
+      all.push_back(lateness(steps_.begin + step * steps_.calls + place, rank));
+    return all;
+  }
+
+  double step_ms(size_t place) const {
+    std::vector<double> all;
+    const auto last = [&](size_t step) {
+      const auto& came = group_.came_ms[steps_.begin + step * steps_.calls + place];
+      return *std::max_element(came.begin(), came.end());
+    };
+    for (size_t step = 1; step < steps_.steps; ++step) all.push_back(last(step) - last(step - 1));
+    return middle(all);
+  }
+
+  void look_at(size_t place, size_t rank) {
+    const double late_ms = middle(latenesses(place, rank));
+    if (late_ms <= lateness_ms_) return;
+    place_ = place;
+    rank_ = rank;
+    lateness_ms_ = late_ms;
+    step_ms_ = step_ms(place);
+  }
+
+  bool is_late(size_t rank) const {
+    const std::vector<double> all = latenesses(place_, rank);
+    const double usual = middle(all);
+    if (usual <= 0 || usual >= step_ms_ || step_ms_ / (step_ms_ - usual) < kLeastSlowdown)
+      return false;
+    const auto clearly = std::count_if(all.begin(), all.end(),
+                                       [&](double ms) { return ms >= kClearlyLate * usual; });
+    return static_cast<double>(clearly) >= kStepsLate * static_cast<double>(all.size());
+  }
+
+  bool has_known_clock(size_t rank) const {
+    const double in_time = kInTime * middle(latenesses(place_, rank));
+    for (size_t place = 0; place < steps_.calls; ++place)
+      if (std::abs(middle(latenesses(place, rank))) <= in_time) return true;
+    std::vector<double> outside;
+    for (size_t i = 0; i < group_.calls.size(); ++i)
+      if (i < steps_.begin || i >= steps_.begin + steps_.steps * steps_.calls)
+        outside.push_back(lateness(i, rank));
+    return outside.size() >= kLeastOutside && std::abs(middle(outside)) <= in_time;
+  }
+
+  void write(const RankSet& late, const RankSet& unsure, FlightFinding* finding) const {
+    const FlightEntry& call =
+        *group_.calls[steps_.begin + (steps_.steps - 1) * steps_.calls + place_];
+    finding->kind = FlightClass::straggler;
+    finding->group = group_.name;
+    finding->description = group_.description;
+    finding->operation = call.operation;
+    finding->sequence = call.sequence;
+    finding->lateness_ms = lateness_ms_;
+    finding->slowdown = step_ms_ / (step_ms_ - lateness_ms_);
+    finding->evidence = {fmt::format(
+        "in {} steps of {} {} each and {:.1f} ms, {} came {:.1f} ms after the middle rank to "
+        "number "
+        "{} (of group {})",
+        steps_.steps, steps_.calls, steps_.calls == 1 ? "collective" : "collectives", step_ms_,
+        rank_list(late.empty() ? unsure : late), lateness_ms_, place_ + 1, group_.name)};
+    finding->decided = unsure.empty();
+    if (unsure.empty()) {
+      finding->guilty = late;
+      for (const int64_t rank : group_.ranks)
+        if (!late.contains(rank)) finding->victims.insert(rank);
+      return;
+    }
+    finding->candidates = late;
+    finding->candidates.insert(unsure.begin(), unsure.end());
+    finding->missing.push_back(
+        fmt::format("whether clocks agree: {} came as late to every collective of a step, as where "
+                    "a clock is ahead",
+                    rank_list(unsure)));
+  }
+
+  const GroupArrivals& group_;
+  const Steps steps_;
+  std::vector<double> middle_ms_;  // by collective
+  size_t place_ = 0, rank_ = 0;    // where the most lateness is, and whose
+  double lateness_ms_ = 0, step_ms_ = 0;
+};
+
+std::map<std::string, std::vector<const FlightDump*>> by_group(
+    const std::vector<FlightDump>& dumps) {
+  std::map<std::string, std::vector<const FlightDump*>> groups;
+  for (const FlightDump& dump : dumps) {
+    if (dump.from_log) continue;
+    std::map<std::string, bool> seen;
+    for (const FlightEntry& entry : dump.entries)
+      if (!entry.point_to_point && !std::exchange(seen[entry.group], true))
+        groups[entry.group].push_back(&dump);
+  }
+  return groups;
+}
+
+// A rank that is late in one group is late in what its peers do in others: who is first is not
+// known.
+void doubt(const FlightFinding& other, FlightFinding* finding) {
+  if (finding->guilty == other.guilty && finding->candidates == other.candidates) return;
+  for (const RankSet* ranks :
+       std::initializer_list<const RankSet*>{&finding->guilty, &other.guilty, &other.candidates})
+    finding->candidates.insert(ranks->begin(), ranks->end());
+  finding->decided = false;
+  finding->guilty.clear();
+  finding->victims.clear();
+  finding->evidence.push_back(other.evidence.back());
+  finding->missing.push_back(fmt::format("who waits for whom: ranks are late in groups {} and {}",
+                                         finding->group, other.group));
+}
+
+}  // namespace
+
+void find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding) {
+  std::optional<FlightFinding> first;
+  for (const auto& [name, members] : by_group(dumps)) {
+    if (members.size() < 2) continue;
+    const GroupArrivals group = arrivals_of(name, members);
+    const Steps steps = steps_of(group);
+    if (steps.steps < kLeastSteps) continue;
+    FlightFinding found = *finding;
+    LateArrivals(group, steps).tell(&found);
+    if (found.kind != FlightClass::straggler)
+      finding->evidence = found.evidence;
+    else if (first)
+      doubt(found, &*first);
+    else
+      first = std::move(found);
+  }
+  if (first) *finding = *std::move(first);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/tools/explain/attribution.h"
+#include "sim/tools/explain/dump.h"
+
+namespace lockstep {
+
+// Of dumps in which nobody waits for anybody: is a rank late to the collectives of each step, so
+// that the others wait? Writes class, guilty, lateness and slowdown, or why it is not decided, into
+// `finding`; leaves it alone where nobody is.
+//
+// A step is the shortest stretch after which calls and the gaps between them repeat, six times at
+// least. Lateness is how much later than the middle rank one calls the collective of the step in
+// which that shows most; the slowdown T / (T - lateness), T being the time of a step. Named is who
+// is late in four of five steps with a slowdown of 1.08 or more. A rank whose clock is ahead looks
+// the same, unless it comes in time to another collective of the step, or to three outside of the
+// steps: else it is undecided.
+void find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding);
+
+}  // namespace lockstep
