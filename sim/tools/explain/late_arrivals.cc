@@ -3,20 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+
+#include "scenarios/base/text.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kLeastSteps = 6;
-constexpr size_t kMostCalls = 512;         // of a step
-constexpr size_t kMostCollectives = 8192;  // of a group, the newest
+constexpr size_t kMostCalls = 512;  // of a step
+// Of a group so many collectives are looked at, the newest, and fewer where it has many ranks.
+constexpr size_t kMostCollectives = 8192, kLeastKept = 64, kMostArrivals = 16'000'000;
 constexpr double kLeastSlowdown = 1.08;
 constexpr double kStepsLate = 0.8;    // of all steps
 constexpr double kClearlyLate = 0.4;  // of its median lateness, in each of those
@@ -35,40 +40,55 @@ struct GroupArrivals {
   std::string name, description;
   std::vector<int64_t> ranks;
   std::vector<const FlightEntry*> calls;     // the first rank's
+  std::vector<size_t> kinds;                 // of calls: those that are alike have one number
   std::vector<std::vector<double>> came_ms;  // by collective, by index of the rank
 };
 
-// Of one group: sequence number -> entries by index of the rank; null where there is none.
-using BySequence = std::map<int64_t, std::vector<const FlightEntry*>>;
+// What one dump holds of a group, oldest first.
+struct Member {
+  const FlightDump* dump;
+  std::vector<const FlightEntry*> entries;
+};
 
-GroupArrivals arrivals_of(const std::string& name, const std::vector<const FlightDump*>& dumps) {
-  BySequence found;
-  for (size_t rank = 0; rank < dumps.size(); ++rank)
-    for (const FlightEntry& entry : dumps[rank]->entries) {
-      if (entry.point_to_point || entry.group != name || entry.created_ns <= 0) continue;
-      auto& all = found[entry.sequence];
-      all.resize(dumps.size(), nullptr);
-      all[rank] = &entry;
+// Of the newest sequence numbers of the first member, entries by member; null where one has none.
+std::map<int64_t, std::vector<const FlightEntry*>> by_sequence(const std::vector<Member>& members) {
+  const size_t most = std::clamp(kMostArrivals / members.size(), kLeastKept, kMostCollectives);
+  std::map<int64_t, std::vector<const FlightEntry*>> found;
+  for (const FlightEntry* entry : members.front().entries) {
+    found[entry->sequence];
+    if (found.size() > most) found.erase(found.begin());
+  }
+  for (size_t member = 0; member < members.size(); ++member)
+    for (const FlightEntry* entry : members[member].entries) {
+      const auto at = found.find(entry->sequence);
+      if (at == found.end()) continue;
+      at->second.resize(members.size(), nullptr);
+      at->second[member] = entry;
     }
+  return found;
+}
+
+GroupArrivals arrivals_of(const std::string& name, const std::vector<Member>& members) {
   GroupArrivals group;
   group.name = name;
-  for (const FlightDump* dump : dumps) group.ranks.push_back(dump->rank);
-  if (const auto of_first = dumps.front()->groups.find(name);
-      of_first != dumps.front()->groups.end())
-    group.description = of_first->second.description;
+  for (const Member& member : members) group.ranks.push_back(member.dump->rank);
+  const auto& groups = members.front().dump->groups;
+  if (const auto at = groups.find(name); at != groups.end())
+    group.description = at->second.description;
   int64_t begin_ns = 0;
-  for (const auto& [sequence, entries] : found) {
+  std::map<std::array<std::string_view, 3>, size_t> kinds;
+  for (const auto& [sequence, entries] : by_sequence(members)) {
     if (std::find(entries.begin(), entries.end(), nullptr) != entries.end()) continue;
-    if (begin_ns == 0) begin_ns = entries.front()->created_ns;
-    group.calls.push_back(entries.front());
+    const FlightEntry& first = *entries.front();
+    if (begin_ns == 0) begin_ns = first.created_ns;
+    group.calls.push_back(&first);
+    group.kinds.push_back(
+        kinds.try_emplace({first.operation, first.sizes, first.dtypes}, kinds.size())
+            .first->second);
     std::vector<double>& came = group.came_ms.emplace_back();
     for (const FlightEntry* entry : entries)
       came.push_back(static_cast<double>(entry->created_ns - begin_ns) * 1e-6);
   }
-  if (group.calls.size() <= kMostCollectives) return group;
-  const auto older = static_cast<ptrdiff_t>(group.calls.size() - kMostCollectives);
-  group.calls.erase(group.calls.begin(), group.calls.begin() + older);
-  group.came_ms.erase(group.came_ms.begin(), group.came_ms.begin() + older);
   return group;
 }
 
@@ -77,16 +97,12 @@ struct Steps {
   size_t begin = 0, calls = 0, steps = 0;
 };
 
-bool same_call(const FlightEntry& a, const FlightEntry& b) {
-  return a.operation == b.operation && a.sizes == b.sizes && a.dtypes == b.dtypes;
-}
-
 // The longest stretch in which each call is that of `calls` collectives before.
-Steps repeated(const std::vector<const FlightEntry*>& all, size_t calls) {
+Steps repeated(const std::vector<size_t>& all, size_t calls) {
   Steps best;
   size_t run = 0, longest = 0;
   for (size_t i = calls; i < all.size(); ++i) {
-    run = same_call(*all[i], *all[i - calls]) ? run + 1 : 0;
+    run = all[i] == all[i - calls] ? run + 1 : 0;
     if (run <= longest) continue;
     longest = run;
     best = {i + 1 - run - calls, calls, (run + calls) / calls};
@@ -130,7 +146,7 @@ Steps widened(const GroupArrivals& group, const Steps& calls) {
 Steps steps_of(const GroupArrivals& group) {
   Steps best;
   for (size_t calls = 1; calls <= std::min(kMostCalls, group.calls.size() / kLeastSteps); ++calls) {
-    const Steps found = repeated(group.calls, calls);
+    const Steps found = repeated(group.kinds, calls);
     const size_t most = best.steps * best.calls + best.steps * best.calls / 8;
     if (found.steps >= kLeastSteps && found.steps * found.calls > most) best = found;
   }
@@ -227,11 +243,10 @@ class LateArrivals {
     finding->lateness_ms = lateness_ms_;
     finding->slowdown = step_ms_ / (step_ms_ - lateness_ms_);
     finding->evidence = {fmt::format(
-        "in {} steps of {} {} each and {:.1f} ms, {} came {:.1f} ms after the middle rank to "
-        "number "
-        "{} (of group {})",
-        steps_.steps, steps_.calls, steps_.calls == 1 ? "collective" : "collectives", step_ms_,
-        rank_list(late.empty() ? unsure : late), lateness_ms_, place_ + 1, group_.name)};
+        "in {} steps of {} {} each and {:.1f} ms, {} called number {} of them {:.1f} ms after the "
+        "middle rank (group {})",
+        steps_.steps, steps_.calls, plural(static_cast<int64_t>(steps_.calls), "collective"),
+        step_ms_, rank_list(late.empty() ? unsure : late), place_ + 1, lateness_ms_, group_.name)};
     finding->decided = unsure.empty();
     if (unsure.empty()) {
       finding->guilty = late;
@@ -254,15 +269,16 @@ class LateArrivals {
   double lateness_ms_ = 0, step_ms_ = 0;
 };
 
-std::map<std::string, std::vector<const FlightDump*>> by_group(
-    const std::vector<FlightDump>& dumps) {
-  std::map<std::string, std::vector<const FlightDump*>> groups;
+std::map<std::string, std::vector<Member>> by_group(const std::vector<FlightDump>& dumps) {
+  std::map<std::string, std::vector<Member>> groups;
   for (const FlightDump& dump : dumps) {
     if (dump.from_log) continue;
-    std::map<std::string, bool> seen;
-    for (const FlightEntry& entry : dump.entries)
-      if (!entry.point_to_point && !std::exchange(seen[entry.group], true))
-        groups[entry.group].push_back(&dump);
+    for (const FlightEntry& entry : dump.entries) {
+      if (entry.point_to_point || entry.created_ns <= 0) continue;
+      std::vector<Member>& members = groups[entry.group];
+      if (members.empty() || members.back().dump != &dump) members.push_back({&dump, {}});
+      members.back().entries.push_back(&entry);
+    }
   }
   return groups;
 }

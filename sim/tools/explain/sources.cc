@@ -18,6 +18,7 @@
 #include "sim/tools/explain/archive.h"
 #include "sim/tools/explain/log_exception.h"
 #include "sim/tools/explain/log_lines.h"
+#include "sim/tools/explain/source_kind.h"
 
 namespace lockstep {
 namespace {
@@ -28,42 +29,14 @@ constexpr size_t kMostFiles = 100'000;
 constexpr int kDeepest = 8;  // folders in folders
 constexpr int64_t kLogBytesMost = int64_t{1} << 40;
 constexpr int64_t kErrorFileMost = int64_t{16} << 20;
-constexpr int64_t kHead = 4096;  // bytes by which a file is told
 constexpr size_t kChunk = size_t{1} << 20;
 constexpr size_t kLineMost = size_t{16} << 10;  // of a longer line this much is read
 constexpr size_t kEventsMost = 2'000'000;
 
-enum class SourceKind { dump, error_file, log, other };
-
-// At an end it is a hole's, as of a log that was cut while its writer went on.
-bool has_nul_inside(std::string_view text) {
-  const size_t begin = text.find_first_not_of('\0');
-  if (begin == std::string_view::npos) return false;
-  const size_t end = text.find_last_not_of('\0');
-  return text.substr(begin, end - begin).find('\0') != std::string_view::npos;
-}
-
-// Of the first bytes, and of names that only dumps have.
-SourceKind kind_of(const std::string& path, std::string_view head) {
-  const std::string name = fs::path(path).filename().string();
-  if (name.starts_with("_dump_") || name.find("nccl_trace_rank_") != std::string::npos ||
-      name.ends_with(".pickle") || name.ends_with(".pkl"))
-    return SourceKind::dump;
-  if (!head.empty() && static_cast<uint8_t>(head[0]) == 0x80) return SourceKind::dump;
-  const size_t first = head.find_first_not_of(" \t\r\n");
-  const bool object = first != std::string_view::npos && head[first] == '{';
-  if (object && head.find("\"extraInfo\"") != std::string_view::npos) return SourceKind::error_file;
-  // PyTorch sorts the keys: behind many entries, groups come too late for the first bytes.
-  for (const char* key : {"\"pg_config\"", "\"collective_seq_id\"", "\"comm_lib_version\""})
-    if (object && head.find(key) != std::string_view::npos) return SourceKind::dump;
-  if (name.ends_with(".json") || has_nul_inside(head)) return SourceKind::other;
-  return SourceKind::log;
-}
-
 Expected<std::string> head_of(const std::string& path) {
   auto file = open_foreign_file(path, kLogBytesMost);
   if (!file) return file.errors();
-  std::string head(static_cast<size_t>(std::min<int64_t>(file.value().bytes, kHead)), '\0');
+  std::string head(static_cast<size_t>(std::min<int64_t>(file.value().bytes, kKindBytes)), '\0');
   if (!head.empty() && !read_at(file.value().fd.get(), 0, head.data(), head.size()))
     return file_error(path, "cannot be read");
   return head;
@@ -280,7 +253,7 @@ class JobReader {
     named_.insert(paths.begin(), paths.end());
     auto files = files_of(paths);
     if (!files) return files.errors();
-    sort(last_attempts(unpacked(std::move(files.value()))));
+    sort(last_attempts(unpacked(files.value())));
     const auto ranks = ranks_of_logs(logs_);
     for (const std::string& log : logs_) take_log(log, ranks);
     for (const std::string& file : error_files_) take_error_file(file);
@@ -325,7 +298,7 @@ class JobReader {
   }
 
   Expected<std::string> head_of(const std::string& file) const {
-    if (const std::string* bytes = archived(file)) return bytes->substr(0, kHead);
+    if (const std::string* bytes = archived(file)) return bytes->substr(0, kKindBytes);
     return ::lockstep::head_of(file);
   }
 
@@ -419,7 +392,7 @@ bool archive_is_evidence(const std::string& path) {
   bool found = false;
   for (const auto& [name, bytes] : archived.value()) {
     if (name.ends_with("data.pkl")) return false;
-    const SourceKind kind = kind_of(name, std::string_view(bytes).substr(0, kHead));
+    const SourceKind kind = kind_of(name, std::string_view(bytes).substr(0, kKindBytes));
     std::set<int64_t> logged;
     found = found || kind == SourceKind::dump || kind == SourceKind::error_file ||
             (kind == SourceKind::log && !log_of(bytes, name, -1, &logged).empty());
