@@ -153,6 +153,16 @@ Steps steps_of(const GroupArrivals& group) {
   return best.steps == 0 ? best : widened(group, best);
 }
 
+// Nobody is named, and these are candidates as well.
+void doubt(const RankSet& others, const std::string& why, FlightFinding* finding) {
+  finding->candidates.insert(finding->guilty.begin(), finding->guilty.end());
+  finding->candidates.insert(others.begin(), others.end());
+  finding->decided = false;
+  finding->guilty.clear();
+  finding->victims.clear();
+  finding->missing.push_back(why);
+}
+
 class LateArrivals {
  public:
   LateArrivals(const GroupArrivals& group, const Steps& steps) : group_(group), steps_(steps) {
@@ -166,18 +176,33 @@ class LateArrivals {
 
   void tell(FlightFinding* finding) const {
     if (share() >= 1) {  // of ranks that wait for each other: no lateness, but a clock
-      finding->evidence.push_back(
-          fmt::format("clocks are apart (rank {} by {:.0f} ms, more than a step): who is late in a "
-                      "step, they do "
-                      "not tell",
-                      group_.ranks[rank_], lateness_ms_));
+      finding->evidence.push_back(fmt::format(
+          "clocks are apart (rank {} by {:.0f} ms, more than a step), so that they do not tell "
+          "who is late in a step",
+          group_.ranks[rank_], lateness_ms_));
       return;
     }
-    RankSet late, unsure;
-    for (size_t rank = 0; rank < group_.ranks.size(); ++rank)
-      if (is_late(rank)) (has_known_clock(rank) ? late : unsure).insert(group_.ranks[rank]);
+    RankSet late, unsure, elsewhere;
+    for (size_t rank = 0; rank < group_.ranks.size(); ++rank) {
+      if (is_late(place_, rank))
+        (has_known_clock(rank) ? late : unsure).insert(group_.ranks[rank]);
+      else if (is_late_anywhere(rank))
+        elsewhere.insert(group_.ranks[rank]);
+    }
     if (late.empty() && unsure.empty()) return;
-    write(late, unsure, finding);
+    write(late.empty() ? unsure : late, finding);
+    if (!unsure.empty())
+      doubt(unsure,
+            fmt::format(
+                "whether clocks agree: {} came as late to every collective of a step, as where "
+                "a clock is ahead",
+                rank_list(unsure)),
+            finding);
+    if (!elsewhere.empty())
+      doubt(elsewhere,
+            fmt::format("who makes a step long: {} came late to other collectives of it",
+                        rank_list(elsewhere)),
+            finding);
   }
 
  private:
@@ -211,14 +236,20 @@ class LateArrivals {
     step_ms_ = step_ms(place);
   }
 
-  bool is_late(size_t rank) const {
-    const std::vector<double> all = latenesses(place_, rank);
+  bool is_late(size_t place, size_t rank) const {
+    const std::vector<double> all = latenesses(place, rank);
     const double usual = middle(all);
     if (usual <= 0 || usual >= step_ms_ || step_ms_ / (step_ms_ - usual) < kLeastSlowdown)
       return false;
     const auto clearly = std::count_if(all.begin(), all.end(),
                                        [&](double ms) { return ms >= kClearlyLate * usual; });
     return static_cast<double>(clearly) >= kStepsLate * static_cast<double>(all.size());
+  }
+
+  bool is_late_anywhere(size_t rank) const {
+    for (size_t place = 0; place < steps_.calls; ++place)
+      if (is_late(place, rank)) return true;
+    return false;
   }
 
   bool has_known_clock(size_t rank) const {
@@ -232,7 +263,7 @@ class LateArrivals {
     return outside.size() >= kLeastOutside && std::abs(middle(outside)) <= in_time;
   }
 
-  void write(const RankSet& late, const RankSet& unsure, FlightFinding* finding) const {
+  void write(const RankSet& late, FlightFinding* finding) const {
     const FlightEntry& call =
         *group_.calls[steps_.begin + (steps_.steps - 1) * steps_.calls + place_];
     finding->kind = FlightClass::straggler;
@@ -246,20 +277,10 @@ class LateArrivals {
         "in {} steps of {} {} each and {:.1f} ms, {} called number {} of them {:.1f} ms after the "
         "middle rank (group {})",
         steps_.steps, steps_.calls, plural(static_cast<int64_t>(steps_.calls), "collective"),
-        step_ms_, rank_list(late.empty() ? unsure : late), place_ + 1, lateness_ms_, group_.name)};
-    finding->decided = unsure.empty();
-    if (unsure.empty()) {
-      finding->guilty = late;
-      for (const int64_t rank : group_.ranks)
-        if (!late.contains(rank)) finding->victims.insert(rank);
-      return;
-    }
-    finding->candidates = late;
-    finding->candidates.insert(unsure.begin(), unsure.end());
-    finding->missing.push_back(
-        fmt::format("whether clocks agree: {} came as late to every collective of a step, as where "
-                    "a clock is ahead",
-                    rank_list(unsure)));
+        step_ms_, rank_list(late), place_ + 1, lateness_ms_, group_.name)};
+    finding->guilty = late;
+    for (const int64_t rank : group_.ranks)
+      if (!late.contains(rank)) finding->victims.insert(rank);
   }
 
   const GroupArrivals& group_;
@@ -285,17 +306,15 @@ std::map<std::string, std::vector<Member>> by_group(const std::vector<FlightDump
 
 // A rank that is late in one group is late in what its peers do in others: who is first is not
 // known.
-void doubt(const FlightFinding& other, FlightFinding* finding) {
+void compare(const FlightFinding& other, FlightFinding* finding) {
   if (finding->guilty == other.guilty && finding->candidates == other.candidates) return;
-  for (const RankSet* ranks :
-       std::initializer_list<const RankSet*>{&finding->guilty, &other.guilty, &other.candidates})
-    finding->candidates.insert(ranks->begin(), ranks->end());
-  finding->decided = false;
-  finding->guilty.clear();
-  finding->victims.clear();
+  RankSet ranks = other.guilty;
+  ranks.insert(other.candidates.begin(), other.candidates.end());
   finding->evidence.push_back(other.evidence.back());
-  finding->missing.push_back(fmt::format("who waits for whom: ranks are late in groups {} and {}",
-                                         finding->group, other.group));
+  doubt(ranks,
+        fmt::format("who waits for whom: ranks are late in groups {} and {}", finding->group,
+                    other.group),
+        finding);
 }
 
 }  // namespace
@@ -311,12 +330,20 @@ void find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* fin
     LateArrivals(group, steps).tell(&found);
     if (found.kind != FlightClass::straggler)
       finding->evidence = found.evidence;
-    else if (first)
-      doubt(found, &*first);
-    else
+    else if (!first)
       first = std::move(found);
+    else
+      compare(found, &*first);
   }
-  if (first) *finding = *std::move(first);
+  if (!first) return;
+  *finding = *std::move(first);
+  const auto dumped = std::count_if(dumps.begin(), dumps.end(),
+                                    [](const FlightDump& dump) { return !dump.from_log; });
+  if (dumped < finding->ranks)
+    doubt({},
+          fmt::format("the dumps of {} {}, one of which may be later still",
+                      finding->ranks - dumped, plural(finding->ranks - dumped, "rank")),
+          finding);
 }
 
 }  // namespace lockstep

@@ -137,6 +137,23 @@ TEST(LateArrivals, OfTwoGroupsWithOtherLateRanksNobodyIsNamed) {
   EXPECT_THAT(found.candidates, ElementsAre(1, 2));
 }
 
+TEST(LateArrivals, WhereRanksTakeTurnsInAStepOrDumpsAreMissingNobodyIsNamed) {
+  std::vector<FlightDump> dumps = MadeJob{.late = 1, .before_bucket = 1, .late_ms = 20}.dumps();
+  FlightFinding partial;
+  partial.ranks = 4;
+  find_late_arrivals(dumps, &partial);
+  EXPECT_FALSE(partial.decided);
+  EXPECT_THAT(partial.candidates, ElementsAre(1));
+  EXPECT_THAT(partial.missing, ElementsAre(HasSubstr("the dumps of 1 rank, ")));
+  for (size_t call = 5; call < dumps[0].entries.size(); ++call)
+    if ((call - 5) % 4 == 3) dumps[0].entries[call].created_ns += 38'000'000;
+  FlightFinding turns;
+  find_late_arrivals(dumps, &turns);
+  EXPECT_FALSE(turns.decided);
+  EXPECT_THAT(turns.candidates, ElementsAre(0, 1));
+  EXPECT_THAT(turns.missing, ElementsAre(HasSubstr("who makes a step long: rank ")));
+}
+
 MadeJob drawn(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int64_t end) {
