@@ -436,6 +436,14 @@ std::string rank_list(const RankSet& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
+void leave_undecided(const RankSet& others, const std::string& why, FlightFinding* finding) {
+  finding->decided = false;
+  finding->missing.push_back(why);
+  finding->candidates.insert(others.begin(), others.end());
+  finding->candidates.insert(finding->guilty.begin(), finding->guilty.end());
+  finding->guilty.clear();
+}
+
 FlightFinding attribute(const std::vector<FlightDump>& dumps) {
   return FlightAttribution(dumps).run();
 }

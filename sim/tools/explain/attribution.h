@@ -53,6 +53,9 @@ struct FlightFinding {
   bool only_order_missing = false;
 };
 
+// Nobody is guilty any more: who was, and `others`, are candidates, and `why` is what is missing.
+void leave_undecided(const RankSet& others, const std::string& why, FlightFinding* finding);
+
 FlightFinding attribute(const std::vector<FlightDump>& dumps);
 
 }  // namespace lockstep

@@ -258,11 +258,7 @@ class JobAttribution {
   }
 
   void undecided(const std::string& why, const RankSet& candidates) {
-    finding_.decided = false;
-    finding_.missing.push_back(why);
-    finding_.candidates.insert(candidates.begin(), candidates.end());
-    finding_.candidates.insert(finding_.guilty.begin(), finding_.guilty.end());
-    finding_.guilty.clear();
+    leave_undecided(candidates, why, &finding_);
   }
 
   // Ranks whose log is there and reports nothing.

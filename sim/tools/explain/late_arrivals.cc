@@ -153,14 +153,10 @@ Steps steps_of(const GroupArrivals& group) {
   return best.steps == 0 ? best : widened(group, best);
 }
 
-// Nobody is named, and these are candidates as well.
+// Where nobody is named, nobody is known to have waited.
 void doubt(const RankSet& others, const std::string& why, FlightFinding* finding) {
-  finding->candidates.insert(finding->guilty.begin(), finding->guilty.end());
-  finding->candidates.insert(others.begin(), others.end());
-  finding->decided = false;
-  finding->guilty.clear();
+  leave_undecided(others, why, finding);
   finding->victims.clear();
-  finding->missing.push_back(why);
 }
 
 class LateArrivals {
@@ -171,11 +167,9 @@ class LateArrivals {
       for (size_t rank = 0; rank < group.ranks.size(); ++rank) look_at(place, rank);
   }
 
-  // How much of a step others wait for who is latest.
-  double share() const { return step_ms_ > 0 ? lateness_ms_ / step_ms_ : 0; }
-
   void tell(FlightFinding* finding) const {
-    if (share() >= 1) {  // of ranks that wait for each other: no lateness, but a clock
+    if (step_ms_ > 0 &&
+        lateness_ms_ >= step_ms_) {  // of ranks that wait for each other: no lateness, but a clock
       finding->evidence.push_back(fmt::format(
           "clocks are apart (rank {} by {:.0f} ms, more than a step), so that they do not tell "
           "who is late in a step",

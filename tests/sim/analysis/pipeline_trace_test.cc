@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <iterator>
 
 #include "sim/analysis/pipeline_trace.h"
+#include "tests/deflated.h"
 #include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
@@ -167,20 +167,6 @@ TEST_F(Files, SpecialFilesAreRefused) {
   EXPECT_EQ(why("/dev/zero"), "/dev/zero: error: this is a device; expected a regular file");
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(why(path_), path_ + ": error: this is a pipe; expected a regular file");
-}
-
-std::string gzipped(const std::string& text) {
-  std::string bytes(text.size() / 100 + 1000, '\0');
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY);
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(bytes.data());
-  stream.avail_out = static_cast<uInt>(bytes.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  bytes.resize(stream.total_out);
-  deflateEnd(&stream);
-  return bytes;
 }
 
 std::string repeated(const std::string& text, size_t times) {

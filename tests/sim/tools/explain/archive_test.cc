@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include "sim/tools/explain/sources.h"
+#include "tests/deflated.h"
 #include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
@@ -32,21 +33,6 @@ std::string member(const std::string& name, const std::string& bytes, char type 
 }
 const std::string kEnd(1024, '\0');
 
-std::string packed(const std::string& bytes, int bits) {
-  z_stream stream{};
-  deflateInit2(&stream, 6, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY);
-  std::string out(deflateBound(&stream, bytes.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-std::string gzipped(const std::string& bytes) { return packed(bytes, MAX_WBITS + 16); }
-
 template <class T>
 std::string number(size_t value) {
   const T narrow = static_cast<T>(value);
@@ -56,7 +42,7 @@ std::string number(size_t value) {
 // A zip archive of one file.
 std::string zipped(const std::string& name, const std::string& bytes, uint16_t method = 8,
                    uint16_t flags = 0, uint32_t wrong = 0) {
-  const std::string data = method == 8 ? packed(bytes, -MAX_WBITS) : bytes;
+  const std::string data = method == 8 ? deflated(bytes, -MAX_WBITS) : bytes;
   const uint32_t sum =
       static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
   const std::string fields =
