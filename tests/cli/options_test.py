@@ -265,6 +265,9 @@ class Options(OptionWalk):
             "--world-size": says("^3 ranks", "--world-size", "3"),
             "--fault": says('fault "kill rank=1 step=3": never acted', "--fault", "kill rank=1 step=3"),
             "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
+            "--gradients": Case(["--gradients", "{tmp}/written"], lambda test, base, result, path:
+                                test.assertTrue(path.is_dir())),
+            "--follow": says("none/gradients-0.jsonl", "--gradients", "{tmp}/following", "--follow", "{tmp}/none", code=2),
             "--limit": says("several stand at the same place", "--limit", "1", "slow", code=3)})
         self.walk("program-sweep", "", [script], {
             "--worlds": says("^3 ranks", "--worlds", "3", code=3),

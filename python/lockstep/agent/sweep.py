@@ -6,11 +6,11 @@ import os
 import sys
 import threading
 import time
-import types
 import weakref
 from multiprocessing import util
 
 from . import arguments, on_cpu, spawn
+from .steps import watch_steps
 
 DEFAULT_CAP = 25  # of DistributedDataParallel, where a script gives none
 PATIENCE_S = 20  # for the end of a script that has been measured
@@ -26,7 +26,7 @@ class Measurement:
         self.given, self.models, self.groups, self.buckets = [], [], [], []
         self.ends, self.steps = [], 0
         self.clock = None  # the optimizer whose steps count: the first one that steps
-        self.stepping = self.written = False
+        self.written = False
         self.rank = None
 
     def meet(self):
@@ -116,30 +116,16 @@ def watch_models(measurement):
     DDP.__init__ = init
 
 
-def watch_steps(measurement):
-    import torch
-    begin = torch.optim.Optimizer.__init__
-
-    def init(self, *args, **kwargs):
-        begin(self, *args, **kwargs)
-        step = self.step.__func__
-
-        def stepped(self, *args, **kwargs):
-            if measurement.stepping:  # within another's, as in ZeroRedundancyOptimizer
-                return step(self, *args, **kwargs)
-            measurement.stepping = True
-            try:
-                result = step(self, *args, **kwargs)
-            finally:
-                measurement.stepping = False
-            measurement.count(self)
-            return result
-        self.step = types.MethodType(stepped, self)  # a method: schedulers look for its __func__
-    torch.optim.Optimizer.__init__ = init
+def watch_optimizers(measurement):
+    def around(optimizer, step):
+        result = step()
+        measurement.count(optimizer)
+        return result
+    watch_steps(around)
 
 
 def install():
     measurement = Measurement()
-    for watch in (watch_models, watch_steps, spawn.watch, on_cpu.stand_in, arguments.watch):
+    for watch in (watch_models, watch_optimizers, spawn.watch, on_cpu.stand_in, arguments.watch):
         watch(measurement)
     util.Finalize(None, measurement.write, exitpriority=10)  # children of multiprocessing, too

@@ -19,6 +19,7 @@
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
+#include "sim/tools/compare/certificate_report.h"
 #include "sim/tools/compare/recorded_report.h"
 #include "sim/tools/compare/report.h"
 #include "sim/tools/tools.h"
@@ -206,20 +207,47 @@ int compare_recordings(const CompareOptions& options) {
   return report_comparison(options, document.value());
 }
 
+// Of the same options as recordings, and no tolerance: the order of addition is the only one.
+int compare_gradients(const CompareOptions& options) {
+  if (auto refused = refused_option(options)) return bad_input({*refused}, options.json);
+  if (options.has_tolerance())
+    return bad_input({option_error("--rtol and --atol are not there for gradients: they agree bit "
+                                   "for bit, or by the order of addition")},
+                     options.json);
+  const auto a = read_gradient_log(options.a), b = read_gradient_log(options.b);
+  if (!a) return bad_input(a.errors(), options.json);
+  if (!b) return bad_input(b.errors(), options.json);
+  const Certificate certificate = certify(a.value(), b.value());
+  const int code = write_output("--json", options.json, exit_code_of(certificate.verdict), [&] {
+    return to_text(as_json(certificate, options.a, options.b));
+  });
+  const Style style(wants_color(options.color, STDOUT_FILENO));
+  return print_result(certificate_text(certificate, options.a, options.b, options.quiet, style),
+                      code);
+}
+
+// Which of two kinds both must be of; nothing, where neither is.
+using IsOfKind = bool (*)(const std::string&);
+std::optional<InputError> of_one_kind(const CompareOptions& options, IsOfKind is,
+                                      const char* what) {
+  const bool a = is(options.a);
+  if (a == is(options.b)) return std::nullopt;
+  return file_error(a ? options.b : options.a,
+                    fmt::format("is no {}, and {} is one", what, a ? options.a : options.b),
+                    fmt::format("two {}s, or two checkpoints", what));
+}
+
 int compare(const CompareOptions& options) {
   InputErrors errors;
   check_output("--json", options.json, &errors);
   if (!errors.empty()) return bad_input(errors);
   if (std::isnan(options.rtol.value_or(0)) || std::isnan(options.atol.value_or(0)))
     return bad_input({option_error("a tolerance that is no number")}, options.json);
-  const bool recorded = is_recording(options.a);
-  if (recorded != is_recording(options.b))
-    return bad_input(
-        {file_error(recorded ? options.b : options.a,
-                    "is no recording, and " + (recorded ? options.a : options.b) + " is one",
-                    "two recordings, or two checkpoints of theirs")},
-        options.json);
-  if (recorded) return compare_recordings(options);
+  for (const auto& mixed : {of_one_kind(options, is_gradient_log, "gradient log"),
+                            of_one_kind(options, is_recording, "recording")})
+    if (mixed) return bad_input({*mixed}, options.json);
+  if (is_gradient_log(options.a)) return compare_gradients(options);
+  if (is_recording(options.a)) return compare_recordings(options);
   const auto document = compare_all(options);
   if (!document) return bad_input(document.errors(), options.json);
   return report_comparison(options, document.value());
@@ -257,6 +285,7 @@ void add_compare(CLI::App& app, std::function<int()>* action) {
   lockstep compare ddp.pt one_device.pt
   lockstep compare ddp.pt one_device.safetensors --key-a state_dict --rtol 1e-5 --atol 1e-8
   lockstep compare run/checkpoints yesterday/checkpoints --json result.json
+  lockstep compare ddp_gradients fsdp_gradients   # of lockstep run --gradients FOLDER -- COMMAND
 
 Exit codes
   0      all numbers agree, and both have the same names, shapes and dtypes

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <set>
 
 #include "golden/reduction_order.h"
 #include "scenarios/base/file.h"
+#include "scenarios/base/same_bits.h"
 
 namespace lockstep {
 namespace {
@@ -139,13 +139,6 @@ std::vector<T> in_gloos_order(const std::vector<std::vector<T>>& inputs) {
   return out;
 }
 
-// What a NaN carries depends on which operand a compiler puts first.
-template <class T>
-bool same_bits(T a, T b) {
-  using Bits = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
-  return std::bit_cast<Bits>(a) == std::bit_cast<Bits>(b) || (std::isnan(a) && std::isnan(b));
-}
-
 template <class T>
 std::vector<std::vector<T>> read_inputs(const Recording& all, const Sum& sum) {
   const auto world = static_cast<int64_t>(sum.ranks.size());
@@ -171,7 +164,8 @@ bool flip_a_bit(std::vector<std::vector<T>>* inputs) {
   return true;
 }
 
-ProgramFinding mismatch(const Sum& sum, size_t index, size_t element, double got, double expected) {
+ProgramFinding other_bits(const Sum& sum, size_t index, size_t element, double got,
+                          double expected) {
   ProgramFinding found;
   found.verdict = ProgramVerdict::fail;
   found.cause = ProgramCause::unknown;
@@ -195,8 +189,8 @@ std::optional<ProgramFinding> difference(const Recording& all, const Sum& sum,
         read_part<T>(all, sum.ranks[i], sum.calls[i].result, static_cast<int64_t>(part));
     for (size_t e = 0; e < part; ++e)
       if (!same_bits(got[e], expected[begin + e]))
-        return mismatch(sum, i, begin + e, static_cast<double>(got[e]),
-                        static_cast<double>(expected[begin + e]));
+        return other_bits(sum, i, begin + e, static_cast<double>(got[e]),
+                          static_cast<double>(expected[begin + e]));
   }
   return std::nullopt;
 }

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "scenarios/json/schema.h"
+#include "sim/analysis/gradient_log.h"
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
 #include "sim/launch/run_files.h"
@@ -15,12 +18,15 @@
 namespace lockstep {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct RunOptions {
   int64_t world = 2;
   std::vector<std::string> faults, command;
   double timeout_scale = 1;
   ProgramWatch watch;
   bool quiet = false;
+  std::string gradients, follow;
   std::string json;
   CiOptions ci;
 };
@@ -37,22 +43,57 @@ std::vector<ProgramFault> read_faults(const RunOptions& options, InputErrors* er
   return faults;
 }
 
+// Made before anything runs: a run of hours is not to end in a folder that cannot be written.
+void make_gradients_folder(const RunOptions& options, InputErrors* errors) {
+  if (!options.follow.empty()) {
+    const auto followed = read_gradient_log(options.follow);
+    if (!followed) {
+      errors->insert(errors->end(), followed.errors().begin(), followed.errors().end());
+    } else if (followed.value().world != options.world) {
+      errors->push_back(option_error(
+          fmt::format("--follow {}: has {} ranks", options.follow, followed.value().world),
+          fmt::format("a run of {}, as --world-size says", options.world)));
+    }
+  }
+  if (options.gradients.empty() || !errors->empty()) return;
+  std::error_code error;
+  const bool made = fs::create_directories(options.gradients, error);
+  if (error)
+    errors->push_back(
+        option_error(fmt::format("--gradients {}: {}", options.gradients, error.message())));
+  else if (!made && !fs::is_empty(options.gradients, error))
+    errors->push_back(option_error(fmt::format("--gradients {}: is not empty", options.gradients),
+                                   "a new folder, or an empty one"));
+}
+
+std::vector<std::string> variables_of(const RunOptions& options, const std::string& faults) {
+  std::vector<std::string> all = {
+      "LOCKSTEP_PROGRAM_FAULTS=" + faults,
+      fmt::format("LOCKSTEP_PROGRAM_TIMEOUT_SCALE={}", options.timeout_scale)};
+  if (options.gradients.empty()) return all;
+  all.push_back("LOCKSTEP_PROGRAM_GRADIENTS=" + fs::absolute(options.gradients).string());
+  std::random_device device;
+  all.push_back(fmt::format("LOCKSTEP_PROGRAM_GRADIENTS_ID={:08x}{:08x}", device(), device()));
+  if (!options.follow.empty())
+    all.push_back("LOCKSTEP_PROGRAM_FOLLOW=" + fs::absolute(options.follow).string());
+  return all;
+}
+
 int run_program_with_faults(const RunOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   check_output("--json", options.json, &errors);
   const std::vector<ProgramFault> faults = read_faults(options, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
+  make_gradients_folder(options, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   const std::string path = scratch.path + "/faults.json";
   write_file(path, agent_json(faults).dump());
-  const ProgramLaunch launch{
-      .command = options.command,
-      .folder = scratch.path,
-      .agent = program_agent_folder(),
-      .world = options.world,
-      .variables = {"LOCKSTEP_PROGRAM_FAULTS=" + path,
-                    fmt::format("LOCKSTEP_PROGRAM_TIMEOUT_SCALE={}", options.timeout_scale)}};
+  const ProgramLaunch launch{.command = options.command,
+                             .folder = scratch.path,
+                             .agent = program_agent_folder(),
+                             .world = options.world,
+                             .variables = variables_of(options, path)};
   Signals signals;
   const ProgramRun run = watch_program(launch, options.watch, faults.size(), &signals);
   ProgramRunResult result = judge_run(run, faults, launch, options.watch);
@@ -87,11 +128,27 @@ void add_what(CLI::App* verb, RunOptions* options) {
       ->check(between(1.0, 604'800.0));
 }
 
+void add_gradients(CLI::App* verb, RunOptions* options) {
+  CLI::Option* gradients =
+      verb->add_option(
+              "--gradients", options->gradients,
+              "Record the gradients of all ranks and steps there, for lockstep compare A B")
+          ->option_text("FOLDER")
+          ->group("Output");
+  verb->add_option(
+          "--follow", options->follow,
+          "Take the reduced gradients of this recorded run in each step, so that both keep "
+          "the same weights and compare can judge every step")
+      ->option_text("FOLDER")
+      ->needs(gradients);
+}
+
 void add_program_run(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* verb = app.add_subcommand(
       "program-run", "Run a PyTorch training of your own, with faults: run [options] -- COMMAND.");
   add_what(verb, options.get());
+  add_gradients(verb, options.get());
   verb->add_option("--json", options->json,
                    "Write the result as JSON (see lockstep schema --program-run)")
       ->option_text("FILE")
@@ -104,6 +161,8 @@ void add_program_run(CLI::App& app, std::function<int()>* action) {
   lockstep run --fault "stall rank=1 duration_ms=200" -- python3 examples/toy_ddp.py
   lockstep run --fault "deadlock rank=1 step=5 phase=forward" --timeout-scale 0.002 -- python3 examples/toy_ddp.py
   lockstep run --fault "stop rank=0 collective=7 duration_ms=2000" -- python3 examples/toy_ddp.py
+  lockstep run --gradients a -- python3 examples/toy_ddp.py
+  lockstep run --gradients b --follow a -- python3 examples/toy_ddp.py   # then: lockstep compare a b
 
 Exit codes
   0      all ranks ended well (somebody may have been late)
@@ -122,8 +181,8 @@ Tool program_run_tool() {
       .add = add_program_run,
       .forms = {{"",
                  "",
-                 {" --annotations --fault --hang-after --json --junit --limit --quiet "
-                  "--timeout-scale --world-size "}}},
+                 {" --annotations --fault --follow --gradients --hang-after --json --junit --limit "
+                  "--quiet --timeout-scale --world-size "}}},
       .schema = {"--program-run", "Of what run -- COMMAND --json writes", program_run_schema_text}};
 }
 

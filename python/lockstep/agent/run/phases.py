@@ -1,12 +1,11 @@
 """What a rank is doing: loading, forward, backward, the optimizer's step. A step is one of an optimizer."""
-import types
-
+from ..steps import watch_steps
 from .flight import BACKWARD, CONSTRUCTION, FORWARD, LOAD, OPTIMIZER, TEARDOWN
 
 
 class Steps:
     def __init__(self, flight):
-        self.flight, self.depth, self.stepping, self.buckets = flight, 0, False, 0
+        self.flight, self.depth, self.buckets = flight, 0, 0
 
     def enter(self, phase):
         """The fault of a phase acts at its beginning, and its time is the phase's."""
@@ -31,7 +30,7 @@ def watch(flight):
     steps = flight.steps = Steps(flight)
     watch_forwards(torch, steps)
     watch_backwards(torch, steps)
-    watch_optimizers(torch, steps)
+    watch_optimizers(steps)
     watch_loaders(torch, steps)
     if torch.distributed.is_available():
         watch_construction(torch, flight)
@@ -76,27 +75,16 @@ def watch_backwards(torch, steps):
     torch.autograd.backward = counted
 
 
-def watch_optimizers(torch, steps):
-    begin = torch.optim.Optimizer.__init__
-
-    def init(self, *args, **kwargs):
-        begin(self, *args, **kwargs)
-        step = self.step.__func__
-
-        def stepped(self, *args, **kwargs):
-            if steps.stepping or not steps.flight.here():  # within another's, as in ZeroRedundancyOptimizer
-                return step(self, *args, **kwargs)
-            steps.enter(OPTIMIZER)
-            steps.stepping = True
-            try:
-                result = step(self, *args, **kwargs)
-            finally:
-                steps.stepping = False
-            steps.flight.arrivals.look()
-            steps.end()
-            return result
-        self.step = types.MethodType(stepped, self)  # a method: schedulers look for its __func__
-    torch.optim.Optimizer.__init__ = init
+def watch_optimizers(steps):
+    def around(_, step):
+        if not steps.flight.here():
+            return step()
+        steps.enter(OPTIMIZER)
+        result = step()
+        steps.flight.arrivals.look()
+        steps.end()
+        return result
+    watch_steps(around)
 
 
 def watch_loaders(torch, steps):
