@@ -79,6 +79,10 @@ class Certifier {
       compare_step();
       ++found_.steps;
     }
+    finish();
+  }
+
+  void finish() {
     check_ends();
     if (found_.differing > 0 && !found_.control_failed) stop(CertificateGap::no_control, {});
   }
@@ -158,7 +162,7 @@ class Certifier {
     ++found_.steps;
     const bool last = at_ + 1 == std::max(a_.steps.size(), b_.steps.size());
     if (last) {
-      check_ends();
+      finish();
       throw Decided();
     }
     stop(CertificateGap::weights_apart, {static_cast<int64_t>(at_) + 1});

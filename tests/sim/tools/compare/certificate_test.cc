@@ -1,5 +1,6 @@
 #include "sim/tools/compare/certificate.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "sim/report/text_style.h"
@@ -70,6 +71,23 @@ TEST_F(Certificates, AnotherOrderIsExplainedElementForElement) {
   EXPECT_EQ(found.first->step, 1);
   EXPECT_EQ(found.first->element, 0);
   EXPECT_THAT(said(found), HasSubstr("in nothing but the order in which gradients are added"));
+}
+
+// A third of the smallest number rounds to nothing, whatever its sign.
+TEST_F(Certificates, WithoutAControlThatFailsNothingPasses) {
+  constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+  MadeLog a = run("a", 0);
+  a.local = {{{kTiny}, {kTiny}, {kTiny}}};
+  a.reduced = {{0}};
+  MadeLog b = a;
+  b.id = "b";
+  b.reduced = {{kTiny}};
+  for (const char* weights : {"1", "1234"}) {
+    b.updated = {weights};
+    const Certificate found = judge(a, b);
+    EXPECT_EQ(found.verdict, CertificateVerdict::inconclusive);
+    EXPECT_EQ(found.gap, CertificateGap::no_control);
+  }
 }
 
 TEST_F(Certificates, NoOrderGivesAnotherBit) {
