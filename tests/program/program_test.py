@@ -152,6 +152,8 @@ class Programs(FolderTest):
         cases = {"import nothing_of_the_kind": "No module named 'nothing_of_the_kind'",
                  "print('done')": "ran no backward and no optimizer step",
                  script(begin="raise SystemExit(7)"): "ended with exit code 7",
+                 "import sys\nsys.stderr.write('no data\\n\\nnanobind: leaked 1 types!\\n - leaked type \"x\"\\n'); sys.exit(1)":
+                 "ended with exit code 1: no data\n",
                  script(begin="import os; os.kill(os.getpid(), 11)"): "ended with signal 11",
                  script(end="if rank == 1: optimizer.step()"): "optimizer steps",
                  "import torch\nx = torch.ones(2, requires_grad=True)\nx.sum().backward()": "rank"}

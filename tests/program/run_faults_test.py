@@ -46,7 +46,7 @@ def script(model=DDP, begin="pass", after="pass", pace="pass"):
     return SCRIPT.format(model=model, begin=begin, after=after, pace=pace)
 
 
-class Runs(FolderTest):
+class RunTest(FolderTest):
     def run_text(self, text, *options, python=PYTHON, world=2):
         """The exit code, and what --json says."""
         path, result = self.folder / "train.py", self.folder / "result.json"
@@ -68,6 +68,8 @@ class Runs(FolderTest):
         self.assertNotIn(rank, failure["victims"])
         return found
 
+
+class Runs(RunTest):
     def is_late(self, fault, kind, rank, *options, **how):
         code, found = self.run_text(script(pace=PACE), "--fault", fault, *options, **how)
         self.assertEqual(code, 0, self.said)

@@ -130,6 +130,8 @@ class Tap(unittest.TestCase):
             with self.subTest(python):
                 code, world = self.verify(python, script(model=FLAT))
                 self.assertEqual(code, 3, self.said)
+                if "FSDP needs a non-CPU accelerator" in self.said:  # PyTorch 2.15
+                    continue
                 self.assertIn("flat shards of FullyShardedDataParallel", world["lanes"]["replica"]["evidence"])
 
 

@@ -4,10 +4,10 @@ unless LOCKSTEP_PROGRAM_OWN_DTYPES is set.
 
 Each module watches one thing of torch, by `watch(recorder)`."""
 import os
-from multiprocessing import util
 
 from . import (accelerated, arguments, checkpoints, collectives, double, handed, loaders, losses, models, on_cpu,
                optimizers, random_draws, seeds, shards, spawn, tap)
+from .at_end import at_end
 from .recorder import Recorder
 
 
@@ -24,4 +24,4 @@ def install():
     for part in (seeds, handed, optimizers, models, loaders, losses, random_draws, spawn, collectives, checkpoints, shards,
                  tap, accelerated, on_cpu, arguments):  # the last two around the others
         part.watch(recorder)
-    util.Finalize(None, recorder.close, exitpriority=10)  # children of multiprocessing, too
+    at_end(recorder.close, 10)

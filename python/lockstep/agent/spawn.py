@@ -1,15 +1,41 @@
-"""A script that spawns its ranks itself spawns as many as are asked for."""
+"""A script that starts its ranks itself: it spawns as many as are asked for, and is refused where nobody has said so."""
+import os
+
+MET = "LOCKSTEP_PROGRAM_MET"  # this process, or one above it, is a rank
 
 
 def watch(recorder):
-    import inspect
     import torch
-    spawn = torch.multiprocessing.spawn
+    import torch.distributed as dist
+    if dist.is_available():
+        watch_meeting(dist, recorder.folder)
+    if "LOCKSTEP_PROGRAM_SPAWNS" in os.environ:
+        watch_spawn(torch.multiprocessing, recorder.world)
+
+
+def watch_spawn(multiprocessing, world):
+    import inspect
+    spawn = multiprocessing.spawn
 
     def spawned(fn, args=(), nprocs=1, *rest, **kwargs):
         names = list(inspect.signature(fn).parameters)[1:]
         if len(names) >= len(args):
-            args = tuple(recorder.world if "world" in name or "nproc" in name else value
-                         for name, value in zip(names, args))
-        return spawn(fn, args, recorder.world, *rest, **kwargs)
-    torch.multiprocessing.spawn = spawned
+            args = tuple(world if "world" in name or "nproc" in name else value for name, value in zip(names, args))
+        return spawn(fn, args, world, *rest, **kwargs)
+    multiprocessing.spawn = spawned
+
+
+def watch_meeting(dist, folder):
+    import functools
+    import multiprocessing
+    init = dist.distributed_c10d.init_process_group
+
+    @functools.wraps(init)
+    def initialized(*args, **kwargs):
+        is_child = multiprocessing.parent_process() is not None and MET not in os.environ
+        if is_child and "LOCKSTEP_PROGRAM_SPAWNS" not in os.environ:
+            open(f"{folder}/spawns", "a").close()
+            raise RuntimeError("a process that the program has started is a rank: say --spawns to lockstep")
+        os.environ[MET] = "1"
+        return init(*args, **kwargs)
+    dist.init_process_group = dist.distributed_c10d.init_process_group = initialized

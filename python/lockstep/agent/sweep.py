@@ -7,9 +7,9 @@ import sys
 import threading
 import time
 import weakref
-from multiprocessing import util
 
 from . import arguments, on_cpu, spawn
+from .at_end import at_end
 from .steps import watch_steps
 
 DEFAULT_CAP = 25  # of DistributedDataParallel, where a script gives none
@@ -128,4 +128,4 @@ def install():
     measurement = Measurement()
     for watch in (watch_models, watch_optimizers, spawn.watch, on_cpu.stand_in, arguments.watch):
         watch(measurement)
-    util.Finalize(None, measurement.write, exitpriority=10)  # children of multiprocessing, too
+    at_end(measurement.write, 10)

@@ -10,8 +10,8 @@ import os
 import sys
 import threading
 import time
-from multiprocessing import util
 
+from .at_end import at_end
 from .sketches import bytes_of
 
 MOST_LINES = 65536  # of a rank; what comes later is counted
@@ -295,7 +295,7 @@ def watch_groups(hook):
         return destroy(group)
     c10d._new_process_group_helper = made
     c10d.destroy_process_group = dist.destroy_process_group = destroyed
-    util.Finalize(None, remove, exitpriority=20)
+    at_end(remove, 20)
 
 
 def has_hooks():
@@ -312,4 +312,4 @@ def watch(recorder):
     calls = watch_functions(tap)
     if hooks:
         watch_groups(lambda group, ranks: Hooks(tap, calls, group, ranks))
-    util.Finalize(None, tap.close, exitpriority=10)
+    at_end(tap.close, 10)

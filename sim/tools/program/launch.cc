@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -48,7 +49,8 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
                                   fmt::format("MASTER_PORT={}", port)};
   all.insert(all.end(), launch.variables.begin(), launch.variables.end());
   if (launch.spawns) {  // it says itself which rank is which
-    all.insert(all.end(), {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"});
+    all.insert(all.end(), {"LOCKSTEP_PROGRAM_SPAWNS=1", "RANK", "LOCAL_RANK", "WORLD_SIZE",
+                           "LOCAL_WORLD_SIZE"});
     return all;
   }
   for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK"})  // those of torchrun on one host
@@ -59,13 +61,31 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
   return all;
 }
 
-constexpr int kLogTailLines = 10;
+constexpr int kLogTailLines = 10, kShutdownLines = 100;
+
+// What libraries print as the interpreter ends, after the reason for which it does.
+bool is_of_shutdown(const std::string& line) {
+  constexpr std::array<std::string_view, 5> kBegins = {
+      "nanobind: ", " - leaked ", " - ... skipped ", "See https://nanobind.", "sys:1: "};
+  return line.empty() || std::any_of(kBegins.begin(), kBegins.end(), [&](std::string_view begin) {
+           return line.starts_with(begin);
+         });
+}
+
+std::vector<std::string> last_lines(const std::string& path) {
+  std::vector<std::string> all;
+  std::istringstream lines(log_tail(path, kLogTailLines + kShutdownLines));
+  for (std::string line; std::getline(lines, line);) all.push_back(line.substr(0, 300));
+  while (!all.empty() && is_of_shutdown(all.back())) all.pop_back();
+  const auto rest = std::max<std::ptrdiff_t>(0, std::ssize(all) - kLogTailLines);
+  all.erase(all.begin(), all.begin() + rest);
+  return all;
+}
 
 // Leaves the end as it is where the process ended well.
 void take_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd* end) {
   if (child.signal == 0 && child.exit_code == 0) return;
-  std::istringstream lines(log_tail(program_log(launch.folder, child.rank), kLogTailLines));
-  for (std::string line; std::getline(lines, line);) end->log_tail.push_back(line.substr(0, 300));
+  end->log_tail = last_lines(program_log(launch.folder, child.rank));
   const std::string said = end->log_tail.empty() ? "" : end->log_tail.back();
   const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", child.rank);
   end->exited = child.signal == 0;
@@ -79,6 +99,11 @@ std::string gpu_advice(const std::string& folder) {
   std::error_code error;
   const bool asked = std::filesystem::exists(folder + "/asked_for_gpus", error);
   return asked ? "; it asked whether there are GPUs: try --pretend-gpus" : "";
+}
+
+bool starts_ranks_itself(const ProgramLaunch& launch) {
+  std::error_code error;
+  return !launch.spawns && std::filesystem::exists(launch.folder + "/spawns", error);
 }
 
 std::string other_world(int64_t ran, int64_t asked) {
@@ -171,7 +196,12 @@ std::string wants_fresh(const ProgramLaunch& launch) {
 
 ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
   ProgramEnd end = run_once(launch, signals);
-  if (end.signal != 0 || end.why.empty()) return end;
+  if (end.signal != 0) return end;
+  if (starts_ranks_itself(launch)) {
+    end = ProgramEnd();
+    end.why = kStartsRanksItself;
+  }
+  if (end.why.empty() || starts_ranks_itself(launch)) return end;
   const std::string why = wants_fresh(launch);
   if (why.empty()) return end;
   launch.zygotes->give_up(why);

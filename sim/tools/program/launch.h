@@ -24,6 +24,10 @@ struct ProgramLaunch {
 
 // What to say of a run that came to nothing: empty unless it asked in vain whether there are GPUs.
 std::string gpu_advice(const std::string& folder);
+// Did a process that the program started want to be a rank, where lockstep starts the ranks?
+bool starts_ranks_itself(const ProgramLaunch& launch);
+inline constexpr const char* kStartsRanksItself =
+    "the program starts its ranks itself (mp.spawn or the like): say --spawns";
 // Of a recording that is not that of this rank of so many: the program ran another number of them.
 std::string other_world(int64_t ran, int64_t asked);
 
@@ -33,7 +37,8 @@ struct ProgramChild {
   Spawned process;
   int64_t rank = 0;
   bool ended = false;
-  int exit_code = -1, signal = 0;  // once ended
+  int exit_code = -1, signal = 0;  // once ended; -1 and 0: how is not known
+  bool by_program = false;         // the process that started it ended it
 };
 
 // The processes of one run, each the first of a group of its own; whole groups end with it.

@@ -23,7 +23,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string end_text(const RunOutcome& outcome, int64_t rank) {
+std::string end_text(const ProgramRun& run, int64_t rank) {
+  const RunOutcome& outcome = run.outcome;
+  const auto& by_program = run.ended_by_program;
+  if (std::find(by_program.begin(), by_program.end(), rank) != by_program.end())
+    return "ended by the program";
   const ProcessEnd* end = end_of(outcome, rank);
   if (end == nullptr) return "never started";
   if (end->by_launcher) return "ended by lockstep";
@@ -322,7 +326,7 @@ ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault
   result.duration_s = static_cast<double>(run.outcome.duration_ms) / 1e3;
   const std::vector<RankView> views = views_of(run.outcome);
   for (const RankView& view : views) {
-    result.ends.push_back(end_text(run.outcome, view.rank));
+    result.ends.push_back(end_text(run, view.rank));
     result.last_steps.push_back(view.last_step_end);
   }
   if (run.signal != 0) return result;

@@ -25,7 +25,7 @@ struct RunOptions {
   std::vector<std::string> faults, command;
   double timeout_scale = 1;
   ProgramWatch watch;
-  bool quiet = false;
+  bool quiet = false, spawns = false;
   std::string gradients, follow;
   std::string json;
   CiOptions ci;
@@ -93,6 +93,7 @@ int run_program_with_faults(const RunOptions& options) {
                              .folder = scratch.path,
                              .agent = program_agent_folder(),
                              .world = options.world,
+                             .spawns = options.spawns,
                              .variables = variables_of(options, path)};
   Signals signals;
   const ProgramRun run = watch_program(launch, options.watch, faults.size(), &signals);
@@ -111,6 +112,7 @@ void add_what(CLI::App* verb, RunOptions* options) {
   verb->add_option("--world-size", options->world, "How many ranks (2)")
       ->option_text("W")
       ->check(between(int64_t{2}, int64_t{64}));
+  verb->add_flag("--spawns", options->spawns, "COMMAND starts its ranks itself (mp.spawn)");
   verb->add_option("--fault", options->faults,
                    "What goes wrong on purpose, as \"kill rank=1 step=3\"; may be repeated")
       ->option_text("FAULT")
@@ -182,7 +184,7 @@ Tool program_run_tool() {
       .forms = {{"",
                  "",
                  {" --annotations --fault --follow --gradients --hang-after --json --junit --limit "
-                  "--quiet --timeout-scale --world-size "}}},
+                  "--quiet --spawns --timeout-scale --world-size "}}},
       .schema = {"--program-run", "Of what run -- COMMAND --json writes", program_run_schema_text}};
 }
 

@@ -17,6 +17,7 @@
 #include "scenarios/json/json_text.h"
 #include "sim/launch/protocol.h"
 #include "sim/launch/run_files.h"
+#include "sim/tools/program/rank_processes.h"
 
 namespace lockstep {
 namespace {
@@ -56,13 +57,15 @@ class Watcher {
       return std::move(run_);
     }
     began_ = changed_ = Clock::now();
-    while (processes_.left() > 0 && run_.signal == 0) {
+    while (processes_.at_work() && run_.signal == 0) {
       std::this_thread::sleep_for(kEvery);
       note_ends();
       run_.signal = signals_->next();
-      if (processes_.left() == 0 || over()) break;
+      if (!processes_.at_work() || over()) break;
     }
+    note_ends();
     note_rest();
+    note_parent();
     run_.outcome.interrupted = run_.signal != 0;
     run_.outcome.duration_ms = (now_ns() - run_.outcome.began_ns) / 1'000'000;
     return std::move(run_);
@@ -77,9 +80,11 @@ class Watcher {
 
   void note_ends() {
     for (const size_t i : processes_.look()) {
-      const ProgramChild& child = processes_.children()[i];
+      const ProgramChild& child = processes_.ranks()[i];
       ProcessEnd end = end_of(child);
       changed_ = Clock::now();
+      if (child.by_program) run_.ended_by_program.push_back(child.rank);
+      if (end.signal == 0 && end.exit_code < 0) note_unknown(child.rank);
       if (end.signal != 0 || end.exit_code != 0) note_failure();
       if (states_[child.rank]) end.state = states_[child.rank];
       add(std::move(end));
@@ -93,6 +98,7 @@ class Watcher {
     end.time_ns = now_ns();
     end.exit_code = child.exit_code;
     end.signal = child.signal;
+    end.by_launcher = child.by_program;
     return end;
   }
 
@@ -101,12 +107,16 @@ class Watcher {
     run_.outcome.ends.push_back(std::move(end));
   }
 
+  void note_unknown(int64_t rank) {
+    if (run_.why.empty()) run_.why = fmt::format("how rank {} ended is not known", rank);
+  }
+
   // What every rank that is alive does at this moment, before anything is ended.
   void note_failure() {
     if (run_.outcome.failed_ns != 0) return;
     run_.outcome.failed_ns = now_ns();
     failed_ = Clock::now();
-    for (const ProgramChild& child : processes_.children())
+    for (const ProgramChild& child : processes_.ranks())
       if (!child.ended) states_[child.rank] = read_process_state(child.process.pid);
   }
 
@@ -142,7 +152,8 @@ class Watcher {
   // are prepared there.
   bool all_silent(Clock::time_point now, double seconds) const {
     const bool late = now - began_ > Seconds(watch_.limit_s);
-    for (const ProgramChild& child : processes_.children()) {
+    if (static_cast<int64_t>(processes_.ranks().size()) < launch_.world) return false;
+    for (const ProgramChild& child : processes_.ranks()) {
       const Pulse& pulse = pulses_[static_cast<size_t>(child.rank)];
       if (child.ended) continue;
       if (!pulse.joined && !late) return false;
@@ -154,7 +165,7 @@ class Watcher {
   // Python writes its frames from a signal handler, whatever the thread waits for.
   void ask_for_stacks() {
     bool asked = false;
-    for (const ProgramChild& child : processes_.children()) {
+    for (const ProgramChild& child : processes_.ranks()) {
       const int64_t rank = child.rank;
       if (child.ended || !states_[rank] || is_stopped(*states_[rank])) continue;
       if (!catches_signal(child.process.pid, stack_signal())) continue;
@@ -166,7 +177,7 @@ class Watcher {
 
   // Those that are ended with this object.
   void note_rest() {
-    for (const ProgramChild& child : processes_.children()) {
+    for (const ProgramChild& child : processes_.ranks()) {
       if (child.ended) continue;
       ProcessEnd end = end_of(child);
       end.exit_code = -1;
@@ -178,6 +189,19 @@ class Watcher {
     }
   }
 
+  // Of one that starts its ranks itself: it may fail where none of them does.
+  void note_parent() {
+    const ProgramChild* parent = processes_.parent();
+    if (parent == nullptr || !parent->ended || run_.outcome.failed_ns != 0 || !run_.why.empty())
+      return;
+    if (parent->signal == 0 && parent->exit_code == 0) return;
+    const bool exited = parent->signal == 0;
+    run_.why = fmt::format(
+        "the program that starts the ranks ended with {} {}, and no rank had failed: {}",
+        exited ? "exit code" : "signal", exited ? parent->exit_code : parent->signal,
+        printable(log_tail(program_log(launch_.folder, parent->rank), 1)).substr(0, kMostSaid));
+  }
+
   struct States {
     explicit States(int64_t world) : all(static_cast<size_t>(world)) {}
     std::optional<ProcessState>& operator[](int64_t rank) { return all[static_cast<size_t>(rank)]; }
@@ -187,7 +211,7 @@ class Watcher {
   const ProgramLaunch& launch_;
   const ProgramWatch& watch_;
   Signals* signals_;
-  ProgramProcesses processes_;
+  RankProcesses processes_;
   ProgramRun run_;
   States states_;
   std::vector<Pulse> pulses_;  // by rank
@@ -262,7 +286,8 @@ void translate_exit(const RankError& error, ProcessEnd* end) {
     end->exit_code = kExitCommError;
 }
 
-void take_rank(const std::string& folder, int64_t rank, ProgramRun* run) {
+void take_rank(const ProgramLaunch& launch, int64_t rank, ProgramRun* run) {
+  const std::string& folder = launch.folder;
   ProgramRankFacts& found = run->ranks.emplace_back();
   Evidence evidence;
   try {
@@ -283,7 +308,8 @@ void take_rank(const std::string& folder, int64_t rank, ProgramRun* run) {
     if (end.state) end.state->stack = found.stack;
   }
   run->outcome.evidence.push_back(to_json_text(evidence));
-  run->outcome.log_tails.push_back(log_tail(program_log(folder, rank), kTailLines));
+  run->outcome.log_tails.push_back(
+      log_tail(program_log(folder, launch.spawns ? 0 : rank), kTailLines));
 }
 
 // What the judge asks of a plan.
@@ -327,7 +353,8 @@ ErrorKind error_kind_of(const std::string& text, bool waits) {
 ProgramRun watch_program(const ProgramLaunch& launch, const ProgramWatch& watch, size_t faults,
                          Signals* signals) {
   ProgramRun run = Watcher(launch, watch, signals).run();
-  for (int64_t rank = 0; rank < launch.world; ++rank) take_rank(launch.folder, rank, &run);
+  if (run.why.empty() && starts_ranks_itself(launch)) run.why = kStartsRanksItself;
+  for (int64_t rank = 0; rank < launch.world; ++rank) take_rank(launch, rank, &run);
   run.outcome.ranks = read_all_records(launch.folder, launch.world);
   take_plan(launch, &run);
   run.acted.resize(faults);

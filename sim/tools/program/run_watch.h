@@ -34,6 +34,7 @@ struct ProgramRun {
   RunOutcome outcome;
   std::vector<ProgramRankFacts> ranks;
   std::vector<std::vector<int64_t>> acted;  // by fault: the ranks on which it did
+  std::vector<int64_t> ended_by_program;    // by the process that had started them
   // It was ended at its limit while ranks were still at work: nothing failed, nothing is known.
   bool cut_off = false;
   std::string why;  // it could not be started

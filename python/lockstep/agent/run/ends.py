@@ -2,8 +2,8 @@
 import os
 import sys
 import time
-from multiprocessing import util
 
+from ..at_end import at_end
 from .flight import ERROR, FINISHED, PRIMARY_DONE, core_wait_ns
 
 MOST = 4000  # characters of an error's text
@@ -23,7 +23,7 @@ def watch(flight):
             at_exit(flight)
         leave_code(code)
     os._exit = exited
-    util.Finalize(None, at_exit, (flight,), exitpriority=5)  # children of multiprocessing, too
+    at_end(lambda: at_exit(flight), 5)
 
 
 def user_line(error):

@@ -61,6 +61,7 @@ class Flight:
         HEADER.pack_into(mapped, 0, MAGIC, 1, rank, self.world, 0, 0, 0, CAPACITY, 0)
         self.rank, self.pid, self.map = rank, os.getpid(), mapped
         self.stack = open(f"{self.folder}/rank-{rank}.stack", "w", encoding="utf-8")
+        self.note("process", {"pid": self.pid})
         faulthandler.register(STACK_SIGNAL, self.stack, all_threads=False)
 
     def here(self):

@@ -7,6 +7,7 @@ itself."""
 import json
 import os
 
+from ..at_end import at_end
 from ..imports import after_import
 from ..shards import is_shard
 from ..steps import watch_steps
@@ -266,8 +267,6 @@ def watch_shards(gradients):
 def watch(flight):
     if "LOCKSTEP_PROGRAM_GRADIENTS" not in os.environ:
         return
-    from multiprocessing import util
-
     import torch
     gradients = Gradients(flight)
 
@@ -282,7 +281,7 @@ def watch(flight):
     torch.nn.modules.module.register_module_forward_pre_hook(lambda module, _: gradients.name_parameters(module))
     watch_clipping(torch, gradients)
     watch_shards(gradients)
-    util.Finalize(None, gradients.close, exitpriority=10)
+    at_end(gradients.close, 10)
 
 
 def watch_clipping(torch, gradients):

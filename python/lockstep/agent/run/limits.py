@@ -19,9 +19,11 @@ def watch(flight):
     flight.timeout_ms = -1
     watch_groups(flight, dist.distributed_c10d, scale)
     init = dist.distributed_c10d.init_process_group
+    signature = inspect.signature(init)
 
     @functools.wraps(init)
     def initialized(*args, **kwargs):
+        flight.open(rank_in(signature, args, kwargs))  # if nothing has told it yet
         flight.enter(RENDEZVOUS)  # again: until here it only prepared
         flight.faults.at_phase(RENDEZVOUS)
         result = init(*args, **kwargs)
@@ -34,6 +36,13 @@ def watch(flight):
             flight.enter(CONSTRUCTION)
         return result
     dist.init_process_group = dist.distributed_c10d.init_process_group = initialized
+
+
+def rank_in(signature, args, kwargs):
+    try:
+        return int(signature.bind(*args, **kwargs).arguments.get("rank", -1))
+    except (TypeError, ValueError):
+        return -1  # PyTorch says what is wrong
 
 
 def watch_groups(flight, c10d, scale):

@@ -1,0 +1,167 @@
+#include "sim/tools/program/rank_processes.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <sstream>
+#include <utility>
+
+#include "scenarios/base/file.h"
+#include "scenarios/json/json_text.h"
+#include "sim/launch/run_files.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kProcessBytesMost = 1 << 10, kChildrenBytesMost = 1 << 20;
+constexpr int kGenerationsMost = 16;
+
+// What stands behind the name, which may hold anything: "S 1 4711 ...". Fields as proc(5) counts
+// them, from the third on.
+struct ProcessStat {
+  char state = 0;
+  pid_t parent = 0;
+  int status = -1;  // as waitpid gives it, of one that nobody has waited for yet
+};
+
+ProcessStat stat_of(pid_t pid) {
+  constexpr int kExitCodeField = 52;
+  ProcessStat stat;
+  const std::string text = read_file(fmt::format("/proc/{}/stat", pid));
+  const size_t name = text.rfind(") ");
+  if (name == std::string::npos) return stat;
+  std::istringstream fields(text.substr(name + 2));
+  std::string skipped;  // some are beyond int64
+  fields >> stat.state >> stat.parent;
+  for (int field = 5; field < kExitCodeField; ++field) fields >> skipped;
+  fields >> stat.status;
+  if (!fields) stat.status = -1;
+  return stat;
+}
+
+bool has_ended(const ProgramChild& child) {
+  pollfd end{child.process.pidfd.get(), POLLIN, 0};
+  return !child.process.pidfd.valid() || (::poll(&end, 1, 0) == 1 && end.revents != 0);
+}
+
+}  // namespace
+
+RankProcesses::~RankProcesses() {
+  for (const ProgramChild& rank : spawned_)  // it may have left the program's process group
+    if (!rank.ended) send_signal(rank.process.pidfd, SIGKILL);
+}
+
+void RankProcesses::start(const ProgramLaunch& launch) {
+  spawns_ = launch.spawns;
+  world_ = launch.world;
+  folder_ = launch.folder;
+  own_.start(launch);
+}
+
+const std::vector<ProgramChild>& RankProcesses::ranks() const {
+  return spawns_ ? spawned_ : own_.children();
+}
+
+std::vector<size_t> RankProcesses::look() {
+  std::vector<size_t> own = own_.look();
+  if (!spawns_) return own;
+  for (int64_t rank = 0; rank < world_; ++rank) find(rank);
+  read_children();
+  std::vector<size_t> fresh;
+  for (size_t i = 0; i < spawned_.size(); ++i) {
+    ProgramChild& rank = spawned_[i];
+    if (rank.ended || !has_ended(rank) || !take_end(&rank)) continue;
+    rank.ended = true;
+    fresh.push_back(i);
+  }
+  return fresh;
+}
+
+void RankProcesses::find(int64_t rank) {
+  const auto is_it = [rank](const ProgramChild& known) { return known.rank == rank; };
+  if (std::any_of(spawned_.begin(), spawned_.end(), is_it)) return;
+  const auto text =
+      read_foreign_file(fmt::format("{}/rank-{}.process.json", folder_, rank), kProcessBytesMost);
+  const Json json = text ? json_or_discarded(text.value()) : Json();
+  if (!json.is_object() || !json.value("pid", Json()).is_number_integer()) return;
+  const auto pid = json["pid"].get<int64_t>();
+  if (pid <= 1 || pid > INT32_MAX || !descends(static_cast<pid_t>(pid))) return;
+  ProgramChild child;
+  child.rank = rank;
+  child.process.pid = static_cast<pid_t>(pid);
+  child.process.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, child.process.pid, 0)));
+  spawned_.push_back(std::move(child));
+}
+
+// One that is gone already has no parents any more: its records and the program tell of it.
+bool RankProcesses::descends(pid_t pid) const {
+  const pid_t program = own_.children()[0].process.pid;
+  for (int i = 0; i < kGenerationsMost && pid > 1; ++i) {
+    const ProcessStat stat = stat_of(pid);
+    if (i == 0 && stat.state == 0) return told_of(pid).ended;
+    if (stat.parent == program) return true;
+    pid = stat.parent;
+  }
+  return false;
+}
+
+// The whole file each time: it has two lines a rank.
+void RankProcesses::read_children() {
+  const auto text = read_foreign_file(folder_ + "/children.jsonl", kChildrenBytesMost);
+  std::istringstream lines(text.value_or(""));
+  told_.clear();
+  for (std::string line; std::getline(lines, line) && !lines.eof();) {
+    const Json json = json_or_discarded(line);
+    if (!json.is_object()) continue;
+    try {
+      Told told;
+      told.sent = static_cast<int>(whole_number(json.at("sent")));
+      told.signal = static_cast<int>(whole_number(json.at("signal")));
+      told.exit_code = static_cast<int>(whole_number(json.at("exit_code")));
+      told.ended = told.sent == 0;
+      told_.emplace_back(static_cast<pid_t>(whole_number(json.at("pid"))), told);
+    } catch (const nlohmann::json::exception&) {  // not the agent's
+    }
+  }
+}
+
+RankProcesses::Told RankProcesses::told_of(pid_t pid) const {
+  Told all;
+  for (const auto& [of, told] : told_) {
+    if (of != pid) continue;
+    if (told.ended) {
+      all.ended = true;
+      all.signal = told.signal;
+      all.exit_code = told.exit_code;
+    } else if (!all.ended) {
+      all.sent = told.sent;
+    }
+  }
+  return all;
+}
+
+bool RankProcesses::take_end(ProgramChild* rank) const {
+  const Told told = told_of(rank->process.pid);
+  const ProcessStat stat = stat_of(rank->process.pid);
+  if (told.ended) {
+    rank->signal = told.signal;
+    rank->exit_code = told.exit_code;
+  } else if (stat.state == 'Z' && stat.status >= 0) {
+    rank->signal = WIFSIGNALED(stat.status) ? WTERMSIG(stat.status) : 0;
+    rank->exit_code = rank->signal != 0 ? -1 : WEXITSTATUS(stat.status);
+  } else if (at_work()) {
+    return false;
+  }
+  rank->by_program = told.sent != 0 && rank->signal == told.sent;
+  return true;
+}
+
+}  // namespace lockstep
