@@ -8,7 +8,7 @@ from torch import nn
 
 BUGS = ("not_divided", "divided_twice", "bias_forgotten", "reduced_too_late", "own_seeds", "clipped_too_early",
         "uneven_shards", "same_samples", "summed_loss", "loaded_on_rank_0", "update_on_one_rank",
-        "momentum_on_rank_0")
+        "momentum_on_rank_0", "flat_clipped_too_early")
 
 
 def average(model, world, bug):
@@ -18,6 +18,14 @@ def average(model, world, bug):
         dist.all_reduce(param.grad)
         if bug != "not_divided":
             param.grad /= world * (world if bug == "divided_twice" else 1)
+
+
+def average_at_once(model, world):
+    grads = [param.grad for param in model.parameters()]
+    flat = torch.cat([grad.flatten() for grad in grads])
+    dist.all_reduce(flat)
+    for grad, part in zip(grads, (flat / world).split([grad.numel() for grad in grads])):
+        grad.copy_(part.view_as(grad))
 
 
 def slice_of(samples, rank, world, bug):
@@ -48,11 +56,14 @@ def main():
             optimizer.load_state_dict({**state, "state": {}})
         optimizer.zero_grad()
         loss_of(model(slice_of(x, rank, world, bug)), slice_of(y, rank, world, bug)).backward()
-        if bug == "clipped_too_early":
+        if bug in ("clipped_too_early", "flat_clipped_too_early"):
             nn.utils.clip_grad_norm_(model.parameters(), 0.05)
-        if bug != "reduced_too_late":
+        if bug == "flat_clipped_too_early":
+            average_at_once(model, world)
+        elif bug != "reduced_too_late":
             average(model, world, bug)
-        if bug not in ("clipped_too_early", "bias_forgotten", "summed_loss", "not_divided", "divided_twice"):
+        if bug not in ("clipped_too_early", "flat_clipped_too_early", "bias_forgotten", "summed_loss", "not_divided",
+                       "divided_twice"):
             nn.utils.clip_grad_norm_(model.parameters(), 0.05)
         if bug != "update_on_one_rank" or rank == 0:
             optimizer.step()

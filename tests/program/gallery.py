@@ -47,6 +47,7 @@ ROWS = [
           ("reduced_too_late", 1, P0, "not_reduced"),
           ("own_seeds", 1, P0, "different_start"),
           ("clipped_too_early", 1, W0, "clipped_before_sum"),
+          ("flat_clipped_too_early", 1, W0, "clipped_before_sum"),
           ("uneven_shards", 1, W0, "uneven_batches"),
           ("same_samples", 1, ORDER, "same_samples"),
           ("summed_loss", 1, W0, "summed_loss"),

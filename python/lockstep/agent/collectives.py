@@ -15,6 +15,7 @@ def watch(recorder):
             recorder.reduced.add(tensor.data_ptr())
             if recorder.clipped:
                 recorder.reduced_late.add(tensor.data_ptr())
+                recorder.elements_late.add(tensor.numel())
             return reduce(tensor, *args, **kwargs)
         dist.all_reduce = dist.distributed_c10d.all_reduce = reduced
     for name in ("clip_grad_norm_", "clip_grad_value_"):
@@ -38,6 +39,7 @@ def unreduced(recorder, names, params):
 
 
 def clipped_early(recorder, grads):
-    """Before the last backward, or before an all_reduce of a gradient itself."""
-    return recorder.backward_after_clip or any(
-        grad is not None and not is_shard(grad) and grad.data_ptr() in recorder.reduced_late for grad in grads)
+    """Before the last backward, or before an all_reduce of a gradient itself, or of all of them as one flat tensor."""
+    own = [grad for grad in grads if grad is not None and not is_shard(grad)]
+    flat = len(own) > 1 and sum(grad.numel() for grad in own) in recorder.elements_late
+    return recorder.backward_after_clip or flat or any(grad.data_ptr() in recorder.reduced_late for grad in own)

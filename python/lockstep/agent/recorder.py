@@ -31,7 +31,7 @@ class Recorder:
         self.targets = []  # of each mean of losses, how many it is of
         self.samples, self.ddp_forwards, self.forwards, self.unsynced = [], 0, 0, False
         self.backwards, self.clipped, self.backward_after_clip = 0, False, False
-        self.reduced, self.reduced_late = set(), set()  # addresses of tensors
+        self.reduced, self.reduced_late, self.elements_late = set(), set(), set()  # addresses of tensors; how many elements
 
     def write(self, line):
         import torch.distributed as dist
