@@ -118,6 +118,23 @@ class Runs(RunTest):
         self.assertEqual((code, found["failure"]["rank"]), (1, None), self.said)  # of two nobody can tell
         self.assertIn("which of them is wrong is not known", self.said)
 
+    def test_who_waits_in_a_group_of_some_ranks_is_not_to_blame(self):
+        group = "group = dist.new_group([0, 1])\n" + DDP
+        text = script(model=group, after="if rank < 2 and not (rank == 1 and step == 3): dist.all_reduce(x, group=group)")
+        code, found = self.run_text(text, "--timeout-scale", "0.001", world=3)
+        self.assertEqual((code, found["failure"]["rank"]), (1, None), self.said)
+        self.assertIn("rank 0 waits in collective 3 of the group of ranks 0 and 1, which rank 1 never entered", self.said)
+        text = script(model=group, after="""if rank == 1 and step == 3: time.sleep(600)
+    if rank < 2: dist.all_reduce(x, group=group)""")
+        code, found = self.run_text(text, "--timeout-scale", "0.001", world=3)
+        self.assertEqual((code, found["failure"]["rank"]), (1, 1), self.said)
+
+    def test_who_never_comes_to_a_monitored_barrier(self):
+        code, found = self.run_text(script(model="pass", after="time.sleep(600) if rank == 1 and step == 3 else dist.monitored_barrier()"),
+                                    "--timeout-scale", "0.001", world=3)
+        self.assertEqual((code, found["failure"]["kind"], found["failure"]["rank"]), (1, "hang", 1), self.said)
+        self.assertIn("Rank 1 failed to pass monitoredBarrier in 1800 ms", self.said)
+
     def test_who_is_late_in_every_step(self):
         self.assertGreater(self.is_late("stall rank=1 duration_ms=60", "compute", 1, world=3)["cost_ms"], 30)
 

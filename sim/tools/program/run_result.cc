@@ -5,18 +5,15 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <csignal>
 
-#include "reducer/probe.h"
 #include "scenarios/json/json_text.h"
 #include "sim/analysis/metrics.h"
-#include "sim/judge/blame.h"
 #include "sim/judge/failure.h"
-#include "sim/judge/other_calls.h"
 #include "sim/judge/rank_view.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
 #include "sim/tools/program/result.h"
+#include "sim/tools/program/run_blame.h"
 
 namespace lockstep {
 namespace {
@@ -44,120 +41,6 @@ bool all_ended_well(const RunOutcome& outcome) {
   return std::all_of(outcome.ends.begin(), outcome.ends.end(), [](const ProcessEnd& end) {
     return end.signal == 0 && end.exit_code == 0 && !end.by_launcher;
   });
-}
-
-// Did another that hangs as well come exactly as far, and is neither stopped? Then who waits for
-// whom is not known.
-bool is_undecided_hang(const RunOutcome& outcome, const std::vector<RankView>& views,
-                       const Failure& failure) {
-  if (failure.kind != "hang" || !failure.rank) return false;
-  const RankView* primary = view_of(views, *failure.rank);
-  const ProcessEnd* end = end_of(outcome, *failure.rank);
-  if (primary == nullptr || (end != nullptr && end->state && is_stopped(*end->state))) return false;
-  return std::any_of(views.begin(), views.end(), [&](const RankView& other) {
-    const ProcessEnd* ended = end_of(outcome, other.rank);
-    if (other.rank == primary->rank || ended == nullptr || !ended->past_deadline) return false;
-    const bool same_step =
-        !other.last_event == !primary->last_event &&
-        (!other.last_event || (other.last_event->step == primary->last_event->step &&
-                               other.last_event->kind == primary->last_event->kind &&
-                               other.last_event->phase == primary->last_event->phase));
-    return same_step && last_arrival(&other) == last_arrival(primary) &&
-           other.events_in_step == primary->events_in_step;
-  });
-}
-
-// Is it another collective? How much each rank gives must be the same of an all_reduce alone.
-bool is_other(const Event& a, const Event& b) {
-  const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);
-  constexpr auto kAllReduce = static_cast<uint8_t>(Operation::all_reduce);
-  return one.operation != two.operation ||
-         (one.operation == kAllReduce && (one.bytes != two.bytes || one.dtype != two.dtype));
-}
-
-// Who called another collective than most is behind what followed; of two ranks nobody can tell.
-void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
-  // Gloo ends a process by SIGABRT that is sent more than it has room for.
-  const bool aborted = failure->kind == "crash" && failure->signal == SIGABRT;
-  if (!aborted && failure->kind != "timeout" && failure->kind != "rejected" &&
-      failure->kind != "hang")
-    return;
-  const std::vector<CallSide> sides = first_other_calls(views, is_other);
-  if (sides.empty()) return;
-  std::vector<std::string> texts;
-  std::vector<int64_t> few, all;
-  for (const auto& [call, ranks] : sides) {
-    texts.push_back(fmt::format("{} called {}", ranks_text(ranks), collective_text(call)));
-    all.insert(all.end(), ranks.begin(), ranks.end());
-    if (2 * ranks.size() < views.size()) few.insert(few.end(), ranks.begin(), ranks.end());
-  }
-  failure->kind = "rejected";
-  failure->cause = "collective_mismatch";
-  failure->rank.reset();
-  if (few.size() == 1) failure->rank = few[0];
-  for (const CallSide& side : sides)
-    if (failure->rank ? side.ranks == few : &side == &sides[0]) {
-      failure->explanation.collective = collective_of(side.call);
-      failure->step = side.call.step;
-      failure->phase = to_word(static_cast<Phase>(side.call.phase));
-    }
-  failure->message = fmt::format("ranks called different collectives: {}{}", fmt::join(texts, ", "),
-                                 failure->rank ? "" : "; which of them is wrong is not known");
-  for (const int64_t rank : all)
-    if (failure->rank != rank) failure->secondary.push_back(rank);
-  std::sort(failure->secondary.begin(), failure->secondary.end());
-  auto& victims = failure->secondary;
-  victims.erase(std::unique(victims.begin(), victims.end()), victims.end());
-  if (failure->rank) std::erase(victims, *failure->rank);
-}
-
-// A mistake that all ranks make alike is no rank's: who ended first says nothing.
-void share_exception(const ProgramRun& run, ProgramRunResult* result) {
-  Failure& failure = *result->failure;
-  if (failure.kind != "exception" || !failure.rank) return;
-  const ProgramRankFacts& first = run.ranks[static_cast<size_t>(*failure.rank)];
-  std::vector<int64_t> alike;
-  for (size_t rank = 0; rank < run.ranks.size(); ++rank)
-    if (!first.error.empty() && run.ranks[rank].error == first.error &&
-        run.ranks[rank].line == first.line)
-      alike.push_back(static_cast<int64_t>(rank));
-  if (alike.size() < 2) return;
-  failure.message = fmt::format("{} ended by the same exception{}: {}", ranks_text(alike),
-                                first.line.empty() ? "" : " at " + first.line, first.error);
-  failure.secondary.push_back(*failure.rank);
-  for (const int64_t rank : alike) std::erase(failure.secondary, rank);
-  failure.rank.reset();
-}
-
-// Who told of an error and was still on its way out when the run was ended failed as well.
-void add_slow_victims(const ProgramRun& run, Failure* failure) {
-  for (size_t i = 0; i < run.ranks.size(); ++i) {
-    const auto rank = static_cast<int64_t>(i);
-    auto& victims = failure->secondary;
-    if (run.ranks[i].error.empty() || failure->rank == rank) continue;
-    if (std::find(victims.begin(), victims.end(), rank) == victims.end()) victims.push_back(rank);
-  }
-  std::sort(failure->secondary.begin(), failure->secondary.end());
-}
-
-void take_failure(const ProgramRun& run, ProgramRunResult* result) {
-  const std::vector<RankView> views = views_of(run.outcome);
-  result->failure = find_failure(run.outcome, views);
-  if (!result->failure) {
-    result->why = "a process did not end well, and nothing tells which was the first";
-  } else if (result->failure->kind == "starved") {
-    result->why = result->failure->message;
-  } else if (is_undecided_hang(run.outcome, views, *result->failure)) {
-    result->why = fmt::format(
-        "nothing new of any rank, and several stand at the same place ({}): who keeps the others "
-        "waiting is not known",
-        where(view_of(views, *result->failure->rank)));
-    result->failure.reset();
-  } else {
-    blame_mismatch(views, &*result->failure);
-    add_slow_victims(run, &*result->failure);
-    share_exception(run, result);
-  }
 }
 
 // In the steps in which it is late; below, Python's own doing and recording are as much.

@@ -233,6 +233,15 @@ void take_facts(const Json& facts, ProgramRankFacts* found) {
   found->met = true;
 }
 
+void take_groups(const Json& groups, ProgramRankFacts* found) {
+  if (!groups.is_array()) return;
+  for (const Json& group : groups) {
+    ProgramGroup& one = found->groups.emplace_back();
+    one.name = group.at("name").get<std::string>();
+    for (const Json& rank : group.at("ranks")) one.ranks.push_back(whole_number(rank));
+  }
+}
+
 // Of an exception's text, which may go on with the C++ stack.
 std::string first_line(const std::string& text) {
   return printable(text.substr(0, text.find('\n'))).substr(0, kMostSaid);
@@ -250,7 +259,8 @@ void take_error(const Json& facts, int64_t rank, ProgramRankFacts* found, RankEr
   error->step = whole_number(facts.at("step"));
   error->phase = to_word(static_cast<Phase>(phase));
   error->rank = rank;
-  const bool waits = error->sequence > 0 || phase <= static_cast<int64_t>(Phase::construction) ||
+  const bool waits = facts.at("in_group").get<bool>() || error->sequence > 0 ||
+                     phase <= static_cast<int64_t>(Phase::construction) ||
                      phase == static_cast<int64_t>(Phase::teardown);
   error->kind = error_kind_of(text, waits);
   error->text = found->error;
@@ -293,6 +303,7 @@ void take_rank(const ProgramLaunch& launch, int64_t rank, ProgramRun* run) {
   try {
     const Json facts = facts_in(rank_file(folder, rank, "facts.json"));
     if (facts.is_object()) take_facts(facts, &found);
+    take_groups(facts_in(rank_file(folder, rank, "groups.json")), &found);
     const Json error = facts_in(rank_file(folder, rank, "error.json"));
     if (error.is_object()) take_error(error, rank, &found, &evidence.error);
   } catch (const nlohmann::json::exception&) {
@@ -344,6 +355,8 @@ ErrorKind error_kind_of(const std::string& text, bool waits) {
             "Application timeout caused pair closure", "Connection reset by peer", "Broken pipe",
             "clients joined");
   if (!theirs || !waits) return ErrorKind::exception;
+  if (holds("failed to pass monitoredBarrier")) return ErrorKind::timeout;
+  if (holds("reached monitoredBarrier, but")) return ErrorKind::peer_lost;
   if (holds("imed out", "imeout")) return ErrorKind::timeout;
   if (holds("losed", "reset", "roken pipe", "Read error", "Write error", "refused"))
     return ErrorKind::peer_lost;

@@ -20,13 +20,19 @@ struct ProgramWatch {
   double hang_after_s = 30;  // nothing new of any rank for so long, once all have met: a hang
 };
 
+struct ProgramGroup {  // of some of the ranks
+  std::string name;    // PyTorch's
+  std::vector<int64_t> ranks;
+};
+
 // What the agent of one rank knows beside its records.
 struct ProgramRankFacts {
-  bool met = false;                // it came out of init_process_group
-  std::string torch, tap;          // "2.15.0"; "hooks", "functions"
-  int64_t world = 0;               // as its group says
-  int64_t timeout_ms = -1;         // of that group, as it was set
-  std::string error, line;         // "ValueError: bad"; the program's own line "train.py:31"
+  bool met = false;         // it came out of init_process_group
+  std::string torch, tap;   // "2.15.0"; "hooks", "functions"
+  int64_t world = 0;        // as its group says
+  int64_t timeout_ms = -1;  // of that group, as it was set
+  std::string error, line;  // "ValueError: bad"; the program's own line "train.py:31"
+  std::vector<ProgramGroup> groups;
   std::vector<std::string> stack;  // of a hung rank, innermost first: "train.py:31 step()"
 };
 

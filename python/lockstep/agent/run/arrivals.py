@@ -1,12 +1,12 @@
 """When a rank enters a collective of all ranks, and when it has its result: by PyTorch's own hooks where it has them
 (2.14 on), else by torch.distributed's functions; the sums of DistributedDataParallel's reducer are then seen as one,
-which begins when the last gradient is there. Collectives of some of the ranks are only a sign of life."""
+which begins when the last gradient is there. Of a group of some of the ranks its collectives are counted."""
 import contextlib
 import inspect
 import threading
 
 from ..tap import FUNCTIONS, PEERS, GroupHooks, has_hooks, name_of, of_reducer, watch_groups
-from .flight import ARRIVAL, END
+from .flight import ARRIVAL, END, GROUP_ARRIVAL, GROUP_END
 
 # reducer/probe.h; the first name that is within a call's
 OPERATIONS = (("allreduce", 1), ("all_reduce", 1), ("broadcast", 2), ("allgather", 3), ("all_gather", 3),
@@ -35,10 +35,16 @@ def packed(operation, tensors):
     return operation << 56 | dtype << 48 | size & (1 << 48) - 1
 
 
+class Group:
+    def __init__(self, index, name, ranks):
+        self.index, self.name, self.ranks, self.calls = index, name, ranks, 0
+
+
 class Arrivals:
     def __init__(self, flight, kind):
         self.flight, self.kind, self.sequence = flight, kind, 0
         self.open = {}  # sequence -> (bucket, work, when), as long as its end was not recorded
+        self.groups, self.open_in = {}, {}  # of some ranks: name -> Group; (group, call) -> work
         self.lock, self.here = threading.RLock(), threading.local()
         self.models, self.buffers = [], (None, 0)  # the module before whose forward they are broadcast
 
@@ -65,8 +71,32 @@ class Arrivals:
                 bucket, _, when = self.open[sequence]
                 self.open[sequence] = bucket, work, when
 
+    def arrive_in(self, name, ranks):
+        """In a group of some of the ranks."""
+        self.look()
+        with self.lock:
+            if name not in self.groups:
+                self.groups[name] = Group(len(self.groups), name, ranks)
+                self.flight.note("groups", [{"name": group.name, "ranks": group.ranks} for group in self.groups.values()])
+            group = self.groups[name]
+            group.calls += 1
+            call = group.index, group.calls
+            self.open_in[call] = None
+        self.flight.append(GROUP_ARRIVAL, call[0], 0, call[1])
+        return call
+
+    def end_in(self, call):
+        with self.lock:
+            known = call in self.open_in
+            self.open_in.pop(call, None)
+        if known:
+            self.flight.append(GROUP_END, call[0], 0, call[1])
+
     def look(self):
         """Those of which the result is there by now."""
+        for call, work in sorted(self.open_in.items()):
+            if work is not None and work.is_completed():
+                self.end_in(call)
         for sequence, (_, work, _) in sorted(self.open.items()):
             if work is not None and work.is_completed():
                 self.end(sequence)
@@ -113,7 +143,7 @@ class Arrivals:
             self.buffers = ddp.module, self.arrive("broadcast", list(ddp.modules_buffers))
 
     def forward_begins(self, module):
-        if self.open:
+        if self.open or self.open_in:
             self.look()
         if self.buffers[0] is module:
             self.end(self.buffers[1])
@@ -123,6 +153,18 @@ class Arrivals:
 def is_whole(group):
     import torch.distributed as dist
     return dist.is_initialized() and dist.get_rank(group) >= 0 and dist.get_world_size(group) == dist.get_world_size()
+
+
+def ranks_of(group):
+    """In the numbers of the group of all."""
+    import torch.distributed as dist
+    ranks = dist.distributed_c10d._pg_group_ranks.get(group)
+    return sorted(ranks) if ranks else []
+
+
+def name_of_group(group):
+    import torch.distributed as dist
+    return str(dist.distributed_c10d._pg_names.get(group, ""))
 
 
 def watch_functions(arrivals):
@@ -146,11 +188,33 @@ def noting(arrivals, name, function):
         except TypeError:
             return function(*args, **kwargs)  # raises what a caller expects
         if not is_whole(given.get("group")):
-            arrivals.flight.alive()
-            return function(*args, **kwargs)
+            return entered_group(arrivals, given, lambda: function(*args, **kwargs))
         return entered(arrivals, name, given, lambda: function(*args, **kwargs))
     call.__name__, call.__doc__, call.__signature__ = name, function.__doc__, signature
     return call
+
+
+def entered_group(arrivals, given, call):
+    import torch.distributed as dist
+    ranks = ranks_of(given.get("group"))
+    arrivals.look()
+    if arrivals.kind == "hooks" or dist.get_rank() not in ranks:
+        arrivals.flight.alive()
+        result = call()
+        arrivals.look()
+        return result
+    entry = arrivals.arrive_in(name_of_group(given["group"]), ranks)
+    arrivals.here.within = True
+    try:
+        result = call()
+    finally:
+        arrivals.here.within = False
+    if result is None or not given.get("async_op"):
+        arrivals.end_in(entry)
+    else:
+        with arrivals.lock:
+            arrivals.open_in[entry] = result
+    return result
 
 
 def entered(arrivals, name, given, call):
@@ -191,9 +255,20 @@ class Hooks(GroupHooks):
             self.arrivals.follow(sequence, call.work)
 
 
-class Nothing:
-    def remove(self):
-        pass
+class HooksOfSome(GroupHooks):
+    def __init__(self, arrivals, group, ranks):
+        self.arrivals, self.ranks, self.begun = arrivals, sorted(ranks), {}
+        super().__init__(group)
+
+    def before(self, call):
+        if name_of(call) not in PEERS:
+            self.begun[call.op_id] = self.arrivals.arrive_in(self.group.group_name, self.ranks)
+
+    def after(self, call):
+        entry = self.begun.pop(call.op_id, None)
+        with self.arrivals.lock:
+            if entry in self.arrivals.open_in:
+                self.arrivals.open_in[entry] = call.work
 
 
 def watch_buffers(arrivals):
@@ -245,4 +320,5 @@ def watch(flight):
     watch_functions(arrivals)
     watch_buffers(arrivals)
     if arrivals.kind == "hooks":
-        watch_groups(lambda group, ranks: Hooks(arrivals, group) if len(ranks) == flight.world else Nothing())
+        watch_groups(lambda group, ranks: Hooks(arrivals, group) if len(ranks) == flight.world
+                     else HooksOfSome(arrivals, group, ranks))

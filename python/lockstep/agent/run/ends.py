@@ -38,12 +38,20 @@ def user_line(error):
     return line
 
 
+def is_in_distributed(error):
+    """Was it torch.distributed that raised it, as of a collective of some ranks, or of monitored_barrier?"""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return trace is not None and "/torch/distributed/" in trace.tb_frame.f_code.co_filename
+
+
 def leave(flight, error):
     if not flight.here() or isinstance(error, SystemExit):
         return
     waits = flight.arrivals.oldest()
     facts = {"type": type(error).__name__, "text": str(error)[:MOST], "line": user_line(error), "phase": flight.phase,
-             "step": flight.step, "sequence": -1, "bucket": -1, "waited_ms": -1}
+             "step": flight.step, "sequence": -1, "bucket": -1, "waited_ms": -1, "in_group": bool(flight.arrivals.open_in) or is_in_distributed(error)}
     if waits is not None:
         facts.update(sequence=waits[0], bucket=waits[1], waited_ms=(time.monotonic_ns() - waits[2]) // 1_000_000)
     flight.append(ERROR, -1, core_wait_ns(flight.pid))

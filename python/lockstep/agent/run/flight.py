@@ -15,7 +15,8 @@ HEADER_BYTES, APPENDED_AT, MAGIC = 4096, 48, 0x31305345524B434C
 RENDEZVOUS, CONSTRUCTION, LOAD, FORWARD, BACKWARD, WAIT, OPTIMIZER, _, TEARDOWN = range(1, 10)
 PHASES = {"rendezvous": 1, "construction": 2, "load": 3, "forward": 4, "backward": 5, "wait": 6, "optimizer": 7,
           "teardown": 9}
-PHASE_BEGIN, ARRIVAL, END, RECEIPT, PRIMARY_DONE, FINISHED, ERROR, STEP_END, ALIVE = 1, 4, 5, 15, 19, 20, 21, 22, 30
+PHASE_BEGIN, ARRIVAL, END, RECEIPT, PRIMARY_DONE, FINISHED, ERROR, STEP_END = 1, 4, 5, 15, 19, 20, 21, 22
+ALIVE, GROUP_ARRIVAL, GROUP_END = 30, 31, 32  # of programs alone
 CAPACITY = 1 << 17  # events of 32 bytes; more than that many: the oldest are gone
 STACK_SIGNAL = signal.SIGRTMIN + 7  # as of our own workers: where are you?
 QUIET_NS = 200_000_000  # after so long without an event a sign of life is one

@@ -18,6 +18,8 @@ def watch(flight):
     scale = float(os.environ.get("LOCKSTEP_PROGRAM_TIMEOUT_SCALE", "1"))
     flight.timeout_ms = -1
     watch_groups(flight, dist.distributed_c10d, scale)
+    if scale != 1:
+        watch_monitored_barrier(dist, scale)
     init = dist.distributed_c10d.init_process_group
     signature = inspect.signature(init)
 
@@ -36,6 +38,19 @@ def watch(flight):
             flight.enter(CONSTRUCTION)
         return result
     dist.init_process_group = dist.distributed_c10d.init_process_group = initialized
+
+
+def watch_monitored_barrier(dist, scale):
+    """Its time-out is its own."""
+    barrier = dist.monitored_barrier
+    signature = inspect.signature(barrier)
+
+    @functools.wraps(barrier)
+    def met(*args, **kwargs):
+        given = signature.bind(*args, **kwargs)
+        given.arguments["timeout"] = (given.arguments.get("timeout") or DEFAULT) * scale
+        return barrier(*given.args, **given.kwargs)
+    dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = met
 
 
 def rank_in(signature, args, kwargs):

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/record/recorder.h"
+#include "sim/tools/program/run_watch.h"
+
+namespace lockstep {
+
+// Waiting within groups of some of the ranks, whose collectives the agent counts.
+
+// Events of programs alone: subject: the group's place in what its rank knows; sequence: its calls
+// from 1.
+inline constexpr uint16_t kGroupArrival = 31, kGroupEnd = 32;
+
+// A call of a group that some of its ranks stand in and others never entered.
+struct GroupWait {
+  std::vector<int64_t> members, waiting, missing;  // ascending
+  int64_t call = 0;
+  int64_t since_ns = 0;  // the first of them entered it
+};
+
+// The one that somebody waits in for longest; nothing where nobody does. Groups are told apart by
+// PyTorch's name and their ranks.
+std::optional<GroupWait> longest_group_wait(const ProgramRun& run);
+
+}  // namespace lockstep

@@ -1,0 +1,212 @@
+#include "sim/tools/program/run_blame.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "reducer/probe.h"
+#include "sim/judge/blame.h"
+#include "sim/judge/failure.h"
+#include "sim/judge/other_calls.h"
+#include "sim/judge/rank_view.h"
+#include "sim/tools/program/group_waits.h"
+
+namespace lockstep {
+namespace {
+
+bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+ErrorKind error_of(const std::vector<RankView>& views, int64_t rank) {
+  const RankView* view = view_of(views, rank);
+  return view != nullptr ? view->evidence.error.kind : ErrorKind::none;
+}
+
+// Did another that hangs as well come exactly as far, and is neither stopped? Then who waits for
+// whom is not known.
+bool is_undecided_hang(const RunOutcome& outcome, const std::vector<RankView>& views,
+                       const Failure& failure) {
+  if (failure.kind != "hang" || !failure.rank) return false;
+  const RankView* primary = view_of(views, *failure.rank);
+  const ProcessEnd* end = end_of(outcome, *failure.rank);
+  if (primary == nullptr || (end != nullptr && end->state && is_stopped(*end->state))) return false;
+  return std::any_of(views.begin(), views.end(), [&](const RankView& other) {
+    const ProcessEnd* ended = end_of(outcome, other.rank);
+    if (other.rank == primary->rank || ended == nullptr || !ended->past_deadline) return false;
+    const bool same_step =
+        !other.last_event == !primary->last_event &&
+        (!other.last_event || (other.last_event->step == primary->last_event->step &&
+                               other.last_event->kind == primary->last_event->kind &&
+                               other.last_event->phase == primary->last_event->phase));
+    return same_step && last_arrival(&other) == last_arrival(primary) &&
+           other.events_in_step == primary->events_in_step;
+  });
+}
+
+// Is it another collective? How much each rank gives must be the same of an all_reduce alone.
+bool is_other(const Event& a, const Event& b) {
+  const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);
+  constexpr auto kAllReduce = static_cast<uint8_t>(Operation::all_reduce);
+  return one.operation != two.operation ||
+         (one.operation == kAllReduce && (one.bytes != two.bytes || one.dtype != two.dtype));
+}
+
+// Who called another collective than most is behind what followed; of two ranks nobody can tell.
+void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
+  // Gloo ends a process by SIGABRT that is sent more than it has room for.
+  const bool aborted = failure->kind == "crash" && failure->signal == SIGABRT;
+  if (!aborted && failure->kind != "timeout" && failure->kind != "rejected" &&
+      failure->kind != "hang")
+    return;
+  const std::vector<CallSide> sides = first_other_calls(views, is_other);
+  if (sides.empty()) return;
+  std::vector<std::string> texts;
+  std::vector<int64_t> few, all;
+  for (const auto& [call, ranks] : sides) {
+    texts.push_back(fmt::format("{} called {}", ranks_text(ranks), collective_text(call)));
+    all.insert(all.end(), ranks.begin(), ranks.end());
+    if (2 * ranks.size() < views.size()) few.insert(few.end(), ranks.begin(), ranks.end());
+  }
+  failure->kind = "rejected";
+  failure->cause = "collective_mismatch";
+  failure->rank.reset();
+  if (few.size() == 1) failure->rank = few[0];
+  for (const CallSide& side : sides)
+    if (failure->rank ? side.ranks == few : &side == &sides[0]) {
+      failure->explanation.collective = collective_of(side.call);
+      failure->step = side.call.step;
+      failure->phase = to_word(static_cast<Phase>(side.call.phase));
+    }
+  failure->message = fmt::format("ranks called different collectives: {}{}", fmt::join(texts, ", "),
+                                 failure->rank ? "" : "; which of them is wrong is not known");
+  for (const int64_t rank : all)
+    if (failure->rank != rank) failure->secondary.push_back(rank);
+  std::sort(failure->secondary.begin(), failure->secondary.end());
+  auto& victims = failure->secondary;
+  victims.erase(std::unique(victims.begin(), victims.end()), victims.end());
+  if (failure->rank) std::erase(victims, *failure->rank);
+}
+
+// "ranks 0 and 2 wait in collective 3 of the group of ranks 0, 1 and 2"
+std::string to_words(const GroupWait& wait) {
+  return fmt::format("{} {} in collective {} of the group of {}", ranks_text(wait.waiting),
+                     wait.waiting.size() == 1 ? "waits" : "wait", wait.call,
+                     ranks_text(wait.members));
+}
+
+// What a rank waits in that none of `others` has entered; null: in nothing.
+const Event* waits_for(const RankView& view, const std::vector<int64_t>& others,
+                       const std::vector<RankView>& views) {
+  const Event* pending = pending_in(view);
+  if (pending == nullptr) return nullptr;
+  const bool entered = std::any_of(others.begin(), others.end(), [&](int64_t rank) {
+    const RankView* other = view_of(views, rank);
+    return other != nullptr && last_arrival(other) >= pending->sequence;
+  });
+  return entered ? nullptr : pending;
+}
+
+// Who waits within a group for a rank that never came is not to blame for what others wait for.
+bool blame_group_wait(const ProgramRun& run, const std::vector<RankView>& views, Failure* failure) {
+  const bool waited = failure->kind == "timeout" || failure->kind == "hang" ||
+                      (failure->kind == "exception" && failure->rank &&
+                       error_of(views, *failure->rank) == ErrorKind::peer_lost);
+  const std::optional<GroupWait> wait = waited ? longest_group_wait(run) : std::nullopt;
+  if (!wait || !failure->rank || !contains(wait->waiting, *failure->rank)) return false;
+  failure->secondary = wait->waiting;
+  failure->rank.reset();
+  failure->kind = "hang";
+  failure->message =
+      fmt::format("{}, which {} never entered", to_words(*wait), ranks_text(wait->missing));
+  const RankView* missing = wait->missing.size() == 1 ? view_of(views, wait->missing[0]) : nullptr;
+  if (missing == nullptr) return true;
+  const Event* elsewhere = waits_for(*missing, wait->waiting, views);
+  if (elsewhere == nullptr && !missing->finished) {
+    failure->rank = missing->rank;
+    failure->message += fmt::format(": it was {}", where(missing));
+    return true;
+  }
+  failure->kind = "rejected";
+  failure->cause = "collective_mismatch";
+  failure->message += fmt::format(
+      "; rank {} {}: which of them is wrong is not known", missing->rank,
+      elsewhere == nullptr ? "ended by itself"
+                           : fmt::format("waits in {} for {}", collective_text(*elsewhere),
+                                         ranks_text(wait->waiting)));
+  return true;
+}
+
+// Who tells of a lost peer, and is the only one that ended by itself, has lost nobody that is
+// known.
+void excuse_lone_victim(const ProgramRun& run, const std::vector<RankView>& views,
+                        Failure* failure) {
+  if (failure->kind != "exception" || !failure->rank ||
+      error_of(views, *failure->rank) != ErrorKind::peer_lost)
+    return;
+  const bool alone = std::all_of(
+      run.outcome.ends.begin(), run.outcome.ends.end(),
+      [&](const ProcessEnd& end) { return end.by_launcher || end.rank == *failure->rank; });
+  if (!alone) return;
+  failure->message += "; all others were still at work: whom it waited for is not known";
+  failure->secondary.push_back(*failure->rank);
+  failure->rank.reset();
+}
+
+// A mistake that all ranks make alike is no rank's: who ended first says nothing.
+void share_exception(const ProgramRun& run, ProgramRunResult* result) {
+  Failure& failure = *result->failure;
+  if (failure.kind != "exception" || !failure.rank) return;
+  const ProgramRankFacts& first = run.ranks[static_cast<size_t>(*failure.rank)];
+  std::vector<int64_t> alike;
+  for (size_t rank = 0; rank < run.ranks.size(); ++rank)
+    if (!first.error.empty() && run.ranks[rank].error == first.error &&
+        run.ranks[rank].line == first.line)
+      alike.push_back(static_cast<int64_t>(rank));
+  if (alike.size() < 2) return;
+  failure.message = fmt::format("{} ended by the same exception{}: {}", ranks_text(alike),
+                                first.line.empty() ? "" : " at " + first.line, first.error);
+  failure.secondary.push_back(*failure.rank);
+  for (const int64_t rank : alike) std::erase(failure.secondary, rank);
+  failure.rank.reset();
+}
+
+// Who told of an error and was still on its way out when the run was ended failed as well.
+void add_slow_victims(const ProgramRun& run, Failure* failure) {
+  for (size_t i = 0; i < run.ranks.size(); ++i) {
+    const auto rank = static_cast<int64_t>(i);
+    auto& victims = failure->secondary;
+    if (run.ranks[i].error.empty() || failure->rank == rank) continue;
+    if (std::find(victims.begin(), victims.end(), rank) == victims.end()) victims.push_back(rank);
+  }
+  std::sort(failure->secondary.begin(), failure->secondary.end());
+}
+
+}  // namespace
+
+void take_failure(const ProgramRun& run, ProgramRunResult* result) {
+  const std::vector<RankView> views = views_of(run.outcome);
+  result->failure = find_failure(run.outcome, views);
+  if (!result->failure) {
+    result->why = "a process did not end well, and nothing tells which was the first";
+  } else if (result->failure->kind == "starved") {
+    result->why = result->failure->message;
+  } else if (blame_group_wait(run, views, &*result->failure)) {
+    add_slow_victims(run, &*result->failure);
+  } else if (is_undecided_hang(run.outcome, views, *result->failure)) {
+    result->why = fmt::format(
+        "nothing new of any rank, and several stand at the same place ({}): who keeps the others "
+        "waiting is not known",
+        where(view_of(views, *result->failure->rank)));
+    result->failure.reset();
+  } else {
+    blame_mismatch(views, &*result->failure);
+    excuse_lone_victim(run, views, &*result->failure);
+    add_slow_victims(run, &*result->failure);
+    share_exception(run, result);
+  }
+}
+
+}  // namespace lockstep

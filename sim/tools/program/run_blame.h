@@ -1,0 +1,13 @@
+#pragma once
+
+#include "sim/tools/program/run_result.h"
+
+namespace lockstep {
+
+// Of a run that failed: who and what, as the judge of our own runs finds it, put right by what
+// holds of programs alone: mistakes that all ranks make alike, groups of some of the ranks, and
+// hangs of which nobody can tell who keeps the others waiting. Sets `failure`, or `why` nobody is
+// named.
+void take_failure(const ProgramRun& run, ProgramRunResult* result);
+
+}  // namespace lockstep
