@@ -37,6 +37,21 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/scenarios/simulate_schema.json
           ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake)
 
+# The HTML report's style, scripts and D3, which it carries with it.
+set(embedded_page ${PROJECT_BINARY_DIR}/sim/report/html/page_text.cc)
+set_source_files_properties(${embedded_page} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+add_custom_command(
+  OUTPUT ${embedded_page}
+  COMMAND ${CMAKE_COMMAND} -D OUT=${embedded_page} -D SOURCE=${PROJECT_SOURCE_DIR}/sim/report/html
+          -P ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake
+  DEPENDS ${PROJECT_SOURCE_DIR}/sim/report/html/report.css
+          ${PROJECT_SOURCE_DIR}/sim/report/html/d3.LICENSE
+          ${PROJECT_SOURCE_DIR}/sim/report/html/d3.v7.min.js
+          ${PROJECT_SOURCE_DIR}/sim/report/html/tables.js
+          ${PROJECT_SOURCE_DIR}/sim/report/html/timeline.js
+          ${PROJECT_SOURCE_DIR}/sim/report/html/report.js
+          ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)
+
 # Parsed once, as LibTorch's headers are: a fifth of the time of a unit that needs them.
 set(lockstep_common_headers <algorithm> <fmt/format.h> <functional> <map> <nlohmann/json.hpp>
                             <optional> <string> <vector>)
@@ -98,8 +113,8 @@ lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_analysis)
 lockstep_library(lockstep_calibrate FOLDERS sim/calibrate LINK lockstep_analysis lockstep_des)
 lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
 lockstep_library(lockstep_weights FOLDERS sim/weights LINK lockstep_compare ZLIB::ZLIB)
-lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg sim/report/ci
-                 LINK lockstep_judge lockstep_join lockstep_sweep lockstep_des lockstep_compare)
+lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg sim/report/ci sim/report/html
+                 SOURCES ${embedded_page} LINK OpenSSL::Crypto lockstep_judge lockstep_join lockstep_sweep lockstep_des lockstep_compare)
 lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_calibrate lockstep_weights)
 # Verbs that the core does without. What the worker needs of them too are libraries of their own.
 set(tools "")

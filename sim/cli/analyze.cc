@@ -25,6 +25,7 @@
 #include "sim/plan/plans.h"
 #include "sim/report/analyze_document.h"
 #include "sim/report/document.h"
+#include "sim/report/html/timeline.h"
 #include "sim/report/machine.h"
 #include "sim/report/run_text.h"
 #include "sim/report/terminal.h"
@@ -42,6 +43,7 @@ void add_analyze(CLI::App& app, std::function<int()>* action, const OtherCommand
       ->required()
       ->option_text("DIR|FILE");
   add_json_and_color(verb, &options->json, &options->color);
+  add_html(verb, &options->html);
   add_ci(verb, &options->ci);
   verb->add_flag("--metrics", options->metrics, "All intervals in --json")
       ->needs(verb->get_option("--json"))
@@ -167,7 +169,9 @@ std::string prediction_text(const RunResult& result, const AnalyzeOptions& optio
   return fmt::format("not predicted in virtual time: {}\n", predicted.why_not);
 }
 
-Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions& options) {
+// `index`: of how many it is the next.
+Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions& options,
+                                size_t index, HtmlTimelines* timelines) {
   auto outcome = read_run_folder(folder);
   if (!outcome) return outcome.errors();
   const fs::path libraries = fs::path(folder).parent_path() / "libraries.json";
@@ -178,6 +182,7 @@ Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions&
   result.told_command = told.empty() ? result.again : told;
   result.again = as_called("lockstep analyze " + shell_word(folder));
   if (!options.trace.empty()) write_trace(options.trace, outcome.value());
+  if (!options.html.empty()) timelines->add(index, outcome.value(), result);
   if (!options.svg.empty())
     if (auto error = draw(options, outcome.value())) return *error;
   const auto prediction = prediction_of(outcome.value(), result, options);
@@ -194,7 +199,11 @@ int report_analysis(const AnalyzeOptions& options, const ResultDocument& documen
   std::string text;
   for (const RunResult& run : document.runs)
     text += run_text(run, style) + prediction_text(run, options) + "\n";
-  return print_result(text + answer_line(document), code);
+  text += answer_line(document);
+  code = write_page(options.html, code, [&] {
+    return HtmlPage{"analyze", text, to_text(document), document.timelines};
+  });
+  return print_result(text, code);
 }
 
 }  // namespace
@@ -213,12 +222,14 @@ int analyze(const AnalyzeOptions& options) {
     return bad_input({refused_folder(options.folder, "--svg takes the folder of one run")});
   ResultDocument document;
   document.machine = this_machine();
+  HtmlTimelines timelines;
   try {
     for (const std::string& run : folders) {
-      auto result = analyze_run(run, options);
+      auto result = analyze_run(run, options, document.runs.size(), &timelines);
       if (!result) return bad_input(result.errors(), options.json, options.ci);
       document.runs.push_back(std::move(result.value()));
     }
+    document.timelines = timelines.take(std::vector<bool>(document.runs.size(), true));
     document.seed = document.runs.front().seed;
     document.libraries =
         read_libraries((fs::path(folders.front()).parent_path() / "libraries.json").string());
@@ -270,18 +281,24 @@ int analyze_recording(const AnalyzeOptions& options) {
   const bool known = whole && !result.metrics->steps.empty() && !is_starved(result);
   const int code = known ? kExitPass : kExitInconclusive;
   const int64_t world_size = outcome.value().plan.scenario.world_size;
+  const auto json = [&] {
+    return to_text(as_json(RecordedAnalysis{options.folder, world_size, code, result, end,
+                                            options.metrics ? &timeline : nullptr}));
+  };
   try {
     if (!options.trace.empty()) write_trace(options.trace, outcome.value());
-    if (!options.json.empty())
-      write_atomically(
-          options.json,
-          to_text(as_json(RecordedAnalysis{options.folder, world_size, code, result, end,
-                                           options.metrics ? &timeline : nullptr})));
+    if (!options.json.empty()) write_atomically(options.json, json());
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
   }
   const Style style(wants_color(options.color, STDOUT_FILENO));
-  return print_result(recorded_text(outcome.value(), result, end, style), code);
+  const std::string text = recorded_text(outcome.value(), result, end, style);
+  return print_result(
+      text, write_page(options.html, code, [&] {
+        const HtmlFocus focus = focus_of({}, {}, result.straggler);
+        return HtmlPage{
+            "analyze", text, json(), {html_timeline(outcome.value(), {options.folder, focus})}};
+      }));
 }
 
 namespace {
@@ -316,7 +333,10 @@ int analyze_trace(const AnalyzeOptions& options) {
     return bad_input({option_error(error.what())});
   }
   const Style style(wants_color(options.color, STDOUT_FILENO));
-  return print_result(pipeline_text(document, style), kExitPass);
+  const std::string text = pipeline_text(document, style);
+  return print_result(text, write_page(options.html, kExitPass, [&] {
+                        return HtmlPage{"analyze", text, to_text(as_json(document))};
+                      }));
 }
 
 }  // namespace lockstep

@@ -39,7 +39,11 @@ int report(const VerifyOptions& options, const ResultDocument& document) {
   terminal.metrics = options.metrics;
   terminal.explain = options.explain;
   terminal.color = wants_color(options.color, STDOUT_FILENO);
-  return print_result(terminal_text(document, terminal), code);
+  const std::string text = terminal_text(document, terminal);
+  code = write_page(options.html, code, [&] {
+    return HtmlPage{options.verb(), text, to_text(document), document.timelines};
+  });
+  return print_result(text, code);
 }
 
 int nothing_selected(const std::string& why, const char* verb, const std::string& json,
@@ -85,6 +89,7 @@ ResultDocument execute_selected(const VerifyOptions& options,
       document.errors.push_back(option_error(error.what()));
     }
     document.not_run = runs.not_run();
+    document.timelines = runs.timelines();
     document.runs = runs.take();
     document.errors.insert(document.errors.end(), runs.problems().begin(), runs.problems().end());
   }

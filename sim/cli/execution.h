@@ -14,6 +14,7 @@
 #include "sim/judge/judge.h"
 #include "sim/plan/plans.h"
 #include "sim/report/document.h"
+#include "sim/report/html/timeline.h"
 #include "sim/report/machine.h"
 #include "sim/report/terminal.h"
 #include "sim/report/trace.h"
@@ -71,6 +72,7 @@ class Runs {
     failed_ = failed_ || (!control && result.met == false && result.baseline != "known");
     if (!control) progress_.done(result);
     if (!control && !options_.trace.empty()) leave_trace(index, outcome);
+    if (!control && !options_.html.empty()) timelines_.add(index, outcome, result);
     const bool keep = options_.keep || (!control && result.met != true);
     if (!keep) result.run_dir.clear();
     results_[index] = std::move(result);
@@ -87,6 +89,13 @@ class Runs {
       if (!results_[i])
         left.push_back({plans_[i].scenario.name, plans_[i].file, label_of(plans_[i].set)});
     return left;
+  }
+
+  // For --html, of those that ended.
+  std::vector<std::string> timelines() const {
+    std::vector<bool> ended;
+    for (size_t i = 0; i < reported_; ++i) ended.push_back(results_[i].has_value());
+    return timelines_.take(ended);
   }
 
   // Outputs that could not be written.
@@ -145,6 +154,7 @@ class Runs {
   bool failed_ = false;
   std::vector<std::optional<RunResult>> results_;
   InputErrors problems_;
+  HtmlTimelines timelines_;
   std::string libtorch_;  // the workers' version, once one of them has come so far
 };
 

@@ -18,6 +18,7 @@
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
 #include "sim/cli/execution.h"
+#include "sim/plan/plans.h"
 #include "sim/report/ci/github.h"
 #include "sim/report/ci/junit.h"
 #include "sim/report/document.h"
@@ -64,6 +65,32 @@ int write_output(const char* option, const std::string& path, int code,
     print_error(fmt::format("lockstep: error: {} {}\n", option, error.what()));
     return kExitBadInput;
   }
+}
+
+namespace {
+
+// The words that this process was started with, for a shell.
+std::string own_command() {
+  const std::string words = read_foreign_file("/proc/self/cmdline").value_or("");
+  std::string command;
+  for (size_t begin = 0; begin < words.size();) {
+    const size_t end = std::min(words.find('\0', begin), words.size());
+    const std::string word = words.substr(begin, end - begin);
+    command += begin == 0 ? "lockstep" : " " + shell_word(word);
+    begin = end + 1;
+  }
+  return command;
+}
+
+}  // namespace
+
+int write_page(const std::string& path, int code, const std::function<HtmlPage()>& page) {
+  return write_output("--html", path, code, [&] {
+    HtmlPage written = page();
+    written.command = own_command();
+    written.exit_code = code;
+    return html_page(written);
+  });
 }
 
 namespace {

@@ -7,6 +7,7 @@
 
 #include "scenarios/base/error.h"
 #include "sim/report/ci/test_report.h"
+#include "sim/report/html/page.h"
 
 namespace lockstep {
 
@@ -27,6 +28,10 @@ void check_output(const char* option, const std::string& path, InputErrors* erro
 // called only where there is a path.
 int write_output(const char* option, const std::string& path, int code,
                  const std::function<std::string()>& text);
+
+// Writes --html: `code`, or 2 with the reason on standard error. `page` is called only where there
+// is a path; the command line and the exit code are filled in here.
+int write_page(const std::string& path, int code, const std::function<HtmlPage()>& page);
 
 // Reports for continuous integration, beside the terminal's and --json.
 struct CiOptions {

@@ -102,6 +102,13 @@ void add_json_and_color(CLI::App* verb, std::string* json, std::string* color) {
       ->group("Output");
 }
 
+void add_html(CLI::App* verb, std::string* html) {
+  verb->add_option("--html", *html,
+                   "Write a report for a browser: one file that needs no network (docs/html.md)")
+      ->option_text("FILE")
+      ->group("Output");
+}
+
 void add_ci(CLI::App* verb, CiOptions* options) {
   verb->add_option("--junit", options->junit, "Write a JUnit report, one case a run")
       ->option_text("FILE")

@@ -22,6 +22,8 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter);
 void add_output(CLI::App* verb, VerifyOptions* options);
 // --json and --color, of verbs that read kept runs.
 void add_json_and_color(CLI::App* verb, std::string* json, std::string* color);
+// --html, of every verb that ends in an answer.
+void add_html(CLI::App* verb, std::string* html);
 // --junit and --annotations.
 void add_ci(CLI::App* verb, CiOptions* options);
 void add_how(CLI::App* verb, VerifyOptions* options);

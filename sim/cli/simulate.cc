@@ -111,6 +111,7 @@ void add_simulate(CLI::App& app, std::function<int()>* action) {
   add_failures(verb, options.get());
   Adder add(verb, "Output");
   add.text("--json", &options->json, "Write the result as JSON", "FILE");
+  add_html(verb, &options->html);
   add.text("--trace", &options->trace, "Timeline of one run for Perfetto", "FILE");
   add.text("--svg", &options->svg, "Draw a prediction, or a step of one run", "FILE");
   add.text("--out", &options->out, "Leave one run's records there, for lockstep analyze", "DIR");
@@ -218,6 +219,12 @@ int report_simulation(const SimulateVerb& verb, SimulateDocument* document) {
     code = write_output("--svg", verb.svg, code, [&] { return simulate_svg(*document); });
   const Style style(wants_color(verb.color, STDOUT_FILENO));
   const std::string text = verb.quiet ? document->answer + "\n" : to_text(*document, style);
+  code = write_page(verb.html, code, [&] {
+    HtmlPage page{"simulate", text, to_text(as_json(*document))};
+    for (const SimulatedLine& line : document->lines)
+      if (!line.timeline.empty()) page.timelines.push_back(line.timeline);
+    return page;
+  });
   return print_result(text, code);
 }
 

@@ -294,6 +294,7 @@ const std::vector<OptionUse>& option_uses() {
       {"--checkpoint-every-s", LOCKSTEP_GIVEN(checkpoint_every_s), long_run},
       {"--restart-s", LOCKSTEP_GIVEN(restart_s), long_run},
       {"--json", LOCKSTEP_SAID(json), always},
+      {"--html", LOCKSTEP_SAID(html), always},
       {"--trace", LOCKSTEP_SAID(trace), one_run},
       {"--svg", LOCKSTEP_SAID(svg), always},
       {"--out", LOCKSTEP_SAID(out), one_run},

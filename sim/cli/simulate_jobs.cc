@@ -16,6 +16,7 @@
 #include "sim/plan/bucket_layout.h"
 #include "sim/plan/plans.h"
 #include "sim/report/document.h"
+#include "sim/report/html/timeline.h"
 #include "sim/report/machine.h"
 #include "sim/report/timeline_svg.h"
 #include "sim/report/trace.h"
@@ -119,6 +120,12 @@ void leave_records(const SimulateVerb& verb, const RunOutcome& outcome) {
   if (!verb.out.empty()) leave_outcome(outcome, verb.out + "/0001");
 }
 
+std::string drawn(const RunOutcome& outcome, const RunResult& judged) {
+  HtmlTimelines one;
+  one.add(0, outcome, judged);
+  return one.take({true}).front();
+}
+
 // With the records of all ranks, as of a real run.
 Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& plan,
                                       const PlannedJob& planned, SimulatedLine line) {
@@ -132,6 +139,7 @@ Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& p
   note_timeouts(plan, as_asked(verb), &line);
   const RunOutcome outcome = records.take(run.value());
   line.judged = judge_run(outcome, {.metrics = true});
+  if (!verb.html.empty()) line.timeline = drawn(outcome, *line.judged);
   leave_records(verb, outcome);
   return line;
 }

@@ -57,6 +57,7 @@ void add_sweep_options(CLI::App* verb, SweepOptions* options) {
       ->group(judged);
   text("--json", &options->json, "Write the result as JSON (see lockstep schema --sweep)", "FILE",
        "Output");
+  add_html(verb, &options->html);
   add_ci(verb, &options->ci);
   text("--csv", &options->csv, "Write the table as CSV", "FILE", "Output");
   text("--markdown", &options->markdown, "Write the table as Markdown", "FILE", "Output");
@@ -236,7 +237,11 @@ int report(const SweepOptions& options, const SweepDocument& document) {
   int code = write_outputs(options, document);
   code = leave_ci_reports(options.ci, test_report(document), code);
   const Style style(wants_color(options.color, STDOUT_FILENO));
-  return print_result(options.quiet ? sweep_answer(document) : sweep_text(document, style), code);
+  const std::string text = options.quiet ? sweep_answer(document) : sweep_text(document, style);
+  code = write_page(options.html, code, [&] {
+    return HtmlPage{"sweep", text, to_text(as_json(document))};
+  });
+  return print_result(text, code);
 }
 
 void judge_all(const Prepared& prepared, SweepDocument* document) {

@@ -42,7 +42,7 @@ struct VerifyOptions {
   bool fail_fast = false;    // nothing is begun after the first run that is not as expected
   std::string baseline;      // --json of an earlier invocation
   CiOptions ci;
-  std::string json, markdown;
+  std::string json, html, markdown;
   std::string out;
   std::optional<std::string> export_dir;
   std::string save_weights;  // a file
@@ -61,7 +61,7 @@ int verify(const VerifyOptions& options);
 // left: what its stragglers cost.
 struct AnalyzeOptions {
   std::string folder;  // of one run, or of an invocation; or a file: a trace
-  std::string json, trace, svg;
+  std::string json, html, trace, svg;
   CiOptions ci;
   std::string machine;  // on which its plan is simulated; empty: the one that the run itself shows
   std::optional<int64_t> svg_step;  // the one that is drawn; else one of median length
@@ -80,7 +80,7 @@ struct SweepOptions {
   std::optional<int64_t> steps, warmup, rounds;
   std::vector<std::string> thresholds;
   std::string baseline, reference;
-  std::string json, csv, markdown, svg, out;
+  std::string json, html, csv, markdown, svg, out;
   CiOptions ci;
   std::string color = "auto";
   bool allow_busy = false, quiet = false;

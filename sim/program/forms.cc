@@ -56,7 +56,7 @@ void add_executions(FormTable* table) {
                 {kHosts, kSelectionOptions, "--filter", kOutputOptions});
     table->usual(verb, "on this machine",
                  {kSelectionOptions, kNarrowing, kOutputOptions, kHowOptions,
-                  " --export --markdown --save-weights --trace "});
+                  " --export --html --markdown --save-weights --trace "});
   }
   table->usual(
       "worker", "",
@@ -70,7 +70,7 @@ void add_simulations(FormTable* table) {
   const char* common =
       " --across-bandwidth-mb-per-s --across-latency-us --algorithm --average --backward-ms "
       " --bandwidth-mb-per-s --channels --checkpoint-every-s --checkpoint-s --color --engine "
-      " --filter --forward-ms --json --latency-us --machine --mtbf-hours --noise "
+      " --filter --forward-ms --html --json --latency-us --machine --mtbf-hours --noise "
       " --overlap-slowdown --quiet --ranks-per-host --restart-s --steps --svg --threads "
       " --work-hours --world-size ";
   table->mode(verb, "--predict", "with --predict", {"--predict", kSelectionOptions, common});
@@ -79,17 +79,17 @@ void add_simulations(FormTable* table) {
 
 void add_readers(FormTable* table) {
   table->form("analyze", "of a recording", "", Reads::recordings,
-              {" --color --json --metrics --trace "});
-  table->form("analyze", "of a trace", "", Reads::files, {" --color --json "});
+              {" --color --html --json --metrics --trace "});
+  table->form("analyze", "of a trace", "", Reads::files, {" --color --html --json "});
   table->form("analyze", "of kept runs", "", Reads::anything,
-              {" --annotations --color --json --junit --machine --metrics --svg --svg-step "
+              {" --annotations --color --html --json --junit --machine --metrics --svg --svg-step "
                " --trace "});
 }
 
 void add_others(FormTable* table) {
   table->usual("sweep", "",
                {kSelectionOptions,
-                " --allow-busy --annotations --baseline --caps --color --csv --json --junit "
+                " --allow-busy --annotations --baseline --caps --color --csv --html --json --junit "
                 " --markdown --out --quiet --reducers --reference --rounds --steps --svg "
                 " --threshold --vary --warmup --worlds "});
   table->usual("scenario check", "", {kSelectionOptions});

@@ -72,7 +72,8 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
       ->option_text("FILE|DIR/")
       ->excludes(verb->get_option("--hosts"))
       ->group("Output");
-  for (const char* name : {"--shard", "--last-failed", "--baseline", "--fail-fast"})
+  add_html(verb, &options->html);
+  for (const char* name : {"--html", "--shard", "--last-failed", "--baseline", "--fail-fast"})
     verb->get_option(name)->excludes(verb->get_option("--hosts"));  // one run, judged by its host
   verb->callback([=] {
     *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };

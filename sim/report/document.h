@@ -38,6 +38,7 @@ struct ResultDocument {
   std::vector<RunResult> runs;  // controls are not among them
   std::vector<NotRun> not_run;
   InputErrors errors;
+  std::vector<std::string> timelines = {};  // JSON of sim/report/html, for --html alone
 };
 
 // What the runs have in common, for the last line and for `summary`.

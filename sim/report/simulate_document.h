@@ -39,6 +39,7 @@ struct SimulatedLine {
   std::optional<SimulatedFailure> failure;
   std::vector<std::string> notes;
   std::optional<RunResult> judged;  // where every rank was recorded
+  std::string timeline = {};        // likewise, for --html alone: JSON of sim/report/html
 };
 
 // All that one `lockstep simulate` has to say.

@@ -120,8 +120,9 @@ BusyCores::~BusyCores() {
 
 int report_campaign(const VerifyOptions& verify, const nlohmann::ordered_json& json,
                     const std::string& text, int code) {
-  return print_result(text,
-                      write_output("--json", verify.json, code, [&] { return to_text(json); }));
+  code = write_output("--json", verify.json, code, [&] { return to_text(json); });
+  code = write_page(verify.html, code, [&] { return HtmlPage{"campaign", text, to_text(json)}; });
+  return print_result(text, code);
 }
 
 namespace {

@@ -75,7 +75,7 @@ class BusyCores {
 };
 
 const char* verdict_of(int code);
-// --json, then `text` on standard output: the exit code.
+// --json and --html, then `text` on standard output: the exit code.
 int report_campaign(const VerifyOptions& verify, const nlohmann::ordered_json& json,
                     const std::string& text, int code);
 

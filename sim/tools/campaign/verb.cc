@@ -104,7 +104,11 @@ int report_campaign(const CampaignOptions& options, const ResultDocument& docume
   json["campaign"] = {{"seed", options.seed}, {"kinds", as_json(tallies)}};
   code = write_output("--json", options.verify.json, code, [&] { return to_text(json); });
   code = leave_ci_reports(options.verify.ci, test_report_of(document), code);
-  return print_result(text_of(options, document, tallies), code);
+  const std::string text = text_of(options, document, tallies);
+  code = write_page(options.verify.html, code, [&] {
+    return HtmlPage{"campaign", text, to_text(json), document.timelines};
+  });
+  return print_result(text, code);
 }
 
 int campaign(CampaignOptions options) {
@@ -194,6 +198,7 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
   const std::shared_ptr<VerifyOptions> output(options, &options->verify);
   add_narrowing(verb, output.get(), false);
   add_output(verb, output.get());
+  add_html(verb, &output->html);
   add_how(verb, output.get());
   verb->footer(footer(R"(  lockstep campaign
   lockstep campaign --seeds 300 --seed 7 --json campaign.json
@@ -207,9 +212,9 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
 }  // namespace
 
 Tool campaign_tool() {
-  const char* runs = " --busy --shard ";
+  const char* runs = " --busy --html --shard ";
   const char* tallied =
-      " --busy --color --fresh-processes --jobs --json --keep --out --quiet --seed ";
+      " --busy --color --fresh-processes --html --jobs --json --keep --out --quiet --seed ";
   return {
       .verb = "campaign",
       .add = add_campaign,

@@ -32,7 +32,7 @@ struct CompareOptions {
   std::string a, b;
   std::string key, a_key, b_key;  // --key: of both
   std::optional<double> rtol, atol;
-  std::string json;
+  std::string json, html;
   std::string color = "auto";
   bool quiet = false, verbose = false;
 
@@ -96,11 +96,18 @@ Expected<CompareDocument> compare_all(const CompareOptions& options) {
   return document;
 }
 
+int report_text(const CompareOptions& options, int code, const std::function<std::string()>& json,
+                const std::string& text) {
+  code = write_output("--json", options.json, code, json);
+  code = write_page(options.html, code, [&] { return HtmlPage{"compare", text, json()}; });
+  return print_result(text, code);
+}
+
 int report_comparison(const CompareOptions& options, const CompareDocument& document) {
-  const int code = write_output("--json", options.json, document.exit_code,
-                                [&] { return to_text(as_json(document)); });
+  const auto json = [&] { return to_text(as_json(document)); };
   const Style style(wants_color(options.color, STDOUT_FILENO));
-  return print_result(compare_text(document, {options.quiet, options.verbose}, style), code);
+  const std::string text = compare_text(document, {options.quiet, options.verbose}, style);
+  return report_text(options, document.exit_code, json, text);
 }
 
 using KeptStep = std::optional<int64_t>;  // nothing: the end
@@ -187,11 +194,11 @@ std::optional<InputError> refused_pair(const CompareOptions& options, const Reco
 int compare_by_hashes(const CompareOptions& options, const RecordedHashes& a,
                       const RecordedHashes& b) {
   const RecordedComparison comparison = compare_recordings(a, b);
-  const int code = write_output("--json", options.json, exit_code_of(comparison.verdict),
-                                [&] { return to_text(as_json(comparison, options.a, options.b)); });
+  const auto json = [&] { return to_text(as_json(comparison, options.a, options.b)); };
   const Style style(wants_color(options.color, STDOUT_FILENO));
-  return print_result(
-      recorded_comparison_text(comparison, options.a, options.b, options.quiet, style), code);
+  return report_text(
+      options, exit_code_of(comparison.verdict), json,
+      recorded_comparison_text(comparison, options.a, options.b, options.quiet, style));
 }
 
 int compare_recordings(const CompareOptions& options) {
@@ -275,6 +282,7 @@ void add_compare(CLI::App& app, std::function<int()>* action) {
   const char* output = "Output";
   add("--json", &options->json, "Write the result as JSON (see lockstep schema --compare)", "FILE",
       output);
+  add_html(verb, &options->html);
   add("--color", &options->color, "When to colour verdicts", "auto|always|never", output)
       ->check(CLI::IsMember({"auto", "always", "never"}));
   auto* quiet = verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group(output);
@@ -302,10 +310,13 @@ Tool compare_tool() {
   return {.verb = "compare",
           .add = add_compare,
           .forms =
-              {{"of recordings", "", {" --atol --color --json --quiet --rtol "}, Reads::recordings},
+              {{"of recordings",
+                "",
+                {" --atol --color --html --json --quiet --rtol "},
+                Reads::recordings},
                {"of checkpoints",
                 "",
-                {" --atol --color --json --key --key-a --key-b --quiet --rtol --verbose "}}},
+                {" --atol --color --html --json --key --key-a --key-b --quiet --rtol --verbose "}}},
           .schema = {"--compare", "Of what compare --json writes", compare_schema_text}};
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 struct ExplainOptions {
   std::vector<std::string> paths;
-  std::string json, scenario;
+  std::string json, html, scenario;
   CiOptions ci;
 };
 
@@ -41,6 +41,9 @@ int explain(const ExplainOptions& options) {
   std::string text = explain_text(found, counts);
   if (written || (!again.scenario && !options.scenario.empty()))
     text += reproduction_text(again, options.scenario);
+  code = write_page(options.html, code, [&] {
+    return HtmlPage{"explain", text, to_text(explain_json(found, counts, written ? scenario : ""))};
+  });
   return print_result(text, code);
 }
 
@@ -61,6 +64,7 @@ void add_explain(CLI::App& app, std::function<int()>* action) {
                    "lockstep run and simulate")
       ->option_text("FILE")
       ->group("Output");
+  add_html(verb, &options->html);
   add_ci(verb, &options->ci);
   verb->footer(R"(Examples
   lockstep explain dumps
@@ -83,7 +87,7 @@ Exit codes
 Tool explain_tool() {
   return {.verb = "explain",
           .add = add_explain,
-          .forms = {{"", "", {" --annotations --json --junit --scenario "}}},
+          .forms = {{"", "", {" --annotations --html --json --junit --scenario "}}},
           .schema = {"--explain", "Of what explain --json writes", explain_schema_text},
           .reads = is_job_evidence};
 }

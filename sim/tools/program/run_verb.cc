@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "sim/cli/shared_options.h"
 #include "sim/launch/run_files.h"
 #include "sim/report/document.h"
+#include "sim/report/html/timeline.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/run_result.h"
 #include "sim/tools/tools.h"
@@ -27,7 +29,7 @@ struct RunOptions {
   ProgramWatch watch;
   bool quiet = false, spawns = false;
   std::string gradients, follow;
-  std::string json;
+  std::string json, html;
   CiOptions ci;
 };
 
@@ -102,7 +104,16 @@ int run_program_with_faults(const RunOptions& options) {
   int code = write_output("--json", options.json, exit_code_of(result),
                           [&] { return to_text(as_json(result)); });
   code = leave_ci_reports(options.ci, test_report(result), code);
-  return print_result(program_run_text(result, options.quiet), code);
+  const std::string text = program_run_text(result, options.quiet);
+  code = write_page(options.html, code, [&] {
+    HtmlPage page{"run", text, to_text(as_json(result))};
+    const HtmlFocus focus = focus_of(result.failure, {}, result.straggler);
+    if (run.why.empty())
+      page.timelines.push_back(
+          html_timeline(run.outcome, {fmt::format("{}", fmt::join(options.command, " ")), focus}));
+    return page;
+  });
+  return print_result(text, code);
 }
 
 void add_what(CLI::App* verb, RunOptions* options) {
@@ -155,6 +166,7 @@ void add_program_run(CLI::App& app, std::function<int()>* action) {
                    "Write the result as JSON (see lockstep schema --program-run)")
       ->option_text("FILE")
       ->group("Output");
+  add_html(verb, &options->html);
   add_ci(verb, &options->ci);
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
   verb->footer(R"(Examples, from the root of the repository
@@ -183,8 +195,8 @@ Tool program_run_tool() {
       .add = add_program_run,
       .forms = {{"",
                  "",
-                 {" --annotations --fault --follow --gradients --hang-after --json --junit --limit "
-                  "--quiet --spawns --timeout-scale --world-size "}}},
+                 {" --annotations --fault --follow --gradients --hang-after --html --json --junit "
+                  "--limit --quiet --spawns --timeout-scale --world-size "}}},
       .schema = {"--program-run", "Of what run -- COMMAND --json writes", program_run_schema_text}};
 }
 

@@ -24,7 +24,7 @@ struct ProgramSweepOptions {
   ProgramSweepPlan plan;
   std::string caps, worlds;  // as they were given
   bool quiet = false, fresh_processes = false;
-  std::string json, csv, markdown;
+  std::string json, html, csv, markdown;
   CiOptions ci;
 };
 
@@ -114,8 +114,11 @@ int sweep_program(const ProgramSweepOptions& options) {
   sweep_worlds(options, scratch.path, &result);
   result.duration_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const int code = write_results(options, result);
-  return print_result(program_sweep_text(result, options.quiet), code);
+  const std::string text = program_sweep_text(result, options.quiet);
+  const int code = write_page(options.html, write_results(options, result), [&] {
+    return HtmlPage{"sweep", text, to_text(as_json(result))};
+  });
+  return print_result(text, code);
 }
 
 void add_measured(CLI::App* verb, ProgramSweepOptions* options) {
@@ -160,6 +163,7 @@ void add_written(CLI::App* verb, ProgramSweepOptions* options) {
   file("--json", &options->json, "Write the result as JSON (see lockstep schema --program-sweep)");
   file("--csv", &options->csv, "Write the tables as CSV");
   file("--markdown", &options->markdown, "Write the tables as Markdown");
+  add_html(verb, &options->html);
   add_ci(verb, &options->ci);
   verb->add_flag("-q,--quiet", options->quiet, "Only the answers")->group("Output");
 }
@@ -190,11 +194,12 @@ Exit codes
 Tool program_sweep_tool() {
   return {.verb = "program-sweep",
           .add = add_program_sweep,
-          .forms = {{"",
-                     "",
-                     {" --allow-busy --annotations --caps --csv --fresh-processes --json --junit "
-                      "--limit --markdown --pretend-gpus --quiet --rounds --spawns --steps "
-                      "--warmup --worlds "}}},
+          .forms =
+              {{"",
+                "",
+                {" --allow-busy --annotations --caps --csv --fresh-processes --html --json --junit "
+                 "--limit --markdown --pretend-gpus --quiet --rounds --spawns --steps "
+                 "--warmup --worlds "}}},
           .schema = {"--program-sweep", "Of what sweep -- COMMAND --json writes",
                      program_sweep_schema_text}};
 }

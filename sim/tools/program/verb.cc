@@ -28,7 +28,7 @@ struct ProgramOptions {
   bool spawns = false, pretends_gpus = false, quiet = false, fresh_processes = false;
   std::optional<int64_t> seed;
   double limit_s = 120;
-  std::string json;
+  std::string json, html;
   CiOptions ci;
 };
 
@@ -244,7 +244,11 @@ int verify_program(const ProgramOptions& options) {
   int code = write_output("--json", options.json, exit_code_of(result),
                           [&] { return to_text(as_json(result)); });
   code = leave_ci_reports(options.ci, test_report(result), code);
-  return print_result(program_text(result, options.quiet), code);
+  const std::string text = program_text(result, options.quiet);
+  code = write_page(options.html, code, [&] {
+    return HtmlPage{"verify", text, to_text(as_json(result))};
+  });
+  return print_result(text, code);
 }
 
 void add_program(CLI::App& app, std::function<int()>* action) {
@@ -276,6 +280,7 @@ void add_program(CLI::App& app, std::function<int()>* action) {
                    "Write the result as JSON (see lockstep schema --program)")
       ->option_text("FILE")
       ->group("Output");
+  add_html(verb, &options->html);
   add_ci(verb, &options->ci);
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
   verb->footer(R"(Examples, from the root of the repository
@@ -295,13 +300,14 @@ Exit codes
 }  // namespace
 
 Tool program_tool() {
-  return {.verb = "program",
-          .add = add_program,
-          .forms = {{"",
-                     "",
-                     {" --annotations --fresh-processes --json --junit --limit --pretend-gpus "
-                      "--quiet --seed --spawns --world-sizes "}}},
-          .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
+  return {
+      .verb = "program",
+      .add = add_program,
+      .forms = {{"",
+                 "",
+                 {" --annotations --fresh-processes --html --json --junit --limit --pretend-gpus "
+                  "--quiet --seed --spawns --world-sizes "}}},
+      .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
 }
 
 }  // namespace lockstep

@@ -1,0 +1,487 @@
+// A run's timeline: a row a rank, its phases above, its collectives below, on a canvas; only what is
+// in sight is drawn. D3 zooms.
+
+const RANKS_AT_ONCE = 64;
+const GUTTER = 144, AXIS = 22, GAP = 6, LANES_MOST = 4;
+// Few ranks have more room each.
+const heights_for = ranks => (ranks <= 8 ? {phase: 20, lane: 14} : {phase: 11, lane: 8});
+
+// Stretches of one lane, ascending; `latest[i]`: the latest end of the first i + 1 of them.
+class Lane {
+  constructor() {
+    this.bars = [];
+    this.latest = [];
+  }
+  add(bar) {
+    this.bars.push(bar);
+    this.latest.push(Math.max(bar.end, this.latest.at(-1) ?? -Infinity));
+  }
+  free_at() { return this.latest.at(-1) ?? -Infinity; }
+  first_after(time) { return d3.bisectLeft(this.latest, time); }
+  at(time, slack) {
+    for (let i = this.first_after(time - slack); i < this.bars.length && this.bars[i].begin <= time + slack; ++i)
+      if (this.bars[i].end >= time - slack) return this.bars[i];
+    return null;
+  }
+}
+
+// What the page was given, in milliseconds and by rank.
+class RunEvents {
+  constructor(data) {
+    this.data = data;
+    this.ms = data.tick_ns / 1e6;
+    this.steps = new Map();
+    this.end = 1e-6;
+    this.guilty = new Set(data.focus.ranks);
+    const others = d3.range(data.world_size).filter(rank => !this.guilty.has(rank));
+    this.ranks = [...this.guilty].concat(others).slice(0, RANKS_AT_ONCE).sort((a, b) => a - b);
+    this.phases = data.phases.map(row => this.phases_of(row));
+    this.collectives = data.collectives.map(row => this.collective(row));
+    this.lanes = this.ranks.map(rank => this.lanes_of(rank));
+  }
+
+  note(step, begin, end) {
+    this.end = Math.max(this.end, end);
+    const known = this.steps.get(step) || {step, begin, end, collectives: []};
+    known.begin = Math.min(known.begin, begin);
+    known.end = Math.max(known.end, end);
+    this.steps.set(step, known);
+    return known;
+  }
+
+  phases_of(row) {
+    const lane = new Lane();
+    for (let i = 0; i < row.length; i += 4) {
+      const bar = {kind: this.data.phase_words[row[i]], step: row[i + 1], begin: row[i + 2] * this.ms,
+                   end: row[i + 3] * this.ms};
+      lane.add(bar);
+      if (bar.step > 0) this.note(bar.step, bar.begin, bar.end);
+    }
+    return lane;
+  }
+
+  collective([sequence, operation, bucket, bytes, step, ...passages]) {
+    const time = value => (value === null ? null : value * this.ms);
+    const made = {sequence, operation, bucket, bytes, step, missing: []};
+    made.passages = passages.map(one => one && {ready: time(one[0]), arrival: time(one[1]),
+                                                launched: time(one[2]), end: time(one[3])});
+    passages.forEach((one, rank) => { if (one === null) made.missing.push(rank); });
+    const there = made.passages.filter(one => one !== null);
+    made.first = d3.min(there, one => one.arrival);
+    made.last = d3.max(there, one => one.arrival);
+    made.end = d3.max(there, one => one.end ?? one.arrival);
+    made.last_rank = made.passages.findIndex(one => one !== null && one.arrival === made.last);
+    if (there.length > 0) this.note(step, made.first, made.end).collectives.push(made);
+    return made;
+  }
+
+  // Collectives of a rank that overlap stand below each other.
+  lanes_of(rank) {
+    const lanes = [];
+    const phases = this.phases[rank] || new Lane();
+    for (const collective of this.collectives) {
+      const own = collective.passages[rank];
+      if (!own) continue;
+      // What never ended is drawn to the rank's last sign of life.
+      const end = own.end ?? Math.max(phases.free_at(), own.arrival);
+      const bar = {collective, rank, begin: own.arrival, end, open: own.end === null, step: collective.step,
+                   waits_until: collective.missing.length > 0 ? end : Math.min(end, collective.last)};
+      let lane = lanes.findIndex(one => one.free_at() <= bar.begin);
+      if (lane < 0) lane = Math.min(lanes.length, LANES_MOST - 1);
+      (lanes[lane] ??= new Lane()).add(bar);
+    }
+    return {rank, phases, lanes};
+  }
+
+  describe(bar) {
+    const ms = value => value.toFixed(value < 10 ? 3 : 1) + " ms";
+    if (!bar.collective)
+      return `step ${bar.step}, ${bar.kind}: ${ms(bar.begin)} to ${ms(bar.end)}, ${ms(bar.end - bar.begin)}`;
+    const {collective} = bar, waited = bar.waits_until - bar.begin;
+    return `rank ${bar.rank}, step ${bar.step}, ${name_of(collective)}, ${size_of(collective.bytes)}: ` +
+        `arrives at ${ms(bar.begin)}, waits ${ms(Math.max(0, waited))}` +
+        (collective.missing.length > 0 ? `, never entered by rank ${collective.missing.join(" ")}`
+                                       : `, last comes rank ${collective.last_rank}`) +
+        (bar.open ? ", never ends" : `, ends at ${ms(bar.end)}`);
+  }
+}
+
+function name_of(collective) {
+  const bucket = collective.bucket >= 0 ? `, bucket ${collective.bucket}` : "";
+  return `${words(collective.operation)} ${collective.sequence}${bucket}`;
+}
+
+function size_of(bytes) {
+  return bytes >= 1e6 ? (bytes / 1e6).toFixed(2) + " MB" : bytes >= 1e3 ? (bytes / 1e3).toFixed(1) + " kB" : bytes + " B";
+}
+
+const BAR_KINDS = ["load", "forward", "backward", "wait", "optimizer", "checkpoint", "other", "waiting",
+                   "transfer", "open", "guilty", "guilty-row", "ink", "grid", "paper", "chosen"];
+
+function colors_now() {
+  const style = getComputedStyle(document.documentElement);
+  return Object.fromEntries(BAR_KINDS.map(kind => [kind, style.getPropertyValue("--" + kind).trim()]));
+}
+
+class TimelineView {
+  constructor(data) {
+    this.events = new RunEvents(data);
+    this.data = data;
+    this.chosen = null;
+    this.chosen_rank = this.events.ranks.find(rank => this.events.guilty.has(rank)) ?? this.events.ranks[0];
+    this.range = [0, this.events.end];
+    this.numbers = [...this.events.steps.keys()].filter(step => step > 0).sort((a, b) => a - b);
+    this.rows = [];
+    this.tall = heights_for(this.events.ranks.length);
+    this.height = AXIS + GAP;
+    for (const row of this.events.lanes) {
+      const height = this.tall.phase + this.tall.lane * Math.max(1, row.lanes.length) + GAP;
+      this.rows.push({...row, top: this.height, height});
+      this.height += height;
+    }
+    this.build();
+  }
+
+  build() {
+    this.canvas = element("canvas", {tabindex: 0, role: "application", "aria-roledescription": "timeline",
+                                     "aria-label": `Timeline of ${this.events.ranks.length} ranks`,
+                                     "aria-describedby": "timeline-keys", class: "timeline"});
+    this.said = element("p", {role: "status", class: "said"});
+    this.hover = element("p", {class: "hover", "aria-hidden": "true"}, "\u00a0");
+    this.buckets = element("div");
+    this.step = element("input", {type: "number", min: this.numbers[0] ?? 0, max: this.numbers.at(-1) ?? 0,
+                                  value: this.numbers[0] ?? 0, "aria-label": "step"});
+    this.node = element("div", {class: "view"}, this.bar(), this.legend(), this.canvas, this.hover, this.said,
+                        this.note(), this.buckets);
+    this.listen();
+  }
+
+  bar() {
+    const button = (label, press) => {
+      const made = element("button", {type: "button"}, label);
+      made.addEventListener("click", press);
+      return made;
+    };
+    const bar = element("div", {class: "bar", role: "toolbar", "aria-label": "What the timeline shows"},
+                        button("Whole run", () => this.show_all()), button("Previous step", () => this.turn(-1)),
+                        element("label", {}, "Step ", this.step), button("Next step", () => this.turn(1)),
+                        button("Zoom in", () => this.scale(2)), button("Zoom out", () => this.scale(0.5)));
+    if (this.events.steps.has(this.data.focus.step) && this.data.focus.step > 0)
+      bar.prepend(button(`Step ${this.data.focus.step}: ${this.data.focus.what}`, () => this.show_focus()));
+    this.step.addEventListener("change", () => this.show_step(Number(this.step.value)));
+    return bar;
+  }
+
+  legend() {
+    const kinds = [["load", "load"], ["forward", "forward"], ["backward", "backward"], ["wait", "wait"],
+                   ["optimizer", "optimizer"], ["waiting", "in a collective, waiting for others"],
+                   ["transfer", "in a collective, all there"], ["open", "in a collective that never ended"]];
+    return element("ul", {class: "legend", "aria-label": "Legend"},
+                   kinds.map(([kind, text]) => element("li", {}, element("span", {class: "swatch " + kind}), text)));
+  }
+
+  note() {
+    const notes = [];
+    if (this.data.world_size > this.events.ranks.length)
+      notes.push(`${this.events.ranks.length} of ${this.data.world_size} ranks are drawn.`);
+    if (this.data.last_drawn < this.data.last_step || this.data.first_drawn > 1)
+      notes.push(`Steps ${this.data.first_drawn} to ${this.data.last_drawn} of ${this.data.last_step} are drawn; ` +
+                 "lockstep analyze --trace leaves them all.");
+    return element("p", {class: "note"}, notes.join(" "));
+  }
+
+  listen() {
+    // The wheel belongs to the page, unless the timeline was clicked, or a key says so.
+    this.zoom = d3.zoom().filter(event => event.type !== "wheel" || event.ctrlKey || event.metaKey ||
+                                          document.activeElement === this.canvas)
+        .on("zoom", event => this.zoomed(event.transform));
+    d3.select(this.canvas).call(this.zoom).on("dblclick.zoom", null);
+    this.canvas.addEventListener("pointermove", event => this.point(event));
+    this.canvas.addEventListener("dblclick", event => {
+      const bar = this.bar_at(event);
+      if (bar) this.choose(bar, true);
+    });
+    this.canvas.addEventListener("keydown", event => this.key(event));
+    new ResizeObserver(() => this.resize()).observe(this.node);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.colors = colors_now();
+      this.draw();
+    });
+  }
+
+  resize() {
+    const width = Math.max(320, this.node.clientWidth), dots = devicePixelRatio || 1;
+    if (width === this.width && dots === this.dots) return;
+    [this.width, this.dots] = [width, dots];
+    this.colors ??= colors_now();
+    this.canvas.width = Math.round(width * dots);
+    this.canvas.height = Math.round(this.height * dots);
+    this.canvas.style.width = width + "px";
+    this.canvas.style.height = this.height + "px";
+    this.base = d3.scaleLinear([0, this.events.end], [GUTTER, width - 4]);
+    const box = [[GUTTER, 0], [width - 4, this.height]];
+    this.zoom.extent(box).translateExtent(box).scaleExtent([1, Math.max(1, this.events.end / 1e-3)]);
+    if (this.begun) this.show(...this.range, false);
+    else this.show_focus();
+    this.begun = true;
+  }
+
+  // Moves the view; what follows comes through zoomed().
+  show(begin, end, padded = true) {
+    const slack = padded ? (end - begin) * 0.03 + 1e-4 : 0;
+    const [from, to] = [Math.max(0, begin - slack), Math.min(this.events.end, end + slack)];
+    const [left, right] = this.base.range();
+    const scale = (right - left) / Math.max(1e-9, this.base(to) - this.base(from));
+    d3.select(this.canvas).call(
+        this.zoom.transform, d3.zoomIdentity.translate(left - scale * this.base(from), 0).scale(scale));
+  }
+
+  zoomed(transform) {
+    this.x = transform.rescaleX(this.base);
+    this.range = this.x.domain();
+    this.canvas.dataset.beginMs = this.range[0];
+    this.canvas.dataset.endMs = this.range[1];
+    cancelAnimationFrame(this.waiting);
+    if (this.drawn) this.waiting = requestAnimationFrame(() => this.draw());
+    else this.draw();
+  }
+
+  show_all() {
+    this.show(0, this.events.end, false);
+    this.say("the whole run");
+  }
+
+  show_focus() {
+    const {focus} = this.data;
+    if (this.events.steps.has(focus.step) && focus.step > 0) this.show_step(focus.step);
+    else {
+      this.show_all();
+      this.fill_buckets(this.numbers[0] ?? 0);
+    }
+  }
+
+  show_step(step) {
+    const found = this.events.steps.get(step);
+    if (!found) return this.say(`step ${step} is not drawn`);
+    this.show(found.begin, found.end);
+    this.fill_buckets(step);
+    return this.say(`step ${step}, ${(found.end - found.begin).toFixed(2)} ms, ` +
+                    `${found.collectives.length} collectives`);
+  }
+
+  turn(by) {
+    const place = d3.bisectLeft(this.numbers, Number(this.step.value)) + by;
+    if (this.numbers[place] !== undefined) this.show_step(this.numbers[place]);
+  }
+
+  scale(by) {
+    d3.select(this.canvas).call(this.zoom.scaleBy, by);
+    this.say(`${this.range[0].toFixed(2)} to ${this.range[1].toFixed(2)} ms`);
+  }
+
+  pan(part) {
+    const [begin, end] = this.range, by = (end - begin) * part;
+    const from = Math.min(Math.max(0, begin + by), this.events.end - (end - begin));
+    this.show(from, from + (end - begin), false);
+  }
+
+  say(text) { this.said.textContent = text; }
+
+  key(event) {
+    const keys = {"+": () => this.scale(2), "=": () => this.scale(2), "-": () => this.scale(0.5),
+                  ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2),
+                  ArrowUp: () => this.next_rank(-1), ArrowDown: () => this.next_rank(1),
+                  n: () => this.turn(1), p: () => this.turn(-1), 0: () => this.show_all(),
+                  g: () => this.show_focus(), ",": () => this.next_bar(-1), ".": () => this.next_bar(1),
+                  Enter: () => this.chosen && this.choose(this.chosen, true)};
+    if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  }
+
+  next_rank(by) {
+    const ranks = this.events.ranks, place = ranks.indexOf(this.chosen_rank) + by;
+    this.chosen_rank = ranks[Math.min(ranks.length - 1, Math.max(0, place))];
+    this.chosen = null;
+    this.say(`rank ${this.chosen_rank}` + (this.events.guilty.has(this.chosen_rank) ? `, ${this.data.focus.what}` : ""));
+    this.draw();
+  }
+
+  // The next collective of the chosen rank; the first that is in sight.
+  next_bar(by) {
+    const row = this.rows.find(one => one.rank === this.chosen_rank);
+    const bars = row.lanes.flatMap(lane => lane.bars).sort((a, b) => a.begin - b.begin);
+    const now = bars.indexOf(this.chosen);
+    const next = now >= 0 ? now + by : bars.findIndex(bar => bar.end >= this.range[0]);
+    if (bars[next]) this.choose(bars[next], false);
+  }
+
+  choose(bar, zoom) {
+    this.chosen = bar;
+    this.say(this.events.describe(bar));
+    if (zoom && bar.collective) this.show_collective(bar.collective);
+    else if (zoom) this.show(bar.begin, bar.end);
+    else if (bar.begin < this.range[0] || bar.begin > this.range[1]) this.pan_to(bar.begin);
+    this.draw();
+  }
+
+  pan_to(time) {
+    const half = (this.range[1] - this.range[0]) / 2, from = Math.max(0, time - half);
+    this.show(from, from + 2 * half, false);
+  }
+
+  show_collective(collective) {
+    const ready = d3.min(collective.passages, one => one && (one.ready ?? one.arrival));
+    this.show(Math.min(ready, collective.first), Math.max(collective.end, collective.last));
+    const bar = this.rows.flatMap(row => row.lanes.flatMap(lane => lane.bars))
+        .find(one => one.collective === collective && one.rank === collective.last_rank);
+    this.chosen = bar ?? this.chosen;
+    this.say(`${name_of(collective)}: ${(collective.last - collective.first).toFixed(3)} ms between the first ` +
+             `rank and the last, rank ${collective.last_rank}`);
+    this.draw();
+  }
+
+  // The collectives of a step as a table: what the drawing shows, for those who do not see it.
+  fill_buckets(step) {
+    this.step.value = step;
+    const rows = this.events.steps.get(step)?.collectives ?? [];
+    const column = (label, of) => ({key: label, label, of});
+    const wait = (one, rank) => {
+      const own = one.passages[rank];
+      return own && one.missing.length === 0 ? one.last - own.arrival : null;
+    };
+    const waits = this.data.world_size <= 16
+        ? d3.range(this.data.world_size).map(rank => column(`rank ${rank} waits, ms`, one => wait(one, rank))) : [];
+    const zoom = {...column("collective", one => one.sequence),
+                  button: {label: name_of, press: one => { this.show_collective(one); this.canvas.focus(); }}};
+    const table = new SortableTable(`Collectives of step ${step}`, [
+      zoom, column("bytes", one => one.bytes), column("skew, ms", one => one.last - one.first),
+      column("last rank", one => (one.missing.length > 0 ? null : one.last_rank)),
+      column("never entered by", one => one.missing), ...waits], rows);
+    this.buckets.replaceChildren(table.node);
+  }
+
+  row_at(event) {
+    const y = event.offsetY;
+    return this.rows.find(row => y >= row.top && y < row.top + row.height);
+  }
+
+  bar_at(event) {
+    const row = this.row_at(event);
+    if (!row || event.offsetX < GUTTER) return null;
+    const time = this.x.invert(event.offsetX), slack = (this.range[1] - this.range[0]) / this.width * 2;
+    const down = event.offsetY - row.top - this.tall.phase;
+    return down < 0 ? row.phases.at(time, slack) : row.lanes[Math.floor(down / this.tall.lane)]?.at(time, slack) ?? null;
+  }
+
+  point(event) {
+    const bar = this.bar_at(event);
+    this.hover.textContent = bar ? this.events.describe(bar) : "\u00a0";
+  }
+
+  draw() {
+    const pen = this.canvas.getContext("2d"), {colors} = this;
+    pen.setTransform(this.dots, 0, 0, this.dots, 0, 0);
+    pen.fillStyle = colors.paper;
+    pen.fillRect(0, 0, this.width, this.height);
+    pen.font = "12px system-ui, sans-serif";
+    pen.textBaseline = "middle";
+    this.draw_axis(pen);
+    for (const row of this.rows) this.draw_row(pen, row);
+    this.draw_marks(pen);
+    this.draw_labels(pen);
+    if (!this.drawn) performance.mark("timeline drawn");
+    this.drawn = true;
+    this.canvas.dataset.drawn = "true";
+  }
+
+  draw_axis(pen) {
+    const ticks = this.x.ticks(Math.max(2, this.width / 110)), format = this.x.tickFormat(ticks.length);
+    pen.textAlign = "center";
+    for (const tick of ticks) {
+      const x = this.x(tick);
+      pen.fillStyle = this.colors.grid;
+      pen.fillRect(x, AXIS - 4, 1, this.height);
+      pen.fillStyle = this.colors.ink;
+      if (x > GUTTER + 20) pen.fillText(format(tick) + " ms", x, AXIS / 2);
+    }
+  }
+
+  draw_row(pen, row) {
+    if (this.events.guilty.has(row.rank)) {
+      pen.fillStyle = this.colors["guilty-row"];
+      pen.fillRect(0, row.top - GAP / 2, this.width, row.height);
+    }
+    pen.save();
+    pen.beginPath();
+    pen.rect(GUTTER, row.top, this.width - GUTTER, row.height);
+    pen.clip();
+    const {phase, lane: tall} = this.tall;
+    this.draw_lane(pen, row.phases, row.top, phase - 1);
+    row.lanes.forEach((lane, place) => this.draw_lane(pen, lane, row.top + phase + place * tall, tall - 1));
+    pen.restore();
+  }
+
+  // Bars narrower than a pixel are drawn once a pixel.
+  draw_lane(pen, lane, top, height) {
+    const [begin, end] = this.range, per_ms = this.x(1) - this.x(0), left = this.x(0);
+    let last = -1;
+    for (let i = lane.first_after(begin); i < lane.bars.length; ++i) {
+      const bar = lane.bars[i];
+      if (bar.begin > end) break;
+      const x = left + bar.begin * per_ms, width = (bar.end - bar.begin) * per_ms;
+      if (width < 1 && Math.floor(x) === last && bar !== this.chosen) continue;
+      last = Math.floor(x + Math.max(0, width - 1));
+      this.draw_bar(pen, bar, x, top, width, height, per_ms);
+    }
+  }
+
+  draw_bar(pen, bar, x, top, width, height, per_ms) {
+    const kind = !bar.collective ? bar.kind : bar.open ? "open" : "transfer";
+    pen.fillStyle = this.colors[kind] || this.colors.other;
+    pen.fillRect(x, top, Math.max(1, width), height);
+    const waits = bar.collective && !bar.open ? (bar.waits_until - bar.begin) * per_ms : 0;
+    if (waits > 0.5) {
+      pen.fillStyle = this.colors.waiting;
+      pen.fillRect(x, top, waits, height);
+    }
+    if (bar === this.chosen) {
+      pen.strokeStyle = this.colors.chosen;
+      pen.lineWidth = 2;
+      pen.strokeRect(x - 1, top - 1, Math.max(3, width + 2), height + 2);
+    }
+    const text = bar.collective ? `bucket ${bar.collective.bucket}` : bar.kind;
+    if (width > 60 && height > 9 && (bar.collective?.bucket ?? 0) >= 0) {
+      pen.fillStyle = this.colors.paper;
+      pen.textAlign = "left";
+      pen.font = "11px system-ui, sans-serif";
+      pen.fillText(text, Math.max(x, GUTTER) + 4, top + height / 2 + 0.5, width - 8);
+      pen.font = "12px system-ui, sans-serif";
+    }
+  }
+
+  draw_marks(pen) {
+    for (const [rank, tick, text] of this.data.marks) {
+      const row = this.rows.find(one => one.rank === rank), x = this.x(tick * this.events.ms);
+      if (!row || x < GUTTER || x > this.width) continue;
+      pen.fillStyle = this.colors.guilty;
+      pen.fillRect(x - 1, row.top - 2, 2, row.height);
+      pen.textAlign = x > this.width - 160 ? "right" : "left";
+      pen.fillText(shown(text), x + (x > this.width - 160 ? -5 : 5), row.top + this.tall.phase + this.tall.lane / 2);
+    }
+  }
+
+  draw_labels(pen) {
+    pen.textAlign = "left";
+    for (const row of this.rows) {
+      const guilty = this.events.guilty.has(row.rank);
+      pen.fillStyle = guilty ? this.colors["guilty-row"] : this.colors.paper;
+      pen.fillRect(0, row.top - GAP / 2, GUTTER - 2, row.height);
+      pen.fillStyle = guilty ? this.colors.guilty : this.colors.ink;
+      pen.font = guilty ? "bold 12px system-ui, sans-serif" : "12px system-ui, sans-serif";
+      const chosen = row.rank === this.chosen_rank && document.activeElement === this.canvas;
+      pen.fillText(`${chosen ? "▸ " : ""}rank ${row.rank}${guilty ? ": " + this.data.focus.what : ""}`, 4,
+                   row.top + (row.height - GAP) / 2, GUTTER - 8);
+    }
+  }
+}
