@@ -1,4 +1,5 @@
 """Debian's Chromium without a screen, driven by its WebDriver: plain HTTP, no library."""
+import base64
 import contextlib
 import json
 import os
@@ -71,6 +72,10 @@ class Browser:
         """What a function with this body returns."""
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
+    def run_async(self, script):
+        """What it calls its argument with."""
+        return self._call("POST", "/execute/async", {"script": script, "args": []})
+
     def find(self, selector):
         return self._call("POST", "/element", {"using": "css selector", "value": selector})[ELEMENT]
 
@@ -115,5 +120,4 @@ class Browser:
         return [url for url in asked if not url.startswith("data:")]
 
     def screenshot(self, path):
-        import base64
         pathlib.Path(path).write_bytes(base64.b64decode(self._call("GET", "/screenshot")))

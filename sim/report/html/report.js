@@ -48,8 +48,9 @@ function measured_tables(data) {
     const lowest = row => d3.min(row[5], one => one ?? undefined) ?? null;
     made.append(new SortableTable("Steps: skew and overlap", [
       column("step", row => row[0]), column("skew, ms", row => row[1]), column("step, ms", row => row[2]),
-      column("without lateness, ms", row => row[3]), column("longest wait of a rank, ms", row => d3.max(row[4])),
-      column("least overlap of a rank", lowest)], data.steps).node);
+      column("without lateness, ms", row => row[3]),
+      column("longest wait of a rank, ms", row => d3.max(row[4])), column("least overlap of a rank", lowest),
+    ], data.steps).node);
   }
   return made;
 }
@@ -62,14 +63,14 @@ function timeline_section(timelines, first) {
     place.replaceChildren(view.node, element("h3", {}, "Skew and overlap"), measured_tables(data));
     view.resize();
   };
-  const choice = element("select", {"aria-label": "run"},
-                         timelines.map((one, number) => element("option", {value: number}, `${number + 1}: ${one.name}`)));
+  const option = (one, number) => element("option", {value: number}, `${number + 1}: ${one.name}`);
+  const choice = element("select", {"aria-label": "run"}, timelines.map(option));
   choice.value = String(first);
   choice.addEventListener("change", () => show(Number(choice.value)));
   const keys = element("p", {class: "keys", id: "timeline-keys"},
-    "Zoom: + and −, Ctrl and wheel, or the wheel once the timeline has the focus. Move: drag, ← and →. Steps: n, p. " +
-    "Ranks: ↑, ↓. Collectives of a rank: comma and full stop; Enter or a double click zooms to one. 0: the whole run" +
-    (timelines.some(one => one.focus.step > 0) ? "; g: the step to look at." : "."));
+    "Zoom: + and −, Ctrl and wheel, or the wheel once the timeline has the focus. Move: drag, ← and →. " +
+    "Steps: n, p. Ranks: ↑, ↓. Collectives of a rank: comma and full stop; Enter or a double click zooms to " +
+    "one. 0: the whole run" + (timelines.some(one => one.focus.step > 0) ? "; g: the step to look at." : "."));
   const made = section("Timeline", timelines.length > 1 ? element("p", {}, "Run ", choice) : null, keys, place);
   return {node: made, begin: () => show(first)};
 }
@@ -84,7 +85,8 @@ function first_timeline(timelines, result) {
 
 const EVIDENCE_AT_ONCE = 20;
 
-const has_evidence = row => row.first_divergence || row.failure || !is_absent(row.straggler?.rank) || row.met === false;
+const has_evidence = row =>
+    row.first_divergence || row.failure || !is_absent(row.straggler?.rank) || row.met === false;
 
 // Of each run that failed: the first element that differs, who failed, which lanes say so. What was
 // expected to fail stands behind.

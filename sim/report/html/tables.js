@@ -14,7 +14,7 @@ function element(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes))
     if (value !== null && value !== undefined && value !== false)
       made.setAttribute(name, value === true ? "" : String(value));
-  for (const child of children.flat())
+  for (const child of children.flat(Infinity))
     if (child !== null && child !== undefined)
       made.append(child instanceof Node ? child : document.createTextNode(shown(child)));
   return made;
@@ -195,6 +195,7 @@ function split_columns(rows) {
 
 // Of an array of objects: what all have in common, then a table of the rest.
 function table_of(caption, rows, details) {
+  if (rows.length === 1) return all_of(rows[0]);
   const {same, differing} = split_columns(rows);
   const parts = [];
   if (same.length > 0)
@@ -220,8 +221,8 @@ function facts_of(object) {
   for (const [key, value] of Object.entries(object)) {
     if (!(is_plain(value) || is_list(value)) || is_absent(value)) continue;
     const text = typeof value === "number" ? String(value) : cell_text(value);
-    list.append(element("dt", {}, words(key)),
-                element("dd", {class: verdict_class(value)}, text));
+    list.append(element("div", {}, element("dt", {}, words(key)),
+                        element("dd", {class: verdict_class(value)}, text)));
   }
   return list;
 }
@@ -248,10 +249,14 @@ function nested(key, value) {
   if (by_name !== null) return table_of(words(key), by_name, null);
   if (is_rows(value) && value.length > 1) return table_of(words(key), value, details_of);
   const make = () => Array.isArray(value)
-      ? element("ol", {}, value.slice(0, 1000).map(one => element("li", {}, is_object(one) ? all_of(one) : cell_text(one))))
+      ? element("ol", {}, value.slice(0, 1000).map(item))
       : all_of(value);
   const few = is_object(value) && Object.values(value).every(one => is_plain(one) || is_list(one));
   return folded(words(key), make, few);
+}
+
+function item(one) {
+  return element("li", {}, is_object(one) ? all_of(one) : cell_text(one));
 }
 
 function details_of(row) {

@@ -112,7 +112,8 @@ function name_of(collective) {
 }
 
 function size_of(bytes) {
-  return bytes >= 1e6 ? (bytes / 1e6).toFixed(2) + " MB" : bytes >= 1e3 ? (bytes / 1e3).toFixed(1) + " kB" : bytes + " B";
+  if (bytes >= 1e6) return (bytes / 1e6).toFixed(2) + " MB";
+  return bytes >= 1e3 ? (bytes / 1e3).toFixed(1) + " kB" : bytes + " B";
 }
 
 const BAR_KINDS = ["load", "forward", "backward", "wait", "optimizer", "checkpoint", "other", "waiting",
@@ -142,9 +143,16 @@ class TimelineView {
     this.build();
   }
 
+  // For who does not see it; the tables below say the rest.
+  label() {
+    const {focus} = this.data;
+    const guilty = focus.ranks.map(rank => `; rank ${rank}: ${shown(focus.what)}, step ${focus.step}`);
+    return `Timeline of ${this.events.ranks.length} ranks${guilty.join("")}`;
+  }
+
   build() {
     this.canvas = element("canvas", {tabindex: 0, role: "application", "aria-roledescription": "timeline",
-                                     "aria-label": `Timeline of ${this.events.ranks.length} ranks`,
+                                     "aria-label": this.label(),
                                      "aria-describedby": "timeline-keys", class: "timeline"});
     this.said = element("p", {role: "status", class: "said"});
     this.hover = element("p", {class: "hover", "aria-hidden": "true"}, "\u00a0");
@@ -303,7 +311,8 @@ class TimelineView {
     const ranks = this.events.ranks, place = ranks.indexOf(this.chosen_rank) + by;
     this.chosen_rank = ranks[Math.min(ranks.length - 1, Math.max(0, place))];
     this.chosen = null;
-    this.say(`rank ${this.chosen_rank}` + (this.events.guilty.has(this.chosen_rank) ? `, ${this.data.focus.what}` : ""));
+    const guilty = this.events.guilty.has(this.chosen_rank);
+    this.say(`rank ${this.chosen_rank}` + (guilty ? `, ${this.data.focus.what}` : ""));
     this.draw();
   }
 
@@ -371,7 +380,8 @@ class TimelineView {
     if (!row || event.offsetX < GUTTER) return null;
     const time = this.x.invert(event.offsetX), slack = (this.range[1] - this.range[0]) / this.width * 2;
     const down = event.offsetY - row.top - this.tall.phase;
-    return down < 0 ? row.phases.at(time, slack) : row.lanes[Math.floor(down / this.tall.lane)]?.at(time, slack) ?? null;
+    const lane = down < 0 ? row.phases : row.lanes[Math.floor(down / this.tall.lane)];
+    return lane?.at(time, slack) ?? null;
   }
 
   point(event) {
@@ -480,8 +490,8 @@ class TimelineView {
       pen.fillStyle = guilty ? this.colors.guilty : this.colors.ink;
       pen.font = guilty ? "bold 12px system-ui, sans-serif" : "12px system-ui, sans-serif";
       const chosen = row.rank === this.chosen_rank && document.activeElement === this.canvas;
-      pen.fillText(`${chosen ? "▸ " : ""}rank ${row.rank}${guilty ? ": " + this.data.focus.what : ""}`, 4,
-                   row.top + (row.height - GAP) / 2, GUTTER - 8);
+      const what = guilty ? ": " + shown(this.data.focus.what) : "";
+      pen.fillText(`${chosen ? "▸ " : ""}rank ${row.rank}${what}`, 4, row.top + (row.height - GAP) / 2, GUTTER - 8);
     }
   }
 }
