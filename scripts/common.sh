@@ -8,7 +8,8 @@ build_packages="g++ cmake ninja-build ccache git libtorch-dev libgloo-dev nlohma
   libcli11-dev libvalijson-dev libfmt-dev libssl-dev libxxhash-dev zlib1g-dev libopenblas0-pthread"
 test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev python3 file
   python3-torch python3-numpy python3-pytest
-  openmpi-bin slurm-wlm munge redis-server iproute2 mount openssh-server openssh-client"
+  openmpi-bin slurm-wlm munge redis-server iproute2 mount openssh-server openssh-client
+  chromium chromium-driver fonts-dejavu-core"
 check_packages="clang-format clang-tidy"
 fuzz_packages="clang libclang-rt-dev llvm"  # llvm names functions in stacks
 peer_packages="libsimgrid-dev libopenmpi-dev"  # what bench/peers compares with

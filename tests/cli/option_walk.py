@@ -1,5 +1,7 @@
 """Walks the options of a form of an invocation (docs/options.md, which is the program's own table):
 each has an effect here, is refused by name, or is given with the reason why it changes nothing."""
+import html
+import json
 import re
 
 from harness import ROOT, ProgramTest, read_json
@@ -87,7 +89,18 @@ def silent(verb):
     return {option for option, of in rows if of in ("", verb)}
 
 
+def page(test, base, result, path):
+    """Of --html: the answer that was printed, and the result, which tables are made of."""
+    test.assertEqual(result.code, base.code, result.text)
+    text = path.read_text()
+    test.assertIn("default-src 'none'", text)
+    test.assertIn(html.escape(result.out.splitlines()[-1], quote=False), text)
+    found = json.loads(text.split('<script type="application/json" id="result">')[1].split("</script>")[0])
+    test.assertIsInstance(found, dict)
+
+
 COMMON = {
+    "--html": Case(["--html", "{tmp}/written"], page),
     "--json": writes("--json"), "--junit": writes("--junit"), "--csv": writes("--csv"),
     "--markdown": writes("--markdown"), "--svg": writes("--svg"), "--trace": writes("--trace"),
     "--out": writes("--out"),
@@ -106,7 +119,7 @@ COMMON = {
 
 
 # Files and folders that one run can leave all at once, and what marks the others left in them.
-LEFT = {"--json": "result.json", "--junit": "junit.xml", "--csv": "table.csv",
+LEFT = {"--json": "result.json", "--html": "report.html", "--junit": "junit.xml", "--csv": "table.csv",
         "--markdown": "table.md", "--svg": "picture.svg", "--trace": "trace.json",
         "--export": "export/0001", "--save-weights": "weights.safetensors", "--out": "out"}
 MARKED = {"--color": ["always"], "--annotations": ["github"], "--keep": [], "--metrics": [],

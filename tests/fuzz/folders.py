@@ -125,7 +125,8 @@ class Bases:
 
 VERBS = {
     "kept": [["analyze", "{}/0001"], ["analyze", "{}/0001", "--json", "{json}", "--metrics"],
-             ["analyze", "{}"], ["analyze", "{}/0001", "--trace", "{out}", "--svg", "{out}.svg"],
+             ["analyze", "{}"],
+             ["analyze", "{}/0001", "--trace", "{out}", "--svg", "{out}.svg", "--html", "{out}.html"],
              ["whatif", "{}/0001"], ["whatif", "{}", "--fix-rank", "1", "--json", "{json}"],
              ["calibrate", "{}", "--out", "{out}"]],
     "recording": [["analyze", "{}/a"], ["analyze", "{}/a", "--json", "{json}"],

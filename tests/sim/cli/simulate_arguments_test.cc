@@ -128,7 +128,7 @@ TEST(OptionUses, EachThatIsTakenCounts) {
       {"--checkpoint-every-s", days, [](auto* v) { v->checkpoint_every_s = 20; }},
       {"--restart-s", days, [](auto* v) { v->restart_s = 20; }},
   };
-  std::set<std::string> shown = {"--threads", "--json", "--trace", "--svg", "--out"};
+  std::set<std::string> shown = {"--threads", "--json", "--html", "--trace", "--svg", "--out"};
   for (const Example& example : examples) {
     SimulateVerb verb;
     example.before(&verb);

@@ -213,9 +213,10 @@ TEST_F(Forms, ARecordingHasNoJUnitReport) {
   const Answer answer =
       invoke({"analyze", folder_ + "/recording", "--junit", folder_ + "/junit.xml"});
   EXPECT_EQ(answer.code, 2);
-  EXPECT_THAT(answer.err, HasSubstr("--junit: lockstep analyze of a recording does not take it; "
-                                    "expected --color --json --metrics --trace; --junit is for "
-                                    "lockstep analyze of kept runs"));
+  EXPECT_THAT(answer.err,
+              HasSubstr("--junit: lockstep analyze of a recording does not take it; "
+                        "expected --color --html --json --metrics --trace; --junit is for "
+                        "lockstep analyze of kept runs"));
 }
 
 TEST_F(Forms, NumbersHaveARangeThatIsSaid) {
@@ -264,8 +265,9 @@ TEST_F(Forms, FilesThatCannotBeWrittenAreRefusedFirst) {
         EXPECT_THAT(answer.out, IsEmpty());
       }
     }
-  EXPECT_THAT(written, testing::ElementsAre("--csv", "--json", "--junit", "--markdown", "--out",
-                                            "--save-weights", "--scenario", "--svg", "--trace"));
+  EXPECT_THAT(written,
+              testing::ElementsAre("--csv", "--html", "--json", "--junit", "--markdown", "--out",
+                                   "--save-weights", "--scenario", "--svg", "--trace"));
 }
 
 TEST_F(Forms, NoFileIsWrittenTwiceNorOverWhatIsRead) {
