@@ -31,7 +31,8 @@ std::vector<FaultMark> fault_marks(const RunOutcome& outcome) {
       const auto kind = static_cast<EventKind>(event.kind);
       if (kind == EventKind::double_run) break;  // no part of the timeline
       if (kind == EventKind::receipt)
-        found.push_back({rank, event.time_ns, receipt_name(outcome.plan.scenario, event.subject)});
+        found.push_back({rank, event.time_ns, receipt_name(outcome.plan.scenario, event.subject),
+                         event.subject});
     }
   return found;
 }

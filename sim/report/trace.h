@@ -12,6 +12,7 @@ struct FaultMark {
   size_t rank = 0;
   int64_t time_ns = 0;  // on the clock of the rank's other events
   std::string name;     // "fault 0: stop"
+  int32_t subject = 0;  // of its receipt
 };
 
 // Of the primary run, by rank and then in the order of its records.

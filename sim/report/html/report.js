@@ -49,7 +49,7 @@ function measured_tables(data) {
     made.append(new SortableTable("Steps: skew and overlap", [
       column("step", row => row[0]), column("skew, ms", row => row[1]), column("step, ms", row => row[2]),
       column("without lateness, ms", row => row[3]),
-      column("longest wait of a rank, ms", row => d3.max(row[4])), column("least overlap of a rank", lowest),
+      column("longest wait of a rank, ms", row => d3.max(row[4])), {...column("least overlap of a rank", lowest), key: "overlap"},
     ], data.steps).node);
   }
   return made;
@@ -95,7 +95,8 @@ function evidence_section(result) {
   const bad = [...rows.filter(row => row.met === false), ...rows.filter(row => row.met !== false)];
   if (bad.length === 0) return null;
   const one = row => {
-    const title = [row.name ?? row.scenario, row.label, row.verdict].filter(Boolean).join(", ") || "What was found";
+    const names = [row.name ?? row.scenario, row.label, row.verdict].filter(Boolean).join(", ");
+    const title = row === result || names === "" ? "What was found" : names;
     const parts = ["first_divergence", "failure", "straggler"].filter(key => is_object(row[key]))
         .map(key => element("div", {}, element("h4", {}, words(key)), all_of(row[key])));
     if (is_rows(row.lanes)) parts.push(table_of("Lanes", row.lanes, null));

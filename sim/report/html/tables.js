@@ -44,6 +44,15 @@ function cell_text(value) {
   return String(value);
 }
 
+// Parts of a whole.
+function is_part(key) {
+  return key === "overlap" || key.endsWith(".overlap") || key.endsWith("_overlap");
+}
+
+function column_text(column, value) {
+  return is_part(column.key) && typeof value === "number" ? `${Math.round(value * 100)} %` : cell_text(value);
+}
+
 const VERDICTS = new Set(["pass", "fail", "inconclusive", "void", "missed", "found", "explained", "undecided"]);
 
 // Numbers before words, and what is not there always last.
@@ -116,9 +125,9 @@ class SortableTable {
   line(row) {
     const line = element("tr", {class: row_class(row)}, this.columns.map((column, place) => {
       const value = column.of(row);
-      const content = column.button
-          ? this.button(column, row) : element("span", {class: verdict_class(value)}, cell_text(value));
-      const precise = typeof value === "number" && cell_text(value) !== String(value);
+      const text = column_text(column, value);
+      const content = column.button ? this.button(column, row) : element("span", {class: verdict_class(value)}, text);
+      const precise = typeof value === "number" && text !== String(value);
       return element(place === 0 ? "th" : "td",
                      {scope: place === 0 ? "row" : null, title: precise ? String(value) : null,
                       class: typeof value === "number" && !column.button ? "number" : null}, content);
@@ -248,6 +257,7 @@ function nested(key, value) {
   const by_name = rows_by_name(value);
   if (by_name !== null) return table_of(words(key), by_name, null);
   if (is_rows(value) && value.length > 1) return table_of(words(key), value, details_of);
+  if (is_rows(value)) return folded(words(key), () => all_of(value[0]), true);
   const make = () => Array.isArray(value)
       ? element("ol", {}, value.slice(0, 1000).map(item))
       : all_of(value);

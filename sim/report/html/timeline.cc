@@ -107,10 +107,15 @@ Json steps_json(const Metrics& metrics, const std::set<int64_t>& drawn) {
   return all;
 }
 
-Json marks_json(const RunOutcome& outcome, int64_t origin_ns) {
+// Rank, time, what acted.
+Json marks_json(const RunOutcome& outcome, const HtmlRun& run, int64_t origin_ns) {
   Json marks = Json::array();
-  for (const FaultMark& mark : fault_marks(outcome))
-    marks.push_back({mark.rank, (mark.time_ns - origin_ns) / kTickNs, mark.name});
+  for (const FaultMark& mark : fault_marks(outcome)) {
+    const int64_t fault = int64_t{mark.subject} - kFirstFault;
+    const bool told = fault >= 0 && fault < static_cast<int64_t>(run.faults.size());
+    marks.push_back(
+        {mark.rank, (mark.time_ns - origin_ns) / kTickNs, told ? run.faults[fault] : mark.name});
+  }
   return marks;
 }
 
@@ -154,7 +159,7 @@ std::string html_timeline(const RunOutcome& outcome, const HtmlRun& run, int64_t
       {"phase_words", phase_words()},
       {"phases", events.phases()},
       {"collectives", events.collectives()},
-      {"marks", marks_json(outcome, timeline.origin_ns)},
+      {"marks", marks_json(outcome, run, timeline.origin_ns)},
       {"metrics", as_json(metrics, nullptr)},
       {"steps", steps_json(metrics, drawn)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

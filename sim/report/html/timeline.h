@@ -29,6 +29,7 @@ inline constexpr int64_t kMostPassages = 400'000;
 struct HtmlRun {
   std::string name;  // "toy_model: world_size=3"
   HtmlFocus focus;
+  std::vector<std::string> faults = {};  // their words, where the scenario does not have them
 };
 std::string html_timeline(const RunOutcome& outcome, const HtmlRun& run,
                           int64_t most = kMostPassages);

@@ -3,6 +3,7 @@
 
 const RANKS_AT_ONCE = 64;
 const GUTTER = 144, AXIS = 22, GAP = 6, LANES_MOST = 4;
+const FONT = "12px system-ui, sans-serif";
 // Few ranks have more room each.
 const heights_for = ranks => (ranks <= 8 ? {phase: 20, lane: 14} : {phase: 11, lane: 8});
 
@@ -52,7 +53,7 @@ class RunEvents {
   phases_of(row) {
     const lane = new Lane();
     for (let i = 0; i < row.length; i += 4) {
-      const bar = {kind: this.data.phase_words[row[i]], step: row[i + 1], begin: row[i + 2] * this.ms,
+      const bar = {kind: this.data.phase_words[row[i]] ?? "other", step: row[i + 1], begin: row[i + 2] * this.ms,
                    end: row[i + 3] * this.ms};
       lane.add(bar);
       if (bar.step > 0) this.note(bar.step, bar.begin, bar.end);
@@ -273,8 +274,9 @@ class TimelineView {
     if (!found) return this.say(`step ${step} is not drawn`);
     this.show(found.begin, found.end);
     this.fill_buckets(step);
+    const count = found.collectives.length;
     return this.say(`step ${step}, ${(found.end - found.begin).toFixed(2)} ms, ` +
-                    `${found.collectives.length} collectives`);
+                    `${count} ${count === 1 ? "collective" : "collectives"}`);
   }
 
   turn(by) {
@@ -394,7 +396,7 @@ class TimelineView {
     pen.setTransform(this.dots, 0, 0, this.dots, 0, 0);
     pen.fillStyle = colors.paper;
     pen.fillRect(0, 0, this.width, this.height);
-    pen.font = "12px system-ui, sans-serif";
+    pen.font = FONT;
     pen.textBaseline = "middle";
     this.draw_axis(pen);
     for (const row of this.rows) this.draw_row(pen, row);
@@ -460,14 +462,20 @@ class TimelineView {
       pen.lineWidth = 2;
       pen.strokeRect(x - 1, top - 1, Math.max(3, width + 2), height + 2);
     }
-    const text = bar.collective ? `bucket ${bar.collective.bucket}` : bar.kind;
-    if (width > 60 && height > 9 && (bar.collective?.bucket ?? 0) >= 0) {
-      pen.fillStyle = this.colors.paper;
-      pen.textAlign = "left";
-      pen.font = "11px system-ui, sans-serif";
-      pen.fillText(text, Math.max(x, GUTTER) + 4, top + height / 2 + 0.5, width - 8);
-      pen.font = "12px system-ui, sans-serif";
-    }
+    if (height > 9 && (bar.collective?.bucket ?? 0) >= 0)
+      this.label_bar(pen, bar.collective ? `bucket ${bar.collective.bucket}` : bar.kind, x, x + width,
+                     top + height / 2 + 0.5);
+  }
+
+  // Where there is room for it.
+  label_bar(pen, text, left, right, middle) {
+    const [from, to] = [Math.max(left, GUTTER) + 4, Math.min(right, this.width) - 4];
+    if (to - from < text.length * 6) return;
+    pen.fillStyle = this.colors.paper;
+    pen.textAlign = "left";
+    pen.font = "11px system-ui, sans-serif";
+    pen.fillText(text, from, middle);
+    pen.font = FONT;
   }
 
   draw_marks(pen) {
@@ -476,9 +484,18 @@ class TimelineView {
       if (!row || x < GUTTER || x > this.width) continue;
       pen.fillStyle = this.colors.guilty;
       pen.fillRect(x - 1, row.top - 2, 2, row.height);
-      pen.textAlign = x > this.width - 160 ? "right" : "left";
-      pen.fillText(shown(text), x + (x > this.width - 160 ? -5 : 5), row.top + this.tall.phase + this.tall.lane / 2);
+      this.label_mark(pen, shown(text), x, row);
     }
+  }
+
+  label_mark(pen, text, x, row) {
+    const wide = pen.measureText(text).width + 6, left = x + wide > this.width ? x - wide - 2 : x + 2;
+    const middle = row.top + this.tall.phase + this.tall.lane / 2;
+    pen.fillStyle = this.colors[this.events.guilty.has(row.rank) ? "guilty-row" : "paper"];
+    pen.fillRect(left, middle - 7, wide, 14);
+    pen.fillStyle = this.colors.guilty;
+    pen.textAlign = "left";
+    pen.fillText(text, left + 3, middle);
   }
 
   draw_labels(pen) {
@@ -488,7 +505,7 @@ class TimelineView {
       pen.fillStyle = guilty ? this.colors["guilty-row"] : this.colors.paper;
       pen.fillRect(0, row.top - GAP / 2, GUTTER - 2, row.height);
       pen.fillStyle = guilty ? this.colors.guilty : this.colors.ink;
-      pen.font = guilty ? "bold 12px system-ui, sans-serif" : "12px system-ui, sans-serif";
+      pen.font = guilty ? "bold " + FONT : FONT;
       const chosen = row.rank === this.chosen_rank && document.activeElement === this.canvas;
       const what = guilty ? ": " + shown(this.data.focus.what) : "";
       pen.fillText(`${chosen ? "▸ " : ""}rank ${row.rank}${what}`, 4, row.top + (row.height - GAP) / 2, GUTTER - 8);

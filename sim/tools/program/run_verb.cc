@@ -81,6 +81,16 @@ std::vector<std::string> variables_of(const RunOptions& options, const std::stri
   return all;
 }
 
+HtmlPage page_of(const RunOptions& options, const ProgramRun& run, const ProgramRunResult& result,
+                 const std::string& text) {
+  HtmlPage page{"run", text, to_text(as_json(result))};
+  if (!run.why.empty()) return page;
+  page.timelines.push_back(
+      html_timeline(run.outcome, {fmt::format("{}", fmt::join(options.command, " ")),
+                                  focus_of(result.failure, {}, result.straggler), options.faults}));
+  return page;
+}
+
 int run_program_with_faults(const RunOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   check_output("--json", options.json, &errors);
@@ -105,14 +115,7 @@ int run_program_with_faults(const RunOptions& options) {
                           [&] { return to_text(as_json(result)); });
   code = leave_ci_reports(options.ci, test_report(result), code);
   const std::string text = program_run_text(result, options.quiet);
-  code = write_page(options.html, code, [&] {
-    HtmlPage page{"run", text, to_text(as_json(result))};
-    const HtmlFocus focus = focus_of(result.failure, {}, result.straggler);
-    if (run.why.empty())
-      page.timelines.push_back(
-          html_timeline(run.outcome, {fmt::format("{}", fmt::join(options.command, " ")), focus}));
-    return page;
-  });
+  code = write_page(options.html, code, [&] { return page_of(options, run, result, text); });
   return print_result(text, code);
 }
 
