@@ -17,6 +17,6 @@ endfunction()
 embed(page_style style report.css)
 embed(page_d3_license license d3.LICENSE)
 embed(page_d3 d3 d3.v7.min.js)
-embed(page_script script tables.js timeline.js report.js)
+embed(page_script script tables.js events.js timeline.js report.js)
 file(WRITE ${OUT} "// Generated from sim/report/html\n#include \"sim/report/html/page.h\"\n"
                   "namespace lockstep {\n${style}${license}${d3}${script}}\n")

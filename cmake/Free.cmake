@@ -48,6 +48,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/sim/report/html/d3.LICENSE
           ${PROJECT_SOURCE_DIR}/sim/report/html/d3.v7.min.js
           ${PROJECT_SOURCE_DIR}/sim/report/html/tables.js
+          ${PROJECT_SOURCE_DIR}/sim/report/html/events.js
           ${PROJECT_SOURCE_DIR}/sim/report/html/timeline.js
           ${PROJECT_SOURCE_DIR}/sim/report/html/report.js
           ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)

@@ -178,7 +178,7 @@ void add_unwritable(const Given& one, InputErrors* errors) {
     if (one.use == PathUse::written && path == "-")
       errors->push_back(option_error(fmt::format("{} -: no name of a file", one.name),
                                      "/dev/stdout for standard output, or ./- for such a file"));
-    else if (one.use == PathUse::written && !is_trace_folder(path))
+    else if (one.use == PathUse::written && !(one.name == "--trace" && is_trace_folder(path)))
       check_output(one.name.c_str(), path, errors);
   }
 }

@@ -27,7 +27,8 @@ class Gradients(FolderTest):
         self.assertEqual(code, 0, self.said)
 
     def compared(self, a, b, code):
-        self.assertEqual(self.run_program("compare", a, b, "--json", "result.json"), code, self.said)
+        self.assertEqual(self.run_program("compare", a, b, "--json", "result.json", "--html", "result.html"), code, self.said)
+        self.assertIn("<h1>lockstep compare</h1>", pathlib.Path(self.folder, "result.html").read_text())
         return json.loads(pathlib.Path(self.folder, "result.json").read_text())["gradients"]
 
     def test_rounding_and_what_is_none(self):

@@ -50,7 +50,7 @@ std::string head(const HtmlPage& page, const std::string& answer, const std::str
 std::string body(const HtmlPage& page, const std::string& text, const std::string& answer) {
   return fmt::format(
       "<body>\n<header>\n<h1>lockstep {}</h1>\n<p id=\"verdict\" class=\"{}\">{}</p>\n</header>\n"
-      "<main>\n<section aria-labelledby=\"said\"><h2 id=\"said\">What was printed</h2>\n"
+      "<main>\n<section aria-labelledby=\"said\"><h2 id=\"said\">Output</h2>\n"
       "<pre id=\"text\" tabindex=\"0\">{}</pre></section>\n"
       "<noscript><p>Tables and the timeline need JavaScript; the text above is the whole "
       "verdict.</p></noscript>\n<div id=\"report\" data-command=\"{}\"></div>\n</main>\n",

@@ -8,7 +8,7 @@ namespace lockstep {
 
 // What --html writes, the same page for every verb: one file that opens from a disk and asks nobody
 // for anything. The browser draws it from what the verb has anyway (report.js, tables.js,
-// timeline.js, with D3).
+// events.js, timeline.js, with D3).
 struct HtmlPage {
   std::string verb;                         // "verify"
   std::string text;                         // that the verb prints; colours are left out

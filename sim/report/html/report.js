@@ -30,7 +30,7 @@ function again_section(result, own) {
   const lines = commands_of(result), bad = lines.filter(line => line.bad).slice(0, COMMANDS_AT_ONCE);
   const first = lines.length <= COMMANDS_AT_ONCE ? lines : bad;
   const others = lines.filter(line => !first.includes(line)).slice(0, 1000);
-  if (own !== "") first.unshift({command: own, name: "what made this report"});
+  if (own !== "") first.unshift({command: own, name: "this report"});
   const more = others.length > 0 ? folded("Other runs", () => command_list(others)) : null;
   return first.length + others.length > 0 ? section("Run it again", command_list(first), more) : null;
 }
@@ -40,16 +40,18 @@ const RANK_KEYS = ["rank", "step_ms", "compute_ms", "comm_ms", "wait_ms", "trans
 
 function measured_tables(data) {
   const key = name => ({key: name, label: words(name), of: row => row[name]});
-  const made = element("div");
+  const measured = data.metrics.ranks.length + data.steps.length > 0;
+  const made = element("div", {}, measured ? element("h3", {}, "Skew and overlap") : null);
   if (data.metrics.ranks.length > 0)
     made.append(new SortableTable("Ranks, means over the steps", RANK_KEYS.map(key), data.metrics.ranks).node);
   if (data.steps.length > 0) {
     const column = (label, of) => ({key: label, label, of});
     const lowest = row => d3.min(row[5], one => one ?? undefined) ?? null;
     made.append(new SortableTable("Steps: skew and overlap", [
-      column("step", row => row[0]), column("skew, ms", row => row[1]), column("step, ms", row => row[2]),
-      column("without lateness, ms", row => row[3]),
-      column("longest wait of a rank, ms", row => d3.max(row[4])), {...column("least overlap of a rank", lowest), key: "overlap"},
+      column("step", row => row[0]), column("skew ms", row => row[1]), column("step ms", row => row[2]),
+      column("step without lateness ms", row => row[3]),
+      column("longest wait of a rank ms", row => d3.max(row[4])),
+      {...column("least overlap of a rank", lowest), key: "overlap"},
     ], data.steps).node);
   }
   return made;
@@ -60,7 +62,7 @@ function timeline_section(timelines, first) {
   const place = element("div");
   const show = number => {
     const data = timelines[number], view = new TimelineView(data);
-    place.replaceChildren(view.node, element("h3", {}, "Skew and overlap"), measured_tables(data));
+    place.replaceChildren(view.node, measured_tables(data));
     view.resize();
   };
   const option = (one, number) => element("option", {value: number}, `${number + 1}: ${one.name}`);

@@ -67,7 +67,7 @@ function is_absent(value) {
       (Array.isArray(value) && value.length === 0);
 }
 
-const ROWS_AT_ONCE = 300;
+const ROWS_AT_ONCE = 300, LONG_TEXT = 200;
 
 // `columns`: [{key, label, of: row => value, button: {label, press: row => ...}}]. `details`: row
 // => element below the row, or nothing.
@@ -83,7 +83,7 @@ class SortableTable {
     this.body = element("tbody");
     this.more = element("button", {type: "button", class: "more"});
     this.more.addEventListener("click", () => { this.most = Infinity; this.draw(); });
-    const extra = details === null ? [] : [element("td", {})];
+    const extra = details === null ? [] : [element("td", {class: "opener"})];
     const table = element("table", {}, element("caption", {}, caption),
                           element("thead", {}, element("tr", {}, extra, this.heads)), this.body);
     const scroll = element("div", {class: "scroll", role: "region", tabindex: 0,
@@ -161,7 +161,7 @@ class SortableTable {
         below = null;
       }
     });
-    return element("td", {}, button);
+    return element("td", {class: "opener"}, button);
   }
 }
 
@@ -198,8 +198,14 @@ function split_columns(rows) {
   const all = columns_of(rows);
   const same = all.filter(column => rows.length > 1 && column.values.size === 1);
   const differing = all.filter(column => !same.includes(column) &&
-                                         [...column.values].some(text => text !== "" && text.length < 200));
+                                         [...column.values].some(text => text !== "" && text.length < LONG_TEXT));
   return {same: same.filter(column => !column.values.has("")), differing};
+}
+
+// Than its columns show.
+function has_more(row) {
+  return Object.values(row).some(value => typeof value === "string" ? value.length >= LONG_TEXT
+                                                                    : !is_plain(value) && !is_list(value));
 }
 
 // Of an array of objects: what all have in common, then a table of the rest.
@@ -208,10 +214,10 @@ function table_of(caption, rows, details) {
   const {same, differing} = split_columns(rows);
   const parts = [];
   if (same.length > 0)
-    parts.push(folded(`The same in all ${rows.length} rows of “${caption}”`,
+    parts.push(folded(`The same in all rows of “${caption}”`,
                       () => facts_of(Object.fromEntries(same.map(c => [c.key, c.of(rows[0])])))));
   if (differing.length > 0)
-    parts.unshift(new SortableTable(caption, differing, rows, details).node);
+    parts.unshift(new SortableTable(caption, differing, rows, rows.some(has_more) ? details : null).node);
   return element("div", {}, parts);
 }
 
@@ -261,8 +267,7 @@ function nested(key, value) {
   const make = () => Array.isArray(value)
       ? element("ol", {}, value.slice(0, 1000).map(item))
       : all_of(value);
-  const few = is_object(value) && Object.values(value).every(one => is_plain(one) || is_list(one));
-  return folded(words(key), make, few);
+  return folded(words(key), make, is_object(value) && JSON.stringify(value).length < 1000);
 }
 
 function item(one) {

@@ -225,12 +225,10 @@ int compare_gradients(const CompareOptions& options) {
   if (!a) return bad_input(a.errors(), options.json);
   if (!b) return bad_input(b.errors(), options.json);
   const Certificate certificate = certify(a.value(), b.value());
-  const int code = write_output("--json", options.json, exit_code_of(certificate.verdict), [&] {
-    return to_text(as_json(certificate, options.a, options.b));
-  });
+  const auto json = [&] { return to_text(as_json(certificate, options.a, options.b)); };
   const Style style(wants_color(options.color, STDOUT_FILENO));
-  return print_result(certificate_text(certificate, options.a, options.b, options.quiet, style),
-                      code);
+  return report_text(options, exit_code_of(certificate.verdict), json,
+                     certificate_text(certificate, options.a, options.b, options.quiet, style));
 }
 
 // Which of two kinds both must be of; nothing, where neither is.
