@@ -33,6 +33,13 @@ class Browser:
         self._driver = subprocess.Popen(
             ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             env={**os.environ, "HOME": str(folder), "TMPDIR": str(folder)})
+        try:
+            self._begin(folder)
+        except BaseException:
+            self._end()
+            raise
+
+    def _begin(self, folder):
         for line in self._driver.stdout:
             if found := re.search(r"successfully on port (\d+)", line):
                 break
@@ -60,6 +67,9 @@ class Browser:
     def close(self):
         with contextlib.suppress(AssertionError, OSError):
             self._call("DELETE", "")
+        self._end()
+
+    def _end(self):
         self._driver.terminate()
         self._driver.wait(timeout=30)
         self._driver.stdout.close()

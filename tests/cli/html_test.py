@@ -156,6 +156,16 @@ class Html(ProgramTest):
         self.assertLess(self.width(), widths[0])
         self.assertEqual(self.browser.console(), [])
 
+    def test_what_never_ended_can_be_seen(self):
+        """Though it begins where the last sign of its rank is."""
+        self.page(*KILL)
+        data = {"world_size": 2, "tick_ns": 100_000, "focus": {"ranks": [1]}, "phase_words": ["load", "forward"],
+                "phases": [[1, 1, 0, 100], [1, 1, 0, 90]],
+                "collectives": [[1, "all_reduce", 0, 8, 1, [100, 100, None, None], None]]}
+        seen = self.js("(events => [events.lanes[0].lanes[0].bars[0], events])(new RunEvents(arguments[0]))", data)
+        self.assertEqual((seen[0]["begin"], seen[0]["end"], seen[0]["open"]), (10, 11, True))
+        self.assertEqual((seen[1]["end"], seen[1]["lanes"][1]["lanes"]), (11, []))
+
     def test_tables_sort_by_click_and_by_key(self):
         _, result = self.page(*WRONG)
         names = sorted({run["name"] for run in result["runs"]})
