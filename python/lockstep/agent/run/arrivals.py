@@ -11,6 +11,10 @@ from .flight import ARRIVAL, END, GROUP_ARRIVAL, GROUP_END
 # reducer/probe.h; the first name that is within a call's
 OPERATIONS = (("allreduce", 1), ("all_reduce", 1), ("broadcast", 2), ("allgather", 3), ("all_gather", 3),
               ("reduce_scatter", 4), ("scatter", 5), ("gather", 6), ("barrier", 7))
+# What a rank gives, where it gets another tensor; a hook knows it.
+INPUTS = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "gather": "tensor", "scatter": "scatter_list",
+          "reduce_scatter": "input_list", "reduce_scatter_tensor": "input", "all_to_all": "input_tensor_list",
+          "all_to_all_single": "input"}
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
           "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16")  # c10::ScalarType
 
@@ -224,7 +228,8 @@ def entered(arrivals, name, given, call):
         result = call()
         arrivals.look()
         return result
-    sequence = arrivals.arrive(name, list(tensors_in(given.values())))
+    gives = [given.get(INPUTS[name])] if name in INPUTS else given.values()
+    sequence = arrivals.arrive(name, list(tensors_in(gives)))
     arrivals.here.within = True
     try:
         result = call()
