@@ -37,6 +37,10 @@ for step, (x, y) in enumerate(loader, 1):
 dist.barrier()
 dist.destroy_process_group()
 """
+SHARDED = """net[1] = nn.Tanh()
+from torch.distributed.fsdp import fully_shard
+for part in (net[0], net[2], net): fully_shard(part, mesh=dist.device_mesh.init_device_mesh("cpu", (world,)))"""
+OTHERS = [path for path in os.environ.get("LOCKSTEP_TORCH_PYTHONS", "").split(":") if path]
 DDP = "net = nn.parallel.DistributedDataParallel(net)"
 BY_HAND = "for p in net.parameters(): dist.all_reduce(p.grad)"
 PACE = "time.sleep(0.02)"
@@ -134,6 +138,15 @@ class Runs(RunTest):
                                     "--timeout-scale", "0.001", world=3)
         self.assertEqual((code, found["failure"]["kind"], found["failure"]["rank"]), (1, "hang", 1), self.said)
         self.assertIn("Rank 1 failed to pass monitoredBarrier in 1800 ms", self.said)
+
+    @unittest.skipUnless(OTHERS, "LOCKSTEP_TORCH_PYTHONS names no Python with another PyTorch")
+    def test_shards_of_other_versions_of_pytorch(self):
+        for python in OTHERS:
+            with self.subTest(python):
+                self.fails("kill rank=1 step=3", "crash", 1, 3, text=script(model=SHARDED), python=python, world=3)
+                code, found = self.run_text(script(model=SHARDED), "--fault", "stall rank=2 duration_ms=150", python=python,
+                                            world=3)
+                self.assertEqual((code, found["straggler"]["rank"]), (0, 2), self.said)
 
     def test_who_is_late_in_every_step(self):
         self.assertGreater(self.is_late("stall rank=1 duration_ms=60", "compute", 1, world=3)["cost_ms"], 30)

@@ -47,7 +47,11 @@ bool all_ended_well(const RunOutcome& outcome) {
 constexpr double kLeastLateMs = 2;
 
 void take_straggler(const ProgramRun& run, ProgramRunResult* result) {
-  auto& found = result->straggler = find_straggler(models_of(timeline_of(run.outcome)));
+  const Timeline timeline = timeline_of(run.outcome);
+  auto& found = result->straggler = find_straggler(models_of(timeline));
+  if (!found && !timeline.left_out.empty())
+    result->no_straggler =
+        fmt::format("step {}: {}", timeline.left_out[0].step, timeline.left_out[0].why);
   if (!found || found->late_steps == 0 || found->late_class == kStarved) return;
   const double late_ms =
       found->cost_ms * static_cast<double>(found->steps) / static_cast<double>(found->late_steps);
@@ -114,7 +118,9 @@ std::string failure_text(const ProgramRunResult& result) {
 }
 
 std::string straggler_text(const ProgramRunResult& result) {
-  if (!result.straggler) return "  straggler: not known, no step of all ranks was recorded\n";
+  if (!result.straggler)
+    return fmt::format("  straggler: not known, no step of all ranks was recorded{}\n",
+                       result.no_straggler.empty() ? "" : " (" + result.no_straggler + ")");
   const Straggler& found = *result.straggler;
   if (found.text.empty()) return "  straggler: nobody\n";
   const std::string since =

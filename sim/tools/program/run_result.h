@@ -29,6 +29,7 @@ struct ProgramRunResult {
   bool completed = false;                   // all processes ended well
   std::optional<Failure> failure;
   std::optional<Straggler> straggler;  // of a run that completed
+  std::string no_straggler;            // why it is not known, where that is known
   std::string why;                     // inconclusive
   std::vector<ProgramRankFacts> ranks;
   std::vector<std::string> ends;    // by rank: "exit code 0", "SIGKILL (9)", "ended by lockstep"

@@ -12,8 +12,8 @@ from .flight import ARRIVAL, END, GROUP_ARRIVAL, GROUP_END
 OPERATIONS = (("allreduce", 1), ("all_reduce", 1), ("broadcast", 2), ("allgather", 3), ("all_gather", 3),
               ("reduce_scatter", 4), ("scatter", 5), ("gather", 6), ("barrier", 7))
 # What a rank gives, where it gets another tensor; a hook knows it.
-INPUTS = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "gather": "tensor", "scatter": "scatter_list",
-          "reduce_scatter": "input_list", "reduce_scatter_tensor": "input", "all_to_all": "input_tensor_list",
+INPUTS = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "gather": "tensor",
+          "scatter": "scatter_list", "reduce_scatter": "input_list", "reduce_scatter_tensor": "input", "all_to_all": "input_tensor_list",
           "all_to_all_single": "input"}
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
           "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16")  # c10::ScalarType
@@ -81,7 +81,8 @@ class Arrivals:
         with self.lock:
             if name not in self.groups:
                 self.groups[name] = Group(len(self.groups), name, ranks)
-                self.flight.note("groups", [{"name": group.name, "ranks": group.ranks} for group in self.groups.values()])
+                known = [{"name": group.name, "ranks": group.ranks} for group in self.groups.values()]
+                self.flight.note("groups", known)
             group = self.groups[name]
             group.calls += 1
             call = group.index, group.calls
@@ -104,6 +105,13 @@ class Arrivals:
         for sequence, (_, work, _) in sorted(self.open.items()):
             if work is not None and work.is_completed():
                 self.end(sequence)
+
+    def end_since(self, sequence):
+        """Those that one call, which has returned, began after that one: a reduce_scatter's work never says that it is
+        complete."""
+        for later in sorted(self.open):
+            if later > sequence:
+                self.end(later)
 
     def backward_ended(self):
         self.look()
@@ -225,8 +233,11 @@ def entered(arrivals, name, given, call):
     """A hook sees the arrival itself; this one the end of what the caller waits for."""
     arrivals.look()
     if arrivals.kind == "hooks":
+        before = arrivals.sequence
         result = call()
         arrivals.look()
+        if result is None and not given.get("async_op"):
+            arrivals.end_since(before)
         return result
     gives = [given.get(INPUTS[name])] if name in INPUTS else given.values()
     sequence = arrivals.arrive(name, list(tensors_in(gives)))

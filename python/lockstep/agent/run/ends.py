@@ -51,7 +51,8 @@ def leave(flight, error):
         return
     waits = flight.arrivals.oldest()
     facts = {"type": type(error).__name__, "text": str(error)[:MOST], "line": user_line(error), "phase": flight.phase,
-             "step": flight.step, "sequence": -1, "bucket": -1, "waited_ms": -1, "in_group": bool(flight.arrivals.open_in) or is_in_distributed(error)}
+             "step": flight.step, "sequence": -1, "bucket": -1, "waited_ms": -1,
+             "in_group": bool(flight.arrivals.open_in) or is_in_distributed(error)}
     if waits is not None:
         facts.update(sequence=waits[0], bucket=waits[1], waited_ms=(time.monotonic_ns() - waits[2]) // 1_000_000)
     flight.append(ERROR, -1, core_wait_ns(flight.pid))

@@ -17,7 +17,8 @@ VERSION = 1
 
 
 def checksum(tensor, first):
-    """Of a part of a tensor that begins at element `first`: those of all parts add up, modulo 2^64, to that of the whole."""
+    """Of a part of a tensor that begins at element `first`: those of all parts add up, modulo 2^64, to that of the
+    whole."""
     import torch
     flat = tensor.detach().contiguous().reshape(-1)
     words = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}.get(flat.element_size())
@@ -224,10 +225,12 @@ class Followed:
         import torch
         found = self.parts.get((what, step, name), [])
         dtype = str(part.local.dtype).replace("torch.", "")
-        if sum(line["elements"] for _, line in found) != part.whole_elements or any(line["dtype"] != dtype for _, line in found):
+        elements = sum(line["elements"] for _, line in found)
+        if elements != part.whole_elements or any(line["dtype"] != dtype for _, line in found):
             return None
         data = b"".join(read(numbers, line, part.local.element_size()) for numbers, line in sorted(found, key=begin_of))
-        whole = torch.frombuffer(bytearray(data), dtype=part.local.dtype) if data else torch.empty(0, dtype=part.local.dtype)
+        kind = part.local.dtype
+        whole = torch.frombuffer(bytearray(data), dtype=kind) if data else torch.empty(0, dtype=kind)
         return whole[part.first:part.first + part.local.numel()].reshape(part.local.shape)
 
 

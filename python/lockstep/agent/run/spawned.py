@@ -1,5 +1,5 @@
-"""Of a program that starts its ranks itself (`lockstep run --spawns`): how each of its children ended, and which of them it
-ended itself. Before it can end the others because of one it waits a moment, so that they notice by themselves."""
+"""Of a program that starts its ranks itself (`lockstep run --spawns`): how each of its children ended, and which of them
+it ended itself. Before it can end the others because of one it waits a moment, so that they notice by themselves."""
 import json
 import multiprocessing.connection
 import multiprocessing.process
