@@ -72,7 +72,10 @@ TEST_F(RankProcessesTest, OneThatTheProgramEndsIsTold) {
 }
 
 TEST_F(RankProcessesTest, BeforeItsParentHasWaitedTheKernelTells) {
-  start(std::string(kRank) + "sleep 0.3; kill -15 $!; exec sleep 60");
+  start(std::string(kRank) + "exec sleep 60");  // which waits for nobody, as a shell may
+  const std::string program = fmt::format("/proc/{}/comm", processes_.parent()->process.pid);
+  look_until([&] { return !processes_.ranks().empty() && read_file(program) == "sleep\n"; });
+  ::kill(processes_.ranks()[0].process.pid, SIGTERM);
   look_until([&] { return has_ended(0); });
   EXPECT_EQ(processes_.ranks()[0].signal, SIGTERM);
 }
