@@ -1,21 +1,9 @@
-# Writes the shipped schemas as C++ raw strings, in pieces below the compiler's limit.
-function(embed file function out)
-  file(READ ${file} text)
-  string(LENGTH "${text}" length)
-  set(pieces "")
-  set(at 0)
-  while(at LESS length)
-    string(SUBSTRING "${text}" ${at} 8000 piece)
-    string(APPEND pieces "R\"lockstep(${piece})lockstep\"\n")
-    math(EXPR at "${at} + 8000")
-  endwhile()
-  set(${out} "const char* ${function}() {\n  return ${pieces};\n}\n" PARENT_SCOPE)
-endfunction()
+# Writes the shipped schemas as C++ strings.
+include(${CMAKE_CURRENT_LIST_DIR}/Embed.cmake)
 set(texts "")
 foreach(schema scenario_parts result sweep what_if collective explore compare profile machine simulate program
                program_run program_sweep explain)
-  set(file ${SOURCE}/${schema}_schema.json)
-  embed(${file} ${schema}_schema_text text)
+  embed(${schema}_schema_text text ${SOURCE}/${schema}_schema.json)
   string(APPEND texts "${text}")
 endforeach()
 file(WRITE ${OUT} "// Generated from scenarios/*_schema.json\n#include \"scenarios/json/schema.h\"\n"

@@ -35,7 +35,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/machine_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/simulate_schema.json
-          ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake)
+          ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake ${PROJECT_SOURCE_DIR}/cmake/Embed.cmake)
 
 # The HTML report's style, scripts and D3, which it carries with it.
 set(embedded_page ${PROJECT_BINARY_DIR}/sim/report/html/page_text.cc)
@@ -51,7 +51,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/sim/report/html/events.js
           ${PROJECT_SOURCE_DIR}/sim/report/html/timeline.js
           ${PROJECT_SOURCE_DIR}/sim/report/html/report.js
-          ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)
+          ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake ${PROJECT_SOURCE_DIR}/cmake/Embed.cmake)
 
 # Parsed once, as LibTorch's headers are: a fifth of the time of a unit that needs them.
 set(lockstep_common_headers <algorithm> <fmt/format.h> <functional> <map> <nlohmann/json.hpp>

@@ -18,10 +18,6 @@ int64_t ms_between(int64_t from_ns, int64_t to_ns) {
   return std::max<int64_t>(0, std::llround(static_cast<double>(to_ns - from_ns) * 1e-6));
 }
 
-bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
 class Explainer {
  public:
   Explainer(const RunOutcome& outcome, const std::vector<RankView>& ranks,
@@ -169,6 +165,10 @@ std::string place_of(const Explanation::Doing& doing) {
 }
 
 }  // namespace
+
+bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
 
 Explanation explain(const RunOutcome& outcome, const std::vector<RankView>& ranks,
                     const std::vector<RankView>& then, std::optional<int64_t> primary) {

@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+// Is it one of them?
+bool contains(const std::vector<int64_t>& ranks, int64_t rank);
+
 // docs/failures.md: from the records of all ranks, dead ones included, the first
 // collective that not all ranks entered, who never did and what it was doing meanwhile, and who
 // timed out. `then` and `ranks` as in failure_candidates(); `primary`: the primary rank, if it is

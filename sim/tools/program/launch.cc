@@ -200,8 +200,9 @@ ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
   if (starts_ranks_itself(launch)) {
     end = ProgramEnd();
     end.why = kStartsRanksItself;
+    return end;
   }
-  if (end.why.empty() || starts_ranks_itself(launch)) return end;
+  if (end.why.empty()) return end;
   const std::string why = wants_fresh(launch);
   if (why.empty()) return end;
   launch.zygotes->give_up(why);

@@ -74,7 +74,6 @@ std::vector<size_t> RankProcesses::look() {
   std::vector<size_t> own = own_.look();
   if (!spawns_) return own;
   for (int64_t rank = 0; rank < world_; ++rank) find(rank);
-  read_children();
   std::vector<size_t> fresh;
   for (size_t i = 0; i < spawned_.size(); ++i) {
     ProgramChild& rank = spawned_[i];
@@ -113,36 +112,24 @@ bool RankProcesses::descends(pid_t pid) const {
   return false;
 }
 
-// The whole file each time: it has two lines a rank.
-void RankProcesses::read_children() {
+// Read where a rank is gone alone; the file has two lines a rank.
+RankProcesses::Told RankProcesses::told_of(pid_t pid) const {
   const auto text = read_foreign_file(folder_ + "/children.jsonl", kChildrenBytesMost);
   std::istringstream lines(text.value_or(""));
-  told_.clear();
+  Told all;
   for (std::string line; std::getline(lines, line) && !lines.eof();) {
     const Json json = json_or_discarded(line);
     if (!json.is_object()) continue;
     try {
-      Told told;
-      told.sent = static_cast<int>(whole_number(json.at("sent")));
-      told.signal = static_cast<int>(whole_number(json.at("signal")));
-      told.exit_code = static_cast<int>(whole_number(json.at("exit_code")));
-      told.ended = told.sent == 0;
-      told_.emplace_back(static_cast<pid_t>(whole_number(json.at("pid"))), told);
+      if (whole_number(json.at("pid")) != pid) continue;
+      const auto sent = static_cast<int>(whole_number(json.at("sent")));
+      const auto signal = static_cast<int>(whole_number(json.at("signal")));
+      const auto exit_code = static_cast<int>(whole_number(json.at("exit_code")));
+      if (sent == 0)
+        all = {exit_code, signal, all.sent, true};
+      else if (!all.ended)
+        all.sent = sent;
     } catch (const nlohmann::json::exception&) {  // not the agent's
-    }
-  }
-}
-
-RankProcesses::Told RankProcesses::told_of(pid_t pid) const {
-  Told all;
-  for (const auto& [of, told] : told_) {
-    if (of != pid) continue;
-    if (told.ended) {
-      all.ended = true;
-      all.signal = told.signal;
-      all.exit_code = told.exit_code;
-    } else if (!all.ended) {
-      all.sent = told.sent;
     }
   }
   return all;

@@ -37,7 +37,6 @@ class RankProcesses {
 
   void find(int64_t rank);
   bool descends(pid_t pid) const;
-  void read_children();
   Told told_of(pid_t pid) const;
   bool take_end(ProgramChild* rank) const;
 
@@ -46,7 +45,6 @@ class RankProcesses {
   int64_t world_ = 0;
   std::string folder_;
   std::vector<ProgramChild> spawned_;
-  std::vector<std::pair<pid_t, Told>> told_;
 };
 
 }  // namespace lockstep

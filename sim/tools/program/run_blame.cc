@@ -16,10 +16,6 @@
 namespace lockstep {
 namespace {
 
-bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
 ErrorKind error_of(const std::vector<RankView>& views, int64_t rank) {
   const RankView* view = view_of(views, rank);
   return view != nullptr ? view->evidence.error.kind : ErrorKind::none;

@@ -97,6 +97,11 @@ class Arrivals:
         if known:
             self.flight.append(GROUP_END, call[0], 0, call[1])
 
+    def follow_in(self, call, work):
+        with self.lock:
+            if call in self.open_in:
+                self.open_in[call] = work
+
     def look(self):
         """Those of which the result is there by now."""
         for call, work in sorted(self.open_in.items()):
@@ -216,17 +221,7 @@ def entered_group(arrivals, given, call):
         arrivals.look()
         return result
     entry = arrivals.arrive_in(name_of_group(given["group"]), ranks)
-    arrivals.here.within = True
-    try:
-        result = call()
-    finally:
-        arrivals.here.within = False
-    if result is None or not given.get("async_op"):
-        arrivals.end_in(entry)
-    else:
-        with arrivals.lock:
-            arrivals.open_in[entry] = result
-    return result
+    return followed(arrivals, given, call, entry, arrivals.end_in, arrivals.follow_in)
 
 
 def entered(arrivals, name, given, call):
@@ -241,15 +236,20 @@ def entered(arrivals, name, given, call):
         return result
     gives = [given.get(INPUTS[name])] if name in INPUTS else given.values()
     sequence = arrivals.arrive(name, list(tensors_in(gives)))
+    return followed(arrivals, given, call, sequence, arrivals.end, arrivals.follow)
+
+
+def followed(arrivals, given, call, entry, end, follow):
+    """Calls; it has ended when the caller has its result, or once the work that it waits for is complete."""
     arrivals.here.within = True
     try:
         result = call()
     finally:
         arrivals.here.within = False
     if result is None or not given.get("async_op"):
-        arrivals.end(sequence)
+        end(entry)
     else:
-        arrivals.follow(sequence, result)
+        follow(entry, result)
     return result
 
 
@@ -281,10 +281,7 @@ class HooksOfSome(GroupHooks):
             self.begun[call.op_id] = self.arrivals.arrive_in(self.group.group_name, self.ranks)
 
     def after(self, call):
-        entry = self.begun.pop(call.op_id, None)
-        with self.arrivals.lock:
-            if entry in self.arrivals.open_in:
-                self.arrivals.open_in[entry] = call.work
+        self.arrivals.follow_in(self.begun.pop(call.op_id, None), call.work)
 
 
 def watch_buffers(arrivals):
