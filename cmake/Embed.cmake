@@ -1,0 +1,17 @@
+# Sets `out` to a C++ function that returns the bytes of files, one after the other, as a string, in
+# pieces below the compiler's limit.
+function(embed function out)
+  set(pieces "")
+  foreach(file ${ARGN})
+    file(READ ${file} bytes HEX)
+    string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")
+    string(LENGTH "${bytes}" length)
+    set(at 0)
+    while(at LESS length)
+      string(SUBSTRING "${bytes}" ${at} 32000 piece)
+      string(APPEND pieces "\"${piece}\"\n")
+      math(EXPR at "${at} + 32000")
+    endwhile()
+  endforeach()
+  set(${out} "const char* ${function}() {\n  return ${pieces};\n}\n" PARENT_SCOPE)
+endfunction()
