@@ -1,4 +1,5 @@
 """Backwards are counted; whether a loss was summed is noted."""
+import functools
 
 MOST_TARGETS = 4096  # numbers of a step; of more there are none
 LOSSES = ("cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy",
@@ -49,6 +50,7 @@ def watch(recorder):
     torch.Tensor.backward = counted
 
     def noting(name, loss):
+        @functools.wraps(loss)
         def noted(*args, **kwargs):
             counted_targets(recorder, name, args, kwargs)
             recorder.end["summed"] |= kwargs.get("reduction") == "sum" and torch.is_grad_enabled()

@@ -100,6 +100,8 @@ def watch(recorder):
                 before()
             else:
                 args = (followed(closure, before),)
+                if recorder.drill is not None:
+                    recorder.drill.refuse("optimizer.step() is given a closure")
             recorder.stepping = True
             try:
                 result = step(self, *args, **kwargs)
@@ -109,6 +111,8 @@ def watch(recorder):
             recorder.steps += 1
             recorder.write({**line, **after_step(recorder, self, params)})
             recorder.forget()
+            if recorder.drill is not None:
+                recorder.drill.step_ended()
             return result
         self.step = types.MethodType(stepped, self)  # a method: schedulers look for its __func__
     torch.optim.Optimizer.__init__ = init

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/tools/program/sketch.h"
+
 namespace lockstep {
 namespace {
 
@@ -13,7 +15,6 @@ using Ranks = std::vector<ProgramRank>;
 // A gradient that small beside the largest one of its step is rounding, and so is what Adam makes
 // of it.
 constexpr double kNoise = 1e-10;
-constexpr double kRatioBound = 1e-6;
 
 ProgramFinding inconclusive(const std::string& words, int64_t step = 0) {
   ProgramFinding found;
@@ -23,32 +24,8 @@ ProgramFinding inconclusive(const std::string& words, int64_t step = 0) {
   return found;
 }
 
-double projected(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (size_t i = 0; i < 4; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::sqrt(sum / 4);
-}
-
-double distance(const Sketch& a, const Sketch& b, double floor) {
-  if (!a && !b) return 0;
-  if (!a || !b) return 1;
-  return projected(*a, *b) / std::max({(*a)[4], (*b)[4], floor, 1e-300});
-}
-
-double ratio(const Sketch& a, const Sketch& b) {
-  if (!a || !b) return 0;
-  double over = 0, under = 0;
-  for (size_t i = 0; i < 4; ++i) over += (*a)[i] * (*b)[i], under += (*b)[i] * (*b)[i];
-  return under > 0 ? over / under : 0;
-}
-
-bool near(double value, double expected) { return std::abs(value / expected - 1) < kRatioBound; }
-
-double largest_norm(const std::vector<Sketch>& tensors) {
-  double most = 0;
-  for (const Sketch& tensor : tensors)
-    if (tensor) most = std::max(most, (*tensor)[4]);
-  return most;
+bool near(double value, double expected) {
+  return std::abs(value / expected - 1) < kProgramRatioBound;
 }
 
 bool finite(const ProgramStep& step) {
@@ -187,7 +164,7 @@ bool other_targets(const Ranks& ranks, size_t step) {
 // Ranks agree with each other, and their samples are those of one device.
 ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  const double factor = ratio(a.grads[i], b.grads[i]);
+  const double factor = sketch_ratio(a.grads[i], b.grads[i]);
   const auto world = static_cast<double>(ranks.size());
   const auto parts = static_cast<double>(a.backwards);
   if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) return unsynchronized(a, name(a, i));
@@ -235,7 +212,7 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   found.line = a.line;
   found.entry = "gradient of " + name(a, i);
   found.words = fmt::format("distance {:.2g}, {:.6g} times that of one device", off,
-                            ratio(a.grads[i], one.steps[step].grads[i]));
+                            sketch_ratio(a.grads[i], one.steps[step].grads[i]));
   if (samples_of(ranks, step) == expected) {
     found.cause = gradient_cause(ranks, one, step, i);
   } else if (!own(0).empty() && own(0) == own(1)) {
@@ -294,7 +271,7 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
   const double floor = largest_norm(b.grads) * 1e-4;
   for (size_t i = 0; i < a.names.size(); ++i) {
     if (b.grads[i] && (*b.grads[i])[4] <= kNoise * largest_norm(b.grads)) (*noisy)[i] = 1;
-    const double off = distance(a.grads[i], b.grads[i], floor);
+    const double off = sketch_distance(a.grads[i], b.grads[i], floor);
     if (off > kProgramBound) return gradient_failure(ranks, one, step, i, off);
     total->worst = std::max(total->worst, off);
   }
@@ -303,7 +280,7 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
       ++total->skipped;
       continue;
     }
-    const double off = distance(a.params[i], b.params[i], 0);
+    const double off = sketch_distance(a.params[i], b.params[i], 0);
     if (off > kProgramBound) return update_failure(ranks, one, step, i, off);
     total->worst = std::max(total->worst, off);
   }
@@ -429,7 +406,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
     return inconclusive("no optimizer step to compare");
   const ProgramStep &first = ranks[0].steps[0], &alone = one.steps[0];
   for (size_t i = 0; i < std::min(first.before.size(), alone.before.size()); ++i)
-    if (distance(first.before[i], alone.before[i], 0) > kProgramBound)
+    if (sketch_distance(first.before[i], alone.before[i], 0) > kProgramBound)
       return other_start(ranks[0], one);
   ProgramFinding total;
   std::vector<char> noisy;

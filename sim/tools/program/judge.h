@@ -28,6 +28,8 @@ inline constexpr double kProgramBound = 1e-9;
 // What is beyond the bound and below this may be a cast to float32 within the program:
 // inconclusive.
 inline constexpr double kProgramFailure = 1e-5;
+// Within it a factor is that factor.
+inline constexpr double kProgramRatioBound = 1e-6;
 
 // Do all ranks hold the same bits after every step?
 ProgramFinding judge_replicas(const std::vector<ProgramRank>& ranks);

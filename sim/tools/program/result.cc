@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "scenarios/json/json_text.h"
 #include "sim/report/machine.h"
 
 namespace lockstep {
@@ -78,6 +79,7 @@ std::string tap_text(const ProgramReplay& replay) {
 std::string world_text(const ProgramWorld& world) {
   std::string text = fmt::format("{} ranks\n", world.world_size);
   for (const ProgramLane& lane : world.lanes) text += lane_text(lane);
+  if (world.drill) text += fmt::format("      {}\n", sentence_of(*world.drill));
   const char* end = verdict_of(world) == ProgramVerdict::fail ? "broke off" : "inconclusive";
   if (!world.not_run.empty()) text += fmt::format("  {}: {}\n", end, world.not_run);
   if (world.log_tail.size() > 1) {
@@ -132,6 +134,29 @@ Json tap_json(const ProgramReplay& replay) {
           {"kept_bytes", replay.kept_bytes}};
 }
 
+Json place_json(const DrillPlace& place) {
+  if (place.function.empty()) return nullptr;
+  return {{"function", place.function},
+          {"module", place.kind.empty() ? Json() : Json(place.module)},
+          {"class", text_or_null(place.kind)},
+          {"line", text_or_null(place.line)}};
+}
+
+Json drill_json(const DrillFinding& found) {
+  return {{"stage", name_of(found.stage)},
+          {"step", found.step},
+          {"operator", place_json(found.place)},
+          {"other", place_json(found.other)},
+          {"parameter", text_or_null(found.parameter)},
+          {"shape", found.shape},
+          {"one_shape", found.one_shape},
+          {"distance", or_null(found.distance)},
+          {"ratio", or_null(found.ratio)},
+          {"compared", found.compared},
+          {"skipped", found.skipped},
+          {"words", sentence_of(found)}};
+}
+
 Json world_json(const ProgramWorld& world) {
   Json lanes = Json::object();
   for (const ProgramLane& lane : world.lanes) lanes[name_of(lane.kind)] = lane_json(lane);
@@ -146,6 +171,7 @@ Json world_json(const ProgramWorld& world) {
           {"handed", world.handed},
           {"on_cpu", world.on_cpu},
           {"compile_off", world.compile_off},
+          {"drill", world.drill ? drill_json(*world.drill) : Json()},
           {"duration_ms", static_cast<int64_t>(world.duration_s * 1e3)}};
 }
 

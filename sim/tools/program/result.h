@@ -3,10 +3,12 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/report/ci/test_report.h"
+#include "sim/tools/program/drill.h"
 #include "sim/tools/program/judge.h"
 #include "sim/tools/program/replay.h"
 
@@ -34,6 +36,7 @@ struct ProgramWorld {
   bool handed = false;                       // one device, the data of the ranks
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile
   ProgramReplay replay;                      // what the tap on collectives saw
+  std::optional<DrillFinding> drill;         // of lane float64, where it was drilled
   double duration_s = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
+#include "sim/tools/program/drill_runs.h"
 #include "sim/tools/program/launch.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/result.h"
@@ -22,10 +23,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr double kQuickPairSeconds = 10;  // is run once more without being asked
+
 struct ProgramOptions {
   std::vector<int64_t> worlds = {2};
   std::vector<std::string> command;
   bool spawns = false, pretends_gpus = false, quiet = false, fresh_processes = false;
+  bool drills = false, never_drills = false;  // neither: where it is quick
   std::optional<int64_t> seed;
   double limit_s = 120;
   std::string json, html;
@@ -38,6 +42,7 @@ struct Recorded {
   bool exited = false;  // the reason is an exit code
   std::vector<std::string> log_tail;
   int signal = 0;
+  double seconds = 0;
 };
 
 // What one run is of.
@@ -54,6 +59,11 @@ Recorded with_broken_off(Recorded found, const std::string& folder, int64_t worl
     if (read) found.ranks.push_back(std::move(read.value()));
   }
   return found;
+}
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 // What the runs of one verdict share.
@@ -80,6 +90,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   Recorded found;
   std::vector<std::string> all = variables(options, run.in_double);
   all.insert(all.end(), run.variables.begin(), run.variables.end());
+  const Clock::time_point begin = Clock::now();
   const ProgramEnd end = run_program({.command = options.command,
                                       .folder = folder,
                                       .agent = program_agent_folder(),
@@ -90,6 +101,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
                                       .variables = all,
                                       .zygotes = session.zygotes},
                                      session.signals);
+  found.seconds = seconds_since(begin);
   found.why = end.why;
   found.signal = end.signal;
   found.exited = end.exited;
@@ -153,10 +165,58 @@ int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramW
   return 0;
 }
 
+// The pair of runs that lane float64 was judged by, and how to run it once more.
+struct Pair {
+  bool handed = false;                          // one device was given the ranks' data,
+  std::vector<std::string> one_variables = {};  // in this way
+  double seconds = 0;
+};
+
+bool is_drilled(const ProgramOptions& options, const Pair& pair, const ProgramFinding& found) {
+  if (found.step == 0 || found.other_data || options.never_drills) return false;
+  if (found.cause == ProgramCause::same_samples) return false;  // there is nothing to compare
+  if (found.verdict == ProgramVerdict::fail)
+    return options.drills || pair.seconds <= kQuickPairSeconds;
+  return options.drills && found.verdict == ProgramVerdict::inconclusive && !pair.handed;
+}
+
+// Runs the pair once more, its first wrong step recorded operator by operator. A signal, where one
+// came; `found` is left without a drill where none is wanted.
+int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
+  const ProgramFinding& wrong = found->lanes.back().finding;
+  if (!is_drilled(session.options, pair, wrong)) return 0;
+  const std::string folder = fmt::format("{}/{}-drill", session.scratch, found->world_size);
+  const std::string data = folder + "-data", one_folder = folder + "-one";
+  std::error_code error;
+  fs::create_directory(data, error);
+  std::vector<std::string> all = {fmt::format("LOCKSTEP_PROGRAM_DRILL={}", wrong.step)};
+  std::vector<std::string> alone = all;
+  if (pair.handed) {
+    all.push_back("LOCKSTEP_PROGRAM_KEEP_DATA=" + data);
+    alone.push_back("LOCKSTEP_PROGRAM_HANDED=" + data);
+  }
+  alone.insert(alone.end(), pair.one_variables.begin(), pair.one_variables.end());
+  found->drill.emplace();
+  found->drill->step = wrong.step;
+  const Recorded ranks = record(session, folder, {.world = found->world_size, .variables = all});
+  found->drill->words = ranks.why;
+  if (ranks.signal != 0 || !ranks.why.empty()) return ranks.signal;
+  const Recorded one =
+      record(session, one_folder, {.world = 1, .scale = found->world_size, .variables = alone});
+  found->drill->words = one.why;
+  if (one.signal != 0 || !one.why.empty()) return one.signal;
+  const ProgramFinding again = judge_one_device(ranks.ranks, one.ranks[0]);
+  if (again.step != wrong.step || again.entry != wrong.entry)
+    found->drill->words = "run once more, it did not fail in the same place";
+  else
+    *found->drill = drill_runs(ranks.ranks, folder, one.ranks[0], one_folder, wrong.step);
+  return 0;
+}
+
 // One device has drawn other weights or batches than the ranks, as in programs without a seed, or
 // with one of each rank's own: once more, with those of the ranks. Its signal, where one came.
 int judge_with_ranks_data(const Session& session, const Recorded& alone, ProgramWorld* found,
-                          ProgramLane* lane) {
+                          ProgramLane* lane, Pair* pair) {
   const int64_t world = found->world_size;
   const std::string folder = fmt::format("{}/{}-kept", session.scratch, world);
   const std::string data = folder + "-data";
@@ -168,13 +228,17 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
   if (judge_replicas(ranks.ranks).verdict != ProgramVerdict::pass) return 0;
   const HandedWay way = handed_way(ranks.ranks[0], alone.ranks[0], world);
   if (way == HandedWay::none) return 0;
-  std::vector<std::string> handed = {"LOCKSTEP_PROGRAM_HANDED=" + data};
+  std::vector<std::string>& handed = pair->one_variables;
   // Ranks that cut a batch by hand make as many steps as one device that leaves it as it is.
   if (ranks.ranks[0].steps.size() != alone.ranks[0].steps.size())
     handed.emplace_back("LOCKSTEP_PROGRAM_OWN_BATCHES=1");
   if (way == HandedWay::in_turn) handed.emplace_back("LOCKSTEP_PROGRAM_IN_TURN=1");
+  std::vector<std::string> variables = handed;
+  variables.push_back("LOCKSTEP_PROGRAM_HANDED=" + data);
   const Recorded one =
-      record(session, folder + "-one", {.world = 1, .scale = world, .variables = handed});
+      record(session, folder + "-one", {.world = 1, .scale = world, .variables = variables});
+  pair->handed = true;
+  pair->seconds = ranks.seconds + one.seconds;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   lane->finding = judge_handed(ranks.ranks, one.ranks[0], lane->finding);
   lane->control_failed = one_device_control_fails(ranks.ranks, one.ranks[0]);
@@ -203,10 +267,11 @@ int judge_world(const Session& session, ProgramWorld* found) {
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   ProgramLane lane = {ProgramLaneKind::float64, judge_one_device(several.ranks, one.ranks[0]),
                       one_device_control_fails(several.ranks, one.ranks[0])};
+  Pair pair{.seconds = several.seconds + one.seconds};
   const int signal =
-      lane.finding.other_data ? judge_with_ranks_data(session, one, found, &lane) : 0;
+      lane.finding.other_data ? judge_with_ranks_data(session, one, found, &lane, &pair) : 0;
   found->lanes.push_back(lane);
-  return signal;
+  return signal != 0 ? signal : drill(session, pair, found);
 }
 
 // On a terminal alone, since a world size may take minutes.
@@ -231,12 +296,11 @@ int verify_program(const ProgramOptions& options) {
   const Session session{options, scratch.path, zygotes.get(), &signals};
   for (const int64_t world : options.worlds) {
     say_progress(options, world);
-    const auto begin = std::chrono::steady_clock::now();
+    const Clock::time_point begin = Clock::now();
     ProgramWorld& found = result.worlds.emplace_back();
     found.world_size = world;
     result.signal = judge_world(session, &found);
-    found.duration_s =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    found.duration_s = seconds_since(begin);
     if (result.signal != 0) break;
   }
   if (zygotes) result.why_fresh = zygotes->why_fresh();
@@ -276,6 +340,10 @@ void add_program(CLI::App& app, std::function<int()>* action) {
   verb->add_option("--limit", options->limit_s, "Seconds that one run may take (120)")
       ->option_text("S")
       ->check(between(1.0, 86'400.0));
+  CLI::Option* drill = verb->add_flag(
+      "--drill", options->drills,
+      "Run a wrong step again, however long it takes, and name the first wrong operator");
+  verb->add_flag("--no-drill", options->never_drills, "Never do so")->excludes(drill);
   verb->add_option("--json", options->json,
                    "Write the result as JSON (see lockstep schema --program)")
       ->option_text("FILE")
@@ -300,14 +368,13 @@ Exit codes
 }  // namespace
 
 Tool program_tool() {
-  return {
-      .verb = "program",
-      .add = add_program,
-      .forms = {{"",
-                 "",
-                 {" --annotations --fresh-processes --html --json --junit --limit --pretend-gpus "
-                  "--quiet --seed --spawns --world-sizes "}}},
-      .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
+  return {.verb = "program",
+          .add = add_program,
+          .forms = {{"",
+                     "",
+                     {" --annotations --drill --fresh-processes --html --json --junit --limit --no-drill "
+                      "--pretend-gpus --quiet --seed --spawns --world-sizes "}}},
+          .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
 }
 
 }  // namespace lockstep

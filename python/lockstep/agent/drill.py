@@ -1,0 +1,245 @@
+"""Step LOCKSTEP_PROGRAM_DRILL, from 1, operator by operator: of every call of torch that makes something with a
+gradient its name, module, line and a fingerprint of each output, and of the gradient that comes back to it; of
+every parameter the gradient before any reduction. Lines are kept until the step has ended. It judges nothing."""
+import functools
+import inspect
+import json
+import os
+
+from .optimizers import user_line
+from .shards import is_shard
+from .sketches import sketch
+
+MOST_BYTES = 64 << 20  # of a rank
+MOST_CALLS = 50_000
+MOST_OUTPUTS = 16  # of a call
+MOST_ROWS = 16_384  # of a tensor, each with two numbers
+MOST_IN_A_ROW = 1 << 22
+
+
+class Drill:
+    def __init__(self, recorder, step):
+        self.recorder, self.step = recorder, step
+        self.lines, self.bytes, self.calls, self.why = [], 0, 0, ""
+        self.quiet = False  # the agent itself calls torch, or a call is under way
+        self.roots, self.path = {}, []  # names of modules by the outermost one; the calls of modules under way
+        self.parameters = {}  # id: the hook, the sum of gradients, and the parameter, so that the id is no other's
+        self.samples = self.batch = 0  # all of the step so far; those of the last forward
+
+    def is_on(self):
+        import torch
+        return (self.recorder.steps == self.step - 1 and not self.quiet and not self.why
+                and torch.is_grad_enabled() and not self.recorder.stepping)
+
+    def add(self, line):
+        text = json.dumps(line)
+        self.bytes += len(text)
+        if self.bytes > MOST_BYTES or self.calls > MOST_CALLS:
+            self.why, self.lines = "the step has too many operators, or too large ones", []
+        elif not self.why:
+            self.lines.append(text)
+
+    def refuse(self, why):
+        if self.recorder.steps == self.step - 1:
+            self.why = self.why or why
+
+    def took(self, name, inputs, result):
+        """A call is over: notes it if it made something with a gradient."""
+        outputs = [tensor for tensor in tensors_of(result) if has_history(tensor)][:MOST_OUTPUTS]
+        if not outputs or not self.is_on():
+            return
+        self.quiet = True
+        self.count_samples()
+        try:
+            module, kind = self.path[-1][:2] if self.path else ("", "")
+            self.add({"kind": "call", "name": name, "module": module, "class": kind, "line": user_line(),
+                      "samples": self.samples, "inputs": inputs,
+                      "outputs": [fingerprint(tensor, self.batch) for tensor in outputs]})
+            for number, tensor in enumerate(outputs):
+                tensor._lockstep_call = self.calls
+                tensor.register_hook(functools.partial(self.came_back, self.calls, number, self.batch))
+            self.calls += 1
+        finally:
+            self.quiet = False
+
+    def count_samples(self):
+        now = len(self.recorder.samples)
+        if now != self.samples:
+            self.samples, self.batch = now, now - self.samples
+
+    def came_back(self, call, output, batch, gradient):
+        """From the backward."""
+        if self.recorder.steps != self.step - 1 or self.why:
+            return
+        quiet, self.quiet = self.quiet, True
+        try:
+            if not is_shard(gradient):
+                self.add({"kind": "gradient", "call": call, "output": output, **fingerprint(gradient, batch)})
+        finally:
+            self.quiet = quiet
+
+    def inputs(self, args, kwargs):
+        """Which calls made them."""
+        made = []
+        for tensor in tensors_of((args, kwargs)):
+            call = getattr(tensor, "_lockstep_call", None)
+            if call is not None and call not in made:
+                made.append(call)
+            elif tensor.requires_grad and tensor.is_leaf and id(tensor) not in self.parameters:
+                hook = tensor.register_hook(functools.partial(self.summed, id(tensor)))
+                self.parameters[id(tensor)] = [hook, None, tensor]
+        return made
+
+    def summed(self, key, gradient):
+        """Of one backward: of several, the sum is kept."""
+        if self.recorder.steps != self.step - 1 or is_shard(gradient):
+            return
+        quiet, self.quiet = self.quiet, True
+        try:
+            kept = self.parameters[key]
+            kept[1] = gradient.detach().clone() if kept[1] is None else kept[1] + gradient
+        finally:
+            self.quiet = quiet
+
+    def step_ended(self):
+        """recorder.steps counts it already."""
+        if self.recorder.steps != self.step:
+            return
+        self.quiet = True
+        for key, (hook, gradient, _) in self.parameters.items():
+            hook.remove()
+            if gradient is not None and key in self.recorder.names:
+                self.add({"kind": "parameter", "name": self.recorder.names[key], "gradient": sketch(gradient)})
+        self.parameters = {}
+        end = {"kind": "end", "calls": self.calls, "why": self.why}
+        with open(f"{self.recorder.folder}/drill-{self.recorder.rank}.jsonl", "x", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in [*self.lines, json.dumps(end)]))
+        self.lines = []
+
+    def names_in(self, root):
+        if id(root) not in self.roots:
+            import torch
+            inner = root.module if isinstance(root, torch.nn.parallel.DistributedDataParallel) else root
+            self.roots[id(root)] = root, {id(part): name for name, part in inner.named_modules()}
+        return self.roots[id(root)][1]
+
+
+def tensors_of(value):
+    import torch
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [tensor for part in value for tensor in tensors_of(part)]
+
+
+def has_history(tensor):
+    return tensor.requires_grad and not tensor.is_leaf and tensor.is_floating_point() and not is_shard(tensor)
+
+
+@functools.lru_cache(maxsize=64)
+def directions(count):
+    """Not signs, which may be the same twice where a row is short."""
+    import torch
+    return torch.randn(count, 2, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+
+
+def projected(rows):
+    """Two numbers for each row."""
+    count = rows.shape[0]
+    rows = rows.reshape(count, -1) if rows.numel() else rows.reshape(count, 0)
+    if count > MOST_ROWS or rows.shape[1] > MOST_IN_A_ROW:
+        return None
+    return finite((rows @ directions(rows.shape[1])).reshape(-1).tolist())
+
+
+def finite(values):
+    return [value if abs(value) < float("inf") else None for value in values]
+
+
+def fingerprint(tensor, batch):
+    """Linear, so that what belongs to the rows of several ranks can be told from one device's, and so can a sum or mean.
+    Columns are rows of the second dimension, where it may be that of the samples."""
+    import torch
+    with torch.no_grad():
+        values = tensor.detach()
+        values = (values.to_dense() if values.layout != torch.strided else values).double().cpu()
+        found = {"shape": list(values.shape), "norm": finite([float(values.norm())])[0],
+                 "rows": projected(values if values.dim() else values.reshape(1))}
+        if batch and values.dim() > 1 and values.shape[1] % batch == 0:
+            found["columns"] = projected(values.transpose(0, 1))
+        return found
+
+
+def name_of(function):
+    from torch.overrides import resolve_name
+    name = resolve_name(function) or getattr(function, "__qualname__", None) or str(function)
+    return name[:-len(".__get__")] if name.endswith(".__get__") else name
+
+
+def watch(recorder):
+    """After those that replace functions of torch."""
+    step = os.environ.get("LOCKSTEP_PROGRAM_DRILL")
+    if not step:
+        return
+    recorder.drill = Drill(recorder, int(step))
+    watch_functions(recorder.drill)
+    watch_autograd(recorder.drill)
+    watch_modules(recorder.drill)
+
+
+def watch_functions(drill):
+    from torch.overrides import TorchFunctionMode
+
+    class Watching(TorchFunctionMode):
+        """A function of torch that others call is not seen within them: the mode is off there."""
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            if not drill.is_on():
+                return func(*args, **kwargs)
+            inputs = drill.inputs(args, kwargs)
+            drill.quiet = True
+            try:
+                result = func(*args, **kwargs)
+            finally:
+                drill.quiet = False
+            if any(has_history(tensor) for tensor in tensors_of(result)):
+                drill.took(name_of(func), inputs, result)
+            return result
+    Watching().__enter__()
+
+
+def watch_autograd(drill):
+    """Functions with a backward of their own; no mode sees them."""
+    import torch
+    method = inspect.getattr_static(torch.autograd.Function, "apply")
+
+    def apply(cls, *args, **kwargs):
+        call = method.__get__(None, cls)
+        if not drill.is_on():
+            return call(*args, **kwargs)
+        inputs = drill.inputs(args, kwargs)
+        result = call(*args, **kwargs)
+        drill.took(f"{cls.__name__}.apply", inputs, result)
+        return result
+    torch.autograd.Function.apply = classmethod(apply)
+
+
+def watch_modules(drill):
+    import torch
+    call = torch.nn.Module.__call__
+
+    def called(self, *args, **kwargs):
+        if not drill.is_on():
+            return call(self, *args, **kwargs)
+        root = drill.path[0][2] if drill.path else self
+        name = drill.names_in(root).get(id(self), "")
+        drill.path.append((name, type(self).__name__, root))
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            drill.path.pop()
+    torch.nn.Module.__call__ = called

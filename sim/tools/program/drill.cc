@@ -1,0 +1,387 @@
+#include "sim/tools/program/drill.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "sim/tools/program/drill_fit.h"
+#include "sim/tools/program/judge.h"
+#include "sim/tools/program/sketch.h"
+
+namespace lockstep {
+namespace {
+
+// How an output of the ranks belongs to that of one device. What the backward must bring follows.
+enum class DrillRelation { rows, equal, mean, sum };
+constexpr std::array kDrillRelations = {DrillRelation::rows, DrillRelation::equal,
+                                        DrillRelation::mean, DrillRelation::sum};
+using DrillRelations = std::vector<DrillRelation>;  // more than one where numbers cannot tell
+
+constexpr double kDrillFloor = 1e-4;  // what is smaller beside its surroundings may be rounding
+
+using DrillOutput = std::pair<size_t, size_t>;  // a call, and which of its outputs
+using DrillGradients = std::map<DrillOutput, std::vector<const DrillGradient*>>;
+
+DrillPlace place_of(const DrillCall& call) {
+  return {call.name, call.module, call.kind, call.line};
+}
+
+class DrillJudge {
+ public:
+  explicit DrillJudge(const DrillFacts& facts) : facts_(facts), world_(facts.ranks.size()) {}
+  DrillFinding judge();
+
+ private:
+  std::string unfit() const;
+  std::string other_samples();
+  size_t aligned() const;  // so many calls are the same everywhere
+  bool forward();          // true once something was found, as in all that follow
+  bool forward_of(const DrillOutput& output);
+  bool other_calls();
+  bool backward(double factor);
+  bool backward_of(const DrillGradient& gradient, size_t time, double factor);
+  bool local_gradients(double factor);
+  bool optimizer_step();
+  double reduction_factor() const;
+  std::optional<DrillFit> forward_fit(DrillRelation relation, const DrillOutput& output) const;
+  std::optional<DrillFit> backward_fit(DrillRelation relation, const DrillTensors& ranks,
+                                       const DrillGradient& gradient, double factor) const;
+  DrillTensors outputs(const DrillOutput& output) const;
+  double inputs_norm(size_t call) const;
+  void clear_fit() { found_.distance = found_.ratio = std::nullopt; }
+  void take_fit(const DrillFit& fit);  // the nearer one stays
+  void take_tensors(const DrillTensors& ranks, const DrillTensor& one);
+  void index_gradients();
+  void index_consumers();
+
+  const DrillFacts& facts_;
+  size_t world_;
+  DrillFinding found_;
+  std::vector<std::vector<double>> weights_;  // by call: each rank's share of its samples
+  std::map<DrillOutput, DrillRelations> relations_;
+  std::vector<DrillGradients> gradients_;       // by rank
+  std::vector<std::vector<size_t>> consumers_;  // of each call
+  double largest_gradient_ = 0;
+};
+
+std::string DrillJudge::unfit() const {
+  std::vector<const DrillRank*> all = {&facts_.one};
+  for (const DrillRank& rank : facts_.ranks) all.push_back(&rank);
+  for (const DrillRank* rank : all) {
+    if (!rank->why.empty()) return rank->why;
+    if (!rank->ended) return "the step was not recorded to its end";
+    if (rank->calls.empty()) return "no operator with a gradient was seen in the step";
+  }
+  return "";
+}
+
+size_t DrillJudge::aligned() const {
+  size_t count = facts_.one.calls.size();
+  for (const DrillRank& rank : facts_.ranks) count = std::min(count, rank.calls.size());
+  for (size_t i = 0; i < count; ++i)
+    for (const DrillRank& rank : facts_.ranks)
+      if (rank.calls[i].name != facts_.one.calls[i].name ||
+          rank.calls[i].outputs.size() != facts_.one.calls[i].outputs.size())
+        return i;
+  return count;
+}
+
+std::vector<std::string> samples_between(const std::vector<std::string>& samples, int64_t begin,
+                                         int64_t end) {
+  const auto size = static_cast<int64_t>(samples.size());
+  begin = std::clamp(begin, int64_t{0}, size);
+  return {samples.begin() + begin, samples.begin() + std::clamp(end, begin, size)};
+}
+
+// Goes through the forwards, for the samples of each and the weights of the ranks.
+std::string DrillJudge::other_samples() {
+  weights_.assign(aligned(), std::vector<double>(world_, 1 / static_cast<double>(world_)));
+  std::vector<int64_t> begins(world_ + 1, 0), ends(world_ + 1, 0);
+  for (size_t call = 0; call < weights_.size(); ++call) {
+    const auto samples_at = [&](size_t rank) {
+      return (rank < world_ ? facts_.ranks[rank] : facts_.one).calls[call].samples;
+    };
+    if (samples_at(world_) != ends[world_]) {
+      begins = ends;
+      std::vector<std::string> all;
+      for (size_t rank = 0; rank <= world_; ++rank) ends[rank] = samples_at(rank);
+      for (size_t rank = 0; rank < world_; ++rank)
+        for (std::string& one :
+             samples_between(facts_.steps[rank].samples, begins[rank], ends[rank]))
+          all.push_back(std::move(one));
+      auto expected = samples_between(facts_.one_step.samples, begins[world_], ends[world_]);
+      std::sort(all.begin(), all.end());
+      std::sort(expected.begin(), expected.end());
+      if (all != expected)
+        return "the samples of a forward of the ranks are not those of one device's";
+    }
+    double total = 0;
+    for (size_t rank = 0; rank < world_; ++rank)
+      total += static_cast<double>(ends[rank]) - static_cast<double>(begins[rank]);
+    for (size_t rank = 0; rank < world_ && total > 0; ++rank)
+      weights_[call][rank] =
+          (static_cast<double>(ends[rank]) - static_cast<double>(begins[rank])) / total;
+  }
+  return "";
+}
+
+DrillTensors DrillJudge::outputs(const DrillOutput& output) const {
+  DrillTensors all;
+  for (const DrillRank& rank : facts_.ranks)
+    all.push_back(&rank.calls[output.first].outputs[output.second]);
+  return all;
+}
+
+// What is small beside what it was made of may be rounding alone.
+double DrillJudge::inputs_norm(size_t call) const {
+  double most = 0;
+  for (const size_t input : facts_.one.calls[call].inputs)
+    for (const DrillTensor& made : facts_.one.calls[input].outputs)
+      most = std::max(most, made.norm);
+  return most;
+}
+
+std::optional<DrillFit> DrillJudge::forward_fit(DrillRelation relation,
+                                                const DrillOutput& output) const {
+  const DrillTensors ranks = outputs(output);
+  const DrillTensor& one = facts_.one.calls[output.first].outputs[output.second];
+  const double floor = kDrillFloor * inputs_norm(output.first);
+  const std::vector<double> ones(world_, 1.0);
+  switch (relation) {
+    case DrillRelation::rows:
+      return fit_rows(ranks, one, 1, floor);
+    case DrillRelation::equal:
+      return fit_each(ranks, one, ones, floor);
+    case DrillRelation::mean:
+      return fit_sum(ranks, one, weights_[output.first], floor);
+    case DrillRelation::sum:
+      return fit_sum(ranks, one, ones, floor);
+  }
+  return std::nullopt;
+}
+
+void DrillJudge::take_fit(const DrillFit& fit) {
+  if (found_.distance && *found_.distance <= fit.distance) return;
+  found_.distance = fit.distance;
+  found_.ratio = fit.ratio;
+}
+
+void DrillJudge::take_tensors(const DrillTensors& ranks, const DrillTensor& one) {
+  found_.shape = ranks[0]->shape;
+  found_.one_shape = one.shape;
+}
+
+bool DrillJudge::forward_of(const DrillOutput& output) {
+  const DrillCall& call = facts_.one.calls[output.first];
+  const DrillTensor& one = call.outputs[output.second];
+  DrillRelations& fits = relations_[output];
+  clear_fit();
+  for (const DrillRelation relation : kDrillRelations) {
+    const auto fit = forward_fit(relation, output);
+    if (!fit) continue;
+    if (fit->distance <= kProgramBound) fits.push_back(relation);
+    take_fit(*fit);
+  }
+  if (!fits.empty()) return ++found_.compared, false;
+  if (!found_.distance && may_fit(outputs(output), one)) return ++found_.skipped, false;
+  found_.stage = DrillStage::forward;
+  found_.place = place_of(facts_.ranks[0].calls[output.first]);
+  take_tensors(outputs(output), one);
+  return true;
+}
+
+bool DrillJudge::forward() {
+  for (size_t call = 0; call < weights_.size(); ++call)
+    for (size_t i = 0; i < facts_.one.calls[call].outputs.size(); ++i)
+      if (forward_of({call, i})) return true;
+  return false;
+}
+
+bool DrillJudge::other_calls() {
+  const size_t same = weights_.size();
+  const auto at = [&](const DrillRank& rank) {
+    return same < rank.calls.size() ? place_of(rank.calls[same]) : DrillPlace();
+  };
+  for (const DrillRank& rank : facts_.ranks) {
+    if (rank.calls.size() == same && facts_.one.calls.size() == same) continue;
+    found_.place = at(rank);
+    found_.other = at(facts_.one);
+    found_.stage = DrillStage::calls;
+    clear_fit();
+    if (found_.place.function != found_.other.function) return true;
+  }
+  return found_.stage == DrillStage::calls;
+}
+
+void DrillJudge::index_gradients() {
+  for (const DrillRank& rank : facts_.ranks) {
+    DrillGradients& by_output = gradients_.emplace_back();
+    for (const DrillGradient& one : rank.gradients)
+      by_output[{one.call, one.output}].push_back(&one);
+  }
+  for (const DrillGradient& one : facts_.one.gradients)
+    largest_gradient_ = std::max(largest_gradient_, one.value.norm);
+}
+
+void DrillJudge::index_consumers() {
+  consumers_.resize(facts_.one.calls.size());
+  for (size_t call = 0; call < facts_.one.calls.size(); ++call)
+    for (const size_t input : facts_.one.calls[call].inputs) consumers_[input].push_back(call);
+}
+
+// The loss of one device is the sum of those of the ranks by `factor`: derivatives follow.
+std::optional<DrillFit> DrillJudge::backward_fit(DrillRelation relation, const DrillTensors& ranks,
+                                                 const DrillGradient& gradient,
+                                                 double factor) const {
+  const double floor = kDrillFloor * factor * largest_gradient_;
+  std::vector<double> factors(world_, factor);
+  switch (relation) {
+    case DrillRelation::rows:
+      return fit_rows(ranks, gradient.value, factor, floor);
+    case DrillRelation::equal:
+      return fit_sum(ranks, gradient.value, std::vector<double>(world_, 1 / factor), floor);
+    case DrillRelation::mean:
+      for (size_t rank = 0; rank < world_; ++rank) factors[rank] *= weights_[gradient.call][rank];
+      return fit_each(ranks, gradient.value, factors, floor);
+    case DrillRelation::sum:
+      return fit_each(ranks, gradient.value, factors, floor);
+  }
+  return std::nullopt;
+}
+
+// `time`: a backward may come more than once.
+bool DrillJudge::backward_of(const DrillGradient& gradient, size_t time, double factor) {
+  const DrillOutput output = {gradient.call, gradient.output};
+  const DrillRelations& relations = relations_[output];
+  if (relations.empty()) return ++found_.skipped, false;
+  const std::vector<size_t>& consumers = consumers_[gradient.call];
+  DrillTensors ranks;
+  for (const DrillGradients& rank : gradients_) {
+    const auto at = rank.find(output);
+    if (at != rank.end() && time < at->second.size()) ranks.push_back(&at->second[time]->value);
+  }
+  clear_fit();
+  if (ranks.size() == world_) {
+    for (const DrillRelation relation : relations)
+      if (const auto fit = backward_fit(relation, ranks, gradient, factor)) take_fit(*fit);
+    // Where a backward begins each has the same.
+    const auto same = fit_each(ranks, gradient.value, std::vector<double>(world_, 1.0), 0);
+    if (consumers.empty() && same) take_fit(*same);
+    if (!found_.distance && may_fit(ranks, gradient.value)) return ++found_.skipped, false;
+    if (found_.distance && *found_.distance <= kProgramBound) return ++found_.compared, false;
+    take_tensors(ranks, gradient.value);
+  }
+  found_.stage = DrillStage::backward;
+  found_.consumers = consumers.size();
+  const auto& calls = facts_.ranks[0].calls;
+  found_.place = place_of(calls[consumers.empty() ? gradient.call : consumers.back()]);
+  found_.other = place_of(calls[gradient.call]);
+  return true;
+}
+
+bool DrillJudge::backward(double factor) {
+  std::map<DrillOutput, size_t> times;
+  for (const DrillGradient& gradient : facts_.one.gradients)
+    if (backward_of(gradient, times[{gradient.call, gradient.output}]++, factor)) return true;
+  return local_gradients(factor);
+}
+
+const Sketch* gradient_of(const DrillRank& rank, const std::string& name) {
+  for (const DrillParameter& one : rank.parameters)
+    if (one.name == name) return &one.gradient;
+  return nullptr;
+}
+
+// Of all ranks, by `factor`; nothing where one has none.
+Sketch summed(const std::vector<DrillRank>& ranks, const std::string& name, double factor) {
+  std::vector<double> sum(5, 0.0);
+  for (const DrillRank& rank : ranks) {
+    const Sketch* one = gradient_of(rank, name);
+    if (one == nullptr || !*one) return std::nullopt;
+    for (size_t i = 0; i < 5; ++i) sum[i] += (**one)[i] / factor;  // of norms: a bound
+  }
+  return sum;
+}
+
+bool DrillJudge::local_gradients(double factor) {
+  double most = 0;
+  for (const DrillParameter& one : facts_.one.parameters)
+    if (one.gradient) most = std::max(most, (*one.gradient)[4]);
+  for (const DrillParameter& one : facts_.one.parameters) {
+    const Sketch ranks = summed(facts_.ranks, one.name, factor);
+    const double off = sketch_distance(ranks, one.gradient, kDrillFloor * most);
+    if (off <= kProgramBound) continue;
+    found_.stage = DrillStage::local_gradient;
+    found_.parameter = one.name;
+    found_.distance = off;
+    found_.ratio.reset();
+    return true;
+  }
+  return false;
+}
+
+double DrillJudge::reduction_factor() const {
+  const auto world = static_cast<double>(world_);
+  double most = 0, factor = world;
+  for (size_t i = 0; i < facts_.steps[0].names.size(); ++i) {
+    const Sketch& reduced = facts_.steps[0].grads[i];
+    const Sketch ranks = summed(facts_.ranks, facts_.steps[0].names[i], 1);
+    if (!reduced || !ranks || (*reduced)[4] <= most) continue;
+    most = (*reduced)[4];
+    const double ratio = sketch_ratio(reduced, ranks);
+    factor = std::abs(ratio - 1) < kProgramRatioBound ? 1 : world;
+  }
+  return factor;
+}
+
+bool DrillJudge::optimizer_step() {
+  const ProgramStep &ranks = facts_.steps[0], &one = facts_.one_step;
+  const auto differs = [&](const std::vector<Sketch>& a, const std::vector<Sketch>& b, double floor,
+                           DrillStage stage) {
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      const double off = sketch_distance(a[i], b[i], floor);
+      if (off <= kProgramBound) continue;
+      found_.stage = stage;
+      found_.parameter = ranks.names[i];
+      found_.distance = off;
+      const double ratio = sketch_ratio(a[i], b[i]);
+      Sketch due = b[i];
+      if (due)
+        for (double& value : *due) value *= ratio;
+      found_.ratio.reset();
+      if (ratio > 0 && sketch_distance(a[i], due, floor) < kProgramRatioBound) found_.ratio = ratio;
+      return true;
+    }
+    return false;
+  };
+  return differs(ranks.grads, one.grads, kDrillFloor * largest_norm(one.grads),
+                 DrillStage::reduction) ||
+         differs(ranks.params, one.params, 0, DrillStage::update);
+}
+
+DrillFinding DrillJudge::judge() {
+  found_.step = facts_.step;
+  found_.words = unfit();
+  if (found_.words.empty()) found_.words = other_samples();
+  if (!found_.words.empty() || forward() || other_calls()) return found_;
+  index_gradients();
+  index_consumers();
+  // A mean is due, unless it does not fit and the program takes sums.
+  const DrillFinding before = found_;
+  if (backward(static_cast<double>(world_)) && reduction_factor() == 1) {
+    found_ = before;
+    if (backward(1)) return found_;
+  }
+  if (found_.stage != DrillStage::not_drilled || optimizer_step()) return found_;
+  found_.stage = DrillStage::nothing;
+  clear_fit();
+  return found_;
+}
+
+}  // namespace
+
+DrillFinding judge_drill(const DrillFacts& facts) { return DrillJudge(facts).judge(); }
+
+}  // namespace lockstep

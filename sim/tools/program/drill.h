@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/tools/program/drill_recording.h"
+#include "sim/tools/program/recording.h"
+
+namespace lockstep {
+
+// Where in a wrong step several ranks first leave one device. A pointer for whoever looks for the
+// mistake; it changes no verdict.
+
+enum class DrillStage {
+  not_drilled,     // `words` says why
+  nothing,         // all that was recorded fits
+  calls,           // ranks call one thing where one device calls another
+  forward,         // the output of an operator
+  backward,        // what an operator passes back
+  local_gradient,  // of a parameter, before any reduction
+  reduction,       // of a parameter, as optimizer.step() finds it
+  update,          // the parameter after it
+};
+const char* name_of(DrillStage stage);
+
+struct DrillPlace {
+  std::string function, module, kind, line;  // as in DrillCall
+};
+
+struct DrillFinding {
+  DrillStage stage = DrillStage::not_drilled;
+  int64_t step = 0;
+  DrillPlace place;       // of calls, forward, backward
+  DrillPlace other;       // calls: of one device; backward: what made the operator's input
+  std::string parameter;  // of the last three
+  std::vector<int64_t> shape, one_shape;  // of rank 0, of one device
+  std::optional<double> distance, ratio;  // ratio: to what is due, if it is one number
+  size_t consumers = 0;                   // backward: operators that were given this input
+  int64_t compared = 0, skipped = 0;  // outputs and gradients; skipped: too large, or not finite
+  std::string words;                  // why it was not drilled
+};
+
+// What the same runs left of each step, and of this one (from 1) operator by operator.
+struct DrillFacts {
+  std::vector<DrillRank> ranks;
+  DrillRank one;
+  std::vector<ProgramStep> steps;  // of each rank
+  ProgramStep one_step;
+  int64_t step = 0;
+};
+
+DrillFinding judge_drill(const DrillFacts& facts);
+std::string sentence_of(const DrillFinding& finding);
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+#include "sim/tools/program/drill_recording.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "scenarios/base/file.h"
+#include "scenarios/json/json_text.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDrillBytesMost = int64_t{65} << 20;  // what the agent writes at most, and an end
+
+// Throws nlohmann::json::exception, as all that follow.
+RowPrints row_prints(const Json& list, size_t rows) {
+  if (!list.is_array() || list.size() % 2 != 0 || list.size() / 2 != rows) return std::nullopt;
+  for (const Json& value : list)
+    if (!value.is_number()) return std::nullopt;
+  return list.get<std::vector<double>>();
+}
+
+DrillTensor drill_tensor(const Json& line) {
+  DrillTensor found;
+  for (const Json& size : line.at("shape")) found.shape.push_back(whole_number(size));
+  const auto rows = [&](size_t dimension) {
+    return dimension < found.shape.size() ? static_cast<size_t>(found.shape[dimension]) : 1;
+  };
+  if (line.at("norm").is_number()) {
+    found.norm = line.at("norm").get<double>();
+    found.rows = row_prints(line.at("rows"), rows(0));
+    if (line.contains("columns")) found.columns = row_prints(line.at("columns"), rows(1));
+  }
+  return found;
+}
+
+DrillCall drill_call(const Json& line) {
+  DrillCall found;
+  found.name = line.at("name").get<std::string>();
+  found.module = line.at("module").get<std::string>();
+  found.kind = line.at("class").get<std::string>();
+  found.line = line.at("line").get<std::string>();
+  found.samples = whole_number(line.at("samples"));
+  for (const Json& input : line.at("inputs"))
+    found.inputs.push_back(static_cast<size_t>(whole_number(input)));
+  for (const Json& output : line.at("outputs")) found.outputs.push_back(drill_tensor(output));
+  return found;
+}
+
+DrillParameter drill_parameter(const Json& line) {
+  DrillParameter found{line.at("name").get<std::string>(), std::nullopt};
+  const Json& gradient = line.at("gradient");
+  bool whole = gradient.is_array() && gradient.size() == 5;
+  if (whole)
+    for (const Json& value : gradient) whole = whole && value.is_number();
+  if (whole) found.gradient = gradient.get<std::vector<double>>();
+  return found;
+}
+
+// False where it is nothing that the agent writes.
+bool take(const Json& line, DrillRank* rank) {
+  const std::string kind = line.at("kind").get<std::string>();
+  rank->ended = false;  // an end is the last line
+  if (kind == "call") {
+    rank->calls.push_back(drill_call(line));
+    const auto& inputs = rank->calls.back().inputs;
+    return std::all_of(inputs.begin(), inputs.end(),
+                       [&](size_t input) { return input + 1 < rank->calls.size(); });
+  }
+  if (kind == "gradient") {
+    DrillGradient found{static_cast<size_t>(whole_number(line.at("call"))),
+                        static_cast<size_t>(whole_number(line.at("output"))), drill_tensor(line)};
+    rank->gradients.push_back(found);
+    return found.call < rank->calls.size() && found.output < rank->calls[found.call].outputs.size();
+  }
+  if (kind == "parameter") {
+    rank->parameters.push_back(drill_parameter(line));
+    return true;
+  }
+  rank->why = line.at("why").get<std::string>();
+  rank->ended = !rank->why.empty() ||
+                whole_number(line.at("calls")) == static_cast<int64_t>(rank->calls.size());
+  return kind == "end";
+}
+
+}  // namespace
+
+Expected<DrillRank> read_drill_rank(const std::string& path) {
+  const auto text = read_foreign_file(path, kDrillBytesMost);
+  if (!text) return text.errors();
+  DrillRank rank;
+  const std::string& all = text.value();
+  for (size_t begin = 0, number = 1; begin < all.size(); ++number) {
+    const size_t end = std::min(all.find('\n', begin), all.size());
+    const std::string place = fmt::format("line {} is not what the agent writes", number);
+    const auto line = parse_foreign_json(std::string_view(all).substr(begin, end - begin), path,
+                                         "one line of the agent");
+    if (!line) return line.errors();
+    try {
+      if (!take(line.value(), &rank)) return file_error(path, place);
+    } catch (const nlohmann::json::exception&) {
+      return file_error(path, place);
+    }
+    begin = end + 1;
+  }
+  return rank;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+#include "sim/tools/program/recording.h"
+
+namespace lockstep {
+
+// What the agent (python/lockstep/agent/drill.py) left of one step of one rank, operator by
+// operator: facts, no judgement.
+
+// Two projections of each row on fixed directions: of the first dimension (of a scalar: of
+// itself), and of the second where that may be the one of the samples. Absent: too large, or not
+// finite.
+using RowPrints = std::optional<std::vector<double>>;
+
+struct DrillTensor {
+  std::vector<int64_t> shape;
+  double norm = 0;
+  RowPrints rows, columns;
+};
+
+// Of a function of torch, or of an autograd function.
+struct DrillCall {
+  std::string name;            // "torch.nn.functional.batch_norm"
+  std::string module, kind;    // in whose forward it is: "1", "BatchNorm1d"; kind "": in none
+  std::string line;            // of the user's script
+  int64_t samples = 0;         // of the step so far, those of the forward it belongs to included
+  std::vector<size_t> inputs;  // calls that made what it was given
+  std::vector<DrillTensor> outputs;
+};
+
+// What backward brought to an output, in its order.
+struct DrillGradient {
+  size_t call = 0, output = 0;
+  DrillTensor value;
+};
+
+// Before any reduction: the sum over the backwards of the step.
+struct DrillParameter {
+  std::string name;
+  Sketch gradient;
+};
+
+struct DrillRank {
+  std::vector<DrillCall> calls;
+  std::vector<DrillGradient> gradients;
+  std::vector<DrillParameter> parameters;
+  std::string why;  // it left no more
+  bool ended = false;
+};
+
+// The bytes are a stranger's: bounded, every type checked; calls and outputs that others refer to
+// are there.
+Expected<DrillRank> read_drill_rank(const std::string& path);
+
+}  // namespace lockstep

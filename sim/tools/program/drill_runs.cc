@@ -1,0 +1,40 @@
+#include "sim/tools/program/drill_runs.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+// The recordings of so many ranks; empty, with a reason, where one is missing.
+std::vector<DrillRank> read_drill(const std::string& folder, size_t world, std::string* why) {
+  std::vector<DrillRank> found;
+  for (size_t rank = 0; rank < world; ++rank) {
+    auto one = read_drill_rank(fmt::format("{}/drill-{}.jsonl", folder, rank));
+    if (!one) {
+      *why = to_text(one.errors()[0]);
+      return {};
+    }
+    found.push_back(std::move(one.value()));
+  }
+  return found;
+}
+
+}  // namespace
+
+DrillFinding drill_runs(const std::vector<ProgramRank>& ranks, const std::string& folder,
+                        const ProgramRank& one, const std::string& one_folder, int64_t step) {
+  DrillFinding none;
+  none.step = step;
+  DrillFacts facts;
+  facts.step = step;
+  facts.ranks = read_drill(folder, ranks.size(), &none.words);
+  const std::vector<DrillRank> alone = read_drill(one_folder, 1, &none.words);
+  if (facts.ranks.empty() || alone.empty()) return none;
+  facts.one = alone[0];
+  const auto at = static_cast<size_t>(step - 1);
+  for (const ProgramRank& rank : ranks) facts.steps.push_back(rank.steps.at(at));
+  facts.one_step = one.steps.at(at);
+  return judge_drill(facts);
+}
+
+}  // namespace lockstep
