@@ -159,6 +159,11 @@ def finite(values):
     return [value if abs(value) < float("inf") else None for value in values]
 
 
+def norms(values):
+    """Whatever the order of the elements: their sum, and three norms."""
+    return finite([float(values.sum()), *(float(values.norm(power)) for power in (1, 2, 4))])
+
+
 def fingerprint(tensor, batch):
     """Linear, so that what belongs to the rows of several ranks can be told from one device's, and so can a sum or mean.
     Columns are rows of the second dimension, where it may be that of the samples."""
@@ -166,8 +171,7 @@ def fingerprint(tensor, batch):
     with torch.no_grad():
         values = tensor.detach()
         values = (values.to_dense() if values.layout != torch.strided else values).double().cpu()
-        found = {"shape": list(values.shape), "norm": finite([float(values.norm())])[0],
-                 "rows": projected(values if values.dim() else values.reshape(1))}
+        found = {"shape": list(values.shape), "norms": norms(values), "rows": projected(values if values.dim() else values.reshape(1))}
         if batch and values.dim() > 1 and values.shape[1] % batch == 0:
             found["columns"] = projected(values.transpose(0, 1))
         return found
@@ -223,6 +227,10 @@ def watch_autograd(drill):
             return call(*args, **kwargs)
         inputs = drill.inputs(args, kwargs)
         result = call(*args, **kwargs)
+        if cls.__name__ == "_DDPSink":  # of DistributedDataParallel itself; passes on what it is given
+            for before, after in zip(tensors_of(args), tensors_of(result)):
+                after._lockstep_call = getattr(before, "_lockstep_call", None)
+            return result
         drill.took(f"{cls.__name__}.apply", inputs, result)
         return result
     torch.autograd.Function.apply = classmethod(apply)

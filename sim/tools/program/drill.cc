@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "sim/tools/program/drill_fit.h"
@@ -14,9 +15,13 @@ namespace lockstep {
 namespace {
 
 // How an output of the ranks belongs to that of one device. What the backward must bring follows.
-enum class DrillRelation { rows, equal, mean, sum };
+// Mean: by their shares of the samples, or plain.
+enum class DrillRelation { rows, equal, mean, plain_mean, sum, elements, all_elements };
 constexpr std::array kDrillRelations = {DrillRelation::rows, DrillRelation::equal,
-                                        DrillRelation::mean, DrillRelation::sum};
+                                        DrillRelation::mean, DrillRelation::plain_mean,
+                                        DrillRelation::sum};
+// Of which less can be told: where none of the others fits.
+constexpr std::array kLooseRelations = {DrillRelation::elements, DrillRelation::all_elements};
 using DrillRelations = std::vector<DrillRelation>;  // more than one where numbers cannot tell
 
 constexpr double kDrillFloor = 1e-4;  // what is smaller beside its surroundings may be rounding
@@ -24,30 +29,28 @@ constexpr double kDrillFloor = 1e-4;  // what is smaller beside its surroundings
 using DrillOutput = std::pair<size_t, size_t>;  // a call, and which of its outputs
 using DrillGradients = std::map<DrillOutput, std::vector<const DrillGradient*>>;
 
-DrillPlace place_of(const DrillCall& call) {
-  return {call.name, call.module, call.kind, call.line};
-}
-
 class DrillJudge {
  public:
-  explicit DrillJudge(const DrillFacts& facts) : facts_(facts), world_(facts.ranks.size()) {}
+  explicit DrillJudge(const DrillFacts& facts)
+      : facts_(facts), world_(facts.ranks.size()), aligned_(align(facts.ranks, facts.one)) {}
   DrillFinding judge();
 
  private:
   std::string unfit() const;
-  std::string other_samples();
-  size_t aligned() const;  // so many calls are the same everywhere
-  bool forward();          // true once something was found, as in all that follow
+  std::string other_samples();  // goes through the forwards, for the weights, too
+  bool same_samples(const std::vector<int64_t>& begins, const std::vector<int64_t>& ends) const;
+  const DrillCall& of_one(size_t call) const;  // by place in the alignment
+  const DrillCall& of_rank_0(size_t call) const;
+  bool forward();  // true once something was found, as in all that follow
   bool forward_of(const DrillOutput& output);
-  bool other_calls();
   bool backward(double factor);
-  bool backward_of(const DrillGradient& gradient, size_t time, double factor);
+  bool backward_of(const DrillGradient& gradient, size_t call, size_t time, double factor);
   bool local_gradients(double factor);
   bool optimizer_step();
   double reduction_factor() const;
   std::optional<DrillFit> forward_fit(DrillRelation relation, const DrillOutput& output) const;
   std::optional<DrillFit> backward_fit(DrillRelation relation, const DrillTensors& ranks,
-                                       const DrillGradient& gradient, double factor) const;
+                                       const DrillTensor& one, size_t call, double factor) const;
   DrillTensors outputs(const DrillOutput& output) const;
   double inputs_norm(size_t call) const;
   void clear_fit() { found_.distance = found_.ratio = std::nullopt; }
@@ -59,6 +62,7 @@ class DrillJudge {
   const DrillFacts& facts_;
   size_t world_;
   DrillFinding found_;
+  DrillAlignment aligned_;                    // a DrillOutput is of one of its calls
   std::vector<std::vector<double>> weights_;  // by call: each rank's share of its samples
   std::map<DrillOutput, DrillRelations> relations_;
   std::vector<DrillGradients> gradients_;       // by rank
@@ -77,17 +81,6 @@ std::string DrillJudge::unfit() const {
   return "";
 }
 
-size_t DrillJudge::aligned() const {
-  size_t count = facts_.one.calls.size();
-  for (const DrillRank& rank : facts_.ranks) count = std::min(count, rank.calls.size());
-  for (size_t i = 0; i < count; ++i)
-    for (const DrillRank& rank : facts_.ranks)
-      if (rank.calls[i].name != facts_.one.calls[i].name ||
-          rank.calls[i].outputs.size() != facts_.one.calls[i].outputs.size())
-        return i;
-  return count;
-}
-
 std::vector<std::string> samples_between(const std::vector<std::string>& samples, int64_t begin,
                                          int64_t end) {
   const auto size = static_cast<int64_t>(samples.size());
@@ -95,58 +88,70 @@ std::vector<std::string> samples_between(const std::vector<std::string>& samples
   return {samples.begin() + begin, samples.begin() + std::clamp(end, begin, size)};
 }
 
-// Goes through the forwards, for the samples of each and the weights of the ranks.
 std::string DrillJudge::other_samples() {
-  weights_.assign(aligned(), std::vector<double>(world_, 1 / static_cast<double>(world_)));
   std::vector<int64_t> begins(world_ + 1, 0), ends(world_ + 1, 0);
-  for (size_t call = 0; call < weights_.size(); ++call) {
-    const auto samples_at = [&](size_t rank) {
-      return (rank < world_ ? facts_.ranks[rank] : facts_.one).calls[call].samples;
-    };
-    if (samples_at(world_) != ends[world_]) {
+  for (const AlignedCall& call : aligned_.calls) {
+    if (facts_.one.calls[call.one].samples != ends[world_]) {
       begins = ends;
-      std::vector<std::string> all;
-      for (size_t rank = 0; rank <= world_; ++rank) ends[rank] = samples_at(rank);
       for (size_t rank = 0; rank < world_; ++rank)
-        for (std::string& one :
-             samples_between(facts_.steps[rank].samples, begins[rank], ends[rank]))
-          all.push_back(std::move(one));
-      auto expected = samples_between(facts_.one_step.samples, begins[world_], ends[world_]);
-      std::sort(all.begin(), all.end());
-      std::sort(expected.begin(), expected.end());
-      if (all != expected)
+        ends[rank] = facts_.ranks[rank].calls[call.ranks[rank]].samples;
+      ends[world_] = facts_.one.calls[call.one].samples;
+      if (!same_samples(begins, ends))
         return "the samples of a forward of the ranks are not those of one device's";
     }
-    double total = 0;
+    std::vector<double> shares(world_);
     for (size_t rank = 0; rank < world_; ++rank)
-      total += static_cast<double>(ends[rank]) - static_cast<double>(begins[rank]);
-    for (size_t rank = 0; rank < world_ && total > 0; ++rank)
-      weights_[call][rank] =
-          (static_cast<double>(ends[rank]) - static_cast<double>(begins[rank])) / total;
+      shares[rank] = static_cast<double>(ends[rank]) - static_cast<double>(begins[rank]);
+    const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
+    for (double& share : shares)
+      share = total > 0 ? share / total : 1 / static_cast<double>(world_);
+    weights_.push_back(std::move(shares));
   }
   return "";
 }
 
+// Of one forward of each rank and of one device, from where to where in their samples.
+bool DrillJudge::same_samples(const std::vector<int64_t>& begins,
+                              const std::vector<int64_t>& ends) const {
+  std::vector<std::string> all;
+  for (size_t rank = 0; rank < world_; ++rank)
+    for (std::string& sample :
+         samples_between(facts_.steps[rank].samples, begins[rank], ends[rank]))
+      all.push_back(std::move(sample));
+  auto expected = samples_between(facts_.one_step.samples, begins[world_], ends[world_]);
+  std::sort(all.begin(), all.end());
+  std::sort(expected.begin(), expected.end());
+  return all == expected;
+}
+
 DrillTensors DrillJudge::outputs(const DrillOutput& output) const {
   DrillTensors all;
-  for (const DrillRank& rank : facts_.ranks)
-    all.push_back(&rank.calls[output.first].outputs[output.second]);
+  for (size_t rank = 0; rank < world_; ++rank)
+    all.push_back(
+        &facts_.ranks[rank].calls[aligned_.calls[output.first].ranks[rank]].outputs[output.second]);
   return all;
+}
+
+const DrillCall& DrillJudge::of_one(size_t call) const {
+  return facts_.one.calls[aligned_.calls[call].one];
+}
+const DrillCall& DrillJudge::of_rank_0(size_t call) const {
+  return facts_.ranks[0].calls[aligned_.calls[call].ranks[0]];
 }
 
 // What is small beside what it was made of may be rounding alone.
 double DrillJudge::inputs_norm(size_t call) const {
   double most = 0;
-  for (const size_t input : facts_.one.calls[call].inputs)
+  for (const size_t input : of_one(call).inputs)
     for (const DrillTensor& made : facts_.one.calls[input].outputs)
-      most = std::max(most, made.norm);
+      most = std::max(most, made.norm());
   return most;
 }
 
 std::optional<DrillFit> DrillJudge::forward_fit(DrillRelation relation,
                                                 const DrillOutput& output) const {
   const DrillTensors ranks = outputs(output);
-  const DrillTensor& one = facts_.one.calls[output.first].outputs[output.second];
+  const DrillTensor& one = of_one(output.first).outputs[output.second];
   const double floor = kDrillFloor * inputs_norm(output.first);
   const std::vector<double> ones(world_, 1.0);
   switch (relation) {
@@ -156,8 +161,15 @@ std::optional<DrillFit> DrillJudge::forward_fit(DrillRelation relation,
       return fit_each(ranks, one, ones, floor);
     case DrillRelation::mean:
       return fit_sum(ranks, one, weights_[output.first], floor);
+    case DrillRelation::plain_mean:
+      return fit_sum(ranks, one, std::vector<double>(world_, 1 / static_cast<double>(world_)),
+                     floor);
     case DrillRelation::sum:
       return fit_sum(ranks, one, ones, floor);
+    case DrillRelation::elements:
+      return fit_elements(ranks, one, 1, floor);
+    case DrillRelation::all_elements:
+      return fit_all_elements(ranks, one, floor);
   }
   return std::nullopt;
 }
@@ -174,8 +186,7 @@ void DrillJudge::take_tensors(const DrillTensors& ranks, const DrillTensor& one)
 }
 
 bool DrillJudge::forward_of(const DrillOutput& output) {
-  const DrillCall& call = facts_.one.calls[output.first];
-  const DrillTensor& one = call.outputs[output.second];
+  const DrillTensor& one = of_one(output.first).outputs[output.second];
   DrillRelations& fits = relations_[output];
   clear_fit();
   for (const DrillRelation relation : kDrillRelations) {
@@ -184,45 +195,37 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
     if (fit->distance <= kProgramBound) fits.push_back(relation);
     take_fit(*fit);
   }
+  if (fits.empty())
+    for (const DrillRelation relation : kLooseRelations)
+      if (const auto fit = forward_fit(relation, output); fit && fit->distance <= kProgramBound)
+        fits.push_back(relation);
   if (!fits.empty()) return ++found_.compared, false;
-  if (!found_.distance && may_fit(outputs(output), one)) return ++found_.skipped, false;
+  if (may_fit(outputs(output), one)) return ++found_.skipped, false;
+  if (one.rows && one.rows->size() == 2 && one.shape.empty()) found_.ratio.reset();  // no wonder
   found_.stage = DrillStage::forward;
-  found_.place = place_of(facts_.ranks[0].calls[output.first]);
+  found_.place = place_of(of_rank_0(output.first));
   take_tensors(outputs(output), one);
+  if (aligned_.parting && aligned_.parting->before <= aligned_.calls[output.first].one)
+    found_.parting = aligned_.parting;
   return true;
 }
 
 bool DrillJudge::forward() {
-  for (size_t call = 0; call < weights_.size(); ++call)
-    for (size_t i = 0; i < facts_.one.calls[call].outputs.size(); ++i)
+  for (size_t call = 0; call < aligned_.calls.size(); ++call)
+    for (size_t i = 0; i < of_one(call).outputs.size(); ++i)
       if (forward_of({call, i})) return true;
   return false;
 }
 
-bool DrillJudge::other_calls() {
-  const size_t same = weights_.size();
-  const auto at = [&](const DrillRank& rank) {
-    return same < rank.calls.size() ? place_of(rank.calls[same]) : DrillPlace();
-  };
-  for (const DrillRank& rank : facts_.ranks) {
-    if (rank.calls.size() == same && facts_.one.calls.size() == same) continue;
-    found_.place = at(rank);
-    found_.other = at(facts_.one);
-    found_.stage = DrillStage::calls;
-    clear_fit();
-    if (found_.place.function != found_.other.function) return true;
-  }
-  return found_.stage == DrillStage::calls;
-}
-
 void DrillJudge::index_gradients() {
-  for (const DrillRank& rank : facts_.ranks) {
+  for (size_t rank = 0; rank < world_; ++rank) {
     DrillGradients& by_output = gradients_.emplace_back();
-    for (const DrillGradient& one : rank.gradients)
-      by_output[{one.call, one.output}].push_back(&one);
+    for (const DrillGradient& one : facts_.ranks[rank].gradients)
+      if (const auto call = aligned_.of[rank][one.call])
+        by_output[{*call, one.output}].push_back(&one);
   }
   for (const DrillGradient& one : facts_.one.gradients)
-    largest_gradient_ = std::max(largest_gradient_, one.value.norm);
+    largest_gradient_ = std::max(largest_gradient_, one.value.norm());
 }
 
 void DrillJudge::index_consumers() {
@@ -233,29 +236,39 @@ void DrillJudge::index_consumers() {
 
 // The loss of one device is the sum of those of the ranks by `factor`: derivatives follow.
 std::optional<DrillFit> DrillJudge::backward_fit(DrillRelation relation, const DrillTensors& ranks,
-                                                 const DrillGradient& gradient,
+                                                 const DrillTensor& one, size_t call,
                                                  double factor) const {
   const double floor = kDrillFloor * factor * largest_gradient_;
   std::vector<double> factors(world_, factor);
   switch (relation) {
     case DrillRelation::rows:
-      return fit_rows(ranks, gradient.value, factor, floor);
+      return fit_rows(ranks, one, factor, floor);
     case DrillRelation::equal:
-      return fit_sum(ranks, gradient.value, std::vector<double>(world_, 1 / factor), floor);
+      return fit_sum(ranks, one, std::vector<double>(world_, 1 / factor), floor);
     case DrillRelation::mean:
-      for (size_t rank = 0; rank < world_; ++rank) factors[rank] *= weights_[gradient.call][rank];
-      return fit_each(ranks, gradient.value, factors, floor);
+      for (size_t rank = 0; rank < world_; ++rank) factors[rank] *= weights_[call][rank];
+      return fit_each(ranks, one, factors, floor);
+    case DrillRelation::plain_mean:
+      factors.assign(world_, factor / static_cast<double>(world_));
+      return fit_each(ranks, one, factors, floor);
     case DrillRelation::sum:
-      return fit_each(ranks, gradient.value, factors, floor);
+      return fit_each(ranks, one, factors, floor);
+    case DrillRelation::elements:
+      return fit_elements(ranks, one, factor, floor);
+    case DrillRelation::all_elements:
+      return std::nullopt;  // their sum is due, each in an order of its own
   }
   return std::nullopt;
 }
 
+bool is_sum(const DrillRelations& relations) {
+  return std::find(relations.begin(), relations.end(), DrillRelation::sum) != relations.end();
+}
+
 // `time`: a backward may come more than once.
-bool DrillJudge::backward_of(const DrillGradient& gradient, size_t time, double factor) {
-  const DrillOutput output = {gradient.call, gradient.output};
-  const DrillRelations& relations = relations_[output];
-  if (relations.empty()) return ++found_.skipped, false;
+bool DrillJudge::backward_of(const DrillGradient& gradient, size_t call, size_t time,
+                             double factor) {
+  const DrillOutput output = {call, gradient.output};
   const std::vector<size_t>& consumers = consumers_[gradient.call];
   DrillTensors ranks;
   for (const DrillGradients& rank : gradients_) {
@@ -264,27 +277,35 @@ bool DrillJudge::backward_of(const DrillGradient& gradient, size_t time, double 
   }
   clear_fit();
   if (ranks.size() == world_) {
-    for (const DrillRelation relation : relations)
-      if (const auto fit = backward_fit(relation, ranks, gradient, factor)) take_fit(*fit);
-    // Where a backward begins each has the same.
+    for (const DrillRelation relation : relations_[output])
+      if (const auto fit = backward_fit(relation, ranks, gradient.value, call, factor))
+        take_fit(*fit);
+    // Each has the same where a backward begins, and in what follows while losses add up: what is
+    // wrong is then how such a sum goes back to rows.
     const auto same = fit_each(ranks, gradient.value, std::vector<double>(world_, 1.0), 0);
-    if (consumers.empty() && same) take_fit(*same);
-    if (!found_.distance && may_fit(ranks, gradient.value)) return ++found_.skipped, false;
+    if (same && (consumers.empty() || is_sum(relations_[output]))) take_fit(*same);
     if (found_.distance && *found_.distance <= kProgramBound) return ++found_.compared, false;
+    if (!found_.distance || may_fit(ranks, gradient.value)) return ++found_.skipped, false;
     take_tensors(ranks, gradient.value);
   }
   found_.stage = DrillStage::backward;
   found_.consumers = consumers.size();
-  const auto& calls = facts_.ranks[0].calls;
-  found_.place = place_of(calls[consumers.empty() ? gradient.call : consumers.back()]);
-  found_.other = place_of(calls[gradient.call]);
+  found_.input = place_of(of_rank_0(call));
+  found_.place = consumers.empty() ? found_.input : place_of(facts_.one.calls[consumers.back()]);
+  found_.parting = aligned_.parting;
   return true;
 }
 
 bool DrillJudge::backward(double factor) {
   std::map<DrillOutput, size_t> times;
-  for (const DrillGradient& gradient : facts_.one.gradients)
-    if (backward_of(gradient, times[{gradient.call, gradient.output}]++, factor)) return true;
+  for (const DrillGradient& gradient : facts_.one.gradients) {
+    const auto call = aligned_.of_one[gradient.call];
+    if (!call || relations_[{*call, gradient.output}].empty()) {
+      ++found_.skipped;
+      continue;
+    }
+    if (backward_of(gradient, *call, times[{*call, gradient.output}]++, factor)) return true;
+  }
   return local_gradients(factor);
 }
 
@@ -365,7 +386,7 @@ DrillFinding DrillJudge::judge() {
   found_.step = facts_.step;
   found_.words = unfit();
   if (found_.words.empty()) found_.words = other_samples();
-  if (!found_.words.empty() || forward() || other_calls()) return found_;
+  if (!found_.words.empty() || forward()) return found_;
   index_gradients();
   index_consumers();
   // A mean is due, unless it does not fit and the program takes sums.
@@ -375,7 +396,8 @@ DrillFinding DrillJudge::judge() {
     if (backward(1)) return found_;
   }
   if (found_.stage != DrillStage::not_drilled || optimizer_step()) return found_;
-  found_.stage = DrillStage::nothing;
+  found_.parting = aligned_.parting;
+  found_.stage = found_.parting ? DrillStage::calls : DrillStage::nothing;
   clear_fit();
   return found_;
 }

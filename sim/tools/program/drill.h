@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/tools/program/drill_align.h"
 #include "sim/tools/program/drill_recording.h"
 #include "sim/tools/program/recording.h"
 
@@ -25,16 +26,13 @@ enum class DrillStage {
 };
 const char* name_of(DrillStage stage);
 
-struct DrillPlace {
-  std::string function, module, kind, line;  // as in DrillCall
-};
-
 struct DrillFinding {
   DrillStage stage = DrillStage::not_drilled;
   int64_t step = 0;
-  DrillPlace place;       // of calls, forward, backward
-  DrillPlace other;       // calls: of one device; backward: what made the operator's input
-  std::string parameter;  // of the last three
+  DrillPlace place;                       // of forward and backward
+  DrillPlace input;                       // of backward: what made the operator's input
+  std::string parameter;                  // of the last three
+  std::optional<DrillParting> parting;    // of calls; else where they part before that
   std::vector<int64_t> shape, one_shape;  // of rank 0, of one device
   std::optional<double> distance, ratio;  // ratio: to what is due, if it is one number
   size_t consumers = 0;                   // backward: operators that were given this input

@@ -85,6 +85,17 @@ std::optional<DrillFit> fit_along(const DrillTensors& ranks, const DrillTensor& 
   return fit_sorted(std::move(found), std::move(expected), floor);
 }
 
+double norms_apart(const ElementNorms& found, const ElementNorms& one, double factor,
+                   double floor) {
+  const auto apart = [&](double a, double b, double norm) {
+    return std::abs(a - factor * b) / std::max({std::abs(norm), floor, 1e-300});
+  };
+  return std::max({apart(found.sum, one.sum, factor * one.one),
+                   apart(found.one, one.one, factor * one.one),
+                   apart(found.two, one.two, factor * one.two),
+                   apart(found.four, one.four, factor * one.four)});
+}
+
 }  // namespace
 
 std::optional<DrillFit> fit_rows(const DrillTensors& ranks, const DrillTensor& one, double factor,
@@ -118,17 +129,37 @@ std::optional<DrillFit> fit_sum(const DrillTensors& ranks, const DrillTensor& on
   return moments.fit(floor);
 }
 
+std::optional<DrillFit> fit_elements(const DrillTensors& ranks, const DrillTensor& one,
+                                     double factor, double floor) {
+  ElementNorms all;
+  for (const DrillTensor* rank : ranks) {
+    if (!rank->norms) return std::nullopt;
+    all.sum += rank->norms->sum;
+    all.one += rank->norms->one;
+    all.two = std::hypot(all.two, rank->norms->two);
+    all.four += std::pow(rank->norms->four, 4);
+  }
+  all.four = std::pow(all.four, 0.25);
+  if (!one.norms) return std::nullopt;
+  return DrillFit{norms_apart(all, *one.norms, factor, floor), std::nullopt};
+}
+
+std::optional<DrillFit> fit_all_elements(const DrillTensors& ranks, const DrillTensor& one,
+                                         double floor) {
+  DrillFit fit;
+  for (const DrillTensor* rank : ranks) {
+    if (!rank->norms || !one.norms || rank->shape != one.shape) return std::nullopt;
+    fit.distance = std::max(fit.distance, norms_apart(*rank->norms, *one.norms, 1, floor));
+  }
+  return fit;
+}
+
 bool may_fit(const DrillTensors& ranks, const DrillTensor& one) {
-  if (!one.rows ||
-      std::any_of(ranks.begin(), ranks.end(), [](const DrillTensor* rank) { return !rank->rows; }))
-    return true;
-  if (same_shape(ranks, one)) return false;
-  if (all_same_but(ranks, one, 1))
-    return !one.columns || std::any_of(ranks.begin(), ranks.end(),
-                                       [](const DrillTensor* rank) { return !rank->columns; });
-  for (size_t dimension = 2; dimension < one.shape.size(); ++dimension)
-    if (all_same_but(ranks, one, dimension)) return true;
-  return false;
+  // Of the same shape they may be addends; without prints nothing tells.
+  const auto unknown = [&](const DrillTensor* rank) {
+    return !rank->norms || (!rank->rows && rank->shape == one.shape);
+  };
+  return !one.norms || std::any_of(ranks.begin(), ranks.end(), unknown);
 }
 
 }  // namespace lockstep

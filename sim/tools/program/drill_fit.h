@@ -28,8 +28,15 @@ std::optional<DrillFit> fit_each(const DrillTensors& ranks, const DrillTensor& o
 std::optional<DrillFit> fit_sum(const DrillTensors& ranks, const DrillTensor& one,
                                 const std::vector<double>& weights, double floor);
 
-// Whether nothing is known against them: prints are missing, or samples may lie along a dimension
-// that has none.
+// The elements of all ranks together, in whatever order, are `factor` times those of one device;
+// nothing more can be told of what is gathered, transposed or without prints.
+std::optional<DrillFit> fit_elements(const DrillTensors& ranks, const DrillTensor& one,
+                                     double factor, double floor);
+// Each rank has all elements of one device, in whatever order.
+std::optional<DrillFit> fit_all_elements(const DrillTensors& ranks, const DrillTensor& one,
+                                         double floor);
+
+// Whether too little was recorded to say that they do not fit.
 bool may_fit(const DrillTensors& ranks, const DrillTensor& one);
 
 }  // namespace lockstep

@@ -29,11 +29,13 @@ DrillTensor drill_tensor(const Json& line) {
   const auto rows = [&](size_t dimension) {
     return dimension < found.shape.size() ? static_cast<size_t>(found.shape[dimension]) : 1;
   };
-  if (line.at("norm").is_number()) {
-    found.norm = line.at("norm").get<double>();
-    found.rows = row_prints(line.at("rows"), rows(0));
-    if (line.contains("columns")) found.columns = row_prints(line.at("columns"), rows(1));
-  }
+  const Json& norms = line.at("norms");
+  if (norms.is_array() && norms.size() == 4 &&
+      std::all_of(norms.begin(), norms.end(), [](const Json& one) { return one.is_number(); }))
+    found.norms = {norms[0].get<double>(), norms[1].get<double>(), norms[2].get<double>(),
+                   norms[3].get<double>()};
+  found.rows = row_prints(line.at("rows"), rows(0));
+  if (line.contains("columns")) found.columns = row_prints(line.at("columns"), rows(1));
   return found;
 }
 

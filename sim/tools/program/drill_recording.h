@@ -18,10 +18,16 @@ namespace lockstep {
 // finite.
 using RowPrints = std::optional<std::vector<double>>;
 
+// Of all elements, whatever their order: the sum, and the norms of powers 1, 2 and 4.
+struct ElementNorms {
+  double sum = 0, one = 0, two = 0, four = 0;
+};
+
 struct DrillTensor {
   std::vector<int64_t> shape;
-  double norm = 0;
+  std::optional<ElementNorms> norms;  // absent: not finite
   RowPrints rows, columns;
+  double norm() const { return norms ? norms->two : 0; }
 };
 
 // Of a function of torch, or of an autograd function.

@@ -2,14 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 namespace lockstep {
 namespace {
 
-// The recordings of so many ranks; empty, with a reason, where one is missing.
+// The recordings of so many ranks; empty, with a reason, where one cannot be read.
 std::vector<DrillRank> read_drill(const std::string& folder, size_t world, std::string* why) {
   std::vector<DrillRank> found;
   for (size_t rank = 0; rank < world; ++rank) {
-    auto one = read_drill_rank(fmt::format("{}/drill-{}.jsonl", folder, rank));
+    const std::string path = fmt::format("{}/drill-{}.jsonl", folder, rank);
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) {
+      *why = fmt::format("rank {} did not end the step", rank);
+      return {};
+    }
+    auto one = read_drill_rank(path);
     if (!one) {
       *why = to_text(one.errors()[0]);
       return {};

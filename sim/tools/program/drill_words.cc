@@ -25,7 +25,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 std::string difference_of(const DrillFinding& found) {
   if (found.ratio && std::abs(*found.ratio - 1) > kProgramRatioBound)
-    return fmt::format("is {:.6g} times that of one device", *found.ratio);
+    return fmt::format("is {:.6g} times {}", *found.ratio,
+                       found.stage == DrillStage::backward ? "what is due" : "that of one device");
   if (found.distance) return fmt::format("differs by {:.2g} of its norm", *found.distance);
   return found.shape == found.one_shape
              ? "is not on every rank"
@@ -35,24 +36,27 @@ std::string difference_of(const DrillFinding& found) {
 
 std::string at_line(const std::string& line) { return line.empty() ? "" : ", at " + line; }
 
-std::string calls_sentence(const DrillFinding& found) {
+std::string parting_text(const DrillParting& parting) {
   const auto side = [](const DrillPlace& place) {
-    return place.function.empty() ? "nothing more" : words_of(place) + at_line(place.line);
+    return place.function.empty() ? "nothing like it" : words_of(place) + at_line(place.line);
   };
-  return fmt::format("operators part: ranks call {}; one device calls {}", side(found.place),
-                     side(found.other));
+  return fmt::format("ranks call {}; one device calls {}", side(parting.ranks), side(parting.one));
+}
+
+std::string parted_text(const DrillFinding& found) {
+  return found.parting ? "; operators part before: " + parting_text(*found.parting) : "";
 }
 
 std::string backward_sentence(const DrillFinding& found) {
   const std::string what = found.consumers == 0 ? "the gradient of its output"
-                                                : "what it passes back to " + words_of(found.other);
+                                                : "what it passes back to " + words_of(found.input);
   const std::string others =
       found.consumers > 1
           ? fmt::format(" (or another of the {} operators that were given it)", found.consumers)
           : "";
-  return fmt::format("first operator beyond the bound: {}, backward{}{}: {}, {}, {}",
+  return fmt::format("first operator beyond the bound: {}, backward{}{}: {}, {}, {}{}",
                      words_of(found.place), at_line(found.place.line), others, what,
-                     shape_text(found.shape), difference_of(found));
+                     shape_text(found.shape), difference_of(found), parted_text(found));
 }
 
 }  // namespace
@@ -70,11 +74,11 @@ std::string sentence_of(const DrillFinding& found) {
     case DrillStage::nothing:
       return "no operator is beyond the bound";
     case DrillStage::calls:
-      return calls_sentence(found);
+      return "all that both have fits, but operators part: " + parting_text(*found.parting);
     case DrillStage::forward:
-      return fmt::format("first operator beyond the bound: {}, forward{}: output {} {}",
+      return fmt::format("first operator beyond the bound: {}, forward{}: output {} {}{}",
                          words_of(found.place), at_line(found.place.line), shape_text(found.shape),
-                         difference_of(found));
+                         difference_of(found), parted_text(found));
     case DrillStage::backward:
       return backward_sentence(found);
     case DrillStage::local_gradient:

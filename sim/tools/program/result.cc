@@ -142,11 +142,16 @@ Json place_json(const DrillPlace& place) {
           {"line", text_or_null(place.line)}};
 }
 
+Json parting_json(const DrillParting& parting) {
+  return {{"ranks", place_json(parting.ranks)}, {"one_device", place_json(parting.one)}};
+}
+
 Json drill_json(const DrillFinding& found) {
   return {{"stage", name_of(found.stage)},
           {"step", found.step},
           {"operator", place_json(found.place)},
-          {"other", place_json(found.other)},
+          {"input", place_json(found.input)},
+          {"parting", found.parting ? parting_json(*found.parting) : Json()},
           {"parameter", text_or_null(found.parameter)},
           {"shape", found.shape},
           {"one_shape", found.one_shape},

@@ -174,7 +174,9 @@ struct Pair {
 
 bool is_drilled(const ProgramOptions& options, const Pair& pair, const ProgramFinding& found) {
   if (found.step == 0 || found.other_data || options.never_drills) return false;
-  if (found.cause == ProgramCause::same_samples) return false;  // there is nothing to compare
+  for (const ProgramCause cause : {ProgramCause::same_samples, ProgramCause::loader_state_lost,
+                                   ProgramCause::update_on_one_rank})
+    if (found.cause == cause) return false;  // there is no operator to compare, or none is wrong
   if (found.verdict == ProgramVerdict::fail)
     return options.drills || pair.seconds <= kQuickPairSeconds;
   return options.drills && found.verdict == ProgramVerdict::inconclusive && !pair.handed;
