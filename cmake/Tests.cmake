@@ -79,7 +79,7 @@ endif()
 # watch the clock, or programs that start theirs, and take both places.
 set(lockstep_timeless cli.checkpoint cli.checkpoints cli.ci cli.compare cli.completion cli.consumer
     cli.data cli.doctor cli.explore cli.export cli.gallery cli.hta cli.input cli.install cli.mutants cli.script_model cli.simulate
-    program.correct program.gallery program.gradients program.package program.tap program.threads program.verify program.zygote python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
+    program.correct program.drill program.gallery program.gradients program.package program.tap program.threads program.verify program.zygote python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
     scenario.features scenario.gallery scenario.training)
 function(lockstep_cli_test name)
   set(places 2)
@@ -132,7 +132,7 @@ if(LOCKSTEP_LIBTORCH)
     lockstep_cli_test(python.${program} TIMEOUT 1800 SKIP_RETURN_CODE 77 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
   if(LOCKSTEP_TOOLS)
-    foreach(test "verify program_test.py" "package package_test.py" "gallery gallery_test.py" "tap tap_test.py" "zygote zygote_test.py"
+    foreach(test "verify program_test.py" "package package_test.py" "gallery gallery_test.py" "drill drill_test.py" "tap tap_test.py" "zygote zygote_test.py"
                  "run_faults run_faults_test.py" "spawned spawned_test.py" "gradients gradients_test.py" "sweep sweep_test.py" "threads threads_test.py"
                  "correct correct_runs.py --runs 4 --seed 2")
       separate_arguments(words UNIX_COMMAND "${test}")

@@ -1,0 +1,96 @@
+"""The drill of `lockstep verify -- COMMAND`: the first wrong step once more, operator by operator. It names the operator that
+mixes samples of a batch, says where no operator is to blame, and never drills what passes."""
+import json
+import pathlib
+import subprocess
+import unittest
+
+from folders import FolderTest
+from program_test import PROGRAM, PYTHON, ROOT
+
+# Every rank has its slice of a batch of 12; `{loss}` and `{after}` are the mistakes.
+SCRIPT = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(3)
+x, y, weight = torch.randn(48, 7), torch.randn(48, 3), torch.rand(48, 1)
+net = nn.Sequential(nn.Linear(7, 9), {layer}, nn.Tanh(), nn.Linear(9, 3))
+model = nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.{optimizer}
+for begin in range(0, 48, 12):
+    mine = slice(begin + rank * 12 // world, begin + (rank + 1) * 12 // world)
+    optimizer.zero_grad()
+    out = model(x[mine])
+    loss = {loss}
+    loss.backward()
+    {after}
+    optimizer.step()
+dist.destroy_process_group()
+"""
+MEAN = "F.mse_loss(out, y[mine])"
+
+
+def script(layer="nn.Identity()", loss=MEAN, after="pass", optimizer="SGD(model.parameters(), lr=0.05)"):
+    return SCRIPT.format(layer=layer, loss=loss, after=after, optimizer=optimizer)
+
+
+def line_of(text, words):
+    return next(number for number, line in enumerate(text.split("\n"), 1) if words in line)
+
+
+class Drill(FolderTest):
+    def verify(self, *command, options=(), world=3):
+        result = self.folder / "result.json"
+        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", str(world), "--json", str(result), *options, "--", PYTHON,
+                              *map(str, command)], capture_output=True, text=True, timeout=600, env=self.environment)
+        self.said = ran.stdout + ran.stderr
+        return ran.returncode, json.loads(result.read_text())["worlds"][0]["drill"]
+
+    def drilled(self, text, options=("--drill",), world=3):
+        path = pathlib.Path(self.folder, "train.py")
+        path.write_text(text)
+        code, drill = self.verify(path, options=options, world=world)
+        self.assertEqual(code, 1, self.said)
+        return drill
+
+    def test_a_batch_norm_of_each_ranks_own(self):
+        for world in (2, 3):
+            drill = self.drilled(script(layer="nn.BatchNorm1d(9)"), world=world)
+            self.assertEqual((drill["stage"], drill["operator"]["function"], drill["operator"]["module"]),
+                             ("forward", "torch.nn.functional.batch_norm", "1"), self.said)
+
+    def test_a_loss_that_is_no_mean_of_samples(self):
+        text = script(loss=f"({MEAN} +\n            out.std())")
+        drill = self.drilled(text)
+        self.assertEqual(drill["operator"]["function"], "torch.Tensor.std", self.said)
+        self.assertEqual(drill["operator"]["line"], f"train.py:{line_of(text, 'out.std')}", self.said)
+
+    def test_what_no_operator_does(self):
+        drill = self.drilled(script(after="for p in net.parameters(): p.grad *= world"))
+        self.assertEqual(drill["stage"], "reduction", self.said)
+        drill = self.drilled(script(optimizer="SGD(model.parameters(), lr=0.05 * world)"))
+        self.assertEqual(drill["stage"], "update", self.said)
+
+    def test_examples(self):
+        example = ROOT / "examples/contrastive.py"
+        for bug, function in (("own_negatives", "torch.Tensor.matmul"), ("scaled_by_maximum", "torch.Tensor.max"),
+                              ("variance_penalty", "torch.Tensor.var")):
+            with self.subTest(bug):
+                code, drill = self.verify(example, "--bug", bug)
+                self.assertEqual(code, 1, self.said)
+                self.assertEqual(drill["operator"]["function"], function, self.said)
+        code, drill = self.verify(example)
+        self.assertEqual((code, drill), (0, None), self.said)
+
+    def test_when_it_is_left(self):
+        self.assertIsNone(self.drilled(script(layer="nn.BatchNorm1d(9)"), options=("--no-drill",)))
+        self.assertIsNotNone(self.drilled(script(layer="nn.BatchNorm1d(9)"), options=()), "it is quick")
+        code, drill = self.verify(ROOT / "examples/toy_ddp.py", options=("--drill",))
+        self.assertEqual((code, drill), (0, None), self.said)
+
+
+if __name__ == "__main__":
+    unittest.main()
