@@ -258,6 +258,7 @@ class Options(OptionWalk):
         self.walk("program", "", [script], {
             "--world-sizes": says("^3 ranks", "--world-sizes", "3", code=3),
             "--spawns": says("the program ended with exit code 5", "--spawns", code=3),
+            "--drill": refused("--drill", "--no-drill"), "--no-drill": refused("--no-drill", "--drill"),
             "--pretend-gpus": says("gpus=1", "--pretend-gpus", code=3),
             "--seed": says("seed=7", "--seed", "7", code=3),
             "--limit": says("had not ended after 1 s", "--limit", "1", "slow", code=3)})

@@ -370,13 +370,15 @@ Exit codes
 }  // namespace
 
 Tool program_tool() {
-  return {.verb = "program",
-          .add = add_program,
-          .forms = {{"",
-                     "",
-                     {" --annotations --drill --fresh-processes --html --json --junit --limit --no-drill "
-                      "--pretend-gpus --quiet --seed --spawns --world-sizes "}}},
-          .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
+  return {
+      .verb = "program",
+      .add = add_program,
+      .forms =
+          {{"",
+            "",
+            {" --annotations --drill --fresh-processes --html --json --junit --limit --no-drill "
+             "--pretend-gpus --quiet --seed --spawns --world-sizes "}}},
+      .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
 }
 
 }  // namespace lockstep
