@@ -8,7 +8,7 @@ import unittest
 from folders import FolderTest
 from program_test import PROGRAM, PYTHON, ROOT
 
-# Every rank has its slice of a batch of 12; `{loss}` and `{after}` are the mistakes.
+# Every rank has its slice of a batch of 12; `{before}`, `{loss}` and `{after}` are the mistakes.
 SCRIPT = """
 import torch, torch.distributed as dist
 from torch import nn
@@ -22,6 +22,7 @@ model = nn.parallel.DistributedDataParallel(net)
 optimizer = torch.optim.{optimizer}
 for begin in range(0, 48, 12):
     mine = slice(begin + rank * 12 // world, begin + (rank + 1) * 12 // world)
+    {before}
     optimizer.zero_grad()
     out = model(x[mine])
     loss = {loss}
@@ -33,8 +34,8 @@ dist.destroy_process_group()
 MEAN = "F.mse_loss(out, y[mine])"
 
 
-def script(layer="nn.Identity()", loss=MEAN, after="pass", optimizer="SGD(model.parameters(), lr=0.05)"):
-    return SCRIPT.format(layer=layer, loss=loss, after=after, optimizer=optimizer)
+def script(layer="nn.Identity()", loss=MEAN, before="pass", after="pass", optimizer="SGD(model.parameters(), lr=0.05)"):
+    return SCRIPT.format(layer=layer, loss=loss, before=before, after=after, optimizer=optimizer)
 
 
 def line_of(text, words):
@@ -73,6 +74,10 @@ class Drill(FolderTest):
         self.assertEqual(drill["stage"], "reduction", self.said)
         drill = self.drilled(script(optimizer="SGD(model.parameters(), lr=0.05 * world)"))
         self.assertEqual(drill["stage"], "update", self.said)
+
+    def test_weights_that_were_other_before_the_step(self):
+        drill = self.drilled(script(layer="nn.Linear(9, 9)", before="net[1].bias.data += 0.1 * rank * (begin == 24)"))
+        self.assertEqual((drill["stage"], drill["parameter"], drill["ranks"]), ("start", "1.bias", [1, 2]), self.said)
 
     def test_examples(self):
         example = ROOT / "examples/contrastive.py"

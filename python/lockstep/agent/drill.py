@@ -1,6 +1,7 @@
 """Step LOCKSTEP_PROGRAM_DRILL, from 1, operator by operator: of every call of torch that makes something with a
 gradient its name, module, line and a fingerprint of each output, and of the gradient that comes back to it; of
-every parameter the gradient before any reduction. Lines are kept until the step has ended. It judges nothing."""
+every parameter its values when the first operator used it, and the gradient before any reduction. Lines are kept
+until the step has ended. It judges nothing."""
 import functools
 import inspect
 import json
@@ -17,13 +18,23 @@ MOST_ROWS = 16_384  # of a tensor, each with two numbers
 MOST_IN_A_ROW = 1 << 22
 
 
+class Leaf:
+    """A parameter that an operator was given."""
+
+    def __init__(self, tensor, hook):
+        self.tensor = tensor  # kept, so that its id is no other's
+        self.hook = hook
+        self.values = None  # the sketch of what the first operator used
+        self.gradient = None  # the sum over the backwards of the step
+
+
 class Drill:
     def __init__(self, recorder, step):
         self.recorder, self.step = recorder, step
         self.lines, self.bytes, self.calls, self.why = [], 0, 0, ""
         self.quiet = False  # the agent itself calls torch, or a call is under way
         self.roots, self.path = {}, []  # names of modules by the outermost one; the calls of modules under way
-        self.parameters = {}  # id: the hook, the sum of gradients, and the parameter, so that the id is no other's
+        self.leaves = {}  # by the id of the parameter
         self.samples = self.batch = 0  # all of the step so far; those of the last forward
 
     def is_on(self):
@@ -43,14 +54,17 @@ class Drill:
         if self.recorder.steps == self.step - 1:
             self.why = self.why or why
 
-    def took(self, name, inputs, result):
-        """A call is over: notes it if it made something with a gradient."""
+    def took(self, name, given, result):
+        """A call is over: notes it if it made something with a gradient. `given`: of inputs()."""
         outputs = [tensor for tensor in tensors_of(result) if has_history(tensor)][:MOST_OUTPUTS]
         if not outputs or not self.is_on():
             return
         self.quiet = True
         self.count_samples()
+        inputs, leaves = given
         try:
+            for leaf in leaves:
+                leaf.values = leaf.values or sketch(leaf.tensor)
             module, kind = self.path[-1][:2] if self.path else ("", "")
             self.add({"kind": "call", "name": name, "module": module, "class": kind, "line": user_line(),
                       "samples": self.samples, "inputs": inputs,
@@ -79,16 +93,22 @@ class Drill:
             self.quiet = quiet
 
     def inputs(self, args, kwargs):
-        """Which calls made them."""
-        made = []
+        """Which calls made them, and which parameters are among them."""
+        made, leaves = [], []
         for tensor in tensors_of((args, kwargs)):
             call = getattr(tensor, "_lockstep_call", None)
-            if call is not None and call not in made:
-                made.append(call)
-            elif tensor.requires_grad and tensor.is_leaf and id(tensor) not in self.parameters:
-                hook = tensor.register_hook(functools.partial(self.summed, id(tensor)))
-                self.parameters[id(tensor)] = [hook, None, tensor]
-        return made
+            if call is not None:
+                if call not in made:
+                    made.append(call)
+            elif tensor.requires_grad and tensor.is_leaf and not is_shard(tensor):
+                leaves.append(self.leaf_of(tensor))
+        return made, leaves
+
+    def leaf_of(self, tensor):
+        key = id(tensor)
+        if key not in self.leaves:
+            self.leaves[key] = Leaf(tensor, tensor.register_hook(functools.partial(self.summed, key)))
+        return self.leaves[key]
 
     def summed(self, key, gradient):
         """Of one backward: of several, the sum is kept."""
@@ -96,8 +116,8 @@ class Drill:
             return
         quiet, self.quiet = self.quiet, True
         try:
-            kept = self.parameters[key]
-            kept[1] = gradient.detach().clone() if kept[1] is None else kept[1] + gradient
+            leaf = self.leaves[key]
+            leaf.gradient = gradient.detach().clone() if leaf.gradient is None else leaf.gradient + gradient
         finally:
             self.quiet = quiet
 
@@ -106,11 +126,12 @@ class Drill:
         if self.recorder.steps != self.step:
             return
         self.quiet = True
-        for key, (hook, gradient, _) in self.parameters.items():
-            hook.remove()
-            if gradient is not None and key in self.recorder.names:
-                self.add({"kind": "parameter", "name": self.recorder.names[key], "gradient": sketch(gradient)})
-        self.parameters = {}
+        for key, leaf in self.leaves.items():
+            leaf.hook.remove()
+            if leaf.values and key in self.recorder.names:
+                self.add({"kind": "parameter", "name": self.recorder.names[key], "values": leaf.values,
+                          "gradient": sketch(leaf.gradient)})
+        self.leaves = {}
         end = {"kind": "end", "calls": self.calls, "why": self.why}
         with open(f"{self.recorder.folder}/drill-{self.recorder.rank}.jsonl", "x", encoding="utf-8") as file:
             file.write("".join(f"{line}\n" for line in [*self.lines, json.dumps(end)]))

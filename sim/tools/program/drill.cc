@@ -41,7 +41,8 @@ class DrillJudge {
   bool same_samples(const std::vector<int64_t>& begins, const std::vector<int64_t>& ends) const;
   const DrillCall& of_one(size_t call) const;  // by place in the alignment
   const DrillCall& of_rank_0(size_t call) const;
-  bool forward();  // true once something was found, as in all that follow
+  bool start();  // true once something was found, as in all that follow
+  bool forward();
   bool forward_of(const DrillOutput& output);
   bool backward(double factor);
   bool backward_of(const DrillGradient& gradient, size_t call, size_t time, double factor);
@@ -210,6 +211,30 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   return true;
 }
 
+const DrillParameter* parameter_of(const DrillRank& rank, const std::string& name) {
+  for (const DrillParameter& one : rank.parameters)
+    if (one.name == name) return &one;
+  return nullptr;
+}
+
+bool DrillJudge::start() {
+  for (const DrillParameter& one : facts_.one.parameters) {
+    for (size_t rank = 0; rank < world_; ++rank) {
+      const DrillParameter* there = parameter_of(facts_.ranks[rank], one.name);
+      if (there == nullptr || !there->values || !one.values) continue;
+      const double off = sketch_distance(there->values, one.values, 0);
+      if (off <= kProgramBound) continue;
+      found_.ranks.push_back(static_cast<int64_t>(rank));
+      found_.distance = std::max(found_.distance.value_or(0), off);
+    }
+    if (found_.ranks.empty()) continue;
+    found_.stage = DrillStage::start;
+    found_.parameter = one.name;
+    return true;
+  }
+  return false;
+}
+
 bool DrillJudge::forward() {
   for (size_t call = 0; call < aligned_.calls.size(); ++call)
     for (size_t i = 0; i < of_one(call).outputs.size(); ++i)
@@ -309,19 +334,13 @@ bool DrillJudge::backward(double factor) {
   return local_gradients(factor);
 }
 
-const Sketch* gradient_of(const DrillRank& rank, const std::string& name) {
-  for (const DrillParameter& one : rank.parameters)
-    if (one.name == name) return &one.gradient;
-  return nullptr;
-}
-
 // Of all ranks, by `factor`; nothing where one has none.
 Sketch summed(const std::vector<DrillRank>& ranks, const std::string& name, double factor) {
   std::vector<double> sum(5, 0.0);
   for (const DrillRank& rank : ranks) {
-    const Sketch* one = gradient_of(rank, name);
-    if (one == nullptr || !*one) return std::nullopt;
-    for (size_t i = 0; i < 5; ++i) sum[i] += (**one)[i] / factor;  // of norms: a bound
+    const DrillParameter* one = parameter_of(rank, name);
+    if (one == nullptr || !one->gradient) return std::nullopt;
+    for (size_t i = 0; i < 5; ++i) sum[i] += (*one->gradient)[i] / factor;  // of norms: a bound
   }
   return sum;
 }
@@ -386,7 +405,7 @@ DrillFinding DrillJudge::judge() {
   found_.step = facts_.step;
   found_.words = unfit();
   if (found_.words.empty()) found_.words = other_samples();
-  if (!found_.words.empty() || forward()) return found_;
+  if (!found_.words.empty() || start() || forward()) return found_;
   index_gradients();
   index_consumers();
   // A mean is due, unless it does not fit and the program takes sums.

@@ -17,6 +17,7 @@ namespace lockstep {
 enum class DrillStage {
   not_drilled,     // `words` says why
   nothing,         // all that was recorded fits
+  start,           // the values of a parameter, as the first operator finds them
   calls,           // ranks call one thing where one device calls another
   forward,         // the output of an operator
   backward,        // what an operator passes back
@@ -31,7 +32,8 @@ struct DrillFinding {
   int64_t step = 0;
   DrillPlace place;                       // of forward and backward
   DrillPlace input;                       // of backward: what made the operator's input
-  std::string parameter;                  // of the last three
+  std::string parameter;                  // of start and of the last three
+  std::vector<int64_t> ranks;             // of start: where the values are others
   std::optional<DrillParting> parting;    // of calls; else where they part before that
   std::vector<int64_t> shape, one_shape;  // of rank 0, of one device
   std::optional<double> distance, ratio;  // ratio: to what is due, if it is one number

@@ -52,14 +52,16 @@ DrillCall drill_call(const Json& line) {
   return found;
 }
 
+Sketch drill_sketch(const Json& list) {
+  if (!list.is_array() || list.size() != 5) return std::nullopt;
+  for (const Json& value : list)
+    if (!value.is_number()) return std::nullopt;
+  return list.get<std::vector<double>>();
+}
+
 DrillParameter drill_parameter(const Json& line) {
-  DrillParameter found{line.at("name").get<std::string>(), std::nullopt};
-  const Json& gradient = line.at("gradient");
-  bool whole = gradient.is_array() && gradient.size() == 5;
-  if (whole)
-    for (const Json& value : gradient) whole = whole && value.is_number();
-  if (whole) found.gradient = gradient.get<std::vector<double>>();
-  return found;
+  return {line.at("name").get<std::string>(), drill_sketch(line.at("values")),
+          drill_sketch(line.at("gradient"))};
 }
 
 // False where it is nothing that the agent writes.

@@ -46,10 +46,10 @@ struct DrillGradient {
   DrillTensor value;
 };
 
-// Before any reduction: the sum over the backwards of the step.
 struct DrillParameter {
   std::string name;
-  Sketch gradient;
+  Sketch values;    // as the first operator found them
+  Sketch gradient;  // before any reduction: the sum over the backwards of the step
 };
 
 struct DrillRank {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "sim/judge/rank_view.h"
 #include "sim/tools/program/drill.h"
 #include "sim/tools/program/judge.h"
 
@@ -62,7 +63,7 @@ std::string backward_sentence(const DrillFinding& found) {
 }  // namespace
 
 const char* name_of(DrillStage stage) {
-  constexpr const char* kNames[] = {"not_drilled", "nothing",        "calls",     "forward",
+  constexpr const char* kNames[] = {"not_drilled", "nothing", "start", "calls",     "forward",
                                     "backward",    "local_gradient", "reduction", "update"};
   return kNames[static_cast<size_t>(stage)];
 }
@@ -73,6 +74,11 @@ std::string sentence_of(const DrillFinding& found) {
       return "not drilled: " + found.words;
     case DrillStage::nothing:
       return "no operator is beyond the bound";
+    case DrillStage::start:
+      return fmt::format(
+          "the step begins with other weights than on one device: {} of {} differs by {:.2g} of its "
+          "norm before any operator used it",
+          found.parameter, ranks_text(found.ranks), *found.distance);
     case DrillStage::calls:
       return "all that both have fits, but operators part: " + parting_text(*found.parting);
     case DrillStage::forward:

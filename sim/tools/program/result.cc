@@ -153,6 +153,7 @@ Json drill_json(const DrillFinding& found) {
           {"input", place_json(found.input)},
           {"parting", found.parting ? parting_json(*found.parting) : Json()},
           {"parameter", text_or_null(found.parameter)},
+          {"ranks", found.ranks},
           {"shape", found.shape},
           {"one_shape", found.one_shape},
           {"distance", or_null(found.distance)},

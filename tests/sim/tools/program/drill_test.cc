@@ -104,7 +104,7 @@ DrillRank trained_on(const Matrix& rows, double weight = 1) {
                         {scalar(loss)}});
   made.gradients.push_back({1, 0, scalar(1)});
   made.gradients.push_back({0, 0, tensor_of(times(rows, weight * 2 / count))});
-  made.parameters.push_back({"0.bias", sketch_of(parameter)});
+  made.parameters.push_back({"0.bias", sketch_of({1, 2, 3}), sketch_of(parameter)});
   return made;
 }
 
@@ -304,6 +304,18 @@ TEST(Drill, ParametersComeAfterOperators) {
   EXPECT_EQ(found.parameter, "0.bias");
 }
 
+TEST(Drill, OtherWeightsComeBeforeAllThatUsesThem) {
+  DrillFacts facts = even(3);
+  facts.ranks[1].calls[0].outputs[0] = tensor_of(times(batch_of(4), 1.1));
+  for (const size_t rank : {1, 2}) facts.ranks[rank].parameters[0].values = sketch_of({1, 2, 4});
+  const DrillFinding found = judge_drill(facts);
+  EXPECT_EQ(found.stage, DrillStage::start);
+  EXPECT_THAT(found.ranks, testing::ElementsAre(1, 2));
+  EXPECT_THAT(sentence_of(found), HasSubstr("0.bias of ranks 1 and 2 differs by"));
+  for (DrillRank& rank : facts.ranks) rank.parameters[0].values.reset();
+  EXPECT_EQ(judge_drill(facts).stage, DrillStage::forward) << "not known is not other";
+}
+
 TEST(Drill, GatheredAndTurnedTensorsAreComparedByTheirElements) {
   DrillFacts facts = even(2);
   const Matrix all = {{1, 2}, {3, 4}, {5, 7}, {0, 9}};
@@ -376,7 +388,7 @@ TEST(DrillRecording, LinesAreReadAndOthersRefused) {
   for (const char* line :
        {R"({"kind": "gradient", "call": 1, "output": 0, "shape": [], "norms": [], "rows": []})",
         R"({"kind": "gradient", "call": 0, "output": 1, "shape": [], "norms": [], "rows": []})",
-        R"({"kind": "other"})", "{}", "[1", R"({"kind": "end", "calls": "1", "why": ""})"})
+        R"({"kind": "parameter", "name": "0.bias", "gradient": null})", R"({"kind": "other"})", "{}", "[1", R"({"kind": "end", "calls": "1", "why": ""})"})
     EXPECT_FALSE(read(kCall + "\n" + line + "\n")) << line;
   std::string own = kCall;
   own.replace(own.find("[]"), 2, "[0]");
