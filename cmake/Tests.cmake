@@ -75,16 +75,13 @@ if(LOCKSTEP_LIBTORCH)
 endif()
 
 # From outside: the program as a user runs it, and every shipped scenario against its expectation.
-# Two of these programs at a time (scripts/test): what they look at is results alone. All others
-# watch the clock, or programs that start theirs, and take both places.
-set(lockstep_timeless cli.checkpoint cli.checkpoints cli.ci cli.compare cli.completion cli.consumer
-    cli.data cli.doctor cli.explore cli.export cli.gallery cli.hta cli.input cli.install cli.mutants cli.script_model cli.simulate
-    program.correct program.drill program.gallery program.gradients program.package program.tap program.threads program.verify program.zygote python.checkpoints python.ddp scenario.checkpoint scenario.data scenario.equivalence
-    scenario.features scenario.gallery scenario.training)
+# Two programs at a time (scripts/test), but for those that measure a time: they take both places.
+set(lockstep_timed cli.blame cli.collective cli.emulation cli.sweep cli.whatif program.sweep
+    scenario.stragglers scenario.sweeps)
 function(lockstep_cli_test name)
-  set(places 2)
-  if(name IN_LIST lockstep_timeless OR name MATCHES "^scenario\\.explore/")
-    set(places 1)
+  set(places 1)
+  if(name IN_LIST lockstep_timed)
+    set(places 2)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS cli PROCESSORS ${places} ${ARGN})
   if(name MATCHES "^(python.ddp|scenario.equivalence|cli.consumer)$")  # begun first: the longest

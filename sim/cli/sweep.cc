@@ -80,6 +80,7 @@ void add_sweep(CLI::App& app, std::function<int()>* action) {
   lockstep sweep scenarios/sweeps/mlp.json --caps 1,4,25 --worlds 2
   lockstep sweep scenarios/sweeps/mlp.json --reducers bucketed,c10d --json now.json
   lockstep sweep scenarios/sweeps/mlp.json --threshold 'step_ms<=500' --markdown table.md --junit junit.xml
+  lockstep sweep -- python3 train.py    (a PyTorch script of your own: lockstep program-sweep --help)
 
 Exit codes
   0      measured; replicas alike, thresholds kept, nothing slower than the baseline

@@ -104,6 +104,7 @@ void add_run(CLI::App& app, std::function<int()>* action) {
   lockstep run scenarios/faults --filter world_size=3 --junit junit.xml
   lockstep run scenarios/equivalence/toy_model.json \
     --set '/faults=[{"kind": "kill", "rank": 2, "step": 3}]'
+  lockstep run -- python3 train.py    (a PyTorch script of your own: lockstep program-run --help)
 )"));
 }
 

@@ -39,7 +39,7 @@ class Help : public CLI::Formatter {
   std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
     std::string text;
     for (const CLI::App* verb : app->get_subcommands({}))
-      text += fmt::format("  {:<12}{}\n", verb->get_name(), verb->get_description());
+      text += fmt::format("  {:<14}{}\n", verb->get_name(), verb->get_description());
     return text.empty() ? "" : "\nVerbs\n" + text;
   }
   std::string make_footer(const CLI::App* app) const override { return app->get_footer() + "\n"; }

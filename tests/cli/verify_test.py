@@ -173,9 +173,9 @@ class Verify(ProgramTest):
         read_json(path)
 
 
-class Readme(ProgramTest):
+class ScenarioFiles(ProgramTest):
     def test_the_example_scenario_works_as_it_stands(self):
-        text = (ROOT / "README.md").read_text()
+        text = (ROOT / "docs/scenario_files.md").read_text()
         start = text.index("```jsonc") + len("```jsonc")
         path = self.tmp / "mine.json"
         path.write_text(text[start:text.index("```", start)])
