@@ -8,7 +8,7 @@ from torch import nn
 
 BUGS = ("not_divided", "divided_twice", "bias_forgotten", "reduced_too_late", "own_seeds", "clipped_too_early",
         "uneven_shards", "same_samples", "summed_loss", "loaded_on_rank_0", "update_on_one_rank",
-        "momentum_on_rank_0", "flat_clipped_too_early")
+        "momentum_on_rank_0", "flat_clipped_too_early", "not_waited", "last_not_waited")
 
 
 def average(model, world, bug):
@@ -18,6 +18,16 @@ def average(model, world, bug):
         dist.all_reduce(param.grad)
         if bug != "not_divided":
             param.grad /= world * (world if bug == "divided_twice" else 1)
+
+
+def average_while_waiting(model, world, bug):
+    """All sums are under way at a time. Sums are a factor too large until they are divided."""
+    works = []
+    for param in model.parameters():
+        param.grad /= world
+        works.append(dist.all_reduce(param.grad, async_op=True))
+    for work in works[:{"not_waited": 0, "last_not_waited": -1}.get(bug)]:
+        work.wait()
 
 
 def average_at_once(model, world):
@@ -60,6 +70,8 @@ def main():
             nn.utils.clip_grad_norm_(model.parameters(), 0.05)
         if bug == "flat_clipped_too_early":
             average_at_once(model, world)
+        elif bug in ("not_waited", "last_not_waited"):
+            average_while_waiting(model, world, bug)
         elif bug != "reduced_too_late":
             average(model, world, bug)
         if bug not in ("clipped_too_early", "flat_clipped_too_early", "bias_forgotten", "summed_loss", "not_divided",

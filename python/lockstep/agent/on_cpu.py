@@ -117,6 +117,7 @@ def watch_cuda(recorder):
     for name in NO_OPERATIONS:
         if hasattr(cuda, name):
             setattr(cuda, name, noted(recorder))
+    cuda.synchronize = noted(recorder, lambda: recorder.held and recorder.held.complete())
     cuda.Event, cuda.Stream = Event, Stream
     cuda.current_stream = cuda.default_stream = lambda device=None: Stream()
     cuda.stream = cuda.device = lambda thing=None: contextlib.nullcontext()
@@ -131,8 +132,9 @@ def watch_cuda(recorder):
     cuda.get_rng_state_all = lambda: [torch.get_rng_state()]
 
 
-def noted(recorder):
+def noted(recorder, action=lambda: None):
     def called(*args, **kwargs):
+        action()
         recorder.end["on_cpu"] = True
     return called
 
@@ -166,19 +168,22 @@ def watch_groups(recorder):
         setattr(dist, name, function)
         setattr(dist.distributed_c10d, name, function)
     if hasattr(dist, "ReduceOp") and hasattr(dist.ReduceOp, "AVG"):
-        dist.all_reduce = dist.distributed_c10d.all_reduce = averaging(dist)
+        dist.all_reduce = dist.distributed_c10d.all_reduce = averaging(recorder, dist)
 
 
-def averaging(dist):
-    """Gloo has no average."""
+def averaging(recorder, dist):
+    """Gloo has no average. One that is asked for with async_op is made at once, and handed over when it is waited for."""
     reduce = dist.all_reduce
 
     @functools.wraps(reduce)
     def reduced(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
         if op != dist.ReduceOp.AVG:
             return reduce(tensor, op, group, async_op)
-        reduce(tensor, dist.ReduceOp.SUM, group)
-        tensor /= dist.get_world_size(group)
+        mean = tensor.detach().clone() if async_op and recorder.held else tensor
+        reduce(mean, dist.ReduceOp.SUM, group)
+        mean /= dist.get_world_size(group)
+        if mean is not tensor:
+            return recorder.held.keep(Stream(), group or dist.group.WORLD, [(tensor, mean)])
         return Stream() if async_op else None  # done: it may be waited for
     return reduced
 

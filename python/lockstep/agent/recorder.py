@@ -19,6 +19,7 @@ class Recorder:
         self.depth = 0  # of modules' calls under way
         self.quiet = False  # the agent itself calls a collective
         self.drill = None  # of drill.py, where a step is recorded operator by operator
+        self.held = None  # of held.py, where results of collectives wait for the script
         self.hands = None  # of handed.py, where the data of ranks is kept or handed on
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,

@@ -51,6 +51,9 @@ constexpr std::array kRows = {
     ProgramCauseRow{C::not_reduced, "not_reduced",
                     "a gradient was given to no all_reduce before the step",
                     "all_reduce every gradient between backward and step"},
+    ProgramCauseRow{C::not_waited, "not_waited",
+                    "the step was made before an asynchronous collective was waited for",
+                    "call wait() on what async_op=True returns, before the result is used"},
     ProgramCauseRow{C::different_start, "different_start",
                     "ranks start from different weights, and nothing broadcasts them",
                     "broadcast the parameters from rank 0 once, or seed all ranks alike before the "

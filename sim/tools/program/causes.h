@@ -19,6 +19,7 @@ enum class ProgramCause {
   parameter_replaced,
   unused_parameter,
   not_reduced,
+  not_waited,
   different_start,
   state_on_one_rank,
   loader_state_lost,
