@@ -7,6 +7,8 @@ import os
 import sys
 import threading
 
+from .imports import replace
+
 OUTPUTS = {"all_reduce": "tensor", "broadcast": "tensor", "reduce": "tensor", "reduce_scatter": "output",
            "reduce_scatter_tensor": "output", "all_gather": "tensor_list", "all_gather_into_tensor": "output_tensor",
            "all_to_all_single": "output", "all_to_all": "output_tensor_list"}
@@ -23,9 +25,14 @@ class Held:
     def __init__(self, recorder):
         self.recorder, self.results, self.lock = recorder, [], threading.Lock()
 
-    def count(self):
-        """Results that the script has asked for and not waited for."""
-        return len(self.results)
+    def has(self, gradients):
+        """Are some of these, or as much as the largest of them, asked for and not waited for?"""
+        own = [gradient for gradient in gradients if gradient is not None and is_plain(gradient)]
+        targets = [target for result in self.results for target, _ in result.pairs]
+        places = {target.data_ptr() for target in targets}
+        largest = max((gradient.numel() for gradient in own), default=0)
+        return (any(gradient.data_ptr() in places for gradient in own)
+                or 0 < largest <= sum(target.numel() for target in targets))
 
     def hand_over(self, wanted):
         with self.lock:
@@ -78,7 +85,7 @@ class Held:
             return call()
         copies = [tensor.detach().clone() for tensor in outputs]
         work = call(**{OUTPUTS[name]: copies if isinstance(given[OUTPUTS[name]], list) else copies[0]})
-        return self.keep(work, group, list(zip(outputs, copies)))
+        return work if work is None else self.keep(work, group, list(zip(outputs, copies)))  # None: of no member
 
 
 def tensors_of(value):
@@ -182,5 +189,4 @@ def watch(recorder):
     for name in (*OUTPUTS, "barrier"):
         function = getattr(dist, name, None)
         if function is not None:
-            setattr(dist, name, holding(recorder.held, name, function))
-            setattr(dist.distributed_c10d, name, getattr(dist, name))
+            replace(name, function, holding(recorder.held, name, function))

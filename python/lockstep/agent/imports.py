@@ -29,3 +29,10 @@ def after_import(name, action):
         action(sys.modules[name])
     else:
         sys.meta_path.insert(0, After(name, action))
+
+
+def replace(name, function, other):
+    """One of torch.distributed's functions, wherever a module of it has it by name."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("torch.distributed") and vars(module).get(name) is function:
+            setattr(module, name, other)

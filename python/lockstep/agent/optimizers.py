@@ -47,7 +47,7 @@ def before_step(recorder, params):
             "grads": [sketch(grad) for grad in gathered], "grad_hashes": [digest([grad]) for grad in gathered],
             "replaced": [name for model in recorder.models for name in model.replaced()],
             "unused": [name for model in recorder.models for name in model.unused()],
-            "not_waited": recorder.held.count() if recorder.held else 0,
+            "not_waited": bool(recorder.held and recorder.held.has(grads)),
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 
 

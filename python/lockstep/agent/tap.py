@@ -7,11 +7,11 @@ engine's. Any other is kept by its name alone. To see a result before anybody ca
 import inspect
 import json
 import os
-import sys
 import threading
 import time
 
 from .at_end import at_end
+from .imports import replace
 from .sketches import bytes_of
 
 MOST_LINES = 65536  # of a rank; what comes later is counted
@@ -197,14 +197,10 @@ class Calls:
 def watch_functions(tap):
     import torch.distributed as dist
     calls = Calls(tap)
-    copies = [module for name, module in list(sys.modules.items()) if name.startswith("torch.distributed")]
     for name in FUNCTIONS:
         function = getattr(dist, name, None)
         if function is not None:
-            noted = calls.noted(name, function)
-            for module in copies:
-                if vars(module).get(name) is function:
-                    setattr(module, name, noted)
+            replace(name, function, calls.noted(name, function))
     return calls
 
 

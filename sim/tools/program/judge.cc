@@ -87,7 +87,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
   if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
     return ProgramCause::outside_ddp;
-  if (step.not_waited > 0) return ProgramCause::not_waited;
+  if (step.not_waited) return ProgramCause::not_waited;
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
   return ProgramCause::unknown;
 }
@@ -169,7 +169,6 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   const auto world = static_cast<double>(ranks.size());
   const auto parts = static_cast<double>(a.backwards);
   if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) return unsynchronized(a, name(a, i));
-  if (a.not_waited > 0) return ProgramCause::not_waited;
   if (uneven(ranks, step)) return ProgramCause::uneven_batches;
   if (a.clipped_early) return ProgramCause::clipped_before_sum;
   if (near(factor, 1 / world))

@@ -35,7 +35,7 @@ ProgramStep step_of(const Json& line) {
   step.model_loads = whole_number(line.at("model_loads"));
   step.optimizer_loads = whole_number(line.at("optimizer_loads"));
   step.position = whole_number(line.at("position"));
-  step.not_waited = whole_number(line.at("not_waited"));
+  step.not_waited = line.at("not_waited").get<bool>();
   step.batches = whole_number(line.at("batches"));
   step.clipped_early = line.at("clipped_early").get<bool>();
   step.replaced = line.at("replaced").get<std::vector<std::string>>();

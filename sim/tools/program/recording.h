@@ -20,7 +20,7 @@ struct ProgramStep {
   int64_t backwards = 0;                         // of this step
   int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
   int64_t position = 0, batches = 0;             // of the loader: batch last taken, from 1
-  int64_t not_waited = 0;  // results of collectives that were asked for, and not waited for
+  bool not_waited = false;     // an asynchronous collective of gradients is under way at the step
   bool unsynced = false;                         // the last forward through DDP was under no_sync()
   bool clipped_early = false;  // a backward or an all_reduce came after the clipping
   std::string line;            // of the user's script, where optimizer.step() stands

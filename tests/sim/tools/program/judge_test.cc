@@ -94,7 +94,7 @@ TEST(ProgramJudge, AReplicaThatDiffersIsFoundWithStepAndParameter) {
   ranks[0].steps[1].unsynced = true;
   EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::no_sync_at_step);
   ranks[0].steps[1].unsynced = false;
-  ranks[0].steps[1].not_waited = 1;
+  ranks[0].steps[1].not_waited = true;
   ranks[0].steps[1].unreduced = {"bias"};
   EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::not_waited);
 }
