@@ -46,7 +46,7 @@ class Gallery(unittest.TestCase):
                 found = first_finding(result)
                 self.assertEqual((result["verdict"], found.get("step") or 0, found.get("entry"), found.get("cause")),
                                  (row.verdict, row.step, row.entry, row.cause), text)
-                self.assertIn("to do: ", text)
+                self.assertTrue("to do: " in text or row.cause == "unknown", text)
 
     def test_the_table_is_that_of_the_scripts(self):
         for script in gallery.SCRIPTS:

@@ -176,6 +176,7 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   if (near(factor, world)) return ProgramCause::not_divided;
   if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
     return ProgramCause::accumulation_divided;
+  if (a.not_waited) return ProgramCause::not_waited;
   if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
   return one.batch_norms > 0 ? ProgramCause::local_batch_norm : ProgramCause::unknown;
 }
