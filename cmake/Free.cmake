@@ -114,7 +114,7 @@ lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_analysis)
 lockstep_library(lockstep_calibrate FOLDERS sim/calibrate LINK lockstep_analysis lockstep_des)
 lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)
 lockstep_library(lockstep_weights FOLDERS sim/weights LINK lockstep_compare ZLIB::ZLIB)
-lockstep_library(lockstep_report FOLDERS sim/report sim/report/svg sim/report/ci sim/report/html
+lockstep_library(lockstep_report FOLDERS sim/report sim/report/trace sim/report/svg sim/report/ci sim/report/html
                  SOURCES ${embedded_page} LINK OpenSSL::Crypto lockstep_judge lockstep_join lockstep_sweep lockstep_des lockstep_compare)
 lockstep_library(lockstep_cli FOLDERS sim/cli LINK lockstep_report lockstep_calibrate lockstep_weights)
 # Verbs that the core does without. What the worker needs of them too are libraries of their own.

@@ -25,12 +25,12 @@
 #include "sim/plan/plans.h"
 #include "sim/report/analyze_document.h"
 #include "sim/report/document.h"
+#include "sim/report/fault_marks.h"
 #include "sim/report/html/timeline.h"
 #include "sim/report/machine.h"
 #include "sim/report/run_text.h"
 #include "sim/report/terminal.h"
 #include "sim/report/timeline_svg.h"
-#include "sim/report/trace.h"
 
 namespace lockstep {
 void add_analyze(CLI::App& app, std::function<int()>* action, const OtherCommand& other) {
@@ -51,10 +51,7 @@ void add_analyze(CLI::App& app, std::function<int()>* action, const OtherCommand
   verb->add_option("--machine", options->machine,
                    "What `lockstep calibrate` fitted, to predict the step time by (the run itself)")
       ->option_text("FILE");
-  verb->add_option("--trace", options->trace,
-                   "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
-      ->option_text("FILE|DIR/")
-      ->group("Output");
+  add_trace(verb, &options->trace);
   auto* svg = verb->add_option("--svg", options->svg,
                                "Draw a step of each rank, and how far apart ranks arrive")
                   ->option_text("FILE")
@@ -68,6 +65,7 @@ void add_analyze(CLI::App& app, std::function<int()>* action, const OtherCommand
       footer(R"(  lockstep run scenarios/stragglers/slow.json --set /world_size=3 --keep --out slow
   lockstep analyze slow
   lockstep analyze slow/0001 --trace trace.json --svg step.svg
+  lockstep analyze slow/0001 --trace dumps/ --trace-kind flight_recorder
   lockstep analyze golden/data/stragglers/timeline-ST.json.gz
 )"));
   verb->callback([=] {
@@ -181,7 +179,8 @@ Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions&
   const std::string told = told_command(folder);
   result.told_command = told.empty() ? result.again : told;
   result.again = as_called("lockstep analyze " + shell_word(folder));
-  if (!options.trace.empty()) write_trace(options.trace, outcome.value());
+  if (const auto error = trace_error(options.trace, outcome.value())) return *error;
+  if (!options.trace.path.empty()) write_trace(options.trace, outcome.value());
   if (!options.html.empty()) timelines->add(index, outcome.value(), result);
   if (!options.svg.empty())
     if (auto error = draw(options, outcome.value())) return *error;
@@ -216,7 +215,7 @@ int analyze(const AnalyzeOptions& options) {
     return bad_input(errors, options.json);
   if (is_recording(options.folder)) return analyze_recording(options);
   const std::vector<std::string> folders = run_folders(options.folder);
-  if (!options.trace.empty() && folders.size() > 1)
+  if (!options.trace.path.empty() && folders.size() > 1)
     return bad_input({refused_folder(options.folder, "--trace takes the folder of one run")});
   if (!options.svg.empty() && folders.size() > 1)
     return bad_input({refused_folder(options.folder, "--svg takes the folder of one run")});
@@ -269,6 +268,8 @@ int analyze_recording(const AnalyzeOptions& options) {
     return bad_input({option_error("--svg is not there for a recording; take --trace")});
   const auto outcome = read_recorded_run(options.folder);
   if (!outcome) return bad_input(outcome.errors(), options.json);
+  if (const auto error = trace_error(options.trace, outcome.value()))
+    return bad_input({*error}, options.json);
   const RecordedEnd end = end_of_recording(outcome.value());
   const bool whole = end.kind == RecordedEnd::Kind::whole;
   // Of a step that not all ranks ended, waits and transfers say nothing.
@@ -286,7 +287,7 @@ int analyze_recording(const AnalyzeOptions& options) {
                                             options.metrics ? &timeline : nullptr}));
   };
   try {
-    if (!options.trace.empty()) write_trace(options.trace, outcome.value());
+    if (!options.trace.path.empty()) write_trace(options.trace, outcome.value());
     if (!options.json.empty()) write_atomically(options.json, json());
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
@@ -312,7 +313,7 @@ InputErrors in_file(InputErrors errors, const std::string& file) {
 
 int analyze_trace(const AnalyzeOptions& options) {
   const std::string& file = options.folder;
-  if (!options.trace.empty() || options.metrics)
+  if (!options.trace.path.empty() || options.metrics)
     return bad_input(
         {option_error("--trace and --metrics take a run directory, and " + file + " is a file")},
         options.json);

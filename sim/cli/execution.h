@@ -17,7 +17,6 @@
 #include "sim/report/html/timeline.h"
 #include "sim/report/machine.h"
 #include "sim/report/terminal.h"
-#include "sim/report/trace.h"
 
 namespace lockstep {
 
@@ -71,7 +70,7 @@ class Runs {
     if (earlier_ != nullptr) result.baseline = earlier_->beside(result);
     failed_ = failed_ || (!control && result.met == false && result.baseline != "known");
     if (!control) progress_.done(result);
-    if (!control && !options_.trace.empty()) leave_trace(index, outcome);
+    if (!control && !options_.trace.path.empty()) leave_trace(index, outcome);
     if (!control && !options_.html.empty()) timelines_.add(index, outcome, result);
     const bool keep = options_.keep || (!control && result.met != true);
     if (!keep) result.run_dir.clear();
@@ -113,12 +112,9 @@ class Runs {
   }
 
  private:
-  // Of several runs each has a folder of its own, in their order.
   void leave_trace(size_t index, const RunOutcome& outcome) {
-    const std::string path =
-        reported_ == 1 ? options_.trace : fmt::format("{}/{:04}/", options_.trace, index + 1);
     try {
-      write_trace(path, outcome);
+      write_trace(options_.trace, outcome, index, reported_);
     } catch (const std::exception& error) {
       problems_.push_back(option_error(fmt::format("--trace {}", error.what())));
     }

@@ -1,6 +1,7 @@
 #include "sim/cli/shared_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "scenarios/base/text.h"
 #include "sim/cli/select.h"
@@ -106,6 +107,22 @@ void add_html(CLI::App* verb, std::string* html) {
   verb->add_option("--html", *html,
                    "Write a report for a browser: one file that needs no network (docs/html.md)")
       ->option_text("FILE")
+      ->group("Output");
+}
+
+void add_trace(CLI::App* verb, TraceOptions* options) {
+  auto* trace = verb->add_option("--trace", options->path,
+                                 "Timeline for Perfetto, or of another --trace-kind; a folder "
+                                 "gets a file of each rank")
+                    ->option_text("FILE|DIR/")
+                    ->group("Output");
+  const std::vector<std::string> kinds = trace_kinds();
+  verb->add_option(
+          "--trace-kind", options->kind,
+          "For whom: Perfetto, HTA, what reads PyTorch's dumps, simulators (docs/traces.md)")
+      ->option_text(fmt::format("{}", fmt::join(kinds, "|")))
+      ->check(CLI::IsMember(kinds))
+      ->needs(trace)
       ->group("Output");
 }
 

@@ -24,6 +24,8 @@ void add_output(CLI::App* verb, VerifyOptions* options);
 void add_json_and_color(CLI::App* verb, std::string* json, std::string* color);
 // --html, of every verb that ends in an answer.
 void add_html(CLI::App* verb, std::string* html);
+// --trace and --trace-kind, of verbs that have the records of runs.
+void add_trace(CLI::App* verb, TraceOptions* options);
 // --junit and --annotations.
 void add_ci(CLI::App* verb, CiOptions* options);
 void add_how(CLI::App* verb, VerifyOptions* options);

@@ -112,7 +112,7 @@ void add_simulate(CLI::App& app, std::function<int()>* action) {
   Adder add(verb, "Output");
   add.text("--json", &options->json, "Write the result as JSON", "FILE");
   add_html(verb, &options->html);
-  add.text("--trace", &options->trace, "Timeline of one run for Perfetto", "FILE");
+  add_trace(verb, &options->trace);
   add.text("--svg", &options->svg, "Draw a prediction, or a step of one run", "FILE");
   add.text("--out", &options->out, "Leave one run's records there, for lockstep analyze", "DIR");
   add.text("--color", &options->color, "When to colour verdicts", "auto|always|never")
@@ -149,15 +149,16 @@ InputErrors option_errors(const SimulateVerb& verb, size_t runs) {
   if (!verb.average.empty())
     if (const auto levels = averaging_of(verb.average); !levels)
       append_run(levels.errors(), &errors);
-  for (const auto& [name, path] :
-       {std::pair("--json", &verb.json), {"--trace", &verb.trace}, {"--svg", &verb.svg}})
-    check_output(name, *path, &errors);
+  check_output("--json", verb.json, &errors);
+  check_output("--svg", verb.svg, &errors);
   append_run(long_run_errors(verb), &errors);
   const bool of_one =
-      !verb.trace.empty() || !verb.svg.empty() || !verb.out.empty() || !verb.predict.empty();
+      !verb.trace.path.empty() || !verb.svg.empty() || !verb.out.empty() || !verb.predict.empty();
   if (runs > 1 && of_one)
     errors.push_back(option_error(fmt::format(
         "--trace, --svg, --out and --predict take one run, but {} are selected", runs)));
+  else if (const auto error = trace_error(verb.trace, runs))
+    errors.push_back(*error);
   return errors;
 }
 

@@ -29,7 +29,8 @@ struct SimulateVerb {
   int64_t threads = 0;
   std::string predict;  // "caps=1..100,worlds=2..1024"
   std::string average;  // "8:2,64:16": groups of ranks, each with its period
-  std::string json, html, trace, svg, out;
+  std::string json, html, svg, out;
+  TraceOptions trace;
   std::string color = "auto";
   bool quiet = false;
 };

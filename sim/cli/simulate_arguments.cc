@@ -295,7 +295,9 @@ const std::vector<OptionUse>& option_uses() {
       {"--restart-s", LOCKSTEP_GIVEN(restart_s), long_run},
       {"--json", LOCKSTEP_SAID(json), always},
       {"--html", LOCKSTEP_SAID(html), always},
-      {"--trace", LOCKSTEP_SAID(trace), one_run},
+      {"--trace", LOCKSTEP_SAID(trace.path), one_run},
+      {"--trace-kind", [](const SimulateVerb& verb) { return verb.trace.kind != "kineto"; },
+       always},
       {"--svg", LOCKSTEP_SAID(svg), always},
       {"--out", LOCKSTEP_SAID(out), one_run},
   };

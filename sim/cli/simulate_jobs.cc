@@ -16,10 +16,10 @@
 #include "sim/plan/bucket_layout.h"
 #include "sim/plan/plans.h"
 #include "sim/report/document.h"
+#include "sim/report/fault_marks.h"
 #include "sim/report/html/timeline.h"
 #include "sim/report/machine.h"
 #include "sim/report/timeline_svg.h"
-#include "sim/report/trace.h"
 
 namespace lockstep {
 namespace {
@@ -110,7 +110,7 @@ void note_timeouts(const RunPlan& plan, const SimulatedAs& as, SimulatedLine* li
 }
 
 void leave_records(const SimulateVerb& verb, const RunOutcome& outcome) {
-  if (!verb.trace.empty()) write_trace(verb.trace, outcome);
+  if (!verb.trace.path.empty()) write_trace(verb.trace, outcome);
   if (!verb.svg.empty()) {
     TimelinePicture picture;
     picture.name = outcome.plan.scenario.name + ", in virtual time";
@@ -159,7 +159,7 @@ Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineMo
   SimulatedLine line = line_of(plan, planned.value(), as);
   const bool small = planned.value().job.ranks <= kMostJudged &&
                      recorded_events(planned.value()) <= kMostRecorded / 10;
-  const bool wanted = !verb.trace.empty() || !verb.svg.empty() || !verb.out.empty();
+  const bool wanted = !verb.trace.path.empty() || !verb.svg.empty() || !verb.out.empty();
   if (wanted && recorded_events(planned.value()) > kMostRecorded) return too_many(planned.value());
   if (small || wanted) return recorded_line(verb, plan, planned.value(), line);
   const auto run = simulate(planned.value().job, options_of(verb));

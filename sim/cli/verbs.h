@@ -10,6 +10,7 @@
 #include "sim/cli/outputs.h"
 #include "sim/plan/plan.h"
 #include "sim/report/document.h"
+#include "sim/report/trace/trace.h"
 
 namespace lockstep {
 
@@ -46,7 +47,7 @@ struct VerifyOptions {
   std::string out;
   std::optional<std::string> export_dir;
   std::string save_weights;  // a file
-  std::string trace;         // a file, or a folder: is_trace_folder()
+  TraceOptions trace;
   std::string color = "auto";
   int64_t jobs = 0;
   bool list = false, quiet = false, verbose = false;
@@ -61,7 +62,8 @@ int verify(const VerifyOptions& options);
 // left: what its stragglers cost.
 struct AnalyzeOptions {
   std::string folder;  // of one run, or of an invocation; or a file: a trace
-  std::string json, html, trace, svg;
+  std::string json, html, svg;
+  TraceOptions trace;
   CiOptions ci;
   std::string machine;  // on which its plan is simulated; empty: the one that the run itself shows
   std::optional<int64_t> svg_step;  // the one that is drawn; else one of median length

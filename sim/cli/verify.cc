@@ -19,7 +19,7 @@
 #include "sim/report/document.h"
 #include "sim/report/terminal.h"
 #include "sim/report/text_style.h"
-#include "sim/report/trace.h"
+#include "sim/report/trace/trace.h"
 #include "sim/weights/save.h"
 
 namespace lockstep {
@@ -69,23 +69,6 @@ std::string narrow(const VerifyOptions& options, std::vector<SelectedFile>* file
                      grouped(before), plural(before, "run"));
 }
 
-// Where no trace could be written, before anything is run.
-std::optional<InputError> trace_error(const std::string& path,
-                                      const std::vector<SelectedFile>& files) {
-  size_t runs = 0;
-  for (const SelectedFile& file : files) runs += file.plans.size();
-  if (is_trace_folder(path)) {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (!error && access(path.c_str(), W_OK) == 0) return std::nullopt;
-    return option_error(fmt::format("--trace {}: cannot be written to", path));
-  }
-  if (const auto why = why_not_writable(path)) return option_error("--trace " + *why);
-  if (runs == 1) return std::nullopt;
-  return option_error(fmt::format("--trace {}: a file holds one run, not {}", path, runs),
-                      "a folder (DIR/), or one run: pin axes with --set or choose with --filter");
-}
-
 // Nothing where --baseline was not given.
 Expected<std::optional<EarlierResult>> earlier_of(const VerifyOptions& options) {
   if (options.baseline.empty()) return std::optional<EarlierResult>();
@@ -97,8 +80,8 @@ Expected<std::optional<EarlierResult>> earlier_of(const VerifyOptions& options) 
 // Where results could not be put, before anything is run.
 std::optional<InputError> output_error(const VerifyOptions& options,
                                        std::vector<SelectedFile>* files) {
-  if (!options.trace.empty())
-    if (auto error = trace_error(options.trace, *files)) return error;
+  const auto runs = static_cast<size_t>(count_runs(*files));
+  if (auto error = trace_error(options.trace, runs)) return error;
   if (!options.save_weights.empty())
     if (auto error = save_weights_error(options.save_weights, *files)) return error;
   if (options.export_dir) return make_export_folders(*options.export_dir, files);

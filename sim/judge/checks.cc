@@ -13,6 +13,7 @@
 #include "golden/state.h"
 #include "scenarios/scenario.h"
 #include "scenarios/split.h"
+#include "sim/analysis/element_type.h"
 #include "sim/judge/blame.h"
 #include "sim/judge/rank_view.h"
 #include "sim/launch/executor.h"
@@ -20,30 +21,9 @@
 namespace lockstep {
 namespace {
 
-// ATen's ScalarType, as far as collectives carry it.
 std::string dtype_word(uint8_t code) {
-  switch (code) {
-    case 0:
-      return "uint8";
-    case 1:
-      return "int8";
-    case 3:
-      return "int32";
-    case 4:
-      return "int64";
-    case 5:
-      return "float16";
-    case 6:
-      return "float32";
-    case 7:
-      return "float64";
-    case 11:
-      return "bool";
-    case 15:
-      return "bfloat16";
-    default:
-      return fmt::format("type {}", code);
-  }
+  const ElementType* type = element_type_of(code);
+  return type == nullptr ? fmt::format("type {}", code) : type->word;
 }
 
 std::string describe_arrival(const Event& arrival) {

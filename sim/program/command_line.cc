@@ -11,7 +11,7 @@
 #include "sim/cli/outputs.h"
 #include "sim/program/forms.h"
 #include "sim/report/document.h"
-#include "sim/report/trace.h"
+#include "sim/report/trace/trace.h"
 
 namespace lockstep {
 namespace {

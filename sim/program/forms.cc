@@ -56,7 +56,7 @@ void add_executions(FormTable* table) {
                 {kHosts, kSelectionOptions, "--filter", kOutputOptions});
     table->usual(verb, "on this machine",
                  {kSelectionOptions, kNarrowing, kOutputOptions, kHowOptions,
-                  " --export --html --markdown --save-weights --trace "});
+                  " --export --html --markdown --save-weights --trace --trace-kind "});
   }
   table->usual(
       "worker", "",
@@ -74,16 +74,17 @@ void add_simulations(FormTable* table) {
       " --overlap-slowdown --quiet --ranks-per-host --restart-s --steps --svg --threads "
       " --work-hours --world-size ";
   table->mode(verb, "--predict", "with --predict", {"--predict", kSelectionOptions, common});
-  table->usual(verb, "without --predict", {kSelectionOptions, common, " --out --trace "});
+  table->usual(verb, "without --predict",
+               {kSelectionOptions, common, " --out --trace --trace-kind "});
 }
 
 void add_readers(FormTable* table) {
   table->form("analyze", "of a recording", "", Reads::recordings,
-              {" --color --html --json --metrics --trace "});
+              {" --color --html --json --metrics --trace --trace-kind "});
   table->form("analyze", "of a trace", "", Reads::files, {" --color --html --json "});
   table->form("analyze", "of kept runs", "", Reads::anything,
               {" --annotations --color --html --json --junit --machine --metrics --svg --svg-step "
-               " --trace "});
+               " --trace --trace-kind "});
 }
 
 void add_others(FormTable* table) {

@@ -67,13 +67,10 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
       ->option_text("FILE")
       ->excludes(verb->get_option("--hosts"))
       ->group("Output");
-  verb->add_option("--trace", options->trace,
-                   "Timeline for Perfetto; a folder gets a file of each rank, for HTA")
-      ->option_text("FILE|DIR/")
-      ->excludes(verb->get_option("--hosts"))
-      ->group("Output");
+  add_trace(verb, &options->trace);
   add_html(verb, &options->html);
-  for (const char* name : {"--html", "--shard", "--last-failed", "--baseline", "--fail-fast"})
+  for (const char* name :
+       {"--html", "--trace", "--shard", "--last-failed", "--baseline", "--fail-fast"})
     verb->get_option(name)->excludes(verb->get_option("--hosts"));  // one run, judged by its host
   verb->callback([=] {
     *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };
@@ -105,6 +102,8 @@ void add_run(CLI::App& app, std::function<int()>* action) {
   lockstep run scenarios/equivalence/toy_model.json \
     --set '/faults=[{"kind": "kill", "rank": 2, "step": 3}]'
   lockstep run -- python3 train.py    (a PyTorch script of your own: lockstep program-run --help)
+  lockstep run scenarios/faults/deadlock.json --filter world_size=3 \
+    --trace dumps/ --trace-kind flight_recorder
 )"));
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "sim/analysis/timeline.h"
+#include "sim/report/fault_marks.h"
 #include "sim/report/svg/gantt.h"
-#include "sim/report/trace.h"
 
 namespace lockstep {
 

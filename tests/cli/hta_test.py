@@ -63,7 +63,7 @@ class Hta(ProgramTest):
         scenario = self.tmp / "overlap.json"
         scenario.write_text(json.dumps(SCENARIO))
         result = self.run_program("verify", scenario, "--json", self.tmp / "result.json",
-                                  "--metrics", "--trace", str(self.tmp / "traces") + "/")
+                                  "--metrics", "--trace", str(self.tmp / "traces") + "/", "--trace-kind", "hta")
         self.assertEqual(result.code, 0, result.text)
         ranks = read_json(self.tmp / "result.json")["runs"][0]["metrics"]["ranks"]
         self.assertEqual(len(ranks), 4)

@@ -103,6 +103,9 @@ COMMON = {
     "--html": Case(["--html", "{tmp}/written"], page),
     "--json": writes("--json"), "--junit": writes("--junit"), "--csv": writes("--csv"),
     "--markdown": writes("--markdown"), "--svg": writes("--svg"), "--trace": writes("--trace"),
+    "--trace-kind": Case(["--trace", "{tmp}/written/", "--trace-kind", "flight_recorder"],
+                         lambda test, base, result, path: test.assertTrue(
+                             (path / "_dump_0").stat().st_size > 0, result.text)),
     "--out": writes("--out"),
     "--color": says("\x1b\\[", "--color", "always"),
     "--quiet": Case(["--quiet"], fewer), "--verbose": Case(["--verbose"], more),

@@ -29,7 +29,7 @@ def write_recording(folder, steps=4, changed_in=0):
             for phase, ms in ((3, 0), (4, 1), (5, 3), (7, 9)):  # load, forward, backward, optimizer
                 events.append((step * 20 + ms, 0, 1, phase, step, -1, 0))
             for bucket, kind, ms in ((0, 4, 5), (0, 5, 8)):  # arrival and end of a collective
-                events.append((step * 20 + ms, step, kind, 5, step, bucket, 1 << 32))
+                events.append((step * 20 + ms, step, kind, 5, step, bucket, (1 << 56) + (6 << 48) + 64))
             events.append((step * 20 + 10, 0, 22, 7, step, -1, 0))
             value = f"{step + 100 * (changed_in and step >= changed_in):016x}"
             kinds = ("gradient", "buffer", "parameter", "optimizer_state")

@@ -15,9 +15,12 @@
 #include "sim/launch/run_files.h"
 #include "sim/record/evidence.h"
 #include "sim/report/document.h"
+#include "sim/report/fault_marks.h"
 #include "sim/report/run_text.h"
 #include "sim/report/timeline_svg.h"
-#include "sim/report/trace.h"
+#include "sim/report/trace/chakra.h"
+#include "sim/report/trace/flight_recorder.h"
+#include "sim/report/trace/trace.h"
 #include "sim/tools/whatif/forecast.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -125,7 +128,12 @@ void judge_kept_run(const std::string& dir, const Slow& slow) {
   const Timeline timeline = timeline_of(*outcome);
   draw(*outcome, timeline);
   if (slow.intervals) (void)forecast_of(replayed_steps_of(timeline), {}, 1);
-  write_trace("/dev/null", *outcome);
+  write_trace({"/dev/null"}, *outcome);
+  const TracedRun run = read_for_traces(*outcome);
+  for (size_t rank = 0; rank < run.ranks(); ++rank) {
+    (void)flight_recorder_dump(run, rank);
+    (void)chakra_trace(run, rank);
+  }
   if (slow.simulation) simulate_again(*outcome, timeline);
 }
 

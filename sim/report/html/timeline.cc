@@ -12,7 +12,7 @@
 #include "sim/analysis/metrics.h"
 #include "sim/analysis/timeline.h"
 #include "sim/plan/plans.h"
-#include "sim/report/trace.h"
+#include "sim/report/fault_marks.h"
 
 namespace lockstep {
 namespace {

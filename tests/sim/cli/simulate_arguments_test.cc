@@ -128,7 +128,8 @@ TEST(OptionUses, EachThatIsTakenCounts) {
       {"--checkpoint-every-s", days, [](auto* v) { v->checkpoint_every_s = 20; }},
       {"--restart-s", days, [](auto* v) { v->restart_s = 20; }},
   };
-  std::set<std::string> shown = {"--threads", "--json", "--html", "--trace", "--svg", "--out"};
+  std::set<std::string> shown = {"--threads",    "--json", "--html", "--trace",
+                                 "--trace-kind", "--svg",  "--out"};
   for (const Example& example : examples) {
     SimulateVerb verb;
     example.before(&verb);
@@ -169,7 +170,7 @@ TEST(OptionUses, WhatWouldBeIgnoredIsRefused) {
   EXPECT_THAT(refused([](auto* v) { v->forward_ms = 3; }), HasSubstr("compute is emulated"));
   EXPECT_THAT(refused([](auto* v) {
                 v->predict = "worlds=2..4";
-                v->trace = "x";
+                v->trace.path = "x";
               }),
               HasSubstr("--predict"));
   EXPECT_THAT(refused([](auto* v) {

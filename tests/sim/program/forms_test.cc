@@ -213,10 +213,11 @@ TEST_F(Forms, ARecordingHasNoJUnitReport) {
   const Answer answer =
       invoke({"analyze", folder_ + "/recording", "--junit", folder_ + "/junit.xml"});
   EXPECT_EQ(answer.code, 2);
-  EXPECT_THAT(answer.err,
-              HasSubstr("--junit: lockstep analyze of a recording does not take it; "
-                        "expected --color --html --json --metrics --trace; --junit is for "
-                        "lockstep analyze of kept runs"));
+  EXPECT_THAT(
+      answer.err,
+      HasSubstr("--junit: lockstep analyze of a recording does not take it; "
+                "expected --color --html --json --metrics --trace --trace-kind; --junit is for "
+                "lockstep analyze of kept runs"));
 }
 
 TEST_F(Forms, NumbersHaveARangeThatIsSaid) {

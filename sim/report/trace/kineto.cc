@@ -1,56 +1,29 @@
-#include "sim/report/trace.h"
+#include "sim/report/trace/kineto.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <functional>
+#include <algorithm>
 #include <set>
-#include <system_error>
+#include <string>
 
 #include "sim/analysis/metrics.h"
+#include "sim/report/fault_marks.h"
 
 namespace lockstep {
-
-std::string receipt_name(const Scenario& scenario, int32_t subject) {
-  const auto place = static_cast<size_t>(subject < kFirstFault ? subject : subject - kFirstFault);
-  if (subject >= kFirstFault && place < scenario.faults.size())
-    return fmt::format("fault {}: {}", place, to_word(scenario.faults[place].kind));
-  if (subject >= 0 && place < scenario.mutants.size())
-    return fmt::format("mutant {}: {}", place, scenario.mutants[place].kind);
-  return fmt::format("receipt {}", subject);
-}
-
-std::vector<FaultMark> fault_marks(const RunOutcome& outcome) {
-  std::vector<FaultMark> found;
-  for (size_t rank = 0; rank < outcome.ranks.size(); ++rank)
-    for (const Event& event : outcome.ranks[rank].events) {
-      const auto kind = static_cast<EventKind>(event.kind);
-      if (kind == EventKind::double_run) break;  // no part of the timeline
-      if (kind == EventKind::receipt)
-        found.push_back({rank, event.time_ns, receipt_name(outcome.plan.scenario, event.subject),
-                         event.subject});
-    }
-  return found;
-}
-
 namespace {
-
-namespace fs = std::filesystem;
 
 // HTA keeps numbers in as few bits as the first ones need, and then has no room for others.
 constexpr int64_t kFirstLaunch = 1 << 24;
 constexpr int kSteps = 1, kLaunches = 2, kComputeStream = 7, kCommStream = 20;
 
 // Streams the events of any number of ranks.
-class Writer {
+class KinetoWriter {
  public:
-  Writer(std::ostream& out, const RunOutcome& outcome, const Timeline& timeline)
-      : out_(out), outcome_(outcome), timeline_(timeline) {
-    for (const int64_t step : metrics_of(timeline).steps) measured_.insert(step);
+  KinetoWriter(std::ostream& out, const TracedRun& run, KinetoNames names)
+      : out_(out), outcome_(run.outcome), timeline_(run.timeline) {
+    backend_ = backend_of(outcome_.plan.scenario);
+    nccl_ = backend_ == "nccl" || names == KinetoNames::hta;
+    for (const int64_t step : metrics_of(timeline_).steps) measured_.insert(step);
   }
 
   // The line with the rank comes first: HTA looks for it.
@@ -143,7 +116,8 @@ class Writer {
     return kCommStream + static_cast<int>(lane);
   }
 
-  static std::string label_of(const Collective& b) {
+  std::string label_of(const Collective& b) const {
+    if (!nccl_) return fmt::format("{}:{}", backend_, operation_of(b));
     std::string label = "ncclKernel_";
     bool upper = true;
     for (const char* c = operation_of(b); *c != '\0'; ++c) {
@@ -167,7 +141,7 @@ class Writer {
     if (own.launched_ns)
       args += fmt::format(R"(, "queued_us": {})",
                           us(std::max<int64_t>(0, *own.launched_ns - *own.arrival_ns)));
-    if (b.step > 0 && measured_.count(b.step) > 0)
+    if (nccl_ && b.step > 0 && measured_.count(b.step) > 0)
       kernel(track, label_of(b), time, args);
     else
       slice(track, label_of(b), "communication", time, args);
@@ -192,6 +166,8 @@ class Writer {
   std::ostream& out_;
   const RunOutcome& outcome_;
   const Timeline& timeline_;
+  std::string backend_;
+  bool nccl_ = false;  // collectives are named as NCCL's kernels
   std::set<int64_t> measured_;
   std::vector<int64_t> lanes_;  // when each communication track is free again
   size_t rank_ = 0;
@@ -199,42 +175,15 @@ class Writer {
   bool any_ = false;
 };
 
-void write_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
-  std::error_code error;
-  const bool special = fs::exists(path, error) && !fs::is_regular_file(path, error);
-  const std::string target = special ? path : fmt::format("{}.{}.unfinished", path, getpid());
-  std::ofstream out(target, std::ios::binary);
-  if (out) write(out);
-  out.close();
-  if (!out || (!special && std::rename(target.c_str(), path.c_str()) != 0)) {
-    const int number = errno != 0 ? errno : EIO;
-    if (!special) std::remove(target.c_str());
-    throw std::system_error(number, std::generic_category(), path);
-  }
-}
-
 }  // namespace
 
-bool is_trace_folder(const std::string& path) {
-  std::error_code error;
-  return path.ends_with('/') || fs::is_directory(path, error);
-}
-
-void write_trace(const std::string& path, const RunOutcome& outcome) {
-  const Timeline timeline = timeline_of(outcome);
-  const size_t ranks = std::min(timeline.phases.size(), outcome.ranks.size());
-  const auto write = [&](std::ostream& out, size_t first, size_t last, bool own) {
-    Writer writer(out, outcome, timeline);
-    writer.head(own ? std::optional(first) : std::nullopt);
-    for (size_t rank = first; rank < last; ++rank) writer.rank(rank);
-    writer.foot();
-  };
-  if (!is_trace_folder(path))
-    return write_file(path, [&](std::ostream& out) { write(out, 0, ranks, false); });
-  fs::create_directories(path);
-  for (size_t rank = 0; rank < ranks; ++rank)
-    write_file(fmt::format("{}/rank-{}.json", path, rank),
-               [&](std::ostream& out) { write(out, rank, rank + 1, true); });
+void write_kineto(std::ostream& out, const TracedRun& run, KinetoNames names,
+                  std::optional<size_t> only) {
+  KinetoWriter writer(out, run, names);
+  writer.head(only);
+  for (size_t rank = only.value_or(0); rank < (only ? *only + 1 : run.ranks()); ++rank)
+    writer.rank(rank);
+  writer.foot();
 }
 
 }  // namespace lockstep
