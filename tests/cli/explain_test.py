@@ -1,5 +1,6 @@
 """lockstep explain: dumps as PyTorch's flight recorder writes them, logs of ranks and launchers, and what must not be
 taken for one."""
+import gzip
 import json
 import pickle
 import unittest
@@ -103,10 +104,33 @@ class Explain(ProgramTest):
 
     def test_two_dumps_of_a_rank_and_a_name_without_one(self):
         folder = self.write({rank: dump(rank) for rank in range(3)})
-        (folder / "again_2").write_bytes((folder / "_dump_2").read_bytes())
-        self.assertEqual(self.run_program("explain", folder).code, 2)
+        (folder / "again_2").write_text(json.dumps(dump(2)))
+        self.assertEqual(self.run_program("explain", folder).code, 0, "the same")
+        (folder / "again_2").write_text(json.dumps(dump(2, last=5)))
+        done = self.run_program("explain", folder)
+        self.assertEqual(done.code, 2, done.text)
+        self.assertIn("a second dump of rank 2, which differs", done.err)
         (folder / "again_2").rename(folder / "again")
-        self.assertIn("ends in the rank", self.run_program("explain", folder).err)
+        self.assertIn("ends in the rank", self.run_program("explain", folder / "again").err)
+
+    def test_a_dump_that_is_cut_short_is_left_out_of_a_folder_and_told(self):
+        folder = self.write({rank: dump(rank, last=5, waits=(5,)) for rank in range(3)})
+        (folder / "_dump_1").write_bytes((folder / "_dump_1").read_bytes()[:200])
+        done, answer = self.answer(folder, 3)
+        self.assertEqual((answer["dumps"], answer["candidates"], answer["victims"]), (2, [1], [0, 2]))
+        self.assertIn("not read, being damaged: _dump_1", done.text)
+        self.assertEqual(self.run_program("explain", folder / "_dump_1").code, 2)
+
+    def test_files_that_gzip_packed(self):
+        folder = self.write({0: dump(0, last=5, waits=(5,)), 1: dump(1), 2: dump(2, last=5, waits=(5,))})
+        for path in list(folder.iterdir()):
+            (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+        done, answer = self.answer(folder, 1)
+        self.assertEqual((answer["guilty"], answer["class"]), ([1], "never_entered"))
+        log = self.tmp / "job.log.gz"
+        log.write_bytes(gzip.compress(error(1, "ValueError: no such file").encode()))
+        self.assertEqual(self.answer(log, 1)[1]["guilty"], [1])
 
     def test_a_name_cannot_steer_a_terminal(self):
         name = "x\x1b[31m\n::error::forged"

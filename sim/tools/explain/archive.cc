@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
@@ -35,13 +36,16 @@ class Unpacked {
  public:
   explicit Unpacked(const ArchiveLimits& limits) : limits_(limits) {}
 
+  void add_alone(std::string name, std::string bytes) {
+    files_.push_back({std::move(name), std::move(bytes), true});
+  }
   void add(std::string name, std::string bytes) {
     while (name.starts_with("./")) name.erase(0, 2);
     if (name.empty() || name.ends_with('/')) return;
     if (files_.size() >= limits_.files)
       throw WrongBytes(fmt::format("holds more than {} files", limits_.files));
     if (!names_.insert(name).second) throw WrongBytes(fmt::format("has two files named {}", name));
-    files_.push_back({std::move(name), std::move(bytes)});
+    files_.push_back({std::move(name), std::move(bytes), false});
   }
   std::vector<ArchivedFile> take() { return std::move(files_); }
 
@@ -120,6 +124,18 @@ class TarBytes {
       left -= static_cast<int64_t>(got);
       out += piece;
     }
+    return out;
+  }
+
+  // All that is left, as far as a file of one job's can be.
+  std::string take_rest() {
+    std::string out, piece(kPiece, '\0');
+    for (size_t got = kPiece; got == kPiece;) {
+      got = read(&piece);
+      out.append(piece, 0, got);
+      if (static_cast<int64_t>(out.size()) > limits_.bytes) too_large(limits_);
+    }
+    if (const auto why = damage()) throw WrongBytes(*why);
     return out;
   }
 
@@ -273,11 +289,35 @@ class TarReader {
   std::string long_name_;
 };
 
-void read_tar(UniqueFd fd, const ArchiveLimits& limits, Unpacked* unpacked) {
-  const std::unique_ptr<gzFile_s, GzipClose> file(gzdopen(fd.get(), "rb"));
+using GzipFile = std::unique_ptr<gzFile_s, GzipClose>;
+
+GzipFile opened(UniqueFd fd) {
+  GzipFile file(gzdopen(fd.get(), "rb"));
   if (file == nullptr) throw WrongBytes(std::strerror(ENOMEM));
   (void)fd.release();
-  TarReader(file.get(), limits, unpacked).read();
+  return file;
+}
+
+// Does it hold a tar archive, by what it begins with?
+bool holds_tar(gzFile_s* file) {
+  std::string head(kBlock, '\0');
+  const int got = gzread(file, head.data(), static_cast<unsigned>(head.size()));
+  const bool tar = got == static_cast<int>(kBlock) && is_tar(head);
+  return gzrewind(file) != 0 || tar;
+}
+
+bool is_named_tar(const std::string& path) {
+  return path.ends_with(".tar.gz") || path.ends_with(".tgz") || path.ends_with(".tar");
+}
+
+void read_gzip_or_tar(UniqueFd fd, const std::string& path, bool packed,
+                      const ArchiveLimits& limits, Unpacked* unpacked) {
+  const GzipFile file = opened(std::move(fd));
+  if (!packed || is_named_tar(path) || holds_tar(file.get()))
+    return TarReader(file.get(), limits, unpacked).read();
+  std::string name = std::filesystem::path(path).filename().string();
+  if (name.ends_with(".gz")) name.resize(name.size() - 3);
+  unpacked->add_alone(std::move(name), TarBytes(file.get(), limits).take_rest());
 }
 
 }  // namespace
@@ -300,7 +340,7 @@ Expected<std::vector<ArchivedFile>> read_archive(const std::string& path,
       if (!whole) return whole.errors();
       read_zip(whole.value(), limits, &unpacked);
     } else {
-      read_tar(std::move(file.value().fd), limits, &unpacked);
+      read_gzip_or_tar(std::move(file.value().fd), path, is_gzip(head), limits, &unpacked);
     }
     return unpacked.take();
   } catch (const WrongBytes& wrong) {

@@ -15,6 +15,7 @@ namespace lockstep {
 struct ArchivedFile {
   std::string name;  // as it stands there, without a leading "./"
   std::string bytes;
+  bool alone = false;  // gzip packed it by itself: named as the packed file without its ".gz"
 };
 
 struct ArchiveLimits {
@@ -26,8 +27,9 @@ struct ArchiveLimits {
 bool is_archive(std::string_view head);
 
 // Of a .zip (stored or deflated) or a .tar (ustar, GNU's and pax's long names), packed by gzip or
-// not. Folders, links and devices are left out. Bad input, with the place: damaged, cut short,
-// encrypted, packed otherwise, sparse, beyond the limits, two files of one name.
+// not, or the one file that gzip packed, where neither its bytes nor its name say tar. Folders,
+// links and devices are left out. Bad input, with the place: damaged, cut short, encrypted, packed
+// otherwise, sparse, beyond the limits, two files of one name.
 Expected<std::vector<ArchivedFile>> read_archive(const std::string& path,
                                                  const ArchiveLimits& limits = {});
 

@@ -25,6 +25,8 @@ struct GroupRecord {
   std::map<int64_t, std::vector<FlightArrival>> collectives;  // by sequence number
   bool gloo = false;
   bool from_log = false;  // of some ranks only a log tells of it
+  // Sends and receives are in it: what NCCL's status counts are these and collectives, mixed.
+  bool point_to_point = false;
 };
 
 constexpr int64_t kEnoughFollow = 8;
@@ -47,6 +49,10 @@ bool has_equal_sizes(const std::string& operation) {
 class FlightAttribution {
  public:
   explicit FlightAttribution(const std::vector<FlightDump>& dumps) : dumps_(dumps) {
+    for (const FlightDump& dump : dumps)
+      for (const FlightEntry& entry : dump.entries)
+        groups_[entry.group].point_to_point |=
+            entry.point_to_point || entry.point_to_point_sequence > 0;
     for (const FlightDump& dump : dumps) {
       dumped_.insert(dump.rank);
       take(dump);
@@ -87,15 +93,28 @@ class FlightAttribution {
       into.members.insert(dump.rank);
       into.from_log |= dump.from_log;
     }
-    for (const auto& [name, status] : dump.status) groups_[name].status[dump.rank] = status;
-    for (const FlightEntry& entry : dump.entries) {
-      if (entry.point_to_point) continue;
-      GroupRecord& group = groups_[entry.group];
-      group.gloo |= entry.gloo;
-      group.collectives[entry.sequence].push_back({dump.rank, &entry});
-      FlightStatus& status = group.status[dump.rank];
-      status.enqueued = std::max(status.enqueued, entry.sequence);
-    }
+    for (const auto& [name, status] : dump.status)
+      if (!groups_[name].point_to_point) groups_[name].status[dump.rank] = status;
+    for (const FlightEntry& entry : dump.entries) take(dump.rank, entry);
+  }
+
+  void take(int64_t rank, const FlightEntry& entry) {
+    GroupRecord& group = groups_[entry.group];
+    group.gloo |= entry.gloo;
+    if (entry.point_to_point && entry.sequence <= 0) return;
+    FlightStatus& status = group.status[rank];
+    status.enqueued = std::max(status.enqueued, entry.sequence);
+    if (entry.point_to_point) return;
+    if (entry.done && !entry.gloo) status.completed = std::max(status.completed, entry.sequence);
+    group.collectives[entry.sequence].push_back({rank, &entry});
+  }
+
+  // Is it waited for? A communicator's collectives end in their order.
+  static bool is_waiting(const GroupRecord& group, const FlightArrival& arrival) {
+    if (group.gloo) return true;
+    const auto status = group.status.find(arrival.rank);
+    return !arrival.entry->done &&
+           (status == group.status.end() || status->second.completed < arrival.entry->sequence);
   }
 
   void place(FlightClass kind, const std::string& name, const GroupRecord& group, int64_t sequence,
@@ -117,7 +136,7 @@ class FlightAttribution {
         const std::string& first = arrivals.front().entry->operation;
         for (const FlightArrival& arrival : arrivals) {
           const FlightEntry& entry = *arrival.entry;
-          if (entry.operation.empty()) continue;  // a log that does not say
+          if (entry.operation.empty() || !entry.comparable) continue;  // as of a log
           std::string what = entry.operation;
           if (has_equal_sizes(first) && entry.operation == first && !group.from_log)
             what += " of " + entry.sizes + " " + entry.dtypes;
@@ -169,10 +188,12 @@ class FlightAttribution {
     for (const auto& [sequence, arrivals] : group.collectives) {
       RankSet here;
       for (const FlightArrival& arrival : arrivals)
-        if (group.gloo || !arrival.entry->done) here.insert(arrival.rank);
+        if (is_waiting(group, arrival)) here.insert(arrival.rank);
       if (here.empty()) continue;
       // Gloo marks what timed out like what completed.
-      if (!group.gloo) waiting_.insert(here.begin(), here.end());
+      if (!group.gloo)
+        for (const int64_t rank : here)
+          waiting_.try_emplace(rank, Missed{name, sequence, arrivals.front().entry->operation, {}});
       for (const int64_t rank : group.members) {
         if (here.contains(rank) || !dumped_.contains(rank)) continue;
         const auto status = group.status.find(rank);
@@ -194,11 +215,17 @@ class FlightAttribution {
                       there.front().rank, last));
   }
 
+  static bool is_missed(const GroupRecord& group, int64_t sequence) {
+    return std::any_of(group.status.begin(), group.status.end(),
+                       [&](const auto& one) { return one.second.enqueued < sequence; });
+  }
+
   void find_held(const std::string& name, const GroupRecord& group) {
     if (group.gloo) return;
     for (const auto& [sequence, arrivals] : group.collectives)
       for (const FlightArrival& arrival : arrivals) {
-        if (arrival.entry->done || !is_symmetric(arrival.entry->operation)) continue;
+        if (!is_waiting(group, arrival) || !is_symmetric(arrival.entry->operation)) continue;
+        if (is_missed(group, sequence)) continue;  // then nobody is done, whatever a status counts
         RankSet completed;
         for (const auto& [rank, status] : group.status)
           if (rank != arrival.rank && status.completed >= sequence) completed.insert(rank);
@@ -335,6 +362,8 @@ class FlightAttribution {
       accuse("never entered", FlightClass::never_entered, rank, missed);
       if (waits_in_point_to_point(rank))
         doubt(fmt::format("what rank {} waits for in a send or receive", rank));
+      else
+        doubt_for_waiting(rank);
     }
     for (const auto& [rank, missed] : held_)
       accuse("still holds what peers completed,", FlightClass::held, rank, missed);
@@ -346,7 +375,7 @@ class FlightAttribution {
       doubt("a first rank: those that wait, wait for each other");
     }
     finding_.victims.insert(waits_.begin(), waits_.end());
-    finding_.victims.insert(waiting_.begin(), waiting_.end());
+    for (const auto& [rank, waiting] : waiting_) finding_.victims.insert(rank);
     doubt_for_absent();
     if (!unaligned_.empty()) {
       doubt(
@@ -366,15 +395,29 @@ class FlightAttribution {
     for (const int64_t rank : finding_.candidates) finding_.victims.erase(rank);
   }
 
+  // Who waits in a collective that all have entered may do nothing else.
+  void doubt_for_waiting(int64_t rank) {
+    const auto found = waiting_.find(rank);
+    if (found == waiting_.end()) return;
+    const Missed& waiting = found->second;
+    doubt(fmt::format("why {} {} of group {} ({}), which all its ranks entered, does not end",
+                      waiting.operation, waiting.sequence, waiting.group,
+                      groups_.at(waiting.group).description));
+    for (const FlightArrival& arrival : groups_.at(waiting.group).collectives.at(waiting.sequence))
+      finding_.candidates.insert(arrival.rank);
+  }
+
   void doubt_for_absent() {
     if (!absent_.empty() && late_.empty()) {
       doubt(fmt::format("the dump of {}: dead, or never asked", rank_list(absent_)));
       finding_.candidates.insert(absent_.begin(), absent_.end());
     }
-    if (!unknown_.empty() && !finding_.victims.empty())
+    if (!unknown_.empty() && !finding_.victims.empty()) {
       doubt(fmt::format("where {} was in its groups", rank_list(unknown_)));
+      finding_.candidates.insert(unknown_.begin(), unknown_.end());
+    }
     if (finding_.guilty.empty() && finding_.decided && !finding_.victims.empty())
-      doubt("somebody who is missing: all ranks entered what is waited in");
+      doubt("who holds it up: all ranks of which something is known entered what is waited in");
   }
 
   void doubt_for_ambiguous() {
@@ -392,9 +435,10 @@ class FlightAttribution {
 
   const std::vector<FlightDump>& dumps_;
   std::map<std::string, GroupRecord> groups_;
-  RankSet dumped_, absent_, unknown_, waiting_, unaligned_;
+  RankSet dumped_, absent_, unknown_, unaligned_;
   std::map<int64_t, Missed> missed_, held_, late_;
-  RankSet waits_;  // for somebody who did not enter, or came late
+  std::map<int64_t, Missed> waiting_;  // the first collective in which a rank waits
+  RankSet waits_;                      // for somebody who did not enter, or came late
   std::set<std::string> ambiguous_;
   std::vector<std::string> alone_;
   std::optional<double> lateness_ms_;

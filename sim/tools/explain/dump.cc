@@ -10,6 +10,8 @@
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
 #include "sim/tools/explain/dump_pickle.h"
+#include "sim/tools/explain/file_rank.h"
+#include "sim/tools/explain/settle.h"
 
 namespace lockstep {
 namespace {
@@ -19,24 +21,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDumpBytesMost = int64_t{128} << 20;
 constexpr const char* kExpected =
-    "a flight recorder dump of PyTorch (pickle or JSON, version 2.4 to 2.10)";
+    "a flight recorder dump of PyTorch (pickle or JSON, version 1.4 to 2.10)";
 
-std::optional<int64_t> rank_in_name(const std::string& path) {
-  fs::path name = fs::path(path).filename();
-  if (name.extension() == ".json" || name.extension() == ".pickle" || name.extension() == ".pkl")
-    name = name.stem();
-  const std::string text = name.string();
-  size_t begin = text.size();
-  while (begin > 0 && text[begin - 1] >= '0' && text[begin - 1] <= '9') --begin;
-  const auto rank = number_in<int64_t>(std::string_view(text).substr(begin));
-  return rank && *rank < int64_t{10'000'000} ? rank : std::nullopt;
-}
-
-// Version 2.4 to 2.10; others may mean other things by the same names.
+// Of PyTorch 2.3 to 2.15; others may mean other things by the same names.
 bool is_known_version(const std::string& version) {
-  if (!version.starts_with("2.")) return false;
-  const auto minor = number_in<int64_t>(std::string_view(version).substr(2));
-  return minor && *minor >= 4 && *minor <= 10;
+  const auto minor =
+      number_in<int64_t>(std::string_view(version).substr(std::min<size_t>(2, version.size())));
+  if (!minor) return false;
+  return (version.starts_with("1.") && *minor >= 4 && *minor <= 9) ||
+         (version.starts_with("2.") && *minor >= 0 && *minor <= 10);
 }
 
 std::string text_of(const Json& object, const char* key) {
@@ -44,11 +37,16 @@ std::string text_of(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Of a status: a number in pickles, its text in JSON.
-int64_t status_number(const Json& value) {
+// A number, or its text: JSON has some so, and what people make of it all.
+int64_t number_of(const Json& value) {
   if (value.is_string())
     if (const auto number = number_in<int64_t>(value.get<std::string>())) return *number;
   return whole_number(value);
+}
+
+int64_t number_of(const Json& object, const char* key, int64_t otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? otherwise : number_of(*found);
 }
 
 RankList ranks_of(const std::string& text, RankLists* lists) {
@@ -56,14 +54,16 @@ RankList ranks_of(const std::string& text, RankLists* lists) {
   const Json list = json_or_discarded(text);
   if (!list.is_array()) return nullptr;
   auto ranks = std::make_shared<std::vector<int64_t>>();
-  for (const Json& rank : list) ranks->push_back(whole_number(rank));
+  for (const Json& rank : list) ranks->push_back(number_of(rank));
   std::sort(ranks->begin(), ranks->end());
   return lists->emplace(text, std::move(ranks)).first->second;
 }
 
 bool bool_of(const Json& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_boolean() && found->get<bool>();
+  if (found == object.end()) return false;
+  if (found->is_boolean()) return found->get<bool>();
+  return *found == "true" || *found == "True" || *found == 1;
 }
 
 std::string dumped(const Json& object, const char* key) {
@@ -79,25 +79,45 @@ struct EntryOfId {
   std::string description;
 };
 
+// NCCL's states are kept up to date: what is not completed, and no longer waited for, timed out.
+bool is_done(const Json& from, const std::string& library) {
+  const std::string state = text_of(from, "state");
+  const bool kept = library == "nccl" || library == "rccl";
+  return state == "completed" || (bool_of(from, "retired") && (!kept || state.empty()));
+}
+
+// Until PyTorch 2.3 one number counts collectives, sends and receives.
+void read_sequences(const Json& from, FlightEntry* entry) {
+  if (from.contains("collective_seq_id")) {
+    entry->sequence = number_of(from.at("collective_seq_id"));
+    entry->point_to_point = bool_of(from, "is_p2p");
+    entry->point_to_point_sequence = number_of(from, "p2p_seq_id", 0);
+  } else {
+    entry->sequence = number_of(from.at("seq_id"));
+    entry->point_to_point =
+        entry->operation.starts_with("send") || entry->operation.starts_with("recv");
+  }
+}
+
 EntryOfId entry_of(const Json& from) {
   EntryOfId found;
   FlightEntry& entry = found.entry;
-  found.id = whole_number(from.at("pg_id"));
+  found.id = number_of(from.at("pg_id"));
   const Json& group = from.at("process_group");
   entry.group = group.at(0).get<std::string>();
   found.description = group.at(1).get<std::string>();
-  entry.record = whole_number(from.at("record_id"));
-  entry.sequence = whole_number(from.at("collective_seq_id"));
+  entry.record = number_of(from.at("record_id"));
   const std::string name = from.at("profiling_name").get<std::string>();
   const size_t colon = name.find(':');
-  entry.gloo = name.starts_with("gloo:");
+  const std::string library = name.substr(0, colon == std::string::npos ? 0 : colon);
+  entry.gloo = library == "gloo";
   entry.operation = colon == std::string::npos ? name : name.substr(colon + 1);
+  read_sequences(from, &entry);
   entry.sizes = dumped(from, "input_sizes");
   entry.dtypes = dumped(from, "input_dtypes");
-  entry.created_ns = whole_number(from.at("time_created_ns"));
-  if (from.contains("timeout_ms")) entry.timeout_ms = whole_number(from.at("timeout_ms"));
-  entry.point_to_point = bool_of(from, "is_p2p");
-  entry.done = bool_of(from, "retired") || text_of(from, "state") == "completed";
+  entry.created_ns = number_of(from.at("time_created_ns"));
+  entry.timeout_ms = number_of(from, "timeout_ms", 0);
+  entry.done = is_done(from, library);
   return found;
 }
 
@@ -132,8 +152,8 @@ FlightDump dump_of(const Json& document, RankLists* lists) {
   if (const auto found = document.find("pg_status"); found != document.end())
     for (const auto& [key, status] : found->items())
       if (const auto id = number_in<int64_t>(key))
-        dump.status_by_id[*id] = {status_number(status.at("last_enqueued_collective")),
-                                  status_number(status.at("last_completed_collective"))};
+        dump.status_by_id[*id] = {number_of(status.at("last_enqueued_collective")),
+                                  number_of(status.at("last_completed_collective"))};
   std::map<int64_t, std::string> names;
   if (const auto found = document.find("entries"); found != document.end())
     for (const Json& from : *found) {
@@ -144,6 +164,7 @@ FlightDump dump_of(const Json& document, RankLists* lists) {
     }
   std::stable_sort(dump.entries.begin(), dump.entries.end(),
                    [](const FlightEntry& a, const FlightEntry& b) { return a.record < b.record; });
+  settle(&dump);
   for (const auto& [id, name] : names_of_ids(dump, names))
     if (const auto status = dump.status_by_id.find(id); status != dump.status_by_id.end()) {
       dump.status[name] = status->second;
@@ -174,7 +195,7 @@ Expected<FlightDump> flight_dump_of(const std::string& bytes, const std::string&
       return file_error(path, fmt::format("version \"{}\" of a dump", shortened(version)),
                         kExpected);
     FlightDump dump = dump_of(document.value(), lists);
-    const auto rank = rank_in_name(path);
+    const auto rank = rank_of_dump(path);
     if (!rank)
       return file_error(path, "does not say which rank left it",
                         "a name that ends in the rank: _dump_3");

@@ -11,23 +11,29 @@
 
 namespace lockstep {
 
-// What PyTorch's flight recorder kept of one rank (schema 2.4 to 2.10), typed.
+// What PyTorch's flight recorder kept of one rank (schema 1.4 to 2.10), typed.
 
 struct FlightEntry {
   int64_t record = 0;
-  int64_t sequence = 0;  // within its group, of collectives
-  std::string group;     // its name
+  int64_t sequence = 0;  // within its group, of collectives; of others that of the one before
+  int64_t point_to_point_sequence = 0;
+  std::string group;  // its name
   std::string operation;
   std::string sizes, dtypes;  // of its inputs, as JSON: to be compared
   int64_t created_ns = 0;
   int64_t timeout_ms = 0;
   bool point_to_point = false;
   bool gloo = false;
-  bool done = false;  // completed, or no longer waited for: Gloo says this of time-outs, too
+  bool done = false;       // completed; Gloo says this of time-outs, too
+  bool comparable = true;  // all of it is here: operation, sizes and dtypes are the rank's
+
+  bool operator==(const FlightEntry&) const = default;
 };
 
 struct FlightStatus {
   int64_t enqueued = -1, completed = -1;
+
+  bool operator==(const FlightStatus&) const = default;
 };
 
 // Ascending. All dumps of a job name the same groups: a list that is there already is shared.
@@ -37,6 +43,8 @@ using RankLists = std::map<std::string, RankList, std::less<>>;  // by their tex
 struct FlightGroup {
   std::string description;
   RankList ranks;  // null where the dump does not say (Gloo)
+
+  bool operator==(const FlightGroup&) const = default;
 };
 
 struct FlightDump {

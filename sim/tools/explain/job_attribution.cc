@@ -88,6 +88,8 @@ class JobAttribution {
       finding_.evidence.push_back(fmt::format(
           "not read, being neither dump nor text: {}{}", job_.ignored.front(),
           job_.ignored.size() > 1 ? fmt::format(" and {} more", job_.ignored.size() - 1) : ""));
+    for (const std::string& dump : job_.damaged)
+      finding_.evidence.push_back("not read, being damaged: " + dump);
     if (job_.logs == 0) return std::move(finding_);
     if (!died_.empty())
       conclude_died();
@@ -104,9 +106,16 @@ class JobAttribution {
     world_ = std::max(world_, event.world);
     if (event.kind == LogEventKind::job_ended && job_end_ == nullptr) job_end_ = &event;
     if (event.kind == LogEventKind::mismatch && mismatch_ == nullptr) mismatch_ = &event;
+    for (const auto& [rank, what] : event.called) called_.emplace(rank, what);
+    if (event.kind == LogEventKind::absent) {
+      accused_.insert(event.ranks.begin(), event.ranks.end());
+      if (!event.ranks.empty()) accusation_ = &event;
+    }
     if (event.rank < 0) {
       if (event.kind == LogEventKind::ended && nobody_ended_ == nullptr) nobody_ended_ = &event;
       reported_ |= event.kind != LogEventKind::world;
+      failed_ |= event.kind == LogEventKind::exception || event.kind == LogEventKind::timed_out ||
+                 event.kind == LogEventKind::lost_peer;
       return;
     }
     take_of_rank(event, &stories_[event.rank]);
@@ -121,8 +130,6 @@ class JobAttribution {
         break;
       case LogEventKind::absent:
         if (story->victim == nullptr) story->victim = &event;
-        accused_.insert(event.ranks.begin(), event.ranks.end());
-        accusation_ = &event;
         break;
       case LogEventKind::exception:
         // After what it lost, or in another file than that, it is a consequence.
@@ -147,7 +154,9 @@ class JobAttribution {
     const bool first = exception != nullptr &&
                        (story.victim == nullptr || (story.victim->file == exception->file &&
                                                     exception->line < story.victim->line));
-    if (first && exception->own && (exception->certain || story.end != nullptr)) return Death::own;
+    if (first && exception->own && !exception->local &&
+        (exception->certain || story.end != nullptr))
+      return Death::own;
     if (first) return Death::unclear;
     if (story.victim != nullptr || story.end == nullptr) return Death::none;
     return is_own_signal(story.end->signal) && !story.end->local ? Death::own : Death::unclear;
@@ -303,11 +312,37 @@ class JobAttribution {
     tell_doubts(quiet);
   }
 
+  void tell_unclear() {
+    constexpr size_t kMostTold = 8;
+    size_t told = 0;
+    for (const int64_t rank : unclear_) {
+      const RankStory& story = stories_.at(rank);
+      const LogEvent* event = story.exception != nullptr ? story.exception : story.end;
+      if (event == nullptr || ++told > kMostTold) continue;
+      finding_.evidence.push_back(
+          fmt::format("rank {} ended ({}): {}", rank, place_of(*event), event->text));
+    }
+  }
+
+  // Those that called what less than half of those that are told of did: others may not be told of.
+  RankSet fewest() const {
+    std::map<std::string, RankSet> sides;
+    for (const auto& [rank, what] : called_) sides[what].insert(rank);
+    RankSet few;
+    bool many = false;
+    for (const auto& [what, ranks] : sides) {
+      many |= 2 * ranks.size() > called_.size();
+      if (2 * ranks.size() < called_.size()) few.insert(ranks.begin(), ranks.end());
+    }
+    return many ? few : RankSet{};
+  }
+
   void tell_doubts(const RankSet& quiet) {
     if (accusation_ != nullptr)
       undecided(fmt::format("why {} did not come to the barrier ({}): a log", rank_list(accused_),
                             place_of(*accusation_)),
                 accused_);
+    tell_unclear();
     if (!unclear_.empty())
       undecided(fmt::format("why {} ended: an exception or signal of its own, or a lost peer",
                             rank_list(unclear_)),
@@ -323,7 +358,7 @@ class JobAttribution {
     if (mismatch_ != nullptr)
       undecided(fmt::format("which rank called something else ({}): flight recorder dumps",
                             place_of(*mismatch_)),
-                {});
+                fewest());
     if (!finding_.decided) return;
     if (!victims_.empty())
       undecided(
@@ -331,7 +366,7 @@ class JobAttribution {
               ? "who was waited for: the logs, or better the flight recorder dumps, of all ranks"
               : fmt::format("who was waited for: {} reported nothing", rank_list(quiet)),
           quiet);
-    else if (job_.dumps.empty())
+    else if (job_.dumps.empty() || failed_)
       undecided(reported_
                     ? "whose lines these are: logs with a rank before each line, or a file a rank"
                     : "a line that says that a rank failed or waited",
@@ -352,7 +387,9 @@ class JobAttribution {
   const LogEvent* job_end_ = nullptr;
   const LogEvent* nobody_ended_ = nullptr;
   const LogEvent* mismatch_ = nullptr;
-  bool reported_ = false;
+  std::map<int64_t, std::string> called_;
+  bool reported_ = false;  // a line of nobody
+  bool failed_ = false;    // and one that tells of a failure
   FlightFinding finding_;
 };
 

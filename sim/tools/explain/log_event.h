@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -29,7 +30,8 @@ struct LogEvent {
   std::string operation, sizes, description;  // of the group
   int64_t timeout_ms = 0, ran_ms = 0;
   int64_t enqueued = -1, completed = -1;
-  std::set<int64_t> ranks;  // of absent
+  std::set<int64_t> ranks;                // of absent
+  std::map<int64_t, std::string> called;  // of mismatch: what ranks called, where the line says
   int64_t world = 0;
   int64_t signal = 0, code = 0;
   bool first = false;    // the launcher saw this end first

@@ -25,7 +25,22 @@ constexpr std::array kTypes = {
     TypeOrigin{"ConnectionRefusedError", ExceptionOrigin::communication},
     TypeOrigin{"BrokenPipeError", ExceptionOrigin::communication},
     TypeOrigin{"TimeoutError", ExceptionOrigin::communication},
+    TypeOrigin{"RendezvousTimeoutError", ExceptionOrigin::communication},
+    TypeOrigin{"RendezvousConnectionError", ExceptionOrigin::communication},
+    TypeOrigin{"RendezvousClosedError", ExceptionOrigin::communication},
+    TypeOrigin{"RendezvousStateError", ExceptionOrigin::communication},
     TypeOrigin{"EOFError", ExceptionOrigin::unclear},
+    TypeOrigin{"Empty", ExceptionOrigin::unclear},
+    TypeOrigin{"CancelledError", ExceptionOrigin::unclear},
+    TypeOrigin{"EngineDeadError", ExceptionOrigin::unclear},
+    TypeOrigin{"RayTaskError", ExceptionOrigin::unclear},
+    TypeOrigin{"RayActorError", ExceptionOrigin::unclear},
+    TypeOrigin{"ActorDiedError", ExceptionOrigin::unclear},
+    TypeOrigin{"ActorUnavailableError", ExceptionOrigin::unclear},
+    TypeOrigin{"WorkerCrashedError", ExceptionOrigin::unclear},
+    TypeOrigin{"NodeDiedError", ExceptionOrigin::unclear},
+    TypeOrigin{"ObjectLostError", ExceptionOrigin::unclear},
+    TypeOrigin{"OwnerDiedError", ExceptionOrigin::unclear},
     TypeOrigin{"KeyboardInterrupt", ExceptionOrigin::stop},
     TypeOrigin{"SystemExit", ExceptionOrigin::stop},
     TypeOrigin{"SignalException", ExceptionOrigin::stop},
@@ -41,6 +56,9 @@ struct WordOrigin {
 };
 
 constexpr std::array kWords = {
+    // First, whatever the type: peers cannot have caused these.
+    WordOrigin{"address already in use", ExceptionOrigin::own},
+    WordOrigin{"dataloader timed out", ExceptionOrigin::own},
     WordOrigin{"gloo", ExceptionOrigin::communication},
     WordOrigin{"nccl", ExceptionOrigin::communication},
     WordOrigin{"connection", ExceptionOrigin::communication},
@@ -59,6 +77,7 @@ constexpr std::array kWords = {
     WordOrigin{"barrier", ExceptionOrigin::unclear},
     WordOrigin{"ucc", ExceptionOrigin::unclear},
     WordOrigin{"mpi", ExceptionOrigin::unclear},
+    WordOrigin{"nvlink", ExceptionOrigin::unclear},
 };
 
 bool is_type_character(char c) {
@@ -99,12 +118,14 @@ ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) 
   std::string_view message = line.substr(type.size());
   if (const size_t dot = type.rfind('.'); dot != std::string_view::npos)
     type.remove_prefix(dot + 1);
+  const std::string low = lower(message);
+  for (const WordOrigin& row : kWords)
+    if (row.origin == ExceptionOrigin::own && has_word(low, row.word)) return row.origin;
   for (const TypeOrigin& row : kTypes)
     if (row.type == type) return row.origin;
-  const std::string low = lower(message);
   auto found = ExceptionOrigin::own;
   for (const WordOrigin& row : kWords) {
-    if (!has_word(low, row.word)) continue;
+    if (row.origin == ExceptionOrigin::own || !has_word(low, row.word)) continue;
     if (row.origin == ExceptionOrigin::communication) return row.origin;
     found = row.origin;
   }

@@ -4,8 +4,8 @@
 #include <array>
 #include <cctype>
 #include <optional>
+#include <span>
 
-#include "scenarios/base/text.h"
 #include "sim/tools/explain/log_exception.h"
 #include "sim/tools/explain/log_fields.h"
 #include "sim/tools/explain/log_patterns.h"
@@ -23,7 +23,11 @@ constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr std::string_view kRootCause = "Root Cause (first observed failure)";
 constexpr std::string_view kElastic = "torch.distributed.elastic";
 constexpr std::string_view kSpawned = "-- Process ";
-constexpr std::string_view kStepEnds = "Terminating StepId=";
+constexpr std::array<std::string_view, 5> kStepEnds = {
+    "Terminating StepId=", "Terminating job step", "Force Terminated", "forcing job termination",
+    "Job step aborted"};
+constexpr std::string_view kRestart = "will restart worker group";
+constexpr std::string_view kHandling = "During handling of the above exception, another";
 constexpr std::string_view kTime = "  time      : ";
 constexpr std::string_view kRank = "  rank      : ";
 constexpr std::string_view kExitCode = "  exitcode  : ";
@@ -31,23 +35,19 @@ constexpr std::string_view kExitCode = "  exitcode  : ";
 // A line without any of these says nothing by itself.
 const Needles& known_words() {
   static const Needles words = [] {
-    std::vector<std::string_view> all = {kTraceback, kRootCause, kElastic, kSpawned,
-                                         kStepEnds,  kTime,      kRank,    kExitCode};
+    std::vector<std::string_view> all = {kTraceback, kRootCause, kElastic,  kSpawned, kTime,
+                                         kRank,      kExitCode,  kHandling, kRestart};
+    all.insert(all.end(), kStepEnds.begin(), kStepEnds.end());
     for (const LogPattern& pattern : log_patterns()) all.emplace_back(pattern.needle);
     return Needles(std::move(all));
   }();
   return words;
 }
 
-// "[rank3]:" anywhere before `end`, the last one: what a progress bar left may stand before it.
-std::optional<int64_t> global_rank(std::string_view line, size_t end) {
-  const size_t at = line.substr(0, end).rfind("[rank");
-  if (at == std::string_view::npos) return std::nullopt;
-  const std::string_view rest = line.substr(at + 5);
-  const size_t close = rest.find("]:");
-  if (close == 0 || close > 6) return std::nullopt;
-  const auto rank = number_in<int64_t>(rest.substr(0, close));
-  return rank && *rank >= 0 && *rank < kLogRankMost ? rank : std::nullopt;
+bool holds_any(std::string_view line, std::span<const std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+    return line.find(word) != std::string_view::npos;
+  });
 }
 
 // "[Rank 3]": of the job in the default group only, and where no group is named before 2.3.
@@ -59,104 +59,79 @@ std::optional<int64_t> group_rank(std::string_view line, const LogEvent& event) 
   return std::nullopt;
 }
 
-size_t skip_colors(std::string_view line) {
-  size_t at = 0;
-  while (line.substr(at).starts_with("\x1b[")) {
-    const size_t end = line.find('m', at);
-    if (end == std::string_view::npos) break;
-    at = end + 1;
-  }
-  return at;
-}
-
-bool take_bracket(std::string_view open, std::string_view close, LogPrefix* prefix, size_t most) {
-  if (!prefix->rest.starts_with(open)) return false;
-  const size_t end = prefix->rest.find(close);
-  if (end == std::string_view::npos || end > open.size() + most) return false;
-  const auto rank = number_in<int64_t>(prefix->rest.substr(open.size(), end - open.size()));
-  if (!rank || *rank < 0 || *rank >= kLogRankMost) return false;
-  prefix->rank = *rank;
-  prefix->rest.remove_prefix(end + close.size());
-  return true;
-}
-
-// "[1,3]<stderr>:" of mpirun.
-bool take_tagged(LogPrefix* prefix) {
-  const size_t close = prefix->rest.find(">:");
-  if (!prefix->rest.starts_with("[1,") || close == std::string_view::npos || close > 24)
-    return false;
-  const auto rank = rank_at(prefix->rest.substr(3));
-  if (!rank) return false;
-  prefix->rank = *rank;
-  prefix->rest.remove_prefix(close + 2);
-  return true;
-}
-
-// "3: " of srun --label, with spaces before it.
-bool take_label(LogPrefix* prefix) {
-  size_t at = 0;
-  while (at < prefix->rest.size() && at < 6 && prefix->rest[at] == ' ') ++at;
-  size_t end = at;
-  while (end < prefix->rest.size() && end - at < 6 && is_digit(prefix->rest[end])) ++end;
-  if (end == at || !prefix->rest.substr(end).starts_with(": ")) return false;
-  const auto rank = rank_at(prefix->rest.substr(at));
-  if (!rank) return false;
-  prefix->rank = *rank;
-  prefix->rest.remove_prefix(end + 2);
-  return true;
-}
-
 }  // namespace
-
-LogPrefix log_prefix(std::string_view line) {
-  LogPrefix prefix;
-  prefix.rest = line.substr(skip_colors(line));
-  if (take_bracket("[default", "]:", &prefix, 6))
-    prefix.local = true;
-  else if (!take_tagged(&prefix))
-    take_label(&prefix);
-  const LogPrefix launcher = prefix;
-  if (take_bracket("[rank", "]:", &prefix, 6)) {
-    prefix.local = false;
-    prefix.uncaught = prefix.rest.empty() || prefix.rest[0] == ' ';
-  } else {
-    prefix = launcher;
-  }
-  if (prefix.rest.starts_with(" ") && prefix.rank >= 0 && (prefix.uncaught || prefix.local))
-    prefix.rest.remove_prefix(1);
-  return prefix;
-}
 
 LogReader::LogReader(std::string file, int64_t rank) : file_(std::move(file)), file_rank_(rank) {}
 
-void LogReader::see(int64_t rank) {
-  if (told_rank_ < 0) told_rank_ = rank;
-  if (ranks_.size() < static_cast<size_t>(kLogRankMost)) ranks_.insert(rank);
+void LogReader::see(const LogPrefix& prefix) {
+  if (prefix.owner == LineOwner::label) ++labels_;
+  if (labels_ > 0 && counted_ != line_) ++lines_;
+  counted_ = line_;
+  std::set<int64_t>& ranks = prefix.owner == LineOwner::process ? told_ : labelled_;
+  if (prefix.role_rank) told_twice_.insert(prefix.rank);
+  if (prefix.rank >= 0 && !prefix.local() && ranks.size() < static_cast<size_t>(kLogRankMost))
+    ranks.insert(prefix.rank);
+  role_ranks_ |= prefix.role_rank;
+  if (prefix.node_rank >= 0) set_node_offset(prefix.rank, prefix.node_rank);
+}
+
+void LogReader::set_node_offset(int64_t rank, int64_t local) {
+  if (rank >= local && local >= 0 && node_offsets_.size() < 2) node_offsets_.insert(rank - local);
 }
 
 void LogReader::take(std::string_view line) {
   if (line.empty()) return;
   LogPrefix prefix = log_prefix(line);
-  if (prefix.rank < 0)
-    prefix.rank = file_rank_;
-  else if (!prefix.local)
-    see(prefix.rank);
+  see(prefix);
+  if (prefix.rank < 0) prefix.rank = file_rank_;
   const bool known = known_words().any_in(line);
   if ((known || !tracebacks_.empty()) && take_traceback(line, prefix)) return;
   if (known) take_recognized(line, prefix);
 }
 
 void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view text) {
+  Kept kept;
   if (event.rank < 0) {
     event.rank = prefix.rank;
-    event.local = prefix.local;
+    event.local = prefix.local();
+    kept.owner = prefix.owner;
+    kept.told_twice = prefix.role_rank;
+    kept.of_file = prefix.owner == LineOwner::nobody;
   }
   if (events_.size() >= kKeptMost) return;
   if (kept_[{event.local ? -2 - event.rank : event.rank, event.kind}]++ >= kKeptOfAKind) return;
   event.text = cut(text);
   event.file = file_;
   event.line = line_;
-  events_.push_back(std::move(event));
+  kept.event = std::move(event);
+  events_.push_back(std::move(kept));
+}
+
+// The exception before was caught: what its handler raised ended the process.
+void LogReader::forget_handled(const LogPrefix& prefix) {
+  if (events_.empty()) return;
+  Kept& last = events_.back();
+  if (last.event.kind == LogEventKind::exception && last.event.rank == prefix.rank)
+    last.handled = true;
+}
+
+// Of torchelastic's attempts the last counts.
+void LogReader::forget_attempt() {
+  std::erase_if(events_, [](const Kept& kept) { return kept.event.kind != world; });
+  kept_.clear();
+  tracebacks_.clear();
+}
+
+void LogReader::find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
+                          LogEvent* event) {
+  if (const auto rank = rank_before(line, line.find(needle));
+      rank && prefix.owner != LineOwner::process) {
+    event->rank = *rank;
+    told_.insert(*rank);
+  } else if (prefix.rank < 0 &&
+             (event->kind == timed_out || event->kind == progress || event->kind == absent)) {
+    event->rank = group_rank(line, *event).value_or(-1);
+  }
 }
 
 void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) {
@@ -165,18 +140,10 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   const LogPattern& pattern = recognized->pattern;
   LogEvent event = std::move(recognized->event);
   if (event.kind == world && event.world <= 0) return;
-  if (event.rank < 0) {
-    if (const auto rank = global_rank(line, line.find(pattern.needle))) {
-      event.rank = *rank;
-      see(*rank);
-    } else if (prefix.rank < 0 &&
-               (event.kind == timed_out || event.kind == progress || event.kind == absent)) {
-      event.rank = group_rank(line, event).value_or(-1);
-    }
-  }
+  if (event.rank < 0) find_rank(line, pattern.needle, prefix, &event);
   if (event.kind == job_ended) step_ends_ = true;
   if (pattern.writer == LogWriter::agent) {
-    agent_ = true;
+    agent_ = launcher_ = true;
     event.signal = event.code < 0 ? -event.code : 0;
   }
   if (event.kind == ended && event.signal == 15) event.kind = stopped;
@@ -191,24 +158,34 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   }
 }
 
-// torchelastic's table, a failure a part; a part ends with its exit code.
+// What says how the lines after it are to be read.
 void LogReader::take_field(std::string_view line, const LogPrefix& prefix) {
   if (line.find(kRootCause) != std::string_view::npos) {
-    root_cause_ = agent_ = true;
+    root_cause_ = agent_ = launcher_ = true;
     failure_ = {};
+  } else if (line.find(kRestart) != std::string_view::npos) {
+    forget_attempt();
+  } else if (line.find(kHandling) != std::string_view::npos) {
+    forget_handled(prefix);
   } else if (line.find(kElastic) != std::string_view::npos) {
     agent_ = true;
   } else if (const auto spawned = after(line, kSpawned); spawned.data() != nullptr) {
     if (line.find(" terminated with the following error:") != std::string_view::npos)
       spawned_ = rank_at(spawned).value_or(-1);
-  } else if (line.find(kStepEnds) != std::string_view::npos) {
+  } else if (holds_any(line, kStepEnds)) {
     step_ends_ = true;
-  } else if (const auto time = after(line, kTime); time.data() != nullptr) {
+  } else {
+    take_failure(line, prefix);
+  }
+}
+
+// torchelastic's table, a failure a part; a part ends with its exit code.
+void LogReader::take_failure(std::string_view line, const LogPrefix& prefix) {
+  if (const auto time = after(line, kTime); time.data() != nullptr) {
     failure_.time = cut(time.substr(0, 40));
   } else if (const auto rank = after(line, kRank); rank.data() != nullptr) {
     failure_.rank = rank_at(rank).value_or(-1);
-    const int64_t local = number_after(rank, "local_rank: ");
-    if (failure_.rank >= 0 && local >= 0) node_offset_ = failure_.rank - local;
+    set_node_offset(failure_.rank, number_after(rank, "local_rank: "));
   } else if (const auto code = after(line, kExitCode);
              code.data() != nullptr && failure_.rank >= 0) {
     const int64_t number = leading_number(code).value_or(1);
@@ -225,7 +202,7 @@ bool LogReader::take_traceback(std::string_view line, const LogPrefix& prefix) {
   const size_t start = line.find(kTraceback);
   if (start != std::string_view::npos) {
     LogPrefix owner = prefix;
-    if (const auto rank = global_rank(line, start)) owner.rank = *rank;
+    if (const auto rank = rank_before(line, start)) owner.rank = *rank;
     if (tracebacks_.size() >= static_cast<size_t>(kLogRankMost) &&
         !tracebacks_.contains(owner.rank))
       return true;
@@ -286,19 +263,38 @@ void LogReader::end_traceback(Traceback* traceback, std::string_view line,
   keep(std::move(event), prefix, prefix.rest);
 }
 
+// Whose the file is, as far as one rank's.
+int64_t LogReader::own_rank() const {
+  if (file_rank_ < 0 || told_.size() > 1 || launcher_) return -1;
+  return told_.empty() ? file_rank_ : *told_.begin();
+}
+
+void LogReader::settle(Kept* kept) const {
+  LogEvent& event = kept->event;
+  const bool labels_are_ranks = 2 * labels_ >= lines_;
+  if (kept->of_file || (kept->owner == LineOwner::label && !labels_are_ranks))
+    event.rank = own_rank();
+  if (role_ranks_ && kept->owner == LineOwner::process && !kept->told_twice) event.local = true;
+  if (!event.local || node_offsets_.size() != 1 || event.rank < 0) return;
+  event.rank += *node_offsets_.begin();
+  event.local = false;
+}
+
 std::vector<LogEvent> LogReader::finish() {
-  const int64_t mine = told_rank_ >= 0 ? told_rank_ : file_rank_;
-  for (LogEvent& event : events_) {
-    if (event.local && node_offset_ >= 0 && event.rank >= 0) {
-      event.rank += node_offset_;
-      event.local = false;
-    }
-    if (file_rank_ >= 0 && event.rank == file_rank_ && !event.local) event.rank = mine;
-    if (event.rank >= 0 && event.kind != LogEventKind::ended && event.kind != stopped)
-      ranks_.insert(event.rank);
+  if (role_ranks_) told_ = std::move(told_twice_);
+  std::vector<LogEvent> events;
+  for (Kept& kept : events_) {
+    settle(&kept);
+    if (!kept.handled) events.push_back(std::move(kept.event));
   }
-  if (file_rank_ >= 0) ranks_.insert(mine);
-  return std::move(events_);
+  for (const LogEvent& event : events)
+    if (event.rank >= 0 && !event.local && event.kind != LogEventKind::ended &&
+        event.kind != stopped)
+      ranks_.insert(event.rank);
+  ranks_.insert(told_.begin(), told_.end());
+  if (2 * labels_ >= lines_ || labels_ == 0) ranks_.insert(labelled_.begin(), labelled_.end());
+  if (own_rank() >= 0) ranks_.insert(own_rank());
+  return events;
 }
 
 }  // namespace lockstep

@@ -8,24 +8,16 @@
 #include <vector>
 
 #include "sim/tools/explain/log_event.h"
+#include "sim/tools/explain/log_prefix.h"
 
 namespace lockstep {
-
-// Who wrote a line, as launchers and PyTorch mark it.
-struct LogPrefix {
-  int64_t rank = -1;
-  bool local = false;     // torchrun's [default3]: counts one node's processes
-  bool uncaught = false;  // [rank3]: of a Python line, by PyTorch's hook for uncaught exceptions
-  std::string_view rest;  // the line without it
-};
-LogPrefix log_prefix(std::string_view line);
 
 // Reads the lines of one file in order. Memory is bounded, whatever comes: so many events of a
 // rank and kind are kept, the first ones; texts are cut short.
 class LogReader {
  public:
-  // `rank` is whose file it is, -1 where it is several ranks' or unknown: by the file's
-  // name, which a "[rank3]:" in it overrules.
+  // `rank` is whose file it is by its name, -1 where it is several ranks' or unknown. A "[rank3]:"
+  // in it overrules the name, and several, or a launcher's words, say that it is no rank's.
   LogReader(std::string file, int64_t rank);
 
   void take(std::string_view line);
@@ -34,6 +26,8 @@ class LogReader {
   std::vector<LogEvent> finish();
   // Ranks of which this is, or holds, the log; complete after finish().
   const std::set<int64_t>& ranks() const { return ranks_; }
+  // The one rank that "[rank3]:" in it names, or -1; after finish().
+  int64_t told_rank() const { return told_.size() == 1 ? *told_.begin() : -1; }
 
  private:
   struct Traceback {
@@ -43,27 +37,50 @@ class LogReader {
     int64_t spawned = -1;  // whose it is, as torch.multiprocessing.spawn says
   };
 
+  // An event, and by whose word its rank is known.
+  struct Kept {
+    LogEvent event;
+    LineOwner owner = LineOwner::nobody;
+    bool of_file = false;     // by the file's name
+    bool told_twice = false;  // by "[rank0]:[rank8]:"
+    bool handled = false;     // an exception while whose handling another came
+  };
+
   void take_recognized(std::string_view line, const LogPrefix& prefix);
   bool take_traceback(std::string_view line, const LogPrefix& prefix);
   void end_traceback(Traceback* traceback, std::string_view line, const LogPrefix& prefix);
   void keep(LogEvent event, const LogPrefix& prefix, std::string_view text);
+  void find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
+                 LogEvent* event);
   void take_field(std::string_view line, const LogPrefix& prefix);
-  void see(int64_t rank);
+  void take_failure(std::string_view line, const LogPrefix& prefix);
+  void see(const LogPrefix& prefix);
+  void set_node_offset(int64_t rank, int64_t local);
+  void forget_handled(const LogPrefix& prefix);
+  void forget_attempt();
+  int64_t own_rank() const;
+  void settle(Kept* kept) const;
 
   std::string file_;
   int64_t file_rank_;
-  int64_t told_rank_ = -1;  // by the first "[rank3]:"
   int64_t line_ = 1;
-  std::vector<LogEvent> events_;
+  int64_t labels_ = 0;  // lines with "3: " before them
+  int64_t lines_ = 0;   // from the first of these on
+  int64_t counted_ = 0;
+  std::set<int64_t> told_, told_twice_;  // by "[rank3]:"
+  std::set<int64_t> labelled_;           // by "3: ", and by mpirun
+  std::vector<Kept> events_;
   std::map<std::pair<int64_t, LogEventKind>, int64_t> kept_;
   std::map<int64_t, Traceback> tracebacks_;
   std::set<int64_t> ranks_;
-  int64_t spawned_ = -1;      // the process whose traceback comes next
-  LogEvent failure_;          // of torchelastic's table, as far as it was read
-  bool root_cause_ = false;   // the table's last part has begun
-  bool agent_ = false;        // torchelastic writes here: a task of Slurm is no rank
-  bool step_ends_ = false;    // Slurm ends all tasks: further ends say nothing
-  int64_t node_offset_ = -1;  // rank of the job minus rank of the node
+  int64_t spawned_ = -1;            // the process whose traceback comes next
+  LogEvent failure_;                // of torchelastic's table, as far as it was read
+  bool root_cause_ = false;         // the table's last part has begun
+  bool launcher_ = false;           // how processes ended is told here: the file is no rank's
+  bool agent_ = false;              // torchelastic writes here: a task of Slurm is no rank
+  bool step_ends_ = false;          // Slurm ends all tasks: further ends say nothing
+  bool role_ranks_ = false;         // "[rank0]:[rank8]:" was there: alone, the first is of a node
+  std::set<int64_t> node_offsets_;  // ranks of the job minus ranks of the node: one, if it is known
 };
 
 }  // namespace lockstep

@@ -62,6 +62,33 @@ void read_absent(std::string_view line, LogEvent* event) {
   event->ranks = ranks_in(list);
 }
 
+// "ranks [3] are the lagging ranks", "[7] finished collective #182, but didn't join": the last list
+// before the words.
+void read_lagging(std::string_view line, LogEvent* event) {
+  size_t words = line.size();
+  for (const char* key : {" are the lagging ranks", " finished collective #", " joined but didn't"})
+    words = std::min(words, line.find(key));
+  const size_t open = line.substr(0, words).rfind('[');
+  if (open != std::string_view::npos) event->ranks = ranks_in(line.substr(open + 1));
+}
+
+// "Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=7, OpType=ALLREDUCE, ...),
+// but Rank 0 is running collective: ...".
+void read_fingerprints(std::string_view line, LogEvent* event) {
+  constexpr std::string_view kRunning = " is running collective: ";
+  for (size_t at = line.find(kRunning); at != std::string_view::npos;
+       at = line.find(kRunning, at + 1)) {
+    const size_t word = line.substr(0, at).rfind("Rank ");
+    if (word == std::string_view::npos) continue;
+    const auto rank = rank_at(line.substr(word + 5));
+    std::string_view called = line.substr(at + kRunning.size());
+    called =
+        called.substr(0, std::min(called.find(", but Rank "), called.find("Collectives differ")));
+    while (called.ends_with('.') || called.ends_with(' ')) called.remove_suffix(1);
+    if (rank) event->called.emplace(*rank, cut(called));
+  }
+}
+
 // "Out Of Memory" is said of all tasks of a step in which one was killed.
 struct SlurmEnd {
   std::string_view words;
@@ -124,10 +151,26 @@ void read_agent_end(std::string_view line, LogEvent* event) {
   event->first = true;
 }
 
+// The command that it tells is that of the node's last process, not of the one that ended.
+void read_return_code(std::string_view line, LogEvent* event) {
+  event->code = number_after(line, "exits with return code = ", 0);
+  event->first = true;
+}
+
+void read_child(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, "[rank: ")).value_or(-1);
+  event->local = true;
+  event->code = number_after(line, "terminated with code ", 0);
+  event->first = true;
+}
+
 void read_segmentation(std::string_view, LogEvent* event) { event->signal = 11; }
 void read_bus_error(std::string_view, LogEvent* event) { event->signal = 7; }
 void read_out_of_memory(std::string_view, LogEvent* event) { event->signal = 9; }
-void read_certain(std::string_view, LogEvent* event) { event->own = event->certain = true; }
+// Both ends of a link see its error.
+void read_device_error(std::string_view line, LogEvent* event) {
+  event->own = event->certain = line.find("NVLink") == std::string_view::npos;
+}
 void read_nothing(std::string_view, LogEvent*) {}
 
 void read_members(std::string_view line, LogEvent* event) {
@@ -158,11 +201,31 @@ constexpr std::array kLogRows = {
            read_progress},
     LogRow{{"terminated with exception: CUDA error", LogEventKind::exception,
             "ProcessGroupNCCL.cpp", "PyTorch 2.0"},
-           read_certain},
+           read_device_error},
+    LogRow{{"timed out in blocking wait", timed_out, "ProcessGroupNCCL.cpp", "PyTorch 2.0"},
+           read_work},
+    LogRow{{"raised the following async exception: NCCL error", lost_peer, "ProcessGroupNCCL.cpp",
+            "PyTorch 2.1"},
+           read_nothing},
+    LogRow{{"Some NCCL operations have failed or timed out", lost_peer, "ProcessGroupNCCL.cpp",
+            "PyTorch 1.10"},
+           read_nothing},
+    LogRow{
+        {" are the lagging ranks that caused this timeout", absent, "TraceUtils.h", "PyTorch 1.12"},
+        read_lagging},
+    LogRow{{", but didn't join collective #", absent, "TraceUtils.h", "PyTorch 1.12"},
+           read_lagging},
+    LogRow{{" joined but didn't finish collective #", absent, "TraceUtils.h", "PyTorch 1.12"},
+           read_lagging},
     LogRow{{"NCCL communicator was aborted on rank ", lost_peer, "ProcessGroupNCCL.cpp",
             "PyTorch 1.8"},
            read_nothing},
     LogRow{{"ncclRemoteError", lost_peer, "NCCLUtils.hpp", "PyTorch 1.13"}, read_nothing},
+    LogRow{{"Connection closed by remote peer", lost_peer, "NCCL misc/socket.cc", "NCCL 2.12"},
+           read_nothing},
+    LogRow{{"NCCL WARN Call to ", lost_peer, "NCCL misc/socket.cc", "NCCL 2.0"}, read_nothing},
+    LogRow{{"Got completion from peer ", lost_peer, "NCCL transport/net_ib.cc", "NCCL 2.4"},
+           read_nothing},
     LogRow{{"op.preamble.length <= op.nbytes", mismatch, "gloo/transport/tcp/pair.cc", "Gloo"},
            read_nothing},
     LogRow{{"Timed out waiting ", timed_out, "gloo/transport/tcp/unbound_buffer.cc", "Gloo"},
@@ -183,12 +246,20 @@ constexpr std::array kLogRows = {
     LogRow{{"Read error [", lost_peer, "gloo/transport/tcp/pair.cc", "Gloo"}, read_nothing},
     LogRow{{"gloo/transport/tcp/", lost_peer, "gloo/transport/tcp/*.cc", "Gloo"}, read_nothing},
     LogRow{{"[c10d] recvValue failed", lost_peer, "TCPStore.cpp", "PyTorch 2.5"}, read_nothing},
+    LogRow{{"Stop_waiting response is expected", lost_peer, "TCPStore.cpp", "PyTorch 1.8"},
+           read_nothing},
     LogRow{{"Detected mismatch between collectives on ranks", mismatch, "ProcessGroupWrapper.cpp",
             "PyTorch 1.10"},
-           read_nothing},
+           read_fingerprints},
     LogRow{{"failed (exitcode: ", ended, "elastic/multiprocessing/api.py", "PyTorch 1.9",
             LogWriter::agent},
            read_agent_end},
+    LogRow{{"exits with return code = ", ended, "deepspeed/launcher/launch.py", "DeepSpeed 0.3",
+            LogWriter::agent},
+           read_return_code},
+    LogRow{{"Forcefully terminating all other processes", ended, "subprocess_script.py",
+            "Lightning 2.0", LogWriter::agent},
+           read_child},
     LogRow{{"rocess rank ", ended, "mpirun, prterun", "Open MPI 1.8"}, read_mpirun_signal},
     LogRow{{"MPI_ABORT was invoked on rank ", ended, "mpirun", "Open MPI 1.8"}, read_mpi_abort},
     LogRow{{" terminated with signal ", ended, "multiprocessing/spawn.py", "PyTorch 1.5"},
@@ -204,6 +275,9 @@ constexpr std::array kLogRows = {
     LogRow{{"Fatal Python error: Bus error", ended, "faulthandler", "Python 3.3"}, read_bus_error},
     LogRow{{"Signal: Segmentation fault (11)", ended, "Open MPI", "Open MPI 1.8"},
            read_segmentation},
+    LogRow{{"Signal: Bus error (7)", ended, "Open MPI", "Open MPI 1.8"}, read_bus_error},
+    LogRow{{"Caught signal 11 (Segmentation fault", ended, "UCX", "UCX 1.4"}, read_segmentation},
+    LogRow{{"OOMKilled", ended, "Kubernetes", "Kubernetes 1.0"}, read_out_of_memory},
     LogRow{{"Initializing distributed: GLOBAL_RANK: ", world, "Lightning", "Lightning 1.4"},
            read_members},
     LogRow{{"All distributed processes registered. Starting with ", world, "Lightning",

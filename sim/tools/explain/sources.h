@@ -20,17 +20,15 @@ struct JobEvidence {
   std::set<int64_t> logged;          // ranks whose log is there, whatever it holds
   int64_t logs = 0;                  // files of text
   std::vector<std::string> ignored;  // files of folders that are neither
+  std::vector<std::string> damaged;  // dumps of folders that could not be read, and why
 };
 
 // Files, the files of folders, and those of archives that are named (together at most 1 GiB, in
-// memory); of torchelastic's attempts the last. Bad input: none, a named file that is neither dump
-// nor text (in a folder or archive it is ignored), a damaged dump or archive, two dumps of one
-// rank, more than 100,000 files.
+// memory), and files that gzip packed; of torchelastic's attempts the last. Bad input: none, a
+// named file that is neither dump nor text (in a folder or archive it is ignored), a named dump or
+// archive that is damaged, and no dump beside damaged ones in a folder or archive, two dumps of one
+// rank that differ, more than 100,000 files.
 Expected<JobEvidence> read_job(const std::vector<std::string>& paths);
-
-// One text log, a line at a time, in bounded memory whatever its size.
-Expected<std::vector<LogEvent>> read_log(const std::string& path, int64_t rank,
-                                         std::set<int64_t>* logged);
 
 // Is there a dump, an error file or a log with a line that says something? Of a folder the first
 // 1,000 files are looked at; one with a plan or a recording of lockstep is not meant.

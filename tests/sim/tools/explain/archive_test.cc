@@ -57,9 +57,10 @@ std::string zipped(const std::string& name, const std::string& bytes, uint16_t m
          number<uint16_t>(0);
 }
 
-std::string error_of(const std::string& bytes, const ArchiveLimits& limits = {}) {
+std::string error_of(const std::string& bytes, const ArchiveLimits& limits = {},
+                     const std::string& name = "left") {
   const TemporaryFolder folder;
-  const auto read = read_archive(folder.write("left", bytes), limits);
+  const auto read = read_archive(folder.write(name, bytes), limits);
   return read ? "" : to_text(read.errors().front());
 }
 
@@ -113,8 +114,7 @@ TEST(ExplainArchive, WhatIsDamagedIsSaid) {
   changed = tar;
   changed[0] ^= 1;
   EXPECT_THAT(error_of(changed), HasSubstr("byte 0: no header"));
-  EXPECT_THAT(error_of(gzipped("only a log")), HasSubstr("cut short"));
-  EXPECT_THAT(error_of(gzipped(std::string(2000, 'x'))), HasSubstr("no header of a tar archive"));
+  EXPECT_THAT(error_of(gzipped("a log").substr(0, 20)), HasSubstr("gzip file is cut off"));
   EXPECT_THAT(error_of(member("a", "b", '0', "0000000000x") + kEnd), HasSubstr("without a size"));
   EXPECT_THAT(error_of(member("a", "b", 'S') + kEnd), HasSubstr("sparse"));
   EXPECT_THAT(error_of(member("a", "99 path=b\n", 'x') + kEnd), HasSubstr("damaged"));
@@ -127,6 +127,64 @@ TEST(ExplainArchive, WhatIsDamagedIsSaid) {
   changed = zip;
   changed[35] ^= 0x7f;  // the first deflated byte
   EXPECT_THAT(error_of(changed), HasSubstr("damaged"));
+}
+
+TEST(ExplainArchive, AFileThatGzipPackedIsReadByItself) {
+  const TemporaryFolder folder;
+  const auto read = read_archive(folder.write("rank_3.log.gz", gzipped("a log")));
+  ASSERT_TRUE(read);
+  ASSERT_EQ(read.value().size(), 1U);
+  EXPECT_EQ(read.value()[0].name, "rank_3.log");
+  EXPECT_EQ(read.value()[0].bytes, "a log");
+  EXPECT_TRUE(read.value()[0].alone);
+  for (const char* name : {"left.tar.gz", "left.tgz"})
+    EXPECT_THAT(error_of(gzipped(std::string(2000, 'x')), {}, name),
+                HasSubstr("no header of a tar archive"));
+  EXPECT_THAT(error_of(gzipped(std::string(4 << 20, 'x')), {.bytes = 1 << 20}),
+              HasSubstr("more than 1048576 bytes"));
+}
+
+std::string small_dump(const std::string& rest = "}") {
+  return R"({"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "d", "ranks": "[0, 1]"}}, "entries": [])" +
+         rest;
+}
+
+TEST(ExplainSources, PackedFilesOfAFolderAreReadAsIfTheyWereNot) {
+  const TemporaryFolder folder;
+  folder.write("_dump_0.gz", gzipped(small_dump()));
+  folder.write("_dump_1", small_dump());
+  folder.write("rank_1.log.gz", gzipped("[rank1]: hello\n"));
+  folder.write("old.tar.gz", gzipped(member("_dump_2", small_dump()) + kEnd));
+  const auto job = read_job({folder.path()});
+  ASSERT_TRUE(job) << to_text(job.errors().front());
+  ASSERT_EQ(job.value().dumps.size(), 2U);
+  EXPECT_EQ(job.value().dumps[0].rank, 0);
+  EXPECT_EQ(job.value().logged, std::set<int64_t>{1});
+  EXPECT_EQ(job.value().ignored.size(), 1U) << "an archive in a folder";
+}
+
+TEST(ExplainSources, ADamagedDumpBesideOthersIsTold) {
+  const TemporaryFolder folder;
+  folder.write("_dump_0", small_dump());
+  const std::string damaged = folder.write("_dump_1", small_dump(""));
+  const auto job = read_job({folder.path()});
+  ASSERT_TRUE(job) << to_text(job.errors().front());
+  EXPECT_EQ(job.value().dumps.size(), 1U);
+  ASSERT_EQ(job.value().damaged.size(), 1U);
+  EXPECT_THAT(job.value().damaged[0], HasSubstr("_dump_1: "));
+  EXPECT_FALSE(read_job({folder.path(), damaged})) << "who names it means it";
+}
+
+TEST(ExplainSources, TheSameDumpTwiceIsOne) {
+  const TemporaryFolder folder;
+  folder.write("_dump_0", small_dump());
+  folder.write("dump_0.json", " " + small_dump());
+  const auto job = read_job({folder.path()});
+  ASSERT_TRUE(job) << to_text(job.errors().front());
+  EXPECT_EQ(job.value().dumps.size(), 1U);
+  folder.write("trace_rank_0", small_dump(R"(, "pg_status": {"0": {"last_enqueued_collective": 3, )"
+                                          R"("last_completed_collective": 3}}})"));
+  EXPECT_FALSE(read_job({folder.path()})) << "taken at another time";
 }
 
 TEST(ExplainArchive, NothingGrowsBeyondTheLimits) {

@@ -81,6 +81,23 @@ TEST(ExplainAttribution, AChainOverTwoGroupsIsFollowedToItsRoot) {
   EXPECT_EQ(found.victims, (RankSet{0, 1}));
 }
 
+// It may do nothing else than wait there: for a broken link, or for the order of two groups.
+TEST(ExplainAttribution, WhoWaitsInWhatAllEnteredIsNotNamedForWhatItMissed) {
+  auto job = made_job();
+  enter(&job[2], 4, false, 40);
+  enter(&job[0], 4, false, 50);
+  for (const size_t rank : {0, 1}) {
+    job[rank].groups["1"] = {"tensor", ranks_of({0, 1})};
+    job[rank].entries.push_back(made_entry(1, false, 45));
+    job[rank].entries.back().group = "1";
+    job[rank].status["1"] = {1, 0};
+  }
+  const FlightFinding found = attribute(job);
+  EXPECT_FALSE(found.decided);
+  EXPECT_EQ(found.candidates, (RankSet{0, 1}));
+  EXPECT_EQ(found.victims, RankSet{2});
+}
+
 TEST(ExplainAttribution, WhoHoldsWhatPeersCompletedIsGuilty) {
   auto job = made_job();
   enter(&job[0], 4, true, 40);

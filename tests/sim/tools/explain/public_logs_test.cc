@@ -136,6 +136,21 @@ std::vector<PublicLog> watchdog_logs() {
                    rank == 3 ? 2082 : 2070, 2069);
   };
   return {
+      {"pytorch/pytorch#152623",
+       watchdog(0, 0, numbers(241, "ALLREDUCE", sizes("6", "6"), 600000, 600086)) +
+           "\t     [7] finished collective #182, but didn't join collective #183 (count from 1)\n" +
+           at_work_id(0, default_group(0), 241, 315, 183)},
+      {"huggingface/diffusers#12422",
+       "[rank1]:[E1002 18:16:40.662691402 ProcessGroupNCCL.cpp:756] [Rank 1] Work "
+       "WorkNCCL(SeqNum=2521, OpType=ALLREDUCE" +
+           sizes("160672064", "160672064") + ", Timeout(ms)=600000) timed out in blocking wait.\n"},
+      {"OpenRLHF/OpenRLHF#621",
+       "(RayWorkerWrapper pid=92234, ip=172.19.24.110) [rank1]:[E1224 13:23:05.483840160 "
+       "ProcessGroupNCCL.cpp:542] [Rank 12] Collective WorkNCCL(SeqNum=1, OpType=BROADCAST) raised "
+       "the following async exception: NCCL error: remote process exited\n"},
+      {"KaiqiangXiong/CL-MVSNet#14",
+       at_work_id(0, default_group(0), 716, 747, 715) +
+           dump_signal(0, default_group(0), "this local rank", 747, 715)},
       {"XPixelGroup/BasicSR#737", of_ranks({1, 0, 2}, at_808)},
       {"hiyouga/LlamaFactory#6269", of_ranks({0, 4, 3, 2, 6}, at_7753)},
       {"hiyouga/LlamaFactory#7396", of_ranks({0, 4, 3, 2}, at_1580)},
@@ -234,6 +249,15 @@ std::vector<PublicLog> other_logs() {
       {"hpcaitech/ColossalAI#3514",
        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 3 "
        "(pid: 812917) of binary: /usr/bin/python\n"},
+      {"NVIDIA/nccl#1232",
+       "node0:13571:13571 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by "
+       "remote "
+       "peer node2<42830>\n"},
+      // The command is the node's last process's, not that of the one that was killed.
+      {"deepspeedai/DeepSpeed#3232",
+       "[2023-04-14 13:11:27,885] [ERROR] [launch.py:434:sigkill_handler] ['/usr/bin/python3', "
+       "'-u', "
+       "'main.py', '--local_rank=0'] exits with return code = -9\n"},
       // Who ended by itself, as the launcher or the rank says.
       {"lzhxmu/CPPO#6", table({}, {0, -9}), {0}},
       {"ZhehengJiangLancaster/AMVUR#2", table({}, {2, -9}), {2}},

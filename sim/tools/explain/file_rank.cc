@@ -1,0 +1,138 @@
+#include "sim/tools/explain/file_rank.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <set>
+#include <string_view>
+
+#include "scenarios/base/text.h"
+#include "sim/tools/explain/log_fields.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+struct NumberAtEnd {
+  std::string before;
+  int64_t number;
+};
+
+std::optional<NumberAtEnd> number_at_end(const std::string& text) {
+  size_t begin = text.size();
+  while (begin > 0 && is_digit(text[begin - 1])) --begin;
+  const auto number = number_in<int64_t>(std::string_view(text).substr(begin));
+  if (!number || *number >= kLogRankMost) return std::nullopt;
+  return NumberAtEnd{text.substr(0, begin), *number};
+}
+
+// "rank3", "rank_3", "rank-3", "RANK=3" anywhere in the name; not "local_rank3", which a node
+// counts.
+std::optional<int64_t> rank_word(const std::string& file_name) {
+  const std::string name = lower(file_name);
+  const size_t at = name.find("rank");
+  if (at == std::string::npos || (at > 0 && name.substr(0, at).find("local") != std::string::npos))
+    return std::nullopt;
+  size_t begin = at + 4;
+  if (begin < name.size() && std::string_view("_-=.").find(name[begin]) != std::string_view::npos)
+    ++begin;
+  size_t end = begin;
+  while (end < name.size() && is_digit(name[end])) ++end;
+  const auto rank = number_in<int64_t>(std::string_view(name).substr(begin, end - begin));
+  return rank && *rank < kLogRankMost ? rank : std::nullopt;
+}
+
+// What people count besides ranks: "node1.log", "worker-0.log", "rank_3_host_1".
+bool counts_others(const std::string& before) {
+  constexpr std::array kWords = {"node",  "host",   "worker",   "pod",       "machine",
+                                 "agent", "master", "launcher", "replica",   "pid",
+                                 "slurm", "job",    "instance", "local_rank"};
+  std::string word = lower(before);
+  while (!word.empty() && std::isalpha(static_cast<unsigned char>(word.back())) == 0)
+    word.pop_back();
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](const char* other) { return word.ends_with(other); });
+}
+
+// Folders that part what one process wrote, not processes.
+bool holds_streams(const std::string& folder) {
+  const std::string name = lower(folder);
+  return name.starts_with("std") || name == "out" || name == "err" || name == "errors";
+}
+
+// "rank_3_2024-01-" before the day: years are no ranks.
+bool ends_in_date(const std::string& before) {
+  const size_t letters = before.find_last_not_of("0123456789-_.:T");
+  const std::string tail = before.substr(letters == std::string::npos ? 0 : letters + 1);
+  int64_t digits = 0;
+  for (const char c : tail) digits += is_digit(c) ? 1 : 0;
+  return digits >= 6;
+}
+
+FileRank counted(const std::string& folder, const std::string& stem, const std::string& rest) {
+  const auto last = number_at_end(stem);
+  if (!last || counts_others(last->before)) return {};
+  return {folder + "/" + last->before + rest, last->number};
+}
+
+}  // namespace
+
+FileRank rank_in_name(const std::string& file) {
+  const fs::path path(file);
+  const std::string name = path.filename().string();
+  if (const auto rank = rank_word(name)) return {"rank", *rank};
+  const std::string folder = path.parent_path().filename().string();
+  if (name.starts_with("std") || name.starts_with("error."))
+    if (const auto rank = number_in<int64_t>(folder); rank && *rank >= 0 && *rank < kLogRankMost)
+      return {path.parent_path().parent_path().string() + "/", *rank, true};
+  if (name.starts_with("slurm-")) return {};
+  const std::string parent = path.parent_path().string();
+  if (number_at_end(name)) return counted(parent, name, "");
+  return counted(parent, path.stem().string(), path.extension().string());
+}
+
+std::map<std::string, FileRank> ranks_of_logs(const std::vector<std::string>& logs) {
+  std::map<std::string, std::set<int64_t>> families;
+  std::map<std::string, std::set<std::string>> folders;  // in which a name is
+  for (const std::string& log : logs) {
+    const fs::path path(log);
+    if (!holds_streams(path.parent_path().filename().string()))
+      folders[path.filename().string()].insert(path.parent_path().string());
+    if (const FileRank named = rank_in_name(log); named.rank >= 0)
+      families[named.family].insert(named.rank);
+  }
+  std::map<std::string, FileRank> ranks;
+  for (const std::string& log : logs) {
+    FileRank named = rank_in_name(log);
+    if (named.rank < 0) continue;
+    const std::set<int64_t>& all = families[named.family];
+    const bool from_zero = all.size() > 1 && *all.begin() <= 1 &&
+                           *all.rbegin() <= 2 * static_cast<int64_t>(all.size()) + 8;
+    if (named.family != "rank" && !named.of_node && !from_zero) continue;
+    const fs::path path(log);
+    if (!named.of_node && folders[path.filename().string()].size() > 1)
+      named = {path.parent_path().string(), named.rank, true};
+    ranks[log] = named;
+  }
+  return ranks;
+}
+
+std::optional<int64_t> rank_of_dump(const std::string& path) {
+  fs::path name = fs::path(path).filename();
+  if (const auto ending = lower(name.extension().string());
+      ending == ".json" || ending == ".pickle" || ending == ".pkl" || ending == ".gz")
+    name = name.stem();
+  const auto word = rank_word(name.string());
+  const auto last = number_at_end(name.string());
+  if (!last || (word && (counts_others(last->before) || ends_in_date(last->before)))) return word;
+  return word && *word != last->number ? std::nullopt : std::optional(last->number);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+#include "sim/tools/explain/log_prefix.h"
+
+#include <algorithm>
+#include <array>
+
+#include "scenarios/base/text.h"
+#include "sim/tools/explain/log_fields.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kPrefixMost = 240;  // before which "[rank3]:" may stand
+
+size_t skip_colors(std::string_view line) {
+  size_t at = 0;
+  while (line.substr(at).starts_with("\x1b[")) {
+    const size_t end = line.find('m', at);
+    if (end == std::string_view::npos) break;
+    at = end + 1;
+  }
+  return at;
+}
+
+// "2024-05-01T10:00:00.123456789Z stderr F ", as containers write it; without a zone it is the
+// program's own, and ends what stands before the line as well.
+size_t skip_time(std::string_view line) {
+  constexpr std::string_view kForm = "dddd-dd-ddTdd:dd:dd";
+  if (line.size() < kForm.size()) return 0;
+  for (size_t at = 0; at < kForm.size(); ++at) {
+    const char c = line[at];
+    if (kForm[at] == 'd' ? !is_digit(c) : c != kForm[at]) return 0;
+  }
+  size_t at = kForm.size();
+  while (at < line.size() && (is_digit(line[at]) || line[at] == '.')) ++at;
+  if (line.substr(at).starts_with("Z")) ++at;
+  if (line.substr(at).starts_with("+") && line.size() >= at + 6) at += 6;
+  if (!line.substr(at).starts_with(" ")) return 0;
+  ++at;
+  for (const std::string_view stream : {"stdout F ", "stderr F "})
+    if (line.substr(at).starts_with(stream)) at += stream.size();
+  return at;
+}
+
+// "(TrainWorker pid=3264030, ip=10.1.101.236) ", as Ray writes it.
+size_t skip_actor(std::string_view line) {
+  if (!line.starts_with("(")) return 0;
+  const size_t end = line.find(')');
+  if (end == std::string_view::npos || end > kPrefixMost) return 0;
+  if (line.substr(0, end).find("pid=") == std::string_view::npos) return 0;
+  const size_t colored = end + 1 + skip_colors(line.substr(end + 1));
+  return colored + (line.substr(colored).starts_with(" ") ? 1 : 0);
+}
+
+// "worker-1  | ", as docker compose writes it.
+size_t skip_service(std::string_view line) {
+  size_t at = 0;
+  const auto in_name = [](char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+  };
+  while (at < line.size() && in_name(line[at])) ++at;
+  const size_t name = at;
+  while (at < line.size() && line[at] == ' ') ++at;
+  if (name == 0 || at == name || at > kPrefixMost || !line.substr(at).starts_with("| ")) return 0;
+  at += 2;
+  return at + skip_colors(line.substr(at));
+}
+
+std::string_view without_wrapping(std::string_view line) {
+  for (int layers = 0; layers < 4; ++layers) {
+    size_t skipped = 0;
+    for (const auto skip : {skip_colors, skip_time, skip_actor, skip_service})
+      if (skipped == 0) skipped = skip(line);
+    if (skipped == 0) break;
+    line.remove_prefix(skipped);
+  }
+  return line;
+}
+
+bool take_bracket(std::string_view open, std::string_view close, LogPrefix* prefix, size_t most) {
+  if (!prefix->rest.starts_with(open)) return false;
+  const size_t end = prefix->rest.find(close);
+  if (end == std::string_view::npos || end > open.size() + most) return false;
+  const auto rank = number_in<int64_t>(prefix->rest.substr(open.size(), end - open.size()));
+  if (!rank || *rank < 0 || *rank >= kLogRankMost) return false;
+  prefix->rank = *rank;
+  prefix->rest.remove_prefix(end + close.size());
+  return true;
+}
+
+// torchrun's, by the role of its processes.
+bool take_role(LogPrefix* prefix) {
+  for (const std::string_view role : {"[default", "[trainer", "[worker"})
+    if (take_bracket(role, "]:", prefix, 6)) return true;
+  return false;
+}
+
+// "[1,3]<stderr>:" of mpirun; "[prterun-node-4711@1,3]<stderr>:" since Open MPI 5.
+bool take_tagged(LogPrefix* prefix) {
+  const std::string_view line = prefix->rest;
+  const size_t close = line.find(">:");
+  if (!line.starts_with("[") || close == std::string_view::npos || close > 120) return false;
+  size_t at = 1;
+  if (line.starts_with("[prterun-")) at = std::min(line.find('@'), close) + 1;
+  if (!line.substr(at).starts_with("1,")) return false;
+  const auto rank = rank_at(line.substr(at + 2));
+  if (!rank) return false;
+  prefix->rank = *rank;
+  prefix->rest.remove_prefix(close + 2);
+  return true;
+}
+
+// "3: " of srun --label, with spaces before it.
+bool take_label(LogPrefix* prefix) {
+  size_t at = 0;
+  while (at < prefix->rest.size() && at < 6 && prefix->rest[at] == ' ') ++at;
+  size_t end = at;
+  while (end < prefix->rest.size() && end - at < 6 && is_digit(prefix->rest[end])) ++end;
+  if (end == at || !prefix->rest.substr(end).starts_with(": ")) return false;
+  const auto rank = rank_at(prefix->rest.substr(at));
+  if (!rank) return false;
+  prefix->rank = *rank;
+  prefix->rest.remove_prefix(end + 2);
+  return true;
+}
+
+void take_launcher(LogPrefix* prefix) {
+  if (take_role(prefix))
+    prefix->owner = LineOwner::node;
+  else if (take_tagged(prefix))
+    prefix->owner = LineOwner::job;
+  else if (take_label(prefix))
+    prefix->owner = LineOwner::label;
+  prefix->rest.remove_prefix(skip_colors(prefix->rest));
+}
+
+// PyTorch's, at the line's start or behind what others put there.
+bool take_process(LogPrefix* prefix) {
+  LogPrefix taken = *prefix;
+  while (true) {
+    const size_t at = taken.rest.substr(0, kPrefixMost).find("[rank");
+    if (at == std::string_view::npos) return false;
+    taken.rest.remove_prefix(at);
+    if (take_bracket("[rank", "]:", &taken, 6)) break;
+    taken.rest.remove_prefix(1);
+  }
+  *prefix = taken;
+  return true;
+}
+
+}  // namespace
+
+LogPrefix log_prefix(std::string_view line) {
+  LogPrefix prefix;
+  prefix.rest = without_wrapping(line);
+  take_launcher(&prefix);
+  const LogPrefix launcher = prefix;
+  if (take_process(&prefix)) {
+    const int64_t first = prefix.rank;
+    if (take_bracket("[rank", "]:", &prefix, 6)) {
+      prefix.node_rank = first;
+      prefix.role_rank = true;
+    } else if (launcher.owner == LineOwner::node) {
+      prefix.node_rank = launcher.rank;
+    }
+    prefix.owner = LineOwner::process;
+    prefix.uncaught = prefix.rest.empty() || prefix.rest[0] == ' ';
+  }
+  if (prefix.rest.starts_with(" ") && (prefix.uncaught || prefix.local()))
+    prefix.rest.remove_prefix(1);
+  return prefix;
+}
+
+std::optional<int64_t> rank_before(std::string_view line, size_t end) {
+  const size_t at = line.substr(0, end).rfind("[rank");
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = line.substr(at + 5);
+  const size_t close = rest.find("]:");
+  if (close == 0 || close > 6) return std::nullopt;
+  const auto rank = number_in<int64_t>(rest.substr(0, close));
+  return rank && *rank >= 0 && *rank < kLogRankMost ? rank : std::nullopt;
+}
+
+}  // namespace lockstep

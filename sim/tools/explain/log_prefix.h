@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace lockstep {
+
+// Who says whose a line is.
+enum class LineOwner {
+  nobody,
+  node,     // torchrun's [default3]: counts one node's processes
+  label,    // "3: ", srun's, or a list's number
+  job,      // mpirun's [1,3]<stderr>:
+  process,  // PyTorch's [rank3]:
+};
+
+// Who wrote a line, as launchers and PyTorch mark it. What containers, Ray and colours put before
+// it is skipped.
+struct LogPrefix {
+  int64_t rank = -1;
+  LineOwner owner = LineOwner::nobody;
+  int64_t node_rank = -1;  // by the launcher, where the process says its rank, too
+  bool role_rank = false;  // that launcher's words were "[rank3]:", too: a role of that name
+  bool uncaught = false;   // [rank3]: of a Python line, by PyTorch's hook for uncaught exceptions
+  std::string_view rest;   // the line without it
+
+  bool local() const { return owner == LineOwner::node; }
+};
+LogPrefix log_prefix(std::string_view line);
+
+// "[rank3]:" before `end`, the last one: what a progress bar left may stand before it.
+std::optional<int64_t> rank_before(std::string_view line, size_t end);
+
+}  // namespace lockstep
