@@ -15,6 +15,14 @@ namespace {
 
 using Describe = void (*)(const Options&, ManifestBuilder&);
 
+// One parameter each, as of an embedding whose rows are one number.
+void describe_sized_layers(const Options& options, ManifestBuilder& builder) {
+  int64_t number = 0;
+  for (const int64_t size : options.integers("sizes"))
+    builder.embedding(fmt::format("layer{}", ++number), size, 1);
+  builder.shapes({1}, {1});
+}
+
 const std::map<std::string_view, Describe>& models() {
   static const std::map<std::string_view, Describe> kModels = {
       {"linear", describe_linear},
@@ -23,6 +31,7 @@ const std::map<std::string_view, Describe>& models() {
       {"batch_norm_mlp", describe_batch_norm_mlp},
       {"branches", describe_branches},
       {"two_heads", describe_two_heads},
+      {"sized_layers", describe_sized_layers},
       {"mnist_convnet", describe_mnist_convnet},
       {"cifar_cnn", describe_cifar_cnn},
       {"resnet18", describe_resnet18},

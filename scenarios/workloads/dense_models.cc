@@ -263,6 +263,43 @@ class TwoHeadsModel : public ModuleModel {
 
 }  // namespace
 
+namespace {
+
+class SizedLayer : public torch::nn::Module {
+ public:
+  explicit SizedLayer(int64_t size)
+      : weight_(register_parameter("weight", at::randn({size, 1}).mul_(kSpread))) {}
+  at::Tensor forward(const at::Tensor& x) const { return x * (1 + weight_.mean()); }
+
+ private:
+  static constexpr double kSpread = 0.02;
+  const at::Tensor weight_;
+};
+
+class SizedLayers : public torch::nn::Module {
+ public:
+  explicit SizedLayers(const std::vector<int64_t>& sizes) {
+    for (const int64_t size : sizes)
+      layers_.push_back(register_module("layer" + std::to_string(layers_.size() + 1),
+                                        std::make_shared<SizedLayer>(size)));
+  }
+
+  at::Tensor forward(const at::Tensor& input) {
+    at::Tensor x = as_rows(input);
+    for (const auto& layer : layers_) x = layer->forward(x);
+    return x;
+  }
+
+ private:
+  std::vector<std::shared_ptr<SizedLayer>> layers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_sized_layers(const Options& options, const std::string& dtype) {
+  return model_of(std::make_shared<SizedLayers>(options.integers("sizes")), dtype);
+}
+
 std::unique_ptr<Model> build_two_heads(const Options& options, const std::string& dtype) {
   auto module = std::make_shared<TwoHeads>(options);
   convert(*module, dtype);

@@ -206,6 +206,7 @@ std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype) {
       {"batch_norm_mlp", build_batch_norm_mlp},
       {"branches", build_branches},
       {"two_heads", build_two_heads},
+      {"sized_layers", build_sized_layers},
       {"mnist_convnet", build_mnist_convnet},
       {"cifar_cnn", build_cifar_cnn},
       {"resnet18", build_resnet18},

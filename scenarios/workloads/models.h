@@ -44,6 +44,8 @@ std::unique_ptr<Model> build_batch_norm_mlp(const Options& options, const std::s
 std::unique_ptr<Model> build_branches(const Options& options, const std::string& dtype);
 // A trunk and two heads, whose outputs come in a container.
 std::unique_ptr<Model> build_two_heads(const Options& options, const std::string& dtype);
+// Layers of one parameter of any size each: a number that each multiplies by 1 + its mean.
+std::unique_ptr<Model> build_sized_layers(const Options& options, const std::string& dtype);
 
 // Convolutional networks; [samples, channels, height, width] to [samples, classes].
 std::unique_ptr<Model> build_mnist_convnet(const Options& options, const std::string& dtype);

@@ -10,6 +10,7 @@
 #include "scenarios/base/hash.h"
 #include "scenarios/layer_times.h"
 #include "sim/analysis/step_model.h"
+#include "sim/calibrate/wire.h"
 #include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
@@ -25,19 +26,21 @@ bool is_whole(const Collective& b) {
 }
 
 void add_collectives(const Timeline& timeline, const Step& step, RunSamples* samples) {
-  int64_t free_ns = 0;
+  std::vector<OnWire> on_wire;
   for (const size_t place : step.collectives) {
     const Collective& b = timeline.collectives[place];
     if (!averages_gradients(b) || !is_whole(b)) continue;
-    int64_t begin_ns = free_ns, end_ns = 0;
+    OnWire& one = on_wire.emplace_back();
     for (const Passage& passage : b.ranks) {
-      begin_ns = std::max(begin_ns, passage.launched_ns.value_or(*passage.arrival_ns));
-      end_ns = std::max(end_ns, *passage.end_ns);
+      one.begin_ns = std::max(one.begin_ns, passage.launched_ns.value_or(*passage.arrival_ns));
+      one.end_ns = std::max(one.end_ns, *passage.end_ns);
     }
-    free_ns = end_ns;
-    samples->collectives.push_back({timeline.world_size, b.bytes,
-                                    static_cast<double>(std::max<int64_t>(end_ns - begin_ns, 1))});
+    one.bytes = b.bytes;
   }
+  const std::vector<double> times = wire_times_ns(on_wire);
+  for (size_t i = 0; i < times.size(); ++i)
+    samples->collectives.push_back(
+        {timeline.world_size, on_wire[i].bytes, std::max(times[i], 1.0)});
 }
 
 const PhaseInterval* find_phase(const RankStep& step, Phase phase) {

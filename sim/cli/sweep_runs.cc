@@ -252,7 +252,9 @@ Expected<SweepSpec> sweep_spec(const SweepOptions& options) {
     spec.caps.reset();
   } else if (!options.caps.empty()) {
     std::vector<double> caps;
+    const size_t known = errors.size();
     parse_list(options.caps, parse_caps, &caps, &errors);
+    for (size_t i = known; i < errors.size(); ++i) errors[i].allowed += "; or auto";
     spec.caps = std::move(caps);
   }
   parse_list(options.worlds, parse_worlds, &spec.worlds, &errors);

@@ -112,13 +112,12 @@ std::vector<size_t> order_of_round(size_t count, int64_t round, uint64_t seed) {
 }
 
 Expected<std::vector<double>> parse_caps(const std::string& text) {
-  return list_of<double>("--caps", text, "auto, or MiB > 0 and <= 65536 with commas between them",
-                         [](const std::string& word) {
-                           const auto value = number_in<double>(word);
-                           const bool fits = value && *value > 0 && *value <= kMostCapMib &&
-                                             bytes_of_mib(*value) > 0;
-                           return fits ? value : std::nullopt;
-                         });
+  return list_of<double>(
+      "--caps", text, "MiB > 0 and <= 65536 with commas between them", [](const std::string& word) {
+        const auto value = number_in<double>(word);
+        const bool fits = value && *value > 0 && *value <= kMostCapMib && bytes_of_mib(*value) > 0;
+        return fits ? value : std::nullopt;
+      });
 }
 
 Expected<std::vector<int64_t>> parse_worlds(const std::string& text) {

@@ -278,6 +278,9 @@ class Options(OptionWalk):
             "--limit": says("had not ended after 1 s", "--limit", "1", "slow", code=3),
             "--allow-busy": Case(["--allow-busy", "--json", "{tmp}/written"], lambda test, base, result, path:
                                  test.assertTrue(read_json(path)["allow_busy"])),
+            "--predict": says("one cap is measured", "--predict", "--caps", "25", code=2),
+            "--calibration": says("2 world sizes are measured", "--predict", "--calibration", "{tmp}/calibration",
+                                  "--worlds", "2,3", code=2),
             **{name: refused(name, "0") for name in ("--caps", "--steps", "--warmup", "--rounds")}})
 
     def test_dumps(self):

@@ -45,6 +45,22 @@ def hook(state, bucket):
 net.register_comm_hook(None, hook)
 """
 
+# Sums that take 30 ms and 20 more each MB, one after the other, while the backward goes on.
+LATER = """
+import concurrent.futures, os, threading
+wire = concurrent.futures.ThreadPoolExecutor(1)
+def hook(state, bucket):
+    done, buffer = torch.futures.Future(), bucket.buffer()
+    def transfer():
+        time.sleep(0.03 + 0.02 * buffer.numel() * 4 / 1e6)
+        done.set_result(buffer)
+    wire.submit(transfer)
+    return done
+net.register_comm_hook(None, hook)
+"""
+# 8 layers of 0.6 MB: 8 buckets at 0.5 MiB, 2 or 3 at 1.5 MiB.
+PREDICTED = TRAINING.replace("range(4)", "range(8)").format(model=DDP + LATER, steps=10**6)
+
 
 class Sweep(FolderTest):
     def sweep(self, text, *options, python=PEER, caps="0.5,25"):
@@ -95,14 +111,62 @@ class Sweep(FolderTest):
                 self.assertIn(sentence, self.said)
                 self.assertEqual(world["lines"], [])
 
+    def predict(self, text, *options, caps="0.5,1.5,25", **named):
+        folder = self.folder / "calibration"
+        code, world = self.sweep(text, "--allow-busy", "--rounds", "1", "--predict", "--calibration", str(folder),
+                                 *options, caps=caps, **named)
+        return code, world, folder
+
+    def test_a_cap_that_was_held_out_is_predicted(self):
+        """And what it is predicted by, simulate takes at more ranks."""
+        for python in [PEER, *OTHERS]:
+            with self.subTest(python):
+                self.check_predicted(*self.predict(PREDICTED, python=python))
+
+    def check_predicted(self, code, world, folder):
+        predicted = world["prediction"]
+        self.assertLess(predicted["largest_off"], 0.4, self.said)  # other work on the machine; the control is off by more
+        self.assertEqual(code, 0 if predicted["largest_off"] <= 0.1 else 3, self.said)
+        self.assertEqual([cap["bucket_cap_mb"] for cap in predicted["caps"] if cap["measured_ms"] is not None],
+                         [line["bucket_cap_mb"] for line in world["lines"]])
+        simulated = self.folder / "simulated.json"
+        ran = subprocess.run([PROGRAM, "simulate", str(folder / "scenario.json"), "--machine", str(folder / "machine.json"),
+                              "--world-size", "16", "--json", str(simulated)], capture_output=True, text=True, timeout=60)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertIn("program", ran.stdout)
+        self.assertEqual(json.loads(simulated.read_text())["runs"][0]["world_size"], 16)
+
+    def test_a_prediction_that_is_off_is_inconclusive(self):
+        """The control: a hook that holds the backward up, which is not simulated, changes when gradients are there."""
+        code, world, _ = self.predict(TRAINING.replace("range(4)", "range(8)").format(model=SLEEPS, steps=10**6), caps="0.5,25")
+        self.assertEqual(code, 3, self.said)
+        self.assertIn("predictions are off by", world["prediction"]["inconclusive"])
+        self.assertGreater(world["prediction"]["largest_off"], 0.5, self.said)
+        self.assertIn("measured: ", self.said)
+
+    def test_what_cannot_be_predicted_says_why(self):
+        unused = DDP.replace(", 7)", ", 7, find_unused_parameters=True)")
+        for text, caps, sentence in ((TRAINING.format(model=DDP, steps=50), "25,100", "all caps that were measured give the same buckets"),
+                                     (TRAINING.format(model=unused, steps=50), "0.5,25", "find_unused_parameters"),
+                                     (TRAINING.format(model="", steps=9), "0.5,25", "made no DistributedDataParallel")):
+            with self.subTest(sentence):
+                code, world, folder = self.predict(text, caps=caps)
+                self.assertEqual(code, 3, self.said)
+                self.assertIn(sentence, world["inconclusive"])
+                self.assertIn("nothing was written", self.said)
+                self.assertEqual(list(folder.iterdir()), [])
+
     def test_bad_options_are_bad_input(self):
         for words in (["--caps", "0"], ["--caps", "x"], ["--caps", "1,1"], ["--worlds", "1"], ["--warmup", "1"],
-                      ["--reducers", "c10d"], ["--svg", "f.svg"], ["--baseline", "f.json"], ["--vary", "/a=[1]"]):
+                      ["--reducers", "c10d"], ["--svg", "f.svg"], ["--baseline", "f.json"], ["--vary", "/a=[1]"],
+                      ["--predict", "--caps", "25"], ["--calibration", "/tmp/none"],
+                      ["--calibration", "/dev/null/x", "--predict"], ["--calibration", "x", "--predict", "--worlds", "2,3"]):
             with self.subTest(words):
                 ran = subprocess.run([PROGRAM, "sweep", *words, "--", "/no/such"], capture_output=True, text=True,
                                      timeout=60)
                 self.assertEqual(ran.returncode, 2, ran.stdout + ran.stderr)
                 self.assertIn(words[0], ran.stderr)
+                self.assertNotIn("or auto", ran.stderr)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 
-from . import arguments, on_cpu, spawn
+from . import arguments, on_cpu, spawn, traced
 from .at_end import at_end
 from .steps import watch_steps
 
@@ -28,6 +28,7 @@ class Measurement:
         self.clock = None  # the optimizer whose steps count: the first one that steps
         self.written = False
         self.rank = None
+        self.trace = traced.Trace() if "LOCKSTEP_PROGRAM_TRACE" in os.environ else None
 
     def meet(self):
         """While there is a process group: at its end a script may have none any more."""
@@ -46,6 +47,8 @@ class Measurement:
         if self.written:  # the script has caught SystemExit
             leave()
         self.steps += 1
+        if self.trace is not None:
+            self.trace.end_step(time.perf_counter_ns(), self.steps > self.warmup)
         if self.steps < self.warmup:
             return
         if self.steps == self.warmup:
@@ -69,6 +72,8 @@ class Measurement:
                 dist.barrier()
         except RuntimeError:  # another is gone, as all will be
             pass
+        if self.trace is not None:  # its hooks are called from threads, which may not meet the end of Python
+            leave()
         late = threading.Timer(PATIENCE_S, leave)
         late.daemon = True
         late.start()
@@ -83,7 +88,7 @@ class Measurement:
         with open(f"{self.folder}/times-{self.rank}.json", "x", encoding="utf-8") as file:
             json.dump({"rank": self.rank, "world": self.ranks, "torch": str(torch.__version__),
                        "given": self.given, "steps": self.steps, "buckets": self.buckets, "ends_ns": self.ends,
-                       **self.end}, file)
+                       **({} if self.trace is None else {"trace": self.trace.written()}), **self.end}, file)
 
 
 def leave():
@@ -110,6 +115,8 @@ def watch_models(measurement):
         begin(*given.args, **given.kwargs)
         measurement.meet()
         measurement.models.append(weakref.ref(self))
+        if measurement.trace is not None:
+            measurement.trace.take(self)
         # Kept to the end, as in models.py: torch 1.13 hangs where a Reducer is the last to hold it.
         measurement.groups.append(self.process_group)
     init.__signature__ = signature
@@ -126,6 +133,8 @@ def watch_optimizers(measurement):
 
 def install():
     measurement = Measurement()
+    if measurement.trace is not None:
+        traced.watch(measurement.trace)
     for watch in (watch_models, watch_optimizers, spawn.watch, on_cpu.stand_in, arguments.watch):
         watch(measurement)
     at_end(measurement.write, 10)

@@ -4,9 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/text.h"
+#include "scenarios/json/json_text.h"
+#include "sim/plan/plans.h"
 #include "sim/report/document.h"
 #include "sim/report/text_style.h"
 #include "sim/tools/program/result.h"
@@ -26,6 +29,19 @@ std::string why_undecided(const ProgramSweepPlan& plan, const ProgramSweepWorld&
   return "";
 }
 
+std::string why_unpredicted(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
+  if (!plan.predicts) return "";
+  if (!why_undecided(plan, world).empty() || !world.prediction)
+    return "what was measured is, and predictions are held against it";
+  return why_undecided(*world.prediction);
+}
+
+// Of both.
+std::string why_inconclusive(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
+  const std::string why = why_undecided(plan, world);
+  return why.empty() ? why_unpredicted(plan, world) : why;
+}
+
 std::string caps_text(const Cell& cell) {
   std::string text = fmt::format("{}", *cell.cap_mb);
   for (const double other : cell.same_caps_mb) text += fmt::format("={}", other);
@@ -42,6 +58,32 @@ Table lines_of(const ProgramSweepWorld& world) {
                fmt::format("{:.2f} .. {:.2f}", line.step_ms.low, line.step_ms.high),
                std::to_string(line.runs.size())});
   return table;
+}
+
+Table predictions_of(const ProgramPrediction& prediction) {
+  Table table;
+  for (const char* header : {"cap MiB", "buckets", "measured ms", "predicted ms", "off by"})
+    table.column(header, Table::Align::right);
+  for (const PredictedCap& cap : prediction.caps)
+    table.row({fmt::format("{}", cap.cap_mb), std::to_string(cap.buckets),
+               cap.measured_ms ? fmt::format("{:.2f}", *cap.measured_ms) : "-",
+               fmt::format("{:.2f}", cap.step_ms),
+               cap.measured_ms ? fmt::format("{:+.1f} %", cap.off() * 100) : "-"});
+  return table;
+}
+
+std::string prediction_text(const ProgramPrediction& prediction) {
+  if (prediction.caps.empty() || !prediction.model) return "";
+  const Fit& fit = prediction.model->fit;
+  return fmt::format(
+      "\n{}\na measured cap is predicted from traced runs of the others: off by {:.1f} % on "
+      "average, {:.1f} % at most; tracing made a step {:.1f} % {}\nsimulated machine: {:.1f} us a "
+      "message, {:.0f} MB/s; {} all-reduces of {} {}\n",
+      predictions_of(prediction).text(Style(false)), prediction.mean_off * 100,
+      prediction.largest_off * 100, std::fabs(prediction.tracing) * 100,
+      prediction.tracing < 0 ? "shorter" : "longer", fit.latency_us.value,
+      fit.bandwidth_mb_per_s.value, grouped(fit.samples), prediction.runs,
+      plural(prediction.runs, "run"));
 }
 
 // What the script says of the cap itself.
@@ -64,6 +106,19 @@ std::string answer_of(const ProgramSweepPlan& plan, const ProgramSweepWorld& wor
                      plural(world.lines.front().buckets, "bucket"));
 }
 
+std::string predicted_answer(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
+  const std::string why = why_unpredicted(plan, world);
+  return why.empty() ? answer_of(*world.prediction) : "inconclusive: " + printable(why);
+}
+
+// What was measured and what is only predicted are told apart where both are there.
+std::string answer_lines(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
+  const std::string ranks = fmt::format("{} ranks: ", world.world_size);
+  if (!plan.predicts) return ranks + answer_of(plan, world) + "\n";
+  return fmt::format("{0}measured: {1}\n{0}predicted: {2}\n", ranks, answer_of(plan, world),
+                     predicted_answer(plan, world));
+}
+
 std::string world_text(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
   std::string text = fmt::format("{} ranks", world.world_size);
   if (!world.lines.empty())
@@ -82,7 +137,20 @@ std::string world_text(const ProgramSweepPlan& plan, const ProgramSweepWorld& wo
     text += fmt::format("machine {}: {} of {} {} with other work beside them, {} measured again\n",
                         world.watch.verdict, world.watch.contaminated, world.watch.runs,
                         plural(world.watch.runs, "run"), world.watch.repeated);
+  if (world.prediction) text += prediction_text(*world.prediction) + "\n";
   return text;
+}
+
+// What was written, and what to do with it.
+std::string calibration_text(const ProgramSweepResult& result) {
+  const std::string& folder = result.plan.calibration;
+  if (folder.empty() || result.worlds.empty()) return "";
+  const auto& prediction = result.worlds.front().prediction;
+  if (!prediction || !prediction->model)
+    return "--calibration: nothing was written, since there is nothing to simulate\n";
+  return fmt::format(
+      "wrote {0}; at more ranks:\n  lockstep simulate {0}/{1} --machine {0}/{2} --world-size 16\n",
+      printable(shell_word(folder)), kProgramScenario, kProgramMachine);
 }
 
 std::string last_line(const ProgramSweepResult& result) {
@@ -124,11 +192,32 @@ Json contrast_json(const ProgramSweepPlan& plan, const ProgramSweepWorld& world)
           {"recommended_mb", one.significant ? Json(one.ratio.value < 1 ? best : usual) : Json()}};
 }
 
+Json prediction_json(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
+  if (!world.prediction) return nullptr;
+  const ProgramPrediction& prediction = *world.prediction;
+  const std::string why = why_unpredicted(plan, world);
+  Json caps = Json::array();
+  for (const PredictedCap& cap : prediction.caps)
+    caps.push_back({{"bucket_cap_mb", cap.cap_mb},
+                    {"buckets", cap.buckets},
+                    {"step_ms", cap.step_ms},
+                    {"measured_ms", or_null(cap.measured_ms)},
+                    {"off", cap.measured_ms ? Json(cap.off()) : Json()}});
+  return {{"inconclusive", or_null(why)},
+          {"answer", predicted_answer(plan, world)},
+          {"caps", caps},
+          {"mean_off", prediction.mean_off},
+          {"largest_off", prediction.largest_off},
+          {"tracing", prediction.tracing},
+          {"traced_runs", prediction.runs},
+          {"fit", prediction.model ? as_json(prediction.model->fit) : Json()}};
+}
+
 Json world_json(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
   Json given = Json::array(), lines = Json::array();
   for (const auto& cap : world.given) given.push_back(cap ? Json(*cap) : Json());
   for (const CellResult& line : world.lines) lines.push_back(line_json(line));
-  const std::string why = why_undecided(plan, world);
+  const std::string why = why_inconclusive(plan, world);
   return {{"world_size", world.world_size},
           {"verdict", why.empty() ? "pass" : "inconclusive"},
           {"inconclusive", why.empty() ? Json() : Json(why)},
@@ -139,6 +228,7 @@ Json world_json(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
           {"rounds", world.rounds},
           {"lines", lines},
           {"contrast", contrast_json(plan, world)},
+          {"prediction", prediction_json(plan, world)},
           {"watch",
            {{"verdict", world.watch.verdict},
             {"runs", world.watch.runs},
@@ -147,13 +237,30 @@ Json world_json(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
           {"log_tail", world.log_tail}};
 }
 
+std::string markdown_of(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
+  const std::string text =
+      fmt::format("{} ranks: {}\n\n{}\n", world.world_size, markdown_text(answer_of(plan, world)),
+                  lines_of(world).markdown());
+  if (!world.prediction) return text;
+  return text + fmt::format("predicted: {}\n\n{}\n", markdown_text(predicted_answer(plan, world)),
+                            predictions_of(*world.prediction).markdown());
+}
+
+const std::vector<PredictedCap> kNoCaps;
+
+std::string predicted_field(const ProgramSweepWorld& world, const CellResult& line) {
+  for (const PredictedCap& cap : world.prediction ? world.prediction->caps : kNoCaps)
+    if (cap.measured_ms && cap.cap_mb == *line.cell.cap_mb) return fmt::format(",{}", cap.step_ms);
+  return ",";
+}
+
 }  // namespace
 
 ProgramVerdict verdict_of(const ProgramSweepResult& result) {
   if (result.signal != 0) return ProgramVerdict::inconclusive;
   const bool decided = std::all_of(
       result.worlds.begin(), result.worlds.end(),
-      [&](const ProgramSweepWorld& world) { return why_undecided(result.plan, world).empty(); });
+      [&](const ProgramSweepWorld& world) { return why_inconclusive(result.plan, world).empty(); });
   return decided ? ProgramVerdict::pass : ProgramVerdict::inconclusive;
 }
 
@@ -166,27 +273,32 @@ std::string program_sweep_text(const ProgramSweepResult& result, bool quiet) {
   std::string text;
   for (const ProgramSweepWorld& world : result.worlds) {
     if (!quiet) text += world_text(result.plan, world);
-    text += fmt::format("{} ranks: {}\n{}", world.world_size, answer_of(result.plan, world),
-                        quiet ? "" : "\n");
+    text += answer_lines(result.plan, world) + (quiet ? "" : "\n");
   }
-  return text + last_line(result) + "\n";
+  return text + calibration_text(result) + last_line(result) + "\n";
 }
 
 std::string program_sweep_csv(const ProgramSweepResult& result) {
-  std::string text = "world_size,bucket_cap_mb,buckets,rounds,step_ms,step_ms_low,step_ms_high\n";
-  for (const ProgramSweepWorld& world : result.worlds)
+  const bool predicts = result.plan.predicts;
+  std::string text =
+      fmt::format("world_size,bucket_cap_mb,buckets,rounds,step_ms,step_ms_low,step_ms_high{}\n",
+                  predicts ? ",predicted_ms" : "");
+  for (const ProgramSweepWorld& world : result.worlds) {
     for (const CellResult& line : world.lines)
-      text +=
-          fmt::format("{},{},{},{},{},{},{}\n", world.world_size, *line.cell.cap_mb, line.buckets,
-                      line.runs.size(), line.step_ms.value, line.step_ms.low, line.step_ms.high);
+      text += fmt::format("{},{},{},{},{},{},{}{}\n", world.world_size, *line.cell.cap_mb,
+                          line.buckets, line.runs.size(), line.step_ms.value, line.step_ms.low,
+                          line.step_ms.high, predicts ? predicted_field(world, line) : "");
+    for (const PredictedCap& cap : world.prediction ? world.prediction->caps : kNoCaps)
+      if (!cap.measured_ms)
+        text += fmt::format("{},{},{},0,,,,{}\n", world.world_size, cap.cap_mb, cap.buckets,
+                            cap.step_ms);
+  }
   return text;
 }
 
 std::string program_sweep_markdown(const ProgramSweepResult& result) {
   std::string text;
-  for (const ProgramSweepWorld& world : result.worlds)
-    text += fmt::format("{} ranks: {}\n\n{}\n", world.world_size,
-                        markdown_text(answer_of(result.plan, world)), lines_of(world).markdown());
+  for (const ProgramSweepWorld& world : result.worlds) text += markdown_of(result.plan, world);
   return text;
 }
 
@@ -212,7 +324,7 @@ TestReport test_report(const ProgramSweepResult& result) {
   report.time_s = result.duration_s;
   for (const ProgramSweepWorld& world : result.worlds) {
     TestCase one = case_of_world(result.plan.command, world.world_size);
-    const std::string why = why_undecided(result.plan, world);
+    const std::string why = why_inconclusive(result.plan, world);
     if (!why.empty()) {
       one.result = TestCase::Result::inconclusive;
       one.kind = name_of(ProgramVerdict::inconclusive);

@@ -7,6 +7,7 @@
 
 #include "scenarios/base/file.h"
 #include "sim/plan/bucket_layout.h"
+#include "sim/report/machine.h"
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kOrderSeed = 1;
+constexpr int64_t kAfterFirst = 1;  // a round whose buckets are known
+constexpr int64_t kTracedStepsMost = 50;
 constexpr int64_t kRepeatsMost = 3;  // of a run beside which the machine did other work
 
 // One world's runs.
@@ -37,8 +40,7 @@ class Sweeper {
     if (round(0)) {
       merge();
       found_.rounds = plan_.rounds.value_or(least_rounds(static_cast<int64_t>(cells_.size()) - 1));
-      // Of one cap alone nothing more can be told.
-      for (int64_t r = 1; cells_.size() > 1 && r < found_.rounds && round(r);) ++r;
+      measure_further();
     }
     if (cells_.size() == 1) found_.rounds = 1;
     found_.lines = cell_results(cells_, runs_, kOrderSeed);
@@ -46,14 +48,39 @@ class Sweeper {
     std::vector<Spins> spins;
     for (const SweepRun& run : runs_) spins.push_back(run.spins);
     found_.watch = machine_verdict(spins, quickest_ms_, repeated_);
+    if (plan_.predicts && found_.why.empty()) predict();
     return std::move(found_);
   }
 
  private:
+  // Of one cap alone nothing more can be told. Traced rounds are the second and the last.
+  void measure_further() {
+    if (cells_.size() == 1 || !trace_round(0)) return;
+    for (int64_t r = 1; r < found_.rounds; ++r)
+      if (!round(r)) return;
+    trace_round(1);
+  }
+
   bool round(int64_t number) {
     for (const size_t cell : order_of_round(cells_.size(), number, kOrderSeed))
-      if (!measure_once(cell, number)) return false;
+      if (!measure_once(cell, number, false)) return false;
     return true;
+  }
+
+  bool trace_round(int64_t number) {
+    if (!plan_.predicts) return true;
+    for (const size_t cell : order_of_round(cells_.size(), number, kOrderSeed))
+      if (!measure_once(cell, kAfterFirst, true)) return false;
+    return true;
+  }
+
+  void predict() {
+    const std::string folder = fmt::format("{}/{}-predicted", launch_.folder, launch_.world);
+    std::error_code error;
+    fs::create_directory(folder, error);
+    found_.prediction =
+        predict_caps(found_.lines, traced_, plan_.command, folder, this_machine().cores);
+    fs::remove_all(folder, error);
   }
 
   // The runs of caps that are as others go.
@@ -75,12 +102,13 @@ class Sweeper {
   }
 
   // False: the sweep of this world ends here.
-  bool measure_once(size_t cell, int64_t round) {
+  bool measure_once(size_t cell, int64_t round, bool traced) {
     for (int64_t attempt = 0;; ++attempt) {
-      say_(fmt::format("{} ranks, round {}, {} MiB", launch_.world, round + 1,
+      say_(fmt::format("{} ranks, {}, {} MiB", launch_.world,
+                       traced ? "traced" : fmt::format("round {}", round + 1),
                        *cells_[cell].cap_mb));
       Spins spins{last_spin_ms_, 0};
-      const auto ranks = run(*cells_[cell].cap_mb);
+      auto ranks = run(*cells_[cell].cap_mb, traced);
       if (!ranks) return false;
       spins.after_ms = last_spin_ms_ = settled_spin_ms(quickest_ms_);
       quickest_ms_ = std::min(quickest_ms_, last_spin_ms_);
@@ -91,24 +119,32 @@ class Sweeper {
         ++repeated_;
         continue;
       }
-      const std::vector<int64_t>& buckets = ranks->front().bucket_bytes;
-      if (round > 0 && buckets != buckets_[cell]) {  // then caps cannot be told apart by them
-        found_.why = fmt::format("with {} MiB the buckets of one run are not those of another",
-                                 *cells_[cell].cap_mb);
-        return false;
-      }
-      buckets_[cell] = buckets;
-      runs_.push_back({cell, round, spins, "not_compared", numbers_of(*ranks)});
+      if (!keeps_buckets(cell, round, ranks->front().bucket_bytes)) return false;
+      if (traced)
+        traced_.push_back({*cells_[cell].cap_mb, std::move(*ranks)});
+      else
+        runs_.push_back({cell, round, spins, "not_compared", numbers_of(*ranks)});
       return true;
     }
   }
 
+  // False: then caps cannot be told apart by them.
+  bool keeps_buckets(size_t cell, int64_t round, const std::vector<int64_t>& buckets) {
+    if (round == 0) buckets_[cell] = buckets;
+    if (buckets == buckets_[cell]) return true;
+    found_.why = fmt::format("with {} MiB the buckets of one run are not those of another",
+                             *cells_[cell].cap_mb);
+    return false;
+  }
+
   // Nothing: it could not be measured, and it is noted why.
-  std::optional<std::vector<ProgramTimes>> run(double cap) {
+  std::optional<std::vector<ProgramTimes>> run(double cap, bool traced) {
     ProgramLaunch launch = launch_;
     launch.folder += fmt::format("/{}-{}", launch.world, ++count_);
+    const int64_t steps = traced ? std::min(plan_.steps, kTracedStepsMost) : plan_.steps;
     launch.variables.push_back(
-        fmt::format("LOCKSTEP_PROGRAM_SWEEP={} {} {}", cap, plan_.warmup, plan_.steps));
+        fmt::format("LOCKSTEP_PROGRAM_SWEEP={} {} {}", cap, plan_.warmup, steps));
+    if (traced) launch.variables.emplace_back("LOCKSTEP_PROGRAM_TRACE=1");
     std::error_code error;
     fs::create_directory(launch.folder, error);
     const ProgramEnd end = run_program(launch, signals_);
@@ -161,6 +197,7 @@ class Sweeper {
   std::vector<Cell> cells_;
   std::vector<std::vector<int64_t>> buckets_;  // by cell
   std::vector<SweepRun> runs_;
+  std::vector<TracedRun> traced_;
   int64_t count_ = 0, repeated_ = 0;
   ProgramSweepWorld found_;
 };

@@ -9,6 +9,7 @@
 
 #include "sim/sweep/result.h"
 #include "sim/tools/program/launch.h"
+#include "sim/tools/program/sweep_prediction.h"
 #include "sim/tools/program/sweep_times.h"
 
 namespace lockstep {
@@ -22,6 +23,8 @@ struct ProgramSweepPlan {
   int64_t steps = 20, warmup = 5;
   std::optional<int64_t> rounds;  // nothing: as many as it takes to tell the caps apart
   bool allow_busy = false, spawns = false, pretends_gpus = false;
+  bool predicts = false;    // caps between these, from traced runs
+  std::string calibration;  // a folder for what they were simulated by; empty: none
   double limit_s = 120;
 };
 
@@ -34,7 +37,8 @@ struct ProgramSweepWorld {
   std::vector<std::string> log_tail;  // of the process that is the reason
   MachineVerdict watch;
   int64_t rounds = 0;
-  std::vector<std::optional<double>> given;  // caps of the script itself
+  std::vector<std::optional<double>> given;     // caps of the script itself
+  std::optional<ProgramPrediction> prediction;  // where it was asked for, and caps were measured
   std::string torch;
   bool on_cpu = false;
   int signal = 0;

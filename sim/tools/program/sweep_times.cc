@@ -17,11 +17,6 @@ constexpr int64_t kLeastSteps = 3;  // of a median
 
 using Json = nlohmann::ordered_json;
 
-// A number, too, can be iterated over. Throws nlohmann::json::exception.
-std::vector<Json> list_at(const Json& json, const char* key) {
-  return json.at(key).get<std::vector<Json>>();
-}
-
 // In milliseconds; below 0: they are no times in order.
 double between_ends(int64_t begin_ns, int64_t end_ns) {
   return begin_ns < 0 || end_ns < begin_ns ? -1 : static_cast<double>(end_ns - begin_ns) * 1e-6;
@@ -45,6 +40,7 @@ ProgramTimes times_of(const Json& json) {
     if (last) times.step_ms.push_back(between_ends(*last, end_ns));
     last = end_ns;
   }
+  if (json.contains("trace")) times.trace = program_trace_of(json["trace"]);
   return times;
 }
 

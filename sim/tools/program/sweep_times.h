@@ -7,6 +7,7 @@
 
 #include "scenarios/base/error.h"
 #include "sim/sweep/measure.h"
+#include "sim/tools/program/sweep_trace.h"
 
 namespace lockstep {
 
@@ -20,6 +21,7 @@ struct ProgramTimes {
   std::vector<int64_t> bucket_bytes;         // of all models, after the warm-up
   std::vector<double> step_ms;               // after the warm-up
   bool on_cpu = false;                       // CUDA was asked for, and was the CPU
+  std::optional<ProgramTrace> trace;         // of a run that was traced
 };
 
 // The bytes are a stranger's: bounded, every type checked.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -39,12 +40,42 @@ void take_list(Expected<std::vector<T>> list, std::vector<T>* values, InputError
 }
 
 void read_lists(const ProgramSweepOptions& options, ProgramSweepPlan* plan, InputErrors* errors) {
-  if (!options.caps.empty()) take_list(parse_caps(options.caps), &plan->caps, errors);
+  if (options.caps == "auto")
+    errors->push_back(
+        option_error("--caps: \"auto\" is for scenarios, whose gradients are known",
+                     "MiB with commas between them, and --predict for those between"));
+  else if (!options.caps.empty())
+    take_list(parse_caps(options.caps), &plan->caps, errors);
   std::sort(plan->caps.begin(), plan->caps.end());
   if (!options.worlds.empty()) take_list(parse_worlds(options.worlds), &plan->worlds, errors);
   for (const int64_t world : plan->worlds)
     if (world < 2 || world > kMostProgramRanks)
       errors->push_back(option_error(fmt::format("--worlds: {}", world), "2 to 64 ranks"));
+}
+
+// What is predicted of caps is held against others, and one world size has one machine.
+void check_prediction(const ProgramSweepPlan& plan, InputErrors* errors) {
+  if (plan.predicts && plan.caps.size() == 1)
+    errors->push_back(
+        option_error("--predict: one cap is measured, so that nothing is there to "
+                     "hold predictions against",
+                     "two or more --caps"));
+  if (!plan.calibration.empty() && plan.worlds.size() > 1)
+    errors->push_back(
+        option_error(fmt::format("--calibration: {} world sizes are measured, each with a machine "
+                                 "of its own",
+                                 plan.worlds.size()),
+                     "one of --worlds"));
+}
+
+void make_calibration_folder(const std::string& folder, InputErrors* errors) {
+  if (folder.empty() || !errors->empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    errors->push_back(option_error(fmt::format("--calibration {}: {}", folder, error.message())));
+  for (const char* file : {kProgramScenario, kProgramProfile, kProgramMachine})
+    if (!error) check_output("--calibration", folder + "/" + file, errors);
 }
 
 // On a terminal one line that is written over, and at last taken away.
@@ -88,8 +119,23 @@ void sweep_worlds(const ProgramSweepOptions& options, const std::string& scratch
   }
 }
 
+int write_calibration(const ProgramSweepResult& result, int code) {
+  const std::string& folder = result.plan.calibration;
+  if (folder.empty() || result.worlds.empty()) return code;
+  const auto& prediction = result.worlds.front().prediction;
+  if (!prediction || !prediction->model) return code;
+  try {
+    write_program_model(*prediction->model, prediction->measured()->cap_mb,
+                        prediction->first_bucket_bytes, folder);
+    return code;
+  } catch (const std::exception& error) {
+    print_error(fmt::format("lockstep: error: --calibration {}\n", error.what()));
+    return kExitBadInput;
+  }
+}
+
 int write_results(const ProgramSweepOptions& options, const ProgramSweepResult& result) {
-  int code = exit_code_of(result);
+  int code = write_calibration(result, exit_code_of(result));
   code = write_output("--json", options.json, code, [&] { return to_text(as_json(result)); });
   code = write_output("--csv", options.csv, code, [&] { return program_sweep_csv(result); });
   code = write_output("--markdown", options.markdown, code,
@@ -106,8 +152,10 @@ int sweep_program(const ProgramSweepOptions& options) {
   ProgramSweepResult result;
   result.plan = options.plan;
   read_lists(options, &result.plan, &errors);
+  check_prediction(result.plan, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
+  make_calibration_folder(result.plan.calibration, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   result.machine = this_machine();
   const auto begin = std::chrono::steady_clock::now();
@@ -139,6 +187,18 @@ void add_measured(CLI::App* verb, ProgramSweepOptions* options) {
   verb->add_flag("--allow-busy", plan->allow_busy,
                  "Repeat no disturbed runs, and conclude from them too")
       ->group(what);
+}
+
+void add_predicted(CLI::App* verb, ProgramSweepOptions* options) {
+  CLI::Option* predict =
+      verb->add_flag("--predict", options->plan.predicts,
+                     "Predict caps between those that are measured, in virtual time")
+          ->group("What is predicted");
+  verb->add_option("--calibration", options->plan.calibration,
+                   "Leave the program there as scenario, profile and machine for lockstep simulate")
+      ->option_text("DIR")
+      ->needs(predict)
+      ->group("What is predicted");
 }
 
 void add_started(CLI::App* verb, ProgramSweepOptions* options) {
@@ -175,10 +235,13 @@ void add_program_sweep(CLI::App& app, std::function<int()>* action) {
       "Measure bucket sizes of a PyTorch training of your own: sweep [options] -- COMMAND.");
   add_started(verb, options.get());
   add_measured(verb, options.get());
+  add_predicted(verb, options.get());
   add_written(verb, options.get());
   verb->footer(R"(Examples, from the root of the repository
   lockstep sweep -- python3 examples/toy_ddp.py
   lockstep sweep --caps 1,4,25 --worlds 2,4 -- python3 train.py
+  lockstep sweep --predict --calibration cal -- python3 train.py   # then, at more ranks:
+  lockstep simulate cal/scenario.json --machine cal/machine.json --world-size 64
   lockstep sweep --caps 1,25 --steps 50 --warmup 10 --json now.json -- python3 train.py
 
 Exit codes
@@ -192,16 +255,16 @@ Exit codes
 }  // namespace
 
 Tool program_sweep_tool() {
-  return {.verb = "program-sweep",
-          .add = add_program_sweep,
-          .forms =
-              {{"",
-                "",
-                {" --allow-busy --annotations --caps --csv --fresh-processes --html --json --junit "
-                 "--limit --markdown --pretend-gpus --quiet --rounds --spawns --steps "
-                 "--warmup --worlds "}}},
-          .schema = {"--program-sweep", "Of what sweep -- COMMAND --json writes",
-                     program_sweep_schema_text}};
+  return {
+      .verb = "program-sweep",
+      .add = add_program_sweep,
+      .forms = {{"",
+                 "",
+                 {" --allow-busy --annotations --calibration --caps --csv --fresh-processes --html "
+                  "--json --junit --limit --markdown --predict --pretend-gpus --quiet --rounds "
+                  "--spawns --steps --warmup --worlds "}}},
+      .schema = {"--program-sweep", "Of what sweep -- COMMAND --json writes",
+                 program_sweep_schema_text}};
 }
 
 }  // namespace lockstep

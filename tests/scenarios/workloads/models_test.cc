@@ -68,6 +68,7 @@ std::vector<Part> small_models() {
                           {"activation", std::string("relu")},
                           {"bias", true},
                           {"register", std::string("backwards")}}),
+          part_of("sized_layers", {{"sizes", std::vector<int64_t>{7, 1, 30}}}),
           part_of("mnist_convnet", {{"classes", int64_t{10}}}),
           part_of("cifar_cnn", {{"classes", int64_t{10}}}),
           resnet("resnet18", "batch"),

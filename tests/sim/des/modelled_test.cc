@@ -257,6 +257,9 @@ std::vector<Change> changes_of_models() {
                       Sets{kModel + R"({"kind": "mlp", "in_features": 64, "hidden": [16, 128], )" +
                                R"("out_features": 16})",
                            "/reducer/find_unused_parameters=true"};
+  const auto sized = [&](const std::string& sizes) {
+    return numbers("1", "1") + Sets{kModel + R"({"kind": "sized_layers", "sizes": )" + sizes + "}"};
+  };
   const Sets small = {"/reducer/bucket_cap_mb=0.01", "/reducer/first_bucket_mb=0.01"};
   return {
       {"/model/kind", numbers("64", "16"), mlp},
@@ -266,6 +269,7 @@ std::vector<Change> changes_of_models() {
        "gallery/auto_encoder_3_ranks.json"},
       {"/model/register", layers + small, layers + small + Sets{"/model/register=backwards"}},
       {"/ignored", mlp, mlp + Sets{R"(/ignored=["fc1"])"}},
+      {"/model/sizes", sized("[64, 4096]"), sized("[64, 65536]")},
       {"/model/classes", {}, {"/model/classes=4000", "/data/classes=4000"}, nets},
       {"/model/vocabulary", {}, {"/model/vocabulary=4000", "/data/vocabulary=4000"}, gpt},
       {"/model/context", {}, {"/model/context=1024", "/data/length=1024"}, gpt},

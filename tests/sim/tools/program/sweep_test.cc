@@ -142,5 +142,58 @@ TEST(ProgramSweep, ConcludesNothingOnABusyMachine) {
             std::string::npos);
 }
 
+// 1 and 25 MiB were measured, 5 was not.
+ProgramSweepResult predicted_result(double off) {
+  ProgramSweepResult result = result_with(0.8, 8);
+  result.plan.predicts = true;
+  ProgramPrediction& prediction = result.worlds[0].prediction.emplace();
+  prediction.caps = {{1, 9, 9 * (1 + off), 9}, {5, 4, 5, std::nullopt}, {25, 2, 11, 11}};
+  prediction.mean_off = off / 2;
+  prediction.largest_off = off;
+  prediction.largest_off_mb = 1;
+  prediction.runs = 4;
+  prediction.model.emplace();
+  EXPECT_EQ(
+      schema_errors(program_sweep_schema_text(), nlohmann::json::parse(as_json(result).dump())),
+      "");
+  return result;
+}
+
+TEST(ProgramSweep, TellsWhatWasMeasuredFromWhatIsOnlyPredicted) {
+  ProgramSweepResult result = predicted_result(0.04);
+  EXPECT_EQ(exit_code_of(result), 0);
+  const std::string text = program_sweep_text(result, true);
+  EXPECT_NE(text.find("2 ranks: measured: recommended: bucket_cap_mb 1"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("2 ranks: predicted: bucket_cap_mb 5 would take 5.00 ms"), std::string::npos);
+  EXPECT_NE(text.find("only predicted"), std::string::npos);
+  const auto world = as_json(result)["worlds"][0];
+  EXPECT_EQ(world["contrast"]["recommended_mb"], 1);
+  EXPECT_TRUE(world["prediction"]["caps"][1]["measured_ms"].is_null());
+  EXPECT_NE(program_sweep_csv(result).find("2,5,4,0,,,,5\n"), std::string::npos);
+  EXPECT_NE(program_sweep_markdown(result).find("predicted: "), std::string::npos);
+  result.plan.calibration = "my cal";
+  EXPECT_NE(program_sweep_text(result, true).find("lockstep simulate 'my cal'/scenario.json"),
+            std::string::npos);
+}
+
+TEST(ProgramSweep, IsInconclusiveWherePredictionsAreOff) {
+  const ProgramSweepResult result = predicted_result(0.3);
+  EXPECT_EQ(exit_code_of(result), 3);
+  const std::string text = program_sweep_text(result, false);
+  EXPECT_NE(text.find("measured: recommended: bucket_cap_mb 1"), std::string::npos) << text;
+  EXPECT_NE(text.find("predicted: inconclusive: predictions are off by 30.0 % at 1 MiB"),
+            std::string::npos);
+  EXPECT_EQ(text.find("would take"), std::string::npos);
+  EXPECT_EQ(test_report(result).cases[0].result, TestCase::Result::inconclusive);
+}
+
+TEST(ProgramSweep, PredictsNothingFromABusyMachine) {
+  ProgramSweepResult result = predicted_result(0.04);
+  result.worlds[0].watch.verdict = "busy";
+  EXPECT_EQ(exit_code_of(result), 3);
+  EXPECT_EQ(program_sweep_text(result, false).find("would take"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep
