@@ -32,7 +32,8 @@ InputError option_error(const std::string& message, const std::string& allowed) 
 
 std::string to_text(const InputError& error, std::string_view severity) {
   std::string place = error.file.empty() ? "lockstep" : error.file;
-  if (error.line > 0) place += fmt::format(":{}:{}", error.line, error.column);
+  if (error.line > 0) place += fmt::format(":{}", error.line);
+  if (error.line > 0 && error.column > 0) place += fmt::format(":{}", error.column);
   std::string text = fmt::format("{}: {}: {}", place, severity, error.message);
   if (!error.allowed.empty()) text += fmt::format("; expected {}", error.allowed);
   return printable(text);

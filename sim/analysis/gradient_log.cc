@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "scenarios/base/text.h"
+#include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {
@@ -25,23 +25,25 @@ std::string index_path(const std::string& folder, int64_t rank) {
 
 int64_t bytes_of(GradientType type) { return type == GradientType::float32 ? 4 : 8; }
 
-// Takes one rank's lines. Its members throw nlohmann::json::exception for what is of another type,
-// and return false for what the agent does not write.
+// Takes one rank's lines. Its members throw nlohmann::json::exception for what is of another type;
+// those that take a kind return false for what the agent does not write.
 class Lines {
  public:
   Lines(GradientLog* log, int64_t rank) : log_(*log), rank_(rank) {}
 
-  bool take(const Json& line) {
+  std::string take(const Json& line) {
     const std::string kind = line.at("kind").get<std::string>();
     ended_ = false;  // an end is the last line
-    if (kind == "head") return head(line);
-    if (!headed_) return false;
-    if (kind == "start") return start(line);
-    if (kind == "local" || kind == "reduced" || kind == "given") return gradient(line, kind);
-    if (kind == "rates") return rates(line);
-    if (kind == "updated" || kind == "replica") return updated(line, kind == "replica");
-    if (kind == "step") return step(line);
-    return kind == "end" && end(line);
+    if (kind == "head") return head(line) ? "" : "it is the head of another rank or run";
+    if (!headed_) return "it comes before the head";
+    if (kind == "start") return start(line) ? "" : "its checksum is no number";
+    if (kind == "local" || kind == "reduced" || kind == "given")
+      return gradient(line, kind) ? "" : "its step, type, size or place is impossible";
+    if (kind == "rates") return rates(line) ? "" : "its step is impossible";
+    if (kind == "updated" || kind == "replica")
+      return updated(line, kind == "replica") ? "" : "its step or checksum is impossible";
+    if (kind == "step") return step(line) ? "" : "its step is not the next one";
+    return kind == "end" && end(line) ? "" : "its kind is unknown";
   }
   bool ended() const { return headed_ && ended_; }
   int64_t whole_steps() const { return whole_; }
@@ -148,33 +150,22 @@ class Lines {
   bool headed_ = false, ended_ = false;
 };
 
-// Reads one rank's files; adds to `errors`.
-void read_rank(int64_t rank, GradientLog* log, int64_t* whole_steps, InputErrors* errors) {
-  const std::string path = index_path(log->folder, rank);
-  const auto text = read_foreign_file(path, kIndexBytesMost);
+// Reads one rank's files.
+InputErrors read_rank(int64_t rank, GradientLog* log, int64_t* whole_steps) {
   auto numbers =
       open_foreign_file(fmt::format("{}/gradients-{}.bin", log->folder, rank), kNumbersBytesMost);
-  if (!text || !numbers) {
-    const InputErrors& found = text ? numbers.errors() : text.errors();
-    errors->insert(errors->end(), found.begin(), found.end());
-    return;
+  if (!numbers) {  // without an index as well, that is what a user looks for
+    const auto index = open_foreign_file(index_path(log->folder, rank), kIndexBytesMost);
+    return index ? numbers.errors() : index.errors();
   }
   log->numbers.push_back(std::move(numbers.value()));
   Lines lines(log, rank);
-  std::istringstream rows(text.value());
-  std::string row;
-  for (int64_t number = 1; std::getline(rows, row) && errors->empty(); ++number) {
-    if (rows.eof()) break;  // without an end: its process did not live to write it all
-    const auto line = parse_foreign_json(row, path, "one line of the agent");
-    try {
-      if (line && lines.take(line.value())) continue;
-    } catch (const nlohmann::json::exception&) {  // told below
-    }
-    errors->push_back(file_error(
-        path, fmt::format("line {} is not what lockstep run --gradients writes", number)));
-  }
+  InputErrors errors =
+      read_json_lines(index_path(log->folder, rank), "line of lockstep run --gradients",
+                      {kIndexBytesMost}, [&](const Json& line) { return lines.take(line); });
   log->ended = log->ended && lines.ended();
   *whole_steps = std::min(*whole_steps, lines.whole_steps());
+  return errors;
 }
 
 // Do its parts make the whole tensor, without gaps and overlaps?
@@ -219,13 +210,12 @@ Expected<GradientLog> read_gradient_log(const std::string& folder) {
   GradientLog log;
   log.folder = folder;
   log.ended = true;
-  InputErrors errors;
   int64_t whole_steps = kStepsMost;
-  read_rank(0, &log, &whole_steps, &errors);
+  InputErrors errors = read_rank(0, &log, &whole_steps);
   if (errors.empty() && log.world == 0)
     errors.push_back(file_error(index_path(folder, 0), "is empty: no optimizer step was made"));
   for (int64_t rank = 1; rank < log.world && errors.empty(); ++rank)
-    read_rank(rank, &log, &whole_steps, &errors);
+    errors = read_rank(rank, &log, &whole_steps);
   if (errors.empty()) check_steps(whole_steps, &log, &errors);
   if (!errors.empty()) return errors;
   return log;

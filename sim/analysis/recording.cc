@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include "scenarios/base/file.h"
+#include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {
@@ -53,57 +53,36 @@ Expected<Description> describe(const std::string& folder) {
                      hash.get<int64_t>(), tensors.get<bool>()};
 }
 
-// Nothing: not what the recorder writes. At the end of a run there are no gradients.
-std::optional<HashedStep::Tensors> tensors_of(const Json& line, const char* kind, bool at_end) {
+// At the end of a run there are no gradients. Throws nlohmann::json::exception.
+HashedStep::Tensors tensors_of(const Json& line, const char* kind, bool at_end) {
+  if (at_end && std::string_view(kind) == "gradient" && !line.contains(kind)) return {};
+  const auto& found = line.at(kind).get_ref<const Json::object_t&>();
   HashedStep::Tensors tensors;
-  const auto found = line.find(kind);
-  if (found == line.end() && at_end && std::string_view(kind) == "gradient") return tensors;
-  if (found == line.end() || !found->is_object()) return std::nullopt;
-  for (const auto& [name, hash] : found->items()) {
-    if (!hash.is_string() || hash.get<std::string>().empty()) return std::nullopt;
-    tensors.emplace_back(name, hash.get<std::string>());
-  }
+  for (const auto& [name, hash] : found) tensors.emplace_back(name, hash.get<std::string>());
   return tensors;
 }
 
-// A line of a file of hashes.
-Expected<bool> read_line(const std::string& line, const std::string& place, int64_t every,
-                         RecordedRank* rank) {
-  const Json json = json_or_discarded(line);
-  if (!json.is_object() || !is_within(json.value("step", Json()), 0, INT32_MAX) ||
-      !json.value("end", Json(false)).is_boolean())
-    return refused_recording(place, "is no line of hashes");
-  const bool at_end = json.value("end", false);
+// A line of a file of hashes: as TakeJson.
+std::string take_hashes(const Json& line, int64_t every, RecordedRank* rank) {
+  const bool at_end = line.value("end", false);
   HashedStep step;
-  step.step = json["step"].get<int64_t>();
+  step.step = whole_number(line.at("step"));
+  if (step.step < 0 || step.step > INT32_MAX) return "there is no such step";
   for (size_t kind = 0; kind < HashedStep::kKinds.size(); ++kind) {
-    auto tensors = tensors_of(json, HashedStep::kKinds.at(kind), at_end);
-    if (!tensors) return refused_recording(place, "is no line of hashes");
-    step.tensors.at(kind) = std::move(*tensors);
+    step.tensors.at(kind) = tensors_of(line, HashedStep::kKinds.at(kind), at_end);
+    for (const auto& [name, hash] : step.tensors.at(kind))
+      if (hash.empty()) return "a hash is empty";
   }
   if (rank->end ||
       (!rank->hashed.empty() && step.step < rank->hashed.back().step + (at_end ? 0 : 1)))
-    return refused_recording(place, "has steps in another order");
+    return "steps are in another order";
   if (!at_end && (step.step == 0 || step.step % every != 0))
-    return refused_recording(place,
-                             fmt::format("is of step {}, and hash_every is {}", step.step, every));
+    return fmt::format("it is of step {}, and hash_every is {}", step.step, every);
   if (at_end)
     rank->end = std::move(step);
   else
     rank->hashed.push_back(std::move(step));
-  return true;
-}
-
-Expected<bool> read_hashes(const std::string& path, int64_t every, RecordedRank* rank) {
-  auto text = read_foreign_file(path, kResultBytesMost);
-  if (!text) return text.errors();
-  std::istringstream lines(std::move(text.value()));
-  int64_t number = 0;
-  for (std::string line; std::getline(lines, line) && !lines.eof();) {
-    auto read = read_line(line, fmt::format("{}:{}", path, ++number), every, rank);
-    if (!read) return read.errors();
-  }
-  return true;
+  return "";
 }
 
 Expected<RankRecords> records_of(const std::string& folder, int64_t rank, int64_t world_size) {
@@ -166,8 +145,10 @@ Expected<RecordedHashes> read_recorded_hashes(const std::string& folder) {
     if (!records) return records.errors();
     RecordedRank rank;
     const std::string path = fmt::format("{}/rank-{}.hashes", folder, number);
-    const auto read = read_hashes(path, said.hash_every, &rank);
-    if (!read) return read.errors();
+    const InputErrors errors = read_json_lines(
+        path, "line of hashes", {kResultBytesMost},
+        [&](const Json& line) { return take_hashes(line, said.hash_every, &rank); });
+    if (!errors.empty()) return errors;
     add_records(records.value(), &rank);
     // The end of a step is recorded before it is hashed.
     const int64_t newest = rank.end              ? rank.end->step

@@ -53,6 +53,13 @@ class Gradients(FolderTest):
         found = self.compared("ddp", "summed", 1)
         self.assertEqual((found["difference"], found["place"]["step"]), ("local_gradient", 1))
 
+    def test_a_log_whose_last_line_was_cut_is_followed(self):
+        self.record("cut", model=DDP)
+        with open(pathlib.Path(self.folder, "cut/gradients-1.jsonl"), "a", encoding="utf-8") as index:
+            index.write('{"kind": "loc')
+        self.record("following", "--follow", "cut", model=DDP)
+        self.assertEqual(self.compared("cut", "following", 0)["follows"], "B", self.said)
+
     def test_bad_input(self):
         for words, told in ((["--gradients", "/proc/none"], "--gradients /proc/none"),
                             (["--follow", "none"], "--follow"),

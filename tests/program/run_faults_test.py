@@ -102,6 +102,11 @@ class Runs(RunTest):
         found = self.fails("exception rank=1 step=4 phase=forward", "exception", 1, 4)
         self.assertEqual(found["ranks"][1]["line"], "train.py:18")
 
+    def test_an_exception_whose_text_no_utf8_can_hold(self):
+        code, found = self.run_text(script(begin="if step == 3 and rank: raise ValueError('caf\\udce9')"))
+        self.assertEqual((code, found["failure"]["rank"]), (1, 1), self.said)
+        self.assertEqual(found["ranks"][1]["error"], "ValueError: caf?", self.said)
+
     def test_a_hang_under_scaled_timeouts(self):
         found = self.fails("deadlock rank=1 step=3 phase=forward", "hang", 1, 3, "--timeout-scale", "0.001", world=3)
         self.assertEqual(found["ranks"][0]["timeout_ms"], 1800)

@@ -17,7 +17,7 @@ def user_line():
     while frame:
         name = frame.f_code.co_filename
         if "/torch/" not in name and not name.startswith(("<", os.path.dirname(__file__))):
-            line = f"{os.path.basename(name)}:{frame.f_lineno}"
+            line = f"{os.path.basename(name)}:{frame.f_lineno}".encode("utf-8", "replace").decode()
             if "-packages/" not in name:
                 return line
             of_library = of_library or line

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "scenarios/base/file.h"
+#include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {
@@ -34,16 +34,15 @@ TappedCall call_of(const Json& line) {
   return call;
 }
 
-// False where it is of no kind that the agent writes.
-bool take_head(const Json& line, int64_t rank, TappedRank* found) {
+std::string take_head(const Json& line, int64_t rank, TappedRank* found) {
   const std::string tap = line.at("tap").get<std::string>();
-  if (tap != "hooks" && tap != "functions") return false;
+  if (tap != "hooks" && tap != "functions") return "its tap is unknown";
   found->tap = tap == "hooks" ? TapKind::hooks : TapKind::functions;
   found->torch = line.at("torch").get<std::string>();
-  return whole_number(line.at("rank")) == rank;
+  return whole_number(line.at("rank")) == rank ? "" : "it is of another rank";
 }
 
-bool take(const Json& line, int64_t rank, TappedRank* found) {
+std::string take(const Json& line, int64_t rank, TappedRank* found) {
   const std::string kind = line.at("kind").get<std::string>();
   found->ended = false;  // an end is the last line
   if (kind == "head") return take_head(line, rank, found);
@@ -51,16 +50,17 @@ bool take(const Json& line, int64_t rank, TappedRank* found) {
     found->collectives = whole_number(line.at("collectives"));
     found->bytes = whole_number(line.at("bytes"));
     found->ended = true;
-    return true;
+    return "";
   }
   TappedGroup& group = found->groups[line.at("group").get<std::string>()];
   if (kind == "group") {
     group.ranks = line.at("ranks").get<std::vector<int64_t>>();
-    return true;
+    return "";
   }
-  if (kind != "collective" || group.ranks.empty()) return false;
+  if (kind != "collective") return "its kind is unknown";
+  if (group.ranks.empty()) return "its group was not told before";
   group.calls.push_back(call_of(line));
-  return true;
+  return "";
 }
 
 bool in_order(const TappedGroup& group) {
@@ -80,23 +80,11 @@ Expected<TappedRank> read_tapped_rank(const std::string& folder, int64_t rank) {
   TappedRank found;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return found;
-  const auto text = read_foreign_file(path, kBytesMost);
-  if (!text) return text.errors();
   found.contributions = fmt::format("{}/contributions-{}.bin", folder, rank);
-  const std::string_view all = text.value();
-  for (size_t begin = 0, number = 1; begin < all.size(); ++number) {
-    const size_t end = std::min(all.find('\n', begin), all.size());
-    const std::string place = fmt::format("line {} is not what the agent writes", number);
-    const auto line =
-        parse_foreign_json(all.substr(begin, end - begin), path, "one line of the agent");
-    if (!line) return line.errors();
-    try {
-      if (!take(line.value(), rank, &found)) return file_error(path, place);
-    } catch (const nlohmann::json::exception&) {
-      return file_error(path, place);
-    }
-    begin = end + 1;
-  }
+  const InputErrors errors =
+      read_json_lines(path, "line of the agent", {kBytesMost},
+                      [&](const Json& line) { return take(line, rank, &found); });
+  if (!errors.empty()) return errors;
   // Calls of a group may overlap: what ended later is written later.
   for (auto& [name, group] : found.groups)
     if (!in_order(group))

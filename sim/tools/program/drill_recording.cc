@@ -1,11 +1,10 @@
 #include "sim/tools/program/drill_recording.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 
-#include "scenarios/base/file.h"
+#include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {
@@ -64,52 +63,41 @@ DrillParameter drill_parameter(const Json& line) {
           drill_sketch(line.at("gradient"))};
 }
 
-// False where it is nothing that the agent writes.
-bool take(const Json& line, DrillRank* rank) {
+std::string take(const Json& line, DrillRank* rank) {
   const std::string kind = line.at("kind").get<std::string>();
   rank->ended = false;  // an end is the last line
   if (kind == "call") {
     rank->calls.push_back(drill_call(line));
-    const auto& inputs = rank->calls.back().inputs;
-    return std::all_of(inputs.begin(), inputs.end(),
-                       [&](size_t input) { return input + 1 < rank->calls.size(); });
+    for (const size_t input : rank->calls.back().inputs)
+      if (input + 1 >= rank->calls.size()) return "an input is of no call before it";
+    return "";
   }
   if (kind == "gradient") {
     DrillGradient found{static_cast<size_t>(whole_number(line.at("call"))),
                         static_cast<size_t>(whole_number(line.at("output"))), drill_tensor(line)};
     rank->gradients.push_back(found);
-    return found.call < rank->calls.size() && found.output < rank->calls[found.call].outputs.size();
+    return found.call < rank->calls.size() && found.output < rank->calls[found.call].outputs.size()
+               ? ""
+               : "it is of no output of a call";
   }
   if (kind == "parameter") {
     rank->parameters.push_back(drill_parameter(line));
-    return true;
+    return "";
   }
+  if (kind != "end") return "its kind is unknown";
   rank->why = line.at("why").get<std::string>();
   rank->ended = !rank->why.empty() ||
                 whole_number(line.at("calls")) == static_cast<int64_t>(rank->calls.size());
-  return kind == "end";
+  return "";
 }
 
 }  // namespace
 
 Expected<DrillRank> read_drill_rank(const std::string& path) {
-  const auto text = read_foreign_file(path, kDrillBytesMost);
-  if (!text) return text.errors();
   DrillRank rank;
-  const std::string& all = text.value();
-  for (size_t begin = 0, number = 1; begin < all.size(); ++number) {
-    const size_t end = std::min(all.find('\n', begin), all.size());
-    const std::string place = fmt::format("line {} is not what the agent writes", number);
-    const auto line = parse_foreign_json(std::string_view(all).substr(begin, end - begin), path,
-                                         "one line of the agent");
-    if (!line) return line.errors();
-    try {
-      if (!take(line.value(), &rank)) return file_error(path, place);
-    } catch (const nlohmann::json::exception&) {
-      return file_error(path, place);
-    }
-    begin = end + 1;
-  }
+  const InputErrors errors = read_json_lines(path, "line of the agent", {kDrillBytesMost},
+                                             [&](const Json& line) { return take(line, &rank); });
+  if (!errors.empty()) return errors;
   return rank;
 }
 

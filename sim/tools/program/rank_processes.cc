@@ -5,23 +5,17 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <csignal>
 #include <sstream>
 #include <utility>
 
-#include "scenarios/base/file.h"
-#include "scenarios/json/json_text.h"
 #include "sim/launch/run_files.h"
 
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr int64_t kProcessBytesMost = 1 << 10, kChildrenBytesMost = 1 << 20;
 constexpr int kGenerationsMost = 16;
 
 // What stands behind the name, which may hold anything: "S 1 4711 ...". Fields as proc(5) counts
@@ -87,21 +81,19 @@ std::vector<size_t> RankProcesses::look() {
 void RankProcesses::find(int64_t rank) {
   const auto is_it = [rank](const ProgramChild& known) { return known.rank == rank; };
   if (std::any_of(spawned_.begin(), spawned_.end(), is_it)) return;
-  const auto text =
-      read_foreign_file(fmt::format("{}/rank-{}.process.json", folder_, rank), kProcessBytesMost);
-  const Json json = text ? json_or_discarded(text.value()) : Json();
-  if (!json.is_object() || !json.value("pid", Json()).is_number_integer()) return;
-  const auto pid = json["pid"].get<int64_t>();
-  if (pid <= 1 || pid > INT32_MAX || !descends(static_cast<pid_t>(pid))) return;
+  const auto told = read_rank_process(folder_, rank);
+  note_unread(told);
+  const auto pid = told.value_or(std::nullopt);
+  if (!pid || !descends(*pid)) return;
   ProgramChild child;
   child.rank = rank;
-  child.process.pid = static_cast<pid_t>(pid);
+  child.process.pid = *pid;
   child.process.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, child.process.pid, 0)));
   spawned_.push_back(std::move(child));
 }
 
 // One that is gone already has no parents any more: its records and the program tell of it.
-bool RankProcesses::descends(pid_t pid) const {
+bool RankProcesses::descends(pid_t pid) {
   const pid_t program = own_.children()[0].process.pid;
   for (int i = 0; i < kGenerationsMost && pid > 1; ++i) {
     const ProcessStat stat = stat_of(pid);
@@ -113,30 +105,14 @@ bool RankProcesses::descends(pid_t pid) const {
 }
 
 // Read where a rank is gone alone; the file has two lines a rank.
-RankProcesses::Told RankProcesses::told_of(pid_t pid) const {
-  const auto text = read_foreign_file(folder_ + "/children.jsonl", kChildrenBytesMost);
-  std::istringstream lines(text.value_or(""));
-  Told all;
-  for (std::string line; std::getline(lines, line) && !lines.eof();) {
-    const Json json = json_or_discarded(line);
-    if (!json.is_object()) continue;
-    try {
-      if (whole_number(json.at("pid")) != pid) continue;
-      const auto sent = static_cast<int>(whole_number(json.at("sent")));
-      const auto signal = static_cast<int>(whole_number(json.at("signal")));
-      const auto exit_code = static_cast<int>(whole_number(json.at("exit_code")));
-      if (sent == 0)
-        all = {exit_code, signal, all.sent, true};
-      else if (!all.ended)
-        all.sent = sent;
-    } catch (const nlohmann::json::exception&) {  // not the agent's
-    }
-  }
-  return all;
+ChildEnd RankProcesses::told_of(pid_t pid) {
+  const auto told = read_child_end(folder_, pid);
+  note_unread(told);
+  return told.value_or({});
 }
 
-bool RankProcesses::take_end(ProgramChild* rank) const {
-  const Told told = told_of(rank->process.pid);
+bool RankProcesses::take_end(ProgramChild* rank) {
+  const ChildEnd told = told_of(rank->process.pid);
   const ProcessStat stat = stat_of(rank->process.pid);
   if (told.ended) {
     rank->signal = told.signal;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/tools/program/launch.h"
+#include "sim/tools/program/rank_facts.h"
 
 namespace lockstep {
 
@@ -28,22 +29,23 @@ class RankProcesses {
   const std::vector<ProgramChild>& ranks() const;
   // The process that starts the ranks; nothing where lockstep does.
   const ProgramChild* parent() const { return spawns_ ? &own_.children()[0] : nullptr; }
+  // What was wrong with a file of the agent, of which nothing is believed; empty: nothing was.
+  const std::string& why_unread() const { return why_unread_; }
 
  private:
-  struct Told {
-    int exit_code = -1, signal = 0, sent = 0;
-    bool ended = false;
-  };
-
   void find(int64_t rank);
-  bool descends(pid_t pid) const;
-  Told told_of(pid_t pid) const;
-  bool take_end(ProgramChild* rank) const;
+  bool descends(pid_t pid);
+  ChildEnd told_of(pid_t pid);
+  bool take_end(ProgramChild* rank);
+  template <class T>
+  void note_unread(const Expected<T>& read) {
+    if (!read && why_unread_.empty()) why_unread_ = to_text(read.errors()[0]);
+  }
 
   ProgramProcesses own_;
   bool spawns_ = false;
   int64_t world_ = 0;
-  std::string folder_;
+  std::string folder_, why_unread_;
   std::vector<ProgramChild> spawned_;
 };
 

@@ -1,9 +1,8 @@
 #include "sim/tools/program/recording.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/file.h"
+#include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {
@@ -64,8 +63,8 @@ bool consistent(const ProgramStep& step) {
          (step.before.empty() || step.before.size() == count);
 }
 
-// False where it is of no kind that the agent writes. Throws nlohmann::json::exception.
-bool take(const Json& line, ProgramRank* rank) {
+// As TakeJson.
+std::string take(const Json& line, ProgramRank* rank) {
   const std::string kind = line.at("kind").get<std::string>();
   rank->ended = false;  // an end is the last line
   if (kind == "head") {
@@ -73,6 +72,7 @@ bool take(const Json& line, ProgramRank* rank) {
     rank->world = whole_number(line.at("world"));
   } else if (kind == "step") {
     rank->steps.push_back(step_of(line));
+    if (!consistent(rank->steps.back())) return "its lists are not of one length";
   } else if (kind == "end") {
     rank->ended = whole_number(line.at("steps")) == static_cast<int64_t>(rank->steps.size());
     rank->summed = line.at("summed").get<bool>();
@@ -89,33 +89,20 @@ bool take(const Json& line, ProgramRank* rank) {
     rank->batch_norms = whole_number(line.at("batch_norms"));
     rank->backwards = whole_number(line.at("backwards"));
     rank->stale_epochs = whole_number(line.at("stale_epochs"));
-  } else {
-    return kind == "begin";
+  } else if (kind != "begin") {
+    return "its kind is unknown";
   }
-  return true;
+  return "";
 }
 
 }  // namespace
 
 Expected<ProgramRank> read_program_rank(const std::string& path) {
-  const auto text = read_foreign_file(path, kRankBytesMost);
-  if (!text) return text.errors();
   ProgramRank rank;
-  const std::string& all = text.value();
-  for (size_t begin = 0, number = 1; begin < all.size(); ++number) {
-    const size_t end = std::min(all.find('\n', begin), all.size());
-    const std::string place = fmt::format("line {} is not what the agent writes", number);
-    const auto line = parse_foreign_json(std::string_view(all).substr(begin, end - begin), path,
-                                         "one line of the agent");
-    if (!line) return line.errors();
-    try {
-      if (!take(line.value(), &rank)) return file_error(path, place);
-    } catch (const nlohmann::json::exception&) {
-      return file_error(path, place);
-    }
-    if (!rank.steps.empty() && !consistent(rank.steps.back())) return file_error(path, place);
-    begin = end + 1;
-  }
+  const InputErrors errors = read_json_lines(path, "line of the agent", {kRankBytesMost},
+                                             [&](const Json& line) { return take(line, &rank); });
+  if (!errors.empty()) return errors;
+  if (rank.rank < 0) return file_error(path, "does not say which rank it is of");
   return rank;
 }
 

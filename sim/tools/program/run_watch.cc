@@ -1,20 +1,16 @@
 #include "sim/tools/program/run_watch.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
-#include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
-#include "scenarios/json/json_text.h"
 #include "sim/launch/protocol.h"
 #include "sim/launch/run_files.h"
 #include "sim/tools/program/rank_processes.h"
@@ -23,7 +19,6 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
 using Seconds = std::chrono::duration<double>;
 
 constexpr auto kEvery = std::chrono::milliseconds(10);
@@ -31,15 +26,8 @@ constexpr auto kPulseEvery = std::chrono::milliseconds(100);
 // After a failure: for the others to notice it by themselves, and to say so.
 constexpr Seconds kNoticeGrace{3}, kNoticeAtMost{20};
 constexpr Seconds kStackPatience{0.5};
-constexpr int64_t kFactsBytesMost = 1 << 16;
-constexpr int64_t kStackBytesMost = 1 << 18;
 constexpr int kTailLines = 20;
-constexpr size_t kFramesMost = 20;
 constexpr int64_t kMostSaid = 300;
-
-std::string rank_file(const std::string& folder, int64_t rank, const char* what) {
-  return fmt::format("{}/rank-{}.{}", folder, rank, what);
-}
 
 class Watcher {
  public:
@@ -65,6 +53,7 @@ class Watcher {
     }
     note_ends();
     note_rest();
+    if (!processes_.why_unread().empty()) run_.why = processes_.why_unread();
     note_parent();
     run_.outcome.interrupted = run_.signal != 0;
     run_.outcome.duration_ms = (now_ns() - run_.outcome.began_ns) / 1'000'000;
@@ -219,74 +208,6 @@ class Watcher {
   bool late_ = false;  // it hangs
 };
 
-// Throws nlohmann::json::exception for what the agent does not write.
-Json facts_in(const std::string& path) {
-  const auto text = read_foreign_file(path, kFactsBytesMost);
-  return text ? json_or_discarded(text.value()) : Json(Json::value_t::discarded);
-}
-
-void take_facts(const Json& facts, ProgramRankFacts* found) {
-  found->torch = facts.at("torch").get<std::string>();
-  found->tap = facts.at("tap").get<std::string>();
-  found->world = whole_number(facts.at("world"));
-  found->timeout_ms = whole_number(facts.at("timeout_ms"));
-  found->met = true;
-}
-
-void take_groups(const Json& groups, ProgramRankFacts* found) {
-  if (!groups.is_array()) return;
-  for (const Json& group : groups) {
-    ProgramGroup& one = found->groups.emplace_back();
-    one.name = group.at("name").get<std::string>();
-    for (const Json& rank : group.at("ranks")) one.ranks.push_back(whole_number(rank));
-  }
-}
-
-// Of an exception's text, which may go on with the C++ stack.
-std::string first_line(const std::string& text) {
-  return printable(text.substr(0, text.find('\n'))).substr(0, kMostSaid);
-}
-
-void take_error(const Json& facts, int64_t rank, ProgramRankFacts* found, RankError* error) {
-  const std::string text = facts.at("text").get<std::string>();
-  found->error = facts.at("type").get<std::string>() + ": " + first_line(text);
-  found->line = facts.at("line").get<std::string>();
-  const int64_t phase = whole_number(facts.at("phase"));
-  error->sequence = whole_number(facts.at("sequence"));
-  error->bucket = whole_number(facts.at("bucket"));
-  error->waited_ms = whole_number(facts.at("waited_ms"));
-  error->deadline_ms = found->timeout_ms;
-  error->step = whole_number(facts.at("step"));
-  error->phase = to_word(static_cast<Phase>(phase));
-  error->rank = rank;
-  const bool waits = facts.at("in_group").get<bool>() || error->sequence > 0 ||
-                     phase <= static_cast<int64_t>(Phase::construction) ||
-                     phase == static_cast<int64_t>(Phase::teardown);
-  error->kind = error_kind_of(text, waits);
-  error->text = found->error;
-  if (!found->line.empty()) error->text += " (" + found->line + ")";
-}
-
-// Frames of faulthandler: `  File "/x/train.py", line 31 in step`.
-std::vector<std::string> frames_in(const std::string& path) {
-  const auto text = read_foreign_file(path, kStackBytesMost);
-  std::vector<std::string> frames;
-  std::istringstream lines(text.value_or(""));
-  for (std::string line; std::getline(lines, line) && frames.size() < kFramesMost;) {
-    constexpr std::string_view kFile = "  File \"";
-    const size_t end = line.find("\", line ");
-    if (!line.starts_with(kFile) || end == std::string::npos) continue;
-    const std::string file = line.substr(kFile.size(), end - kFile.size());
-    if (file.find("/lockstep/agent/") != std::string::npos) continue;
-    const std::string rest = line.substr(end + 8);
-    const size_t in = rest.find(" in ");
-    const std::string name = in == std::string::npos ? "" : " " + rest.substr(in + 4) + "()";
-    frames.push_back(printable(
-        fmt::format("{}:{}{}", file.substr(file.rfind('/') + 1), rest.substr(0, in), name)));
-  }
-  return frames;
-}
-
 // Codes of our own workers mean what they do not mean here.
 void translate_exit(const RankError& error, ProcessEnd* end) {
   if (end->by_launcher || end->signal != 0 || end->exit_code == 0) return;
@@ -297,19 +218,10 @@ void translate_exit(const RankError& error, ProcessEnd* end) {
 }
 
 void take_rank(const ProgramLaunch& launch, int64_t rank, ProgramRun* run) {
-  const std::string& folder = launch.folder;
   ProgramRankFacts& found = run->ranks.emplace_back();
   Evidence evidence;
-  try {
-    const Json facts = facts_in(rank_file(folder, rank, "facts.json"));
-    if (facts.is_object()) take_facts(facts, &found);
-    take_groups(facts_in(rank_file(folder, rank, "groups.json")), &found);
-    const Json error = facts_in(rank_file(folder, rank, "error.json"));
-    if (error.is_object()) take_error(error, rank, &found, &evidence.error);
-  } catch (const nlohmann::json::exception&) {
-    found.error = "what the agent left of it cannot be read";
-  }
-  found.stack = frames_in(rank_file(folder, rank, "stack"));
+  const InputErrors errors = read_rank_facts(launch.folder, rank, &found, &evidence.error);
+  if (!errors.empty() && run->why.empty()) run->why = to_text(errors[0]);
   for (ProcessEnd& end : run->outcome.ends) {
     if (end.rank != rank) continue;
     // The program's own code, were it that of one of ours, is no sign that others failed before.
@@ -320,7 +232,7 @@ void take_rank(const ProgramLaunch& launch, int64_t rank, ProgramRun* run) {
   }
   run->outcome.evidence.push_back(to_json_text(evidence));
   run->outcome.log_tails.push_back(
-      log_tail(program_log(folder, launch.spawns ? 0 : rank), kTailLines));
+      log_tail(program_log(launch.folder, launch.spawns ? 0 : rank), kTailLines));
 }
 
 // What the judge asks of a plan.
@@ -345,37 +257,23 @@ void take_plan(const ProgramLaunch& launch, ProgramRun* run) {
 
 }  // namespace
 
-ErrorKind error_kind_of(const std::string& text, bool waits) {
-  const auto holds = [&](auto... words) {
-    return ((text.find(words) != std::string::npos) || ...);
-  };
-  const bool theirs =
-      holds("gloo/", "[c10d]", "ProcessGroup", "Socket Timeout", "socketStartConnect",
-            "monitoredBarrier", "TCPStore", "wait timeout after", "Connection closed by",
-            "Application timeout caused pair closure", "Connection reset by peer", "Broken pipe",
-            "clients joined");
-  if (!theirs || !waits) return ErrorKind::exception;
-  if (holds("failed to pass monitoredBarrier")) return ErrorKind::timeout;
-  if (holds("reached monitoredBarrier, but")) return ErrorKind::peer_lost;
-  if (holds("imed out", "imeout")) return ErrorKind::timeout;
-  if (holds("losed", "reset", "roken pipe", "Read error", "Write error", "refused"))
-    return ErrorKind::peer_lost;
-  return ErrorKind::rejected;
+void read_ranks(const ProgramLaunch& launch, size_t faults, ProgramRun* run) {
+  for (int64_t rank = 0; rank < launch.world; ++rank) take_rank(launch, rank, run);
+  run->outcome.ranks = read_all_records(launch.folder, launch.world);
+  take_plan(launch, run);
+  run->acted.resize(faults);
+  std::error_code error;
+  for (size_t i = 0; i < faults; ++i)
+    for (int64_t rank = 0; rank < launch.world; ++rank)
+      if (std::filesystem::exists(fmt::format("{}/fired-{}-{}", launch.folder, rank, i), error))
+        run->acted[i].push_back(rank);
 }
 
 ProgramRun watch_program(const ProgramLaunch& launch, const ProgramWatch& watch, size_t faults,
                          Signals* signals) {
   ProgramRun run = Watcher(launch, watch, signals).run();
   if (run.why.empty() && starts_ranks_itself(launch)) run.why = kStartsRanksItself;
-  for (int64_t rank = 0; rank < launch.world; ++rank) take_rank(launch, rank, &run);
-  run.outcome.ranks = read_all_records(launch.folder, launch.world);
-  take_plan(launch, &run);
-  run.acted.resize(faults);
-  std::error_code error;
-  for (size_t i = 0; i < faults; ++i)
-    for (int64_t rank = 0; rank < launch.world; ++rank)
-      if (std::filesystem::exists(fmt::format("{}/fired-{}-{}", launch.folder, rank, i), error))
-        run.acted[i].push_back(rank);
+  read_ranks(launch, faults, &run);
   return run;
 }
 

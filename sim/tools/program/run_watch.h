@@ -1,14 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/launch/event_loop.h"
 #include "sim/launch/executor.h"
-#include "sim/record/evidence.h"
 #include "sim/tools/program/launch.h"
+#include "sim/tools/program/rank_facts.h"
 
 namespace lockstep {
 
@@ -18,22 +17,6 @@ namespace lockstep {
 struct ProgramWatch {
   double limit_s = 600;
   double hang_after_s = 30;  // nothing new of any rank for so long, once all have met: a hang
-};
-
-struct ProgramGroup {  // of some of the ranks
-  std::string name;    // PyTorch's
-  std::vector<int64_t> ranks;
-};
-
-// What the agent of one rank knows beside its records.
-struct ProgramRankFacts {
-  bool met = false;         // it came out of init_process_group
-  std::string torch, tap;   // "2.15.0"; "hooks", "functions"
-  int64_t world = 0;        // as its group says
-  int64_t timeout_ms = -1;  // of that group, as it was set
-  std::string error, line;  // "ValueError: bad"; the program's own line "train.py:31"
-  std::vector<ProgramGroup> groups;
-  std::vector<std::string> stack;  // of a hung rank, innermost first: "train.py:31 step()"
 };
 
 struct ProgramRun {
@@ -51,8 +34,8 @@ struct ProgramRun {
 ProgramRun watch_program(const ProgramLaunch& launch, const ProgramWatch& watch, size_t faults,
                          Signals* signals);
 
-// What a rank's error means, by the sentences of Gloo and c10d; `waits`: it was in a collective, or
-// had not met the others yet. Anything that is not theirs is the program's own exception.
-ErrorKind error_kind_of(const std::string& text, bool waits);
+// What the ranks of a run that is over left in its folder: facts, records, the ends of their logs.
+// Puts right what is known of how they ended.
+void read_ranks(const ProgramLaunch& launch, size_t faults, ProgramRun* run);
 
 }  // namespace lockstep

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "scenarios/base/file.h"
+#include <algorithm>
+
 #include "scenarios/base/text.h"
+#include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 #include "sim/analysis/step_model.h"
 #include "sim/sweep/statistics.h"
@@ -47,19 +49,17 @@ ProgramTimes times_of(const Json& json) {
 }  // namespace
 
 Expected<ProgramTimes> read_program_times(const std::string& path) {
-  const auto text = read_foreign_file(path, kTimesBytesMost);
-  if (!text) return text.errors();
-  const auto json = parse_foreign_json(text.value(), path, "the times of a rank");
-  if (!json) return json.errors();
-  const std::string place = "this is not what the agent writes";
-  try {
-    ProgramTimes times = times_of(json.value());
-    for (const double ms : times.step_ms)
-      if (ms < 0) return file_error(path, place);
-    return times;
-  } catch (const nlohmann::json::exception&) {
-    return file_error(path, place);
-  }
+  ProgramTimes times;
+  const InputErrors errors =
+      read_json_facts(path, "file of the agent", kTimesBytesMost, [&](const Json& json) {
+        times = times_of(json);
+        const auto backwards = [](double ms) { return ms < 0; };
+        return std::any_of(times.step_ms.begin(), times.step_ms.end(), backwards)
+                   ? "its steps do not follow each other"
+                   : "";
+      });
+  if (!errors.empty()) return errors;
+  return times;
 }
 
 std::string why_not_measured(const std::vector<ProgramTimes>& ranks, int64_t warmup) {

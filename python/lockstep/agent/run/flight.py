@@ -96,8 +96,8 @@ class Flight:
             self.append(ALIVE)
 
     def note(self, name, facts):
-        """A small file beside the records."""
+        """A small file beside the records. An exception's text may hold what no UTF-8 can: half of a pair."""
         path = f"{self.folder}/rank-{self.rank}.{name}.json"
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(facts, file)
+        with open(path + ".new", "w", encoding="utf-8", errors="replace") as file:
+            json.dump(facts, file, ensure_ascii=False)
         os.replace(path + ".new", path)

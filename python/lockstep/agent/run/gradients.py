@@ -212,6 +212,8 @@ class Followed:
             numbers = open(f"{folder}/gradients-{rank}.bin", "rb")
             with open(f"{folder}/gradients-{rank}.jsonl", encoding="utf-8") as index:
                 for text in index:
+                    if not text.endswith("\n"):
+                        break  # its process did not live to write it all
                     line = json.loads(text)
                     self.id = line.get("id", self.id)
                     if line["kind"] in ("reduced", "given"):

@@ -39,6 +39,8 @@ class Children:
             wait_for([child.sentinel for child in others])
 
     def end(self, pid, number):
+        if pid is None:
+            return  # it was not started
         self.sent.add(pid)
         self.tell({"pid": pid, "signal": 0, "exit_code": 0, "sent": int(number)})
 

@@ -215,7 +215,8 @@ TEST_F(Certificates, ForeignLinesAreErrorsWithTheirPlace) {
         tensor + R"("elements": 3, "at": 0, "of": 2, "backwards": 1})",
         tensor + R"("elements": -1, "at": 0, "of": 2, "backwards": 1})",
         tensor + R"("elements": 2, "at": 9223372036854775807, "of": 2, "backwards": 1})"})
-    EXPECT_THAT(error_of(line), HasSubstr("line 2 is not what lockstep run --gradients writes"))
+    EXPECT_THAT(error_of(line),
+                HasSubstr("jsonl:2: error: is no line of lockstep run --gradients: "))
         << line;
   EXPECT_THAT(error_of(tensor + R"("elements": 1, "at": 0, "of": 2, "backwards": 1})" +
                        "\n"

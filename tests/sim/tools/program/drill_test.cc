@@ -384,7 +384,8 @@ TEST(DrillRecording, LinesAreReadAndOthersRefused) {
   EXPECT_EQ(found.value().calls[0].outputs[0].rows->size(), 4U);
   EXPECT_FALSE(found.value().gradients[0].value.rows);
   EXPECT_FALSE(found.value().gradients[0].value.norms);
-  EXPECT_FALSE(read(kCall).value().ended);
+  EXPECT_FALSE(read(kCall + "\n").value().ended);
+  EXPECT_TRUE(read(kCall).value().calls.empty()) << "it was cut";
   for (const char* line :
        {R"({"kind": "gradient", "call": 1, "output": 0, "shape": [], "norms": [], "rows": []})",
         R"({"kind": "gradient", "call": 0, "output": 1, "shape": [], "norms": [], "rows": []})",
@@ -392,7 +393,9 @@ TEST(DrillRecording, LinesAreReadAndOthersRefused) {
     EXPECT_FALSE(read(kCall + "\n" + line + "\n")) << line;
   std::string own = kCall;
   own.replace(own.find("[]"), 2, "[0]");
-  EXPECT_FALSE(read(own)) << "no call is its own input";
+  EXPECT_FALSE(read(own + "\n")) << "no call is its own input";
+  EXPECT_THAT(to_text(read(kCall + "\n{\"kind\"\n").errors()[0]),
+              HasSubstr("drill-0.jsonl:2:8: error: is no line of the agent: "));
 }
 
 }  // namespace

@@ -333,6 +333,13 @@ TEST(ProgramRecording, StrangersLinesAreRefused) {
   const auto head = read("{\"kind\": \"head\", \"rank\": 1, \"world\": 2}\n");
   ASSERT_TRUE(head);
   EXPECT_FALSE(head.value().ended);
+  const auto cut = read("{\"kind\": \"head\", \"rank\": 1, \"world\": 2}\n{\"kind\": \"st");
+  ASSERT_TRUE(cut);
+  EXPECT_FALSE(cut.value().ended);
+  const auto broken = read("{\"kind\": \"head\", \"rank\": 1, \"world\": 2}\n{\"kind\": \"st\n");
+  EXPECT_NE(to_text(broken.errors()[0]).find("r.jsonl:2:10: error: is no line of the agent: this"),
+            std::string::npos);
+  EXPECT_EQ(read("").errors()[0].message, "does not say which rank it is of");
 }
 
 }  // namespace

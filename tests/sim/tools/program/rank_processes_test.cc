@@ -88,6 +88,15 @@ TEST_F(RankProcessesTest, WhereNobodyTellsItIsNotKnown) {
   EXPECT_EQ(processes_.parent()->exit_code, 3);
 }
 
+TEST_F(RankProcessesTest, WhatCannotBeReadIsNotBelievedAndTold) {
+  start(std::string(kRank) + "echo '{\"pid\": 1' > children.jsonl; sleep 0.3; " + kEnd + "exit 3");
+  look_until([&] { return has_ended(0); });
+  EXPECT_EQ(processes_.ranks()[0].exit_code, -1);
+  EXPECT_EQ(processes_.ranks()[0].signal, 0);
+  EXPECT_NE(processes_.why_unread().find("children.jsonl:1:10: error: "), std::string::npos)
+      << processes_.why_unread();
+}
+
 TEST_F(RankProcessesTest, NobodyElsesProcessIsTakenForARank) {
   const pid_t other = ::fork();
   if (other == 0) {
@@ -107,6 +116,7 @@ TEST_F(RankProcessesTest, NobodyElsesProcessIsTakenForARank) {
     processes.start(launch_);
     for (int i = 0; i < 20; ++i) EXPECT_TRUE(processes.look().empty());
     EXPECT_TRUE(processes.ranks().empty());
+    EXPECT_NE(processes.why_unread().find("rank-1.process.json"), std::string::npos);
   }
   EXPECT_EQ(::waitpid(other, nullptr, WNOHANG), 0) << "it lives on";
   ::kill(other, SIGKILL);

@@ -159,6 +159,9 @@ TEST_F(Recorded, ABrokenRecordingIsInconclusive) {
   EXPECT_EQ(replay_program(folder_, 3).finding->verdict, ProgramVerdict::inconclusive);
   write(2, "all_reduce", 600, "{}");
   EXPECT_EQ(replay_program(folder_, 3).finding->verdict, ProgramVerdict::inconclusive);
+  write(2, "all_reduce", 600, "[1");
+  EXPECT_THAT(replay_program(folder_, 3).finding->words,
+              testing::HasSubstr("collectives-2.jsonl:5:3: error: is no line of the agent: "));
   write(2);
   fs::resize_file(folder_ + "/contributions-2.bin", 5000);
   EXPECT_THAT(replay_program(folder_, 3).finding->words, testing::HasSubstr("rank 2 kept less"));

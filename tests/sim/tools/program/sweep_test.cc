@@ -90,6 +90,9 @@ TEST(ProgramTimes, OfStrangersAreChecked) {
     changed.replace(changed.find(was), std::string(was).size(), is);
     EXPECT_FALSE(read_times(changed)) << changed;
   }
+  EXPECT_NE(to_text(read_times("{\"rank\":\n x").errors()[0])
+                .find(":2:2: error: is no file of the agent: unexpected x"),
+            std::string::npos);
 }
 
 TEST(ProgramTimes, OfAStepAreTheMeanOfItsRanks) {
