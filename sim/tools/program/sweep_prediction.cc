@@ -25,9 +25,9 @@ bool is_known(const std::vector<std::vector<int64_t>>& known, const std::vector<
   return std::find(known.begin(), known.end(), buckets) != known.end();
 }
 
-class Predictor {
+class CapPredictor {
  public:
-  Predictor(const std::vector<CellResult>& lines, const std::vector<TracedRun>& runs,
+  CapPredictor(const std::vector<CellResult>& lines, const std::vector<TracedRun>& runs,
             const std::vector<std::string>& command, const std::string& folder, int64_t cores)
       : lines_(lines), runs_(runs), command_(command), folder_(folder), cores_(cores) {}
 
@@ -167,7 +167,7 @@ ProgramPrediction predict_caps(const std::vector<CellResult>& lines,
                                const std::vector<TracedRun>& runs,
                                const std::vector<std::string>& command, const std::string& folder,
                                int64_t cores) {
-  return Predictor(lines, runs, command, folder, cores).predict();
+  return CapPredictor(lines, runs, command, folder, cores).predict();
 }
 
 std::string why_undecided(const ProgramPrediction& prediction) {
