@@ -238,9 +238,8 @@ Json world_json(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
 }
 
 std::string markdown_of(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
-  const std::string text =
-      fmt::format("{} ranks: {}\n\n{}\n", world.world_size, markdown_text(answer_of(plan, world)),
-                  lines_of(world).markdown());
+  std::string text = fmt::format("{} ranks: {}\n\n{}\n", world.world_size,
+                                 markdown_text(answer_of(plan, world)), lines_of(world).markdown());
   if (!world.prediction) return text;
   return text + fmt::format("predicted: {}\n\n{}\n", markdown_text(predicted_answer(plan, world)),
                             predictions_of(*world.prediction).markdown());

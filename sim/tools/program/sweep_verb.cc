@@ -247,7 +247,7 @@ void add_program_sweep(CLI::App& app, std::function<int()>* action) {
 Exit codes
   0      measured: a recommendation, or that nothing differs beyond noise
   2      bad input
-  3      inconclusive: a busy machine, or a program that could not be run or measured
+  3      inconclusive: a busy machine, a program that could not be run or measured, predictions that are off
   128+n  interrupted by signal n)");
   verb->callback([=] { *action = [=] { return sweep_program(*options); }; });
 }
