@@ -63,8 +63,9 @@ std::string backward_sentence(const DrillFinding& found) {
 }  // namespace
 
 const char* name_of(DrillStage stage) {
-  constexpr const char* kNames[] = {"not_drilled", "nothing", "start", "calls",     "forward",
-                                    "backward",    "local_gradient", "reduction", "update"};
+  constexpr const char* kNames[] = {"not_drilled",    "nothing",   "start",
+                                    "calls",          "forward",   "backward",
+                                    "local_gradient", "reduction", "update"};
   return kNames[static_cast<size_t>(stage)];
 }
 
@@ -76,7 +77,8 @@ std::string sentence_of(const DrillFinding& found) {
       return "no operator is beyond the bound";
     case DrillStage::start:
       return fmt::format(
-          "the step begins with other weights than on one device: {} of {} differs by {:.2g} of its "
+          "the step begins with other weights than on one device: {} of {} differs by {:.2g} of "
+          "its "
           "norm before any operator used it",
           found.parameter, ranks_text(found.ranks), *found.distance);
     case DrillStage::calls:

@@ -36,7 +36,7 @@ struct ProgramWorld {
   bool handed = false;                       // one device, the data of the ranks
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile
   ProgramReplay replay;                      // what the tap on collectives saw
-  std::optional<DrillFinding> drill = {};         // of lane float64, where it was drilled
+  std::optional<DrillFinding> drill = {};    // of lane float64, where it was drilled
   double duration_s = 0;
 };
 

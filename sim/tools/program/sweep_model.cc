@@ -33,14 +33,14 @@ double ns_between(int64_t begin_ns, int64_t end_ns) {
 // What traced runs show, as samples for fit_machine() and of each gradient.
 class Samples {
  public:
-  explicit Samples(const TracedRun& first)
+  explicit Samples(const TracedProgram& first)
       : order_(first.ranks[0].trace->order), elements_(first.ranks[0].trace->elements) {
     ready_ns_.resize(order_.size());
     machine_.emulated = true;  // the layers' own times are in the profile
   }
 
   // False: a bucket is not made of parameters in the order of their gradients.
-  bool add(const TracedRun& run) {
+  bool add(const TracedProgram& run) {
     const size_t steps = run.ranks[0].trace->steps.size();
     for (size_t i = 0; i < steps; ++i) {
       const StepOfAll step = step_of_all(run, i);
@@ -79,7 +79,7 @@ class Samples {
   }
 
  private:
-  static int64_t element_bytes(const TracedRun& run) {
+  static int64_t element_bytes(const TracedProgram& run) {
     return dtype_bytes(simulated_dtype(run.ranks[0].trace->dtypes.front()));
   }
 
@@ -91,7 +91,7 @@ class Samples {
     int64_t last_ns = 0;  // all gradients are there, and all sums have ended
   };
 
-  StepOfAll step_of_all(const TracedRun& run, size_t i) const {
+  StepOfAll step_of_all(const TracedProgram& run, size_t i) const {
     const TracedStep& first = run.ranks[0].trace->steps[i];
     StepOfAll all;
     all.ready_ns.resize(order_.size());
@@ -204,9 +204,9 @@ Expected<RunPlan> plan_at(const std::string& folder, double cap_mb, int64_t firs
 
 }  // namespace
 
-std::string why_not_simulated(const std::vector<TracedRun>& runs) {
+std::string why_not_simulated(const std::vector<TracedProgram>& runs) {
   if (runs.empty()) return "no run was traced";
-  for (const TracedRun& run : runs) {
+  for (const TracedProgram& run : runs) {
     std::vector<const ProgramTrace*> traces;
     for (const ProgramTimes& rank : run.ranks)
       traces.push_back(rank.trace ? &*rank.trace : nullptr);
@@ -219,10 +219,10 @@ std::string why_not_simulated(const std::vector<TracedRun>& runs) {
   return "";
 }
 
-Expected<ProgramModel> program_model(const std::vector<const TracedRun*>& runs,
+Expected<ProgramModel> program_model(const std::vector<const TracedProgram*>& runs,
                                      const std::vector<std::string>& command, int64_t cores) {
   Samples samples(*runs[0]);
-  for (const TracedRun* run : runs)
+  for (const TracedProgram* run : runs)
     if (!samples.add(*run))
       return option_error(fmt::format(
           "with {} MiB the buckets do not follow the order of the first backward", run->cap_mb));
@@ -236,7 +236,7 @@ Expected<ProgramModel> program_model(const std::vector<const TracedRun*>& runs,
   model.layers = samples.layers();
   RunSamples machine = samples.machine();
   std::vector<double> caps;
-  for (const TracedRun* run : runs)
+  for (const TracedProgram* run : runs)
     if (std::find(caps.begin(), caps.end(), run->cap_mb) == caps.end()) caps.push_back(run->cap_mb);
   machine.run = fmt::format("{} ranks, bucket_cap_mb {}", model.world_size, fmt::join(caps, ", "));
   auto fit = fit_machine({machine}, cores);
@@ -245,8 +245,8 @@ Expected<ProgramModel> program_model(const std::vector<const TracedRun*>& runs,
   return model;
 }
 
-int64_t first_bucket_bytes(const std::vector<TracedRun>& runs, double cap_mb) {
-  for (const TracedRun& run : runs)
+int64_t first_bucket_bytes(const std::vector<TracedProgram>& runs, double cap_mb) {
+  for (const TracedProgram& run : runs)
     if (run.cap_mb == cap_mb) return run.ranks[0].trace->first_bucket_bytes;
   const ProgramTrace& any = *runs[0].ranks[0].trace;
   return any.first_follows_cap ? bytes_of_mib(cap_mb) : any.first_bucket_bytes;

@@ -15,13 +15,13 @@ namespace lockstep {
 // layer times, and a machine fitted to its own collectives. What is written is what is simulated.
 
 // A run of all ranks, each with its trace.
-struct TracedRun {
+struct TracedProgram {
   double cap_mb = 0;  // MiB
   std::vector<ProgramTimes> ranks;
 };
 
 // Why runs cannot be simulated; empty: they can.
-std::string why_not_simulated(const std::vector<TracedRun>& runs);
+std::string why_not_simulated(const std::vector<TracedProgram>& runs);
 
 struct ProgramModel {
   int64_t world_size = 0;
@@ -36,11 +36,11 @@ struct ProgramModel {
 // them, by how much the last rank is late to a bucket, and how long its sum has the wire. `runs`:
 // those that why_not_simulated() lets in, not empty. Bad input: buckets that are not made of the
 // parameters in the order of their gradients.
-Expected<ProgramModel> program_model(const std::vector<const TracedRun*>& runs,
+Expected<ProgramModel> program_model(const std::vector<const TracedProgram*>& runs,
                                      const std::vector<std::string>& command, int64_t cores);
 
 // The cap of the first bucket, at a cap at which a run was traced or at any other.
-int64_t first_bucket_bytes(const std::vector<TracedRun>& runs, double cap_mb);
+int64_t first_bucket_bytes(const std::vector<TracedProgram>& runs, double cap_mb);
 
 inline constexpr const char* kProgramScenario = "scenario.json";
 inline constexpr const char* kProgramProfile = "profile.json";

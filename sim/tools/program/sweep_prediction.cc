@@ -27,8 +27,8 @@ bool is_known(const std::vector<std::vector<int64_t>>& known, const std::vector<
 
 class CapPredictor {
  public:
-  CapPredictor(const std::vector<CellResult>& lines, const std::vector<TracedRun>& runs,
-            const std::vector<std::string>& command, const std::string& folder, int64_t cores)
+  CapPredictor(const std::vector<CellResult>& lines, const std::vector<TracedProgram>& runs,
+               const std::vector<std::string>& command, const std::string& folder, int64_t cores)
       : lines_(lines), runs_(runs), command_(command), folder_(folder), cores_(cores) {}
 
   ProgramPrediction predict() {
@@ -53,8 +53,8 @@ class CapPredictor {
 
   // Of all runs but those of this cap.
   Expected<ProgramModel> model_without(std::optional<double> cap_mb) const {
-    std::vector<const TracedRun*> kept;
-    for (const TracedRun& run : runs_)
+    std::vector<const TracedProgram*> kept;
+    for (const TracedProgram& run : runs_)
       if (run.cap_mb != cap_mb) kept.push_back(&run);
     if (kept.empty()) return option_error("no run of another cap was traced");
     return program_model(kept, command_, cores_);
@@ -73,7 +73,7 @@ class CapPredictor {
       if (!model) return give_up(model.errors());
       const auto made = forecast_at(model.value(), cap_mb);
       if (!made) return give_up(made.errors());
-      for (const TracedRun& run : runs_)
+      for (const TracedProgram& run : runs_)
         if (run.cap_mb == cap_mb && run.ranks[0].bucket_bytes != made.value().bucket_bytes) {
           found_.why =
               fmt::format("with {} MiB the buckets are not those that are simulated", cap_mb);
@@ -117,7 +117,7 @@ class CapPredictor {
       }
     }
     std::vector<double> ratios;
-    for (const TracedRun& run : runs_)
+    for (const TracedProgram& run : runs_)
       for (const CellResult& line : lines_)
         if (run.cap_mb == line.cell.cap_mb)
           ratios.push_back(numbers_of(run.ranks).step_ms / line.step_ms.value);
@@ -126,7 +126,7 @@ class CapPredictor {
   }
 
   const std::vector<CellResult>& lines_;
-  const std::vector<TracedRun>& runs_;
+  const std::vector<TracedProgram>& runs_;
   const std::vector<std::string>& command_;
   const std::string& folder_;
   const int64_t cores_;
@@ -164,7 +164,7 @@ std::vector<double> caps_between(const std::vector<double>& measured) {
 }
 
 ProgramPrediction predict_caps(const std::vector<CellResult>& lines,
-                               const std::vector<TracedRun>& runs,
+                               const std::vector<TracedProgram>& runs,
                                const std::vector<std::string>& command, const std::string& folder,
                                int64_t cores) {
   return CapPredictor(lines, runs, command, folder, cores).predict();

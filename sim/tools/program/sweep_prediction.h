@@ -46,7 +46,7 @@ std::vector<double> caps_between(const std::vector<double>& measured);
 // `lines`: what was measured; `runs`: traced ones of each line's cap; `folder`: for files in
 // between, there and empty.
 ProgramPrediction predict_caps(const std::vector<CellResult>& lines,
-                               const std::vector<TracedRun>& runs,
+                               const std::vector<TracedProgram>& runs,
                                const std::vector<std::string>& command, const std::string& folder,
                                int64_t cores);
 

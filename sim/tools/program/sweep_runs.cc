@@ -197,7 +197,7 @@ class Sweeper {
   std::vector<Cell> cells_;
   std::vector<std::vector<int64_t>> buckets_;  // by cell
   std::vector<SweepRun> runs_;
-  std::vector<TracedRun> traced_;
+  std::vector<TracedProgram> traced_;
   int64_t count_ = 0, repeated_ = 0;
   ProgramSweepWorld found_;
 };

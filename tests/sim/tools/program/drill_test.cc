@@ -389,7 +389,8 @@ TEST(DrillRecording, LinesAreReadAndOthersRefused) {
   for (const char* line :
        {R"({"kind": "gradient", "call": 1, "output": 0, "shape": [], "norms": [], "rows": []})",
         R"({"kind": "gradient", "call": 0, "output": 1, "shape": [], "norms": [], "rows": []})",
-        R"({"kind": "parameter", "name": "0.bias", "gradient": null})", R"({"kind": "other"})", "{}", "[1", R"({"kind": "end", "calls": "1", "why": ""})"})
+        R"({"kind": "parameter", "name": "0.bias", "gradient": null})", R"({"kind": "other"})",
+        "{}", "[1", R"({"kind": "end", "calls": "1", "why": ""})"})
     EXPECT_FALSE(read(kCall + "\n" + line + "\n")) << line;
   std::string own = kCall;
   own.replace(own.find("[]"), 2, "[0]");

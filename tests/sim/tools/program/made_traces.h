@@ -59,8 +59,8 @@ struct MadeProgram {
     return static_cast<double>(step_from(0, cap_mb).end_ns) * 1e-6;
   }
 
-  TracedRun run_at(double cap_mb) const {
-    TracedRun run;
+  TracedProgram run_at(double cap_mb) const {
+    TracedProgram run;
     run.cap_mb = cap_mb;
     for (int64_t rank = 0; rank < 2; ++rank) {
       ProgramTimes& times = run.ranks.emplace_back();

@@ -17,13 +17,13 @@ class ProgramModelTest : public testing::Test {
 
   ProgramModel model_of(const std::vector<double>& caps) {
     for (const double cap : caps) runs_.push_back(made_.run_at(cap));
-    std::vector<const TracedRun*> all;
-    for (const TracedRun& run : runs_) all.push_back(&run);
+    std::vector<const TracedProgram*> all;
+    for (const TracedProgram& run : runs_) all.push_back(&run);
     return program_model(all, {"python3", "my train.py"}, 2).value();
   }
 
   const MadeProgram made_;
-  std::vector<TracedRun> runs_;
+  std::vector<TracedProgram> runs_;
   const std::string folder_ = testing::TempDir() + "program_model";
 };
 
@@ -67,7 +67,7 @@ TEST_F(ProgramModelTest, LeavesWhatSimulateReads) {
 }
 
 TEST_F(ProgramModelTest, BucketsInAnotherOrderAreNoModel) {
-  TracedRun run = made_.run_at(1);
+  TracedProgram run = made_.run_at(1);
   for (ProgramTimes& rank : run.ranks)
     for (TracedStep& step : rank.trace->steps) step.buckets[0].bytes -= 4;
   EXPECT_EQ(why_not_simulated({run}), "");
@@ -75,10 +75,10 @@ TEST_F(ProgramModelTest, BucketsInAnotherOrderAreNoModel) {
 }
 
 TEST_F(ProgramModelTest, RunsThatDifferAreNone) {
-  TracedRun run = made_.run_at(1);
+  TracedProgram run = made_.run_at(1);
   std::swap(run.ranks[0].trace->order[0], run.ranks[0].trace->order[1]);
   EXPECT_NE(why_not_simulated({made_.run_at(0.25), run}).find("another order"), std::string::npos);
-  EXPECT_NE(why_not_simulated(std::vector<TracedRun>{}), "");
+  EXPECT_NE(why_not_simulated(std::vector<TracedProgram>{}), "");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 ProgramPrediction prediction_of(const std::vector<double>& caps, double share) {
   const MadeProgram made;
   std::vector<CellResult> lines;
-  std::vector<TracedRun> runs;
+  std::vector<TracedProgram> runs;
   for (const double cap : caps) {
     CellResult& line = lines.emplace_back();
     line.cell.cap_mb = cap;
@@ -78,7 +78,7 @@ TEST(ProgramPrediction, OfOneCapIsNone) {
 TEST(ProgramPrediction, OfOtherBucketsThanThoseOfTheRunsIsNone) {
   const MadeProgram made;
   std::vector<CellResult> lines(2);
-  std::vector<TracedRun> runs;
+  std::vector<TracedProgram> runs;
   for (const double cap : {0.25, 1.0}) {
     CellResult& line = lines[runs.size()];
     line.cell.cap_mb = cap;
