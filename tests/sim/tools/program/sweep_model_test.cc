@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "sim/des/machine_model.h"
+#include "tests/scenarios/parse/temporary_file.h"
 #include "tests/sim/tools/program/made_traces.h"
 
 namespace lockstep {
@@ -12,9 +13,6 @@ namespace {
 
 class ProgramModelTest : public testing::Test {
  protected:
-  void SetUp() override { std::filesystem::create_directories(folder_); }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   ProgramModel model_of(const std::vector<double>& caps) {
     for (const double cap : caps) runs_.push_back(made_.run_at(cap));
     std::vector<const TracedProgram*> all;
@@ -24,7 +22,8 @@ class ProgramModelTest : public testing::Test {
 
   const MadeProgram made_;
   std::vector<TracedProgram> runs_;
-  const std::string folder_ = testing::TempDir() + "program_model";
+  const TemporaryFolder own_;
+  const std::string folder_ = own_.path();
 };
 
 TEST_F(ProgramModelTest, IsWhatTheRunsWereMadeOf) {

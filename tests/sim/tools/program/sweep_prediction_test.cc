@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "tests/scenarios/parse/temporary_file.h"
 #include "tests/sim/tools/program/made_traces.h"
 
 namespace lockstep {
@@ -20,10 +21,8 @@ ProgramPrediction prediction_of(const std::vector<double>& caps, double share) {
     line.step_ms.value = made.step_ms(cap) * (cap == caps.back() ? share : 1);
     runs.push_back(made.run_at(cap));
   }
-  const std::string folder = testing::TempDir() + "program_prediction";
-  std::filesystem::create_directories(folder);
-  ProgramPrediction prediction = predict_caps(lines, runs, {"train"}, folder, 2);
-  std::filesystem::remove_all(folder);
+  const TemporaryFolder folder;
+  ProgramPrediction prediction = predict_caps(lines, runs, {"train"}, folder.path(), 2);
   return prediction;
 }
 
@@ -86,10 +85,8 @@ TEST(ProgramPrediction, OfOtherBucketsThanThoseOfTheRunsIsNone) {
     runs.push_back(made.run_at(cap));
     runs.back().ranks[0].bucket_bytes.push_back(4);
   }
-  const std::string folder = testing::TempDir() + "program_prediction_other";
-  std::filesystem::create_directories(folder);
-  const auto prediction = predict_caps(lines, runs, {"train"}, folder, 2);
-  std::filesystem::remove_all(folder);
+  const TemporaryFolder folder;
+  const auto prediction = predict_caps(lines, runs, {"train"}, folder.path(), 2);
   EXPECT_NE(prediction.why.find("not those that are simulated"), std::string::npos);
 }
 
