@@ -310,11 +310,14 @@ class Search {
     return !view.last_phase || view.last_phase->phase == static_cast<uint16_t>(Phase::rendezvous);
   }
 
-  // It made all of its steps, but fewer than those that others waited for it in.
+  // It made all of its steps, but fewer than those that others waited for it in, or fewer
+  // collectives: one that left out some is ahead of the others.
   bool left_early(const ProcessEnd& end, const RankView& view) const {
     const bool ended_well = end.signal == 0 && end.exit_code == kExitDone;
-    return (ended_well || end.by_launcher) && others_failed_ && view.primary_done &&
-           view.last_step_end < outcome_.plan.scenario.steps;
+    if (!(ended_well || end.by_launcher) || !others_failed_ || !view.primary_done) return false;
+    const bool counted = waiters_ > 0 && (view.last_arrival || view.dropped == 0);
+    return view.last_step_end < outcome_.plan.scenario.steps ||
+           (counted && last_arrival(&view) < least_waited_);
   }
 
   void count_accusations() {
