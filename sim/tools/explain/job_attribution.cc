@@ -126,8 +126,6 @@ class JobAttribution {
       case LogEventKind::timed_out:
       case LogEventKind::lost_peer:
       case LogEventKind::mismatch:
-        if (story->victim == nullptr) story->victim = &event;
-        break;
       case LogEventKind::absent:
         if (story->victim == nullptr) story->victim = &event;
         break;
