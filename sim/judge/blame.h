@@ -48,8 +48,9 @@ std::string to_words(const JointWait& wait);
 
 // How good an explanation of a failed run an end is: the smallest is the primary failure.
 //   own_cause   died, exited or threw by itself
-//   left_early  ended well, or was about to, with fewer steps, or collectives, than the others waited for
-//   rejected    refused what it was given; where most ranks called the same, whoever called
+//   left_early  ended well, or was about to, with fewer steps, or collectives, than the others
+//   waited for rejected    refused what it was given; where most ranks called the same, whoever
+//   called
 //               something else instead, and those who refused it have lost a peer
 //   hung        alive, but kept the others waiting, or was still running past a deadline
 //   waited      timed out while it waited for another

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/sim/judge/incident.h"
+#include "tests/sim/judge/outcomes.h"
 
 namespace lockstep {
 namespace {
@@ -336,6 +337,30 @@ TEST_P(Attribution, ReceiptsChangeNothing) {
     EXPECT_EQ(incident.failure().last_event, before.last_event);
     EXPECT_EQ(incident.failure().rank, before.rank);
     EXPECT_EQ(incident.failure().detected_ms, before.detected_ms);
+  }
+}
+
+// It ends, all well, in the middle of the others' work: a step fewer, or a collective.
+TEST(AttributionOfARun, ARankThatEndedEarlyIsWhomTheOthersWaitedFor) {
+  for (const bool step_left_out : {true, false}) {
+    Outcome outcome;
+    outcome.stop(0, 3);
+    outcome.error(0, ErrorKind::timeout, "all_reduce: timed out");
+    outcome.run.ends[0].exit_code = kExitCommError;
+    outcome.remove(2, [&](const Event& e) {
+      const auto kind = static_cast<EventKind>(e.kind);
+      const bool done = kind == EventKind::primary_done || kind == EventKind::finished;
+      const bool collective = kind == EventKind::arrival || kind == EventKind::end;
+      return e.step == 3 && (step_left_out ? !done : collective);
+    });
+    const RunResult result = outcome.judge();
+    ASSERT_TRUE(result.failure);
+    EXPECT_EQ(result.failure->rank, 2);
+    EXPECT_EQ(result.failure->kind, "exit");
+    const char* said =
+        step_left_out ? "rank 2 ended after step 2, " : "rank 2 ended after step 3, ";
+    EXPECT_EQ(result.failure->message.substr(0, 27), said);
+    EXPECT_EQ(result.failure->secondary, std::vector<int64_t>{0});
   }
 }
 

@@ -574,43 +574,6 @@ TEST(Failure, AnInterruptedRunIsInconclusiveWithoutAFailure) {
   EXPECT_THAT(result.lanes[0].reason, HasSubstr("interrupted"));
 }
 
-// Uneven batches without join: a rank ends, all well, in the middle of the others' work.
-TEST(Failure, ARankThatEndedEarlyIsWhomTheOthersWaitedFor) {
-  Outcome outcome;
-  outcome.stop(0, 3);
-  outcome.error(0, ErrorKind::timeout, "all_reduce: timed out");
-  outcome.run.ends[0].exit_code = kExitCommError;
-  outcome.remove(2, [](const Event& e) {
-    return e.step == 3 && static_cast<EventKind>(e.kind) != EventKind::primary_done &&
-           static_cast<EventKind>(e.kind) != EventKind::finished;
-  });
-  const RunResult result = outcome.judge();
-  ASSERT_TRUE(result.failure);
-  EXPECT_EQ(result.failure->rank, 2);
-  EXPECT_EQ(result.failure->kind, "exit");
-  EXPECT_EQ(result.failure->message.substr(0, 56),
-            "rank 2 ended after step 2, while others waited for it, i");
-  EXPECT_EQ(result.failure->secondary, std::vector<int64_t>{0});
-}
-
-// It left out a collective in the middle, and was ahead of the others from then on.
-TEST(Failure, ARankThatLeftOutACollectiveIsWhomTheOthersWaitedFor) {
-  Outcome outcome;
-  outcome.stop(0, 3);
-  outcome.error(0, ErrorKind::timeout, "all_reduce: timed out");
-  outcome.run.ends[0].exit_code = kExitCommError;
-  outcome.remove(2, [](const Event& e) {
-    const auto kind = static_cast<EventKind>(e.kind);
-    return e.step == 3 && (kind == EventKind::arrival || kind == EventKind::end);
-  });
-  const RunResult result = outcome.judge();
-  ASSERT_TRUE(result.failure);
-  EXPECT_EQ(result.failure->rank, 2);
-  EXPECT_EQ(result.failure->message.substr(0, 56),
-            "rank 2 ended after step 3, while others waited for it, i");
-  EXPECT_THAT(result.failure->message, HasSubstr("it never entered"));
-}
-
 }  // namespace
 
 }  // namespace lockstep
