@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -16,17 +17,18 @@ int run_cli(int argc, char** argv);
 class Help : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* app, std::string name) const override {
-    const bool group = !app->get_subcommands({}).empty();
-    const bool files = app->get_option_no_throw("FILE") != nullptr;
-    const bool data = app->get_option_no_throw("SET") != nullptr;
-    return "Usage: " + name + (group ? " VERB" : "") + " [options]" +
-           (files ? " FILE|DIR ..." : "") +
-           (app->get_option_no_throw("FOLDER") != nullptr ? " DIR" : "") +
-           (data ? " mnist|cifar10 DIR" : "") +
-           (app->get_option_no_throw("SHELL") != nullptr ? " bash|zsh|fish" : "") +
-           (app->get_option_no_throw("OPERATION") != nullptr ? " OPERATION" : "") +
-           (app->get_option_no_throw("COMMAND") != nullptr ? " -- COMMAND" : "") +
-           (app->get_option_no_throw("B") != nullptr ? " A B" : "") + "\n\n";
+    const std::pair<const char*, const char*> shown[] = {
+        {"FILE", "FILE|DIR ..."},     {"FOLDER", "DIR"},
+        {"SET", "mnist|cifar10 DIR"}, {"SHELL", "bash|zsh|fish"},
+        {"OPERATION", "OPERATION"},   {"PATH", "PATH ..."},
+        {"COMMAND", "-- COMMAND"},    {"B", "A B"},
+        {"RUNS", "DIR ..."}};
+    std::string text = "Usage: " + name;
+    if (!app->get_subcommands({}).empty()) text += " VERB";
+    text += " [options]";
+    for (const auto& [positional, words] : shown)
+      if (app->get_option_no_throw(positional) != nullptr) text += std::string(" ") + words;
+    return text + "\n\n";
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }  // in the usage
   std::string make_group(std::string group, bool positional,

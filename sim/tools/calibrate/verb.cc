@@ -108,7 +108,7 @@ void add_calibrate(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<CalibrateOptions>();
   CLI::App* verb = app.add_subcommand(
       "calibrate", "Fit the simulator's machine to real runs that were kept (--keep, --out).");
-  verb->add_option("DIR", options->folders, "Folders of runs, or of invocations")->required();
+  verb->add_option("RUNS", options->folders, "Folders of runs, or of invocations")->required();
   verb->add_option("--out", options->out, "The machine file for lockstep simulate --machine")
       ->option_text("FILE");
   verb->add_option("--cores", options->cores, "Of the host that the ranks shared (this one's)")
