@@ -20,7 +20,7 @@ class ProgramModelTest : public testing::Test {
     return program_model(all, {"python3", "my train.py"}, 2).value();
   }
 
-  const MadeProgram made_;
+  const MadeProgram made_ = {};
   std::vector<TracedProgram> runs_;
   const TemporaryFolder own_;
   const std::string folder_ = own_.path();

@@ -12,7 +12,7 @@ namespace {
 
 // What was measured is `share` of what the traced runs were made to take, at the last cap.
 ProgramPrediction prediction_of(const std::vector<double>& caps, double share) {
-  const MadeProgram made;
+  const MadeProgram made = {};
   std::vector<CellResult> lines;
   std::vector<TracedProgram> runs;
   for (const double cap : caps) {
@@ -75,7 +75,7 @@ TEST(ProgramPrediction, OfOneCapIsNone) {
 }
 
 TEST(ProgramPrediction, OfOtherBucketsThanThoseOfTheRunsIsNone) {
-  const MadeProgram made;
+  const MadeProgram made = {};
   std::vector<CellResult> lines(2);
   std::vector<TracedProgram> runs;
   for (const double cap : {0.25, 1.0}) {
