@@ -1,6 +1,7 @@
 """What tests of other launchers share: workers started by hand, tools that a machine may lack."""
 import os
 import pathlib
+import random
 import shutil
 import socket
 import subprocess
@@ -15,9 +16,15 @@ PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"  # where daemons are, als
 
 
 def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
+    """One that the kernel gives to nobody who asks for any: other programs do so until this one is taken."""
+    while True:
+        port = random.randrange(15000, 29000)
+        with socket.socket() as taken:
+            try:
+                taken.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def wait_until(true, seconds):
