@@ -261,10 +261,6 @@ class TwoHeadsModel : public ModuleModel {
   c10::IValue returned_;  // by the last forward; none: what only the user could look into
 };
 
-}  // namespace
-
-namespace {
-
 class SizedLayer : public torch::nn::Module {
  public:
   explicit SizedLayer(int64_t size)

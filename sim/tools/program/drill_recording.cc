@@ -51,16 +51,9 @@ DrillCall drill_call(const Json& line) {
   return found;
 }
 
-Sketch drill_sketch(const Json& list) {
-  if (!list.is_array() || list.size() != 5) return std::nullopt;
-  for (const Json& value : list)
-    if (!value.is_number()) return std::nullopt;
-  return list.get<std::vector<double>>();
-}
-
 DrillParameter drill_parameter(const Json& line) {
-  return {line.at("name").get<std::string>(), drill_sketch(line.at("values")),
-          drill_sketch(line.at("gradient"))};
+  return {line.at("name").get<std::string>(), sketch_of(line.at("values")),
+          sketch_of(line.at("gradient"))};
 }
 
 std::string take(const Json& line, DrillRank* rank) {

@@ -14,13 +14,7 @@ constexpr int64_t kRankBytesMost = int64_t{257} << 20;  // what the agent writes
 
 std::vector<Sketch> sketches(const Json& list) {
   std::vector<Sketch> found;
-  for (const Json& item : list) {
-    found.emplace_back();
-    bool whole = item.is_array() && item.size() == 5;
-    if (whole)
-      for (const Json& value : item) whole = whole && value.is_number();
-    if (whole) found.back() = item.get<std::vector<double>>();
-  }
+  for (const Json& item : list) found.push_back(sketch_of(item));
   return found;
 }
 
@@ -96,6 +90,13 @@ std::string take(const Json& line, ProgramRank* rank) {
 }
 
 }  // namespace
+
+Sketch sketch_of(const Json& list) {
+  if (!list.is_array() || list.size() != 5) return std::nullopt;
+  for (const Json& value : list)
+    if (!value.is_number()) return std::nullopt;
+  return list.get<std::vector<double>>();
+}
 
 Expected<ProgramRank> read_program_rank(const std::string& path) {
   ProgramRank rank;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ namespace lockstep {
 // Of a tensor: four projections on fixed signs, and its norm. Absent: there is no gradient, or it
 // is not finite.
 using Sketch = std::optional<std::vector<double>>;
+Sketch sketch_of(const nlohmann::ordered_json& list);  // five numbers; absent: anything else
 
 struct ProgramStep {
   int64_t optimizer = 0, ddp_forwards = 0, forwards = 0;

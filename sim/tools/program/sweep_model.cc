@@ -152,33 +152,34 @@ class Samples {
   RunSamples machine_;
 };
 
+double mib_of(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
+
 Json model_json(const ProgramModel& model) {
   return {{"kind", "sized_layers"}, {"sizes", model.sizes}};
 }
 
 Json scenario_json(const ProgramModel& model, double cap_mb, int64_t first_bucket) {
-  return {{"name", "program"},
-          {"what", "From `lockstep sweep --predict -- " + model.command + "`"},
-          {"world_size", model.world_size},
-          {"steps", kSteps},
-          {"batch_size", model.world_size},
-          {"dtype", model.dtype},
-          {"model", model_json(model)},
-          {"data",
-           {{"kind", "randn"},
-            {"samples", kSteps * model.world_size},
-            {"features", 1},
-            {"targets", 1}}},
-          {"loss", {{"kind", "mse"}}},
-          {"optimizer", {{"kind", "sgd"}, {"lr", 0.01}}},
-          {"compute", {{"kind", "emulated"}, {"profile", kProgramProfile}}},
-          {"reducer",
-           {{"kind", "c10d"},
-            {"bucket_cap_mb", cap_mb},
-            {"first_bucket_mb", static_cast<double>(first_bucket) / (1024.0 * 1024.0)}}},
-          {"communicator", {{"kind", "c10d"}}},
-          {"lanes", {"replica"}},
-          {"expect", {{"verdict", "pass"}}}};
+  return {
+      {"name", "program"},
+      {"what", "From `lockstep sweep --predict -- " + model.command + "`"},
+      {"world_size", model.world_size},
+      {"steps", kSteps},
+      {"batch_size", model.world_size},
+      {"dtype", model.dtype},
+      {"model", model_json(model)},
+      {"data",
+       {{"kind", "randn"},
+        {"samples", kSteps * model.world_size},
+        {"features", 1},
+        {"targets", 1}}},
+      {"loss", {{"kind", "mse"}}},
+      {"optimizer", {{"kind", "sgd"}, {"lr", 0.01}}},
+      {"compute", {{"kind", "emulated"}, {"profile", kProgramProfile}}},
+      {"reducer",
+       {{"kind", "c10d"}, {"bucket_cap_mb", cap_mb}, {"first_bucket_mb", mib_of(first_bucket)}}},
+      {"communicator", {{"kind", "c10d"}}},
+      {"lanes", {"replica"}},
+      {"expect", {{"verdict", "pass"}}}};
 }
 
 LayerProfile profile_of(const ProgramModel& model) {
@@ -193,8 +194,7 @@ LayerProfile profile_of(const ProgramModel& model) {
 Expected<RunPlan> plan_at(const std::string& folder, double cap_mb, int64_t first_bucket) {
   SuiteOptions options;
   options.sets = {fmt::format("/reducer/bucket_cap_mb={}", cap_mb),
-                  fmt::format("/reducer/first_bucket_mb={}",
-                              static_cast<double>(first_bucket) / (1024.0 * 1024.0))};
+                  fmt::format("/reducer/first_bucket_mb={}", mib_of(first_bucket))};
   const auto file = load_scenario_file(folder + "/" + kProgramScenario, options);
   if (!file) return file.errors();
   auto plans = make_plans(file.value());

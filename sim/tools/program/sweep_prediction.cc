@@ -20,7 +20,7 @@ double two_digits(double value) {
   return std::round(rounded * 1e6) / 1e6;
 }
 
-// One that was measured is the one that counts.
+// Of caps with the same buckets the first counts, and those that were measured come first.
 bool is_known(const std::vector<std::vector<int64_t>>& known, const std::vector<int64_t>& buckets) {
   return std::find(known.begin(), known.end(), buckets) != known.end();
 }
