@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/base/lane.h"
 #include "scenarios/base/part.h"
 #include "scenarios/faults.h"
 
@@ -67,7 +68,7 @@ struct ExpectedStraggler {
 struct Expectation {
   std::string libtorch;  // versions for which it holds, as VersionRange reads them; empty: all
   std::optional<std::string> verdict;                       // pass | fail | inconclusive
-  std::vector<std::pair<std::string, std::string>> lanes;   // lane name -> verdict
+  std::vector<std::pair<Lane, std::string>> lanes;          // with the verdict
   std::vector<std::pair<std::string, std::string>> checks;  // check name -> pass | fail | not_run
   std::optional<std::string> cause;
   std::optional<int64_t> step;
@@ -135,7 +136,7 @@ struct Scenario {
   std::vector<Fault> faults;
   double time_scale = 1;  // of time-outs that are given, of faults, of emulated compute
   Timeouts timeouts;
-  std::vector<std::string> lanes;
+  std::vector<Lane> lanes;
   bool common_checks = false;  // note what the checks that are common today would have found
   // The first whose `libtorch` holds counts: see expectation_for(). The last one holds for all.
   std::vector<Expectation> expect = {{}};

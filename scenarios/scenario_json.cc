@@ -56,7 +56,9 @@ Fault fault_from(const Json& json) {
 
 namespace {
 
-using Verdicts = std::vector<std::pair<std::string, std::string>>;
+// Of lanes or checks.
+template <class Name>
+using Verdicts = std::vector<std::pair<Name, std::string>>;
 
 // What is absent or empty has no key.
 struct MemberWriter {
@@ -70,8 +72,10 @@ struct MemberWriter {
   void operator()(const MemberRow& member, const std::optional<T>& value) {
     if (value) json[member.key] = *value;
   }
-  void operator()(const MemberRow& member, const Verdicts& verdicts) {
-    for (const auto& [name, verdict] : verdicts) json[member.key][name] = verdict;
+  template <class Name>
+  void operator()(const MemberRow& member, const Verdicts<Name>& verdicts) {
+    for (const auto& [name, verdict] : verdicts)
+      json[member.key][Json(name).template get<std::string>()] = verdict;
   }
   void operator()(const MemberRow& member, const Part& part) { json[member.key] = part_json(part); }
   void operator()(const MemberRow& member, const Timeouts& timeouts) {
@@ -103,10 +107,11 @@ struct MemberReader {
   void operator()(const MemberRow& member, std::optional<T>& value) {
     if (json.contains(member.key)) value = json[member.key].template get<T>();
   }
-  void operator()(const MemberRow& member, Verdicts& verdicts) {
+  template <class Name>
+  void operator()(const MemberRow& member, Verdicts<Name>& verdicts) {
     if (!json.contains(member.key)) return;
     for (const auto& [name, verdict] : json[member.key].items())
-      verdicts.emplace_back(name, verdict.get<std::string>());
+      verdicts.emplace_back(Json(name).get<Name>(), verdict.template get<std::string>());
   }
   void operator()(const MemberRow& member, Part& part) {
     if (const Json* found = find(member)) part = part_from(*found);

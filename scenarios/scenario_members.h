@@ -192,15 +192,9 @@ void plain_members(S& s, F use) {
                       "Under emulated compute they are not run."},
       s.common_checks);
   use({.key = "lanes",
-       .description =
-           "The ways in which the run is compared. replica: all ranks with each other, bit for "
-           "bit. replay: with one process that adds the shards in the same order, bit for bit. "
-           "float64: in double with a full batch, within 1e-12. rounding: float32 gradients with a "
-           "float64 oracle, by a statistic. exact: with the full batch on data that does not "
-           "round, bit for bit. communication: what the sum over the ranks may lose in any order "
-           "of additions, from the run's own weights; for communicators whose order nobody knows.",
+       .description = lane_descriptions().c_str(),
        .size = kNotEmpty,
-       .words = "replica replay float64 rounding exact communication",
+       .words = lane_words().c_str(),
        .has_default = false},
       s.lanes);
 }
@@ -297,7 +291,7 @@ template <class E, class F>
 void expected_members(E& expect, F use) {
   use({.key = "verdict", .description = "Of the run.", .words = "pass fail inconclusive"},
       expect.verdict);
-  use({.key = "lanes"}, expect.lanes);
+  use({.key = "lanes", .description = "Verdicts of single lanes."}, expect.lanes);
   use({.key = "checks"}, expect.checks);
   use({.key = "cause",
        .description = "Class of what is wrong.",

@@ -53,6 +53,9 @@ void put_type(const MemberRow& member, const std::string&, SchemaJson* json) {
   put_bounds(member.size, "minLength", "maxLength", json);
   if (member.words != nullptr) (*json)["enum"] = words_json(member.words);
 }
+void put_type(const MemberRow& member, const Lane&, SchemaJson* json) {
+  put_type(member, std::string(), json);
+}
 void put_type(const MemberRow&, const MutantSpec&, SchemaJson* json) {
   (*json)["$ref"] = "#/definitions/mutant";
 }
@@ -63,7 +66,7 @@ void put_type(const MemberRow&, const Fault&, SchemaJson* json) {
 // Names and words are in a list once, and no name is empty.
 template <class T>
 void put_type(const MemberRow& member, const std::vector<T>&, SchemaJson* json) {
-  constexpr bool kTexts = std::is_same_v<T, std::string>;
+  constexpr bool kTexts = std::is_same_v<T, std::string> || std::is_same_v<T, Lane>;
   (*json)["type"] = "array";
   put_bounds(member.size, "minItems", "maxItems", json);
   if (kTexts) (*json)["uniqueItems"] = true;
@@ -105,7 +108,14 @@ struct MemberSchema {
   }
   void operator()(const MemberRow& member, const Part&) { refer(member); }
   void operator()(const MemberRow& member, const Timeouts&) { refer(member); }
-  // Lanes and checks, each with the verdicts that it may have, are in the parts' file.
+  void operator()(const MemberRow& member, const std::vector<std::pair<Lane, std::string>>&) {
+    SchemaJson& json = properties[member.key];
+    json = {{"description", member.description}, {"type", "object"}};
+    for (const LaneRow& row : lanes())
+      json["properties"][row.word]["$ref"] = "#/definitions/lane_verdict";
+    json["additionalProperties"] = false;
+  }
+  // Checks, each with the verdicts that it may have, are in the parts' file.
   void operator()(const MemberRow&, const std::vector<std::pair<std::string, std::string>>&) {}
 
  private:

@@ -257,7 +257,7 @@ RunOutcome VirtualRecords::take(const SimulatedRun& run) {
   outcome.plan.scenario = scenario_;
   outcome.plan.start_step = 0;
   outcome.plan.not_applicable.clear();
-  for (const std::string& lane : plan_.scenario.lanes)
+  for (const Lane lane : plan_.scenario.lanes)
     outcome.plan.not_applicable.emplace_back(lane, "virtual time computes nothing to compare");
   outcome.evidence.resize(ranks_.size());
   outcome.log_tails.resize(ranks_.size());

@@ -58,10 +58,11 @@ Found stale_weights(const CauseFacts& facts) {
 Found skipped_step(const CauseFacts& facts) {
   for (const auto& [rank, e] : facts.witnesses) {
     if (e->skipped_run != e->skipped_golden)
-      return Cause{"skipped_step",
-                   fmt::format("{} skipped {} steps so far, {} {}", ranks_in_words(facts.ranks),
-                               e->skipped_run, e->lane == "replica" ? "rank 0" : "the golden run",
-                               e->skipped_golden)};
+      return Cause{
+          "skipped_step",
+          fmt::format("{} skipped {} steps so far, {} {}", ranks_in_words(facts.ranks),
+                      e->skipped_run, e->lane == Lane::replica ? "rank 0" : "the golden run",
+                      e->skipped_golden)};
     if (e->update_known && std::abs(e->update_ratio) < 1e-6)
       return Cause{"skipped_step", fmt::format("the weights of {} did not change in this step",
                                                ranks_in_words(facts.ranks))};
@@ -115,11 +116,11 @@ Found other_samples(const CauseFacts& facts) {
 }
 
 Found only_rounding(const CauseFacts& facts) {
-  if (verdict_of(facts, "rounding") != "fail") return {};
+  if (verdict_of(facts, Lane::rounding) != "fail") return {};
   bool finite = true;
   for (const LaneResult& lane : facts.lanes) {
-    if (lane.lane != "rounding" && lane.verdict == "fail") return {};
-    if (lane.lane == "rounding" && lane.statistic) finite = std::isfinite(*lane.statistic);
+    if (lane.lane != Lane::rounding && lane.verdict == "fail") return {};
+    if (lane.lane == Lane::rounding && lane.statistic) finite = std::isfinite(*lane.statistic);
   }
   if (!finite)
     return Cause{"overflow",
@@ -176,25 +177,22 @@ int place_in(const std::array<std::string_view, N>& order, std::string_view word
 
 constexpr std::array<std::string_view, 4> kKinds = {"gradient", "buffer", "parameter",
                                                     "optimizer_state"};
-constexpr std::array<std::string_view, 6> kLanes = {"replay",  "exact",         "float64",
-                                                    "replica", "communication", "rounding"};
-
 // A place where a lane says that the run went wrong, with or without the worker's evidence.
 struct Candidate {
   int64_t step = 0;
   std::string state_kind;  // empty: not known, and so the last of its step
-  std::string lane;
+  Lane lane = Lane::replica;
   int64_t rank = 0;
   const MismatchEvidence* evidence = nullptr;
   std::vector<int64_t> ranks;  // where known beforehand
 
   auto order() const {
     return std::tuple(step, place_in(kKinds, state_kind), evidence == nullptr,
-                      place_in(kLanes, lane), rank);
+                      row_of(lane).evidence_rank, rank);
   }
 };
 
-bool failed(const std::vector<LaneResult>& lanes, const std::string& lane) {
+bool failed(const std::vector<LaneResult>& lanes, Lane lane) {
   return std::any_of(lanes.begin(), lanes.end(), [&](const LaneResult& result) {
     return result.lane == lane && result.verdict == "fail";
   });
@@ -207,7 +205,7 @@ void add_of_rank(const RankView& rank, const std::vector<LaneResult>& lanes,
       found->push_back({e.step, e.state_kind, e.lane, rank.rank, &e, e.ranks});
   for (const LaneResult& lane : lanes) {
     if (lane.verdict != "fail") continue;
-    const LaneTrace& trace = rank.lane(lane_of(lane.lane));
+    const LaneTrace& trace = rank.lane(lane.lane);
     const auto step = trace.mismatch_step ? trace.mismatch_step : trace.beyond_step;
     if (step) found->push_back({*step, "", lane.lane, rank.rank, nullptr, {}});
   }
@@ -217,13 +215,13 @@ std::vector<Candidate> candidates(const RunOutcome& outcome, const std::vector<R
                                   const std::vector<LaneResult>& lanes) {
   std::vector<Candidate> found;
   for (const RankView& rank : ranks) add_of_rank(rank, lanes, &found);
-  if (failed(lanes, "replica"))
+  if (failed(lanes, Lane::replica))
     if (auto split = find_replica_split(ranks))
-      found.push_back({split->step, split->state_kind, "replica", 0, nullptr, split->ranks});
-  for (const std::string lane : {"rounding", "communication"})
-    if (failed(lanes, lane))
-      if (auto step = statistic_beyond(outcome, lane_of(lane)))
-        found.push_back({*step, "gradient", lane, 0, nullptr, {}});
+      found.push_back({split->step, split->state_kind, Lane::replica, 0, nullptr, split->ranks});
+  for (const LaneRow& row : lockstep::lanes())
+    if (row.method == LaneMethod::statistic && failed(lanes, row.lane))
+      if (auto step = statistic_beyond(outcome, row.lane))
+        found.push_back({*step, "gradient", row.lane, 0, nullptr, {}});
   std::sort(found.begin(), found.end(),
             [](const Candidate& a, const Candidate& b) { return a.order() < b.order(); });
   return found;
@@ -231,7 +229,8 @@ std::vector<Candidate> candidates(const RunOutcome& outcome, const std::vector<R
 
 std::vector<int64_t> ranks_of(const Candidate& chosen, const std::vector<Candidate>& all) {
   std::vector<int64_t> ranks = chosen.ranks;
-  if (chosen.lane != "replica" && !is_statistic(lane_of(chosen.lane))) {
+  const LaneMethod method = row_of(chosen.lane).method;
+  if (method == LaneMethod::bits || method == LaneMethod::distance) {
     for (const Candidate& other : all)
       if (other.lane == chosen.lane && other.step == chosen.step) ranks.push_back(other.rank);
   }

@@ -35,7 +35,7 @@ void compare_lanes(const Expectation& expect, const RunResult& result, Compariso
     std::string got = "none";
     for (const LaneResult& known : result.lanes)
       if (known.lane == lane) got = known.verdict;
-    if (got != verdict) comparison->add("lane " + lane, verdict, got);
+    if (got != verdict) comparison->add(fmt::format("lane {}", to_word(lane)), verdict, got);
   }
 }
 
@@ -154,7 +154,8 @@ std::string to_words(const Expectation& expect) {
   if (expect.step) add(fmt::format("step {}", *expect.step));
   if (expect.tensor) add("tensor " + *expect.tensor);
   if (expect.bucket) add(fmt::format("bucket {}", *expect.bucket));
-  for (const auto& [lane, verdict] : expect.lanes) add(fmt::format("lane {} {}", lane, verdict));
+  for (const auto& [lane, verdict] : expect.lanes)
+    add(fmt::format("lane {} {}", to_word(lane), verdict));
   for (const auto& [check, verdict] : expect.checks)
     add(fmt::format("check {} {}", check, verdict));
   if (expect.within_ms) add(fmt::format("within {} ms", *expect.within_ms));
@@ -235,7 +236,7 @@ Expectation of_place(const Expectation& expect) {
   return part;
 }
 
-bool fails(const std::pair<std::string, std::string>& named) { return named.second == "fail"; }
+constexpr auto fails = [](const auto& named) { return named.second == "fail"; };
 
 bool expects_nothing(const Expectation& expect) {
   return expect.verdict.value_or("pass") == "pass" && expect.outcome != "failed" &&

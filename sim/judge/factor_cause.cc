@@ -100,7 +100,7 @@ double divisor_of(const CauseFacts& facts, double factor) {
 }
 
 bool agree(const CauseFacts& facts) {
-  return verdict_of(facts, "replica") != "fail" &&
+  return verdict_of(facts, Lane::replica) != "fail" &&
          static_cast<int64_t>(facts.ranks.size()) == facts.world_size;
 }
 
@@ -143,7 +143,7 @@ Rows rows_of(const CauseFacts& facts) {
   for (const auto& [rank, e] : facts.witnesses)
     if (e->lane == facts.first->lane && !e->own_sketch.empty()) of_rank[rank] = e;
   if (static_cast<int64_t>(of_rank.size()) != facts.world_size) return {};
-  const double rest = facts.first->lane == "float64" ? 1e-7 : 1e-4;
+  const double rest = facts.first->lane == Lane::float64 ? 1e-7 : 1e-4;
   std::vector<std::vector<double>> parts;
   for (const auto& [rank, e] : of_rank) {
     if (e->elements_wrong != of_rank.begin()->second->elements_wrong) return {};
@@ -217,7 +217,7 @@ bool is_right(const std::vector<double>& row) {
 // Where ranks have the average of what they computed, one of them has computed something else: so
 // many times what the golden run has of its samples. (Replay knows what each should have computed.)
 Found computed_times(const CauseFacts& facts, int64_t rank, const MismatchEvidence& e) {
-  if (e.lane != "float64" || !averaged_rightly(facts)) return {};
+  if (e.lane != Lane::float64 || !averaged_rightly(facts)) return {};
   const double of_golden = 1 - e.own_added * static_cast<double>(facts.active_ranks);
   if (is_near(of_golden, 0)) return {};
   const std::string what = fmt::format("before the reduction, rank {}'s gradients are", rank);

@@ -22,7 +22,7 @@ constexpr double kOtherFunction = 1e-8;
 
 double float64_distance(const CauseFacts& facts) {
   for (const LaneResult& result : facts.lanes)
-    if (result.lane == "float64" && result.distance) return *result.distance;
+    if (result.lane == Lane::float64 && result.distance) return *result.distance;
   return std::numeric_limits<double>::infinity();
 }
 
@@ -82,11 +82,11 @@ Found unsummed_bucket(const CauseFacts& facts) {
 Found missing_part(const CauseFacts& facts) {
   int64_t missing = -1;
   for (const auto& [rank, e] : facts.witnesses) {
-    if (e->lane != "replay") continue;
+    if (e->lane != Lane::replay) continue;
     if (e->missing_rank < 0 || (missing >= 0 && e->missing_rank != missing)) return {};
     missing = e->missing_rank;
   }
-  if (missing < 0 || verdict_of(facts, "replica") == "fail") return {};
+  if (missing < 0 || verdict_of(facts, Lane::replica) == "fail") return {};
   return Cause{"missing_gradient",
                fmt::format("{} of {} gradients are the golden run's without what rank {} adds",
                            facts.first == nullptr ? 0 : facts.first->gradients_wrong,
@@ -161,15 +161,16 @@ Found own_divisor(const CauseFacts& facts) {
 bool by_order_on_ranks(const CauseFacts& facts) {
   bool seen = false;
   for (const auto& [rank, e] : facts.witnesses) {
-    if (e->lane != "replay") continue;
+    if (e->lane != Lane::replay) continue;
     if (!e->within_rounding || e->elements_wrong < 2) return false;
     seen = true;
   }
-  return seen && verdict_of(facts, "float64") != "fail";
+  return seen && verdict_of(facts, Lane::float64) != "fail";
 }
 
 Found another_order_on_ranks(const CauseFacts& facts) {
-  const bool replicas_part = on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail";
+  const bool replicas_part =
+      on_some_ranks_only(facts) || verdict_of(facts, Lane::replica) == "fail";
   if (!replicas_part || !by_order_on_ranks(facts)) return {};
   return Cause{"order_only",
                fmt::format("the same addends in another order on {}: nothing is farther off than "
@@ -179,10 +180,10 @@ Found another_order_on_ranks(const CauseFacts& facts) {
 
 Found another_order(const CauseFacts& facts) {
   const MismatchEvidence* e = facts.first;
-  if (e == nullptr || on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail")
+  if (e == nullptr || on_some_ranks_only(facts) || verdict_of(facts, Lane::replica) == "fail")
     return {};
-  if (e->lane != "replay" && e->lane != "exact") return {};
-  const std::string float64 = verdict_of(facts, "float64");
+  if (e->lane != Lane::replay && e->lane != Lane::exact) return {};
+  const std::string float64 = verdict_of(facts, Lane::float64);
   if (float64 == "pass")
     return Cause{"order_only", "the same addends in another order (lane float64 passes)"};
   if (float64 == "fail" || e->max_ulp > kOrderUlpMax) return {};
@@ -219,7 +220,7 @@ Found lost_accumulation(const CauseFacts& facts) {
 
 }  // namespace
 
-std::string verdict_of(const CauseFacts& facts, const std::string& lane) {
+std::string verdict_of(const CauseFacts& facts, Lane lane) {
   for (const LaneResult& result : facts.lanes)
     if (result.lane == lane) return result.verdict;
   return "";
@@ -245,7 +246,8 @@ Found flipped_bits(const CauseFacts& facts) {
           "corrupted_bits",
           fmt::format("{} {} of rank {}'s own gradients flipped before the reduction",
                       e->local_bits_flipped, e->local_bits_flipped == 1 ? "bit" : "bits", rank)};
-  const bool replicas_part = on_some_ranks_only(facts) || verdict_of(facts, "replica") == "fail";
+  const bool replicas_part =
+      on_some_ranks_only(facts) || verdict_of(facts, Lane::replica) == "fail";
   for (const auto& [rank, e] : facts.witnesses) {
     const bool few = e->bits_flipped >= 1 && e->bits_flipped <= 8;
     const bool one_element = e->differing == 1 && e->gradients_wrong <= 1;
@@ -261,11 +263,11 @@ Found flipped_bits(const CauseFacts& facts) {
 }
 
 Found other_function(const CauseFacts& facts) {
-  if (verdict_of(facts, "float64") != "fail") return {};
+  if (verdict_of(facts, Lane::float64) != "fail") return {};
   const MismatchEvidence* e = facts.first;
-  const bool replayed = verdict_of(facts, "replay") == "pass";
+  const bool replayed = verdict_of(facts, Lane::replay) == "pass";
   // A defect of one gradient is no other function.
-  const bool averaged = verdict_of(facts, "replay") != "fail" && e != nullptr &&
+  const bool averaged = verdict_of(facts, Lane::replay) != "fail" && e != nullptr &&
                         2 * e->gradients_wrong >= e->gradients_total && averaged_rightly(facts);
   if (!replayed && !averaged) return {};
   // Another function shows from the first step.

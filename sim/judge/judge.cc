@@ -127,11 +127,11 @@ void say_interrupted(RunResult* result) {
 }
 
 // Lane whose arithmetic a second-run control puts to the test.
-std::string lane_of_control(const std::string& control) {
-  return control == "random_data" ? "exact" : "";
+std::optional<Lane> lane_of_control(const std::string& control) {
+  return control == "random_data" ? std::optional(Lane::exact) : std::nullopt;
 }
 
-std::string verdict_of_lane(const RunResult& result, const std::string& lane) {
+std::string verdict_of_lane(const RunResult& result, Lane lane) {
   for (const LaneResult& known : result.lanes)
     if (known.lane == lane) return known.verdict;
   return "";
@@ -214,14 +214,15 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
 }
 
 void apply_control(const RunResult& control, std::vector<RunResult>* results) {
-  const std::string lane_name = lane_of_control(control.control_of);
-  const std::string seen = verdict_of_lane(control, lane_name);
-  if (lane_name.empty() || seen == "fail") return;
+  const std::optional<Lane> tested = lane_of_control(control.control_of);
+  if (!tested) return;
+  const std::string seen = verdict_of_lane(control, *tested);
+  if (seen == "fail") return;
   const bool missed = seen == "pass";
   for (RunResult& result : *results) {
     if (result.file != control.file) continue;
     for (LaneResult& lane : result.lanes) {
-      if (lane.lane != lane_name || lane.verdict == "not_applicable") continue;
+      if (lane.lane != *tested || lane.verdict == "not_applicable") continue;
       lane.control = missed ? "missed" : "not_run";
       if (!missed && lane.verdict != "pass") continue;
       lane.verdict = missed ? "void" : "inconclusive";
@@ -380,7 +381,7 @@ ordered_json set_json(const RunResult& result) {
 
 ordered_json as_json(const RunResult& result) {
   ordered_json lanes = ordered_json::object(), checks = ordered_json::object();
-  for (const LaneResult& lane : result.lanes) lanes[lane.lane] = lane_json(lane);
+  for (const LaneResult& lane : result.lanes) lanes[to_word(lane.lane)] = lane_json(lane);
   for (const auto& [check, verdict] : result.checks) checks[check] = verdict;
   const auto& d = result.first_divergence;
   const auto& f = result.failure;

@@ -15,7 +15,7 @@
 namespace lockstep {
 
 struct LaneResult {
-  std::string lane;                 // replica | replay | float64 | rounding | exact
+  Lane lane = Lane::replica;
   std::string verdict;              // pass | fail | inconclusive | void | not_applicable
   std::string control;              // detected | missed | not_run
   std::string reason;               // one line where the verdict is not pass
@@ -25,7 +25,7 @@ struct LaneResult {
 };
 
 struct Divergence {
-  std::string lane;
+  Lane lane = Lane::replica;
   int64_t step = 0;        // 0: before the first step
   std::string state_kind;  // gradient | buffer | parameter | optimizer_state
   std::string tensor;

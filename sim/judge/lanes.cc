@@ -105,12 +105,12 @@ void decide_replica(const RunOutcome& outcome, const std::vector<RankView>& rank
 }
 
 std::vector<int64_t> ranks_that_differ(const std::vector<RankView>& ranks, Lane lane,
-                                       const std::string& word, int64_t* step) {
+                                       int64_t* step) {
   std::vector<int64_t> found;
   for (const RankView& rank : ranks) {
     std::optional<int64_t> at = rank.lane(lane).mismatch_step;
     for (const MismatchEvidence& m : rank.evidence.mismatches)  // survives dropped events
-      if (m.lane == word && (!at || m.step < *at)) at = m.step;
+      if (m.lane == lane && (!at || m.step < *at)) at = m.step;
     if (!at) at = rank.lane(lane).beyond_step;
     if (!at) continue;
     *step = found.empty() ? *at : std::min(*step, *at);
@@ -122,13 +122,13 @@ std::vector<int64_t> ranks_that_differ(const std::vector<RankView>& ranks, Lane 
 // Lanes replay, exact and float64: each rank against a golden run.
 void decide_against_golden(const RunOutcome& outcome, const std::vector<RankView>& ranks,
                            LaneResult* result) {
-  const Lane lane = lane_of(result->lane);
+  const Lane lane = result->lane;
   for (const RankView& rank : ranks) {
     const auto& distance = rank.lane(lane).distance;
     if (distance) keep_worst(*distance, &result->distance);
   }
   int64_t step = 0;
-  const auto differing = ranks_that_differ(ranks, lane, result->lane, &step);
+  const auto differing = ranks_that_differ(ranks, lane, &step);
   if (!differing.empty()) {
     result->verdict = "fail";
     result->reason = fmt::format(
@@ -181,7 +181,7 @@ std::vector<RankView> statistic_views(const RunOutcome& outcome) {
 }
 
 void decide_statistic(const RunOutcome& outcome, LaneResult* result) {
-  const Lane lane = lane_of(result->lane);
+  const Lane lane = result->lane;
   const int64_t steps = outcome.plan.scenario.steps;
   std::vector<bool> seen(static_cast<size_t>(steps), false);
   for (const RankView& view : statistic_views(outcome)) {
@@ -208,7 +208,7 @@ void decide_statistic(const RunOutcome& outcome, LaneResult* result) {
 
 void read_ranks(const std::vector<RankView>& ranks, LaneResult* result) {
   for (const RankView& rank : ranks) {
-    const LaneTrace& trace = rank.lane(lane_of(result->lane));
+    const LaneTrace& trace = rank.lane(result->lane);
     result->compared += trace.compared;
     if (!trace.control || result->control == "missed") continue;
     result->control = *trace.control ? "detected" : "missed";
@@ -248,8 +248,7 @@ std::string undeclared_draws(const Scenario& scenario, const std::vector<RankVie
   return "";
 }
 
-LaneResult decide(const RunOutcome& outcome, const std::vector<RankView>& ranks,
-                  const std::string& lane) {
+LaneResult decide(const RunOutcome& outcome, const std::vector<RankView>& ranks, Lane lane) {
   LaneResult result;
   result.lane = lane;
   result.control = "not_run";
@@ -260,21 +259,21 @@ LaneResult decide(const RunOutcome& outcome, const std::vector<RankView>& ranks,
     return result;
   }
   const std::string drawn = undeclared_draws(outcome.plan.scenario, ranks);
-  if (lane_of(lane) != Lane::replica && !drawn.empty()) {
+  if (lane != Lane::replica && !drawn.empty()) {
     result.verdict = "not_applicable";
     result.reason = drawn;
     return result;
   }
   read_ranks(ranks, &result);
-  switch (lane_of(lane)) {
-    case Lane::replica:
+  switch (row_of(lane).method) {
+    case LaneMethod::replicas:
       decide_replica(outcome, ranks, &result);
       break;
-    case Lane::rounding:
-    case Lane::communication:
+    case LaneMethod::statistic:
       decide_statistic(outcome, &result);
       break;
-    default:
+    case LaneMethod::bits:
+    case LaneMethod::distance:
       decide_against_golden(outcome, ranks, &result);
   }
   apply_own_control(&result);
@@ -300,8 +299,6 @@ std::optional<ReplicaSplit> find_replica_split(const std::vector<RankView>& rank
   return first;
 }
 
-bool is_statistic(Lane lane) { return lane == Lane::rounding || lane == Lane::communication; }
-
 std::optional<int64_t> statistic_beyond(const RunOutcome& outcome, Lane lane) {
   std::optional<int64_t> first;
   for (const RankView& view : statistic_views(outcome))
@@ -313,7 +310,7 @@ std::optional<int64_t> statistic_beyond(const RunOutcome& outcome, Lane lane) {
 std::vector<LaneResult> decide_lanes(const RunOutcome& outcome,
                                      const std::vector<RankView>& ranks) {
   std::vector<LaneResult> results;
-  for (const std::string& lane : outcome.plan.scenario.lanes)
+  for (const Lane lane : outcome.plan.scenario.lanes)
     results.push_back(decide(outcome, ranks, lane));
   return results;
 }

@@ -23,8 +23,6 @@ struct ReplicaSplit {
 };
 std::optional<ReplicaSplit> find_replica_split(const std::vector<RankView>& ranks);
 
-// Is one number a step what the lane judges (golden/statistics.h)?
-bool is_statistic(Lane lane);
 // First step whose statistic is beyond the lane's threshold (or not a number), of the golden
 // processes' records. Of such lanes.
 std::optional<int64_t> statistic_beyond(const RunOutcome& outcome, Lane lane);

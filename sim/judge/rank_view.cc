@@ -215,13 +215,6 @@ std::vector<RankView> views_at(const RunOutcome& outcome, const std::vector<Rank
   return then;
 }
 
-Lane lane_of(const std::string& word) {
-  for (Lane lane : {Lane::replica, Lane::replay, Lane::float64, Lane::rounding, Lane::exact,
-                    Lane::communication})
-    if (word == to_word(lane)) return lane;
-  LOCKSTEP_CHECK(false, "no lane is called " + word);
-}
-
 namespace {
 
 // Records may be damaged: a number that is no operation must not end the judge.

@@ -70,9 +70,6 @@ std::vector<RankView> views_of(const RunOutcome& outcome);
 std::vector<RankView> views_at(const RunOutcome& outcome, const std::vector<RankView>& views,
                                int64_t time_ns);
 
-// "replica" -> Lane::replica; the word must be one of the five lanes.
-Lane lane_of(const std::string& word);
-
 // What records say of a rank, in the words of reports.
 
 // "all_reduce 12 (bucket 1, 0.4 MB)".

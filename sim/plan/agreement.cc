@@ -72,9 +72,9 @@ bool is_large(const Scenario& scenario) {
 
 std::string why_every_step(const Scenario& scenario) {
   if (!AgreementRule(scenario).is_simple()) return "ranks do not agree after every step";
-  for (const std::string& lane : scenario.lanes)
-    if (lane == "rounding" || lane == "communication")
-      return "lane " + lane + " needs the state before each step";
+  for (const Lane lane : scenario.lanes)
+    if (row_of(lane).method == LaneMethod::statistic)
+      return std::string("lane ") + to_word(lane) + " needs the state before each step";
   if (scenario.checkpoint.kind != "none") return "a resume is compared with the steps around it";
   return "";
 }

@@ -4,6 +4,7 @@
 
 #include "scenarios/base/part.h"
 #include "sim/plan/agreement.h"
+#include "sim/plan/lanes.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
@@ -35,7 +36,7 @@ class ScenarioCheck : PartCheck {
     comparisons();
     check_checkpoint(s_, errors_);
     check_local_steps(s_, errors_);
-    if (asks_for(s_, "exact")) exact();
+    if (asks_for(s_, Lane::exact)) exact();
     for (size_t i = 0; i < s_.mutants.size(); ++i) mutant(i, s_.mutants[i]);
     check_mutants(s_, errors_);
     check_faults(s_, errors_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "scenarios/scenario.h"
+#include "sim/plan/lanes.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
@@ -141,7 +142,7 @@ class EmulatedCheck : PartCheck {
     refuse(s_.reducer.kind == "data_parallel",
            "replicas that are threads of one rank have no timers of their own",
            "another /reducer/kind");
-    refuse(asks_for(s_, "exact"), "lane exact judges arithmetic that does not round",
+    refuse(asks_for(s_, Lane::exact), "lane exact judges arithmetic that does not round",
            "/lanes without \"exact\"");
     refuse(s_.golden.has_value(), "a stored golden holds what computed gradients lead to",
            "no /golden");

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "scenarios/split.h"
+#include "sim/plan/lanes.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
@@ -240,7 +241,7 @@ std::optional<CheckpointFile> resumed_file(const Scenario& scenario, int64_t* do
   };
   if (may_start(path)) return std::nullopt;
   auto file = read_file(scenario, path, scenario.dtype, errors);
-  const bool double_run = asks_for(scenario, "float64") && scenario.dtype != "float64";
+  const bool double_run = asks_for(scenario, Lane::float64) && scenario.dtype != "float64";
   if (!file || !double_run || may_start(path + ".double")) return file;
   if (const auto wide = read_file(scenario, path + ".double", "float64", errors))
     *double_step = wide->step;

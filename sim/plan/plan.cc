@@ -4,6 +4,7 @@
 
 #include "scenarios/scenario.h"
 #include "sim/plan/agreement.h"
+#include "sim/plan/lanes.h"
 #include "sim/plan/rules.h"
 
 namespace lockstep {
@@ -39,59 +40,6 @@ Sizes sizes_of(const Scenario& scenario, const std::string& dtype) {
   // A step counter of each parameter, and the loss scale's three.
   sizes.state += kAlignment * (static_cast<int64_t>(manifest->parameters.size()) + 3);
   return sizes;
-}
-
-void choose_lanes(RunPlan* plan) {
-  const Scenario& s = plan->scenario;
-  const auto drop = [&](const char* lane, const char* reason) {
-    if (asks_for(s, lane)) plan->not_applicable.emplace_back(lane, reason);
-    return asks_for(s, lane);
-  };
-  if (s.reducer.kind == "none") {
-    for (const char* lane : {"replica", "replay", "float64", "rounding", "exact", "communication"})
-      drop(lane, "reducer none synchronizes nothing");
-    return;
-  }
-  if (s.world_size == 1) {
-    drop("replica", "there is one rank only");
-  } else if (ranks_of(s) == 1) {
-    drop("replica", "there is one copy of the weights: replicas are made anew in every forward");
-  }
-  const bool no_rounding =
-      (s.dtype == "float64" && drop("rounding", "the run is in float64 already")) ||
-      (s.dtype == "bfloat16" && drop("rounding", "it knows what float32 rounds, not bfloat16")) ||
-      (s.clipping.kind != "none" && drop("rounding", "it knows averaged gradients, not clipped")) ||
-      (s.loss_scaling.kind != "none" &&
-       drop("rounding", "it knows no scaled or skipped gradients")) ||
-      (s.compute.kind == "emulated" &&
-       drop("rounding", "emulated gradients do not round as computed ones do")) ||
-      (s.join_divide_by && drop("rounding", "rank 0 may have no batch")) ||
-      (plan->start_step > 0 && drop("rounding", "it needs the steps before the resume too"));
-  const bool no_replay =
-      (s.communicator.kind == "nccl" &&
-       drop("replay", "nobody but NCCL knows the order of its additions: lane communication")) ||
-      (s.device == "cuda" && s.golden_device == "cpu" &&
-       drop("replay", "the golden run is on the cpu, whose bits are not a GPU's")) ||
-      (plan->start_step > 0 && plan->resumed_world_size != s.world_size &&
-       drop("replay", "the file was saved by another number of ranks"));
-  const auto refused = [&](const char* lane) {
-    const std::string why = refused_by_comm_hook(s, lane);
-    return why.empty() ? refused_by_reducer(s, lane) : why;
-  };
-  const auto judged = [&](const char* lane) { return asks_for(s, lane) && refused(lane).empty(); };
-  for (const char* lane : {"replay", "float64", "rounding", "exact", "communication"})
-    if (asks_for(s, lane) && !judged(lane)) drop(lane, refused(lane).c_str());
-  plan->rounding = judged("rounding") && !no_rounding;
-  const std::string no_communication = why_no_communication_bound(s);
-  if (!no_communication.empty()) drop("communication", no_communication.c_str());
-  plan->communication = judged("communication") && no_communication.empty();
-  plan->double_run = judged("float64") && s.dtype != "float64";
-  for (const char* lane : {"replay", "float64", "exact"})
-    if (judged(lane) && !(no_replay && std::string(lane) == "replay"))
-      plan->goldens.emplace_back(lane);
-  // Emulated gradients lead to other weights than one device's: common checks are not run there.
-  if (s.golden || (s.common_checks && s.compute.kind != "emulated"))
-    plan->goldens.emplace_back("one_device");
 }
 
 // The largest item of any stream; 0 where the model is not known without LibTorch.
@@ -144,8 +92,8 @@ void choose_capacities(RunPlan* plan) {
   const Sizes sizes = sizes_of(s, s.dtype);
   const int64_t with_shards = sizes.state + s.world_size * sizes.gradients;
   // Of several averages in a step no one gradient is a rank's own.
-  plan->shards = asks_for(s, "replay") && with_shards < kMostShardBytes && !plan->replay.gathered &&
-                 !has_own_states(s) && s.accumulate_sync == "last";
+  plan->shards = asks_for(s, Lane::replay) && with_shards < kMostShardBytes &&
+                 !plan->replay.gathered && !has_own_states(s) && s.accumulate_sync == "last";
   const int64_t slots = std::clamp<int64_t>(kMostStreamBytes / item_bytes(*plan), 2, 64);
   plan->stream_slots = std::clamp<int64_t>(s.steps + 1, 2, slots);
 }
@@ -200,14 +148,14 @@ std::vector<RunPlan> control_plans(const std::vector<RunPlan>& plans) {
   std::vector<RunPlan> controls;
   for (const RunPlan& plan : plans) {
     const Scenario& s = plan.scenario;
-    if (!asks_for(s, "exact") || s.data.kind != "dyadic" || !s.mutants.empty()) continue;
+    if (!asks_for(s, Lane::exact) || s.data.kind != "dyadic" || !s.mutants.empty()) continue;
     const auto same_file = [&](const RunPlan& other) { return other.file == plan.file; };
     if (std::any_of(controls.begin(), controls.end(), same_file)) continue;
     Scenario random = s;
     random.data = {"randn", {}};
     for (const char* key : {"samples", "features", "targets"})
       random.data.options.set(key, s.data.options.integer(key));
-    random.lanes = {"exact"};
+    random.lanes = {Lane::exact};
     random.expect = {{}};
     random.golden.reset();
     RunPlan control = make_plan(random).value();

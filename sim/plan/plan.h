@@ -40,7 +40,7 @@ struct RunPlan {
   bool shards = false;          // the replay golden streams local gradients too
   int64_t record_capacity = 0;  // events per rank
   int64_t stream_slots = 2;
-  std::vector<std::pair<std::string, std::string>> not_applicable;  // lane -> reason
+  std::vector<std::pair<Lane, std::string>> not_applicable;  // with the reason
   // States are compared after the first step, after each that this divides, and after the last;
   // between them the ranks' gradients, by hashes, unless a measurement is not to be disturbed.
   int64_t compare_every = 1;

@@ -112,7 +112,8 @@ Json as_json(const RunPlan& plan) {
   Json json = Json::object();
   plain_members(plan, [&](const char* key, const auto& value) { json[key] = value; });
   json["set"] = pairs_json(plan.set);
-  json["not_applicable"] = pairs_json(plan.not_applicable);
+  Json& not_applicable = json["not_applicable"] = Json::object();
+  for (const auto& [lane, why] : plan.not_applicable) not_applicable[to_word(lane)] = why;
   Json rule = Json::object();
   rule_members(plan.replay, [&](const char* key, const auto& value) { rule[key] = value; });
   json["replay"] = std::move(rule);
@@ -128,7 +129,8 @@ RunPlan take_plan(const Json& document) {
   RunPlan plan;
   plain_members(plan, [&](const char* key, auto& value) { document.at(key).get_to(value); });
   plan.set = pairs_from(document.at("set"));
-  plan.not_applicable = pairs_from(document.at("not_applicable"));
+  for (const auto& [lane, why] : document.at("not_applicable").items())
+    plan.not_applicable.emplace_back(Json(lane).get<Lane>(), why.get<std::string>());
   const Json& rule = document.at("replay");
   rule_members(plan.replay, [&](const char* key, auto& value) { rule.at(key).get_to(value); });
   plan.layer_times = layers_from(document.at("layer_times"));

@@ -9,13 +9,18 @@
 #include "scenarios/scenario.h"
 
 namespace lockstep {
-namespace {
 
-// The kind by whose arithmetic the reducer is judged: a registered one's claim.
 const std::string& followed_kind(const Scenario& scenario) {
   const Part& reducer = scenario.reducer;
   return reducer.kind == "registered" ? reducer.options.text("same_bits_as") : reducer.kind;
 }
+
+bool compresses(const Scenario& scenario) {
+  return scenario.comm_hook.kind == "powersgd" &&
+         scenario.comm_hook.options.integer("start_step") <= scenario.steps;
+}
+
+namespace {
 
 bool has_ddp_buckets(const Scenario& scenario) {
   const std::string& kind = followed_kind(scenario);
@@ -39,12 +44,6 @@ void follow_comm_hook(const Scenario& scenario, ReplayRule* rule) {
   rule->division_first_step = rule->division_later = "divide_before";
   if (hook == "fp16") rule->added_as = "float16";
   if (hook == "bf16") rule->added_as = "bfloat16";
-}
-
-// PowerSGD that never starts within the run is an all-reduce.
-bool compresses(const Scenario& scenario) {
-  return scenario.comm_hook.kind == "powersgd" &&
-         scenario.comm_hook.options.integer("start_step") <= scenario.steps;
 }
 
 BucketLayout one_each(const std::vector<int64_t>& parameters) {
@@ -110,10 +109,6 @@ BucketLayout buckets_of_several(const Scenario& scenario, const ModelManifest& m
 
 }  // namespace
 
-bool asks_for(const Scenario& scenario, const std::string& lane) {
-  return std::find(scenario.lanes.begin(), scenario.lanes.end(), lane) != scenario.lanes.end();
-}
-
 bool is_power_of_two(double value) {
   int exponent = 0;
   return value > 0 && std::frexp(value, &exponent) == 0.5;
@@ -169,46 +164,6 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
     rule.division_later = rule.division_first_step;
   }
   return rule;
-}
-
-std::string refused_by_comm_hook(const Scenario& scenario, const std::string& lane) {
-  const std::string& hook = scenario.comm_hook.kind;
-  if (hook == "none" || hook == "allreduce" || lane == "replica") return "";
-  if (hook == "post_local_sgd")
-    return lane == "rounding" || lane == "communication"
-               ? "it knows averaged gradients, not those of single ranks"
-               : "";
-  // Lane rounding says that they are not float32's: cause precision.
-  if (hook == "fp16" || hook == "bf16")
-    return lane == "replay" || lane == "rounding"
-               ? ""
-               : "comm hook " + hook + " rounds gradients to half precision on purpose";
-  if (hook == "powersgd" && !compresses(scenario)) return "";
-  if (lane != "replay" && lane != "rounding" && lane != "communication") return "";
-  return hook == "powersgd" ? "PowerSGD's arithmetic is not replayed"
-                            : "the arithmetic of a registered comm hook is its own";
-}
-
-// Each but the last would be another formula than that of the mean of what ranks computed.
-std::string why_no_communication_bound(const Scenario& s) {
-  if (s.dtype != "float32") return "its bound is float32's";
-  if (s.device == "cuda" && s.golden_device == "cpu")
-    return "the ranks' gradients are computed once more, and the cpu's bits are not a GPU's";
-  if (s.compute.kind == "emulated") return "emulated gradients are those of no model";
-  if (s.clipping.kind != "none") return "it knows averaged gradients, not clipped";
-  if (s.loss_scaling.kind != "none") return "it knows no scaled or skipped gradients";
-  if (s.join_divide_by) return "it divides by all ranks, whoever has a batch";
-  if (s.accumulate_sync == "each") return "gradients are averaged more than once a step";
-  if (s.reducer.kind == "data_parallel") return "replicas' gradients are added, not averaged";
-  if (s.checkpoint.kind != "none") return "it needs every step of one run";
-  return "";
-}
-
-std::string refused_by_reducer(const Scenario& scenario, const std::string& lane) {
-  if (scenario.reducer.kind != "registered" || lane != "replay" ||
-      followed_kind(scenario) != "none")
-    return "";
-  return "a registered reducer's order of additions is its own (/reducer/same_bits_as)";
 }
 
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest) {

@@ -98,19 +98,13 @@ void complete_timeouts(const Scenario& scenario, Timeouts* timeouts, InputErrors
 // How the reducer averages, as its kind promises.
 ReplayRule replay_rule_of(const Scenario& scenario);
 
-// Why lane `lane` says nothing about this scenario's comm hook; empty: it can be judged. Every hook
-// declares its lanes here.
-std::string refused_by_comm_hook(const Scenario& scenario, const std::string& lane);
-// The same of a reducer that a program registered.
-std::string refused_by_reducer(const Scenario& scenario, const std::string& lane);
-
-// Why the communication bound (docs/numerics.md) says nothing about this scenario; empty: it does.
-std::string why_no_communication_bound(const Scenario& scenario);
-
 // Buckets at construction, in launch order; for kinds without buckets those of their collectives.
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest);
 
-bool asks_for(const Scenario& scenario, const std::string& lane);
+// The kind by whose arithmetic the reducer is judged: a registered one's claim.
+const std::string& followed_kind(const Scenario& scenario);
+// PowerSGD that never starts within the run is an all-reduce.
+bool compresses(const Scenario& scenario);
 bool is_power_of_two(double value);
 
 }  // namespace lockstep

@@ -100,6 +100,7 @@ struct Write {
   void operator()(const char* name, double value) const { (*to)[name] = number_json(value); }
   void operator()(const char* name, ErrorKind value) const { (*to)[name] = to_word(value); }
   void operator()(const char* name, Check value) const { (*to)[name] = to_word(value); }
+  void operator()(const char* name, Lane value) const { (*to)[name] = to_word(value); }
   template <class T>
   void operator()(const char* name, const T& value) const {
     (*to)[name] = value;
@@ -140,6 +141,10 @@ struct Read {
     out = ErrorKind::exception;
     for (ErrorKind kind : kErrorKinds)
       if (*j == to_word(kind)) out = kind;
+  }
+  void operator()(const char* name, Lane& out) const {
+    const Json* j = find(name);
+    if (j != nullptr && j->is_string()) out = lane_from(j->get<std::string>()).value_or(out);
   }
   void operator()(const char* name, Check& out) const {
     const Json* j = find(name);
@@ -220,8 +225,11 @@ std::optional<Evidence> evidence_from_json_text(const std::string& text) {
     fields_of_reason(reason, Read{item});
     if (reason.check != Check{}) evidence.check_reasons.push_back(std::move(reason));
   });
-  for_objects(document, "mismatches",
-              [&](const Json& item) { fields_of(evidence.mismatches.emplace_back(), Read{item}); });
+  for_objects(document, "mismatches", [&](const Json& item) {
+    MismatchEvidence mismatch;
+    fields_of(mismatch, Read{item});
+    if (mismatch.lane != Lane{}) evidence.mismatches.push_back(std::move(mismatch));
+  });
   return evidence;
 }
 

@@ -14,7 +14,7 @@ namespace lockstep {
 
 // The first difference of one lane as one rank saw it, with what is needed to name a cause.
 struct MismatchEvidence {
-  std::string lane;        // replica | replay | float64 | exact
+  Lane lane{};
   int64_t step = 0;        // 0: before the first step
   std::string state_kind;  // gradient | buffer | parameter | optimizer_state
   std::string tensor;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/base/lane.h"
 #include "scenarios/base/phase.h"
 #include "sim/record/core_wait.h"
 
@@ -15,17 +16,6 @@ namespace lockstep {
 
 // The binary format of the flight recorder (docs/records.md). Numbers are part of the format:
 // never reused, only added.
-
-enum class Lane : int32_t {
-  replica = 1,
-  replay,
-  float64,
-  rounding,
-  exact,
-  one_device,
-  communication
-};
-const char* to_word(Lane lane);
 
 enum class EventKind : uint16_t {
   none = 0,

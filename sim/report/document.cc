@@ -47,15 +47,16 @@ ordered_json error_json(const InputError& error) {
           {"allowed", or_null(error.allowed)}};
 }
 
-bool compares_bytes(const std::string& lane) {
-  return lane == "replica" || lane == "replay" || lane == "exact";
+bool compares_bytes(Lane lane) {
+  const LaneMethod method = row_of(lane).method;
+  return method == LaneMethod::replicas || method == LaneMethod::bits;
 }
 
 void add_passed(const RunResult& run, Summary* summary) {
   for (const LaneResult& lane : run.lanes) {
     if (compares_bytes(lane.lane)) summary->tensors_compared += lane.compared;
     if (lane.distance) keep_worst(*lane.distance, &summary->worst_distance);
-    if (lane.statistic && lane.lane == "rounding")
+    if (lane.statistic && lane.lane == Lane::rounding)
       keep_worst(*lane.statistic, &summary->worst_statistic);
   }
 }

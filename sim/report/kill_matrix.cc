@@ -20,9 +20,9 @@ struct MatrixColumn {
   Caught caught;
 };
 
-std::optional<bool> by_lane(const RunResult& run, const std::string& name) {
+std::optional<bool> by_lane(const RunResult& run, Lane which) {
   for (const LaneResult& lane : run.lanes)
-    if (lane.lane == name && lane.verdict != "not_applicable") return lane.verdict == "fail";
+    if (lane.lane == which && lane.verdict != "not_applicable") return lane.verdict == "fail";
   return {};
 }
 
@@ -37,10 +37,18 @@ std::optional<bool> by_common(const RunResult& run, const std::string& name) {
   return {};
 }
 
-std::vector<MatrixColumn> columns_of_matrix() {
+bool is_named(Lane lane, const std::vector<Runs>& rows) {
+  const auto names = [&](const RunResult* run) { return by_lane(*run, lane).has_value(); };
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const Runs& row) { return std::any_of(row.begin(), row.end(), names); });
+}
+
+std::vector<MatrixColumn> columns_of_matrix(const std::vector<Runs>& rows) {
   std::vector<MatrixColumn> columns;
-  for (const char* lane : {"replica", "replay", "float64", "rounding", "exact"})
-    columns.push_back({lane, [lane](const RunResult& run) { return by_lane(run, lane); }});
+  for (const LaneRow& row : lanes())
+    if (is_named(row.lane, rows))
+      columns.push_back(
+          {row.word, [&row](const RunResult& run) { return by_lane(run, row.lane); }});
   columns.push_back({"checks", by_checks});
   columns.push_back({"failure", [](const RunResult& run) { return run.outcome == "failed"; }});
   columns.push_back({"late", [](const RunResult& run) -> std::optional<bool> {
@@ -116,7 +124,7 @@ Table kill_matrix(const std::vector<RunResult>& runs) {
     if (rows.empty() || rows.back().front()->file != run.file) rows.emplace_back();
     rows.back().push_back(&run);
   }
-  const std::vector<MatrixColumn> columns = columns_of_matrix();
+  const std::vector<MatrixColumn> columns = columns_of_matrix(rows);
   Table table;
   table.column("defect");
   table.column("runs", Table::Align::right);

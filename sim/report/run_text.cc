@@ -34,7 +34,8 @@ std::string what_happened(const RunResult& run, const Style& style) {
   std::string text =
       fmt::format("{}: {} {} in {:.2f} s", head, grouped(run.steps), plural(run.steps, "step"),
                   static_cast<double>(run.duration_ms) * 1e-3);
-  for (const LaneResult& lane : run.lanes) text += fmt::format(", {} {}", lane.lane, lane.verdict);
+  for (const LaneResult& lane : run.lanes)
+    text += fmt::format(", {} {}", to_word(lane.lane), lane.verdict);
   return text + "\n";
 }
 
@@ -75,7 +76,7 @@ std::string values_of(const Divergence& d) {
   if (!d.run_value || !d.golden_value) return "";
   const std::string run = digits_of(*d.run_value), golden = digits_of(*d.golden_value);
   const size_t width = std::max(run.size(), golden.size());
-  const std::string reference = d.lane == "replica" ? "rank 0" : "golden";
+  const std::string reference = d.lane == Lane::replica ? "rank 0" : "golden";
   return fmt::format("      run     {:<{}}  {}\n      {}  {:<{}}  {}      {}; {} of {} {} {}{}\n",
                      run, width, d.run_bits, reference, golden, width, d.golden_bits,
                      ulp_text(d.ulp), grouped(d.differing), grouped(d.numel),
@@ -103,7 +104,8 @@ std::string lane_lines(const RunResult& run) {
   for (const LaneResult& lane : run.lanes) {
     const bool speaks = lane.verdict == "fail" || lane.verdict == "inconclusive" ||
                         lane.verdict == "void" || lane.verdict == "not_applicable";
-    if (speaks) text += fmt::format("  lane {}  {}: {}\n", lane.lane, lane.verdict, lane.reason);
+    if (speaks)
+      text += fmt::format("  lane {}  {}: {}\n", to_word(lane.lane), lane.verdict, lane.reason);
   }
   return text;
 }
@@ -111,7 +113,7 @@ std::string lane_lines(const RunResult& run) {
 std::string failed_lanes(const RunResult& run) {
   std::string text;
   for (const LaneResult& lane : run.lanes)
-    if (lane.verdict == "fail") text += " " + lane.lane;
+    if (lane.verdict == "fail") text += fmt::format(" {}", to_word(lane.lane));
   if (text.empty()) return "";
   const bool one = text.find(' ', 1) == std::string::npos;
   return (one ? "  lane" : "  lanes") + text;

@@ -54,8 +54,8 @@ std::string lanes_of(const Runs& runs) {
   std::vector<std::string> names;
   for (const RunResult* run : runs)
     for (const LaneResult& lane : run->lanes)
-      if (std::find(names.begin(), names.end(), lane.lane) == names.end())
-        names.push_back(lane.lane);
+      if (std::find(names.begin(), names.end(), to_word(lane.lane)) == names.end())
+        names.emplace_back(to_word(lane.lane));
   return fmt::format("{}", fmt::join(names, " "));
 }
 

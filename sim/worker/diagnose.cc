@@ -294,7 +294,8 @@ void write_evidence(const std::string& path, const Evidence& evidence) {
 
 void dump_states(const std::string& prefix, const MismatchContext& context) {
   if (prefix.empty()) return;
-  const std::string base = fmt::format("{}.{}.step-{}", prefix, context.lane, context.step);
+  const std::string base =
+      fmt::format("{}.{}.step-{}", prefix, to_word(context.lane), context.step);
   const auto bytes = static_cast<size_t>(context.layout->bytes);
   write_file(base + ".run", reinterpret_cast<const char*>(context.run), bytes);
   write_file(base + ".golden", reinterpret_cast<const char*>(context.golden), bytes);

@@ -14,7 +14,7 @@ namespace lockstep {
 
 // What a rank holds at the moment of a mismatch. Pointers may be null where not known.
 struct MismatchContext {
-  std::string lane;
+  Lane lane = Lane::replica;
   int64_t step = 0;
   int64_t rank = 0;
   int64_t world_size = 1;

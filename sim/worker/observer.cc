@@ -11,6 +11,7 @@
 #include "scenarios/base/hash.h"
 #include "scenarios/scenario.h"
 #include "sim/plan/agreement.h"
+#include "sim/plan/lanes.h"
 #include "sim/worker/diagnose.h"
 
 namespace lockstep {
@@ -27,10 +28,6 @@ struct Observer::Feed {
 };
 
 namespace {
-
-bool asks_for(const Scenario& scenario, const std::string& lane) {
-  return std::find(scenario.lanes.begin(), scenario.lanes.end(), lane) != scenario.lanes.end();
-}
 
 // States up to this size are kept for one more step, as evidence of what an update did.
 constexpr int64_t kKeptBytesMax = 4 << 20;
@@ -77,7 +74,7 @@ Observer::Observer(const RankContext& context, const Training& training,
   const Scenario& scenario = context_.plan.scenario;
   own_state_.resize(static_cast<size_t>(layout_.bytes));
   open_feeds();
-  const bool replicas = primary_ && ranks_of(scenario) > 1 && asks_for(scenario, "replica");
+  const bool replicas = primary_ && ranks_of(scenario) > 1 && asks_for(scenario, Lane::replica);
   if (replicas && layout_.bytes <= ReplicaBoard::kStateBytesMax && context_.board)
     board_ = context_.board(layout_.bytes, patience());
   if (primary_ && context_.plan.watches_states() && context_.rank == 0)
@@ -221,7 +218,7 @@ void Observer::record_collectives() {
 
 void Observer::control_replica(const std::vector<uint64_t>& hashes) {
   const Scenario& scenario = context_.plan.scenario;
-  if (ranks_of(scenario) == 1 || !asks_for(scenario, "replica")) return;
+  if (ranks_of(scenario) == 1 || !asks_for(scenario, Lane::replica)) return;
   std::byte& damaged = state_[target_entry(layout_).offset];  // nobody else looks at it yet
   damaged ^= std::byte{1};
   const bool detected = hash_entries(layout_, state_) != hashes;
@@ -237,7 +234,7 @@ void Observer::record_control(Lane lane, bool detected) {
 MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* golden,
                                   const StateLayout& layout) const {
   MismatchContext context;
-  context.lane = to_word(lane);
+  context.lane = lane;
   context.step = step;
   context.rank = context_.rank;
   context.world_size = context_.plan.scenario.world_size;

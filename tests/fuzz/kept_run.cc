@@ -62,7 +62,7 @@ KeptRun make_kept_run() {
   RunOutcome outcome = simulated(planned(), default_machine_model());
   Evidence evidence;
   evidence.error = {ErrorKind::timeout, "all_reduce 3 timed out", "backward", 0, 2, 1, 3, 1, 5, 5};
-  evidence.mismatches.emplace_back().lane = "replica";
+  evidence.mismatches.emplace_back().lane = Lane::replica;
   evidence.check_reasons.push_back({Check::manifest, 1, -1, "rank 1: differs"});
   evidence.final_hash = std::string(32, 'a');
   evidence.reducer_data = "{\"buckets\":1}";

@@ -65,7 +65,8 @@ TEST(ScenarioSchema, EveryKeyOfAnExpectationAndAMutantIsAMember) {
   expect.named_collective = expect.named_bucket = 1;
   expect.named_phase = "forward";
   expect.straggler = ExpectedStraggler{"link", 1};
-  expect.lanes = expect.checks = {{"x", "pass"}};
+  expect.lanes = {{Lane::replay, "pass"}};
+  expect.checks = {{"x", "pass"}};
   const Json written = as_json(scenario);
   const Json& definitions = scenario_schema().document()["definitions"];
   const Json& expected = definitions["expectation"]["properties"];

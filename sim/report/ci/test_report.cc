@@ -31,7 +31,8 @@ std::string undecided_lanes(const RunResult& run) {
   std::vector<std::string> reasons;
   for (const LaneResult& lane : run.lanes)
     if (lane.verdict == "inconclusive" || lane.verdict == "void")
-      reasons.push_back(fmt::format("lane {} is {}: {}", lane.lane, lane.verdict, lane.reason));
+      reasons.push_back(
+          fmt::format("lane {} is {}: {}", to_word(lane.lane), lane.verdict, lane.reason));
   return fmt::format("{}", fmt::join(reasons, "; "));
 }
 

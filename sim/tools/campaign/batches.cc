@@ -154,7 +154,7 @@ std::string lanes_text(const CleanTally& tally, const Style& style) {
   for (const char* header : {"passed", "failed", "undecided", "not applicable"})
     table.column(header, Table::Align::right);
   for (const LaneTally& lane : tally.lanes)
-    table.row({lane.lane, grouped(lane.pass), grouped(lane.fail), grouped(lane.undecided),
+    table.row({to_word(lane.lane), grouped(lane.pass), grouped(lane.fail), grouped(lane.undecided),
                grouped(lane.not_applicable)});
   return table.text(style);
 }

@@ -64,15 +64,9 @@ std::string reason_of(const RunResult& run) {
   if (run.failure) return run.failure->message;
   for (const LaneResult& lane : run.lanes)
     if (lane.verdict == "fail" || lane.verdict == "inconclusive" || lane.verdict == "void")
-      return fmt::format("lane {}: {}: {}", lane.lane, lane.verdict, lane.reason);
+      return fmt::format("lane {}: {}: {}", to_word(lane.lane), lane.verdict, lane.reason);
   for (const std::string& reason : run.check_reasons) return reason;
   return "";
-}
-
-LaneTally* lane_of(const std::string& lane, std::vector<LaneTally>* lanes) {
-  for (LaneTally& known : *lanes)
-    if (known.lane == lane) return &known;
-  return nullptr;
 }
 
 // P(X <= events) of `runs` trials with this rate.
@@ -104,8 +98,7 @@ CleanRun clean_run_of(const RunResult& run) {
 
 CleanTally tally(const std::vector<CleanRun>& runs) {
   CleanTally tally;
-  for (const char* lane : {"replica", "replay", "float64", "rounding", "exact"})
-    tally.lanes.emplace_back().lane = lane;
+  for (const LaneRow& row : lanes()) tally.lanes.emplace_back().lane = row.lane;
   for (const CleanRun& run : runs) {
     ++tally.runs;
     tally.passed += run.verdict == "pass";
@@ -114,7 +107,9 @@ CleanTally tally(const std::vector<CleanRun>& runs) {
     tally.failed += run.verdict == "inconclusive" && run.failed;
     if (run.statistic) tally.statistics.push_back(*run.statistic);
     for (const auto& [lane, verdict] : run.lanes) {
-      LaneTally* of_lane = lane_of(lane, &tally.lanes);
+      const auto of_lane =
+          std::find_if(tally.lanes.begin(), tally.lanes.end(),
+                       [which = lane](const LaneTally& known) { return known.lane == which; });
       of_lane->pass += verdict == "pass";
       of_lane->fail += verdict == "fail";
       of_lane->not_applicable += verdict == "not_applicable";
@@ -143,10 +138,10 @@ Json as_json(const CleanTally& tally) {
                {"failed", tally.failed},
                {"accused_rate_bound_95", rate_bound_95(tally.accused, tally.runs)}};
   for (const LaneTally& lane : tally.lanes)
-    json["lanes"][lane.lane] = {{"pass", lane.pass},
-                                {"fail", lane.fail},
-                                {"undecided", lane.undecided},
-                                {"not_applicable", lane.not_applicable}};
+    json["lanes"][to_word(lane.lane)] = {{"pass", lane.pass},
+                                         {"fail", lane.fail},
+                                         {"undecided", lane.undecided},
+                                         {"not_applicable", lane.not_applicable}};
   json["rounding_statistic"] = {{"runs", tally.statistics.size()}};
   if (tally.statistics.empty()) return json;
   for (const auto& [key, percent] : {std::pair("median", 50.0), std::pair("p90", 90.0),

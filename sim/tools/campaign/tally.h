@@ -35,13 +35,13 @@ struct CleanRun {
   bool failed = false;  // ranks failed
   std::string why;      // one line, where it did not pass
   std::string again;
-  std::vector<std::pair<std::string, std::string>> lanes;  // lane -> verdict
-  std::optional<double> statistic;                         // R, the worst of its steps
+  std::vector<std::pair<Lane, std::string>> lanes;  // with the verdict
+  std::optional<double> statistic;                  // R, the worst of its steps
 };
 CleanRun clean_run_of(const RunResult& run);
 
 struct LaneTally {
-  std::string lane;
+  Lane lane = Lane::replica;
   int64_t pass = 0, fail = 0, undecided = 0, not_applicable = 0;
 };
 

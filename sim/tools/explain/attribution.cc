@@ -8,28 +8,15 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
+#include <string>
+
+#include "sim/tools/explain/flight_groups.h"
 
 namespace lockstep {
 namespace {
 
-struct FlightArrival {
-  int64_t rank;
-  const FlightEntry* entry;
-};
-
-struct GroupRecord {
-  std::string description;
-  RankSet members;                                            // as far as the dumps say
-  RankList ranks;                                             // null where they do not
-  std::map<int64_t, FlightStatus> status;                     // by rank, where it is known
-  std::map<int64_t, std::vector<FlightArrival>> collectives;  // by sequence number
-  bool gloo = false;
-  bool from_log = false;  // of some ranks only a log tells of it
-  // Sends and receives are in it: what NCCL's status counts are these and collectives, mixed.
-  bool point_to_point = false;
-};
-
 constexpr int64_t kEnoughFollow = 8;
+constexpr size_t kFewCollectives = 8;  // of a group, to align clocks by
 
 // Completes at one member only when all have entered, whatever the transport.
 bool is_symmetric(const std::string& operation) {
@@ -48,15 +35,9 @@ bool has_equal_sizes(const std::string& operation) {
 
 class FlightAttribution {
  public:
-  explicit FlightAttribution(const std::vector<FlightDump>& dumps) : dumps_(dumps) {
-    for (const FlightDump& dump : dumps)
-      for (const FlightEntry& entry : dump.entries)
-        groups_[entry.group].point_to_point |=
-            entry.point_to_point || entry.point_to_point_sequence > 0;
-    for (const FlightDump& dump : dumps) {
-      dumped_.insert(dump.rank);
-      take(dump);
-    }
+  explicit FlightAttribution(const std::vector<FlightDump>& dumps)
+      : dumps_(dumps), groups_(flight_groups(dumps, &ambiguous_)) {
+    for (const FlightDump& dump : dumps) dumped_.insert(dump.rank);
     for (auto& [name, group] : groups_)
       for (const int64_t rank : group.members)
         if (!dumped_.contains(rank)) absent_.insert(rank);
@@ -81,34 +62,6 @@ class FlightAttribution {
   }
 
  private:
-  void take(const FlightDump& dump) {
-    for (const auto& [name, group] : dump.groups) {
-      GroupRecord& into = groups_[name];
-      into.description = group.description;
-      if (group.ranks && group.ranks != into.ranks) {
-        if (into.ranks && *into.ranks != *group.ranks) ambiguous_.insert(name);
-        into.ranks = group.ranks;
-        into.members.insert(group.ranks->begin(), group.ranks->end());
-      }
-      into.members.insert(dump.rank);
-      into.from_log |= dump.from_log;
-    }
-    for (const auto& [name, status] : dump.status)
-      if (!groups_[name].point_to_point) groups_[name].status[dump.rank] = status;
-    for (const FlightEntry& entry : dump.entries) take(dump.rank, entry);
-  }
-
-  void take(int64_t rank, const FlightEntry& entry) {
-    GroupRecord& group = groups_[entry.group];
-    group.gloo |= entry.gloo;
-    if (entry.point_to_point && entry.sequence <= 0) return;
-    FlightStatus& status = group.status[rank];
-    status.enqueued = std::max(status.enqueued, entry.sequence);
-    if (entry.point_to_point) return;
-    if (entry.done && !entry.gloo) status.completed = std::max(status.completed, entry.sequence);
-    group.collectives[entry.sequence].push_back({rank, &entry});
-  }
-
   // Is it waited for? A communicator's collectives end in their order.
   static bool is_waiting(const GroupRecord& group, const FlightArrival& arrival) {
     if (group.gloo) return true;
@@ -210,9 +163,9 @@ class FlightAttribution {
     if (!group.gloo || group.collectives.empty()) return;
     const auto& [last, there] = *group.collectives.rbegin();
     if (there.size() == 1 && dumps_.size() > 1)
-      alone_.push_back(
-          fmt::format("who else is in group {}: only rank {} tells of its collective {}", name,
-                      there.front().rank, last));
+      alone_.emplace(there.front().entry,
+                     fmt::format("who else is in group {}: only rank {} tells of its collective {}",
+                                 name, there.front().rank, last));
   }
 
   static bool is_missed(const GroupRecord& group, int64_t sequence) {
@@ -249,6 +202,29 @@ class FlightAttribution {
       if (const auto same = other.find(at->first); same != other.end())
         differences.push_back(same->second - at->second);
     }
+    return usual_difference(std::move(differences), tolerance_ns);
+  }
+
+  // The same by the collectives of all groups, for groups that are used seldom.
+  std::optional<int64_t> clock_offset_by_all(const FlightArrival& base, int64_t other,
+                                             int64_t tolerance_ns) const {
+    std::vector<int64_t> differences;
+    for (const auto& [name, group] : groups_)
+      for (const auto& [sequence, arrivals] : group.collectives) {
+        const FlightEntry *of_base = nullptr, *of_other = nullptr;
+        for (const FlightArrival& arrival : arrivals) {
+          if (arrival.rank == base.rank) of_base = arrival.entry;
+          if (arrival.rank == other) of_other = arrival.entry;
+        }
+        if (of_base != nullptr && of_other != nullptr &&
+            of_base->created_ns < base.entry->created_ns)
+          differences.push_back(of_other->created_ns - of_base->created_ns);
+      }
+    return usual_difference(std::move(differences), tolerance_ns);
+  }
+
+  static std::optional<int64_t> usual_difference(std::vector<int64_t> differences,
+                                                 int64_t tolerance_ns) {
     if (differences.size() < 2) return std::nullopt;
     const auto middle = differences.begin() + static_cast<ptrdiff_t>(differences.size() / 2);
     std::nth_element(differences.begin(), middle, differences.end());
@@ -265,14 +241,16 @@ class FlightAttribution {
     int64_t first_ns = 0, newest_ns = 0;  // when one of them came, by the clock of who came first
   };
 
-  static Late late_for(const std::vector<FlightArrival>& arrivals, const FlightArrival& first,
-                       Created* created) {
+  Late late_for(const GroupRecord& group, const std::vector<FlightArrival>& arrivals,
+                const FlightArrival& first, Created* created) const {
     Late late;
     const int64_t timeout_ns = first.entry->timeout_ms * 1'000'000;
     for (const FlightArrival& arrival : arrivals) {
       if (arrival.rank == first.rank || timeout_ns <= 0) continue;
-      const auto offset = clock_offset((*created)[first.rank], (*created)[arrival.rank],
-                                       arrival.entry->sequence, timeout_ns / 8);
+      auto offset = clock_offset((*created)[first.rank], (*created)[arrival.rank],
+                                 arrival.entry->sequence, timeout_ns / 8);
+      if (!offset && group.collectives.size() <= kFewCollectives)
+        offset = clock_offset_by_all(first, arrival.rank, timeout_ns / 8);
       const int64_t came = arrival.entry->created_ns - offset.value_or(0);
       if (came - first.entry->created_ns <= timeout_ns) continue;
       late.first_ns = late.ranks.empty() ? came : std::min(late.first_ns, came);
@@ -304,7 +282,7 @@ class FlightAttribution {
       const auto first = std::min_element(arrivals.begin(), arrivals.end(), [](auto& a, auto& b) {
         return a.entry->created_ns < b.entry->created_ns;
       });
-      const Late late = late_for(arrivals, *first, &created);
+      const Late late = late_for(group, arrivals, *first, &created);
       if (late.ranks.empty() || went_on(group, sequence, *first, late)) continue;
       if (late.aligned) {
         take_late(name, sequence, *first, arrivals, late);
@@ -358,6 +336,7 @@ class FlightAttribution {
     size_t never = 0;
     for (const auto& [rank, missed] : missed_) {
       if (waits_.contains(rank) || late_.contains(rank) || held_.contains(rank)) continue;
+      if (waits_alone(rank, missed)) continue;
       ++never;
       accuse("never entered", FlightClass::never_entered, rank, missed);
       if (waits_in_point_to_point(rank))
@@ -369,7 +348,7 @@ class FlightAttribution {
       accuse("still holds what peers completed,", FlightClass::held, rank, missed);
     if (any_gloo_ && never > 1)
       doubt("which of them failed first: Gloo does not record what completed");
-    if (finding_.guilty.empty() && !missed_.empty()) {
+    if (finding_.guilty.empty() && !missed_.empty() && finding_.decided) {
       for (const auto& [rank, missed] : missed_) finding_.candidates.insert(rank);
       finding_.kind = FlightClass::never_entered;
       doubt("a first rank: those that wait, wait for each other");
@@ -388,7 +367,7 @@ class FlightAttribution {
       finding_.evidence.push_back(
           "nobody is missing or late; Gloo's dumps do not tell what timed out from what completed");
     if (finding_.guilty.empty())
-      for (const std::string& why : alone_) doubt(why);
+      for (const auto& [entry, why] : alone_) doubt(why);
     doubt_for_ambiguous();
     finding_.only_order_missing = any_gloo_ && never > 1 && finding_.missing.size() == 1;
     for (const int64_t rank : finding_.guilty) finding_.victims.erase(rank);
@@ -405,6 +384,22 @@ class FlightAttribution {
                       groups_.at(waiting.group).description));
     for (const FlightArrival& arrival : groups_.at(waiting.group).collectives.at(waiting.sequence))
       finding_.candidates.insert(arrival.rank);
+  }
+
+  // Whose last call nobody else tells of waits, as far as is known, for a rank that left no dump.
+  bool waits_alone(int64_t rank, const Missed& missed) {
+    const auto dump = std::find_if(dumps_.begin(), dumps_.end(),
+                                   [&](const FlightDump& one) { return one.rank == rank; });
+    const auto last = std::max_element(
+        dump->entries.begin(), dump->entries.end(),
+        [](const FlightEntry& a, const FlightEntry& b) { return a.created_ns < b.created_ns; });
+    const auto alone = last == dump->entries.end() ? alone_.end() : alone_.find(&*last);
+    if (alone == alone_.end()) return false;
+    place(FlightClass::never_entered, missed.group, groups_.at(missed.group), missed.sequence,
+          missed.operation);
+    waits_.insert(rank);
+    doubt(alone->second);
+    return true;
   }
 
   void doubt_for_absent() {
@@ -434,13 +429,13 @@ class FlightAttribution {
   }
 
   const std::vector<FlightDump>& dumps_;
-  std::map<std::string, GroupRecord> groups_;
+  std::set<std::string> ambiguous_;
+  const std::map<std::string, GroupRecord> groups_;
   RankSet dumped_, absent_, unknown_, unaligned_;
   std::map<int64_t, Missed> missed_, held_, late_;
-  std::map<int64_t, Missed> waiting_;  // the first collective in which a rank waits
-  RankSet waits_;                      // for somebody who did not enter, or came late
-  std::set<std::string> ambiguous_;
-  std::vector<std::string> alone_;
+  std::map<int64_t, Missed> waiting_;                // the first collective in which a rank waits
+  RankSet waits_;                                    // for somebody who did not enter, or came late
+  std::map<const FlightEntry*, std::string> alone_;  // last of its group, of one rank only
   std::optional<double> lateness_ms_;
   bool any_gloo_ = false;
   int64_t ranks_ = 0;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <string_view>
 
@@ -91,6 +92,7 @@ class JobAttribution {
     for (const std::string& dump : job_.damaged)
       finding_.evidence.push_back("not read, being damaged: " + dump);
     if (job_.logs == 0) return std::move(finding_);
+    doubt_who_waited();
     if (!died_.empty())
       conclude_died();
     else if (!finding_.decided || finding_.guilty.empty())
@@ -310,6 +312,17 @@ class JobAttribution {
     tell_doubts(quiet);
   }
 
+  // Who lost a peer was in a call: one of a group of which no other dump tells.
+  void doubt_who_waited() {
+    if (finding_.kind != FlightClass::never_entered) return;
+    RankSet waited;
+    std::set_intersection(finding_.guilty.begin(), finding_.guilty.end(), victims_.begin(),
+                          victims_.end(), std::inserter(waited, waited.end()));
+    if (waited.empty()) return;
+    undecided(fmt::format("what {} waited for: it reports a lost peer", rank_list(waited)), {});
+    for (const int64_t rank : waited) finding_.candidates.erase(rank);
+  }
+
   void tell_unclear() {
     constexpr size_t kMostTold = 8;
     size_t told = 0;
@@ -357,7 +370,7 @@ class JobAttribution {
       undecided(fmt::format("which rank called something else ({}): flight recorder dumps",
                             place_of(*mismatch_)),
                 fewest());
-    if (!finding_.decided) return;
+    if (!finding_.decided && (victims_.empty() || quiet.empty())) return;
     if (!victims_.empty())
       undecided(
           quiet.empty()

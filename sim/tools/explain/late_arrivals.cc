@@ -23,6 +23,7 @@ constexpr size_t kMostCalls = 512;  // of a step
 // Of a group so many collectives are looked at, the newest, and fewer where it has many ranks.
 constexpr size_t kMostCollectives = 8192, kLeastKept = 64, kMostArrivals = 16'000'000;
 constexpr double kLeastSlowdown = 1.08;
+constexpr double kLeastLateMs = 1;    // less is what a busy core does to any rank
 constexpr double kStepsLate = 0.8;    // of all steps
 constexpr double kClearlyLate = 0.4;  // of its median lateness, in each of those
 constexpr double kInTime = 0.35;      // of its lateness: what counts as none
@@ -233,7 +234,7 @@ class LateArrivals {
   bool is_late(size_t place, size_t rank) const {
     const std::vector<double> all = latenesses(place, rank);
     const double usual = middle(all);
-    if (usual <= 0 || usual >= step_ms_ || step_ms_ / (step_ms_ - usual) < kLeastSlowdown)
+    if (usual < kLeastLateMs || usual >= step_ms_ || step_ms_ / (step_ms_ - usual) < kLeastSlowdown)
       return false;
     const auto clearly = std::count_if(all.begin(), all.end(),
                                        [&](double ms) { return ms >= kClearlyLate * usual; });

@@ -182,7 +182,7 @@ Expected<RunPlan> explorable(const RunPlan& plan) {
   local.options.set("algorithm", scenario.communicator.options.text("algorithm"));
   scenario.communicator = std::move(local);
   scenario.compute = Part{"real", {}};
-  scenario.lanes = {"replica", "replay"};
+  scenario.lanes = {Lane::replica, Lane::replay};
   scenario.golden.reset();
   for (Expectation& expected : scenario.expect) {  // not of lanes that are not looked at
     Expectation kept;

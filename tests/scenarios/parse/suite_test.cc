@@ -115,7 +115,7 @@ TEST(Set, ValuesAreJsonOrElseText) {
   EXPECT_EQ(s.batch_size, 8);
   EXPECT_EQ(s.optimizer.options.number("beta1"), 0.9);
   EXPECT_EQ(s.mutants.at(0).rank, 1);
-  EXPECT_EQ(s.lanes, (std::vector<std::string>{"replica", "replay", "float64"}));
+  EXPECT_EQ(s.lanes, (std::vector<Lane>{Lane::replica, Lane::replay, Lane::float64}));
   EXPECT_EQ(s.steps, 6);
   EXPECT_EQ(s.seed, 99U);
 }

@@ -31,7 +31,7 @@ void fail_float64(Outcome* outcome, int64_t step) {
 }
 
 TEST(Cause, WrongDivisorSaysByWhat) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.one_ratio = true;
   e.ratio = 0.8;
   Outcome outcome = seen_everywhere(e);
@@ -39,7 +39,7 @@ TEST(Cause, WrongDivisorSaysByWhat) {
   const Divergence d = divergence_of(outcome);
   EXPECT_EQ(d.cause, "wrong_divisor");
   EXPECT_EQ(d.explanation, "gradients are 0.8 x golden: divided by 5 instead of 4");
-  EXPECT_EQ(d.lane, "replay");
+  EXPECT_EQ(d.lane, Lane::replay);
   EXPECT_EQ(d.tensor, "fc2.weight");
   EXPECT_EQ(d.bucket, 1);
   EXPECT_THAT(d.ranks, ElementsAre(0, 1, 2, 3));
@@ -47,7 +47,7 @@ TEST(Cause, WrongDivisorSaysByWhat) {
 
 // The worker saw that what was resumed with is not what was saved.
 Divergence of_failed_resume(int64_t step) {
-  MismatchEvidence e = gradient_evidence("replay", step);
+  MismatchEvidence e = gradient_evidence(Lane::replay, step);
   Outcome outcome = seen_everywhere(e);
   Part& checkpoint = outcome.run.plan.scenario.checkpoint;
   checkpoint.kind = "save_and_resume";
@@ -67,7 +67,7 @@ TEST(Cause, CheckpointExplainsWhatDiffersAfterTheResumeAlone) {
 }
 
 TEST(Cause, AShardOfAnotherSizeIsAnotherGlobalBatch) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.local_wrong = true;
   Outcome outcome = seen_everywhere(e);
   fail_float64(&outcome, 1);
@@ -85,7 +85,7 @@ TEST(Cause, AShardOfAnotherSizeIsAnotherGlobalBatch) {
 }
 
 TEST(Cause, AFactorOfEachRanksOwnIsAWrongDivisor) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.local_wrong = true;
   const auto judged = [&] {
     Outcome outcome = seen_everywhere(e);
@@ -100,7 +100,7 @@ TEST(Cause, AFactorOfEachRanksOwnIsAWrongDivisor) {
 }
 
 TEST(Cause, SummedButNotDivided) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.one_ratio = true;
   e.ratio = 4;
   EXPECT_EQ(divergence_of(seen_everywhere(e)).explanation,
@@ -108,7 +108,7 @@ TEST(Cause, SummedButNotDivided) {
 }
 
 TEST(Cause, ASumWithoutOneRanksPartIsAMissingGradient) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.gradients_wrong = 1;
   e.missing_rank = 2;
   Outcome outcome = seen_everywhere(e);
@@ -121,7 +121,7 @@ TEST(Cause, ASumWithoutOneRanksPartIsAMissingGradient) {
 }
 
 TEST(Cause, OwnGradientsOnTopOfTheAverageAreDoubled) {
-  MismatchEvidence e = gradient_evidence("replay", 2);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 2);
   e.own_added = 1;
   e.local_wrong = true;
   e.local_ratio = 2;  // both backwards together
@@ -131,7 +131,7 @@ TEST(Cause, OwnGradientsOnTopOfTheAverageAreDoubled) {
 }
 
 TEST(Cause, FewSignificantBitsAreAnEarlyCast) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.significant_bits = 8;
   Outcome outcome = seen_everywhere(e);
   fail_float64(&outcome, 1);
@@ -141,7 +141,7 @@ TEST(Cause, FewSignificantBitsAreAnEarlyCast) {
 }
 
 TEST(Cause, AGradientThatNobodyHasUsedIsStale) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.present_in = "run";
   EXPECT_EQ(divergence_of(seen_everywhere(e)).cause, "stale_gradient");
   e.present_in = "golden";
@@ -151,7 +151,7 @@ TEST(Cause, AGradientThatNobodyHasUsedIsStale) {
 // Rank 1's worker saw it in step 2.
 TEST(Cause, LostAccumulationIsAMissingGradient) {
   for (const int64_t step : {2, 3}) {
-    Outcome outcome = seen_everywhere(gradient_evidence("replay", step));
+    Outcome outcome = seen_everywhere(gradient_evidence(Lane::replay, step));
     Evidence evidence = *evidence_from_json_text(outcome.run.evidence[1]);
     evidence.check_reasons = {
         {Check::accumulation, 1, 2, "rank 1, step 2: grad() of fc1.weight is not all"}};
@@ -161,7 +161,7 @@ TEST(Cause, LostAccumulationIsAMissingGradient) {
 }
 
 TEST(Cause, MissingGradientAndDoubledGradient) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.gradients_wrong = 1;
   e.one_ratio = true;
   e.ratio = 0;
@@ -171,7 +171,7 @@ TEST(Cause, MissingGradientAndDoubledGradient) {
 }
 
 TEST(Cause, AllGradientsTwiceIsADivisorNotADoubledGradient) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.one_ratio = true;
   e.ratio = 2;
   EXPECT_EQ(divergence_of(seen_everywhere(e)).explanation,
@@ -179,7 +179,7 @@ TEST(Cause, AllGradientsTwiceIsADivisorNotADoubledGradient) {
 }
 
 TEST(Cause, MissingBucket) {
-  MismatchEvidence e = gradient_evidence("replay", 2);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 2);
   e.own_contribution = true;
   e.buckets_wrong = {1};
   Outcome outcome = seen_everywhere(e);
@@ -191,8 +191,8 @@ TEST(Cause, MissingBucket) {
 }
 
 TEST(Cause, WrongShardIsKnownByTheGuiltyRankAlone) {
-  Outcome outcome = seen_everywhere(gradient_evidence("replay", 1));
-  MismatchEvidence guilty = gradient_evidence("replay", 1);
+  Outcome outcome = seen_everywhere(gradient_evidence(Lane::replay, 1));
+  MismatchEvidence guilty = gradient_evidence(Lane::replay, 1);
   guilty.local_known = guilty.local_wrong = true;
   guilty.local_of_rank = 1;
   outcome.run.evidence[2].clear();
@@ -204,7 +204,7 @@ TEST(Cause, WrongShardIsKnownByTheGuiltyRankAlone) {
 
 TEST(Cause, SampleOrderWhereTheFirstOtherSamplesAreThoseOfThatStep) {
   const auto cause = [](int64_t step) {
-    Outcome outcome = seen_everywhere(gradient_evidence("replay", step));
+    Outcome outcome = seen_everywhere(gradient_evidence(Lane::replay, step));
     Evidence evidence = *evidence_from_json_text(outcome.run.evidence[2]);
     evidence.check_reasons = {{Check::samples, 2, 2, "rank 2, step 2: row 0 is sample 17, not 3"}};
     outcome.run.evidence[2] = to_json_text(evidence);
@@ -217,7 +217,7 @@ TEST(Cause, SampleOrderWhereTheFirstOtherSamplesAreThoseOfThatStep) {
 
 TEST(Cause, InitialWeights) {
   Outcome outcome;
-  MismatchEvidence e = gradient_evidence("replay", 0);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 0);
   e.state_kind = "parameter";
   for (size_t rank : {1, 2, 3}) {
     outcome.mismatch(rank, Lane::replay, e);
@@ -232,7 +232,7 @@ TEST(Cause, InitialWeights) {
 }
 
 TEST(Cause, CorruptedBitsShowOnSomeRanksOnly) {
-  MismatchEvidence e = gradient_evidence("replay", 3);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 3);
   e.bits_flipped = 1;
   e.differing = e.gradients_wrong = 1;
   Outcome outcome;
@@ -244,7 +244,7 @@ TEST(Cause, CorruptedBitsShowOnSomeRanksOnly) {
 }
 
 TEST(Cause, OneWrongElementOnOneRankIsCorruptedToo) {
-  MismatchEvidence e = gradient_evidence("replay", 3);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 3);
   e.differing = e.gradients_wrong = 1;
   Outcome outcome;
   outcome.mismatch(1, Lane::replay, e);
@@ -253,7 +253,7 @@ TEST(Cause, OneWrongElementOnOneRankIsCorruptedToo) {
 }
 
 TEST(Cause, AnotherOrderIsProvedByLaneFloat64) {
-  MismatchEvidence e = gradient_evidence("replay", 2);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 2);
   e.ulp = e.max_ulp = 3;
   e.bits_flipped = 4;  // few, but everywhere the same
   const Divergence d = divergence_of(seen_everywhere(e));
@@ -262,26 +262,26 @@ TEST(Cause, AnotherOrderIsProvedByLaneFloat64) {
 }
 
 TEST(Cause, WithoutLaneFloat64OnlyFewUlpAreAnotherOrder) {
-  MismatchEvidence e = gradient_evidence("replay", 2);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 2);
   Outcome outcome = seen_everywhere(e);
-  outcome.run.plan.scenario.lanes = {"replica", "replay"};
+  outcome.run.plan.scenario.lanes = {Lane::replica, Lane::replay};
   EXPECT_EQ(divergence_of(outcome).cause, "unknown");
   e.max_ulp = 5;
   outcome = seen_everywhere(e);
-  outcome.run.plan.scenario.lanes = {"replica", "replay"};
+  outcome.run.plan.scenario.lanes = {Lane::replica, Lane::replay};
   EXPECT_EQ(divergence_of(outcome).cause, "order_only");
 }
 
 TEST(Cause, NotShardDecomposable) {
   Outcome outcome;
-  outcome.mismatch(0, Lane::float64, gradient_evidence("float64", 1));
+  outcome.mismatch(0, Lane::float64, gradient_evidence(Lane::float64, 1));
   outcome.add(0, EventKind::distance, 1, static_cast<int32_t>(Lane::float64),
               std::bit_cast<uint64_t>(4e-4));
   EXPECT_EQ(divergence_of(outcome).cause, "not_shard_decomposable");
 }
 
 TEST(Cause, AnotherFunctionUnderAdamShowsInItsStateMost) {
-  MismatchEvidence e = gradient_evidence("float64", 1);
+  MismatchEvidence e = gradient_evidence(Lane::float64, 1);
   e.state_kind = "optimizer_state";
   e.tensor = "fc2.weight.exp_avg_sq";
   Outcome outcome;
@@ -293,14 +293,14 @@ TEST(Cause, AnotherFunctionUnderAdamShowsInItsStateMost) {
 
 TEST(Cause, LittleBeyondTheBoundIsNoOtherFunction) {
   Outcome outcome;
-  outcome.mismatch(0, Lane::float64, gradient_evidence("float64", 1));
+  outcome.mismatch(0, Lane::float64, gradient_evidence(Lane::float64, 1));
   outcome.add(0, EventKind::distance, 1, static_cast<int32_t>(Lane::float64),
               std::bit_cast<uint64_t>(1.6e-10));
   EXPECT_EQ(divergence_of(outcome).cause, "unknown");
 }
 
 TEST(Cause, Overflow) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.run_value = std::numeric_limits<double>::infinity();
   Outcome outcome = seen_everywhere(e);
   fail_float64(&outcome, 1);
@@ -308,7 +308,7 @@ TEST(Cause, Overflow) {
 }
 
 TEST(Cause, ByTheKindOfStateThatDiffersFirst) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.gradients_wrong = 0;
   for (const auto& [kind, cause] :
        {std::pair("buffer", "buffers"), std::pair("optimizer_state", "optimizer_state"),
@@ -320,21 +320,21 @@ TEST(Cause, ByTheKindOfStateThatDiffersFirst) {
 
 TEST(Divergence, TheEarliestStepWinsThenTheOrderOfKinds) {
   Outcome outcome;
-  MismatchEvidence late = gradient_evidence("replay", 3);
-  MismatchEvidence early = gradient_evidence("float64", 2);
+  MismatchEvidence late = gradient_evidence(Lane::replay, 3);
+  MismatchEvidence early = gradient_evidence(Lane::float64, 2);
   early.state_kind = "parameter";
   early.tensor = "fc1.bias";
   outcome.mismatch(0, Lane::replay, late);
   outcome.mismatch(1, Lane::float64, early);
   EXPECT_EQ(divergence_of(outcome).tensor, "fc1.bias");
-  MismatchEvidence gradient = gradient_evidence("float64", 2);
+  MismatchEvidence gradient = gradient_evidence(Lane::float64, 2);
   outcome.mismatch(2, Lane::float64, gradient);
   EXPECT_EQ(divergence_of(outcome).state_kind, "gradient");
 }
 
 TEST(Divergence, OrderOfKindsWithinAStep) {
   Outcome outcome;
-  MismatchEvidence e = gradient_evidence("replay", 2);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 2);
   for (const char* kind : {"optimizer_state", "parameter", "buffer", "gradient"}) {
     e.state_kind = kind;
     outcome.mismatch(0, Lane::replay, e);
@@ -346,7 +346,7 @@ TEST(Divergence, IsKnownFromHashesWhereNoWorkerLeftEvidence) {
   Outcome outcome;
   outcome.part(3, 1, 2);
   const Divergence d = divergence_of(outcome);
-  EXPECT_EQ(d.lane, "replica");
+  EXPECT_EQ(d.lane, Lane::replica);
   EXPECT_EQ(d.step, 2);
   EXPECT_EQ(d.state_kind, "buffer");
   EXPECT_EQ(d.cause, "buffers");
@@ -362,7 +362,7 @@ TEST(Cause, WhatJoinDoesNotHandOver) {
   s.batch_size = 8;
   s.data.options.set("samples", int64_t{16});
   s.split.options.set("batches_per_rank", std::vector<int64_t>{2, 1, 2, 2});
-  MismatchEvidence e = gradient_evidence("replay", 3);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 3);
   e.state_kind = "parameter";
   e.gradients_wrong = 0;
   outcome.mismatch(1, Lane::replay, e);

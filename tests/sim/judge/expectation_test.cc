@@ -11,7 +11,7 @@ Expectation of_wrong_divisor() {
   expect.cause = "wrong_divisor";
   expect.step = 2;
   expect.tensor = "fc1.weight";
-  expect.lanes = {{"replica", "pass"}, {"replay", "fail"}};
+  expect.lanes = {{Lane::replica, "pass"}, {Lane::replay, "fail"}};
   return expect;
 }
 
@@ -20,8 +20,8 @@ RunResult found() {
   result.verdict = "fail";
   result.met = true;
   result.outcome = "completed";
-  result.lanes = {{"replica", "pass", "detected", "", 9, {}, {}},
-                  {"replay", "fail", "detected", "", 9, {}, {}}};
+  result.lanes = {{Lane::replica, "pass", "detected", "", 9, {}, {}},
+                  {Lane::replay, "fail", "detected", "", 9, {}, {}}};
   Divergence divergence;
   divergence.step = 2;
   divergence.tensor = "fc1.weight";
@@ -73,7 +73,7 @@ TEST(Kill, SaysNothingOfWhatTheExpectationLeavesOpen) {
 TEST(Kill, IsOfAHiddenDefectIfNothingIsExpected) {
   Expectation expect;
   expect.verdict = "pass";
-  expect.lanes = {{"replica", "pass"}};
+  expect.lanes = {{Lane::replica, "pass"}};
   RunResult result = found();
   result.verdict = "pass";
   EXPECT_TRUE(kill_of(expect, result).hidden);

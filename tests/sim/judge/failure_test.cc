@@ -554,7 +554,7 @@ TEST(Failure, ARunThatBrokeDownDoesNotPassThoughAllLanesDo) {
 
 TEST(Failure, AFailedLaneStillFailsARunThatBrokeDown) {
   Outcome outcome;
-  outcome.mismatch(0, Lane::replay, gradient_evidence("replay", 1));
+  outcome.mismatch(0, Lane::replay, gradient_evidence(Lane::replay, 1));
   outcome.stop(1, 2);
   end(&outcome, 1, 0, -1, SIGKILL);
   EXPECT_EQ(outcome.judge().verdict, "fail");

@@ -18,7 +18,7 @@ using ::testing::Pair;
 
 Outcome wrong() {
   Outcome outcome;
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.one_ratio = true;
   e.ratio = 0.8;
   for (size_t rank = 0; rank < 4; ++rank) outcome.mismatch(rank, Lane::replay, e);
@@ -43,7 +43,7 @@ TEST(Expectation, SaysWhatDiffers) {
   expect.cause = "order_only";
   expect.tensor = "fc2.weight";
   expect.bucket = 2;
-  expect.lanes = {{"replica", "pass"}, {"replay", "pass"}};
+  expect.lanes = {{Lane::replica, "pass"}, {Lane::replay, "pass"}};
   expect.checks = {{"collective_log", "pass"}, {"aliasing", "fail"}};
   const RunResult result = outcome.judge();
   EXPECT_EQ(result.met, false);
@@ -222,7 +222,7 @@ TEST(Checks, OtherCollectivesAreTheCauseOfAFailureAfterThem) {
 }
 
 TEST(Control, OfASecondRunMakesItsLaneVoidWhereItDoesNotFail) {
-  Outcome exact(4, 3, {"exact"});
+  Outcome exact(4, 3, {Lane::exact});
   std::vector<RunResult> results = {exact.judge()};
   EXPECT_EQ(results[0].met, true);
   Outcome control = exact;
@@ -235,18 +235,18 @@ TEST(Control, OfASecondRunMakesItsLaneVoidWhereItDoesNotFail) {
 }
 
 TEST(Control, ThatFailsLeavesTheLane) {
-  Outcome exact(4, 3, {"exact"});
+  Outcome exact(4, 3, {Lane::exact});
   std::vector<RunResult> results = {exact.judge()};
   Outcome control = exact;
   control.run.plan.control = "random_data";
-  control.mismatch(0, Lane::exact, gradient_evidence("exact", 1));
+  control.mismatch(0, Lane::exact, gradient_evidence(Lane::exact, 1));
   apply_control(control.judge(), &results);
   EXPECT_EQ(results[0].verdict, "pass");
 }
 
 TEST(Control, OfAnotherFileOrLaneSaysNothing) {
-  Outcome exact(4, 3, {"exact"});
-  Outcome replica(4, 3, {"replica"});
+  Outcome exact(4, 3, {Lane::exact});
+  Outcome replica(4, 3, {Lane::replica});
   Outcome control = exact;
   control.run.plan.control = "random_data";
   std::vector<RunResult> results = {replica.judge()};
@@ -259,7 +259,7 @@ TEST(Control, OfAnotherFileOrLaneSaysNothing) {
 }
 
 TEST(Control, ThatDidNotEndLeavesTheLaneUndecided) {
-  Outcome exact(4, 3, {"exact"});
+  Outcome exact(4, 3, {Lane::exact});
   std::vector<RunResult> results = {exact.judge()};
   RunResult absent;
   absent.file = "made.json";
@@ -294,7 +294,7 @@ TEST(Words, LabelAndAgainCommand) {
 
 TEST(Json, WritesWhatIsNotFiniteAsText) {
   Outcome outcome = wrong();
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.run_value = std::numeric_limits<double>::quiet_NaN();
   e.golden_value = -std::numeric_limits<double>::infinity();
   outcome.run.evidence.assign(4, "");

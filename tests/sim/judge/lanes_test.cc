@@ -22,7 +22,7 @@ TEST(Lanes, PassWhereAllRanksReachedTheEndAndControlsWereDetected) {
   EXPECT_EQ(result.verdict, "pass");
   ASSERT_EQ(result.lanes.size(), 3u);
   for (const LaneResult& lane : result.lanes) {
-    EXPECT_EQ(lane.verdict, "pass") << lane.lane << ": " << lane.reason;
+    EXPECT_EQ(lane.verdict, "pass") << to_word(lane.lane) << ": " << lane.reason;
     EXPECT_EQ(lane.control, "detected");
     EXPECT_EQ(lane.compared, 160);
   }
@@ -39,16 +39,17 @@ TEST(Lanes, ReplicaFailsWhereChainsPart) {
   EXPECT_EQ(split->step, 2);
   EXPECT_EQ(split->state_kind, "parameter");
   EXPECT_THAT(split->ranks, ElementsAre(2, 3));
-  EXPECT_EQ(outcome.lane("replica").verdict, "fail");
-  EXPECT_EQ(outcome.lane("replica").reason, "ranks 2 3 differ from rank 0 in parameter of step 2");
+  EXPECT_EQ(outcome.lane(Lane::replica).verdict, "fail");
+  EXPECT_EQ(outcome.lane(Lane::replica).reason,
+            "ranks 2 3 differ from rank 0 in parameter of step 2");
 }
 
 TEST(Lanes, ReplicaForgivesDroppedEventsIfTheLastHashesAgree) {
   Outcome outcome;
   outcome.remove(1, [](const Event& e) { return e.step < 3 && e.kind == 7; });
-  EXPECT_EQ(outcome.lane("replica").verdict, "pass");
+  EXPECT_EQ(outcome.lane(Lane::replica).verdict, "pass");
   outcome.remove(1, [](const Event& e) { return e.kind == 7 && e.subject == 2; });
-  EXPECT_EQ(outcome.lane("replica").verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane(Lane::replica).verdict, "inconclusive");
 }
 
 TEST(Lanes, ReplicaNeedsNoBuffersAndNoOptimizerStateIfNoRankHasThem) {
@@ -57,14 +58,15 @@ TEST(Lanes, ReplicaNeedsNoBuffersAndNoOptimizerStateIfNoRankHasThem) {
     outcome.remove_kind(rank, EventKind::state_hash, 1);
     outcome.remove_kind(rank, EventKind::state_hash, 3);
   }
-  EXPECT_EQ(outcome.lane("replica").verdict, "pass");
+  EXPECT_EQ(outcome.lane(Lane::replica).verdict, "pass");
 }
 
 TEST(Lanes, ReplicaDoesNotPassWhereRankZeroAloneHasNoBuffers) {
   Outcome outcome;
   outcome.remove_kind(0, EventKind::state_hash, 1);
-  EXPECT_EQ(outcome.lane("replica").verdict, "inconclusive");
-  EXPECT_EQ(outcome.lane("replica").reason, "rank 1 has hashes of kind buffer, rank 0 has none");
+  EXPECT_EQ(outcome.lane(Lane::replica).verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane(Lane::replica).reason,
+            "rank 1 has hashes of kind buffer, rank 0 has none");
 }
 
 // Of draws that no golden run repeats nothing is said, whatever the comparison found.
@@ -73,7 +75,7 @@ TEST(Lanes, DoNotApplyWhereAForwardDrewFromTheDefaultGenerator) {
   outcome.run.plan.scenario.model.kind = "registered";
   outcome.run.plan.scenario.model.options.set("name", std::string("noisy"));
   MismatchEvidence e;
-  e.lane = "replay";
+  e.lane = Lane::replay;
   e.step = 1;
   e.state_kind = "gradient";
   outcome.mismatch(2, Lane::replay, e);
@@ -82,8 +84,8 @@ TEST(Lanes, DoNotApplyWhereAForwardDrewFromTheDefaultGenerator) {
   evidence.random_layers = {"drop1", "block.drop"};
   outcome.run.evidence[2] = to_json_text(evidence);
   const RunResult result = outcome.judge();
-  EXPECT_EQ(outcome.lane("replica").verdict, "pass");
-  for (const char* lane : {"replay", "float64"}) {
+  EXPECT_EQ(outcome.lane(Lane::replica).verdict, "pass");
+  for (const Lane lane : {Lane::replay, Lane::float64}) {
     EXPECT_EQ(outcome.lane(lane).verdict, "not_applicable");
     EXPECT_THAT(outcome.lane(lane).reason,
                 testing::AllOf(HasSubstr("model \"noisy\""), HasSubstr("drop1, block.drop")));
@@ -96,8 +98,8 @@ TEST(Lanes, DoNotApplyWhereAForwardDrewFromTheDefaultGenerator) {
   evidence.unrepeatable_forward = true;
   outcome.run.evidence[2] = to_json_text(evidence);
   EXPECT_EQ(outcome.judge().verdict, "pass");
-  EXPECT_EQ(outcome.lane("replay").verdict, "not_applicable");
-  EXPECT_THAT(outcome.lane("replay").reason,
+  EXPECT_EQ(outcome.lane(Lane::replay).verdict, "not_applicable");
+  EXPECT_THAT(outcome.lane(Lane::replay).reason,
               testing::AllOf(HasSubstr("model \"noisy\""), HasSubstr("a generator of its own")));
 }
 
@@ -120,28 +122,28 @@ Outcome joined() {
 }
 
 TEST(Lanes, ReplicaComparesTheRanksThatHadABatch) {
-  EXPECT_EQ(joined().lane("replica").verdict, "pass") << joined().lane("replica").reason;
+  EXPECT_EQ(joined().lane(Lane::replica).verdict, "pass") << joined().lane(Lane::replica).reason;
   Outcome parted = joined();
   parted.part(3, 0, 2);
-  EXPECT_EQ(parted.lane("replica").reason, "rank 3 differs from rank 1 in gradient of step 2");
+  EXPECT_EQ(parted.lane(Lane::replica).reason, "rank 3 differs from rank 1 in gradient of step 2");
   Outcome left_behind = joined();
   left_behind.part(0, 2, 3);
-  EXPECT_EQ(left_behind.lane("replica").reason,
+  EXPECT_EQ(left_behind.lane(Lane::replica).reason,
             "ranks 1 2 3 differ from rank 0 in parameter of step 3");
   Outcome unfinished = joined();
   unfinished.remove(2, [](const Event& e) { return e.kind == 7 && e.step == 3; });
-  EXPECT_EQ(unfinished.lane("replica").verdict, "inconclusive");
+  EXPECT_EQ(unfinished.lane(Lane::replica).verdict, "inconclusive");
 }
 
 TEST(Lanes, ReplicaOfRanksThatJoinedWantsTheSameFinalWeights) {
   Outcome outcome = joined();
   outcome.change(2, EventKind::final_hash_low, -1, [](Event& e) { e.value ^= 1; });
-  EXPECT_EQ(outcome.lane("replica").verdict, "fail");
-  EXPECT_EQ(outcome.lane("replica").reason,
+  EXPECT_EQ(outcome.lane(Lane::replica).verdict, "fail");
+  EXPECT_EQ(outcome.lane(Lane::replica).reason,
             "rank 2 differs from rank 0 in the final weights or buffers");
   outcome.remove_kind(2, EventKind::final_hash_low, -1);
   outcome.remove_kind(2, EventKind::final_hash_high, -1);
-  EXPECT_EQ(outcome.lane("replica").verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane(Lane::replica).verdict, "inconclusive");
 }
 
 TEST(Lanes, ModelsThatAreAveragedAreComparedThen) {
@@ -159,13 +161,14 @@ TEST(Lanes, ModelsThatAreAveragedAreComparedThen) {
       if (kind == EventKind::state_hash) return e.step > 0 && !averaged;
       return kind == EventKind::compared && e.subject == kFloat64 && e.step == 3;
     });
-  for (const char* lane : {"replica", "replay", "float64"})
-    EXPECT_EQ(outcome.lane(lane).verdict, "pass") << lane << ": " << outcome.lane(lane).reason;
+  for (const Lane lane : {Lane::replica, Lane::replay, Lane::float64})
+    EXPECT_EQ(outcome.lane(lane).verdict, "pass")
+        << to_word(lane) << ": " << outcome.lane(lane).reason;
   outcome.remove(1, [](const Event& e) {
     return static_cast<EventKind>(e.kind) == EventKind::compared && e.subject == kReplay &&
            e.step == 3;
   });
-  EXPECT_EQ(outcome.lane("replay").verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane(Lane::replay).verdict, "inconclusive");
 }
 
 TEST(Lanes, ARankThatStoppedEarlyIsInconclusive) {
@@ -173,14 +176,14 @@ TEST(Lanes, ARankThatStoppedEarlyIsInconclusive) {
   outcome.remove(3, [](const Event& e) {
     return e.step == 3 && static_cast<EventKind>(e.kind) == EventKind::compared;
   });
-  EXPECT_EQ(outcome.lane("replay").verdict, "inconclusive");
-  EXPECT_EQ(outcome.lane("replay").reason, "rank 3 compared up to step 2 of 3");
+  EXPECT_EQ(outcome.lane(Lane::replay).verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane(Lane::replay).reason, "rank 3 compared up to step 2 of 3");
 }
 
 TEST(Lanes, NothingComparedIsInconclusive) {
   Outcome outcome;
   outcome.remove_kind(1, EventKind::compared, kReplay);
-  EXPECT_EQ(outcome.lane("replay").reason, "rank 1 compared nothing");
+  EXPECT_EQ(outcome.lane(Lane::replay).reason, "rank 1 compared nothing");
   EXPECT_EQ(outcome.judge().verdict, "inconclusive");
   EXPECT_EQ(outcome.judge().met, std::nullopt);
 }
@@ -188,8 +191,8 @@ TEST(Lanes, NothingComparedIsInconclusive) {
 TEST(Lanes, AMissedControlMakesTheLaneVoid) {
   Outcome outcome;
   outcome.change(2, EventKind::control, kReplay, [](Event& e) { e.value = 0; });
-  EXPECT_EQ(outcome.lane("replay").verdict, "void");
-  EXPECT_EQ(outcome.lane("replay").control, "missed");
+  EXPECT_EQ(outcome.lane(Lane::replay).verdict, "void");
+  EXPECT_EQ(outcome.lane(Lane::replay).control, "missed");
   EXPECT_EQ(outcome.judge().verdict, "inconclusive");
 }
 
@@ -197,7 +200,7 @@ TEST(Lanes, AControlMissedOnceStaysMissed) {
   Outcome outcome;
   outcome.change(2, EventKind::control, kReplay, [](Event& e) { e.value = 0; });
   outcome.add(2, EventKind::control, 3, kReplay, 1);
-  EXPECT_EQ(outcome.lane("replay").verdict, "void");
+  EXPECT_EQ(outcome.lane(Lane::replay).verdict, "void");
 }
 
 TEST(Lanes, WhatTheDoubleRunRecordsIsNotThePrimaryRuns) {
@@ -213,8 +216,8 @@ TEST(Lanes, WhatTheDoubleRunRecordsIsNotThePrimaryRuns) {
 TEST(Lanes, AControlThatDidNotRunIsInconclusive) {
   Outcome outcome;
   for (size_t rank = 0; rank < 4; ++rank) outcome.remove_kind(rank, EventKind::control, kReplica);
-  EXPECT_EQ(outcome.lane("replica").verdict, "inconclusive");
-  EXPECT_EQ(outcome.lane("replica").control, "not_run");
+  EXPECT_EQ(outcome.lane(Lane::replica).verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane(Lane::replica).control, "not_run");
 }
 
 LaneResult at_distance(double distance) {
@@ -222,7 +225,7 @@ LaneResult at_distance(double distance) {
   outcome.change(1, EventKind::distance, kFloat64, [&](Event& e) {
     if (e.step >= 2) e.value = std::bit_cast<uint64_t>(distance);
   });
-  return outcome.lane("float64");
+  return outcome.lane(Lane::float64);
 }
 
 TEST(Lanes, Float64FailsBeyondItsBound) {
@@ -249,18 +252,18 @@ TEST(Lanes, ADistanceThatIsNoNumberFails) {
   outcome.change(0, EventKind::distance, kFloat64, [](Event& e) {
     if (e.step == 2) e.value = std::bit_cast<uint64_t>(std::numeric_limits<double>::quiet_NaN());
   });
-  EXPECT_EQ(outcome.lane("float64").verdict, "fail");
-  EXPECT_TRUE(std::isnan(*outcome.lane("float64").distance));
+  EXPECT_EQ(outcome.lane(Lane::float64).verdict, "fail");
+  EXPECT_TRUE(std::isnan(*outcome.lane(Lane::float64).distance));
 }
 
 TEST(Lanes, Float64IsNotDecidedByThePrimaryRunAlone) {
   Outcome outcome;
   for (size_t rank = 0; rank < 4; ++rank) outcome.remove_kind(rank, EventKind::distance, kFloat64);
-  EXPECT_EQ(outcome.lane("float64").verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane(Lane::float64).verdict, "inconclusive");
 }
 
 Outcome rounding(double worst) {
-  Outcome outcome(4, 3, {"rounding"});
+  Outcome outcome(4, 3, {Lane::rounding});
   RankRecords golden;
   golden.rank = -1;
   for (int64_t step = 1; step <= 3; ++step)
@@ -272,12 +275,12 @@ Outcome rounding(double worst) {
 }
 
 TEST(Lanes, RoundingPassesUpToItsThreshold) {
-  EXPECT_EQ(rounding(8).lane("rounding").verdict, "pass");
-  EXPECT_EQ(*rounding(8).lane("rounding").statistic, 8);
-  EXPECT_EQ(rounding(8.5).lane("rounding").verdict, "fail");
+  EXPECT_EQ(rounding(8).lane(Lane::rounding).verdict, "pass");
+  EXPECT_EQ(*rounding(8).lane(Lane::rounding).statistic, 8);
+  EXPECT_EQ(rounding(8.5).lane(Lane::rounding).verdict, "fail");
   EXPECT_EQ(rounding(8.5).judge().first_divergence->step, 2);
   EXPECT_EQ(rounding(8.5).judge().first_divergence->cause, "precision");
-  const LaneResult nan = rounding(std::numeric_limits<double>::quiet_NaN()).lane("rounding");
+  const LaneResult nan = rounding(std::numeric_limits<double>::quiet_NaN()).lane(Lane::rounding);
   EXPECT_EQ(nan.verdict, "fail");
   EXPECT_TRUE(std::isnan(*nan.statistic));
 }
@@ -285,13 +288,13 @@ TEST(Lanes, RoundingPassesUpToItsThreshold) {
 TEST(Lanes, RoundingNeedsEveryStep) {
   Outcome outcome = rounding(1);
   outcome.run.goldens[0].events.erase(outcome.run.goldens[0].events.begin());
-  EXPECT_EQ(outcome.lane("rounding").verdict, "inconclusive");
-  EXPECT_EQ(outcome.lane("rounding").reason, "no statistic for 1 of 3 steps");
+  EXPECT_EQ(outcome.lane(Lane::rounding).verdict, "inconclusive");
+  EXPECT_EQ(outcome.lane(Lane::rounding).reason, "no statistic for 1 of 3 steps");
 }
 
 TEST(Lanes, CommunicationPassesUpToItsBound) {
   const auto with = [](double worst) {
-    Outcome outcome(4, 3, {"communication"});
+    Outcome outcome(4, 3, {Lane::communication});
     RankRecords golden;
     golden.rank = -1;
     const auto lane = static_cast<int32_t>(Lane::communication);
@@ -302,19 +305,20 @@ TEST(Lanes, CommunicationPassesUpToItsBound) {
     outcome.run.goldens.push_back(golden);
     return outcome;
   };
-  EXPECT_EQ(with(1).lane("communication").verdict, "pass");
-  EXPECT_EQ(with(1.01).lane("communication").verdict, "fail");
-  EXPECT_EQ(with(1.01).lane("communication").reason,
+  EXPECT_EQ(with(1).lane(Lane::communication).verdict, "pass");
+  EXPECT_EQ(with(1.01).lane(Lane::communication).verdict, "fail");
+  EXPECT_EQ(with(1.01).lane(Lane::communication).reason,
             "the error over its bound is 1.01 at most, first beyond the threshold of 1 in step 2");
   EXPECT_EQ(with(1.01).judge().first_divergence->step, 2);
 }
 
 TEST(Lanes, NotApplicableLeavesTheVerdictToTheOthers) {
   Outcome outcome;
-  outcome.run.plan.not_applicable = {{"replay", "the order of addition is unknown"}};
-  EXPECT_EQ(outcome.lane("replay").verdict, "not_applicable");
+  outcome.run.plan.not_applicable = {{Lane::replay, "the order of addition is unknown"}};
+  EXPECT_EQ(outcome.lane(Lane::replay).verdict, "not_applicable");
   EXPECT_EQ(outcome.judge().verdict, "pass");
-  outcome.run.plan.not_applicable = {{"replay", "x"}, {"replica", "x"}, {"float64", "x"}};
+  outcome.run.plan.not_applicable = {
+      {Lane::replay, "x"}, {Lane::replica, "x"}, {Lane::float64, "x"}};
   EXPECT_EQ(outcome.judge().verdict, "inconclusive");
 }
 

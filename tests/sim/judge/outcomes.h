@@ -15,7 +15,7 @@ namespace lockstep {
 class Outcome {
  public:
   explicit Outcome(int64_t world_size = 4, int64_t steps = 3,
-                   std::vector<std::string> lanes = {"replica", "replay", "float64"}) {
+                   std::vector<Lane> lanes = {Lane::replica, Lane::replay, Lane::float64}) {
     Scenario& s = run.plan.scenario;
     s.name = "made";
     s.seed = 123;
@@ -38,9 +38,9 @@ class Outcome {
   }
 
   RunResult judge() const { return judge_run(run); }
-  LaneResult lane(const std::string& name) const {
+  LaneResult lane(Lane which) const {
     for (const LaneResult& lane : judge().lanes)
-      if (lane.lane == name) return lane;
+      if (lane.lane == which) return lane;
     return {};
   }
 
@@ -148,7 +148,7 @@ class Outcome {
 };
 
 // Evidence of a gradient that differs, with nothing special about it.
-inline MismatchEvidence gradient_evidence(const std::string& lane, int64_t step) {
+inline MismatchEvidence gradient_evidence(Lane lane, int64_t step) {
   MismatchEvidence e;
   e.lane = lane;
   e.step = step;

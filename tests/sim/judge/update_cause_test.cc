@@ -20,7 +20,7 @@ Divergence divergence_of_update(const MismatchEvidence& evidence,
 }
 
 MismatchEvidence weight_evidence(int64_t step) {
-  MismatchEvidence e = gradient_evidence("replay", step);
+  MismatchEvidence e = gradient_evidence(Lane::replay, step);
   e.state_kind = "parameter";
   e.gradients_wrong = 0;
   e.max_ulp = 1'000'000;
@@ -28,7 +28,7 @@ MismatchEvidence weight_evidence(int64_t step) {
 }
 
 TEST(UpdateCause, ClippingIsNamedBeforeARatio) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.one_ratio = true;
   e.ratio = 0.5;
   e.clipping = "before_sum";
@@ -41,7 +41,7 @@ TEST(UpdateCause, ClippingIsNamedBeforeARatio) {
 }
 
 TEST(UpdateCause, SkippedStepsAreCounted) {
-  MismatchEvidence e = gradient_evidence("replay", 2);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 2);
   e.run_value = std::numeric_limits<double>::infinity();
   e.skipped_run = 0;
   e.skipped_golden = 1;
@@ -79,7 +79,7 @@ TEST(UpdateCause, WeightsThatNobodySentAreStaleOnlyWhereRanksShareTheUpdate) {
 }
 
 TEST(UpdateCause, ABucketScatteredWithoutASum) {
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.single_contributions = true;
   e.buckets_wrong = {1};
   EXPECT_NE(divergence_of_update(e).cause, "missing_bucket");

@@ -168,7 +168,7 @@ TEST(LocalSteps, LaneRoundingDoesNotApply) {
   const auto plan = plan_of_8_steps({kHook, kAveraging, R"(/lanes=["replica","rounding"])"});
   ASSERT_TRUE(plan);
   ASSERT_EQ(plan.value().not_applicable.size(), 1U);
-  EXPECT_EQ(plan.value().not_applicable[0].first, "rounding");
+  EXPECT_EQ(plan.value().not_applicable[0].first, Lane::rounding);
 }
 
 using Strings = std::vector<std::string>;

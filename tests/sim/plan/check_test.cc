@@ -50,7 +50,7 @@ TEST(RegisteredCheck, TheReplayLaneFollowsTheClaim) {
   const auto silent = plan_of({lanes[0], kOwn + "}"});
   ASSERT_TRUE(silent) << to_text(silent.errors()[0]);
   ASSERT_EQ(silent.value().not_applicable.size(), 1u);
-  EXPECT_EQ(silent.value().not_applicable[0].first, "replay");
+  EXPECT_EQ(silent.value().not_applicable[0].first, Lane::replay);
   EXPECT_TRUE(silent.value().layout_at_construction.empty());
 }
 

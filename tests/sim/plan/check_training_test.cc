@@ -81,7 +81,7 @@ TEST(SharingPlan, HowEachWayIsReplayed) {
   EXPECT_EQ(ranks_of(parallel.scenario), 1);
   EXPECT_EQ(ranks_of(sharded.scenario), 4);
   ASSERT_EQ(parallel.not_applicable.size(), 1U);
-  EXPECT_EQ(parallel.not_applicable[0].first, "replica");
+  EXPECT_EQ(parallel.not_applicable[0].first, Lane::replica);
 }
 
 TEST(SharingPlan, ShardedBucketsAreClosedByTheCapsAtOnce) {
@@ -189,7 +189,7 @@ TEST(TrainingCheck, RoundingKnowsNoClippedGradients) {
     const RunPlan plan = plan_of({lanes, set});
     EXPECT_FALSE(plan.rounding);
     ASSERT_EQ(plan.not_applicable.size(), 1U);
-    EXPECT_EQ(plan.not_applicable[0].first, "rounding");
+    EXPECT_EQ(plan.not_applicable[0].first, Lane::rounding);
   }
 }
 

@@ -69,7 +69,7 @@ TEST_F(CheckpointPlan, ResumesFromTheFile) {
   ASSERT_TRUE(plan);
   EXPECT_TRUE(plan.value().goldens.empty());
   ASSERT_EQ(plan.value().not_applicable.size(), 1U);
-  EXPECT_EQ(plan.value().not_applicable[0].first, "replay");
+  EXPECT_EQ(plan.value().not_applicable[0].first, Lane::replay);
 }
 
 TEST_F(CheckpointPlan, DoubleRunMayBeBehindAfterAKill) {

@@ -77,7 +77,7 @@ TEST(Devices, NcclKnowsGpusAlone) {
             "another kind, or /device \"cuda\"");
 }
 
-std::vector<std::pair<std::string, std::string>> dropped(Strings sets) {
+std::vector<std::pair<Lane, std::string>> dropped(Strings sets) {
   sets.emplace_back(R"(/lanes=["replica","replay","communication"])");
   const auto plan = plan_of(on_devices(std::move(sets)));
   EXPECT_TRUE(plan) << to_text(plan.errors()[0]);
@@ -87,7 +87,7 @@ std::vector<std::pair<std::string, std::string>> dropped(Strings sets) {
 TEST(Devices, OverNcclTheBoundStandsInForReplay) {
   const auto of_nccl = dropped({"/device=cuda", "/communicator/kind=nccl"});
   ASSERT_EQ(of_nccl.size(), 1u);
-  EXPECT_EQ(of_nccl[0].first, "replay");
+  EXPECT_EQ(of_nccl[0].first, Lane::replay);
   EXPECT_EQ(of_nccl[0].second,
             "nobody but NCCL knows the order of its additions: lane communication");
   EXPECT_TRUE(dropped({"/device=cuda"}).empty());
@@ -96,8 +96,8 @@ TEST(Devices, OverNcclTheBoundStandsInForReplay) {
 TEST(Devices, BitsOfTheCpuAreNoGpus) {
   const auto both = dropped({"/device=cuda", "/golden_device=cpu"});
   ASSERT_EQ(both.size(), 2u);
-  EXPECT_EQ(both[0].first, "replay");
-  EXPECT_EQ(both[1].first, "communication");
+  EXPECT_EQ(both[0].first, Lane::replay);
+  EXPECT_EQ(both[1].first, Lane::communication);
 }
 
 }  // namespace

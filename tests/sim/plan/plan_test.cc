@@ -48,8 +48,8 @@ TEST(Plan, GoldensAndLanes) {
   EXPECT_FALSE(plan.rounding || plan.double_run || plan.shards);
   EXPECT_TRUE(plan.threads);
   ASSERT_EQ(plan.not_applicable.size(), 2U);
-  EXPECT_EQ(plan.not_applicable[0].first, "replica");
-  EXPECT_EQ(plan.not_applicable[1].first, "rounding");
+  EXPECT_EQ(plan.not_applicable[0].first, Lane::replica);
+  EXPECT_EQ(plan.not_applicable[1].first, Lane::rounding);
 }
 
 TEST(Plan, WithoutSynchronizationNoLaneApplies) {

@@ -13,7 +13,7 @@ namespace {
 
 MismatchEvidence full_mismatch() {
   MismatchEvidence m;
-  m.lane = "replay";
+  m.lane = Lane::replay;
   m.step = 3;
   m.state_kind = "gradient";
   m.tensor = "fc2.weight";
@@ -55,7 +55,7 @@ TEST(Evidence, ComesBackAsItWas) {
                     .bucket = 0,
                     .waited_ms = 601,
                     .deadline_ms = 600};
-  evidence.mismatches = {full_mismatch(), MismatchEvidence{}};
+  evidence.mismatches = {full_mismatch(), {.lane = Lane::replica}};
   evidence.check_reasons = {{Check::manifest, 2, 0, "rank 2: fc1.weight differs from rank 0's"},
                             {Check::batch, 0, 3, ""}};
   evidence.final_hash = "00ff";
@@ -103,12 +103,14 @@ TEST(Evidence, ReaderIsTolerant) {
   EXPECT_FALSE(evidence_from_json_text("{\"error\": \"cut sh").has_value());
   EXPECT_FALSE(evidence_from_json_text("[1]").has_value());
   const auto other = evidence_from_json_text(
-      R"({"error": 5, "phase": "load", "later": 1, "mismatches": [7, {"step": "x", "bucket": 4}]})");
+      R"({"error": 5, "phase": "load", "later": 1, "mismatches": [7, {"lane": "of a later version"},
+          {"lane": "exact", "step": "x", "bucket": 4}]})");
   ASSERT_TRUE(other.has_value());
   EXPECT_EQ(other->error.text, "");
   EXPECT_EQ(other->error.kind, ErrorKind::none);
   EXPECT_EQ(other->error.phase, "load");
   ASSERT_EQ(other->mismatches.size(), 1u);
+  EXPECT_EQ(other->mismatches[0].lane, Lane::exact);
   EXPECT_EQ(other->mismatches[0].step, 0);
   EXPECT_EQ(other->mismatches[0].bucket, 4);
 }

@@ -2,6 +2,7 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -31,7 +32,7 @@ ResultDocument sample() {
   document.exit_code = kExitFail;
   Outcome good;
   Outcome wrong;
-  MismatchEvidence e = gradient_evidence("replay", 1);
+  MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.run_value = std::numeric_limits<double>::quiet_NaN();
   e.ulp = UINT64_MAX;
   wrong.mismatch(1, Lane::replay, e);
@@ -58,6 +59,18 @@ TEST(Document, OfBadInputFitsItsSchemaToo) {
   document.exit_code = kExitBadInput;
   document.errors = {{"a.json", 7, 3, "/wrld_size", "unknown key \xf0\x28", ""}};
   EXPECT_EQ(result_schema_errors(json::parse(to_text(document))), "");
+}
+
+TEST(Document, TheSchemaKnowsEachLane) {
+  const json definitions = json::parse(result_schema_text())["definitions"];
+  const json& results = definitions["run"]["properties"]["lanes"]["properties"];
+  const json& words = definitions["divergence"]["properties"]["lane"]["enum"];
+  EXPECT_EQ(results.size(), lanes().size());
+  EXPECT_EQ(words.size(), lanes().size());
+  for (const LaneRow& row : lanes()) {
+    EXPECT_TRUE(results.contains(row.word)) << row.word;
+    EXPECT_EQ(std::count(words.begin(), words.end(), row.word), 1) << row.word;
+  }
 }
 
 TEST(Document, TheSchemaRefusesWhatItDoesNotKnow) {

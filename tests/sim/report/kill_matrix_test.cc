@@ -19,8 +19,8 @@ RunResult killed(const std::string& name, const std::string& replay, const Kill&
   run.verdict = replay;
   run.met = true;
   run.outcome = "completed";
-  run.lanes = {{"replica", "pass", "detected", "", 32, {}, {}},
-               {"replay", replay, "detected", "", 16, {}, {}}};
+  run.lanes = {{Lane::replica, "pass", "detected", "", 32, {}, {}},
+               {Lane::replay, replay, "detected", "", 16, {}, {}}};
   run.checks = {{"aliasing", "pass"}};
   run.common_checks = {{"loss_5_percent", "missed"},
                        {"weights_hash", "missed"},
@@ -38,14 +38,13 @@ std::vector<RunResult> runs_of_two() {
 }
 
 TEST(KillMatrix, HasARowAScenario) {
-  EXPECT_EQ(
-      kill_matrix(runs_of_two()).markdown(),
-      "| defect | runs | verdict | replica | replay | float64 | rounding | exact | checks | "
-      "failure | late | cause | place | loss 5 % | weights hash | assert_close | norm 8 % |\n"
-      "| --- | ---: | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
-      "--- | --- | --- |\n"
-      "| b01 | 2 | killed | . | 1/2 |  |  |  | . | . |  | x |  | . | . | x |  |\n"
-      "| b02_hidden | 1 | hidden | . | . |  |  |  | . | . |  |  |  | . | . | x |  |\n");
+  EXPECT_EQ(kill_matrix(runs_of_two()).markdown(),
+            "| defect | runs | verdict | replica | replay | checks | "
+            "failure | late | cause | place | loss 5 % | weights hash | assert_close | norm 8 % |\n"
+            "| --- | ---: | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
+            "--- | --- | --- |\n"
+            "| b01 | 2 | killed | . | 1/2 | . | . |  | x |  | . | . | x |  |\n"
+            "| b02_hidden | 1 | hidden | . | . | . | . |  |  |  | . | . | x |  |\n");
 }
 
 TEST(KillMatrix, SumsUpWhatTheOthersFound) {

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-RunResult diverged(const std::string& lane) {
+RunResult diverged(Lane lane) {
   RunResult run;
   run.name = "mlp";
   run.verdict = "fail";
@@ -32,13 +32,13 @@ RunResult diverged(const std::string& lane) {
 std::string text_of(const RunResult& run) { return failure_text(run, Style(false)); }
 
 TEST(FailureText, ReplicasAreComparedWithRankZeroNotWithAGoldenRun) {
-  EXPECT_THAT(text_of(diverged("replica")), HasSubstr("      rank 0  1.5"));
-  EXPECT_THAT(text_of(diverged("replica")), Not(HasSubstr("golden")));
-  EXPECT_THAT(text_of(diverged("replay")), HasSubstr("      golden  1.5"));
+  EXPECT_THAT(text_of(diverged(Lane::replica)), HasSubstr("      rank 0  1.5"));
+  EXPECT_THAT(text_of(diverged(Lane::replica)), Not(HasSubstr("golden")));
+  EXPECT_THAT(text_of(diverged(Lane::replay)), HasSubstr("      golden  1.5"));
 }
 
 TEST(FailureText, AKeptRunsOwnWordsAreAQuotation) {
-  RunResult run = diverged("replay");
+  RunResult run = diverged(Lane::replay);
   run.again = "lockstep analyze run";
   EXPECT_THAT(text_of(run), Not(HasSubstr("it says")));
   run.told_command = "lockstep verify a\"b;\n::error::x\x1b[2J";
@@ -47,7 +47,7 @@ TEST(FailureText, AKeptRunsOwnWordsAreAQuotation) {
 }
 
 TEST(FailureText, DistancesBeyondWhatIsSignedAreNotNegative) {
-  RunResult run = diverged("replay");
+  RunResult run = diverged(Lane::replay);
   run.first_divergence->ulp = uint64_t{1} << 63;  // doubles of two signs
   EXPECT_THAT(text_of(run), HasSubstr("9.2e+18 ulp"));
   run.first_divergence->ulp = UINT64_MAX;

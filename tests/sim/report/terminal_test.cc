@@ -20,8 +20,8 @@ RunResult passed(const std::string& name, int64_t world_size) {
   run.met = true;
   run.outcome = "completed";
   run.duration_ms = 420;
-  run.lanes = {{"replica", "pass", "detected", "", 32, {}, {}},
-               {"float64", "pass", "detected", "", 16, 3.1e-16, {}}};
+  run.lanes = {{Lane::replica, "pass", "detected", "", 32, {}, {}},
+               {Lane::float64, "pass", "detected", "", 16, 3.1e-16, {}}};
   return run;
 }
 
@@ -31,9 +31,9 @@ RunResult failed() {
   run.verdict = "fail";
   run.met = false;
   run.unmet = {"verdict: expected pass, got fail"};
-  run.lanes[0] = {"replay", "fail", "detected", "ranks 0 1 2 differ", 10, {}, {}};
+  run.lanes[0] = {Lane::replay, "fail", "detected", "ranks 0 1 2 differ", 10, {}, {}};
   Divergence d;
-  d.lane = "replay";
+  d.lane = Lane::replay;
   d.step = 2;
   d.state_kind = "gradient";
   d.tensor = "fc2.weight";

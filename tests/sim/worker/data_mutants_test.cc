@@ -57,7 +57,7 @@ class DataMutants : public testing::Test {
     const MismatchEvidence* found = nullptr;
     for (const Evidence& rank : evidence_)
       for (const MismatchEvidence& one : rank.mismatches)
-        if (one.lane == "replay" && (found == nullptr || one.step < found->step)) found = &one;
+        if (one.lane == Lane::replay && (found == nullptr || one.step < found->step)) found = &one;
     return found == nullptr ? "" : "step " + std::to_string(found->step) + " " + found->tensor;
   }
 

@@ -50,7 +50,7 @@ class Diagnose : public testing::Test {
 
   MismatchEvidence evidence() {
     MismatchContext context;
-    context.lane = "replay";
+    context.lane = Lane::replay;
     context.step = 2;
     context.rank = 1;
     context.world_size = kRanks;

@@ -83,11 +83,11 @@ class World {
   Step& step() { return step_; }
 
   RunResult judge() {
-    const std::string lane = step_.in_float ? "replay" : "float64";
-    Outcome outcome(step_.world_size, 3, {"replica", lane});
+    const Lane lane = step_.in_float ? Lane::replay : Lane::float64;
+    Outcome outcome(step_.world_size, 3, {Lane::replica, lane});
     for (size_t rank = 0; rank < step_.own.size(); ++rank) {
       if (step_.averaged[rank] != step_.averaged[0]) outcome.part(rank, 0, 2);
-      note(rank, step_.in_float ? Lane::replay : Lane::float64, &outcome);
+      note(rank, lane, &outcome);
     }
     return outcome.judge();
   }
@@ -150,7 +150,7 @@ class World {
       shards.insert(shards.end(), shard.begin(), shard.end());
     }
     MismatchContext c;
-    c.lane = to_word(lane);
+    c.lane = lane;
     c.step = 2;
     c.rank = static_cast<int64_t>(rank);
     c.world_size = step_.world_size;

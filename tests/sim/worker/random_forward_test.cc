@@ -146,7 +146,7 @@ class RandomForward : public testing::Test {
     std::set<std::string> lanes;
     for (const Evidence& rank : evidence_) {
       EXPECT_EQ(rank.error.text, "");
-      for (const MismatchEvidence& one : rank.mismatches) lanes.insert(one.lane);
+      for (const MismatchEvidence& one : rank.mismatches) lanes.insert(to_word(one.lane));
     }
     return lanes;
   }

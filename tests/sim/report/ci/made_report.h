@@ -31,7 +31,7 @@ inline RunResult made_failure(const std::string& name, const std::string& label)
   run.met = false;
   run.unmet = {"verdict: expected pass, got fail"};
   Divergence d;
-  d.lane = "replay";
+  d.lane = Lane::replay;
   d.step = 2;
   d.state_kind = "gradient";
   d.tensor = "fc2.weight";

@@ -17,10 +17,10 @@ RunResult run_with(const std::string& verdict, double statistic) {
   run.verdict = verdict;
   run.outcome = "completed";
   LaneResult replay, rounding;
-  replay.lane = "replay";
+  replay.lane = Lane::replay;
   replay.verdict = verdict;
   replay.reason = "rank 1 differs";
-  rounding.lane = "rounding";
+  rounding.lane = Lane::rounding;
   rounding.verdict = "pass";
   rounding.statistic = statistic;
   run.lanes = {replay, rounding};
@@ -38,8 +38,8 @@ TEST(CleanTally, AFailIsAFalseAlarmAndAnInconclusiveRunIsNot) {
   EXPECT_EQ(counted.undecided, 1);
   EXPECT_EQ(counted.failed, 1);
   EXPECT_EQ(counted.statistics, (std::vector<double>{0.5, 1, 2}));
-  ASSERT_EQ(counted.lanes.size(), 5U);
-  EXPECT_EQ(counted.lanes[1].lane, "replay");
+  ASSERT_EQ(counted.lanes.size(), lanes().size());
+  EXPECT_EQ(counted.lanes[1].lane, Lane::replay);
   EXPECT_EQ(counted.lanes[1].fail, 1);
   EXPECT_EQ(counted.lanes[3].pass, 3);
   const auto json = as_json(counted);
@@ -122,8 +122,8 @@ TEST(MutantTally, WhatIsNotDecidedProvesNothing) {
   const RunResult same = mutant_run_with("pass", true, "a");
   EXPECT_EQ(end_of(run, case_of("k"), &same).end, MutantEnd::missed);
   RunResult far = run;  // of lane float64 alone: its double went another way
-  far.lanes = {{"replay", "pass", "detected", "", 9, {}, {}},
-               {"float64", "inconclusive", "detected", "", 9, 2e-12, {}}};
+  far.lanes = {{Lane::replay, "pass", "detected", "", 9, {}, {}},
+               {Lane::float64, "inconclusive", "detected", "", 9, 2e-12, {}}};
   EXPECT_EQ(end_of(far, case_of("k"), &same).end, MutantEnd::equivalent);
   far.lanes[0].verdict = "inconclusive";
   EXPECT_EQ(end_of(far, case_of("k"), &same).end, MutantEnd::missed);

@@ -206,6 +206,38 @@ TEST(ExplainAttribution, OfAGroupOfGloosThatOneRankKnowsNothingIsConcluded) {
   EXPECT_FALSE(attribute(job).decided);
 }
 
+FlightEntry of_group(const char* group, FlightEntry entry) {
+  entry.group = group;
+  return entry;
+}
+
+// As where rank 3 of four was killed, and only rank 2 was in a group with it.
+TEST(ExplainAttribution, WhoseLastCallNobodyElseTellsOfIsNotNamed) {
+  auto job = made_job(true);
+  for (FlightDump& dump : job) dump.groups["0"].ranks = nullptr;
+  enter(&job[0], 4, false, 50, true);
+  enter(&job[1], 4, false, 50, true);
+  EXPECT_EQ(attribute(job).guilty, RankSet{2});
+  job[2].entries.push_back(of_group("1", made_entry(1, false, 10'045, true)));
+  const FlightFinding found = attribute(job);
+  EXPECT_FALSE(found.decided);
+  EXPECT_TRUE(found.guilty.empty());
+  EXPECT_FALSE(found.candidates.contains(2));
+  EXPECT_TRUE(found.victims.contains(2));
+}
+
+TEST(ExplainAttribution, ClocksOfAGroupThatIsNewAreAlignedByOthers) {
+  auto job = made_job(true);
+  job[1].entries.push_back(of_group("1", made_entry(1, false, 5040, true)));
+  job[2].entries.push_back(of_group("1", made_entry(1, false, 10'050, true)));
+  job[1].entries.push_back(of_group("1", made_entry(2, false, 5060, true)));
+  job[2].entries.push_back(of_group("1", made_entry(2, false, 12'070, true)));
+  const FlightFinding found = attribute(job);
+  EXPECT_EQ(found.kind, FlightClass::late);
+  EXPECT_EQ(found.guilty, RankSet{2});
+  EXPECT_NEAR(found.lateness_ms.value_or(0), 2010, 1);
+}
+
 TEST(ExplainPickle, ReadsPlainValuesAndExecutesNothing) {
   const std::string_view plain(
       "\x80\x02}q\x01X\x01\x00\x00\x00"

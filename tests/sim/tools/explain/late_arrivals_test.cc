@@ -114,6 +114,15 @@ TEST(LateArrivals, ALittleLatenessAndFewStepsAreNothing) {
   EXPECT_EQ((MadeJob{.steps = 5, .late = 1, .late_ms = 40}.finding().kind), FlightClass::nothing);
 }
 
+// A scheduler's tick makes any rank of a busy machine so late.
+TEST(LateArrivals, LessThanAMillisecondIsNothing) {
+  const MadeJob job{.late = 1, .step_ms = 4, .late_ms = 0.9, .jitter_ms = 0.01};
+  EXPECT_EQ(job.finding().kind, FlightClass::nothing);
+  MadeJob longer = job;
+  longer.late_ms = 1.2;
+  EXPECT_EQ(longer.finding().guilty, RankSet{1});
+}
+
 TEST(LateArrivals, SeveralAreNamedWhereTheyAreTheFew) {
   std::vector<FlightDump> dumps = MadeJob{.world_size = 6, .late = 4, .late_ms = 30}.dumps();
   dumps[1].entries = dumps[4].entries;

@@ -239,6 +239,28 @@ TEST(JobLogs, WhatDumpsAndLogsDisagreeOnIsUndecided) {
   EXPECT_EQ(attribute_job(job).candidates, (RankSet{1, 2}));
 }
 
+// It was in a call of which the dumps do not tell.
+TEST(JobLogs, WhoLostAPeerIsNotNamedForWhatItDidNotEnter) {
+  JobEvidence job;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    FlightDump dump = empty_dump(rank, 3);
+    for (int64_t sequence = 1; sequence <= (rank == 1 ? 3 : 4); ++sequence) {
+      FlightEntry entry;
+      entry.sequence = entry.record = sequence;
+      entry.group = "0";
+      entry.operation = "all_reduce";
+      entry.gloo = entry.done = true;
+      dump.entries.push_back(entry);
+    }
+    job.dumps.push_back(dump);
+  }
+  EXPECT_EQ(attribute_job(job).guilty, RankSet{1});
+  add(&job, raised("[rank1]: ", kClosed), 1);
+  EXPECT_FALSE(attribute_job(job).decided);
+  EXPECT_TRUE(attribute_job(job).candidates.empty());
+  EXPECT_TRUE(attribute_job(job).victims.contains(1));
+}
+
 TEST(LogLines, PrefixesOfLaunchersAreRead) {
   struct Case {
     const char* line;

@@ -4,6 +4,7 @@
 whose torch is 2.10 or newer; a machine under load only makes jobs slower.
 
 usage: real_dumps.py PROGRAM FOLDER [--jobs N] [--seed S]
+       real_dumps.py PROGRAM FOLDER --again
 Exit status 1 if an innocent rank was accused.
 """
 import argparse
@@ -20,76 +21,89 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 TIMEOUT_S = 4
 STEPS = 6
-CLEAN = ("clean", "clean_ddp", "clean_groups", "slow")
-FAULTS = ("stall", "hang", "exception", "kill", "crash", "size", "dtype", "operation", "uneven", "skip", "ddp_stall",
-          "ddp_hang", "group_stall", "group_hang")
+CLEAN = ("clean", "slow", "ddp_clean", "fsdp_clean", "group_clean", "mesh_clean")
+FAULTS = ("stall", "hang", "exception", "kill", "crash", "stop", "size", "dtype", "operation", "order", "skip", "uneven",
+          "ddp_stall", "ddp_hang", "ddp_uneven", "fsdp_stall", "fsdp_hang", "fsdp_uneven", "group_stall", "group_hang",
+          "mesh_stall", "mesh_hang", "mesh_kill")
+SIGNALS = {"kill": signal.SIGKILL, "crash": signal.SIGSEGV, "stop": signal.SIGSTOP}  # the last as a debugger does
 
 
 def reduce(shape, dtype=torch.float32, group=None):
     dist.all_reduce(torch.ones(shape, dtype=dtype), group=group)
 
 
-def plain_step(kind, faulty):
-    if faulty and kind in ("stall", "group_stall"):
-        time.sleep(2 * TIMEOUT_S)
-    if faulty and kind in ("hang", "group_hang"):
-        time.sleep(3 * TIMEOUT_S)
-        return False
-    if faulty and kind == "uneven":
-        return False
-    if faulty and kind == "slow":
-        time.sleep(TIMEOUT_S / 4)
-    if faulty and kind == "exception":
+def misbehave(fault):
+    """False: the rank does nothing more."""
+    if fault in ("stall", "slow", "hang"):
+        time.sleep({"stall": 2, "slow": 0.25, "hang": 3}[fault] * TIMEOUT_S)
+    if fault == "exception":
         raise RuntimeError("made on purpose")
-    if faulty and kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if faulty and kind == "crash":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if not (faulty and kind == "skip"):
+    if fault in SIGNALS:
+        os.kill(os.getpid(), SIGNALS[fault])
+    return fault not in ("hang", "uneven")
+
+
+def plain_step(fault):
+    if not misbehave(fault):
+        return False
+    if fault == "order":
+        reduce(8)
+    if fault != "skip":
         dist.broadcast(torch.ones(3), 0)
-    if faulty and kind == "operation":
+    if fault == "operation":
         dist.broadcast(torch.ones(8), 0)
-    else:
-        reduce(9 if faulty and kind == "size" else 8, torch.float64 if faulty and kind == "dtype" else torch.float32)
+    elif fault != "order":
+        reduce(9 if fault == "size" else 8, torch.float64 if fault == "dtype" else torch.float32)
     return True
+
+
+def model_step(model, fault):
+    if fault == "uneven":
+        return False
+    loss = model(torch.randn(4, 50)).sum()
+    if not misbehave(fault):
+        return False
+    loss.backward()
+    return True
+
+
+def model_of(place):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(50, 50) for _ in range(4)])
+    if place == "ddp":
+        return DistributedDataParallel(model, bucket_cap_mb=0.02)
+    for layer in model:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def groups_of(place, rank, world, faulty_rank):
+    """Those that this rank is in: a pair with the faulty one, or a row of two and a column of a mesh."""
+    members = [sorted({faulty_rank, (faulty_rank + 1) % world})]
+    if place == "mesh":
+        members = [[first, first + 1] for first in range(0, world, 2)] + [[*range(world)[first::2]] for first in (0, 1)]
+    timeout = datetime.timedelta(seconds=TIMEOUT_S)
+    return [group for ranks, group in [(ranks, dist.new_group(ranks, timeout=timeout)) for ranks in members]
+            if rank in ranks]
 
 
 def train(rank, world, kind, faulty_rank, faulty_step):
-    if "ddp" in kind:
-        torch.manual_seed(0)
-        model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(50, 50) for _ in range(4)]), bucket_cap_mb=0.02)
-    pair = sorted({faulty_rank, (faulty_rank + 1) % world})
-    group = dist.new_group(pair, timeout=datetime.timedelta(seconds=TIMEOUT_S)) if "group" in kind else None
+    place, _, fault = kind.rpartition("_")
+    model = model_of(place) if place in ("ddp", "fsdp") else None
+    groups = groups_of(place, rank, world, faulty_rank) if place in ("group", "mesh") else []
     for step in range(STEPS):
-        faulty = rank == faulty_rank and step == faulty_step
-        if "ddp" in kind:
-            loss = model(torch.randn(4, 50)).sum()
-            if faulty and kind == "ddp_stall":
-                time.sleep(2 * TIMEOUT_S)
-            if faulty and kind == "ddp_hang":
-                time.sleep(3 * TIMEOUT_S)
-                return
-            loss.backward()
-            continue
-        if group is not None and rank in pair:  # the others wait in the next collective of all
-            if not plain_inside(kind, faulty, group):
-                return
-            faulty = False
-        if not plain_step(kind, faulty):
+        now = fault if rank == faulty_rank and step == faulty_step else ""
+        if groups and not misbehave(now):
             return
-
-
-def plain_inside(kind, faulty, group):
-    if faulty:
-        time.sleep((2 if kind == "group_stall" else 3 if kind == "group_hang" else 0) * TIMEOUT_S)
-        if kind == "group_hang":
-            return False
-    reduce(5, group=group)
-    return True
+        for group in groups:  # the others of a pair wait in the next collective of all
+            reduce(5, group=group)
+        if not (model_step(model, now) if model is not None else plain_step("" if groups else now)):
+            return
 
 
 def leave_dump(folder, rank):
@@ -101,6 +115,7 @@ def leave_dump(folder, rank):
 def one_rank(folder, rank, world, kind, faulty_rank, faulty_step, init):
     os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
     torch.set_num_threads(1)
+    signal.signal(signal.SIGTERM, lambda *_: (leave_dump(folder, rank), os._exit(143)))  # torchrun's, to who hangs
     code = 0
     try:
         dist.init_process_group("gloo", init_method=init, rank=rank, world_size=world,
@@ -129,7 +144,9 @@ def run_forked(folder, world, *job):
             finally:
                 os._exit(1)
         children.append(pid)
-    for pid in children:
+    stopped = [pid for pid in children if os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])]
+    for pid in stopped:
+        os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
 
@@ -163,36 +180,55 @@ def judged(answer, guilty):
 SOURCES = (("dumps",), ("dumps", "logs"), ("logs",))
 
 
+def make_jobs(folder, jobs, seed):
+    draw = random.Random(seed)
+    for job in range(jobs):
+        kind = (FAULTS + CLEAN)[job % len(FAULTS + CLEAN)]
+        torchrun = job % 4 == 3
+        world = draw.randint(2, 4 if torchrun else 8)
+        if kind.startswith("mesh"):
+            world = 4 if torchrun else draw.choice((4, 6, 8))
+        faulty, step = draw.randrange(world), draw.randrange(1, STEPS - 1)
+        made = (folder / f"{job:04}-{kind}-{world}-{faulty}{'-torchrun' if torchrun else ''}").absolute()
+        (made / "dumps").mkdir(parents=True)
+        (run_torchrun if torchrun else run_forked)(made, world, kind, faulty, step)
+        yield made
+
+
+def made_before(folder):
+    return sorted(path.parent for path in folder.glob("**/*-*-*-*/dumps"))
+
+
+def judge_jobs(program, jobs):
+    """Counts by kind, ranks (two or more) and sources."""
+    table = collections.defaultdict(collections.Counter)
+    for folder in jobs:
+        _, kind, world, faulty = folder.name.split("-")[:4]
+        guilty = set() if kind in CLEAN else {int(faulty)}
+        for sources in SOURCES:
+            if not any((folder / sources[0]).iterdir()):
+                continue
+            answer = explain(program, folder, *sources)
+            result = judged(answer, guilty)
+            table[kind, "2" if world == "2" else "3+", sources][result] += 1
+            print(folder.name, "+".join(sources), result, answer["class"], answer["guilty"], answer["candidates"], flush=True)
+    return table
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=len(CLEAN + FAULTS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="explain the jobs that are in the folder; run none")
     options = parser.parse_args()
-    draw = random.Random(options.seed)
-    table = collections.defaultdict(collections.Counter)
-    accused = 0
-    for job in range(options.jobs):
-        kind = (FAULTS + CLEAN)[job % len(FAULTS + CLEAN)]
-        torchrun = job % 4 == 3
-        world = draw.randint(2, 4 if torchrun else 8)
-        faulty = draw.randrange(world)
-        folder = (options.folder / f"{job:04}-{kind}-{world}-{faulty}{'-torchrun' if torchrun else ''}").absolute()
-        (folder / "dumps").mkdir(parents=True)
-        (run_torchrun if torchrun else run_forked)(folder, world, kind, faulty, draw.randrange(1, STEPS - 1))
-        guilty = set() if kind in CLEAN else {faulty}
-        for sources in SOURCES:
-            if not any((folder / sources[0]).iterdir()):
-                continue
-            answer = explain(options.program, folder, *sources)
-            result = judged(answer, guilty)
-            accused += result == "innocent"
-            table[kind, sources][result] += 1
-            print(folder.name, "+".join(sources), result, answer["class"], answer["guilty"], answer["candidates"], flush=True)
-    for kind, sources in sorted(table):
-        print(f"{kind:12} {'+'.join(sources):12}", dict(table[kind, sources]))
-    print(f"{options.jobs} jobs, {accused} answers that accuse an innocent, seed {options.seed}, torch {torch.__version__}")
+    jobs = made_before(options.folder) if options.again else make_jobs(options.folder, options.jobs, options.seed)
+    table = judge_jobs(options.program, jobs)
+    for (kind, ranks, sources), counts in sorted(table.items()):
+        print(f"{kind:12} {ranks:2} ranks {'+'.join(sources):12}", dict(counts))
+    accused = sum(counts["innocent"] for counts in table.values())
+    print(f"{accused} answers that accuse an innocent, torch {torch.__version__}")
     return 1 if accused else 0
 
 

@@ -1,0 +1,129 @@
+#include "sim/plan/lanes.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "sim/plan/rules.h"
+
+namespace lockstep {
+namespace {
+
+std::string why_no_replica(const Scenario& s) {
+  if (s.world_size == 1) return "there is one rank only";
+  if (ranks_of(s) == 1)
+    return "there is one copy of the weights: replicas are made anew in every forward";
+  return "";
+}
+
+std::string why_no_rounding(const RunPlan& plan) {
+  const Scenario& s = plan.scenario;
+  if (s.dtype == "float64") return "the run is in float64 already";
+  if (s.dtype == "bfloat16") return "it knows what float32 rounds, not bfloat16";
+  if (s.clipping.kind != "none") return "it knows averaged gradients, not clipped";
+  if (s.loss_scaling.kind != "none") return "it knows no scaled or skipped gradients";
+  if (s.compute.kind == "emulated") return "emulated gradients do not round as computed ones do";
+  if (s.join_divide_by) return "rank 0 may have no batch";
+  if (plan.start_step > 0) return "it needs the steps before the resume too";
+  return "";
+}
+
+std::string why_no_replay(const RunPlan& plan) {
+  const Scenario& s = plan.scenario;
+  if (s.communicator.kind == "nccl")
+    return "nobody but NCCL knows the order of its additions: lane communication";
+  if (s.device == "cuda" && s.golden_device == "cpu")
+    return "the golden run is on the cpu, whose bits are not a GPU's";
+  if (plan.start_step > 0 && plan.resumed_world_size != s.world_size)
+    return "the file was saved by another number of ranks";
+  if (s.reducer.kind == "registered" && followed_kind(s) == "none")
+    return "a registered reducer's order of additions is its own (/reducer/same_bits_as)";
+  return "";
+}
+
+// Each but the last would be another formula than that of the mean of what ranks computed.
+std::string why_no_communication(const Scenario& s) {
+  if (s.dtype != "float32") return "its bound is float32's";
+  if (s.device == "cuda" && s.golden_device == "cpu")
+    return "the ranks' gradients are computed once more, and the cpu's bits are not a GPU's";
+  if (s.compute.kind == "emulated") return "emulated gradients are those of no model";
+  if (s.clipping.kind != "none") return "it knows averaged gradients, not clipped";
+  if (s.loss_scaling.kind != "none") return "it knows no scaled or skipped gradients";
+  if (s.join_divide_by) return "it divides by all ranks, whoever has a batch";
+  if (s.accumulate_sync == "each") return "gradients are averaged more than once a step";
+  if (s.reducer.kind == "data_parallel") return "replicas' gradients are added, not averaged";
+  if (s.checkpoint.kind != "none") return "it needs every step of one run";
+  return "";
+}
+
+// By the run itself, whatever its comm hook.
+std::string why_not_of_run(Lane lane, const RunPlan& plan) {
+  switch (lane) {
+    case Lane::replica:
+      return why_no_replica(plan.scenario);
+    case Lane::replay:
+      return why_no_replay(plan);
+    case Lane::rounding:
+      return why_no_rounding(plan);
+    case Lane::communication:
+      return why_no_communication(plan.scenario);
+    case Lane::float64:
+    case Lane::exact:
+    case Lane::one_device:
+      return "";
+  }
+  return "";
+}
+
+// Every hook declares here what lanes can say of it.
+std::string why_not_of_hook(Lane lane, const Scenario& scenario) {
+  const std::string& hook = scenario.comm_hook.kind;
+  if (hook == "none" || hook == "allreduce" || lane == Lane::replica) return "";
+  const bool of_statistic = row_of(lane).method == LaneMethod::statistic;
+  if (hook == "post_local_sgd")
+    return of_statistic ? "it knows averaged gradients, not those of single ranks" : "";
+  // Lane rounding says that they are not float32's: cause precision.
+  if (hook == "fp16" || hook == "bf16")
+    return lane == Lane::replay || lane == Lane::rounding
+               ? ""
+               : "comm hook " + hook + " rounds gradients to half precision on purpose";
+  if (hook == "powersgd" && !compresses(scenario)) return "";
+  if (lane != Lane::replay && !of_statistic) return "";
+  return hook == "powersgd" ? "PowerSGD's arithmetic is not replayed"
+                            : "the arithmetic of a registered comm hook is its own";
+}
+
+std::string why_not_applicable(Lane lane, const RunPlan& plan) {
+  if (plan.scenario.reducer.kind == "none") return "reducer none synchronizes nothing";
+  std::string why = why_not_of_run(lane, plan);
+  return why.empty() ? why_not_of_hook(lane, plan.scenario) : why;
+}
+
+}  // namespace
+
+bool asks_for(const Scenario& scenario, Lane lane) {
+  return std::find(scenario.lanes.begin(), scenario.lanes.end(), lane) != scenario.lanes.end();
+}
+
+void choose_lanes(RunPlan* plan) {
+  const Scenario& s = plan->scenario;
+  const auto is_judged = [&](Lane lane) {
+    return asks_for(s, lane) && why_not_applicable(lane, *plan).empty();
+  };
+  for (const LaneRow& row : lanes()) {
+    if (!asks_for(s, row.lane)) continue;
+    if (!is_judged(row.lane))
+      plan->not_applicable.emplace_back(row.lane, why_not_applicable(row.lane, *plan));
+    else if (row.method == LaneMethod::bits || row.method == LaneMethod::distance)
+      plan->goldens.emplace_back(row.word);
+  }
+  plan->rounding = is_judged(Lane::rounding);
+  plan->communication = is_judged(Lane::communication);
+  plan->double_run = is_judged(Lane::float64) && s.dtype != "float64";
+  // Emulated gradients lead to other weights than one device's: common checks are not run there.
+  const bool compares_with_one_device =
+      s.golden || (s.common_checks && s.compute.kind != "emulated");
+  if (s.reducer.kind != "none" && compares_with_one_device)
+    plan->goldens.emplace_back(to_word(Lane::one_device));
+}
+
+}  // namespace lockstep

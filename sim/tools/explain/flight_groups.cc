@@ -1,0 +1,62 @@
+#include "sim/tools/explain/flight_groups.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+class FlightGroups {
+ public:
+  explicit FlightGroups(std::set<std::string>* ambiguous) : ambiguous_(ambiguous) {}
+
+  std::map<std::string, GroupRecord> of(const std::vector<FlightDump>& dumps) {
+    for (const FlightDump& dump : dumps)
+      for (const FlightEntry& entry : dump.entries)
+        groups_[entry.group].point_to_point |=
+            entry.point_to_point || entry.point_to_point_sequence > 0;
+    for (const FlightDump& dump : dumps) take(dump);
+    return std::move(groups_);
+  }
+
+ private:
+  void take(const FlightDump& dump) {
+    for (const auto& [name, group] : dump.groups) {
+      GroupRecord& into = groups_[name];
+      into.description = group.description;
+      if (group.ranks && group.ranks != into.ranks) {
+        if (into.ranks && *into.ranks != *group.ranks) ambiguous_->insert(name);
+        into.ranks = group.ranks;
+        into.members.insert(group.ranks->begin(), group.ranks->end());
+      }
+      into.members.insert(dump.rank);
+      into.from_log |= dump.from_log;
+    }
+    for (const auto& [name, status] : dump.status)
+      if (!groups_[name].point_to_point) groups_[name].status[dump.rank] = status;
+    for (const FlightEntry& entry : dump.entries) take(dump.rank, entry);
+  }
+
+  void take(int64_t rank, const FlightEntry& entry) {
+    GroupRecord& group = groups_[entry.group];
+    group.gloo |= entry.gloo;
+    if (entry.point_to_point && entry.sequence <= 0) return;
+    FlightStatus& status = group.status[rank];
+    status.enqueued = std::max(status.enqueued, entry.sequence);
+    if (entry.point_to_point) return;
+    if (entry.done && !entry.gloo) status.completed = std::max(status.completed, entry.sequence);
+    group.collectives[entry.sequence].push_back({rank, &entry});
+  }
+
+  std::map<std::string, GroupRecord> groups_;
+  std::set<std::string>* ambiguous_;
+};
+
+}  // namespace
+
+std::map<std::string, GroupRecord> flight_groups(const std::vector<FlightDump>& dumps,
+                                                 std::set<std::string>* ambiguous) {
+  return FlightGroups(ambiguous).of(dumps);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sim/tools/explain/attribution.h"
+#include "sim/tools/explain/dump.h"
+
+namespace lockstep {
+
+// What all dumps of a job together hold of each group of ranks. Entries point into the dumps.
+
+struct FlightArrival {
+  int64_t rank;
+  const FlightEntry* entry;
+};
+
+struct GroupRecord {
+  std::string description;
+  RankSet members;                                            // as far as the dumps say
+  RankList ranks;                                             // null where they do not
+  std::map<int64_t, FlightStatus> status;                     // by rank, where it is known
+  std::map<int64_t, std::vector<FlightArrival>> collectives;  // by sequence number
+  bool gloo = false;
+  bool from_log = false;  // of some ranks only a log tells of it
+  // Sends and receives are in it: what NCCL's status counts are these and collectives, mixed.
+  bool point_to_point = false;
+};
+
+// By name. `ambiguous`: those of which dumps disagree on who is in them.
+std::map<std::string, GroupRecord> flight_groups(const std::vector<FlightDump>& dumps,
+                                                 std::set<std::string>* ambiguous);
+
+}  // namespace lockstep
