@@ -90,12 +90,9 @@ void Observer::open_feeds() {
   const RunPlan& plan = context_.plan;
   const bool wide = plan.scenario.dtype == "float64";
   for (const std::string& golden : plan.goldens) {
-    if (golden == "float64" && primary_ == (wide && !plan.double_run))
-      open_feed(golden, Lane::float64);
-    if (!primary_) continue;
-    if (golden == "replay") open_feed(golden, Lane::replay);
-    if (golden == "exact") open_feed(golden, Lane::exact);
-    if (golden == "one_device") open_feed(golden, Lane::one_device);
+    const Lane lane = lane_from(golden).value_or(Lane::one_device);
+    const bool with_primary = lane != Lane::float64 || (wide && !plan.double_run);
+    if (primary_ == with_primary) open_feed(golden, lane);
   }
 }
 

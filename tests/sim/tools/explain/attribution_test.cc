@@ -213,12 +213,12 @@ FlightEntry of_group(const char* group, FlightEntry entry) {
 
 // As where rank 3 of four was killed, and only rank 2 was in a group with it.
 TEST(ExplainAttribution, WhoseLastCallNobodyElseTellsOfIsNotNamed) {
-  auto job = made_job(true);
+  auto job = made_job(true, 12);
   for (FlightDump& dump : job) dump.groups["0"].ranks = nullptr;
-  enter(&job[0], 4, false, 50, true);
-  enter(&job[1], 4, false, 50, true);
+  enter(&job[0], 13, false, 140, true);
+  enter(&job[1], 13, false, 140, true);
   EXPECT_EQ(attribute(job).guilty, RankSet{2});
-  job[2].entries.push_back(of_group("1", made_entry(1, false, 10'045, true)));
+  job[2].entries.push_back(of_group("1", made_entry(1, false, 10'135, true)));
   const FlightFinding found = attribute(job);
   EXPECT_FALSE(found.decided);
   EXPECT_TRUE(found.guilty.empty());
@@ -227,11 +227,12 @@ TEST(ExplainAttribution, WhoseLastCallNobodyElseTellsOfIsNotNamed) {
 }
 
 TEST(ExplainAttribution, ClocksOfAGroupThatIsNewAreAlignedByOthers) {
-  auto job = made_job(true);
-  job[1].entries.push_back(of_group("1", made_entry(1, false, 5040, true)));
-  job[2].entries.push_back(of_group("1", made_entry(1, false, 10'050, true)));
-  job[1].entries.push_back(of_group("1", made_entry(2, false, 5060, true)));
-  job[2].entries.push_back(of_group("1", made_entry(2, false, 12'070, true)));
+  auto job = made_job(true, 12);
+  job[1].entries.push_back(of_group("1", made_entry(1, false, 5140, true)));
+  job[2].entries.push_back(of_group("1", made_entry(1, false, 10'150, true)));
+  EXPECT_EQ(attribute(job).kind, FlightClass::nothing);
+  job[1].entries.push_back(of_group("1", made_entry(2, false, 5160, true)));
+  job[2].entries.push_back(of_group("1", made_entry(2, false, 12'170, true)));
   const FlightFinding found = attribute(job);
   EXPECT_EQ(found.kind, FlightClass::late);
   EXPECT_EQ(found.guilty, RankSet{2});

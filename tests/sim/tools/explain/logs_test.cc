@@ -252,6 +252,7 @@ TEST(JobLogs, WhoLostAPeerIsNotNamedForWhatItDidNotEnter) {
       entry.gloo = entry.done = true;
       dump.entries.push_back(entry);
     }
+    dump.groups["0"] = {"default_pg", nullptr};
     job.dumps.push_back(dump);
   }
   EXPECT_EQ(attribute_job(job).guilty, RankSet{1});
