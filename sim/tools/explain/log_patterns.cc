@@ -123,6 +123,12 @@ void read_mpi_abort(std::string_view line, LogEvent* event) {
   event->first = true;
 }
 
+// One block for each process that ended, those that the launcher then killed included: the signal
+// on the next line does not tell who was first.
+void read_hydra_end(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, "=   RANK ")).value_or(-1);
+}
+
 struct SignalName {
   std::string_view name;
   int64_t number;
@@ -262,6 +268,10 @@ constexpr std::array kLogRows = {
            read_child},
     LogRow{{"rocess rank ", ended, "mpirun, prterun", "Open MPI 1.8"}, read_mpirun_signal},
     LogRow{{"MPI_ABORT was invoked on rank ", ended, "mpirun", "Open MPI 1.8"}, read_mpi_abort},
+    LogRow{{"=   RANK ", ended, "mpiexec.hydra", "Intel MPI 2019"}, read_hydra_end},
+    LogRow{{"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", job_ended, "mpiexec.hydra",
+            "MPICH 3.0"},
+           read_nothing},
     LogRow{{" terminated with signal ", ended, "multiprocessing/spawn.py", "PyTorch 1.5"},
            read_spawned},
     LogRow{{" terminated with exit code ", ended, "multiprocessing/spawn.py", "PyTorch 1.5"},

@@ -239,6 +239,23 @@ TEST(JobLogs, WhatDumpsAndLogsDisagreeOnIsUndecided) {
   EXPECT_EQ(attribute_job(job).candidates, (RankSet{1, 2}));
 }
 
+// mpiexec of Intel MPI and MPICH tells of those, too, that it killed itself.
+TEST(JobLogs, WhoEndedByHydrasWordsIsACandidate) {
+  const std::string head = "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n";
+  const std::string first = head + "=   RANK 2 PID 3412 RUNNING AT node01\n" +
+                            "=   KILLED BY SIGNAL: 11 (Segmentation fault)\n";
+  EXPECT_FALSE(attribute_text(first).decided);
+  EXPECT_EQ(attribute_text(first).candidates, RankSet{2});
+  const FlightFinding both =
+      attribute_text(first + head + "=   RANK 0 PID 3410 RUNNING AT node01\n");
+  EXPECT_EQ(both.candidates, (RankSet{0, 2}));
+  EXPECT_EQ(attribute_text(first + raised("[rank2]: ", "ValueError: a")).guilty, RankSet{2});
+  const FlightFinding of_mpich =
+      attribute_text(head + "=   PID 3412 RUNNING AT node01\n=   EXIT CODE: 9\n");
+  EXPECT_FALSE(of_mpich.decided);
+  EXPECT_TRUE(of_mpich.candidates.empty());
+}
+
 // It was in a call of which the dumps do not tell.
 TEST(JobLogs, WhoLostAPeerIsNotNamedForWhatItDidNotEnter) {
   JobEvidence job;
