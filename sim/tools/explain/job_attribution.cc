@@ -72,6 +72,8 @@ class JobAttribution {
       dumped_.insert(dump.rank);
       world_ = std::max(world_, dump.ranks_at_least);
     }
+    // A dump of Gloo's lists the ranks of one group, not always of that of all.
+    if (world_ > 0 && !job.logged.empty()) world_ = std::max(world_, *job.logged.rbegin() + 1);
     for (const auto& [rank, story] : stories_) {
       const Death death = death_of(story);
       if (death == Death::own) died_.insert(rank);

@@ -183,6 +183,8 @@ TEST(JobLogs, WhoLeftNoDumpAndNoWordWhereAllOthersDidIsNamed) {
   EXPECT_EQ(attribute_job(job).kind, FlightClass::silent);
   EXPECT_TRUE(attribute_job(job).lost_connection);
   EXPECT_EQ(attribute_job(job).ranks, 3);
+  for (FlightDump& dump : job.dumps) dump.ranks_at_least = 2;
+  EXPECT_EQ(attribute_job(job).guilty, RankSet{1}) << "that is another group's number";
   job.dumps.back().ranks_at_least = 4;
   EXPECT_FALSE(attribute_job(job).decided) << "a rank of which nothing is there";
 }
