@@ -3,7 +3,7 @@
 `lockstep explain` says of the dumps, of both, and of the logs alone. Every fourth job is torchrun's. Wants a Python
 whose torch is 2.10 or newer; a machine under load only makes jobs slower.
 
-usage: real_dumps.py PROGRAM FOLDER [--jobs N] [--seed S]
+usage: real_dumps.py PROGRAM FOLDER [--jobs N] [--seed S] [--clean]
        real_dumps.py PROGRAM FOLDER --again
 Exit status 1 if an innocent rank was accused.
 """
@@ -180,10 +180,10 @@ def judged(answer, guilty):
 SOURCES = (("dumps",), ("dumps", "logs"), ("logs",))
 
 
-def make_jobs(folder, jobs, seed):
+def make_jobs(folder, jobs, kinds, seed):
     draw = random.Random(seed)
     for job in range(jobs):
-        kind = (FAULTS + CLEAN)[job % len(FAULTS + CLEAN)]
+        kind = kinds[job % len(kinds)]
         torchrun = job % 4 == 3
         world = draw.randint(2, 4 if torchrun else 8)
         if kind.startswith("mesh"):
@@ -221,9 +221,10 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=len(CLEAN + FAULTS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--clean", action="store_true", help="only jobs without a fault")
     parser.add_argument("--again", action="store_true", help="explain the jobs that are in the folder; run none")
     options = parser.parse_args()
-    jobs = made_before(options.folder) if options.again else make_jobs(options.folder, options.jobs, options.seed)
+    jobs = made_before(options.folder) if options.again else make_jobs(options.folder, options.jobs, CLEAN if options.clean else FAULTS + CLEAN, options.seed)
     table = judge_jobs(options.program, jobs)
     for (kind, ranks, sources), counts in sorted(table.items()):
         print(f"{kind:12} {ranks:2} ranks {'+'.join(sources):12}", dict(counts))
