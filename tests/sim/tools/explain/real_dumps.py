@@ -224,7 +224,8 @@ def main():
     parser.add_argument("--clean", action="store_true", help="only jobs without a fault")
     parser.add_argument("--again", action="store_true", help="explain the jobs that are in the folder; run none")
     options = parser.parse_args()
-    jobs = made_before(options.folder) if options.again else make_jobs(options.folder, options.jobs, CLEAN if options.clean else FAULTS + CLEAN, options.seed)
+    kinds = CLEAN if options.clean else FAULTS + CLEAN
+    jobs = made_before(options.folder) if options.again else make_jobs(options.folder, options.jobs, kinds, options.seed)
     table = judge_jobs(options.program, jobs)
     for (kind, ranks, sources), counts in sorted(table.items()):
         print(f"{kind:12} {ranks:2} ranks {'+'.join(sources):12}", dict(counts))
