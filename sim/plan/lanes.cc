@@ -1,7 +1,8 @@
 #include "sim/plan/lanes.h"
 
 #include <algorithm>
-#include <vector>
+#include <set>
+#include <utility>
 
 #include "sim/plan/rules.h"
 
@@ -106,19 +107,21 @@ bool asks_for(const Scenario& scenario, Lane lane) {
 
 void choose_lanes(RunPlan* plan) {
   const Scenario& s = plan->scenario;
-  const auto is_judged = [&](Lane lane) {
-    return asks_for(s, lane) && why_not_applicable(lane, *plan).empty();
-  };
+  std::set<Lane> judged;
   for (const LaneRow& row : lanes()) {
     if (!asks_for(s, row.lane)) continue;
-    if (!is_judged(row.lane))
-      plan->not_applicable.emplace_back(row.lane, why_not_applicable(row.lane, *plan));
-    else if (row.method == LaneMethod::bits || row.method == LaneMethod::distance)
+    std::string why = why_not_applicable(row.lane, *plan);
+    if (!why.empty()) {
+      plan->not_applicable.emplace_back(row.lane, std::move(why));
+      continue;
+    }
+    judged.insert(row.lane);
+    if (row.method == LaneMethod::bits || row.method == LaneMethod::distance)
       plan->goldens.emplace_back(row.word);
   }
-  plan->rounding = is_judged(Lane::rounding);
-  plan->communication = is_judged(Lane::communication);
-  plan->double_run = is_judged(Lane::float64) && s.dtype != "float64";
+  plan->rounding = judged.contains(Lane::rounding);
+  plan->communication = judged.contains(Lane::communication);
+  plan->double_run = judged.contains(Lane::float64) && s.dtype != "float64";
   // Emulated gradients lead to other weights than one device's: common checks are not run there.
   const bool compares_with_one_device =
       s.golden || (s.common_checks && s.compute.kind != "emulated");

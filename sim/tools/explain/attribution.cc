@@ -304,12 +304,17 @@ class FlightAttribution {
       lateness_ms_ = static_cast<double>(late.newest_ns - first.entry->created_ns) / 1e6;
   }
 
+  // Of a rank that left one.
+  const FlightDump& dump_of(int64_t rank) const {
+    return *std::find_if(dumps_.begin(), dumps_.end(),
+                         [&](const FlightDump& dump) { return dump.rank == rank; });
+  }
+
   bool waits_in_point_to_point(int64_t rank) const {
-    for (const FlightDump& dump : dumps_)
-      if (dump.rank == rank)
-        for (const FlightEntry& entry : dump.entries)
-          if (entry.point_to_point && !entry.done) return true;
-    return false;
+    const std::vector<FlightEntry>& entries = dump_of(rank).entries;
+    return std::any_of(entries.begin(), entries.end(), [](const FlightEntry& entry) {
+      return entry.point_to_point && !entry.done;
+    });
   }
 
   struct Missed {
@@ -388,12 +393,11 @@ class FlightAttribution {
 
   // Whose last call nobody else tells of waits, as far as is known, for a rank that left no dump.
   bool waits_alone(int64_t rank, const Missed& missed) {
-    const auto dump = std::find_if(dumps_.begin(), dumps_.end(),
-                                   [&](const FlightDump& one) { return one.rank == rank; });
+    const std::vector<FlightEntry>& entries = dump_of(rank).entries;
     const auto last = std::max_element(
-        dump->entries.begin(), dump->entries.end(),
+        entries.begin(), entries.end(),
         [](const FlightEntry& a, const FlightEntry& b) { return a.created_ns < b.created_ns; });
-    const auto alone = last == dump->entries.end() ? alone_.end() : alone_.find(&*last);
+    const auto alone = last == entries.end() ? alone_.end() : alone_.find(&*last);
     if (alone == alone_.end()) return false;
     place(FlightClass::never_entered, missed.group, groups_.at(missed.group), missed.sequence,
           missed.operation);

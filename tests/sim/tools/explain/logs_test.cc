@@ -171,6 +171,21 @@ FlightDump empty_dump(int64_t rank, int64_t world) {
   return dump;
 }
 
+// Of Gloo, after so many collectives of all ranks.
+FlightDump gloo_dump(int64_t rank, int64_t world, int64_t collectives) {
+  FlightDump dump = empty_dump(rank, world);
+  for (int64_t sequence = 1; sequence <= collectives; ++sequence) {
+    FlightEntry entry;
+    entry.sequence = entry.record = sequence;
+    entry.group = "0";
+    entry.operation = "all_reduce";
+    entry.gloo = entry.done = true;
+    dump.entries.push_back(entry);
+  }
+  dump.groups["0"] = {"default_pg", nullptr};
+  return dump;
+}
+
 TEST(JobLogs, WhoLeftNoDumpAndNoWordWhereAllOthersDidIsNamed) {
   JobEvidence job;
   for (const int64_t rank : {0, 2}) {
@@ -193,17 +208,7 @@ TEST(JobLogs, WhoLeftNoDumpAndNoWordWhereAllOthersDidIsNamed) {
 TEST(JobLogs, OfSeveralThatDidNotEnterTheOneWithoutAWordIsNamed) {
   JobEvidence job;
   for (int64_t rank = 0; rank < 4; ++rank) {
-    FlightDump dump = empty_dump(rank, 4);
-    for (int64_t sequence = 1; sequence <= (rank < 2 ? 4 : 3); ++sequence) {
-      FlightEntry entry;
-      entry.sequence = entry.record = sequence;
-      entry.group = "0";
-      entry.operation = "all_reduce";
-      entry.gloo = entry.done = true;
-      dump.entries.push_back(entry);
-    }
-    dump.groups["0"] = {"default_pg", nullptr};
-    job.dumps.push_back(dump);
+    job.dumps.push_back(gloo_dump(rank, 4, rank < 2 ? 4 : 3));
     if (rank < 3) add(&job, raised("[rank" + std::to_string(rank) + "]: ", kClosed), rank);
   }
   EXPECT_EQ(attribute_job(job).candidates, (RankSet{2, 3}));
@@ -262,17 +267,7 @@ TEST(JobLogs, WhoEndedByHydrasWordsIsACandidate) {
 TEST(JobLogs, WhoLostAPeerIsNotNamedForWhatItDidNotEnter) {
   JobEvidence job;
   for (int64_t rank = 0; rank < 3; ++rank) {
-    FlightDump dump = empty_dump(rank, 3);
-    for (int64_t sequence = 1; sequence <= (rank == 1 ? 3 : 4); ++sequence) {
-      FlightEntry entry;
-      entry.sequence = entry.record = sequence;
-      entry.group = "0";
-      entry.operation = "all_reduce";
-      entry.gloo = entry.done = true;
-      dump.entries.push_back(entry);
-    }
-    dump.groups["0"] = {"default_pg", nullptr};
-    job.dumps.push_back(dump);
+    job.dumps.push_back(gloo_dump(rank, 3, rank == 1 ? 3 : 4));
   }
   EXPECT_EQ(attribute_job(job).guilty, RankSet{1});
   add(&job, raised("[rank1]: ", kClosed), 1);
