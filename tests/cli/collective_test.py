@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """lockstep collective: real ranks, every operation, outputs, exit codes, bad input, failures."""
+import contextlib
 import csv
 import os
 import signal
@@ -91,13 +92,20 @@ class CollectiveTest(ProgramTest):
         return subprocess.Popen([PROGRAM, "collective", "all_reduce", *args], text=True, cwd=ROOT,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env)
 
+    # What the ranks of the set at work have written: a set that is done takes its files with it.
+    def written(self):
+        texts = []
+        for file in (self.tmp / "out").glob("*/rank-*.collective"):
+            with contextlib.suppress(FileNotFoundError):
+                texts.append(file.read_text())
+        return texts
+
     # A moment after all ranks have left a line with this word.
     def rank_at_work(self, run, rank, ranks, word):
         end = time.monotonic() + 100
         while time.monotonic() < end and run.poll() is None:
-            files = list((self.tmp / "out").glob("*/rank-*.collective"))
+            texts = self.written()
             found = [pid for pid in descendants(run.pid) if rank_of(pid) == rank]
-            texts = [file.read_text() for file in files]
             # Some sizes are done too.
             if found and sum(word in text and text.count("\n") > 3 for text in texts) == ranks:
                 time.sleep(0.3)
