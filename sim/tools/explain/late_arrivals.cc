@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,11 +24,13 @@ constexpr size_t kMostCalls = 512;  // of a step
 // Of a group so many collectives are looked at, the newest, and fewer where it has many ranks.
 constexpr size_t kMostCollectives = 8192, kLeastKept = 64, kMostArrivals = 16'000'000;
 constexpr double kLeastSlowdown = 1.08;
-constexpr double kLeastLateMs = 1;    // less is what a busy core does to any rank
-constexpr double kStepsLate = 0.8;    // of all steps
-constexpr double kClearlyLate = 0.4;  // of its median lateness, in each of those
-constexpr double kInTime = 0.35;      // of its lateness: what counts as none
-constexpr size_t kLeastOutside = 4;   // collectives outside of the steps
+constexpr double kLeastLateMs = 1;        // less is what a busy core does to any rank
+constexpr double kStepsLate = 0.8;        // of all steps
+constexpr double kClearlyLate = 0.4;      // of its median lateness, in each of those
+constexpr double kInTime = 0.35;          // of its lateness: what counts as none
+constexpr size_t kLeastOutside = 4;       // collectives outside of the steps
+constexpr double kTrimmed = 0.1;          // of the steps, at either end: a hiccup is no lateness
+constexpr double kLeastDeviations = 4.1;  // of a normal distribution: a chance of 1 in 50,000
 
 // Of two in the middle the smaller one: of two ranks, that which came first.
 double middle(std::vector<double> values) {
@@ -91,6 +94,27 @@ GroupArrivals arrivals_of(const std::string& name, const std::vector<Member>& me
       came.push_back(static_cast<double>(entry->created_ns - begin_ns) * 1e-6);
   }
   return group;
+}
+
+// Were it chance that values are above zero on average, how rare: as many standard deviations of a
+// normal distribution. Of a trimmed mean by Yuen's variance (1974), Student's distribution by
+// Wallace's approximation (1959).
+double deviations_above_zero(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto count = static_cast<double>(values.size());
+  const auto cut = static_cast<size_t>(kTrimmed * count);
+  const double low = values[cut], high = values[values.size() - 1 - cut];
+  double trimmed_sum = 0, winsorized_sum = 0, squares = 0;
+  for (const double value : values) winsorized_sum += std::clamp(value, low, high);
+  for (const double value : values)
+    squares += std::pow(std::clamp(value, low, high) - winsorized_sum / count, 2);
+  for (size_t i = cut; i < values.size() - cut; ++i) trimmed_sum += values[i];
+  const double left = count - 2 * static_cast<double>(cut), freedom = left - 1;
+  const double mean = trimmed_sum / left, error = std::sqrt(squares / (left * freedom));
+  if (mean <= 0) return 0;
+  if (error <= 0) return std::numeric_limits<double>::infinity();
+  return std::sqrt(freedom * std::log1p(std::pow(mean / error, 2) / freedom)) * (8 * freedom + 1) /
+         (8 * freedom + 3);
 }
 
 // Collectives [begin, begin + steps * calls) are `steps` steps.
@@ -177,15 +201,21 @@ class LateArrivals {
           group_.ranks[rank_], lateness_ms_));
       return;
     }
-    RankSet late, unsure, elsewhere;
+    const std::vector<bool> is_late_here = late_here();
+    RankSet late, unsure, elsewhere, by_chance;
     for (size_t rank = 0; rank < group_.ranks.size(); ++rank) {
-      if (is_late(place_, rank))
-        (has_known_clock(rank) ? late : unsure).insert(group_.ranks[rank]);
+      const int64_t name = group_.ranks[rank];
+      if (is_late_here[rank] && deviations(rank, is_late_here) < kLeastDeviations)
+        by_chance.insert(name);
+      else if (is_late_here[rank])
+        (has_known_clock(rank) ? late : unsure).insert(name);
       else if (is_late_anywhere(rank))
-        elsewhere.insert(group_.ranks[rank]);
+        elsewhere.insert(name);
     }
-    if (late.empty() && unsure.empty()) return;
-    write(late.empty() ? unsure : late, finding);
+    if (late.empty() && unsure.empty() && by_chance.empty()) return;
+    write(!late.empty() ? late : !unsure.empty() ? unsure : by_chance, finding);
+    doubt_few_steps(by_chance, finding);
+    doubt_who_is_late(late.size() + unsure.size() + by_chance.size(), finding);
     if (!unsure.empty())
       doubt(unsure,
             fmt::format(
@@ -239,6 +269,50 @@ class LateArrivals {
     const auto clearly = std::count_if(all.begin(), all.end(),
                                        [&](double ms) { return ms >= kClearlyLate * usual; });
     return static_cast<double>(clearly) >= kStepsLate * static_cast<double>(all.size());
+  }
+
+  // By index of the rank. Who is late, but no later than another that is not, keeps nobody waiting.
+  std::vector<bool> late_here() const {
+    std::vector<bool> late;
+    for (size_t rank = 0; rank < group_.ranks.size(); ++rank) late.push_back(is_late(place_, rank));
+    const std::vector<bool> all = late;
+    for (size_t rank = 0; rank < late.size(); ++rank)
+      late[rank] = late[rank] && middle(waits(rank, all)) > 0;
+    return late;
+  }
+
+  // By step: how long the last of those that are not late waits for the rank.
+  std::vector<double> waits(size_t rank, const std::vector<bool>& late) const {
+    std::vector<double> all;
+    for (size_t step = 0; step < steps_.steps; ++step) {
+      const auto& came = group_.came_ms[steps_.begin + step * steps_.calls + place_];
+      double last = -std::numeric_limits<double>::infinity();
+      for (size_t other = 0; other < came.size(); ++other)
+        if (!late[other]) last = std::max(last, came[other]);
+      all.push_back(came[rank] - last);
+    }
+    return all;
+  }
+
+  double deviations(size_t rank, const std::vector<bool>& late) const {
+    return deviations_above_zero(waits(rank, late));
+  }
+
+  void doubt_few_steps(const RankSet& by_chance, FlightFinding* finding) const {
+    if (by_chance.empty()) return;
+    doubt(by_chance,
+          fmt::format("more steps: in these {}, {} may have come late by chance", steps_.steps,
+                      rank_list(by_chance)),
+          finding);
+  }
+
+  // Of two ranks, one is named.
+  void doubt_who_is_late(size_t late, FlightFinding* finding) const {
+    if (late == 1 || late * 2 < group_.ranks.size()) return;
+    doubt(finding->guilty,
+          fmt::format("who of the {} ranks of group {} is as usual: half of them came late",
+                      group_.ranks.size(), group_.name),
+          finding);
   }
 
   bool is_late_anywhere(size_t rank) const {

@@ -14,9 +14,11 @@ namespace lockstep {
 // A step is the shortest stretch after which calls and the gaps between them repeat, six times at
 // least. Lateness is how much later than the middle rank one calls the collective of the step in
 // which that shows most; the slowdown T / (T - lateness), T being the time of a step. Named is who
-// is late in four of five steps with a slowdown of 1.08 or more. A rank whose clock is ahead looks
-// the same, unless it comes in time to another collective of the step, or to most of those outside
-// of the steps: else it is undecided, as where ranks take turns or a dump is missing.
+// is late in four of five steps with a slowdown of 1.08 or more, and for whom the last of those
+// that are not late waits, longer than chance explains (1 in 50,000). A rank whose clock is ahead
+// looks the same, unless it comes in time to another collective of the step, or to most of those
+// outside of the steps: else it is undecided, as where ranks take turns, half of more than two
+// ranks are late, steps are too few, or a dump is missing.
 void find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding);
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 `lockstep explain` says of the dumps, of both, and of the logs alone. Every fourth job is torchrun's. Wants a Python
 whose torch is 2.10 or newer; a machine under load only makes jobs slower.
 
-usage: real_dumps.py PROGRAM FOLDER [--jobs N] [--seed S] [--clean]
+usage: real_dumps.py PROGRAM FOLDER [--jobs N] [--seed S] [--clean | --paced]
        real_dumps.py PROGRAM FOLDER --again
 Exit status 1 if an innocent rank was accused.
 """
@@ -25,8 +25,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 TIMEOUT_S = 4
-STEPS = 6
+STEPS, PACED_STEPS = 6, 11
 CLEAN = ("clean", "slow", "ddp_clean", "fsdp_clean", "group_clean", "mesh_clean")
+# A step takes a while, on the faulty rank longer: by a fifth to three fifths of that.
+EVEN, LATE = ("even", "ddp_even", "fsdp_even"), ("late", "ddp_late", "fsdp_late")
+STEP_S = 0.12
 FAULTS = ("stall", "hang", "exception", "kill", "crash", "stop", "size", "dtype", "operation", "order", "skip", "uneven",
           "ddp_stall", "ddp_hang", "ddp_uneven", "fsdp_stall", "fsdp_hang", "fsdp_uneven", "group_stall", "group_hang",
           "mesh_stall", "mesh_hang", "mesh_kill")
@@ -39,6 +42,8 @@ def reduce(shape, dtype=torch.float32, group=None):
 
 def misbehave(fault):
     """False: the rank does nothing more."""
+    if fault.startswith("late"):
+        time.sleep(float(fault[4:]))
     if fault in ("stall", "slow", "hang"):
         time.sleep({"stall": 2, "slow": 0.25, "hang": 3}[fault] * TIMEOUT_S)
     if fault == "exception":
@@ -94,10 +99,16 @@ def groups_of(place, rank, world, faulty_rank):
 
 def train(rank, world, kind, faulty_rank, faulty_step):
     place, _, fault = kind.rpartition("_")
+    paced = kind in EVEN + LATE
+    if kind in LATE:
+        fault += str(STEP_S * random.Random(faulty_step).uniform(0.2, 0.6))
     model = model_of(place) if place in ("ddp", "fsdp") else None
     groups = groups_of(place, rank, world, faulty_rank) if place in ("group", "mesh") else []
-    for step in range(STEPS):
-        now = fault if rank == faulty_rank and step == faulty_step else ""
+    for _ in range(5 if paced else 0):  # as where a model is distributed before the steps
+        reduce(3)
+    for step in range(PACED_STEPS if paced else STEPS):
+        time.sleep(STEP_S if paced else 0)
+        now = fault if rank == faulty_rank and (paced or step == faulty_step) else ""
         if groups and not misbehave(now):
             return
         for group in groups:  # the others of a pair wait in the next collective of all
@@ -125,7 +136,7 @@ def one_rank(folder, rank, world, kind, faulty_rank, faulty_step, init):
         sys.excepthook(*sys.exc_info())  # PyTorch's, which tells the rank
         code = 1
     leave_dump(folder, rank)
-    if kind in CLEAN:  # nobody leaves while others are in it
+    if kind in CLEAN + EVEN + LATE:  # nobody leaves while others are in it
         time.sleep(1)
     sys.stderr.flush()
     os._exit(code)
@@ -185,10 +196,11 @@ def make_jobs(folder, jobs, kinds, seed):
     for job in range(jobs):
         kind = kinds[job % len(kinds)]
         torchrun = job % 4 == 3
-        world = draw.randint(2, 4 if torchrun else 8)
+        world = draw.randint(2, 4 if torchrun else 6 if kind in EVEN + LATE else 8)
         if kind.startswith("mesh"):
             world = 4 if torchrun else draw.choice((4, 6, 8))
-        faulty, step = draw.randrange(world), draw.randrange(1, STEPS - 1)
+        faulty = draw.randrange(world)
+        step = job if kind in LATE else draw.randrange(1, STEPS - 1)
         made = (folder / f"{job:04}-{kind}-{world}-{faulty}{'-torchrun' if torchrun else ''}").absolute()
         (made / "dumps").mkdir(parents=True)
         (run_torchrun if torchrun else run_forked)(made, world, kind, faulty, step)
@@ -204,7 +216,7 @@ def judge_jobs(program, jobs):
     table = collections.defaultdict(collections.Counter)
     for folder in jobs:
         _, kind, world, faulty = folder.name.split("-")[:4]
-        guilty = set() if kind in CLEAN else {int(faulty)}
+        guilty = set() if kind in CLEAN + EVEN else {int(faulty)}
         for sources in SOURCES:
             if not any((folder / sources[0]).iterdir()):
                 continue
@@ -222,9 +234,10 @@ def main():
     parser.add_argument("--jobs", type=int, default=len(CLEAN + FAULTS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clean", action="store_true", help="only jobs without a fault")
+    parser.add_argument("--paced", action="store_true", help="only jobs that go on, half of them with a late rank")
     parser.add_argument("--again", action="store_true", help="explain the jobs that are in the folder; run none")
     options = parser.parse_args()
-    kinds = CLEAN if options.clean else FAULTS + CLEAN
+    kinds = CLEAN if options.clean else EVEN + LATE if options.paced else FAULTS + CLEAN
     jobs = made_before(options.folder) if options.again else make_jobs(options.folder, options.jobs, kinds, options.seed)
     table = judge_jobs(options.program, jobs)
     for (kind, ranks, sources), counts in sorted(table.items()):
