@@ -9,6 +9,7 @@
 
 #include "scenarios/base/lane.h"
 #include "scenarios/base/part.h"
+#include "scenarios/base/verdict.h"
 #include "scenarios/faults.h"
 
 namespace lockstep {
@@ -67,14 +68,14 @@ struct ExpectedStraggler {
 // What the author of a scenario says must happen. Absent keys expect nothing.
 struct Expectation {
   std::string libtorch;  // versions for which it holds, as VersionRange reads them; empty: all
-  std::optional<std::string> verdict;                       // pass | fail | inconclusive
-  std::vector<std::pair<Lane, std::string>> lanes;          // with the verdict
-  std::vector<std::pair<std::string, std::string>> checks;  // check name -> pass | fail | not_run
+  std::optional<Verdict> verdict;
+  std::vector<std::pair<Lane, LaneVerdict>> lanes;
+  std::vector<std::pair<std::string, CheckVerdict>> checks;  // by name
   std::optional<std::string> cause;
   std::optional<int64_t> step;
   std::optional<std::string> tensor;
   std::optional<int64_t> bucket;
-  std::optional<std::string> outcome;  // completed | failed
+  std::optional<RunEnding> outcome;
   std::optional<int64_t> primary_rank;
   std::optional<std::string> kind;  // of failure
   // Of the explanation: the first collective that not all ranks entered, and where the primary

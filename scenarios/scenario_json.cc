@@ -57,8 +57,8 @@ Fault fault_from(const Json& json) {
 namespace {
 
 // Of lanes or checks.
-template <class Name>
-using Verdicts = std::vector<std::pair<Name, std::string>>;
+template <class Name, class Said>
+using Verdicts = std::vector<std::pair<Name, Said>>;
 
 // What is absent or empty has no key.
 struct MemberWriter {
@@ -72,8 +72,8 @@ struct MemberWriter {
   void operator()(const MemberRow& member, const std::optional<T>& value) {
     if (value) json[member.key] = *value;
   }
-  template <class Name>
-  void operator()(const MemberRow& member, const Verdicts<Name>& verdicts) {
+  template <class Name, class Said>
+  void operator()(const MemberRow& member, const Verdicts<Name, Said>& verdicts) {
     for (const auto& [name, verdict] : verdicts)
       json[member.key][Json(name).template get<std::string>()] = verdict;
   }
@@ -107,11 +107,11 @@ struct MemberReader {
   void operator()(const MemberRow& member, std::optional<T>& value) {
     if (json.contains(member.key)) value = json[member.key].template get<T>();
   }
-  template <class Name>
-  void operator()(const MemberRow& member, Verdicts<Name>& verdicts) {
+  template <class Name, class Said>
+  void operator()(const MemberRow& member, Verdicts<Name, Said>& verdicts) {
     if (!json.contains(member.key)) return;
     for (const auto& [name, verdict] : json[member.key].items())
-      verdicts.emplace_back(Json(name).get<Name>(), verdict.template get<std::string>());
+      verdicts.emplace_back(Json(name).get<Name>(), verdict.template get<Said>());
   }
   void operator()(const MemberRow& member, Part& part) {
     if (const Json* found = find(member)) part = part_from(*found);

@@ -56,6 +56,12 @@ void put_type(const MemberRow& member, const std::string&, SchemaJson* json) {
 void put_type(const MemberRow& member, const Lane&, SchemaJson* json) {
   put_type(member, std::string(), json);
 }
+void put_type(const MemberRow& member, const Verdict&, SchemaJson* json) {
+  put_type(member, std::string(), json);
+}
+void put_type(const MemberRow& member, const RunEnding&, SchemaJson* json) {
+  put_type(member, std::string(), json);
+}
 void put_type(const MemberRow&, const MutantSpec&, SchemaJson* json) {
   (*json)["$ref"] = "#/definitions/mutant";
 }
@@ -108,7 +114,7 @@ struct MemberSchema {
   }
   void operator()(const MemberRow& member, const Part&) { refer(member); }
   void operator()(const MemberRow& member, const Timeouts&) { refer(member); }
-  void operator()(const MemberRow& member, const std::vector<std::pair<Lane, std::string>>&) {
+  void operator()(const MemberRow& member, const std::vector<std::pair<Lane, LaneVerdict>>&) {
     SchemaJson& json = properties[member.key];
     json = {{"description", member.description}, {"type", "object"}};
     for (const LaneRow& row : lanes())
@@ -116,7 +122,7 @@ struct MemberSchema {
     json["additionalProperties"] = false;
   }
   // Checks, each with the verdicts that it may have, are in the parts' file.
-  void operator()(const MemberRow&, const std::vector<std::pair<std::string, std::string>>&) {}
+  void operator()(const MemberRow&, const std::vector<std::pair<std::string, CheckVerdict>>&) {}
 
  private:
   void refer(const MemberRow& member) {

@@ -52,7 +52,7 @@ bool holds(const Json& document, const std::string& place, const Json& when, Pro
 
 Expectation pass_expected() {
   Expectation expect;
-  expect.verdict = "pass";
+  expect.verdict = Verdict::pass;
   return expect;
 }
 

@@ -137,7 +137,7 @@ Expected<PredictedStep> prediction_of(const RunOutcome& outcome, const RunResult
   predicted.machine = options.machine;
   const auto machine = machine_for(outcome, options);
   if (!machine && !options.machine.empty()) return machine.errors();
-  if (!result.metrics || !result.metrics->step_ms || result.outcome != "completed") {
+  if (!result.metrics || !result.metrics->step_ms || result.outcome != RunEnding::completed) {
     predicted.why_not = "the run has no step time to compare with";
     return predicted;
   }
@@ -163,7 +163,7 @@ std::string prediction_text(const RunResult& result, const AnalyzeOptions& optio
         options.machine.empty() ? "this very run" : options.machine);
   }
   // Of a run that broke down nobody expects one, unless a machine was named for it.
-  if (result.outcome != "completed" && options.machine.empty()) return "";
+  if (result.outcome != RunEnding::completed && options.machine.empty()) return "";
   return fmt::format("not predicted in virtual time: {}\n", predicted.why_not);
 }
 
@@ -251,7 +251,7 @@ std::string recorded_text(const RunOutcome& outcome, const RunResult& result,
   std::string text =
       fmt::format("{}, recorded by {} {}\n{}", outcome.plan.scenario.name, world_size,
                   plural(world_size, "rank"), metrics_table(result, style));
-  const std::string inconclusive = style.verdict("inconclusive", "inconclusive");
+  const std::string inconclusive = style.verdict(Verdict::inconclusive);
   if (end.kind != RecordedEnd::Kind::whole)
     return text + fmt::format("{}: the run {}: {}; exit {}\n", inconclusive,
                               end.kind == RecordedEnd::Kind::failed ? "failed" : "has no end",

@@ -14,16 +14,12 @@
 
 namespace lockstep {
 
-int exit_code_of(const std::string& verdict) {
-  if (verdict == "pass") return kExitPass;
-  return verdict == "fail" ? kExitFail : kExitInconclusive;
-}
-
 void conclude(int signal, ResultDocument* document) {
-  document->verdict = overall_verdict(document->runs);
-  if (signal != 0 || (!document->errors.empty() && document->verdict == "pass"))
-    document->verdict = "inconclusive";
-  document->exit_code = signal != 0 ? 128 + signal : exit_code_of(document->verdict);
+  Verdict verdict = overall_verdict(document->runs);
+  if (signal != 0 || (!document->errors.empty() && verdict == Verdict::pass))
+    verdict = Verdict::inconclusive;
+  document->verdict = verdict;
+  document->exit_code = signal != 0 ? 128 + signal : exit_code_of(verdict);
 }
 
 int report(const VerifyOptions& options, const ResultDocument& document) {
@@ -59,7 +55,7 @@ int nothing_selected(const std::string& why, const char* verb, const std::string
 void leave_result(const RunDirectory& directory, const ResultDocument& document) {
   try {
     write_atomically(directory.path() + "/result.json", to_text(document));
-    directory.note_verdict(document.verdict);
+    if (document.verdict) directory.note_verdict(*document.verdict);
   } catch (const std::exception& error) {
     print_error(fmt::format("lockstep: warning: {}\n", error.what()));
   }

@@ -22,7 +22,6 @@ namespace lockstep {
 
 // What follows once all runs are judged, however they were executed.
 
-int exit_code_of(const std::string& verdict);
 // Fills in what follows from its runs, errors and `signal` (0: none): verdict and exit code.
 void conclude(int signal, ResultDocument* document);
 // Kept beside the evidence, for whoever looks at it later; without it the answer still stands.

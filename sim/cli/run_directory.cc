@@ -73,7 +73,8 @@ void remove_old_runs(const std::string& folder) {
 }
 
 bool passed(const std::string& folder) {
-  return read_foreign_file(folder + "/verdict").value_or("") == "pass\n";
+  const std::string line = read_foreign_file(folder + "/verdict").value_or("");
+  return line == std::string(to_word(Verdict::pass)) + "\n";
 }
 
 }  // namespace
@@ -143,8 +144,8 @@ RunDirectory::~RunDirectory() {
   if (lock_fd_ >= 0) close(lock_fd_);
 }
 
-void RunDirectory::note_verdict(const std::string& verdict) const {
-  std::ofstream(path_ + "/verdict") << verdict << "\n";
+void RunDirectory::note_verdict(Verdict verdict) const {
+  std::ofstream(path_ + "/verdict") << to_word(verdict) << "\n";
 }
 
 void prune(const std::string& runs, size_t keep) {

@@ -25,7 +25,7 @@ class RunDirectory {
 
   const std::string& path() const { return path_; }
   // Leaves the verdict for prune() to see.
-  void note_verdict(const std::string& verdict) const;
+  void note_verdict(Verdict verdict) const;
 
  private:
   RunDirectory(std::string path, int lock_fd) : path_(std::move(path)), lock_fd_(lock_fd) {}

@@ -64,8 +64,8 @@ SimulatedAs as_asked(const SimulateVerb& verb) {
 void expect_times_only(Scenario* scenario) {
   for (Expectation& expect : scenario->expect) {
     expect.libtorch.clear();
-    if (!expect.outcome && expect.verdict == "pass") expect.outcome = "completed";
-    expect.verdict = "inconclusive";
+    if (!expect.outcome && expect.verdict == Verdict::pass) expect.outcome = RunEnding::completed;
+    expect.verdict = Verdict::inconclusive;
     expect.lanes.clear();
     expect.cause = expect.tensor = std::nullopt;
     expect.step = expect.bucket = std::nullopt;

@@ -294,8 +294,8 @@ namespace {
 // By lane replica, or of a check by lane float64, the only one that is asked for.
 std::string replicas_of(const RunResult& result) {
   for (const LaneResult& lane : result.lanes) {
-    if (lane.verdict == "pass") return "same";
-    if (lane.verdict == "fail") return "differ";
+    if (lane.verdict == LaneVerdict::pass) return "same";
+    if (lane.verdict == LaneVerdict::fail) return "differ";
   }
   return "not_compared";
 }
@@ -334,7 +334,7 @@ std::optional<SweepRuns::Measured> SweepRuns::run(const RunPlan& plan, const std
                   spins.after_ms = last_spin_ms_ = settled_spin_ms(quickest_ms_);
                   if (!outcome.interrupted)
                     result = judge_run(outcome, {.metrics = true, .intervals = true});
-                  return result && result->outcome != "completed";
+                  return result && result->outcome != RunEnding::completed;
                 });
   } catch (const std::exception& error) {
     broken_.push_back(fmt::format("{}: {}", label, error.what()));
@@ -350,7 +350,7 @@ void SweepRuns::measure_once(const std::vector<Cell>& cells, size_t cell, int64_
     const auto measured = run(cells[cell].plan, label_of(cells[cell]));
     if (!measured) return;
     const auto numbers = numbers_of(measured->result, options_.warmup);
-    if (!numbers || measured->result.outcome != "completed") {
+    if (!numbers || measured->result.outcome != RunEnding::completed) {
       broken_.push_back(fmt::format("{}: {}", label_of(cells[cell]), why_broken(measured->result)));
       return;
     }

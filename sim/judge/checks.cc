@@ -79,23 +79,23 @@ std::optional<OtherCollective> other_collective(const std::vector<RankView>& ran
   return in_unfinished_step(ranks);
 }
 
-std::string collective_log(const std::vector<RankView>& ranks, std::vector<std::string>* reasons) {
+CheckVerdict collective_log(const std::vector<RankView>& ranks, std::vector<std::string>* reasons) {
   bool compared = false;
   const auto other = other_collective(ranks, &compared);
-  if (!other) return compared ? "pass" : "not_run";
+  if (!other) return compared ? CheckVerdict::pass : CheckVerdict::not_run;
   reasons->push_back("collective_log: " + other->text);
-  return "fail";
+  return CheckVerdict::fail;
 }
 
-std::string recorded(const std::vector<RankView>& ranks, Check which) {
-  std::string verdict = "not_run";
+CheckVerdict recorded(const std::vector<RankView>& ranks, Check which) {
+  CheckVerdict verdict = CheckVerdict::not_run;
   for (const RankView& rank : ranks) {
     for (const CheckReason& reason : rank.evidence.check_reasons)  // survives dropped events
-      if (reason.check == which) return "fail";
+      if (reason.check == which) return CheckVerdict::fail;
     for (const auto& [check, passed] : rank.checks) {
       if (check != which) continue;
-      if (!passed) return "fail";
-      verdict = "pass";
+      if (!passed) return CheckVerdict::fail;
+      verdict = CheckVerdict::pass;
     }
   }
   return verdict;
@@ -173,7 +173,9 @@ void decide_losses(const RunPlan& plan, const std::vector<RankView>& ranks, RunR
           step, row->rank_0, split.shard(step, 0).size(), split.batch_samples(step),
           row->all_ranks);
   }
-  const char* verdict = result->losses.empty() ? "not_run" : problem.empty() ? "pass" : "fail";
+  const CheckVerdict verdict = result->losses.empty() ? CheckVerdict::not_run
+                               : problem.empty()      ? CheckVerdict::pass
+                                                      : CheckVerdict::fail;
   result->checks.emplace_back("losses", verdict);
   if (!problem.empty()) result->check_reasons.push_back(problem);
 }
@@ -217,8 +219,9 @@ std::optional<bool> norm_is_off(const std::vector<RankView>& ranks) {
   return off;
 }
 
-const char* word_of(const std::optional<bool>& found) {
-  return !found ? "not_run" : *found ? "found" : "missed";
+CommonVerdict common_verdict(const std::optional<bool>& found) {
+  if (!found) return CommonVerdict::not_run;
+  return *found ? CommonVerdict::found : CommonVerdict::missed;
 }
 
 }  // namespace
@@ -227,17 +230,17 @@ void decide_common_checks(const RunPlan& plan, const std::vector<RankView>& rank
                           RunResult* result) {
   if (!plan.scenario.common_checks || ranks.empty()) return;
   const auto& close = ranks[0].close;
-  result->common_checks = {{"loss_5_percent", word_of(loss_is_off(plan, ranks))},
-                           {"weights_hash", word_of(weights_part(ranks))},
-                           {"assert_close", word_of(close ? std::optional(!*close) : std::nullopt)},
-                           {"gradient_norm_8_percent", word_of(norm_is_off(ranks))}};
+  result->common_checks = {
+      {"loss_5_percent", common_verdict(loss_is_off(plan, ranks))},
+      {"weights_hash", common_verdict(weights_part(ranks))},
+      {"assert_close", common_verdict(close ? std::optional(!*close) : std::nullopt)},
+      {"gradient_norm_8_percent", common_verdict(norm_is_off(ranks))}};
 }
 
 namespace {
 
 // A loaded machine wakes nobody in time.
 constexpr int64_t kGraceMs = 500;
-constexpr const char* kUnsure = "inconclusive";
 
 // When the run had failed: what it did of itself later, as a closed connection makes it, is no
 // sign.
@@ -277,16 +280,16 @@ std::optional<Overdue> overdue(const RunOutcome& outcome, const RankView& rank) 
 
 void decide_timeline(const RunOutcome& outcome, const std::vector<RankView>& ranks,
                      RunResult* result) {
-  std::string verdict = "not_run";
+  CheckVerdict verdict = CheckVerdict::not_run;
   if (outcome.failed_ns > 0 && !outcome.plan.threads && !outcome.interrupted) {
-    verdict = "pass";
+    verdict = CheckVerdict::pass;
     for (const RankView& rank : views_at(outcome, ranks, outcome.failed_ns)) {
       const std::optional<Overdue> late = overdue(outcome, rank);
       if (!late) continue;
       if (late->sure)
-        verdict = "fail";
-      else if (verdict == "pass")
-        verdict = kUnsure;
+        verdict = CheckVerdict::fail;
+      else if (verdict == CheckVerdict::pass)
+        verdict = CheckVerdict::inconclusive;
       result->check_reasons.push_back(late->why);
     }
   }

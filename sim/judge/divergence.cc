@@ -116,10 +116,10 @@ Found other_samples(const CauseFacts& facts) {
 }
 
 Found only_rounding(const CauseFacts& facts) {
-  if (verdict_of(facts, Lane::rounding) != "fail") return {};
+  if (verdict_of(facts, Lane::rounding) != LaneVerdict::fail) return {};
   bool finite = true;
   for (const LaneResult& lane : facts.lanes) {
-    if (lane.lane != Lane::rounding && lane.verdict == "fail") return {};
+    if (lane.lane != Lane::rounding && lane.verdict == LaneVerdict::fail) return {};
     if (lane.lane == Lane::rounding && lane.statistic) finite = std::isfinite(*lane.statistic);
   }
   if (!finite)
@@ -194,7 +194,7 @@ struct Candidate {
 
 bool failed(const std::vector<LaneResult>& lanes, Lane lane) {
   return std::any_of(lanes.begin(), lanes.end(), [&](const LaneResult& result) {
-    return result.lane == lane && result.verdict == "fail";
+    return result.lane == lane && result.verdict == LaneVerdict::fail;
   });
 }
 
@@ -204,7 +204,7 @@ void add_of_rank(const RankView& rank, const std::vector<LaneResult>& lanes,
     if (failed(lanes, e.lane))
       found->push_back({e.step, e.state_kind, e.lane, rank.rank, &e, e.ranks});
   for (const LaneResult& lane : lanes) {
-    if (lane.verdict != "fail") continue;
+    if (lane.verdict != LaneVerdict::fail) continue;
     const LaneTrace& trace = rank.lane(lane.lane);
     const auto step = trace.mismatch_step ? trace.mismatch_step : trace.beyond_step;
     if (step) found->push_back({*step, "", lane.lane, rank.rank, nullptr, {}});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "scenarios/base/error.h"
@@ -18,33 +19,42 @@ class Comparison {
   explicit Comparison(std::vector<std::string>* unmet) : unmet_(unmet) {}
 
   template <class T>
-  void same(const char* what, const std::optional<T>& expected, const std::optional<T>& got) {
+  void same(const std::string& what, const std::optional<T>& expected,
+            const std::optional<T>& got) {
     if (!expected || (got && *got == *expected)) return;
-    add(what, fmt::format("{}", *expected), got ? fmt::format("{}", *got) : "none");
+    add(what, text_of(*expected), got ? text_of(*got) : "none");
   }
   void add(const std::string& what, const std::string& expected, const std::string& got) {
     unmet_->push_back(fmt::format("{}: expected {}, got {}", what, expected, got));
   }
 
  private:
+  template <class T>
+  static std::string text_of(const T& value) {
+    if constexpr (std::is_enum_v<T>)
+      return to_word(value);
+    else
+      return fmt::format("{}", value);
+  }
+
   std::vector<std::string>* unmet_;
 };
 
 void compare_lanes(const Expectation& expect, const RunResult& result, Comparison* comparison) {
   for (const auto& [lane, verdict] : expect.lanes) {
-    std::string got = "none";
+    std::optional<LaneVerdict> got;
     for (const LaneResult& known : result.lanes)
       if (known.lane == lane) got = known.verdict;
-    if (got != verdict) comparison->add(fmt::format("lane {}", to_word(lane)), verdict, got);
+    comparison->same(fmt::format("lane {}", to_word(lane)), std::optional(verdict), got);
   }
 }
 
 void compare_checks(const Expectation& expect, const RunResult& result, Comparison* comparison) {
   for (const auto& [check, verdict] : expect.checks) {
-    std::string got = "none";
+    std::optional<CheckVerdict> got;
     for (const auto& [known, its] : result.checks)
       if (known == check) got = its;
-    if (got != verdict) comparison->add("check " + check, verdict, got);
+    comparison->same("check " + check, std::optional(verdict), got);
   }
 }
 
@@ -102,19 +112,19 @@ void compare_straggler(const Expectation& expect, const RunResult& result, Compa
 
 // Does the expectation speak of what an inconclusive run shows?
 bool asks_for_inconclusive(const Expectation& expect) {
-  if (expect.verdict) return *expect.verdict == "inconclusive";
-  return expect.outcome && *expect.outcome == "failed";
+  if (expect.verdict) return *expect.verdict == Verdict::inconclusive;
+  return expect.outcome == RunEnding::failed;
 }
 
 // Of the checks, "timeline" alone is about time, and alone says that it is not sure.
 void leave_out_timeline(const RunResult& result, Expectation* expect) {
   const auto is_timeline = [](const auto& check) { return check.first == "timeline"; };
   const auto unsure = [&](const auto& check) {
-    return is_timeline(check) && check.second == "inconclusive";
+    return is_timeline(check) && check.second == CheckVerdict::inconclusive;
   };
   if (std::none_of(result.checks.begin(), result.checks.end(), unsure)) return;
   if (std::erase_if(expect->checks, is_timeline) == 0) return;
-  if (result.verdict == "inconclusive") expect->verdict.reset();
+  if (result.verdict == Verdict::inconclusive) expect->verdict.reset();
 }
 
 // What is left to ask where a busy machine may be why the rest is unmet.
@@ -127,7 +137,7 @@ Expectation without_timing(Expectation expect, const RunResult& result) {
   if (!f || f->kind != "starved") return expect;
   Expectation left;  // of what the run came to before it broke down
   left.checks = expect.checks;
-  if (result.verdict == "fail") left.verdict = expect.verdict;
+  if (result.verdict == Verdict::fail) left.verdict = expect.verdict;
   return left;
 }
 
@@ -142,8 +152,8 @@ std::string straggler_words(const ExpectedStraggler& straggler) {
 std::string to_words(const Expectation& expect) {
   std::string text;
   const auto add = [&](const std::string& word) { text += (text.empty() ? "" : ", ") + word; };
-  if (expect.verdict) add(*expect.verdict);
-  if (expect.outcome) add(*expect.outcome);
+  if (expect.verdict) add(to_word(*expect.verdict));
+  if (expect.outcome) add(to_word(*expect.outcome));
   if (expect.primary_rank) add(fmt::format("rank {}", *expect.primary_rank));
   if (expect.kind) add(*expect.kind);
   if (expect.named_collective) add(fmt::format("collective {}", *expect.named_collective));
@@ -155,9 +165,9 @@ std::string to_words(const Expectation& expect) {
   if (expect.tensor) add("tensor " + *expect.tensor);
   if (expect.bucket) add(fmt::format("bucket {}", *expect.bucket));
   for (const auto& [lane, verdict] : expect.lanes)
-    add(fmt::format("lane {} {}", to_word(lane), verdict));
+    add(fmt::format("lane {} {}", to_word(lane), to_word(verdict)));
   for (const auto& [check, verdict] : expect.checks)
-    add(fmt::format("check {} {}", check, verdict));
+    add(fmt::format("check {} {}", check, to_word(verdict)));
   if (expect.within_ms) add(fmt::format("within {} ms", *expect.within_ms));
   return text.empty() ? "nothing" : text;
 }
@@ -196,7 +206,7 @@ void judge_expectation(const Expectation& expect, bool interrupted, RunResult* r
     result->undecided = Undecided::interrupted;
   else if (machine_explains)
     result->undecided = Undecided::busy_machine;
-  else if (result->verdict == "inconclusive" && !asks_for_inconclusive(expect))
+  else if (result->verdict == Verdict::inconclusive && !asks_for_inconclusive(expect))
     result->undecided = Undecided::inconclusive;
   else
     result->met = result->unmet.empty();
@@ -236,13 +246,18 @@ Expectation of_place(const Expectation& expect) {
   return part;
 }
 
-constexpr auto fails = [](const auto& named) { return named.second == "fail"; };
+template <class V>
+bool any_fails(const V& verdicts) {
+  return std::any_of(verdicts.begin(), verdicts.end(), [](const auto& named) {
+    return named.second == decltype(named.second)::fail;
+  });
+}
 
 bool expects_nothing(const Expectation& expect) {
-  return expect.verdict.value_or("pass") == "pass" && expect.outcome != "failed" &&
+  return expect.verdict.value_or(Verdict::pass) == Verdict::pass &&
+         expect.outcome != RunEnding::failed &&
          !(expect.straggler && expect.straggler->late_class != "none") &&
-         std::none_of(expect.lanes.begin(), expect.lanes.end(), fails) &&
-         std::none_of(expect.checks.begin(), expect.checks.end(), fails);
+         !any_fails(expect.lanes) && !any_fails(expect.checks);
 }
 
 std::optional<bool> is_met(const Expectation& part, const RunResult& result, bool asked) {

@@ -100,7 +100,7 @@ double divisor_of(const CauseFacts& facts, double factor) {
 }
 
 bool agree(const CauseFacts& facts) {
-  return verdict_of(facts, Lane::replica) != "fail" &&
+  return verdict_of(facts, Lane::replica) != LaneVerdict::fail &&
          static_cast<int64_t>(facts.ranks.size()) == facts.world_size;
 }
 

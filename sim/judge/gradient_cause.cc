@@ -86,7 +86,7 @@ Found missing_part(const CauseFacts& facts) {
     if (e->missing_rank < 0 || (missing >= 0 && e->missing_rank != missing)) return {};
     missing = e->missing_rank;
   }
-  if (missing < 0 || verdict_of(facts, Lane::replica) == "fail") return {};
+  if (missing < 0 || verdict_of(facts, Lane::replica) == LaneVerdict::fail) return {};
   return Cause{"missing_gradient",
                fmt::format("{} of {} gradients are the golden run's without what rank {} adds",
                            facts.first == nullptr ? 0 : facts.first->gradients_wrong,
@@ -165,12 +165,12 @@ bool by_order_on_ranks(const CauseFacts& facts) {
     if (!e->within_rounding || e->elements_wrong < 2) return false;
     seen = true;
   }
-  return seen && verdict_of(facts, Lane::float64) != "fail";
+  return seen && verdict_of(facts, Lane::float64) != LaneVerdict::fail;
 }
 
 Found another_order_on_ranks(const CauseFacts& facts) {
   const bool replicas_part =
-      on_some_ranks_only(facts) || verdict_of(facts, Lane::replica) == "fail";
+      on_some_ranks_only(facts) || verdict_of(facts, Lane::replica) == LaneVerdict::fail;
   if (!replicas_part || !by_order_on_ranks(facts)) return {};
   return Cause{"order_only",
                fmt::format("the same addends in another order on {}: nothing is farther off than "
@@ -180,13 +180,14 @@ Found another_order_on_ranks(const CauseFacts& facts) {
 
 Found another_order(const CauseFacts& facts) {
   const MismatchEvidence* e = facts.first;
-  if (e == nullptr || on_some_ranks_only(facts) || verdict_of(facts, Lane::replica) == "fail")
+  if (e == nullptr || on_some_ranks_only(facts) ||
+      verdict_of(facts, Lane::replica) == LaneVerdict::fail)
     return {};
   if (e->lane != Lane::replay && e->lane != Lane::exact) return {};
-  const std::string float64 = verdict_of(facts, Lane::float64);
-  if (float64 == "pass")
+  const std::optional<LaneVerdict> float64 = verdict_of(facts, Lane::float64);
+  if (float64 == LaneVerdict::pass)
     return Cause{"order_only", "the same addends in another order (lane float64 passes)"};
-  if (float64 == "fail" || e->max_ulp > kOrderUlpMax) return {};
+  if (float64 == LaneVerdict::fail || e->max_ulp > kOrderUlpMax) return {};
   return Cause{"order_only",
                fmt::format("at most {} ulp: the same addends in another order (lane float64 would "
                            "prove it)",
@@ -220,10 +221,10 @@ Found lost_accumulation(const CauseFacts& facts) {
 
 }  // namespace
 
-std::string verdict_of(const CauseFacts& facts, Lane lane) {
+std::optional<LaneVerdict> verdict_of(const CauseFacts& facts, Lane lane) {
   for (const LaneResult& result : facts.lanes)
     if (result.lane == lane) return result.verdict;
-  return "";
+  return std::nullopt;
 }
 
 Found not_finite(const CauseFacts& facts) {
@@ -247,7 +248,7 @@ Found flipped_bits(const CauseFacts& facts) {
           fmt::format("{} {} of rank {}'s own gradients flipped before the reduction",
                       e->local_bits_flipped, e->local_bits_flipped == 1 ? "bit" : "bits", rank)};
   const bool replicas_part =
-      on_some_ranks_only(facts) || verdict_of(facts, Lane::replica) == "fail";
+      on_some_ranks_only(facts) || verdict_of(facts, Lane::replica) == LaneVerdict::fail;
   for (const auto& [rank, e] : facts.witnesses) {
     const bool few = e->bits_flipped >= 1 && e->bits_flipped <= 8;
     const bool one_element = e->differing == 1 && e->gradients_wrong <= 1;
@@ -263,11 +264,11 @@ Found flipped_bits(const CauseFacts& facts) {
 }
 
 Found other_function(const CauseFacts& facts) {
-  if (verdict_of(facts, Lane::float64) != "fail") return {};
+  if (verdict_of(facts, Lane::float64) != LaneVerdict::fail) return {};
   const MismatchEvidence* e = facts.first;
-  const bool replayed = verdict_of(facts, Lane::replay) == "pass";
+  const bool replayed = verdict_of(facts, Lane::replay) == LaneVerdict::pass;
   // A defect of one gradient is no other function.
-  const bool averaged = verdict_of(facts, Lane::replay) != "fail" && e != nullptr &&
+  const bool averaged = verdict_of(facts, Lane::replay) != LaneVerdict::fail && e != nullptr &&
                         2 * e->gradients_wrong >= e->gradients_total && averaged_rightly(facts);
   if (!replayed && !averaged) return {};
   // Another function shows from the first step.

@@ -12,7 +12,7 @@ namespace lockstep {
 // The rules of name_cause() that read gradients, and what they share with the others.
 using Found = std::optional<Cause>;
 
-std::string verdict_of(const CauseFacts& facts, Lane lane);  // or empty
+std::optional<LaneVerdict> verdict_of(const CauseFacts& facts, Lane lane);
 
 // Where a gradient is the first to differ: from the most specific cause to the least.
 Found cause_of_gradients(const CauseFacts& facts);

@@ -41,32 +41,36 @@ RunResult describe(const RunOutcome& outcome) {
   return result;
 }
 
-bool any_lane(const RunResult& result, std::initializer_list<const char*> verdicts) {
+bool any_lane(const RunResult& result, std::initializer_list<LaneVerdict> verdicts) {
   return std::any_of(result.lanes.begin(), result.lanes.end(), [&](const LaneResult& lane) {
     return std::find(verdicts.begin(), verdicts.end(), lane.verdict) != verdicts.end();
   });
 }
 
-// A stored golden that counts and is not met fails the run as a lane would. Empty: none was asked
+// A stored golden that counts and is not met fails the run as a lane would. Nothing: none was asked
 // for; a comparison that cannot be read is inconclusive.
-std::string golden_verdict(const RunResult& result) {
-  if (result.golden.empty()) return "";
+std::optional<LaneVerdict> golden_verdict(const RunResult& result) {
+  if (result.golden.empty()) return std::nullopt;
   const auto golden = json_or_discarded(result.golden);
-  if (!golden.is_object() || !golden.contains("verdict")) return "inconclusive";
-  for (const char* verdict : {"pass", "fail", "not_applicable"})
-    if (golden["verdict"] == verdict) return verdict;
-  return "inconclusive";
+  if (!golden.is_object() || !golden.contains("verdict") || !golden["verdict"].is_string())
+    return LaneVerdict::inconclusive;
+  const auto said = from_word<LaneVerdict>(golden["verdict"].get<std::string>());
+  return said == LaneVerdict::voided ? LaneVerdict::inconclusive  // it has no control
+                                     : said.value_or(LaneVerdict::inconclusive);
 }
 
-std::string observed_verdict(const RunResult& result) {
-  const bool check_failed = std::any_of(result.checks.begin(), result.checks.end(),
-                                        [](const auto& check) { return check.second == "fail"; });
-  const std::string golden = golden_verdict(result);
-  if (any_lane(result, {"fail"}) || check_failed || golden == "fail") return "fail";
-  if (result.outcome == "failed" || any_lane(result, {"inconclusive", "void"}) ||
-      golden == "inconclusive")
-    return "inconclusive";
-  return any_lane(result, {"pass"}) ? "pass" : "inconclusive";
+Verdict observed_verdict(const RunResult& result) {
+  const bool check_failed =
+      std::any_of(result.checks.begin(), result.checks.end(),
+                  [](const auto& check) { return check.second == CheckVerdict::fail; });
+  const std::optional<LaneVerdict> golden = golden_verdict(result);
+  if (any_lane(result, {LaneVerdict::fail}) || check_failed || golden == LaneVerdict::fail)
+    return Verdict::fail;
+  if (result.outcome == RunEnding::failed ||
+      any_lane(result, {LaneVerdict::inconclusive, LaneVerdict::voided}) ||
+      golden == LaneVerdict::inconclusive)
+    return Verdict::inconclusive;
+  return any_lane(result, {LaneVerdict::pass}) ? Verdict::pass : Verdict::inconclusive;
 }
 
 std::string hash_of(const std::vector<RankView>& ranks) {
@@ -114,14 +118,14 @@ std::string stored_golden(const RunOutcome& outcome, const std::vector<RankView>
     if (!rank.evidence.golden.empty()) return rank.evidence.golden;
   if (!outcome.plan.scenario.golden) return "";
   const nlohmann::ordered_json none = {{"path", *outcome.plan.scenario.golden},
-                                       {"verdict", "inconclusive"},
+                                       {"verdict", LaneVerdict::inconclusive},
                                        {"reason", "no rank came to compare with it"}};
   return none.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 void say_interrupted(RunResult* result) {
   for (LaneResult& lane : result->lanes) {
-    if (lane.verdict != "inconclusive") continue;
+    if (lane.verdict != LaneVerdict::inconclusive) continue;
     lane.reason = lane.reason.empty() ? "interrupted" : "interrupted: " + lane.reason;
   }
 }
@@ -131,20 +135,21 @@ std::optional<Lane> lane_of_control(const std::string& control) {
   return control == "random_data" ? std::optional(Lane::exact) : std::nullopt;
 }
 
-std::string verdict_of_lane(const RunResult& result, Lane lane) {
+std::optional<LaneVerdict> verdict_of_lane(const RunResult& result, Lane lane) {
   for (const LaneResult& known : result.lanes)
     if (known.lane == lane) return known.verdict;
-  return "";
+  return std::nullopt;
 }
 
 // What a verdict that turned void or inconclusive does to what the author expected.
 void judge_again(RunResult* result) {
-  const std::string before = result->verdict;
+  const Verdict before = result->verdict;
   result->verdict = observed_verdict(*result);
   if (result->verdict == before) return;
   result->met = std::nullopt;
   result->undecided = Undecided::inconclusive;
-  result->unmet.push_back(fmt::format("verdict: expected {}, got {}", before, result->verdict));
+  result->unmet.push_back(
+      fmt::format("verdict: expected {}, got {}", to_word(before), to_word(result->verdict)));
 }
 
 bool is_about_time(const Scenario& scenario) {
@@ -158,7 +163,8 @@ void take_metrics(const RunOutcome& outcome, const Measure& measure, RunResult* 
   if (!measure.metrics && !measure.intervals && !is_about_time(outcome.plan.scenario)) return;
   Timeline timeline = timeline_of(outcome);
   result->metrics = metrics_of(timeline);
-  if (result->outcome == "completed") result->straggler = find_straggler(models_of(timeline));
+  if (result->outcome == RunEnding::completed)
+    result->straggler = find_straggler(models_of(timeline));
   if (measure.intervals) result->intervals = std::move(timeline);
 }
 
@@ -186,7 +192,7 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
   decide_timeline(outcome, ranks, &result);
   decide_losses(outcome.plan, ranks, &result);
   result.failure = find_failure(outcome, ranks);
-  result.outcome = result.failure || outcome.interrupted ? "failed" : "completed";
+  result.outcome = result.failure || outcome.interrupted ? RunEnding::failed : RunEnding::completed;
   // Ranks that do not call the same are stuck, or read what is not theirs.
   if (result.failure && result.failure->cause.empty() && first_other_collective(ranks))
     result.failure->cause = "collective_mismatch";
@@ -216,16 +222,16 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure) {
 void apply_control(const RunResult& control, std::vector<RunResult>* results) {
   const std::optional<Lane> tested = lane_of_control(control.control_of);
   if (!tested) return;
-  const std::string seen = verdict_of_lane(control, *tested);
-  if (seen == "fail") return;
-  const bool missed = seen == "pass";
+  const std::optional<LaneVerdict> seen = verdict_of_lane(control, *tested);
+  if (seen == LaneVerdict::fail) return;
+  const bool missed = seen == LaneVerdict::pass;
   for (RunResult& result : *results) {
     if (result.file != control.file) continue;
     for (LaneResult& lane : result.lanes) {
-      if (lane.lane != *tested || lane.verdict == "not_applicable") continue;
-      lane.control = missed ? "missed" : "not_run";
-      if (!missed && lane.verdict != "pass") continue;
-      lane.verdict = missed ? "void" : "inconclusive";
+      if (lane.lane != *tested || lane.verdict == LaneVerdict::not_applicable) continue;
+      lane.control = missed ? ControlVerdict::missed : ControlVerdict::not_run;
+      if (!missed && lane.verdict != LaneVerdict::pass) continue;
+      lane.verdict = missed ? LaneVerdict::voided : LaneVerdict::inconclusive;
       lane.reason = missed ? "the same run on random data, which must fail, passed"
                            : "the same run on random data, which must fail, did not end";
     }
@@ -233,14 +239,14 @@ void apply_control(const RunResult& control, std::vector<RunResult>* results) {
   }
 }
 
-std::string overall_verdict(const std::vector<RunResult>& results) {
+Verdict overall_verdict(const std::vector<RunResult>& results) {
   const auto any = [&](const std::optional<bool>& met) {
     return std::any_of(results.begin(), results.end(), [&](const RunResult& result) {
       return result.met == met && result.baseline != "known";
     });
   };
-  if (any(false)) return "fail";
-  return results.empty() || any(std::nullopt) ? "inconclusive" : "pass";
+  if (any(false)) return Verdict::fail;
+  return results.empty() || any(std::nullopt) ? Verdict::inconclusive : Verdict::pass;
 }
 
 namespace {
@@ -271,7 +277,7 @@ ordered_json lane_json(const LaneResult& lane) {
 ordered_json common_json(const RunResult& result) {
   if (result.common_checks.empty()) return nullptr;
   ordered_json json = ordered_json::object();
-  for (const auto& [name, word] : result.common_checks) json[name] = word;
+  for (const auto& [name, verdict] : result.common_checks) json[name] = verdict;
   return json;
 }
 

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "scenarios/base/lane.h"
+#include "scenarios/base/verdict.h"
 #include "sim/analysis/metrics.h"
 #include "sim/analysis/straggler.h"
 #include "sim/launch/executor.h"
@@ -16,8 +18,8 @@ namespace lockstep {
 
 struct LaneResult {
   Lane lane = Lane::replica;
-  std::string verdict;              // pass | fail | inconclusive | void | not_applicable
-  std::string control;              // detected | missed | not_run
+  LaneVerdict verdict = LaneVerdict::inconclusive;
+  ControlVerdict control = ControlVerdict::not_run;
   std::string reason;               // one line where the verdict is not pass
   int64_t compared = 0;             // tensors
   std::optional<double> distance;   // float64
@@ -131,20 +133,20 @@ struct RunResult {
   int64_t start_step = 0;  // steps that were done in the file from which it went on
   uint64_t seed = 0;
   std::string reducer, communicator, algorithm, device;
-  std::string verdict;   // observed: pass | fail | inconclusive
+  Verdict verdict = Verdict::inconclusive;  // observed
   std::string expected;  // the expectation in words of the report: "pass", "fail, cause x"
   std::optional<bool> met;
   Undecided undecided = Undecided::decided;  // why `met` is neither
   std::vector<std::string> unmet;            // "cause: expected wrong_divisor, got order_only"
-  std::string outcome;                       // completed | failed
+  RunEnding outcome = RunEnding::failed;
   int64_t duration_ms = 0;
   std::vector<LaneResult> lanes;
   std::optional<Divergence> first_divergence;
   std::optional<Failure> failure;
-  std::vector<std::pair<std::string, std::string>> checks;  // name -> pass | fail | not_run
+  std::vector<std::pair<std::string, CheckVerdict>> checks;  // by name
   std::vector<std::string> check_reasons;
-  // common_checks: "found" | "missed" | "not_run" by the names of kCommonChecks; else empty.
-  std::vector<std::pair<std::string, std::string>> common_checks;
+  // common_checks: by their names (sim/judge/checks.h); else empty.
+  std::vector<std::pair<std::string, CommonVerdict>> common_checks;
   std::optional<Kill> kill;  // likewise
   std::vector<LossRow> losses;
   std::string published_losses;  // path of those that others printed, or empty
@@ -184,9 +186,9 @@ RunResult judge_run(const RunOutcome& outcome, const Measure& measure = {});
 // same file. Changes `results`, recomputing verdict and met.
 void apply_control(const RunResult& control, std::vector<RunResult>* results);
 
-// "pass" (0), "fail" (1), "inconclusive" (3) of a whole invocation, by `met`. Runs that an earlier
-// result excuses (baseline "known") do not count.
-std::string overall_verdict(const std::vector<RunResult>& results);
+// Of a whole invocation, by `met`. Runs that an earlier result excuses (baseline "known") do not
+// count.
+Verdict overall_verdict(const std::vector<RunResult>& results);
 
 nlohmann::ordered_json as_json(const RunResult& result);
 

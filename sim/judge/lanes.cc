@@ -52,14 +52,14 @@ bool decide_final_weights(const std::vector<RankView>& ranks, LaneResult* result
   std::vector<int64_t> differing;
   for (const RankView& rank : ranks) {
     if (!rank.final_hash) {
-      result->verdict = "inconclusive";
+      result->verdict = LaneVerdict::inconclusive;
       result->reason = fmt::format("rank {} recorded no final weights", rank.rank);
       return false;
     }
     if (*rank.final_hash != *ranks[0].final_hash) differing.push_back(rank.rank);
   }
   if (differing.empty()) return true;
-  result->verdict = "fail";
+  result->verdict = LaneVerdict::fail;
   result->reason =
       fmt::format("{} {} from rank 0 in the final weights or buffers", ranks_in_words(differing),
                   differing.size() == 1 ? "differs" : "differ");
@@ -69,7 +69,7 @@ bool decide_final_weights(const std::vector<RankView>& ranks, LaneResult* result
 void decide_replica(const RunOutcome& outcome, const std::vector<RankView>& ranks,
                     LaneResult* result) {
   if (auto split = find_replica_split(ranks)) {
-    result->verdict = "fail";
+    result->verdict = LaneVerdict::fail;
     result->reason =
         fmt::format("{} {} from rank {} in {} of step {}", ranks_in_words(split->ranks),
                     split->ranks.size() == 1 ? "differs" : "differ", split->reference,
@@ -92,7 +92,7 @@ void decide_replica(const RunOutcome& outcome, const std::vector<RankView>& rank
           rank.rank, kStateKinds[kind] == kParameter ? Agreement::parameters : Agreement::all);
       if (!chain.empty() && chain.back().first == last && !unmatched) continue;
       if (chain.empty() && last <= 0) continue;  // promised in no step
-      result->verdict = "inconclusive";
+      result->verdict = LaneVerdict::inconclusive;
       result->reason = unmatched ? fmt::format("rank {} has hashes of kind {}, rank 0 has none",
                                                rank.rank, kStateKinds[kind])
                                  : how_far(rank, scenario.steps);
@@ -101,7 +101,7 @@ void decide_replica(const RunOutcome& outcome, const std::vector<RankView>& rank
   if (scenario.join_divide_by && !decide_final_weights(ranks, result)) return;
   // Large states are compared by these hashes alone.
   if (result->compared == 0) result->compared = hashes;
-  result->verdict = "pass";
+  result->verdict = LaneVerdict::pass;
 }
 
 std::vector<int64_t> ranks_that_differ(const std::vector<RankView>& ranks, Lane lane,
@@ -130,7 +130,7 @@ void decide_against_golden(const RunOutcome& outcome, const std::vector<RankView
   int64_t step = 0;
   const auto differing = ranks_that_differ(ranks, lane, &step);
   if (!differing.empty()) {
-    result->verdict = "fail";
+    result->verdict = LaneVerdict::fail;
     result->reason = fmt::format(
         "{} from the golden run, first after step {}",
         ranks_in_words(differing) + (differing.size() == 1 ? " differs" : " differ"), step);
@@ -138,11 +138,11 @@ void decide_against_golden(const RunOutcome& outcome, const std::vector<RankView
     result->reason +=
         fmt::format(": distance {:.2g}, bound {:.0e}", *result->distance, kFloat64Bound);
     if (!(*result->distance > kFloat64Bound && *result->distance <= kFloat64Wrong)) return;
-    result->verdict = "inconclusive";
+    result->verdict = LaneVerdict::inconclusive;
     result->reason += fmt::format(", but rounding alone may lead to {:.0e}", kFloat64Wrong);
     return;
   }
-  result->verdict = "inconclusive";
+  result->verdict = LaneVerdict::inconclusive;
   const AgreementRule agreement(outcome.plan.scenario);
   const auto agreed_steps = [&](int64_t rank) {
     return lane == Lane::replay ? outcome.plan.scenario.steps
@@ -164,7 +164,7 @@ void decide_against_golden(const RunOutcome& outcome, const std::vector<RankView
       return;
     }
   }
-  result->verdict = "pass";
+  result->verdict = LaneVerdict::pass;
 }
 
 double threshold_of(Lane lane) {
@@ -186,14 +186,15 @@ void decide_statistic(const RunOutcome& outcome, LaneResult* result) {
   std::vector<bool> seen(static_cast<size_t>(steps), false);
   for (const RankView& view : statistic_views(outcome)) {
     const auto& control = view.lane(lane).control;
-    if (control && result->control != "missed") result->control = *control ? "detected" : "missed";
+    if (control && result->control != ControlVerdict::missed)
+      result->control = *control ? ControlVerdict::detected : ControlVerdict::missed;
     for (const auto& [step, r] : view.lane(lane).statistic) {
       keep_worst(r, &result->statistic);
       if (step >= 1 && step <= steps) seen[static_cast<size_t>(step - 1)] = true;
     }
   }
   if (auto step = statistic_beyond(outcome, lane)) {
-    result->verdict = "fail";
+    result->verdict = LaneVerdict::fail;
     result->reason =
         fmt::format("{} is {:.3g} at most, first beyond the threshold of {} in step {}",
                     lane == Lane::rounding ? "R" : "the error over its bound", *result->statistic,
@@ -201,7 +202,7 @@ void decide_statistic(const RunOutcome& outcome, LaneResult* result) {
     return;
   }
   const auto absent = std::count(seen.begin(), seen.end(), false);
-  result->verdict = absent == 0 ? "pass" : "inconclusive";
+  result->verdict = absent == 0 ? LaneVerdict::pass : LaneVerdict::inconclusive;
   if (absent > 0) result->reason = fmt::format("no statistic for {} of {} steps", absent, steps);
   if (result->compared == 0) result->compared = steps - absent;
 }
@@ -210,17 +211,17 @@ void read_ranks(const std::vector<RankView>& ranks, LaneResult* result) {
   for (const RankView& rank : ranks) {
     const LaneTrace& trace = rank.lane(result->lane);
     result->compared += trace.compared;
-    if (!trace.control || result->control == "missed") continue;
-    result->control = *trace.control ? "detected" : "missed";
+    if (!trace.control || result->control == ControlVerdict::missed) continue;
+    result->control = *trace.control ? ControlVerdict::detected : ControlVerdict::missed;
   }
 }
 
 void apply_own_control(LaneResult* result) {
-  if (result->control == "missed") {
-    result->verdict = "void";
+  if (result->control == ControlVerdict::missed) {
+    result->verdict = LaneVerdict::voided;
     result->reason = "its must-fail control was not detected: this lane proves nothing";
-  } else if (result->control == "not_run" && result->verdict == "pass") {
-    result->verdict = "inconclusive";
+  } else if (result->control == ControlVerdict::not_run && result->verdict == LaneVerdict::pass) {
+    result->verdict = LaneVerdict::inconclusive;
     result->reason = "its must-fail control did not run";
   }
 }
@@ -251,16 +252,15 @@ std::string undeclared_draws(const Scenario& scenario, const std::vector<RankVie
 LaneResult decide(const RunOutcome& outcome, const std::vector<RankView>& ranks, Lane lane) {
   LaneResult result;
   result.lane = lane;
-  result.control = "not_run";
   for (const auto& [name, reason] : outcome.plan.not_applicable) {
     if (name != lane) continue;
-    result.verdict = "not_applicable";
+    result.verdict = LaneVerdict::not_applicable;
     result.reason = reason;
     return result;
   }
   const std::string drawn = undeclared_draws(outcome.plan.scenario, ranks);
   if (lane != Lane::replica && !drawn.empty()) {
-    result.verdict = "not_applicable";
+    result.verdict = LaneVerdict::not_applicable;
     result.reason = drawn;
     return result;
   }

@@ -21,7 +21,7 @@
 namespace lockstep {
 
 inline std::string listed(const ApartVerdict& result) {
-  std::string text = result.verdict;
+  std::string text = to_word(result.verdict);
   for (const std::string& finding : result.findings) text += "\n  " + finding;
   return text;
 }
@@ -33,9 +33,9 @@ MATCHER(IsEquivalentToOneDevice,
         std::string(negation ? "differs" : "is equivalent") + " to training on one device") {
   const ApartVerdict result = verify_apart(arg);
   *result_listener << "which " << listed(result);
-  if (result.verdict == "pass" && !result.against_one_device)
+  if (result.verdict == Verdict::pass && !result.against_one_device)
     *result_listener << ", but of some run no lane that passed compares it with one device";
-  return result.verdict == "pass" && result.against_one_device;
+  return result.verdict == Verdict::pass && result.against_one_device;
 }
 
 // Some run of the scenario differs from one device, and the judge says why: a word of the closed

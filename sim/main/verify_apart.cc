@@ -15,7 +15,6 @@
 #include "scenarios/json/json_text.h"
 #include "sim/cli/worker_program.h"
 #include "sim/main/lockstep_main.h"
-#include "sim/sweep/baseline.h"
 
 namespace lockstep {
 namespace {
@@ -77,7 +76,7 @@ std::string failure_text(const Json& failure) {
 std::string lanes_text(const Json& lanes) {
   std::vector<std::string> parts;
   for (const auto& [name, lane] : lanes.items())
-    if (text_of(lane, "verdict") != "pass")
+    if (from_word<LaneVerdict>(text_of(lane, "verdict")) != LaneVerdict::pass)
       parts.push_back(
           fmt::format("lane {} {}: {}", name, text_of(lane, "verdict"), text_of(lane, "reason")));
   return fmt::format("{}", fmt::join(parts, "; "));
@@ -97,37 +96,41 @@ std::string finding_of(const Json& run, bool is_file) {
 
 bool compares_with_one_device(const Json& run) {
   for (const auto& [name, lane] : run["lanes"].items())
-    if (name != "replica" && text_of(lane, "verdict") == "pass" &&
-        text_of(lane, "control") == "detected")
+    if (name != "replica" &&
+        from_word<LaneVerdict>(text_of(lane, "verdict")) == LaneVerdict::pass &&
+        from_word<ControlVerdict>(text_of(lane, "control")) == ControlVerdict::detected)
       return true;
   return false;
 }
 
 ApartVerdict verdict_of(const Json& document, bool is_file) {
   ApartVerdict result;
-  result.verdict = "pass";
+  result.verdict = Verdict::pass;
   result.against_one_device = !document["runs"].empty();
   for (const Json& run : document["runs"]) {
-    const std::string verdict = text_of(run, "verdict");
+    const Verdict verdict =
+        from_word<Verdict>(text_of(run, "verdict")).value_or(Verdict::inconclusive);
     result.verdict = worse_verdict(result.verdict, verdict);
     result.against_one_device = result.against_one_device && compares_with_one_device(run);
-    if (verdict != "pass") result.findings.push_back(finding_of(run, is_file));
+    if (verdict != Verdict::pass) result.findings.push_back(finding_of(run, is_file));
     if (!run["first_divergence"].is_null())
       result.causes.push_back(text_of(run["first_divergence"], "cause"));
   }
   for (const Json& error : document["errors"]) {
-    result.verdict = worse_verdict(result.verdict, "inconclusive");
+    result.verdict = worse_verdict(result.verdict, Verdict::inconclusive);
     const std::string allowed = text_of(error, "allowed");
     result.findings.push_back(text_of(error, "message") +
                               (allowed.empty() ? "" : "; allowed: " + allowed));
   }
   if (document["runs"].empty() && result.findings.empty())
     result.findings.emplace_back("no run was selected");
-  if (document["runs"].empty()) result.verdict = "inconclusive";
+  if (document["runs"].empty()) result.verdict = Verdict::inconclusive;
   return result;
 }
 
-ApartVerdict inconclusive(const std::string& why) { return {"inconclusive", false, {}, {why}}; }
+ApartVerdict inconclusive(const std::string& why) {
+  return {Verdict::inconclusive, false, {}, {why}};
+}
 
 }  // namespace
 

@@ -3,13 +3,15 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/base/verdict.h"
+
 namespace lockstep {
 
 // What `verify` says of a scenario that a test runs.
 struct ApartVerdict {
-  // pass | fail | inconclusive: the worst of its runs as observed, whatever the scenario expects;
-  // input that is wrong is inconclusive too.
-  std::string verdict;
+  // The worst of its runs as observed, whatever the scenario expects; input that is wrong is
+  // inconclusive too.
+  Verdict verdict = Verdict::inconclusive;
   // Every run passed a lane that compares it with one device (all but replica), whose control was
   // detected.
   bool against_one_device = false;

@@ -67,14 +67,14 @@ Summary summary_of(const std::vector<RunResult>& runs) {
   Summary summary;
   for (const RunResult& run : runs) {
     ++summary.runs;
-    ++(run.verdict == "pass"   ? summary.pass
-       : run.verdict == "fail" ? summary.fail
-                               : summary.inconclusive);
+    ++(run.verdict == Verdict::pass   ? summary.pass
+       : run.verdict == Verdict::fail ? summary.fail
+                                      : summary.inconclusive);
     ++(run.baseline == "known" ? summary.known
        : !run.met              ? summary.undecided
        : *run.met              ? summary.met
                                : summary.unmet);
-    if (run.verdict == "pass") add_passed(run, &summary);
+    if (run.verdict == Verdict::pass) add_passed(run, &summary);
   }
   return summary;
 }

@@ -32,7 +32,7 @@ struct ResultDocument {
   uint64_t seed = 0;
   Machine machine;
   Libraries libraries;
-  std::string verdict;  // pass | fail | inconclusive; empty where nothing was run
+  std::optional<Verdict> verdict;  // nothing where nothing was run
   int exit_code = 0;
   int64_t duration_ms = 0;
   std::vector<RunResult> runs;  // controls are not among them

@@ -22,18 +22,19 @@ struct MatrixColumn {
 
 std::optional<bool> by_lane(const RunResult& run, Lane which) {
   for (const LaneResult& lane : run.lanes)
-    if (lane.lane == which && lane.verdict != "not_applicable") return lane.verdict == "fail";
+    if (lane.lane == which && lane.verdict != LaneVerdict::not_applicable)
+      return lane.verdict == LaneVerdict::fail;
   return {};
 }
 
 std::optional<bool> by_checks(const RunResult& run) {
   return std::any_of(run.checks.begin(), run.checks.end(),
-                     [](const auto& check) { return check.second == "fail"; });
+                     [](const auto& check) { return check.second == CheckVerdict::fail; });
 }
 
 std::optional<bool> by_common(const RunResult& run, const std::string& name) {
-  for (const auto& [known, word] : run.common_checks)
-    if (known == name && word != "not_run") return word == "found";
+  for (const auto& [known, verdict] : run.common_checks)
+    if (known == name && verdict != CommonVerdict::not_run) return verdict == CommonVerdict::found;
   return {};
 }
 
@@ -50,7 +51,8 @@ std::vector<MatrixColumn> columns_of_matrix(const std::vector<Runs>& rows) {
       columns.push_back(
           {row.word, [&row](const RunResult& run) { return by_lane(run, row.lane); }});
   columns.push_back({"checks", by_checks});
-  columns.push_back({"failure", [](const RunResult& run) { return run.outcome == "failed"; }});
+  columns.push_back(
+      {"failure", [](const RunResult& run) { return run.outcome == RunEnding::failed; }});
   columns.push_back({"late", [](const RunResult& run) -> std::optional<bool> {
                        if (!run.straggler) return {};
                        return run.straggler->late_class != "none";
@@ -95,11 +97,13 @@ KillCount count_kills(const std::vector<RunResult>& runs) {
     (run.kill->hidden ? count.hidden : count.defects) += 1;
     (run.kill->hidden ? count.hidden_as_said : count.killed) += run.kill->complete();
     if (run.kill->hidden) continue;
-    for (const auto& [name, word] : run.common_checks) {
+    for (const auto& [name, verdict] : run.common_checks) {
       const auto [place, fresh] = places.try_emplace(name, count.common.size());
       if (fresh) count.common.emplace_back(name, KillCount::Common());
       KillCount::Common& one = count.common[place->second].second;
-      ++(word == "found" ? one.found : word == "missed" ? one.missed : one.not_run);
+      ++(verdict == CommonVerdict::found    ? one.found
+         : verdict == CommonVerdict::missed ? one.missed
+                                            : one.not_run);
     }
   }
   return count;
@@ -134,7 +138,7 @@ Table kill_matrix(const std::vector<RunResult>& runs) {
     const std::string verdict = verdict_of_kills(row);
     std::vector<std::string> cells = {row.front()->name, grouped(std::ssize(row)), verdict};
     for (const MatrixColumn& column : columns) cells.push_back(mark_of(row, column.caught));
-    table.row(std::move(cells), verdict == "no" ? "fail" : "pass");
+    table.row(std::move(cells), verdict == "no" ? Verdict::fail : Verdict::pass);
   }
   return table;
 }

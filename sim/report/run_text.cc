@@ -21,21 +21,21 @@ std::string met_word(const RunResult& run) {
   return *run.met ? "met" : "not met";
 }
 
-std::string color_of(const RunResult& run) {
-  if (!run.met) return "inconclusive";
-  return *run.met ? "pass" : "fail";
+Verdict color_of(const RunResult& run) {
+  if (!run.met) return Verdict::inconclusive;
+  return *run.met ? Verdict::pass : Verdict::fail;
 }
 
 // "completed, as expected: 10 steps in 0.93 s, final weights 3f2a..."
 std::string what_happened(const RunResult& run, const Style& style) {
   const std::string how = run.met == true ? ", as expected" : run.met ? ", not as expected" : "";
-  const std::string head = style.verdict(color_of(run), run.outcome + how);
+  const std::string head = style.verdict(color_of(run), to_word(run.outcome) + how);
   if (run.failure) return fmt::format("{}: {}\n", head, run.failure->message);
   std::string text =
       fmt::format("{}: {} {} in {:.2f} s", head, grouped(run.steps), plural(run.steps, "step"),
                   static_cast<double>(run.duration_ms) * 1e-3);
   for (const LaneResult& lane : run.lanes)
-    text += fmt::format(", {} {}", to_word(lane.lane), lane.verdict);
+    text += fmt::format(", {} {}", to_word(lane.lane), to_word(lane.verdict));
   return text + "\n";
 }
 
@@ -102,10 +102,9 @@ std::string failure_lines(const Failure& f) {
 std::string lane_lines(const RunResult& run) {
   std::string text;
   for (const LaneResult& lane : run.lanes) {
-    const bool speaks = lane.verdict == "fail" || lane.verdict == "inconclusive" ||
-                        lane.verdict == "void" || lane.verdict == "not_applicable";
-    if (speaks)
-      text += fmt::format("  lane {}  {}: {}\n", to_word(lane.lane), lane.verdict, lane.reason);
+    if (lane.verdict != LaneVerdict::pass)
+      text += fmt::format("  lane {}  {}: {}\n", to_word(lane.lane), to_word(lane.verdict),
+                          lane.reason);
   }
   return text;
 }
@@ -113,7 +112,7 @@ std::string lane_lines(const RunResult& run) {
 std::string failed_lanes(const RunResult& run) {
   std::string text;
   for (const LaneResult& lane : run.lanes)
-    if (lane.verdict == "fail") text += fmt::format(" {}", to_word(lane.lane));
+    if (lane.verdict == LaneVerdict::fail) text += fmt::format(" {}", to_word(lane.lane));
   if (text.empty()) return "";
   const bool one = text.find(' ', 1) == std::string::npos;
   return (one ? "  lane" : "  lanes") + text;
@@ -146,7 +145,7 @@ std::string again_lines(const RunResult& run) {
 }
 
 std::string failure_text(const RunResult& run, const Style& style) {
-  std::string text = style.verdict(run.verdict, run.verdict) + "  " + run.name;
+  std::string text = style.verdict(run.verdict) + "  " + run.name;
   if (!run.label.empty()) text += "  " + run.label;
   text += failed_lanes(run) + "\n";
   if (run.baseline == "regression") text += "  regression  as expected in the baseline\n";

@@ -166,7 +166,7 @@ std::string reference_text(const SweepDocument& document) {
 std::string judgements_text(const SweepDocument& document, const Style& style) {
   std::string text;
   const auto add = [&](const std::string& what, const Judgement& judgement) {
-    text += fmt::format("{}: {}\n", what, style.verdict(judgement.verdict, judgement.verdict));
+    text += fmt::format("{}: {}\n", what, style.verdict(judgement.verdict));
     for (const std::string& line : judgement.lines) text += "  " + line + "\n";
   };
   for (const auto& [threshold, judgement] : document.thresholds)
@@ -194,27 +194,24 @@ bool is_exact(const std::string& metric) {
 void conclude(SweepDocument* document) {
   document->wrong = 0;
   for (const CellResult& line : document->lines) document->wrong += line.wrong;
-  std::string verdict = "pass";
+  Verdict verdict = Verdict::pass;
   const bool undecided = document->signal != 0 || !document->broken.empty() ||
                          document->lines.empty() ||
                          (document->watch.verdict == "busy" && !document->allow_busy);
-  if (undecided) verdict = "inconclusive";
+  if (undecided) verdict = Verdict::inconclusive;
   // On a busy machine a bound that is broken may be the machine's doing.
   for (const auto& [threshold, judgement] : document->thresholds)
     if (!undecided) verdict = worse_verdict(verdict, judgement.verdict);
   if (document->baseline && !undecided)
     verdict = worse_verdict(verdict, document->baseline->verdict);
-  if (document->wrong > 0) verdict = "fail";
+  if (document->wrong > 0) verdict = Verdict::fail;
   document->verdict = verdict;
-  document->exit_code = document->signal != 0 ? 128 + document->signal
-                        : verdict == "pass"   ? kExitPass
-                        : verdict == "fail"   ? kExitFail
-                                              : kExitInconclusive;
+  document->exit_code = document->signal != 0 ? 128 + document->signal : exit_code_of(verdict);
 }
 
 std::string sweep_answer(const SweepDocument& document) {
   const auto lines = static_cast<int64_t>(document.lines.size());
-  std::string text = fmt::format("{}: {} {} of {} {}, wrong: {}", document.verdict,
+  std::string text = fmt::format("{}: {} {} of {} {}, wrong: {}", to_word(document.verdict),
                                  grouped(document.runs), plural(document.runs, "run"), lines,
                                  plural(lines, "combination"), document.wrong);
   if (document.signal != 0) text += fmt::format("; interrupted by signal {}", document.signal);

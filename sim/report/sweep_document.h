@@ -46,7 +46,7 @@ struct SweepDocument {
   std::vector<std::string> broken;  // runs that gave no numbers, and why
   int signal = 0;                   // that interrupted it
   int64_t duration_ms = 0;
-  std::string verdict;  // pass | fail | inconclusive
+  Verdict verdict = Verdict::inconclusive;
   int exit_code = 0;
 };
 

@@ -63,30 +63,33 @@ std::string controls_of(const Runs& runs) {
   int64_t detected = 0, all = 0;
   for (const RunResult* run : runs)
     for (const LaneResult& lane : run->lanes) {
-      if (lane.verdict == "not_applicable") continue;
+      if (lane.verdict == LaneVerdict::not_applicable) continue;
       ++all;
-      detected += lane.control == "detected";
+      detected += lane.control == ControlVerdict::detected;
     }
   return fmt::format("{} of {}", grouped(detected), grouped(all));
 }
 
 struct GroupVerdict {
-  std::string color;
+  Verdict color;
   std::string words;
 };
 GroupVerdict verdict_of(const Runs& runs) {
   const auto any = [&](auto&& test) { return std::any_of(runs.begin(), runs.end(), test); };
   const auto unmet = [](auto* run) { return run->met == false && run->baseline != "known"; };
   if (any(unmet)) {
-    const bool passed = !any([&](auto* run) { return unmet(run) && run->verdict != "pass"; });
-    return {"fail", passed ? "pass, unexpected" : "fail"};
+    const bool passed =
+        !any([&](auto* run) { return unmet(run) && run->verdict != Verdict::pass; });
+    return {Verdict::fail, passed ? "pass, unexpected" : "fail"};
   }
   if (any([](auto* run) { return !run->met && run->baseline != "known"; }))
-    return {"inconclusive", "inconclusive"};
-  if (any([](auto* run) { return run->baseline == "known"; })) return {"inconclusive", "known"};
-  const std::string& first = runs.front()->verdict;
-  if (any([&](auto* run) { return run->verdict != first; })) return {"pass", "as expected"};
-  return {"pass", first == "pass" ? first : first + ", as expected"};
+    return {Verdict::inconclusive, "inconclusive"};
+  if (any([](auto* run) { return run->baseline == "known"; }))
+    return {Verdict::inconclusive, "known"};
+  const Verdict first = runs.front()->verdict;
+  if (any([&](auto* run) { return run->verdict != first; })) return {Verdict::pass, "as expected"};
+  const std::string word = to_word(first);
+  return {Verdict::pass, first == Verdict::pass ? word : word + ", as expected"};
 }
 
 }  // namespace
@@ -185,7 +188,7 @@ std::string metrics_of(const std::vector<RunResult>& runs, const Style& style) {
 }
 
 std::string run_line(const RunResult& run, const Style& style) {
-  return fmt::format("{}  {}{}{}  {:.2f} s{}\n", style.verdict(run.verdict, run.verdict), run.name,
+  return fmt::format("{}  {}{}{}  {:.2f} s{}\n", style.verdict(run.verdict), run.name,
                      run.label.empty() ? "" : "  ", run.label,
                      static_cast<double>(run.duration_ms) * 1e-3, optimizer_bytes(run));
 }
@@ -214,12 +217,13 @@ std::string beside_baseline(const std::vector<RunResult>& runs, const Style& sty
   std::string text;
   for (const RunResult& run : runs)
     if (run.baseline == "known" || run.baseline == "fixed")
-      text += fmt::format("{}  {}{}{}  {}\n",
-                          style.verdict(run.met == true ? "pass" : "inconclusive", run.baseline),
-                          run.name, run.label.empty() ? "" : "  ", run.label,
-                          run.met == true ? "not as expected in the baseline"
-                          : run.met       ? "not as expected in the baseline either"
-                                          : "inconclusive in the baseline too");
+      text += fmt::format(
+          "{}  {}{}{}  {}\n",
+          style.verdict(run.met == true ? Verdict::pass : Verdict::inconclusive, run.baseline),
+          run.name, run.label.empty() ? "" : "  ", run.label,
+          run.met == true ? "not as expected in the baseline"
+          : run.met       ? "not as expected in the baseline either"
+                          : "inconclusive in the baseline too");
   return text.empty() ? "" : "\n" + text;
 }
 
@@ -286,8 +290,9 @@ std::string answer_line(const ResultDocument& document) {
 }
 
 std::string colored_answer(const std::string& answer, const Style& style) {
-  const size_t word = answer.find(':');
-  return style.verdict(answer.substr(0, word), answer.substr(0, word)) + answer.substr(word);
+  const size_t end = answer.find(':');
+  const std::string word = answer.substr(0, end);
+  return style.verdict(from_word<Verdict>(word), word) + answer.substr(end);
 }
 
 std::string terminal_text(const ResultDocument& document, const TerminalOptions& options) {
@@ -372,7 +377,7 @@ void Progress::done(const RunResult& run) {
   failed_ += failed;
   if (quiet_) return;
   if (terminal_ && failed)
-    print_error(fmt::format("\r\033[K{}  {}  {}\n", run.verdict, run.name, run.label));
+    print_error(fmt::format("\r\033[K{}  {}  {}\n", to_word(run.verdict), run.name, run.label));
   const Deadline now = Clock::now();
   const auto every = terminal_ ? std::chrono::nanoseconds(kMoveEvery) : kPlainEvery;
   if (now - last_ < every) return;

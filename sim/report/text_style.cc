@@ -13,14 +13,25 @@
 #include "scenarios/base/text.h"
 
 namespace lockstep {
+namespace {
 
-std::string Style::verdict(const std::string& verdict, const std::string& text) const {
-  if (!color_) return text;
-  const char* code = verdict == "pass"                                ? "32"
-                     : verdict == "fail"                              ? "31"
-                     : verdict == "inconclusive" || verdict == "void" ? "33"
-                                                                      : nullptr;
-  return code == nullptr ? text : fmt::format("\033[{}m{}\033[0m", code, text);
+int color_of_verdict(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::pass:
+      return 32;
+    case Verdict::fail:
+      return 31;
+    case Verdict::inconclusive:
+      break;
+  }
+  return 33;
+}
+
+}  // namespace
+
+std::string Style::verdict(std::optional<Verdict> verdict, const std::string& text) const {
+  if (!color_ || !verdict) return text;
+  return fmt::format("\033[{}m{}\033[0m", color_of_verdict(*verdict), text);
 }
 
 bool wants_color(const std::string& when, int fd) {
@@ -57,7 +68,7 @@ std::string tenths(double value) {
 
 void Table::column(const std::string& header, Align align) { columns_.push_back({header, align}); }
 
-void Table::row(std::vector<std::string> cells, const std::string& verdict) {
+void Table::row(std::vector<std::string> cells, std::optional<Verdict> verdict) {
   LOCKSTEP_CHECK(cells.size() == columns_.size(), "a row has as many cells as there are columns");
   rows_.push_back({std::move(cells), verdict});
 }

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "scenarios/base/text.h"
+#include "scenarios/base/verdict.h"
 
 namespace lockstep {
 
@@ -12,8 +14,9 @@ namespace lockstep {
 class Style {
  public:
   explicit Style(bool color) : color_(color) {}
-  // `text` in the colour of `verdict`; any other word leaves it as it is.
-  std::string verdict(const std::string& verdict, const std::string& text) const;
+  // `text` in the colour of `verdict`; nothing leaves it as it is.
+  std::string verdict(std::optional<Verdict> verdict, const std::string& text) const;
+  std::string verdict(Verdict said) const { return verdict(said, to_word(said)); }
   bool color() const { return color_; }
 
  private:
@@ -35,7 +38,7 @@ class Table {
   enum class Align { left, right };
   void column(const std::string& header, Align align = Align::left);
   // One cell a column; `verdict` colours the cell in the column of that header.
-  void row(std::vector<std::string> cells, const std::string& verdict = "");
+  void row(std::vector<std::string> cells, std::optional<Verdict> verdict = {});
   std::string text(const Style& style, const std::string& colored_column = "") const;
   std::string markdown() const;
 
@@ -46,7 +49,7 @@ class Table {
   };
   struct Row {
     std::vector<std::string> cells;
-    std::string verdict;
+    std::optional<Verdict> verdict;
   };
   std::vector<Column> columns_;
   std::vector<Row> rows_;

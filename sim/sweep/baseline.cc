@@ -62,26 +62,21 @@ Expected<Threshold> parse_threshold(const std::string& text) {
 }
 
 Judgement judge(const Threshold& threshold, const std::vector<CellResult>& cells) {
-  Judgement judgement{cells.empty() ? "inconclusive" : "pass", {}};
+  Judgement judgement{cells.empty() ? Verdict::inconclusive : Verdict::pass, {}};
   for (const CellResult& cell : cells) {
     const auto value = metric_of(cell, threshold.metric);
     const int64_t kept =
         value ? int64_t{keeps(threshold, value->low)} + int64_t{keeps(threshold, value->high)} : 1;
     if (kept == 2) continue;
-    const std::string verdict = kept == 0 ? "fail" : "inconclusive";
+    const Verdict verdict = kept == 0 ? Verdict::fail : Verdict::inconclusive;
     judgement.verdict = worse_verdict(judgement.verdict, verdict);
     judgement.lines.push_back(
-        value ? fmt::format("{}: {} is {:.4g} ({:.4g} .. {:.4g}): {}", label_of(cell.cell),
-                            threshold.metric, value->value, value->low, value->high, verdict)
-              : fmt::format("{}: has no {}", label_of(cell.cell), threshold.metric));
+        value
+            ? fmt::format("{}: {} is {:.4g} ({:.4g} .. {:.4g}): {}", label_of(cell.cell),
+                          threshold.metric, value->value, value->low, value->high, to_word(verdict))
+            : fmt::format("{}: has no {}", label_of(cell.cell), threshold.metric));
   }
   return judgement;
-}
-
-std::string worse_verdict(const std::string& a, const std::string& b) {
-  for (const char* word : {"fail", "inconclusive"})
-    if (a == word || b == word) return word;
-  return "pass";
 }
 
 namespace {
@@ -123,7 +118,8 @@ std::string other_machine(const Baseline& before, const std::string& scenario,
 }
 
 struct Compared {
-  std::string verdict, line;  // line: empty where alike
+  Verdict verdict;
+  std::string line;  // empty where alike
 };
 
 Compared compare(const CellResult& cell, const Baseline::Line& before, int64_t comparisons,
@@ -137,11 +133,11 @@ Compared compare(const CellResult& cell, const Baseline::Line& before, int64_t c
       "{}: {:.1f} ms, {:+.1f} % (95 % interval {:+.1f} .. {:+.1f})", label_of(cell.cell),
       cell.step_ms.value, (ratio.value - 1) * 100, (ratio.low - 1) * 100, (ratio.high - 1) * 100);
   if (fewest < kLeastBaselineRounds)
-    return {"inconclusive", fmt::format("{}: {} rounds are too few to tell, {} would do", numbers,
-                                        fewest, kLeastBaselineRounds)};
-  if (ratio.low > 1 + kTolerance) return {"fail", numbers + ": slower"};
-  if (ratio.high < 1 - kTolerance) return {"pass", numbers + ": faster"};
-  return {"pass", ""};
+    return {Verdict::inconclusive, fmt::format("{}: {} rounds are too few to tell, {} would do",
+                                               numbers, fewest, kLeastBaselineRounds)};
+  if (ratio.low > 1 + kTolerance) return {Verdict::fail, numbers + ": slower"};
+  if (ratio.high < 1 - kTolerance) return {Verdict::pass, numbers + ": faster"};
+  return {Verdict::pass, ""};
 }
 
 }  // namespace
@@ -161,14 +157,14 @@ Expected<Baseline> load_baseline(const std::string& path) {
 Judgement judge(const Baseline& before, const std::string& scenario, const std::string& cpu,
                 int64_t cores, const std::vector<CellResult>& cells, uint64_t seed) {
   if (const std::string why = other_machine(before, scenario, cpu, cores); !why.empty())
-    return {"inconclusive", {why}};
+    return {Verdict::inconclusive, {why}};
   std::vector<std::pair<const CellResult*, const Baseline::Line*>> both;
   for (const CellResult& cell : cells)
     for (const Baseline::Line& line : before.lines)
       if (line.label == label_of(cell.cell) && !line.steps_ms.empty())
         both.emplace_back(&cell, &line);
-  if (both.empty()) return {"inconclusive", {"it has none of these combinations"}};
-  Judgement judgement{"pass", {}};
+  if (both.empty()) return {Verdict::inconclusive, {"it has none of these combinations"}};
+  Judgement judgement{Verdict::pass, {}};
   for (size_t i = 0; i < both.size(); ++i) {
     const Compared one = compare(*both[i].first, *both[i].second, static_cast<int64_t>(both.size()),
                                  substream_seed(seed, "baseline", i));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "scenarios/base/verdict.h"
 #include "sim/sweep/result.h"
 
 namespace lockstep {
@@ -24,16 +25,13 @@ Expected<Threshold> parse_threshold(const std::string& text);
 
 // What came of a comparison with a bound or an earlier sweep.
 struct Judgement {
-  std::string verdict;             // pass | fail | inconclusive
+  Verdict verdict = Verdict::inconclusive;
   std::vector<std::string> lines;  // why not pass, one a combination
 };
 
 // fail: of some combination the whole interval breaks the bound. inconclusive: of none, but the
 // bound lies within some interval, or a combination has no such number.
 Judgement judge(const Threshold& threshold, const std::vector<CellResult>& cells);
-
-// The worse of both: fail, then inconclusive.
-std::string worse_verdict(const std::string& a, const std::string& b);
 
 // An earlier sweep: what lines of its --json are compared with.
 struct Baseline {

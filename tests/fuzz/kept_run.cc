@@ -122,7 +122,7 @@ void judge_kept_run(const std::string& dir, const Slow& slow) {
     return;
   }
   const RunResult result = judge_run(*outcome, {.metrics = true, .intervals = slow.intervals});
-  promised(!result.verdict.empty(), "a run that is read is judged");
+  promised(!result.expected.empty(), "a run that is read is judged");
   (void)as_json(result);
   (void)run_text(result, Style(false));
   const Timeline timeline = timeline_of(*outcome);

@@ -27,8 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::leave(fuzz::folder() + "/collectives-0.jsonl", text);
   fuzz::leave(fuzz::folder() + "/collectives-1.jsonl", of_rank_1(text));
   const ProgramReplay zeros = replayed(std::string(4096, '\0'));
-  fuzz::promised(!zeros.finding || zeros.finding->verdict != ProgramVerdict::fail,
-                 "zeros sum to zeros");
+  fuzz::promised(!zeros.finding || zeros.finding->verdict != Verdict::fail, "zeros sum to zeros");
   fuzz::promised(!zeros.control_failed, "nothing can be flipped in zeros");
   (void)replayed(text);
   return 0;

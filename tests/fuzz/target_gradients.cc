@@ -21,8 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const Certificate found = certify(log.value(), log.value());
-  fuzz::promised(
-      found.verdict != CertificateVerdict::fail || found.difference == RunDifference::replicas,
-      "a run differs in nothing from itself");
+  fuzz::promised(found.verdict != Verdict::fail || found.difference == RunDifference::replicas,
+                 "a run differs in nothing from itself");
   return 0;
 }

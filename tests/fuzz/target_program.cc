@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const std::vector<ProgramRank> ranks = {read.value(), read.value()};
   const ProgramFinding replicas = judge_replicas(ranks);
-  fuzz::promised(replicas.verdict != ProgramVerdict::fail, "a rank is its own replica");
+  fuzz::promised(replicas.verdict != Verdict::fail, "a rank is its own replica");
   (void)judge_one_device(ranks, read.value());
   (void)replica_control_fails(ranks);
   (void)one_device_control_fails(ranks, read.value());

@@ -71,7 +71,7 @@ void judge_ranks(bool hangs) {
   read_ranks(launch, 0, &run);
   run.outcome.ranks = {waiting_rank(0), waiting_rank(1)};
   const ProgramRunResult result = judge_run(run, {}, launch, {});
-  fuzz::promised(verdict_of(result) != ProgramVerdict::pass, "a run that failed does not pass");
+  fuzz::promised(verdict_of(result) != Verdict::pass, "a run that failed does not pass");
   (void)to_text(as_json(result));
   (void)program_run_text(result, false);
 }

@@ -60,13 +60,15 @@ TEST(ScenarioSchema, EveryKeyOfAnExpectationAndAMutantIsAMember) {
   mutant.tensor = "x";
   Expectation& expect = scenario.expect[0];
   expect.libtorch = "<2.4";
-  expect.verdict = expect.cause = expect.tensor = expect.outcome = expect.kind = expect.issue = "x";
+  expect.verdict = Verdict::fail;
+  expect.outcome = RunEnding::failed;
+  expect.cause = expect.tensor = expect.kind = expect.issue = "x";
   expect.step = expect.bucket = expect.primary_rank = expect.within_ms = 1;
   expect.named_collective = expect.named_bucket = 1;
   expect.named_phase = "forward";
   expect.straggler = ExpectedStraggler{"link", 1};
-  expect.lanes = {{Lane::replay, "pass"}};
-  expect.checks = {{"x", "pass"}};
+  expect.lanes = {{Lane::replay, LaneVerdict::pass}};
+  expect.checks = {{"x", CheckVerdict::pass}};
   const Json written = as_json(scenario);
   const Json& definitions = scenario_schema().document()["definitions"];
   const Json& expected = definitions["expectation"]["properties"];

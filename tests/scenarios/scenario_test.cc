@@ -97,11 +97,11 @@ TEST(Scenario, ExpectationsThatDependOnLibTorchGoThere) {
   Scenario scenario;
   scenario.expect.resize(2);
   scenario.expect[0].libtorch = "<2.4";
-  scenario.expect[0].verdict = "fail";
+  scenario.expect[0].verdict = Verdict::fail;
   const Scenario back = take_scenario(as_json(scenario));
   ASSERT_EQ(back.expect.size(), 2U);
   EXPECT_EQ(back.expect[0].libtorch, "<2.4");
-  EXPECT_EQ(back.expect[0].verdict, "fail");
+  EXPECT_EQ(back.expect[0].verdict, Verdict::fail);
   EXPECT_EQ(back.expect[1].libtorch, "");
 }
 

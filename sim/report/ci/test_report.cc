@@ -30,9 +30,9 @@ std::string failure_kind_of(const RunResult& run) {
 std::string undecided_lanes(const RunResult& run) {
   std::vector<std::string> reasons;
   for (const LaneResult& lane : run.lanes)
-    if (lane.verdict == "inconclusive" || lane.verdict == "void")
+    if (lane.verdict == LaneVerdict::inconclusive || lane.verdict == LaneVerdict::voided)
       reasons.push_back(
-          fmt::format("lane {} is {}: {}", to_word(lane.lane), lane.verdict, lane.reason));
+          fmt::format("lane {} is {}: {}", to_word(lane.lane), to_word(lane.verdict), lane.reason));
   return fmt::format("{}", fmt::join(reasons, "; "));
 }
 
@@ -48,7 +48,8 @@ std::string message_of(const RunResult& run) {
     text = undecided_lanes(run);
   if (text.empty()) text = fmt::format("{}", fmt::join(run.check_reasons, "; "));
   if (text.empty()) text = fmt::format("{}", fmt::join(run.unmet, "; "));
-  if (text.empty()) text = fmt::format("expected {}, observed {}", run.expected, run.verdict);
+  if (text.empty())
+    text = fmt::format("expected {}, observed {}", run.expected, to_word(run.verdict));
   return run.baseline == "known" ? "known, the baseline has it too: " + text : text;
 }
 
@@ -59,7 +60,7 @@ Properties properties_of(const RunResult& run) {
                            {"communicator", run.communicator}};
   if (!run.algorithm.empty()) properties.emplace_back("algorithm", run.algorithm);
   properties.emplace_back("steps", std::to_string(run.steps));
-  properties.emplace_back("verdict", run.verdict);
+  properties.emplace_back("verdict", to_word(run.verdict));
   properties.emplace_back("expected", run.expected);
   if (run.failure && run.failure->rank)
     properties.emplace_back("primary_rank", std::to_string(*run.failure->rank));
@@ -175,8 +176,8 @@ Properties properties_of(const Machine& machine, const Libraries& libraries, uin
   return properties;
 }
 
-void say_inconclusive(const std::string& verdict, TestReport* report) {
-  if (verdict != "inconclusive" || counts_of(report->cases).inconclusive > 0) return;
+void say_inconclusive(std::optional<Verdict> verdict, TestReport* report) {
+  if (verdict != Verdict::inconclusive || counts_of(report->cases).inconclusive > 0) return;
   TestCase one;
   one.group = report->cases.empty() ? "lockstep" : report->cases.back().group;
   one.name = "verdict";
@@ -222,12 +223,12 @@ TestCase measured_case_of(const SweepDocument& document, const CellResult& line)
 TestCase measured_case_of(const std::string& name, const Judgement& judgement) {
   TestCase one;
   one.name = name;
-  one.result = judgement.verdict == "pass"   ? Result::passed
-               : judgement.verdict == "fail" ? Result::failed
-                                             : Result::inconclusive;
+  one.result = judgement.verdict == Verdict::pass   ? Result::passed
+               : judgement.verdict == Verdict::fail ? Result::failed
+                                                    : Result::inconclusive;
   if (one.result == Result::passed) return one;
-  one.kind = judgement.verdict == "fail" ? "slower" : "inconclusive";
-  one.message = judgement.lines.empty() ? judgement.verdict : judgement.lines.front();
+  one.kind = judgement.verdict == Verdict::fail ? "slower" : "inconclusive";
+  one.message = judgement.lines.empty() ? to_word(judgement.verdict) : judgement.lines.front();
   one.text = fmt::format("{}", fmt::join(judgement.lines, "\n"));
   return one;
 }

@@ -57,7 +57,7 @@ Properties properties_of(const Machine& machine, const Libraries& libraries, uin
 
 // A report of which no case is undecided, though the verdict is inconclusive, gets one that says
 // so.
-void say_inconclusive(const std::string& verdict, TestReport* report);
+void say_inconclusive(std::optional<Verdict> verdict, TestReport* report);
 
 // "fail: 1 of 31 runs; exit 1\n" without its end of line.
 std::string without_end(std::string text);

@@ -94,7 +94,9 @@ std::string campaign_again(const char* option, const std::string& name) {
 }
 
 const char* verdict_of(int code) {
-  return code == kExitPass ? "pass" : code == kExitFail ? "fail" : "inconclusive";
+  return to_word(code == kExitPass   ? Verdict::pass
+                 : code == kExitFail ? Verdict::fail
+                                     : Verdict::inconclusive);
 }
 
 void in_batches(uint64_t first, int64_t count,
@@ -186,10 +188,10 @@ std::string text_of_clean(const CampaignOptions& options, const CleanCampaign& c
   std::string text = head_line(campaign.head.document) + "\n" + lanes_text(tally, style) +
                      statistic_text(tally.statistics);
   for (const CleanRun& run : campaign.runs) {
-    if (run.verdict == "pass") continue;
-    text +=
-        fmt::format("\n{}: {}\n  {}\n  again: {}\n",
-                    run.verdict == "fail" ? "accused" : "undecided", run.name, run.why, run.again);
+    if (run.verdict == Verdict::pass) continue;
+    text += fmt::format("\n{}: {}\n  {}\n  again: {}\n",
+                        run.verdict == Verdict::fail ? "accused" : "undecided", run.name, run.why,
+                        run.again);
   }
   return text + "\n" + last;
 }
@@ -197,7 +199,7 @@ std::string text_of_clean(const CampaignOptions& options, const CleanCampaign& c
 Json not_passed(const std::vector<CleanRun>& runs) {
   Json list = Json::array();
   for (const CleanRun& run : runs)
-    if (run.verdict != "pass")
+    if (run.verdict != Verdict::pass)
       list.push_back({{"name", run.name},
                       {"verdict", run.verdict},
                       {"failed", run.failed},

@@ -63,8 +63,9 @@ using Json = nlohmann::ordered_json;
 std::string reason_of(const RunResult& run) {
   if (run.failure) return run.failure->message;
   for (const LaneResult& lane : run.lanes)
-    if (lane.verdict == "fail" || lane.verdict == "inconclusive" || lane.verdict == "void")
-      return fmt::format("lane {}: {}: {}", to_word(lane.lane), lane.verdict, lane.reason);
+    if (lane.verdict == LaneVerdict::fail || lane.verdict == LaneVerdict::inconclusive ||
+        lane.verdict == LaneVerdict::voided)
+      return fmt::format("lane {}: {}: {}", to_word(lane.lane), to_word(lane.verdict), lane.reason);
   for (const std::string& reason : run.check_reasons) return reason;
   return "";
 }
@@ -86,8 +87,8 @@ CleanRun clean_run_of(const RunResult& run) {
   CleanRun clean;
   clean.name = run.name;
   clean.verdict = run.verdict;
-  clean.failed = run.outcome == "failed";
-  clean.why = run.verdict == "pass" ? "" : reason_of(run);
+  clean.failed = run.outcome == RunEnding::failed;
+  clean.why = run.verdict == Verdict::pass ? "" : reason_of(run);
   clean.again = run.again;
   for (const LaneResult& lane : run.lanes) {
     clean.lanes.emplace_back(lane.lane, lane.verdict);
@@ -101,19 +102,19 @@ CleanTally tally(const std::vector<CleanRun>& runs) {
   for (const LaneRow& row : lanes()) tally.lanes.emplace_back().lane = row.lane;
   for (const CleanRun& run : runs) {
     ++tally.runs;
-    tally.passed += run.verdict == "pass";
-    tally.accused += run.verdict == "fail";
-    tally.undecided += run.verdict == "inconclusive";
-    tally.failed += run.verdict == "inconclusive" && run.failed;
+    tally.passed += run.verdict == Verdict::pass;
+    tally.accused += run.verdict == Verdict::fail;
+    tally.undecided += run.verdict == Verdict::inconclusive;
+    tally.failed += run.verdict == Verdict::inconclusive && run.failed;
     if (run.statistic) tally.statistics.push_back(*run.statistic);
     for (const auto& [lane, verdict] : run.lanes) {
       const auto of_lane =
           std::find_if(tally.lanes.begin(), tally.lanes.end(),
                        [which = lane](const LaneTally& known) { return known.lane == which; });
-      of_lane->pass += verdict == "pass";
-      of_lane->fail += verdict == "fail";
-      of_lane->not_applicable += verdict == "not_applicable";
-      of_lane->undecided += verdict == "inconclusive" || verdict == "void";
+      of_lane->pass += verdict == LaneVerdict::pass;
+      of_lane->fail += verdict == LaneVerdict::fail;
+      of_lane->not_applicable += verdict == LaneVerdict::not_applicable;
+      of_lane->undecided += verdict == LaneVerdict::inconclusive || verdict == LaneVerdict::voided;
     }
   }
   std::sort(tally.statistics.begin(), tally.statistics.end());
@@ -162,20 +163,22 @@ void count(const MutantRun& run, MutantTally* tally) {
 }
 
 // A run that ended in a failure of its ranks was noticed too.
-bool was_noticed(const RunResult& run) { return run.verdict == "fail" || run.outcome == "failed"; }
+bool was_noticed(const RunResult& run) {
+  return run.verdict == Verdict::fail || run.outcome == RunEnding::failed;
+}
 
 // Passed; or nothing but its lane float64 is not sure, which a defect that cancels in the run
 // itself may do to its double.
 bool is_decided(const RunResult& run) {
   const auto decided = [](const LaneResult& lane) {
-    return lane.verdict != "inconclusive" || lane.distance.has_value();
+    return lane.verdict != LaneVerdict::inconclusive || lane.distance.has_value();
   };
-  return run.verdict == "pass" ||
+  return run.verdict == Verdict::pass ||
          (!run.lanes.empty() && std::all_of(run.lanes.begin(), run.lanes.end(), decided));
 }
 
 bool is_in_place(const RunResult& run, const Json& document) {
-  if (run.verdict == "fail") return run.met == true;
+  if (run.verdict == Verdict::fail) return run.met == true;
   return run.failure && run.failure->step == document["expect"]["step"].get<int64_t>();
 }
 
@@ -208,7 +211,7 @@ MutantRun end_of(const RunResult& run, const Json& document, const RunResult* tw
   } else if (twin != nullptr) {
     end.state_hash = run.state_hash;
     end.twin_hash = twin->state_hash;
-    const bool same = twin->verdict == "pass" && is_decided(run) &&
+    const bool same = twin->verdict == Verdict::pass && is_decided(run) &&
                       run.state_hash == twin->state_hash && run.final_hash == twin->final_hash;
     end.end = same ? MutantEnd::equivalent : MutantEnd::missed;
   }

@@ -31,12 +31,12 @@ nlohmann::ordered_json as_json(const std::vector<KindTally>& tallies);
 // What is left of a correct run. Accused: it failed, which is a false alarm.
 struct CleanRun {
   std::string name;
-  std::string verdict;  // pass | fail | inconclusive
+  Verdict verdict = Verdict::inconclusive;
   bool failed = false;  // ranks failed
   std::string why;      // one line, where it did not pass
   std::string again;
-  std::vector<std::pair<Lane, std::string>> lanes;  // with the verdict
-  std::optional<double> statistic;                  // R, the worst of its steps
+  std::vector<std::pair<Lane, LaneVerdict>> lanes;
+  std::optional<double> statistic;  // R, the worst of its steps
 };
 CleanRun clean_run_of(const RunResult& run);
 

@@ -49,14 +49,14 @@ CollectiveRow merged(const CollectiveSpec& spec, size_t group, size_t size,
   return row;
 }
 
-std::string control_of(const std::vector<RankFile>& ranks) {
+ControlVerdict control_of(const std::vector<RankFile>& ranks) {
   int64_t wrong = 0;
   for (const RankFile& rank : ranks) {
-    if (!rank.control_wrong) return "not_run";
+    if (!rank.control_wrong) return ControlVerdict::not_run;
     wrong += *rank.control_wrong;
   }
-  if (ranks.empty()) return "not_run";
-  return wrong > 0 ? "detected" : "missed";
+  if (ranks.empty()) return ControlVerdict::not_run;
+  return wrong > 0 ? ControlVerdict::detected : ControlVerdict::missed;
 }
 
 }  // namespace
@@ -200,24 +200,23 @@ void conclude(CollectiveDocument* document) {
   const CollectiveResult& result = document->result;
   const bool whole = document->broken.empty() && document->signal == 0 &&
                      static_cast<int64_t>(result.rows.size()) == document->spec.rows();
-  if (result.control != "detected")
-    document->verdict = "inconclusive";
+  if (result.control != ControlVerdict::detected)
+    document->verdict = Verdict::inconclusive;
   else if (result.wrong > 0)
-    document->verdict = "fail";
+    document->verdict = Verdict::fail;
   else
-    document->verdict = whole ? "pass" : "inconclusive";
-  document->exit_code = document->signal != 0         ? 128 + document->signal
-                        : document->verdict == "pass" ? kExitPass
-                        : document->verdict == "fail" ? kExitFail
-                                                      : kExitInconclusive;
+    document->verdict = whole ? Verdict::pass : Verdict::inconclusive;
+  document->exit_code =
+      document->signal != 0 ? 128 + document->signal : exit_code_of(document->verdict);
 }
 
 std::string collective_answer(const CollectiveDocument& document) {
   const CollectiveResult& result = document.result;
-  std::string text = fmt::format(
-      "{}: {} {}, {} results compared bit for bit, wrong: {}, controls: {} of 1", document.verdict,
-      result.rows.size(), plural(static_cast<int64_t>(result.rows.size()), "line"),
-      grouped(result.results), grouped(result.wrong), result.control == "detected" ? 1 : 0);
+  std::string text =
+      fmt::format("{}: {} {}, {} results compared bit for bit, wrong: {}, controls: {} of 1",
+                  to_word(document.verdict), result.rows.size(),
+                  plural(static_cast<int64_t>(result.rows.size()), "line"), grouped(result.results),
+                  grouped(result.wrong), result.control == ControlVerdict::detected ? 1 : 0);
   if (document.signal != 0) text += fmt::format("; interrupted by signal {}", document.signal);
   if (!document.broken.empty()) text += "; broke down";
   if (document.exit_code != 0) text += fmt::format("; exit {}", document.exit_code);
@@ -238,7 +237,7 @@ std::string collective_text(const CollectiveDocument& document, const Style& sty
       plural(spec.iterations, "iteration"), spec.warmup);
   if (!document.result.rows.empty()) text += table_text(document, style) + "\n";
   if (!document.broken.empty()) text += "broke down: " + document.broken + "\n";
-  if (document.result.control == "missed")
+  if (document.result.control == ControlVerdict::missed)
     text += "void: an element that was damaged on purpose was not counted as wrong\n";
   return text + style.verdict(document.verdict, collective_answer(document));
 }

@@ -31,7 +31,7 @@ struct CollectiveResult {
   std::vector<CollectiveRow> rows;  // by communicator, then size
   int64_t wrong = 0, results = 0;
   // An element of rank 0 was damaged on purpose, once: has anybody seen it?
-  std::string control = "not_run";  // detected | missed | not_run
+  ControlVerdict control = ControlVerdict::not_run;
 };
 
 // Rows that every rank has finished. An iteration takes from when the last rank has entered the
@@ -50,7 +50,7 @@ struct CollectiveDocument {
   std::string broken;  // what broke down; empty: nothing
   int signal = 0;      // that interrupted it
   int64_t duration_ms = 0;
-  std::string verdict;  // pass | fail | inconclusive
+  Verdict verdict = Verdict::inconclusive;
   int exit_code = 0;
 };
 

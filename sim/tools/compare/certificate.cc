@@ -36,9 +36,9 @@ class Certifier {
       compare();
     } catch (const Decided&) {
     }
-    found_.verdict = found_.difference != RunDifference::none ? CertificateVerdict::fail
-                     : found_.gap != CertificateGap::none     ? CertificateVerdict::inconclusive
-                                                              : CertificateVerdict::pass;
+    found_.verdict = found_.difference != RunDifference::none ? Verdict::fail
+                     : found_.gap != CertificateGap::none     ? Verdict::inconclusive
+                                                              : Verdict::pass;
     return found_;
   }
 

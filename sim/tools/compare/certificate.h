@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "scenarios/base/verdict.h"
 #include "sim/analysis/gradient_log.h"
 #include "sim/tools/compare/addition_orders.h"
 
@@ -54,10 +55,8 @@ struct GradientPlace {
   double a = 0, b = 0;  // the values there
 };
 
-enum class CertificateVerdict : uint8_t { pass, fail, inconclusive };
-
 struct Certificate {
-  CertificateVerdict verdict = CertificateVerdict::inconclusive;
+  Verdict verdict = Verdict::inconclusive;
   RunDifference difference = RunDifference::none;
   CertificateGap gap = CertificateGap::none;
   GradientPlace place;                 // of the difference or the gap; step 0: of the whole run

@@ -160,18 +160,17 @@ std::string details(const Certificate& found) {
 }
 
 std::string answer(const Certificate& found, const Style& style) {
-  const std::string word = name_of(found.verdict);
-  const std::string verdict = style.verdict(word, word);
+  const std::string verdict = style.verdict(found.verdict);
   const int code = exit_code_of(found.verdict);
-  if (found.verdict == CertificateVerdict::pass)
+  if (found.verdict == Verdict::pass)
     return fmt::format("{}: the runs {}; exit {}\n", verdict,
                        found.differing > 0
                            ? "differ in nothing but the order in which gradients are added"
                            : "are the same, bit for bit",
                        code);
-  return fmt::format(
-      "{}: {}; exit {}\n", verdict,
-      found.verdict == CertificateVerdict::fail ? difference_text(found) : gap_text(found), code);
+  return fmt::format("{}: {}; exit {}\n", verdict,
+                     found.verdict == Verdict::fail ? difference_text(found) : gap_text(found),
+                     code);
 }
 
 Json place_json(const GradientPlace& at) {
@@ -180,16 +179,6 @@ Json place_json(const GradientPlace& at) {
 }
 
 }  // namespace
-
-const char* name_of(CertificateVerdict verdict) {
-  constexpr const char* kNames[] = {"pass", "fail", "inconclusive"};
-  return kNames[static_cast<size_t>(verdict)];
-}
-
-int exit_code_of(CertificateVerdict verdict) {
-  constexpr int kCodes[] = {kExitPass, kExitFail, kExitInconclusive};
-  return kCodes[static_cast<size_t>(verdict)];
-}
 
 std::string certificate_text(const Certificate& certificate, const std::string& a,
                              const std::string& b, bool quiet, const Style& style) {
@@ -221,7 +210,7 @@ nlohmann::ordered_json as_json(const Certificate& certificate, const std::string
       {"place", placed ? place_json(certificate.place) : Json(nullptr)},
       {"text",
        placed ? Json(difference_text(certificate) + gap_text(certificate)) : Json(nullptr)}};
-  return with_head({{"verdict", name_of(certificate.verdict)},
+  return with_head({{"verdict", certificate.verdict},
                     {"exit_code", exit_code_of(certificate.verdict)},
                     {"a", a},
                     {"b", b},

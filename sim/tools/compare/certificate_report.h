@@ -11,9 +11,6 @@ namespace lockstep {
 
 // What `lockstep compare` says of two gradient logs: text and --json.
 
-int exit_code_of(CertificateVerdict verdict);
-const char* name_of(CertificateVerdict verdict);
-
 // Ends in a newline. a and b: as the user gave them.
 std::string certificate_text(const Certificate& certificate, const std::string& a,
                              const std::string& b, bool quiet, const Style& style);

@@ -45,11 +45,11 @@ std::string first_text(const RecordedDivergence& found) {
 std::string recorded_answer(const RecordedComparison& comparison, const Style& style) {
   const RecordedDivergence& found = comparison.first;
   const int code = exit_code_of(comparison.verdict);
-  if (comparison.verdict == RecordedVerdict::nothing)
+  const auto decided = verdict_of(comparison.verdict);
+  if (!decided)
     return fmt::format("nothing to compare: no tensor was hashed in both; exit {}\n", code);
-  const std::string word = to_word(comparison.verdict);
-  const std::string verdict = style.verdict(word, word);
-  if (comparison.verdict == RecordedVerdict::inconclusive)
+  const std::string verdict = style.verdict(*decided);
+  if (decided == Verdict::inconclusive)
     return fmt::format("{}: {}; exit {}\n", verdict,
                        inconclusive_text(comparison.gaps, found.last_step), code);
   if (found.found())
@@ -132,32 +132,23 @@ const char* to_word(RecordedGap::Kind kind) {
   return "";
 }
 
-const char* to_word(RecordedVerdict verdict) {
+std::optional<Verdict> verdict_of(RecordedVerdict verdict) {
   switch (verdict) {
     case RecordedVerdict::pass:
-      return "pass";
+      return Verdict::pass;
     case RecordedVerdict::fail:
-      return "fail";
+      return Verdict::fail;
     case RecordedVerdict::inconclusive:
-      return "inconclusive";
+      return Verdict::inconclusive;
     case RecordedVerdict::nothing:
       break;
   }
-  return "";
+  return std::nullopt;
 }
 
 int exit_code_of(RecordedVerdict verdict) {
-  switch (verdict) {
-    case RecordedVerdict::pass:
-      return kExitPass;
-    case RecordedVerdict::fail:
-      return kExitFail;
-    case RecordedVerdict::inconclusive:
-      return kExitInconclusive;
-    case RecordedVerdict::nothing:
-      break;
-  }
-  return kExitNothing;
+  const auto decided = verdict_of(verdict);
+  return decided ? exit_code_of(*decided) : kExitNothing;
 }
 
 std::string ranks_text(const RankDivergence& of_a, const RankDivergence& of_b) {
@@ -197,9 +188,9 @@ std::string recorded_comparison_text(const RecordedComparison& comparison, const
         (comparison.first.found() ? first_text(comparison.first) : std::string()) +
         ranks_text(comparison.ranks_of_a, comparison.ranks_of_b) +
         buffers_text(comparison.buffers_of_a, comparison.buffers_of_b) + gaps_text(comparison.gaps);
-    const std::string word = to_word(comparison.verdict);
-    text += fmt::format("{}A {}  B {}\n{}\n", word.empty() ? "" : style.verdict(word, word) + "  ",
-                        a, b, details);
+    const auto verdict = verdict_of(comparison.verdict);
+    text += fmt::format("{}A {}  B {}\n{}\n", verdict ? style.verdict(*verdict) + "  " : "", a, b,
+                        details);
   }
   return text + recorded_answer(comparison, style);
 }
@@ -225,7 +216,7 @@ Json ranks_json(const RankDivergence& ranks) {
 
 Json as_json(const RecordedComparison& comparison, const std::string& a, const std::string& b) {
   const RecordedDivergence& found = comparison.first;
-  return with_head({{"verdict", or_null(std::string(to_word(comparison.verdict)))},
+  return with_head({{"verdict", or_null(verdict_of(comparison.verdict))},
                     {"exit_code", exit_code_of(comparison.verdict)},
                     {"a", a},
                     {"b", b},

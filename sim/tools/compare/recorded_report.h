@@ -2,6 +2,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace lockstep {
 // "rank 1 of A has no end: its records stop after step 5", and without its numbers "no_end".
 std::string to_text(const RecordedGap& gap);
 const char* to_word(RecordedGap::Kind kind);
-const char* to_word(RecordedVerdict verdict);
+std::optional<Verdict> verdict_of(RecordedVerdict verdict);  // nothing: nothing to compare
 int exit_code_of(RecordedVerdict verdict);
 
 // "A's own ranks disagree ...", a line for each side in which they do.

@@ -57,6 +57,10 @@ Json skipped_json(const CheckpointComparison& comparison) {
   return json;
 }
 
+Verdict file_verdict(const CompareDocument::File& file) {
+  return file.agrees() ? Verdict::pass : Verdict::fail;
+}
+
 Json file_json(const CompareDocument::File& file) {
   const CheckpointComparison& comparison = file.comparison;
   Json tensors = Json::array();
@@ -77,7 +81,7 @@ Json file_json(const CompareDocument::File& file) {
           {"b", or_null(file.pair.b)},
           {"a_format", or_null(file.a_format)},
           {"b_format", or_null(file.b_format)},
-          {"verdict", file.agrees() ? "pass" : "fail"},
+          {"verdict", file_verdict(file)},
           {"equal", equal},
           {"elements", comparison.elements},
           {"not_compared", skipped_json(comparison)},
@@ -123,7 +127,7 @@ void conclude(CompareDocument* document) {
     else if (agree && !recordings->gaps.empty())
       verdict = RecordedVerdict::inconclusive;
   }
-  document->verdict = to_word(verdict);
+  document->verdict = verdict_of(verdict);
   document->exit_code = exit_code_of(verdict);
 }
 
@@ -315,8 +319,7 @@ std::string tensor_table(const File& file, const Style& style) {
 
 std::string file_text(const CompareDocument& document, const File& file, bool verbose,
                       const Style& style) {
-  const std::string verdict = file.agrees() ? "pass" : "fail";
-  std::string text = style.verdict(verdict, verdict) + "  ";
+  std::string text = style.verdict(file_verdict(file)) + "  ";
   if (document.files.size() > 1) text += shown(file.pair.name) + "  ";
   if (file.pair.a.empty()) return text + "only in B: " + shown(file.pair.b) + "\n";
   if (file.pair.b.empty()) return text + "only in A: " + shown(file.pair.a) + "\n";
@@ -333,7 +336,7 @@ std::string file_table(const CompareDocument& document, const Style& style) {
   table.column("verdict");
   for (const File& file : document.files) {
     const int64_t missing = count_of(file, Outcome::only_a) + count_of(file, Outcome::only_b);
-    const std::string verdict = file.agrees() ? "pass" : "fail";
+    const Verdict verdict = file_verdict(file);
     const bool both = !file.pair.a.empty() && !file.pair.b.empty();
     const auto cell = [&](int64_t count) { return both ? grouped(count) : "-"; };
     table.row({shown(file.pair.name) + (file.pair.a.empty()   ? " (only in B)"
@@ -341,7 +344,7 @@ std::string file_table(const CompareDocument& document, const Style& style) {
                                                               : ""),
                cell(static_cast<int64_t>(file.comparison.tensors.size())),
                cell(count_of(file, Outcome::equal)), cell(count_of(file, Outcome::close)),
-               cell(disagreeing(file) - missing), cell(missing), verdict},
+               cell(disagreeing(file) - missing), cell(missing), to_word(verdict)},
               verdict);
   }
   return table.text(style, "verdict");
@@ -369,19 +372,19 @@ Totals totals_of(const CompareDocument& document) {
 
 std::string compare_answer(const CompareDocument& document, const Style& style) {
   const Totals totals = totals_of(document);
-  if (document.verdict.empty())
+  if (!document.verdict)
     return fmt::format("nothing to compare: no tensors in {} and {}; exit {}\n", document.a,
                        document.b, document.exit_code);
-  const std::string verdict = style.verdict(document.verdict, document.verdict);
+  const std::string verdict = style.verdict(*document.verdict);
   const bool folders = totals.files > 1;
-  if (document.verdict == "inconclusive")
+  if (document.verdict == Verdict::inconclusive)
     return fmt::format("{}: {}; exit {}\n", verdict,
                        inconclusive_text(document.recordings->gaps, document.recordings->last_step),
                        document.exit_code);
-  if (document.verdict == "fail" && totals.disagree == 0 && totals.files_disagree == 0)
+  if (document.verdict == Verdict::fail && totals.disagree == 0 && totals.files_disagree == 0)
     return fmt::format("{}: ranks of one recording disagree; exit {}\n", verdict,
                        document.exit_code);
-  if (document.verdict == "fail")
+  if (document.verdict == Verdict::fail)
     return fmt::format("{}: {} of {} {}{}; exit {}\n", verdict, grouped(totals.disagree),
                        grouped(totals.tensors), plural(totals.tensors, "tensor"),
                        folders ? fmt::format(", {} of {} files", grouped(totals.files_disagree),

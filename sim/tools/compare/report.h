@@ -32,7 +32,7 @@ struct CompareDocument {
   };
   std::optional<Recordings> recordings;
   std::vector<File> files;
-  std::string verdict;  // pass | fail | inconclusive; empty: nothing could be compared
+  std::optional<Verdict> verdict;  // nothing: nothing could be compared
   int exit_code = 0;
 };
 

@@ -70,8 +70,8 @@ std::string explore_table(const ExploreDocument& document, const Style& style) {
         {one.name + (one.label.empty() ? "" : " " + one.label), one.reducer,
          std::to_string(result.world_size), std::to_string(result.steps), grouped(result.explored),
          grouped(result.distinct), tenths(result.decisions), grouped(per_minute(result)),
-         result.reference, std::to_string(result.findings.size()), one.verdict},
-        one.met == true ? "pass" : one.verdict);
+         result.reference, std::to_string(result.findings.size()), to_word(one.verdict)},
+        one.met == true ? Verdict::pass : one.verdict);
   }
   return table.text(style, "verdict");
 }
@@ -114,7 +114,7 @@ std::string finding_text(const ExploreDocument& document, const ExploredScenario
   const ScheduleFailure& failure = finding.failure;
   const SmallestCase& smallest = finding.smallest;
   std::string text = fmt::format(
-      "\n{}  {}  {} in schedule {}{}{}\n", style.verdict("fail", "fail"), scenario.name,
+      "\n{}  {}  {} in schedule {}{}{}\n", style.verdict(Verdict::fail), scenario.name,
       failure.kind, grouped(finding.schedule),
       finding.seed ? fmt::format(", seed {}", *finding.seed) : "",
       finding.count > 1 ? fmt::format(", and in {} others", grouped(finding.count - 1)) : "");
@@ -144,19 +144,22 @@ void conclude(ExploreDocument* document) {
   for (ExploredScenario& one : document->scenarios) {
     const ExploreResult& result = one.result;
     const bool complete = is_complete(*document, result);
-    one.verdict = !result.findings.empty() ? "fail" : complete ? "pass" : "inconclusive";
-    if (!result.broken.empty()) one.verdict = "inconclusive";
+    one.verdict = !result.findings.empty() ? Verdict::fail
+                  : complete               ? Verdict::pass
+                                           : Verdict::inconclusive;
+    if (!result.broken.empty()) one.verdict = Verdict::inconclusive;
     one.met.reset();
-    if (one.verdict != "inconclusive") one.met = (one.verdict == "fail") == one.expects_finding;
+    if (one.verdict != Verdict::inconclusive)
+      one.met = (one.verdict == Verdict::fail) == one.expects_finding;
     unmet = unmet || one.met == false;
     undecided = undecided || !one.met;
     if (result.signal != 0) document->signal = result.signal;
   }
-  document->verdict = unmet ? "fail" : undecided || document->signal != 0 ? "inconclusive" : "pass";
-  document->exit_code = document->signal != 0         ? 128 + document->signal
-                        : document->verdict == "pass" ? kExitPass
-                        : document->verdict == "fail" ? kExitFail
-                                                      : kExitInconclusive;
+  document->verdict = unmet                                ? Verdict::fail
+                      : undecided || document->signal != 0 ? Verdict::inconclusive
+                                                           : Verdict::pass;
+  document->exit_code =
+      document->signal != 0 ? 128 + document->signal : exit_code_of(document->verdict);
 }
 
 std::string explore_answer(const ExploreDocument& document) {
@@ -169,7 +172,7 @@ std::string explore_answer(const ExploreDocument& document) {
   }
   const auto scenarios = static_cast<int64_t>(document.scenarios.size());
   std::string text =
-      fmt::format("{}: {} {} of {} {}, {} {}", document.verdict, grouped(schedules),
+      fmt::format("{}: {} {} of {} {}, {} {}", to_word(document.verdict), grouped(schedules),
                   plural(schedules, "schedule"), scenarios, plural(scenarios, "scenario"), findings,
                   plural(findings, "finding"));
   if (expected > 0) text += fmt::format(" ({} expected)", expected);
@@ -190,11 +193,10 @@ std::string explore_text(const ExploreDocument& document, const Style& style) {
       text += finding_text(document, one, finding, style);
     if (one.met == false && one.result.findings.empty())
       text += fmt::format("\n{}  {}  a finding is expected, and there is none\n  again     {}\n",
-                          style.verdict("fail", "fail"), one.name, one.again);
+                          style.verdict(Verdict::fail), one.name, one.again);
     if (!one.result.broken.empty())
-      text +=
-          fmt::format("\n{}  {}  broke down: {}\n", style.verdict("inconclusive", "inconclusive"),
-                      one.name, one.result.broken);
+      text += fmt::format("\n{}  {}  broke down: {}\n", style.verdict(Verdict::inconclusive),
+                          one.name, one.result.broken);
   }
   return text + "\n" + explore_answer(document);
 }

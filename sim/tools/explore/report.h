@@ -20,8 +20,8 @@ struct ExploredScenario {
   int64_t parameters = 0;  // trained, in the whole scenario; 0: not known
   bool expects_finding = false;
   ExploreResult result;
-  std::string verdict;      // pass: nothing was found; fail; inconclusive
-  std::optional<bool> met;  // against the expectation; nothing: undecided
+  Verdict verdict = Verdict::inconclusive;  // pass: nothing was found
+  std::optional<bool> met;                  // against the expectation; nothing: undecided
 };
 
 // All that one `lockstep explore` has to say.
@@ -32,7 +32,7 @@ struct ExploreDocument {
   std::vector<ExploredScenario> scenarios;
   int signal = 0;  // that interrupted it
   int64_t duration_ms = 0;
-  std::string verdict;  // pass | fail | inconclusive, against the expectations
+  Verdict verdict = Verdict::inconclusive;  // against the expectations
   int exit_code = 0;
 };
 

@@ -230,7 +230,7 @@ std::string command_again(const ExploreOptions& options, const ToExplore& one) {
 
 bool expects_finding(const Scenario& scenario) {
   for (const Expectation& expected : scenario.expect)
-    if (expected.verdict == "fail" || expected.outcome == "failed") return true;
+    if (expected.verdict == Verdict::fail || expected.outcome == RunEnding::failed) return true;
   return false;
 }
 

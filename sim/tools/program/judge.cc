@@ -18,7 +18,7 @@ constexpr double kNoise = 1e-10;
 
 ProgramFinding inconclusive(const std::string& words, int64_t step = 0) {
   ProgramFinding found;
-  found.verdict = ProgramVerdict::inconclusive;
+  found.verdict = Verdict::inconclusive;
   found.words = words;
   found.step = step;
   return found;
@@ -61,7 +61,7 @@ ProgramFinding other_steps(const Ranks& ranks) {
                        [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
   if (steps(*least) == 0 && least->backwards > 0) {
     ProgramFinding found;
-    found.verdict = ProgramVerdict::fail;
+    found.verdict = Verdict::fail;
     found.cause = ProgramCause::update_on_one_rank;
     found.step = 1;
     found.entry = "optimizer";
@@ -119,7 +119,7 @@ ProgramFinding replica_failure(const ProgramRank& first, const ProgramRank& rank
                                const std::string& entry, const std::string& parameter) {
   const ProgramStep &a = first.steps[step], &b = rank.steps[step];
   ProgramFinding found;
-  found.verdict = ProgramVerdict::fail;
+  found.verdict = Verdict::fail;
   found.step = static_cast<int64_t>(step + 1);
   found.entry = entry;
   found.line = a.line;
@@ -209,7 +209,7 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
     return inconclusive(fmt::format("step {}, gradient of {}: {}", number, name(a, i), why),
                         number);
   ProgramFinding found;
-  found.verdict = ProgramVerdict::fail;
+  found.verdict = Verdict::fail;
   found.step = number;
   found.line = a.line;
   found.entry = "gradient of " + name(a, i);
@@ -249,7 +249,7 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
                                     step + 1, parameter(a, i), off),
                         static_cast<int64_t>(step + 1));
   ProgramFinding found;
-  found.verdict = ProgramVerdict::fail;
+  found.verdict = Verdict::fail;
   found.step = static_cast<int64_t>(step + 1);
   found.line = a.line;
   found.entry = parameter(a, i);
@@ -319,7 +319,7 @@ bool no_gradients(const ProgramRank& rank) {
 
 ProgramFinding run_finding(ProgramCause cause, const std::string& words) {
   ProgramFinding found;
-  found.verdict = ProgramVerdict::fail;
+  found.verdict = Verdict::fail;
   found.cause = cause;
   found.entry = "sample order";
   found.words = words;
@@ -353,7 +353,7 @@ ProgramFinding lost_position(const ProgramRank& rank) {
 // What is wrong with the order of samples, alike on several ranks and on one device.
 ProgramFinding order_finding(const ProgramRank& rank) {
   ProgramFinding found = lost_position(rank);
-  if (found.verdict != ProgramVerdict::pass) return found;
+  if (found.verdict != Verdict::pass) return found;
   if (rank.stale_epochs > 0)
     return run_finding(
         ProgramCause::epoch_never_set,
@@ -370,11 +370,6 @@ ProgramFinding order_finding(const ProgramRank& rank) {
 }
 
 }  // namespace
-
-const char* name_of(ProgramVerdict verdict) {
-  constexpr const char* kNames[] = {"pass", "fail", "inconclusive"};
-  return kNames[static_cast<size_t>(verdict)];
-}
 
 ProgramFinding judge_replicas(const Ranks& ranks) {
   const std::string why = unfit(ranks);
@@ -415,7 +410,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
   const size_t steps = std::min(ranks[0].steps.size(), one.steps.size());
   for (size_t step = 0; step < steps; ++step) {
     ProgramFinding found = compare_step(ranks, one, step, &noisy, &total);
-    if (found.verdict != ProgramVerdict::pass) return found;
+    if (found.verdict != Verdict::pass) return found;
   }
   if (same_samples_always(ranks)) {
     ProgramFinding same = inconclusive("all ranks trained on the same samples, as one device did");
@@ -434,9 +429,9 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
 
 ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
   ProgramFinding found = judge_steps(ranks, one);
-  if (found.verdict != ProgramVerdict::pass) return found;
+  if (found.verdict != Verdict::pass) return found;
   const ProgramFinding order = order_finding(ranks[0]);
-  return order.verdict == ProgramVerdict::pass ? found : order;
+  return order.verdict == Verdict::pass ? found : order;
 }
 
 ProgramFinding judge_broken_off(const Ranks& ranks) {
@@ -445,7 +440,7 @@ ProgramFinding judge_broken_off(const Ranks& ranks) {
       continue;
     const ProgramStep& last = rank.steps.back();
     ProgramFinding found;
-    found.verdict = ProgramVerdict::fail;
+    found.verdict = Verdict::fail;
     found.cause = holds(last.replaced, last.unused[0]) ? ProgramCause::parameter_replaced
                                                        : ProgramCause::unused_parameter;
     found.step = static_cast<int64_t>(rank.steps.size());

@@ -4,16 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/base/verdict.h"
 #include "sim/tools/program/causes.h"
 #include "sim/tools/program/recording.h"
 
 namespace lockstep {
 
-enum class ProgramVerdict { pass, fail, inconclusive };
-const char* name_of(ProgramVerdict verdict);
-
 struct ProgramFinding {
-  ProgramVerdict verdict = ProgramVerdict::pass;
+  Verdict verdict = Verdict::pass;
   ProgramCause cause = ProgramCause::none;
   int64_t step = 0;         // from 1; 0: of the run as a whole
   std::string entry, line;  // "gradient of fc.weight"; "train.py:31"

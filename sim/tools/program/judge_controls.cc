@@ -7,7 +7,7 @@ bool replica_control_fails(std::vector<ProgramRank> ranks) {
   auto& hashes = ranks[1].steps.back().param_hashes;
   if (hashes.empty() || hashes.back().empty()) return false;
   hashes.back().back() ^= 1;
-  return judge_replicas(ranks).verdict == ProgramVerdict::fail;
+  return judge_replicas(ranks).verdict == Verdict::fail;
 }
 
 bool one_device_control_fails(std::vector<ProgramRank> ranks, ProgramRank one) {
@@ -25,7 +25,7 @@ bool one_device_control_fails(std::vector<ProgramRank> ranks, ProgramRank one) {
     if (step < ranks[0].steps.size()) ranks[0].steps[step].samples = {"one"};
   }
   one.draws = false;
-  return judge_one_device(ranks, one).verdict == ProgramVerdict::fail;
+  return judge_one_device(ranks, one).verdict == Verdict::fail;
 }
 
 }  // namespace lockstep

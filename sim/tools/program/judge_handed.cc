@@ -47,7 +47,7 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
   }
   ProgramFinding with = judge_one_device(ranks, one);
   if (with.cause == ProgramCause::padded_samples) with = judge_steps(ranks, one);
-  const bool passes = with.verdict == ProgramVerdict::pass;
+  const bool passes = with.verdict == Verdict::pass;
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data handed to one device, ";
   found.words += passes ? fmt::format("{} steps agree", with.steps) : with.words;

@@ -167,7 +167,7 @@ bool flip_a_bit(std::vector<std::vector<T>>* inputs) {
 ProgramFinding other_bits(const Sum& sum, size_t index, size_t element, double got,
                           double expected) {
   ProgramFinding found;
-  found.verdict = ProgramVerdict::fail;
+  found.verdict = Verdict::fail;
   found.cause = ProgramCause::unknown;
   found.step = sum.step;
   found.entry = fmt::format("{}, collective {} of its group", text_of(sum.calls[index]), sum.call);
@@ -235,7 +235,7 @@ ProgramFinding judge(const Recording& all) {
 
 ProgramFinding undecided(const std::string& words) {
   ProgramFinding found;
-  found.verdict = ProgramVerdict::inconclusive;
+  found.verdict = Verdict::inconclusive;
   found.words = words;
   return found;
 }
@@ -253,7 +253,7 @@ void judge_into(const Recording& all, ProgramReplay* replay) {
   // Flags of a library's own, as those of Join: of what DistributedDataParallel adds nothing is
   // seen.
   const bool all_tried = std::ssize(all.sums) <= kControlsMost;
-  if (!control && !all_seen && all_tried && found.verdict == ProgramVerdict::pass) return;
+  if (!control && !all_seen && all_tried && found.verdict == Verdict::pass) return;
   replay->finding = std::move(found);
   replay->control_failed = control.value_or(false);
 }

@@ -16,17 +16,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kControlMissed = "its control did not fail";
 
-ProgramVerdict worse(ProgramVerdict a, ProgramVerdict b) {
-  if (a == ProgramVerdict::fail || b == ProgramVerdict::fail) return ProgramVerdict::fail;
-  return a == ProgramVerdict::pass ? b : a;
-}
-
 bool is_void(const ProgramLane& lane) {
-  return lane.finding.verdict == ProgramVerdict::pass && !lane.control_failed;
+  return lane.finding.verdict == Verdict::pass && !lane.control_failed;
 }
 
-ProgramVerdict verdict_of(const ProgramLane& lane) {
-  return is_void(lane) ? ProgramVerdict::inconclusive : lane.finding.verdict;
+Verdict verdict_of(const ProgramLane& lane) {
+  return is_void(lane) ? Verdict::inconclusive : lane.finding.verdict;
 }
 
 std::string passed_text(const ProgramFinding& found) {
@@ -54,11 +49,10 @@ std::string lane_text(const ProgramLane& lane) {
   const ProgramFinding& found = lane.finding;
   const std::string head = fmt::format("  lane {:8}", name_of(lane.kind));
   if (is_void(lane)) return fmt::format("{} void: {}\n", head, kControlMissed);
-  if (found.verdict == ProgramVerdict::pass)
-    return fmt::format("{} pass: {}\n", head, passed_text(found));
+  if (found.verdict == Verdict::pass) return fmt::format("{} pass: {}\n", head, passed_text(found));
   if (found.cause == ProgramCause::none)
-    return fmt::format("{} {}: {}\n", head, name_of(found.verdict), found.words);
-  return fmt::format("{} {}: {}\n{}", head, name_of(found.verdict), place_of(found),
+    return fmt::format("{} {}: {}\n", head, to_word(found.verdict), found.words);
+  return fmt::format("{} {}: {}\n{}", head, to_word(found.verdict), place_of(found),
                      cause_text(found));
 }
 
@@ -80,7 +74,7 @@ std::string world_text(const ProgramWorld& world) {
   std::string text = fmt::format("{} ranks\n", world.world_size);
   for (const ProgramLane& lane : world.lanes) text += lane_text(lane);
   if (world.drill) text += fmt::format("      {}\n", sentence_of(*world.drill));
-  const char* end = verdict_of(world) == ProgramVerdict::fail ? "broke off" : "inconclusive";
+  const char* end = verdict_of(world) == Verdict::fail ? "broke off" : "inconclusive";
   if (!world.not_run.empty()) text += fmt::format("  {}: {}\n", end, world.not_run);
   if (world.log_tail.size() > 1) {
     text += "  last lines of its log\n";
@@ -104,7 +98,7 @@ std::string world_text(const ProgramWorld& world) {
 std::string answer(const ProgramResult& result) {
   if (result.signal != 0) return "interrupted";
   const int code = exit_code_of(result);
-  return name_of(verdict_of(result)) + (code == 0 ? "" : fmt::format("; exit {}", code));
+  return to_word(verdict_of(result)) + (code == 0 ? "" : fmt::format("; exit {}", code));
 }
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
@@ -113,8 +107,8 @@ Json lane_json(const ProgramLane& lane) {
   const ProgramFinding& found = lane.finding;
   const ProgramCauseRow& row = row_of(found.cause);
   const bool caused = found.cause != ProgramCause::none;
-  return {{"verdict", is_void(lane) ? "void" : name_of(found.verdict)},
-          {"control", lane.control_failed ? "detected" : "missed"},
+  return {{"verdict", is_void(lane) ? to_word(LaneVerdict::voided) : to_word(found.verdict)},
+          {"control", lane.control_failed ? ControlVerdict::detected : ControlVerdict::missed},
           {"steps", found.steps},
           {"worst_distance", found.worst},
           {"skipped", found.skipped},
@@ -167,7 +161,7 @@ Json world_json(const ProgramWorld& world) {
   Json lanes = Json::object();
   for (const ProgramLane& lane : world.lanes) lanes[name_of(lane.kind)] = lane_json(lane);
   return {{"world_size", world.world_size},
-          {"verdict", name_of(verdict_of(world))},
+          {"verdict", to_word(verdict_of(world))},
           {"lanes", lanes},
           {"not_run", text_or_null(world.not_run)},
           {"log_tail", world.log_tail},
@@ -184,15 +178,15 @@ Json world_json(const ProgramWorld& world) {
 TestCase case_of(const ProgramResult& result, const ProgramWorld& world) {
   TestCase one = case_of_world(result.command, world.world_size);
   one.time_s = world.duration_s;
-  if (verdict_of(world) == ProgramVerdict::pass) return one;
-  one.result = verdict_of(world) == ProgramVerdict::fail ? TestCase::Result::failed
-                                                         : TestCase::Result::inconclusive;
+  if (verdict_of(world) == Verdict::pass) return one;
+  one.result = verdict_of(world) == Verdict::fail ? TestCase::Result::failed
+                                                  : TestCase::Result::inconclusive;
   one.text = world_text(world);
-  one.kind = name_of(verdict_of(world));
+  one.kind = to_word(verdict_of(world));
   one.message = world.not_run;
   for (const ProgramLane& lane : world.lanes) {
     if (verdict_of(lane) != verdict_of(world)) continue;
-    const bool failed = lane.finding.verdict == ProgramVerdict::fail;
+    const bool failed = lane.finding.verdict == Verdict::fail;
     if (failed) one.kind = row_of(lane.finding.cause).name;
     one.message = failed          ? place_of(lane.finding) + ": " + lane.finding.words
                   : is_void(lane) ? kControlMissed
@@ -216,24 +210,22 @@ TestCase case_of_world(const std::vector<std::string>& command, int64_t world_si
   return one;
 }
 
-ProgramVerdict verdict_of(const ProgramWorld& world) {
-  ProgramVerdict verdict =
-      world.not_run.empty() ? ProgramVerdict::pass : ProgramVerdict::inconclusive;
-  for (const ProgramLane& lane : world.lanes) verdict = worse(verdict, verdict_of(lane));
+Verdict verdict_of(const ProgramWorld& world) {
+  Verdict verdict = world.not_run.empty() ? Verdict::pass : Verdict::inconclusive;
+  for (const ProgramLane& lane : world.lanes) verdict = worse_verdict(verdict, verdict_of(lane));
   return verdict;
 }
 
-ProgramVerdict verdict_of(const ProgramResult& result) {
-  ProgramVerdict verdict = result.signal == 0 ? ProgramVerdict::pass : ProgramVerdict::inconclusive;
-  for (const ProgramWorld& world : result.worlds) verdict = worse(verdict, verdict_of(world));
+Verdict verdict_of(const ProgramResult& result) {
+  Verdict verdict = result.signal == 0 ? Verdict::pass : Verdict::inconclusive;
+  for (const ProgramWorld& world : result.worlds)
+    verdict = worse_verdict(verdict, verdict_of(world));
   return verdict;
 }
 
 int exit_code_of(const ProgramResult& result) {
   if (result.signal != 0) return 128 + result.signal;
-  const ProgramVerdict verdict = verdict_of(result);
-  if (verdict == ProgramVerdict::pass) return kExitPass;
-  return verdict == ProgramVerdict::fail ? kExitFail : kExitInconclusive;
+  return exit_code_of(verdict_of(result));
 }
 
 std::string program_text(const ProgramResult& result, bool quiet) {
@@ -248,7 +240,7 @@ std::string program_text(const ProgramResult& result, bool quiet) {
 Json as_json(const ProgramResult& result) {
   Json worlds = Json::array();
   for (const ProgramWorld& world : result.worlds) worlds.push_back(world_json(world));
-  return with_head({{"verdict", name_of(verdict_of(result))},
+  return with_head({{"verdict", to_word(verdict_of(result))},
                     {"exit_code", exit_code_of(result)},
                     {"command", result.command},
                     {"processes", result.forked ? "forked" : "fresh"},
@@ -264,7 +256,7 @@ TestReport test_report(const ProgramResult& result) {
     report.time_s += world.duration_s;
   }
   report.answer = answer(result);
-  say_inconclusive(name_of(verdict_of(result)), &report);
+  say_inconclusive(verdict_of(result), &report);
   return report;
 }
 

@@ -49,8 +49,8 @@ struct ProgramResult {
 };
 
 // A failure outweighs what could not be judged, and that a pass.
-ProgramVerdict verdict_of(const ProgramWorld& world);
-ProgramVerdict verdict_of(const ProgramResult& result);
+Verdict verdict_of(const ProgramWorld& world);
+Verdict verdict_of(const ProgramResult& result);
 int exit_code_of(const ProgramResult& result);
 
 // One of --junit: of a command at a world size, passed until told otherwise.

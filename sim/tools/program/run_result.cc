@@ -131,9 +131,9 @@ std::string straggler_text(const ProgramRunResult& result) {
 std::string answer(const ProgramRunResult& result) {
   if (result.signal != 0) return "interrupted";
   const int code = exit_code_of(result);
-  const char* word = verdict_of(result) == ProgramVerdict::inconclusive ? "inconclusive"
-                     : result.completed                                 ? "completed"
-                                                                        : "failed";
+  const char* word = verdict_of(result) == Verdict::inconclusive ? "inconclusive"
+                     : result.completed                          ? "completed"
+                                                                 : "failed";
   return word + (code == 0 ? "" : fmt::format("; exit {}", code));
 }
 
@@ -235,16 +235,14 @@ ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault
   return result;
 }
 
-ProgramVerdict verdict_of(const ProgramRunResult& result) {
-  if (result.signal != 0 || !result.why.empty()) return ProgramVerdict::inconclusive;
-  return result.completed ? ProgramVerdict::pass : ProgramVerdict::fail;
+Verdict verdict_of(const ProgramRunResult& result) {
+  if (result.signal != 0 || !result.why.empty()) return Verdict::inconclusive;
+  return result.completed ? Verdict::pass : Verdict::fail;
 }
 
 int exit_code_of(const ProgramRunResult& result) {
   if (result.signal != 0) return 128 + result.signal;
-  const ProgramVerdict verdict = verdict_of(result);
-  if (verdict == ProgramVerdict::pass) return kExitPass;
-  return verdict == ProgramVerdict::fail ? kExitFail : kExitInconclusive;
+  return exit_code_of(verdict_of(result));
 }
 
 std::string program_run_text(const ProgramRunResult& result, bool quiet) {
@@ -261,11 +259,11 @@ Json as_json(const ProgramRunResult& result) {
   Json ranks = Json::array();
   for (size_t rank = 0; rank < result.ranks.size(); ++rank)
     ranks.push_back(rank_json(result, rank));
-  return with_head({{"verdict", name_of(verdict_of(result))},
+  return with_head({{"verdict", to_word(verdict_of(result))},
                     {"exit_code", exit_code_of(result)},
                     {"command", result.command},
                     {"world_size", result.world_size},
-                    {"outcome", result.completed ? "completed" : "failed"},
+                    {"outcome", result.completed ? RunEnding::completed : RunEnding::failed},
                     {"inconclusive", or_null(result.why)},
                     {"timeout_scale", result.timeout_scale},
                     {"faults", faults_json(result)},
@@ -282,16 +280,16 @@ TestReport test_report(const ProgramRunResult& result) {
   report.time_s = result.duration_s;
   TestCase one = case_of_world(result.command, result.world_size);
   one.time_s = result.duration_s;
-  const ProgramVerdict verdict = verdict_of(result);
-  if (verdict != ProgramVerdict::pass) {
+  const Verdict verdict = verdict_of(result);
+  if (verdict != Verdict::pass) {
     one.result =
-        verdict == ProgramVerdict::fail ? TestCase::Result::failed : TestCase::Result::inconclusive;
-    one.kind = result.failure ? result.failure->kind : name_of(verdict);
+        verdict == Verdict::fail ? TestCase::Result::failed : TestCase::Result::inconclusive;
+    one.kind = result.failure ? result.failure->kind : to_word(verdict);
     one.message = result.failure ? result.failure->message : result.why;
     one.text = program_run_text(result, false);
   }
   report.cases.push_back(std::move(one));
-  say_inconclusive(name_of(verdict), &report);
+  say_inconclusive(verdict, &report);
   return report;
 }
 

@@ -42,7 +42,7 @@ ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault
                            const ProgramLaunch& launch, const ProgramWatch& watch);
 
 // pass: completed; fail: it did not.
-ProgramVerdict verdict_of(const ProgramRunResult& result);
+Verdict verdict_of(const ProgramRunResult& result);
 int exit_code_of(const ProgramRunResult& result);
 
 std::string program_run_text(const ProgramRunResult& result, bool quiet);

@@ -219,7 +219,7 @@ Json world_json(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
   for (const CellResult& line : world.lines) lines.push_back(line_json(line));
   const std::string why = why_inconclusive(plan, world);
   return {{"world_size", world.world_size},
-          {"verdict", why.empty() ? "pass" : "inconclusive"},
+          {"verdict", why.empty() ? Verdict::pass : Verdict::inconclusive},
           {"inconclusive", why.empty() ? Json() : Json(why)},
           {"answer", answer_of(plan, world)},
           {"torch", world.torch},
@@ -255,17 +255,17 @@ std::string predicted_field(const ProgramSweepWorld& world, const CellResult& li
 
 }  // namespace
 
-ProgramVerdict verdict_of(const ProgramSweepResult& result) {
-  if (result.signal != 0) return ProgramVerdict::inconclusive;
+Verdict verdict_of(const ProgramSweepResult& result) {
+  if (result.signal != 0) return Verdict::inconclusive;
   const bool decided = std::all_of(
       result.worlds.begin(), result.worlds.end(),
       [&](const ProgramSweepWorld& world) { return why_inconclusive(result.plan, world).empty(); });
-  return decided ? ProgramVerdict::pass : ProgramVerdict::inconclusive;
+  return decided ? Verdict::pass : Verdict::inconclusive;
 }
 
 int exit_code_of(const ProgramSweepResult& result) {
   if (result.signal != 0) return 128 + result.signal;
-  return verdict_of(result) == ProgramVerdict::pass ? kExitPass : kExitInconclusive;
+  return exit_code_of(verdict_of(result));
 }
 
 std::string program_sweep_text(const ProgramSweepResult& result, bool quiet) {
@@ -305,7 +305,7 @@ Json as_json(const ProgramSweepResult& result) {
   Json worlds = Json::array();
   for (const ProgramSweepWorld& world : result.worlds)
     worlds.push_back(world_json(result.plan, world));
-  return with_head({{"verdict", name_of(verdict_of(result))},
+  return with_head({{"verdict", to_word(verdict_of(result))},
                     {"exit_code", exit_code_of(result)},
                     {"command", result.plan.command},
                     {"machine", {{"cpu", result.machine.cpu}, {"cores", result.machine.cores}}},
@@ -326,13 +326,13 @@ TestReport test_report(const ProgramSweepResult& result) {
     const std::string why = why_inconclusive(result.plan, world);
     if (!why.empty()) {
       one.result = TestCase::Result::inconclusive;
-      one.kind = name_of(ProgramVerdict::inconclusive);
+      one.kind = to_word(Verdict::inconclusive);
       one.message = why;
       one.text = world_text(result.plan, world);
     }
     report.cases.push_back(std::move(one));
   }
-  say_inconclusive(name_of(verdict_of(result)), &report);
+  say_inconclusive(verdict_of(result), &report);
   return report;
 }
 

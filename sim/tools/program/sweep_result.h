@@ -24,7 +24,7 @@ struct ProgramSweepResult {
 };
 
 // pass: measured. inconclusive: it could not be, or the machine was busy.
-ProgramVerdict verdict_of(const ProgramSweepResult& result);
+Verdict verdict_of(const ProgramSweepResult& result);
 int exit_code_of(const ProgramSweepResult& result);
 
 // Table and answer of each world size; quiet: the answer alone.

@@ -177,9 +177,8 @@ bool is_drilled(const ProgramOptions& options, const Pair& pair, const ProgramFi
   for (const ProgramCause cause : {ProgramCause::same_samples, ProgramCause::loader_state_lost,
                                    ProgramCause::update_on_one_rank})
     if (found.cause == cause) return false;  // there is no operator to compare, or none is wrong
-  if (found.verdict == ProgramVerdict::fail)
-    return options.drills || pair.seconds <= kQuickPairSeconds;
-  return options.drills && found.verdict == ProgramVerdict::inconclusive && !pair.handed;
+  if (found.verdict == Verdict::fail) return options.drills || pair.seconds <= kQuickPairSeconds;
+  return options.drills && found.verdict == Verdict::inconclusive && !pair.handed;
 }
 
 // Runs the pair once more, its first wrong step recorded operator by operator. A signal, where one
@@ -227,7 +226,7 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
   const Recorded ranks = record(
       session, folder, {.world = world, .variables = {"LOCKSTEP_PROGRAM_KEEP_DATA=" + data}});
   if (ranks.signal != 0 || !ranks.why.empty()) return ranks.signal;
-  if (judge_replicas(ranks.ranks).verdict != ProgramVerdict::pass) return 0;
+  if (judge_replicas(ranks.ranks).verdict != Verdict::pass) return 0;
   const HandedWay way = handed_way(ranks.ranks[0], alone.ranks[0], world);
   if (way == HandedWay::none) return 0;
   std::vector<std::string>& handed = pair->one_variables;

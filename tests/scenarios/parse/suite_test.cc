@@ -249,9 +249,9 @@ TEST(Suite, TheFirstExpectationThatMatchesCounts) {
   ASSERT_EQ(runs.size(), 4U);
   EXPECT_EQ(runs[0].scenario.expect[0].step, 2);
   EXPECT_EQ(runs[2].scenario.expect[0].cause, "unknown");
-  EXPECT_EQ(runs[3].scenario.expect[0].verdict, "inconclusive");
-  EXPECT_EQ(runs[3].scenario.expect[0].lanes.at(0).second, "void");
-  EXPECT_EQ(runs_of(kScenario)[0].scenario.expect[0].verdict, "pass");
+  EXPECT_EQ(runs[3].scenario.expect[0].verdict, Verdict::inconclusive);
+  EXPECT_EQ(runs[3].scenario.expect[0].lanes.at(0).second, LaneVerdict::voided);
+  EXPECT_EQ(runs_of(kScenario)[0].scenario.expect[0].verdict, Verdict::pass);
 }
 
 TEST(Suite, AnExpectationMayDependOnLibTorch) {
@@ -263,7 +263,7 @@ TEST(Suite, AnExpectationMayDependOnLibTorch) {
   ASSERT_EQ(runs.size(), 2U);
   ASSERT_EQ(runs[0].scenario.expect.size(), 2U);
   EXPECT_EQ(runs[0].scenario.expect[0].libtorch, "9");
-  EXPECT_EQ(runs[0].scenario.expect[1].verdict, "pass");
+  EXPECT_EQ(runs[0].scenario.expect[1].verdict, Verdict::pass);
   ASSERT_EQ(runs[1].scenario.expect.size(), 3U);
   EXPECT_EQ(runs[1].scenario.expect[0].libtorch, "<2.4");
   EXPECT_EQ(

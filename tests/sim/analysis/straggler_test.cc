@@ -311,7 +311,7 @@ TEST(Straggler, OneRankHasNobodyToCompareWith) {
 
 // No lane is asked for, so the run is inconclusive by itself.
 RunResult judged(const MadeRun& run, const ExpectedStraggler& expected,
-                 const std::optional<std::string>& verdict = {}) {
+                 std::optional<Verdict> verdict = {}) {
   RunOutcome outcome = run.make();
   Scenario& scenario = outcome.plan.scenario;
   scenario.communicator.options.set("algorithm", std::string("ring"));
@@ -343,18 +343,18 @@ TEST(Straggler, IsHeldAgainstTheExpectation) {
 
 TEST(Straggler, OnABusyMachineNoExpectationIsUnmet) {
   MadeRun run;
-  EXPECT_EQ(judged(run, {"none", {}}, "inconclusive").met, true);
-  EXPECT_EQ(judged(run, {"none", {}}, "inconclusive").undecided, Undecided::decided);
+  EXPECT_EQ(judged(run, {"none", {}}, Verdict::inconclusive).met, true);
+  EXPECT_EQ(judged(run, {"none", {}}, Verdict::inconclusive).undecided, Undecided::decided);
   run.core_wait_ms = [](int64_t rank, int64_t, Phase phase) {
     return rank == 2 && phase == Phase::forward ? 20.0 : 0.0;
   };
   for (const ExpectedStraggler& expected :
        {ExpectedStraggler{"none", {}}, {"compute", 1}, {"compute", 2}}) {
-    const RunResult result = judged(run, expected, "inconclusive");
+    const RunResult result = judged(run, expected, Verdict::inconclusive);
     EXPECT_EQ(result.met, std::nullopt);
     EXPECT_EQ(result.undecided, Undecided::busy_machine);
     EXPECT_THAT(result.unmet, testing::Contains(testing::HasSubstr("got starved")));
-    EXPECT_EQ(judged(run, expected, "pass").undecided, Undecided::inconclusive)
+    EXPECT_EQ(judged(run, expected, Verdict::pass).undecided, Undecided::inconclusive)
         << "of which the machine is not the reason";
   }
 }

@@ -317,7 +317,7 @@ TEST_P(Attribution, ARankThatWasStoppedAndContinuedHasNotFailed) {
     incident.end(records.rank, incident.last_ns()).exit_code = kExitDone;
   }
   EXPECT_EQ(judge_run(incident.run).failure, std::nullopt);
-  EXPECT_EQ(judge_run(incident.run).outcome, "completed");
+  EXPECT_EQ(judge_run(incident.run).outcome, RunEnding::completed);
 }
 
 // Receipts say what a fault did: whoever looks at them needs no other evidence.

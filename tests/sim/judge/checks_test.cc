@@ -33,16 +33,16 @@ Outcome with_losses(const std::string& of, int64_t batch_size = 8) {
   return outcome;
 }
 
-std::string check_of(const RunResult& result) {
+std::optional<CheckVerdict> check_of(const RunResult& result) {
   for (const auto& [check, verdict] : result.checks)
     if (check == "losses") return verdict;
-  return "";
+  return std::nullopt;
 }
 
 TEST(Losses, OfTheBatchAndOfRank0) {
   const RunResult result = with_losses("all_ranks").judge();
-  EXPECT_EQ(result.verdict, "pass");
-  EXPECT_EQ(check_of(result), "pass");
+  EXPECT_EQ(result.verdict, Verdict::pass);
+  EXPECT_EQ(check_of(result), CheckVerdict::pass);
   ASSERT_EQ(result.losses.size(), 2U);
   EXPECT_EQ(result.losses[1].step, 1);
   EXPECT_EQ(result.losses[0].epoch, 2);
@@ -61,8 +61,8 @@ TEST(Losses, ShardsCountByTheirSamples) {
 
 TEST(Losses, WhatRank0SeesIsNotTheBatchs) {
   const RunResult result = with_losses("rank_0").judge();
-  EXPECT_EQ(result.verdict, "fail");
-  EXPECT_EQ(check_of(result), "fail");
+  EXPECT_EQ(result.verdict, Verdict::fail);
+  EXPECT_EQ(check_of(result), CheckVerdict::fail);
   EXPECT_THAT(result.check_reasons.back(),
               HasSubstr("1 is the loss of rank 0's own 2 samples, the batch's 8 have 2.5"));
   EXPECT_FALSE(result.first_divergence);
@@ -73,9 +73,9 @@ TEST(Losses, AStepThatARankDidNotRecordIsLeftOut) {
   outcome.remove_kind(2, EventKind::loss, -1);
   const RunResult result = outcome.judge();
   EXPECT_TRUE(result.losses.empty());
-  EXPECT_EQ(check_of(result), "not_run");
+  EXPECT_EQ(check_of(result), CheckVerdict::not_run);
   EXPECT_EQ(Outcome().judge().losses.size(), 0U);
-  EXPECT_EQ(check_of(Outcome().judge()), "");
+  EXPECT_EQ(check_of(Outcome().judge()), std::nullopt);
 }
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
@@ -113,7 +113,8 @@ class CommonChecksTest : public ::testing::Test {
   // Of loss, hash, closeness and norm.
   std::vector<std::string> words() const {
     std::vector<std::string> words;
-    for (const auto& [name, word] : outcome_.judge().common_checks) words.push_back(word);
+    for (const auto& [name, word] : outcome_.judge().common_checks)
+      words.emplace_back(to_word(word));
     return words;
   }
 
@@ -124,7 +125,7 @@ using Words = std::vector<std::string>;
 
 TEST_F(CommonChecksTest, FindNothingInACleanRun) {
   EXPECT_EQ(words(), (Words{"missed", "missed", "missed", "missed"}));
-  EXPECT_EQ(outcome_.judge().verdict, "pass");
+  EXPECT_EQ(outcome_.judge().verdict, Verdict::pass);
   outcome_.run.plan.scenario.common_checks = false;
   EXPECT_EQ(words(), Words());
 }
@@ -139,7 +140,7 @@ TEST_F(CommonChecksTest, EachHasItsTolerance) {
   EXPECT_EQ(words(), (Words{"found", "missed", "missed", "found"}));
   outcome_.change(0, EventKind::close, -1, [](Event& event) { event.value = 0; });
   EXPECT_EQ(words(), (Words{"found", "missed", "found", "found"}));
-  EXPECT_EQ(outcome_.judge().verdict, "pass");  // they have no weight in it
+  EXPECT_EQ(outcome_.judge().verdict, Verdict::pass);  // they have no weight in it
 }
 
 TEST_F(CommonChecksTest, WhatIsNotANumberIsOff) {
@@ -187,7 +188,7 @@ class OverdueTest : public ::testing::Test {
     end.state->state = 'S';
   }
 
-  std::string timeline_after(int64_t waited_ms) {
+  CheckVerdict timeline_after(int64_t waited_ms) {
     outcome_.run.failed_ns = (1'000 + waited_ms) * kOneMs;
     result_ = RunResult();
     decide_timeline(outcome_.run, views_of(outcome_.run), &result_);
@@ -199,8 +200,8 @@ class OverdueTest : public ::testing::Test {
 };
 
 TEST_F(OverdueTest, TwiceItsTimeAndHalfASecondAreForgiven) {
-  EXPECT_EQ(timeline_after(650), "pass");
-  EXPECT_EQ(timeline_after(750), "fail");
+  EXPECT_EQ(timeline_after(650), CheckVerdict::pass);
+  EXPECT_EQ(timeline_after(750), CheckVerdict::fail);
   EXPECT_THAT(result_.check_reasons.back(),
               HasSubstr("timeline: rank 0 was in collective 99 (bucket 0"));
   EXPECT_THAT(result_.check_reasons.back(),
@@ -209,23 +210,23 @@ TEST_F(OverdueTest, TwiceItsTimeAndHalfASecondAreForgiven) {
 
 TEST_F(OverdueTest, WhatWaitsForACoreMayExplainIsUndecided) {
   outcome_.run.core_wait_ns = 100 * kOneMs;
-  EXPECT_EQ(timeline_after(650), "pass");
-  EXPECT_EQ(timeline_after(750), "inconclusive");
+  EXPECT_EQ(timeline_after(650), CheckVerdict::pass);
+  EXPECT_EQ(timeline_after(750), CheckVerdict::inconclusive);
   EXPECT_THAT(result_.check_reasons.back(), HasSubstr("timeline: inconclusive: busy machine: "));
-  EXPECT_EQ(timeline_after(850), "fail");
+  EXPECT_EQ(timeline_after(850), CheckVerdict::fail);
 }
 
 TEST_F(OverdueTest, AnExpectationOfAnUndecidedTimelineIsNeitherMetNorUnmet) {
   Expectation& expect = outcome_.run.plan.scenario.expect[0];
   expect = {};
-  expect.verdict = "fail";
-  expect.checks = {{"timeline", "fail"}};
+  expect.verdict = Verdict::fail;
+  expect.checks = {{"timeline", CheckVerdict::fail}};
   outcome_.run.failed_ns = 1'750 * kOneMs;
   EXPECT_EQ(outcome_.judge().met, true);
   outcome_.run.core_wait_ns = 100 * kOneMs;
   EXPECT_EQ(outcome_.judge().met, std::nullopt);
   EXPECT_EQ(outcome_.judge().undecided, Undecided::busy_machine);
-  expect.outcome = "completed";
+  expect.outcome = RunEnding::completed;
   EXPECT_EQ(outcome_.judge().undecided, Undecided::inconclusive) << "that is no matter of time";
   expect.outcome.reset();
   expect.checks.clear();
@@ -234,34 +235,34 @@ TEST_F(OverdueTest, AnExpectationOfAnUndecidedTimelineIsNeitherMetNorUnmet) {
 
 TEST_F(OverdueTest, WhoIsStoppedCannotKeepATime) {
   outcome_.run.ends[0].state->state = 'T';
-  EXPECT_EQ(timeline_after(5'000), "pass");
+  EXPECT_EQ(timeline_after(5'000), CheckVerdict::pass);
 }
 
 TEST_F(OverdueTest, WhoGaveUpKeptIt) {
   Event error = Outcome::event(EventKind::error, 2, 0, 0);
   error.time_ns = 1'100 * kOneMs;
   outcome_.run.ranks[0].events.push_back(error);
-  EXPECT_EQ(timeline_after(5'000), "pass");
+  EXPECT_EQ(timeline_after(5'000), CheckVerdict::pass);
 }
 
 TEST_F(OverdueTest, WhatBrokeWhenTheRunHadFailedIsNoSignOfATimeKept) {
-  EXPECT_EQ(timeline_after(5'000), "fail");
+  EXPECT_EQ(timeline_after(5'000), CheckVerdict::fail);
   Event error = Outcome::event(EventKind::error, 2, 0, 0);
   error.time_ns = outcome_.run.failed_ns + kOneMs;
   outcome_.run.ranks[0].events.push_back(error);
   outcome_.run.ends[0].by_launcher = false;
   outcome_.run.ends[0].time_ns = outcome_.run.failed_ns + 2 * kOneMs;
-  EXPECT_EQ(timeline_after(5'000), "fail");
+  EXPECT_EQ(timeline_after(5'000), CheckVerdict::fail);
 }
 
 TEST_F(OverdueTest, IsNotRunWhereNothingFailedOrRanksAreThreads) {
   outcome_.run.plan.threads = true;
-  EXPECT_EQ(timeline_after(5'000), "not_run");
+  EXPECT_EQ(timeline_after(5'000), CheckVerdict::not_run);
   outcome_.run.plan.threads = false;
   outcome_.run.failed_ns = 0;
   RunResult result;
   decide_timeline(outcome_.run, views_of(outcome_.run), &result);
-  EXPECT_EQ(result.checks.back().second, "not_run");
+  EXPECT_EQ(result.checks.back().second, CheckVerdict::not_run);
   EXPECT_THAT(result.check_reasons, IsEmpty());
 }
 

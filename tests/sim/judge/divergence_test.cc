@@ -20,7 +20,7 @@ Outcome seen_everywhere(const MismatchEvidence& evidence) {
 
 Divergence divergence_of(const Outcome& outcome) {
   const RunResult result = outcome.judge();
-  EXPECT_EQ(result.verdict, "fail");
+  EXPECT_EQ(result.verdict, Verdict::fail);
   return result.first_divergence.value_or(Divergence{});
 }
 

@@ -7,21 +7,21 @@ namespace {
 
 Expectation of_wrong_divisor() {
   Expectation expect;
-  expect.verdict = "fail";
+  expect.verdict = Verdict::fail;
   expect.cause = "wrong_divisor";
   expect.step = 2;
   expect.tensor = "fc1.weight";
-  expect.lanes = {{Lane::replica, "pass"}, {Lane::replay, "fail"}};
+  expect.lanes = {{Lane::replica, LaneVerdict::pass}, {Lane::replay, LaneVerdict::fail}};
   return expect;
 }
 
 RunResult found() {
   RunResult result;
-  result.verdict = "fail";
+  result.verdict = Verdict::fail;
   result.met = true;
-  result.outcome = "completed";
-  result.lanes = {{Lane::replica, "pass", "detected", "", 9, {}, {}},
-                  {Lane::replay, "fail", "detected", "", 9, {}, {}}};
+  result.outcome = RunEnding::completed;
+  result.lanes = {{Lane::replica, LaneVerdict::pass, ControlVerdict::detected, "", 9, {}, {}},
+                  {Lane::replay, LaneVerdict::fail, ControlVerdict::detected, "", 9, {}, {}}};
   Divergence divergence;
   divergence.step = 2;
   divergence.tensor = "fc1.weight";
@@ -50,7 +50,7 @@ TEST(Kill, IsIncompleteWithAnotherCauseOrPlaceOrLane) {
   EXPECT_TRUE(kill_of(of_wrong_divisor(), result).caught);
   EXPECT_FALSE(kill_of(of_wrong_divisor(), result).complete());
   result = found();
-  result.lanes[0].verdict = "fail";  // too much was said
+  result.lanes[0].verdict = LaneVerdict::fail;  // too much was said
   EXPECT_FALSE(kill_of(of_wrong_divisor(), result).caught);
   result = found();
   result.met = std::nullopt;  // interrupted, say
@@ -59,10 +59,10 @@ TEST(Kill, IsIncompleteWithAnotherCauseOrPlaceOrLane) {
 
 TEST(Kill, SaysNothingOfWhatTheExpectationLeavesOpen) {
   Expectation expect;
-  expect.outcome = "failed";
+  expect.outcome = RunEnding::failed;
   RunResult result;
   result.met = true;
-  result.outcome = "failed";
+  result.outcome = RunEnding::failed;
   const Kill kill = kill_of(expect, result);
   EXPECT_TRUE(kill.caught);
   EXPECT_EQ(kill.cause_right, std::nullopt);
@@ -72,10 +72,10 @@ TEST(Kill, SaysNothingOfWhatTheExpectationLeavesOpen) {
 
 TEST(Kill, IsOfAHiddenDefectIfNothingIsExpected) {
   Expectation expect;
-  expect.verdict = "pass";
-  expect.lanes = {{Lane::replica, "pass"}};
+  expect.verdict = Verdict::pass;
+  expect.lanes = {{Lane::replica, LaneVerdict::pass}};
   RunResult result = found();
-  result.verdict = "pass";
+  result.verdict = Verdict::pass;
   EXPECT_TRUE(kill_of(expect, result).hidden);
   expect.straggler = ExpectedStraggler{"slow", 1};
   EXPECT_FALSE(kill_of(expect, result).hidden);

@@ -172,8 +172,8 @@ void end(Outcome* outcome, size_t rank, int64_t order, int exit_code, int signal
 
 Failure failure_of(const Outcome& outcome) {
   const RunResult result = outcome.judge();
-  EXPECT_EQ(result.outcome, "failed");
-  EXPECT_EQ(result.verdict, "inconclusive");
+  EXPECT_EQ(result.outcome, RunEnding::failed);
+  EXPECT_EQ(result.verdict, Verdict::inconclusive);
   EXPECT_EQ(result.met, std::nullopt);
   EXPECT_TRUE(result.failure);
   return result.failure.value_or(Failure{});
@@ -210,7 +210,7 @@ TEST(Failure, AFileThatCannotBeLoadedIsItsOwnCause) {
   evidence.error = {.kind = ErrorKind::checkpoint, .text = "there is no such file"};
   outcome.run.evidence[1] = to_json_text(evidence);
   EXPECT_EQ(failure_of(outcome).cause, "checkpoint");
-  outcome.run.plan.scenario.expect[0].verdict = "inconclusive";
+  outcome.run.plan.scenario.expect[0].verdict = Verdict::inconclusive;
   outcome.run.plan.scenario.expect[0].cause = "checkpoint";
   EXPECT_EQ(outcome.judge().met, true);
   evidence.error = {.kind = ErrorKind::exception, .text = "checkpoint: of a user's own"};
@@ -340,7 +340,7 @@ TEST(Failure, OnABusyMachineNoExpectationOfAFailureIsUnmet) {
     Outcome outcome = laggard(1500);
     Expectation& expect = outcome.run.plan.scenario.expect[0];
     expect = {};
-    expect.outcome = "failed";
+    expect.outcome = RunEnding::failed;
     expect.primary_rank = other_rank ? 1 : 3;
     expect.kind = "crash";
     EXPECT_EQ(outcome.judge().met, std::nullopt);
@@ -355,7 +355,7 @@ TEST(Failure, WhatCameLateForWantOfACoreIsUndecided) {
   Outcome outcome = laggard(0);
   Expectation& expect = outcome.run.plan.scenario.expect[0];
   expect = {};
-  expect.outcome = "failed";
+  expect.outcome = RunEnding::failed;
   expect.primary_rank = 3;
   expect.within_ms = 1700;
   EXPECT_EQ(outcome.judge().met, false);
@@ -545,7 +545,7 @@ TEST(Failure, ARunThatBrokeDownDoesNotPassThoughAllLanesDo) {
   Outcome outcome;
   end(&outcome, 3, 3, -1, SIGSEGV);  // after its last record
   const RunResult result = outcome.judge();
-  for (const LaneResult& lane : result.lanes) EXPECT_EQ(lane.verdict, "pass");
+  for (const LaneResult& lane : result.lanes) EXPECT_EQ(lane.verdict, LaneVerdict::pass);
   EXPECT_EQ(failure_of(outcome).rank, 3);
   outcome.run.ends[3] = {"golden-replay", -1, 3, 0, 11, 0, false, false};
   outcome.run.golden_problem = "golden-replay ended with exit code 11";
@@ -557,7 +557,7 @@ TEST(Failure, AFailedLaneStillFailsARunThatBrokeDown) {
   outcome.mismatch(0, Lane::replay, gradient_evidence(Lane::replay, 1));
   outcome.stop(1, 2);
   end(&outcome, 1, 0, -1, SIGKILL);
-  EXPECT_EQ(outcome.judge().verdict, "fail");
+  EXPECT_EQ(outcome.judge().verdict, Verdict::fail);
   EXPECT_EQ(outcome.judge().met, false);
 }
 
@@ -569,7 +569,7 @@ TEST(Failure, AnInterruptedRunIsInconclusiveWithoutAFailure) {
   }
   outcome.run.interrupted = true;
   const RunResult result = outcome.judge();
-  EXPECT_EQ(result.verdict, "inconclusive");
+  EXPECT_EQ(result.verdict, Verdict::inconclusive);
   EXPECT_FALSE(result.failure);
   EXPECT_THAT(result.lanes[0].reason, HasSubstr("interrupted"));
 }

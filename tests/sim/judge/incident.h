@@ -50,7 +50,7 @@ class Incident {
     s.model.kind = "none that is shipped";
     s.communicator.kind = "gloo";
     s.communicator.options.set("algorithm", std::string("ring"));
-    s.expect[0].outcome = "failed";
+    s.expect[0].outcome = RunEnding::failed;
     s.timeouts.collective_ms = s.timeouts.construction_ms = kTimeoutMs;
     run.began_ns = kBegin - 300 * kMs;
     run.ranks.resize(world_size);

@@ -28,7 +28,7 @@ Outcome wrong() {
 TEST(Expectation, OfAFailureWithItsCauseIsMet) {
   Outcome outcome = wrong();
   outcome.run.plan.scenario.expect = {{}};
-  outcome.run.plan.scenario.expect[0].verdict = "fail";
+  outcome.run.plan.scenario.expect[0].verdict = Verdict::fail;
   outcome.run.plan.scenario.expect[0].cause = "wrong_divisor";
   outcome.run.plan.scenario.expect[0].step = 1;
   const RunResult result = outcome.judge();
@@ -39,12 +39,12 @@ TEST(Expectation, OfAFailureWithItsCauseIsMet) {
 TEST(Expectation, SaysWhatDiffers) {
   Outcome outcome = wrong();
   auto& expect = outcome.run.plan.scenario.expect[0];
-  expect.verdict = "fail";
+  expect.verdict = Verdict::fail;
   expect.cause = "order_only";
   expect.tensor = "fc2.weight";
   expect.bucket = 2;
-  expect.lanes = {{Lane::replica, "pass"}, {Lane::replay, "pass"}};
-  expect.checks = {{"collective_log", "pass"}, {"aliasing", "fail"}};
+  expect.lanes = {{Lane::replica, LaneVerdict::pass}, {Lane::replay, LaneVerdict::pass}};
+  expect.checks = {{"collective_log", CheckVerdict::pass}, {"aliasing", CheckVerdict::fail}};
   const RunResult result = outcome.judge();
   EXPECT_EQ(result.met, false);
   EXPECT_THAT(result.unmet,
@@ -74,7 +74,7 @@ TEST(StateHash, IsOfEveryRanksStateAfterEveryStep) {
 
 TEST(Expectation, APassThatShouldHaveFailedIsUnmet) {
   Outcome outcome;
-  outcome.run.plan.scenario.expect[0].verdict = "fail";
+  outcome.run.plan.scenario.expect[0].verdict = Verdict::fail;
   outcome.run.plan.scenario.expect[0].cause = "wrong_divisor";
   EXPECT_EQ(outcome.judge().met, false);
   EXPECT_THAT(outcome.judge().unmet, Contains("cause: expected wrong_divisor, got none"));
@@ -92,11 +92,11 @@ TEST(Expectation, OfAFailedOutcomeDoesNotCountLanes) {
   Outcome outcome = killed();
   auto& expect = outcome.run.plan.scenario.expect[0];
   expect = {};
-  expect.outcome = "failed";
+  expect.outcome = RunEnding::failed;
   expect.primary_rank = 2;
   expect.kind = "crash";
   expect.within_ms = 500;
-  EXPECT_EQ(outcome.judge().verdict, "inconclusive");
+  EXPECT_EQ(outcome.judge().verdict, Verdict::inconclusive);
   EXPECT_EQ(outcome.judge().met, true);
   expect.primary_rank = 1;
   EXPECT_EQ(outcome.judge().met, false);
@@ -107,7 +107,7 @@ TEST(Expectation, OfAFailedOutcomeDoesNotCountLanes) {
 
 TEST(Expectation, OfInconclusiveIsMetByIt) {
   Outcome outcome = killed();
-  outcome.run.plan.scenario.expect[0].verdict = "inconclusive";
+  outcome.run.plan.scenario.expect[0].verdict = Verdict::inconclusive;
   EXPECT_EQ(outcome.judge().met, true);
   outcome.run.interrupted = true;
   EXPECT_EQ(outcome.judge().met, std::nullopt);
@@ -116,8 +116,8 @@ TEST(Expectation, OfInconclusiveIsMetByIt) {
 std::vector<Expectation> fail_before(const std::string& version) {
   std::vector<Expectation> expect(2);
   expect[0].libtorch = "<" + version;
-  expect[0].verdict = "fail";
-  expect[1].verdict = "pass";
+  expect[0].verdict = Verdict::fail;
+  expect[1].verdict = Verdict::pass;
   return expect;
 }
 
@@ -135,7 +135,7 @@ TEST(Expectation, WithoutTheVersionThatDecidesIsOpen) {
   Outcome outcome = wrong();
   outcome.run.plan.scenario.expect = fail_before("2.4");
   EXPECT_EQ(outcome.judge().met, std::nullopt);
-  EXPECT_EQ(outcome.judge().verdict, "fail");
+  EXPECT_EQ(outcome.judge().verdict, Verdict::fail);
   outcome.run.plan.scenario.expect.erase(outcome.run.plan.scenario.expect.begin());
   EXPECT_EQ(outcome.judge().met, false);
 }
@@ -143,9 +143,9 @@ TEST(Expectation, WithoutTheVersionThatDecidesIsOpen) {
 TEST(Checks, AFailedOneFailsTheRun) {
   Outcome outcome;
   outcome.add(1, EventKind::check, 0, static_cast<int32_t>(Check::manifest), 0);
-  EXPECT_EQ(outcome.judge().verdict, "fail");
-  EXPECT_THAT(outcome.judge().checks, Contains(Pair("aliasing", "not_run")));
-  EXPECT_THAT(outcome.judge().checks, Contains(Pair("collective_log", "pass")));
+  EXPECT_EQ(outcome.judge().verdict, Verdict::fail);
+  EXPECT_THAT(outcome.judge().checks, Contains(Pair("aliasing", CheckVerdict::not_run)));
+  EXPECT_THAT(outcome.judge().checks, Contains(Pair("collective_log", CheckVerdict::pass)));
 }
 
 TEST(Checks, EachIsKnownByItsOwnEvents) {
@@ -158,9 +158,9 @@ TEST(Checks, EachIsKnownByItsOwnEvents) {
     outcome.add(3, EventKind::check, 1, static_cast<int32_t>(check), 1);
     for (const auto& [other, verdict] : outcome.judge().checks) {
       if (other == "collective_log") continue;
-      EXPECT_EQ(verdict, other == name ? "fail" : "not_run") << other;
+      EXPECT_EQ(verdict, other == name ? CheckVerdict::fail : CheckVerdict::not_run) << other;
     }
-    EXPECT_EQ(outcome.judge().verdict, "fail");
+    EXPECT_EQ(outcome.judge().verdict, Verdict::fail);
   }
 }
 
@@ -169,9 +169,9 @@ TEST(Checks, AFailedOneIsKnownByItsReasonWhereItsEventWasDropped) {
   Evidence evidence;
   evidence.check_reasons = {{Check::manifest, 1, 0, "rank 1: fc1.weight differs from rank 0's"}};
   outcome.run.evidence[1] = to_json_text(evidence);
-  EXPECT_EQ(outcome.judge().verdict, "fail");
-  EXPECT_THAT(outcome.judge().checks, Contains(Pair("manifest", "fail")));
-  EXPECT_THAT(outcome.judge().checks, Contains(Pair("aliasing", "not_run")));
+  EXPECT_EQ(outcome.judge().verdict, Verdict::fail);
+  EXPECT_THAT(outcome.judge().checks, Contains(Pair("manifest", CheckVerdict::fail)));
+  EXPECT_THAT(outcome.judge().checks, Contains(Pair("aliasing", CheckVerdict::not_run)));
 }
 
 Outcome with_golden(const std::string& json_text) {
@@ -184,14 +184,14 @@ Outcome with_golden(const std::string& json_text) {
 }
 
 TEST(StoredGolden, DecidesWithTheLanes) {
-  EXPECT_EQ(with_golden(R"({"verdict":"pass"})").judge().verdict, "pass");
-  EXPECT_EQ(with_golden(R"({"verdict":"not_applicable"})").judge().verdict, "pass");
-  EXPECT_EQ(with_golden(R"({"verdict":"fail"})").judge().verdict, "fail");
+  EXPECT_EQ(with_golden(R"({"verdict":"pass"})").judge().verdict, Verdict::pass);
+  EXPECT_EQ(with_golden(R"({"verdict":"not_applicable"})").judge().verdict, Verdict::pass);
+  EXPECT_EQ(with_golden(R"({"verdict":"fail"})").judge().verdict, Verdict::fail);
 }
 
 TEST(StoredGolden, ThatNobodyComparedWithIsInconclusive) {
   for (const char* damaged : {"", "{}", R"({"verdict":7})", "no json"})
-    EXPECT_EQ(with_golden(damaged).judge().verdict, "inconclusive") << damaged;
+    EXPECT_EQ(with_golden(damaged).judge().verdict, Verdict::inconclusive) << damaged;
   const auto json = as_json(with_golden("").judge());
   EXPECT_EQ(json["golden"]["path"], "/goldens/made.json");
   EXPECT_EQ(json["golden"]["reason"], "no rank came to compare with it");
@@ -205,7 +205,7 @@ TEST(Checks, CollectiveLogNamesTheFirstOtherCall) {
     if (kind == EventKind::arrival && e.sequence == 2) e.value = pack_collective(1, 7, 800);
   }
   const RunResult result = outcome.judge();
-  EXPECT_EQ(result.verdict, "fail");
+  EXPECT_EQ(result.verdict, Verdict::fail);
   EXPECT_THAT(result.check_reasons,
               ElementsAre("collective_log: up to step 2, rank 0 called all_reduce 2 (bucket 0, 400 "
                           "bytes) of float32, rank 1 called all_reduce 2 (bucket 0, 800 bytes) of "
@@ -228,10 +228,10 @@ TEST(Control, OfASecondRunMakesItsLaneVoidWhereItDoesNotFail) {
   Outcome control = exact;
   control.run.plan.control = "random_data";
   apply_control(control.judge(), &results);
-  EXPECT_EQ(results[0].lanes[0].verdict, "void");
-  EXPECT_EQ(results[0].verdict, "inconclusive");
+  EXPECT_EQ(results[0].lanes[0].verdict, LaneVerdict::voided);
+  EXPECT_EQ(results[0].verdict, Verdict::inconclusive);
   EXPECT_EQ(results[0].met, std::nullopt);
-  EXPECT_EQ(overall_verdict(results), "inconclusive");
+  EXPECT_EQ(overall_verdict(results), Verdict::inconclusive);
 }
 
 TEST(Control, ThatFailsLeavesTheLane) {
@@ -241,7 +241,7 @@ TEST(Control, ThatFailsLeavesTheLane) {
   control.run.plan.control = "random_data";
   control.mismatch(0, Lane::exact, gradient_evidence(Lane::exact, 1));
   apply_control(control.judge(), &results);
-  EXPECT_EQ(results[0].verdict, "pass");
+  EXPECT_EQ(results[0].verdict, Verdict::pass);
 }
 
 TEST(Control, OfAnotherFileOrLaneSaysNothing) {
@@ -251,11 +251,11 @@ TEST(Control, OfAnotherFileOrLaneSaysNothing) {
   control.run.plan.control = "random_data";
   std::vector<RunResult> results = {replica.judge()};
   apply_control(control.judge(), &results);
-  EXPECT_EQ(results[0].verdict, "pass");
+  EXPECT_EQ(results[0].verdict, Verdict::pass);
   results = {exact.judge()};
   control.run.plan.file = "other.json";
   apply_control(control.judge(), &results);
-  EXPECT_EQ(results[0].verdict, "pass");
+  EXPECT_EQ(results[0].verdict, Verdict::pass);
 }
 
 TEST(Control, ThatDidNotEndLeavesTheLaneUndecided) {
@@ -265,18 +265,18 @@ TEST(Control, ThatDidNotEndLeavesTheLaneUndecided) {
   absent.file = "made.json";
   absent.control_of = "random_data";
   apply_control(absent, &results);
-  EXPECT_EQ(results[0].lanes[0].verdict, "inconclusive");
-  EXPECT_EQ(results[0].lanes[0].control, "not_run");
+  EXPECT_EQ(results[0].lanes[0].verdict, LaneVerdict::inconclusive);
+  EXPECT_EQ(results[0].lanes[0].control, ControlVerdict::not_run);
 }
 
 TEST(Overall, AnyUnmetFailsThenAnyUndecided) {
   RunResult met, unmet, undecided;
   met.met = true;
   unmet.met = false;
-  EXPECT_EQ(overall_verdict({met, undecided, unmet}), "fail");
-  EXPECT_EQ(overall_verdict({met, undecided}), "inconclusive");
-  EXPECT_EQ(overall_verdict({met}), "pass");
-  EXPECT_EQ(overall_verdict({}), "inconclusive");
+  EXPECT_EQ(overall_verdict({met, undecided, unmet}), Verdict::fail);
+  EXPECT_EQ(overall_verdict({met, undecided}), Verdict::inconclusive);
+  EXPECT_EQ(overall_verdict({met}), Verdict::pass);
+  EXPECT_EQ(overall_verdict({}), Verdict::inconclusive);
 }
 
 TEST(Words, LabelAndAgainCommand) {

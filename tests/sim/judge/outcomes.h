@@ -25,7 +25,7 @@ class Outcome {
     s.reducer.kind = "bucketed";
     s.communicator.kind = "gloo";
     s.communicator.options.set("algorithm", std::string("ring"));
-    s.expect[0].verdict = "pass";
+    s.expect[0].verdict = Verdict::pass;
     run.plan.file = "made.json";
     run.run_dir = "/runs/0001";
     run.duration_ms = 420;

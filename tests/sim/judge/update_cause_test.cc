@@ -15,7 +15,7 @@ Divergence divergence_of_update(const MismatchEvidence& evidence,
   outcome.run.plan.scenario.reducer.kind = reducer;
   for (size_t rank = 0; rank < 4; ++rank) outcome.mismatch(rank, Lane::replay, evidence);
   const RunResult result = outcome.judge();
-  EXPECT_EQ(result.verdict, "fail");
+  EXPECT_EQ(result.verdict, Verdict::fail);
   return result.first_divergence.value_or(Divergence{});
 }
 

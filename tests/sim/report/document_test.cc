@@ -28,7 +28,7 @@ ResultDocument sample() {
   ResultDocument document;
   document.seed = 123;
   document.machine = this_machine();
-  document.verdict = "fail";
+  document.verdict = Verdict::fail;
   document.exit_code = kExitFail;
   Outcome good;
   Outcome wrong;
@@ -179,16 +179,16 @@ TEST_F(Earlier, OfTwoAlikeThePassedOneCounts) {
 TEST_F(Earlier, WhatIsKnownDoesNotFailTheInvocation) {
   ResultDocument document;
   document.runs = {made_run("a", "x=1"), made_failure("a", "x=2")};
-  EXPECT_EQ(overall_verdict(document.runs), "fail");
+  EXPECT_EQ(overall_verdict(document.runs), Verdict::fail);
   document.runs[1].baseline = "known";
-  EXPECT_EQ(overall_verdict(document.runs), "pass");
-  document.verdict = "pass";
+  EXPECT_EQ(overall_verdict(document.runs), Verdict::pass);
+  document.verdict = Verdict::pass;
   EXPECT_EQ(answer_line(document), "pass: 1 of 2 runs as expected, 1 known to the baseline\n");
   const std::string text = terminal_text(document, {});
   EXPECT_THAT(text, HasSubstr("known  a  x=2  not as expected in the baseline either\n"));
   EXPECT_THAT(text, Not(HasSubstr("again")));
   document.runs[1].baseline = "regression";
-  EXPECT_EQ(overall_verdict(document.runs), "fail");
+  EXPECT_EQ(overall_verdict(document.runs), Verdict::fail);
   EXPECT_THAT(failure_text(document.runs[1], Style(false)), HasSubstr("regression"));
 }
 

@@ -12,28 +12,34 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-RunResult killed(const std::string& name, const std::string& replay, const Kill& kill) {
+RunResult killed(const std::string& name, bool fails, const Kill& kill) {
   RunResult run;
   run.name = name;
   run.file = name + ".json";
-  run.verdict = replay;
+  run.verdict = fails ? Verdict::fail : Verdict::pass;
   run.met = true;
-  run.outcome = "completed";
-  run.lanes = {{Lane::replica, "pass", "detected", "", 32, {}, {}},
-               {Lane::replay, replay, "detected", "", 16, {}, {}}};
-  run.checks = {{"aliasing", "pass"}};
-  run.common_checks = {{"loss_5_percent", "missed"},
-                       {"weights_hash", "missed"},
-                       {"assert_close", "found"},
-                       {"gradient_norm_8_percent", "not_run"}};
+  run.outcome = RunEnding::completed;
+  run.lanes = {{Lane::replica, LaneVerdict::pass, ControlVerdict::detected, "", 32, {}, {}},
+               {Lane::replay,
+                fails ? LaneVerdict::fail : LaneVerdict::pass,
+                ControlVerdict::detected,
+                "",
+                16,
+                {},
+                {}}};
+  run.checks = {{"aliasing", CheckVerdict::pass}};
+  run.common_checks = {{"loss_5_percent", CommonVerdict::missed},
+                       {"weights_hash", CommonVerdict::missed},
+                       {"assert_close", CommonVerdict::found},
+                       {"gradient_norm_8_percent", CommonVerdict::not_run}};
   run.kill = kill;
   return run;
 }
 
 std::vector<RunResult> runs_of_two() {
   const Kill kill{.hidden = false, .caught = true, .cause_right = true, .place_right = {}};
-  return {killed("b01", "fail", kill), killed("b01", "pass", kill),
-          killed("b02_hidden", "pass",
+  return {killed("b01", true, kill), killed("b01", false, kill),
+          killed("b02_hidden", false,
                  {.hidden = true, .caught = true, .cause_right = {}, .place_right = {}})};
 }
 

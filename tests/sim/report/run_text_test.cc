@@ -14,7 +14,7 @@ using ::testing::Not;
 RunResult diverged(Lane lane) {
   RunResult run;
   run.name = "mlp";
-  run.verdict = "fail";
+  run.verdict = Verdict::fail;
   Divergence d;
   d.lane = lane;
   d.step = 1;
@@ -57,7 +57,7 @@ TEST(FailureText, DistancesBeyondWhatIsSignedAreNotNegative) {
 TEST(FailureText, ABreakdownTellsWhoWhereAndItsLog) {
   RunResult run;
   run.name = "mlp";
-  run.verdict = "inconclusive";
+  run.verdict = Verdict::inconclusive;
   Failure f;
   f.rank = 2;
   f.kind = "crash";
@@ -129,7 +129,7 @@ constexpr const char* kShipped = LOCKSTEP_SOURCE_DIR "/golden/data/cifar10_losse
 RunResult with_losses() {
   RunResult run;
   run.name = "cifar";
-  run.verdict = "pass";
+  run.verdict = Verdict::pass;
   run.met = true;
   run.losses = {{1, 1, 2.3041, 2.2841}, {1, 201, 2.2961, 2.2441}, {2, 3126, 1.5, 1.25}};
   return run;

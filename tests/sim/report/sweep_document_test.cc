@@ -97,7 +97,7 @@ TEST(SweepDocument, WhatIsNotPredictedIsToldWithItsReason) {
 
 TEST(SweepDocument, WrongReplicasAndBrokenBoundsFailABusyMachineDecidesNothing) {
   SweepDocument document = sample_sweep();
-  document.thresholds.emplace_back(Threshold{"step_ms", "<=", 1}, Judgement{"fail", {"x"}});
+  document.thresholds.emplace_back(Threshold{"step_ms", "<=", 1}, Judgement{Verdict::fail, {"x"}});
   conclude(&document);
   EXPECT_EQ(document.exit_code, 1);
   document.watch.verdict = "busy";

@@ -16,22 +16,23 @@ RunResult passed(const std::string& name, int64_t world_size) {
   run.file = name + ".json";
   run.world_size = world_size;
   run.seed = 123;
-  run.verdict = "pass";
+  run.verdict = Verdict::pass;
   run.met = true;
-  run.outcome = "completed";
+  run.outcome = RunEnding::completed;
   run.duration_ms = 420;
-  run.lanes = {{Lane::replica, "pass", "detected", "", 32, {}, {}},
-               {Lane::float64, "pass", "detected", "", 16, 3.1e-16, {}}};
+  run.lanes = {{Lane::replica, LaneVerdict::pass, ControlVerdict::detected, "", 32, {}, {}},
+               {Lane::float64, LaneVerdict::pass, ControlVerdict::detected, "", 16, 3.1e-16, {}}};
   return run;
 }
 
 RunResult failed() {
   RunResult run = passed("mlp", 3);
   run.label = "world_size=3 reducer=bucketed";
-  run.verdict = "fail";
+  run.verdict = Verdict::fail;
   run.met = false;
   run.unmet = {"verdict: expected pass, got fail"};
-  run.lanes[0] = {Lane::replay, "fail", "detected", "ranks 0 1 2 differ", 10, {}, {}};
+  run.lanes[0] = {
+      Lane::replay, LaneVerdict::fail, ControlVerdict::detected, "ranks 0 1 2 differ", 10, {}, {}};
   Divergence d;
   d.lane = Lane::replay;
   d.step = 2;
@@ -110,7 +111,7 @@ TEST(Terminal, AFailureInFull) {
 TEST(Terminal, AnswerIsTheLastLine) {
   EXPECT_EQ(answer_line(document({passed("a", 2), failed()}, 1)), "fail: 1 of 2 runs; exit 1\n");
   RunResult undecided = passed("a", 2);
-  undecided.verdict = "inconclusive";
+  undecided.verdict = Verdict::inconclusive;
   undecided.met = std::nullopt;
   EXPECT_EQ(answer_line(document({undecided, passed("b", 2)}, 3)),
             "inconclusive: 1 of 2 runs; exit 3\n");

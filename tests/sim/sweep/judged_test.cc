@@ -113,12 +113,12 @@ TEST(Threshold, JudgesByIntervals) {
   const auto verdict = [&](const std::string& text) {
     return judge(parse_threshold(text).value(), lines).verdict;
   };
-  EXPECT_EQ(verdict("step_ms<=150"), "pass");
-  EXPECT_EQ(verdict("step_ms<=50"), "fail");
-  EXPECT_EQ(verdict(fmt::format("step_ms<{}", lines[0].step_ms.value)), "inconclusive");
-  EXPECT_EQ(verdict("wrong<=0"), "pass");
-  EXPECT_EQ(verdict("overlap>0"), "inconclusive") << "there is none";
-  EXPECT_EQ(judge(parse_threshold("step_ms<=1").value(), {}).verdict, "inconclusive");
+  EXPECT_EQ(verdict("step_ms<=150"), Verdict::pass);
+  EXPECT_EQ(verdict("step_ms<=50"), Verdict::fail);
+  EXPECT_EQ(verdict(fmt::format("step_ms<{}", lines[0].step_ms.value)), Verdict::inconclusive);
+  EXPECT_EQ(verdict("wrong<=0"), Verdict::pass);
+  EXPECT_EQ(verdict("overlap>0"), Verdict::inconclusive) << "there is none";
+  EXPECT_EQ(judge(parse_threshold("step_ms<=1").value(), {}).verdict, Verdict::inconclusive);
 }
 
 Baseline baseline_of(const std::vector<CellResult>& lines) {
@@ -140,14 +140,14 @@ TEST(Baseline, FindsWhatBecameSlower) {
     sweep->add(2, "bucketed", 25, sweep == &slower ? 110 : 100, 1, 1);
   }
   const Baseline earlier = baseline_of(before.results(8));
-  EXPECT_EQ(judge(earlier, "s", "cpu", 2, same.results(8), 1).verdict, "pass");
+  EXPECT_EQ(judge(earlier, "s", "cpu", 2, same.results(8), 1).verdict, Verdict::pass);
   const Judgement found = judge(earlier, "s", "cpu", 2, slower.results(8), 1);
-  EXPECT_EQ(found.verdict, "fail");
+  EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_THAT(found.lines, ElementsAre(HasSubstr("bucket_cap_mb=25")));
-  EXPECT_EQ(judge(earlier, "s", "cpu", 4, slower.results(8), 1).verdict, "inconclusive");
-  EXPECT_EQ(judge(earlier, "other", "cpu", 2, slower.results(8), 1).verdict, "inconclusive");
-  EXPECT_EQ(judge(earlier, "s", "cpu", 2, slower.results(3), 1).verdict, "inconclusive");
-  EXPECT_EQ(judge(earlier, "s", "cpu", 2, {}, 1).verdict, "inconclusive");
+  EXPECT_EQ(judge(earlier, "s", "cpu", 4, slower.results(8), 1).verdict, Verdict::inconclusive);
+  EXPECT_EQ(judge(earlier, "other", "cpu", 2, slower.results(8), 1).verdict, Verdict::inconclusive);
+  EXPECT_EQ(judge(earlier, "s", "cpu", 2, slower.results(3), 1).verdict, Verdict::inconclusive);
+  EXPECT_EQ(judge(earlier, "s", "cpu", 2, {}, 1).verdict, Verdict::inconclusive);
 }
 
 TEST(Baseline, ThatIsNoneIsBadInput) {

@@ -217,7 +217,7 @@ void expect_causes(const std::vector<Defect>& defects, bool in_float) {
       const RunResult result = world.judge();
       const std::string what = std::string(defect.name) + ", " + std::to_string(world_size) +
                                " ranks, " + (in_float ? "bits" : "double");
-      EXPECT_EQ(result.verdict, "fail") << what;
+      EXPECT_EQ(result.verdict, Verdict::fail) << what;
       ASSERT_TRUE(result.first_divergence) << what;
       EXPECT_EQ(result.first_divergence->state_kind, "gradient") << what;
       EXPECT_EQ(result.first_divergence->cause, defect.cause)
@@ -233,7 +233,7 @@ TEST(Defects, OfBitsHaveTheirCause) { expect_causes(defects_in_bits(), true); }
 TEST(Defects, NoneIsSeenInRightSums) {
   for (const int64_t world_size : {2, 3, 6, 7})
     for (const bool in_float : {false, true})
-      EXPECT_EQ(World(world_size, in_float, 5).judge().verdict, "pass");
+      EXPECT_EQ(World(world_size, in_float, 5).judge().verdict, Verdict::pass);
 }
 
 // What fits none of the known defects.

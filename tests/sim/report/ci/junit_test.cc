@@ -70,7 +70,8 @@ TEST(Junit, OfASweepACaseACombination) {
   document.lines = sweep.results(8);
   document.watch = machine_verdict(std::vector<Spins>(16, {4, 4}), 4, 0);
   document.lines[1].wrong = 2;
-  document.thresholds.emplace_back(Threshold{"step_ms", "<=", 99}, Judgement{"fail", {"too long"}});
+  document.thresholds.emplace_back(Threshold{"step_ms", "<=", 99},
+                                   Judgement{Verdict::fail, {"too long"}});
   conclude(&document);
   const CaseCounts counts = counts_of(test_report(document).cases);
   EXPECT_EQ(counts.all, 3);

@@ -17,9 +17,10 @@ inline RunResult made_run(const std::string& name, const std::string& label) {
   run.seed = 123;
   run.reducer = "bucketed";
   run.communicator = "gloo";
-  run.verdict = run.expected = "pass";
+  run.verdict = Verdict::pass;
+  run.expected = "pass";
   run.met = true;
-  run.outcome = "completed";
+  run.outcome = RunEnding::completed;
   run.duration_ms = 420;
   run.again = "lockstep verify " + run.file + " --set /world_size=3 --seed 123";
   return run;
@@ -27,7 +28,7 @@ inline RunResult made_run(const std::string& name, const std::string& label) {
 
 inline RunResult made_failure(const std::string& name, const std::string& label) {
   RunResult run = made_run(name, label);
-  run.verdict = "fail";
+  run.verdict = Verdict::fail;
   run.met = false;
   run.unmet = {"verdict: expected pass, got fail"};
   Divergence d;
@@ -46,9 +47,9 @@ inline RunResult made_failure(const std::string& name, const std::string& label)
 // A rank is to blame, and nothing is decided.
 inline RunResult made_breakdown(const std::string& name, const std::string& label) {
   RunResult run = made_run(name, label);
-  run.verdict = "inconclusive";
+  run.verdict = Verdict::inconclusive;
   run.met = std::nullopt;
-  run.outcome = "failed";
+  run.outcome = RunEnding::failed;
   Failure failure;
   failure.rank = 2;
   failure.kind = "hang";
@@ -66,7 +67,7 @@ inline ResultDocument made_document() {
   document.runs.push_back(made_failure("mlp", "world_size=6"));
   document.runs.back().baseline = "known";
   document.not_run = {{"toy", "scenarios/toy.json", "reducer=c10d"}};
-  document.verdict = "fail";
+  document.verdict = Verdict::fail;
   document.exit_code = kExitFail;
   document.duration_ms = 2100;
   return document;

@@ -11,27 +11,28 @@
 namespace lockstep {
 namespace {
 
-RunResult run_with(const std::string& verdict, double statistic) {
+RunResult run_with(Verdict verdict, double statistic) {
   RunResult run;
   run.name = "clean-1";
   run.verdict = verdict;
-  run.outcome = "completed";
+  run.outcome = RunEnding::completed;
   LaneResult replay, rounding;
   replay.lane = Lane::replay;
-  replay.verdict = verdict;
+  replay.verdict = from_word<LaneVerdict>(to_word(verdict)).value();
   replay.reason = "rank 1 differs";
   rounding.lane = Lane::rounding;
-  rounding.verdict = "pass";
+  rounding.verdict = LaneVerdict::pass;
   rounding.statistic = statistic;
   run.lanes = {replay, rounding};
   return run;
 }
 
 TEST(CleanTally, AFailIsAFalseAlarmAndAnInconclusiveRunIsNot) {
-  RunResult undecided = run_with("inconclusive", 1);
-  undecided.outcome = "failed";
-  const CleanTally counted = tally({clean_run_of(run_with("pass", 2)),
-                                    clean_run_of(run_with("fail", 0.5)), clean_run_of(undecided)});
+  RunResult undecided = run_with(Verdict::inconclusive, 1);
+  undecided.outcome = RunEnding::failed;
+  const CleanTally counted =
+      tally({clean_run_of(run_with(Verdict::pass, 2)), clean_run_of(run_with(Verdict::fail, 0.5)),
+             clean_run_of(undecided)});
   EXPECT_EQ(counted.runs, 3);
   EXPECT_EQ(counted.passed, 1);
   EXPECT_EQ(counted.accused, 1);
@@ -49,8 +50,8 @@ TEST(CleanTally, AFailIsAFalseAlarmAndAnInconclusiveRunIsNot) {
 }
 
 TEST(CleanTally, SaysWhyARunDidNotPass) {
-  EXPECT_EQ(clean_run_of(run_with("fail", 1)).why, "lane replay: fail: rank 1 differs");
-  EXPECT_EQ(clean_run_of(run_with("pass", 1)).why, "");
+  EXPECT_EQ(clean_run_of(run_with(Verdict::fail, 1)).why, "lane replay: fail: rank 1 differs");
+  EXPECT_EQ(clean_run_of(run_with(Verdict::pass, 1)).why, "");
 }
 
 TEST(CleanTally, TheBoundIsClopperAndPearsons) {
@@ -68,12 +69,11 @@ nlohmann::ordered_json case_of(const std::string& kind) {
           {"expect", {{"step", 2}}}};
 }
 
-RunResult mutant_run_with(const std::string& verdict, std::optional<bool> met,
-                          const std::string& hash) {
+RunResult mutant_run_with(Verdict verdict, std::optional<bool> met, const std::string& hash) {
   RunResult run;
   run.name = "mutant-1";
   run.verdict = verdict;
-  run.outcome = "completed";
+  run.outcome = RunEnding::completed;
   run.met = met;
   run.final_hash = run.state_hash = hash;
   run.acted = true;
@@ -84,18 +84,18 @@ RunResult mutant_run_with(const std::string& verdict, std::optional<bool> met,
 
 TEST(MutantTally, AFailureIsCaughtWhereItHadToBe) {
   const MutantRun caught =
-      end_of(mutant_run_with("fail", true, "a"), case_of("drop_bucket"), nullptr);
+      end_of(mutant_run_with(Verdict::fail, true, "a"), case_of("drop_bucket"), nullptr);
   EXPECT_EQ(caught.end, MutantEnd::caught);
   EXPECT_TRUE(caught.unmet.empty());
   const MutantRun elsewhere =
-      end_of(mutant_run_with("fail", false, "a"), case_of("drop_bucket"), nullptr);
+      end_of(mutant_run_with(Verdict::fail, false, "a"), case_of("drop_bucket"), nullptr);
   EXPECT_EQ(elsewhere.end, MutantEnd::elsewhere);
   EXPECT_EQ(elsewhere.unmet.size(), 1U);
 }
 
 TEST(MutantTally, RanksThatFailAreNoticedToo) {
-  RunResult failed = mutant_run_with("inconclusive", std::nullopt, "a");
-  failed.outcome = "failed";
+  RunResult failed = mutant_run_with(Verdict::inconclusive, std::nullopt, "a");
+  failed.outcome = RunEnding::failed;
   EXPECT_FALSE(needs_twin(failed));
   EXPECT_EQ(end_of(failed, case_of("k"), nullptr).end, MutantEnd::elsewhere);
   failed.failure.emplace().step = 2;
@@ -105,10 +105,10 @@ TEST(MutantTally, RanksThatFailAreNoticedToo) {
 }
 
 TEST(MutantTally, APassIsEquivalentOnlyWithTheHashesOfTheCleanRun) {
-  const RunResult run = mutant_run_with("pass", false, "a");
+  const RunResult run = mutant_run_with(Verdict::pass, false, "a");
   EXPECT_TRUE(needs_twin(run));
-  const RunResult same = mutant_run_with("pass", true, "a"),
-                  other = mutant_run_with("pass", true, "b");
+  const RunResult same = mutant_run_with(Verdict::pass, true, "a"),
+                  other = mutant_run_with(Verdict::pass, true, "b");
   EXPECT_EQ(end_of(run, case_of("k"), &same).end, MutantEnd::equivalent);
   EXPECT_EQ(end_of(run, case_of("k"), &other).end, MutantEnd::missed);
   EXPECT_EQ(end_of(run, case_of("k"), nullptr).end, MutantEnd::missed);
@@ -118,29 +118,30 @@ TEST(MutantTally, APassIsEquivalentOnlyWithTheHashesOfTheCleanRun) {
 }
 
 TEST(MutantTally, WhatIsNotDecidedProvesNothing) {
-  const RunResult run = mutant_run_with("inconclusive", std::nullopt, "a");
-  const RunResult same = mutant_run_with("pass", true, "a");
+  const RunResult run = mutant_run_with(Verdict::inconclusive, std::nullopt, "a");
+  const RunResult same = mutant_run_with(Verdict::pass, true, "a");
   EXPECT_EQ(end_of(run, case_of("k"), &same).end, MutantEnd::missed);
   RunResult far = run;  // of lane float64 alone: its double went another way
-  far.lanes = {{Lane::replay, "pass", "detected", "", 9, {}, {}},
-               {Lane::float64, "inconclusive", "detected", "", 9, 2e-12, {}}};
+  far.lanes = {
+      {Lane::replay, LaneVerdict::pass, ControlVerdict::detected, "", 9, {}, {}},
+      {Lane::float64, LaneVerdict::inconclusive, ControlVerdict::detected, "", 9, 2e-12, {}}};
   EXPECT_EQ(end_of(far, case_of("k"), &same).end, MutantEnd::equivalent);
-  far.lanes[0].verdict = "inconclusive";
+  far.lanes[0].verdict = LaneVerdict::inconclusive;
   EXPECT_EQ(end_of(far, case_of("k"), &same).end, MutantEnd::missed);
-  const RunResult bad_twin = mutant_run_with("fail", false, "a");
-  EXPECT_EQ(end_of(mutant_run_with("pass", false, "a"), case_of("k"), &bad_twin).end,
+  const RunResult bad_twin = mutant_run_with(Verdict::fail, false, "a");
+  EXPECT_EQ(end_of(mutant_run_with(Verdict::pass, false, "a"), case_of("k"), &bad_twin).end,
             MutantEnd::missed);
 }
 
 TEST(MutantTally, CountsByKind) {
-  const RunResult same = mutant_run_with("pass", true, "a");
-  RunResult idle = mutant_run_with("pass", false, "a");
+  const RunResult same = mutant_run_with(Verdict::pass, true, "a");
+  RunResult idle = mutant_run_with(Verdict::pass, false, "a");
   idle.acted = false;
   const std::vector<MutantRun> runs = {
-      end_of(mutant_run_with("fail", true, "a"), case_of("b"), nullptr),
-      end_of(mutant_run_with("pass", false, "a"), case_of("a"), &same),
+      end_of(mutant_run_with(Verdict::fail, true, "a"), case_of("b"), nullptr),
+      end_of(mutant_run_with(Verdict::pass, false, "a"), case_of("a"), &same),
       end_of(idle, case_of("a"), &same),
-      end_of(mutant_run_with("pass", false, "a"), case_of("a"), nullptr)};
+      end_of(mutant_run_with(Verdict::pass, false, "a"), case_of("a"), nullptr)};
   const auto tallies = tally(runs);
   ASSERT_EQ(tallies.size(), 2U);
   EXPECT_EQ(tallies[0].kind, "a");

@@ -52,7 +52,7 @@ TEST(CollectiveResult, TimeIsFromTheLastArrivalToTheLastEnd) {
   EXPECT_DOUBLE_EQ(average_busbw(result, 1), 5);
   EXPECT_EQ(result.results, 24);
   EXPECT_EQ(result.wrong, 0);
-  EXPECT_EQ(result.control, "detected");
+  EXPECT_EQ(result.control, ControlVerdict::detected);
 }
 
 TEST(CollectiveResult, PartsAreCountedByRankAndBytesByTheWhole) {
@@ -83,10 +83,10 @@ TEST(CollectiveResult, WrongElementsAreAddedUpAndAControlMayBeMissed) {
   CollectiveResult result = collective_result(spec, ranks);
   EXPECT_EQ(result.wrong, 7);
   EXPECT_EQ(result.rows[0].wrong, 2);
-  EXPECT_EQ(result.control, "missed");
+  EXPECT_EQ(result.control, ControlVerdict::missed);
   ranks[1].control_wrong.reset();
-  EXPECT_EQ(collective_result(spec, ranks).control, "not_run");
-  EXPECT_EQ(collective_result(spec, {}).control, "not_run");
+  EXPECT_EQ(collective_result(spec, ranks).control, ControlVerdict::not_run);
+  EXPECT_EQ(collective_result(spec, {}).control, ControlVerdict::not_run);
 }
 
 TEST(RankFile, KeepsWhatWasWrittenBeforeAFailure) {
@@ -133,7 +133,7 @@ CollectiveDocument sample_collective() {
   CollectiveDocument document;
   document.spec.groups = parse_groups("gloo,shm").value();
   document.spec.elements = {2};
-  document.result.control = "detected";
+  document.result.control = ControlVerdict::detected;
   document.result.results = 100;
   document.result.rows = {{0, 8, 2, {20'000, 19'000, 21'500}, 0.0004, 0.0004, 0, 50, {20'000}},
                           {1, 8, 2, {4'000, 3'900, 4'100}, 0.002, 0.002, 0, 50, {4'000}}};
@@ -176,11 +176,11 @@ TEST(CollectiveDocument, WrongElementsFailAndWhatIsNotSureIsInconclusive) {
   EXPECT_THAT(collective_text(document, Style(false)), HasSubstr("broke down: rank-1: gone\n"));
   EXPECT_TRUE(fits_schema(document));
   document.broken.clear();
-  document.result.control = "missed";
+  document.result.control = ControlVerdict::missed;
   conclude(&document);
   EXPECT_EQ(document.exit_code, 3);
   EXPECT_THAT(collective_text(document, Style(false)), HasSubstr("void: "));
-  document.result.control = "detected";
+  document.result.control = ControlVerdict::detected;
   document.result.rows.pop_back();
   conclude(&document);
   EXPECT_EQ(document.exit_code, 3);

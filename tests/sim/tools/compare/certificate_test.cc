@@ -52,7 +52,7 @@ MadeLog following(float mean) {
 
 TEST_F(Certificates, TheSameBitsPass) {
   const Certificate found = judge(run("a", mean_after()), run("b", mean_after()));
-  EXPECT_EQ(found.verdict, CertificateVerdict::pass);
+  EXPECT_EQ(found.verdict, Verdict::pass);
   EXPECT_EQ(found.steps, 2);
   EXPECT_EQ(found.elements, 4);
   EXPECT_EQ(found.differing, 0);
@@ -62,7 +62,7 @@ TEST_F(Certificates, TheSameBitsPass) {
 TEST_F(Certificates, AnotherOrderIsExplainedElementForElement) {
   ASSERT_NE(mean_before(), mean_after());
   const Certificate found = judge(run("a", mean_after()), following(mean_before()));
-  EXPECT_EQ(found.verdict, CertificateVerdict::pass);
+  EXPECT_EQ(found.verdict, Verdict::pass);
   EXPECT_EQ(found.differing, 2);
   EXPECT_TRUE(found.control_failed);
   EXPECT_TRUE(found.means_a & bit_of(MeanBy::divided_after));
@@ -85,7 +85,7 @@ TEST_F(Certificates, WithoutAControlThatFailsNothingPasses) {
   for (const char* weights : {"1", "1234"}) {
     b.updated = {weights};
     const Certificate found = judge(a, b);
-    EXPECT_EQ(found.verdict, CertificateVerdict::inconclusive);
+    EXPECT_EQ(found.verdict, Verdict::inconclusive);
     EXPECT_EQ(found.gap, CertificateGap::no_control);
   }
 }
@@ -94,7 +94,7 @@ TEST_F(Certificates, NoOrderGivesAnotherBit) {
   const Certificate found =
       judge(run("a", mean_after()), following(std::nextafter(mean_after(), 100 * mean_after())));
   const Certificate far = judge(run("a", mean_after()), following(mean_after() * 1.0001F));
-  EXPECT_EQ(far.verdict, CertificateVerdict::fail);
+  EXPECT_EQ(far.verdict, Verdict::fail);
   EXPECT_EQ(far.difference, RunDifference::reduction);
   EXPECT_EQ(far.place.step, 1);
   EXPECT_NE(found.difference, RunDifference::update);
@@ -104,14 +104,14 @@ TEST_F(Certificates, WhatOneRunDividesInTwoWaysIsNotExplained) {
   MadeLog b = following(mean_before());
   b.reduced = {{mean_before(), 2}, {kX + kY + kZ, 2}};  // the second step sums
   const Certificate found = judge(run("a", mean_after()), b);
-  EXPECT_EQ(found.verdict, CertificateVerdict::fail);
+  EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.difference, RunDifference::reduction);
   EXPECT_EQ(found.place.step, 2);
 }
 
 TEST_F(Certificates, ASumIsNoOtherRoundingOfAMean) {
   const Certificate found = judge(run("a", mean_after()), following(kX + kY + kZ));
-  EXPECT_EQ(found.verdict, CertificateVerdict::fail);
+  EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.difference, RunDifference::reduction);
 }
 
@@ -119,13 +119,13 @@ TEST_F(Certificates, LocalGradientsMustHaveTheSameBits) {
   MadeLog b = following(mean_after());
   b.local[1][2][0] = 0.7F;
   const Certificate found = judge(run("a", mean_after()), b);
-  EXPECT_EQ(found.verdict, CertificateVerdict::fail);
+  EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.difference, RunDifference::local_gradient);
   EXPECT_EQ(found.place.step, 2);
   EXPECT_EQ(found.place.rank, 2);
   b.local[1][2][0] = std::nextafter(kZ, 0.F);
   const Certificate rounded = judge(run("a", mean_after()), b);
-  EXPECT_EQ(rounded.verdict, CertificateVerdict::inconclusive);
+  EXPECT_EQ(rounded.verdict, Verdict::inconclusive);
   EXPECT_EQ(rounded.gap, CertificateGap::local_rounding);
 }
 
@@ -133,7 +133,7 @@ TEST_F(Certificates, WithoutFollowingWeightsPartAfterTheFirstDifference) {
   MadeLog b = run("b", mean_before());
   b.updated = {"1234"};
   const Certificate found = judge(run("a", mean_after()), b);
-  EXPECT_EQ(found.verdict, CertificateVerdict::inconclusive);
+  EXPECT_EQ(found.verdict, Verdict::inconclusive);
   EXPECT_EQ(found.gap, CertificateGap::weights_apart);
   EXPECT_EQ(found.steps, 1);
   EXPECT_THAT(said(found), HasSubstr("--follow"));
@@ -168,7 +168,7 @@ TEST_F(Certificates, ClippingOnOneSideIsADifference) {
   EXPECT_EQ(judge(a, b).difference, RunDifference::clipping);
   b.given = {{0.1F, std::nextafter(0.2F, 1.F)}, {0.1F, 0.2F}};  // its norm was rounded otherwise
   const Certificate found = judge(a, b);
-  EXPECT_EQ(found.verdict, CertificateVerdict::pass);
+  EXPECT_EQ(found.verdict, Verdict::pass);
   EXPECT_GT(found.clipping, 0);
   b.given[1][0] = 0.1001F;
   EXPECT_EQ(judge(a, b).difference, RunDifference::clipping);

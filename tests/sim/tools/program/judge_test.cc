@@ -56,8 +56,8 @@ Ranks changed(F change) {
 }
 
 TEST(ProgramJudge, WhatAgreesPassesAndBothControlsFail) {
-  EXPECT_EQ(judge_replicas(three()).verdict, ProgramVerdict::pass);
-  EXPECT_EQ(judge_one_device(three(), one()).verdict, ProgramVerdict::pass);
+  EXPECT_EQ(judge_replicas(three()).verdict, Verdict::pass);
+  EXPECT_EQ(judge_one_device(three(), one()).verdict, Verdict::pass);
   EXPECT_TRUE(replica_control_fails(three()));
   EXPECT_TRUE(one_device_control_fails(three(), one()));
 }
@@ -67,7 +67,7 @@ TEST(ProgramJudge, RanksThatSplitNoBatchProveNothing) {
   for (ProgramRank& rank : ranks)
     for (ProgramStep& step : rank.steps) step.samples = {"a", "b"};
   const ProgramFinding found = judge_one_device(ranks, one());
-  EXPECT_EQ(found.verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(found.verdict, Verdict::inconclusive);
   EXPECT_EQ(found.cause, ProgramCause::same_samples);
 }
 
@@ -79,14 +79,14 @@ TEST(ProgramJudge, GradientsThatAreAllZeroProveNothing) {
   };
   Ranks ranks;
   for (const ProgramRank& rank : three()) ranks.push_back(stilled(rank));
-  EXPECT_EQ(judge_one_device(ranks, stilled(one())).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_one_device(ranks, stilled(one())).verdict, Verdict::inconclusive);
 }
 
 TEST(ProgramJudge, AReplicaThatDiffersIsFoundWithStepAndParameter) {
   Ranks ranks = three();
   ranks[2].steps[1].param_hashes[1] = "x";
   const ProgramFinding found = judge_replicas(ranks);
-  EXPECT_EQ(found.verdict, ProgramVerdict::fail);
+  EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.step, 2);
   EXPECT_EQ(found.entry, "parameter bias");
   EXPECT_EQ(found.cause, ProgramCause::unknown);
@@ -104,7 +104,7 @@ TEST(ProgramJudge, FactorsOfGradientsHaveCauses) {
     return changed([=](ProgramStep* step) { step->grads[0] = sketch_of(factor); });
   };
   ProgramFinding found = judge_one_device(scaled(1.0 / 3), one());
-  EXPECT_EQ(found.verdict, ProgramVerdict::fail);
+  EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.step, 2);
   EXPECT_EQ(found.entry, "gradient of weight");
   EXPECT_EQ(found.cause, ProgramCause::divided_twice);
@@ -175,7 +175,7 @@ TEST(ProgramJudge, OrderOfSamplesIsJudgedWhereAllElseAgrees) {
   Ranks ranks = three();
   ranks[0].padded = 1;
   ProgramFinding found = judge_one_device(ranks, one());
-  EXPECT_EQ(found.verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(found.verdict, Verdict::inconclusive);
   EXPECT_EQ(found.cause, ProgramCause::padded_samples);
   ranks[0].stale_epochs = 1;
   EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::epoch_never_set);
@@ -226,7 +226,7 @@ TEST(ProgramJudge, AnUpdateThatDiffersAfterEqualGradientsIsOne) {
     step->lr = {0.3};
   });
   const ProgramFinding found = judge_one_device(ranks, one());
-  EXPECT_EQ(found.verdict, ProgramVerdict::fail);
+  EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.entry, "parameter weight");
   EXPECT_EQ(found.cause, ProgramCause::lr_scaled);
 }
@@ -236,20 +236,20 @@ TEST(ProgramJudge, WhatMayHaveAnotherReasonAccusesNobody) {
     return changed([=](ProgramStep* step) { step->grads[0] = sketch_of(factor); });
   };
   EXPECT_EQ(judge_one_device(off(1 + 1e-7), one()).verdict,
-            ProgramVerdict::inconclusive);  // a cast
+            Verdict::inconclusive);  // a cast
   Ranks draws = off(2);
   draws[0].draws = true;
-  EXPECT_EQ(judge_one_device(draws, one()).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_one_device(draws, one()).verdict, Verdict::inconclusive);
   Ranks other_samples = off(2);
   other_samples[1].steps[1].samples = {"7"};
-  EXPECT_EQ(judge_one_device(other_samples, one()).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_one_device(other_samples, one()).verdict, Verdict::inconclusive);
   ProgramRank blind = one();
   for (ProgramStep& step : blind.steps) step.samples.clear();
-  EXPECT_EQ(judge_one_device(off(2), blind).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_one_device(off(2), blind).verdict, Verdict::inconclusive);
   Ranks sharded = three();
   sharded[1].steps[0].names = {"weight"};
-  EXPECT_EQ(judge_replicas(sharded).verdict, ProgramVerdict::inconclusive);
-  EXPECT_EQ(judge_one_device(sharded, one()).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_replicas(sharded).verdict, Verdict::inconclusive);
+  EXPECT_EQ(judge_one_device(sharded, one()).verdict, Verdict::inconclusive);
 }
 
 TEST(ProgramJudge, MeansOverOtherNumbersOfTargetsAreTold) {
@@ -265,7 +265,7 @@ TEST(ProgramJudge, DataThatWasHandedOnDecides) {
     return changed([=](ProgramStep* step) { step->grads[0] = sketch_of(factor); });
   };
   ProgramFinding before;
-  before.verdict = ProgramVerdict::inconclusive;
+  before.verdict = Verdict::inconclusive;
   before.other_data = true;
   before.words = "other samples";
   ProgramRank handed = one();
@@ -273,21 +273,21 @@ TEST(ProgramJudge, DataThatWasHandedOnDecides) {
       judge_handed(three(), handed, before).words,
       "other samples; nor can one device be handed the ranks' data: it saw no forward of a model");
   handed.handed = true;
-  EXPECT_EQ(judge_handed(three(), handed, before).verdict, ProgramVerdict::pass);
+  EXPECT_EQ(judge_handed(three(), handed, before).verdict, Verdict::pass);
   Ranks padded = three(), stale = three();
   padded[0].padded = 1;
   stale[0].stale_epochs = 1;
-  EXPECT_EQ(judge_handed(padded, handed, before).verdict, ProgramVerdict::pass);
+  EXPECT_EQ(judge_handed(padded, handed, before).verdict, Verdict::pass);
   EXPECT_EQ(judge_handed(stale, handed, before).cause, ProgramCause::epoch_never_set);
   const ProgramFinding undivided = judge_handed(off(3), handed, before);
-  EXPECT_EQ(undivided.verdict, ProgramVerdict::fail);
+  EXPECT_EQ(undivided.verdict, Verdict::fail);
   EXPECT_EQ(undivided.cause, ProgramCause::not_divided);
   const ProgramFinding other = judge_handed(off(2.5), handed, before);
-  EXPECT_EQ(other.verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(other.verdict, Verdict::inconclusive);
   EXPECT_TRUE(other.other_data);
   handed.scale_known = false;
-  EXPECT_EQ(judge_handed(three(), handed, before).verdict, ProgramVerdict::inconclusive);
-  EXPECT_EQ(judge_handed(off(3), handed, before).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_handed(three(), handed, before).verdict, Verdict::inconclusive);
+  EXPECT_EQ(judge_handed(off(3), handed, before).verdict, Verdict::inconclusive);
 }
 
 TEST(ProgramJudge, BatchesAreHandedOnAsOneOrInTurn) {
@@ -305,18 +305,18 @@ TEST(ProgramJudge, BatchesAreHandedOnAsOneOrInTurn) {
 TEST(ProgramJudge, HalfARecordingIsNeverGreen) {
   Ranks cut = three();
   cut[1].ended = false;
-  EXPECT_EQ(judge_replicas(cut).verdict, ProgramVerdict::inconclusive);
-  EXPECT_EQ(judge_one_device(cut, one()).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_replicas(cut).verdict, Verdict::inconclusive);
+  EXPECT_EQ(judge_one_device(cut, one()).verdict, Verdict::inconclusive);
   Ranks shorter = three();
   for (ProgramRank& rank : shorter) rank.steps.pop_back();
-  EXPECT_EQ(judge_one_device(shorter, one()).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_one_device(shorter, one()).verdict, Verdict::inconclusive);
   Ranks idle = three();
   idle[2].steps.clear();
   idle[2].backwards = 2;
   EXPECT_EQ(judge_replicas(idle).cause, ProgramCause::update_on_one_rank);
   Ranks nothing = three();
   for (ProgramRank& rank : nothing) rank.steps.clear();
-  EXPECT_EQ(judge_replicas(nothing).verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(judge_replicas(nothing).verdict, Verdict::inconclusive);
 }
 
 TEST(ProgramRecording, StrangersLinesAreRefused) {

@@ -81,7 +81,7 @@ class Recorded : public testing::Test {
 TEST_F(Recorded, WhatTheContributionsGiveInGloosOrderPasses) {
   const ProgramReplay found = replay();
   ASSERT_TRUE(found.finding);
-  EXPECT_EQ(found.finding->verdict, ProgramVerdict::pass) << found.finding->words;
+  EXPECT_EQ(found.finding->verdict, Verdict::pass) << found.finding->words;
   EXPECT_TRUE(found.control_failed);
   EXPECT_EQ(found.finding->words, "1 of 1 sums over Gloo, bit for bit");
   EXPECT_EQ(found.collectives, 2);
@@ -95,7 +95,7 @@ TEST_F(Recorded, OneBitOfOneRanksResultFails) {
   std::memcpy(&results_[2][413], &bits, sizeof bits);
   const ProgramReplay found = replay();
   ASSERT_TRUE(found.finding);
-  EXPECT_EQ(found.finding->verdict, ProgramVerdict::fail);
+  EXPECT_EQ(found.finding->verdict, Verdict::fail);
   EXPECT_EQ(found.finding->step, 4);
   EXPECT_THAT(found.finding->words, testing::StartsWith("element 413 is "));
   EXPECT_THAT(found.finding->words, testing::HasSubstr("on rank 2"));
@@ -103,7 +103,7 @@ TEST_F(Recorded, OneBitOfOneRanksResultFails) {
 
 TEST_F(Recorded, AnotherOrderOfAdditionFails) {
   results_.assign(3, summed(inputs_, "rank_order"));
-  EXPECT_EQ(replay().finding->verdict, ProgramVerdict::fail);
+  EXPECT_EQ(replay().finding->verdict, Verdict::fail);
 }
 
 // Of three parts of 201 elements, while the ring's are of 202.
@@ -116,11 +116,11 @@ TEST_F(Recorded, AReduceScatterIsAPartOfAnAllReduce) {
     results_[rank].assign(at, at + 201);
     write(rank, "reduce_scatter_tensor", 603);
   }
-  EXPECT_EQ(replay_program(folder_, 3).finding->verdict, ProgramVerdict::pass);
+  EXPECT_EQ(replay_program(folder_, 3).finding->verdict, Verdict::pass);
   results_[1][0] = -results_[1][0];
   write(1, "reduce_scatter_tensor", 603);
   const ProgramReplay wrong = replay_program(folder_, 3);
-  EXPECT_EQ(wrong.finding->verdict, ProgramVerdict::fail);
+  EXPECT_EQ(wrong.finding->verdict, Verdict::fail);
   EXPECT_THAT(wrong.finding->words, testing::StartsWith("element 201 is "));
 }
 
@@ -128,7 +128,7 @@ TEST_F(Recorded, ZerosAloneHaveNoControl) {
   for (auto& input : inputs_) input.assign(600, 0);
   results_.assign(3, std::vector<double>(600, 0));
   const ProgramReplay found = replay();
-  EXPECT_EQ(found.finding->verdict, ProgramVerdict::pass);
+  EXPECT_EQ(found.finding->verdict, Verdict::pass);
   EXPECT_FALSE(found.control_failed);
   tap_ = "functions";  // a library's flags, while DistributedDataParallel's sums are not seen
   EXPECT_FALSE(replay().finding);
@@ -136,7 +136,7 @@ TEST_F(Recorded, ZerosAloneHaveNoControl) {
 
 TEST_F(Recorded, WhatWasNotKeptIsNotJudged) {
   result_at_ = -1;
-  EXPECT_EQ(replay().finding->verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(replay().finding->verdict, Verdict::inconclusive);
   tap_ = "functions";  // which says that it does not see all
   EXPECT_FALSE(replay().finding);
   result_at_ = 4800;
@@ -150,15 +150,15 @@ TEST_F(Recorded, OtherCollectivesOnOtherRanksAreInconclusive) {
   EXPECT_THAT(replay_program(folder_, 3).finding->words,
               testing::HasSubstr("all_reduce of 600 elements on rank 0, and broadcast"));
   write(1, "all_reduce", 599);
-  EXPECT_EQ(replay_program(folder_, 3).finding->verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(replay_program(folder_, 3).finding->verdict, Verdict::inconclusive);
 }
 
 TEST_F(Recorded, ABrokenRecordingIsInconclusive) {
   replay();
   write(2, "all_reduce", 600, "");
-  EXPECT_EQ(replay_program(folder_, 3).finding->verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(replay_program(folder_, 3).finding->verdict, Verdict::inconclusive);
   write(2, "all_reduce", 600, "{}");
-  EXPECT_EQ(replay_program(folder_, 3).finding->verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(replay_program(folder_, 3).finding->verdict, Verdict::inconclusive);
   write(2, "all_reduce", 600, "[1");
   EXPECT_THAT(replay_program(folder_, 3).finding->words,
               testing::HasSubstr("collectives-2.jsonl:5:3: error: is no line of the agent: "));
@@ -166,7 +166,7 @@ TEST_F(Recorded, ABrokenRecordingIsInconclusive) {
   fs::resize_file(folder_ + "/contributions-2.bin", 5000);
   EXPECT_THAT(replay_program(folder_, 3).finding->words, testing::HasSubstr("rank 2 kept less"));
   ranks_ = {0, 1, 9};
-  EXPECT_EQ(replay().finding->verdict, ProgramVerdict::inconclusive);
+  EXPECT_EQ(replay().finding->verdict, Verdict::inconclusive);
 }
 
 TEST_F(Recorded, NothingRecordedIsNoLane) {

@@ -10,33 +10,33 @@
 namespace lockstep {
 namespace {
 
-ProgramLane lane(ProgramLaneKind kind, ProgramVerdict verdict, bool control = true) {
+ProgramLane lane(ProgramLaneKind kind, Verdict verdict, bool control = true) {
   ProgramLane made{kind, {}, control};
   made.finding.verdict = verdict;
   made.finding.steps = 24;
-  if (verdict == ProgramVerdict::fail) {
+  if (verdict == Verdict::fail) {
     made.finding.cause = ProgramCause::summed_loss;
     made.finding.step = 3;
     made.finding.entry = "gradient of w";
     made.finding.line = "train.py:9";
   }
-  if (verdict != ProgramVerdict::pass) made.finding.words = "evidence\x1b[2J";
+  if (verdict != Verdict::pass) made.finding.words = "evidence\x1b[2J";
   return made;
 }
 
 ProgramResult result_of(const std::vector<ProgramLane>& lanes, const std::string& not_run = "") {
   ProgramResult made;
   made.command = {"python3", "train.py"};
-  made.worlds.push_back({2, {lane(ProgramLaneKind::replica, ProgramVerdict::pass)}});
+  made.worlds.push_back({2, {lane(ProgramLaneKind::replica, Verdict::pass)}});
   made.worlds.push_back({3, lanes, not_run});
   EXPECT_EQ(schema_errors(program_schema_text(), nlohmann::json::parse(as_json(made).dump())), "");
   return made;
 }
 
 TEST(ProgramResult, AFailureOutweighsWhatCouldNotBeJudgedAndThatAPass) {
-  const auto pass = lane(ProgramLaneKind::replica, ProgramVerdict::pass);
-  const auto undecided = lane(ProgramLaneKind::float64, ProgramVerdict::inconclusive);
-  const auto fail = lane(ProgramLaneKind::float64, ProgramVerdict::fail);
+  const auto pass = lane(ProgramLaneKind::replica, Verdict::pass);
+  const auto undecided = lane(ProgramLaneKind::float64, Verdict::inconclusive);
+  const auto fail = lane(ProgramLaneKind::float64, Verdict::fail);
   EXPECT_EQ(exit_code_of(result_of({pass})), kExitPass);
   EXPECT_EQ(exit_code_of(result_of({pass, undecided})), kExitInconclusive);
   EXPECT_EQ(exit_code_of(result_of({undecided, fail})), kExitFail);
@@ -45,7 +45,7 @@ TEST(ProgramResult, AFailureOutweighsWhatCouldNotBeJudgedAndThatAPass) {
 }
 
 TEST(ProgramResult, APassWhoseControlDidNotFailIsVoid) {
-  const auto made = result_of({lane(ProgramLaneKind::float64, ProgramVerdict::pass, false)});
+  const auto made = result_of({lane(ProgramLaneKind::float64, Verdict::pass, false)});
   EXPECT_EQ(exit_code_of(made), kExitInconclusive);
   EXPECT_EQ(as_json(made)["worlds"][1]["lanes"]["float64"]["verdict"], "void");
   EXPECT_EQ(test_report(made).cases[1].result, TestCase::Result::inconclusive);
@@ -53,7 +53,7 @@ TEST(ProgramResult, APassWhoseControlDidNotFailIsVoid) {
 }
 
 TEST(ProgramResult, AFailureHasStepEntryCauseAndLine) {
-  const auto made = result_of({lane(ProgramLaneKind::float64, ProgramVerdict::fail)});
+  const auto made = result_of({lane(ProgramLaneKind::float64, Verdict::fail)});
   const auto found = as_json(made)["worlds"][1]["lanes"]["float64"];
   EXPECT_EQ(found["step"], 3);
   EXPECT_EQ(found["entry"], "gradient of w");
