@@ -205,6 +205,7 @@ class LateArrivals {
     RankSet late, unsure, elsewhere, by_chance;
     for (size_t rank = 0; rank < group_.ranks.size(); ++rank) {
       const int64_t name = group_.ranks[rank];
+      if (is_late_here[rank] && has_waited(place_, rank)) continue;
       if (is_late_here[rank] && deviations(rank, is_late_here) < kLeastDeviations)
         by_chance.insert(name);
       else if (is_late_here[rank])
@@ -315,9 +316,25 @@ class LateArrivals {
           finding);
   }
 
+  // For a late rank, in the collective before: who came in time to one that does not synchronize
+  // all ranks, as a broadcast by a tree, and late out of it.
+  bool has_waited(size_t place, size_t rank) const {
+    if (steps_.calls < 2) return false;
+    const size_t before = (place + steps_.calls - 1) % steps_.calls;
+    const std::string& operation = group_.calls[steps_.begin + before]->operation;
+    if (operation != "broadcast" && operation != "reduce" && operation != "gather" &&
+        operation != "scatter")
+      return false;
+    const double in_time = kInTime * middle(latenesses(place, rank));
+    if (std::abs(middle(latenesses(before, rank))) > in_time) return false;
+    for (size_t other = 0; other < group_.ranks.size(); ++other)
+      if (other != rank && is_late(before, other)) return true;
+    return false;
+  }
+
   bool is_late_anywhere(size_t rank) const {
     for (size_t place = 0; place < steps_.calls; ++place)
-      if (is_late(place, rank)) return true;
+      if (is_late(place, rank) && !has_waited(place, rank)) return true;
     return false;
   }
 
