@@ -70,6 +70,8 @@ InputErrors take(const Json& json, MachineModel* machine) {
   machine->overlap_slowdown = json.value("overlap_slowdown", 0.0);
   machine->copy_fs_per_byte = fs_of(json, "copy_mb_per_s", machine->copy_fs_per_byte);
   if (json.contains("bucket_us")) machine->bucket_ns = ns_of_key(json, "bucket_us", 1e3);
+  if (json.contains("parameter_us")) machine->parameter_ns = ns_of_key(json, "parameter_us", 1e3);
+  if (json.contains("launch_us")) machine->launch_ns = ns_of_key(json, "launch_us", 1e3);
   if (json.contains("load_ms")) machine->load_ns = ns_of_key(json, "load_ms", 1e6);
   if (json.contains("optimizer_ms")) machine->optimizer_ns = ns_of_key(json, "optimizer_ms", 1e6);
   if (json.contains("forward_ms")) machine->forward_ms = json["forward_ms"].get<double>();
@@ -127,7 +129,10 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   json["channels"] = machine.channels;
   json["overlap_slowdown"] = machine.overlap_slowdown;
   if (machine.copy_fs_per_byte > 0) json["copy_mb_per_s"] = mb_per_s_of(machine.copy_fs_per_byte);
-  json["bucket_us"] = static_cast<double>(machine.bucket_ns) * 1e-3;
+  if (machine.bucket_ns > 0) json["bucket_us"] = static_cast<double>(machine.bucket_ns) * 1e-3;
+  if (machine.parameter_ns > 0)
+    json["parameter_us"] = static_cast<double>(machine.parameter_ns) * 1e-3;
+  json["launch_us"] = static_cast<double>(machine.launch_ns) * 1e-3;
   json["load_ms"] = static_cast<double>(machine.load_ns) * 1e-6;
   json["optimizer_ms"] = static_cast<double>(machine.optimizer_ns) * 1e-6;
   if (machine.forward_ms) json["forward_ms"] = *machine.forward_ms;

@@ -197,6 +197,8 @@ void Walk::pass(const Draws& draws) {
   draws_ = &draws;
   done_.clear();
   spans_.clear();
+  worked_ns_ = 0;
+  pass_work_ns_ = bucket_work_ns(job_, pass_);
   if (trace_ != nullptr) trace_->passes.emplace_back().pass = pass_;
   begin_compute();
   if (!failure_) {
@@ -253,9 +255,11 @@ int64_t Walk::pauses_before(const RankEvents& step, int64_t ready_ns) const {
   return ns;
 }
 
-int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t factor) const {
+int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t bucket_work_ns,
+                      int64_t factor) const {
   const RankEvents& step = steps_[member];
-  return scaled(scaled(ready_ns, step.compute_factor), factor) + pauses_before(step, ready_ns);
+  return scaled(scaled(ready_ns + bucket_work_ns, step.compute_factor), factor) +
+         pauses_before(step, ready_ns);
 }
 
 // When so much work is done that began then, where it goes slower under every collective of the
@@ -278,10 +282,14 @@ int64_t Walk::slowed(int64_t begin_ns, int64_t work_ns) const {
 
 void Walk::compute_bucket(size_t place, const BucketWork& work) {
   const Draws& draws = *draws_;
+  worked_ns_ += work.work_ns;
   for (size_t m = 0; m < members_.size(); ++m) {
     const Factors& factors = draws.buckets.empty() ? draws.ranks[m] : draws.buckets[place][m];
-    const int64_t late = slowed(compute_begin_[m], work_of(m, work.ready_ns, factors.late));
-    const int64_t early = slowed(early_begin_[m], work_of(m, work.ready_ns, factors.early));
+    const auto work_ns = [&](int64_t factor) {
+      return work_of(m, work.ready_ns, worked_ns_, factor);
+    };
+    const int64_t late = slowed(compute_begin_[m], work_ns(factors.late));
+    const int64_t early = slowed(early_begin_[m], work_ns(factors.early));
     ready_[m] = std::max(ready_[m], late);
     arrival_[m] = std::max(arrival_[m], ready_[m] + work.extra_ns);
     early_[m] = std::max(early_[m], early + work.extra_ns);
@@ -335,7 +343,8 @@ void Walk::take_turns(size_t place, const BucketWork& work, std::vector<int64_t>
 int64_t Walk::end_of_backward(size_t member) {
   const auto& buckets = buckets_of(job_, pass_);
   const int64_t factor = draws_->ranks[member].late;
-  const int64_t whole = slowed(compute_begin_[member], work_of(member, job_.backward_ns, factor));
+  const int64_t whole =
+      slowed(compute_begin_[member], work_of(member, job_.backward_ns, pass_work_ns_, factor));
   const bool all_in_buckets = !buckets.empty() && buckets.back().ready_ns == job_.backward_ns;
   const int64_t own = all_in_buckets ? ready_[member] : std::max(ready_[member], whole);
   return std::max(own, arrival_[member]);

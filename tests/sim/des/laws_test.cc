@@ -23,7 +23,7 @@ Job drawn_job() {
   int64_t ready_ns = 0;
   for (int64_t b = 0; b < in_range(1, 5); ++b) {
     ready_ns = in_range(ready_ns, job.backward_ns);
-    job.settled.push_back({b, in_range(0, 1'000'000), ready_ns, 0});
+    job.settled.push_back({b, in_range(0, 1'000'000), ready_ns, 0, in_range(0, 100'000)});
   }
   job.settled.back().ready_ns = job.backward_ns;
   job.first_step = job.settled;
@@ -60,12 +60,14 @@ RC_GTEST_PROP(Laws, MoreRanksAreNeverFaster, ()) {
 
 RC_GTEST_PROP(Laws, NothingIsFasterThanItsBounds, ()) {
   const Job job = drawn_job();
-  int64_t wire_ns = 0;
-  for (const BucketWork& bucket : job.settled)
+  int64_t wire_ns = 0, work_ns = 0;
+  for (const BucketWork& bucket : job.settled) {
     wire_ns += least_all_reduce_ns(job.cost, bucket.bytes, job.ranks);
+    work_ns += bucket.work_ns;
+  }
   const auto run = simulate(job, {{}, 1});
   for (const StepNumbers& step : run.value().steps) {
-    RC_ASSERT(step.duration_ns >= job.forward_ns + job.backward_ns + job.optimizer_ns);
+    RC_ASSERT(step.duration_ns >= job.forward_ns + job.backward_ns + work_ns + job.optimizer_ns);
     RC_ASSERT(step.duration_ns >= wire_ns);
   }
 }
@@ -114,6 +116,22 @@ RC_GTEST_PROP(Laws, RarerAveragesAreNeverSlower, ()) {
   job.averaging.insert(job.averaging.begin(), {int64_t{1} << in_range(0, 1), 1, 0});
   RC_PRE(job.averaging[0].ranks <= job.ranks);
   RC_ASSERT(total_ns(job) >= rarer);
+}
+
+// DDP's own work is never for nothing, and costs a step no more than it takes.
+RC_GTEST_PROP(Laws, MoreWorkOfTheReducerIsNeverFaster, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  int64_t more_ns = 0;
+  for (BucketWork& bucket : job.settled) {
+    const int64_t one_ns = in_range(0, 100'000);
+    bucket.work_ns += one_ns;
+    more_ns += one_ns;
+  }
+  job.first_step = job.settled;
+  const int64_t after = total_ns(job);
+  RC_ASSERT(after >= before);
+  RC_ASSERT(after <= before + job.steps * more_ns);
 }
 
 RC_GTEST_PROP(Laws, MoreChannelsAreNeverSlower, ()) {

@@ -26,7 +26,8 @@ inline std::vector<BucketWork> random_buckets(Rng& rng, int64_t backward_ns) {
   int64_t ready_ns = 0;
   for (size_t b = 0; b < buckets.size(); ++b) {
     ready_ns = drawn(rng, ready_ns, backward_ns);
-    buckets[b] = {static_cast<int64_t>(b), drawn(rng, 0, 100'000), ready_ns, drawn(rng, 0, 1) * 7};
+    buckets[b] = {static_cast<int64_t>(b), drawn(rng, 0, 100'000), ready_ns, drawn(rng, 0, 1) * 7,
+                  drawn(rng, 0, 1) * drawn(rng, 0, 3000)};
   }
   buckets.back().ready_ns = backward_ns;
   return buckets;
