@@ -164,7 +164,8 @@ __int128 longest_ns(const Job& job) {
   for (const auto* buckets : {&job.first_step, &job.settled})
     for (const BucketWork& bucket : *buckets) {
       compute_ns += static_cast<double>(bucket.work_ns);
-      step += bucket.extra_ns + all_reduce_ns(job.cost, bucket.bytes, job.ranks);
+      step += bucket.extra_ns +
+              scaled(all_reduce_ns(job.cost, bucket.bytes, job.ranks), kOne + job.comm_slowdown);
     }
   step += static_cast<__int128>(compute_ns * slowed);
   step = step * job.passes + job.load_ns + job.optimizer_ns;
@@ -222,6 +223,7 @@ InputErrors problems_of(const Job& job) {
     ranges.check(name, ns, 0, kMostAlphaNs * 1000);
   ranges.check("channels", job.channels, 1, 64);
   ranges.check("overlap_slowdown", job.overlap_slowdown, 0, 16 * kOne);
+  ranges.check("comm_slowdown", job.comm_slowdown, 0, 16 * kOne);
   ranges.check("passes", job.passes, 1, kMostPasses);
   for (const InputError& problem : problems_of(job.cost)) ranges.problems.push_back(problem);
   check_links(job, &ranges);

@@ -126,6 +126,8 @@ struct Job {
   int64_t channels = 1;         // collectives that may be under way at once
   // Compute takes so much longer while a collective is under way, in 2^-24 (0: not at all).
   int64_t overlap_slowdown = 0;
+  // A bucket's collective takes so much longer while any rank's backward goes on, likewise.
+  int64_t comm_slowdown = 0;
   // Forward and backward of a step (micro-batches of gradient accumulation). Buckets are
   // communicated in the last only (no_sync), or in each.
   int64_t passes = 1;

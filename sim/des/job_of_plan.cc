@@ -257,6 +257,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   job.cost.algorithm = algorithm_of(scenario, machine);
   job.channels = machine.channels;
   job.overlap_slowdown = std::llround(machine.overlap_slowdown * static_cast<double>(kOne));
+  job.comm_slowdown = std::llround(machine.comm_slowdown * static_cast<double>(kOne));
   job.collective_ns = scenario.timeouts.collective_ms * 1'000'000;
   const bool after = scenario.reducer.kind == "manual" || scenario.reducer.kind == "flat";
   job.first_step = works_of(plan, planned.first_step, times.value(), machine, after);

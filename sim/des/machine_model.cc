@@ -68,6 +68,7 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("table")) cost.table = table_of(json["table"]);
   machine->channels = json.value("channels", machine->channels);
   machine->overlap_slowdown = json.value("overlap_slowdown", 0.0);
+  machine->comm_slowdown = json.value("comm_slowdown", 0.0);
   machine->copy_fs_per_byte = fs_of(json, "copy_mb_per_s", machine->copy_fs_per_byte);
   if (json.contains("bucket_us")) machine->bucket_ns = ns_of_key(json, "bucket_us", 1e3);
   if (json.contains("parameter_us")) machine->parameter_ns = ns_of_key(json, "parameter_us", 1e3);
@@ -128,6 +129,7 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   json["cores_per_host"] = cost.cores_per_host;
   json["channels"] = machine.channels;
   json["overlap_slowdown"] = machine.overlap_slowdown;
+  json["comm_slowdown"] = machine.comm_slowdown;
   if (machine.copy_fs_per_byte > 0) json["copy_mb_per_s"] = mb_per_s_of(machine.copy_fs_per_byte);
   if (machine.bucket_ns > 0) json["bucket_us"] = static_cast<double>(machine.bucket_ns) * 1e-3;
   if (machine.parameter_ns > 0)

@@ -20,7 +20,7 @@ struct MachineModel {
   std::optional<Algorithm> algorithm;
   CostModel cost;  // but for its algorithm
   int64_t channels = 1;
-  double overlap_slowdown = 0;
+  double overlap_slowdown = 0, comm_slowdown = 0;  // of compute under communication; and of that
   // What DDP's reducer costs the compute stream in backward: a bucket, a parameter, a byte that is
   // copied into a bucket (where gradients are no views of it).
   int64_t bucket_ns = 0, parameter_ns = 0, copy_fs_per_byte = 0;

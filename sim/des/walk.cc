@@ -262,24 +262,6 @@ int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t bucket_work_ns,
          pauses_before(step, ready_ns);
 }
 
-// When so much work is done that began then, where it goes slower under every collective of the
-// step so far. From the begin each time, so that it depends on nothing else.
-int64_t Walk::slowed(int64_t begin_ns, int64_t work_ns) const {
-  if (job_.overlap_slowdown == 0) return begin_ns + work_ns;
-  const int64_t slow = kOne + job_.overlap_slowdown;
-  int64_t time_ns = begin_ns, left = work_ns;
-  for (const Span& span : spans_) {
-    const int64_t free = std::clamp<int64_t>(span.begin_ns - time_ns, 0, left);
-    time_ns += free;
-    left -= free;
-    const int64_t there = std::max<int64_t>(span.end_ns - time_ns, 0);
-    if (scaled(left, slow) <= there) return time_ns + scaled(left, slow);
-    left -= static_cast<int64_t>(static_cast<__int128>(there) * kOne / slow);
-    time_ns += there;
-  }
-  return time_ns + left;
-}
-
 void Walk::compute_bucket(size_t place, const BucketWork& work) {
   const Draws& draws = *draws_;
   worked_ns_ += work.work_ns;
@@ -315,7 +297,7 @@ void Walk::reduce(size_t place, const BucketWork& work) {
       for (size_t m = 0; m < starts.size(); ++m)
         starts[m] = std::max(starts[m], done_[place - channels][m]);
     ends = ends_(job_, starts, work.bytes);
-    take_turns(place, work, &ends);
+    share(place, work, largest(starts), &ends);
     const int64_t first = *std::min_element(early_.begin(), early_.end());
     skew_ns_ = std::max(skew_ns_, largest(arrival_) - first);
     longest_ns_ = std::max(longest_ns_, largest(ends) - first);
@@ -327,15 +309,6 @@ void Walk::reduce(size_t place, const BucketWork& work) {
   if (failure_) ends.assign(members_.size(), kNever);
   trace_collective(ends);
   done_.push_back(std::move(ends));
-}
-
-// Collectives that are under way at once share one wire: the latency of one hides behind the bytes
-// of the one before, but not bytes behind bytes.
-void Walk::take_turns(size_t place, const BucketWork& work, std::vector<int64_t>* ends) const {
-  if (job_.channels == 1 || place == 0) return;
-  const int64_t busy_ns = wire_ns(job_, work.bytes);
-  for (size_t m = 0; m < ends->size(); ++m)
-    (*ends)[m] = std::max((*ends)[m], done_[place - 1][m] + busy_ns);
 }
 
 // What comes after the last bucket goes as the rank's noise says; with noise per bucket there is

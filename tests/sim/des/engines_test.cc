@@ -114,6 +114,24 @@ TEST(Passes, WorkOfTheReducerLengthensBackward) {
   }
 }
 
+// Backward of 10 ms, after 2 of which a collective of 6 ms begins, and at the end another.
+TEST(Contention, HoldsBothUp) {
+  Job job = plain_training();
+  job.forward_ns = 0;
+  job.backward_ns = 10'000'000;
+  job.settled = job.first_step = {{0, 4000, 2'000'000, 0}, {1, 4000, 10'000'000, 0}};
+  const auto duration_ns = [&] { return durations_of(job)[1]; };
+  EXPECT_EQ(duration_ns(), 16'000'000);
+  job.comm_slowdown = kOne / 4;  // until 2 + 7.5, before backward ends
+  EXPECT_EQ(duration_ns(), 16'000'000);
+  job.comm_slowdown = kOne;  // beside 8 ms of backward 4 are done, and 2 after it
+  EXPECT_EQ(duration_ns(), 18'000'000);
+  job.overlap_slowdown = kOne;  // the first ends at 14, backward at 16
+  EXPECT_EQ(duration_ns(), 22'000'000);
+  job.overlap_slowdown = kOne / 2;  // both at 14
+  EXPECT_EQ(duration_ns(), 20'000'000);
+}
+
 TEST(Passes, NewBucketsComeAtTheBeginOfTheOneAfterTheFirstThatWasCommunicated) {
   Job job = plain_training();
   job.passes = 2;

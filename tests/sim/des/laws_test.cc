@@ -141,6 +141,32 @@ RC_GTEST_PROP(Laws, MoreChannelsAreNeverSlower, ()) {
   RC_ASSERT(total_ns(job) <= before);
 }
 
+// Both ways at once: neither makes a step faster, nor more of it.
+RC_GTEST_PROP(Laws, MoreContentionIsNeverFaster, ()) {
+  Job job = drawn_job();
+  job.channels = in_range(1, 4);
+  const int64_t without = total_ns(job);
+  job.overlap_slowdown = in_range(0, 2 * kOne);
+  job.comm_slowdown = in_range(0, 2 * kOne);
+  const int64_t some = total_ns(job);
+  RC_ASSERT(some >= without);
+  // What is lost is rounded once a collective.
+  const int64_t rounded = job.steps * static_cast<int64_t>(job.settled.size()) * 2;
+  job.comm_slowdown += in_range(0, kOne);
+  const int64_t more = total_ns(job);
+  RC_ASSERT(more + rounded >= some);
+  job.overlap_slowdown += in_range(0, kOne);
+  RC_ASSERT(total_ns(job) + rounded >= more);
+}
+
+// At most so many times as slow as what is slowed.
+RC_GTEST_PROP(Laws, ContentionCostsNoMoreThanItsPart, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  job.comm_slowdown = in_range(0, 2 * kOne);
+  RC_ASSERT(total_ns(job) <= scaled(before, kOne + job.comm_slowdown) + job.steps * 8);
+}
+
 RC_GTEST_PROP(Laws, SlowerComputeUnderCommunicationIsNeverFaster, ()) {
   Job job = drawn_job();
   const int64_t before = total_ns(job);

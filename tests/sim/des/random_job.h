@@ -74,6 +74,7 @@ inline Job random_job(uint64_t seed) {
   job.cost = random_cost(rng);
   job.channels = drawn(rng, 1, 3);
   job.overlap_slowdown = drawn(rng, 0, 1) * kOne / 25;
+  job.comm_slowdown = drawn(rng, 0, 1) * drawn(rng, 0, 3 * kOne);
   for (int64_t rank = 0; rank < job.ranks; ++rank)
     if (drawn(rng, 0, 3) == 0) job.schedule.touched.push_back(rank);
   job.schedule.at = [seed](int64_t rank, int64_t step) {
