@@ -98,10 +98,6 @@ void add_rank(const Timeline& timeline, const Step& step, size_t rank, RunSample
     samples->finish_ns.push_back(static_cast<double>(own.time.end_ns - last_ns));
 }
 
-}  // namespace
-
-namespace {
-
 // What a backward computes, but for its reducer, and on how many ranks that share the cores.
 std::string compute_of(const RunPlan& plan) {
   const Scenario& scenario = plan.scenario;
@@ -230,15 +226,14 @@ int64_t median_ns(const std::vector<double>& values) {
   return values.empty() ? 0 : std::max<int64_t>(0, std::llround(median_of(values)));
 }
 
-// What backward takes without the reducer, where that is known.
-void fill_backward(const std::vector<double>& backward_ns, const RunSamples& all, Fit* fit) {
+// What backward takes, without what the reducer is known to cost it.
+void fill_backward(const RunSamples& all, Fit* fit) {
   MachineModel& machine = fit->machine;
-  fit->backward = backward_costs(all.backwards);
   const auto& bucket = fit->backward.bucket_us.number;
   const auto& slow = fit->backward.overlap_slowdown.number;
   if (bucket) machine.bucket_ns = std::llround(bucket->value * 1e3);
   if (slow) machine.overlap_slowdown = slow->value;
-  std::vector<double> bare_ns = backward_ns;
+  std::vector<double> bare_ns = all.backward_ns;
   if (bucket || slow) {
     bare_ns.clear();
     for (const BackwardSample& sample : all.backwards)
@@ -264,12 +259,10 @@ void fill_step(const std::vector<RunSamples>& runs, Fit* fit) {
   machine->load_ns = median_ns(all.load_ns);
   machine->optimizer_ns = median_ns(all.finish_ns);
   machine->launch_ns = median_ns(all.late_ns);
-  if (!real) {
-    fit->backward = backward_costs({});
-    return;
-  }
+  fit->backward = backward_costs(all.backwards);
+  if (!real) return;
   machine->forward_ms = static_cast<double>(median_ns(all.forward_ns)) * 1e-6;
-  fill_backward(all.backward_ns, all, fit);
+  fill_backward(all, fit);
 }
 
 }  // namespace

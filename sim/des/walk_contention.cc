@@ -5,6 +5,21 @@
 #include "sim/des/walk.h"
 
 namespace lockstep {
+namespace {
+
+struct Progress {
+  int64_t time_ns = 0, left_ns = 0;  // of the work
+};
+
+// Until then work takes `slow` times as long, in 2^-24.
+Progress slower_until(int64_t end_ns, int64_t slow, const Progress& from) {
+  const int64_t there = std::max<int64_t>(end_ns - from.time_ns, 0);
+  if (scaled(from.left_ns, slow) <= there) return {from.time_ns + scaled(from.left_ns, slow), 0};
+  const auto done = static_cast<int64_t>(static_cast<__int128>(there) * kOne / slow);
+  return {from.time_ns + there, from.left_ns - done};
+}
+
+}  // namespace
 
 // When so much work is done that began then, where it goes slower under every collective of the
 // step so far, and under one more from `also_from_ns` on without end. From the begin each time, so
@@ -12,18 +27,18 @@ namespace lockstep {
 int64_t Walk::slowed(int64_t begin_ns, int64_t work_ns, int64_t also_from_ns) const {
   if (job_.overlap_slowdown == 0) return begin_ns + work_ns;
   const int64_t slow = kOne + job_.overlap_slowdown;
-  int64_t time_ns = begin_ns, left = work_ns;
+  Progress now{begin_ns, work_ns};
+  const auto free_until = [&](int64_t end_ns) {
+    const int64_t free = std::clamp<int64_t>(end_ns - now.time_ns, 0, now.left_ns);
+    now = {now.time_ns + free, now.left_ns - free};
+  };
   for (const Span& span : spans_) {
-    const int64_t free = std::clamp<int64_t>(span.begin_ns - time_ns, 0, left);
-    time_ns += free;
-    left -= free;
-    const int64_t there = std::max<int64_t>(span.end_ns - time_ns, 0);
-    if (scaled(left, slow) <= there) return time_ns + scaled(left, slow);
-    left -= static_cast<int64_t>(static_cast<__int128>(there) * kOne / slow);
-    time_ns += there;
+    free_until(span.begin_ns);
+    now = slower_until(span.end_ns, slow, now);
+    if (now.left_ns == 0) return now.time_ns;
   }
-  const int64_t free = std::clamp<int64_t>(also_from_ns - time_ns, 0, left);
-  return time_ns + free + (free < left ? scaled(left - free, slow) : 0);
+  free_until(also_from_ns);
+  return now.time_ns + scaled(now.left_ns, slow);
 }
 
 // When the last rank's backward ends if a collective that starts then goes on for longer. One that
@@ -40,11 +55,9 @@ int64_t Walk::compute_ends_beside(int64_t start_ns) const {
 
 // The end of a transfer of so long a time that goes slower until compute has ended.
 int64_t Walk::stretched(int64_t begin_ns, int64_t transfer_ns, int64_t compute_end_ns) const {
-  const int64_t slow = kOne + job_.comm_slowdown;
-  const int64_t beside = std::max<int64_t>(compute_end_ns - begin_ns, 0);
-  if (scaled(transfer_ns, slow) <= beside) return begin_ns + scaled(transfer_ns, slow);
-  const auto done = static_cast<int64_t>(static_cast<__int128>(beside) * kOne / slow);
-  return begin_ns + beside + transfer_ns - done;
+  const Progress end =
+      slower_until(compute_end_ns, kOne + job_.comm_slowdown, {begin_ns, transfer_ns});
+  return end.time_ns + end.left_ns;
 }
 
 // Collectives that are under way at once share one wire: the latency of one hides behind the bytes
