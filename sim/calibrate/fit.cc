@@ -1,5 +1,6 @@
 #include "sim/calibrate/fit.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include <map>
 
 #include "reducer/probe.h"
-#include "scenarios/base/hash.h"
 #include "scenarios/layer_times.h"
 #include "sim/analysis/step_model.h"
 #include "sim/calibrate/wire.h"
@@ -25,7 +25,9 @@ bool is_whole(const Collective& b) {
                      [](const Passage& p) { return p.arrival_ns && p.end_ns; });
 }
 
-void add_collectives(const Timeline& timeline, const Step& step, RunSamples* samples) {
+// Returns when each had the wire, one after the other.
+std::vector<Interval> add_collectives(const Timeline& timeline, const Step& step,
+                                      RunSamples* samples) {
   std::vector<OnWire> on_wire;
   for (const size_t place : step.collectives) {
     const Collective& b = timeline.collectives[place];
@@ -38,9 +40,22 @@ void add_collectives(const Timeline& timeline, const Step& step, RunSamples* sam
     one.bytes = b.bytes;
   }
   const std::vector<double> times = wire_times_ns(on_wire);
-  for (size_t i = 0; i < times.size(); ++i)
+  std::vector<Interval> busy;
+  for (size_t i = 0; i < times.size(); ++i) {
     samples->collectives.push_back(
         {timeline.world_size, on_wire[i].bytes, std::max(times[i], 1.0)});
+    busy.push_back({on_wire[i].end_ns - std::llround(times[i]), on_wire[i].end_ns});
+  }
+  return busy;
+}
+
+// How much of `time` do these cover, of which no two overlap?
+double covered_ns(const Interval& time, const std::vector<Interval>& by) {
+  int64_t sum_ns = 0;
+  for (const Interval& one : by)
+    sum_ns += std::max<int64_t>(
+        std::min(time.end_ns, one.end_ns) - std::max(time.begin_ns, one.begin_ns), 0);
+  return static_cast<double>(sum_ns);
 }
 
 const PhaseInterval* find_phase(const RankStep& step, Phase phase) {
@@ -83,6 +98,15 @@ void add_rank(const Timeline& timeline, const Step& step, size_t rank, RunSample
     samples->finish_ns.push_back(static_cast<double>(own.time.end_ns - last_ns));
 }
 
+// What a backward computes, but for its reducer, and on how many ranks that share the cores.
+std::string compute_of(const RunPlan& plan) {
+  const Scenario& scenario = plan.scenario;
+  const auto json = as_json(scenario);
+  return json["model"].dump() + json["data"].dump() + scenario.dtype +
+         fmt::format("{} of {} {}", planned_samples(scenario), scenario.world_size,
+                     scenario.threads);
+}
+
 }  // namespace
 
 RunSamples samples_of(const RunPlan& plan, const Timeline& timeline, const std::string& run) {
@@ -92,10 +116,16 @@ RunSamples samples_of(const RunPlan& plan, const Timeline& timeline, const std::
   std::map<int64_t, double> ready_ns;
   const bool plain = plan.scenario.faults.empty() && plan.scenario.accumulate_steps == 1;
   if (samples.emulated && plain) ready_ns = planned_bucket_ready_ns(plan);
+  const std::string compute = plain && !samples.emulated ? compute_of(plan) : "";
   for (const Step& step : timeline.steps) {
     if (step.step <= plan.start_step + 1) continue;
-    add_collectives(timeline, step, &samples);
+    const std::vector<Interval> busy = add_collectives(timeline, step, &samples);
     for (size_t rank = 0; rank < step.ranks.size(); ++rank) {
+      const PhaseInterval* backward = find_phase(step.ranks[rank], Phase::backward);
+      if (!compute.empty() && backward != nullptr)
+        samples.backwards.push_back({compute, static_cast<int64_t>(busy.size()),
+                                     static_cast<double>(backward->time.length_ns()),
+                                     covered_ns(backward->time, busy)});
       add_rank(timeline, step, rank, &samples);
       add_lateness(timeline, step, rank, ready_ns, &samples);
     }
@@ -104,8 +134,6 @@ RunSamples samples_of(const RunPlan& plan, const Timeline& timeline, const std::
 }
 
 namespace {
-
-constexpr int kResamplings = 400;
 
 using Sizes = std::map<std::pair<int64_t, int64_t>, std::vector<double>>;  // ranks, bytes -> ns
 
@@ -154,20 +182,13 @@ std::map<std::pair<int64_t, int64_t>, double> medians_of(const Sizes& sizes) {
 }
 
 // The values of each size drawn anew from themselves.
-Sizes resampled(const Sizes& sizes, uint64_t seed) {
+Sizes resampled(const Sizes& sizes, int round) {
   Sizes drawn;
-  uint64_t index = 0;
+  size_t index = 0;
   for (const auto& [size, values] : sizes)
     for (size_t i = 0; i < values.size(); ++i)
-      drawn[size].push_back(values[substream_seed(seed, "calibrate", index++) % values.size()]);
+      drawn[size].push_back(values[resampled_place(round, index++, values.size())]);
   return drawn;
-}
-
-FittedNumber interval(double value, std::vector<double> drawn) {
-  std::sort(drawn.begin(), drawn.end());
-  const auto last = static_cast<double>(drawn.size() - 1);
-  return {value, drawn[static_cast<size_t>(last * 0.025)],
-          drawn[static_cast<size_t>(last * 0.975)]};
 }
 
 double mb_per_s(const Line& line) {
@@ -177,12 +198,12 @@ double mb_per_s(const Line& line) {
 void fill_intervals(const Sizes& sizes, const Line& line, int64_t cores, Fit* fit) {
   std::vector<double> latencies, bandwidths;
   for (int i = 0; i < kResamplings; ++i) {
-    const Line drawn = fit_line(medians_of(resampled(sizes, static_cast<uint64_t>(i))), cores);
+    const Line drawn = fit_line(medians_of(resampled(sizes, i)), cores);
     latencies.push_back(drawn.alpha_ns * 1e-3);
     bandwidths.push_back(mb_per_s(drawn));
   }
-  fit->latency_us = interval(line.alpha_ns * 1e-3, latencies);
-  fit->bandwidth_mb_per_s = interval(mb_per_s(line), bandwidths);
+  fit->latency_us = interval_of(line.alpha_ns * 1e-3, latencies);
+  fit->bandwidth_mb_per_s = interval_of(mb_per_s(line), bandwidths);
 }
 
 void fill_residuals(const Sizes& sizes, const Line& line, int64_t cores, Fit* fit) {
@@ -205,7 +226,24 @@ int64_t median_ns(const std::vector<double>& values) {
   return values.empty() ? 0 : std::max<int64_t>(0, std::llround(median_of(values)));
 }
 
-void fill_step(const std::vector<RunSamples>& runs, MachineModel* machine) {
+// What backward takes, without what the reducer is known to cost it.
+void fill_backward(const RunSamples& all, Fit* fit) {
+  MachineModel& machine = fit->machine;
+  const auto& bucket = fit->backward.bucket_us.number;
+  const auto& slow = fit->backward.overlap_slowdown.number;
+  if (bucket) machine.bucket_ns = std::llround(bucket->value * 1e3);
+  if (slow) machine.overlap_slowdown = slow->value;
+  std::vector<double> bare_ns = all.backward_ns;
+  if (bucket || slow) {
+    bare_ns.clear();
+    for (const BackwardSample& sample : all.backwards)
+      bare_ns.push_back(bare_backward_ns(sample, fit->backward));
+  }
+  machine.backward_ms = static_cast<double>(median_ns(bare_ns)) * 1e-6;
+}
+
+void fill_step(const std::vector<RunSamples>& runs, Fit* fit) {
+  MachineModel* machine = &fit->machine;
   RunSamples all;
   bool real = false;
   for (const RunSamples& run : runs) {
@@ -216,13 +254,15 @@ void fill_step(const std::vector<RunSamples>& runs, MachineModel* machine) {
     real = true;
     append(run.forward_ns, &all.forward_ns);
     append(run.backward_ns, &all.backward_ns);
+    all.backwards.insert(all.backwards.end(), run.backwards.begin(), run.backwards.end());
   }
   machine->load_ns = median_ns(all.load_ns);
   machine->optimizer_ns = median_ns(all.finish_ns);
-  machine->bucket_ns = median_ns(all.late_ns);
+  machine->launch_ns = median_ns(all.late_ns);
+  fit->backward = backward_costs(all.backwards);
   if (!real) return;
   machine->forward_ms = static_cast<double>(median_ns(all.forward_ns)) * 1e-6;
-  machine->backward_ms = static_cast<double>(median_ns(all.backward_ns)) * 1e-6;
+  fill_backward(all, fit);
 }
 
 }  // namespace
@@ -250,7 +290,7 @@ Expected<Fit> fit_machine(const std::vector<RunSamples>& runs, int64_t cores) {
   machine.cost.link.alpha_ns = std::llround(line.alpha_ns);
   machine.cost.core_fs_per_byte = std::llround(line.beta_ns_per_byte * 1e6);
   machine.cost.cores_per_host = cores;
-  fill_step(runs, &machine);
+  fill_step(runs, &fit);
   return fit;
 }
 
@@ -258,10 +298,15 @@ nlohmann::ordered_json as_json(const Fit& fit) {
   const auto number = [](const FittedNumber& n) {
     return nlohmann::ordered_json{{"value", n.value}, {"low", n.low}, {"high", n.high}};
   };
+  const auto maybe = [&](const MaybeFitted& n) {
+    return n.number ? number(*n.number) : nlohmann::ordered_json{{"unknown", n.unknown}};
+  };
   nlohmann::ordered_json json = {{"runs", fit.runs},
                                  {"samples", fit.samples},
                                  {"latency_us", number(fit.latency_us)},
                                  {"bandwidth_mb_per_s", number(fit.bandwidth_mb_per_s)},
+                                 {"bucket_us", maybe(fit.backward.bucket_us)},
+                                 {"overlap_slowdown", maybe(fit.backward.overlap_slowdown)},
                                  {"mean_error", fit.mean_error},
                                  {"largest_error", fit.largest_error}};
   for (const FittedSize& size : fit.sizes)

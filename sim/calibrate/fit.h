@@ -8,6 +8,7 @@
 
 #include "scenarios/base/error.h"
 #include "sim/analysis/timeline.h"
+#include "sim/calibrate/backward_costs.h"
 #include "sim/des/machine_model.h"
 #include "sim/plan/plan.h"
 
@@ -31,6 +32,7 @@ struct RunSamples {
   // Of emulated compute: by how much a bucket enters its collective later than the plan's layer
   // times say, without those that a fault holds up.
   std::vector<double> late_ns;
+  std::vector<BackwardSample> backwards;  // of real compute
   bool emulated = false;
 };
 
@@ -46,13 +48,11 @@ struct FittedSize {
   int64_t ranks = 0, bytes = 0, samples = 0;
   double measured_us = 0, fitted_us = 0;
 };
-struct FittedNumber {
-  double value = 0, low = 0, high = 0;  // 95 % bootstrap interval over the samples of each size
-};
 
 struct Fit {
   MachineModel machine;
-  FittedNumber latency_us, bandwidth_mb_per_s;
+  FittedNumber latency_us, bandwidth_mb_per_s;  // resampled within each size
+  BackwardCosts backward;
   std::vector<FittedSize> sizes;             // ascending ranks, bytes
   double mean_error = 0, largest_error = 0;  // |fitted / measured - 1| over sizes
   int64_t runs = 0, samples = 0;

@@ -63,6 +63,8 @@ void add_machine(CLI::App* verb, SimulateVerb* options) {
   add.integer("--channels", &options->channels, "Collectives under way at once (1)", "N", 1, 64);
   add.number("--overlap-slowdown", &options->overlap_slowdown,
              "Part by which compute is slower under communication (0)", "X", 0, 16);
+  add.number("--comm-slowdown", &options->comm_slowdown,
+             "Part by which communication is slower beside backward (0)", "X", 0, 16);
   add.number("--forward-ms", &options->forward_ms, "Where compute is real (half of backward)", "MS",
              0, kMostMs);
   add.number("--backward-ms", &options->backward_ms, "Where compute is real", "MS", 0, kMostMs);

@@ -19,7 +19,7 @@ struct SimulateVerb {
   // Over what the machine says.
   std::string algorithm, noise;
   std::optional<double> latency_us, bandwidth_mb_per_s, across_latency_us,
-      across_bandwidth_mb_per_s, overlap_slowdown, forward_ms, backward_ms;
+      across_bandwidth_mb_per_s, overlap_slowdown, comm_slowdown, forward_ms, backward_ms;
   // Of a run of days: hosts that fail, once so often.
   std::optional<double> mtbf_hours, work_hours, checkpoint_s, checkpoint_every_s, restart_s;
   std::optional<int64_t> ranks_per_host, channels;

@@ -285,6 +285,7 @@ const std::vector<OptionUse>& option_uses() {
       {"--across-bandwidth-mb-per-s", LOCKSTEP_GIVEN(across_bandwidth_mb_per_s), across_bandwidth},
       {"--channels", LOCKSTEP_GIVEN(channels), needs_no_table},
       {"--overlap-slowdown", LOCKSTEP_GIVEN(overlap_slowdown), needs_ranks},
+      {"--comm-slowdown", LOCKSTEP_GIVEN(comm_slowdown), needs_ranks},
       {"--forward-ms", LOCKSTEP_GIVEN(forward_ms), real_compute},
       {"--backward-ms", LOCKSTEP_GIVEN(backward_ms), real_compute},
       {"--noise", LOCKSTEP_SAID(noise), always},

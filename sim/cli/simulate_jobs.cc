@@ -273,6 +273,7 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
   cost.ranks_per_host = verb.ranks_per_host.value_or(cost.ranks_per_host);
   machine.channels = verb.channels.value_or(machine.channels);
   machine.overlap_slowdown = verb.overlap_slowdown.value_or(machine.overlap_slowdown);
+  machine.comm_slowdown = verb.comm_slowdown.value_or(machine.comm_slowdown);
   if (verb.forward_ms) machine.forward_ms = verb.forward_ms;
   if (verb.backward_ms) machine.backward_ms = verb.backward_ms;
   if (!errors.empty()) return errors;

@@ -150,6 +150,7 @@ void check_buckets(const std::string& name, const std::vector<BucketWork>& bucke
     ranges->check(which + "bytes", bucket.bytes, 0, kMostBytes);
     ranges->check(which + "ready_ns", bucket.ready_ns, last_ns, backward_ns);
     ranges->check(which + "extra_ns", bucket.extra_ns, 0, kMostAlphaNs);
+    ranges->check(which + "work_ns", bucket.work_ns, 0, kMostAlphaNs);
     last_ns = bucket.ready_ns;
   }
 }
@@ -159,10 +160,14 @@ __int128 longest_ns(const Job& job) {
   __int128 step = job.rebuild_ns;
   const double worst = static_cast<double>(factor_at(job.noise, 1 - 0x1p-40)) / kOne;
   const double slowed = worst * (1 + static_cast<double>(job.overlap_slowdown) / kOne);
-  step += static_cast<__int128>(static_cast<double>(job.forward_ns + job.backward_ns) * slowed);
+  auto compute_ns = static_cast<double>(job.forward_ns + job.backward_ns);
   for (const auto* buckets : {&job.first_step, &job.settled})
-    for (const BucketWork& bucket : *buckets)
-      step += bucket.extra_ns + all_reduce_ns(job.cost, bucket.bytes, job.ranks);
+    for (const BucketWork& bucket : *buckets) {
+      compute_ns += static_cast<double>(bucket.work_ns);
+      step += bucket.extra_ns +
+              scaled(all_reduce_ns(job.cost, bucket.bytes, job.ranks), kOne + job.comm_slowdown);
+    }
+  step += static_cast<__int128>(compute_ns * slowed);
   step = step * job.passes + job.load_ns + job.optimizer_ns;
   if (!job.averaging.empty()) step += all_reduce_ns(job.cost, job.averaged_bytes, job.ranks);
   return step * job.steps;
@@ -218,6 +223,7 @@ InputErrors problems_of(const Job& job) {
     ranges.check(name, ns, 0, kMostAlphaNs * 1000);
   ranges.check("channels", job.channels, 1, 64);
   ranges.check("overlap_slowdown", job.overlap_slowdown, 0, 16 * kOne);
+  ranges.check("comm_slowdown", job.comm_slowdown, 0, 16 * kOne);
   ranges.check("passes", job.passes, 1, kMostPasses);
   for (const InputError& problem : problems_of(job.cost)) ranges.problems.push_back(problem);
   check_links(job, &ranges);
@@ -237,10 +243,25 @@ bool communicates(const Job& job, int64_t pass) {
   return is_due(job, pass) && !(job.local_from && step_of_pass(job, pass) >= *job.local_from);
 }
 
+namespace {
+
+// Those that the reducer has in this pass, whether it sends them or not.
+const std::vector<BucketWork>& laid_out_in(const Job& job, int64_t pass) {
+  return pass <= first_due(job) ? job.first_step : job.settled;
+}
+
+}  // namespace
+
 const std::vector<BucketWork>& buckets_of(const Job& job, int64_t pass) {
   static const std::vector<BucketWork> kNone;
-  if (!communicates(job, pass)) return kNone;
-  return pass <= first_due(job) ? job.first_step : job.settled;
+  return communicates(job, pass) ? laid_out_in(job, pass) : kNone;
+}
+
+int64_t bucket_work_ns(const Job& job, int64_t pass) {
+  int64_t work_ns = 0;
+  if (!is_due(job, pass)) return work_ns;
+  for (const BucketWork& bucket : laid_out_in(job, pass)) work_ns += bucket.work_ns;
+  return work_ns;
 }
 
 bool rebuilds(const Job& job, int64_t pass) {

@@ -57,7 +57,10 @@ struct BucketWork {
   int64_t bucket = 0;
   int64_t bytes = 0;
   int64_t ready_ns = 0;  // from the begin of backward until its last gradient is there
-  int64_t extra_ns = 0;  // copy-in and hook, before it is launched
+  int64_t extra_ns = 0;  // from then until it is launched, while backward goes on: a hand-off
+  // DDP's own work on it, its hooks and copies: backward does it when the last gradient is there,
+  // before whatever comes after, and is longer by it. Not in ready_ns.
+  int64_t work_ns = 0;
 };
 
 // What befalls one rank in one step, beyond its noise.
@@ -123,6 +126,8 @@ struct Job {
   int64_t channels = 1;         // collectives that may be under way at once
   // Compute takes so much longer while a collective is under way, in 2^-24 (0: not at all).
   int64_t overlap_slowdown = 0;
+  // A bucket's collective takes so much longer while any rank's backward goes on, likewise.
+  int64_t comm_slowdown = 0;
   // Forward and backward of a step (micro-batches of gradient accumulation). Buckets are
   // communicated in the last only (no_sync), or in each.
   int64_t passes = 1;
@@ -151,6 +156,9 @@ bool is_due(const Job& job, int64_t pass);
 bool communicates(const Job& job, int64_t pass);
 // Those that are communicated in this pass.
 const std::vector<BucketWork>& buckets_of(const Job& job, int64_t pass);
+// DDP's own work of the pass, by which its backward is longer: of passes that are due. In local
+// steps buckets are filled all the same, for a comm hook that sends nothing.
+int64_t bucket_work_ns(const Job& job, int64_t pass);
 // Do ranks wait for the new buckets at its begin?
 bool rebuilds(const Job& job, int64_t pass);
 // The place in job.averaging of what is averaged after this step.

@@ -69,12 +69,25 @@ Share sent_share(const Scenario& scenario) {
   return {1, scenario.dtype == "float64" ? 4 : 2};
 }
 
+// Are gradients copied into buckets? One that is a bucket of its own is sent as it is.
+bool copies_into_buckets(const RunPlan& plan) {
+  if (!has_cap(plan)) return plan.scenario.reducer.kind == "flat";
+  return !plan.scenario.reducer.options.flag("gradient_as_bucket_view");
+}
+
+// What the reducer costs the compute stream for one bucket.
+int64_t reducer_ns(const MachineModel& machine, int64_t parameters, int64_t copied_bytes) {
+  const auto copy = static_cast<__int128>(copied_bytes) * machine.copy_fs_per_byte / 1'000'000;
+  return machine.bucket_ns + parameters * machine.parameter_ns + static_cast<int64_t>(copy);
+}
+
 // In launch order; no bucket before the one ahead of it.
 std::vector<BucketWork> works_of(const RunPlan& plan, const BucketLayout& layout,
                                  const Times& times, const MachineModel& machine,
                                  bool after_backward) {
   const std::vector<int64_t> bytes = bytes_of(plan, layout);
   const Share share = sent_share(plan.scenario);
+  const bool copies = copies_into_buckets(plan);
   std::vector<BucketWork> works;
   int64_t ready_ns = 0;
   for (size_t b = 0; b < layout.size(); ++b) {
@@ -82,9 +95,9 @@ std::vector<BucketWork> works_of(const RunPlan& plan, const BucketLayout& layout
       ready_ns = std::max(ready_ns, ns_of(times.ready_ms[static_cast<size_t>(p)]));
     ready_ns = std::min(ready_ns, times.backward_ns);
     if (after_backward) ready_ns = times.backward_ns;
-    const auto copy = static_cast<__int128>(bytes[b]) * machine.copy_fs_per_byte / 1'000'000;
-    works.push_back({static_cast<int64_t>(b), bytes[b] * share.parts / share.of, ready_ns,
-                     machine.bucket_ns + static_cast<int64_t>(copy)});
+    works.push_back(
+        {static_cast<int64_t>(b), bytes[b] * share.parts / share.of, ready_ns, machine.launch_ns,
+         reducer_ns(machine, static_cast<int64_t>(layout[b].size()), copies ? bytes[b] : 0)});
   }
   return works;
 }
@@ -244,6 +257,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   job.cost.algorithm = algorithm_of(scenario, machine);
   job.channels = machine.channels;
   job.overlap_slowdown = std::llround(machine.overlap_slowdown * static_cast<double>(kOne));
+  job.comm_slowdown = std::llround(machine.comm_slowdown * static_cast<double>(kOne));
   job.collective_ns = scenario.timeouts.collective_ms * 1'000'000;
   const bool after = scenario.reducer.kind == "manual" || scenario.reducer.kind == "flat";
   job.first_step = works_of(plan, planned.first_step, times.value(), machine, after);

@@ -68,8 +68,11 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("table")) cost.table = table_of(json["table"]);
   machine->channels = json.value("channels", machine->channels);
   machine->overlap_slowdown = json.value("overlap_slowdown", 0.0);
+  machine->comm_slowdown = json.value("comm_slowdown", 0.0);
   machine->copy_fs_per_byte = fs_of(json, "copy_mb_per_s", machine->copy_fs_per_byte);
   if (json.contains("bucket_us")) machine->bucket_ns = ns_of_key(json, "bucket_us", 1e3);
+  if (json.contains("parameter_us")) machine->parameter_ns = ns_of_key(json, "parameter_us", 1e3);
+  if (json.contains("launch_us")) machine->launch_ns = ns_of_key(json, "launch_us", 1e3);
   if (json.contains("load_ms")) machine->load_ns = ns_of_key(json, "load_ms", 1e6);
   if (json.contains("optimizer_ms")) machine->optimizer_ns = ns_of_key(json, "optimizer_ms", 1e6);
   if (json.contains("forward_ms")) machine->forward_ms = json["forward_ms"].get<double>();
@@ -126,8 +129,12 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   json["cores_per_host"] = cost.cores_per_host;
   json["channels"] = machine.channels;
   json["overlap_slowdown"] = machine.overlap_slowdown;
+  json["comm_slowdown"] = machine.comm_slowdown;
   if (machine.copy_fs_per_byte > 0) json["copy_mb_per_s"] = mb_per_s_of(machine.copy_fs_per_byte);
-  json["bucket_us"] = static_cast<double>(machine.bucket_ns) * 1e-3;
+  if (machine.bucket_ns > 0) json["bucket_us"] = static_cast<double>(machine.bucket_ns) * 1e-3;
+  if (machine.parameter_ns > 0)
+    json["parameter_us"] = static_cast<double>(machine.parameter_ns) * 1e-3;
+  json["launch_us"] = static_cast<double>(machine.launch_ns) * 1e-3;
   json["load_ms"] = static_cast<double>(machine.load_ns) * 1e-6;
   json["optimizer_ms"] = static_cast<double>(machine.optimizer_ns) * 1e-6;
   if (machine.forward_ms) json["forward_ms"] = *machine.forward_ms;

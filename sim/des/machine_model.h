@@ -20,8 +20,12 @@ struct MachineModel {
   std::optional<Algorithm> algorithm;
   CostModel cost;  // but for its algorithm
   int64_t channels = 1;
-  double overlap_slowdown = 0;
-  int64_t copy_fs_per_byte = 0, bucket_ns = 0;
+  double overlap_slowdown = 0, comm_slowdown = 0;  // of compute under communication; and of that
+  // What DDP's reducer costs the compute stream in backward: a bucket, a parameter, a byte that is
+  // copied into a bucket (where gradients are no views of it).
+  int64_t bucket_ns = 0, parameter_ns = 0, copy_fs_per_byte = 0;
+  // From a bucket's last gradient to its launch, while backward goes on.
+  int64_t launch_ns = 0;
   int64_t load_ns = 0, optimizer_ns = 0;
   // Of a scenario whose compute is real.
   std::optional<double> forward_ms, backward_ms;

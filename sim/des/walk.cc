@@ -197,6 +197,8 @@ void Walk::pass(const Draws& draws) {
   draws_ = &draws;
   done_.clear();
   spans_.clear();
+  worked_ns_ = 0;
+  pass_work_ns_ = bucket_work_ns(job_, pass_);
   if (trace_ != nullptr) trace_->passes.emplace_back().pass = pass_;
   begin_compute();
   if (!failure_) {
@@ -253,35 +255,23 @@ int64_t Walk::pauses_before(const RankEvents& step, int64_t ready_ns) const {
   return ns;
 }
 
-int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t factor) const {
+int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t bucket_work_ns,
+                      int64_t factor) const {
   const RankEvents& step = steps_[member];
-  return scaled(scaled(ready_ns, step.compute_factor), factor) + pauses_before(step, ready_ns);
-}
-
-// When so much work is done that began then, where it goes slower under every collective of the
-// step so far. From the begin each time, so that it depends on nothing else.
-int64_t Walk::slowed(int64_t begin_ns, int64_t work_ns) const {
-  if (job_.overlap_slowdown == 0) return begin_ns + work_ns;
-  const int64_t slow = kOne + job_.overlap_slowdown;
-  int64_t time_ns = begin_ns, left = work_ns;
-  for (const Span& span : spans_) {
-    const int64_t free = std::clamp<int64_t>(span.begin_ns - time_ns, 0, left);
-    time_ns += free;
-    left -= free;
-    const int64_t there = std::max<int64_t>(span.end_ns - time_ns, 0);
-    if (scaled(left, slow) <= there) return time_ns + scaled(left, slow);
-    left -= static_cast<int64_t>(static_cast<__int128>(there) * kOne / slow);
-    time_ns += there;
-  }
-  return time_ns + left;
+  return scaled(scaled(ready_ns + bucket_work_ns, step.compute_factor), factor) +
+         pauses_before(step, ready_ns);
 }
 
 void Walk::compute_bucket(size_t place, const BucketWork& work) {
   const Draws& draws = *draws_;
+  worked_ns_ += work.work_ns;
   for (size_t m = 0; m < members_.size(); ++m) {
     const Factors& factors = draws.buckets.empty() ? draws.ranks[m] : draws.buckets[place][m];
-    const int64_t late = slowed(compute_begin_[m], work_of(m, work.ready_ns, factors.late));
-    const int64_t early = slowed(early_begin_[m], work_of(m, work.ready_ns, factors.early));
+    const auto work_ns = [&](int64_t factor) {
+      return work_of(m, work.ready_ns, worked_ns_, factor);
+    };
+    const int64_t late = slowed(compute_begin_[m], work_ns(factors.late));
+    const int64_t early = slowed(early_begin_[m], work_ns(factors.early));
     ready_[m] = std::max(ready_[m], late);
     arrival_[m] = std::max(arrival_[m], ready_[m] + work.extra_ns);
     early_[m] = std::max(early_[m], early + work.extra_ns);
@@ -307,7 +297,7 @@ void Walk::reduce(size_t place, const BucketWork& work) {
       for (size_t m = 0; m < starts.size(); ++m)
         starts[m] = std::max(starts[m], done_[place - channels][m]);
     ends = ends_(job_, starts, work.bytes);
-    take_turns(place, work, &ends);
+    share(place, work, largest(starts), &ends);
     const int64_t first = *std::min_element(early_.begin(), early_.end());
     skew_ns_ = std::max(skew_ns_, largest(arrival_) - first);
     longest_ns_ = std::max(longest_ns_, largest(ends) - first);
@@ -321,21 +311,13 @@ void Walk::reduce(size_t place, const BucketWork& work) {
   done_.push_back(std::move(ends));
 }
 
-// Collectives that are under way at once share one wire: the latency of one hides behind the bytes
-// of the one before, but not bytes behind bytes.
-void Walk::take_turns(size_t place, const BucketWork& work, std::vector<int64_t>* ends) const {
-  if (job_.channels == 1 || place == 0) return;
-  const int64_t busy_ns = wire_ns(job_, work.bytes);
-  for (size_t m = 0; m < ends->size(); ++m)
-    (*ends)[m] = std::max((*ends)[m], done_[place - 1][m] + busy_ns);
-}
-
 // What comes after the last bucket goes as the rank's noise says; with noise per bucket there is
 // none of it.
 int64_t Walk::end_of_backward(size_t member) {
   const auto& buckets = buckets_of(job_, pass_);
   const int64_t factor = draws_->ranks[member].late;
-  const int64_t whole = slowed(compute_begin_[member], work_of(member, job_.backward_ns, factor));
+  const int64_t whole =
+      slowed(compute_begin_[member], work_of(member, job_.backward_ns, pass_work_ns_, factor));
   const bool all_in_buckets = !buckets.empty() && buckets.back().ready_ns == job_.backward_ns;
   const int64_t own = all_in_buckets ? ready_[member] : std::max(ready_[member], whole);
   return std::max(own, arrival_[member]);

@@ -85,7 +85,8 @@ class Walk {
   void compute_bucket(size_t place, const BucketWork& work);
   void launch(const BucketWork& work);
   void reduce(size_t place, const BucketWork& work);
-  void take_turns(size_t place, const BucketWork& work, std::vector<int64_t>* ends) const;
+  void share(size_t place, const BucketWork& work, int64_t start_ns,
+             std::vector<int64_t>* ends) const;
   void end_pass();
   void average();
   void average_group(const Job& job, const BucketWork& work, Group group,
@@ -94,8 +95,11 @@ class Walk {
   bool first_pass() const { return (pass_ - 1) % job_.passes == 0; }
   // Of those that communicate, or would but for local SGD.
   bool first_due_pass() const { return job_.each_pass ? first_pass() : true; }
-  int64_t slowed(int64_t begin_ns, int64_t work_ns) const;
-  int64_t work_of(size_t member, int64_t ready_ns, int64_t factor) const;
+  int64_t slowed(int64_t begin_ns, int64_t work_ns, int64_t also_from_ns = kNever) const;
+  int64_t compute_ends_beside(int64_t start_ns) const;
+  int64_t stretched(int64_t begin_ns, int64_t transfer_ns, int64_t compute_end_ns) const;
+  // Of backward until it has come to ready_ns, with so much of DDP's own work.
+  int64_t work_of(size_t member, int64_t ready_ns, int64_t bucket_work_ns, int64_t factor) const;
   int64_t end_of_backward(size_t member);
   int64_t pauses_before(const RankEvents& step, int64_t ready_ns) const;
   bool is_gone(size_t member, int64_t bucket) const;
@@ -133,8 +137,9 @@ class Walk {
   std::vector<std::optional<Gone>> gone_;  // since an earlier step
   // By place of the collective in the pass.
   std::vector<std::vector<int64_t>> done_;
-  std::vector<Span> spans_;  // of the pass: on the wire
-  std::vector<Span> comm_;   // of the step: from the last rank's arrival
+  std::vector<Span> spans_;                   // of the pass: on the wire
+  std::vector<Span> comm_;                    // of the step: from the last rank's arrival
+  int64_t worked_ns_ = 0, pass_work_ns_ = 0;  // DDP's own work: so far in the pass, and in all
   int64_t last_end_ = 0, skew_ns_ = 0, longest_ns_ = 0, compute_end_ = 0, exposed_ns_ = 0,
           average_ns_ = 0;
   const Draws* draws_ = nullptr;  // of the pass under way

@@ -69,8 +69,9 @@ void add_simulations(FormTable* table) {
   const char* verb = "simulate";
   const char* common =
       " --across-bandwidth-mb-per-s --across-latency-us --algorithm --average --backward-ms "
-      " --bandwidth-mb-per-s --channels --checkpoint-every-s --checkpoint-s --color --engine "
-      " --filter --forward-ms --html --json --latency-us --machine --mtbf-hours --noise "
+      " --bandwidth-mb-per-s --channels --checkpoint-every-s --checkpoint-s --color "
+      "--comm-slowdown "
+      " --engine --filter --forward-ms --html --json --latency-us --machine --mtbf-hours --noise "
       " --overlap-slowdown --quiet --ranks-per-host --restart-s --steps --svg --threads "
       " --work-hours --world-size ";
   table->mode(verb, "--predict", "with --predict", {"--predict", kSelectionOptions, common});

@@ -60,15 +60,17 @@ class Package(unittest.TestCase):
 
     def test_what_cannot_be_decided_is_no_pass(self):
         with self.assertRaises(lockstep.EquivalenceError) as raised:
-            lockstep.assert_equivalent(PYTHON, "/no/such/script.py")
+            lockstep.assert_equivalent(PYTHON, "-c", "raise SystemExit('no data')")
         self.assertEqual(raised.exception.result.verdict, "inconclusive")
-        self.assertIn("can't open file", str(raised.exception))
+        self.assertIn("no data", str(raised.exception))
 
     def test_bad_input_is_a_value_error(self):
         with self.assertRaisesRegex(ValueError, "expected an integer from 2 to 64"):
             lockstep.check(PYTHON, TOY, world_sizes=[1])
         with self.assertRaisesRegex(ValueError, "wants a script"):
             lockstep.check()
+        with self.assertRaisesRegex(ValueError, "/no/such/script.py: no such file"):
+            lockstep.check(PYTHON, "/no/such/script.py")
 
     def test_a_missing_program_is_named(self):
         given = os.environ.get("LOCKSTEP_PROGRAM")

@@ -162,7 +162,32 @@ class Programs(FolderTest):
                 code, said = self.verify_text(text)
                 self.assertEqual(code, 3, said)
                 self.assertIn(sentence, said)
-        self.assertEqual(self.verify("/no/such/program")[0], 3)
+
+    def test_what_is_not_there_is_bad_input(self):
+        for command, sentence in ((["/no/such/program"], "/no/such/program: no such program"),
+                                  (["no-such-program"], "no such program on PATH"),
+                                  ([PYTHON, "-u", "/no/such/script.py"], "/no/such/script.py: no such file")):
+            for verb in ("verify", "run", "sweep"):
+                with self.subTest(verb=verb, command=command):
+                    ran = subprocess.run([PROGRAM, verb, "--", *command], capture_output=True, text=True, timeout=60)
+                    self.assertEqual(ran.returncode, 2, ran.stdout + ran.stderr)
+                    self.assertIn(sentence, ran.stderr)
+
+    def test_sparse_gradients_are_judged(self):
+        sparse = script(layer="nn.Identity()").replace(
+            "nn.Linear(6, 5)", "Table()").replace("Adam(model.parameters(), lr=0.01)", "SGD(model.parameters(), lr=0.1)").replace(
+            "dist.init", "class Table(nn.Module):\n"
+            "    def __init__(self):\n"
+            "        super().__init__()\n"
+            "        self.rows = nn.Embedding(9, 5, sparse=True)\n"
+            "    def forward(self, x):\n"
+            "        return self.rows((x[:, 0].abs() * 4).long().clamp(max=8))\n"
+            "dist.init")
+        code, said = self.verify_text(sparse)
+        self.assertEqual(code, 0, said)
+        code, said = self.verify_text(sparse.replace("optimizer.step()", "net[0].rows.weight.grad.mul_(world); optimizer.step()"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("gradient of 0.rows.weight", said)
 
     def test_a_hang_ends_at_its_limit(self):
         code, said = self.verify_text("import time; time.sleep(600)", options=["--limit", "2"])

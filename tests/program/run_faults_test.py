@@ -197,7 +197,7 @@ class Runs(RunTest):
                                 ("kill rank=1 stp=3", "unknown key \"stp\""), ("kill rank=1 rank=0", "twice"),
                                 ("exception rank=1 at_ms=5", "at_ms is no address of it"), ("", "KIND")):
             with self.subTest(fault):
-                ran = subprocess.run([PROGRAM, "run", "--fault", fault or " ", "--", "/no/such"], capture_output=True,
+                ran = subprocess.run([PROGRAM, "run", "--fault", fault or " ", "--", "/bin/true"], capture_output=True,
                                      text=True, timeout=60)
                 self.assertEqual(ran.returncode, 2, ran.stderr)
                 self.assertIn(sentence if fault else "no kind", ran.stderr)

@@ -162,7 +162,7 @@ class Sweep(FolderTest):
                       ["--predict", "--caps", "25"], ["--calibration", "/tmp/none"],
                       ["--calibration", "/dev/null/x", "--predict"], ["--calibration", "x", "--predict", "--worlds", "2,3"]):
             with self.subTest(words):
-                ran = subprocess.run([PROGRAM, "sweep", *words, "--", "/no/such"], capture_output=True, text=True,
+                ran = subprocess.run([PROGRAM, "sweep", *words, "--", "/bin/true"], capture_output=True, text=True,
                                      timeout=60)
                 self.assertEqual(ran.returncode, 2, ran.stdout + ran.stderr)
                 self.assertIn(words[0], ran.stderr)

@@ -72,6 +72,9 @@ class Tap(unittest.TestCase):
 
     def passes(self, python, text, sums, worlds="3"):
         code, world = self.verify(python, text, worlds)
+        # PyTorch 1.13 has been seen to abort so as it ends, after the last step and without a trace: once more then.
+        if code == 3 and "ended with signal 6: terminate called without an active exception" in self.said:
+            code, world = self.verify(python, text, worlds)
         self.assertEqual(code, 0, self.said)
         if sums:
             self.assertEqual(world["lanes"]["replay"]["evidence"], f"{sums} of {sums} sums over Gloo, bit for bit")

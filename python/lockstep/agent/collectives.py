@@ -4,6 +4,11 @@ import functools
 from .shards import is_shard
 
 
+def place_of(tensor):
+    """Where its numbers are."""
+    return (tensor._values() if tensor.is_sparse else tensor).data_ptr()
+
+
 def watch(recorder):
     import torch.distributed as dist
     from torch.nn import utils
@@ -12,9 +17,9 @@ def watch(recorder):
 
         @functools.wraps(reduce)
         def reduced(tensor, *args, **kwargs):
-            recorder.reduced.add(tensor.data_ptr())
+            recorder.reduced.add(place_of(tensor))
             if recorder.clipped:
-                recorder.reduced_late.add(tensor.data_ptr())
+                recorder.reduced_late.add(place_of(tensor))
                 recorder.elements_late.add(tensor.numel())
             return reduce(tensor, *args, **kwargs)
         dist.all_reduce = dist.distributed_c10d.all_reduce = reduced
@@ -35,11 +40,11 @@ def unreduced(recorder, names, params):
     if recorder.models or recorder.world == 1:
         return []
     return [name for name, param in zip(names, params)
-            if param.grad is not None and not is_shard(param) and param.grad.data_ptr() not in recorder.reduced]
+            if param.grad is not None and not is_shard(param) and place_of(param.grad) not in recorder.reduced]
 
 
 def clipped_early(recorder, grads):
     """Before the last backward, or before an all_reduce of a gradient itself, or of all of them as one flat tensor."""
     own = [grad for grad in grads if grad is not None and not is_shard(grad)]
     flat = len(own) > 1 and sum(grad.numel() for grad in own) in recorder.elements_late
-    return recorder.backward_after_clip or flat or any(grad.data_ptr() in recorder.reduced_late for grad in own)
+    return recorder.backward_after_clip or flat or any(place_of(grad) in recorder.reduced_late for grad in own)

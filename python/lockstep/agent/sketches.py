@@ -4,26 +4,35 @@ import hashlib
 _signs = {}  # by number of elements
 
 
+def flat(tensor):
+    """All numbers, of any layout: an Embedding(sparse=True) has sparse gradients."""
+    import torch
+    tensor = tensor.detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
+
+
 def sketch(tensor):
     """Four projections on signs, and the norm: enough for a distance and a ratio."""
     import torch
     if tensor is None:
         return None
-    flat = tensor.detach().double().reshape(-1)
-    signs = _signs.get(flat.numel())
+    values = flat(tensor).double()
+    signs = _signs.get(values.numel())
     if signs is None:
-        generator = torch.Generator().manual_seed(flat.numel())
-        signs = torch.randint(0, 2, (4, flat.numel()), generator=generator).to(torch.float64) * 2 - 1
-        _signs[flat.numel()] = signs
-    values = [float(value) for value in signs @ flat] + [float(flat.norm())]
-    return [value if abs(value) < float("inf") else None for value in values]
+        generator = torch.Generator().manual_seed(values.numel())
+        signs = torch.randint(0, 2, (4, values.numel()), generator=generator).to(torch.float64) * 2 - 1
+        _signs[values.numel()] = signs
+    sketched = [float(value) for value in signs @ values] + [float(values.norm())]
+    return [value if abs(value) < float("inf") else None for value in sketched]
 
 
 def bytes_of(tensor):
     """Of any dtype; NumPy knows no bfloat16."""
     import torch
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    values = flat(tensor).cpu().contiguous()
+    return values.view(torch.uint8).numpy().tobytes() if values.numel() else b""
 
 
 def digest(tensors):

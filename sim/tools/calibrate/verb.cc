@@ -59,6 +59,12 @@ Expected<std::vector<RunSamples>> samples_in(const std::vector<std::string>& fol
   return runs;
 }
 
+std::string text_of(const char* what, const MaybeFitted& fitted) {
+  if (!fitted.number) return fmt::format("{}: unknown; {}\n", what, fitted.unknown);
+  return fmt::format("{}: {:.3g} (95 % interval {:.3g} .. {:.3g})\n", what, fitted.number->value,
+                     fitted.number->low, fitted.number->high);
+}
+
 std::string text_of_fit(const Fit& fit) {
   Table table;
   for (const char* header : {"ranks", "bytes", "samples", "measured us", "fitted us", "error"})
@@ -72,12 +78,14 @@ std::string text_of_fit(const Fit& fit) {
          fmt::format(
              "\nlatency {:.1f} us (95 % interval {:.1f} .. {:.1f}), {:.0f} MB/s ({:.0f} .. "
              "{:.0f})\n"
-             "a step beside its layers: {:.3f} ms before, {:.3f} ms after; a bucket {:.1f} us\n",
+             "a step beside its layers: {:.3f} ms before, {:.3f} ms after; a launch {:.1f} us\n",
              fit.latency_us.value, fit.latency_us.low, fit.latency_us.high,
              fit.bandwidth_mb_per_s.value, fit.bandwidth_mb_per_s.low, fit.bandwidth_mb_per_s.high,
              static_cast<double>(machine.load_ns) * 1e-6,
              static_cast<double>(machine.optimizer_ns) * 1e-6,
-             static_cast<double>(machine.bucket_ns) * 1e-3);
+             static_cast<double>(machine.launch_ns) * 1e-3) +
+         text_of("each bucket in backward, us", fit.backward.bucket_us) +
+         text_of("overlap_slowdown", fit.backward.overlap_slowdown);
 }
 
 int calibrate(const CalibrateOptions& options) {

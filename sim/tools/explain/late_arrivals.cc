@@ -186,10 +186,14 @@ void doubt(const RankSet& others, const std::string& why, FlightFinding* finding
 
 class LateArrivals {
  public:
-  LateArrivals(const GroupArrivals& group, const Steps& steps) : group_(group), steps_(steps) {
+  LateArrivals(const GroupArrivals& group, const Steps& steps)
+      : group_(group), steps_(steps), usual_ms_(steps.calls), late_(steps.calls) {
     for (const std::vector<double>& came : group.came_ms) middle_ms_.push_back(middle(came));
     for (size_t place = 0; place < steps.calls; ++place)
       for (size_t rank = 0; rank < group.ranks.size(); ++rank) look_at(place, rank);
+    for (size_t place = 0; place < steps.calls; ++place)
+      for (size_t rank = 0; rank < group.ranks.size(); ++rank)
+        late_[place].push_back(is_late(place, rank));
   }
 
   void tell(FlightFinding* finding) const {
@@ -201,11 +205,13 @@ class LateArrivals {
           group_.ranks[rank_], lateness_ms_));
       return;
     }
-    const std::vector<bool> is_late_here = late_here();
+    const std::vector<bool> is_late_here = keep_others_waiting();
+    const std::vector<double> last_ms = last_in_time(is_late_here);
     RankSet late, unsure, elsewhere, by_chance;
     for (size_t rank = 0; rank < group_.ranks.size(); ++rank) {
       const int64_t name = group_.ranks[rank];
-      if (is_late_here[rank] && deviations(rank, is_late_here) < kLeastDeviations)
+      if (is_late_here[rank] && has_waited(place_, rank)) continue;
+      if (is_late_here[rank] && deviations_above_zero(waits(rank, last_ms)) < kLeastDeviations)
         by_chance.insert(name);
       else if (is_late_here[rank])
         (has_known_clock(rank) ? late : unsure).insert(name);
@@ -254,6 +260,7 @@ class LateArrivals {
 
   void look_at(size_t place, size_t rank) {
     const double late_ms = middle(latenesses(place, rank));
+    usual_ms_[place].push_back(late_ms);
     if (late_ms <= lateness_ms_) return;
     place_ = place;
     rank_ = rank;
@@ -262,40 +269,43 @@ class LateArrivals {
   }
 
   bool is_late(size_t place, size_t rank) const {
-    const std::vector<double> all = latenesses(place, rank);
-    const double usual = middle(all);
+    const double usual = usual_ms_[place][rank];
     if (usual < kLeastLateMs || usual >= step_ms_ || step_ms_ / (step_ms_ - usual) < kLeastSlowdown)
       return false;
+    const std::vector<double> all = latenesses(place, rank);
     const auto clearly = std::count_if(all.begin(), all.end(),
                                        [&](double ms) { return ms >= kClearlyLate * usual; });
     return static_cast<double>(clearly) >= kStepsLate * static_cast<double>(all.size());
   }
 
-  // By index of the rank. Who is late, but no later than another that is not, keeps nobody waiting.
-  std::vector<bool> late_here() const {
-    std::vector<bool> late;
-    for (size_t rank = 0; rank < group_.ranks.size(); ++rank) late.push_back(is_late(place_, rank));
-    const std::vector<bool> all = late;
+  // At place_. Who is late, but no later than another that is not, keeps nobody waiting.
+  std::vector<bool> keep_others_waiting() const {
+    const std::vector<double> last_ms = last_in_time(late_[place_]);
+    std::vector<bool> late = late_[place_];
     for (size_t rank = 0; rank < late.size(); ++rank)
-      late[rank] = late[rank] && middle(waits(rank, all)) > 0;
+      late[rank] = late[rank] && middle(waits(rank, last_ms)) > 0;
     return late;
   }
 
-  // By step: how long the last of those that are not late waits for the rank.
-  std::vector<double> waits(size_t rank, const std::vector<bool>& late) const {
-    std::vector<double> all;
-    for (size_t step = 0; step < steps_.steps; ++step) {
-      const auto& came = group_.came_ms[steps_.begin + step * steps_.calls + place_];
-      double last = -std::numeric_limits<double>::infinity();
-      for (size_t other = 0; other < came.size(); ++other)
-        if (!late[other]) last = std::max(last, came[other]);
-      all.push_back(came[rank] - last);
-    }
-    return all;
+  double came_ms(size_t step, size_t rank) const {
+    return group_.came_ms[steps_.begin + step * steps_.calls + place_][rank];
   }
 
-  double deviations(size_t rank, const std::vector<bool>& late) const {
-    return deviations_above_zero(waits(rank, late));
+  // By step: when the last of those that are not late comes to place_.
+  std::vector<double> last_in_time(const std::vector<bool>& late) const {
+    std::vector<double> last(steps_.steps, -std::numeric_limits<double>::infinity());
+    for (size_t step = 0; step < steps_.steps; ++step)
+      for (size_t rank = 0; rank < late.size(); ++rank)
+        if (!late[rank]) last[step] = std::max(last[step], came_ms(step, rank));
+    return last;
+  }
+
+  // By step: how long that one waits for the rank.
+  std::vector<double> waits(size_t rank, const std::vector<double>& last_ms) const {
+    std::vector<double> all;
+    for (size_t step = 0; step < steps_.steps; ++step)
+      all.push_back(came_ms(step, rank) - last_ms[step]);
+    return all;
   }
 
   void doubt_few_steps(const RankSet& by_chance, FlightFinding* finding) const {
@@ -315,16 +325,30 @@ class LateArrivals {
           finding);
   }
 
+  // For a late rank, in the collective before: who came in time to one that does not synchronize
+  // all ranks, as a broadcast by a tree, and late out of it.
+  bool has_waited(size_t place, size_t rank) const {
+    if (steps_.calls < 2) return false;
+    const size_t before = (place + steps_.calls - 1) % steps_.calls;
+    const std::string& operation = group_.calls[steps_.begin + before]->operation;
+    if (operation != "broadcast" && operation != "reduce" && operation != "gather" &&
+        operation != "scatter")
+      return false;
+    if (std::abs(usual_ms_[before][rank]) > kInTime * usual_ms_[place][rank]) return false;
+    const auto late = std::count(late_[before].begin(), late_[before].end(), true);
+    return late > (late_[before][rank] ? 1 : 0);
+  }
+
   bool is_late_anywhere(size_t rank) const {
     for (size_t place = 0; place < steps_.calls; ++place)
-      if (is_late(place, rank)) return true;
+      if (late_[place][rank] && !has_waited(place, rank)) return true;
     return false;
   }
 
   bool has_known_clock(size_t rank) const {
-    const double in_time = kInTime * middle(latenesses(place_, rank));
+    const double in_time = kInTime * usual_ms_[place_][rank];
     for (size_t place = 0; place < steps_.calls; ++place)
-      if (std::abs(middle(latenesses(place, rank))) <= in_time) return true;
+      if (std::abs(usual_ms_[place][rank]) <= in_time) return true;
     std::vector<double> outside;
     for (size_t i = 0; i < group_.calls.size(); ++i)
       if (i < steps_.begin || i >= steps_.begin + steps_.steps * steps_.calls)
@@ -354,8 +378,10 @@ class LateArrivals {
 
   const GroupArrivals& group_;
   const Steps steps_;
-  std::vector<double> middle_ms_;  // by collective
-  size_t place_ = 0, rank_ = 0;    // where the most lateness is, and whose
+  std::vector<double> middle_ms_;              // by collective
+  std::vector<std::vector<double>> usual_ms_;  // lateness, by place in the step and rank
+  std::vector<std::vector<bool>> late_;        // likewise
+  size_t place_ = 0, rank_ = 0;                // where the most lateness is, and whose
   double lateness_ms_ = 0, step_ms_ = 0;
 };
 

@@ -13,6 +13,7 @@
 #include "sim/launch/run_files.h"
 #include "sim/report/document.h"
 #include "sim/report/html/timeline.h"
+#include "sim/tools/program/command.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/run_result.h"
 #include "sim/tools/tools.h"
@@ -97,6 +98,7 @@ int run_program_with_faults(const RunOptions& options) {
   const std::vector<ProgramFault> faults = read_faults(options, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
+  check_command(options.command, &errors);
   make_gradients_folder(options, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   const std::string path = scratch.path + "/faults.json";

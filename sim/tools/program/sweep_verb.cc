@@ -14,6 +14,7 @@
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
 #include "sim/sweep/design.h"
+#include "sim/tools/program/command.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/sweep_result.h"
 #include "sim/tools/tools.h"
@@ -155,6 +156,7 @@ int sweep_program(const ProgramSweepOptions& options) {
   check_prediction(result.plan, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
+  check_command(options.plan.command, &errors);
   make_calibration_folder(result.plan.calibration, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   result.machine = this_machine();

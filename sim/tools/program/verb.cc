@@ -12,6 +12,7 @@
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
+#include "sim/tools/program/command.h"
 #include "sim/tools/program/drill_runs.h"
 #include "sim/tools/program/launch.h"
 #include "sim/tools/program/places.h"
@@ -286,6 +287,7 @@ int verify_program(const ProgramOptions& options) {
   check_output("--json", options.json, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
+  check_command(options.command, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   ProgramResult result;
   result.command = options.command;

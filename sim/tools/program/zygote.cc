@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "sim/launch/run_files.h"
+#include "sim/tools/program/command.h"
 #include "sim/tools/program/places.h"
 
 namespace lockstep {
@@ -63,38 +64,12 @@ Spawned child_of(const std::string& text) {
   return child;
 }
 
-// The letters of one word of options, up to one that takes a value.
-bool leaves_out_the_agent(std::string_view word) {
-  for (const char letter : word.substr(1)) {
-    if (std::string_view("EIS").find(letter) != std::string_view::npos) return true;
-    if (std::string_view("cmWX").find(letter) != std::string_view::npos) break;
-  }
-  return false;
-}
-
 }  // namespace
-
-bool starts_python(const std::vector<std::string>& argv) {
-  if (argv.empty()) return false;
-  const std::string name = argv[0].substr(argv[0].rfind('/') + 1);
-  if (!name.starts_with("python") || name.find_first_not_of("0123456789.", 6) != std::string::npos)
-    return false;
-  for (size_t i = 1; i < argv.size(); ++i) {
-    const std::string& word = argv[i];
-    if (word.size() < 2 || word[0] != '-') return word != "-";
-    if (word[1] == '-') return false;  // of no use for a training
-    if (leaves_out_the_agent(word)) return false;
-    const size_t at = word.find_first_of("cmWX");
-    if (at == std::string::npos) continue;
-    if (word[at] == 'c' || word[at] == 'm') return true;
-    if (at + 1 == word.size()) ++i;  // its value is the next word
-  }
-  return false;
-}
 
 ProgramZygotes::ProgramZygotes(const std::vector<std::string>& command, const std::string& agent,
                                const std::string& folder) {
-  if (!starts_python(command)) return;
+  const auto python = python_command(command);
+  if (!python || !python->has_agent) return;
   // A rank's parent ends at once; then we are its parent.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return;
   for (int i = 0; i < (draws_hashes() ? 2 : 1); ++i) {

@@ -49,7 +49,4 @@ class ProgramZygotes {
   std::string why_fresh_;
 };
 
-// Whether argv starts a Python that reads the environment, and so our agent.
-bool starts_python(const std::vector<std::string>& argv);
-
 }  // namespace lockstep

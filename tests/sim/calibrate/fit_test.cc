@@ -40,7 +40,8 @@ TEST(Fit, FindsWhatTheRunsWereMadeOf) {
   const MachineModel& machine = fit.value().machine;
   EXPECT_EQ(machine.load_ns, 2000);
   EXPECT_EQ(machine.optimizer_ns, 5000);
-  EXPECT_EQ(machine.bucket_ns, 700);
+  EXPECT_EQ(machine.launch_ns, 700);
+  EXPECT_EQ(machine.bucket_ns, 0);
 }
 
 // Fitted on two ranks that have a core each, four that share two cores come out right.
@@ -65,7 +66,7 @@ TEST(Fit, AMachineFileIsReadBack) {
   EXPECT_EQ(read.value().cost.link, fit.machine.cost.link);
   EXPECT_NEAR(static_cast<double>(read.value().cost.core_fs_per_byte),
               static_cast<double>(fit.machine.cost.core_fs_per_byte), 1);
-  EXPECT_EQ(read.value().bucket_ns, fit.machine.bucket_ns);
+  EXPECT_EQ(read.value().launch_ns, fit.machine.launch_ns);
   EXPECT_EQ(read.value().fitted_on, fit.machine.fitted_on);
   std::filesystem::remove(path);
 }

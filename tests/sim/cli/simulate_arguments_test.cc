@@ -117,6 +117,7 @@ TEST(OptionUses, EachThatIsTakenCounts) {
       {"--across-bandwidth-mb-per-s", hosts, [](auto* v) { v->across_bandwidth_mb_per_s = 1; }},
       {"--channels", nothing, [](auto* v) { v->channels = 2; }},
       {"--overlap-slowdown", nothing, [](auto* v) { v->overlap_slowdown = 0.5; }},
+      {"--comm-slowdown", nothing, [](auto* v) { v->comm_slowdown = 0.5; }},
       {"--backward-ms", [](auto* v) { v->backward_ms = 20; }, [](auto* v) { v->backward_ms = 30; },
        real},
       {"--forward-ms", [](auto* v) { v->backward_ms = 20; }, [](auto* v) { v->forward_ms = 30; },

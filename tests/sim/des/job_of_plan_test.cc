@@ -74,6 +74,24 @@ TEST(JobOfPlan, MicroBatchesAndLocalStepsAreTheScenarios) {
   EXPECT_EQ(levels.value().job.averaging, (std::vector<Averaging>{{3, 2, 0}, {12, 6, 0}}));
 }
 
+TEST(JobOfPlan, TheReducerCostsABucketAParameterAndAByte) {
+  const RunPlan plan = named_compute("[]");
+  const Job before = job_of(plan).job;
+  MachineModel machine = default_machine_model();
+  machine.bucket_ns = 300'000;
+  machine.parameter_ns = 20'000;
+  machine.copy_fs_per_byte = fs_per_byte_of(1000);
+  machine.launch_ns = 5000;
+  const PlannedJob planned = job_of_plan(plan, machine).value();
+  ASSERT_GT(planned.settled.size(), 1u);
+  for (size_t b = 0; b < planned.settled.size(); ++b) {
+    const BucketWork& bucket = planned.job.settled[b];
+    EXPECT_EQ(bucket.work_ns, 300'000 + 20'000 * int64_t(planned.settled[b].size()) + bucket.bytes);
+    EXPECT_EQ(bucket.extra_ns, 5000);
+    EXPECT_EQ(bucket.ready_ns, before.settled[b].ready_ns);
+  }
+}
+
 TEST(JobOfPlan, HalfPrecisionSendsHalfOfTheBytes) {
   const auto bytes = [](const std::string& hook) {
     return job_of(plan_of("stragglers/named_compute.json",

@@ -23,7 +23,7 @@ Job drawn_job() {
   int64_t ready_ns = 0;
   for (int64_t b = 0; b < in_range(1, 5); ++b) {
     ready_ns = in_range(ready_ns, job.backward_ns);
-    job.settled.push_back({b, in_range(0, 1'000'000), ready_ns, 0});
+    job.settled.push_back({b, in_range(0, 1'000'000), ready_ns, 0, in_range(0, 100'000)});
   }
   job.settled.back().ready_ns = job.backward_ns;
   job.first_step = job.settled;
@@ -60,12 +60,14 @@ RC_GTEST_PROP(Laws, MoreRanksAreNeverFaster, ()) {
 
 RC_GTEST_PROP(Laws, NothingIsFasterThanItsBounds, ()) {
   const Job job = drawn_job();
-  int64_t wire_ns = 0;
-  for (const BucketWork& bucket : job.settled)
+  int64_t wire_ns = 0, work_ns = 0;
+  for (const BucketWork& bucket : job.settled) {
     wire_ns += least_all_reduce_ns(job.cost, bucket.bytes, job.ranks);
+    work_ns += bucket.work_ns;
+  }
   const auto run = simulate(job, {{}, 1});
   for (const StepNumbers& step : run.value().steps) {
-    RC_ASSERT(step.duration_ns >= job.forward_ns + job.backward_ns + job.optimizer_ns);
+    RC_ASSERT(step.duration_ns >= job.forward_ns + job.backward_ns + work_ns + job.optimizer_ns);
     RC_ASSERT(step.duration_ns >= wire_ns);
   }
 }
@@ -116,11 +118,53 @@ RC_GTEST_PROP(Laws, RarerAveragesAreNeverSlower, ()) {
   RC_ASSERT(total_ns(job) >= rarer);
 }
 
+// DDP's own work is never for nothing, and costs a step no more than it takes.
+RC_GTEST_PROP(Laws, MoreWorkOfTheReducerIsNeverFaster, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  int64_t more_ns = 0;
+  for (BucketWork& bucket : job.settled) {
+    const int64_t one_ns = in_range(0, 100'000);
+    bucket.work_ns += one_ns;
+    more_ns += one_ns;
+  }
+  job.first_step = job.settled;
+  const int64_t after = total_ns(job);
+  RC_ASSERT(after >= before);
+  RC_ASSERT(after <= before + job.steps * more_ns);
+}
+
 RC_GTEST_PROP(Laws, MoreChannelsAreNeverSlower, ()) {
   Job job = drawn_job();
   const int64_t before = total_ns(job);
   job.channels = in_range(1, 8);
   RC_ASSERT(total_ns(job) <= before);
+}
+
+// Both ways at once: neither makes a step faster, nor more of it.
+RC_GTEST_PROP(Laws, MoreContentionIsNeverFaster, ()) {
+  Job job = drawn_job();
+  job.channels = in_range(1, 4);
+  const int64_t without = total_ns(job);
+  job.overlap_slowdown = in_range(0, 2 * kOne);
+  job.comm_slowdown = in_range(0, 2 * kOne);
+  const int64_t some = total_ns(job);
+  RC_ASSERT(some >= without);
+  // What is lost is rounded once a collective.
+  const int64_t rounded = job.steps * static_cast<int64_t>(job.settled.size()) * 2;
+  job.comm_slowdown += in_range(0, kOne);
+  const int64_t more = total_ns(job);
+  RC_ASSERT(more + rounded >= some);
+  job.overlap_slowdown += in_range(0, kOne);
+  RC_ASSERT(total_ns(job) + rounded >= more);
+}
+
+// At most so many times as slow as what is slowed.
+RC_GTEST_PROP(Laws, ContentionCostsNoMoreThanItsPart, ()) {
+  Job job = drawn_job();
+  const int64_t before = total_ns(job);
+  job.comm_slowdown = in_range(0, 2 * kOne);
+  RC_ASSERT(total_ns(job) <= scaled(before, kOne + job.comm_slowdown) + job.steps * 8);
 }
 
 RC_GTEST_PROP(Laws, SlowerComputeUnderCommunicationIsNeverFaster, ()) {

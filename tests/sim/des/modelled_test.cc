@@ -131,6 +131,7 @@ std::string answer_of(const Sets& sets, const std::string& file) {
   if (!plan) return "no plan: " + to_text(plan.errors().front());
   MachineModel machine = default_machine_model();
   machine.backward_ms = 20;
+  machine.copy_fs_per_byte = fs_per_byte_of(1000);
   const auto job = job_of_plan(plan.value(), machine);
   if (!job) return "refused: " + to_text(job.errors().front());
   std::string text;
@@ -189,6 +190,7 @@ std::vector<Change> changes() {
       {"/reducer/kind", {}, {R"(/reducer={"kind": "flat"})"}},
       {"/reducer/bucket_cap_mb", {}, {"/reducer/bucket_cap_mb=0.005"}},
       {"/reducer/first_bucket_mb", {}, {"/reducer/first_bucket_mb=0.001"}},
+      {"/reducer/gradient_as_bucket_view", {}, {"/reducer/gradient_as_bucket_view=true"}},
       {"/communicator/algorithm",
        {"/world_size=6"},
        {"/world_size=6", "/communicator/algorithm=bcube"}},

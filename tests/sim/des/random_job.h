@@ -26,7 +26,8 @@ inline std::vector<BucketWork> random_buckets(Rng& rng, int64_t backward_ns) {
   int64_t ready_ns = 0;
   for (size_t b = 0; b < buckets.size(); ++b) {
     ready_ns = drawn(rng, ready_ns, backward_ns);
-    buckets[b] = {static_cast<int64_t>(b), drawn(rng, 0, 100'000), ready_ns, drawn(rng, 0, 1) * 7};
+    buckets[b] = {static_cast<int64_t>(b), drawn(rng, 0, 100'000), ready_ns, drawn(rng, 0, 1) * 7,
+                  drawn(rng, 0, 1) * drawn(rng, 0, 3000)};
   }
   buckets.back().ready_ns = backward_ns;
   return buckets;
@@ -73,6 +74,7 @@ inline Job random_job(uint64_t seed) {
   job.cost = random_cost(rng);
   job.channels = drawn(rng, 1, 3);
   job.overlap_slowdown = drawn(rng, 0, 1) * kOne / 25;
+  job.comm_slowdown = drawn(rng, 0, 1) * drawn(rng, 0, 3 * kOne);
   for (int64_t rank = 0; rank < job.ranks; ++rank)
     if (drawn(rng, 0, 3) == 0) job.schedule.touched.push_back(rank);
   job.schedule.at = [seed](int64_t rank, int64_t step) {

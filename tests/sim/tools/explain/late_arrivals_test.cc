@@ -163,6 +163,28 @@ TEST(LateArrivals, WhereRanksTakeTurnsInAStepOrDumpsAreMissingNobodyIsNamed) {
   EXPECT_THAT(turns.missing, ElementsAre(HasSubstr("who makes a step long: rank ")));
 }
 
+// In a broadcast by a tree who sends to a late rank waits for it, and then comes late as well.
+TEST(LateArrivals, WhoWaitedInABroadcastForTheLateRankIsItsVictim) {
+  std::vector<FlightDump> dumps =
+      MadeJob{.world_size = 4, .buckets = 2, .late = 3, .late_ms = 20}.dumps();
+  for (FlightDump& dump : dumps)
+    for (size_t call = 5; call < dump.entries.size(); call += 2)
+      dump.entries[call].operation = "broadcast";
+  for (size_t call = 6; call < dumps[1].entries.size(); call += 2)
+    dumps[1].entries[call].created_ns = dumps[3].entries[call].created_ns + 1000;
+  FlightFinding found;
+  find_late_arrivals(dumps, &found);
+  EXPECT_THAT(found.guilty, ElementsAre(3));
+  EXPECT_THAT(found.victims, ElementsAre(0, 1, 2));
+  std::vector<FlightDump> reduced =
+      dumps;  // for whom all ranks wait, so that rank 1 is late itself
+  for (FlightDump& dump : reduced)
+    for (FlightEntry& entry : dump.entries) entry.operation = "all_reduce";
+  FlightFinding both;
+  find_late_arrivals(reduced, &both);
+  EXPECT_FALSE(both.decided);
+}
+
 MadeJob drawn(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int64_t end) {

@@ -30,6 +30,7 @@ CLEAN = ("clean", "slow", "ddp_clean", "fsdp_clean", "group_clean", "mesh_clean"
 # A step takes a while, on the faulty rank longer: by a fifth to three fifths of that.
 EVEN, LATE = ("even", "ddp_even", "fsdp_even"), ("late", "ddp_late", "fsdp_late")
 STEP_S = 0.12
+SLEEP_S = {"stall": 2 * TIMEOUT_S, "slow": 0.25 * TIMEOUT_S, "hang": 3 * TIMEOUT_S}  # and "late", of each job
 FAULTS = ("stall", "hang", "exception", "kill", "crash", "stop", "size", "dtype", "operation", "order", "skip", "uneven",
           "ddp_stall", "ddp_hang", "ddp_uneven", "fsdp_stall", "fsdp_hang", "fsdp_uneven", "group_stall", "group_hang",
           "mesh_stall", "mesh_hang", "mesh_kill")
@@ -42,10 +43,7 @@ def reduce(shape, dtype=torch.float32, group=None):
 
 def misbehave(fault):
     """False: the rank does nothing more."""
-    if fault.startswith("late"):
-        time.sleep(float(fault[4:]))
-    if fault in ("stall", "slow", "hang"):
-        time.sleep({"stall": 2, "slow": 0.25, "hang": 3}[fault] * TIMEOUT_S)
+    time.sleep(SLEEP_S.get(fault, 0))
     if fault == "exception":
         raise RuntimeError("made on purpose")
     if fault in SIGNALS:
@@ -101,7 +99,7 @@ def train(rank, world, kind, faulty_rank, faulty_step):
     place, _, fault = kind.rpartition("_")
     paced = kind in EVEN + LATE
     if kind in LATE:
-        fault += str(STEP_S * random.Random(faulty_step).uniform(0.2, 0.6))
+        SLEEP_S["late"] = STEP_S * random.Random(faulty_step).uniform(0.2, 0.6)
     model = model_of(place) if place in ("ddp", "fsdp") else None
     groups = groups_of(place, rank, world, faulty_rank) if place in ("group", "mesh") else []
     for _ in range(5 if paced else 0):  # as where a model is distributed before the steps

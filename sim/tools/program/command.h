@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scenarios/base/error.h"
+
+namespace lockstep {
+
+// A command line that starts Python.
+struct PythonCommand {
+  std::string script;      // empty: a module, a text, or standard input
+  bool has_agent = false;  // it reads the environment, and so our agent, and has something to run
+};
+
+// Nothing where argv starts something else, or says no more than what Python is called with.
+std::optional<PythonCommand> python_command(const std::vector<std::string>& argv);
+
+// Why the command cannot be started at all: no such program on PATH, or no such script.
+void check_command(const std::vector<std::string>& argv, InputErrors* errors);
+
+}  // namespace lockstep
