@@ -51,6 +51,13 @@ void add_machine(CLI::App* verb, SimulateVerb* options) {
   add.text("--machine", &options->machine,
            "What `lockstep calibrate` fitted, or one of " + machine_preset_words() + " (loopback)",
            "FILE|WORD");
+  verb->add_option("--collectives", options->collectives,
+                   "All-reduces as measured, a file for each world size: nccl-tests' output, or "
+                   "what lockstep collective --json wrote")
+      ->option_text("FILE,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group("On which machines");
   add.text("--algorithm", &options->algorithm, "Of all-reduce (the communicator's)", "WORD");
   add.number("--latency-us", &options->latency_us, "Of a message", "US", 0, 1e9);
   add.number("--bandwidth-mb-per-s", &options->bandwidth_mb_per_s, "Of a link, 10^6 bytes", "N",
@@ -194,8 +201,7 @@ InputErrors fill_lines(const SimulateVerb& verb, const MachineModel& machine,
   if (!predicted) return predicted.errors();
   document->prediction = true;
   document->lines = std::move(predicted.value().lines);
-  document->recommended_cap_mb = predicted.value().best_cap_mb;
-  document->recommendation = predicted.value().recommendation;
+  document->advice = std::move(predicted.value().advice);
   return {};
 }
 

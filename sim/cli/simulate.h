@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "sim/cli/verbs.h"
 #include "sim/des/job.h"
@@ -17,6 +18,7 @@ struct SimulateVerb {
   Selection selection;
   std::string machine;  // file of `lockstep calibrate`, or a preset's word; empty: the default
   // Over what the machine says.
+  std::vector<std::string> collectives;  // files of measured ones, one for each world size
   std::string algorithm, noise;
   std::optional<double> latency_us, bandwidth_mb_per_s, across_latency_us,
       across_bandwidth_mb_per_s, overlap_slowdown, comm_slowdown, forward_ms, backward_ms;

@@ -64,19 +64,25 @@ std::optional<Axis> axis_of(const std::string& text) {
   return axis;
 }
 
+std::vector<double> thinned(const std::vector<double>& caps) {
+  std::vector<double> some;
+  for (size_t i = 0; i < kMostCaps; ++i)
+    some.push_back(caps[i * (caps.size() - 1) / (kMostCaps - 1)]);
+  return some;
+}
+
+// Of a range every distinct layout, and the plan's own cap, with which the others are compared.
 std::vector<double> caps_in(const Axis& axis, const RunPlan& plan) {
   if (!axis.range) return axis.values;
   std::vector<double> caps;
   for (const double cap : caps_of_distinct_layouts(plan))
     if (cap >= axis.values[0] && cap <= axis.values[1]) caps.push_back(cap);
-  if (caps.size() <= kMostCaps) return caps;
-  std::vector<double> thinned;
-  for (size_t i = 0; i < kMostCaps; ++i)
-    thinned.push_back(caps[i * (caps.size() - 1) / (kMostCaps - 1)]);
-  if (std::find(thinned.begin(), thinned.end(), kDefaultCapMib) == thinned.end())
-    thinned.push_back(kDefaultCapMib);
-  std::sort(thinned.begin(), thinned.end());
-  return thinned;
+  if (caps.size() > kMostCaps) caps = thinned(caps);
+  const double own = plan.scenario.reducer.options.number("bucket_cap_mb");
+  const bool listed = std::find(caps.begin(), caps.end(), own) != caps.end();
+  if (!listed && own >= axis.values[0] && own <= axis.values[1]) caps.push_back(own);
+  std::sort(caps.begin(), caps.end());
+  return caps;
 }
 
 std::vector<int64_t> worlds_in(const Axis& axis) {
@@ -170,7 +176,9 @@ std::string one_run(const SimulatedWith& with) {
   return with.verb.predict.empty() ? "" : "--predict tells many runs, none of them rank by rank";
 }
 
-bool has_table(const SimulatedWith& with) { return !with.machine.cost.table.empty(); }
+constexpr const char* kMeasured = "collectives take what was measured (tables)";
+
+bool has_tables(const SimulatedWith& with) { return !with.machine.cost.tables.empty(); }
 
 template <class Matches>
 bool any_plan(const SimulatedWith& with, Matches matches) {
@@ -189,11 +197,12 @@ std::string needs_ranks(const SimulatedWith& with) {
 }
 
 std::string needs_no_table(const SimulatedWith& with) {
-  if (has_table(with)) return "this machine is a table of measured collectives";
+  if (has_tables(with)) return kMeasured;
   return needs_ranks(with);
 }
 
 std::string link(const SimulatedWith& with) {
+  if (has_tables(with)) return kMeasured;
   if (is_hierarchical(with) && with.machine.cost.ranks_per_host == 1)
     return "with one rank a host only what is across hosts counts (--across-...)";
   return needs_ranks(with);
@@ -213,7 +222,7 @@ bool link_differs(const SimulatedWith& with, const CostModel& other) {
 
 // `changed`: the machine with nothing said of what the option says.
 std::string across(const SimulatedWith& with, const CostModel& changed) {
-  if (has_table(with)) return "this machine is a table of measured collectives";
+  if (has_tables(with)) return kMeasured;
   if (link_differs(with, changed)) return "";
   const int64_t inside = with.machine.cost.ranks_per_host;
   const int64_t most = *std::max_element(with.worlds.begin(), with.worlds.end());
@@ -237,7 +246,7 @@ std::string across_bandwidth(const SimulatedWith& with) {
 std::string hosts(const SimulatedWith& with) {
   const CostModel& cost = with.machine.cost;
   if (with.verb.mtbf_hours) return "";
-  if (has_table(with)) return "this machine is a table of measured collectives";
+  if (has_tables(with)) return kMeasured;
   const bool shares_cores = cost.core_fs_per_byte > 0 && cost.cores_per_host > 0;
   if (shares_cores || is_hierarchical(with)) return needs_ranks(with);
   CostModel changed = cost;
@@ -277,6 +286,7 @@ const std::vector<OptionUse>& option_uses() {
       {"--engine", LOCKSTEP_SAID(engine), always},
       {"--threads", [](const SimulateVerb& verb) { return verb.threads > 0; }, always},
       {"--machine", LOCKSTEP_SAID(machine), always},
+      {"--collectives", LOCKSTEP_SAID(collectives), needs_ranks},
       {"--algorithm", LOCKSTEP_SAID(algorithm), needs_no_table},
       {"--latency-us", LOCKSTEP_GIVEN(latency_us), link},
       {"--bandwidth-mb-per-s", LOCKSTEP_GIVEN(bandwidth_mb_per_s), link},

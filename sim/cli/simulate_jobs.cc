@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "scenarios/base/text.h"
+#include "sim/calibrate/measured_collectives.h"
+#include "sim/cli/cap_advice.h"
 #include "sim/cli/execution.h"
 #include "sim/des/job_of_plan.h"
 #include "sim/des/records.h"
@@ -196,43 +199,57 @@ double compute_ms(const Job& job) {
 }
 
 Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineModel& machine,
-                                       const RunPlan& plan, const SimulatedAs& as) {
-  const auto planned = job_of_plan(plan, machine, as);
-  if (!planned) return planned.errors();
-  SimulatedLine line = line_of(plan, planned.value(), as);
-  const Job& job = planned.value().job;
+                                       const RunPlan& plan, const PlannedJob& planned,
+                                       const SimulatedAs& as) {
+  SimulatedLine line = line_of(plan, planned, as);
+  const Job& job = planned.job;
   const auto run = simulate(job, options_of(verb));
   if (!run) return run.errors();
-  fill(planned.value(), run.value(), &line);
+  fill(planned, run.value(), &line);
   // Of alike ranks whose every bucket is late by a draw of its own the skew is not known.
   const bool late = !job.schedule.touched.empty() || (job.noise.any() && !job.noise.per_bucket);
   if (late) compare_with_ideal(verb, job, run.value(), &line);
   note_timeouts(plan, as, &line);
   if (line.numbers.steps > 0) line.efficiency = compute_ms(job) / line.numbers.step_ms;
+  if (machine.accuracy) line.step_error = machine.accuracy->step_error;
+  if (InputErrors problems = add_long_run(verb, machine, plan.scenario.seed, &line);
+      !problems.empty())
+    return problems;
   return line;
 }
 
-// The least step time at the first world size; what is within a hundredth of a percent is no reason
-// to choose a larger cap.
-void recommend(PredictionJobs* prediction) {
-  const SimulatedLine* best = nullptr;
-  const SimulatedLine* usual = nullptr;
-  for (const SimulatedLine& line : prediction->lines) {
-    if (line.ranks != prediction->lines.front().ranks || !line.cap_mb || line.numbers.steps == 0)
-      continue;
-    if (best == nullptr || line.numbers.step_ms < best->numbers.step_ms * 0.9999) best = &line;
-    if (*line.cap_mb == kDefaultCapMib) usual = &line;
+// What a cap makes of a world: two of the same are one line.
+using Layout = std::tuple<int64_t, std::vector<BucketWork>, std::vector<BucketWork>>;
+
+bool is_known(const Layout& layout, double cap_mb, std::vector<Layout>* layouts,
+              std::vector<SimulatedLine>* lines) {
+  const auto known = std::find(layouts->begin(), layouts->end(), layout);
+  if (known == layouts->end()) {
+    layouts->push_back(layout);
+    return false;
   }
-  if (best == nullptr) return;
-  prediction->best_cap_mb = best->cap_mb;
-  prediction->recommendation =
-      fmt::format("predicted best at {} ranks: bucket_cap_mb {}, {:.2f} ms a step", best->ranks,
-                  *best->cap_mb, best->numbers.step_ms);
-  if (usual == nullptr || usual == best) return;
-  prediction->recommendation +=
-      fmt::format(", {:.1f} % faster than {}; the tail bucket has {:.2f} MB instead of {:.2f}",
-                  (usual->numbers.step_ms / best->numbers.step_ms - 1) * 100, *usual->cap_mb,
-                  best->tail_mb, usual->tail_mb);
+  (*lines)[static_cast<size_t>(known - layouts->begin())].same_caps_mb.push_back(cap_mb);
+  return true;
+}
+
+// Whoever mistyped a word is told the words.
+InputErrors with_preset_words(const std::string& machine, InputErrors errors) {
+  const bool is_word = machine.find_first_of("/.") == std::string::npos;
+  if (is_word && errors.size() == 1 && errors.front().line == 0)
+    errors.front().allowed = "a file of lockstep calibrate, or " + machine_preset_words();
+  return errors;
+}
+
+// "collectives measured at 2, 8 ranks".
+std::string words_of(const std::vector<CostModel::Table>& tables) {
+  std::string ranks;
+  for (const CostModel::Table& table : tables) {
+    if (table.ranks == 0)
+      return "collectives measured at a number of ranks that its table does not tell, taken for "
+             "every one (\"tables\" would)";
+    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", table.ranks);
+  }
+  return "collectives measured at " + ranks + " ranks";
 }
 
 }  // namespace
@@ -243,7 +260,7 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
     machine = *preset;
   } else if (!verb.machine.empty()) {
     auto read = read_machine_model(verb.machine);
-    if (!read) return read.errors();
+    if (!read) return with_preset_words(verb.machine, read.errors());
     machine = std::move(read.value());
   }
   InputErrors errors;
@@ -263,7 +280,15 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
       append_of("--noise", noise.errors(), &errors);
   }
   CostModel& cost = machine.cost;
-  if (verb.latency_us || verb.bandwidth_mb_per_s) cost.table.clear();
+  if (!verb.collectives.empty()) cost.tables.clear();
+  for (const std::string& file : verb.collectives) {
+    auto table = read_measured_collectives(file);
+    if (table)
+      cost.tables.push_back(std::move(table.value()));
+    else
+      errors.insert(errors.end(), table.errors().begin(), table.errors().end());
+  }
+  append_of("--collectives", verb.collectives.empty() ? InputErrors() : problems_of(cost), &errors);
   if (verb.latency_us) cost.link.alpha_ns = us(*verb.latency_us);
   if (verb.bandwidth_mb_per_s)
     cost.link.beta_fs_per_byte = fs_per_byte_of(*verb.bandwidth_mb_per_s);
@@ -283,8 +308,7 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
 std::string words_of(const SimulateVerb& verb, const MachineModel& machine) {
   const LinkCost& link = machine.cost.link;
   std::string text = verb.machine.empty() ? "default" : verb.machine;
-  if (!machine.cost.table.empty())
-    return text + fmt::format(", a table of {} measured sizes", machine.cost.table.size());
+  if (!machine.cost.tables.empty()) return text + ", " + words_of(machine.cost.tables);
   text += fmt::format(", {:.1f} us a message", static_cast<double>(link.alpha_ns) * 1e-3);
   if (link.beta_fs_per_byte > 0)
     text += fmt::format(", {:.0f} MB/s", 1e9 / static_cast<double>(link.beta_fs_per_byte));
@@ -320,19 +344,26 @@ Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& m
   if (caps.empty()) caps.emplace_back();
   if (worlds.empty()) worlds.push_back(verb.ranks);
   PredictionJobs prediction;
+  std::vector<Layout> layouts;
   for (const auto& world : worlds)
     for (const auto& cap : caps) {
       SimulatedAs as = as_asked(verb);
       as.ranks = world;
       as.cap_mb = cap;
-      auto line = predicted_line(verb, machine, plan, as);
+      const auto planned = job_of_plan(plan, machine, as);
+      if (!planned) return planned.errors();
+      const Job& job = planned.value().job;
+      if (cap &&
+          is_known({job.ranks, job.first_step, job.settled}, *cap, &layouts, &prediction.lines))
+        continue;
+      auto line = predicted_line(verb, machine, plan, planned.value(), as);
       if (!line) return line.errors();
-      if (InputErrors problems = add_long_run(verb, machine, plan.scenario.seed, &line.value());
-          !problems.empty())
-        return problems;
       prediction.lines.push_back(std::move(line.value()));
     }
-  if (caps.size() > 1) recommend(&prediction);
+  const auto usual = has_cap(plan)
+                         ? std::optional(plan.scenario.reducer.options.number("bucket_cap_mb"))
+                         : std::nullopt;
+  if (caps.size() > 1) prediction.advice = advise(prediction.lines, usual, machine.accuracy);
   return prediction;
 }
 

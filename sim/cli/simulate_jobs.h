@@ -31,11 +31,11 @@ InputErrors long_run_errors(const SimulateVerb& verb);
 InputErrors add_long_run(const SimulateVerb& verb, const MachineModel& machine, uint64_t seed,
                          SimulatedLine* line);
 
-// One plan over the axes of --predict, and the cap that is best at its first world size.
+// One plan over the axes of --predict, and which cap is best at each world size. Caps that give the
+// same buckets are one line.
 struct PredictionJobs {
   std::vector<SimulatedLine> lines;
-  std::optional<double> best_cap_mb;
-  std::string recommendation;
+  std::vector<CapAdvice> advice;
 };
 Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& machine,
                                  const RunPlan& plan);

@@ -74,7 +74,7 @@ int64_t wire_ns(const Job& job, int64_t bytes) {
 }
 
 bool has_rounds(const Job& job) {
-  if (!job.cost.table.empty() || job.ranks == 1) return false;
+  if (!job.cost.tables.empty() || job.ranks == 1) return false;
   const Algorithm algorithm = job.cost.algorithm;
   if (is_ring(algorithm)) return true;
   return is_power_of_two(job.ranks) &&

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -160,6 +161,35 @@ void check_link(const std::string& name, const LinkCost& link, InputErrors* prob
               problems);
 }
 
+// Rows that ascend, at least one of each table, and one table of each world size.
+void check_tables(const std::vector<CostModel::Table>& tables, InputErrors* problems) {
+  std::set<int64_t> seen;
+  for (const CostModel::Table& table : tables) {
+    if (table.ranks != 0) check_range("table ranks", table.ranks, 2, kMostRanks, problems);
+    if (table.rows.empty()) check_range("table rows", 0, 1, kMostBytes, problems);
+    if (!seen.insert(table.ranks).second || (seen.count(0) > 0 && tables.size() > 1)) {
+      InputError problem;
+      problem.message = fmt::format("a second table of {} ranks", table.ranks);
+      problem.allowed = "one of each world size";
+      problems->push_back(problem);
+    }
+    int64_t last_bytes = -1, last_ns = 0;
+    for (const CostModel::Row& row : table.rows) {
+      check_range("table bytes", row.bytes, last_bytes + 1, kMostBytes, problems);
+      check_range("table ns", row.ns, last_ns, kMostNs, problems);
+      last_bytes = row.bytes;
+      last_ns = row.ns;
+    }
+  }
+}
+
+// Nothing where the tables are of other world sizes.
+const CostModel::Table* table_for(const CostModel& cost, int64_t ranks) {
+  for (const CostModel::Table& table : cost.tables)
+    if (table.ranks == ranks || table.ranks == 0) return &table;
+  return nullptr;
+}
+
 }  // namespace
 
 int64_t fs_per_byte_of(double mb_per_s) {
@@ -192,14 +222,20 @@ InputErrors problems_of(const CostModel& cost) {
   check_range("overhead_ns", cost.overhead_ns, 0, kMostAlphaNs, &problems);
   check_range("core_fs_per_byte", cost.core_fs_per_byte, 0, kMostFsPerByte, &problems);
   check_range("cores_per_host", cost.cores_per_host, 0, kMostRanks, &problems);
-  int64_t last_bytes = -1, last_ns = 0;
-  for (const CostModel::Row& row : cost.table) {
-    check_range("table bytes", row.bytes, last_bytes + 1, kMostBytes, &problems);
-    check_range("table ns", row.ns, last_ns, kMostNs, &problems);
-    last_bytes = row.bytes;
-    last_ns = row.ns;
-  }
+  check_tables(cost.tables, &problems);
   return problems;
+}
+
+std::optional<InputError> problem_with_ranks(const CostModel& cost, int64_t ranks) {
+  if (ranks <= 1 || cost.tables.empty() || table_for(cost, ranks) != nullptr) return std::nullopt;
+  std::string measured;
+  for (const CostModel::Table& table : cost.tables)
+    measured += fmt::format("{}{}", measured.empty() ? "" : ", ", table.ranks);
+  InputError problem;
+  problem.message =
+      fmt::format("collectives were measured at {} ranks, not at {}", measured, ranks);
+  problem.allowed = measured + " ranks, a table of that many, or a machine of links";
+  return problem;
 }
 
 int64_t segments_of(int64_t bytes, int64_t ranks) {
@@ -234,9 +270,10 @@ int64_t ring_round_ns(const CostModel& cost, const LinkCost& link, int64_t bytes
 
 int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   if (ranks <= 1) return 0;
-  const Wide ns =
-      cost.table.empty() ? algorithm_ns(cost, bytes, ranks) : from_table(cost.table, bytes);
-  return saturated(cost.overhead_ns + ns);
+  if (cost.tables.empty()) return saturated(cost.overhead_ns + algorithm_ns(cost, bytes, ranks));
+  const CostModel::Table* table = table_for(cost, ranks);
+  LOCKSTEP_CHECK(table != nullptr, "a collective of ranks that nobody measured");
+  return saturated(cost.overhead_ns + from_table(table->rows, bytes));
 }
 
 int64_t wire_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
@@ -256,7 +293,7 @@ int64_t broadcast_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
 }
 
 int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
-  if (ranks <= 1 || !cost.table.empty()) return 0;
+  if (ranks <= 1 || !cost.tables.empty()) return 0;
   // Rounded down: a bound must not be above what it bounds.
   const auto least = [&](int64_t members, int64_t links, int64_t fs_per_byte) {
     return Wide{bytes} * fs_per_byte * 2 * (members - 1) / members / links / kFsPerNs;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,12 +49,19 @@ struct CostModel {
   int64_t core_fs_per_byte = 0;
   int64_t cores_per_host = 0;  // 0: enough
   // Measured times of one world size, ascending bytes: between rows on the line through them,
-  // beyond the last in proportion to its rate. They replace everything above but overhead_ns.
+  // beyond the last in proportion to its rate.
   struct Row {
     int64_t bytes = 0, ns = 0;
     bool operator==(const Row&) const = default;
   };
-  std::vector<Row> table;
+  struct Table {
+    int64_t ranks = 0;  // 0: it was not said of how many, and the table is taken for any
+    std::vector<Row> rows;
+    bool operator==(const Table&) const = default;
+  };
+  // They replace everything above but overhead_ns, for the world sizes that they are of: of others
+  // they say nothing (problem_with_ranks()). One of each.
+  std::vector<Table> tables;
   bool operator==(const CostModel&) const = default;
 };
 
@@ -66,8 +74,13 @@ inline constexpr int64_t kMostFsPerByte = 1'000'000'000'000;  // 1 kB/s
 // Is everything in range? Where not, an error that names the value and what is allowed.
 InputErrors problems_of(const CostModel& cost);
 
+// Are collectives of so many ranks known? Where the tables are of others, an error that names
+// these.
+std::optional<InputError> problem_with_ranks(const CostModel& cost, int64_t ranks);
+
 // Of an all-reduce, from the last rank's arrival to the end. 0 for one rank. Saturates at kMostNs,
-// which whoever adds times up must refuse. bytes <= kMostBytes, 1 <= ranks <= kMostRanks.
+// which whoever adds times up must refuse. bytes <= kMostBytes, 1 <= ranks <= kMostRanks, of which
+// problem_with_ranks() says nothing.
 int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 // Of a broadcast down a binary tree.
 int64_t broadcast_ns(const CostModel& cost, int64_t bytes, int64_t ranks);

@@ -208,6 +208,17 @@ void check_averaging(const Job& job, Ranges* ranges) {
   }
 }
 
+// What one world size measured says nothing of another.
+void check_tables(const Job& job, Ranges* ranges) {
+  const auto check = [&](int64_t members) {
+    if (const auto problem = problem_with_ranks(job.cost, members))
+      ranges->problems.push_back(*problem);
+  };
+  check(job.ranks);
+  for (const Averaging& level : job.averaging)
+    if (level.ranks != job.ranks) check(level.ranks);
+}
+
 }  // namespace
 
 InputErrors problems_of(const Job& job) {
@@ -228,6 +239,7 @@ InputErrors problems_of(const Job& job) {
   for (const InputError& problem : problems_of(job.cost)) ranges.problems.push_back(problem);
   check_links(job, &ranges);
   check_averaging(job, &ranges);
+  check_tables(job, &ranges);
   check_buckets("of step 1", job.first_step, job.backward_ns, &ranges);
   check_buckets("from step 2 on", job.settled, job.backward_ns, &ranges);
   if (!ranges.problems.empty()) return ranges.problems;

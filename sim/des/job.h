@@ -61,6 +61,7 @@ struct BucketWork {
   // DDP's own work on it, its hooks and copies: backward does it when the last gradient is there,
   // before whatever comes after, and is longer by it. Not in ready_ns.
   int64_t work_ns = 0;
+  bool operator==(const BucketWork&) const = default;
 };
 
 // What befalls one rank in one step, beyond its noise.

@@ -47,11 +47,34 @@ Json json_of(const LinkCost& link) {
   return json;
 }
 
-std::vector<CostModel::Row> table_of(const Json& json) {
+std::vector<CostModel::Row> rows_of(const Json& json) {
   std::vector<CostModel::Row> rows;
   for (const Json& row : json)
     rows.push_back({std::llround(row[0].get<double>()), std::llround(row[1].get<double>() * 1e3)});
   return rows;
+}
+
+std::vector<CostModel::Table> tables_of(const Json& json) {
+  std::vector<CostModel::Table> tables;
+  if (json.contains("table")) tables.push_back({0, rows_of(json["table"])});
+  for (const Json& table : json.value("tables", Json::array()))
+    tables.push_back({table["ranks"].get<int64_t>(), rows_of(table["rows"])});
+  return tables;
+}
+
+Accuracy accuracy_of(const Json& json) {
+  Accuracy accuracy{json["step_error"].get<double>(), std::nullopt, json.value("runs", int64_t{0}),
+                    json.value("held_out", false)};
+  if (json.contains("cap_error")) accuracy.cap_error = json["cap_error"].get<double>();
+  return accuracy;
+}
+
+Json json_of(const Accuracy& accuracy) {
+  Json json = {{"step_error", accuracy.step_error},
+               {"runs", accuracy.runs},
+               {"held_out", accuracy.held_out}};
+  if (accuracy.cap_error) json["cap_error"] = *accuracy.cap_error;
+  return json;
 }
 
 // What is not in the file stays as it is.
@@ -65,7 +88,7 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("overhead_us")) cost.overhead_ns = ns_of_key(json, "overhead_us", 1e3);
   cost.core_fs_per_byte = fs_of(json, "core_mb_per_s", cost.core_fs_per_byte);
   cost.cores_per_host = json.value("cores_per_host", cost.cores_per_host);
-  if (json.contains("table")) cost.table = table_of(json["table"]);
+  cost.tables = tables_of(json);
   machine->channels = json.value("channels", machine->channels);
   machine->overlap_slowdown = json.value("overlap_slowdown", 0.0);
   machine->comm_slowdown = json.value("comm_slowdown", 0.0);
@@ -77,6 +100,7 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("optimizer_ms")) machine->optimizer_ns = ns_of_key(json, "optimizer_ms", 1e6);
   if (json.contains("forward_ms")) machine->forward_ms = json["forward_ms"].get<double>();
   if (json.contains("backward_ms")) machine->backward_ms = json["backward_ms"].get<double>();
+  if (json.contains("accuracy")) machine->accuracy = accuracy_of(json["accuracy"]);
   if (json.contains("fitted_on"))
     machine->fitted_on = json["fitted_on"].get<std::vector<std::string>>();
   if (!json.contains("noise")) return problems_of(cost);
@@ -139,9 +163,16 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   json["optimizer_ms"] = static_cast<double>(machine.optimizer_ns) * 1e-6;
   if (machine.forward_ms) json["forward_ms"] = *machine.forward_ms;
   if (machine.backward_ms) json["backward_ms"] = *machine.backward_ms;
-  if (!cost.table.empty())
-    for (const CostModel::Row& row : cost.table)
-      json["table"].push_back({row.bytes, static_cast<double>(row.ns) * 1e-3});
+  for (const CostModel::Table& table : cost.tables) {
+    Json rows = Json::array();
+    for (const CostModel::Row& row : table.rows)
+      rows.push_back({row.bytes, static_cast<double>(row.ns) * 1e-3});
+    if (table.ranks == 0)
+      json["table"] = std::move(rows);
+    else
+      json["tables"].push_back({{"ranks", table.ranks}, {"rows", std::move(rows)}});
+  }
+  if (machine.accuracy) json["accuracy"] = json_of(*machine.accuracy);
   if (!fit.is_null()) json["fit"] = fit;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -13,6 +13,15 @@
 
 namespace lockstep {
 
+// How far steps that were simulated on a machine are from measured ones: half of a 95 % interval,
+// as a part of the step (sim/calibrate/accuracy.h).
+struct Accuracy {
+  double step_error = 0;            // of a step time
+  std::optional<double> cap_error;  // of the ratio of two that differ in their cap alone
+  int64_t runs = 0;                 // that were compared
+  bool held_out = false;            // each on a machine that was fitted without it
+};
+
 // The machines that a scenario is simulated on: what a collective costs there, and what a step
 // costs beside its layers. scenarios/machine_schema.json describes the file.
 struct MachineModel {
@@ -31,6 +40,7 @@ struct MachineModel {
   std::optional<double> forward_ms, backward_ms;
   Noise noise;
   std::vector<std::string> fitted_on;
+  std::optional<Accuracy> accuracy;  // none: never compared with runs
 };
 
 // Where nothing is known: ranks on one host that talk over its loopback, as Gloo does (docs/

@@ -70,7 +70,7 @@ void add_simulations(FormTable* table) {
   const char* common =
       " --across-bandwidth-mb-per-s --across-latency-us --algorithm --average --backward-ms "
       " --bandwidth-mb-per-s --channels --checkpoint-every-s --checkpoint-s --color "
-      "--comm-slowdown "
+      "--collectives --comm-slowdown "
       " --engine --filter --forward-ms --html --json --latency-us --machine --mtbf-hours --noise "
       " --overlap-slowdown --quiet --ranks-per-host --restart-s --steps --svg --threads "
       " --work-hours --world-size ";

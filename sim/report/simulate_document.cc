@@ -28,6 +28,7 @@ bool any(const SimulateDocument& document, bool (*has)(const SimulatedLine&)) {
 
 bool has_label(const SimulatedLine& line) { return !line.label.empty(); }
 bool has_efficiency(const SimulatedLine& line) { return line.efficiency.has_value(); }
+bool has_error(const SimulatedLine& line) { return line.step_error.has_value(); }
 bool has_straggler(const SimulatedLine& line) { return line.straggler_ms.has_value(); }
 bool has_chance(const SimulatedLine& line) { return line.timeout_chance.has_value(); }
 
@@ -43,6 +44,7 @@ class Rows {
     for (const char* header : {"ranks", "cap MiB", "buckets", "tail MB", "step ms", "p95 ms",
                                "backward ms", "exposed ms", "overlap", "skew ms"})
       table_.column(header, Table::Align::right);
+    if (any(document, has_error)) table_.column("+- ms", Table::Align::right);
     if (any(document, has_efficiency)) table_.column("efficiency", Table::Align::right);
     if (any(document, has_straggler)) table_.column("straggler ms", Table::Align::right);
     if (any(document, has_chance)) table_.column("time-outs % of steps", Table::Align::right);
@@ -75,6 +77,11 @@ class Rows {
     const auto optional = [&](const std::optional<double>& value, const char* form) {
       cells.push_back(value ? fmt::format(fmt::runtime(form), *value) : kNoValue);
     };
+    if (any(document_, has_error))
+      optional(line.step_error && numbers.steps > 0
+                   ? std::optional(*line.step_error * numbers.step_ms)
+                   : std::nullopt,
+               "{:.2f}");
     if (any(document_, has_efficiency)) optional(line.efficiency, "{:.3f}");
     if (any(document_, has_straggler)) optional(line.straggler_ms, "{:.2f}");
     if (any(document_, has_chance))
@@ -114,6 +121,10 @@ std::string over_days_text(const SimulateDocument& document, const Style& style)
 
 std::string notes_text(const SimulateDocument& document) {
   std::string text, last;
+  for (const SimulatedLine& line : document.lines)
+    for (const double cap : line.same_caps_mb)
+      text += fmt::format("note: at {} ranks bucket_cap_mb {} gives the buckets of {}\n",
+                          grouped(line.ranks), cap, *line.cap_mb);
   for (const SimulatedLine& line : document.lines)
     for (const std::string& note : line.notes) {
       const std::string said = fmt::format("note: {}: {}\n", line.scenario, note);
@@ -176,7 +187,11 @@ std::string to_text(const SimulateDocument& document, const Style& style) {
   text += judged_text(document, style);
   text += notes_text(document);
   text += fmt::format("simulated machine: {}\n", document.simulated);
-  if (!document.recommendation.empty()) text += document.recommendation + "\n";
+  if (document.prediction && !any(document, has_error))
+    text +=
+        "how far these steps may be off is not known: the machine was never compared with runs "
+        "(lockstep calibrate)\n";
+  for (const CapAdvice& advice : document.advice) text += advice.text + "\n";
   return text + document.answer + "\n";
 }
 
@@ -241,14 +256,27 @@ Json json_of(const SimulatedLine::OverDays& days) {
           {"goodput", numbers.goodput}};
 }
 
+Json json_of(const CapAdvice& advice) {
+  return {{"world_size", advice.ranks},
+          {"bucket_cap_mb", or_null(advice.cap_mb)},
+          {"fastest_mb", advice.best_mb},
+          {"alike_mb", advice.alike_mb},
+          {"usual_mb", or_null(advice.usual_mb)},
+          {"gain", or_null(advice.gain)},
+          {"gain_error", or_null(advice.gain_error)},
+          {"text", advice.text}};
+}
+
 Json json_of(const SimulatedLine& line) {
   Json json = {{"name", line.scenario}, {"label", line.label},     {"world_size", line.ranks},
                {"steps", line.steps},   {"reducer", line.reducer}, {"algorithm", line.algorithm},
                {"engine", line.engine}};
   json["bucket_cap_mb"] = or_null(line.cap_mb);
+  json["same_buckets_mb"] = line.same_caps_mb;
   json["buckets"] = line.buckets;
   json["tail_mb"] = line.tail_mb;
   json["numbers"] = line.numbers.steps > 0 ? json_of(line.numbers) : Json(nullptr);
+  json["step_error"] = or_null(line.step_error);
   json["efficiency"] = or_null(line.efficiency);
   json["straggler_ms"] = or_null(line.straggler_ms);
   json["timeout_chance"] = line.timeout_chance ? Json{{"value", line.timeout_chance->value},
@@ -271,8 +299,9 @@ nlohmann::ordered_json as_json(const SimulateDocument& document) {
   json["elapsed_s"] = document.elapsed_s;
   json["runs"] = Json::array();
   for (const SimulatedLine& line : document.lines) json["runs"].push_back(json_of(line));
-  json["recommended_cap_mb"] = or_null(document.recommended_cap_mb);
-  json["recommendation"] = document.recommendation;
+  json["recommendations"] = Json::array();
+  for (const CapAdvice& advice : document.advice)
+    json["recommendations"].push_back(json_of(advice));
   json["exit_code"] = document.exit_code;
   return json;
 }
@@ -315,9 +344,11 @@ svg::Curves over_caps(const SimulateDocument& document, const std::vector<Simula
   }
   chart.x = {"bucket_cap_mb (MiB)",
              largest > kWidePrediction * least ? svg::Scale::log2 : svg::Scale::linear};
-  if (document.recommended_cap_mb) {
+  for (const CapAdvice& advice : document.advice) {
+    const auto place = series.find(advice.ranks);
+    if (!advice.cap_mb || place == series.end()) continue;
     chart.highlights.push_back(
-        {0, *document.recommended_cap_mb, fmt::format("{} MiB", *document.recommended_cap_mb)});
+        {place->second, *advice.cap_mb, fmt::format("{} MiB", *advice.cap_mb)});
     chart.highlight_meaning = "predicted best";
   }
   return chart;

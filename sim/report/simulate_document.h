@@ -23,6 +23,9 @@ struct SimulatedLine {
   int64_t ranks = 1, steps = 1;
   std::string reducer, algorithm, engine;
   std::optional<double> cap_mb;  // MiB; none: the reducer has no cap
+  // Of a prediction: other caps that were asked for and give the same buckets.
+  std::vector<double> same_caps_mb = {};
+  std::optional<double> step_error = {};  // of numbers.step_ms, a part: the machine's
   int64_t buckets = 0;
   double tail_mb = 0;  // 10^6 bytes
   SimulatedNumbers numbers;
@@ -42,6 +45,18 @@ struct SimulatedLine {
   std::string timeline = {};        // likewise, for --html alone: JSON of sim/report/html
 };
 
+// Which cap is fastest at one world size, by a prediction.
+struct CapAdvice {
+  int64_t ranks = 1;
+  double best_mb = 0;              // the least step time
+  std::optional<double> cap_mb;    // recommended; none: nothing is faster for sure
+  std::vector<double> alike_mb;    // that cannot be told from the fastest
+  std::optional<double> usual_mb;  // the scenario's own, where it is among the caps
+  std::optional<double> gain;      // by what part the fastest is faster than that
+  std::optional<double> gain_error;
+  std::string text;
+};
+
 // All that one `lockstep simulate` has to say.
 struct SimulateDocument {
   uint64_t seed = 0;
@@ -49,8 +64,7 @@ struct SimulateDocument {
   std::string simulated;  // machine that is simulated, in words
   std::vector<SimulatedLine> lines;
   bool prediction = false;
-  std::optional<double> recommended_cap_mb;
-  std::string recommendation;  // empty: none
+  std::vector<CapAdvice> advice;  // of a prediction over caps, ascending world sizes
   double elapsed_s = 0;
   int exit_code = 0;
   std::string answer;  // the last line

@@ -2,10 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "sim/analysis/timeline.h"
 #include "sim/calibrate/fit.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
@@ -17,6 +17,7 @@
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
 #include "sim/report/text_style.h"
+#include "sim/tools/calibrate/compared.h"
 #include "sim/tools/tools.h"
 
 namespace lockstep {
@@ -43,16 +44,15 @@ InputErrors unfit_for_a_ring(const Scenario& scenario, const std::string& run) {
       "runs of algorithm ring")};
 }
 
-Expected<std::vector<RunSamples>> samples_in(const std::vector<std::string>& folders) {
-  std::vector<RunSamples> runs;
+Expected<std::vector<KeptRun>> runs_in(const std::vector<std::string>& folders) {
+  std::vector<KeptRun> runs;
   InputErrors errors;
   for (const std::string& folder : folders)
     for (const std::string& run : run_folders(folder)) {
       const auto outcome = read_run_folder(run);
       const InputErrors unfit =
           outcome ? unfit_for_a_ring(outcome.value().plan.scenario, run) : outcome.errors();
-      if (unfit.empty())
-        runs.push_back(samples_of(outcome.value().plan, timeline_of(outcome.value()), run));
+      if (unfit.empty()) runs.push_back(kept_run_of(outcome.value(), run));
       errors.insert(errors.end(), unfit.begin(), unfit.end());
     }
   if (!errors.empty()) return errors;
@@ -63,6 +63,20 @@ std::string text_of(const char* what, const MaybeFitted& fitted) {
   if (!fitted.number) return fmt::format("{}: unknown; {}\n", what, fitted.unknown);
   return fmt::format("{}: {:.3g} (95 % interval {:.3g} .. {:.3g})\n", what, fitted.number->value,
                      fitted.number->low, fitted.number->high);
+}
+
+std::string text_of(const std::optional<Accuracy>& accuracy) {
+  if (!accuracy)
+    return "a simulated step: never compared with these runs, which cannot be simulated\n";
+  std::string text = fmt::format("a simulated step: within {:.1f} % ", accuracy->step_error * 100);
+  text += accuracy->held_out
+              ? fmt::format("(95 %, by {} runs, each on a machine fitted to the others)",
+                            accuracy->runs)
+              : "of this run, which it was fitted to; how far others are off, more runs would tell";
+  if (accuracy->cap_error)
+    text += fmt::format("; the difference between two caps: within {:.1f} %",
+                        *accuracy->cap_error * 100);
+  return text + "\n";
 }
 
 std::string text_of_fit(const Fit& fit) {
@@ -85,18 +99,21 @@ std::string text_of_fit(const Fit& fit) {
              static_cast<double>(machine.optimizer_ns) * 1e-6,
              static_cast<double>(machine.launch_ns) * 1e-3) +
          text_of("each bucket in backward, us", fit.backward.bucket_us) +
-         text_of("overlap_slowdown", fit.backward.overlap_slowdown);
+         text_of("overlap_slowdown", fit.backward.overlap_slowdown) + text_of(machine.accuracy);
 }
 
 int calibrate(const CalibrateOptions& options) {
   InputErrors errors;
   check_output("--out", options.out, &errors);
   if (!errors.empty()) return bad_input(errors);
-  const auto runs = samples_in(options.folders);
+  const auto runs = runs_in(options.folders);
   if (!runs) return bad_input(runs.errors());
   const int64_t cores = options.cores > 0 ? options.cores : this_machine().cores;
-  const auto fit = fit_machine(runs.value(), cores);
+  std::vector<RunSamples> samples;
+  for (const KeptRun& run : runs.value()) samples.push_back(run.samples);
+  auto fit = fit_machine(samples, cores);
   if (!fit) return bad_input(fit.errors());
+  fit.value().machine.accuracy = accuracy_of(compared_runs(runs.value(), cores));
   const std::string file = to_text(fit.value().machine, as_json(fit.value()));
   if (options.out.empty()) return print_result(file, kExitPass);
   try {

@@ -46,7 +46,8 @@ bool is_program(const std::string& program) {
 
 std::optional<PythonCommand> python_command(const std::vector<std::string>& argv) {
   if (argv.empty() || !is_python(argv[0])) return std::nullopt;
-  PythonCommand command{.has_agent = true};
+  PythonCommand command;
+  command.has_agent = true;
   for (size_t i = 1; i < argv.size(); ++i) {
     const std::string& word = argv[i];
     if (word == "-") return std::nullopt;

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +8,7 @@
 #include "sim/cli/simulate_arguments.h"
 #include "sim/cli/simulate_jobs.h"
 #include "sim/program/option_tree.h"
+#include "sim/report/document.h"
 
 namespace lockstep {
 namespace {
@@ -96,6 +98,18 @@ void days(SimulateVerb* verb) {
   verb->restart_s = 5;
 }
 
+// Measured at the 4 ranks of emulated().
+std::string measured_file() {
+  static const std::string path = testing::TempDir() + "/measured_collectives.txt";
+  std::string text;
+  for (int rank = 0; rank < 4; ++rank)
+    text += fmt::format("#  Rank  {} on device {}\n", rank, rank);
+  text += "#  size  count  type  redop  root  time  algbw  busbw  #wrong\n";
+  text += "4096  1024  float  sum  -1  777.5  0.1  0.1  0\n";
+  write_atomically(path, text);
+  return path;
+}
+
 // What is let in changes the answer.
 TEST(OptionUses, EachThatIsTakenCounts) {
   const std::vector<Example> examples = {
@@ -105,6 +119,7 @@ TEST(OptionUses, EachThatIsTakenCounts) {
       {"--average", nothing, [](auto* v) { v->average = "2:2"; }},
       {"--engine", nothing, [](auto* v) { v->engine = "L1"; }},
       {"--machine", nothing, [](auto* v) { v->machine = "10gbe"; }},
+      {"--collectives", nothing, [](auto* v) { v->collectives = {measured_file()}; }},
       {"--algorithm", nothing, [](auto* v) { v->algorithm = "recursive_doubling"; }},
       {"--latency-us", nothing, [](auto* v) { v->latency_us = 99; }},
       {"--bandwidth-mb-per-s", nothing, [](auto* v) { v->bandwidth_mb_per_s = 1; }},
@@ -190,6 +205,14 @@ TEST(OptionUses, WhatWouldBeIgnoredIsRefused) {
               }),
               HasSubstr("--across"));
   EXPECT_THAT(refused([](auto* v) { v->restart_s = 3; }), HasSubstr("--mtbf-hours"));
+  for (const Change over :
+       {Change([](auto* v) { v->latency_us = 2; }), Change([](auto* v) { v->algorithm = "ring"; }),
+        Change([](auto* v) { v->channels = 2; }), Change(hosts)}) {
+    SimulateVerb verb;
+    verb.collectives = {measured_file()};
+    over(&verb);
+    EXPECT_THAT(refusal(verb, emulated()), HasSubstr("collectives take what was measured"));
+  }
   EXPECT_THAT(refused([](auto* v) { v->backward_ms = 3; }, real), IsEmpty());
 }
 

@@ -56,7 +56,8 @@ TEST(Simulate, PredictionsFitTheSchemaAndTellTheChanceOfATimeOut) {
   const auto prediction = predict(verb, machine.value(), plan);
   ASSERT_TRUE(prediction) << to_text(prediction.errors().front());
   document.lines = prediction.value().lines;
-  document.recommended_cap_mb = prediction.value().best_cap_mb;
+  document.advice = prediction.value().advice;
+  ASSERT_EQ(document.advice.size(), 3u);  // a world size each
   EXPECT_EQ(problems_of(document), "");
   for (const SimulatedLine& line : document.lines) ASSERT_TRUE(line.timeout_chance);
   // Of more ranks one is later.

@@ -50,10 +50,40 @@ TEST(Cost, AddingCounts) {
 
 TEST(Cost, ATableIsReadBetweenItsRows) {
   CostModel cost = model_of(Algorithm::ring);
-  cost.table = {{1000, 10'000}, {3000, 14'000}};
+  cost.tables = {{0, {{1000, 10'000}, {3000, 14'000}}}};
   EXPECT_EQ(all_reduce_ns(cost, 500, 4), 10'000);
   EXPECT_EQ(all_reduce_ns(cost, 2000, 4), 12'000);
   EXPECT_EQ(all_reduce_ns(cost, 6000, 4), 28'000);
+}
+
+TEST(Cost, ATableIsOfItsOwnWorldSize) {
+  CostModel cost = model_of(Algorithm::ring);
+  cost.tables = {{2, {{1000, 10'000}}}, {6, {{1000, 30'000}}}};
+  EXPECT_TRUE(problems_of(cost).empty());
+  EXPECT_EQ(all_reduce_ns(cost, 1000, 2), 10'000);
+  EXPECT_EQ(all_reduce_ns(cost, 1000, 6), 30'000);
+  EXPECT_FALSE(problem_with_ranks(cost, 6));
+  EXPECT_FALSE(problem_with_ranks(cost, 1));
+  ASSERT_TRUE(problem_with_ranks(cost, 4));
+  EXPECT_EQ(problem_with_ranks(cost, 4)->message,
+            "collectives were measured at 2, 6 ranks, not at 4");
+  Job job;
+  job.ranks = 4;
+  job.cost = cost;
+  const auto run = simulate(job);
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.errors()[0].allowed, "2, 6 ranks, a table of that many, or a machine of links");
+}
+
+TEST(Cost, AWorldSizeHasOneTable) {
+  CostModel cost;
+  cost.tables = {{2, {{1, 1}}}, {2, {{1, 2}}}};
+  ASSERT_EQ(problems_of(cost).size(), 1u);
+  EXPECT_EQ(problems_of(cost)[0].message, "a second table of 2 ranks");
+  cost.tables = {{2, {{1, 1}}}, {0, {{1, 2}}}};
+  EXPECT_EQ(problems_of(cost).size(), 1u);
+  cost.tables = {{2, {}}};
+  EXPECT_EQ(problems_of(cost)[0].message, "table rows is 0");
 }
 
 TEST(Cost, MoreRanksThanCoresShareThem) {
@@ -69,7 +99,7 @@ TEST(Cost, MoreRanksThanCoresShareThem) {
 TEST(Cost, WhatIsOutOfRangeIsNamed) {
   CostModel cost;
   cost.link.alpha_ns = -1;
-  cost.table = {{10, 5}, {10, 6}};
+  cost.tables = {{0, {{10, 5}, {10, 6}}}};
   const InputErrors problems = problems_of(cost);
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_EQ(problems[0].message, "link.alpha_ns is -1");
