@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "scenarios/base/error.h"
 #include "scenarios/image_files.h"
+#include "scenarios/parameter_list.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -36,13 +38,24 @@ const std::map<std::string_view, Describe>& models() {
       {"cifar_cnn", describe_cifar_cnn},
       {"resnet18", describe_resnet18},
       {"resnet50", describe_resnet50},
+      {"resnet101", describe_resnet101},
+      {"resnet152", describe_resnet152},
+      {"resnext50_32x4d", describe_resnext50},
+      {"vgg16", describe_vgg16},
       {"embedding", describe_embedding},
       {"gpt", describe_gpt},
+      {"parameters", describe_parameters},
   };
   return kModels;
 }
 
 }  // namespace
+
+bool is_only_described(const std::string& model_kind) {
+  static const std::set<std::string_view> kKinds = {"resnet101", "resnet152", "resnext50_32x4d",
+                                                    "vgg16", "parameters"};
+  return kKinds.contains(model_kind);
+}
 
 int64_t TensorSpec::numel() const {
   int64_t product = 1;
@@ -149,8 +162,9 @@ void ManifestBuilder::linear(const std::string& name, int64_t in, int64_t out, b
 void ManifestBuilder::convolution(const std::string& name, int64_t in, int64_t out,
                                   const Window& window, bool bias) {
   pool(window);
-  begin(name, in * out * window.size * window.size * places(), 0);
-  parameter(name, "weight", {out, in, window.size, window.size});
+  const int64_t each = in / window.groups;  // channels that one of out is made from
+  begin(name, each * out * window.size * window.size * places(), 0);
+  parameter(name, "weight", {out, each, window.size, window.size});
   if (bias) parameter(name, "bias", {out});
 }
 
@@ -158,6 +172,17 @@ void ManifestBuilder::embedding(const std::string& name, int64_t rows, int64_t w
                                 bool sparse_gradient) {
   begin(name, 0, width * places());
   parameter(name, "weight", {rows, width}, sparse_gradient);
+}
+
+void ManifestBuilder::listed(const std::string& name, std::vector<int64_t> shape) {
+  const size_t dot = name.rfind('.');
+  const std::string layer = dot == std::string::npos ? name : name.substr(0, dot);
+  const TensorSpec spec{name, dtype_, std::move(shape)};
+  if (manifest_.layers.empty() || manifest_.layers.back().name != layer) begin(layer, 0, 0);
+  LayerSpec& into = manifest_.layers.back();
+  if (!sample_.empty()) (spec.shape.size() > 1 ? into.macs : into.elements) += spec.numel();
+  into.parameters.push_back(static_cast<int64_t>(manifest_.parameters.size()));
+  manifest_.parameters.push_back(spec);
 }
 
 void ManifestBuilder::work(const std::string& name, int64_t macs) { begin(name, macs, 0); }
@@ -274,6 +299,8 @@ namespace {
 struct ResNet {
   bool deep;
   std::vector<int64_t> units;  // of each stage
+  int64_t groups = 1;          // of the convolutions over 3x3 pixels
+  int64_t wider = 1;           // these have so many times the channels
 };
 
 class ResNetManifest {
@@ -306,13 +333,14 @@ class ResNetManifest {
   // Of two or three convolutions the one over 3x3 pixels takes the stride.
   void add_unit(const std::string& name, int64_t width, int64_t stride) {
     const int64_t out = net_.deep ? 4 * width : width;
+    const int64_t inner = width * net_.wider;
     const ManifestBuilder::Extent input = builder_.extent();
-    convolution(name + "conv1", in_, width, net_.deep ? Window{1} : Window{3, stride, 1});
-    normalize(name + "bn1", width);
-    convolution(name + "conv2", width, width, {3, net_.deep ? stride : 1, 1});
-    normalize(name + "bn2", width);
+    convolution(name + "conv1", in_, inner, net_.deep ? Window{1} : Window{3, stride, 1});
+    normalize(name + "bn1", inner);
+    convolution(name + "conv2", inner, inner, {3, net_.deep ? stride : 1, 1, net_.groups});
+    normalize(name + "bn2", inner);
     if (net_.deep) {
-      convolution(name + "conv3", width, out, {1});
+      convolution(name + "conv3", inner, out, {1});
       normalize(name + "bn3", out);
     }
     if (stride != 1 || in_ != out) {
@@ -360,6 +388,49 @@ void describe_resnet18(const Options& options, ManifestBuilder& builder) {
 
 void describe_resnet50(const Options& options, ManifestBuilder& builder) {
   ResNetManifest({true, {3, 4, 6, 3}}, options, builder);
+}
+
+void describe_resnet101(const Options& options, ManifestBuilder& builder) {
+  ResNetManifest({true, {3, 4, 23, 3}}, options, builder);
+}
+
+void describe_resnet152(const Options& options, ManifestBuilder& builder) {
+  ResNetManifest({true, {3, 8, 36, 3}}, options, builder);
+}
+
+void describe_resnext50(const Options& options, ManifestBuilder& builder) {
+  ResNetManifest({true, {3, 4, 6, 3}, 32, 2}, options, builder);
+}
+
+// Configuration D of Simonyan and Zisserman, "Very deep convolutional networks" (2015), of images
+// of 224 x 224 pixels; names as torchvision's.
+void describe_vgg16(const Options& options, ManifestBuilder& builder) {
+  builder.begin_with_pixels();
+  int64_t in = 3, place = 0;
+  for (const auto& [channels, convolutions] :
+       {std::pair<int64_t, int>{64, 2}, {128, 2}, {256, 3}, {512, 3}, {512, 3}}) {
+    for (int i = 0; i < convolutions; ++i, place += 2) {
+      builder.convolution(fmt::format("features.{}", place), in, channels, {3, 1, 1});
+      in = channels;
+    }
+    builder.pool({2, 2});
+    ++place;
+  }
+  builder.flatten();
+  builder.linear("classifier.0", 512 * 7 * 7, 4096);
+  builder.linear("classifier.3", 4096, 4096);
+  builder.linear("classifier.6", 4096, options.integer("classes"));
+  builder.shapes({3, 224, 224}, {options.integer("classes")});
+}
+
+// Read, and found right, by whoever made the options.
+void describe_parameters(const Options& options, ManifestBuilder& builder) {
+  for (const std::string& text : options.texts("parameters")) {
+    const auto parameter = listed_parameter(text);
+    LOCKSTEP_CHECK(parameter.has_value(), "a parameter that nobody checked");
+    builder.listed(parameter->name, parameter->shape);
+  }
+  builder.shapes({1}, {1});
 }
 
 void describe_embedding(const Options& options, ManifestBuilder& builder) {

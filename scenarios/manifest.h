@@ -58,6 +58,9 @@ struct DataShape {
 };
 std::optional<DataShape> data_shape(const Part& data);
 
+// Is this kind of model known by its parameters alone, so that only emulated compute runs it?
+bool is_only_described(const std::string& model_kind);
+
 int64_t dtype_bytes(const std::string& dtype);
 
 // How a square window moves over an image.
@@ -65,6 +68,7 @@ struct Window {
   int64_t size;
   int64_t stride = 1;
   int64_t padding = 0;
+  int64_t groups = 1;  // of channels, each convolved by itself
 };
 
 // Writes down what LibTorch's layers register, in the order in which they register it, and how much
@@ -100,6 +104,8 @@ class ManifestBuilder {
                  bool sparse_gradient = false);
   // The layers so far were registered from the last to the first, each one's parameters in order.
   void reverse_registration();
+  // One of any shape: what a layer of two dimensions and more multiplies each sample with, once.
+  void listed(const std::string& name, std::vector<int64_t> shape);
   // Has no parameters of its own.
   void work(const std::string& name, int64_t macs);
   void pool(const Window& window);
@@ -134,6 +140,11 @@ void describe_mnist_convnet(const Options& options, ManifestBuilder& builder);
 void describe_cifar_cnn(const Options& options, ManifestBuilder& builder);
 void describe_resnet18(const Options& options, ManifestBuilder& builder);
 void describe_resnet50(const Options& options, ManifestBuilder& builder);
+void describe_resnet101(const Options& options, ManifestBuilder& builder);
+void describe_resnet152(const Options& options, ManifestBuilder& builder);
+void describe_resnext50(const Options& options, ManifestBuilder& builder);
+void describe_vgg16(const Options& options, ManifestBuilder& builder);
+void describe_parameters(const Options& options, ManifestBuilder& builder);
 void describe_embedding(const Options& options, ManifestBuilder& builder);
 void describe_gpt(const Options& options, ManifestBuilder& builder);
 

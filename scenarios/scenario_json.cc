@@ -26,6 +26,7 @@ OptionValue option_value(const Json& json) {
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
   if (json.is_string()) return json.get<std::string>();
+  if (!json.empty() && json.front().is_string()) return json.get<std::vector<std::string>>();
   for (const Json& value : json)
     if (!value.is_number_integer()) return json.get<std::vector<double>>();
   return json.get<std::vector<int64_t>>();

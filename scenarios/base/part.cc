@@ -34,6 +34,10 @@ std::vector<int64_t> Options::integers(std::string_view key) const {
   return get<std::vector<int64_t>>(*this, key);
 }
 
+const std::vector<std::string>& Options::texts(std::string_view key) const {
+  return get<std::vector<std::string>>(*this, key);
+}
+
 void Options::set(std::string key, OptionValue value) {
   values_.insert_or_assign(std::move(key), std::move(value));
 }

@@ -14,7 +14,8 @@
 namespace lockstep {
 
 using OptionValue =
-    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
+    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
+                 std::vector<std::string>>;
 
 // The options that stand beside a `kind`. The parser has checked types and ranges against the
 // schema and filled in its defaults, so a key that is missing here is our own bug: accessors abort.
@@ -27,6 +28,7 @@ class Options {
   double number(std::string_view key) const;
   const std::string& text(std::string_view key) const;
   std::vector<int64_t> integers(std::string_view key) const;
+  const std::vector<std::string>& texts(std::string_view key) const;
 
   void set(std::string key, OptionValue value);
   const std::map<std::string, OptionValue, std::less<>>& all() const { return values_; }

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/text.h"
@@ -12,6 +13,7 @@
 #include "scenarios/json/json_text.h"
 #include "scenarios/json/pointer.h"
 #include "scenarios/json/schema.h"
+#include "scenarios/parameter_list.h"
 #include "scenarios/scenario.h"
 #include "scenarios/scenario_schema.h"
 #include "scenarios/split.h"
@@ -88,6 +90,46 @@ std::optional<int64_t> resolve_files(const std::string& directory, Part* data, P
   return {};
 }
 
+// The list itself, whichever of the two says it, so that a plan needs no file.
+void resolve_parameters(const std::string& directory, Part* model, Problems* problems) {
+  const bool has_file = model->options.has("file"), has_list = model->options.has("parameters");
+  if (has_file == has_list) {
+    problems->push_back({"/model", false,
+                         has_file ? "both parameters and file are given"
+                                  : "neither parameters nor file is given",
+                         "one of them"});
+    return;
+  }
+  std::vector<std::string> list;
+  std::set<std::string> names;
+  if (has_file) {
+    const auto read = read_parameter_list(beside(directory, model->options.text("file")));
+    if (!read)
+      for (const InputError& error : read.errors())
+        problems->push_back({"/model/file", false, to_text(error), ""});
+    else
+      for (const ListedParameter& parameter : read.value()) list.push_back(to_text(parameter));
+  } else {
+    list = model->options.texts("parameters");
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto parameter = listed_parameter(list[i]);
+    if (parameter && names.insert(parameter->name).second) continue;
+    problems->push_back({has_file ? "/model/file" : fmt::format("/model/parameters/{}", i), false,
+                         fmt::format("\"{}\" {}", printable(list[i]),
+                                     parameter ? "is listed twice" : "is no parameter"),
+                         fmt::format("a name and its shape (\"conv1.weight 64x3x7x7\"), {} "
+                                     "numbers at most",
+                                     kMostListedElements)});
+  }
+  if (!problems->empty()) return;
+  Part resolved{model->kind, {}};
+  for (const auto& [key, value] : model->options.all())
+    if (key != "file") resolved.options.set(key, value);
+  resolved.options.set("parameters", list);
+  *model = std::move(resolved);
+}
+
 // batch_size and data.samples from whichever of the keys is given.
 void resolve_batch(const Json& document, std::optional<int64_t> in_files, Scenario* scenario,
                    Problems* problems) {
@@ -150,6 +192,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
     if (part->options.has(key)) part->options.set(key, beside(directory, part->options.text(key)));
   };
   if (s.model.kind == "torchscript") place(&s.model, "file");
+  if (s.model.kind == "parameters") resolve_parameters(directory, &s.model, problems);
   place(&s.checkpoint, "path");
   place(&s.compute, "profile");
   place(&s.loss, "published");

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "scenarios/base/error.h"
+#include "scenarios/manifest.h"
 #include "scenarios/workloads/draws.h"
 #include "scenarios/workloads/layers.h"
 #include "scenarios/workloads/registry.h"
@@ -197,6 +198,41 @@ std::unique_ptr<Model> build_torchscript(const Options& options, const std::stri
   return model;
 }
 
+namespace {
+
+// Parameters and buffers of a manifest, in its order, and nothing to compute with.
+class DescribedModel : public Model {
+ public:
+  DescribedModel(const ModelManifest& manifest, const std::string& dtype) {
+    constexpr double kSpread = 0.02;
+    for (const TensorSpec& spec : manifest.parameters) {
+      const at::Tensor weight = at::randn(spec.shape).mul_(kSpread).to(scalar_type(dtype));
+      parameters_.push_back({spec.name, weight.requires_grad_(true)});
+    }
+    for (const TensorSpec& spec : manifest.buffers) {
+      const at::ScalarType type = spec.dtype == "int64" ? at::kLong : scalar_type(dtype);
+      const bool ones = spec.name.ends_with("running_var");
+      buffers_.push_back({spec.name, ones ? at::ones(spec.shape, type) : at::zeros(spec.shape, type)});
+    }
+  }
+  at::Tensor forward(const at::Tensor&) override {
+    check_failed("forward", __FILE__, __LINE__, "this model is only described");
+  }
+  NamedTensors parameters() const override { return parameters_; }
+  NamedTensors buffers() const override { return buffers_; }
+
+ private:
+  NamedTensors parameters_, buffers_;
+};
+
+std::unique_ptr<Model> build_described(const Part& part, const std::string& dtype) {
+  const auto manifest = manifest_of(part, dtype);
+  LOCKSTEP_CHECK(manifest.has_value(), "no manifest of model " + part.kind);
+  return std::make_unique<DescribedModel>(*manifest, dtype);
+}
+
+}  // namespace
+
 std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype) {
   using Build = std::unique_ptr<Model> (*)(const Options&, const std::string&);
   static const std::map<std::string_view, Build> kBuild = {
@@ -217,8 +253,10 @@ std::unique_ptr<Model> build_model(const Part& part, const std::string& dtype) {
       {"registered", build_registered},
   };
   const auto found = kBuild.find(part.kind);
-  LOCKSTEP_CHECK(found != kBuild.end(), "no model " + part.kind);
-  std::unique_ptr<Model> model = found->second(part.options, dtype);
+  const bool described = is_only_described(part.kind);
+  LOCKSTEP_CHECK(described || found != kBuild.end(), "no model " + part.kind);
+  std::unique_ptr<Model> model =
+      described ? build_described(part, dtype) : found->second(part.options, dtype);
   lay_out_weights(memory_format_of(part.options), *model);
   return model;
 }

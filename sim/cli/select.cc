@@ -145,7 +145,7 @@ void add_file(const std::string& path, const Selection& selection,
               std::vector<SelectedFile>* selected, Used* used, InputErrors* errors) {
   auto file = load_scenario_file(path, suite_options(selection));
   if (!file) return append(file.errors(), errors);
-  auto plans = make_plans(file.value());
+  auto plans = make_plans(file.value(), selection.simulated);
   if (!plans) return append(plans.errors(), errors);
   if (const InputErrors broken = goldens_errors(plans.value()); !broken.empty())
     return append(broken, errors);

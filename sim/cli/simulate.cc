@@ -239,8 +239,15 @@ int report_simulation(const SimulateVerb& verb, SimulateDocument* document) {
 
 }  // namespace
 
+// What faults may name: the ranks and steps that are simulated.
+Selection selection_of(const SimulateVerb& verb) {
+  Selection selection = verb.selection;
+  selection.simulated = {verb.ranks.value_or(0), verb.steps.value_or(0)};
+  return selection;
+}
+
 int simulate_verb(const SimulateVerb& verb) {
-  auto files = select(verb.selection);
+  auto files = select(selection_of(verb));
   const auto machine = machine_of(verb);
   InputErrors errors = files ? InputErrors() : files.errors();
   if (!machine) append_run(machine.errors(), &errors);

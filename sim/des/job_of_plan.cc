@@ -287,10 +287,12 @@ struct Layers {
   std::vector<std::pair<std::string, int64_t>> ready_ns;
 };
 
+using Moments = std::shared_ptr<const std::vector<FaultMoments>>;
+
 class OfRank {
  public:
-  OfRank(const Scenario& scenario, const Layers& layers, int64_t rank, int64_t step)
-      : schedule_(scenario, rank), layers_(layers), step_(step) {}
+  OfRank(Moments moments, const Layers& layers, int64_t rank, int64_t step)
+      : schedule_(std::move(moments), rank), layers_(layers), step_(step) {}
 
   RankEvents result() {
     result_.compute_factor = std::llround(schedule_.slowdown(step_) * static_cast<double>(kOne));
@@ -372,6 +374,34 @@ class OfRank {
   RankEvents result_;
 };
 
+// Only delays, and none after the step's last bucket: then whoever is held up less by every fault is
+// nowhere later, and all leave a step together.
+bool only_delays_buckets(const Fault& fault) {
+  const auto phase = phase_of(fault);
+  const bool after = phase == Phase::wait || phase == Phase::optimizer;
+  const bool ends = row_of(fault.kind).ends_by || fault.kind == FaultKind::deadlock ||
+                    (fault.kind == FaultKind::stop && !only_delays(fault));
+  return !after && !ends;
+}
+
+// Of one fault on many ranks.
+class Weights {
+ public:
+  Weights(const FaultMoments& fault, const std::vector<int64_t>& ranks) : fault_(fault) {
+    for (const int64_t rank : ranks) of_.push_back(fault.of_rank(rank));
+  }
+  void add(const std::vector<int64_t>& ranks, int64_t step, std::vector<int64_t>* weights) const {
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const bool acts = fault_.acts(of_[i], ranks[i], step);
+      weights->push_back(acts ? 1 + ns_of_option(fault_.duration_ms(of_[i], step)) : 0);
+    }
+  }
+
+ private:
+  const FaultMoments& fault_;
+  std::vector<FaultMoments::OfRank> of_;
+};
+
 }  // namespace
 
 Schedule schedule_of(const Scenario& scenario, const std::vector<BucketWork>& first_step,
@@ -387,9 +417,23 @@ Schedule schedule_of(const Scenario& scenario, const std::vector<BucketWork>& fi
         break;
       }
   const auto kept = std::make_shared<Scenario>(scenario);
+  // They refer to the scenario, which lives as long.
+  const Moments moments(new std::vector<FaultMoments>(moments_of(*kept)),
+                        [kept](const std::vector<FaultMoments>* all) { delete all; });
   const auto layers = std::make_shared<Layers>(Layers{first_step, settled, layer_ready_ns});
-  schedule.at = [kept, layers](int64_t rank, int64_t step) {
-    return OfRank(*kept, *layers, rank, step).result();
+  schedule.at = [moments, layers](int64_t rank, int64_t step) {
+    return OfRank(moments, *layers, rank, step).result();
+  };
+  if (!std::all_of(scenario.faults.begin(), scenario.faults.end(), only_delays_buckets))
+    return schedule;
+  const auto ranks_touched = std::make_shared<std::vector<int64_t>>(schedule.touched);
+  const auto weights = std::make_shared<std::vector<Weights>>();
+  for (const FaultMoments& fault : *moments) weights->emplace_back(fault, *ranks_touched);
+  schedule.weigh = [moments, weights, ranks_touched](int64_t step) {
+    std::vector<int64_t> all;
+    all.reserve(weights->size() * ranks_touched->size());
+    for (const Weights& of_fault : *weights) of_fault.add(*ranks_touched, step, &all);
+    return all;
   };
   return schedule;
 }

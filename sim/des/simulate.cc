@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "sim/des/collective.h"
+#include "sim/des/fronts.h"
 #include "sim/des/walk.h"
 
 namespace lockstep {
@@ -91,25 +92,58 @@ CollectiveEnds ends_of(Engine engine, int64_t* messages) {
   };
 }
 
-// Passes are drawn apart from each other, so any thread may draw any of them.
-std::vector<Draws> draws_ahead(const Job& job, const std::vector<Member>& members, Engine engine,
-                               int64_t first, int64_t count, int64_t threads) {
-  std::vector<Draws> draws(static_cast<size_t>(count));
-  const auto draw = [&](int64_t thread) {
-    for (int64_t i = thread; i < count; i += threads)
-      draws[static_cast<size_t>(i)] = engine == Engine::order_statistics
-                                          ? order_statistics(job, members, first + i)
-                                          : draws_of(job, members, first + i);
+// What is made ahead of some steps, all at once on all threads.
+struct StepsAhead {
+  std::vector<Draws> draws;                  // by step and pass
+  std::vector<std::vector<Member>> members;  // by step, where each has its own
+  std::span<const Draws> draws_of_step(const Job& job, int64_t step) const {
+    return std::span(draws).subspan(static_cast<size_t>(step * job.passes),
+                                    static_cast<size_t>(job.passes));
+  }
+};
+
+// Each of `count` by one of the threads, this one among them.
+template <class Do>
+void in_turns(int64_t count, int64_t threads, Do one) {
+  const auto turn = [&](int64_t thread) {
+    for (int64_t i = thread; i < count; i += threads) one(i);
   };
   std::vector<std::thread> others;
-  for (int64_t thread = 1; thread < threads; ++thread) others.emplace_back(draw, thread);
-  draw(0);
+  for (int64_t thread = 1; thread < threads; ++thread) others.emplace_back(turn, thread);
+  turn(0);
   for (std::thread& other : others) other.join();
-  return draws;
+}
+
+// Passes are drawn apart from each other, so any thread may draw any of them.
+StepsAhead draws_ahead(const Job& job, const std::vector<Member>& members, Engine engine,
+                       int64_t first, int64_t count, int64_t threads) {
+  StepsAhead ahead;
+  ahead.draws.resize(static_cast<size_t>(count * job.passes));
+  const int64_t first_pass = (first - 1) * job.passes + 1;
+  in_turns(count * job.passes, threads, [&](int64_t i) {
+    ahead.draws[static_cast<size_t>(i)] = engine == Engine::order_statistics
+                                              ? order_statistics(job, members, first_pass + i)
+                                              : draws_of(job, members, first_pass + i);
+  });
+  return ahead;
+}
+
+// Of a job without noise, whose members are others in each step.
+StepsAhead fronts_ahead(const Job& job, int64_t first, int64_t count, int64_t threads) {
+  StepsAhead ahead;
+  ahead.members.resize(static_cast<size_t>(count));
+  ahead.draws.resize(static_cast<size_t>(count * job.passes));
+  in_turns(count, threads, [&](int64_t i) {
+    std::vector<Member>& members = ahead.members[static_cast<size_t>(i)];
+    members = front_of(job, first + i);
+    for (int64_t pass = 0; pass < job.passes; ++pass)
+      ahead.draws[static_cast<size_t>(i * job.passes + pass)].ranks.resize(members.size());
+  });
+  return ahead;
 }
 
 int64_t thread_count(const Job& job, int64_t wanted) {
-  if (!job.noise.any()) return 1;
+  if (!job.noise.any() && !has_fronts(job)) return 1;
   if (wanted > 0) return wanted;
   return std::max<int64_t>(1, std::thread::hardware_concurrency());
 }
@@ -122,8 +156,10 @@ int64_t steps_ahead(const Job& job, size_t members) {
 }
 
 // Of alike ranks engine L3 knows the latest, but not which it is; L4 has none to name.
-std::optional<SimulatedFailure> named(const Walk& walk, const Job& job, Engine engine) {
+std::optional<SimulatedFailure> named(const Walk& walk, const Job& job, Engine engine,
+                                      bool by_fronts) {
   auto failure = walk.failure();
+  if (failure && by_fronts) return walk.failure_by_rank();
   if (!failure || !job.noise.any()) return failure;
   if (engine == Engine::classes) return walk.failure_by_rank();
   if (engine == Engine::order_statistics && failure->cause == EndedBy::lateness &&
@@ -172,26 +208,27 @@ Expected<SimulatedRun> simulate(const Job& job, const SimulateOptions& options,
   run.engine = options.engine.value_or(cheapest_engine(job));
   if (const std::string why = why_not(job, run.engine); !why.empty())
     return unfit(run.engine, why, cheapest_engine(job));
-  const std::vector<Member> members = members_of(job, run.engine, static_cast<bool>(sink));
+  const bool by_fronts = run.engine == Engine::classes && !sink && has_fronts(job);
+  const std::vector<Member> members =
+      by_fronts ? front_of(job, 1) : members_of(job, run.engine, static_cast<bool>(sink));
   const int64_t threads = thread_count(job, options.threads);
   const int64_t ahead = steps_ahead(job, members.size());
   Walk walk(job, members, ends_of(run.engine, &run.messages));
   StepTrace trace;
   for (int64_t first = 1; first <= job.steps && !walk.failure(); first += ahead) {
     const int64_t count = std::min(ahead, job.steps - first + 1);
-    const auto draws = draws_ahead(job, members, run.engine, (first - 1) * job.passes + 1,
-                                   count * job.passes, threads);
+    const StepsAhead ahead_of = by_fronts ? fronts_ahead(job, first, count, threads)
+                                          : draws_ahead(job, members, run.engine, first, count,
+                                                        threads);
     for (int64_t i = 0; i < count; ++i) {
-      const StepNumbers numbers =
-          walk.step(std::span(draws).subspan(static_cast<size_t>(i * job.passes),
-                                             static_cast<size_t>(job.passes)),
-                    sink ? &trace : nullptr);
+      if (by_fronts) walk.regroup(ahead_of.members[static_cast<size_t>(i)]);
+      const StepNumbers numbers = walk.step(ahead_of.draws_of_step(job, i), sink ? &trace : nullptr);
       if (sink) sink(trace);
       if (walk.failure()) break;
       run.steps.push_back(numbers);
     }
   }
-  run.failure = named(walk, job, run.engine);
+  run.failure = named(walk, job, run.engine, by_fronts);
   return run;
 }
 

@@ -131,32 +131,37 @@ int64_t queued_ns(const RankEvents& step, int64_t bytes, int64_t ranks) {
 
 Walk::Walk(const Job& job, std::vector<Member> members, CollectiveEnds ends)
     : job_(job),
-      members_(std::move(members)),
-      ends_(std::move(ends)),
-      steps_(members_.size()),
-      begin_(members_.size()),
-      next_(begin_),
-      forward_(begin_),
-      backward_(begin_),
-      compute_begin_(begin_),
-      wait_(begin_),
-      optimizer_(begin_),
-      end_(begin_),
-      first_forward_(begin_),
-      first_backward_(begin_),
-      ready_(begin_),
-      arrival_(begin_),
-      early_(begin_),
-      queue_free_(begin_),
-      launched_(begin_),
-      early_begin_(begin_),
-      gone_(members_.size()) {
+      ends_(std::move(ends)) {
+  take(std::move(members), 0);
   for (const Averaging& level : job_.averaging) {
     Job& group = groups_.emplace_back();
     group.ranks = level.ranks;
     group.cost = job_.cost;
     if (level.ranks == job_.ranks) group.links = job_.links;
   }
+}
+
+void Walk::take(std::vector<Member> members, int64_t end_ns) {
+  members_ = std::move(members);
+  const size_t count = members_.size();
+  steps_.assign(count, {});
+  gone_.assign(count, {});
+  end_.assign(count, end_ns);
+  for (std::vector<int64_t>* times :
+       {&begin_, &next_, &forward_, &backward_, &compute_begin_, &wait_, &optimizer_,
+        &first_forward_, &first_backward_, &ready_, &arrival_, &early_, &queue_free_, &launched_,
+        &early_begin_})
+    times->assign(count, 0);
+}
+
+void Walk::regroup(std::vector<Member> members) {
+  const int64_t end_ns = end_.front();
+  const bool together =
+      std::all_of(end_.begin(), end_.end(), [&](int64_t ns) { return ns == end_ns; });
+  const bool all_there = std::none_of(gone_.begin(), gone_.end(),
+                                      [](const auto& gone) { return gone.has_value(); });
+  LOCKSTEP_CHECK(together && all_there, "ranks that leave a step apart are regrouped");
+  take(std::move(members), end_ns);
 }
 
 StepNumbers Walk::step(std::span<const Draws> draws, StepTrace* trace) {
@@ -179,6 +184,8 @@ std::optional<SimulatedFailure> Walk::failure_by_rank() const {
   Walk walk(job_, each_rank(job_), ends_);
   walk.step_ = step_ - 1;
   walk.pass_ = walk.step_ * job_.passes;
+  // Whoever is no member left the step before with all others (regroup()).
+  walk.end_.assign(walk.end_.size(), begin_.front());
   for (size_t m = 0; m < members_.size(); ++m)
     for (const auto& [begin, end] : members_[m].ranges)
       for (int64_t rank = begin; rank < end; ++rank) {

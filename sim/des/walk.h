@@ -60,6 +60,10 @@ class Walk {
  public:
   Walk(const Job& job, std::vector<Member> members, CollectiveEnds ends);
 
+  // Other members from the next step on; all so far must have left the last one together, and none
+  // be gone (fronts.h).
+  void regroup(std::vector<Member> members);
+
   // The next step, with the draws of its passes. With a trace, everything of it. After a failure
   // there is none.
   StepNumbers step(std::span<const Draws> draws, StepTrace* trace);
@@ -78,6 +82,7 @@ class Walk {
   };
   // In place of a bucket: what ranks do together beside them.
   static constexpr int64_t kRebuild = -1, kAverage = -2;
+  void take(std::vector<Member> members, int64_t end_ns);
   Group all() const { return {0, members_.size()}; }
   void pass(const Draws& draws);
   void begin_compute();
@@ -117,7 +122,7 @@ class Walk {
   void trace_step();
 
   const Job& job_;
-  const std::vector<Member> members_;
+  std::vector<Member> members_;
   const CollectiveEnds ends_;
   std::vector<Job> groups_;  // by level of averaging: what a group's collective costs
   int64_t step_ = 0, pass_ = 0;

@@ -39,8 +39,11 @@ class ScenarioCheck : PartCheck {
     if (asks_for(s_, Lane::exact)) exact();
     for (size_t i = 0; i < s_.mutants.size(); ++i) mutant(i, s_.mutants[i]);
     check_mutants(s_, errors_);
-    check_faults(s_, errors_);
     if (s_.compute.kind == "emulated") check_emulated(s_, errors_);
+    need(s_.compute.kind == "emulated" || !is_only_described(s_.model.kind), "/model/kind",
+         fmt::format("model {} is known by its parameters alone: nothing computes it",
+                     s_.model.kind),
+         "/compute/kind \"emulated\"");
   }
 
  private:
@@ -165,8 +168,9 @@ class ScenarioCheck : PartCheck {
 
 }  // namespace
 
-void check_scenario(const Scenario& scenario, InputErrors* errors) {
+void check_scenario(const Scenario& scenario, const SimulatedSize& simulated, InputErrors* errors) {
   ScenarioCheck(scenario, errors).run();
+  check_faults(scenario, simulated, errors);
 }
 
 namespace {

@@ -12,7 +12,10 @@ namespace {
 
 class FaultCheck : PartCheck {
  public:
-  FaultCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
+  FaultCheck(const Scenario& scenario, const SimulatedSize& simulated, InputErrors* errors)
+      : PartCheck(scenario, errors),
+        ranks_(std::max(ranks_of(scenario), simulated.ranks)),
+        steps_(std::max(scenario.steps, simulated.steps)) {}
 
   void run() {
     for (size_t i = 0; i < s_.faults.size(); ++i) {
@@ -50,8 +53,8 @@ class FaultCheck : PartCheck {
   }
 
   void rank(const std::string& key, int64_t rank) {
-    need(rank < ranks_of(s_), at_ + "/" + key, fmt::format("there is no rank {}", rank),
-         fmt::format("a rank from 0 to {}", ranks_of(s_) - 1));
+    need(rank < ranks_, at_ + "/" + key, fmt::format("there is no rank {}", rank),
+         fmt::format("a rank from 0 to {}", ranks_ - 1));
   }
 
   void side(const std::vector<int64_t>& ranks) {
@@ -64,8 +67,8 @@ class FaultCheck : PartCheck {
     for (const char* key : {"step", "last_step"}) {
       if (!fault.options.has(key)) continue;
       const int64_t step = fault.options.integer(key);
-      need(step <= s_.steps, at_ + "/" + key, fmt::format("there is no step {}", step),
-           fmt::format("a step from 1 to {}", s_.steps));
+      need(step <= steps_, at_ + "/" + key, fmt::format("there is no step {}", step),
+           fmt::format("a step from 1 to {}", steps_));
     }
     if (fault.options.has("step") && fault.options.has("last_step"))
       need(fault.options.integer("step") <= fault.options.integer("last_step"), at_ + "/last_step",
@@ -135,13 +138,14 @@ class FaultCheck : PartCheck {
            "decorator, or communicator gloo or c10d");
   }
 
+  const int64_t ranks_, steps_;
   std::string at_;
 };
 
 }  // namespace
 
-void check_faults(const Scenario& scenario, InputErrors* errors) {
-  FaultCheck(scenario, errors).run();
+void check_faults(const Scenario& scenario, const SimulatedSize& simulated, InputErrors* errors) {
+  FaultCheck(scenario, simulated, errors).run();
 }
 
 namespace {

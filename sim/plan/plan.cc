@@ -119,11 +119,11 @@ void go_on_from(const CheckpointFile& file, RunPlan* plan) {
 
 }  // namespace
 
-Expected<RunPlan> make_plan(const Scenario& scenario) {
+Expected<RunPlan> make_plan(const Scenario& scenario, const SimulatedSize& simulated) {
   InputErrors errors;
   RunPlan plan;
   plan.scenario = scenario;
-  check_scenario(scenario, &errors);
+  check_scenario(scenario, simulated, &errors);
   scale_times(&plan.scenario);
   complete_timeouts(scenario, &plan.scenario.timeouts, &errors);
   if (!errors.empty()) return errors;

@@ -58,11 +58,17 @@ struct RunPlan {
   std::string export_dir;
 };
 
+// More ranks and steps than the scenario has, which only virtual time is asked for; 0: no more.
+struct SimulatedSize {
+  int64_t ranks = 0, steps = 0;
+};
+
 // Everything that the plan decides: lanes that cannot apply, replay rule, golden runs, time-outs
 // (filled in and ordered), capacities. Bad input: what only the whole scenario shows (a world size
 // that does not divide the batch, time-outs out of order, a pair of communicator and algorithm that
 // cannot be), with the pointer of the key; place and file are filled in by the caller.
-Expected<RunPlan> make_plan(const Scenario& scenario);
+// In virtual time faults may name what only `simulated` has.
+Expected<RunPlan> make_plan(const Scenario& scenario, const SimulatedSize& simulated = {});
 
 // Where the value that an error points at came from: the file with line and column, an axis of its
 // matrix (`set`: those of the run), or the command line; if it is nowhere (a default), what stands
@@ -72,7 +78,8 @@ void locate(const ScenarioFile& file, const std::vector<std::pair<std::string, s
 
 // The plans of all combinations of a file, in its order, with `set` and `file`; errors carry their
 // places, and each is reported once however many combinations share it.
-Expected<std::vector<RunPlan>> make_plans(const ScenarioFile& file);
+Expected<std::vector<RunPlan>> make_plans(const ScenarioFile& file,
+                                          const SimulatedSize& simulated = {});
 
 // The controls that need a run of their own, at most one per scenario file: for the first
 // plan with lane exact, dyadic data and no mutants, the same on random data.

@@ -46,13 +46,14 @@ void locate(const ScenarioFile& file, const std::vector<std::pair<std::string, s
   }
 }
 
-Expected<std::vector<RunPlan>> make_plans(const ScenarioFile& file) {
+Expected<std::vector<RunPlan>> make_plans(const ScenarioFile& file,
+                                          const SimulatedSize& simulated) {
   std::vector<RunPlan> plans;
   plans.reserve(file.combinations.size());
   InputErrors errors;
   std::map<std::pair<std::string, std::string>, bool> seen;
   for (const Combination& combination : file.combinations) {
-    auto plan = make_plan(combination.scenario);
+    auto plan = make_plan(combination.scenario, simulated);
     if (plan) {
       plan.value().set = combination.set;
       plan.value().file = file.path;

@@ -11,6 +11,7 @@
 #include "scenarios/checkpoint_file.h"
 #include "scenarios/manifest.h"
 #include "scenarios/scenario.h"
+#include "sim/plan/plan.h"
 
 namespace lockstep {
 
@@ -34,7 +35,7 @@ class PartCheck {
 // The pieces of make_plan(). Errors carry pointer, message and allowed; no place.
 
 // What only the whole scenario shows.
-void check_scenario(const Scenario& scenario, InputErrors* errors);
+void check_scenario(const Scenario& scenario, const SimulatedSize& simulated, InputErrors* errors);
 // Of it: whether every rank gets the samples that split and averaging need.
 void check_split(const Scenario& scenario, InputErrors* errors);
 // Of it: whether a mutant that acts on samples can act; `pointer` is that of its kind.
@@ -80,7 +81,7 @@ std::optional<CheckpointFile> resumed_file(const Scenario& scenario, int64_t* do
                                            InputErrors* errors);
 
 // Of it: addresses and options of faults.
-void check_faults(const Scenario& scenario, InputErrors* errors);
+void check_faults(const Scenario& scenario, const SimulatedSize& simulated, InputErrors* errors);
 
 // Of it: what lives on which devices.
 void check_devices(const Scenario& scenario, InputErrors* errors);

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "scenarios/faults.h"
 #include "scenarios/scenario.h"
+#include "sim/fault/acts/moments.h"
 
 namespace lockstep {
 
@@ -21,7 +23,10 @@ struct Act {
 // refers to the scenario.
 class FaultSchedule {
  public:
-  FaultSchedule(const Scenario& scenario, int64_t rank) : scenario_(scenario), rank_(rank) {}
+  FaultSchedule(const Scenario& scenario, int64_t rank)
+      : FaultSchedule(std::make_shared<const std::vector<FaultMoments>>(moments_of(scenario)), rank) {}
+  // For many ranks and steps: the same moments for all.
+  FaultSchedule(std::shared_ptr<const std::vector<FaultMoments>> moments, int64_t rank);
 
   // At the beginning of a phase ("backward") of a step; step 0: before the steps.
   std::vector<Act> at_phase(Phase phase, int64_t step) const;
@@ -35,13 +40,12 @@ class FaultSchedule {
   double slowdown(int64_t step) const;
 
  private:
-  bool acts_in(size_t index, int64_t step) const;
-  Act act(size_t index, int64_t step) const;
   template <class Matches>
   std::vector<Act> matching(int64_t step, Matches matches) const;
 
-  const Scenario& scenario_;
+  const std::shared_ptr<const std::vector<FaultMoments>> moments_;
   const int64_t rank_;
+  std::vector<FaultMoments::OfRank> of_rank_;
 };
 
 }  // namespace lockstep

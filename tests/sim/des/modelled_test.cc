@@ -262,6 +262,11 @@ std::vector<Change> changes_of_models() {
   const auto sized = [&](const std::string& sizes) {
     return numbers("1", "1") + Sets{kModel + R"({"kind": "sized_layers", "sizes": )" + sizes + "}"};
   };
+  const auto listed = [&](const std::string& list) {
+    return numbers("1", "1") + Sets{kModel + R"({"kind": "parameters", "parameters": )" + list + "}",
+                                    R"(/compute={"kind": "emulated", "forward_ms": 1})",
+                                    R"(/lanes=["replica"])"};
+  };
   const Sets small = {"/reducer/bucket_cap_mb=0.01", "/reducer/first_bucket_mb=0.01"};
   return {
       {"/model/kind", numbers("64", "16"), mlp},
@@ -272,6 +277,8 @@ std::vector<Change> changes_of_models() {
       {"/model/register", layers + small, layers + small + Sets{"/model/register=backwards"}},
       {"/ignored", mlp, mlp + Sets{R"(/ignored=["fc1"])"}},
       {"/model/sizes", sized("[64, 4096]"), sized("[64, 65536]")},
+      {"/model/parameters", listed(R"(["a.weight 64", "b.weight 64x64"])"),
+       listed(R"(["a.weight 64", "b.weight 64x1024"])")},
       {"/model/classes", {}, {"/model/classes=4000", "/data/classes=4000"}, nets},
       {"/model/vocabulary", {}, {"/model/vocabulary=4000", "/data/vocabulary=4000"}, gpt},
       {"/model/context", {}, {"/model/context=1024", "/data/length=1024"}, gpt},

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/des/job.h"
+#include "sim/des/walk.h"
+
+namespace lockstep {
+
+// Of many ranks that faults touch, few decide a step: those that no other is held up more than, and
+// those that no other is held up less than. What a step takes, its skew and its time-outs are
+// maxima and minima over ranks, and each of these is reached by one of the few; who is to blame for
+// a failure is looked up rank by rank.
+
+// May a job's ranks be left out of a step like that? Without noise, where all leave each step
+// together, and where it is worth it.
+bool has_fronts(const Job& job);
+
+// The members of one step: those few, ascending, and all untouched ranks as one. Any thread.
+std::vector<Member> front_of(const Job& job, int64_t step);
+
+// Of weights as Schedule::weigh() gives them: the places of those that no other exceeds in all, and of those
+// that no other falls below in all; of equal ones the first. Ascending; for tests.
+std::vector<size_t> extremes(const std::vector<int64_t>& by_fault, size_t ranks);
+
+}  // namespace lockstep

@@ -1,0 +1,120 @@
+#include "scenarios/parameter_list.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "scenarios/manifest.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string written(const std::string& content) {
+  const std::string path = testing::TempDir() + "/parameter_list";
+  std::ofstream(path, std::ios::binary) << content;
+  return path;
+}
+
+std::vector<std::string> listed(const std::string& content) {
+  const auto read = read_parameter_list(written(content));
+  if (!read) return {to_text(read.errors().front())};
+  std::vector<std::string> texts;
+  for (const ListedParameter& parameter : read.value()) texts.push_back(to_text(parameter));
+  return texts;
+}
+
+std::string safetensors(const std::string& header) {
+  std::string bytes(8, '\0');
+  for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i));
+  return bytes + header + std::string(64, '\0');
+}
+
+TEST(ParameterList, OfJsonKeepsItsOrder) {
+  EXPECT_THAT(listed(R"({"z.weight": [64, 3, 7, 7], "z.bias": [64], "a.scale": [],
+                         "bn.running_mean": [64], "bn.num_batches_tracked": []})"),
+              ElementsAre("z.weight 64x3x7x7", "z.bias 64", "a.scale 1"));
+}
+
+TEST(ParameterList, OfSafetensorsIsInTheOrderOfItsNames) {
+  EXPECT_THAT(listed(safetensors(R"({"__metadata__": {"format": "pt"},
+    "h.10.weight": {"dtype": "F32", "shape": [3, 2], "data_offsets": [0, 24]},
+    "h.2.weight": {"dtype": "BF16", "shape": [5], "data_offsets": [24, 34]},
+    "h.2.bias": {"dtype": "F32", "shape": [2], "data_offsets": [24, 34]},
+    "position_ids": {"dtype": "I64", "shape": [1, 512], "data_offsets": [24, 34]}})")),
+              ElementsAre("h.2.bias 2", "h.2.weight 5", "h.10.weight 3x2"));
+}
+
+TEST(ParameterList, WhatIsNoneIsRefusedAtItsPlace) {
+  EXPECT_THAT(listed("{\n \"a\": [3],\n \"b\": [3, -1]}"),
+              ElementsAre(HasSubstr("parameter_list:3:7: error: no shape")));
+  EXPECT_THAT(listed(R"({"a b": [3]})"), ElementsAre(HasSubstr("\"a b\" is no name")));
+  EXPECT_THAT(listed(R"({"a": [1073741824, 2]})"), ElementsAre(HasSubstr("too many numbers")));
+  EXPECT_THAT(listed("{}"), ElementsAre(HasSubstr("lists no parameter")));
+  EXPECT_THAT(listed(""), ElementsAre(HasSubstr("it is empty")));
+  EXPECT_THAT(listed("PK\x03\x04 and so on"), ElementsAre(HasSubstr("no list of parameters")));
+  EXPECT_THAT(listed(std::string(8, '\xff') + "{}"), ElementsAre(HasSubstr("no list of parameters")));
+  EXPECT_THAT(listed(safetensors("[]")), ElementsAre(HasSubstr("no list of parameters")));
+}
+
+TEST(ParameterList, ATextIsANameAndAShape) {
+  EXPECT_EQ(listed_parameter("a.weight 3x2")->shape, (std::vector<int64_t>{3, 2}));
+  for (const char* text : {"a", "a ", "a 0", "a 3x", "a 3y2", " 3", "a 3 2", "a. 3", "a..b 3"})
+    EXPECT_FALSE(listed_parameter(text)) << text;
+}
+
+int64_t numbers_of(const ModelManifest& manifest) {
+  int64_t sum = 0;
+  for (const TensorSpec& parameter : manifest.parameters) sum += parameter.numel();
+  return sum;
+}
+
+int64_t multiply_accumulates(const ModelManifest& manifest) {
+  int64_t sum = 0;
+  for (const LayerSpec& layer : manifest.layers) sum += layer.macs;
+  return sum;
+}
+
+// What torchvision's documentation says of them: parameters, and GFLOPs of 224 x 224 pixels.
+TEST(DescribedModels, HaveTheParametersAndTheWorkOfTheirPublishedNames) {
+  struct Published {
+    const char* kind;
+    int64_t parameters;
+    double giga_macs;
+  };
+  for (const Published& published :
+       std::vector<Published>{{"resnet101", 44'549'160, 7.80},
+                              {"resnet152", 60'192'808, 11.51},
+                              {"resnext50_32x4d", 25'028'904, 4.23},
+                              {"vgg16", 138'357'544, 15.47}}) {
+    Part part{published.kind, {}};
+    part.options.set("classes", int64_t{1000});
+    part.options.set("width", int64_t{64});
+    part.options.set("norm", std::string("batch"));
+    const ModelManifest manifest = *manifest_of(part, "float32", {3, 224, 224});
+    EXPECT_EQ(numbers_of(manifest), published.parameters) << published.kind;
+    EXPECT_NEAR(static_cast<double>(multiply_accumulates(manifest)) * 1e-9, published.giga_macs, 0.01)
+        << published.kind;
+    EXPECT_TRUE(is_only_described(published.kind));
+  }
+}
+
+TEST(DescribedModels, AListIsCutIntoLayersByItsNames) {
+  Part part{"parameters", {}};
+  part.options.set("parameters", std::vector<std::string>{"a.weight 4x3", "a.bias 4", "b.weight 5",
+                                                          "head 7"});
+  const ModelManifest manifest = *manifest_of(part, "float32", {1});
+  ASSERT_EQ(manifest.layers.size(), 3u);
+  EXPECT_EQ(manifest.layers[0].name, "a");
+  EXPECT_EQ(manifest.layers[0].macs, 12);
+  EXPECT_EQ(manifest.layers[0].elements, 4);
+  EXPECT_THAT(manifest.layers[0].parameters, ElementsAre(0, 1));
+  EXPECT_EQ(manifest.layers[2].name, "head");
+}
+
+}  // namespace
+}  // namespace lockstep
