@@ -138,7 +138,7 @@ void check_before_steps(const RunPlan& plan, InputErrors* errors) {
 // lost with a rank or a step that is not there.
 void check_addresses(const RunPlan& plan, const Scenario& simulated, InputErrors* errors) {
   InputErrors found;
-  check_faults(simulated, &found);
+  check_faults(simulated, {}, &found);
   for (const InputError& error : found)
     errors->push_back(refused(plan, error.pointer, error.message, error.allowed));
 }
