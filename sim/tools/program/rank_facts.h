@@ -36,6 +36,9 @@ struct ProgramRankFacts {
 InputErrors read_rank_facts(const std::string& folder, int64_t rank, ProgramRankFacts* found,
                             RankError* error);
 
+// The files of its frames, innermost first, as it was last asked for its stack.
+std::vector<std::string> files_of_stack(const std::string& folder, int64_t rank);
+
 // What a rank's error means, by the sentences of Gloo and c10d; `waits`: it was in a collective, or
 // had not met the others yet. Anything that is not theirs is the program's own exception.
 ErrorKind error_kind_of(const std::string& text, bool waits);

@@ -42,14 +42,6 @@ bool is_undecided_hang(const RunOutcome& outcome, const std::vector<RankView>& v
   });
 }
 
-// Is it another collective? How much each rank gives must be the same of an all_reduce alone.
-bool is_other(const Event& a, const Event& b) {
-  const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);
-  constexpr auto kAllReduce = static_cast<uint8_t>(Operation::all_reduce);
-  return one.operation != two.operation ||
-         (one.operation == kAllReduce && (one.bytes != two.bytes || one.dtype != two.dtype));
-}
-
 // Who called another collective than most is behind what followed; of two ranks nobody can tell.
 void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
   // Gloo ends a process by SIGABRT that is sent more than it has room for.
@@ -57,7 +49,7 @@ void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
   if (!aborted && failure->kind != "timeout" && failure->kind != "rejected" &&
       failure->kind != "hang")
     return;
-  const std::vector<CallSide> sides = first_other_calls(views, is_other);
+  const std::vector<CallSide> sides = first_other_calls(views, is_other_call);
   if (sides.empty()) return;
   std::vector<std::string> texts;
   std::vector<int64_t> few, all;
@@ -181,6 +173,13 @@ void add_slow_victims(const ProgramRun& run, Failure* failure) {
 }
 
 }  // namespace
+
+bool is_other_call(const Event& a, const Event& b) {
+  const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);
+  constexpr auto kAllReduce = static_cast<uint8_t>(Operation::all_reduce);
+  return one.operation != two.operation ||
+         (one.operation == kAllReduce && (one.bytes != two.bytes || one.dtype != two.dtype));
+}
 
 void take_failure(const ProgramRun& run, ProgramRunResult* result) {
   const std::vector<RankView> views = views_of(run.outcome);

@@ -106,17 +106,6 @@ std::string place_of(const ProgramRunResult& result) {
   return text;
 }
 
-std::string failure_text(const ProgramRunResult& result) {
-  const Failure& failure = *result.failure;
-  std::string text = fmt::format("  {}\n{}", failure.message, place_of(result));
-  for (const int64_t rank : failure.secondary) {
-    const ProgramRankFacts& facts = result.ranks[static_cast<size_t>(rank)];
-    text += fmt::format("  victim rank {}: {}\n", rank,
-                        facts.error.empty() ? result.ends[static_cast<size_t>(rank)] : facts.error);
-  }
-  return text;
-}
-
 std::string straggler_text(const ProgramRunResult& result) {
   if (!result.straggler)
     return fmt::format("  straggler: not known, no step of all ranks was recorded{}\n",
@@ -147,28 +136,6 @@ std::string head_text(const ProgramRunResult& result) {
       return text + fmt::format("; tap {} of PyTorch {}; time-out {}\n", rank.tap, rank.torch,
                                 duration_text(rank.timeout_ms));
   return text + "\n";
-}
-
-Json failure_json(const ProgramRunResult& result) {
-  if (!result.failure) return nullptr;
-  const Failure& failure = *result.failure;
-  const auto& collective = failure.explanation.collective;
-  Json what;
-  if (collective)
-    what = {{"operation", collective->operation},
-            {"sequence", collective->sequence},
-            {"bucket", or_null(collective->bucket)},
-            {"bytes", collective->bytes}};
-  return {{"rank", or_null(failure.rank)},
-          {"kind", failure.kind},
-          {"signal", or_null(failure.signal)},
-          {"phase", or_null(failure.phase)},
-          {"step", failure.step},
-          {"collective", what},
-          {"missing", failure.explanation.missing},
-          {"waited_ms", or_null(failure.explanation.waited_ms)},
-          {"victims", failure.secondary},
-          {"message", failure.message}};
 }
 
 Json rank_json(const ProgramRunResult& result, size_t rank) {
@@ -202,6 +169,39 @@ Json faults_json(const ProgramRunResult& result) {
 }
 
 }  // namespace
+
+std::string failure_text(const ProgramRunResult& result) {
+  const Failure& failure = *result.failure;
+  std::string text = fmt::format("  {}\n{}", failure.message, place_of(result));
+  for (const int64_t rank : failure.secondary) {
+    const ProgramRankFacts& facts = result.ranks[static_cast<size_t>(rank)];
+    text += fmt::format("  victim rank {}: {}\n", rank,
+                        facts.error.empty() ? result.ends[static_cast<size_t>(rank)] : facts.error);
+  }
+  return text;
+}
+
+Json failure_json(const ProgramRunResult& result) {
+  if (!result.failure) return nullptr;
+  const Failure& failure = *result.failure;
+  const auto& collective = failure.explanation.collective;
+  Json what;
+  if (collective)
+    what = {{"operation", collective->operation},
+            {"sequence", collective->sequence},
+            {"bucket", or_null(collective->bucket)},
+            {"bytes", collective->bytes}};
+  return {{"rank", or_null(failure.rank)},
+          {"kind", failure.kind},
+          {"signal", or_null(failure.signal)},
+          {"phase", or_null(failure.phase)},
+          {"step", failure.step},
+          {"collective", what},
+          {"missing", failure.explanation.missing},
+          {"waited_ms", or_null(failure.explanation.waited_ms)},
+          {"victims", failure.secondary},
+          {"message", failure.message}};
+}
 
 ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault>& faults,
                            const ProgramLaunch& launch, const ProgramWatch& watch) {
