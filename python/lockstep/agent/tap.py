@@ -4,6 +4,7 @@ does. Of sums over Gloo the contribution and the result are kept, within a bound
 
 A hook sees no ReduceOp: the functions note theirs, and the reducer, which only sums, calls from no Python but the
 engine's. Any other is kept by its name alone. To see a result before anybody can change it, the hook waits for it."""
+import functools
 import inspect
 import json
 import os
@@ -278,6 +279,7 @@ def watch_groups(hook):
             if key in hooked:
                 hooked.pop(key).remove()
 
+    @functools.wraps(make)  # with its signature: another may watch as well
     def made(*args, **kwargs):
         answer = make(*args, **kwargs)
         group = answer[0] if isinstance(answer, tuple) else answer

@@ -22,7 +22,7 @@ bool is_certain(const ProgramRun& run, const ProgramRunResult& result) {
   if (!result.failure || !result.why.empty()) return false;
   const Failure& failure = *result.failure;
   if (run.deadlock || failure.kind == "rejected") return true;
-  if (!failure.rank) return false;
+  if (!failure.rank) return failure.kind == "exit";
   if (failure.kind == "crash") return !has_finished(run, *failure.rank);
   return failure.kind == "exception" || failure.kind == "exit";
 }

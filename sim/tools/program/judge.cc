@@ -54,11 +54,38 @@ std::string unfit(const Ranks& ranks) {
   return "";
 }
 
+// A rank whose backwards were as many left out an update, and holds other weights since then.
+ProgramFinding left_out(const ProgramRank& most, const ProgramRank& least) {
+  if (least.steps.empty() || most.backwards != least.backwards || least.broadcasts > 0) return {};
+  if (most.steps.back().param_hashes == least.steps.back().param_hashes) return {};
+  size_t step = 0;
+  while (step < least.steps.size() &&
+         least.steps[step].param_hashes == most.steps[step].param_hashes)
+    ++step;
+  ProgramFinding found;
+  found.verdict = Verdict::fail;
+  found.cause = ProgramCause::update_on_one_rank;
+  found.step = static_cast<int64_t>(step + 1);
+  found.entry = "optimizer";
+  found.line = most.steps[step].line;
+  found.words = fmt::format("rank {} updated {} times and rank {} {} times, after {} backwards each",
+                            least.rank, least.steps.size(), most.rank, most.steps.size(),
+                            most.backwards);
+  return found;
+}
+
 ProgramFinding other_steps(const Ranks& ranks) {
   const auto steps = [](const ProgramRank& rank) { return rank.steps.size(); };
-  const auto least =
-      std::min_element(ranks.begin(), ranks.end(),
-                       [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
+  const auto [least, most] =
+      std::minmax_element(ranks.begin(), ranks.end(),
+                          [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
+  if (const ProgramFinding found = left_out(*most, *least); found.verdict != Verdict::pass)
+    return found;
+  if (steps(*least) == 0 && least->broadcasts >= static_cast<int64_t>(steps(*most)))
+    return inconclusive(
+        fmt::format("rank {} never updates: does it get its parameters by broadcast? That cannot be "
+                    "compared",
+                    least->rank));
   if (steps(*least) == 0 && least->backwards > 0) {
     ProgramFinding found;
     found.verdict = Verdict::fail;
@@ -82,6 +109,7 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
 // What the facts of a step say of gradients that were not, or not all, synchronized.
 ProgramCause unsynchronized(const ProgramStep& step, const std::string& parameter) {
   if (holds(step.replaced, parameter)) return ProgramCause::parameter_replaced;
+  if (holds(step.unfrozen, parameter)) return ProgramCause::unfrozen_after_ddp;
   if (step.unsynced) return ProgramCause::no_sync_at_step;
   if (!step.unused.empty()) return ProgramCause::unused_parameter;
   if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
@@ -109,10 +137,24 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
   if ((apart || step > 0) && loaded_by_one(first, rank, step, &ProgramStep::model_loads))
     return ProgramCause::state_on_one_rank;
   if (apart) return ProgramCause::different_start;
-  if (a.grad_hashes != b.grad_hashes) return unsynchronized(a, parameter);
-  return loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads)
-             ? ProgramCause::state_on_one_rank
-             : ProgramCause::unknown;
+  if (step > 0 && a.before_hash != b.before_hash) return ProgramCause::changed_between_steps;
+  if (a.grad_hashes != b.grad_hashes)
+    return a.carried != b.carried ? ProgramCause::gradients_kept : unsynchronized(a, parameter);
+  if (loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads))
+    return ProgramCause::state_on_one_rank;
+  if (a.optimizer != b.optimizer) return ProgramCause::optimizer_made_anew;
+  return a.options != b.options ? ProgramCause::other_options : ProgramCause::unknown;
+}
+
+// "lr=0.1 in group 0, on rank 2 lr=0.2"
+std::string other_option(const ProgramStep& a, const ProgramStep& b, int64_t rank) {
+  for (size_t i = 0; i < std::min(a.options.size(), b.options.size()); ++i) {
+    if (a.options[i] == b.options[i]) continue;
+    const auto value = [](const std::string& option) { return option.substr(option.find(' ') + 1); };
+    return fmt::format("{} in group {}, on rank {} {}", value(a.options[i]),
+                       a.options[i].substr(0, a.options[i].find(' ')), rank, value(b.options[i]));
+  }
+  return "they have other groups";
 }
 
 ProgramFinding replica_failure(const ProgramRank& first, const ProgramRank& rank, size_t step,
@@ -126,6 +168,8 @@ ProgramFinding replica_failure(const ProgramRank& first, const ProgramRank& rank
   found.cause = replica_cause(first, rank, step, parameter);
   found.words = fmt::format("rank {} differs from rank 0; gradients {}", rank.rank,
                             a.grad_hashes != b.grad_hashes ? "differ, too" : "agree");
+  if (found.cause == ProgramCause::other_options)
+    found.words += "; " + other_option(a, b, rank.rank);
   return found;
 }
 
@@ -169,6 +213,10 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   const auto world = static_cast<double>(ranks.size());
   const auto parts = static_cast<double>(a.backwards);
   if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) return unsynchronized(a, name(a, i));
+  if (std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+        return rank.steps[step].carried != a.carried;
+      }))
+    return ProgramCause::gradients_kept;
   if (uneven(ranks, step)) return ProgramCause::uneven_batches;
   if (a.clipped_early) return ProgramCause::clipped_before_sum;
   if (near(factor, 1 / world))
@@ -178,7 +226,8 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
     return ProgramCause::accumulation_divided;
   if (a.not_waited) return ProgramCause::not_waited;
   if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
-  return one.batch_norms > 0 ? ProgramCause::local_batch_norm : ProgramCause::unknown;
+  if (one.batch_norms > 0) return ProgramCause::local_batch_norm;
+  return a.gathered ? ProgramCause::gathered_as_constants : ProgramCause::unknown;
 }
 
 // Why a distance says nothing about the synchronization, or nothing.

@@ -76,7 +76,7 @@ std::string world_text(const ProgramWorld& world) {
   if (world.drill) text += fmt::format("      {}\n", sentence_of(*world.drill));
   const char* end = verdict_of(world) == Verdict::fail ? "broke off" : "inconclusive";
   if (world.failed)
-    text += "  broke off\n" + failure_text(*world.failed);
+    text += "  broke off:" + failure_text(*world.failed).substr(1);
   else if (!world.not_run.empty()) text += fmt::format("  {}: {}\n", end, world.not_run);
   if (world.log_tail.size() > 1) {
     text += "  last lines of its log\n";
