@@ -20,6 +20,10 @@ class Wrapped:
         now = dict(self.module.named_parameters())
         return [name for name, param in self.params if now.get(name) is not param]
 
+    def has_any(self, params):
+        own = {id(param) for _, param in self.params}
+        return any(id(param) in own for param in params)
+
     def unfrozen(self):
         """Not to be trained when they were wrapped: no gradient of theirs is reduced."""
         return [name for name, param in self.params if param.requires_grad and name in self.frozen]

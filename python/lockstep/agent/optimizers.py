@@ -63,7 +63,7 @@ def before_step(recorder, params):
             "before": [sketch(whole(recorder, param)) for param in params] if recorder.steps == 0 else [],
             "grads": [sketch(grad) for grad in gathered], "grad_hashes": [digest([grad]) for grad in gathered],
             "replaced": [name for model in recorder.models for name in model.replaced()],
-            "unused": [name for model in recorder.models for name in model.unused()],
+            "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused()],
             "unfrozen": [name for model in recorder.models for name in model.unfrozen()],
             "before_hash": before_hash(params), "carried": recorder.carried, "gathered": recorder.gathered,
             "not_waited": bool(recorder.held and recorder.held.has(grads)),

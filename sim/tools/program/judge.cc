@@ -110,6 +110,7 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
 ProgramCause unsynchronized(const ProgramStep& step, const std::string& parameter) {
   if (holds(step.replaced, parameter)) return ProgramCause::parameter_replaced;
   if (holds(step.unfrozen, parameter)) return ProgramCause::unfrozen_after_ddp;
+  if (step.ddp_forwards > 0 && is_nameless(parameter)) return ProgramCause::outside_ddp;
   if (step.unsynced) return ProgramCause::no_sync_at_step;
   if (!step.unused.empty()) return ProgramCause::unused_parameter;
   if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
@@ -304,6 +305,12 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
   found.entry = parameter(a, i);
   found.cause = a.lr != b.lr ? ProgramCause::lr_scaled : ProgramCause::unknown;
   found.words = fmt::format("distance {:.2g} while gradients agree", off);
+  for (const ProgramRank& rank : ranks) {  // their owners update shards
+    if (rank.steps[step].options == a.options) continue;
+    found.cause = ProgramCause::other_options;
+    found.words += "; " + other_option(a, rank.steps[step], rank.rank);
+    return found;
+  }
   if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
     found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
   return found;

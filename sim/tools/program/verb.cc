@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -228,6 +229,27 @@ bool is_drilled(const ProgramOptions& options, const Pair& pair, const ProgramFi
   return options.drills && found.verdict == Verdict::inconclusive && !pair.handed;
 }
 
+// Ranks that have parted leave one device as well, and not by another mistake.
+void take_cause_of_replicas(const std::vector<ProgramLane>& lanes, ProgramFinding* found) {
+  const ProgramFinding& replicas = lanes[0].finding;
+  if (found->cause != ProgramCause::unknown || replicas.verdict != Verdict::fail ||
+      replicas.step > found->step)
+    return;
+  found->cause = replicas.cause;
+  found->words += fmt::format("; ranks differ since step {}", replicas.step);
+}
+
+// A mean of means is told by each rank's gradients alone, which nobody sees before a drill.
+void take_drill(DrillFinding drilled, ProgramWorld* found) {
+  ProgramFinding& wrong = found->lanes.back().finding;
+  if (wrong.cause == ProgramCause::unknown && !drilled.weights.empty()) {
+    wrong.cause = ProgramCause::mean_of_means;
+    wrong.words += fmt::format("; one device's gradient is that of the ranks, weighted {:.3g}",
+                               fmt::join(drilled.weights, ", "));
+  }
+  found->drill = std::move(drilled);
+}
+
 // Runs the pair once more, its first wrong step recorded operator by operator. A signal, where one
 // came; `found` is left without a drill where none is wanted.
 int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
@@ -257,7 +279,7 @@ int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
   if (again.step != wrong.step || again.entry != wrong.entry)
     found->drill->words = "run once more, it did not fail in the same place";
   else
-    *found->drill = drill_runs(ranks.ranks, folder, one.ranks[0], one_folder, wrong.step);
+    take_drill(drill_runs(ranks.ranks, folder, one.ranks[0], one_folder, wrong.step), found);
   return 0;
 }
 
@@ -318,6 +340,7 @@ int judge_world(const Session& session, ProgramWorld* found) {
   Pair pair{.seconds = several.seconds + one.seconds};
   const int signal =
       lane.finding.other_data ? judge_with_ranks_data(session, one, found, &lane, &pair) : 0;
+  take_cause_of_replicas(found->lanes, &lane.finding);
   found->lanes.push_back(lane);
   return signal != 0 ? signal : drill(session, pair, found);
 }

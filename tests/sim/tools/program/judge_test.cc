@@ -205,6 +205,16 @@ TEST(ProgramJudge, AThawedParameterIsTold) {
   EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unfrozen_after_ddp);
 }
 
+TEST(ProgramJudge, OneThatNoModelHoldsIsOutsideWhateverElseIsUnused) {
+  Ranks ranks = three();
+  ranks[1].steps[1].param_hashes[0] = ranks[1].steps[1].grad_hashes[0] = "x";
+  for (ProgramRank& rank : ranks) {
+    rank.steps[1].names[0] = "parameter 0";
+    rank.steps[1].unused = {"bias"};
+  }
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::outside_ddp);
+}
+
 TEST(ProgramJudge, GradientsThatOneRankKeptAreToldWhereRanksAgree) {
   Ranks ranks = changed([](ProgramStep* step) { step->grads[0] = sketch_of(1.3); });
   for (ProgramRank& rank : ranks) rank.steps[1].gathered = true;
@@ -296,6 +306,9 @@ TEST(ProgramJudge, AnUpdateThatDiffersAfterEqualGradientsIsOne) {
   EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.entry, "parameter weight");
   EXPECT_EQ(found.cause, ProgramCause::lr_scaled);
+  Ranks owners = ranks;
+  owners[2].steps[1].options = {"0 lr=0.3"};
+  EXPECT_EQ(judge_one_device(owners, one()).cause, ProgramCause::other_options);
 }
 
 TEST(ProgramJudge, WhatMayHaveAnotherReasonAccusesNobody) {
