@@ -121,6 +121,12 @@ std::vector<Frame> frames_in(const std::string& path) {
   return frames;
 }
 
+bool is_of_library(const Frame& frame) {
+  return frame.file.find("/torch/") != std::string::npos ||
+         frame.file.find("-packages/") != std::string::npos ||
+         frame.file.find("/lib/python") != std::string::npos;
+}
+
 // "train.py:31 step()"
 std::string to_words(const Frame& frame) {
   const size_t in = frame.rest.find(" in ");
@@ -160,8 +166,10 @@ InputErrors read_rank_facts(const std::string& folder, int64_t rank, ProgramRank
     errors = read_if_there(rank_file(folder, rank, "error.json"), [&](const Json& facts) {
       return take_error(facts, rank, found, error);
     });
-  for (const Frame& frame : frames_in(rank_file(folder, rank, "stack")))
+  for (const Frame& frame : frames_in(rank_file(folder, rank, "stack"))) {
+    if (found->stack.empty() || !is_of_library(frame)) found->places.push_back(to_words(frame));
     found->stack.push_back(to_words(frame));
+  }
   return errors;
 }
 

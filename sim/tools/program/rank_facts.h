@@ -28,7 +28,8 @@ struct ProgramRankFacts {
   int64_t timeout_ms = -1;  // of that group, as it was set
   std::string error, line;  // "ValueError: bad"; the program's own line "train.py:31"
   std::vector<ProgramGroup> groups;
-  std::vector<std::string> stack;  // of a hung rank, innermost first: "train.py:31 step()"
+  std::vector<std::string> stack;   // of a hung rank, innermost first: "train.py:31 step()"
+  std::vector<std::string> places;  // of these the innermost, and those that are no library's
 };
 
 // rank-R.facts.json, groups.json, error.json and stack. What was wrong with the first that could

@@ -101,8 +101,8 @@ std::string place_of(const ProgramRunResult& result) {
   const ProgramRankFacts& facts = result.ranks[static_cast<size_t>(*result.failure->rank)];
   if (!facts.line.empty()) return fmt::format("      at {}\n", facts.line);
   std::string text;
-  for (size_t i = 0; i < std::min<size_t>(facts.stack.size(), 4); ++i)
-    text += fmt::format("      {} {}\n", i == 0 ? "in" : "from", facts.stack[i]);
+  for (size_t i = 0; i < std::min<size_t>(facts.places.size(), 4); ++i)
+    text += fmt::format("      {} {}\n", i == 0 ? "in" : "from", facts.places[i]);
   return text;
 }
 
