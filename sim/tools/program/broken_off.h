@@ -11,7 +11,7 @@ namespace lockstep {
 // timed out on it, but may have been at work; it died after it had trained.
 bool is_certain(const ProgramRun& run, const ProgramRunResult& result);
 
-// An exception, or an exit, of one rank: does one device end by the same? Then it is no matter of
+// An exception, an exit or a crash of one rank: does one device end by the same? Then it is no matter of
 // ranks.
 bool ends_by_itself(const ProgramRunResult& result);
 bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one);

@@ -162,6 +162,8 @@ void blame_who_left_out(const ProgramRun& run, const std::vector<RankView>& view
     failure->secondary.clear();
     failure->message += ": it made some too many";
   } else {
+    failure->kind = "rejected";
+    failure->cause = "collective_mismatch";
     failure->message += "; who made some too many, or too few, is not known";
   }
 }

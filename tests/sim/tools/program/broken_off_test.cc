@@ -31,6 +31,7 @@ TEST(BrokenOff, WhatEveryRankDoesAlikeIsNoRanks) {
   const ProgramRun run;
   EXPECT_FALSE(is_certain(run, failed("exception", std::nullopt)));
   EXPECT_TRUE(is_certain(run, failed("exception", 2)));
+  EXPECT_FALSE(is_certain(run, failed("exit", std::nullopt)));
   EXPECT_TRUE(is_certain(run, failed("rejected", std::nullopt)));
 }
 
@@ -43,7 +44,15 @@ TEST(BrokenOff, WhoDiesAfterItHasTrainedIsNotAccused) {
   event.kind = static_cast<uint16_t>(EventKind::finished);
   run.outcome.ranks[1].events.push_back(event);
   EXPECT_FALSE(is_certain(run, failed("crash", 1)));
-  EXPECT_TRUE(is_certain(run, failed("crash", 2)));
+  ProgramRunResult died = failed("crash", 2);
+  died.failure->signal = 11;
+  ProcessEnd end;
+  end.rank = 0;
+  end.signal = 9;
+  run.outcome.ends.push_back(end);
+  EXPECT_TRUE(is_certain(run, died));
+  run.outcome.ends[0].signal = 11;
+  EXPECT_FALSE(is_certain(run, died)) << "rank 0 died of the same";
 }
 
 TEST(BrokenOff, OneDeviceThatEndsAlikeExcusesTheRanks) {
