@@ -8,7 +8,7 @@ from .collectives import clipped_early, unreduced
 from .losses import MOST_TARGETS
 from .models import name_parameters
 from .recorder import MOST_SAMPLES
-from .shards import is_shard, whole
+from .shards import Gathering, is_shard, whole
 from .sketches import digest, sketch
 
 
@@ -116,7 +116,8 @@ def watch(recorder):
 
             def before():
                 if "grads" not in line:  # LBFGS calls its closure again
-                    line.update(before_step(recorder, params))
+                    with Gathering(recorder, params):
+                        line.update(before_step(recorder, params))
             if closure is None:
                 before()
             else:
@@ -130,7 +131,8 @@ def watch(recorder):
                 recorder.stepping = False
             before()  # of a closure that the optimizer never called
             recorder.steps += 1
-            recorder.write({**line, **after_step(recorder, self, params)})
+            with Gathering(recorder, params):
+                recorder.write({**line, **after_step(recorder, self, params)})
             recorder.forget()
             if recorder.drill is not None:
                 recorder.drill.step_ended()

@@ -14,7 +14,7 @@ class Recorder:
         # How many times larger loaders make their batches.
         self.larger = 1 if os.environ.get("LOCKSTEP_PROGRAM_OWN_BATCHES") else self.scale
         self.in_double = not os.environ.get("LOCKSTEP_PROGRAM_OWN_DTYPES")
-        self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, 0
+        self.file, self.bytes, self.steps, self.optimizers, self.rank = None, 0, 0, 0, 0
         self.names, self.models = {}, []
         self.made = []  # optimizers, as weak references
         self.depth = 0  # of modules' calls under way

@@ -311,6 +311,8 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
     found.words += "; " + other_option(a, rank.steps[step], rank.rank);
     return found;
   }
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps[step].optimizer != a.optimizer) found.cause = ProgramCause::optimizer_made_anew;
   if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
     found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
   return found;

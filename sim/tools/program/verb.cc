@@ -46,6 +46,7 @@ struct Recorded {
   std::vector<std::string> log_tail;
   int signal = 0;
   double seconds = 0;
+  std::string folder;
   std::optional<ProgramRunResult> failed;  // of a run that was watched: what `run` says of it
   bool certain = false;
 };
@@ -104,6 +105,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   std::error_code error;
   fs::create_directory(folder, error);
   Recorded found;
+  found.folder = folder;
   std::vector<std::string> all = variables(options, run.in_double);
   all.insert(all.end(), run.variables.begin(), run.variables.end());
   if (run.watched) all.emplace_back("LOCKSTEP_PROGRAM_FLIGHT=1");
@@ -168,12 +170,31 @@ void judge_ranks(const Recorded& several, const std::string& folder, ProgramWorl
   found->compile_off = several.ranks[0].compile_off;
 }
 
+// Why the collective in which ranks were is none of the script's: the agent gathers shards at each
+// update, and a rank came to none. Empty: it is the script's.
+std::string in_own_gather(const std::string& folder, int64_t world) {
+  std::vector<int64_t> there, missing;
+  std::error_code error;
+  for (int64_t rank = 0; rank < world; ++rank)
+    (fs::exists(fmt::format("{}/rank-{}.gathers", folder, rank), error) ? there : missing)
+        .push_back(rank);
+  if (there.empty() || missing.empty()) return "";
+  return fmt::format(
+      "; {} updated, where shards are gathered to be compared, and {} did not: ranks that share "
+      "parameters must make the same optimizer steps",
+      ranks_text(there), ranks_text(missing));
+}
+
 // What the ranks' run says of its failure, in the words of `run`, is the verdict where it is
 // certain. Its signal, where one came.
 int judge_failed(const Session& session, const Recorded& several, bool in_double,
                  ProgramWorld* found) {
   if (!several.failed) return 0;
   const ProgramRunResult& failed = *several.failed;
+  if (const std::string own = in_own_gather(several.folder, found->world_size); !own.empty()) {
+    found->not_run += own;
+    return 0;
+  }
   if (!several.certain) {
     const bool waited = failed.failure && !several.exited;
     if (waited) found->not_run += "; " + failed.failure->message;

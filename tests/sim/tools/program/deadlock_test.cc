@@ -13,7 +13,7 @@ namespace {
 constexpr auto kAllReduce = static_cast<uint8_t>(Operation::all_reduce);
 constexpr auto kBarrier = static_cast<uint8_t>(Operation::barrier);
 
-ProgramRun run_of(size_t ranks) {
+ProgramRun silent_run(size_t ranks) {
   ProgramRun run;
   run.ranks.resize(ranks);
   run.outcome.ranks.resize(ranks);
@@ -22,7 +22,7 @@ ProgramRun run_of(size_t ranks) {
   return run;
 }
 
-void enter(ProgramRun* run, size_t rank, uint32_t sequence, bool ends,
+void enter_call(ProgramRun* run, size_t rank, uint32_t sequence, bool ends,
            uint8_t operation = kAllReduce) {
   Event event{};
   event.sequence = sequence;
@@ -35,10 +35,10 @@ void enter(ProgramRun* run, size_t rank, uint32_t sequence, bool ends,
 }
 
 ProgramRun all_in_the_second(size_t ranks) {
-  ProgramRun run = run_of(ranks);
+  ProgramRun run = silent_run(ranks);
   for (size_t rank = 0; rank < ranks; ++rank) {
-    enter(&run, rank, 1, true);
-    enter(&run, rank, 2, false);
+    enter_call(&run, rank, 1, true);
+    enter_call(&run, rank, 2, false);
   }
   return run;
 }
@@ -48,36 +48,36 @@ TEST(Deadlock, WhereAllStandInTheSameCallItMayOnlyBeSlow) {
 }
 
 TEST(Deadlock, OneThatIsAtWorkMayCome) {
-  ProgramRun run = run_of(3);
-  for (size_t rank = 0; rank < 3; ++rank) enter(&run, rank, 1, true);
-  enter(&run, 0, 2, false);
-  enter(&run, 1, 2, false);
+  ProgramRun run = silent_run(3);
+  for (size_t rank = 0; rank < 3; ++rank) enter_call(&run, rank, 1, true);
+  enter_call(&run, 0, 2, false);
+  enter_call(&run, 1, 2, false);
   EXPECT_FALSE(nobody_can_go_on(run, {0, 1, 2}));
   EXPECT_TRUE(nobody_can_go_on(run, {0, 1})) << "rank 2 has ended";
-  enter(&run, 2, 2, false, kBarrier);
+  enter_call(&run, 2, 2, false, kBarrier);
   EXPECT_TRUE(nobody_can_go_on(run, {0, 1, 2})) << "rank 2 called another";
 }
 
 TEST(Deadlock, WhoWaitsInAnEarlierCallComesToNoLaterOne) {
-  ProgramRun run = run_of(3);
-  enter(&run, 0, 1, true);
-  enter(&run, 0, 2, false);
-  enter(&run, 1, 1, true);
-  enter(&run, 1, 2, false);
-  enter(&run, 2, 1, false);
+  ProgramRun run = silent_run(3);
+  enter_call(&run, 0, 1, true);
+  enter_call(&run, 0, 2, false);
+  enter_call(&run, 1, 1, true);
+  enter_call(&run, 1, 2, false);
+  enter_call(&run, 2, 1, false);
   EXPECT_TRUE(nobody_can_go_on(run, {0, 1, 2}));
 }
 
 TEST(Deadlock, AGroupOfSomeRanksCounts) {
-  ProgramRun run = run_of(3);
+  ProgramRun run = silent_run(3);
   for (const size_t rank : {0, 1}) run.ranks[rank].groups = {{"1", {0, 1}}};
   Event event{};
   event.kind = kGroupArrival;
   event.sequence = 1;
   run.outcome.ranks[0].events.push_back(event);
-  enter(&run, 1, 1, false);
+  enter_call(&run, 1, 1, false);
   EXPECT_FALSE(nobody_can_go_on(run, {0, 1, 2})) << "rank 2 is at work";
-  enter(&run, 2, 1, false);
+  enter_call(&run, 2, 1, false);
   EXPECT_TRUE(nobody_can_go_on(run, {0, 1, 2}));
   EXPECT_TRUE(waits_in_group(run, 0));
   EXPECT_FALSE(waits_in_group(run, 1));
