@@ -11,8 +11,8 @@ namespace lockstep {
 // timed out on it, but may have been at work; it died after it had trained.
 bool is_certain(const ProgramRun& run, const ProgramRunResult& result);
 
-// An exception, an exit or a crash of one rank: does one device end by the same? Then it is no matter of
-// ranks.
+// An exception, an exit or a crash of one rank: does one device end by the same? Then it is no
+// matter of ranks.
 bool ends_by_itself(const ProgramRunResult& result);
 bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one);
 

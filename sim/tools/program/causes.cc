@@ -84,9 +84,10 @@ constexpr std::array kRows = {
         "means over different numbers of targets (ignore_index) are averaged as if they were alike",
         "sum the losses, and divide by the number of targets of all ranks and micro-batches, times "
         "the number of ranks"},
-    ProgramCauseRow{C::gradients_kept, "gradients_kept",
-                    "some ranks begin the step with the gradients of the last one, others with none",
-                    "call optimizer.zero_grad() on every rank, or on none"},
+    ProgramCauseRow{
+        C::gradients_kept, "gradients_kept",
+        "some ranks begin the step with the gradients of the last one, others with none",
+        "call optimizer.zero_grad() on every rank, or on none"},
     ProgramCauseRow{
         C::unfrozen_after_ddp, "unfrozen_after_ddp",
         "a parameter is trained that was frozen when DistributedDataParallel took the module, so "

@@ -43,10 +43,9 @@ std::vector<double> solve(const std::vector<Row>& rows, size_t unknowns) {
       for (size_t j = 0; j <= unknowns; ++j) a[i][j] += row[i] * row[j];
   double largest = 0;
   for (size_t at = 0; at < unknowns; ++at) {
-    const auto pivot = std::max_element(a.begin() + static_cast<std::ptrdiff_t>(at), a.end(),
-                                        [&](const Row& one, const Row& two) {
-                                          return std::abs(one[at]) < std::abs(two[at]);
-                                        });
+    const auto pivot = std::max_element(
+        a.begin() + static_cast<std::ptrdiff_t>(at), a.end(),
+        [&](const Row& one, const Row& two) { return std::abs(one[at]) < std::abs(two[at]); });
     std::swap(a[at], *pivot);
     largest = std::max(largest, std::abs(a[at][at]));
     if (std::abs(a[at][at]) <= kSingular * largest) return {};

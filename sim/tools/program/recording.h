@@ -23,8 +23,8 @@ struct ProgramStep {
   int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
   int64_t position = 0, batches = 0;             // of the loader: batch last taken, from 1
   bool not_waited = false;     // an asynchronous collective of gradients is under way at the step
-  bool carried = false;   // there was a gradient before the first backward: of the step before
-  bool gathered = false;  // results of a forward were gathered of all ranks before backward
+  bool carried = false;        // there was a gradient before the first backward: of the step before
+  bool gathered = false;       // results of a forward were gathered of all ranks before backward
   bool unsynced = false;       // the last forward through DDP was under no_sync()
   bool clipped_early = false;  // a backward or an all_reduce came after the clipping
   std::string line;            // of the user's script, where optimizer.step() stands

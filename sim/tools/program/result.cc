@@ -77,7 +77,8 @@ std::string world_text(const ProgramWorld& world) {
   const char* end = verdict_of(world) == Verdict::fail ? "broke off" : "inconclusive";
   if (world.failed)
     text += "  broke off:" + failure_text(*world.failed).substr(1);
-  else if (!world.not_run.empty()) text += fmt::format("  {}: {}\n", end, world.not_run);
+  else if (!world.not_run.empty())
+    text += fmt::format("  {}: {}\n", end, world.not_run);
   if (world.log_tail.size() > 1) {
     text += "  last lines of its log\n";
     for (const std::string& line : world.log_tail) text += fmt::format("      {}\n", line);
@@ -216,7 +217,7 @@ TestCase case_of_world(const std::vector<std::string>& command, int64_t world_si
 }
 
 Verdict verdict_of(const ProgramWorld& world) {
-  Verdict verdict = world.failed             ? Verdict::fail
+  Verdict verdict = world.failed            ? Verdict::fail
                     : world.not_run.empty() ? Verdict::pass
                                             : Verdict::inconclusive;
   for (const ProgramLane& lane : world.lanes) verdict = worse_verdict(verdict, verdict_of(lane));

@@ -27,7 +27,8 @@ constexpr auto kPulseEvery = std::chrono::milliseconds(100);
 // After a failure: for the others to notice it by themselves, and to say so.
 constexpr Seconds kNoticeGrace{3}, kNoticeAtMost{20};
 constexpr Seconds kStackPatience{0.5};
-// Of a deadlock: for so long nobody recorded anything, or computed more than that share of the time.
+// Of a deadlock: for so long nobody recorded anything, or computed more than that share of the
+// time.
 constexpr Seconds kIdle{5}, kIdleAgain{2};
 constexpr double kIdleShare = 0.02;
 constexpr int kTailLines = 20;
@@ -282,7 +283,7 @@ class Watcher {
   States states_;
   std::vector<Pulse> pulses_;  // by rank
   Clock::time_point began_{}, changed_{}, failed_{}, next_pulse_{};
-  bool late_ = false;  // it hangs
+  bool late_ = false;         // it hangs
   std::vector<double> idle_;  // what each rank had computed when all had become silent
   Clock::time_point idle_since_{}, next_look_{};
 };

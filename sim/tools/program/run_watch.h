@@ -29,7 +29,7 @@ struct ProgramRun {
   bool deadlock = false;  // certainly: deadlock.h
   ProgramEnd end;         // how it went, in a word, whoever is to blame
   std::string why;        // it could not be started
-  int signal = 0;   // that interrupted us
+  int signal = 0;         // that interrupted us
 };
 
 // Blocks. No process of it is alive afterwards. `faults`: how many there are.

@@ -119,8 +119,8 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
                              .limit_s = options.limit_s,
                              .variables = all,
                              .zygotes = session.zygotes};
-  const ProgramEnd end = run.watched ? watch(launch, session.signals, &found)
-                                     : run_program(launch, session.signals);
+  const ProgramEnd end =
+      run.watched ? watch(launch, session.signals, &found) : run_program(launch, session.signals);
   found.seconds = seconds_since(begin);
   found.why = end.why;
   found.signal = end.signal;
@@ -204,8 +204,8 @@ int judge_failed(const Session& session, const Recorded& several, bool in_double
   }
   if (ends_by_itself(failed)) {
     const std::string folder = fmt::format("{}/{}-alone", session.scratch, found->world_size);
-    const Recorded one = record(session, folder,
-                                {.scale = found->world_size, .in_double = in_double, .watched = true});
+    const Recorded one = record(
+        session, folder, {.scale = found->world_size, .in_double = in_double, .watched = true});
     if (one.signal != 0) return one.signal;
     if (one.failed && ends_alike(failed, *one.failed)) {
       found->not_run += "; so does one device";
@@ -223,8 +223,8 @@ int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramW
   found->log_tail = in_double.log_tail;
   if (!in_double.exited) return judge_failed(session, in_double, true, found);
   const std::string folder = fmt::format("{}/{}-own", session.scratch, found->world_size);
-  const Recorded own = record(
-      session, folder, {.world = found->world_size, .in_double = false, .watched = true});
+  const Recorded own =
+      record(session, folder, {.world = found->world_size, .in_double = false, .watched = true});
   if (own.signal != 0) return own.signal;
   if (!own.why.empty()) return judge_failed(session, own, false, found);
   found->not_run =

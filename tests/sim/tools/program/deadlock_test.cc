@@ -23,7 +23,7 @@ ProgramRun silent_run(size_t ranks) {
 }
 
 void enter_call(ProgramRun* run, size_t rank, uint32_t sequence, bool ends,
-           uint8_t operation = kAllReduce) {
+                uint8_t operation = kAllReduce) {
   Event event{};
   event.sequence = sequence;
   event.subject = -1;
@@ -90,14 +90,16 @@ TEST(Deadlock, TheStackTellsOfWhoStandsInTorch) {
     return stands_in_torch(folder.path(), 0);
   };
   const std::string head = "Stack (most recent call first):\n";
-  const std::string torch = "  File \"/x/torch/distributed/distributed_c10d.py\", line 3 in barrier\n";
+  const std::string torch =
+      "  File \"/x/torch/distributed/distributed_c10d.py\", line 3 in barrier\n";
   const std::string agent = "  File \"/x/lockstep/agent/tap.py\", line 3 in waited\n";
   const std::string own = "  File \"/x/train.py\", line 3 in <module>\n";
   EXPECT_TRUE(stands(head + agent + torch + own));
   EXPECT_FALSE(stands(head + own));
   EXPECT_FALSE(stands(head + torch + own + head + own)) << "the last one counts";
   EXPECT_TRUE(stands(head + own + head + torch + own));
-  EXPECT_FALSE(stands(head + "  File \"/x/torch/utils/data/dataloader.py\", line 3 in next\n" + own));
+  EXPECT_FALSE(
+      stands(head + "  File \"/x/torch/utils/data/dataloader.py\", line 3 in next\n" + own));
   EXPECT_FALSE(stands(""));
 }
 

@@ -80,9 +80,10 @@ TEST(ProgramResult, ARunThatCertainlyFailedIsAFailureInTheWordsOfRun) {
   EXPECT_EQ(json["worlds"][1]["failure"]["rank"], 1);
   EXPECT_TRUE(json["worlds"][0]["failure"].is_null());
   EXPECT_EQ(test_report(made).cases[1].kind, "exit");
-  EXPECT_NE(program_text(made, false).find(
-                "  broke off: rank 1 exited with code 1\n  victim rank 0: ended by lockstep\n"),
-            std::string::npos);
+  EXPECT_NE(
+      program_text(made, false)
+          .find("  broke off: rank 1 exited with code 1\n  victim rank 0: ended by lockstep\n"),
+      std::string::npos);
 }
 
 TEST(ProgramResult, ASignalIsNoPass) {
