@@ -14,7 +14,11 @@ from torch.utils.data.distributed import DistributedSampler
 BUGS = ("summed_loss", "divided_twice", "lr_scaled", "same_samples", "epoch_never_set", "local_batch_norm",
         "module_past_ddp", "outside_ddp", "no_sync_at_step", "update_on_one_rank", "parameter_replaced",
         "unused_parameter", "loaded_on_rank_0", "zeroed_on_rank_0", "rate_of_rank", "made_anew_on_rank_0",
-        "halved_on_rank_0", "unfrozen")
+        "halved_on_rank_0", "unfrozen", "masked_mean")
+
+
+def mean_of_some(out, y, counted):
+    return (nn.functional.cross_entropy(out, y, reduction="none") * counted).sum() / counted.sum()
 
 
 def main():
@@ -60,6 +64,8 @@ def main():
             with model.no_sync() if skip else contextlib.nullcontext():
                 out = net(x) if bug == "module_past_ddp" and batch == 2 else model(x)
                 loss = loss_of(extra(out) if bug == "outside_ddp" else out, y)
+                if bug == "masked_mean":
+                    loss = mean_of_some(out, y, (x[:, 0] > 0).to(out))
                 (loss / world if bug == "divided_twice" else loss).backward()
             if bug != "update_on_one_rank" or rank == 0:
                 optimizer.step()
