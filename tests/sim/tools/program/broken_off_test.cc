@@ -38,6 +38,7 @@ TEST(BrokenOff, WhatEveryRankDoesAlikeIsNoRanks) {
 TEST(BrokenOff, WhoDiesAfterItHasTrainedIsNotAccused) {
   ProgramRun run;
   run.outcome.ranks.resize(3);
+  run.outcome.plan.scenario.world_size = 3;
   for (size_t rank = 0; rank < 3; ++rank) run.outcome.ranks[rank].rank = static_cast<int64_t>(rank);
   EXPECT_TRUE(is_certain(run, failed("crash", 1)));
   Event event{};

@@ -17,6 +17,7 @@ ProgramRun silent_run(size_t ranks) {
   ProgramRun run;
   run.ranks.resize(ranks);
   run.outcome.ranks.resize(ranks);
+  run.outcome.plan.scenario.world_size = static_cast<int64_t>(ranks);
   for (size_t rank = 0; rank < ranks; ++rank)
     run.outcome.ranks[rank].rank = static_cast<int64_t>(rank);
   return run;
