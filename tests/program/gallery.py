@@ -34,7 +34,7 @@ ROWS = [
           ("made_anew_on_rank_0", 13, P0, "optimizer_made_anew"),
           ("halved_on_rank_0", 3, P0, "changed_between_steps"),
           ("unfrozen", 1, P0, "unfrozen_after_ddp"),
-          ("masked_mean", 1, W0, "mean_of_means")),
+          ("masked_mean", 2, W0, "mean_of_means")),
     *rows("spawned.py",
           ("lr_scaled", 1, P0, "lr_scaled"),
           ("summed_loss", 1, W0, "summed_loss"),
