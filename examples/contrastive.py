@@ -11,7 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-BUGS = ("own_negatives", "scaled_by_maximum", "variance_penalty", "lr_scaled", "same_samples")
+BUGS = ("own_negatives", "scaled_by_maximum", "variance_penalty", "gathered_as_constants", "lr_scaled",
+        "same_samples")
 
 
 class Scale(nn.Module):
@@ -37,10 +38,16 @@ class Encoder(nn.Module):
         return [functional.normalize(self.head(self.body(view)), dim=1) for view in (first, second)]
 
 
+def constants(tensor):
+    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, tensor)
+    return gathered
+
+
 def loss_of(first, second, bug):
     """Each of this rank's samples among all of them."""
     own = bug == "own_negatives" or dist.get_world_size() == 1
-    others = second if own else torch.cat(all_gather(second))
+    others = second if own else torch.cat(constants(second) if bug == "gathered_as_constants" else all_gather(second))
     begin = 0 if own else dist.get_rank() * len(first)
     loss = functional.cross_entropy(first @ others.T / 0.2, torch.arange(begin, begin + len(first)))
     if bug == "variance_penalty":

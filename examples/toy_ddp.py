@@ -13,7 +13,12 @@ from torch.utils.data.distributed import DistributedSampler
 
 BUGS = ("summed_loss", "divided_twice", "lr_scaled", "same_samples", "epoch_never_set", "local_batch_norm",
         "module_past_ddp", "outside_ddp", "no_sync_at_step", "update_on_one_rank", "parameter_replaced",
-        "unused_parameter", "loaded_on_rank_0")
+        "unused_parameter", "loaded_on_rank_0", "zeroed_on_rank_0", "rate_of_rank", "made_anew_on_rank_0",
+        "halved_on_rank_0", "unfrozen", "masked_mean")
+
+
+def mean_of_some(out, y, counted):
+    return (nn.functional.cross_entropy(out, y, reduction="none") * counted).sum() / counted.sum()
 
 
 def main():
@@ -34,28 +39,38 @@ def main():
     net = nn.Sequential(nn.Linear(20, 32), norm, nn.ReLU(), nn.Linear(32, 2))
     if bug == "unused_parameter":
         net.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    net[0].requires_grad_(bug != "unfrozen")
     model = DistributedDataParallel(net)
+    net[0].requires_grad_(True)
     if bug == "parameter_replaced":
         net[3].bias = nn.Parameter(torch.zeros(2))
     if bug == "loaded_on_rank_0" and rank == 0:
         net.load_state_dict({name: 2 * value for name, value in net.state_dict().items()})
     extra = nn.Linear(2, 2)
     params = list(model.parameters()) + (list(extra.parameters()) if bug == "outside_ddp" else [])
-    optimizer = torch.optim.SGD(params, lr=0.01 * (world if bug == "lr_scaled" else 1), momentum=0.9)
+    rate = 0.01 * (world if bug == "lr_scaled" else 1 + rank if bug == "rate_of_rank" else 1)
+    optimizer = torch.optim.SGD(params, lr=rate, momentum=0.9)
     loss_of = nn.CrossEntropyLoss(reduction="sum" if bug == "summed_loss" else "mean")
     for epoch in range(2):
         if sampler is not None and bug != "epoch_never_set":
             sampler.set_epoch(epoch)
+        if bug == "made_anew_on_rank_0" and epoch == 1 and rank == 0:
+            optimizer = torch.optim.SGD(params, lr=rate, momentum=0.9)
         for batch, (x, y) in enumerate(loader):
             time.sleep(options.skew * (rank == 1))
-            optimizer.zero_grad()
+            if bug != "zeroed_on_rank_0" or rank == 0:
+                optimizer.zero_grad()
             skip = bug == "no_sync_at_step" and batch == 2
             with model.no_sync() if skip else contextlib.nullcontext():
                 out = net(x) if bug == "module_past_ddp" and batch == 2 else model(x)
                 loss = loss_of(extra(out) if bug == "outside_ddp" else out, y)
+                if bug == "masked_mean":
+                    loss = mean_of_some(out, y, (x[:, 0] > 0).to(out))
                 (loss / world if bug == "divided_twice" else loss).backward()
             if bug != "update_on_one_rank" or rank == 0:
                 optimizer.step()
+            if bug == "halved_on_rank_0" and batch == 1 and rank == 0:
+                net[0].weight.data.mul_(0.5)
         if options.checkpoint and rank == 0:
             torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, options.checkpoint)
     if rank == 0:

@@ -38,11 +38,13 @@ class Lane:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """What was found at one world size. `not_run`: why lanes are missing; None: none is."""
+    """What was found at one world size. `not_run`: why lanes are missing; None: none is. `broken_off`: who broke the ranks'
+    run off, if that is certain, in a sentence: then the verdict is fail, whatever the lanes say."""
     world_size: int
     verdict: str
     lanes: typing.Dict[str, Lane]
     not_run: typing.Optional[str]
+    broken_off: typing.Optional[str] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,5 +104,5 @@ def result_of(document, text):
     names = [field.name for field in dataclasses.fields(Lane) if field.name != "name"]
     worlds = [World(world["world_size"], world["verdict"],
                     {name: Lane(name, **{key: lane[key] for key in names}) for name, lane in world["lanes"].items()},
-                    world["not_run"]) for world in document["worlds"]]
+                    world["not_run"], (world.get("failure") or {}).get("message")) for world in document["worlds"]]
     return Result(document["verdict"], worlds, text, document)

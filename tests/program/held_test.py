@@ -43,7 +43,15 @@ for step in range(3):
     optimizer.step()
 dist.destroy_process_group()
 """
+PEERS = """
+flat = flatten()
+got = [flat if peer == rank else torch.zeros_like(flat) for peer in range(world)]
+others = [peer for peer in range(world) if peer != rank]
+sent, read = [dist.isend(flat, peer) for peer in others], [dist.irecv(got[peer], peer) for peer in others]
+for work in {wanted}: work.wait()
+unflatten(sum(got))"""
 RIGHT = {
+    "peers": PEERS.replace("{wanted}", "sent + read"),
     "wait": "for work in begin(): work.wait()",
     "poll": "works = begin()\nwhile not all(work.is_completed() for work in works): time.sleep(0.001)",
     "future": "for future in [work.get_future().then(lambda made: made.value()[0].mul_(1)) for work in begin()]: future.wait()",
@@ -58,6 +66,7 @@ unflatten(parts[0])""",
     "metric": "for work in begin(): work.wait()\ndist.all_reduce(torch.ones(1), async_op=True)",
 }
 WRONG = {
+    "peers": PEERS.replace("{wanted}", "sent"),
     "last alone": "begin()[-1].wait()",
     "flat": "flat = flatten(); dist.all_reduce(flat, async_op=True); unflatten(flat)",
     "broadcast": "for param in params: dist.reduce(param.grad, 0); param.grad /= world; dist.broadcast(param.grad, 0, async_op=True)",

@@ -155,7 +155,7 @@ class Programs(FolderTest):
                  "import sys\nsys.stderr.write('no data\\n\\nnanobind: leaked 1 types!\\n - leaked type \"x\"\\n'); sys.exit(1)":
                  "ended with exit code 1: no data\n",
                  script(begin="import os; os.kill(os.getpid(), 11)"): "ended with signal 11",
-                 script(end="if rank == 1: optimizer.step()"): "optimizer steps",
+                 script(end="if rank == 1: net(x).sum().backward(); optimizer.step()"): "optimizer steps",
                  "import torch\nx = torch.ones(2, requires_grad=True)\nx.sum().backward()": "rank"}
         for text, sentence in cases.items():
             with self.subTest(sentence):
@@ -188,6 +188,28 @@ class Programs(FolderTest):
         code, said = self.verify_text(sparse.replace("optimizer.step()", "net[0].rows.weight.grad.mul_(world); optimizer.step()"))
         self.assertEqual(code, 1, said)
         self.assertIn("gradient of 0.rows.weight", said)
+
+    def test_a_rank_that_leaves_its_loop_early_is_named_long_before_the_limit(self):
+        begun = time.monotonic()
+        code, said = self.verify_text(script(end="    if rank == 2: break\ndist.barrier()"), ["--world-sizes", "3"])
+        self.assertEqual(code, 1, said)
+        self.assertIn("broke off: ranks called different collectives: ranks 0 and 1 called all_reduce", said)
+        self.assertIn("rank 2 called barrier", said)
+        self.assertLess(time.monotonic() - begun, 60, said)
+
+    def test_an_exception_is_a_rank_s_unless_all_or_one_device_end_by_it(self):
+        raised = script(end="    if {who}: raise ValueError(f'sample {{x.sum()}}')")
+        code, said = self.verify_text(raised.format(who="rank == 1"))
+        self.assertEqual(code, 1, said)
+        self.assertRegex(said, r"broke off: rank 1 ended by an exception in load of step 2: ValueError: sample")
+        code, said = self.verify_text(raised.format(who="rank == 0"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("so does one device", said)
+
+    def test_who_sleeps_longer_than_a_deadlock_is_waited_for(self):
+        slow = script(begin="import time", end="    if rank == 1 and not hasattr(net, 'slept'): net.slept = time.sleep(8)")
+        code, said = self.verify_text(slow)
+        self.assertEqual(code, 0, said)
 
     def test_a_hang_ends_at_its_limit(self):
         code, said = self.verify_text("import time; time.sleep(600)", options=["--limit", "2"])

@@ -19,6 +19,9 @@ def install():
         from . import sweep
         return sweep.install()
     recorder = Recorder()
+    if "LOCKSTEP_PROGRAM_FLIGHT" in os.environ:  # innermost: what the others make of a call is no script's
+        from . import run
+        run.watch()
     if recorder.in_double:
         double.watch(recorder)
     for part in (held, seeds, handed, optimizers, models, loaders, losses, random_draws, spawn, collectives, checkpoints, shards,

@@ -1,6 +1,7 @@
 """Gradients that the program reduces itself, and clipping: what came first."""
 import functools
 
+from .imports import replace
 from .shards import is_shard
 
 
@@ -23,9 +24,35 @@ def watch(recorder):
                 recorder.elements_late.add(tensor.numel())
             return reduce(tensor, *args, **kwargs)
         dist.all_reduce = dist.distributed_c10d.all_reduce = reduced
+        for name, action in (("broadcast", noting_broadcast), ("all_gather", noting_gather),
+                             ("all_gather_into_tensor", noting_gather)):
+            if hasattr(dist, name):
+                replace(name, getattr(dist, name), action(recorder, getattr(dist, name)))
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         setattr(utils, name, noting_clip(recorder, getattr(utils, name)))
         setattr(utils.clip_grad, name, getattr(utils, name))
+
+
+def noting_broadcast(recorder, broadcast):
+    @functools.wraps(broadcast)
+    def broadcasted(*args, **kwargs):
+        tensor = args[0] if args else kwargs.get("tensor")
+        recorder.end["broadcasts"] += bool(tensor is not None and tensor.is_floating_point())
+        return broadcast(*args, **kwargs)
+    return broadcasted
+
+
+def noting_gather(recorder, gather):
+    """Of what a forward has made, as features are for a loss over all of them; no gradient comes back through it."""
+    import torch
+
+    @functools.wraps(gather)
+    def gathered(*args, **kwargs):
+        given = args[1] if len(args) > 1 else kwargs.get("tensor", kwargs.get("input_tensor"))
+        if isinstance(given, torch.Tensor) and torch.is_grad_enabled() and recorder.samples and not recorder.quiet:
+            recorder.gathered |= given.is_floating_point() and given.dim() > 1
+        return gather(*args, **kwargs)
+    return gathered
 
 
 def noting_clip(recorder, clip):

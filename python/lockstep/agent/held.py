@@ -11,7 +11,7 @@ from .imports import replace
 
 OUTPUTS = {"all_reduce": "tensor", "broadcast": "tensor", "reduce": "tensor", "reduce_scatter": "output",
            "reduce_scatter_tensor": "output", "all_gather": "tensor_list", "all_gather_into_tensor": "output_tensor",
-           "all_to_all_single": "output", "all_to_all": "output_tensor_list"}
+           "all_to_all_single": "output", "all_to_all": "output_tensor_list", "irecv": "tensor"}
 
 
 class Result:
@@ -75,7 +75,9 @@ class Held:
             self.complete()
             return answer
         group = given.get("group") or dist.group.WORLD
-        if not given.get("async_op"):
+        if name == "irecv" and given.get("src") is None and given.get("group_src") is None:
+            return call()  # who sent it, its own work alone can tell
+        if name != "irecv" and not given.get("async_op"):
             answer = call()
             if self.recorder.end["on_cpu"]:
                 self.complete(self.earlier(id(group)))

@@ -1,6 +1,8 @@
 """Backwards are counted; whether a loss was summed is noted."""
 import functools
 
+from .shards import is_shard
+
 MOST_TARGETS = 4096  # numbers of a step; of more there are none
 LOSSES = ("cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy",
           "binary_cross_entropy_with_logits")
@@ -14,6 +16,19 @@ def counted_targets(recorder, name, args, kwargs):
         return
     if isinstance(target, torch.Tensor) and not target.is_floating_point() and torch.is_grad_enabled():
         recorder.targets.append(int((target != kwargs.get("ignore_index", -100)).sum()))
+
+
+def carries(recorder):
+    """Does any parameter that is trained have a gradient of a step before?"""
+    params = [param for made in recorder.made if made() is not None
+              for group in made().param_groups for param in group["params"]]
+    return any(values(param.grad).any().item() for param in params if param.grad is not None)
+
+
+def values(tensor):
+    """Of any layout, and of this rank's share alone."""
+    own = tensor.to_local() if is_shard(tensor) else tensor
+    return own._values() if own.is_sparse else own
 
 
 def with_target(hands, *args, **kwargs):
@@ -37,6 +52,8 @@ def watch(recorder):
             return backward(self, *args, **kwargs)
         if recorder.hands is not None:
             recorder.hands.begin_backward(self)
+        if recorder.backwards == 0:
+            recorder.carried = carries(recorder)
         recorder.end["backwards"] += 1
         recorder.backwards += 1
         recorder.backward_after_clip |= recorder.clipped

@@ -13,11 +13,20 @@ class Wrapped:
         # group and joins a thread of it that waits for the GIL to free a tensor.
         self.group = ddp.process_group
         self.parts = {id(part) for part in module.modules()}
+        self.frozen = {name for name, param in self.params if not param.requires_grad}
         self.all_used = not (ddp.find_unused_parameters or getattr(ddp, "static_graph", False))
 
     def replaced(self):
         now = dict(self.module.named_parameters())
         return [name for name, param in self.params if now.get(name) is not param]
+
+    def has_any(self, params):
+        own = {id(param) for _, param in self.params}
+        return any(id(param) in own for param in params)
+
+    def unfrozen(self):
+        """Not to be trained when they were wrapped: no gradient of theirs is reduced."""
+        return [name for name, param in self.params if param.requires_grad and name in self.frozen]
 
     def unused(self):
         """Without a gradient, although each was promised one."""

@@ -10,7 +10,8 @@ import types
 from . import arguments
 from .imports import after_import
 
-NO_OPERATIONS = ("set_device", "synchronize", "empty_cache", "ipc_collect", "init", "reset_peak_memory_stats",
+HARMLESS = ("empty_cache",)  # does nothing where there is no GPU: libraries call it on the CPU as well
+NO_OPERATIONS = ("set_device", "synchronize", "ipc_collect", "init", "reset_peak_memory_stats",
                  "reset_max_memory_allocated", "set_per_process_memory_fraction", "set_rng_state",
                  "set_rng_state_all")
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -117,6 +118,8 @@ def watch_cuda(recorder):
     for name in NO_OPERATIONS:
         if hasattr(cuda, name):
             setattr(cuda, name, noted(recorder))
+    for name in HARMLESS:
+        setattr(cuda, name, lambda: None)
     cuda.synchronize = noted(recorder, lambda: recorder.held and recorder.held.complete())
     cuda.Event, cuda.Stream = Event, Stream
     cuda.current_stream = cuda.default_stream = lambda device=None: Stream()

@@ -2,12 +2,13 @@
 import os
 import sys
 import types
+import weakref
 
 from .collectives import clipped_early, unreduced
 from .losses import MOST_TARGETS
 from .models import name_parameters
 from .recorder import MOST_SAMPLES
-from .shards import whole
+from .shards import Gathering, is_shard, whole
 from .sketches import digest, sketch
 
 
@@ -36,6 +37,22 @@ def is_sharded(optimizer):
     return any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__)
 
 
+MOST_HASHED = 1 << 24  # elements; of more parameters there is no hash before each step
+
+
+def before_hash(params):
+    """Empty where it would cost too much, or each rank has its share alone."""
+    if any(is_shard(param) for param in params) or sum(param.numel() for param in params) > MOST_HASHED:
+        return ""
+    return digest(params)
+
+
+def options_of(optimizer):
+    """Of each group, "0 lr=0.1": what an update depends on beside gradients."""
+    return [f"{number} {name}={value!r}"[:200] for number, group in enumerate(optimizer.param_groups)
+            for name, value in sorted(group.items()) if name == "lr" or isinstance(value, (bool, int, float, tuple))]
+
+
 def before_step(recorder, params):
     for model in recorder.models:
         name_parameters(recorder, model.module)
@@ -46,7 +63,9 @@ def before_step(recorder, params):
             "before": [sketch(whole(recorder, param)) for param in params] if recorder.steps == 0 else [],
             "grads": [sketch(grad) for grad in gathered], "grad_hashes": [digest([grad]) for grad in gathered],
             "replaced": [name for model in recorder.models for name in model.replaced()],
-            "unused": [name for model in recorder.models for name in model.unused()],
+            "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused()],
+            "unfrozen": [name for model in recorder.models for name in model.unfrozen()],
+            "before_hash": before_hash(params), "carried": recorder.carried, "gathered": recorder.gathered,
             "not_waited": bool(recorder.held and recorder.held.has(grads)),
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 
@@ -86,17 +105,19 @@ def watch(recorder):
         step = self.step.__func__
         number = recorder.optimizers
         recorder.optimizers += 1
+        recorder.made.append(weakref.ref(self))
 
         def stepped(self, closure=None, **kwargs):
             args = () if closure is None else (closure,)
             if recorder.stepping:  # within another's, as in ZeroRedundancyOptimizer
                 return step(self, *args, **kwargs)
             params = [param for group in self.param_groups for param in group["params"]]
-            line = {"optimizer": number}
+            line = {"optimizer": number, "options": options_of(self)}
 
             def before():
                 if "grads" not in line:  # LBFGS calls its closure again
-                    line.update(before_step(recorder, params))
+                    with Gathering(recorder, params):
+                        line.update(before_step(recorder, params))
             if closure is None:
                 before()
             else:
@@ -110,7 +131,8 @@ def watch(recorder):
                 recorder.stepping = False
             before()  # of a closure that the optimizer never called
             recorder.steps += 1
-            recorder.write({**line, **after_step(recorder, self, params)})
+            with Gathering(recorder, params):
+                recorder.write({**line, **after_step(recorder, self, params)})
             recorder.forget()
             if recorder.drill is not None:
                 recorder.drill.step_ended()

@@ -14,8 +14,9 @@ class Recorder:
         # How many times larger loaders make their batches.
         self.larger = 1 if os.environ.get("LOCKSTEP_PROGRAM_OWN_BATCHES") else self.scale
         self.in_double = not os.environ.get("LOCKSTEP_PROGRAM_OWN_DTYPES")
-        self.file, self.bytes, self.steps, self.optimizers = None, 0, 0, 0
+        self.file, self.bytes, self.steps, self.optimizers, self.rank = None, 0, 0, 0, 0
         self.names, self.models = {}, []
+        self.made = []  # optimizers, as weak references
         self.depth = 0  # of modules' calls under way
         self.quiet = False  # the agent itself calls a collective
         self.drill = None  # of drill.py, where a step is recorded operator by operator
@@ -24,7 +25,7 @@ class Recorder:
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
-                    "scale_known": True}
+                    "scale_known": True, "broadcasts": 0}
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 
@@ -33,6 +34,8 @@ class Recorder:
         self.targets = []  # of each mean of losses, how many it is of
         self.samples, self.ddp_forwards, self.forwards, self.unsynced = [], 0, 0, False
         self.backwards, self.clipped, self.backward_after_clip = 0, False, False
+        self.carried = False  # there was a gradient before the first backward
+        self.gathered = False  # results of a forward were gathered of all ranks, before backward
         self.reduced, self.reduced_late, self.elements_late = set(), set(), set()  # addresses of tensors; how many elements
 
     def write(self, line):

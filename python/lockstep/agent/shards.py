@@ -1,6 +1,7 @@
 """Parameters of which a rank holds a part. Those of fully_shard are DTensors, and are gathered to be compared; those
 of the older FullyShardedDataParallel are parts of flat tensors, which nothing here puts together again."""
 import functools
+import os
 
 from .imports import after_import
 
@@ -18,6 +19,25 @@ def whole(recorder, tensor):
         return tensor.full_tensor()
     finally:
         recorder.quiet = False
+
+
+class Gathering:
+    """While it is entered, a file says so: a rank that comes to no update keeps the others waiting in a collective that no
+    script called."""
+
+    def __init__(self, recorder, params):
+        wanted = recorder.world > 1 and recorder.scale == 1 and any(is_shard(param) for param in params)
+        self.path = f"{recorder.folder}/rank-{os.environ.get('RANK', recorder.rank)}.gathers" if wanted else None
+        self.step = recorder.steps + 1
+
+    def __enter__(self):
+        if self.path:
+            with open(self.path, "w", encoding="utf-8") as file:
+                file.write(str(self.step))
+
+    def __exit__(self, kind, *_):
+        if self.path and kind is None:
+            os.remove(self.path)
 
 
 def watch(recorder):

@@ -4,6 +4,7 @@ does. Of sums over Gloo the contribution and the result are kept, within a bound
 
 A hook sees no ReduceOp: the functions note theirs, and the reducer, which only sums, calls from no Python but the
 engine's. Any other is kept by its name alone. To see a result before anybody can change it, the hook waits for it."""
+import functools
 import inspect
 import json
 import os
@@ -18,7 +19,7 @@ MOST_LINES = 65536  # of a rank; what comes later is counted
 MOST_BYTES = 512 << 20  # of all ranks' contributions and results together
 MOST_OF_ONE = 128 << 20  # of all ranks' contributions to one sum
 PATIENCE_S = 30  # for a result; then the group keeps none any more
-HOOK = 7001  # any number that is no other hook's
+HOOK = 7001  # any numbers that are no other hook's; that of run/arrivals.py is the next one
 SUMS = {"all_reduce": "tensor", "reduce_scatter_tensor": "input"}
 FUNCTIONS = (*SUMS, "reduce_scatter_single", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather",
              "scatter", "reduce_scatter", "all_to_all", "all_to_all_single", "barrier")
@@ -212,15 +213,16 @@ def of_reducer(owner):
 
 class GroupHooks:
     """Of one process group, before and after each of its calls; must be gone before Python is."""
+    number = HOOK
 
     def __init__(self, group):
         self.group = group
-        group.register_pre_hook(HOOK, self.before)
-        group.register_post_hook(HOOK, self.after)
+        group.register_pre_hook(self.number, self.before)
+        group.register_post_hook(self.number, self.after)
 
     def remove(self):
-        self.group.unregister_pre_hook(HOOK)
-        self.group.unregister_post_hook(HOOK)
+        self.group.unregister_pre_hook(self.number)
+        self.group.unregister_post_hook(self.number)
 
 
 def name_of(call):
@@ -262,7 +264,7 @@ class Hooks(GroupHooks):
             if time.monotonic() > until:
                 self.known.gloo = False
                 return False
-            time.sleep(0.0002)
+            time.sleep(0.0002 if time.monotonic() < until - PATIENCE_S + 1 else 0.02)
         return work is not None
 
 
@@ -277,6 +279,7 @@ def watch_groups(hook):
             if key in hooked:
                 hooked.pop(key).remove()
 
+    @functools.wraps(make)  # with its signature: another may watch as well
     def made(*args, **kwargs):
         answer = make(*args, **kwargs)
         group = answer[0] if isinstance(answer, tuple) else answer

@@ -11,7 +11,8 @@ import sys
 import types
 from importlib.machinery import PathFinder
 
-RANK_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}  # no import reads
+RANK_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                  "LOCKSTEP_PROGRAM_MET"}  # no import reads
 CANNOT = 75  # exit code of a rank that must be a fresh process
 PR_SET_PDEATHSIG = 1
 

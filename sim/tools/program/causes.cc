@@ -84,12 +84,38 @@ constexpr std::array kRows = {
         "means over different numbers of targets (ignore_index) are averaged as if they were alike",
         "sum the losses, and divide by the number of targets of all ranks and micro-batches, times "
         "the number of ranks"},
+    ProgramCauseRow{
+        C::gradients_kept, "gradients_kept",
+        "some ranks begin the step with the gradients of the last one, others with none",
+        "call optimizer.zero_grad() on every rank, or on none"},
+    ProgramCauseRow{
+        C::unfrozen_after_ddp, "unfrozen_after_ddp",
+        "a parameter is trained that was frozen when DistributedDataParallel took the module, so "
+        "that its gradient is not reduced",
+        "set requires_grad first and wrap afterwards; wrap anew where a layer thaws later"},
+    ProgramCauseRow{C::optimizer_made_anew, "optimizer_made_anew",
+                    "ranks update by different optimizers: some made theirs anew, which loses its "
+                    "state",
+                    "make and load the optimizer in the same place on every rank"},
+    ProgramCauseRow{C::other_options, "other_options",
+                    "ranks update with other options: learning rate, weight decay or the like",
+                    "decide on a value that all ranks share: all_reduce or broadcast what a "
+                    "schedule depends on"},
+    ProgramCauseRow{C::changed_between_steps, "changed_between_steps",
+                    "some ranks changed their parameters between two steps, outside "
+                    "optimizer.step()",
+                    "change parameters on every rank alike, or broadcast them afterwards"},
+    ProgramCauseRow{C::gathered_as_constants, "gathered_as_constants",
+                    "what was gathered of other ranks enters the loss as a constant: no gradient "
+                    "goes back to them",
+                    "gather by torch.distributed.nn.functional.all_gather, or multiply the loss's "
+                    "gradient as your derivation needs"},
 };
 
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kRows.size(); ++i)
     if (kRows[i].cause != static_cast<C>(i)) return false;
-  return kRows.size() == static_cast<std::size_t>(C::mean_of_means) + 1;
+  return kRows.size() == static_cast<std::size_t>(C::gathered_as_constants) + 1;
 }
 static_assert(in_order());
 

@@ -28,6 +28,12 @@ enum class ProgramCause {
   accumulation_divided,
   clipped_before_sum,
   mean_of_means,
+  gradients_kept,
+  unfrozen_after_ddp,
+  optimizer_made_anew,
+  other_options,
+  changed_between_steps,
+  gathered_as_constants,
 };
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists

@@ -40,6 +40,8 @@ struct DrillFinding {
   size_t consumers = 0;                   // backward: operators that were given this input
   int64_t compared = 0, skipped = 0;  // outputs and gradients; skipped: too large, or not finite
   std::string words;                  // why it was not drilled
+  std::vector<double>
+      weights;  // of each rank's gradient, where the mean of one device is a weighted one
 };
 
 // What the same runs left of each step, and of this one (from 1) operator by operator.

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "sim/tools/program/rank_weights.h"
+
 namespace lockstep {
 namespace {
 
@@ -42,7 +44,9 @@ DrillFinding drill_runs(const std::vector<ProgramRank>& ranks, const std::string
   const auto at = static_cast<size_t>(step - 1);
   for (const ProgramRank& rank : ranks) facts.steps.push_back(rank.steps.at(at));
   facts.one_step = one.steps.at(at);
-  return judge_drill(facts);
+  DrillFinding found = judge_drill(facts);
+  found.weights = rank_weights(facts.ranks, facts.one).value_or(std::vector<double>());
+  return found;
 }
 
 }  // namespace lockstep

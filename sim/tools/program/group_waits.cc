@@ -64,4 +64,15 @@ std::optional<GroupWait> longest_group_wait(const ProgramRun& run) {
   return longest;
 }
 
+bool waits_in_group(const ProgramRun& run, int64_t rank) {
+  const auto place = static_cast<size_t>(rank);
+  if (place >= std::min(run.ranks.size(), run.outcome.ranks.size())) return false;
+  std::map<Key, Members> all;
+  count(run, place, &all);
+  return std::any_of(all.begin(), all.end(), [&](const auto& group) {
+    const Member& member = group.second.at(rank);
+    return member.ended < member.entered;
+  });
+}
+
 }  // namespace lockstep

@@ -26,5 +26,7 @@ struct GroupWait {
 // The one that somebody waits in for longest; nothing where nobody does. Groups are told apart by
 // PyTorch's name and their ranks.
 std::optional<GroupWait> longest_group_wait(const ProgramRun& run);
+// Has this rank entered a call of such a group that has not ended on it?
+bool waits_in_group(const ProgramRun& run, int64_t rank);
 
 }  // namespace lockstep

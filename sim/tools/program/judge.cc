@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/tools/program/judge_causes.h"
 #include "sim/tools/program/sketch.h"
 
 namespace lockstep {
@@ -24,18 +25,12 @@ ProgramFinding inconclusive(const std::string& words, int64_t step = 0) {
   return found;
 }
 
-bool near(double value, double expected) {
-  return std::abs(value / expected - 1) < kProgramRatioBound;
-}
-
 bool finite(const ProgramStep& step) {
   return std::all_of(step.params.begin(), step.params.end(), [](const Sketch& s) { return !!s; });
 }
 
 std::string name(const ProgramStep& step, size_t i) { return step.names[i]; }
 
-// One that no model of DistributedDataParallel holds is "parameter 4" already.
-bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
 std::string parameter(const ProgramStep& step, size_t i) {
   return is_nameless(name(step, i)) ? name(step, i) : "parameter " + name(step, i);
 }
@@ -54,11 +49,38 @@ std::string unfit(const Ranks& ranks) {
   return "";
 }
 
+// A rank whose backwards were as many left out an update, and holds other weights since then.
+ProgramFinding left_out(const ProgramRank& most, const ProgramRank& least) {
+  if (least.steps.empty() || most.backwards != least.backwards || least.broadcasts > 0) return {};
+  if (most.steps.back().param_hashes == least.steps.back().param_hashes) return {};
+  size_t step = 0;
+  while (step < least.steps.size() &&
+         least.steps[step].param_hashes == most.steps[step].param_hashes)
+    ++step;
+  ProgramFinding found;
+  found.verdict = Verdict::fail;
+  found.cause = ProgramCause::update_on_one_rank;
+  found.step = static_cast<int64_t>(step + 1);
+  found.entry = "optimizer";
+  found.line = most.steps[step].line;
+  found.words =
+      fmt::format("rank {} updated {} times and rank {} {} times, after {} backwards each",
+                  least.rank, least.steps.size(), most.rank, most.steps.size(), most.backwards);
+  return found;
+}
+
 ProgramFinding other_steps(const Ranks& ranks) {
   const auto steps = [](const ProgramRank& rank) { return rank.steps.size(); };
-  const auto least =
-      std::min_element(ranks.begin(), ranks.end(),
-                       [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
+  const auto [least, most] =
+      std::minmax_element(ranks.begin(), ranks.end(),
+                          [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
+  if (const ProgramFinding found = left_out(*most, *least); found.verdict != Verdict::pass)
+    return found;
+  if (steps(*least) == 0 && least->broadcasts >= static_cast<int64_t>(steps(*most)))
+    return inconclusive(fmt::format(
+        "rank {} never updates: does it get its parameters by broadcast? That cannot be "
+        "compared",
+        least->rank));
   if (steps(*least) == 0 && least->backwards > 0) {
     ProgramFinding found;
     found.verdict = Verdict::fail;
@@ -75,46 +97,6 @@ ProgramFinding other_steps(const Ranks& ranks) {
                                   steps(*least), steps(ranks[0])));
 }
 
-bool holds(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// What the facts of a step say of gradients that were not, or not all, synchronized.
-ProgramCause unsynchronized(const ProgramStep& step, const std::string& parameter) {
-  if (holds(step.replaced, parameter)) return ProgramCause::parameter_replaced;
-  if (step.unsynced) return ProgramCause::no_sync_at_step;
-  if (!step.unused.empty()) return ProgramCause::unused_parameter;
-  if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
-  if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
-    return ProgramCause::outside_ddp;
-  if (step.not_waited) return ProgramCause::not_waited;
-  if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
-  return ProgramCause::unknown;
-}
-
-// Did one rank load what the other did not, since its last step?
-bool loaded_by_one(const ProgramRank& a, const ProgramRank& b, size_t step,
-                   int64_t ProgramStep::*loads) {
-  const auto since = [&](const ProgramRank& rank) {
-    return rank.steps[step].*loads - (step == 0 ? 0 : rank.steps[step - 1].*loads);
-  };
-  return since(a) != since(b);
-}
-
-// Replicas agreed until `step`.
-ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, size_t step,
-                           const std::string& parameter) {
-  const ProgramStep &a = first.steps[step], &b = rank.steps[step];
-  const bool apart = a.before != b.before;  // recorded of step 1 alone
-  if ((apart || step > 0) && loaded_by_one(first, rank, step, &ProgramStep::model_loads))
-    return ProgramCause::state_on_one_rank;
-  if (apart) return ProgramCause::different_start;
-  if (a.grad_hashes != b.grad_hashes) return unsynchronized(a, parameter);
-  return loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads)
-             ? ProgramCause::state_on_one_rank
-             : ProgramCause::unknown;
-}
-
 ProgramFinding replica_failure(const ProgramRank& first, const ProgramRank& rank, size_t step,
                                const std::string& entry, const std::string& parameter) {
   const ProgramStep &a = first.steps[step], &b = rank.steps[step];
@@ -126,6 +108,8 @@ ProgramFinding replica_failure(const ProgramRank& first, const ProgramRank& rank
   found.cause = replica_cause(first, rank, step, parameter);
   found.words = fmt::format("rank {} differs from rank 0; gradients {}", rank.rank,
                             a.grad_hashes != b.grad_hashes ? "differ, too" : "agree");
+  if (found.cause == ProgramCause::other_options)
+    found.words += "; " + other_option(a, b, rank.rank);
   return found;
 }
 
@@ -145,40 +129,6 @@ std::vector<std::string> samples_of(const Ranks& ranks, size_t step) {
     all.insert(all.end(), rank.steps[step].samples.begin(), rank.steps[step].samples.end());
   std::sort(all.begin(), all.end());
   return all;
-}
-
-bool uneven(const Ranks& ranks, size_t step) {
-  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
-    return rank.steps[step].samples.size() != ranks[0].steps[step].samples.size();
-  });
-}
-
-// Means over different numbers of targets, on several ranks or one after another.
-bool other_targets(const Ranks& ranks, size_t step) {
-  const std::vector<int64_t>& first = ranks[0].steps[step].targets;
-  for (const ProgramRank& rank : ranks)
-    for (const int64_t count : rank.steps[step].targets)
-      if (!first.empty() && count != first[0]) return true;
-  return false;
-}
-
-// Ranks agree with each other, and their samples are those of one device.
-ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
-  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
-  const double factor = sketch_ratio(a.grads[i], b.grads[i]);
-  const auto world = static_cast<double>(ranks.size());
-  const auto parts = static_cast<double>(a.backwards);
-  if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) return unsynchronized(a, name(a, i));
-  if (uneven(ranks, step)) return ProgramCause::uneven_batches;
-  if (a.clipped_early) return ProgramCause::clipped_before_sum;
-  if (near(factor, 1 / world))
-    return one.summed ? ProgramCause::summed_loss : ProgramCause::divided_twice;
-  if (near(factor, world)) return ProgramCause::not_divided;
-  if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
-    return ProgramCause::accumulation_divided;
-  if (a.not_waited) return ProgramCause::not_waited;
-  if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
-  return one.batch_norms > 0 ? ProgramCause::local_batch_norm : ProgramCause::unknown;
 }
 
 // Why a distance says nothing about the synchronization, or nothing.
@@ -255,6 +205,14 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
   found.entry = parameter(a, i);
   found.cause = a.lr != b.lr ? ProgramCause::lr_scaled : ProgramCause::unknown;
   found.words = fmt::format("distance {:.2g} while gradients agree", off);
+  for (const ProgramRank& rank : ranks) {  // their owners update shards
+    if (rank.steps[step].options == a.options) continue;
+    found.cause = ProgramCause::other_options;
+    found.words += "; " + other_option(a, rank.steps[step], rank.rank);
+    return found;
+  }
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps[step].optimizer != a.optimizer) found.cause = ProgramCause::optimizer_made_anew;
   if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
     found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
   return found;

@@ -82,10 +82,11 @@ std::vector<std::string> last_lines(const std::string& path) {
   return all;
 }
 
-// Leaves the end as it is where the process ended well.
-void take_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd* end) {
+}  // namespace
+
+void take_program_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd* end) {
   if (child.signal == 0 && child.exit_code == 0) return;
-  end->log_tail = last_lines(program_log(launch.folder, child.rank));
+  end->log_tail = last_lines(program_log(launch.folder, launch.spawns ? 0 : child.rank));
   const std::string said = end->log_tail.empty() ? "" : end->log_tail.back();
   const std::string who = launch.spawns ? "the program" : fmt::format("rank {}", child.rank);
   end->exited = child.signal == 0;
@@ -93,7 +94,11 @@ void take_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd
                          end->exited ? child.exit_code : child.signal, said);
 }
 
-}  // namespace
+std::string late_text(const std::vector<ProgramChild>& children, double limit_s) {
+  const auto left = std::count_if(children.begin(), children.end(),
+                                  [](const ProgramChild& child) { return !child.ended; });
+  return fmt::format("{} of its processes had not ended after {:g} s (--limit)", left, limit_s);
+}
 
 std::string gpu_advice(const std::string& folder) {
   std::error_code error;
@@ -175,12 +180,11 @@ ProgramEnd run_once(const ProgramLaunch& launch, Signals* signals) {
   while (end.why.empty() && processes.left() > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     for (const size_t i : processes.look())
-      if (end.why.empty()) take_end(launch, processes.children()[i], &end);
+      if (end.why.empty()) take_program_end(launch, processes.children()[i], &end);
     end.signal = signals->next();
     if (end.signal != 0) end.why = "interrupted";
     if (end.why.empty() && processes.left() > 0 && Clock::now() > until)
-      end.why = fmt::format("{} of its processes had not ended after {:g} s (--limit)",
-                            processes.left(), launch.limit_s);
+      end.why = late_text(processes.children(), launch.limit_s);
   }
   return end;
 }
@@ -194,6 +198,16 @@ std::string wants_fresh(const ProgramLaunch& launch) {
 
 }  // namespace
 
+bool begins_anew(const ProgramLaunch& launch) {
+  const std::string why = wants_fresh(launch);
+  if (why.empty()) return false;
+  launch.zygotes->give_up(why);
+  std::error_code error;
+  std::filesystem::remove_all(launch.folder, error);
+  std::filesystem::create_directory(launch.folder, error);
+  return true;
+}
+
 ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
   ProgramEnd end = run_once(launch, signals);
   if (end.signal != 0) return end;
@@ -202,14 +216,7 @@ ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals) {
     end.why = kStartsRanksItself;
     return end;
   }
-  if (end.why.empty()) return end;
-  const std::string why = wants_fresh(launch);
-  if (why.empty()) return end;
-  launch.zygotes->give_up(why);
-  std::error_code error;
-  std::filesystem::remove_all(launch.folder, error);
-  std::filesystem::create_directory(launch.folder, error);
-  return run_once(launch, signals);
+  return end.why.empty() || !begins_anew(launch) ? end : run_once(launch, signals);
 }
 
 }  // namespace lockstep

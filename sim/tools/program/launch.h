@@ -65,6 +65,14 @@ struct ProgramEnd {
   int signal = 0;                     // that interrupted us
 };
 
+// Of the first process that did not end well; leaves the end as it is where this one did.
+void take_program_end(const ProgramLaunch& launch, const ProgramChild& child, ProgramEnd* end);
+// "2 of its processes had not ended after 120 s (--limit)".
+std::string late_text(const std::vector<ProgramChild>& children, double limit_s);
+// Where a forked rank says that only a fresh process would do: the folder is empty again, and all
+// ranks from now on are fresh.
+bool begins_anew(const ProgramLaunch& launch);
+
 // Blocks until all have ended, one has failed, the limit is over, or a signal has come; whole
 // process groups end with it. Once more, in fresh processes, where a forked one would not do.
 ProgramEnd run_program(const ProgramLaunch& launch, Signals* signals);

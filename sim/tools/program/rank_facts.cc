@@ -98,24 +98,41 @@ std::string take_child(const Json& line, pid_t pid, ChildEnd* found) {
   return "";
 }
 
-// Frames of faulthandler: `  File "/x/train.py", line 31 in step`.
-std::vector<std::string> frames_in(const std::string& path) {
+struct Frame {
+  std::string file, rest;  // "/x/train.py"; "31 in step"
+};
+
+// Of the last time that it was asked for, without those of the agent. Frames of faulthandler:
+// `  File "/x/train.py", line 31 in step`.
+std::vector<Frame> frames_in(const std::string& path) {
   const auto text = read_foreign_file(path, kStackBytesMost);
-  std::vector<std::string> frames;
+  std::vector<Frame> frames;
   std::istringstream lines(text.value_or(""));
-  for (std::string line; std::getline(lines, line) && frames.size() < kFramesMost;) {
-    constexpr std::string_view kFile = "  File \"";
+  for (std::string line; std::getline(lines, line);) {
+    constexpr std::string_view kFile = "  File \"", kHead = "Stack (most recent call first)";
+    if (line.starts_with(kHead)) frames.clear();
     const size_t end = line.find("\", line ");
-    if (!line.starts_with(kFile) || end == std::string::npos) continue;
+    if (!line.starts_with(kFile) || end == std::string::npos || frames.size() >= kFramesMost)
+      continue;
     const std::string file = line.substr(kFile.size(), end - kFile.size());
     if (file.find("/lockstep/agent/") != std::string::npos) continue;
-    const std::string rest = line.substr(end + 8);
-    const size_t in = rest.find(" in ");
-    const std::string name = in == std::string::npos ? "" : " " + rest.substr(in + 4) + "()";
-    frames.push_back(printable(
-        fmt::format("{}:{}{}", file.substr(file.rfind('/') + 1), rest.substr(0, in), name)));
+    frames.push_back({file, line.substr(end + 8)});
   }
   return frames;
+}
+
+bool is_of_library(const Frame& frame) {
+  return frame.file.find("/torch/") != std::string::npos ||
+         frame.file.find("-packages/") != std::string::npos ||
+         frame.file.find("/lib/python") != std::string::npos;
+}
+
+// "train.py:31 step()"
+std::string to_words(const Frame& frame) {
+  const size_t in = frame.rest.find(" in ");
+  const std::string name = in == std::string::npos ? "" : " " + frame.rest.substr(in + 4) + "()";
+  return printable(fmt::format("{}:{}{}", frame.file.substr(frame.file.rfind('/') + 1),
+                               frame.rest.substr(0, in), name));
 }
 
 }  // namespace
@@ -149,8 +166,18 @@ InputErrors read_rank_facts(const std::string& folder, int64_t rank, ProgramRank
     errors = read_if_there(rank_file(folder, rank, "error.json"), [&](const Json& facts) {
       return take_error(facts, rank, found, error);
     });
-  found->stack = frames_in(rank_file(folder, rank, "stack"));
+  for (const Frame& frame : frames_in(rank_file(folder, rank, "stack"))) {
+    if (found->stack.empty() || !is_of_library(frame)) found->places.push_back(to_words(frame));
+    found->stack.push_back(to_words(frame));
+  }
   return errors;
+}
+
+std::vector<std::string> files_of_stack(const std::string& folder, int64_t rank) {
+  std::vector<std::string> files;
+  for (Frame& frame : frames_in(rank_file(folder, rank, "stack")))
+    files.push_back(std::move(frame.file));
+  return files;
 }
 
 Expected<std::optional<pid_t>> read_rank_process(const std::string& folder, int64_t rank) {

@@ -28,13 +28,17 @@ struct ProgramRankFacts {
   int64_t timeout_ms = -1;  // of that group, as it was set
   std::string error, line;  // "ValueError: bad"; the program's own line "train.py:31"
   std::vector<ProgramGroup> groups;
-  std::vector<std::string> stack;  // of a hung rank, innermost first: "train.py:31 step()"
+  std::vector<std::string> stack;   // of a hung rank, innermost first: "train.py:31 step()"
+  std::vector<std::string> places;  // of these the innermost, and those that are no library's
 };
 
 // rank-R.facts.json, groups.json, error.json and stack. What was wrong with the first that could
 // not be read; those after it are left alone then.
 InputErrors read_rank_facts(const std::string& folder, int64_t rank, ProgramRankFacts* found,
                             RankError* error);
+
+// The files of its frames, innermost first, as it was last asked for its stack.
+std::vector<std::string> files_of_stack(const std::string& folder, int64_t rank);
 
 // What a rank's error means, by the sentences of Gloo and c10d; `waits`: it was in a collective, or
 // had not met the others yet. Anything that is not theirs is the program's own exception.

@@ -30,9 +30,14 @@ ProgramStep step_of(const Json& line) {
   step.position = whole_number(line.at("position"));
   step.not_waited = line.at("not_waited").get<bool>();
   step.batches = whole_number(line.at("batches"));
+  step.carried = line.at("carried").get<bool>();
+  step.gathered = line.at("gathered").get<bool>();
   step.clipped_early = line.at("clipped_early").get<bool>();
   step.replaced = line.at("replaced").get<std::vector<std::string>>();
   step.unused = line.at("unused").get<std::vector<std::string>>();
+  step.unfrozen = line.at("unfrozen").get<std::vector<std::string>>();
+  step.options = line.at("options").get<std::vector<std::string>>();
+  step.before_hash = line.at("before_hash").get<std::string>();
   step.unreduced = line.at("unreduced").get<std::vector<std::string>>();
   step.unsynced = line.at("unsynced").get<bool>();
   step.line = line.at("line").get<std::string>();
@@ -79,6 +84,7 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->scale_known = line.at("scale_known").get<bool>();
     rank->why_not_handed = line.at("why_not_handed").get<std::string>();
     rank->refused = line.at("refused").get<bool>();
+    rank->broadcasts = whole_number(line.at("broadcasts"));
     rank->padded = whole_number(line.at("padded"));
     rank->batch_norms = whole_number(line.at("batch_norms"));
     rank->backwards = whole_number(line.at("backwards"));

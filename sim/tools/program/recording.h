@@ -23,14 +23,19 @@ struct ProgramStep {
   int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
   int64_t position = 0, batches = 0;             // of the loader: batch last taken, from 1
   bool not_waited = false;     // an asynchronous collective of gradients is under way at the step
+  bool carried = false;        // there was a gradient before the first backward: of the step before
+  bool gathered = false;       // results of a forward were gathered of all ranks before backward
   bool unsynced = false;       // the last forward through DDP was under no_sync()
   bool clipped_early = false;  // a backward or an all_reduce came after the clipping
   std::string line;            // of the user's script, where optimizer.step() stands
   std::vector<std::string> names, grad_hashes, param_hashes, samples;
   // Names: no longer the parameter that was wrapped; without a gradient although DDP waits for one;
-  // with a gradient that no all_reduce was given, where there is no DDP.
-  std::vector<std::string> replaced, unused, unreduced;
-  std::string buffer_hash, state_hash;
+  // trained now, and not when DDP took it; with a gradient that no all_reduce was given, where
+  // there is no DDP.
+  std::vector<std::string> replaced, unused, unfrozen, unreduced;
+  std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
+  // before_hash: of all parameters before the update; empty: not known.
+  std::string buffer_hash, state_hash, before_hash;
   std::vector<double> lr;
   std::vector<int64_t> targets;               // of each mean of losses, how many it is of
   std::vector<Sketch> before, grads, params;  // by parameter; before: of the first step alone
@@ -47,6 +52,7 @@ struct ProgramRank {
   bool handed = false;         // one device was given the data of the ranks, all of it
   bool scale_known = true;     // of its loss, of handed batches that are larger than its own
   std::string why_not_handed;  // although it should have been
+  int64_t broadcasts = 0;      // that the script called, of floating numbers
   int64_t padded = 0;          // samples that a sampler repeated, so that each rank has as many
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;
 };

@@ -75,7 +75,10 @@ std::string world_text(const ProgramWorld& world) {
   for (const ProgramLane& lane : world.lanes) text += lane_text(lane);
   if (world.drill) text += fmt::format("      {}\n", sentence_of(*world.drill));
   const char* end = verdict_of(world) == Verdict::fail ? "broke off" : "inconclusive";
-  if (!world.not_run.empty()) text += fmt::format("  {}: {}\n", end, world.not_run);
+  if (world.failed)
+    text += "  broke off:" + failure_text(*world.failed).substr(1);
+  else if (!world.not_run.empty())
+    text += fmt::format("  {}: {}\n", end, world.not_run);
   if (world.log_tail.size() > 1) {
     text += "  last lines of its log\n";
     for (const std::string& line : world.log_tail) text += fmt::format("      {}\n", line);
@@ -165,6 +168,7 @@ Json world_json(const ProgramWorld& world) {
           {"lanes", lanes},
           {"not_run", text_or_null(world.not_run)},
           {"log_tail", world.log_tail},
+          {"failure", world.failed ? failure_json(*world.failed) : Json()},
           {"tap", tap_json(world.replay)},
           {"dropout_off", world.dropout_off},
           {"buffers_differ", world.buffers_differ},
@@ -184,6 +188,8 @@ TestCase case_of(const ProgramResult& result, const ProgramWorld& world) {
   one.text = world_text(world);
   one.kind = to_word(verdict_of(world));
   one.message = world.not_run;
+  if (world.failed) one.kind = world.failed->failure->kind;
+  if (world.failed) one.message = world.failed->failure->message;
   for (const ProgramLane& lane : world.lanes) {
     if (verdict_of(lane) != verdict_of(world)) continue;
     const bool failed = lane.finding.verdict == Verdict::fail;
@@ -211,7 +217,9 @@ TestCase case_of_world(const std::vector<std::string>& command, int64_t world_si
 }
 
 Verdict verdict_of(const ProgramWorld& world) {
-  Verdict verdict = world.not_run.empty() ? Verdict::pass : Verdict::inconclusive;
+  Verdict verdict = world.failed            ? Verdict::fail
+                    : world.not_run.empty() ? Verdict::pass
+                                            : Verdict::inconclusive;
   for (const ProgramLane& lane : world.lanes) verdict = worse_verdict(verdict, verdict_of(lane));
   return verdict;
 }

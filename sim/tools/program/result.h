@@ -11,6 +11,7 @@
 #include "sim/tools/program/drill.h"
 #include "sim/tools/program/judge.h"
 #include "sim/tools/program/replay.h"
+#include "sim/tools/program/run_result.h"
 
 namespace lockstep {
 
@@ -32,6 +33,7 @@ struct ProgramWorld {
   std::vector<ProgramLane> lanes;     // that could be judged
   std::string not_run;                // why there are no more of them; empty: all were judged
   std::vector<std::string> log_tail;  // of the process that is the reason, if one is
+  std::optional<ProgramRunResult> failed = {};  // the ranks' run, certainly: a verdict
   bool dropout_off = false, buffers_differ = false;
   bool handed = false;                       // one device, the data of the ranks
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile

@@ -42,14 +42,6 @@ bool is_undecided_hang(const RunOutcome& outcome, const std::vector<RankView>& v
   });
 }
 
-// Is it another collective? How much each rank gives must be the same of an all_reduce alone.
-bool is_other(const Event& a, const Event& b) {
-  const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);
-  constexpr auto kAllReduce = static_cast<uint8_t>(Operation::all_reduce);
-  return one.operation != two.operation ||
-         (one.operation == kAllReduce && (one.bytes != two.bytes || one.dtype != two.dtype));
-}
-
 // Who called another collective than most is behind what followed; of two ranks nobody can tell.
 void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
   // Gloo ends a process by SIGABRT that is sent more than it has room for.
@@ -57,7 +49,7 @@ void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
   if (!aborted && failure->kind != "timeout" && failure->kind != "rejected" &&
       failure->kind != "hang")
     return;
-  const std::vector<CallSide> sides = first_other_calls(views, is_other);
+  const std::vector<CallSide> sides = first_other_calls(views, is_other_call);
   if (sides.empty()) return;
   std::vector<std::string> texts;
   std::vector<int64_t> few, all;
@@ -135,6 +127,47 @@ bool blame_group_wait(const ProgramRun& run, const std::vector<RankView>& views,
   return true;
 }
 
+// Of a run in which ranks lost a peer: those that ended by themselves, and well, before they had
+// entered what another waits for. They made as many steps, but left out collectives, unless the
+// others made some too many: the fewer ranks are behind it.
+void blame_who_left_out(const ProgramRun& run, const std::vector<RankView>& views,
+                        Failure* failure) {
+  if (failure->kind != "exception" || !failure->rank ||
+      error_of(views, *failure->rank) != ErrorKind::peer_lost)
+    return;
+  const RankView* accuser = view_of(views, *failure->rank);
+  const Event* pending = accuser == nullptr ? nullptr : pending_in(*accuser);
+  if (pending == nullptr) return;
+  std::vector<int64_t> ended, waiting;
+  for (const RankView& view : views) {
+    const ProcessEnd* end = end_of(run.outcome, view.rank);
+    const bool well = end != nullptr && !end->by_launcher && end->signal == 0 &&
+                      end->exit_code == 0 && view.primary_done;
+    if (well && last_arrival(&view) < pending->sequence) ended.push_back(view.rank);
+    if (last_arrival(&view) >= pending->sequence) waiting.push_back(view.rank);
+  }
+  if (ended.empty()) return;
+  failure->rank.reset();
+  failure->kind = "exit";
+  failure->secondary = waiting;
+  failure->message = fmt::format("{} ended by {} after {} collectives, while {} waited in {}",
+                                 ranks_text(ended), ended.size() == 1 ? "itself" : "themselves",
+                                 last_arrival(view_of(views, ended[0])), ranks_text(waiting),
+                                 collective_text(*pending));
+  if (ended.size() == 1 && waiting.size() > 1) {
+    failure->rank = ended[0];
+    failure->message += ": it left some out";
+  } else if (waiting.size() == 1 && ended.size() > 1) {
+    failure->rank = waiting[0];
+    failure->secondary.clear();
+    failure->message += ": it made some too many";
+  } else {
+    failure->kind = "rejected";
+    failure->cause = "collective_mismatch";
+    failure->message += "; who made some too many, or too few, is not known";
+  }
+}
+
 // Who tells of a lost peer, and is the only one that ended by itself, has lost nobody that is
 // known.
 void excuse_lone_victim(const ProgramRun& run, const std::vector<RankView>& views,
@@ -182,6 +215,13 @@ void add_slow_victims(const ProgramRun& run, Failure* failure) {
 
 }  // namespace
 
+bool is_other_call(const Event& a, const Event& b) {
+  const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);
+  constexpr auto kAllReduce = static_cast<uint8_t>(Operation::all_reduce);
+  return one.operation != two.operation ||
+         (one.operation == kAllReduce && (one.bytes != two.bytes || one.dtype != two.dtype));
+}
+
 void take_failure(const ProgramRun& run, ProgramRunResult* result) {
   const std::vector<RankView> views = views_of(run.outcome);
   result->failure = find_failure(run.outcome, views);
@@ -191,7 +231,8 @@ void take_failure(const ProgramRun& run, ProgramRunResult* result) {
     result->why = result->failure->message;
   } else if (blame_group_wait(run, views, &*result->failure)) {
     add_slow_victims(run, &*result->failure);
-  } else if (is_undecided_hang(run.outcome, views, *result->failure)) {
+  } else if (first_other_calls(views, is_other_call).empty() &&
+             is_undecided_hang(run.outcome, views, *result->failure)) {
     result->why = fmt::format(
         "nothing new of any rank, and several stand at the same place ({}): who keeps the others "
         "waiting is not known",
@@ -199,6 +240,7 @@ void take_failure(const ProgramRun& run, ProgramRunResult* result) {
     result->failure.reset();
   } else {
     blame_mismatch(views, &*result->failure);
+    blame_who_left_out(run, views, &*result->failure);
     excuse_lone_victim(run, views, &*result->failure);
     add_slow_victims(run, &*result->failure);
     share_exception(run, result);

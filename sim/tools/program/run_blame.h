@@ -10,4 +10,7 @@ namespace lockstep {
 // named.
 void take_failure(const ProgramRun& run, ProgramRunResult* result);
 
+// Is it another collective? How much each rank gives must be the same of an all_reduce alone.
+bool is_other_call(const Event& a, const Event& b);
+
 }  // namespace lockstep

@@ -101,19 +101,8 @@ std::string place_of(const ProgramRunResult& result) {
   const ProgramRankFacts& facts = result.ranks[static_cast<size_t>(*result.failure->rank)];
   if (!facts.line.empty()) return fmt::format("      at {}\n", facts.line);
   std::string text;
-  for (size_t i = 0; i < std::min<size_t>(facts.stack.size(), 4); ++i)
-    text += fmt::format("      {} {}\n", i == 0 ? "in" : "from", facts.stack[i]);
-  return text;
-}
-
-std::string failure_text(const ProgramRunResult& result) {
-  const Failure& failure = *result.failure;
-  std::string text = fmt::format("  {}\n{}", failure.message, place_of(result));
-  for (const int64_t rank : failure.secondary) {
-    const ProgramRankFacts& facts = result.ranks[static_cast<size_t>(rank)];
-    text += fmt::format("  victim rank {}: {}\n", rank,
-                        facts.error.empty() ? result.ends[static_cast<size_t>(rank)] : facts.error);
-  }
+  for (size_t i = 0; i < std::min<size_t>(facts.places.size(), 4); ++i)
+    text += fmt::format("      {} {}\n", i == 0 ? "in" : "from", facts.places[i]);
   return text;
 }
 
@@ -149,28 +138,6 @@ std::string head_text(const ProgramRunResult& result) {
   return text + "\n";
 }
 
-Json failure_json(const ProgramRunResult& result) {
-  if (!result.failure) return nullptr;
-  const Failure& failure = *result.failure;
-  const auto& collective = failure.explanation.collective;
-  Json what;
-  if (collective)
-    what = {{"operation", collective->operation},
-            {"sequence", collective->sequence},
-            {"bucket", or_null(collective->bucket)},
-            {"bytes", collective->bytes}};
-  return {{"rank", or_null(failure.rank)},
-          {"kind", failure.kind},
-          {"signal", or_null(failure.signal)},
-          {"phase", or_null(failure.phase)},
-          {"step", failure.step},
-          {"collective", what},
-          {"missing", failure.explanation.missing},
-          {"waited_ms", or_null(failure.explanation.waited_ms)},
-          {"victims", failure.secondary},
-          {"message", failure.message}};
-}
-
 Json rank_json(const ProgramRunResult& result, size_t rank) {
   const ProgramRankFacts& facts = result.ranks[rank];
   return {{"rank", rank},
@@ -202,6 +169,39 @@ Json faults_json(const ProgramRunResult& result) {
 }
 
 }  // namespace
+
+std::string failure_text(const ProgramRunResult& result) {
+  const Failure& failure = *result.failure;
+  std::string text = fmt::format("  {}\n{}", failure.message, place_of(result));
+  for (const int64_t rank : failure.secondary) {
+    const ProgramRankFacts& facts = result.ranks[static_cast<size_t>(rank)];
+    text += fmt::format("  victim rank {}: {}\n", rank,
+                        facts.error.empty() ? result.ends[static_cast<size_t>(rank)] : facts.error);
+  }
+  return text;
+}
+
+Json failure_json(const ProgramRunResult& result) {
+  if (!result.failure) return nullptr;
+  const Failure& failure = *result.failure;
+  const auto& collective = failure.explanation.collective;
+  Json what;
+  if (collective)
+    what = {{"operation", collective->operation},
+            {"sequence", collective->sequence},
+            {"bucket", or_null(collective->bucket)},
+            {"bytes", collective->bytes}};
+  return {{"rank", or_null(failure.rank)},
+          {"kind", failure.kind},
+          {"signal", or_null(failure.signal)},
+          {"phase", or_null(failure.phase)},
+          {"step", failure.step},
+          {"collective", what},
+          {"missing", failure.explanation.missing},
+          {"waited_ms", or_null(failure.explanation.waited_ms)},
+          {"victims", failure.secondary},
+          {"message", failure.message}};
+}
 
 ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault>& faults,
                            const ProgramLaunch& launch, const ProgramWatch& watch) {

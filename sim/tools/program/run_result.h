@@ -45,6 +45,10 @@ ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault
 Verdict verdict_of(const ProgramRunResult& result);
 int exit_code_of(const ProgramRunResult& result);
 
+// Who failed, where, and who because of it; of a result that has a failure.
+std::string failure_text(const ProgramRunResult& result);
+nlohmann::ordered_json failure_json(const ProgramRunResult& result);  // null: none
+
 std::string program_run_text(const ProgramRunResult& result, bool quiet);
 nlohmann::ordered_json as_json(const ProgramRunResult& result);
 TestReport test_report(const ProgramRunResult& result);

@@ -13,6 +13,7 @@
 #include "scenarios/base/text.h"
 #include "sim/launch/protocol.h"
 #include "sim/launch/run_files.h"
+#include "sim/tools/program/deadlock.h"
 #include "sim/tools/program/rank_processes.h"
 
 namespace lockstep {
@@ -26,6 +27,10 @@ constexpr auto kPulseEvery = std::chrono::milliseconds(100);
 // After a failure: for the others to notice it by themselves, and to say so.
 constexpr Seconds kNoticeGrace{3}, kNoticeAtMost{20};
 constexpr Seconds kStackPatience{0.5};
+// Of a deadlock: for so long nobody recorded anything, or computed more than that share of the
+// time.
+constexpr Seconds kIdle{5}, kIdleAgain{2};
+constexpr double kIdleShare = 0.02;
 constexpr int kTailLines = 20;
 constexpr int64_t kMostSaid = 300;
 
@@ -37,11 +42,12 @@ class Watcher {
   }
 
   ProgramRun run() {
+    if (launch_.zygotes != nullptr) launch_.zygotes->wait(Clock::now() + patience(), *signals_);
     run_.outcome.began_ns = now_ns();
     try {
       processes_.start(launch_);
     } catch (const std::system_error& error) {
-      run_.why = error.what();
+      run_.why = run_.end.why = error.what();
       return std::move(run_);
     }
     began_ = changed_ = Clock::now();
@@ -55,12 +61,18 @@ class Watcher {
     note_rest();
     if (!processes_.why_unread().empty()) run_.why = processes_.why_unread();
     note_parent();
+    run_.end.signal = run_.signal;
+    if (run_.signal != 0) run_.end.why = "interrupted";
     run_.outcome.interrupted = run_.signal != 0;
     run_.outcome.duration_ms = (now_ns() - run_.outcome.began_ns) / 1'000'000;
     return std::move(run_);
   }
 
  private:
+  Clock::duration patience() const {
+    return std::chrono::duration_cast<Clock::duration>(Seconds(watch_.limit_s));
+  }
+
   struct Pulse {
     uint64_t appended = 0;
     bool joined = false;
@@ -75,6 +87,7 @@ class Watcher {
       if (child.by_program) run_.ended_by_program.push_back(child.rank);
       if (end.signal == 0 && end.exit_code < 0) note_unknown(child.rank);
       if (end.signal != 0 || end.exit_code != 0) note_failure();
+      if (run_.end.why.empty() && !child.by_program) take_program_end(launch_, child, &run_.end);
       if (states_[child.rank]) end.state = states_[child.rank];
       add(std::move(end));
     }
@@ -116,9 +129,12 @@ class Watcher {
     if (run_.outcome.failed_ns != 0)
       return now - std::max(failed_, changed_) > kNoticeGrace || now - failed_ > kNoticeAtMost;
     const bool late = now - began_ > Seconds(watch_.limit_s);
-    if (!late && !all_silent(now, watch_.hang_after_s)) return false;
+    run_.deadlock = !late && deadlocked(now);
+    if (!late && !run_.deadlock && !all_silent(now, watch_.hang_after_s)) return false;
     late_ = !late || all_silent(now, std::min(watch_.hang_after_s, watch_.limit_s / 2));
     run_.cut_off = !late_;
+    if (run_.deadlock) run_.end.why = "its ranks wait for each other, and nobody will go on";
+    if (late && run_.end.why.empty()) run_.end.why = late_text(processes_.ranks(), watch_.limit_s);
     note_failure();
     if (late_) ask_for_stacks();
     return true;
@@ -151,6 +167,66 @@ class Watcher {
     return true;
   }
 
+  // Is it certain that nobody will ever go on? Looked at now and then while all ranks are silent.
+  bool deadlocked(Clock::time_point now) {
+    if (now - changed_ < kPulseEvery * 5) {
+      idle_.clear();
+      return false;
+    }
+    if (idle_.empty()) begin_idle(now);
+    if (now < next_look_) return false;
+    if (!all_idle(now)) {
+      begin_idle(now);
+      return false;
+    }
+    next_look_ = now + std::chrono::duration_cast<Clock::duration>(kIdleAgain);
+    return recorded_deadlock() && all_stand_in_torch();
+  }
+
+  void begin_idle(Clock::time_point now) {
+    idle_.clear();
+    for (const ProgramChild& child : processes_.ranks())
+      idle_.push_back(cpu_seconds_of(child.process.pid));
+    idle_since_ = now;
+    next_look_ = now + std::chrono::duration_cast<Clock::duration>(kIdle);
+  }
+
+  bool all_idle(Clock::time_point now) const {
+    const std::vector<ProgramChild>& ranks = processes_.ranks();
+    const double most = kIdleShare * Seconds(now - idle_since_).count();
+    if (static_cast<int64_t>(ranks.size()) < launch_.world || ranks.size() != idle_.size())
+      return false;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      if (ranks[i].ended) continue;
+      if (!pulses_[static_cast<size_t>(ranks[i].rank)].joined) return false;
+      if (read_process_state(ranks[i].process.pid).state != 'S') return false;  // ready, stopped
+      if (cpu_seconds_of(ranks[i].process.pid) - idle_[i] > most) return false;
+    }
+    return true;
+  }
+
+  std::vector<int64_t> alive() const {
+    std::vector<int64_t> ranks;
+    for (const ProgramChild& child : processes_.ranks())
+      if (!child.ended) ranks.push_back(child.rank);
+    return ranks;
+  }
+
+  bool recorded_deadlock() const {
+    ProgramRun run;
+    read_ranks(launch_, 0, &run);
+    return nobody_can_go_on(run, alive());
+  }
+
+  bool all_stand_in_torch() {
+    const std::vector<int64_t> ranks = alive();
+    for (const ProgramChild& child : processes_.ranks())
+      if (!child.ended) states_[child.rank] = read_process_state(child.process.pid);
+    ask_for_stacks();
+    return std::all_of(ranks.begin(), ranks.end(),
+                       [&](int64_t rank) { return stands_in_torch(launch_.folder, rank); });
+  }
+
   // Python writes its frames from a signal handler, whatever the thread waits for.
   void ask_for_stacks() {
     bool asked = false;
@@ -181,6 +257,8 @@ class Watcher {
   // Of one that starts its ranks itself: it may fail where none of them does.
   void note_parent() {
     const ProgramChild* parent = processes_.parent();
+    if (parent != nullptr && parent->ended && run_.end.why.empty())
+      take_program_end(launch_, *parent, &run_.end);
     if (parent == nullptr || !parent->ended || run_.outcome.failed_ns != 0 || !run_.why.empty())
       return;
     if (parent->signal == 0 && parent->exit_code == 0) return;
@@ -205,7 +283,9 @@ class Watcher {
   States states_;
   std::vector<Pulse> pulses_;  // by rank
   Clock::time_point began_{}, changed_{}, failed_{}, next_pulse_{};
-  bool late_ = false;  // it hangs
+  bool late_ = false;         // it hangs
+  std::vector<double> idle_;  // what each rank had computed when all had become silent
+  Clock::time_point idle_since_{}, next_look_{};
 };
 
 // Codes of our own workers mean what they do not mean here.
@@ -272,7 +352,14 @@ void read_ranks(const ProgramLaunch& launch, size_t faults, ProgramRun* run) {
 ProgramRun watch_program(const ProgramLaunch& launch, const ProgramWatch& watch, size_t faults,
                          Signals* signals) {
   ProgramRun run = Watcher(launch, watch, signals).run();
-  if (run.why.empty() && starts_ranks_itself(launch)) run.why = kStartsRanksItself;
+  if (run.signal == 0 && !run.end.why.empty() && !starts_ranks_itself(launch) &&
+      begins_anew(launch))
+    run = Watcher(launch, watch, signals).run();
+  if (run.signal == 0 && starts_ranks_itself(launch)) {
+    run.end = ProgramEnd();
+    run.end.why = kStartsRanksItself;
+    if (run.why.empty()) run.why = kStartsRanksItself;
+  }
   read_ranks(launch, faults, &run);
   return run;
 }

@@ -26,8 +26,10 @@ struct ProgramRun {
   std::vector<int64_t> ended_by_program;    // by the process that had started them
   // It was ended at its limit while ranks were still at work: nothing failed, nothing is known.
   bool cut_off = false;
-  std::string why;  // it could not be started
-  int signal = 0;   // that interrupted us
+  bool deadlock = false;  // certainly: deadlock.h
+  ProgramEnd end;         // how it went, in a word, whoever is to blame
+  std::string why;        // it could not be started
+  int signal = 0;         // that interrupted us
 };
 
 // Blocks. No process of it is alive afterwards. `faults`: how many there are.

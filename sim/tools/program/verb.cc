@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -12,6 +13,7 @@
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
+#include "sim/tools/program/broken_off.h"
 #include "sim/tools/program/command.h"
 #include "sim/tools/program/drill_runs.h"
 #include "sim/tools/program/launch.h"
@@ -44,6 +46,9 @@ struct Recorded {
   std::vector<std::string> log_tail;
   int signal = 0;
   double seconds = 0;
+  std::string folder;
+  std::optional<ProgramRunResult> failed;  // of a run that was watched: what `run` says of it
+  bool certain = false;
 };
 
 // What one run is of.
@@ -51,6 +56,7 @@ struct RunOf {
   int64_t world = 1, scale = 1;
   bool in_double = true;
   std::vector<std::string> variables = {};
+  bool watched = false;  // as `run` watches: who failed, if it does
 };
 
 // What ranks left of a run that did not end well.
@@ -83,25 +89,38 @@ std::vector<std::string> variables(const ProgramOptions& options, bool in_double
   return all;
 }
 
+ProgramEnd watch(const ProgramLaunch& launch, Signals* signals, Recorded* found) {
+  // Silence alone is no hang: nobody sees to it that a slow script gets a longer --hang-after.
+  const ProgramWatch watched{.limit_s = launch.limit_s, .hang_after_s = launch.limit_s};
+  const ProgramRun run = watch_program(launch, watched, 0, signals);
+  if (run.end.why.empty() || run.end.signal != 0) return run.end;
+  found->failed = judge_run(run, {}, launch, watched);
+  found->certain = is_certain(run, *found->failed);
+  return run.end;
+}
+
 Recorded record(const Session& session, const std::string& folder, const RunOf& run) {
   const ProgramOptions& options = session.options;
   const int64_t world = run.world;
   std::error_code error;
   fs::create_directory(folder, error);
   Recorded found;
+  found.folder = folder;
   std::vector<std::string> all = variables(options, run.in_double);
   all.insert(all.end(), run.variables.begin(), run.variables.end());
+  if (run.watched) all.emplace_back("LOCKSTEP_PROGRAM_FLIGHT=1");
   const Clock::time_point begin = Clock::now();
-  const ProgramEnd end = run_program({.command = options.command,
-                                      .folder = folder,
-                                      .agent = program_agent_folder(),
-                                      .world = world,
-                                      .scale = run.scale,
-                                      .spawns = options.spawns,
-                                      .limit_s = options.limit_s,
-                                      .variables = all,
-                                      .zygotes = session.zygotes},
-                                     session.signals);
+  const ProgramLaunch launch{.command = options.command,
+                             .folder = folder,
+                             .agent = program_agent_folder(),
+                             .world = world,
+                             .scale = run.scale,
+                             .spawns = options.spawns,
+                             .limit_s = options.limit_s,
+                             .variables = all,
+                             .zygotes = session.zygotes};
+  const ProgramEnd end =
+      run.watched ? watch(launch, session.signals, &found) : run_program(launch, session.signals);
   found.seconds = seconds_since(begin);
   found.why = end.why;
   found.signal = end.signal;
@@ -151,14 +170,63 @@ void judge_ranks(const Recorded& several, const std::string& folder, ProgramWorl
   found->compile_off = several.ranks[0].compile_off;
 }
 
+// Why the collective in which ranks were is none of the script's: the agent gathers shards at each
+// update, and a rank came to none. Empty: it is the script's.
+std::string in_own_gather(const std::string& folder, int64_t world) {
+  std::vector<int64_t> there, missing;
+  std::error_code error;
+  for (int64_t rank = 0; rank < world; ++rank)
+    (fs::exists(fmt::format("{}/rank-{}.gathers", folder, rank), error) ? there : missing)
+        .push_back(rank);
+  if (there.empty() || missing.empty()) return "";
+  return fmt::format(
+      "; {} updated, where shards are gathered to be compared, and {} did not: ranks that share "
+      "parameters must make the same optimizer steps",
+      ranks_text(there), ranks_text(missing));
+}
+
+// What the ranks' run says of its failure, in the words of `run`, is the verdict where it is
+// certain. Its signal, where one came.
+int judge_failed(const Session& session, const Recorded& several, bool in_double,
+                 ProgramWorld* found) {
+  if (!several.failed) return 0;
+  const ProgramRunResult& failed = *several.failed;
+  if (const std::string own = in_own_gather(several.folder, found->world_size); !own.empty()) {
+    found->not_run += own;
+    return 0;
+  }
+  if (!several.certain) {
+    const bool waited = failed.failure && !several.exited;
+    if (waited) found->not_run += "; " + failed.failure->message;
+    if (!several.exited && !failed.why.empty() && failed.why.find("--limit") == std::string::npos)
+      found->not_run += "; " + failed.why;
+    return 0;
+  }
+  if (ends_by_itself(failed)) {
+    const std::string folder = fmt::format("{}/{}-alone", session.scratch, found->world_size);
+    const Recorded one = record(
+        session, folder, {.scale = found->world_size, .in_double = in_double, .watched = true});
+    if (one.signal != 0) return one.signal;
+    if (one.failed && ends_alike(failed, *one.failed)) {
+      found->not_run += "; so does one device";
+      return 0;
+    }
+  }
+  found->log_tail.clear();
+  found->failed = failed;
+  return 0;
+}
+
 // A program that checks its dtypes, or computes what double cannot: its ranks are judged as they
 // are. Its signal, where one came.
 int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramWorld* found) {
   found->log_tail = in_double.log_tail;
-  if (!in_double.exited) return 0;
+  if (!in_double.exited) return judge_failed(session, in_double, true, found);
   const std::string folder = fmt::format("{}/{}-own", session.scratch, found->world_size);
-  const Recorded own = record(session, folder, {.world = found->world_size, .in_double = false});
-  if (own.signal != 0 || !own.why.empty()) return own.signal;
+  const Recorded own =
+      record(session, folder, {.world = found->world_size, .in_double = false, .watched = true});
+  if (own.signal != 0) return own.signal;
+  if (!own.why.empty()) return judge_failed(session, own, false, found);
   found->not_run =
       "it runs in its own dtypes alone, which lane float64 cannot compare; in double, " +
       in_double.why;
@@ -180,6 +248,27 @@ bool is_drilled(const ProgramOptions& options, const Pair& pair, const ProgramFi
     if (found.cause == cause) return false;  // there is no operator to compare, or none is wrong
   if (found.verdict == Verdict::fail) return options.drills || pair.seconds <= kQuickPairSeconds;
   return options.drills && found.verdict == Verdict::inconclusive && !pair.handed;
+}
+
+// Ranks that have parted leave one device as well, and not by another mistake.
+void take_cause_of_replicas(const std::vector<ProgramLane>& lanes, ProgramFinding* found) {
+  const ProgramFinding& replicas = lanes[0].finding;
+  if (found->cause != ProgramCause::unknown || replicas.verdict != Verdict::fail ||
+      replicas.step > found->step)
+    return;
+  found->cause = replicas.cause;
+  found->words += fmt::format("; ranks differ since step {}", replicas.step);
+}
+
+// A mean of means is told by each rank's gradients alone, which nobody sees before a drill.
+void take_drill(DrillFinding drilled, ProgramWorld* found) {
+  ProgramFinding& wrong = found->lanes.back().finding;
+  if (wrong.cause == ProgramCause::unknown && !drilled.weights.empty()) {
+    wrong.cause = ProgramCause::mean_of_means;
+    wrong.words += fmt::format("; one device's gradient is that of the ranks, weighted {:.3g}",
+                               fmt::join(drilled.weights, ", "));
+  }
+  found->drill = std::move(drilled);
 }
 
 // Runs the pair once more, its first wrong step recorded operator by operator. A signal, where one
@@ -211,7 +300,7 @@ int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
   if (again.step != wrong.step || again.entry != wrong.entry)
     found->drill->words = "run once more, it did not fail in the same place";
   else
-    *found->drill = drill_runs(ranks.ranks, folder, one.ranks[0], one_folder, wrong.step);
+    take_drill(drill_runs(ranks.ranks, folder, one.ranks[0], one_folder, wrong.step), found);
   return 0;
 }
 
@@ -252,7 +341,7 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
 int judge_world(const Session& session, ProgramWorld* found) {
   const int64_t world = found->world_size;
   const std::string folder = fmt::format("{}/{}", session.scratch, world);
-  const Recorded several = record(session, folder, {.world = world});
+  const Recorded several = record(session, folder, {.world = world, .watched = true});
   found->not_run = several.why;
   if (several.signal != 0) return several.signal;
   if (!several.why.empty()) {
@@ -272,6 +361,7 @@ int judge_world(const Session& session, ProgramWorld* found) {
   Pair pair{.seconds = several.seconds + one.seconds};
   const int signal =
       lane.finding.other_data ? judge_with_ranks_data(session, one, found, &lane, &pair) : 0;
+  take_cause_of_replicas(found->lanes, &lane.finding);
   found->lanes.push_back(lane);
   return signal != 0 ? signal : drill(session, pair, found);
 }

@@ -5,7 +5,7 @@ import contextlib
 import inspect
 import threading
 
-from ..tap import FUNCTIONS, PEERS, GroupHooks, has_hooks, name_of, of_reducer, watch_groups
+from ..tap import FUNCTIONS, HOOK, PEERS, GroupHooks, has_hooks, name_of, of_reducer, watch_groups
 from .flight import ARRIVAL, END, GROUP_ARRIVAL, GROUP_END
 
 # reducer/probe.h; the first name that is within a call's
@@ -254,6 +254,8 @@ def followed(arrivals, given, call, entry, end, follow):
 
 
 class Hooks(GroupHooks):
+    number = HOOK + 1
+
     def __init__(self, arrivals, group):
         self.arrivals, self.begun = arrivals, {}
         super().__init__(group)
@@ -272,6 +274,8 @@ class Hooks(GroupHooks):
 
 
 class HooksOfSome(GroupHooks):
+    number = HOOK + 1
+
     def __init__(self, arrivals, group, ranks):
         self.arrivals, self.ranks, self.begun = arrivals, sorted(ranks), {}
         super().__init__(group)

@@ -26,8 +26,10 @@ class InjectedFault(RuntimeError):
 class Faults:
     def __init__(self, flight):
         self.flight, self.backward_s = flight, 0.0
-        with open(os.environ["LOCKSTEP_PROGRAM_FAULTS"], encoding="utf-8") as file:
-            self.all = json.load(file)
+        self.all = []
+        if "LOCKSTEP_PROGRAM_FAULTS" in os.environ:
+            with open(os.environ["LOCKSTEP_PROGRAM_FAULTS"], encoding="utf-8") as file:
+                self.all = json.load(file)
         for fault in self.all:
             fault["acted"] = None  # the last step in which it did
 

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 
-from .. import spawn
 from . import ends
 
 NOTICE_S = 2.5  # less than lockstep itself waits
@@ -53,7 +52,6 @@ def wait_for(sentinels):
 
 
 def watch(flight):
-    spawn.watch(flight)
     if "LOCKSTEP_PROGRAM_SPAWNS" not in os.environ:
         return
     watch_function(flight)

@@ -25,6 +25,7 @@ ProgramStep made_step(const std::vector<std::string>& samples) {
   step.param_hashes = {"p0", "p1"};
   step.samples = samples;
   step.lr = {0.1};
+  step.options = {"0 lr=0.1"};
   step.grads = {sketch_of(1), sketch_of(0.5)};
   step.params = step.before = {sketch_of(4), sketch_of(2)};
   return step;
@@ -171,6 +172,82 @@ TEST(ProgramJudge, ReplicasThatDifferHaveCauses) {
             ProgramCause::state_on_one_rank);
 }
 
+TEST(ProgramJudge, RanksThatUpdateOtherwiseAreTold) {
+  const auto differ = [](bool gradients, auto change) {
+    Ranks ranks = three();
+    ranks[2].steps[1].param_hashes[0] = "x";
+    if (gradients) ranks[2].steps[1].grad_hashes[0] = "x";
+    change(&ranks[2].steps[1]);
+    return judge_replicas(ranks);
+  };
+  const auto cause = [&](bool gradients, auto change) { return differ(gradients, change).cause; };
+  EXPECT_EQ(cause(false, [](ProgramStep* step) { step->optimizer = 1; }),
+            ProgramCause::optimizer_made_anew);
+  const ProgramFinding options =
+      differ(false, [](ProgramStep* step) { step->options = {"0 lr=0.2"}; });
+  EXPECT_EQ(options.cause, ProgramCause::other_options);
+  EXPECT_NE(options.words.find("lr=0.1 in group 0, on rank 2 lr=0.2"), std::string::npos);
+  EXPECT_EQ(cause(false, [](ProgramStep* step) { step->before_hash = "x"; }),
+            ProgramCause::changed_between_steps);
+  EXPECT_EQ(cause(true, [](ProgramStep* step) { step->before_hash = "x"; }),
+            ProgramCause::changed_between_steps);
+  EXPECT_EQ(cause(true, [](ProgramStep* step) { step->carried = true; }),
+            ProgramCause::gradients_kept);
+  EXPECT_EQ(cause(false, [](ProgramStep* step) { step->carried = true; }), ProgramCause::unknown);
+}
+
+TEST(ProgramJudge, AThawedParameterIsTold) {
+  Ranks ranks = three();
+  ranks[1].steps[1].param_hashes[0] = ranks[1].steps[1].grad_hashes[0] = "x";
+  for (ProgramRank& rank : ranks) rank.steps[1].unfrozen = {"bias"};
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unknown);
+  for (ProgramRank& rank : ranks) rank.steps[1].unfrozen = {"weight"};
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unfrozen_after_ddp);
+}
+
+TEST(ProgramJudge, OneThatNoModelHoldsIsOutsideWhateverElseIsUnused) {
+  Ranks ranks = three();
+  ranks[1].steps[1].param_hashes[0] = ranks[1].steps[1].grad_hashes[0] = "x";
+  for (ProgramRank& rank : ranks) {
+    rank.steps[1].names[0] = "parameter 0";
+    rank.steps[1].unused = {"bias"};
+  }
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::outside_ddp);
+}
+
+TEST(ProgramJudge, GradientsThatOneRankKeptAreToldWhereRanksAgree) {
+  Ranks ranks = changed([](ProgramStep* step) { step->grads[0] = sketch_of(1.3); });
+  for (ProgramRank& rank : ranks) rank.steps[1].gathered = true;
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::gathered_as_constants);
+  ranks[2].steps[1].carried = true;
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::gradients_kept);
+}
+
+TEST(ProgramJudge, ARankThatLeavesOutAnUpdateIsTold) {
+  Ranks ranks = three();
+  for (ProgramRank& rank : ranks) rank.backwards = 2;
+  ranks[1].steps.pop_back();
+  ranks[0].steps[1].param_hashes[0] = ranks[2].steps[1].param_hashes[0] = "later";
+  const ProgramFinding found = judge_replicas(ranks);
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  EXPECT_EQ(found.cause, ProgramCause::update_on_one_rank);
+  EXPECT_EQ(found.step, 2);
+  ranks[1].broadcasts = 1;  // it may get its weights otherwise
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::inconclusive);
+  ranks[1].broadcasts = 0;
+  ranks[1].backwards = 1;
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::inconclusive);
+}
+
+TEST(ProgramJudge, ARankThatIsSentItsWeightsIsNotAccused) {
+  Ranks ranks = three();
+  ranks[1].steps.clear();
+  ranks[1].backwards = 2;
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail);
+  ranks[1].broadcasts = 2;
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::inconclusive);
+}
+
 TEST(ProgramJudge, OrderOfSamplesIsJudgedWhereAllElseAgrees) {
   Ranks ranks = three();
   ranks[0].padded = 1;
@@ -211,7 +288,7 @@ TEST(ProgramJudge, ARunThatBrokeOffMayHaveACause) {
 TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
   const auto text = read_foreign_file(LOCKSTEP_SOURCE_DIR "/docs/programs.md", 1 << 20);
   ASSERT_TRUE(text);
-  for (int number = 1; number <= static_cast<int>(ProgramCause::clipped_before_sum); ++number) {
+  for (int number = 1; number <= static_cast<int>(ProgramCause::gathered_as_constants); ++number) {
     const ProgramCauseRow& row = row_of(static_cast<ProgramCause>(number));
     EXPECT_NE(
         text.value().find(fmt::format("| `{}` | {} | {} |", row.name, row.meaning, row.advice)),
@@ -229,6 +306,9 @@ TEST(ProgramJudge, AnUpdateThatDiffersAfterEqualGradientsIsOne) {
   EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.entry, "parameter weight");
   EXPECT_EQ(found.cause, ProgramCause::lr_scaled);
+  Ranks owners = ranks;
+  owners[2].steps[1].options = {"0 lr=0.3"};
+  EXPECT_EQ(judge_one_device(owners, one()).cause, ProgramCause::other_options);
 }
 
 TEST(ProgramJudge, WhatMayHaveAnotherReasonAccusesNobody) {

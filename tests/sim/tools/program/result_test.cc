@@ -63,6 +63,29 @@ TEST(ProgramResult, AFailureHasStepEntryCauseAndLine) {
   EXPECT_EQ(program_text(made, true), "fail; exit 1\n");
 }
 
+TEST(ProgramResult, ARunThatCertainlyFailedIsAFailureInTheWordsOfRun) {
+  auto made = result_of({}, "rank 1 ended with exit code 1");
+  EXPECT_EQ(exit_code_of(made), kExitInconclusive);
+  ProgramRunResult& failed = made.worlds[1].failed.emplace();
+  failed.ranks.resize(3);
+  failed.ends = {"ended by lockstep", "exit code 1", "ended by lockstep"};
+  failed.failure.emplace();
+  failed.failure->rank = 1;
+  failed.failure->kind = "exit";
+  failed.failure->message = "rank 1 exited with code 1";
+  failed.failure->secondary = {0, 2};
+  EXPECT_EQ(exit_code_of(made), kExitFail);
+  const nlohmann::json json = nlohmann::json::parse(as_json(made).dump());
+  EXPECT_EQ(schema_errors(program_schema_text(), json), "");
+  EXPECT_EQ(json["worlds"][1]["failure"]["rank"], 1);
+  EXPECT_TRUE(json["worlds"][0]["failure"].is_null());
+  EXPECT_EQ(test_report(made).cases[1].kind, "exit");
+  EXPECT_NE(
+      program_text(made, false)
+          .find("  broke off: rank 1 exited with code 1\n  victim rank 0: ended by lockstep\n"),
+      std::string::npos);
+}
+
 TEST(ProgramResult, ASignalIsNoPass) {
   auto made = result_of({});
   made.signal = SIGTERM;

@@ -1,0 +1,55 @@
+#include "sim/tools/program/broken_off.h"
+
+#include <algorithm>
+
+#include "sim/judge/rank_view.h"
+
+namespace lockstep {
+namespace {
+
+bool has_finished(const ProgramRun& run, int64_t rank) {
+  const std::vector<RankView> views = views_of(run.outcome);
+  return std::any_of(views.begin(), views.end(),
+                     [&](const RankView& view) { return view.rank == rank && view.finished; });
+}
+
+// A crash that is the script's, or the machine's.
+bool others_died_alike(const ProgramRun& run, const Failure& failure) {
+  return std::any_of(run.outcome.ends.begin(), run.outcome.ends.end(), [&](const ProcessEnd& end) {
+    return end.rank != *failure.rank && !end.by_launcher && end.signal != 0 &&
+           end.signal == failure.signal;
+  });
+}
+
+// "ValueError" of "ValueError: bad"
+std::string type_of(const std::string& error) { return error.substr(0, error.find(':')); }
+
+}  // namespace
+
+bool is_certain(const ProgramRun& run, const ProgramRunResult& result) {
+  if (!result.failure || !result.why.empty()) return false;
+  const Failure& failure = *result.failure;
+  if (run.deadlock || failure.kind == "rejected") return true;
+  if (!failure.rank) return false;
+  if (failure.kind == "crash")
+    return !has_finished(run, *failure.rank) && !others_died_alike(run, failure);
+  return failure.kind == "exception" || failure.kind == "exit";
+}
+
+bool ends_by_itself(const ProgramRunResult& result) {
+  const Failure& failure = *result.failure;
+  return failure.rank && (failure.kind == "exception" || failure.kind == "crash" ||
+                          (failure.kind == "exit" && failure.exit_code.value_or(0) != 0));
+}
+
+bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one) {
+  if (!one.failure || !ranks.failure || !ranks.failure->rank) return false;
+  const ProgramRankFacts& first = ranks.ranks[static_cast<size_t>(*ranks.failure->rank)];
+  const ProgramRankFacts& alone = one.ranks[0];
+  if (first.error.empty() && alone.error.empty())
+    return ranks.failure->exit_code == one.failure->exit_code &&
+           ranks.failure->signal == one.failure->signal;
+  return type_of(first.error) == type_of(alone.error) && first.line == alone.line;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "sim/tools/program/run_result.h"
+
+namespace lockstep {
+
+// Of a run of several ranks that `verify` wanted to judge and that failed: what `run` says of it is
+// the verdict where it is certain, and told as the reason of no verdict where it is not.
+
+// Not certain: nobody is named and nothing shows that ranks disagree; a rank was silent, or others
+// timed out on it, but may have been at work; it died after it had trained.
+bool is_certain(const ProgramRun& run, const ProgramRunResult& result);
+
+// An exception, an exit or a crash of one rank: does one device end by the same? Then it is no
+// matter of ranks.
+bool ends_by_itself(const ProgramRunResult& result);
+bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one);
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+#include "sim/tools/program/judge_causes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/tools/program/sketch.h"
+
+namespace lockstep {
+namespace {
+
+using Ranks = std::vector<ProgramRank>;
+
+bool near(double value, double expected) {
+  return std::abs(value / expected - 1) < kProgramRatioBound;
+}
+
+// What the facts of a step say of gradients that were not, or not all, synchronized.
+ProgramCause unsynchronized(const ProgramStep& step, const std::string& parameter) {
+  if (holds(step.replaced, parameter)) return ProgramCause::parameter_replaced;
+  if (holds(step.unfrozen, parameter)) return ProgramCause::unfrozen_after_ddp;
+  if (step.ddp_forwards > 0 && is_nameless(parameter)) return ProgramCause::outside_ddp;
+  if (step.unsynced) return ProgramCause::no_sync_at_step;
+  if (!step.unused.empty()) return ProgramCause::unused_parameter;
+  if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
+  if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
+    return ProgramCause::outside_ddp;
+  if (step.not_waited) return ProgramCause::not_waited;
+  if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
+  return ProgramCause::unknown;
+}
+
+// Did one rank load what the other did not, since its last step?
+bool loaded_by_one(const ProgramRank& a, const ProgramRank& b, size_t step,
+                   int64_t ProgramStep::*loads) {
+  const auto since = [&](const ProgramRank& rank) {
+    return rank.steps[step].*loads - (step == 0 ? 0 : rank.steps[step - 1].*loads);
+  };
+  return since(a) != since(b);
+}
+
+bool uneven(const Ranks& ranks, size_t step) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return rank.steps[step].samples.size() != ranks[0].steps[step].samples.size();
+  });
+}
+
+// Means over different numbers of targets, on several ranks or one after another.
+bool other_targets(const Ranks& ranks, size_t step) {
+  const std::vector<int64_t>& first = ranks[0].steps[step].targets;
+  for (const ProgramRank& rank : ranks)
+    for (const int64_t count : rank.steps[step].targets)
+      if (!first.empty() && count != first[0]) return true;
+  return false;
+}
+
+}  // namespace
+
+bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, size_t step,
+                           const std::string& parameter) {
+  const ProgramStep &a = first.steps[step], &b = rank.steps[step];
+  const bool apart = a.before != b.before;  // recorded of step 1 alone
+  if ((apart || step > 0) && loaded_by_one(first, rank, step, &ProgramStep::model_loads))
+    return ProgramCause::state_on_one_rank;
+  if (apart) return ProgramCause::different_start;
+  if (step > 0 && a.before_hash != b.before_hash) return ProgramCause::changed_between_steps;
+  if (a.grad_hashes != b.grad_hashes)
+    return a.carried != b.carried ? ProgramCause::gradients_kept : unsynchronized(a, parameter);
+  if (loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads))
+    return ProgramCause::state_on_one_rank;
+  if (a.optimizer != b.optimizer) return ProgramCause::optimizer_made_anew;
+  return a.options != b.options ? ProgramCause::other_options : ProgramCause::unknown;
+}
+
+std::string other_option(const ProgramStep& a, const ProgramStep& b, int64_t rank) {
+  for (size_t i = 0; i < std::min(a.options.size(), b.options.size()); ++i) {
+    if (a.options[i] == b.options[i]) continue;
+    const auto value = [](const std::string& option) {
+      return option.substr(option.find(' ') + 1);
+    };
+    return fmt::format("{} in group {}, on rank {} {}", value(a.options[i]),
+                       a.options[i].substr(0, a.options[i].find(' ')), rank, value(b.options[i]));
+  }
+  return "they have other groups";
+}
+
+ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  const double factor = sketch_ratio(a.grads[i], b.grads[i]);
+  const auto world = static_cast<double>(ranks.size());
+  const auto parts = static_cast<double>(a.backwards);
+  if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) return unsynchronized(a, a.names[i]);
+  if (std::any_of(ranks.begin(), ranks.end(),
+                  [&](const ProgramRank& rank) { return rank.steps[step].carried != a.carried; }))
+    return ProgramCause::gradients_kept;
+  if (uneven(ranks, step)) return ProgramCause::uneven_batches;
+  if (a.clipped_early) return ProgramCause::clipped_before_sum;
+  if (near(factor, 1 / world))
+    return one.summed ? ProgramCause::summed_loss : ProgramCause::divided_twice;
+  if (near(factor, world)) return ProgramCause::not_divided;
+  if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
+    return ProgramCause::accumulation_divided;
+  if (a.not_waited) return ProgramCause::not_waited;
+  if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
+  if (one.batch_norms > 0) return ProgramCause::local_batch_norm;
+  return a.gathered ? ProgramCause::gathered_as_constants : ProgramCause::unknown;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/tools/program/causes.h"
+#include "sim/tools/program/judge.h"
+
+namespace lockstep {
+
+// What the recorded facts of a wrong step (from 0) say of the cause. They decide no verdict.
+
+// Of a rank that leaves the first one in this step, at this parameter; they agreed until then.
+ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, size_t step,
+                           const std::string& parameter);
+// Of a gradient (the i-th) that is not that of one device: ranks agree with each other, and their
+// samples are those of one device.
+ProgramCause gradient_cause(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
+                            size_t step, size_t i);
+// The first that differs: "lr=0.1 in group 0, on rank 2 lr=0.2".
+std::string other_option(const ProgramStep& a, const ProgramStep& b, int64_t rank);
+
+// One that no model of DistributedDataParallel holds is "parameter 4".
+bool is_nameless(const std::string& name);
+bool holds(const std::vector<std::string>& names, const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+#include "sim/tools/program/rank_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace lockstep {
+namespace {
+
+std::vector<DrillRank> ranks_of(size_t world, size_t parameters) {
+  std::mt19937 random(7);
+  std::normal_distribution<double> draw;
+  std::vector<DrillRank> ranks(world);
+  for (DrillRank& rank : ranks)
+    for (size_t i = 0; i < parameters; ++i) {
+      std::vector<double> sketch(5);
+      for (double& value : sketch) value = draw(random);
+      rank.parameters.push_back({std::to_string(i), std::nullopt, sketch});
+    }
+  return ranks;
+}
+
+DrillRank mean_of(const std::vector<DrillRank>& ranks, const std::vector<double>& weights) {
+  DrillRank one = ranks[0];
+  for (size_t i = 0; i < one.parameters.size(); ++i)
+    for (size_t j = 0; j < 5; ++j) {
+      double sum = 0;
+      for (size_t rank = 0; rank < ranks.size(); ++rank)
+        sum += weights[rank] * (*ranks[rank].parameters[i].gradient)[j];
+      (*one.parameters[i].gradient)[j] = sum;
+    }
+  return one;
+}
+
+TEST(RankWeights, OfAMeanOfMeansAreFound) {
+  for (const std::vector<double>& due :
+       {std::vector<double>{0.4, 0.6}, {0.2, 0.5, 0.3}, {0.1, 0.1, 0.1, 0.4, 0.1, 0.1, 0.1}}) {
+    const auto ranks = ranks_of(due.size(), 6);
+    const auto found = rank_weights(ranks, mean_of(ranks, due));
+    ASSERT_TRUE(found);
+    for (size_t i = 0; i < due.size(); ++i) EXPECT_NEAR((*found)[i], due[i], 1e-9);
+  }
+}
+
+TEST(RankWeights, WhatIsNoWeightedMeanHasNone) {
+  const auto ranks = ranks_of(3, 4);
+  EXPECT_FALSE(rank_weights(ranks, mean_of(ranks, {1.0 / 3, 1.0 / 3, 1.0 / 3})));
+  EXPECT_FALSE(rank_weights(ranks, mean_of(ranks, {0.5, 0.5, 0.5}))) << "a factor";
+  EXPECT_FALSE(rank_weights(ranks, mean_of(ranks, {1.5, -0.4, -0.1})));
+  DrillRank other = mean_of(ranks, {0.2, 0.5, 0.3});
+  (*other.parameters[2].gradient)[1] += 0.01;
+  EXPECT_FALSE(rank_weights(ranks, other));
+  EXPECT_FALSE(rank_weights(ranks_of(3, 1), mean_of(ranks_of(3, 1), {0.2, 0.5, 0.3})))
+      << "too little to tell";
+  std::vector<DrillRank> alike = {ranks[0], ranks[0], ranks[1]};
+  EXPECT_FALSE(rank_weights(alike, mean_of(alike, {0.2, 0.5, 0.3})));
+}
+
+}  // namespace
+}  // namespace lockstep
