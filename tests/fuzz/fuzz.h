@@ -42,6 +42,7 @@ class MemoryFile {
 std::string growth(uint64_t size);
 inline constexpr std::string_view kGrows = "GROWS TO";
 inline constexpr uint64_t kGrowsMost = uint64_t{1} << 36;
+inline constexpr uint64_t kGrowsUsually = uint64_t{1} << 20;  // more than it, one input of 32
 
 // A folder of this process, in memory where the machine has /dev/shm; removed at the end. With
 // LOCKSTEP_FUZZ_FOLDER set it lies there.

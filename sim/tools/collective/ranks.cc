@@ -32,6 +32,20 @@ void append(const std::string& path, const Json& line) {
   if (!file) throw std::system_error(errno, std::generic_category(), "cannot write " + path);
 }
 
+constexpr size_t kPiece = size_t{1} << 20;  // of a rank's file at a time
+
+// Up to a whole piece; fewer bytes at the end of the file, or where reading fails.
+size_t read_piece(int fd, std::string* piece) {
+  size_t read = 0;
+  while (read < piece->size()) {
+    const ssize_t got = ::read(fd, piece->data() + read, piece->size() - read);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    read += static_cast<size_t>(got);
+  }
+  return read;
+}
+
 // False, or Json::exception thrown, where it is no line of ours.
 bool take(const Json& line, RankFile* result) {
   if (line.contains("row")) {
@@ -43,6 +57,21 @@ bool take(const Json& line, RankFile* result) {
   if (line.contains("control_wrong"))
     result->control_wrong = line.at("control_wrong").get<int64_t>();
   if (line.contains("error")) result->error = line.at("error");
+  return true;
+}
+
+// False after the first line that is not ours.
+bool take_lines(std::string_view text, RankFile* result) {
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    const Json json = json_or_discarded(text.substr(begin, end - begin));
+    if (json.is_discarded()) return false;
+    try {
+      if (!take(json, result)) return false;
+    } catch (const Json::exception&) {
+      return false;
+    }
+  }
   return true;
 }
 
@@ -70,16 +99,25 @@ void append_error(const std::string& path, const std::string& error) {
 
 RankFile read_rank_file(const std::string& path) {
   RankFile result;
-  const std::string text = read_foreign_file(path, kResultBytesMost).value_or("");
-  for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
-    end = std::min(text.find('\n', begin), text.size());
-    const Json json = json_or_discarded(std::string_view(text).substr(begin, end - begin));
-    if (json.is_discarded()) break;
-    try {
-      if (!take(json, &result)) break;
-    } catch (const Json::exception&) {
-      break;
+  const auto file = open_foreign_file(path, kResultBytesMost);
+  if (!file) return result;
+  // Not the whole file at once, which may be long and no rank's: it ends with the first line that
+  // is none, and before a NUL, which no JSON holds: room that nobody wrote to.
+  std::string lines, piece(kPiece, '\0');
+  for (bool more = true; more;) {
+    const size_t read = read_piece(file.value().fd.get(), &piece);
+    const std::string_view text =
+        std::string_view(piece).substr(0, std::min(piece.find('\0'), read));
+    const bool whole = text.size() == read;
+    more = whole && read == kPiece;
+    const size_t end = whole && !more ? read : text.rfind('\n') + 1;
+    lines += text.substr(0, end);
+    if (end == 0 && more) {
+      lines += text;
+      continue;
     }
+    if (!take_lines(lines, &result)) break;
+    lines = text.substr(end);
   }
   return result;
 }

@@ -25,9 +25,10 @@ class LineCutter {
   explicit LineCutter(LogReader* reader) : reader_(reader) {}
 
   void take(std::string_view text) {
-    while (!text.empty()) {
-      const size_t end = text.find_first_of("\r\n");
-      const std::string_view part = text.substr(0, end);
+    size_t newline = text.find('\n'), carriage = text.find('\r');
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(newline, carriage);
+      const std::string_view part = text.substr(at, end - at);
       if (end == std::string_view::npos) return add(part);
       if (held_.empty()) {
         reader_->take(part.substr(0, kLineMost));
@@ -36,8 +37,13 @@ class LineCutter {
         reader_->take(held_);
         held_.clear();
       }
-      if (text[end] == '\n') reader_->next_line();
-      text.remove_prefix(end + 1);
+      at = end + 1;
+      if (end == newline) {
+        reader_->next_line();
+        newline = text.find('\n', at);
+      } else {
+        carriage = text.find('\r', at);
+      }
     }
   }
   void finish() {
@@ -125,7 +131,7 @@ Expected<LogOf> read_log(const std::string& path, int64_t rank) {
   if (!file) return file.errors();
   LogReader reader(path, rank);
   LineCutter lines(&reader);
-  std::string chunk(kChunk, '\0');
+  std::string chunk(static_cast<size_t>(std::min<int64_t>(kChunk, file.value().bytes)), '\0');
   for (int64_t at = 0; at < file.value().bytes;) {
     const size_t bytes = static_cast<size_t>(std::min<int64_t>(kChunk, file.value().bytes - at));
     if (!read_at(file.value().fd.get(), at, chunk.data(), bytes))

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
@@ -123,6 +124,36 @@ TEST(RankFile, EndsAtALineThatIsNotOurs) {
     EXPECT_EQ(file.control_wrong, 3) << line;
   }
   std::filesystem::remove(path);
+}
+
+TEST(RankFile, IsReadInPiecesToItsEnd) {
+  const std::string path = testing::TempDir() + "/rank_pieces." + std::to_string(::getpid());
+  std::filesystem::remove(path);
+  const std::vector<int64_t> times(220'000, 1'234'567);  // a line of some 4 MB
+  append_row(path, {0, {1}, {2}, 0, 7});
+  append_row(path, {1, times, times, 0, 7});
+  for (int64_t row = 2; row < 20'000; ++row) append_row(path, {row, {1}, {2}, 0, 7});
+  const RankFile file = read_rank_file(path);
+  std::filesystem::remove(path);
+  ASSERT_EQ(file.rows.size(), 20'000u);
+  EXPECT_EQ(file.rows[1].end_ns, times);
+  for (int64_t row = 0; row < 20'000; ++row) ASSERT_EQ(file.rows[row].row, row);
+}
+
+TEST(RankFile, EndsWhereNobodyWrote) {
+  const std::string path = testing::TempDir() + "/rank_hole." + std::to_string(::getpid());
+  std::filesystem::remove(path);
+  append_row(path, {4, {10}, {11}, 0, 7});
+  std::ofstream(path, std::ios::app) << R"({"control_wrong": 3})";  // whole, but its end is missing
+  std::filesystem::resize_file(path, kResultBytesMost);
+  struct rusage before, after;
+  ::getrusage(RUSAGE_SELF, &before);
+  const RankFile file = read_rank_file(path);
+  ::getrusage(RUSAGE_SELF, &after);
+  std::filesystem::remove(path);
+  EXPECT_EQ(file.rows.size(), 1u);
+  EXPECT_FALSE(file.control_wrong.has_value());
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 100'000);  // kB; the hole is 512 MiB
 }
 
 using nlohmann::json;
