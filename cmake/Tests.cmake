@@ -39,7 +39,7 @@ endfunction()
 
 lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/json scenarios/parse
               LINK lockstep_scenario)
-lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc LINK lockstep_bucket)
+lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/shard_tree_test.cc LINK lockstep_bucket)
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
 lockstep_test(test_fault FOLDERS sim/fault/acts LINK lockstep_fault)
