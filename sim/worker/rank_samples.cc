@@ -127,7 +127,9 @@ std::vector<int64_t> RankSamples::followed_indices(int64_t step) {
   std::vector<int64_t> all;
   if (has_virtual_shards(scenario_)) {
     for (int64_t shard = virtual_.begin; shard < virtual_.end; ++shard)
-      for (const int64_t index : split_.shard(step, shard)) all.push_back(index);
+      for (const int64_t index :
+           followed_samples(scenario_.mutants, step, shard, shards_of(scenario_), &split_))
+        all.push_back(index);
     return all;
   }
   if (ranks_of(scenario_) == scenario_.world_size) return of_rank(rank_);
@@ -156,7 +158,8 @@ Batch RankSamples::shard(int64_t step) {
   step_ = step;
   virtual_sizes_.clear();
   for (int64_t shard = virtual_.begin; has_virtual_shards(scenario_) && shard < virtual_.end; ++shard)
-    virtual_sizes_.push_back(static_cast<int64_t>(plan_.shard(step, shard).size()));
+    virtual_sizes_.push_back(static_cast<int64_t>(
+        followed_samples(scenario_.mutants, step, shard, shards_of(scenario_), &plan_).size()));
   if (loader_workers(scenario_.data) == 0) {
     indices_ = followed_indices(step);
     return take(step, indices_);
