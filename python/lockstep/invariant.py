@@ -79,6 +79,11 @@ class ShardTree:
         return sorted(nodes.items(), key=lambda item: item[0][1] << item[0][0])
 
 
+def _leaf(gradient):
+    """A copy in which -0 is 0, as where it has been added to zeros."""
+    return gradient.detach().reshape(-1) + 0
+
+
 def _add(left, right):
     return left.add_(right)
 
@@ -217,8 +222,10 @@ class VirtualShards:
             if self.first_buffers is None:
                 self.first_buffers = [buffer.detach().clone() for buffer in self.buffers]
             self._restore(self.start_buffers)
-        for parameter in self.parameters:
-            parameter.grad = None
+        for place, parameter in enumerate(self.parameters):
+            # DDP wants a gradient of what any shard since the last exchange has used.
+            starts = last and self.finds_unused and self.used[place]
+            parameter.grad = torch.zeros_like(parameter) if starts else None
         state = torch.get_rng_state()
         torch.manual_seed((self.seed * 1_000_003 + self.step) * 1_000_003 + shard & 0x7FFF_FFFF_FFFF_FFFF)
         try:
@@ -243,7 +250,7 @@ class VirtualShards:
             if gradient is None and self.ddp and not self.finds_unused:
                 raise RuntimeError("a parameter has no gradient in a shard: DDP needs find_unused_parameters")
             self.trees[place].put((0, shard), torch.zeros_like(parameter).reshape(-1) if gradient is None
-                                  else gradient.detach().reshape(-1).clone())
+                                  else _leaf(gradient))
 
     def _send_all(self):
         """On one device: nothing travels."""
@@ -256,7 +263,7 @@ class VirtualShards:
         for parameter, gradient in zip(parameters, bucket.gradients()):
             place = self.places[parameter]
             # DDP's bucket holds zeros where the last shard has not used a parameter; see _finish for `used`.
-            self.trees[place].put((0, shard), gradient.detach().reshape(-1).clone())
+            self.trees[place].put((0, shard), _leaf(gradient))
         taken = [self.trees[self.places[parameter]].take() for parameter in parameters]
         sums = [(node, torch.cat([of[i][1] for of in taken])) for i, (node, _) in enumerate(taken[0])]
         self.exchanges.append(_Exchange(self, parameters, sums, sums[0][1].numel()))
