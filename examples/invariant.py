@@ -105,13 +105,18 @@ def train(model, options, rank, world_size):
     return hashlib.sha1(b"".join(one.detach().contiguous().numpy().tobytes() for one in state)).hexdigest()
 
 
-def run_rank(rank, options, store):
+def built(options):
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = MODELS[options.model][0]()
-    if options.world_size == 1:
-        print(f"{options.model} {options.optimizer} {options.world_size} {train(model, options, 0, 1)}")
-        return
+    return MODELS[options.model][0]()
+
+
+def on_one_device(options):
+    return train(built(options), options, 0, 1)
+
+
+def run_rank(rank, options, store):
+    model = built(options)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.world_size)
     model = DistributedDataParallel(model, bucket_cap_mb=0.001, find_unused_parameters=options.model == "routed")
     digest = train(model, options, rank, options.world_size)
@@ -121,7 +126,7 @@ def run_rank(rank, options, store):
     dist.destroy_process_group()
 
 
-def main():
+def parsed(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--world-size", type=int, default=2)
     parser.add_argument("--shards", type=int, default=8, help="virtual shards of a step")
@@ -130,13 +135,16 @@ def main():
     parser.add_argument("--model", choices=MODELS, default="convnet")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adam")
     parser.add_argument("--plain", action="store_true", help="DDP with gradient accumulation instead")
-    options = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def main():
+    options = parsed()
+    if options.world_size == 1:
+        print(f"{options.model} {options.optimizer} 1 {on_one_device(options)}")
+        return
     with tempfile.TemporaryDirectory() as folder:
-        store = os.path.join(folder, "store")
-        if options.world_size == 1:
-            run_rank(0, options, store)
-        else:
-            mp.spawn(run_rank, (options, store), nprocs=options.world_size)
+        mp.spawn(run_rank, (options, os.path.join(folder, "store")), nprocs=options.world_size)
 
 
 if __name__ == "__main__":

@@ -314,7 +314,7 @@ void InvariantReducer::after_backward() {
     bucket.roots.clear();
     bucket.others.clear();
     bucket.works.clear();
-    bucket.averages = {};
+    bucket.averages = at::Tensor();
   }
   if (range_.begin == 0) restore_buffers(first_buffers_);
   found_.clear();

@@ -15,8 +15,8 @@ using Values = std::vector<float>;
 std::vector<Values> gradients_of(int64_t shards, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<float> mantissa(-1, 1);
-  std::uniform_int_distribution<int> exponent(-12, 12);
-  std::vector<Values> gradients(static_cast<size_t>(shards), Values(16));
+  std::uniform_int_distribution<int> exponent(-5, 5);
+  std::vector<Values> gradients(static_cast<size_t>(shards), Values(64));
   for (Values& gradient : gradients)
     for (float& value : gradient) value = std::ldexp(mantissa(random), exponent(random));
   return gradients;
