@@ -105,6 +105,14 @@ def train(model, options, rank, world_size):
     return hashlib.sha1(b"".join(one.detach().contiguous().numpy().tobytes() for one in state)).hexdigest()
 
 
+def cases(options):
+    models = list(MODELS) if options.model == "all" else [options.model]
+    optimizers = list(OPTIMIZERS) if options.optimizer == "all" else [options.optimizer]
+    for model in models:
+        for optimizer in optimizers:
+            yield argparse.Namespace(**{**vars(options), "model": model, "optimizer": optimizer})
+
+
 def built(options):
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -116,12 +124,12 @@ def on_one_device(options):
 
 
 def run_rank(rank, options, store):
-    model = built(options)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.world_size)
-    model = DistributedDataParallel(model, bucket_cap_mb=0.001, find_unused_parameters=options.model == "routed")
-    digest = train(model, options, rank, options.world_size)
-    if rank == 0:
-        print(f"{options.model} {options.optimizer} {options.world_size} {digest}")
+    for case in cases(options):
+        model = DistributedDataParallel(built(case), bucket_cap_mb=0.001, find_unused_parameters=case.model == "routed")
+        digest = train(model, case, rank, options.world_size)
+        if rank == 0:
+            print(case.model, case.optimizer, options.world_size, digest, flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -132,8 +140,8 @@ def parsed(words=None):
     parser.add_argument("--shards", type=int, default=8, help="virtual shards of a step")
     parser.add_argument("--samples", type=int, default=4, help="of each")
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--model", choices=MODELS, default="convnet")
-    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adam")
+    parser.add_argument("--model", choices=[*MODELS, "all"], default="convnet")
+    parser.add_argument("--optimizer", choices=[*OPTIMIZERS, "all"], default="adam")
     parser.add_argument("--plain", action="store_true", help="DDP with gradient accumulation instead")
     return parser.parse_args(words)
 
@@ -141,7 +149,8 @@ def parsed(words=None):
 def main():
     options = parsed()
     if options.world_size == 1:
-        print(f"{options.model} {options.optimizer} 1 {on_one_device(options)}")
+        for case in cases(options):
+            print(case.model, case.optimizer, 1, on_one_device(case), flush=True)
         return
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(run_rank, (options, os.path.join(folder, "store")), nprocs=options.world_size)

@@ -273,8 +273,8 @@ std::vector<std::byte> with_exchange(const Scenario& scenario, const ReplayRule&
 Gradients shard_tree(const Scenario& scenario, const ReplayRule& rule, const GoldenItem& item,
                      Setup& setup) {
   auto averaging = std::make_shared<Replay>(rule, scenario, setup.training);
-  return [&, rule, averaging, samples = SampleCache(scenario, setup.data)](
-             int64_t step, std::byte* out) mutable {
+  return [&, rule, averaging, samples = SampleCache(scenario, setup.data)](int64_t step,
+                                                                           std::byte* out) mutable {
     const std::vector<Batch>& shards = samples.shards(step);
     std::vector<std::byte> exchanged;
     if (step == rule.exchange_in_step) {

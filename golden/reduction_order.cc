@@ -234,6 +234,12 @@ void sum_shard_tree(const Inputs<T>& inputs, int64_t count, T* out) {
   std::copy(sum.begin(), sum.end(), out);
 }
 
+int64_t tree_depth(int64_t inputs) {
+  int64_t depth = 0;
+  while (int64_t{1} << depth < inputs) ++depth;
+  return depth;
+}
+
 int64_t halving_doubling_depth(int64_t ranks) {
   int64_t depth = -1;
   for (int64_t block = 1; block <= ranks; block *= 2)
@@ -276,6 +282,7 @@ int64_t addition_depth(const std::string& algorithm, int64_t world_size) {
            addition_depth(order.algorithm, divided_up(world_size, order.ranks_per_host));
   }
   if (algorithm == "halving_doubling") return halving_doubling_depth(world_size);
+  if (algorithm == "shard_tree") return tree_depth(world_size);
   if (algorithm != "bcube") return world_size - 1;
   int64_t depth = 0;
   for (const BcubeLevel& level : bcube_levels(world_size)) depth += level.peers - 1;

@@ -180,9 +180,8 @@ void Split::deal(int64_t epoch) {
                                           pads(), options.integer("seed")};
     dealt_ = deal_in_turn(given, samples_, shards_, epoch);
   } else {
-    dealt_ =
-        deal_in_blocks(scenario_.split.kind == "libtorch_random", options.flag("allow_duplicates"),
-                       samples_, shards_, epoch);
+    dealt_ = deal_in_blocks(scenario_.split.kind == "libtorch_random",
+                            options.flag("allow_duplicates"), samples_, shards_, epoch);
   }
 }
 

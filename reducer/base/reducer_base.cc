@@ -216,8 +216,7 @@ CommWorkPtr ReducerBase::reduce_scatter(const at::Tensor& output, const at::Tens
 }
 
 CommWorkPtr ReducerBase::scatter(const at::Tensor& output, const at::Tensor& input, int64_t root) {
-  return started(
-      [&] { return communicator_.scatter(output, input, root, collective_deadline()); });
+  return started([&] { return communicator_.scatter(output, input, root, collective_deadline()); });
 }
 
 CommWorkPtr ReducerBase::all_gather(const at::Tensor& output, const at::Tensor& input) {

@@ -38,7 +38,8 @@ InvariantReducer::InvariantReducer(const ReducerOptions& options, const NamedTen
       used_(trained_.tensors.size(), false) {
   LOCKSTEP_CHECK(options.virtual_shards >= world_size_, "a rank without a virtual shard");
   if (std::find(trained_.sparse.begin(), trained_.sparse.end(), true) != trained_.sparse.end())
-    throw std::runtime_error("reducer invariant adds dense gradients, and the model has a sparse one");
+    throw std::runtime_error(
+        "reducer invariant adds dense gradients, and the model has a sparse one");
   if (!buffers_.empty() && !options.broadcast_buffers)
     throw std::runtime_error("reducer invariant gives every rank the buffers of shard 0's forward");
   for (int64_t rank = 0; rank < world_size_; ++rank)
@@ -132,8 +133,7 @@ void InvariantReducer::restore_buffers(const std::vector<at::Tensor>& values) {
 
 // Without backward's help: parameters that this shard has not used.
 void InvariantReducer::close_shard() {
-  if (!options_.find_unused_parameters)
-    need_gradients([&](size_t place) { return taken_[place]; });
+  if (!options_.find_unused_parameters) need_gradients([&](size_t place) { return taken_[place]; });
   for (size_t place = 0; place < taken_.size(); ++place)
     if (!taken_[place]) take(place);
   taken_.assign(taken_.size(), false);
@@ -167,25 +167,33 @@ void InvariantReducer::mark_unused() {
     if (!taken_[place]) take(place);
 }
 
+// Two shards of this rank that the tree adds to each other: the second straight into the first.
+bool InvariantReducer::has_left_neighbour(int64_t shard) const {
+  return shard % 2 == 1 && shard > range_.begin;
+}
+
 // The gradient, which may be that of an earlier micro-batch; none: zeros.
 void InvariantReducer::take(size_t place) {
   Bucket& bucket = buckets_[bucket_of_[place]];
   if (!bucket.shard.defined()) {
-    bucket.shard = bucket.spare.empty() ? at::zeros({bucket.elements}, bucket.options)
-                                        : bucket.spare.back();
+    bucket.shard =
+        bucket.spare.empty() ? at::zeros({bucket.elements}, bucket.options) : bucket.spare.back();
     if (!bucket.spare.empty()) bucket.spare.pop_back();
   }
   const at::Tensor gradient = std::exchange(trained_.tensors[place].mutable_grad(), at::Tensor());
   at::Tensor own = view(bucket.shard, place);
-  if (gradient.defined())
-    own.copy_(gradient);
+  if (has_left_neighbour(shard()))
+    gradient.defined() ? own.add_(gradient) : own.add_(0);
   else
-    own.zero_();
+    gradient.defined() ? own.copy_(gradient) : own.zero_();
   taken_[place] = true;
   used_[place] = used_[place] || gradient.defined();
   if (++bucket.filled < bucket.places.size()) return;
   bucket.filled = 0;
-  bucket.tree.put({0, shard()}, std::exchange(bucket.shard, at::Tensor()));
+  if (shard() + 1 < range_.end && has_left_neighbour(shard() + 1)) return;
+  const ShardNode node =
+      has_left_neighbour(shard()) ? ShardNode{1, shard() / 2} : ShardNode{0, shard()};
+  bucket.tree.put(node, std::exchange(bucket.shard, at::Tensor()));
   if (!synchronizes_) return;
   probe_.bucket_ready(static_cast<int64_t>(bucket_of_[place]));
   launch_ready_buckets();

@@ -50,7 +50,7 @@ class InvariantReducer : public ReducerBase {
     int64_t elements = 0;  // padded to as many parts as ranks
     at::TensorOptions options;
     ShardTree<at::Tensor> tree;
-    at::Tensor shard;                // of the shard under way
+    at::Tensor shard;                // of the shard under way, on top of its left neighbour's
     size_t filled = 0;               // gradients in it
     std::vector<at::Tensor> spare;   // memory of earlier ones
     Roots roots;                     // on their way
@@ -69,6 +69,7 @@ class InvariantReducer : public ReducerBase {
   void restore_buffers(const std::vector<at::Tensor>& values);
   void hook(size_t place);
   void mark_unused();
+  bool has_left_neighbour(int64_t shard) const;
   void take(size_t place);
   void launch_ready_buckets();
   void launch(Bucket& bucket);
@@ -79,7 +80,7 @@ class InvariantReducer : public ReducerBase {
   void write_back(size_t place, const at::Tensor& averages);
 
   const ShardRange range_;
-  const bool gathers_;  // few roots
+  const bool gathers_;                         // few roots
   std::vector<std::vector<ShardNode>> roots_;  // of each rank
   std::vector<Bucket> buckets_;
   std::vector<size_t> bucket_of_;  // by place

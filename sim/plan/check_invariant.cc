@@ -59,8 +59,8 @@ class InvariantCheck : PartCheck {
       need(!reducer.flag(key), std::string("/reducer/") + key,
            fmt::format("reducer \"invariant\" has no {}", key), "false");
     const std::string& split = s_.split.kind;
-    refuse(split == "manual", "/split/kind", "rank 0 would scatter shards of ranks, not virtual ones",
-           "another split");
+    refuse(split == "manual", "/split/kind",
+           "rank 0 would scatter shards of ranks, not virtual ones", "another split");
     refuse(s_.split.options.has("batches_per_rank"), "/split/batches_per_rank",
            "every virtual shard is there in every step", "no batches_per_rank");
     refuse(split == "distributed" && !s_.split.options.flag("pad") &&
@@ -74,9 +74,10 @@ class InvariantCheck : PartCheck {
   }
 
   void training() {
-    refuse(report_every(s_.loss) > 0, "/loss/report_every", "losses of virtual shards are not reported",
-           "0");
-    refuse(s_.common_checks, "/common_checks", "losses of virtual shards are not reported", "false");
+    refuse(report_every(s_.loss) > 0, "/loss/report_every",
+           "losses of virtual shards are not reported", "0");
+    refuse(s_.common_checks, "/common_checks", "losses of virtual shards are not reported",
+           "false");
     refuse(s_.loss_scaling.kind != "none" && s_.loss_scaling.options.integer("overflow_step") > 0,
            "/loss_scaling/overflow_step", "a rank's loss is that of several virtual shards", "0");
     refuse(s_.compute.kind == "emulated", "/compute/kind",

@@ -87,11 +87,10 @@ void choose_capacities(RunPlan* plan) {
   const int64_t of_device = s.device == "cpu" ? 0 : parameters + 2;
   // Of every bucket each rank scatters its part; forwards of as many shards as a rank may have.
   const int64_t own_shards = (shards_of(s) + s.world_size - 1) / s.world_size;
-  const int64_t of_trees =
-      has_virtual_shards(s) ? 2 * (s.world_size + 1) * (parameters + 1) : 0;
-  const int64_t per_step =
-      own_shards * s.accumulate_steps * (per_pass + of_faults + of_device) + of_trees + 6 +
-                           (report_every(s.loss) > 0 ? 1 : 0) + (s.common_checks ? 3 : 0) + sharing;
+  const int64_t of_trees = has_virtual_shards(s) ? 2 * (s.world_size + 1) * (parameters + 1) : 0;
+  const int64_t per_step = own_shards * s.accumulate_steps * (per_pass + of_faults + of_device) +
+                           of_trees + 6 + (report_every(s.loss) > 0 ? 1 : 0) +
+                           (s.common_checks ? 3 : 0) + sharing;
   const int64_t events = 512 + s.steps * per_step * (plan->double_run ? 2 : 1);
   plan->record_capacity = std::clamp<int64_t>(events, 4'096, 1 << 20);
   if (!manifest) return;

@@ -139,8 +139,7 @@ void Export::save_order() const {
   for (int64_t step = 1; step <= scenario.steps; ++step) {
     Json& ranks = order.emplace_back(Json::array());
     for (int64_t rank = 0; rank < shards_of(scenario); ++rank)
-      ranks.push_back(
-          followed_samples(scenario.mutants, step, rank, shards_of(scenario), &split));
+      ranks.push_back(followed_samples(scenario.mutants, step, rank, shards_of(scenario), &split));
   }
   write_text(plan_.export_dir + "/order.json", order.dump() + "\n");
 }

@@ -374,7 +374,8 @@ void Observer::control(Feed& feed, const std::byte* golden, const StateLayout& p
 bool Observer::sees_exchange(const std::byte* golden, const StateLayout& part) const {
   std::vector<std::byte> damaged(state_, state_ + layout_.bytes);
   const std::byte* changed = golden + layout_.bytes;
-  for (int64_t i = 0; i < gradients_end(layout_); ++i) damaged[static_cast<size_t>(i)] ^= changed[i];
+  for (int64_t i = 0; i < gradients_end(layout_); ++i)
+    damaged[static_cast<size_t>(i)] ^= changed[i];
   return first_bit_difference(part, damaged.data(), golden).has_value();
 }
 

@@ -157,7 +157,8 @@ std::vector<int64_t> RankSamples::of_rank_0() {
 Batch RankSamples::shard(int64_t step) {
   step_ = step;
   virtual_sizes_.clear();
-  for (int64_t shard = virtual_.begin; has_virtual_shards(scenario_) && shard < virtual_.end; ++shard)
+  for (int64_t shard = virtual_.begin; has_virtual_shards(scenario_) && shard < virtual_.end;
+       ++shard)
     virtual_sizes_.push_back(static_cast<int64_t>(
         followed_samples(scenario_.mutants, step, shard, shards_of(scenario_), &plan_).size()));
   if (loader_workers(scenario_.data) == 0) {

@@ -60,8 +60,8 @@ class RankSamples {
   Split split_;
   const int64_t rank_;
   const ShardRange virtual_;  // of reducers without virtual shards: of this rank's number alone
-  Split plan_;        // as the scenario has it
-  int64_t step_ = 0;  // of the last shard, and its samples
+  Split plan_;                // as the scenario has it
+  int64_t step_ = 0;          // of the last shard, and its samples
   std::vector<int64_t> indices_, virtual_sizes_;
   Batch data_;                      // the whole set; undefined where rank 0 scattered
   Batch rows_;                      // then: this rank's samples of an epoch, step after step

@@ -47,9 +47,8 @@ using Streams = std::map<std::string, std::shared_ptr<StateStream>>;
 
 Streams make_streams(const RunPlan& plan, GoldenCache& cache) {
   Streams streams;
-  for (GoldenKind kind :
-       {GoldenKind::replay, GoldenKind::float64, GoldenKind::exact, GoldenKind::invariant,
-        GoldenKind::one_device})
+  for (GoldenKind kind : {GoldenKind::replay, GoldenKind::float64, GoldenKind::exact,
+                          GoldenKind::invariant, GoldenKind::one_device})
     for (const std::string& wanted : plan.goldens)
       if (wanted == to_word(kind)) streams[wanted] = cache.stream(plan, kind);
   if (plan.watches_states())

@@ -260,7 +260,7 @@ void TrainingRun::step(int64_t step) {
 }
 
 std::vector<TrainingRun::MicroBatch> TrainingRun::micro_batches_of(int64_t step,
-                                                                  const Batch& shard) {
+                                                                   const Batch& shard) {
   if (has_virtual_shards(scenario_)) return of_virtual_shards(step, shard);
   const double share =
       loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
@@ -274,7 +274,7 @@ std::vector<TrainingRun::MicroBatch> TrainingRun::micro_batches_of(int64_t step,
 
 // Each as the rank of its number would have it, were there a rank for each.
 std::vector<TrainingRun::MicroBatch> TrainingRun::of_virtual_shards(int64_t step,
-                                                                   const Batch& all) {
+                                                                    const Batch& all) {
   const Scenario wide = with_rank_per_shard(samples_->followed());
   std::vector<MicroBatch> parts;
   int64_t shard = samples_->virtual_shards().begin, first = 0;

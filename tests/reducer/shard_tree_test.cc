@@ -35,7 +35,8 @@ bool same_bits(const Values& a, const Values& b) {
 
 Values sum_on_one_device(const std::vector<Values>& gradients) {
   ShardTree<Values> tree(static_cast<int64_t>(gradients.size()), added);
-  for (size_t v = 0; v < gradients.size(); ++v) tree.put({0, static_cast<int64_t>(v)}, gradients[v]);
+  for (size_t v = 0; v < gradients.size(); ++v)
+    tree.put({0, static_cast<int64_t>(v)}, gradients[v]);
   return tree.take_sum();
 }
 
@@ -75,8 +76,8 @@ TEST(ShardTree, NoSplitOverRanksAndNoOrderOfArrivalChangesABit) {
     const auto gradients = gradients_of(shards, static_cast<uint64_t>(shards));
     const Values expected = sum_on_one_device(gradients);
     for (int64_t world_size = 1; world_size <= shards; ++world_size)
-      EXPECT_TRUE(same_bits(expected,
-                            sum_of_ranks(gradients, even_bounds(shards, world_size), random)))
+      EXPECT_TRUE(
+          same_bits(expected, sum_of_ranks(gradients, even_bounds(shards, world_size), random)))
           << shards << " shards on " << world_size << " ranks";
   }
 }
@@ -130,7 +131,8 @@ TEST(ShardTree, RootsAreTheLargestNodesOfARange) {
 TEST(ShardTree, FewRootsTravel) {
   for (const int64_t world_size : {1, 2, 4, 8}) EXPECT_EQ(most_roots(8, world_size), 1);
   for (const int64_t world_size : {3, 5, 6, 7}) EXPECT_LE(most_roots(8, world_size), 2);
-  for (const int64_t world_size : {1, 2, 3, 4, 6, 8, 12, 24}) EXPECT_LE(most_roots(24, world_size), 2);
+  for (const int64_t world_size : {1, 2, 3, 4, 6, 8, 12, 24})
+    EXPECT_LE(most_roots(24, world_size), 2);
   for (int64_t shards = 1; shards <= 16; ++shards)
     for (int64_t world_size = 1; world_size <= shards; ++world_size)
       EXPECT_LE(most_roots(shards, world_size), 3) << shards << " on " << world_size;

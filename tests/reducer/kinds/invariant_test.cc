@@ -11,13 +11,13 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kShards = 8;
-constexpr int64_t kSteps = 3;
+constexpr int64_t kTreeShards = 8;
+constexpr int64_t kTreeSteps = 3;
 
-ReducerOptions options_of(int64_t cap_bytes = 300) {
+ReducerOptions tree_options(int64_t cap_bytes = 300) {
   ReducerOptions options;
   options.kind = "invariant";
-  options.virtual_shards = kShards;
+  options.virtual_shards = kTreeShards;
   options.first_bucket_bytes = 100;
   options.bucket_cap_bytes = cap_bytes;
   return options;
@@ -31,7 +31,7 @@ using LeavesOut = std::function<bool(int64_t step, int64_t shard)>;
 bool leaves_out_none(int64_t, int64_t) { return false; }
 
 // A step of one rank, from the weights that all have.
-void train(const SmallModel& model, Reducer& reducer, ShardRange own, int64_t step,
+void train_on_tree(const SmallModel& model, Reducer& reducer, ShardRange own, int64_t step,
            const LeavesOut& leaves_out) {
   for (int64_t shard = own.begin; shard < own.end; ++shard) {
     const bool last = shard + 1 == own.end;
@@ -50,7 +50,7 @@ void train(const SmallModel& model, Reducer& reducer, ShardRange own, int64_t st
 }
 
 // Rank 0's gradients of the last step, weights and buffers.
-Tensors trained(const Backend& kind, int64_t ranks, const ReducerOptions& options,
+Tensors trained_on_tree(const Backend& kind, int64_t ranks, const ReducerOptions& options,
                 const LeavesOut& leaves_out = leaves_out_none) {
   Tensors state;
   run_ranks(kind, ranks, [&](int64_t rank, Communicator& communicator) {
@@ -58,9 +58,9 @@ Tensors trained(const Backend& kind, int64_t ranks, const ReducerOptions& option
     TestProbe probe;
     const auto reducer =
         make_reducer(options, model.parameters, model.buffers, communicator, probe);
-    for (int64_t step = 1; step <= kSteps; ++step) {
+    for (int64_t step = 1; step <= kTreeSteps; ++step) {
       model.clear_gradients(step % 2 == 0);
-      train(model, *reducer, shards_of_rank(kShards, ranks, rank), step, leaves_out);
+      train_on_tree(model, *reducer, shards_of_rank(kTreeShards, ranks, rank), step, leaves_out);
       model.descend(0.1);
     }
     if (rank != 0) return;
@@ -71,7 +71,7 @@ Tensors trained(const Backend& kind, int64_t ranks, const ReducerOptions& option
   return state;
 }
 
-bool same_bits(const Tensors& a, const Tensors& b) {
+bool tree_bits_equal(const Tensors& a, const Tensors& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i].defined() != b[i].defined()) return false;
@@ -85,36 +85,36 @@ bool same_bits(const Tensors& a, const Tensors& b) {
 }
 
 TEST(Invariant, AnyNumberOfRanksAndAnyBucketsHaveTheSameBits) {
-  const Tensors expected = trained({"local", "ring"}, 1, options_of());
+  const Tensors expected = trained_on_tree({"local", "ring"}, 1, tree_options());
   ASSERT_TRUE(expected.front().defined());
   for (const int64_t ranks : {2, 3, 4, 5, 6, 7, 8})
-    EXPECT_TRUE(same_bits(expected, trained({"local", "ring"}, ranks, options_of()))) << ranks;
+    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, tree_options()))) << ranks;
   for (const int64_t cap : {1, 1000, 1 << 20})
-    EXPECT_TRUE(same_bits(expected, trained({"local", "ring"}, 3, options_of(cap)))) << cap;
+    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, 3, tree_options(cap)))) << cap;
 }
 
 TEST(Invariant, OverSocketsAndSharedMemoryAsWell) {
-  const Tensors expected = trained({"local", "ring"}, 1, options_of());
+  const Tensors expected = trained_on_tree({"local", "ring"}, 1, tree_options());
   for (const char* kind : {"gloo", "shm"})
     for (const int64_t ranks : {2, 3})
-      EXPECT_TRUE(same_bits(expected, trained({kind, "ring"}, ranks, options_of())))
+      EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({kind, "ring"}, ranks, tree_options())))
           << kind << " " << ranks;
 }
 
 TEST(Invariant, UnusedParametersOfSomeShardsAddNothing) {
-  ReducerOptions options = options_of();
+  ReducerOptions options = tree_options();
   options.find_unused_parameters = true;
   const LeavesOut some = [](int64_t step, int64_t shard) { return shard % 3 == 0 || step == 2; };
-  const Tensors expected = trained({"local", "ring"}, 1, options, some);
+  const Tensors expected = trained_on_tree({"local", "ring"}, 1, options, some);
   for (const int64_t ranks : {2, 3, 5, 8})
-    EXPECT_TRUE(same_bits(expected, trained({"local", "ring"}, ranks, options, some))) << ranks;
+    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, options, some))) << ranks;
 }
 
 TEST(Invariant, WhatNoShardUsesKeepsWhatItHad) {
-  ReducerOptions options = options_of();
+  ReducerOptions options = tree_options();
   options.find_unused_parameters = true;
   const LeavesOut all = [](int64_t, int64_t) { return true; };
-  const Tensors state = trained({"local", "ring"}, 3, options, all);
+  const Tensors state = trained_on_tree({"local", "ring"}, 3, options, all);
   EXPECT_TRUE(state[0].defined());
   EXPECT_FALSE(state[2].defined());
 }
@@ -125,9 +125,9 @@ TEST(Invariant, AShardWithoutAGradientIsNamedUnlessSomebodyLooks) {
     const SmallModel model(0);
     TestProbe probe;
     const auto reducer =
-        make_reducer(options_of(), model.parameters, model.buffers, communicator, probe);
+        make_reducer(tree_options(), model.parameters, model.buffers, communicator, probe);
     try {
-      train(model, *reducer, {0, kShards}, 1, one);
+      train_on_tree(model, *reducer, {0, kTreeShards}, 1, one);
       ADD_FAILURE() << "fc2 has no gradient in shard 1";
     } catch (const std::runtime_error& error) {
       EXPECT_NE(std::string(error.what()).find("fc2.weight"), std::string::npos) << error.what();
@@ -140,7 +140,7 @@ TEST(Invariant, TheLastShardAloneIsSynchronized) {
     const SmallModel model(0);
     TestProbe probe;
     const auto reducer =
-        make_reducer(options_of(), model.parameters, model.buffers, communicator, probe);
+        make_reducer(tree_options(), model.parameters, model.buffers, communicator, probe);
     EXPECT_THROW(reducer->before_forward(true), std::runtime_error);
   });
 }
@@ -152,9 +152,9 @@ TEST(Invariant, BucketsLeaveDuringTheLastShardsBackward) {
     TestProbe probe;
     const auto recording = make_recording(communicator, probe);
     const auto reducer =
-        make_reducer(options_of(), model.parameters, model.buffers, *recording, probe);
+        make_reducer(tree_options(), model.parameters, model.buffers, *recording, probe);
     const size_t before = probe.arrivals.size();
-    train(model, *reducer, shards_of_rank(kShards, 3, rank), 1, leaves_out_none);
+    train_on_tree(model, *reducer, shards_of_rank(kTreeShards, 3, rank), 1, leaves_out_none);
     const size_t buckets = reducer->layout().size();
     EXPECT_GT(buckets, 2U);
     EXPECT_EQ(probe.buckets.size(), buckets);
