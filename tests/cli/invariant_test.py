@@ -57,13 +57,11 @@ class Invariant(ProgramTest):
 
     def test_data_that_does_not_round(self):
         """No order of additions can be seen: the control is missed, and nothing is green."""
-        path = self.scenario(dtype="float64", requantize=64, split={"kind": "contiguous"},
-                             data={"kind": "dyadic", "samples": 96, "features": 8, "targets": 4},
-                             model={**SCENARIO["model"], "activation": "relu"},
-                             loss={"kind": "mse", "reduction": "sum", "times_world_size": True},
-                             optimizer={"kind": "sgd", "lr": 0.0078125}, communicator={"kind": "local"})
-        ((_, verdict),) = self.hashes(path, code=3)
-        self.assertEqual(verdict, "void")
+        words = ("scenarios/equivalence/exact.json", "--set", "/world_size=3",
+                 "--set", '/reducer={"kind":"invariant","virtual_shards":6}', "--set", '/lanes=["exact","invariant"]')
+        (run,) = self.verify_json(*words, code=3)["runs"]
+        self.assertEqual({lane: said["verdict"] for lane, said in run["lanes"].items()},
+                         {"exact": "pass", "invariant": "void"})
 
     def test_refusals(self):
         for sets, words in (
