@@ -20,10 +20,10 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
-// Does an all_gather of all roots move at most twice what an all-reduce does? Of n elements that
-// moves 2 n (W - 1) / W from each rank, and the all_gather r n (W - 1).
+// Two ranks with one root each: an all_gather of these moves what an all-reduce does. More of them
+// would be added by every rank, all over again.
 bool may_gather(int64_t shards, int64_t world_size) {
-  return most_roots(shards, world_size) * world_size <= 4;
+  return world_size == 2 && most_roots(shards, world_size) == 1;
 }
 
 }  // namespace
@@ -222,17 +222,9 @@ void InvariantReducer::launch(Bucket& bucket) {
   gathers_ ? gather_roots(bucket) : scatter_roots(bucket);
 }
 
-// Ranks with fewer roots than others fill up.
 void InvariantReducer::gather_roots(Bucket& bucket) {
-  const int64_t most = most_roots(options_.virtual_shards, world_size_);
-  at::Tensor own = bucket.roots.front().second;
-  if (most > 1) {
-    own = at::zeros({most, bucket.elements}, bucket.options);
-    for (size_t i = 0; i < bucket.roots.size(); ++i)
-      own[static_cast<int64_t>(i)].copy_(bucket.roots[i].second);
-  }
-  const at::Tensor all = at::empty({world_size_, most, bucket.elements}, bucket.options);
-  bucket.works.push_back(all_gather(all, own));
+  const at::Tensor all = at::empty({world_size_, 1, bucket.elements}, bucket.options);
+  bucket.works.push_back(all_gather(all, bucket.roots.front().second));
   for (int64_t rank = 0; rank < world_size_; ++rank) bucket.others.push_back(all[rank]);
 }
 
