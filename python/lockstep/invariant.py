@@ -17,7 +17,7 @@ computes a shard as one device does (the same device type, threads and libraries
 * A shard's loss is the mean over its own samples. Shards of different sizes count alike, whatever the number of ranks.
 * `compute` begins each shard with .grad None, with the buffers of the step's beginning, and with a random stream of the
   shard's own (`seed`), so that dropout, too, draws the same everywhere. The step leaves the buffers that shard 0 made.
-* Of a rank only those sums travel that it cannot add further, while backward goes on; from 5 ranks on the second half
+* Of a rank only those sums travel that it cannot add further, while backward goes on; from 3 ranks on the second half
   of the exchange comes after backward.
 * Not for SyncBatchNorm (shards are computed one after the other), sparse gradients, static_graph, a comm hook of your
   own, or an optimizer that is fused into backward: refused where it can be seen.
@@ -94,19 +94,16 @@ class _Exchange:
     def __init__(self, owner, parameters, sums, length):
         self.owner, self.parameters, self.length = owner, parameters, length
         world_size, roots = owner.world_size, owner.roots
-        most = max(len(nodes) for nodes in roots)
-        self.gathers = most * world_size <= 4  # else that would move more than twice what an all-reduce does
+        # Two ranks with one root each: that moves what an all-reduce does.
+        self.gathers = world_size == 2 and max(len(nodes) for nodes in roots) == 1
         self.work, self.average = None, None
         if world_size == 1:
             self.received = [[sums[0][1]]]
         elif self.gathers:
-            own = sums[0][1] if most == 1 else torch.stack([one for _, one in sums] +
-                                                           [torch.zeros_like(sums[0][1])] * (most - len(sums)))
-            self.received = [torch.empty_like(own) for _ in roots]
-            self.sent = own
-            self.work = dist.all_gather(self.received, own, group=owner.group, async_op=True)
-            if most == 1:
-                self.received = [[one] for one in self.received]
+            self.sent = sums[0][1]
+            parts = [torch.empty_like(self.sent) for _ in roots]
+            self.received = [[part] for part in parts]
+            self.work = dist.all_gather(parts, self.sent, group=owner.group, async_op=True)
         else:
             self._scatter(sums, roots, world_size)
 

@@ -80,7 +80,7 @@ class InvariantReducer : public ReducerBase {
   void write_back(size_t place, const at::Tensor& averages);
 
   const ShardRange range_;
-  const bool gathers_;                         // few roots
+  const bool gathers_;
   std::vector<std::vector<ShardNode>> roots_;  // of each rank
   std::vector<Bucket> buckets_;
   std::vector<size_t> bucket_of_;  // by place
