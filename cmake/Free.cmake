@@ -94,7 +94,7 @@ endfunction()
 
 lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/json scenarios/parse
                  SOURCES ${embedded} LINK ${lockstep_fmt} nlohmann_json::nlohmann_json lockstep::xxhash)
-lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/probe.cc LINK lockstep_scenario)
+lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/probe.cc reducer/shard_tree.cc LINK lockstep_scenario)
 lockstep_library(lockstep_compare
                  SOURCES golden/compare.cc golden/stream.cc golden/reduction_order.cc
                          golden/stored.cc

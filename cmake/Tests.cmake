@@ -39,7 +39,7 @@ endfunction()
 
 lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/json scenarios/parse
               LINK lockstep_scenario)
-lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc LINK lockstep_bucket)
+lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/shard_tree_test.cc LINK lockstep_bucket)
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)
 lockstep_test(test_record FOLDERS sim/record LINK lockstep_record)
 lockstep_test(test_fault FOLDERS sim/fault/acts LINK lockstep_fault)
@@ -119,7 +119,7 @@ if(LOCKSTEP_LIBTORCH)
   endforeach()
   # PyTorch as a peer: needs a Python whose torch is the LibTorch that we are linked with.
   set(LOCKSTEP_PEER_PYTHON /usr/bin/python3 CACHE FILEPATH "Python with the same LibTorch")
-  set(programs ddp)
+  set(programs ddp invariant)
   if(LOCKSTEP_TOOLS)
     list(APPEND programs checkpoints recorder)
   endif()

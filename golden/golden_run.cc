@@ -183,6 +183,7 @@ GoldenItem item_of(const Scenario& scenario, GoldenKind kind, const Training& tr
   }
   if (shards) item.shard_bytes = gradients_end(item.layout);
   item.bytes = item.layout.bytes + scenario.world_size * item.shard_bytes;
+  if (kind == GoldenKind::invariant) item.bytes += gradients_end(item.layout);
   if (kind == GoldenKind::one_device) item.bytes += static_cast<int64_t>(sizeof(double));
   return item;
 }
@@ -240,6 +241,62 @@ Gradients replay(const Scenario& scenario, const ReplayRule& rule, const GoldenI
   };
 }
 
+std::vector<at::Tensor> gradients_of(const Training& training) {
+  std::vector<at::Tensor> gradients;
+  for (const NamedTensor& parameter : training.parameters)
+    gradients.push_back(parameter.tensor.grad().defined() ? parameter.tensor.grad().clone()
+                                                          : at::Tensor());
+  return gradients;
+}
+
+void put_gradients(const std::vector<at::Tensor>& gradients, const Training& training) {
+  for (size_t i = 0; i < gradients.size(); ++i)
+    training.parameters[i].tensor.mutable_grad() = gradients[i];
+}
+
+// Shards 1 and 2, whose sums are not added to each other first: with those of one pair exchanged no
+// bit would change. All as it was afterwards, but for grad().
+std::vector<std::byte> with_exchange(const Scenario& scenario, const ReplayRule& rule, int64_t step,
+                                     std::vector<Batch> shards, const StateLayout& layout,
+                                     Training& training) {
+  std::swap(shards.at(1), shards.at(2));
+  std::vector<at::Tensor> found;
+  for (const NamedTensor& buffer : training.buffers) found.push_back(buffer.tensor.clone());
+  Replay(rule, scenario, training).average(step, shards);
+  std::vector<std::byte> averages(static_cast<size_t>(gradients_end(layout)));
+  copy_gradients(training, layout, averages.data());
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < found.size(); ++i) at::Tensor(training.buffers[i].tensor).copy_(found[i]);
+  return averages;
+}
+
+Gradients shard_tree(const Scenario& scenario, const ReplayRule& rule, const GoldenItem& item,
+                     Setup& setup) {
+  auto averaging = std::make_shared<Replay>(rule, scenario, setup.training);
+  return [&, rule, averaging, samples = SampleCache(scenario, setup.data)](int64_t step,
+                                                                           std::byte* out) mutable {
+    const std::vector<Batch>& shards = samples.shards(step);
+    std::vector<std::byte> exchanged;
+    if (step == rule.exchange_in_step) {
+      const std::vector<at::Tensor> found = gradients_of(setup.training);
+      exchanged = with_exchange(scenario, rule, step, shards, item.layout, setup.training);
+      put_gradients(found, setup.training);
+    }
+    averaging->average(step, shards);
+    if (exchanged.empty()) return;
+    std::vector<std::byte> right(exchanged.size());
+    copy_gradients(setup.training, item.layout, right.data());
+    for (size_t i = 0; i < right.size(); ++i) out[item.layout.bytes + i] = exchanged[i] ^ right[i];
+  };
+}
+
+Gradients gradients_of_kind(const Scenario& scenario, GoldenKind kind, const ReplayRule& rule,
+                            const GoldenItem& item, Setup& setup) {
+  if (kind == GoldenKind::replay) return replay(scenario, rule, item, setup);
+  if (kind == GoldenKind::invariant) return shard_tree(scenario, rule, item, setup);
+  return whole_batch(scenario, setup, restarts_of(rule, scenario, kind), loss_writer(kind, item));
+}
+
 std::byte* next_slot(GoldenKind kind, StateStream& stream, Deadline deadline) {
   std::byte* slot = stream.begin_write(deadline);
   if (slot == nullptr)
@@ -276,6 +333,8 @@ const char* to_word(GoldenKind kind) {
       return "replay";
     case GoldenKind::float64:
       return "float64";
+    case GoldenKind::invariant:
+      return "invariant";
     case GoldenKind::exact:
       return "exact";
     case GoldenKind::one_device:
@@ -292,7 +351,7 @@ GoldenItem golden_item(const Scenario& scenario, GoldenKind kind, bool shards) {
 void run_golden(const Scenario& given, GoldenKind kind, const ReplayRule& rule, bool shards,
                 StateStream& stream, Deadline deadline) {
   const Finish finish{stream};
-  const Scenario scenario = as_golden(given, kind);
+  const Scenario scenario = with_rank_per_shard(as_golden(given, kind));
   Setup setup = set_up(scenario, dtype_of(scenario, kind), 0, golden_devices(scenario));
   Training& training = setup.training;
   const GoldenItem item = item_of(scenario, kind, training, shards);
@@ -303,10 +362,7 @@ void run_golden(const Scenario& given, GoldenKind kind, const ReplayRule& rule, 
     const auto train = [&](int64_t step, std::byte*) { states.step(step); };
     return stream_all(scenario.steps, kind, stream, deadline, copy, train);
   }
-  const Gradients gradients = kind == GoldenKind::replay
-                                  ? replay(scenario, rule, item, setup)
-                                  : whole_batch(scenario, setup, restarts_of(rule, scenario, kind),
-                                                loss_writer(kind, item));
+  const Gradients gradients = gradients_of_kind(scenario, kind, rule, item, setup);
   const auto copy = [&](std::byte* slot) { copy_state(training, item.layout, slot); };
   const auto train = [&](int64_t step, std::byte* slot) {
     gradients(step, slot);

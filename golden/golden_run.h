@@ -18,6 +18,7 @@ namespace lockstep {
 enum class GoldenKind {
   replay,      // W shards in the scenario's dtype, averaged by the ReplayRule
   float64,     // the whole global batch, in float64
+  invariant,   // virtual shards in the scenario's dtype, added in their tree; whatever the ranks
   exact,       // the whole global batch, in the scenario's dtype
   one_device,  // the same as exact, with its losses: for stored goldens and common checks
 };
@@ -28,7 +29,9 @@ const char* to_word(GoldenKind kind);
 // state, up to the end of the last gradient): they tell which rank's contribution is wrong. Where
 // ranks have states of their own (scenarios/scenario.h), items of kind replay hold all of them,
 // rank after rank, and no local gradients. Those of kind one_device carry, behind the state, the
-// loss of the whole batch as a double: a mean or a sum, without scale.
+// loss of the whole batch as a double: a mean or a sum, without scale. Those of kind invariant
+// carry there, in step ReplayRule::exchange_in_step, the bits of the averages (to the end of the
+// last gradient) that two shards in exchanged places of the tree would change: the lane's control.
 struct GoldenItem {
   StateLayout layout;
   int64_t shard_bytes = 0;  // of one rank's local gradients; 0 without shards

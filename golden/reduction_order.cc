@@ -214,6 +214,32 @@ void sum_hosts(const HostOrder& order, const Inputs<T>& inputs, int64_t count, T
   sum_in_order<T>(order.algorithm, of_host, count, out);
 }
 
+// Of inputs first .. first + size - 1, as far as they are there; size: a power of two.
+template <class T>
+std::vector<T> tree_of(const Inputs<T>& inputs, size_t first, size_t size, int64_t count) {
+  if (size == 1) return std::vector<T>(inputs[first], inputs[first] + count);
+  const size_t half = size / 2;
+  std::vector<T> left = tree_of(inputs, first, half, count);
+  if (first + half >= inputs.size()) return left;
+  const std::vector<T> right = tree_of(inputs, first + half, half, count);
+  for (size_t e = 0; e < left.size(); ++e) left[e] = left[e] + right[e];
+  return left;
+}
+
+template <class T>
+void sum_shard_tree(const Inputs<T>& inputs, int64_t count, T* out) {
+  size_t size = 1;
+  while (size < inputs.size()) size *= 2;
+  const std::vector<T> sum = tree_of(inputs, 0, size, count);
+  std::copy(sum.begin(), sum.end(), out);
+}
+
+int64_t tree_depth(int64_t inputs) {
+  int64_t depth = 0;
+  while (int64_t{1} << depth < inputs) ++depth;
+  return depth;
+}
+
 int64_t halving_doubling_depth(int64_t ranks) {
   int64_t depth = -1;
   for (int64_t block = 1; block <= ranks; block *= 2)
@@ -235,6 +261,7 @@ void sum_in_order(const std::string& algorithm, const std::vector<const T*>& inp
   if (algorithm == "bcube") return sum_bcube(inputs, count, out);
   if (algorithm == "halving_doubling") return sum_halving_doubling(inputs, count, out);
   if (algorithm == "ring_chunked") return sum_ring_chunked(inputs, count, out);
+  if (algorithm == "shard_tree") return sum_shard_tree(inputs, count, out);
   LOCKSTEP_CHECK(algorithm == "rank_order", "no reduction order " + algorithm);
   sum_rank_order(inputs, count, out);
 }
@@ -255,6 +282,7 @@ int64_t addition_depth(const std::string& algorithm, int64_t world_size) {
            addition_depth(order.algorithm, divided_up(world_size, order.ranks_per_host));
   }
   if (algorithm == "halving_doubling") return halving_doubling_depth(world_size);
+  if (algorithm == "shard_tree") return tree_depth(world_size);
   if (algorithm != "bcube") return world_size - 1;
   int64_t depth = 0;
   for (const BcubeLevel& level : bcube_levels(world_size)) depth += level.peers - 1;

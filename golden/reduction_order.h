@@ -14,6 +14,8 @@ namespace lockstep {
 // halving_doubling | ring_chunked | rank_order; any other word aborts. "ring/4", or another word
 // with a number: communicator hierarchical with so many ranks on each host, the last maybe with
 // fewer: each host's sum by itself, then the sum of these, both in the order of that algorithm.
+// "shard_tree", of reducer invariant, no algorithm of Gloo's: halves of the smallest power of two
+// that holds all inputs, each halved again; a half without inputs adds nothing.
 template <class T>
 void sum_in_order(const std::string& algorithm, const std::vector<const T*>& inputs, int64_t count,
                   T* out);

@@ -328,7 +328,7 @@ void Replay::backward(Training& own, const Stretch& stretch, int64_t rank) {
   }
   // Each rank's gradients were undefined before its first step; later they are the averaged ones
   // of the step before, whichever way they are cleared.
-  const std::string& clearing = age_ == 1 ? kNone : scenario_.zero_grad;
+  const std::string& clearing = age_ == 1 || rule_.fresh_shards ? kNone : scenario_.zero_grad;
   if (stretch.index == 0) clear_gradients(own.parameters, clearing);
   const auto& micro_batches = stretch.micro_batches[static_cast<size_t>(rank)];
   int64_t samples = 0;
@@ -346,11 +346,18 @@ void Replay::backward(Training& own, const Stretch& stretch, int64_t rank) {
   }
 }
 
+// What a step finds in grad() is cleared first, and stays where no shard has a gradient.
+at::Tensor Replay::left_by_none(at::Tensor found) const {
+  if (!found.defined() || age_ == 1 || scenario_.zero_grad == kNone) return {};
+  return found.zero_();
+}
+
 void Replay::put() {
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < used_.size(); ++i) {
-    if (!used_[i]) continue;
     at::Tensor& gradient = training_.parameters[i].tensor.mutable_grad();
+    if (!used_[i] && rule_.fresh_shards) gradient = left_by_none(start_gradients_[i]);
+    if (!used_[i]) continue;
     if (gradient.defined() && !gradient.is_sparse())
       gradient.copy_(buckets_.result(i));
     else

@@ -54,6 +54,7 @@ class Replay {
   int64_t buffer_source(size_t buffer, int64_t rank) const;
   void average_buffers(std::vector<std::vector<at::Tensor>>* of_ranks) const;
   void load_kept_buffers();
+  at::Tensor left_by_none(at::Tensor found) const;
   void put();
   void sum_gathered(int64_t step, const std::vector<Batch>& shards);
   void add_gathered(int64_t step, const Batch& batch, double share, std::vector<at::Tensor>* sums);

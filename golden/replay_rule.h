@@ -48,6 +48,11 @@ struct ReplayRule {
   std::vector<int64_t> restart_after_steps;
   std::vector<int64_t> double_restart_after_steps;  // the same of the double run
   std::string algorithm = "ring";                   // a word of golden/reduction_order.h
+  // Each shard's gradients are those of an undefined grad(), whatever zero_grad is.
+  bool fresh_shards = false;
+  // Of golden run invariant, in which step it also tells what its gradients would be if two shards
+  // exchanged their places in the tree; 0: never.
+  int64_t exchange_in_step = 0;
 };
 
 }  // namespace lockstep

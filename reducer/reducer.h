@@ -15,8 +15,8 @@
 namespace lockstep {
 
 struct ReducerOptions {
-  // or c10d, flat, per_parameter, manual, sharded, data_parallel; none: each rank for itself;
-  // registered: one of the program's own (registry.h)
+  // or c10d, flat, per_parameter, manual, sharded, data_parallel, invariant; none: each rank for
+  // itself; registered: one of the program's own (registry.h)
   std::string kind = "bucketed";
   std::string name;  // of a registered one
   Options own;       // what the scenario gives a registered one under "options"
@@ -45,6 +45,10 @@ struct ReducerOptions {
   // forwards; empty: one reducer. bucketed and c10d only, without join.
   std::vector<std::string> wrapped_modules;
   CommHookOptions comm_hook;  // bucketed and c10d only
+  // Of kind invariant (kinds/invariant.h): shards of a step over all ranks, at least as many as
+  // ranks, and the micro-batches of each.
+  int64_t virtual_shards = 0;
+  int64_t micro_batches_per_shard = 1;
   // Uneven inputs, bucketed and c10d only. none: every rank has a batch in every step. Else what
   // gradients are divided by where some have none (see Reducer::shadow()): initial_world_size |
   // active_ranks. Comm hooks divide by themselves, and do not ask.

@@ -82,6 +82,21 @@ int64_t ranks_of(const Scenario& scenario) {
   return scenario.reducer.kind == "data_parallel" ? 1 : scenario.world_size;
 }
 
+bool has_virtual_shards(const Scenario& scenario) { return scenario.reducer.kind == "invariant"; }
+
+int64_t shards_of(const Scenario& scenario) {
+  const Options& options = scenario.reducer.options;
+  // Before the plan has checked it, it may be missing.
+  return has_virtual_shards(scenario) && options.has("virtual_shards")
+             ? options.integer("virtual_shards")
+             : scenario.world_size;
+}
+
+Scenario with_rank_per_shard(Scenario scenario) {
+  scenario.world_size = shards_of(scenario);
+  return scenario;
+}
+
 bool shares_optimizer(const Scenario& scenario) {
   return scenario.optimizer_sharding.kind != "none" || scenario.reducer.kind == "sharded";
 }

@@ -78,7 +78,7 @@ std::string remainder(const Part& split) {
 
 // Samples of the whole batch that are trained on, the repeated ones among them.
 int64_t trained_samples(const Scenario& scenario) {
-  const int64_t world_size = scenario.world_size;
+  const int64_t world_size = shards_of(scenario);
   const std::string rule = remainder(scenario.split);
   if (rule == "refuse") return scenario.batch_size;
   return rows_per_rank(scenario.batch_size, world_size, rule == "drop") * world_size;
@@ -98,7 +98,9 @@ bool shuffles_each_epoch(const Part& split) {
 }
 
 Split::Split(const Scenario& scenario)
-    : scenario_(scenario), samples_(scenario.data.options.integer("samples")) {}
+    : scenario_(scenario),
+      shards_(shards_of(scenario)),
+      samples_(scenario.data.options.integer("samples")) {}
 
 bool Split::pads() const {
   const Options& options = scenario_.split.options;
@@ -107,12 +109,11 @@ bool Split::pads() const {
 
 // Of a rank, in an epoch of a sampler; and at most in a step of it.
 int64_t Split::rows(int64_t rank) const {
-  const int64_t world_size = scenario_.world_size;
-  if (!pads()) return samples_ / world_size + (rank < samples_ % world_size ? 1 : 0);
-  return rows_per_rank(samples_, world_size, drops(scenario_.split));
+  if (!pads()) return samples_ / shards_ + (rank < samples_ % shards_ ? 1 : 0);
+  return rows_per_rank(samples_, shards_, drops(scenario_.split));
 }
 int64_t Split::rows_per_step() const {
-  return std::max<int64_t>(1, scenario_.batch_size / scenario_.world_size);
+  return std::max<int64_t>(1, scenario_.batch_size / shards_);
 }
 
 int64_t Split::batches(int64_t rank) const {
@@ -137,11 +138,11 @@ bool Split::has_batch(int64_t step, int64_t rank) const {
 
 int64_t Split::active_ranks(int64_t step) const {
   int64_t active = 0;
-  for (int64_t rank = 0; rank < scenario_.world_size; ++rank) active += has_batch(step, rank);
+  for (int64_t rank = 0; rank < shards_; ++rank) active += has_batch(step, rank);
   return active;
 }
 
-bool Split::is_even() const { return active_ranks(steps_per_epoch()) == scenario_.world_size; }
+bool Split::is_even() const { return active_ranks(steps_per_epoch()) == shards_; }
 
 int64_t Split::same_step(int64_t step) const {
   return shuffles_each_epoch(scenario_.split) ? 0 : (step - 1) % steps_per_epoch() + 1;
@@ -154,13 +155,13 @@ std::vector<int64_t> Split::shard_sizes() const {
   };
   if (has_sampler(scenario_.split)) {
     const int64_t size = rows_per_step();
-    for (const int64_t rank : {int64_t{0}, scenario_.world_size - 1}) {  // the others are as these
+    for (const int64_t rank : {int64_t{0}, shards_ - 1}) {  // the others are as these
       add(std::min(size, rows(rank)));
       if (rows(rank) > size && rows(rank) % size != 0) add(rows(rank) % size);
     }
     return sizes;
   }
-  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
+  for (int64_t rank = 0; rank < shards_; ++rank)
     add(static_cast<int64_t>(part_of_batch(1, rank).size()));
   return sizes;
 }
@@ -177,11 +178,10 @@ void Split::deal(int64_t epoch) {
   if (scenario_.split.kind == "distributed") {
     const DistributedSamplerOptions given{options.flag("shuffle"), options.flag("drop_last"),
                                           pads(), options.integer("seed")};
-    dealt_ = deal_in_turn(given, samples_, scenario_.world_size, epoch);
+    dealt_ = deal_in_turn(given, samples_, shards_, epoch);
   } else {
-    dealt_ =
-        deal_in_blocks(scenario_.split.kind == "libtorch_random", options.flag("allow_duplicates"),
-                       samples_, scenario_.world_size, epoch);
+    dealt_ = deal_in_blocks(scenario_.split.kind == "libtorch_random",
+                            options.flag("allow_duplicates"), samples_, shards_, epoch);
   }
 }
 
@@ -190,8 +190,8 @@ std::vector<int64_t> Split::part_of_batch(int64_t step, int64_t rank) const {
   const int64_t size = scenario_.batch_size;
   const int64_t first = (step - 1) % steps_per_epoch() * size;
   const int64_t trained = trained_samples(scenario_);
-  const int64_t least = trained / scenario_.world_size;
-  const int64_t larger = trained % scenario_.world_size;
+  const int64_t least = trained / shards_;
+  const int64_t larger = trained % shards_;
   const int64_t begin = rank * least + std::min(rank, larger);
   std::vector<int64_t> indices(static_cast<size_t>(least + (rank < larger ? 1 : 0)));
   for (size_t i = 0; i < indices.size(); ++i)
@@ -200,7 +200,7 @@ std::vector<int64_t> Split::part_of_batch(int64_t step, int64_t rank) const {
 }
 
 std::vector<int64_t> Split::shard(int64_t step, int64_t rank) {
-  LOCKSTEP_CHECK(step >= 1 && rank >= 0 && rank < scenario_.world_size, "no such step or rank");
+  LOCKSTEP_CHECK(step >= 1 && rank >= 0 && rank < shards_, "no such step or rank");
   if (!has_batch(step, rank)) return {};
   if (!has_sampler(scenario_.split)) {
     LOCKSTEP_CHECK(samples_ % scenario_.batch_size == 0, "the plan lets only whole batches pass");
@@ -222,14 +222,14 @@ int64_t Split::batch_samples(int64_t step) const {
   };
   if (is_even() && !has_sampler(scenario_.split)) return trained_samples(scenario_);
   int64_t samples = 0;
-  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
+  for (int64_t rank = 0; rank < shards_; ++rank)
     if (has_batch(step, rank)) samples += of_rank(rank);
   return samples;
 }
 
 std::vector<int64_t> Split::batch(int64_t step) {
   std::vector<int64_t> indices;
-  for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
+  for (int64_t rank = 0; rank < shards_; ++rank)
     for (int64_t index : shard(step, rank)) indices.push_back(index);
   return indices;
 }

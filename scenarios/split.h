@@ -42,7 +42,8 @@ DealtRows deal_in_blocks(bool shuffle, bool allow_duplicates, int64_t samples, i
 // says. Split kinds contiguous and manual take consecutive batches and cut each into parts, one
 // per rank; samplers deal a whole epoch to the ranks, which take batches from their rows, so that
 // the last of an epoch may be short. Some ranks may have fewer batches in an epoch than others
-// (batches_per_rank, a sampler that does not pad): their shards are empty then. No random numbers
+// (batches_per_rank, a sampler that does not pad): their shards are empty then. Of reducer
+// invariant "rank" is the number of a virtual shard in all of this (shards_of()). No random numbers
 // but those that a sampler's seed fixes. One thread per object.
 class Split {
  public:
@@ -82,6 +83,7 @@ class Split {
   bool pads() const;
 
   const Scenario& scenario_;
+  const int64_t shards_;  // as many as ranks, or virtual ones
   const int64_t samples_;
   int64_t dealt_epoch_ = -1;
   DealtRows dealt_;

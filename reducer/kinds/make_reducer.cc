@@ -10,6 +10,7 @@
 #include "reducer/c10d/c10d_reducer.h"
 #include "reducer/comm/collective.h"
 #include "reducer/kinds/bucketed.h"
+#include "reducer/kinds/invariant.h"
 #include "reducer/kinds/sharded.h"
 #include "reducer/reducer.h"
 #include "reducer/registry.h"
@@ -275,6 +276,7 @@ std::unique_ptr<Reducer> make_reducer(const ReducerOptions& options, const Named
   if (kind == "data_parallel") return std::make_unique<NothingToReduce>();
   if (kind == "none") return make(std::type_identity<NoReducer>());
   if (kind == "sharded") return make(std::type_identity<ShardedReducer>());
+  if (kind == "invariant") return make(std::type_identity<InvariantReducer>());
   if (kind == "registered")
     return make_registered_reducer({parameters, buffers, communicator, probe, options});
   LOCKSTEP_CHECK(kind == "bucketed" || kind == "flat" || kind == "per_parameter",

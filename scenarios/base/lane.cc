@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<LaneRow, 6> kLanes = {{
+constexpr std::array<LaneRow, 7> kLanes = {{
     {Lane::replica, "replica", LaneMethod::replicas, 4, "all ranks with each other, bit for bit"},
     {Lane::replay, "replay", LaneMethod::bits, 1,
      "with one process that adds the shards in the same order, bit for bit"},
@@ -21,6 +21,9 @@ constexpr std::array<LaneRow, 6> kLanes = {{
      "float32 gradients with a float64 oracle, by a statistic"},
     {Lane::exact, "exact", LaneMethod::bits, 2,
      "with the full batch on data that does not round, bit for bit"},
+    {Lane::invariant, "invariant", LaneMethod::bits, 8,
+     "with one device that computes the virtual shards of reducer invariant one after the other "
+     "and adds them in the same tree, bit for bit"},
     {Lane::communication, "communication", LaneMethod::statistic, 5,
      "what the sum over the ranks may lose in any order of additions, from the run's own weights; "
      "for communicators whose order nobody knows"},

@@ -19,7 +19,8 @@ enum class Lane : int32_t {
   rounding,
   exact,
   one_device,  // of stored goldens and common checks; no scenario names it
-  communication
+  communication,
+  invariant
 };
 
 enum class LaneMethod {

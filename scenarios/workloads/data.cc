@@ -152,7 +152,7 @@ Batch image_data(const Part& part) {
 }
 
 SampleCache::SampleCache(const Scenario& scenario, const Batch& data)
-    : world_size_(scenario.world_size),
+    : world_size_(shards_of(scenario)),
       split_(scenario),
       data_(data),
       places_(shuffles_each_epoch(scenario.split) ? 1

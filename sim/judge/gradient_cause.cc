@@ -183,7 +183,7 @@ Found another_order(const CauseFacts& facts) {
   if (e == nullptr || on_some_ranks_only(facts) ||
       verdict_of(facts, Lane::replica) == LaneVerdict::fail)
     return {};
-  if (e->lane != Lane::replay && e->lane != Lane::exact) return {};
+  if (e->lane != Lane::replay && e->lane != Lane::exact && e->lane != Lane::invariant) return {};
   const std::optional<LaneVerdict> float64 = verdict_of(facts, Lane::float64);
   if (float64 == LaneVerdict::pass)
     return Cause{"order_only", "the same addends in another order (lane float64 passes)"};

@@ -30,7 +30,7 @@ struct LaneTrace {
 
 struct RankView {
   static constexpr size_t kStateKinds = 4;
-  static constexpr size_t kLanes = 8;
+  static constexpr size_t kLanes = static_cast<size_t>(Lane::invariant) + 1;  // the last number
 
   int64_t rank = 0;
   uint64_t dropped = 0;
@@ -55,7 +55,7 @@ struct RankView {
   std::optional<std::array<uint64_t, 2>> final_hash;
   Evidence evidence;
 
-  const LaneTrace& lane(Lane which) const { return lanes[static_cast<size_t>(which)]; }
+  const LaneTrace& lane(Lane which) const { return lanes.at(static_cast<size_t>(which)); }
 };
 
 // Keeps the larger of both; what is not a number is larger than all, and stays.

@@ -79,7 +79,7 @@ double short_cap(int64_t above, int64_t up_to) {
 
 bool has_cap(const RunPlan& plan) {
   const std::string& kind = plan.scenario.reducer.kind;
-  return kind == "bucketed" || kind == "c10d" || kind == "sharded";
+  return kind == "bucketed" || kind == "c10d" || kind == "sharded" || kind == "invariant";
 }
 
 std::optional<BucketLayout> settled_layout(const RunPlan& plan, int64_t cap_bytes) {

@@ -18,7 +18,8 @@ class ScenarioCheck : PartCheck {
   ScenarioCheck(const Scenario& scenario, InputErrors* errors) : PartCheck(scenario, errors) {}
 
   void run() {
-    if (world_size()) check_join(s_, errors_);
+    if (world_size()) check_invariant(s_, errors_);
+    if (errors_->empty()) check_join(s_, errors_);
     if (errors_->empty()) check_split(s_, errors_);
     can_split_ = errors_->empty();
     check_files(s_, errors_);
@@ -140,7 +141,7 @@ class ScenarioCheck : PartCheck {
     need(s_.requantize > 0, "/requantize", "a power of two such as 64");
     need(loss.text("reduction") == "sum", "/loss/reduction", "\"sum\"");
     need(is_power_of_two(loss.number("scale")), "/loss/scale", "a power of two");
-    need(loss.flag("times_world_size") || is_power_of_two(static_cast<double>(s_.world_size)),
+    need(loss.flag("times_world_size") || is_power_of_two(static_cast<double>(shards_of(s_))),
          "/loss/times_world_size", "true, or a world size that is a power of two");
     need(s_.loss.kind == "mse", "/loss/kind", "\"mse\"");
     need(s_.model.kind == "linear" || s_.model.kind == "mlp", "/model/kind",
@@ -151,13 +152,14 @@ class ScenarioCheck : PartCheck {
 
   void mutant(size_t index, const MutantSpec& mutant) {
     const std::string at = fmt::format("/mutants/{}", index);
-    if (mutant.rank && *mutant.rank >= s_.world_size)
+    const int64_t ranks = is_of_shards(mutant) ? shards_of(s_) : s_.world_size;
+    if (mutant.rank && *mutant.rank >= ranks)
       fail(at + "/rank", fmt::format("there is no rank {}", *mutant.rank),
-           fmt::format("a rank from 0 to {}", s_.world_size - 1));
+           fmt::format("a rank from 0 to {}", ranks - 1));
     if (mutant.step && *mutant.step > s_.steps)
       fail(at + "/step", fmt::format("there is no step {}", *mutant.step),
            fmt::format("a step from 1 to {}", s_.steps));
-    if (mutant.kind == "duplicate_shard" && s_.world_size < 2)
+    if (mutant.kind == "duplicate_shard" && shards_of(s_) < 2)
       fail(at + "/kind", "duplicate_shard needs another rank", "a world size of at least 2");
     if (can_split_) check_sample_mutant(s_, mutant, at + "/kind", errors_);
     if (can_split_) check_data_mutant(s_, mutant, at, errors_);

@@ -107,6 +107,11 @@ class MutantsCheck : PartCheck {
 
 }  // namespace
 
+bool is_of_shards(const MutantSpec& mutant) {
+  const Kinds kinds = {"swap_shards", "stale_shard", "shift_shard", "duplicate_shard"};
+  return among(kinds, mutant.kind);
+}
+
 void check_mutants(const Scenario& scenario, InputErrors* errors) {
   MutantsCheck(scenario, errors).run();
 }
@@ -132,7 +137,7 @@ class DataMutantCheck : PartCheck {
       need(!m_.step || *m_.step > 1, at_ + "/step",
            m_.kind + " in step 1, before which there is none", "a step from 2 on");
     if (m_.kind.ends_with("_gradient")) gradient();
-    if (is_of_shards()) shards();
+    if (is_of_shards(m_) && m_.kind != "duplicate_shard") shards();
     if (m_.kind == "short_slice" || m_.kind == "reorder_sum")
       need(s_.reducer.kind != "sharded", at_ + "/kind",
            m_.kind + " with sums of which a rank gets a part", "another reducer than sharded");
@@ -145,10 +150,6 @@ class DataMutantCheck : PartCheck {
   }
 
  private:
-  bool is_of_shards() const {
-    return m_.kind == "swap_shards" || m_.kind == "stale_shard" || m_.kind == "shift_shard";
-  }
-
   // None: a kind that is checked elsewhere.
   std::optional<Keys> keys_of_kind() const {
     const std::string& kind = m_.kind;
@@ -161,7 +162,7 @@ class DataMutantCheck : PartCheck {
       return Keys{.bucket = true, .element = shifts || flips, .bit = flips};
     if (kind == "short_slice") return Keys{.bucket = true, .element = true};
     if (kind == "reorder_sum" || kind == "swap_launches") return Keys{.bucket = true};
-    if (is_of_shards()) return Keys{.other = kind == "swap_shards"};
+    if (is_of_shards(m_) && kind != "duplicate_shard") return Keys{.other = kind == "swap_shards"};
     if (kind == "drop_broadcast" || kind == "lose_momentum" || kind == "same_masks") return Keys{};
     return std::nullopt;
   }
@@ -191,9 +192,9 @@ class DataMutantCheck : PartCheck {
     need(Split(s_).is_even(), at_ + "/kind", m_.kind + " cannot act here",
          "equally many batches on all ranks");
     if (m_.kind != "swap_shards") return;
-    const bool two = m_.rank && m_.other && *m_.rank != *m_.other && *m_.other < s_.world_size;
+    const bool two = m_.rank && m_.other && *m_.rank != *m_.other && *m_.other < shards_of(s_);
     need(two, at_ + "/other", "swap_shards without two ranks",
-         fmt::format("rank and other: two ranks from 0 to {}", s_.world_size - 1));
+         fmt::format("rank and other: two ranks from 0 to {}", shards_of(s_) - 1));
   }
 
   void broadcast() {

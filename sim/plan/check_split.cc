@@ -23,7 +23,7 @@ class SplitCheck : PartCheck {
   }
 
  private:
-  bool divides() const { return s_.batch_size % s_.world_size == 0; }
+  bool divides() const { return s_.batch_size % shards_ == 0; }
 
   void batches() {
     const int64_t samples = s_.data.options.integer("samples");
@@ -31,10 +31,10 @@ class SplitCheck : PartCheck {
     const bool refuses = !options.has("remainder") || options.text("remainder") == "refuse";
     // Averaged plainly, ranks with fewer samples would count too much.
     if (!divides() && refuses && s_.averaging != "sample_weighted")
-      fail("/world_size",
-           fmt::format("a batch of {} samples cannot be split evenly over {} ranks", s_.batch_size,
-                       s_.world_size),
-           "a world size that divides the batch");
+      fail(pointer_,
+           fmt::format("a batch of {} samples cannot be split evenly over {} {}", s_.batch_size,
+                       shards_, words_),
+           fmt::format("{} that divides the batch", number_));
     if (samples % s_.batch_size != 0)
       fail("/data/samples",
            fmt::format("{} samples are not a multiple of the batch, {}", samples, s_.batch_size),
@@ -44,10 +44,10 @@ class SplitCheck : PartCheck {
   // A sampler's ranks have equally many samples, and batches of one size.
   void sampler() {
     if (!divides())
-      fail("/world_size",
-           fmt::format("a batch of {} samples is no batch of the same size on each of {} ranks",
-                       s_.batch_size, s_.world_size),
-           "a world size that divides the batch");
+      fail(pointer_,
+           fmt::format("a batch of {} samples is no batch of the same size on each of {} {}",
+                       s_.batch_size, shards_, words_),
+           fmt::format("{} that divides the batch", number_));
     if (s_.data.options.integer("samples") > kMostShuffled)
       fail("/data/samples", "no sampler of ours shuffles so many samples",
            fmt::format("at most {}", kMostShuffled));
@@ -56,23 +56,29 @@ class SplitCheck : PartCheck {
   void enough_samples() {
     const Split split(s_);
     if (split.least_shard() > 0) return;
-    fail("/world_size",
-         fmt::format("{} samples leave none for some of {} ranks",
+    fail(pointer_,
+         fmt::format("{} samples leave none for some of {} {}",
                      has_sampler(s_.split) ? s_.data.options.integer("samples") : s_.batch_size,
-                     s_.world_size),
-         "a sample for every rank");
+                     shards_, words_),
+         fmt::format("a sample for every {}", word_));
   }
 
   void micro_batches() {
     for (const int64_t shard : Split(s_).shard_sizes()) {
       if (shard % s_.accumulate_steps == 0) continue;
       return fail("/accumulate_steps",
-                  fmt::format("a rank's {} samples cannot be split into {} equal micro-batches",
-                              shard, s_.accumulate_steps),
+                  fmt::format("a {}'s {} samples cannot be split into {} equal micro-batches",
+                              word_, shard, s_.accumulate_steps),
                   fmt::format("a divisor of {}", shard));
     }
   }
 
+  const bool virtual_ = has_virtual_shards(s_);
+  const int64_t shards_ = shards_of(s_);
+  const char* pointer_ = virtual_ ? "/reducer/virtual_shards" : "/world_size";
+  const char* word_ = virtual_ ? "virtual shard" : "rank";
+  const char* words_ = virtual_ ? "virtual shards" : "ranks";
+  const char* number_ = virtual_ ? "a number" : "a world size";
   static constexpr int64_t kMostShuffled = 100'000'000;  // see random_permutation()
 };
 

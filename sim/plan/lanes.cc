@@ -23,6 +23,7 @@ std::string why_no_rounding(const RunPlan& plan) {
   if (s.clipping.kind != "none") return "it knows averaged gradients, not clipped";
   if (s.loss_scaling.kind != "none") return "it knows no scaled or skipped gradients";
   if (s.compute.kind == "emulated") return "emulated gradients do not round as computed ones do";
+  if (has_virtual_shards(s)) return "it knows shards of ranks, not virtual ones";
   if (s.join_divide_by) return "rank 0 may have no batch";
   if (plan.start_step > 0) return "it needs the steps before the resume too";
   return "";
@@ -38,7 +39,12 @@ std::string why_no_replay(const RunPlan& plan) {
     return "the file was saved by another number of ranks";
   if (s.reducer.kind == "registered" && followed_kind(s) == "none")
     return "a registered reducer's order of additions is its own (/reducer/same_bits_as)";
+  if (has_virtual_shards(s)) return "lane invariant compares this reducer with the same process";
   return "";
+}
+
+std::string why_no_invariant(const Scenario& s) {
+  return has_virtual_shards(s) ? "" : "only reducer invariant computes virtual shards";
 }
 
 // Each but the last would be another formula than that of the mean of what ranks computed.
@@ -47,6 +53,7 @@ std::string why_no_communication(const Scenario& s) {
   if (s.device == "cuda" && s.golden_device == "cpu")
     return "the ranks' gradients are computed once more, and the cpu's bits are not a GPU's";
   if (s.compute.kind == "emulated") return "emulated gradients are those of no model";
+  if (has_virtual_shards(s)) return "it knows shards of ranks, not virtual ones";
   if (s.clipping.kind != "none") return "it knows averaged gradients, not clipped";
   if (s.loss_scaling.kind != "none") return "it knows no scaled or skipped gradients";
   if (s.join_divide_by) return "it divides by all ranks, whoever has a batch";
@@ -67,6 +74,8 @@ std::string why_not_of_run(Lane lane, const RunPlan& plan) {
       return why_no_rounding(plan);
     case Lane::communication:
       return why_no_communication(plan.scenario);
+    case Lane::invariant:
+      return why_no_invariant(plan.scenario);
     case Lane::float64:
     case Lane::exact:
     case Lane::one_device:

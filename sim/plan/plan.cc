@@ -51,6 +51,7 @@ int64_t item_bytes(const RunPlan& plan) {
   const int64_t replayed = sizes.state * (has_own_states(s) ? s.world_size : 1);
   return std::max({largest.state, replayed,
                    plan.shards ? sizes.state + s.world_size * sizes.gradients : 0,
+                   asks_for(s, Lane::invariant) ? sizes.state + sizes.gradients : 0,
                    plan.watches_states() ? 2 * sizes.state : 0});
 }
 
@@ -84,8 +85,12 @@ void choose_capacities(RunPlan* plan) {
   const int64_t of_faults =
       s.faults.empty() ? 0 : 3 * (parameters + 2) + 4 * static_cast<int64_t>(s.faults.size());
   const int64_t of_device = s.device == "cpu" ? 0 : parameters + 2;
-  const int64_t per_step = s.accumulate_steps * (per_pass + of_faults + of_device) + 6 +
-                           (report_every(s.loss) > 0 ? 1 : 0) + (s.common_checks ? 3 : 0) + sharing;
+  // Of every bucket each rank scatters its part; forwards of as many shards as a rank may have.
+  const int64_t own_shards = (shards_of(s) + s.world_size - 1) / s.world_size;
+  const int64_t of_trees = has_virtual_shards(s) ? 2 * (s.world_size + 1) * (parameters + 1) : 0;
+  const int64_t per_step = own_shards * s.accumulate_steps * (per_pass + of_faults + of_device) +
+                           of_trees + 6 + (report_every(s.loss) > 0 ? 1 : 0) +
+                           (s.common_checks ? 3 : 0) + sharing;
   const int64_t events = 512 + s.steps * per_step * (plan->double_run ? 2 : 1);
   plan->record_capacity = std::clamp<int64_t>(events, 4'096, 1 << 20);
   if (!manifest) return;
@@ -110,6 +115,7 @@ void go_on_from(const CheckpointFile& file, RunPlan* plan) {
   plan->start_step = file.step;
   plan->replay.restart_after_steps = file.resumed_after;
   plan->replay.restart_after_steps.push_back(file.step);
+  if (plan->replay.exchange_in_step > 0) plan->replay.exchange_in_step = file.step + 1;
   for (const int64_t step : plan->replay.restart_after_steps)
     if (step < plan->double_start_step) plan->replay.double_restart_after_steps.push_back(step);
   if (plan->double_start_step > 0)

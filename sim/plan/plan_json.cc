@@ -52,6 +52,8 @@ void rule_members(R& rule, F&& use) {
   use("restart_after_steps", rule.restart_after_steps);
   use("double_restart_after_steps", rule.double_restart_after_steps);
   use("algorithm", rule.algorithm);
+  use("fresh_shards", rule.fresh_shards);
+  use("exchange_in_step", rule.exchange_in_step);
 }
 
 template <class P, class F>
@@ -202,6 +204,7 @@ void check_numbers(const RunPlan& plan, Ranges* ranges) {
   ranges->within("/replay/first_bucket_bytes", plan.replay.first_bucket_bytes, 0, kMost);
   ranges->within("/replay/bucket_cap_bytes", plan.replay.bucket_cap_bytes, 0, kMost);
   ranges->within("/replay/rebuild_after_step", plan.replay.rebuild_after_step, 0, kMost);
+  ranges->within("/replay/exchange_in_step", plan.replay.exchange_in_step, 0, kMost);
 }
 
 void check_words(const RunPlan& plan, Ranges* ranges) {
@@ -213,7 +216,7 @@ void check_words(const RunPlan& plan, Ranges* ranges) {
   ranges->word("/replay/division_later", rule.division_later, divisions);
   ranges->word("/replay/added_as", rule.added_as, {"", "float16", "bfloat16"});
   for (const std::string& golden : plan.goldens)
-    ranges->word("/goldens", golden, {"replay", "float64", "exact", "one_device"});
+    ranges->word("/goldens", golden, {"replay", "float64", "exact", "invariant", "one_device"});
   for (const auto& [axis, value] : plan.set)
     if (json_or_discarded(value).is_discarded())
       ranges->bad("/set", "\"" + shortened(value) + "\"", "JSON text");

@@ -78,7 +78,8 @@ BucketLayout buckets_of(const Scenario& scenario, const ModelManifest& manifest,
     items.push_back({parameter.bytes(), key, parameter.sparse_gradient});
   }
   const bool flat = followed_kind(scenario) == "flat";
-  const bool one_bucket = flat || (!searches_unused(scenario) && !is_sharded(scenario));
+  const bool by_caps = is_sharded(scenario) || has_virtual_shards(scenario);
+  const bool one_bucket = flat || (!searches_unused(scenario) && !by_caps);
   BucketLayout layout =
       layout_at_construction(items, one_bucket, bytes_of_mib(options.number("first_bucket_mb")),
                              bytes_of_mib(options.number("bucket_cap_mb")));
@@ -147,6 +148,13 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
     rule.layout = "ddp";
     rule.padded = true;
     rule.division_first_step = rule.division_later = "divide_before";
+  } else if (has_virtual_shards(scenario)) {
+    // Where an element lies decides nothing.
+    rule.layout = "registration";
+    rule.division_first_step = rule.division_later = "divide_after";
+    rule.algorithm = "shard_tree";
+    rule.fresh_shards = true;
+    rule.exchange_in_step = 1;
   } else if (kind == "data_parallel") {
     rule.layout = "registration";
     rule.gathered = true;
@@ -171,7 +179,8 @@ BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifes
   if (kind == "data_parallel" || kind == "none") return {};
   if (has_ddp_buckets(scenario)) return buckets_of_several(scenario, manifest);
   const std::vector<int64_t> trained = trained_in(scenario, manifest);
-  if (kind == "flat" || is_sharded(scenario)) return buckets_of(scenario, manifest, trained);
+  if (kind == "flat" || is_sharded(scenario) || has_virtual_shards(scenario))
+    return buckets_of(scenario, manifest, trained);
   BucketLayout layout = one_each(trained);
   if (kind == "per_parameter") std::reverse(layout.begin(), layout.end());
   return layout;

@@ -60,6 +60,12 @@ void check_files(const Scenario& scenario, InputErrors* errors);
 // rest.
 void check_sharing(const Scenario& scenario, InputErrors* errors);
 
+// Of it: what reducer invariant needs, and what nobody has thought through for virtual shards.
+void check_invariant(const Scenario& scenario, InputErrors* errors);
+
+// Does it give a shard other samples? Of reducer invariant its ranks are virtual shards.
+bool is_of_shards(const MutantSpec& mutant);
+
 // Of it: optimizer, schedule, clipping, loss scaling, and the mutants of these.
 void check_training(const Scenario& scenario, InputErrors* errors);
 

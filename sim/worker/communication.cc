@@ -82,6 +82,8 @@ ReducerOptions reducer_options_of(const Scenario& scenario, int64_t rank) {
   options.find_unused_parameters = given.flag("find_unused_parameters");
   options.static_graph = given.flag("static_graph");
   options.broadcast_buffers = given.flag("broadcast_buffers");
+  if (has_virtual_shards(scenario)) options.virtual_shards = shards_of(scenario);
+  options.micro_batches_per_shard = scenario.accumulate_steps;
   options.write_back = given.text("write_back");
   options.buffer_hook = given.text("buffer_hook");
   options.ignored = scenario.ignored;

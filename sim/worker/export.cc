@@ -138,8 +138,8 @@ void Export::save_order() const {
   Json order = Json::array();
   for (int64_t step = 1; step <= scenario.steps; ++step) {
     Json& ranks = order.emplace_back(Json::array());
-    for (int64_t rank = 0; rank < scenario.world_size; ++rank)
-      ranks.push_back(followed_samples(scenario.mutants, step, rank, scenario.world_size, &split));
+    for (int64_t rank = 0; rank < shards_of(scenario); ++rank)
+      ranks.push_back(followed_samples(scenario.mutants, step, rank, shards_of(scenario), &split));
   }
   write_text(plan_.export_dir + "/order.json", order.dump() + "\n");
 }

@@ -27,7 +27,8 @@ std::string npy_header(const std::string& descr, at::IntArrayRef shape);
 //     optimizer_state}, each a list of {name, dtype, shape, file} in registration order (`file` is
 //     null for a tensor that does not exist, such as the gradient of an unused parameter);
 //     final.reducer_data: as in a result, or null.
-//   order.json     [step][rank] -> indices into the data set, in the order in which they are used.
+//   order.json     [step][rank] -> indices into the data set, in the order in which they are used;
+//                  of reducer invariant [step][virtual shard].
 //   *.npy          the numbers, in the folder.
 // Rank 0 of the primary run calls it; `initial` holds what the broadcast at construction left,
 // `final` what the last step left. Blocks on the disk; throws std::runtime_error with the path

@@ -234,13 +234,15 @@ MismatchContext Observer::context(Lane lane, int64_t step, const std::byte* gold
   context.lane = lane;
   context.step = step;
   context.rank = context_.rank;
-  context.world_size = context_.plan.scenario.world_size;
+  context.world_size = shards_of(context_.plan.scenario);
   context.layout = &layout;
   context.run = state_;
   context.before = before_.empty() ? nullptr : before_.data();
   context.clipping = &context_.plan.scenario.clipping;
   context.golden = golden;
-  context.local = local_ ? local_->bytes() : nullptr;
+  // Of virtual shards it holds the last one's alone.
+  const bool whole = local_ && !has_virtual_shards(context_.plan.scenario);
+  context.local = whole ? local_->bytes() : nullptr;
   context.bucket_of = [this](int64_t parameter) { return probe_.bucket_of(parameter); };
   context.shape_of = [this, &layout](int64_t entry) {
     const StateEntry& e = layout.entries[static_cast<size_t>(entry)];
@@ -364,7 +366,17 @@ void Observer::control(Feed& feed, const std::byte* golden, const StateLayout& p
     damage_first_element(target_entry(part), damaged.data());
     detected = first_bit_difference(part, damaged.data(), golden).has_value();
   }
+  if (feed.lane == Lane::invariant) detected = detected && sees_exchange(golden, part);
   record_control(feed.lane, detected);
+}
+
+// The run's own gradients with the bits that two shards in exchanged places of the tree change.
+bool Observer::sees_exchange(const std::byte* golden, const StateLayout& part) const {
+  std::vector<std::byte> damaged(state_, state_ + layout_.bytes);
+  const std::byte* changed = golden + layout_.bytes;
+  for (int64_t i = 0; i < gradients_end(layout_); ++i)
+    damaged[static_cast<size_t>(i)] ^= changed[i];
+  return first_bit_difference(part, damaged.data(), golden).has_value();
 }
 
 void Observer::publish_rounding() {

@@ -68,6 +68,7 @@ class Observer {
   void compare_with_stored_golden();
   void compare_distance(Feed& feed, int64_t step, const std::byte* golden);
   void control(Feed& feed, const std::byte* golden, const StateLayout& part);
+  bool sees_exchange(const std::byte* golden, const StateLayout& part) const;
   void control_replica(const std::vector<uint64_t>& hashes);
   void record_control(Lane lane, bool detected);
   void publish_rounding();

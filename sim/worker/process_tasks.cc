@@ -129,8 +129,8 @@ Deadline run_deadline(const RunPlan& plan) {
 }
 
 GoldenKind golden_kind(const std::string& word) {
-  for (GoldenKind kind :
-       {GoldenKind::replay, GoldenKind::float64, GoldenKind::exact, GoldenKind::one_device})
+  for (GoldenKind kind : {GoldenKind::replay, GoldenKind::float64, GoldenKind::exact,
+                          GoldenKind::invariant, GoldenKind::one_device})
     if (word == to_word(kind)) return kind;
   LOCKSTEP_CHECK(false, "no golden run is called " + word);
   return GoldenKind::replay;

@@ -79,6 +79,9 @@ RankSamples::RankSamples(const Scenario& scenario, const std::string& dtype, con
     : scenario_(as_followed(scenario, group.rank())),
       split_(scenario_),
       rank_(group.rank()),
+      virtual_(has_virtual_shards(scenario)
+                   ? shards_of_rank(shards_of(scenario), scenario.world_size, rank_)
+                   : ShardRange{rank_, rank_ + 1}),
       plan_(scenario) {
   if (scenario.split.kind != "manual" || scenario.world_size == 1) {
     data_ = data;
@@ -121,14 +124,27 @@ std::vector<int64_t> RankSamples::followed_indices(int64_t step) {
   const auto of_rank = [&](int64_t rank) {
     return followed_samples(scenario_.mutants, step, rank, scenario_.world_size, &split_);
   };
-  if (ranks_of(scenario_) == scenario_.world_size) return of_rank(rank_);
   std::vector<int64_t> all;
+  if (has_virtual_shards(scenario_)) {
+    for (int64_t shard = virtual_.begin; shard < virtual_.end; ++shard)
+      for (const int64_t index :
+           followed_samples(scenario_.mutants, step, shard, shards_of(scenario_), &split_))
+        all.push_back(index);
+    return all;
+  }
+  if (ranks_of(scenario_) == scenario_.world_size) return of_rank(rank_);
   for (int64_t rank = 0; rank < scenario_.world_size; ++rank)
     for (const int64_t index : of_rank(rank)) all.push_back(index);
   return all;
 }
 
 std::vector<int64_t> RankSamples::planned_indices(int64_t step) {
+  if (has_virtual_shards(scenario_)) {
+    std::vector<int64_t> all;
+    for (int64_t shard = virtual_.begin; shard < virtual_.end; ++shard)
+      for (const int64_t index : plan_.shard(step, shard)) all.push_back(index);
+    return all;
+  }
   return ranks_of(scenario_) == scenario_.world_size ? plan_.shard(step, rank_) : plan_.batch(step);
 }
 
@@ -140,6 +156,11 @@ std::vector<int64_t> RankSamples::of_rank_0() {
 
 Batch RankSamples::shard(int64_t step) {
   step_ = step;
+  virtual_sizes_.clear();
+  for (int64_t shard = virtual_.begin; has_virtual_shards(scenario_) && shard < virtual_.end;
+       ++shard)
+    virtual_sizes_.push_back(static_cast<int64_t>(
+        followed_samples(scenario_.mutants, step, shard, shards_of(scenario_), &plan_).size()));
   if (loader_workers(scenario_.data) == 0) {
     indices_ = followed_indices(step);
     return take(step, indices_);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reducer/communicator.h"
+#include "reducer/shard_tree.h"
 #include "scenarios/split.h"
 #include "scenarios/workloads/data.h"
 #include "scenarios/workloads/workload.h"
@@ -29,7 +30,11 @@ class RankSamples {
   Batch shard(int64_t step);
   // Of the step of the last shard(): as many of rank 0's samples, for its draws (same_masks).
   std::vector<int64_t> of_rank_0();
-  bool has_batch(int64_t step) const { return split_.has_batch(step, rank_); }
+  // Of reducer invariant: how many samples of the last shard() belong to each of this rank's
+  // virtual shards, one after the other.
+  const std::vector<int64_t>& virtual_sizes() const { return virtual_sizes_; }
+  ShardRange virtual_shards() const { return virtual_; }
+  bool has_batch(int64_t step) const { return split_.has_batch(step, virtual_.begin); }
   // Is this step the last of an epoch?
   bool ends_epoch(int64_t step) const { return step % split_.steps_per_epoch() == 0; }
   // Samples of the step over all ranks.
@@ -54,9 +59,10 @@ class RankSamples {
   const Scenario scenario_;
   Split split_;
   const int64_t rank_;
-  Split plan_;        // as the scenario has it
-  int64_t step_ = 0;  // of the last shard, and its samples
-  std::vector<int64_t> indices_;
+  const ShardRange virtual_;  // of reducers without virtual shards: of this rank's number alone
+  Split plan_;                // as the scenario has it
+  int64_t step_ = 0;          // of the last shard, and its samples
+  std::vector<int64_t> indices_, virtual_sizes_;
   Batch data_;                      // the whole set; undefined where rank 0 scattered
   Batch rows_;                      // then: this rank's samples of an epoch, step after step
   std::unique_ptr<Loader> loader_;  // its threads read what is above

@@ -28,6 +28,8 @@ std::string settings_of(const RunPlan& plan, GoldenKind kind) {
                             "mutants", "lanes", "golden", "device"})
     scenario.erase(other);
   std::string text = std::string(to_word(kind)) + scenario.dump();
+  text += std::to_string(shards_of(plan.scenario));
+  if (kind == GoldenKind::invariant) text += "," + std::to_string(plan.replay.exchange_in_step);
   if (kind != GoldenKind::replay) return text;
   const ReplayRule& rule = plan.replay;
   text += rule.layout + rule.division_first_step + rule.division_later + rule.algorithm +
@@ -45,8 +47,8 @@ using Streams = std::map<std::string, std::shared_ptr<StateStream>>;
 
 Streams make_streams(const RunPlan& plan, GoldenCache& cache) {
   Streams streams;
-  for (GoldenKind kind :
-       {GoldenKind::replay, GoldenKind::float64, GoldenKind::exact, GoldenKind::one_device})
+  for (GoldenKind kind : {GoldenKind::replay, GoldenKind::float64, GoldenKind::exact,
+                          GoldenKind::invariant, GoldenKind::one_device})
     for (const std::string& wanted : plan.goldens)
       if (wanted == to_word(kind)) streams[wanted] = cache.stream(plan, kind);
   if (plan.watches_states())

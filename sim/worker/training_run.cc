@@ -143,7 +143,10 @@ void TrainingRun::construct() {
 
 void TrainingRun::build_reducer() {
   faults_.enter(Phase::construction);
-  training_.model->normalize_over(&batch_);
+  if (training_.model->normalize_over(&batch_) && has_virtual_shards(scenario_))
+    throw std::runtime_error(
+        "reducer invariant computes virtual shards one after the other, and the model normalizes "
+        "over all of them at once");
   training_.model->run_by(compute_clock_.get());
   layer_faults_.watch(training_);
   const bool other_order = faults_.standing(FaultKind::mismatched_bucket_order) != nullptr;
@@ -232,11 +235,7 @@ void TrainingRun::step(int64_t step) {
   mutants_.have_samples();
   if (mutants_.draws_as_rank_0()) shard.samples = samples_->of_rank_0();
   note_samples();
-  const double share =
-      loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
-      loss_factor(scenario_, training_, step, gathers_ ? -1 : context_.rank) *
-      step_mutants_.share_factor();
-  const std::vector<Batch> parts = micro_batches(shard, scenario_.accumulate_steps);
+  const std::vector<MicroBatch> parts = micro_batches_of(step, shard);
   clear_gradients(training_.parameters, scenario_.zero_grad);
   observer_->before_backward();
   if (device_clock_) device_clock_->anchor();
@@ -244,10 +243,10 @@ void TrainingRun::step(int64_t step) {
   double loss = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const bool due = scenario_.accumulate_sync == "each" || i + 1 == parts.size();
-    loss += micro_batch(parts[i], share, i == 0, due && !forgets);
+    loss += micro_batch(parts[i].samples, parts[i].share, i == 0, due && !forgets);
   }
   probe_.note_device_times();
-  note_loss(step, loss / share);
+  note_loss(step, loss / parts.front().share);
   // Step 1 and 2 have different layouts; the last must still be as they were.
   if (primary_ && (step <= 2 || step == scenario_.steps)) check_gradients();
   faults_.enter(Phase::optimizer);
@@ -258,6 +257,37 @@ void TrainingRun::step(int64_t step) {
   recorder.end_step();
   consolidate();
   observer_->after_step(step);
+}
+
+std::vector<TrainingRun::MicroBatch> TrainingRun::micro_batches_of(int64_t step,
+                                                                   const Batch& shard) {
+  if (has_virtual_shards(scenario_)) return of_virtual_shards(step, shard);
+  const double share =
+      loss_share(samples_->followed(), shard.input.size(0), samples_->batch_samples(step)) *
+      loss_factor(scenario_, training_, step, gathers_ ? -1 : context_.rank) *
+      step_mutants_.share_factor();
+  std::vector<MicroBatch> parts;
+  for (Batch& part : micro_batches(shard, scenario_.accumulate_steps))
+    parts.push_back({std::move(part), share});
+  return parts;
+}
+
+// Each as the rank of its number would have it, were there a rank for each.
+std::vector<TrainingRun::MicroBatch> TrainingRun::of_virtual_shards(int64_t step,
+                                                                    const Batch& all) {
+  const Scenario wide = with_rank_per_shard(samples_->followed());
+  std::vector<MicroBatch> parts;
+  int64_t shard = samples_->virtual_shards().begin, first = 0;
+  for (const int64_t size : samples_->virtual_sizes()) {
+    const Batch own = {all.input.narrow(0, first, size).clone(),
+                       all.target.narrow(0, first, size).clone(), samples_in(all, first, size)};
+    const double share = loss_share(wide, size, samples_->batch_samples(step)) *
+                         loss_factor(scenario_, training_, step, shard++);
+    for (Batch& part : micro_batches(own, scenario_.accumulate_steps))
+      parts.push_back({std::move(part), share});
+    first += size;
+  }
+  return parts;
 }
 
 // The others' step, in which this rank has no batch.
@@ -338,13 +368,15 @@ double TrainingRun::micro_batch(const Batch& batch, double share, bool first, bo
   if (calls) reducer_->after_forward();
   if (step_mutants_.forwards_twice()) forward_again(batch, synchronizes);
   const at::Tensor loss =
-      loss_of(scenario_.loss, output, batch.target, gathers_ ? 1 : scenario_.world_size, share);
+      loss_of(scenario_.loss, output, batch.target, gathers_ ? 1 : shards_of(scenario_), share);
   if (faults_.in_step(FaultKind::skip_backward) != nullptr) return 0;
   faults_.enter(Phase::backward);
   layer_faults_.begin_backward(training_);
   if (compute_clock_) compute_clock_->begin_backward();
   if (synchronizes) {
-    if (scenario_.accumulate_steps > 1 && scenario_.accumulate_sync == "last")
+    // Reducer invariant takes each shard's gradients away.
+    if (scenario_.accumulate_steps > 1 && scenario_.accumulate_sync == "last" &&
+        !has_virtual_shards(scenario_))
       observer_->before_last_backward();
     communicator_.begin_backward();
     if (calls) reducer_->before_backward(training_.model->outputs(output));

@@ -49,6 +49,13 @@ class TrainingRun {
   void forward_again(const Batch& batch, bool synchronizes);
   void shadow(int64_t step);
   void end_join(int64_t step);
+  // A forward and backward of a step: samples, and what their loss counts for.
+  struct MicroBatch {
+    Batch samples;
+    double share = 1;
+  };
+  std::vector<MicroBatch> micro_batches_of(int64_t step, const Batch& shard);
+  std::vector<MicroBatch> of_virtual_shards(int64_t step, const Batch& all);
   // Returns the loss, where the step's is reported.
   double micro_batch(const Batch& batch, double share, bool first, bool synchronizes);
   bool reports_loss(int64_t step) const;

@@ -25,7 +25,7 @@ std::vector<T> sum(const std::string& algorithm, const std::vector<std::vector<T
 }
 
 const char* const kAlgorithms[] = {"ring", "bcube", "halving_doubling", "ring_chunked",
-                                   "rank_order"};
+                                   "rank_order", "shard_tree"};
 
 TEST(ReductionOrder, SmallIntegersSumExactlyInAnyOrder) {
   for (const char* algorithm : kAlgorithms)
@@ -133,7 +133,21 @@ TEST(ReductionOrder, RankOrderIsAnotherOrderFromThreeRanks) {
   }
 }
 
+// The large one loses its own neighbour only; the others are added to each other first.
+TEST(ReductionOrder, ShardTreeAddsPairsOfPairs) {
+  EXPECT_EQ(sum("shard_tree", probe(3, 1, 2))[0], 16777218.0F);
+  EXPECT_EQ(sum("shard_tree", probe(3, 1, 0))[0], 16777216.0F);
+  EXPECT_EQ(sum("shard_tree", probe(4, 1, 0))[0], 16777218.0F);
+  EXPECT_EQ(sum("shard_tree", probe(6, 1, 0))[0], 16777220.0F);
+  EXPECT_EQ(sum("shard_tree", probe(6, 1, 4))[0], 16777220.0F);
+  EXPECT_EQ(sum("shard_tree", probe(8, 1, 5))[0], 16777222.0F);
+  EXPECT_EQ(sum("shard_tree", probe(8, 1, 5)), sum("halving_doubling", probe(8, 1, 5)));
+}
+
 TEST(ReductionOrder, Depth) {
+  EXPECT_EQ(addition_depth("shard_tree", 1), 0);
+  EXPECT_EQ(addition_depth("shard_tree", 6), 3);
+  EXPECT_EQ(addition_depth("shard_tree", 8), 3);
   EXPECT_EQ(addition_depth("ring", 8), 7);
   EXPECT_EQ(addition_depth("ring_chunked", 3), 2);
   EXPECT_EQ(addition_depth("rank_order", 1), 0);

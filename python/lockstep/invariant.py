@@ -1,0 +1,290 @@
+"""Weights whose bits do not depend on the number of ranks.
+
+    from lockstep.invariant import VirtualShards
+
+    shards = VirtualShards(model, count=8)        # model: a DistributedDataParallel, or a module on one device
+    for step in range(steps):
+        for shard in shards:                      # the numbers, of 0 to 7, that are this rank's
+            inputs, targets = batch_of(step, shard)   # of the shard's number alone, never of the rank's
+            with shards.compute(shard):
+                loss_of(model(inputs), targets).backward()
+        optimizer.step()                          # .grad is the average over all 8 shards
+
+Every shard's gradient is computed by itself, all are added in one fixed binary tree over their numbers, and the sum is
+divided once. Which rank adds what changes, the additions do not: 1, 2, 3 or 8 ranks give the same bits, as long as each
+computes a shard as one device does (the same device type, threads and libraries).
+
+* A shard's loss is the mean over its own samples. Shards of different sizes count alike, whatever the number of ranks.
+* `compute` begins each shard with .grad None, with the buffers of the step's beginning, and with a random stream of the
+  shard's own (`seed`), so that dropout, too, draws the same everywhere. The step leaves the buffers that shard 0 made.
+* Of a rank only those sums travel that it cannot add further, while backward goes on; from 3 ranks on the second half
+  of the exchange comes after backward.
+* Not for SyncBatchNorm (shards are computed one after the other), sparse gradients, static_graph, a comm hook of your
+  own, or an optimizer that is fused into backward: refused where it can be seen.
+"""
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+__all__ = ["ShardTree", "VirtualShards", "roots_of", "shards_of_rank"]
+
+
+def shards_of_rank(count, world_size, rank):
+    """The consecutive shards that a rank computes."""
+    return range(rank * count // world_size, (rank + 1) * count // world_size)
+
+
+def _top(count):
+    return ((count - 1).bit_length(), 0)
+
+
+def roots_of(shards, count):
+    """The largest nodes (level, index) of the tree that lie in a range of shards as a whole."""
+
+    def collect(level, index):
+        begin, end = index << level, min((index + 1) << level, count)
+        if begin >= shards.stop or end <= shards.start:
+            return []
+        if begin >= shards.start and end <= shards.stop:
+            return [(level, index)]
+        return collect(level - 1, 2 * index) + collect(level - 1, 2 * index + 1)
+
+    return collect(*_top(count))
+
+
+class ShardTree:
+    """Adds as soon as both halves of a node are there, left + right: in which order they come decides nothing."""
+
+    def __init__(self, count, add):
+        self.count, self.add, self.nodes = count, add, {}
+
+    def put(self, node, value):
+        while node != _top(self.count):
+            level, index = node
+            other = (level, index ^ 1)
+            if other[1] << level < self.count:
+                if other not in self.nodes:
+                    break
+                sibling = self.nodes.pop(other)
+                value = self.add(value, sibling) if node < other else self.add(sibling, value)
+            node = (level + 1, index // 2)
+        if node in self.nodes:
+            raise ValueError(f"node {node} of the tree twice")
+        self.nodes[node] = value
+
+    def take(self):
+        nodes, self.nodes = self.nodes, {}
+        return sorted(nodes.items(), key=lambda item: item[0][1] << item[0][0])
+
+
+def _leaf(gradient):
+    """A copy in which -0 is 0, as where it has been added to zeros."""
+    return gradient.detach().reshape(-1) + 0
+
+
+def _add(left, right):
+    return left.add_(right)
+
+
+class _Exchange:
+    """The roots of one bucket on their way, and what becomes of them. `sums`: (node, flat tensor) of this rank."""
+
+    def __init__(self, owner, parameters, sums, length):
+        self.owner, self.parameters, self.length = owner, parameters, length
+        world_size, roots = owner.world_size, owner.roots
+        # Two ranks with one root each: that moves what an all-reduce does.
+        self.gathers = world_size == 2 and max(len(nodes) for nodes in roots) == 1
+        self.work, self.average = None, None
+        if world_size == 1:
+            self.received = [[sums[0][1]]]
+        elif self.gathers:
+            self.sent = sums[0][1]
+            parts = [torch.empty_like(self.sent) for _ in roots]
+            self.received = [[part] for part in parts]
+            self.work = dist.all_gather(parts, self.sent, group=owner.group, async_op=True)
+        else:
+            self._scatter(sums, roots, world_size)
+
+    def _scatter(self, sums, roots, world_size):
+        """Part r of every root to rank r."""
+        self.part = -(-self.length // world_size)
+        padded = [torch.nn.functional.pad(one, (0, self.part * world_size - self.length)) for _, one in sums]
+        self.sent = torch.stack([one.view(world_size, self.part) for one in padded], 1).reshape(-1)
+        counts = [len(nodes) for nodes in roots]
+        flat = self.sent.new_empty(sum(counts) * self.part)
+        self.received = [one.view(-1, self.part) for one in flat.split([count * self.part for count in counts])]
+        self.work = dist.all_to_all_single(flat, self.sent, [count * self.part for count in counts],
+                                           [len(sums) * self.part] * world_size, group=self.owner.group, async_op=True)
+
+    def add(self):
+        """Waits for what has been sent, adds it in the tree, and divides."""
+        if self.work is not None:
+            self.work.wait()
+        tree = ShardTree(self.owner.count, _add)
+        for nodes, values in zip(self.owner.roots, self.received):
+            for node, value in zip(nodes, values):
+                tree.put(node, value)
+        ((node, total),) = tree.take()
+        assert node == _top(self.owner.count), "the sum of some shards only"
+        self.average = total.div_(self.owner.count)
+        if self.owner.world_size == 1 or self.gathers:
+            self.work = None
+            return
+        self.parts = [torch.empty_like(self.average) for _ in self.owner.roots]
+        self.work = dist.all_gather(self.parts, self.average, group=self.owner.group, async_op=True)
+
+    def write_back(self, used):
+        if self.work is not None:
+            self.work.wait()
+            self.average = torch.cat(self.parts)
+        offset = 0
+        for parameter in self.parameters:
+            values = self.average[offset:offset + parameter.numel()].view_as(parameter)
+            offset += parameter.numel()
+            if not used[self.owner.places[parameter]]:
+                parameter.grad = None
+            elif parameter.grad is None:
+                parameter.grad = values.clone()
+            else:
+                parameter.grad.copy_(values)
+
+
+class VirtualShards:
+    """See the module. Iterating gives this rank's shards; every step computes each of them once, in this order."""
+
+    def __init__(self, model, count, seed=0):
+        self.model, self.count, self.seed = model, count, seed
+        self.ddp = isinstance(model, DistributedDataParallel)
+        if not self.ddp and dist.is_initialized() and dist.get_world_size() > 1:
+            raise ValueError("on several ranks the model must be a DistributedDataParallel")
+        self.group = model.process_group if self.ddp else None
+        self.world_size = dist.get_world_size(self.group) if self.ddp else 1
+        self.rank = dist.get_rank(self.group) if self.ddp else 0
+        if not self.world_size <= count:
+            raise ValueError(f"{count} virtual shards leave none for some of {self.world_size} ranks")
+        self.own = shards_of_rank(count, self.world_size, self.rank)
+        self.roots = [roots_of(shards_of_rank(count, self.world_size, rank), count) for rank in range(self.world_size)]
+        inner = model.module if self.ddp else model
+        self._refuse(inner)
+        self.parameters = [p for p in inner.parameters() if p.requires_grad]
+        self.places = {p: place for place, p in enumerate(self.parameters)}
+        self.buffers = list(inner.buffers())
+        self.finds_unused = self.ddp and getattr(model, "find_unused_parameters", False)
+        self.step, self.next = 0, self.own.start
+        self._begin_step()
+        inner.register_forward_pre_hook(self._note_buffers)
+        if self.ddp:
+            model.register_comm_hook(self, VirtualShards._hook)
+
+    def _refuse(self, inner):
+        if any(isinstance(layer, torch.nn.SyncBatchNorm) for layer in inner.modules()):
+            raise ValueError("SyncBatchNorm normalizes over all shards at once, which are computed one after the other")
+        if any(getattr(layer, "sparse", False) for layer in inner.modules()):
+            raise ValueError("virtual shards add dense gradients, and the model has a sparse one")
+        if self.ddp and getattr(self.model, "static_graph", False):
+            raise ValueError("virtual shards of a static_graph")
+        if self.ddp and list(inner.buffers()) and not self.model.broadcast_buffers:
+            raise ValueError("every rank gets the buffers of shard 0: broadcast_buffers must be True")
+
+    def __iter__(self):
+        return iter(self.own)
+
+    def __len__(self):
+        return len(self.own)
+
+    def _begin_step(self):
+        self.trees = [ShardTree(self.count, _add) for _ in self.parameters]
+        self.used = [False] * len(self.parameters)
+        self.exchanges, self.start_buffers, self.first_buffers = [], None, None
+
+    def _note_buffers(self, *_):
+        """Of the step's first forward, when DDP has given all ranks those of rank 0."""
+        if self.start_buffers is None:
+            self.start_buffers = [buffer.detach().clone() for buffer in self.buffers]
+
+    def _restore(self, values):
+        with torch.no_grad():
+            for buffer, value in zip(self.buffers, values):
+                buffer.copy_(value)
+
+    @contextlib.contextmanager
+    def compute(self, shard):
+        """Around the forward and backward of one shard, which may be several micro-batches: their gradients add up."""
+        if shard != self.next:
+            raise ValueError(f"shard {shard}, where {self.next} is next: each once a step, in their order")
+        last = shard + 1 == self.own.stop
+        if shard > self.own.start:
+            if self.first_buffers is None:
+                self.first_buffers = [buffer.detach().clone() for buffer in self.buffers]
+            self._restore(self.start_buffers)
+        for place, parameter in enumerate(self.parameters):
+            # DDP wants a gradient of what any shard since the last exchange has used.
+            starts = last and self.finds_unused and self.used[place]
+            parameter.grad = torch.zeros_like(parameter) if starts else None
+        state = torch.get_rng_state()
+        torch.manual_seed((self.seed * 1_000_003 + self.step) * 1_000_003 + shard & 0x7FFF_FFFF_FFFF_FFFF)
+        try:
+            with self.model.no_sync() if self.ddp and not last else contextlib.nullcontext():
+                yield
+        finally:
+            torch.set_rng_state(state)
+        if not last:
+            self._keep(shard)
+            self.next += 1
+            return
+        if not self.ddp:
+            self._keep(shard)
+            self._send_all()
+        self._finish()
+        self.next, self.step = self.own.start, self.step + 1
+
+    def _keep(self, shard):
+        for place, parameter in enumerate(self.parameters):
+            gradient, parameter.grad = parameter.grad, None
+            self.used[place] |= gradient is not None
+            if gradient is None and self.ddp and not self.finds_unused:
+                raise RuntimeError("a parameter has no gradient in a shard: DDP needs find_unused_parameters")
+            self.trees[place].put((0, shard), torch.zeros_like(parameter).reshape(-1) if gradient is None
+                                  else _leaf(gradient))
+
+    def _send_all(self):
+        """On one device: nothing travels."""
+        for place, parameter in enumerate(self.parameters):
+            self.exchanges.append(_Exchange(self, [parameter], self.trees[place].take(), parameter.numel()))
+
+    def _hook(self, bucket):
+        """DDP's, when the last shard's backward has filled a bucket. What DDP does with it then is written over."""
+        parameters, shard = list(bucket.parameters()), self.own.stop - 1
+        for parameter, gradient in zip(parameters, bucket.gradients()):
+            place = self.places[parameter]
+            # DDP's bucket holds zeros where the last shard has not used a parameter; see _finish for `used`.
+            self.trees[place].put((0, shard), _leaf(gradient))
+        taken = [self.trees[self.places[parameter]].take() for parameter in parameters]
+        sums = [(node, torch.cat([of[i][1] for of in taken])) for i, (node, _) in enumerate(taken[0])]
+        self.exchanges.append(_Exchange(self, parameters, sums, sums[0][1].numel()))
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    def _used_anywhere(self):
+        used = [mine or parameter.grad is not None for mine, parameter in zip(self.used, self.parameters)]
+        if not self.finds_unused:
+            return used
+        flags = torch.tensor(used, dtype=torch.uint8, device=self.parameters[0].device)
+        dist.all_reduce(flags, dist.ReduceOp.MAX, group=self.group)
+        return [bool(flag) for flag in flags.tolist()]
+
+    def _finish(self):
+        if sum(len(exchange.parameters) for exchange in self.exchanges) != len(self.parameters):
+            raise RuntimeError("the last shard's backward has not come to all parameters")
+        with torch.no_grad():
+            for exchange in self.exchanges:
+                exchange.add()
+            used = self._used_anywhere()
+            for exchange in self.exchanges:
+                exchange.write_back(used)
+        if self.own.start == 0 and self.first_buffers is not None:
+            self._restore(self.first_buffers)
+        self._begin_step()

@@ -1,0 +1,87 @@
+"""Reducer invariant from outside: one hash for every number of ranks, also where it changes in the middle."""
+import json
+import unittest
+
+from harness import ProgramTest
+
+SCENARIO = {
+    "name": "elastic", "what": "A run that goes on with other numbers of ranks",
+    "world_size": 4, "steps": 4, "batch_size": 24,
+    "model": {"kind": "mlp", "in_features": 8, "hidden": [12, 10], "out_features": 4},
+    "data": {"kind": "randn", "samples": 96, "features": 8, "targets": 4},
+    "split": {"kind": "distributed"},
+    "loss": {"kind": "mse"},
+    "optimizer": {"kind": "adam", "lr": 0.01},
+    "reducer": {"kind": "invariant", "virtual_shards": 8},
+    "lanes": ["replica", "invariant"],
+}
+
+
+class Invariant(ProgramTest):
+    def scenario(self, **keys):
+        path = self.tmp / "run.json"
+        path.write_text(json.dumps({**SCENARIO, **keys}))
+        return path
+
+    def hashes(self, path, *sets, code=0):
+        words = [word for one in sets for word in ("--set", one)]
+        document = self.verify_json(path, *words, code=code)
+        return [(run["final_hash"], run["lanes"]["invariant"]["verdict"]) for run in document["runs"]]
+
+    def refusal(self, *sets):
+        words = [word for one in sets for word in ("--set", one)]
+        result = self.run_program("scenario", "check", self.scenario(), *words)
+        self.assertEqual(result.code, 2, result.text)
+        return result.text
+
+    def test_one_hash(self):
+        path = self.scenario(matrix={"/world_size": [1, 2, 3, 7]}, communicator={"kind": "local"})
+        runs = self.hashes(path)
+        self.assertEqual(len({digest for digest, _ in runs}), 1, runs)
+        self.assertEqual({verdict for _, verdict in runs}, {"pass"})
+        # Of the same batches, added in the order of the ranks.
+        plain = self.scenario(matrix={"/world_size": [1, 2, 4, 6]}, communicator={"kind": "local"},
+                              split={"kind": "contiguous"}, lanes=["replay"], reducer={"kind": "bucketed"})
+        digests = {run["final_hash"] for run in self.verify_json(plain)["runs"]}
+        self.assertEqual(len(digests), 4, digests)
+
+    def test_elastic(self):
+        path = self.scenario(checkpoint={"kind": "resume", "path": str(self.tmp / "run.checkpoint"),
+                                         "if_missing": "start", "every_steps": 4})
+        for world_size, steps in ((4, 4), (3, 8), (5, 12)):
+            ((last, verdict),) = self.hashes(path, f"/world_size={world_size}", f"/steps={steps}")
+            self.assertEqual(verdict, "pass")
+        ((never_interrupted, verdict),) = self.hashes(self.scenario(), "/world_size=1", "/steps=12")
+        self.assertEqual(verdict, "pass")
+        self.assertEqual(last, never_interrupted)
+
+    def test_data_that_does_not_round(self):
+        """No order of additions can be seen: the control is missed, and nothing is green."""
+        words = ("scenarios/equivalence/exact.json", "--set", "/world_size=3",
+                 "--set", '/reducer={"kind":"invariant","virtual_shards":6}', "--set", '/lanes=["exact","invariant"]')
+        (run,) = self.verify_json(*words, code=3)["runs"]
+        self.assertEqual({lane: said["verdict"] for lane, said in run["lanes"].items()},
+                         {"exact": "pass", "invariant": "void"})
+
+    def test_refusals(self):
+        for sets, words in (
+                (('/reducer={"kind":"invariant"}',), "virtual_shards"),
+                (("/world_size=9",), "8 virtual shards leave none for some of 9 ranks"),
+                (("/batch_size=12",), "virtual shards"),
+                (("/reducer/gradient_as_bucket_view=true",), "has no gradient_as_bucket_view"),
+                (('/reducer={"kind":"bucketed","virtual_shards":4}',), 'reducer "bucketed" has no virtual shards'),
+                (('/split={"kind":"manual"}',), "rank 0 would scatter"),
+                (('/mutants=[{"kind":"flip_bit"}]',), "reducer invariant has others"),
+                (('/faults=[{"kind":"skip_collective","rank":1,"step":2,"bucket":0}]',), "several collectives"),
+                (('/model={"kind":"batch_norm_mlp","in_features":8,"hidden":[8],"out_features":4,"norm":"sync"}',),
+                 "SyncBatchNorm"),
+                (("/accumulate_steps=3", "/accumulate_sync=each"), "one sum"),
+                (('/compute={"kind":"emulated"}',), "emulated"),
+                (("/loss/report_every=1",), "losses of virtual shards"),
+        ):
+            with self.subTest(sets):
+                self.assertIn(words, self.refusal(*sets))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,171 @@
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "reducer/kinds/invariant.h"
+#include "reducer/shard_tree.h"
+#include "tests/reducer/kinds/small_model.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kTreeShards = 8;
+constexpr int64_t kTreeSteps = 3;
+
+ReducerOptions tree_options(int64_t cap_bytes = 300) {
+  ReducerOptions options;
+  options.kind = "invariant";
+  options.virtual_shards = kTreeShards;
+  options.first_bucket_bytes = 100;
+  options.bucket_cap_bytes = cap_bytes;
+  return options;
+}
+
+using Tensors = std::vector<at::Tensor>;
+
+// Which shards leave the middle layer out.
+using LeavesOut = std::function<bool(int64_t step, int64_t shard)>;
+
+bool leaves_out_none(int64_t, int64_t) { return false; }
+
+// A step of one rank, from the weights that all have.
+void train_on_tree(const SmallModel& model, Reducer& reducer, ShardRange own, int64_t step,
+           const LeavesOut& leaves_out) {
+  for (int64_t shard = own.begin; shard < own.end; ++shard) {
+    const bool last = shard + 1 == own.end;
+    reducer.before_forward(last);
+    const at::Tensor loss = shard_loss(model, shard, step, !leaves_out(step, shard));
+    {
+      // A forward that counts, as running statistics do.
+      const c10::NoGradGuard no_grad;
+      at::Tensor(model.buffers[0].tensor).mul_(0.5).add_(loss.detach());
+    }
+    reducer.after_forward();
+    if (last) reducer.before_backward({loss});
+    loss.backward();
+  }
+  reducer.after_backward();
+}
+
+// Rank 0's gradients of the last step, weights and buffers.
+Tensors trained_on_tree(const Backend& kind, int64_t ranks, const ReducerOptions& options,
+                const LeavesOut& leaves_out = leaves_out_none) {
+  Tensors state;
+  run_ranks(kind, ranks, [&](int64_t rank, Communicator& communicator) {
+    const SmallModel model(rank == 0 ? 0 : 100);
+    TestProbe probe;
+    const auto reducer =
+        make_reducer(options, model.parameters, model.buffers, communicator, probe);
+    for (int64_t step = 1; step <= kTreeSteps; ++step) {
+      model.clear_gradients(step % 2 == 0);
+      train_on_tree(model, *reducer, shards_of_rank(kTreeShards, ranks, rank), step, leaves_out);
+      model.descend(0.1);
+    }
+    if (rank != 0) return;
+    state = model.gradients();
+    for (const NamedTensor& one : model.parameters) state.push_back(one.tensor.detach().clone());
+    for (const NamedTensor& one : model.buffers) state.push_back(one.tensor.clone());
+  });
+  return state;
+}
+
+bool tree_bits_equal(const Tensors& a, const Tensors& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].defined() != b[i].defined()) return false;
+    if (!a[i].defined()) continue;
+    const at::Tensor one = a[i].contiguous(), other = b[i].contiguous();
+    if (one.nbytes() != other.nbytes() ||
+        std::memcmp(one.data_ptr(), other.data_ptr(), one.nbytes()) != 0)
+      return false;
+  }
+  return true;
+}
+
+TEST(Invariant, AnyNumberOfRanksAndAnyBucketsHaveTheSameBits) {
+  const Tensors expected = trained_on_tree({"local", "ring"}, 1, tree_options());
+  ASSERT_TRUE(expected.front().defined());
+  for (const int64_t ranks : {2, 3, 4, 5, 6, 7, 8})
+    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, tree_options()))) << ranks;
+  for (const int64_t cap : {1, 1000, 1 << 20})
+    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, 3, tree_options(cap)))) << cap;
+}
+
+TEST(Invariant, OverSocketsAndSharedMemoryAsWell) {
+  const Tensors expected = trained_on_tree({"local", "ring"}, 1, tree_options());
+  for (const char* kind : {"gloo", "shm"})
+    for (const int64_t ranks : {2, 3})
+      EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({kind, "ring"}, ranks, tree_options())))
+          << kind << " " << ranks;
+}
+
+TEST(Invariant, UnusedParametersOfSomeShardsAddNothing) {
+  ReducerOptions options = tree_options();
+  options.find_unused_parameters = true;
+  const LeavesOut some = [](int64_t step, int64_t shard) { return shard % 3 == 0 || step == 2; };
+  const Tensors expected = trained_on_tree({"local", "ring"}, 1, options, some);
+  for (const int64_t ranks : {2, 3, 5, 8})
+    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, options, some))) << ranks;
+}
+
+TEST(Invariant, WhatNoShardUsesKeepsWhatItHad) {
+  ReducerOptions options = tree_options();
+  options.find_unused_parameters = true;
+  const LeavesOut all = [](int64_t, int64_t) { return true; };
+  const Tensors state = trained_on_tree({"local", "ring"}, 3, options, all);
+  EXPECT_TRUE(state[0].defined());
+  EXPECT_FALSE(state[2].defined());
+}
+
+TEST(Invariant, AShardWithoutAGradientIsNamedUnlessSomebodyLooks) {
+  const LeavesOut one = [](int64_t, int64_t shard) { return shard == 1; };
+  run_ranks({"local", "ring"}, 1, [&](int64_t, Communicator& communicator) {
+    const SmallModel model(0);
+    TestProbe probe;
+    const auto reducer =
+        make_reducer(tree_options(), model.parameters, model.buffers, communicator, probe);
+    try {
+      train_on_tree(model, *reducer, {0, kTreeShards}, 1, one);
+      ADD_FAILURE() << "fc2 has no gradient in shard 1";
+    } catch (const std::runtime_error& error) {
+      EXPECT_NE(std::string(error.what()).find("fc2.weight"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Invariant, TheLastShardAloneIsSynchronized) {
+  run_ranks({"local", "ring"}, 1, [&](int64_t, Communicator& communicator) {
+    const SmallModel model(0);
+    TestProbe probe;
+    const auto reducer =
+        make_reducer(tree_options(), model.parameters, model.buffers, communicator, probe);
+    EXPECT_THROW(reducer->before_forward(true), std::runtime_error);
+  });
+}
+
+// Buckets leave while backward goes on: in index order, each as soon as it is full.
+TEST(Invariant, BucketsLeaveDuringTheLastShardsBackward) {
+  run_ranks({"local", "ring"}, 3, [&](int64_t rank, Communicator& communicator) {
+    const SmallModel model(0);
+    TestProbe probe;
+    const auto recording = make_recording(communicator, probe);
+    const auto reducer =
+        make_reducer(tree_options(), model.parameters, model.buffers, *recording, probe);
+    const size_t before = probe.arrivals.size();
+    train_on_tree(model, *reducer, shards_of_rank(kTreeShards, 3, rank), 1, leaves_out_none);
+    const size_t buckets = reducer->layout().size();
+    EXPECT_GT(buckets, 2U);
+    EXPECT_EQ(probe.buckets.size(), buckets);
+    // Buffers; of every bucket three scatters, and after backward an all_gather.
+    ASSERT_EQ(probe.arrivals.size(), before + 1 + 4 * buckets);
+    for (size_t i = 0; i < 3 * buckets; ++i)
+      EXPECT_EQ(probe.arrivals[before + 1 + i].operation, Operation::scatter);
+    for (size_t i = 0; i < buckets; ++i)
+      EXPECT_EQ(probe.arrivals[before + 1 + 3 * buckets + i].operation, Operation::all_gather);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
