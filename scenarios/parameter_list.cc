@@ -100,10 +100,12 @@ Expected<std::vector<ListedParameter>> listed_in(std::string_view text, const st
       continue;
     }
     InputError error{file, 0, 0, pointer_join("", name), "", kForms};
-    error.message = !is_name(name) ? fmt::format("\"{}\" is no name of a parameter", printable(name))
+    error.message = !is_name(name)
+                        ? fmt::format("\"{}\" is no name of a parameter", printable(name))
                     : shape ? fmt::format("more than {} parameters", kMostListed)
                             : "no shape, or one of too many numbers";
-    error.allowed = shape ? kForms : fmt::format("a list of sizes, {} numbers at most", kMostListedElements);
+    error.allowed =
+        shape ? kForms : fmt::format("a list of sizes, {} numbers at most", kMostListedElements);
     places.locate(error.pointer, !is_name(name), &error);
     return error;
   }

@@ -27,7 +27,8 @@ std::string to_text(const ListedParameter& parameter);
 
 // Those of a file:
 //   JSON: {"conv1.weight": [64, 3, 7, 7], ...}, in the file's order
-//   safetensors: of its header alone. It is not in the order of registration, which such a file does
+//   safetensors: of its header alone. It is not in the order of registration, which such a file
+//   does
 //     not keep, but in that of the names, numbers in them as numbers.
 // Running statistics and counts of batches are buffers, and left out. Bad input: the file, with the
 // place where it is JSON.

@@ -13,9 +13,8 @@
 
 namespace lockstep {
 
-using OptionValue =
-    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
-                 std::vector<std::string>>;
+using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
+                                 std::vector<double>, std::vector<std::string>>;
 
 // The options that stand beside a `kind`. The parser has checked types and ranges against the
 // schema and filled in its defaults, so a key that is missing here is our own bug: accessors abort.

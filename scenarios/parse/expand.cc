@@ -94,10 +94,10 @@ std::optional<int64_t> resolve_files(const std::string& directory, Part* data, P
 void resolve_parameters(const std::string& directory, Part* model, Problems* problems) {
   const bool has_file = model->options.has("file"), has_list = model->options.has("parameters");
   if (has_file == has_list) {
-    problems->push_back({"/model", false,
-                         has_file ? "both parameters and file are given"
-                                  : "neither parameters nor file is given",
-                         "one of them"});
+    problems->push_back(
+        {"/model", false,
+         has_file ? "both parameters and file are given" : "neither parameters nor file is given",
+         "one of them"});
     return;
   }
   std::vector<std::string> list;

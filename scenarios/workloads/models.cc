@@ -212,7 +212,8 @@ class DescribedModel : public Model {
     for (const TensorSpec& spec : manifest.buffers) {
       const at::ScalarType type = spec.dtype == "int64" ? at::kLong : scalar_type(dtype);
       const bool ones = spec.name.ends_with("running_var");
-      buffers_.push_back({spec.name, ones ? at::ones(spec.shape, type) : at::zeros(spec.shape, type)});
+      buffers_.push_back(
+          {spec.name, ones ? at::ones(spec.shape, type) : at::zeros(spec.shape, type)});
     }
   }
   at::Tensor forward(const at::Tensor&) override {

@@ -20,8 +20,8 @@ bool has_fronts(const Job& job);
 // The members of one step: those few, ascending, and all untouched ranks as one. Any thread.
 std::vector<Member> front_of(const Job& job, int64_t step);
 
-// Of weights as Schedule::weigh() gives them: the places of those that no other exceeds in all, and of those
-// that no other falls below in all; of equal ones the first. Ascending; for tests.
+// Of weights as Schedule::weigh() gives them: the places of those that no other exceeds in all, and
+// of those that no other falls below in all; of equal ones the first. Ascending; for tests.
 std::vector<size_t> extremes(const std::vector<int64_t>& by_fault, size_t ranks);
 
 }  // namespace lockstep

@@ -100,9 +100,9 @@ struct Schedule {
   // Ranks of which at() may say something, ascending; all others are as RankEvents{} in every step.
   std::vector<int64_t> touched;
   std::function<RankEvents(int64_t rank, int64_t step)> at;
-  // Of each fault how far it holds up each touched rank in a step, fault by fault: whoever is held up
-  // by none more than another rank is nowhere later than it, and all leave a step together, unless
-  // they leave it apart anyway. Empty: that is not so. Any thread may call it.
+  // Of each fault how far it holds up each touched rank in a step, fault by fault: whoever is held
+  // up by none more than another rank is nowhere later than it, and all leave a step together,
+  // unless they leave it apart anyway. Empty: that is not so. Any thread may call it.
   std::function<std::vector<int64_t>(int64_t step)> weigh;
 };
 

@@ -374,8 +374,8 @@ class OfRank {
   RankEvents result_;
 };
 
-// Only delays, and none after the step's last bucket: then whoever is held up less by every fault is
-// nowhere later, and all leave a step together.
+// Only delays, and none after the step's last bucket: then whoever is held up less by every fault
+// is nowhere later, and all leave a step together.
 bool only_delays_buckets(const Fault& fault) {
   const auto phase = phase_of(fault);
   const bool after = phase == Phase::wait || phase == Phase::optimizer;

@@ -217,12 +217,13 @@ Expected<SimulatedRun> simulate(const Job& job, const SimulateOptions& options,
   StepTrace trace;
   for (int64_t first = 1; first <= job.steps && !walk.failure(); first += ahead) {
     const int64_t count = std::min(ahead, job.steps - first + 1);
-    const StepsAhead ahead_of = by_fronts ? fronts_ahead(job, first, count, threads)
-                                          : draws_ahead(job, members, run.engine, first, count,
-                                                        threads);
+    const StepsAhead ahead_of = by_fronts
+                                    ? fronts_ahead(job, first, count, threads)
+                                    : draws_ahead(job, members, run.engine, first, count, threads);
     for (int64_t i = 0; i < count; ++i) {
       if (by_fronts) walk.regroup(ahead_of.members[static_cast<size_t>(i)]);
-      const StepNumbers numbers = walk.step(ahead_of.draws_of_step(job, i), sink ? &trace : nullptr);
+      const StepNumbers numbers =
+          walk.step(ahead_of.draws_of_step(job, i), sink ? &trace : nullptr);
       if (sink) sink(trace);
       if (walk.failure()) break;
       run.steps.push_back(numbers);

@@ -130,8 +130,7 @@ int64_t queued_ns(const RankEvents& step, int64_t bytes, int64_t ranks) {
 }  // namespace
 
 Walk::Walk(const Job& job, std::vector<Member> members, CollectiveEnds ends)
-    : job_(job),
-      ends_(std::move(ends)) {
+    : job_(job), ends_(std::move(ends)) {
   take(std::move(members), 0);
   for (const Averaging& level : job_.averaging) {
     Job& group = groups_.emplace_back();
@@ -158,8 +157,8 @@ void Walk::regroup(std::vector<Member> members) {
   const int64_t end_ns = end_.front();
   const bool together =
       std::all_of(end_.begin(), end_.end(), [&](int64_t ns) { return ns == end_ns; });
-  const bool all_there = std::none_of(gone_.begin(), gone_.end(),
-                                      [](const auto& gone) { return gone.has_value(); });
+  const bool all_there =
+      std::none_of(gone_.begin(), gone_.end(), [](const auto& gone) { return gone.has_value(); });
   LOCKSTEP_CHECK(together && all_there, "ranks that leave a step apart are regrouped");
   take(std::move(members), end_ns);
 }

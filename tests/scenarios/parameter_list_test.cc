@@ -57,7 +57,8 @@ TEST(ParameterList, WhatIsNoneIsRefusedAtItsPlace) {
   EXPECT_THAT(listed("{}"), ElementsAre(HasSubstr("lists no parameter")));
   EXPECT_THAT(listed(""), ElementsAre(HasSubstr("it is empty")));
   EXPECT_THAT(listed("PK\x03\x04 and so on"), ElementsAre(HasSubstr("no list of parameters")));
-  EXPECT_THAT(listed(std::string(8, '\xff') + "{}"), ElementsAre(HasSubstr("no list of parameters")));
+  EXPECT_THAT(listed(std::string(8, '\xff') + "{}"),
+              ElementsAre(HasSubstr("no list of parameters")));
   EXPECT_THAT(listed(safetensors("[]")), ElementsAre(HasSubstr("no list of parameters")));
 }
 
@@ -86,18 +87,18 @@ TEST(DescribedModels, HaveTheParametersAndTheWorkOfTheirPublishedNames) {
     int64_t parameters;
     double giga_macs;
   };
-  for (const Published& published :
-       std::vector<Published>{{"resnet101", 44'549'160, 7.80},
-                              {"resnet152", 60'192'808, 11.51},
-                              {"resnext50_32x4d", 25'028'904, 4.23},
-                              {"vgg16", 138'357'544, 15.47}}) {
+  for (const Published& published : std::vector<Published>{{"resnet101", 44'549'160, 7.80},
+                                                           {"resnet152", 60'192'808, 11.51},
+                                                           {"resnext50_32x4d", 25'028'904, 4.23},
+                                                           {"vgg16", 138'357'544, 15.47}}) {
     Part part{published.kind, {}};
     part.options.set("classes", int64_t{1000});
     part.options.set("width", int64_t{64});
     part.options.set("norm", std::string("batch"));
     const ModelManifest manifest = *manifest_of(part, "float32", {3, 224, 224});
     EXPECT_EQ(numbers_of(manifest), published.parameters) << published.kind;
-    EXPECT_NEAR(static_cast<double>(multiply_accumulates(manifest)) * 1e-9, published.giga_macs, 0.01)
+    EXPECT_NEAR(static_cast<double>(multiply_accumulates(manifest)) * 1e-9, published.giga_macs,
+                0.01)
         << published.kind;
     EXPECT_TRUE(is_only_described(published.kind));
   }
@@ -105,8 +106,8 @@ TEST(DescribedModels, HaveTheParametersAndTheWorkOfTheirPublishedNames) {
 
 TEST(DescribedModels, AListIsCutIntoLayersByItsNames) {
   Part part{"parameters", {}};
-  part.options.set("parameters", std::vector<std::string>{"a.weight 4x3", "a.bias 4", "b.weight 5",
-                                                          "head 7"});
+  part.options.set("parameters",
+                   std::vector<std::string>{"a.weight 4x3", "a.bias 4", "b.weight 5", "head 7"});
   const ModelManifest manifest = *manifest_of(part, "float32", {1});
   ASSERT_EQ(manifest.layers.size(), 3u);
   EXPECT_EQ(manifest.layers[0].name, "a");

@@ -24,7 +24,8 @@ struct Act {
 class FaultSchedule {
  public:
   FaultSchedule(const Scenario& scenario, int64_t rank)
-      : FaultSchedule(std::make_shared<const std::vector<FaultMoments>>(moments_of(scenario)), rank) {}
+      : FaultSchedule(std::make_shared<const std::vector<FaultMoments>>(moments_of(scenario)),
+                      rank) {}
   // For many ranks and steps: the same moments for all.
   FaultSchedule(std::shared_ptr<const std::vector<FaultMoments>> moments, int64_t rank);
 

@@ -24,9 +24,11 @@ TEST(Fronts, AreThoseThatNobodyExceedsAndThatExceedNobody) {
 
 // 200 ranks, each of them touched by every fault.
 PlannedJob job_of(const std::string& faults, const std::string& more = "/seed=1") {
-  const auto loaded = load_scenario_file(
-      LOCKSTEP_SOURCE_DIR "/scenarios/stragglers/named_compute.json",
-      {.sets = {"/world_size=3", "/reducer/kind=bucketed", "/faults=" + faults, R"(/expect={"verdict": "pass"})", more}, .seed = {}});
+  const auto loaded =
+      load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/stragglers/named_compute.json",
+                         {.sets = {"/world_size=3", "/reducer/kind=bucketed", "/faults=" + faults,
+                                   R"(/expect={"verdict": "pass"})", more},
+                          .seed = {}});
   EXPECT_TRUE(loaded) << to_text(loaded.errors().front());
   SimulatedAs as;
   as.ranks = 200;
@@ -94,8 +96,8 @@ TEST(Fronts, NameTheSameRankWhereATimeOutPasses) {
 }
 
 TEST(Fronts, AreNoneWhereRanksLeaveAStepApart) {
-  EXPECT_FALSE(has_fronts(
-      job_of(R"([{"kind": "stall", "phase": "optimizer", "duration_ms": 3}])").job));
+  EXPECT_FALSE(
+      has_fronts(job_of(R"([{"kind": "stall", "phase": "optimizer", "duration_ms": 3}])").job));
   EXPECT_FALSE(has_fronts(job_of(R"([{"kind": "kill", "rank": 1, "step": 5}])").job));
   Job job = job_of("[" + kFaults[0] + "]").job;
   EXPECT_TRUE(has_fronts(job));

@@ -263,9 +263,9 @@ std::vector<Change> changes_of_models() {
     return numbers("1", "1") + Sets{kModel + R"({"kind": "sized_layers", "sizes": )" + sizes + "}"};
   };
   const auto listed = [&](const std::string& list) {
-    return numbers("1", "1") + Sets{kModel + R"({"kind": "parameters", "parameters": )" + list + "}",
-                                    R"(/compute={"kind": "emulated", "forward_ms": 1})",
-                                    R"(/lanes=["replica"])"};
+    return numbers("1", "1") +
+           Sets{kModel + R"({"kind": "parameters", "parameters": )" + list + "}",
+                R"(/compute={"kind": "emulated", "forward_ms": 1})", R"(/lanes=["replica"])"};
   };
   const Sets small = {"/reducer/bucket_cap_mb=0.01", "/reducer/first_bucket_mb=0.01"};
   return {
