@@ -191,7 +191,7 @@ class Programs(FolderTest):
 
     def test_a_rank_that_leaves_its_loop_early_is_named_long_before_the_limit(self):
         begun = time.monotonic()
-        code, said = self.verify_text(script(end="    if rank == 2: break\ndist.barrier()"), ["--world-sizes", "3"])
+        code, said = self.verify_text(script(begin="steps = 0", end="    steps += 1\n    if rank == 2 and steps == 2: break\ndist.barrier()"), ["--world-sizes", "3"])
         self.assertEqual(code, 1, said)
         self.assertIn("broke off: ranks called different collectives: ranks 0 and 1 called all_reduce", said)
         self.assertIn("rank 2 called barrier", said)

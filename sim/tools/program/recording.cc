@@ -19,7 +19,7 @@ std::vector<Sketch> sketches(const Json& list) {
 }
 
 // Throws nlohmann::json::exception.
-ProgramStep step_of(const Json& line) {
+ProgramStep program_step_of(const Json& line) {
   ProgramStep step;
   step.optimizer = whole_number(line.at("optimizer"));
   step.ddp_forwards = whole_number(line.at("ddp_forwards"));
@@ -70,7 +70,7 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->rank = whole_number(line.at("rank"));
     rank->world = whole_number(line.at("world"));
   } else if (kind == "step") {
-    rank->steps.push_back(step_of(line));
+    rank->steps.push_back(program_step_of(line));
     if (!consistent(rank->steps.back())) return "its lists are not of one length";
   } else if (kind == "end") {
     rank->ended = whole_number(line.at("steps")) == static_cast<int64_t>(rank->steps.size());

@@ -12,6 +12,7 @@
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
+#include "sim/judge/rank_view.h"
 #include "sim/report/document.h"
 #include "sim/tools/program/broken_off.h"
 #include "sim/tools/program/command.h"
