@@ -30,8 +30,8 @@ namespace lockstep {
 // A bucket goes out as soon as the last shard's backward has filled it. Only sums that a rank
 // cannot add further travel, its roots_of(): each rank scatters its own, adds what it gets of its
 // part of the bucket, and the parts are gathered after backward. Of two ranks with one root each,
-// both get both, in one all_gather. Either way the same bits. Buckets are closed by the caps in registration order, and
-// never rebuilt.
+// both get both, in one all_gather. Either way the same bits. Buckets are closed by the caps in
+// registration order, and never rebuilt.
 class InvariantReducer : public ReducerBase {
  public:
   InvariantReducer(const ReducerOptions& options, const NamedTensors& parameters,

@@ -24,8 +24,8 @@ std::vector<T> sum(const std::string& algorithm, const std::vector<std::vector<T
   return out;
 }
 
-const char* const kAlgorithms[] = {"ring", "bcube", "halving_doubling", "ring_chunked",
-                                   "rank_order", "shard_tree"};
+const char* const kAlgorithms[] = {"ring",         "bcube",      "halving_doubling",
+                                   "ring_chunked", "rank_order", "shard_tree"};
 
 TEST(ReductionOrder, SmallIntegersSumExactlyInAnyOrder) {
   for (const char* algorithm : kAlgorithms)

@@ -32,7 +32,7 @@ bool leaves_out_none(int64_t, int64_t) { return false; }
 
 // A step of one rank, from the weights that all have.
 void train_on_tree(const SmallModel& model, Reducer& reducer, ShardRange own, int64_t step,
-           const LeavesOut& leaves_out) {
+                   const LeavesOut& leaves_out) {
   for (int64_t shard = own.begin; shard < own.end; ++shard) {
     const bool last = shard + 1 == own.end;
     reducer.before_forward(last);
@@ -51,7 +51,7 @@ void train_on_tree(const SmallModel& model, Reducer& reducer, ShardRange own, in
 
 // Rank 0's gradients of the last step, weights and buffers.
 Tensors trained_on_tree(const Backend& kind, int64_t ranks, const ReducerOptions& options,
-                const LeavesOut& leaves_out = leaves_out_none) {
+                        const LeavesOut& leaves_out = leaves_out_none) {
   Tensors state;
   run_ranks(kind, ranks, [&](int64_t rank, Communicator& communicator) {
     const SmallModel model(rank == 0 ? 0 : 100);
@@ -88,9 +88,12 @@ TEST(Invariant, AnyNumberOfRanksAndAnyBucketsHaveTheSameBits) {
   const Tensors expected = trained_on_tree({"local", "ring"}, 1, tree_options());
   ASSERT_TRUE(expected.front().defined());
   for (const int64_t ranks : {2, 3, 4, 5, 6, 7, 8})
-    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, tree_options()))) << ranks;
+    EXPECT_TRUE(
+        tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, tree_options())))
+        << ranks;
   for (const int64_t cap : {1, 1000, 1 << 20})
-    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, 3, tree_options(cap)))) << cap;
+    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, 3, tree_options(cap))))
+        << cap;
 }
 
 TEST(Invariant, OverSocketsAndSharedMemoryAsWell) {
@@ -107,7 +110,8 @@ TEST(Invariant, UnusedParametersOfSomeShardsAddNothing) {
   const LeavesOut some = [](int64_t step, int64_t shard) { return shard % 3 == 0 || step == 2; };
   const Tensors expected = trained_on_tree({"local", "ring"}, 1, options, some);
   for (const int64_t ranks : {2, 3, 5, 8})
-    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, options, some))) << ranks;
+    EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, options, some)))
+        << ranks;
 }
 
 TEST(Invariant, WhatNoShardUsesKeepsWhatItHad) {
