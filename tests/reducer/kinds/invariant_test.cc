@@ -36,7 +36,9 @@ void train_on_tree(const SmallModel& model, Reducer& reducer, ShardRange own, in
   for (int64_t shard = own.begin; shard < own.end; ++shard) {
     const bool last = shard + 1 == own.end;
     reducer.before_forward(last);
-    const at::Tensor loss = shard_loss(model, shard, step, !leaves_out(step, shard));
+    // What a shard computes depends on the buffers that it finds.
+    const at::Tensor found = model.buffers[0].tensor[0].clone();
+    const at::Tensor loss = shard_loss(model, shard, step, !leaves_out(step, shard)) * (found + 1);
     {
       // A forward that counts, as running statistics do.
       const c10::NoGradGuard no_grad;
