@@ -118,6 +118,7 @@ ROWS = [
           ("conv_replaced", 1, W0, "parameter_replaced"),
           ("local_batch_norm", 1, W0, "local_batch_norm")),
 ]
+OTHERS = {"invariant.py"}  # has no mistakes to plant: tests/python/invariant_test.py
 SCRIPTS = {row.script: row.options for row in ROWS}  # and each of them without a mistake passes
 # In a change's tests: one variant of each cause, and each script; LOCKSTEP_GALLERY=all runs every one.
 SAMPLE = list({row.cause: row for row in ROWS}.values())
