@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,7 +20,10 @@ namespace lockstep {
 struct ShardNode {
   int level = 0;
   int64_t index = 0;
-  auto operator<=>(const ShardNode&) const = default;
+  bool operator==(const ShardNode&) const = default;
+  bool operator<(const ShardNode& other) const {
+    return std::pair(level, index) < std::pair(other.level, other.index);
+  }
 };
 
 // Half-open.

@@ -74,8 +74,7 @@ ProgramFinding other_steps(const Ranks& ranks) {
   const auto [least, most] =
       std::minmax_element(ranks.begin(), ranks.end(),
                           [&](const auto& a, const auto& b) { return steps(a) < steps(b); });
-  if (const ProgramFinding found = left_out(*most, *least); found.verdict != Verdict::pass)
-    return found;
+  if (ProgramFinding found = left_out(*most, *least); found.verdict != Verdict::pass) return found;
   if (steps(*least) == 0 && least->broadcasts >= static_cast<int64_t>(steps(*most)))
     return inconclusive(fmt::format(
         "rank {} never updates: does it get its parameters by broadcast? That cannot be "
