@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -9,6 +10,7 @@
 #include "sim/tools/explain/job_attribution.h"
 #include "sim/tools/explain/log_lines.h"
 #include "sim/tools/explain/log_patterns.h"
+#include "sim/tools/explain/log_source.h"
 #include "sim/tools/explain/needles.h"
 #include "sim/tools/explain/report.h"
 #include "tests/sim/report/schema_errors.h"
@@ -58,6 +60,26 @@ std::string raised(const std::string& prefix, const std::string& exception) {
 const std::string kClosed =
     "RuntimeError: [/third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer "
     "[127.0.0.1]:16772.";
+
+// The event lies across the 1 MiB that are read at a time, or beside it.
+TEST(LogSource, EitherEndOfALineEndsItAtAnyPlaceOfAPiece) {
+  const std::string event = waits(1, 5, 5, 4);
+  constexpr size_t kPiece = size_t{1} << 20;
+  for (const std::string& before :
+       std::vector<std::string>{"10%\r", "10%\r20%\r", "10%\r\n", "one\n\r\rtwo\r\n", "\r\n\n",
+                                std::string(300, '#') + "\r"})
+    for (const size_t at : {size_t{400}, kPiece - 60, kPiece - 1, kPiece, kPiece + 1}) {
+      std::string text(at - before.size(), 'x');
+      text.replace(text.size() / 2, 1, "\n");
+      text += before + event + event;
+      const LogOf log = log_of(text, "job.log", -1);
+      const int64_t line = std::count(text.begin(), text.begin() + static_cast<int64_t>(at), '\n');
+      ASSERT_EQ(log.events.size(), 2u) << at;
+      EXPECT_EQ(log.events[0].rank, 1);
+      EXPECT_EQ(log.events[0].line, line + 1) << at;
+      EXPECT_EQ(log.events[1].line, line + 2) << at;
+    }
+}
 
 TEST(JobLogs, WhoIsBehindByNumberWhileOthersWaitIsNamed) {
   const FlightFinding found =
