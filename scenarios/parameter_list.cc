@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstring>
-#include <set>
 #include <utility>
 
 #include "scenarios/base/file.h"
@@ -113,19 +111,17 @@ Expected<std::vector<ListedParameter>> listed_in(std::string_view text, const st
   return parameters;
 }
 
-// The JSON in front of the tensors: its length, 8 bytes little endian, then itself.
-Expected<std::string> safetensors_header(const ForeignFile& file, const std::string& name) {
+// The JSON in front of the tensors: its length, 8 bytes little endian, then itself. Nothing where
+// there is none: 8 characters of a text are no length that fits into a file.
+std::optional<std::string> safetensors_header(const ForeignFile& file) {
   uint64_t length = 0;
-  std::string header;
-  bool read = file.bytes >= 8 && read_at(file.fd.get(), 0, &length, sizeof length);
-  read = read && length >= 2 && length <= static_cast<uint64_t>(kTextBytesMost) &&
-         length <= static_cast<uint64_t>(file.bytes) - 8;
-  if (read) {
-    header.resize(length);
-    read = read_at(file.fd.get(), 8, header.data(), header.size());
-  }
-  if (!read || header.front() != '{')
-    return file_error(name, "it is no list of parameters", kForms);
+  if (file.bytes < 10 || !read_at(file.fd.get(), 0, &length, sizeof length)) return std::nullopt;
+  if (length < 2 || length > static_cast<uint64_t>(kTextBytesMost) ||
+      length > static_cast<uint64_t>(file.bytes) - sizeof length)
+    return std::nullopt;
+  std::string header(length, '\0');
+  if (!read_at(file.fd.get(), sizeof length, header.data(), length) || header.front() != '{')
+    return std::nullopt;
   return header;
 }
 
@@ -157,19 +153,19 @@ Expected<std::vector<ListedParameter>> read_parameter_list(const std::string& pa
   const std::string name = printable(path);
   const auto file = open_foreign_file(path, kMostBytes);
   if (!file) return file.errors();
+  if (const auto header = safetensors_header(file.value())) {
+    auto parameters = listed_in(*header, name);
+    if (parameters)
+      std::stable_sort(parameters.value().begin(), parameters.value().end(), comes_before);
+    return parameters;
+  }
   char first = 0;
   if (!read_at(file.value().fd.get(), 0, &first, 1))
     return file_error(name, "it is empty, or cannot be read", kForms);
-  if (first == '{' || std::isspace(static_cast<unsigned char>(first)) != 0) {
-    const auto text = read_foreign_file(path);
-    return text ? listed_in(text.value(), name) : text.errors();
-  }
-  const auto header = safetensors_header(file.value(), name);
-  if (!header) return header.errors();
-  auto parameters = listed_in(header.value(), name);
-  if (parameters)
-    std::stable_sort(parameters.value().begin(), parameters.value().end(), comes_before);
-  return parameters;
+  if (first != '{' && std::isspace(static_cast<unsigned char>(first)) == 0)
+    return file_error(name, "it is no list of parameters", kForms);
+  const auto text = read_foreign_file(path);
+  return text ? listed_in(text.value(), name) : text.errors();
 }
 
 }  // namespace lockstep

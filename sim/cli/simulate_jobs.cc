@@ -241,15 +241,11 @@ InputErrors with_preset_words(const std::string& machine, InputErrors errors) {
 }
 
 // "collectives measured at 2, 8 ranks".
-std::string words_of(const std::vector<CostModel::Table>& tables) {
-  std::string ranks;
-  for (const CostModel::Table& table : tables) {
-    if (table.ranks == 0)
-      return "collectives measured at a number of ranks that its table does not tell, taken for "
-             "every one (\"tables\" would)";
-    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", table.ranks);
-  }
-  return "collectives measured at " + ranks + " ranks";
+std::string words_of_tables(const CostModel& cost) {
+  if (cost.tables.front().ranks == 0)  // then it is the only one
+    return "collectives measured at a number of ranks that its table does not tell, taken for "
+           "every one (\"tables\" would)";
+  return "collectives measured at " + measured_ranks(cost) + " ranks";
 }
 
 }  // namespace
@@ -308,7 +304,7 @@ Expected<MachineModel> machine_of(const SimulateVerb& verb) {
 std::string words_of(const SimulateVerb& verb, const MachineModel& machine) {
   const LinkCost& link = machine.cost.link;
   std::string text = verb.machine.empty() ? "default" : verb.machine;
-  if (!machine.cost.tables.empty()) return text + ", " + words_of(machine.cost.tables);
+  if (!machine.cost.tables.empty()) return text + ", " + words_of_tables(machine.cost);
   text += fmt::format(", {:.1f} us a message", static_cast<double>(link.alpha_ns) * 1e-3);
   if (link.beta_fs_per_byte > 0)
     text += fmt::format(", {:.0f} MB/s", 1e9 / static_cast<double>(link.beta_fs_per_byte));

@@ -226,11 +226,16 @@ InputErrors problems_of(const CostModel& cost) {
   return problems;
 }
 
+std::string measured_ranks(const CostModel& cost) {
+  std::string ranks;
+  for (const CostModel::Table& table : cost.tables)
+    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", table.ranks);
+  return ranks;
+}
+
 std::optional<InputError> problem_with_ranks(const CostModel& cost, int64_t ranks) {
   if (ranks <= 1 || cost.tables.empty() || table_for(cost, ranks) != nullptr) return std::nullopt;
-  std::string measured;
-  for (const CostModel::Table& table : cost.tables)
-    measured += fmt::format("{}{}", measured.empty() ? "" : ", ", table.ranks);
+  const std::string measured = measured_ranks(cost);
   InputError problem;
   problem.message =
       fmt::format("collectives were measured at {} ranks, not at {}", measured, ranks);

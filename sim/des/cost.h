@@ -74,6 +74,8 @@ inline constexpr int64_t kMostFsPerByte = 1'000'000'000'000;  // 1 kB/s
 // Is everything in range? Where not, an error that names the value and what is allowed.
 InputErrors problems_of(const CostModel& cost);
 
+std::string measured_ranks(const CostModel& cost);  // "2, 8": the world sizes of its tables
+
 // Are collectives of so many ranks known? Where the tables are of others, an error that names
 // these.
 std::optional<InputError> problem_with_ranks(const CostModel& cost, int64_t ranks);

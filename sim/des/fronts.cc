@@ -67,14 +67,12 @@ std::vector<size_t> extremes(const std::vector<int64_t>& by_fault, size_t ranks)
   return {places.begin(), places.end()};
 }
 
-std::vector<Member> front_of(const Job& job, int64_t step) {
-  const std::vector<int64_t>& touched = job.schedule.touched;
+std::vector<Member> front_of(const Job& job, const std::vector<Member>& classes, int64_t step) {
   std::vector<Member> members;
-  for (const size_t place : extremes(job.schedule.weigh(step), touched.size()))
-    members.push_back({touched[place], 1, true, {{touched[place], touched[place] + 1}}});
-  if (static_cast<int64_t>(touched.size()) < job.ranks)
-    for (const Member& member : classes_of(job))
-      if (!member.touched) members.push_back(member);
+  // Classes begin with the touched ranks, one by one.
+  for (const size_t place : extremes(job.schedule.weigh(step), job.schedule.touched.size()))
+    members.push_back(classes[place]);
+  if (!classes.back().touched) members.push_back(classes.back());
   return members;
 }
 

@@ -17,8 +17,9 @@ namespace lockstep {
 // together, and where it is worth it.
 bool has_fronts(const Job& job);
 
-// The members of one step: those few, ascending, and all untouched ranks as one. Any thread.
-std::vector<Member> front_of(const Job& job, int64_t step);
+// The members of one step, of the job's classes_of(): those few, and all untouched ranks as one.
+// Any thread.
+std::vector<Member> front_of(const Job& job, const std::vector<Member>& classes, int64_t step);
 
 // Of weights as Schedule::weigh() gives them: the places of those that no other exceeds in all, and
 // of those that no other falls below in all; of equal ones the first. Ascending; for tests.

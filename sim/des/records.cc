@@ -76,6 +76,7 @@ int64_t recorded_events(const PlannedJob& planned) {
 VirtualRecords::VirtualRecords(const RunPlan& plan, const PlannedJob& planned)
     : plan_(plan),
       scenario_(scenario_of(plan, planned)),
+      moments_(std::make_shared<const std::vector<FaultMoments>>(moments_of(scenario_))),
       planned_(planned),
       c10d_(plan.scenario.reducer.kind == "c10d"),
       dtype_(scalar_type_of(plan.scenario.dtype)),
@@ -140,7 +141,7 @@ void VirtualRecords::add(const StepTrace& trace) {
 
 // As the rank's own faults leave them, at the begin of what they act in.
 void VirtualRecords::add_receipts(const StepTrace& trace, size_t rank) {
-  const FaultSchedule schedule(scenario_, static_cast<int64_t>(rank));
+  const FaultSchedule schedule(moments_, static_cast<int64_t>(rank));
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
     const Fault& fault = scenario_.faults[i];
     for (const Act& act : schedule.of_kind(fault.kind, trace.step)) {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "sim/des/job_of_plan.h"
 #include "sim/des/simulate.h"
+#include "sim/fault/acts/schedule.h"
 #include "sim/launch/executor.h"
 
 namespace lockstep {
@@ -17,6 +19,8 @@ namespace lockstep {
 class VirtualRecords {
  public:
   VirtualRecords(const RunPlan& plan, const PlannedJob& planned);
+  VirtualRecords(const VirtualRecords&) = delete;
+  VirtualRecords& operator=(const VirtualRecords&) = delete;
 
   void add(const StepTrace& trace);
   // The outcome with its processes' ends: all well, or of the failure that `run` tells. The plan in
@@ -37,6 +41,7 @@ class VirtualRecords {
 
   const RunPlan& plan_;
   const Scenario scenario_;
+  const std::shared_ptr<const std::vector<FaultMoments>> moments_;  // of the scenario's faults
   const PlannedJob& planned_;
   const bool c10d_;             // LibTorch's reducer, which calls more in construction
   const uint8_t dtype_, wire_;  // of parameters; of buckets, as the comm hook sends them

@@ -129,13 +129,14 @@ StepsAhead draws_ahead(const Job& job, const std::vector<Member>& members, Engin
 }
 
 // Of a job without noise, whose members are others in each step.
-StepsAhead fronts_ahead(const Job& job, int64_t first, int64_t count, int64_t threads) {
+StepsAhead fronts_ahead(const Job& job, const std::vector<Member>& classes, int64_t first,
+                        int64_t count, int64_t threads) {
   StepsAhead ahead;
   ahead.members.resize(static_cast<size_t>(count));
   ahead.draws.resize(static_cast<size_t>(count * job.passes));
   in_turns(count, threads, [&](int64_t i) {
     std::vector<Member>& members = ahead.members[static_cast<size_t>(i)];
-    members = front_of(job, first + i);
+    members = front_of(job, classes, first + i);
     for (int64_t pass = 0; pass < job.passes; ++pass)
       ahead.draws[static_cast<size_t>(i * job.passes + pass)].ranks.resize(members.size());
   });
@@ -209,16 +210,15 @@ Expected<SimulatedRun> simulate(const Job& job, const SimulateOptions& options,
   if (const std::string why = why_not(job, run.engine); !why.empty())
     return unfit(run.engine, why, cheapest_engine(job));
   const bool by_fronts = run.engine == Engine::classes && !sink && has_fronts(job);
-  const std::vector<Member> members =
-      by_fronts ? front_of(job, 1) : members_of(job, run.engine, static_cast<bool>(sink));
+  const std::vector<Member> members = members_of(job, run.engine, static_cast<bool>(sink));
   const int64_t threads = thread_count(job, options.threads);
-  const int64_t ahead = steps_ahead(job, members.size());
+  const int64_t ahead = steps_ahead(job, by_fronts ? 1 : members.size());
   Walk walk(job, members, ends_of(run.engine, &run.messages));
   StepTrace trace;
   for (int64_t first = 1; first <= job.steps && !walk.failure(); first += ahead) {
     const int64_t count = std::min(ahead, job.steps - first + 1);
     const StepsAhead ahead_of = by_fronts
-                                    ? fronts_ahead(job, first, count, threads)
+                                    ? fronts_ahead(job, members, first, count, threads)
                                     : draws_ahead(job, members, run.engine, first, count, threads);
     for (int64_t i = 0; i < count; ++i) {
       if (by_fronts) walk.regroup(ahead_of.members[static_cast<size_t>(i)]);

@@ -24,6 +24,7 @@
 #include "sim/launch/event_loop.h"
 #include "sim/launch/limits.h"
 #include "sim/launch/process_run.h"
+#include "sim/launch/process_stat.h"
 #include "sim/launch/protocol.h"
 #include "sim/launch/run_files.h"
 #include "sim/launch/thread_hosts.h"
@@ -255,9 +256,7 @@ std::string frame_of(const std::string& line) {
 ProcessState read_process_state(pid_t pid) {
   const std::string proc = fmt::format("/proc/{}/", pid);
   ProcessState state;
-  const std::string stat = read_file(proc + "stat");  // "12 (name) S ...", a name may hold ")"
-  const size_t name_end = stat.rfind(')');
-  if (name_end != stat.npos && name_end + 2 < stat.size()) state.state = stat[name_end + 2];
+  state.state = read_process_stat(pid).state;
   const std::string call = read_file(proc + "syscall");  // "running", "-1 ...", "202 0x..."
   char* end = nullptr;
   const long number = std::strtol(call.c_str(), &end, 10);

@@ -119,12 +119,21 @@ std::vector<size_t> gradient_sums(const Timeline& timeline, const Step& step) {
   return buckets.empty() ? sums : buckets;
 }
 
+std::vector<double> step_times_ms(const RunResult& run, int64_t warmup) {
+  std::vector<double> times;
+  if (!run.metrics) return times;
+  for (const StepMetrics& step : run.metrics->per_step)
+    if (step.step > warmup)
+      times.push_back(mean_over_ranks(step, [](const RankNumbers& r) { return r.step_ms; }));
+  return times;
+}
+
 std::optional<RunNumbers> numbers_of(const RunResult& run, int64_t warmup) {
   if (!run.metrics || !run.intervals) return std::nullopt;
-  std::vector<double> steps, backwards, exposed, skews, overlaps;
+  const std::vector<double> steps = step_times_ms(run, warmup);
+  std::vector<double> backwards, exposed, skews, overlaps;
   for (const StepMetrics& step : run.metrics->per_step) {
     if (step.step <= warmup) continue;
-    steps.push_back(mean_over_ranks(step, [](const RankNumbers& r) { return r.step_ms; }));
     exposed.push_back(mean_over_ranks(step, [](const RankNumbers& r) { return r.exposed_ms; }));
     skews.push_back(step.skew_ms);
     double comm_ms = 0, overlapped_ms = 0;

@@ -67,6 +67,10 @@ struct RunNumbers {
 // of reducers without any the sums themselves. What finds unused parameters is none.
 std::vector<size_t> gradient_sums(const Timeline& timeline, const Step& step);
 
+// Of each step after `warmup` the mean of its ranks' times. Of a run judged with metrics; else
+// empty.
+std::vector<double> step_times_ms(const RunResult& run, int64_t warmup);
+
 // Of a run judged with metrics and intervals. Nothing where no step after `warmup` is whole.
 std::optional<RunNumbers> numbers_of(const RunResult& run, int64_t warmup);
 

@@ -49,6 +49,15 @@ TEST(ParameterList, OfSafetensorsIsInTheOrderOfItsNames) {
               ElementsAre("h.2.bias 2", "h.2.weight 5", "h.10.weight 3x2"));
 }
 
+// Its first byte is that of the header's length, whatever character this may be.
+TEST(ParameterList, OfSafetensorsMayBeginAsATextDoes) {
+  for (const size_t length : {size_t{' '}, size_t{'{'}}) {
+    std::string header = R"({"a": {"shape": [3]}})";
+    header.resize(length, ' ');
+    EXPECT_THAT(listed(safetensors(header)), ElementsAre("a 3"));
+  }
+}
+
 TEST(ParameterList, WhatIsNoneIsRefusedAtItsPlace) {
   EXPECT_THAT(listed("{\n \"a\": [3],\n \"b\": [3, -1]}"),
               ElementsAre(HasSubstr("parameter_list:3:7: error: no shape")));

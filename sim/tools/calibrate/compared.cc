@@ -17,19 +17,6 @@ namespace {
 
 constexpr int64_t kWarmup = 1;  // the first step allocates
 
-// Means over ranks, as numbers_of() takes them.
-std::vector<double> step_times_ms(const RunResult& run) {
-  std::vector<double> times;
-  if (!run.metrics) return times;
-  for (const StepMetrics& step : run.metrics->per_step) {
-    if (step.step <= kWarmup || step.ranks.empty()) continue;
-    double sum = 0;
-    for (const RankNumbers& rank : step.ranks) sum += rank.step_ms;
-    times.push_back(sum / static_cast<double>(step.ranks.size()));
-  }
-  return times;
-}
-
 // Of runs that differ in their cap alone the same.
 std::string but_for_cap(const RunPlan& plan) {
   AxisValues others;
@@ -56,7 +43,7 @@ std::optional<double> simulated_ms(const RunPlan& plan, const MachineModel& mach
 
 KeptRun kept_run_of(const RunOutcome& outcome, const std::string& folder) {
   KeptRun run{outcome.plan, samples_of(outcome.plan, timeline_of(outcome), folder)};
-  const auto times = step_times_ms(judge_run(outcome, {.metrics = true}));
+  const auto times = step_times_ms(judge_run(outcome, {.metrics = true}), kWarmup);
   if (times.empty()) return run;
   const Estimate median = bootstrap_median(times, kConfidence, 0);
   run.step_ms = median.value;

@@ -39,21 +39,4 @@ bool stands_in_torch(const std::string& folder, int64_t rank) {
          files[0].find("/torch/utils/data/") == std::string::npos;
 }
 
-double cpu_seconds_of(pid_t pid) {
-  constexpr int kFirst = 14, kLast = 15;  // of utime and stime, as proc(5) counts fields
-  const std::string text = read_file(fmt::format("/proc/{}/stat", pid));
-  const size_t name = text.rfind(") ");
-  if (name == std::string::npos) return 0;
-  std::istringstream fields(text.substr(name + 2));
-  std::string skipped;
-  for (int field = 3; field < kFirst; ++field) fields >> skipped;
-  double sum = 0;
-  for (int field = kFirst; field <= kLast; ++field) {
-    double ticks = 0;
-    fields >> ticks;
-    sum += ticks;
-  }
-  return fields ? sum / static_cast<double>(::sysconf(_SC_CLK_TCK)) : 0;
-}
-
 }  // namespace lockstep

@@ -19,7 +19,4 @@ bool nobody_can_go_on(const ProgramRun& run, const std::vector<int64_t>& alive);
 // something of its own or of another library? Loaders of PyTorch wait for their own processes.
 bool stands_in_torch(const std::string& folder, int64_t rank);
 
-// What all threads of a process have computed until now; 0: not known, or it is gone.
-double cpu_seconds_of(pid_t pid);
-
 }  // namespace lockstep

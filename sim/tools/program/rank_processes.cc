@@ -8,38 +8,15 @@
 
 #include <algorithm>
 #include <csignal>
-#include <sstream>
 #include <utility>
 
+#include "sim/launch/process_stat.h"
 #include "sim/launch/run_files.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kGenerationsMost = 16;
-
-// What stands behind the name, which may hold anything: "S 1 4711 ...". Fields as proc(5) counts
-// them, from the third on.
-struct ProcessStat {
-  char state = 0;
-  pid_t parent = 0;
-  int status = -1;  // as waitpid gives it, of one that nobody has waited for yet
-};
-
-ProcessStat stat_of(pid_t pid) {
-  constexpr int kExitCodeField = 52;
-  ProcessStat stat;
-  const std::string text = read_file(fmt::format("/proc/{}/stat", pid));
-  const size_t name = text.rfind(") ");
-  if (name == std::string::npos) return stat;
-  std::istringstream fields(text.substr(name + 2));
-  std::string skipped;  // some are beyond int64
-  fields >> stat.state >> stat.parent;
-  for (int field = 5; field < kExitCodeField; ++field) fields >> skipped;
-  fields >> stat.status;
-  if (!fields) stat.status = -1;
-  return stat;
-}
 
 bool has_ended(const ProgramChild& child) {
   pollfd end{child.process.pidfd.get(), POLLIN, 0};
@@ -96,7 +73,7 @@ void RankProcesses::find(int64_t rank) {
 bool RankProcesses::descends(pid_t pid) {
   const pid_t program = own_.children()[0].process.pid;
   for (int i = 0; i < kGenerationsMost && pid > 1; ++i) {
-    const ProcessStat stat = stat_of(pid);
+    const ProcessStat stat = read_process_stat(pid);
     if (i == 0 && stat.state == 0) return told_of(pid).ended;
     if (stat.parent == program) return true;
     pid = stat.parent;
@@ -113,7 +90,7 @@ ChildEnd RankProcesses::told_of(pid_t pid) {
 
 bool RankProcesses::take_end(ProgramChild* rank) {
   const ChildEnd told = told_of(rank->process.pid);
-  const ProcessStat stat = stat_of(rank->process.pid);
+  const ProcessStat stat = read_process_stat(rank->process.pid);
   if (told.ended) {
     rank->signal = told.signal;
     rank->exit_code = told.exit_code;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "scenarios/base/text.h"
+#include "sim/launch/process_stat.h"
 #include "sim/launch/protocol.h"
 #include "sim/launch/run_files.h"
 #include "sim/tools/program/deadlock.h"
@@ -186,7 +187,7 @@ class Watcher {
   void begin_idle(Clock::time_point now) {
     idle_.clear();
     for (const ProgramChild& child : processes_.ranks())
-      idle_.push_back(cpu_seconds_of(child.process.pid));
+      idle_.push_back(read_process_stat(child.process.pid).cpu_seconds);
     idle_since_ = now;
     next_look_ = now + std::chrono::duration_cast<Clock::duration>(kIdle);
   }
@@ -199,8 +200,9 @@ class Watcher {
     for (size_t i = 0; i < ranks.size(); ++i) {
       if (ranks[i].ended) continue;
       if (!pulses_[static_cast<size_t>(ranks[i].rank)].joined) return false;
-      if (read_process_state(ranks[i].process.pid).state != 'S') return false;  // ready, stopped
-      if (cpu_seconds_of(ranks[i].process.pid) - idle_[i] > most) return false;
+      const ProcessStat stat = read_process_stat(ranks[i].process.pid);
+      if (stat.state != 'S') return false;  // ready, stopped
+      if (stat.cpu_seconds - idle_[i] > most) return false;
     }
     return true;
   }
