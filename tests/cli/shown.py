@@ -10,7 +10,7 @@ from harness import PATIENCE_S, PROGRAM
 PYTHON = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")
 CHANGING = ((r"^lockstep \d.*?  (?=seed|$)", "lockstep VERSION  "), (r"^lockstep \d\S* \(\w+\+?\)$", "lockstep VERSION"),
             (r"\d+(\.\d+)? ms", "TIME ms"), (r" +\d+\.\d$", " SECONDS"), (r"\b(for|after) \d+\.\d s", r"\1 TIME s"),
-            (r"evidence  \S+", "evidence DIR"), (r"(victim rank \d+: \w+): .*", r"\1"),
+            (r"in \d\.\d+ s$", "in TIME s"), (r"worst distance \S+", "worst distance ROUNDING"), (r"evidence  \S+", "evidence DIR"), (r"(victim rank \d+: \w+): .*", r"\1"),
             # Left out where the machine is busy, and another line for another PyTorch.
             (r"^ +first operator beyond.*\n", ""), (r"^ +every operator fits.*\n", ""), (r"^  tap .*\n", ""))
 # Of what was measured, and of what is concluded from it.
