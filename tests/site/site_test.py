@@ -36,22 +36,27 @@ class Site(unittest.TestCase):
             time.sleep(0.1)
         return self.fail(f"{expression} never came true; console: {self.browser.console()}")
 
-    def test_every_page_at_both_widths(self):
+    def check(self, page, width):
+        self.browser.open(page)
+        self.assertLessEqual(self.js("document.documentElement.scrollWidth"), width)
+        self.assertEqual(self.js("[...document.images].filter(one => !one.naturalWidth).map(one => one.src)"), [])
+        if page.name != "404.html":  # made for a server's root
+            self.assertEqual(self.browser.console(), [])
+            self.assertEqual([url for url in self.browser.requests() if not url.startswith(SITE.as_uri())], [])
+
+    def test_every_page_on_a_phone(self):
+        self.browser.size(*PHONE)
         pages = sorted(SITE.rglob("*.html"))
         self.assertGreater(len(pages), 50)
         for page in pages:
             with self.subTest(page.relative_to(SITE)):
-                self.browser.size(*DESKTOP)
-                self.browser.open(page)
-                wide = self.js("document.documentElement.scrollWidth")
-                self.assertLessEqual(wide, DESKTOP[0])
-                self.browser.size(*PHONE)
-                self.assertEqual(self.js("document.documentElement.scrollWidth"), PHONE[0])
-                self.assertEqual(self.js("[...document.images].filter(one => !one.naturalWidth).map(one => one.src)"), [])
-                if page.name != "404.html":  # made for a server's root
-                    self.assertEqual(self.browser.console(), [])
-                    asked = self.browser.requests()
-                    self.assertEqual([url for url in asked if not url.startswith(SITE.as_uri())], [])
+                self.check(page, PHONE[0])
+
+    def test_pages_of_all_kinds_on_a_desktop(self):
+        for name in ("index", "start", "howto/index", "howto/rank_timed_out", "own_reducer", "html", "compatibility_table",
+                     "source/reducer/reducer.h"):
+            with self.subTest(name):
+                self.check(SITE / (name + ".html"), DESKTOP[0])
 
     def test_light_and_dark(self):
         shades = []
