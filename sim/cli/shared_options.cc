@@ -28,6 +28,13 @@ std::string footer(const std::string& examples) {
   return "Examples, from the root of the repository\n" + examples + kExitCodes;
 }
 
+std::string footer_of_writer(const std::string& examples) {
+  return "Examples, from the root of the repository\n" + examples + R"(
+Exit codes
+  0      written
+  2      bad input, or an output could not be written)";
+}
+
 void add_selection(CLI::App* verb, Selection* selection, bool filter) {
   verb->add_option("FILE", selection->paths, "Scenario files, or folders of them")
       ->required()
