@@ -130,8 +130,7 @@ constexpr std::array kRows = {
     ProgramCauseRow{C::scaled_apart, "scaled_apart",
                     "gradients of ranks are multiples of each other: some scaled theirs otherwise",
                     "scale by a number that all ranks share, or before the gradients are reduced"},
-    ProgramCauseRow{C::other_mode, "other_mode",
-                    "some ranks train with dropout, others without",
+    ProgramCauseRow{C::other_mode, "other_mode", "some ranks train with dropout, others without",
                     "call model.train() on every rank after an evaluation"},
 };
 

@@ -78,9 +78,8 @@ bool frozen_since(const Ranks& ranks, size_t step, const std::string& parameter)
 }
 
 bool other_constants(const Ranks& ranks) {
-  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
-    return rank.constants != ranks[0].constants;
-  });
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](const ProgramRank& rank) { return rank.constants != ranks[0].constants; });
 }
 
 }  // namespace
