@@ -85,7 +85,7 @@ def train(model, options, rank, world_size):
     if options.plain:
         own = shards_of_rank(count, world_size, rank)
     else:
-        shards = own = VirtualShards(model, count)
+        shards = own = VirtualShards(model, count, audit_every=options.audit_every, optimizer=optimizer)
     for step in range(options.steps):
         optimizer.zero_grad()
         for shard in own:
@@ -142,6 +142,8 @@ def parsed(words=None):
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--model", choices=[*MODELS, "all"], default="convnet")
     parser.add_argument("--optimizer", choices=[*OPTIMIZERS, "all"], default="adam")
+    parser.add_argument("--audit-every", type=int, default=0, metavar="STEPS",
+                        help="ranks check each other for silent corruption (docs/invariant.md)")
     parser.add_argument("--plain", action="store_true", help="DDP with gradient accumulation instead")
     return parser.parse_args(words)
 

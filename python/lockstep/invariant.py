@@ -19,6 +19,8 @@ computes a shard as one device does (the same device type, threads and libraries
   shard's own (`seed`), so that dropout, too, draws the same everywhere. The step leaves the buffers that shard 0 made.
 * Of a rank only those sums travel that it cannot add further, while backward goes on; from 3 ranks on the second half
   of the exchange comes after backward.
+* `audit_every`: every so many steps ranks compute shards of each other again and compare what they have, to find a device
+  that computes or keeps something wrong: lockstep.audit. `optimizer`: its state is compared as well.
 * Not for SyncBatchNorm (shards are computed one after the other), sparse gradients, static_graph, a comm hook of your
   own, or an optimizer that is fused into backward: refused where it can be seen.
 """
@@ -28,7 +30,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["ShardTree", "VirtualShards", "roots_of", "shards_of_rank"]
+from .audit import Audit, SilentCorruption
+
+__all__ = ["ShardTree", "SilentCorruption", "VirtualShards", "roots_of", "shards_of_rank"]
 
 
 def shards_of_rank(count, world_size, rank):
@@ -154,7 +158,7 @@ class _Exchange:
 class VirtualShards:
     """See the module. Iterating gives this rank's shards; every step computes each of them once, in this order."""
 
-    def __init__(self, model, count, seed=0):
+    def __init__(self, model, count, seed=0, audit_every=0, optimizer=None):
         self.model, self.count, self.seed = model, count, seed
         self.ddp = isinstance(model, DistributedDataParallel)
         if not self.ddp and dist.is_initialized() and dist.get_world_size() > 1:
@@ -164,8 +168,9 @@ class VirtualShards:
         self.rank = dist.get_rank(self.group) if self.ddp else 0
         if not self.world_size <= count:
             raise ValueError(f"{count} virtual shards leave none for some of {self.world_size} ranks")
-        self.own = shards_of_rank(count, self.world_size, self.rank)
-        self.roots = [roots_of(shards_of_rank(count, self.world_size, rank), count) for rank in range(self.world_size)]
+        self.ranges = [shards_of_rank(count, self.world_size, rank) for rank in range(self.world_size)]
+        self.own = self.ranges[self.rank]
+        self.roots = [roots_of(own, count) for own in self.ranges]
         inner = model.module if self.ddp else model
         self._refuse(inner)
         self.parameters = [p for p in inner.parameters() if p.requires_grad]
@@ -173,6 +178,8 @@ class VirtualShards:
         self.buffers = list(inner.buffers())
         self.finds_unused = self.ddp and getattr(model, "find_unused_parameters", False)
         self.step, self.next = 0, self.own.start
+        self.auditing, self.audited_buffers = None, None
+        self.audit = Audit(self, audit_every, optimizer) if audit_every else None
         self._begin_step()
         inner.register_forward_pre_hook(self._note_buffers)
         if self.ddp:
@@ -189,7 +196,11 @@ class VirtualShards:
             raise ValueError("every rank gets the buffers of shard 0: broadcast_buffers must be True")
 
     def __iter__(self):
-        return iter(self.own)
+        if self.audit:
+            self.audit.begin()
+        yield from self.own
+        if self.audit and self.audit.noted is not None:
+            yield from self.audit.run()
 
     def __len__(self):
         return len(self.own)
@@ -201,7 +212,7 @@ class VirtualShards:
 
     def _note_buffers(self, *_):
         """Of the step's first forward, when DDP has given all ranks those of rank 0."""
-        if self.start_buffers is None:
+        if self.start_buffers is None and self.auditing is None:
             self.start_buffers = [buffer.detach().clone() for buffer in self.buffers]
 
     def _restore(self, values):
@@ -212,6 +223,10 @@ class VirtualShards:
     @contextlib.contextmanager
     def compute(self, shard):
         """Around the forward and backward of one shard, which may be several micro-batches: their gradients add up."""
+        if self.auditing is not None and shard == self.auditing:
+            with self._own_random_stream(self.step - 1, shard), self.audit.compute():
+                yield
+            return
         if shard != self.next:
             raise ValueError(f"shard {shard}, where {self.next} is next: each once a step, in their order")
         last = shard + 1 == self.own.stop
@@ -223,13 +238,9 @@ class VirtualShards:
             # DDP wants a gradient of what any shard since the last exchange has used.
             starts = last and self.finds_unused and self.used[place]
             parameter.grad = torch.zeros_like(parameter) if starts else None
-        state = torch.get_rng_state()
-        torch.manual_seed((self.seed * 1_000_003 + self.step) * 1_000_003 + shard & 0x7FFF_FFFF_FFFF_FFFF)
-        try:
+        with self._own_random_stream(self.step, shard):
             with self.model.no_sync() if self.ddp and not last else contextlib.nullcontext():
                 yield
-        finally:
-            torch.set_rng_state(state)
         if not last:
             self._keep(shard)
             self.next += 1
@@ -240,14 +251,27 @@ class VirtualShards:
         self._finish()
         self.next, self.step = self.own.start, self.step + 1
 
+    @contextlib.contextmanager
+    def _own_random_stream(self, step, shard):
+        state = torch.get_rng_state()
+        torch.manual_seed((self.seed * 1_000_003 + step) * 1_000_003 + shard & 0x7FFF_FFFF_FFFF_FFFF)
+        try:
+            yield
+        finally:
+            torch.set_rng_state(state)
+
+    def _put(self, place, shard, leaf):
+        if self.audit:
+            self.audit.note(shard, place, leaf)
+        self.trees[place].put((0, shard), leaf)
+
     def _keep(self, shard):
         for place, parameter in enumerate(self.parameters):
             gradient, parameter.grad = parameter.grad, None
             self.used[place] |= gradient is not None
             if gradient is None and self.ddp and not self.finds_unused:
                 raise RuntimeError("a parameter has no gradient in a shard: DDP needs find_unused_parameters")
-            self.trees[place].put((0, shard), torch.zeros_like(parameter).reshape(-1) if gradient is None
-                                  else _leaf(gradient))
+            self._put(place, shard, torch.zeros_like(parameter).reshape(-1) if gradient is None else _leaf(gradient))
 
     def _send_all(self):
         """On one device: nothing travels."""
@@ -260,7 +284,7 @@ class VirtualShards:
         for parameter, gradient in zip(parameters, bucket.gradients()):
             place = self.places[parameter]
             # DDP's bucket holds zeros where the last shard has not used a parameter; see _finish for `used`.
-            self.trees[place].put((0, shard), _leaf(gradient))
+            self._put(place, shard, _leaf(gradient))
         taken = [self.trees[self.places[parameter]].take() for parameter in parameters]
         sums = [(node, torch.cat([of[i][1] for of in taken])) for i, (node, _) in enumerate(taken[0])]
         self.exchanges.append(_Exchange(self, parameters, sums, sums[0][1].numel()))
@@ -285,6 +309,7 @@ class VirtualShards:
             used = self._used_anywhere()
             for exchange in self.exchanges:
                 exchange.write_back(used)
+        self.audited_buffers = self.start_buffers
         if self.own.start == 0 and self.first_buffers is not None:
             self._restore(self.first_buffers)
         self._begin_step()
