@@ -3,6 +3,11 @@
     python3 examples/invariant.py --world-size 3
 
 prints a hash of the weights. With --plain, DDP with gradient accumulation: the hash depends on the number of ranks.
+
+    torchrun --standalone --nproc-per-node 3 --max-restarts 1 examples/invariant.py --checkpoint run.pt --lose 1@4
+
+loses rank 1 in step 4; torchrun replaces it, all go on from the checkpoint, and the hash is the same. So it is where
+another number of ranks goes on.
 """
 import argparse
 import contextlib
@@ -78,6 +83,30 @@ def batch_of(kind, step, shard, samples):
     return torch.randn(shape, generator=draws), torch.randint(0, 4, (samples,), generator=draws)
 
 
+def save(path, step, inner, optimizer):
+    """So that a reader finds the old file or the new one, and never half of it."""
+    torch.save({"step": step, "model": inner.state_dict(), "optimizer": optimizer.state_dict()}, path + ".new")
+    os.replace(path + ".new", path)
+
+
+def load(path, inner, optimizer):
+    """How many steps have been made."""
+    if not path or not os.path.exists(path):
+        return 0
+    saved = torch.load(path)
+    inner.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    return saved["step"]
+
+
+def lose(options, rank, step):
+    """Once: what goes on from the checkpoint finds the mark."""
+    mark = pathlib.Path(f"{options.checkpoint}.lost")
+    if options.lose == f"{rank}@{step}" and not mark.exists():
+        mark.touch()
+        os._exit(1)
+
+
 def train(model, options, rank, world_size):
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     optimizer = OPTIMIZERS[options.optimizer](inner.parameters())
@@ -86,7 +115,11 @@ def train(model, options, rank, world_size):
         own = shards_of_rank(count, world_size, rank)
     else:
         shards = own = VirtualShards(model, count, audit_every=options.audit_every, optimizer=optimizer)
-    for step in range(options.steps):
+    start = load(options.checkpoint, inner, optimizer)
+    if not options.plain:
+        shards.step = start
+    for step in range(start, options.steps):
+        lose(options, rank, step + 1)
         optimizer.zero_grad()
         for shard in own:
             inputs, targets = batch_of(kind, step, shard, options.samples)
@@ -99,6 +132,8 @@ def train(model, options, rank, world_size):
                 loss = nn.functional.cross_entropy(model(inputs), targets)
                 (loss * world_size / count if options.plain else loss).backward()
         optimizer.step()
+        if options.checkpoint and rank == 0:
+            save(options.checkpoint, step + 1, inner, optimizer)
     state = [*inner.parameters(), *inner.buffers()]
     state += [value for p in inner.parameters() for _, value in sorted(optimizer.state[p].items())
               if isinstance(value, torch.Tensor)]
@@ -123,8 +158,10 @@ def on_one_device(options):
     return train(built(options), options, 0, 1)
 
 
-def run_rank(rank, options, store):
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.world_size)
+def run_rank(rank, options, store=None):
+    """Without a store, of a launcher that has set RANK, WORLD_SIZE and the rest."""
+    where = {"init_method": f"file://{store}", "rank": rank, "world_size": options.world_size} if store else {}
+    dist.init_process_group("gloo", **where)
     for case in cases(options):
         model = DistributedDataParallel(built(case), bucket_cap_mb=0.001, find_unused_parameters=case.model == "routed")
         digest = train(model, case, rank, options.world_size)
@@ -144,18 +181,23 @@ def parsed(words=None):
     parser.add_argument("--optimizer", choices=[*OPTIMIZERS, "all"], default="adam")
     parser.add_argument("--audit-every", type=int, default=0, metavar="STEPS",
                         help="ranks check each other for silent corruption (docs/invariant.md)")
+    parser.add_argument("--checkpoint", default="", metavar="FILE", help="saved after every step, and gone on from")
+    parser.add_argument("--lose", default="", metavar="RANK@STEP", help="this rank dies in this step, once")
     parser.add_argument("--plain", action="store_true", help="DDP with gradient accumulation instead")
     return parser.parse_args(words)
 
 
 def main():
     options = parsed()
-    if options.world_size == 1:
+    if "RANK" in os.environ:
+        options.world_size = int(os.environ["WORLD_SIZE"])
+        run_rank(int(os.environ["RANK"]), options)
+    elif options.world_size == 1:
         for case in cases(options):
             print(case.model, case.optimizer, 1, on_one_device(case), flush=True)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(run_rank, (options, os.path.join(folder, "store")), nprocs=options.world_size)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            mp.spawn(run_rank, (options, os.path.join(folder, "store")), nprocs=options.world_size)
 
 
 if __name__ == "__main__":

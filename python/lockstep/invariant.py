@@ -21,6 +21,7 @@ computes a shard as one device does (the same device type, threads and libraries
   of the exchange comes after backward.
 * `audit_every`: every so many steps ranks compute shards of each other again and compare what they have, to find a device
   that computes or keeps something wrong: lockstep.audit. `optimizer`: its state is compared as well.
+* `step`, from 0: how many steps have been made. Set it where a training goes on from a checkpoint.
 * Not for SyncBatchNorm (shards are computed one after the other), sparse gradients, static_graph, a comm hook of your
   own, or an optimizer that is fused into backward: refused where it can be seen.
 """

@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -30,8 +31,8 @@ def digest(*words):
     return printed(*words).split()[-1]
 
 
-def printed(*words):
-    done = subprocess.run([sys.executable, "-B", str(ROOT / "examples/invariant.py"), *map(str, words)],
+def printed(*words, launcher=()):
+    done = subprocess.run([sys.executable, "-B", *launcher, str(ROOT / "examples/invariant.py"), *map(str, words)],
                           capture_output=True, text=True, timeout=1800, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -46,6 +47,19 @@ class Programs(unittest.TestCase):
             with self.subTest(model):
                 found = self.of_all_sizes((1, world_size), "--model", model, "--steps", 3)
                 self.assertEqual(len(set(found)), 1, found)
+
+    def test_a_rank_that_is_lost_and_another_number_of_ranks_change_no_bit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            saved = pathlib.Path(folder, "run.pt")
+            words = ("--model", "dropout", "--checkpoint", saved)
+            # With Python 3.11 torchrun of PyTorch 1.13 wants to be told of redirects.
+            torchrun = (ROOT / "tests/cli/torchrun.py", "--redirects", "0:1", "--tee", "0:1", "--log_dir", folder,
+                        "--standalone", "--nproc_per_node", "3", "--max_restarts", "1")
+            replaced = printed(*words, "--steps", 5, "--lose", "1@3", launcher=map(str, torchrun)).split()[-1]
+            self.assertTrue(pathlib.Path(f"{saved}.lost").exists())
+            fewer = digest("--world-size", 2, *words, "--steps", 7)
+            self.assertEqual([replaced, fewer], [digest("--world-size", 1, "--model", "dropout", "--steps", steps)
+                                                 for steps in (5, 7)])
 
     def test_plain_accumulation_differs(self):
         """The control: without the tree the numbers of ranks do show."""
