@@ -394,7 +394,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
     same.entry = "samples";
     return same;
   }
-  if (const ProgramFinding found = other_modes(ranks, steps); found.verdict != Verdict::pass)
+  if (ProgramFinding found = other_modes(ranks, steps); found.verdict != Verdict::pass)
     return found;
   if (no_gradients(ranks[0]) && no_gradients(one))
     return inconclusive("every gradient is zero, so that no mistake could be seen");
