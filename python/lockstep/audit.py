@@ -181,19 +181,13 @@ class Audit:
     def compute(self):
         """Around forward and backward of a shard that is computed again, on copies of weights and buffers: no hook of
         DDP, no gradient and no buffer of the training sees it."""
-        copies, put_back = {}, []
-        for module in list(self.inner.modules()):
-            for name, p in list(module._parameters.items()):
-                if p is not None:
-                    copy = copies.setdefault(p, torch.nn.Parameter(p.detach().clone(), p.requires_grad))
-                    put_back.append((module, name, p))
-                    setattr(module, name, copy)
-        buffers = dict(zip(self.shards.buffers, self.shards.audited_buffers or ()))
-        for module in list(self.inner.modules()):
-            for name, buffer in list(module._buffers.items()):
-                if buffer is not None:
-                    put_back.append((module, name, buffer))
-                    module._buffers[name] = buffers[buffer].clone() if buffer in buffers else buffer.clone()
+        begun = dict(zip(self.shards.buffers, self.shards.audited_buffers or ()))
+        copies = {p: torch.nn.Parameter(p.detach().clone(), p.requires_grad) for p in self.inner.parameters()}
+        copies.update((buffer, begun.get(buffer, buffer).detach().clone()) for buffer in self.inner.buffers())
+        put_back = [(module, name, value) for module in self.inner.modules()
+                    for name, value in [*module._parameters.items(), *module._buffers.items()] if value is not None]
+        for module, name, value in put_back:
+            setattr(module, name, copies[value])
         if self.shards.ddp:  # not its forward, which would broadcast buffers
             object.__setattr__(self.shards.model, "forward", lambda *words, **named: self.inner(*words, **named))
         try:
@@ -202,13 +196,5 @@ class Audit:
             if self.shards.ddp:
                 object.__delattr__(self.shards.model, "forward")
             for module, name, value in put_back:
-                if name in module._parameters:
-                    setattr(module, name, value)
-                else:
-                    module._buffers[name] = value
-        self.computed = [self._leaf_digest(copies[p]) for p in self.shards.parameters]
-
-    @staticmethod
-    def _leaf_digest(copy):
-        # As of a shard's own: -0 counts as 0, and what is not used as zeros.
-        return digest(torch.zeros_like(copy) if copy.grad is None else copy.grad.detach().reshape(-1) + 0)
+                setattr(module, name, value)
+        self.computed = [digest(self.shards.leaf(copies[p], copies[p].grad)) for p in self.shards.parameters]

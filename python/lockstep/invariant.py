@@ -84,11 +84,6 @@ class ShardTree:
         return sorted(nodes.items(), key=lambda item: item[0][1] << item[0][0])
 
 
-def _leaf(gradient):
-    """A copy in which -0 is 0, as where it has been added to zeros."""
-    return gradient.detach().reshape(-1) + 0
-
-
 def _add(left, right):
     return left.add_(right)
 
@@ -261,7 +256,14 @@ class VirtualShards:
         finally:
             torch.set_rng_state(state)
 
-    def _put(self, place, shard, leaf):
+    @staticmethod
+    def leaf(parameter, gradient):
+        """What a shard adds to the tree, flat: a copy in which -0 is 0, as where it has been added to zeros; zeros where
+        it has not used the parameter."""
+        return torch.zeros_like(parameter).reshape(-1) if gradient is None else gradient.detach().reshape(-1) + 0
+
+    def _put(self, place, shard, gradient):
+        leaf = self.leaf(self.parameters[place], gradient)
         if self.audit:
             self.audit.note(shard, place, leaf)
         self.trees[place].put((0, shard), leaf)
@@ -272,7 +274,7 @@ class VirtualShards:
             self.used[place] |= gradient is not None
             if gradient is None and self.ddp and not self.finds_unused:
                 raise RuntimeError("a parameter has no gradient in a shard: DDP needs find_unused_parameters")
-            self._put(place, shard, torch.zeros_like(parameter).reshape(-1) if gradient is None else _leaf(gradient))
+            self._put(place, shard, gradient)
 
     def _send_all(self):
         """On one device: nothing travels."""
@@ -285,7 +287,7 @@ class VirtualShards:
         for parameter, gradient in zip(parameters, bucket.gradients()):
             place = self.places[parameter]
             # DDP's bucket holds zeros where the last shard has not used a parameter; see _finish for `used`.
-            self._put(place, shard, _leaf(gradient))
+            self._put(place, shard, gradient)
         taken = [self.trees[self.places[parameter]].take() for parameter in parameters]
         sums = [(node, torch.cat([of[i][1] for of in taken])) for i, (node, _) in enumerate(taken[0])]
         self.exchanges.append(_Exchange(self, parameters, sums, sums[0][1].numel()))

@@ -116,10 +116,8 @@ void note_timeouts(const RunPlan& plan, const SimulatedAs& as, SimulatedLine* li
 // ring for this machine and a bucket's rounds alone take longer than the step's compute.
 void note_rounds(const SimulateVerb& verb, const MachineModel& machine, const Job& job,
                  SimulatedLine* line) {
-  const bool ring =
-      job.cost.algorithm == Algorithm::ring || job.cost.algorithm == Algorithm::ring_segmented;
-  if (!ring || !verb.algorithm.empty() || machine.algorithm || !job.cost.tables.empty() ||
-      job.settled.empty())
+  if (!is_ring(job.cost.algorithm) || !verb.algorithm.empty() || machine.algorithm ||
+      !job.cost.tables.empty() || job.settled.empty())
     return;
   const int64_t bytes = job.settled.front().bytes;
   CostModel tree = job.cost;

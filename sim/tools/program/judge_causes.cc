@@ -34,8 +34,9 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
 
 // Are all gradients of b those of a, times one number that is not 1?
 bool multiples(const ProgramStep& a, const ProgramStep& b) {
+  if (a.grads.size() < 2 || b.grads.empty()) return false;
   const double floor = largest_norm(a.grads), factor = sketch_ratio(b.grads[0], a.grads[0]);
-  if (a.grads.size() < 2 || floor == 0 || factor == 0 || near(factor, 1)) return false;
+  if (floor == 0 || factor == 0 || near(factor, 1)) return false;
   for (size_t i = 0; i < std::min(a.grads.size(), b.grads.size()); ++i) {
     Sketch scaled = a.grads[i];
     if (scaled)

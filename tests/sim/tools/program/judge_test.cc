@@ -196,22 +196,22 @@ TEST(ProgramJudge, RanksThatUpdateOtherwiseAreTold) {
   EXPECT_EQ(cause(false, [](ProgramStep* step) { step->carried = true; }), ProgramCause::unknown);
 }
 
-TEST(ProgramJudge, AThawedParameterIsTold) {
+// A gradient of "weight" differs on one rank; all ranks have named this parameter.
+ProgramCause cause_of_names(std::vector<std::string> ProgramStep::*names, const char* parameter) {
   Ranks ranks = three();
   ranks[1].steps[1].param_hashes[0] = ranks[1].steps[1].grad_hashes[0] = "x";
-  for (ProgramRank& rank : ranks) rank.steps[1].unfrozen = {"bias"};
-  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unknown);
-  for (ProgramRank& rank : ranks) rank.steps[1].unfrozen = {"weight"};
-  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unfrozen_after_ddp);
+  for (ProgramRank& rank : ranks) rank.steps[1].*names = {parameter};
+  return judge_replicas(ranks).cause;
+}
+
+TEST(ProgramJudge, AThawedParameterIsTold) {
+  EXPECT_EQ(cause_of_names(&ProgramStep::unfrozen, "bias"), ProgramCause::unknown);
+  EXPECT_EQ(cause_of_names(&ProgramStep::unfrozen, "weight"), ProgramCause::unfrozen_after_ddp);
 }
 
 TEST(ProgramJudge, AParameterAddedWithinAWrappedModuleIsOutside) {
-  Ranks ranks = three();
-  ranks[1].steps[1].param_hashes[0] = ranks[1].steps[1].grad_hashes[0] = "x";
-  for (ProgramRank& rank : ranks) rank.steps[1].unheld = {"bias"};
-  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unknown);
-  for (ProgramRank& rank : ranks) rank.steps[1].unheld = {"weight"};
-  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::outside_ddp);
+  EXPECT_EQ(cause_of_names(&ProgramStep::unheld, "bias"), ProgramCause::unknown);
+  EXPECT_EQ(cause_of_names(&ProgramStep::unheld, "weight"), ProgramCause::outside_ddp);
 }
 
 TEST(ProgramJudge, GradientsThatAreMultiplesAreScaledApart) {
