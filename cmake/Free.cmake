@@ -108,7 +108,9 @@ file(GLOB joins CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/sim/join/*.cc)
 set_source_files_properties(${joins} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # words of their own
 lockstep_library(lockstep_des FOLDERS sim/des LINK lockstep_launch lockstep_fault Threads::Threads)
 # A vector instruction for each of a million ranks: here the compiler's last per cent count.
-set_source_files_properties(sim/des/random.cc PROPERTIES COMPILE_OPTIONS -O3)
+if(NOT LOCKSTEP_SANITIZE)
+  set_source_files_properties(sim/des/random.cc PROPERTIES COMPILE_OPTIONS -O3)
+endif()
 lockstep_library(lockstep_analysis FOLDERS sim/analysis LINK lockstep_launch ZLIB::ZLIB)
 lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_analysis)
 lockstep_library(lockstep_calibrate FOLDERS sim/calibrate LINK lockstep_analysis lockstep_des)

@@ -11,7 +11,7 @@ test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev pyth
   openmpi-bin slurm-wlm munge redis-server iproute2 mount openssh-server openssh-client
   chromium chromium-driver fonts-dejavu-core"
 check_packages="clang-format clang-tidy"
-fuzz_packages="clang libclang-rt-dev llvm"  # llvm names functions in stacks
+fuzz_packages="clang libclang-rt-dev lld llvm"  # llvm names functions in stacks
 peer_packages="libsimgrid-dev libopenmpi-dev"  # what bench/peers compares with
 
 # Of build/sanitized: tests that need no LibTorch, and the fuzzers.
