@@ -11,6 +11,7 @@
 
 #include "scenarios/base/file.h"
 #include "scenarios/base/hash.h"
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {
@@ -81,7 +82,7 @@ Json header_of(const CheckpointFile& file) {
 
 CheckpointFile from_header(const Json& header) {
   CheckpointFile file;
-  members(file, [&](const char* key, auto& value) { header.at(key).get_to(value); });
+  members(file, [&](const char* key, auto& value) { get_exact(header.at(key), value); });
   file.metric = number_from(header.at("metric"));
   file.best_metric = number_from(header.at("best_metric"));
   for (const Json& json : header.at("tensors")) {
@@ -89,7 +90,7 @@ CheckpointFile from_header(const Json& header) {
     json.at("group").get_to(tensor.group);
     json.at("name").get_to(tensor.name);
     json.at("dtype").get_to(tensor.dtype);
-    json.at("shape").get_to(tensor.shape);
+    get_exact(json.at("shape"), tensor.shape);
     if (json.contains("device")) json["device"].get_to(tensor.device);
     file.tensors.push_back(std::move(tensor));
   }
@@ -147,7 +148,7 @@ CheckpointFile decode_checkpoint(const std::string& bytes, const std::string& pa
     CheckpointFile file = from_header(header);
     uint64_t place = start + header_bytes;
     for (size_t i = 0; i < file.tensors.size(); ++i) {
-      const auto size = header.at("tensors").at(i).at("bytes").get<uint64_t>();
+      const auto size = get_exact<uint64_t>(header.at("tensors").at(i).at("bytes"));
       const uint64_t left = bytes.size() - kHashBytes - place;
       if (size > left)
         fail(path,

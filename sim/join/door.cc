@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "scenarios/base/clock.h"
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_text.h"
 #include "sim/join/wire.h"
 #include "sim/launch/run_files.h"
@@ -130,11 +131,11 @@ std::optional<ProcessEnd> decode_end(const std::string& text) {
     const Json document = json_or_discarded(text);
     ProcessEnd end;
     end.who = document.at("who").get<std::string>();
-    end.rank = document.at("rank").get<int64_t>();
-    const auto age_ns = document.at("age_ns").get<int64_t>();
+    end.rank = whole_number(document.at("rank"));
+    const auto age_ns = whole_number(document.at("age_ns"));
     end.time_ns = now_ns() - std::clamp(age_ns, int64_t{0}, kAgeMaxNs);
-    end.exit_code = document.at("exit_code").get<int>();
-    end.signal = document.at("signal").get<int>();
+    end.exit_code = get_exact<int>(document.at("exit_code"));
+    end.signal = get_exact<int>(document.at("signal"));
     end.by_launcher = document.at("by_launcher").get<bool>();
     end.past_deadline = document.at("past_deadline").get<bool>();
     if (const Json& state = document.at("state"); !state.is_null())

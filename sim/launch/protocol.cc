@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "scenarios/base/error.h"
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {
@@ -182,9 +183,9 @@ std::optional<WorkerTask> decode_task(const std::string& message) {
     WorkerTask task;
     task.role = document.at("role").get<std::string>();
     task.golden = document.at("golden").get<std::string>();
-    task.rank = document.at("rank").get<int64_t>();
+    task.rank = whole_number(document.at("rank"));
     task.run_dir = document.at("run_dir").get<std::string>();
-    task.host_ranks = document.at("host_ranks").get<std::vector<int64_t>>();
+    get_exact(document.at("host_ranks"), task.host_ranks);
     task.address = document.at("address").get<std::string>();
     return task;
   } catch (const nlohmann::json::exception&) {

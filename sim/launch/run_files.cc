@@ -17,6 +17,7 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/base/text.h"
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_text.h"
 #include "sim/launch/protocol.h"
 
@@ -166,17 +167,18 @@ std::string hash_of(const std::string& text) {
 void take(const Json& document, RunOutcome* outcome) {
   for (const Json& json : document.at("ends")) {
     ProcessEnd end;
-    members(end, [&](const char* key, auto& value) { json.at(key).get_to(value); });
+    members(end, [&](const char* key, auto& value) { get_exact(json.at(key), value); });
     if (json.contains("lost")) json.at("lost").get_to(end.lost);  // runs of before do not say
     if (!json.at("state").is_null()) end.state = process_state_from(json.at("state"));
     outcome->ends.push_back(std::move(end));
   }
   document.at("log_tails").get_to(outcome->log_tails);
   document.at("golden_problem").get_to(outcome->golden_problem);
-  document.at("duration_ms").get_to(outcome->duration_ms);
-  document.at("began_ns").get_to(outcome->began_ns);
-  document.at("failed_ns").get_to(outcome->failed_ns);
-  outcome->core_wait_ns = document.value("core_wait_ns", int64_t{0});
+  get_exact(document.at("duration_ms"), outcome->duration_ms);
+  get_exact(document.at("began_ns"), outcome->began_ns);
+  get_exact(document.at("failed_ns"), outcome->failed_ns);
+  if (document.contains("core_wait_ns"))
+    get_exact(document.at("core_wait_ns"), outcome->core_wait_ns);
   document.at("interrupted").get_to(outcome->interrupted);
 }
 
@@ -311,7 +313,7 @@ ProcessState process_state_from(const Json& json) {
   json.at("syscall").get_to(state.syscall);
   json.at("wchan").get_to(state.wchan);
   json.at("store_key").get_to(state.store_key);
-  state.core_wait_ns = json.value("core_wait_ns", int64_t{0});
+  if (json.contains("core_wait_ns")) get_exact(json.at("core_wait_ns"), state.core_wait_ns);
   json.at("stack").get_to(state.stack);
   return state;
 }

@@ -6,6 +6,7 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/text.h"
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_text.h"
 #include "scenarios/json/renamed.h"
 #include "scenarios/json/schema.h"
@@ -129,12 +130,12 @@ Json as_json(const RunPlan& plan) {
 
 RunPlan take_plan(const Json& document) {
   RunPlan plan;
-  plain_members(plan, [&](const char* key, auto& value) { document.at(key).get_to(value); });
+  plain_members(plan, [&](const char* key, auto& value) { get_exact(document.at(key), value); });
   plan.set = pairs_from(document.at("set"));
   for (const auto& [lane, why] : document.at("not_applicable").items())
     plan.not_applicable.emplace_back(Json(lane).get<Lane>(), why.get<std::string>());
   const Json& rule = document.at("replay");
-  rule_members(plan.replay, [&](const char* key, auto& value) { rule.at(key).get_to(value); });
+  rule_members(plan.replay, [&](const char* key, auto& value) { get_exact(rule.at(key), value); });
   plan.layer_times = layers_from(document.at("layer_times"));
   const Json& layout = document.at("layout_at_construction");
   plan.layout_known = !layout.is_null();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
@@ -54,7 +55,7 @@ std::string take(const Json& line, int64_t rank, TappedRank* found) {
   }
   TappedGroup& group = found->groups[line.at("group").get<std::string>()];
   if (kind == "group") {
-    group.ranks = line.at("ranks").get<std::vector<int64_t>>();
+    get_exact(line.at("ranks"), group.ranks);
     return "";
   }
   if (kind != "collective") return "its kind is unknown";

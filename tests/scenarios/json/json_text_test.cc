@@ -7,6 +7,7 @@
 #include <functional>
 #include <random>
 
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {
@@ -177,6 +178,19 @@ TEST(JsonText, AWholeNumberIsNothingElse) {
   for (const Json& none : {Json(1e19), Json(0.5), Json(2.0), Json(uint64_t{1} << 63), Json("1"),
                            Json(nullptr), Json(true)})
     EXPECT_THROW(whole_number(none), Json::exception) << none;
+}
+
+TEST(JsonText, WhatIsTakenExactlyIsWithinTheRangeOfItsType) {
+  EXPECT_EQ(get_exact<int>(Json(-7)), -7);
+  EXPECT_EQ(get_exact<uint64_t>(Json(UINT64_MAX)), UINT64_MAX);
+  EXPECT_EQ(get_exact<std::vector<int64_t>>(Json{1, 2}), (std::vector<int64_t>{1, 2}));
+  EXPECT_TRUE(get_exact<bool>(Json(true)));
+  for (const Json& none : {Json(1e308), Json(int64_t{1} << 31), Json(0.5), Json(true), Json("1")})
+    EXPECT_THROW(get_exact<int>(none), Json::exception) << none;
+  EXPECT_THROW(get_exact<uint64_t>(Json(-1)), Json::exception);
+  EXPECT_THROW(get_exact<bool>(Json(1)), Json::exception);
+  for (const Json& none : {Json{1, 1e308}, Json{true}, Json(3), Json{{"0", 1}}})
+    EXPECT_THROW(get_exact<std::vector<int64_t>>(none), Json::exception) << none;
 }
 
 TEST(JsonText, AgreesWithAnotherParserOnDamagedTexts) {

@@ -7,6 +7,7 @@
 #include "sim/des/job.h"
 #include "sim/des/random.h"
 #include "sim/des/simulate.h"
+#include "tests/sanitized.h"
 
 namespace lockstep {
 namespace {
@@ -176,7 +177,7 @@ TEST(Noise, WordsAreReadOrRefused) {
 // steps are as far from it as chance is; LOCKSTEP_STALLS=full: so many that it is 0.5 % at most.
 TEST(Stalls, TakeAsLongAsTheFormulaSays) {
   const bool full = std::getenv("LOCKSTEP_STALLS") != nullptr;
-  const int64_t steps = full ? 2'700'000 : 60'000;
+  const int64_t steps = full ? 2'700'000 : tries(60'000);
   for (const int64_t ranks : {1, 4, 16, 64})
     for (const double p : {0.01, 0.02}) {
       Job job;

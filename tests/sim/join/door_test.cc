@@ -150,6 +150,12 @@ TEST(Messages, OneReaderDecidesWhatIsJson) {
   EXPECT_EQ(told->state->core_wait_ns, 1'500'000'000);
   starved.state->core_wait_ns = -1;
   EXPECT_FALSE(decode_end(encode(starved)));
+  // The library would convert any number to an int.
+  const std::string signal = R"("signal":0)";
+  ASSERT_NE(end.find(signal), std::string::npos) << end;
+  for (const char* beyond : {"1e308", "4294967296", "true", "9.0"})
+    EXPECT_FALSE(decode_end(std::string(end).replace(end.find(signal), signal.size(),
+                                                     fmt::format(R"("signal":{})", beyond))));
   // Which of two would count is another question for each reader.
   EXPECT_FALSE(decode_end("{\"rank\": 0," + end.substr(1)));
   EXPECT_FALSE(decode_end(std::string(300'000, '[')));
