@@ -3,12 +3,20 @@
     python3 examples/invariant.py --world-size 3
 
 prints a hash of the weights. With --plain, DDP with gradient accumulation: the hash depends on the number of ranks.
+
+    python3 examples/invariant.py --world-size 3 --audit-every 5 --flip 1:weights@3
+
+plants a silent corruption and says who finds it in whom. Runs under torchrun, too, where a lost rank is replaced:
+
+    torchrun --standalone --nproc-per-node 3 --max-restarts 1 examples/invariant.py --checkpoint FILE --lose 1@4
 """
 import argparse
 import contextlib
 import hashlib
 import os
 import pathlib
+import re
+import signal
 import sys
 import tempfile
 
@@ -19,10 +27,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 try:
-    from lockstep.invariant import VirtualShards, shards_of_rank
+    from lockstep.invariant import SilentCorruption, VirtualShards, shards_of_rank
 except ImportError:  # from a checkout
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-    from lockstep.invariant import VirtualShards, shards_of_rank
+    from lockstep.invariant import SilentCorruption, VirtualShards, shards_of_rank
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
@@ -78,29 +86,121 @@ def batch_of(kind, step, shard, samples):
     return torch.randn(shape, generator=draws), torch.randint(0, 4, (samples,), generator=draws)
 
 
+class Flip:
+    """One flipped bit on one rank (`where`: (rank, what, step), or None), as a broken machine would flip it."""
+
+    WHAT = {
+        "weights": "before the step",
+        "optimizer": "before the step, in its state",
+        "buffers": "as the rank has received them for the step",
+        "average": "an averaged gradient, before it is used",
+        "gradient": "of each of the rank's own shards, in this step",
+        "unit": "of each shard that the rank computes, from this step on",
+        "audit": "of the shards that the rank audits in this step",
+    }
+
+    def __init__(self, where, rank, module, optimizer):
+        self.what, self.step = where[1:] if where and where[0] == rank else (None, None)
+        self.parameter, self.buffer = next(module.parameters()), next(module.buffers(), None)
+        self.optimizer, self.now, self.auditing = optimizer, None, False
+        self.parameter.register_hook(self._at_gradient)
+        module.register_forward_pre_hook(lambda *_: self._flip_now("buffers", self.buffer))
+
+    def begin(self, step):
+        self.now = step
+        self._flip_now("weights", self.parameter)
+        if self.what == "optimizer" and step == self.step:
+            self._flip_now("optimizer", next(value for _, value in sorted(self.optimizer.state[self.parameter].items())
+                                             if value.shape == self.parameter.shape))
+
+    def before_shard(self, auditing):
+        self.auditing = auditing
+        if auditing:
+            self.before_update()
+
+    def before_update(self):
+        self._flip_now("average", self.parameter.grad)
+
+    def _flip_now(self, what, tensor):
+        if self.what == what and self.step == self.now:
+            self.step = None  # once
+            tensor.data.view(-1)[0:1].view(torch.int32).bitwise_xor_(1 << 20)
+
+    def _at_gradient(self, gradient):
+        due = self.now == self.step and (self.what == "gradient" and not self.auditing
+                                         or self.what == "audit" and self.auditing)
+        if due or self.what == "unit" and self.now >= self.step:
+            gradient = gradient.clone()
+            gradient.view(-1)[0:1].view(torch.int32).bitwise_xor_(1 << 20)
+        return gradient
+
+
+def resume(path, module, optimizer):
+    """The step to go on with."""
+    if not path or not os.path.exists(path):
+        return 0
+    saved = torch.load(path)
+    module.load_state_dict(saved["module"])
+    optimizer.load_state_dict(saved["optimizer"])
+    return saved["step"]
+
+
+def save(path, module, optimizer, step):
+    """Under another name first: whoever is killed meanwhile leaves the file of the step before."""
+    saved = {"module": module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+    with open(path + ".part", "wb") as file:
+        torch.save(saved, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".part", path)
+
+
+def lose(options, rank, step):
+    """Dies as by kill -9; once, as a file beside the checkpoint remembers. With --agent, torchrun's process as well."""
+    marker = f"{options.checkpoint}.lost"
+    if options.lose == (rank, step) and not os.path.exists(marker):
+        pathlib.Path(marker).touch()
+        if options.agent:
+            os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def train(model, options, rank, world_size):
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     optimizer = OPTIMIZERS[options.optimizer](inner.parameters())
     kind, count = MODELS[options.model][1], options.shards
+    start = resume(options.checkpoint, inner, optimizer)
+    flip = Flip(options.flip, rank, inner, optimizer)
     if options.plain:
         own = shards_of_rank(count, world_size, rank)
     else:
-        shards = own = VirtualShards(model, count)
-    for step in range(options.steps):
+        audits = {"audit_every": options.audit_every, "audit": options.audit, "optimizer": optimizer}
+        shards = own = VirtualShards(model, count, step=start, **audits if options.audit_every else {})
+    for step in range(start, options.steps):
         optimizer.zero_grad()
+        flip.begin(step)
         for shard in own:
             inputs, targets = batch_of(kind, step, shard, options.samples)
             if options.plain:
                 last = shard == own[-1]
                 around = contextlib.nullcontext() if last or world_size == 1 else model.no_sync()
             else:
+                flip.before_shard(shards.auditing)
                 around = shards.compute(shard)
             with around:
                 loss = nn.functional.cross_entropy(model(inputs), targets)
+                lose(options, rank, step)
                 (loss * world_size / count if options.plain else loss).backward()
+        flip.before_update()
         optimizer.step()
-    state = [*inner.parameters(), *inner.buffers()]
-    state += [value for p in inner.parameters() for _, value in sorted(optimizer.state[p].items())
+        if rank == 0 and options.checkpoint:
+            save(options.checkpoint, inner, optimizer, step + 1)
+    return hash_of(inner, optimizer)
+
+
+def hash_of(module, optimizer):
+    state = [*module.parameters(), *module.buffers()]
+    state += [value for p in module.parameters() for _, value in sorted(optimizer.state[p].items())
               if isinstance(value, torch.Tensor)]
     return hashlib.sha1(b"".join(one.detach().contiguous().numpy().tobytes() for one in state)).hexdigest()
 
@@ -110,7 +210,8 @@ def cases(options):
     optimizers = list(OPTIMIZERS) if options.optimizer == "all" else [options.optimizer]
     for model in models:
         for optimizer in optimizers:
-            yield argparse.Namespace(**{**vars(options), "model": model, "optimizer": optimizer})
+            for flip in options.flip or [None]:
+                yield argparse.Namespace(**{**vars(options), "model": model, "optimizer": optimizer, "flip": flip})
 
 
 def built(options):
@@ -123,37 +224,90 @@ def on_one_device(options):
     return train(built(options), options, 0, 1)
 
 
-def run_rank(rank, options, store):
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.world_size)
+def on_ranks(options, rank, world_size):
+    """A training's hash, or what an audit has found in it."""
+    model = DistributedDataParallel(built(options), bucket_cap_mb=0.001, find_unused_parameters=options.model == "routed")
+    try:
+        return train(model, options, rank, world_size)
+    except SilentCorruption as found:
+        return found
+
+
+def run_rank(rank, options, store=None):
+    """With a store one of --world-size ranks, else one of torchrun's."""
+    if store:
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.world_size)
+    else:
+        dist.init_process_group("gloo")
+    found = False
     for case in cases(options):
-        model = DistributedDataParallel(built(case), bucket_cap_mb=0.001, find_unused_parameters=case.model == "routed")
-        digest = train(model, case, rank, options.world_size)
-        if rank == 0:
-            print(case.model, case.optimizer, options.world_size, digest, flush=True)
+        result = on_ranks(case, dist.get_rank(), dist.get_world_size())
+        found |= isinstance(result, SilentCorruption)
+        if dist.get_rank() == 0:
+            print(case.model, case.optimizer, dist.get_world_size(), result, flush=True)
     dist.barrier()
     dist.destroy_process_group()
+    sys.exit(int(found))
+
+
+def split_words(pattern, form):
+    """A type for argparse: the pattern's groups, numbers as numbers."""
+
+    def parse(text):
+        match = re.fullmatch(pattern, text)
+        if not match:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {form}")
+        return tuple(int(word) if word.isdigit() else word for word in match.groups())
+
+    return parse
 
 
 def parsed(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--world-size", type=int, default=2)
+    parser.add_argument("--world-size", type=int, default=2, help="without torchrun")
     parser.add_argument("--shards", type=int, default=8, help="virtual shards of a step")
     parser.add_argument("--samples", type=int, default=4, help="of each")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--model", choices=[*MODELS, "all"], default="convnet")
     parser.add_argument("--optimizer", choices=[*OPTIMIZERS, "all"], default="adam")
     parser.add_argument("--plain", action="store_true", help="DDP with gradient accumulation instead")
-    return parser.parse_args(words)
+    parser.add_argument("--audit-every", type=int, metavar="STEPS", help="look for silent corruption every so many steps")
+    parser.add_argument("--audit", choices=["one", "all"], default="one", help="how many of a rank's shards at once")
+    kinds = "|".join(Flip.WHAT)
+    parser.add_argument("--flip", action="append", metavar="RANK:WHAT@STEP",
+                        type=split_words(rf"(\d+):({kinds})@(\d+)", f"RANK:WHAT@STEP, WHAT being one of {kinds}"),
+                        help="flip a bit: " + "; ".join(": ".join(item) for item in Flip.WHAT.items())
+                        + ". Several: each in a training of its own")
+    parser.add_argument("--checkpoint", metavar="FILE", help="written after every step; an existing one is gone on with")
+    parser.add_argument("--lose", type=split_words(r"(\d+)@(\d+)", "RANK@STEP"), metavar="RANK@STEP",
+                        help="this rank is killed in this step, once; needs --checkpoint")
+    parser.add_argument("--agent", action="store_true", help="and with it the torchrun that has started it")
+    options = parser.parse_args(words)
+    if options.lose and not options.checkpoint:
+        parser.error("--lose needs --checkpoint")
+    if options.agent and not options.lose:
+        parser.error("--agent belongs to --lose")
+    if options.plain and options.audit_every:
+        parser.error("--plain has no audits")
+    return options
 
 
 def main():
     options = parsed()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        run_rank(int(os.environ["RANK"]), options)
     if options.world_size == 1:
         for case in cases(options):
             print(case.model, case.optimizer, 1, on_one_device(case), flush=True)
         return
+    method = "fork" if sys.platform == "linux" else "spawn"  # quicker: torch is loaded once
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(run_rank, (options, os.path.join(folder, "store")), nprocs=options.world_size)
+        try:
+            mp.start_processes(run_rank, (options, os.path.join(folder, "store")), options.world_size, start_method=method)
+        except mp.ProcessExitedException as ended:
+            if ended.exit_code != 1:
+                raise
+            sys.exit(1)
 
 
 if __name__ == "__main__":
