@@ -103,6 +103,8 @@ class Flip:
         self.what, self.step = where[1:] if where and where[0] == rank else (None, None)
         self.parameter, self.buffer = next(module.parameters()), next(module.buffers(), None)
         self.optimizer, self.now, self.auditing = optimizer, None, False
+        if self.what == "buffers" and self.buffer is None:
+            raise ValueError("--flip of buffers, of which the model has none")
         self.parameter.register_hook(self._at_gradient)
         module.register_forward_pre_hook(lambda *_: self._flip_now("buffers", self.buffer))
 
@@ -221,14 +223,18 @@ def built(options):
 
 
 def on_one_device(options):
-    return train(built(options), options, 0, 1)
+    return outcome(built(options), options, 0, 1)
 
 
 def on_ranks(options, rank, world_size):
-    """A training's hash, or what an audit has found in it."""
     model = DistributedDataParallel(built(options), bucket_cap_mb=0.001, find_unused_parameters=options.model == "routed")
+    return outcome(model, options, rank, world_size)
+
+
+def outcome(*training):
+    """A training's hash, or what an audit has found in it."""
     try:
-        return train(model, options, rank, world_size)
+        return train(*training)
     except SilentCorruption as found:
         return found
 
@@ -239,15 +245,22 @@ def run_rank(rank, options, store=None):
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.world_size)
     else:
         dist.init_process_group("gloo")
-    found = False
-    for case in cases(options):
-        result = on_ranks(case, dist.get_rank(), dist.get_world_size())
-        found |= isinstance(result, SilentCorruption)
-        if dist.get_rank() == 0:
-            print(case.model, case.optimizer, dist.get_world_size(), result, flush=True)
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    found = all_of(options, world_size, rank == 0, lambda case: on_ranks(case, rank, world_size))
     dist.barrier()
     dist.destroy_process_group()
     sys.exit(int(found))
+
+
+def all_of(options, world_size, prints, run):
+    """Whether an audit has found something."""
+    found = False
+    for case in cases(options):
+        result = run(case)
+        found |= isinstance(result, SilentCorruption)
+        if prints:
+            print(case.model, case.optimizer, world_size, result, flush=True)
+    return found
 
 
 def split_words(pattern, form):
@@ -297,9 +310,7 @@ def main():
     if "TORCHELASTIC_RUN_ID" in os.environ:
         run_rank(int(os.environ["RANK"]), options)
     if options.world_size == 1:
-        for case in cases(options):
-            print(case.model, case.optimizer, 1, on_one_device(case), flush=True)
-        return
+        sys.exit(int(all_of(options, 1, True, on_one_device)))
     method = "fork" if sys.platform == "linux" else "spawn"  # quicker: torch is loaded once
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -42,21 +42,24 @@ class SilentCorruption(RuntimeError):
     step:        of the audit; the corruption is no older than `clean_step`, where the last audit found nothing (or None)
     what:        a What; `also`: other kinds that differ between ranks at the same time
     name:        of the first parameter or buffer that differs
-    shard:       the shard that was computed again, or None
+    pair, shard: where two ranks have computed the same shard: (its owner, its auditor), and which; else None
     ranks:       whose result is wrong; if `undecided`, those of whom at least one has a wrong result
     """
 
-    def __init__(self, step, what, name, ranks, undecided, shard=None, also=(), clean_step=None):
+    def __init__(self, step, what, name, ranks, undecided, pair=None, shard=None, also=(),
+                 clean_step=None):
         self.step, self.what, self.name, self.ranks = step, what, name, tuple(ranks)
-        self.undecided, self.shard, self.also, self.clean_step = undecided, shard, tuple(also), clean_step
+        self.undecided, self.pair, self.shard, self.also = undecided, pair, shard, tuple(also)
+        self.clean_step = clean_step
         super().__init__(self._sentence())
 
     def __reduce__(self):
-        fields = ("step", "what", "name", "ranks", "undecided", "shard", "also", "clean_step")
+        fields = ("step", "what", "name", "ranks", "undecided", "pair", "shard", "also", "clean_step")
         return SilentCorruption, tuple(getattr(self, field) for field in fields)
 
     def _sentence(self):
         of = "" if self.shard is None else f" of shard {self.shard}"
+        of += f" on rank {self.pair[0]} and, audited, on rank {self.pair[1]}" if self.pair else ""
         also = f", also {', '.join(one.value for one in self.also)}" if self.also else ""
         ranks = ("rank " if len(self.ranks) == 1 else "ranks ") + " and ".join(map(str, self.ranks))
         who = f"one of {ranks} is wrong, and nothing tells which" if self.undecided else f"wrong on {ranks}"
@@ -183,6 +186,9 @@ class Audit:
     def sees_sums(self, owner):
         return self.scope == "all" and len(self.shards.shards_of(owner)) > 1
 
+    def _auditor(self, owner):
+        return (owner - 1) % self.shards.world_size
+
     def deciders(self, owner):
         """Who computes the owner's shards once more when its auditor has got something else."""
         size = self.shards.world_size
@@ -290,17 +296,14 @@ class Audit:
         if self.sees_sums(owner):
             yield from ((What.SUM, node, place) for node in shards.roots[owner] for place in range(len(shards.parameters)))
 
-    def _gather(self, sums):
-        """A list of checksums of every rank; shorter ones are filled up with zeros."""
+    def _gather(self, sums, length):
+        """The checksums of every rank, filled up with zeros to a length that all know."""
         shards = self.shards
         if shards.world_size == 1:
             return [[int(one) for one in sums]]
-        device = shards.parameters[0].device
-        length = torch.tensor([len(sums)], device=device)
-        dist.all_reduce(length, dist.ReduceOp.MAX, group=shards.group)
-        sent = torch.zeros(int(length), dtype=torch.int64, device=device)
+        sent = torch.zeros(length, dtype=torch.int64, device=shards.parameters[0].device)
         if sums:
-            sent[:len(sums)] = torch.stack([one.to(device) for one in sums])
+            sent[:len(sums)] = torch.stack([one.to(sent.device) for one in sums])
         received = [torch.empty_like(sent) for _ in range(shards.world_size)]
         dist.all_gather(received, sent, group=shards.group)
         return [one.tolist() for one in received]
@@ -310,23 +313,22 @@ class Audit:
         return [sums[label] for label in self._labels(owner)]
 
     def _compare(self):
-        """(SilentCorruption of a state or None, {owner: (its checksums, its auditor's)} that differ)."""
+        """(what differs of the states, or None; {owner: (its checksums, its auditor's)} that differ)."""
         rank, size = self.shards.rank, self.shards.world_size
         states = list(self._states())
-        auditee = (rank + 1) % size
-        owned, audited = self._evidence_of(rank, 0), self._evidence_of(auditee, -1)
-        gathered = self._gather([one for _, _, one in states] + owned + audited)
+        computed = self._evidence_of(rank, 0) + self._evidence_of((rank + 1) % size, -1)
+        counts = [len(list(self._labels(owner))) for owner in range(size)]
+        longest = len(states) + max(counts[owner] + counts[self._auditor(owner)] for owner in range(size))
+        gathered = self._gather([one for _, _, one in states] + computed, longest)
         found = self._judge_states([(what, name) for what, name, _ in states], gathered)
         if found is not None:
             return found, {}
-        pairs, begin = {}, len(states)
-        for owner in range(size):
-            length = len(list(self._labels(owner)))
-            auditor = gathered[(owner - 1) % size]
-            behind = begin + len(list(self._labels((owner - 1) % size)))
-            mine, other = gathered[owner][begin:begin + length], auditor[behind:behind + length]
-            if mine != other:
-                pairs[owner] = (mine, other)
+        pairs = {}
+        for owner, auditor in ((owner, self._auditor(owner)) for owner in range(size)):
+            own = gathered[owner][len(states):][:counts[owner]]
+            other = gathered[auditor][len(states) + counts[auditor]:][:counts[owner]]
+            if own != other:
+                pairs[owner] = (own, other)
         return None, pairs
 
     def _judge_states(self, labels, gathered):
@@ -336,7 +338,7 @@ class Audit:
                 differing.append((column, label))
         if not differing:
             return None
-        kinds = sorted({what for _, (what, _) in differing}, key=list(What).index)
+        kinds = [what for what in What if any(what is of for _, (of, _) in differing)]
         columns = [column for column, (what, _) in differing if what is kinds[0]]
         values = [tuple(sums[column] for column in columns) for sums in gathered]
         (common, times), = collections.Counter(values).most_common(1)
@@ -350,27 +352,29 @@ class Audit:
         rank = self.shards.rank
         mine = {owner: self._evidence_of(owner, -1) for owner in pairs if rank in self.deciders(owner)}
         seconds = collections.defaultdict(dict)
-        for owner in pairs:
-            gathered = self._gather(mine.get(owner, []))
+        for owner, (own, _) in pairs.items():
+            gathered = self._gather(mine.get(owner, []), len(own))
             for decider in self.deciders(owner):
                 seconds[owner][decider] = gathered[decider]
         verdicts = {owner: self._wrong(owner, *pair, seconds[owner]) for owner, pair in pairs.items()}
         wrong = {rank for ranks in verdicts.values() for rank in ranks}
+        # Of so many, no longer a machine's error: a program that does not repeat itself, or machines that differ.
+        undecided = not wrong or self.shards.world_size > 2 and 2 * len(wrong) > self.shards.world_size
         owner = next((owner for owner, ranks in verdicts.items() if ranks), next(iter(pairs)))
         label = next(label for label, one, other in zip(self._labels(owner), *pairs[owner]) if one != other)
         what, where, place = label
         named = self.shards.named_buffers[place] if what is What.BUFFERS else self.shards.named_trained[place]
-        ranks = sorted(wrong or {owner, (owner - 1) % self.shards.world_size})
-        return SilentCorruption(self.step, what, named[0], ranks, not wrong, clean_step=self.clean_step,
-                                shard=where if what is not What.SUM else None)
+        ranks = sorted(wrong or {owner, self._auditor(owner)})
+        return SilentCorruption(self.step, what, named[0], ranks, undecided, clean_step=self.clean_step,
+                                pair=(owner, self._auditor(owner)), shard=where if what is not What.SUM else None)
 
     def _wrong(self, owner, own, other, seconds):
         """Whose result it was not: the third's, or its own of before. Nobody, where that does not tell."""
-        auditor = (owner - 1) % self.shards.world_size
+        auditor = self._auditor(owner)
         if owner == auditor:
             return [owner]
         if self.shards.world_size == 2:
-            return [rank for rank, first in ((owner, own), (auditor, other)) if seconds[rank][:len(first)] != first]
+            unsteady = [rank for rank, first in ((owner, own), (auditor, other)) if seconds[rank] != first]
+            return unsteady if len(unsteady) == 1 else []
         (third,) = seconds.values()
-        third = third[:len(own)]
         return [auditor] if third == own else [owner] if third == other else []

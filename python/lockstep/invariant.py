@@ -267,7 +267,8 @@ class VirtualShards:
 
     @contextlib.contextmanager
     def compute(self, shard):
-        """Around the forward and backward of one shard, which may be several micro-batches: their gradients add up."""
+        """Around the forward and backward of one shard. It may be several micro-batches, whose gradients add up; all but
+        the last one in the model's no_sync(), as DDP wants it."""
         if self.audit is not None and self.audit.open:
             with self.audit.compute(shard):
                 yield

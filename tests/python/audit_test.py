@@ -1,0 +1,249 @@
+"""Audits for silent corruption (lockstep.audit) in trainings of examples/invariant.py, with flipped bits planted: found
+when and where they should be, with the right rank; nothing where nothing is wrong, and not a bit of the training changed.
+Skipped (exit code 77) where this Python has no torch."""
+import argparse
+import contextlib
+import functools
+import importlib.util
+import os
+import pathlib
+import pickle
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+STEPS = 10
+FLIPS = [f"{rank}:{what}" for rank in (0, 1, 2) for what in ("weights@6", "unit@6", "audit@9")] + [
+    "1:optimizer@6", "1:optimizer@9", "1:average@6", "1:average@9", "1:buffers@9", "0:buffers@9", "2:gradient@9",
+    "1:gradient@6"]
+
+
+def example():
+    spec = importlib.util.spec_from_file_location("example_invariant", ROOT / "examples/invariant.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def options(*words):
+    """The trainings that the example would run with these words."""
+    module = example()
+    return list(module.cases(module.parsed([str(word) for word in words])))
+
+
+def flips(*where, **others):
+    words = [word for key, value in others.items() for word in (f"--{key}", value)]
+    words += [word for one in where for word in ("--flip", one)]
+    return options("--model", "batch_norm", "--audit-every", 5, "--steps", STEPS, *words)
+
+
+def ranks_of(world_size, run):
+    """What run(rank) returned on every rank. Forked: torch is loaded once, and has not computed anything yet."""
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+    with tempfile.TemporaryDirectory() as folder:
+
+        def rank_main(rank):
+            if world_size > 1:
+                dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
+            pathlib.Path(folder, str(rank)).write_bytes(pickle.dumps(run(rank)))
+            if world_size > 1:
+                dist.barrier()
+
+        mp.start_processes(rank_main, (), world_size, start_method="fork")
+        return [pickle.loads(pathlib.Path(folder, str(rank)).read_bytes()) for rank in range(world_size)]
+
+
+def trainings(world_size, cases):
+    """[for each case what each rank returned], from one start of the ranks."""
+    module = example()
+
+    def run(rank):
+        if world_size == 1:
+            return [module.on_one_device(case) for case in cases]
+        return [module.on_ranks(case, rank, world_size) for case in cases]
+
+    return list(zip(*ranks_of(world_size, run)))
+
+
+def with_broken_addition(rank):
+    """Rank 1 adds two shards of its own to a wrong sum, wherever it does so."""
+    from lockstep import invariant
+    take = invariant.ShardTree.take
+
+    def broken(tree):
+        taken = take(tree)
+        for (level, _), value in taken:
+            if level == 1 and rank == 1:
+                value[0] += 1
+        return taken
+
+    invariant.ShardTree.take = broken
+    try:
+        (case,) = flips("1:weights@99", audit="all")
+        return example().on_ranks(case, rank, 3)
+    finally:
+        invariant.ShardTree.take = take
+
+
+def told_and_going_on(rank):
+    """With on_corruption: what it got, and that the training came to its end."""
+    module, told = example(), []
+    module.VirtualShards = functools.partial(module.VirtualShards, on_corruption=told.append)
+    (case,) = flips("2:unit@0")
+    return told, module.on_ranks(case, rank, 3)
+
+
+def micro_batches(world_size, audit_every):
+    """A training of two micro-batches a shard, of which no two have as many samples; its hash and the shards seen."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    module = example()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    inner = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 4))
+    model = DistributedDataParallel(inner) if world_size > 1 else inner
+    optimizer = torch.optim.Adam(inner.parameters())
+    audits = {"audit_every": audit_every, "audit": "all", "optimizer": optimizer} if audit_every else {}
+    shards, seen = module.VirtualShards(model, 7, **audits), []
+    for step in range(4):
+        for shard in shards:
+            with shards.compute(shard):
+                for half in range(2):
+                    inputs, targets = module.batch_of("numbers", 10 * step + half, shard, 2 + (shard + half) % 3)
+                    with model.no_sync() if world_size > 1 and half == 0 else contextlib.nullcontext():
+                        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+                seen.append((shard, shards.auditing))
+        optimizer.step()
+    return module.hash_of(inner, optimizer), seen
+
+
+class Corruption(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        """Before anything is computed in this process: ranks are forked from it."""
+        from lockstep.audit import What
+        cls.What = What
+        cls.flipped = dict(zip(FLIPS, trainings(3, flips(*FLIPS))))
+        cls.all = dict(zip(FLIPS, trainings(3, flips(*FLIPS[:9], audit="all"))))
+        cls.two = dict(zip(FLIPS, trainings(2, flips("1:weights@6", "1:unit@6", "1:gradient@9"))))
+        models = [one for model in ("routed", "tokens", "batch_norm", "dropout") for one in options(
+            "--model", model, "--audit-every", 2, "--audit", "all" if model == "tokens" else "one", "--steps", 4,
+            "--shards", 7)]
+        cls.plain = [argparse.Namespace(**{**vars(one), "audit_every": None}) for one in models]
+        cls.clean = {size: trainings(size, models) for size in (2, 3, 5)}
+        cls.adding = ranks_of(3, with_broken_addition)
+        cls.told = ranks_of(3, told_and_going_on)
+        cls.micro = ranks_of(3, lambda rank: micro_batches(3, 1))
+
+    def found(self, results):
+        self.assertEqual(len({str(one) for one in results}), 1, results)  # alike on every rank
+        self.assertIsInstance(results[0], RuntimeError)
+        return results[0]
+
+    def expect(self, flip, what, ranks, results=None, undecided=False):
+        found = self.found(results or self.flipped[flip])
+        self.assertEqual((found.step, found.what, found.ranks, found.undecided), (9, what, ranks, undecided), f"{flip}: {found}")
+        self.assertEqual(found.clean_step, 4)
+        return found
+
+    def test_states_name_the_rank_outside_the_majority(self):
+        What = self.What
+        for rank in (0, 1, 2):
+            self.expect(f"{rank}:weights@6", What.WEIGHTS, (rank,))
+        self.assertEqual(self.expect("1:optimizer@6", What.WEIGHTS, (1,)).also, (What.OPTIMIZER_STATE,))
+        self.assertEqual(self.expect("1:optimizer@9", What.OPTIMIZER_STATE, (1,)).name, "0.weight")
+        self.expect("1:average@6", What.WEIGHTS, (1,))
+        self.expect("1:average@9", What.AVERAGES, (1,))
+        for rank in (0, 1):
+            self.assertEqual(self.expect(f"{rank}:buffers@9", What.BUFFERS, (rank,)).name, "1.running_mean")
+
+    def test_a_third_rank_decides_whose_gradient_is_wrong(self):
+        What = self.What
+        for rank in (0, 1, 2):
+            for results in (self.flipped, self.all):
+                self.expect(f"{rank}:unit@6", What.GRADIENT, (rank,), results[f"{rank}:unit@6"])
+                auditing = self.expect(f"{rank}:audit@9", What.GRADIENT, (rank,), results[f"{rank}:audit@9"])
+                self.assertEqual(auditing.pair, ((rank + 1) % 3, rank))
+        found = self.expect("2:gradient@9", What.GRADIENT, (2,))
+        self.assertEqual((found.pair, found.shard, found.name), ((2, 1), 6, "0.weight"))
+
+    def test_a_gradient_that_was_wrong_once_is_not_found_later(self):
+        """As docs/invariant.md says: all ranks have added the same."""
+        results = self.flipped["1:gradient@6"]
+        self.assertIsInstance(results[0], str, results)
+
+    def test_two_ranks(self):
+        two, What = list(self.two.values()), self.What
+        self.expect("weights", What.WEIGHTS, (0, 1), two[0], undecided=True)
+        self.expect("unit", What.GRADIENT, (0, 1), two[1], undecided=True)
+        self.expect("gradient, once", What.GRADIENT, (1,), two[2])
+
+    def test_a_wrong_sum_of_right_gradients(self):
+        found = self.found(self.adding)
+        self.assertEqual((found.step, found.what, found.ranks, found.shard), (4, self.What.SUM, (1,), None), found)
+
+    def test_who_is_told_goes_on(self):
+        for told, end in self.told:
+            self.assertEqual([(one.step, one.ranks) for one in told], [(4, (2,)), (9, (2,))])
+            self.assertIsInstance(end, str)
+
+    def test_a_clean_run_is_the_run_without_audits(self):
+        expected = [results[0] for results in trainings(1, self.plain)]
+        for size, found in self.clean.items():
+            self.assertEqual([results[0] for results in found], expected, f"{size} ranks")
+
+    def test_micro_batches(self):
+        expected, _ = micro_batches(1, None)
+        self.assertEqual(self.micro[0][0], expected)
+        self.assertEqual(micro_batches(1, 1)[0], expected)
+        self.assertEqual(self.micro[0][1][:5], [(0, False), (1, False), (2, True), (3, True), (0, False)])
+
+
+class Parts(unittest.TestCase):
+    def test_checksums_see_every_bit(self):
+        import torch
+        from lockstep.audit import checksum
+        draws = torch.Generator().manual_seed(1)
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.complex64):
+            values = torch.randint(0, 100, (70_001,), generator=draws).to(dtype)
+            before = checksum(values)
+            self.assertEqual(checksum(values.clone()), before)
+            bits = values.view(torch.uint8)
+            for place in torch.randint(0, bits.numel(), (40,), generator=draws).tolist():
+                bits[place] ^= 1 << place % 8
+                self.assertNotEqual(checksum(values), before, (dtype, place))
+                bits[place] ^= 1 << place % 8
+            swapped = values.roll(1)
+            self.assertNotEqual(checksum(swapped), before)
+        self.assertEqual(int(checksum(torch.zeros(0))), 0)
+
+    def test_misuse_is_told(self):
+        import torch
+        from lockstep.invariant import VirtualShards
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for words, sentence in (({"audit_every": 0, "optimizer": optimizer}, "audit_every is 0"),
+                                ({"audit_every": 2}, "needs the optimizer"), ({"optimizer": optimizer}, "without audit_every"),
+                                ({"audit_every": 2, "optimizer": optimizer, "audit": "some"}, "audit is 'some'")):
+            with self.assertRaisesRegex(ValueError, sentence):
+                VirtualShards(model, 2, **words)
+        shards = VirtualShards(model, 2, audit_every=1, optimizer=optimizer)
+        with self.assertRaisesRegex(RuntimeError, "before this rank's own shards"):
+            list(shards)
+        for shard in shards.own:
+            with shards.compute(shard):
+                model(torch.ones(1, 2)).sum().backward()
+        with self.assertRaisesRegex(RuntimeError, "step 0 ends with an audit: iterate"):
+            with shards.compute(0):
+                pass
+
+
+if __name__ == "__main__":
+    if importlib.util.find_spec("torch") is None:
+        print("skipped: this Python has no torch")
+        sys.exit(77)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    unittest.main()
