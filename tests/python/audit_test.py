@@ -68,15 +68,15 @@ def trainings(world_size, cases):
     return list(zip(*ranks_of(world_size, run)))
 
 
-def with_broken_addition(rank):
-    """Rank 1 adds two shards of its own to a wrong sum, wherever it does so."""
+def with_broken_addition(rank, broken_level):
+    """Rank 1 adds to a wrong sum: 1: of two shards, wherever it does so; 3: of all, of which its part goes to everyone."""
     from lockstep import invariant
     take = invariant.ShardTree.take
 
     def broken(tree):
         taken = take(tree)
         for (level, _), value in taken:
-            if level == 1 and rank == 1:
+            if level == broken_level and rank == 1:
                 value[0] += 1
         return taken
 
@@ -96,28 +96,52 @@ def told_and_going_on(rank):
     return told, module.on_ranks(case, rank, 3)
 
 
-def micro_batches(world_size, audit_every):
-    """A training of two micro-batches a shard, of which no two have as many samples; its hash and the shards seen."""
+def by_hand(world_size, audit_every, inner, samples, steps=4):
+    """A training with `samples(step, shard)`, the micro-batches of a shard; its hash and the shards that were computed."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
     module = example()
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    inner = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 4))
-    model = DistributedDataParallel(inner) if world_size > 1 else inner
+    unused = not isinstance(inner, torch.nn.Sequential)
+    model = DistributedDataParallel(inner, find_unused_parameters=unused) if world_size > 1 else inner
     optimizer = torch.optim.Adam(inner.parameters())
     audits = {"audit_every": audit_every, "audit": "all", "optimizer": optimizer} if audit_every else {}
     shards, seen = module.VirtualShards(model, 7, **audits), []
-    for step in range(4):
+    for step in range(steps):
         for shard in shards:
+            seen.append((shard, shards.auditing))
             with shards.compute(shard):
-                for half in range(2):
-                    inputs, targets = module.batch_of("numbers", 10 * step + half, shard, 2 + (shard + half) % 3)
-                    with model.no_sync() if world_size > 1 and half == 0 else contextlib.nullcontext():
+                parts = samples(step, shard)
+                for number, (inputs, targets) in enumerate(parts, 1):
+                    last = number == len(parts) or world_size == 1
+                    with contextlib.nullcontext() if last else model.no_sync():
                         torch.nn.functional.cross_entropy(model(inputs), targets).backward()
-                seen.append((shard, shards.auditing))
         optimizer.step()
     return module.hash_of(inner, optimizer), seen
+
+
+def micro_batches(world_size, audit_every):
+    """Two a shard, with other numbers of samples in each."""
+    from torch import nn
+    import torch
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
+    batch_of = example().batch_of
+    return by_hand(world_size, audit_every, inner, lambda step, shard: [
+        batch_of("numbers", 10 * step + half, shard, 2 + (shard + half) % 3) for half in range(2)])
+
+
+def alternating(world_size, audit_every):
+    """All shards of a step use one and the same of two heads, from step to step the other one."""
+    import torch
+    torch.manual_seed(0)
+
+    def samples(step, shard):
+        inputs, targets = example().batch_of("numbers", step, shard, 4)
+        inputs[0, 0] = 1 - 2 * (step % 2)
+        return [(inputs, targets)]
+
+    return by_hand(world_size, audit_every, example().Routed(), samples, steps=6)
 
 
 class Corruption(unittest.TestCase):
@@ -134,9 +158,9 @@ class Corruption(unittest.TestCase):
             "--shards", 7)]
         cls.plain = [argparse.Namespace(**{**vars(one), "audit_every": None}) for one in models]
         cls.clean = {size: trainings(size, models) for size in (2, 3, 5)}
-        cls.adding = ranks_of(3, with_broken_addition)
+        cls.adding = {level: ranks_of(3, lambda rank, level=level: with_broken_addition(rank, level)) for level in (1, 3)}
         cls.told = ranks_of(3, told_and_going_on)
-        cls.micro = ranks_of(3, lambda rank: micro_batches(3, 1))
+        cls.by_hand = ranks_of(3, lambda rank: [run(3, every) for run in (micro_batches, alternating) for every in (1, 2)])
 
     def found(self, results):
         self.assertEqual(len({str(one) for one in results}), 1, results)  # alike on every rank
@@ -182,8 +206,9 @@ class Corruption(unittest.TestCase):
         self.expect("gradient, once", What.GRADIENT, (1,), two[2])
 
     def test_a_wrong_sum_of_right_gradients(self):
-        found = self.found(self.adding)
-        self.assertEqual((found.step, found.what, found.ranks, found.shard), (4, self.What.SUM, (1,), None), found)
+        for level, what in ((1, self.What.SUM), (3, self.What.AVERAGES)):
+            found = self.found(self.adding[level])
+            self.assertEqual((found.step, found.what, found.ranks, found.shard), (4, what, (1,), None), found)
 
     def test_who_is_told_goes_on(self):
         for told, end in self.told:
@@ -195,11 +220,15 @@ class Corruption(unittest.TestCase):
         for size, found in self.clean.items():
             self.assertEqual([results[0] for results in found], expected, f"{size} ranks")
 
-    def test_micro_batches(self):
-        expected, _ = micro_batches(1, None)
-        self.assertEqual(self.micro[0][0], expected)
-        self.assertEqual(micro_batches(1, 1)[0], expected)
-        self.assertEqual(self.micro[0][1][:5], [(0, False), (1, False), (2, True), (3, True), (0, False)])
+    def test_micro_batches_and_heads_that_no_shard_uses(self):
+        runs = [run for run in (micro_batches, alternating) for _ in (1, 2)]
+        for run, (found, seen), every in zip(runs, self.by_hand[0], (1, 2, 1, 2)):
+            with self.subTest(run.__name__, every=every):
+                self.assertEqual(found, run(1, None)[0])
+                self.assertEqual(run(1, every)[0], found)
+                audited = [(2, True), (3, True)]
+                self.assertEqual(seen[:5], ([(0, False), (1, False)] + audited * (every == 1) + [(0, False), (1, False)])[:5]
+                                 if every == 1 else [(0, False), (1, False), (0, False), (1, False), (2, True)])
 
 
 class Parts(unittest.TestCase):

@@ -6,8 +6,10 @@ import collections
 import importlib.util
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -62,6 +64,63 @@ class Programs(unittest.TestCase):
                 found[model, optimizer].add(found_hash)
         self.assertEqual(len(found), 30)
         self.assertEqual([case for case, hashes in found.items() if len(hashes) > 1], [])
+
+
+def torchrun(*words):
+    """Started. Its --redirects: torch 1.13 on Python 3.11 does not know its own default."""
+    launcher = [sys.executable, "-B", "-m", "torch.distributed.run", "--redirects", "1", "--tee", "1",
+                "--monitor_interval", "0.2"]
+    # Without it PyTorch 2.15 has restarted ranks connect to the addresses of those before.
+    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    return subprocess.Popen([*launcher, *map(str, words)], env=environment, cwd=ROOT, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+class Elastic(unittest.TestCase):
+    """Ranks come and go; the hash is that of one device that was never interrupted."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.checkpoint = pathlib.Path(folder.name, "checkpoint")
+        self.words = ("--model", "batch_norm", "--steps", 9)
+        self.expected = digest("--world-size", 1, *self.words)
+        self.example = (ROOT / "examples/invariant.py", *self.words, "--checkpoint", self.checkpoint)
+
+    def hash_printed_by(self, launcher, world_size):
+        """Of a launcher that has lost a rank and has come to the end."""
+        log, _ = launcher.communicate(timeout=600)
+        self.assertEqual(launcher.returncode, 0, log[-3000:])
+        self.assertTrue(pathlib.Path(f"{self.checkpoint}.lost").exists(), "no rank was lost")
+        (line,) = [line for line in log.splitlines() if "batch_norm adam" in line]
+        self.assertEqual(line.split()[-2], str(world_size))
+        return line.split()[-1]
+
+    def test_four_three_five_ranks(self):
+        for world_size, steps in ((4, 3), (3, 6), (5, 9)):
+            found = digest("--world-size", world_size, *self.words, "--steps", steps, "--checkpoint", self.checkpoint)
+        self.assertEqual(found, self.expected)
+
+    def test_a_lost_rank_is_replaced(self):
+        launcher = torchrun("--standalone", "--nproc_per_node", 3, "--max_restarts", 1, *self.example, "--lose", "1@4")
+        self.assertEqual(self.hash_printed_by(launcher, 3), self.expected)
+
+    @unittest.skipUnless(ALL, "half a minute: LOCKSTEP_INVARIANT=all")
+    def test_a_lost_machine_is_not_replaced(self):
+        """Two launchers, of three ranks and one; the second one dies with its rank, and three go on."""
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            endpoint = f"localhost:{unused.getsockname()[1]}"
+        words = ("--rdzv_backend", "c10d", "--rdzv_id", "elastic", "--rdzv_endpoint", endpoint, "--nnodes", "1:2",
+                 "--max_restarts", 3)
+        last = "join_timeout=120,last_call_timeout=5"
+        first = torchrun(*words, "--rdzv_conf", f"is_host=1,{last}", "--nproc_per_node", 3, *self.example,
+                         "--lose", "3@4", "--agent")
+        second = torchrun(*words, "--rdzv_conf", f"is_host=0,{last}", "--nproc_per_node", 1, *self.example,
+                          "--lose", "3@4", "--agent")
+        self.assertEqual(self.hash_printed_by(first, 3), self.expected)
+        second.communicate()
+        self.assertEqual(second.returncode, -9)
 
 
 class Tree(unittest.TestCase):
