@@ -1,19 +1,19 @@
-"""What lockstep.invariant's `audit_every` does: computing again what another rank has computed, to find silent corruption.
+"""Finds silent corruption by computing again what another rank has computed: `audit_every` of lockstep.invariant.
 
     shards = VirtualShards(model, count=8, audit_every=50, optimizer=optimizer)
 
 The loop stays as it is. Every 50th step a rank is given a shard of the next rank's after its own, and before the
 optimizer changes the weights all ranks compare checksums of
 
-* what must be the same on all of them: weights, the buffers that the step began with, the optimizer's state, the
-  averaged gradients. The ranks outside the majority are named; without a majority (always with two ranks) all of them
-  are, as `undecided`;
-* the shard's gradient and buffers, as its owner and as the other rank, its auditor, computed them. Where they differ a
-  third rank is given the same shard and decides between the two. Two ranks both compute it once more: who does not get
-  what it got before is named; if both get it, the pair, as `undecided`.
+* what must be the same everywhere: weights, the buffers that the step began with, the optimizer's state, and the averaged
+  gradients. The ranks outside the majority are named; without a majority (on two ranks there is none) all are named, and
+  the finding is `undecided`;
+* the shard's gradient and buffers, as its owner and its auditor, the other rank, have computed them. If they differ, a
+  third rank is given the same shard and decides. With two ranks both compute it once more: a rank that does not get its
+  own result again is named; if both do, the pair is named, `undecided`.
 
-What is found is raised on every rank alike as SilentCorruption, or given to `on_corruption`, after which training goes on.
-docs/invariant.md has what is found how soon, and what never.
+A finding is raised as SilentCorruption on every rank alike, or passed to `on_corruption`, after which the training goes on.
+docs/invariant.md says what is found how soon, and what is never found.
 """
 import collections
 import contextlib
@@ -37,13 +37,14 @@ class What(enum.Enum):
 
 
 class SilentCorruption(RuntimeError):
-    """Two computations of the same thing that have given different bits.
+    """Ranks that have different bits where they should have the same.
 
-    step:        of the audit; the corruption is no older than `clean_step`, where the last audit found nothing (or None)
-    what:        a What; `also`: other kinds that differ between ranks at the same time
+    step:        of the audit
+    clean_step:  of the last audit that found nothing, or None: what that audit compared was right then
+    what:        a What; `also`: further kinds that differ between ranks
     name:        of the first parameter or buffer that differs
-    pair, shard: where two ranks have computed the same shard: (its owner, its auditor), and which; else None
-    ranks:       whose result is wrong; if `undecided`, those of whom at least one has a wrong result
+    pair, shard: if a shard was computed twice: (its owner, its auditor), and its number; else None
+    ranks:       those whose result is wrong; if `undecided`, those of whom at least one has a wrong result
     """
 
     def __init__(self, step, what, name, ranks, undecided, pair=None, shard=None, also=(),
@@ -61,8 +62,9 @@ class SilentCorruption(RuntimeError):
         of = "" if self.shard is None else f" of shard {self.shard}"
         of += f" on rank {self.pair[0]} and, audited, on rank {self.pair[1]}" if self.pair else ""
         also = f", also {', '.join(one.value for one in self.also)}" if self.also else ""
-        ranks = ("rank " if len(self.ranks) == 1 else "ranks ") + " and ".join(map(str, self.ranks))
-        who = f"one of {ranks} is wrong, and nothing tells which" if self.undecided else f"wrong on {ranks}"
+        *others, last = map(str, self.ranks)
+        ranks = f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
+        who = f"undecided between {ranks}" if self.undecided else f"wrong on {ranks}"
         since = "no clean audit before" if self.clean_step is None else f"last clean audit at step {self.clean_step}"
         return f"step {self.step}: {self.what.value}{of} ({self.name} first{also}): {who}; {since}"
 
@@ -80,7 +82,7 @@ def _factors(device):
 
 
 def checksum(tensor):
-    """64 bits that depend on each bit of the tensor, on its device. One flipped bit always shows."""
+    """64 bits, computed on the tensor's device. A single flipped bit always changes them."""
     values = tensor.detach()
     values = (torch.view_as_real(values) if values.is_complex() else values).reshape(-1)
     bits = values.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()])
@@ -127,7 +129,7 @@ class _Evidence:
 
 
 class Audit:
-    """The audits of one VirtualShards (`shards`), which tells it what its own shards gave and asks it for more shards."""
+    """The audits of a VirtualShards (`shards`), which reports what its own shards gave and asks here for further ones."""
 
     def __init__(self, shards, every, optimizer, scope, on_corruption, tree):
         self.shards, self.every, self.scope, self.on_corruption, self.tree = shards, every, scope, on_corruption, tree
@@ -190,12 +192,14 @@ class Audit:
         return (owner - 1) % self.shards.world_size
 
     def deciders(self, owner):
-        """Who computes the owner's shards once more when its auditor has got something else."""
+        """Who computes the owner's shards once more if its auditor has got something else."""
         size = self.shards.world_size
-        return [(owner - 2) % size] if size > 2 else [0, 1][:2 * (size - 1)]
+        if size > 2:
+            return [(owner - 2) % size]
+        return [0, 1] if size == 2 else []
 
     def rounds(self):
-        """The shards to compute after the rank's own; at the end of the generator all is compared."""
+        """Gives the shards to compute after the rank's own, compares, and reports what it has found."""
         if not self.open:
             raise RuntimeError("an audit before this rank's own shards are computed: each is, when the iterator gives it")
         shards = self.shards
@@ -227,7 +231,7 @@ class Audit:
 
     @contextlib.contextmanager
     def compute(self, shard):
-        """As VirtualShards.compute, but that nothing of it stays: gradients, buffers, random numbers, DDP's state."""
+        """As VirtualShards.compute, but nothing of it stays: gradients, buffers, random stream and DDP are as before."""
         if self.turn is None:
             raise RuntimeError(f"step {self.step} ends with an audit: iterate over the VirtualShards for its shards")
         if shard != self.turn[0]:
@@ -264,7 +268,7 @@ class Audit:
         finally:
             model.require_forward_param_sync = broadcasts
 
-    # Comparing. What all ranks have gathered is the same, so all come to the same end.
+    # Comparing. All ranks judge the same gathered checksums, so all come to the same finding.
 
     def _states(self):
         """[(What, name, checksum)] of what all ranks must have alike."""
@@ -358,7 +362,7 @@ class Audit:
                 seconds[owner][decider] = gathered[decider]
         verdicts = {owner: self._wrong(owner, *pair, seconds[owner]) for owner, pair in pairs.items()}
         wrong = {rank for ranks in verdicts.values() for rank in ranks}
-        # Of so many, no longer a machine's error: a program that does not repeat itself, or machines that differ.
+        # That many are not wrong by accident: the program does not repeat itself, or the machines are not alike.
         undecided = not wrong or self.shards.world_size > 2 and 2 * len(wrong) > self.shards.world_size
         owner = next((owner for owner, ranks in verdicts.items() if ranks), next(iter(pairs)))
         label = next(label for label, one, other in zip(self._labels(owner), *pairs[owner]) if one != other)
@@ -369,7 +373,7 @@ class Audit:
                                 pair=(owner, self._auditor(owner)), shard=where if what is not What.SUM else None)
 
     def _wrong(self, owner, own, other, seconds):
-        """Whose result it was not: the third's, or its own of before. Nobody, where that does not tell."""
+        """The ranks whose result is not the third one's, or not their own of before; none if that decides nothing."""
         auditor = self._auditor(owner)
         if owner == auditor:
             return [owner]

@@ -20,7 +20,6 @@ computes a shard as one device does (the same device type, threads and libraries
 * Of a rank only those sums travel that it cannot add further, while backward goes on; from 3 ranks on the second half
   of the exchange comes after backward.
 * With `audit_every` ranks check each other for silent corruption: lockstep.audit.
-* A training that goes on from a checkpoint gives the number of its next step as `step`, on which the random streams depend.
 * Not for SyncBatchNorm (shards are computed one after the other), sparse gradients, static_graph, a comm hook of your
   own, or an optimizer that is fused into backward: refused where it can be seen.
 """
@@ -164,11 +163,12 @@ class _Exchange:
 class VirtualShards:
     """See the module. Iterating gives this rank's shards; every step computes each of them once, in this order.
 
-    audit_every:    every so many steps ranks check each other (lockstep.audit), for which the iterator gives more shards
-                    after the rank's own. They change nothing; `auditing` tells them apart, for who sums up losses.
-    audit:          "one": a shard of every rank, another one each time; "all": all of them
-    optimizer:      whose state is checked, too, or a list of them; needed for audits
-    on_corruption:  gets the SilentCorruption, on every rank; without it, it is raised
+    step:           the number of the first step, of a training that goes on from a checkpoint
+    audit_every:    every so many steps the ranks check each other (lockstep.audit), for which the iterator gives further
+                    shards after the rank's own. They change nothing; a loop that adds up losses skips them: `auditing`.
+    audit:          "one" shard of every rank, another one each time, or "all" of them
+    optimizer:      the one whose state is checked, too, or a list of several; audits need it
+    on_corruption:  called with the SilentCorruption, on every rank; by default it is raised
     """
 
     def __init__(self, model, count, seed=0, step=0, audit_every=None, audit="one", optimizer=None, on_corruption=None):
@@ -204,7 +204,7 @@ class VirtualShards:
     def _audit(self, every, optimizer, scope, on_corruption):
         if every is None:
             if optimizer is not None or scope != "one" or on_corruption is not None:
-                raise ValueError("what belongs to audits without audit_every")
+                raise ValueError("audit, optimizer and on_corruption have no effect without audit_every")
             return None
         if self.finds_unused:
             for place, parameter in enumerate(self.parameters):
@@ -241,7 +241,7 @@ class VirtualShards:
 
     @property
     def auditing(self):
-        """Whether the iterator's last shard is another rank's, or one's own once more, for an audit."""
+        """Whether the shard that the iterator has just given is computed for an audit, not for the gradient."""
         return self.audit is not None and self.audit.turn is not None
 
     def _begin_step(self):

@@ -96,6 +96,18 @@ def told_and_going_on(rank):
     return told, module.on_ranks(case, rank, 3)
 
 
+def unrepeatable(rank):
+    """Two trainings whose shards are not what their numbers say: other samples each time; others for who audits."""
+    import torch
+    module, (case,) = example(), flips("1:weights@99")
+    case.flip = (rank, "gradient", 4)
+    systematic = module.on_ranks(case, rank, 3)
+    draws = torch.Generator().manual_seed(rank)
+    module.batch_of = lambda *_: (torch.randn((4, 16), generator=draws), torch.zeros(4, dtype=torch.long))
+    case.flip = None
+    return [systematic, module.on_ranks(case, rank, 3)]
+
+
 def by_hand(world_size, audit_every, inner, samples, steps=4):
     """A training with `samples(step, shard)`, the micro-batches of a shard; its hash and the shards that were computed."""
     import torch
@@ -159,6 +171,7 @@ class Corruption(unittest.TestCase):
         cls.plain = [argparse.Namespace(**{**vars(one), "audit_every": None}) for one in models]
         cls.clean = {size: trainings(size, models) for size in (2, 3, 5)}
         cls.adding = {level: ranks_of(3, lambda rank, level=level: with_broken_addition(rank, level)) for level in (1, 3)}
+        cls.unrepeatable = list(zip(*ranks_of(3, unrepeatable)))
         cls.told = ranks_of(3, told_and_going_on)
         cls.by_hand = ranks_of(3, lambda rank: [run(3, every) for run in (micro_batches, alternating) for every in (1, 2)])
 
@@ -210,6 +223,12 @@ class Corruption(unittest.TestCase):
             found = self.found(self.adding[level])
             self.assertEqual((found.step, found.what, found.ranks, found.shard), (4, what, (1,), None), found)
 
+    def test_nobody_is_accused_where_the_program_does_not_repeat_itself(self):
+        for results in self.unrepeatable:
+            found = self.found(results)
+            self.assertEqual((found.step, found.what, found.undecided), (4, self.What.GRADIENT, True), found)
+        self.assertEqual(self.found(self.unrepeatable[0]).ranks, (0, 1, 2))
+
     def test_who_is_told_goes_on(self):
         for told, end in self.told:
             self.assertEqual([(one.step, one.ranks) for one in told], [(4, (2,)), (9, (2,))])
@@ -248,6 +267,14 @@ class Parts(unittest.TestCase):
             swapped = values.roll(1)
             self.assertNotEqual(checksum(swapped), before)
         self.assertEqual(int(checksum(torch.zeros(0))), 0)
+
+    def test_every_shard_comes_round(self):
+        import torch
+        from lockstep.invariant import VirtualShards
+        model = torch.nn.Linear(2, 2)
+        shards = VirtualShards(model, 3, audit_every=2, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        due = [step for step in range(6) if shards.audit.due(step)]
+        self.assertEqual([shards.audit.audited(0, step) for step in due], [(0,), (1,), (2,)])
 
     def test_misuse_is_told(self):
         import torch
