@@ -167,29 +167,31 @@ def lose(options, rank, step):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def virtual_shards(model, options, optimizer, step):
+    audits = {"audit_every": options.audit_every, "audit": options.audit, "optimizer": optimizer}
+    return VirtualShards(model, options.shards, step=step, **audits if options.audit_every else {})
+
+
+def plainly(model, last):
+    """DDP with gradient accumulation: it exchanges with the last shard."""
+    return contextlib.nullcontext() if last or not isinstance(model, DistributedDataParallel) else model.no_sync()
+
+
 def train(model, options, rank, world_size):
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     optimizer = OPTIMIZERS[options.optimizer](inner.parameters())
     kind, count = MODELS[options.model][1], options.shards
     start = resume(options.checkpoint, inner, optimizer)
     flip = Flip(options.flip, rank, inner, optimizer)
-    if options.plain:
-        own = shards_of_rank(count, world_size, rank)
-    else:
-        audits = {"audit_every": options.audit_every, "audit": options.audit, "optimizer": optimizer}
-        shards = own = VirtualShards(model, count, step=start, **audits if options.audit_every else {})
+    own = shards_of_rank(count, world_size, rank)
+    shards = None if options.plain else virtual_shards(model, options, optimizer, start)
     for step in range(start, options.steps):
         optimizer.zero_grad()
         flip.begin(step)
-        for shard in own:
+        for shard in shards or own:
             inputs, targets = batch_of(kind, step, shard, options.samples)
-            if options.plain:
-                last = shard == own[-1]
-                around = contextlib.nullcontext() if last or world_size == 1 else model.no_sync()
-            else:
-                flip.before_shard(shards.auditing)
-                around = shards.compute(shard)
-            with around:
+            flip.before_shard(not options.plain and shards.auditing)
+            with plainly(model, shard == own[-1]) if options.plain else shards.compute(shard):
                 loss = nn.functional.cross_entropy(model(inputs), targets)
                 lose(options, rank, step)
                 (loss * world_size / count if options.plain else loss).backward()
@@ -302,6 +304,10 @@ def parsed(words=None):
         parser.error("--agent belongs to --lose")
     if options.plain and options.audit_every:
         parser.error("--plain has no audits")
+    if options.audit != "one" and not options.audit_every:
+        parser.error("--audit belongs to --audit-every")
+    if options.checkpoint and "all" in (options.model, options.optimizer) or options.checkpoint and options.flip:
+        parser.error("--checkpoint is one training's")
     return options
 
 
