@@ -6,13 +6,15 @@ prints a hash of the weights. With --plain, DDP with gradient accumulation: the 
 
     python3 examples/invariant.py --world-size 3 --audit-every 5 --flip 1:weights@3
 
-plants a silent corruption and says who finds it in whom. Runs under torchrun, too, where a lost rank is replaced:
+plants a silent corruption and says who finds it in whom. Runs under torchrun, too, where a lost rank is
+replaced; all go on from the checkpoint, and the hash is the same:
 
-    torchrun --standalone --nproc-per-node 3 --max-restarts 1 examples/invariant.py --checkpoint FILE --lose 1@4
+    torchrun --standalone --nproc_per_node 3 --max_restarts 1 examples/invariant.py --checkpoint FILE --lose 1@4
 """
 import argparse
 import contextlib
 import hashlib
+import itertools
 import os
 import pathlib
 import re
@@ -86,6 +88,10 @@ def batch_of(kind, step, shard, samples):
     return torch.randn(shape, generator=draws), torch.randint(0, 4, (samples,), generator=draws)
 
 
+def flip_bit(tensor):
+    tensor.detach().view(-1)[:1].view(torch.int32).bitwise_xor_(1 << 20)
+
+
 class Flip:
     """One flipped bit on one rank (`where`: (rank, what, step), or None), as a broken machine would flip it."""
 
@@ -101,18 +107,15 @@ class Flip:
 
     def __init__(self, where, rank, module, optimizer):
         self.what, self.step = where[1:] if where and where[0] == rank else (None, None)
-        self.parameter, self.buffer = next(module.parameters()), next(module.buffers(), None)
-        self.optimizer, self.now, self.auditing = optimizer, None, False
-        if self.what == "buffers" and self.buffer is None:
-            raise ValueError("--flip of buffers, of which the model has none")
+        self.parameter, self.optimizer = next(module.parameters()), optimizer
+        self.now, self.auditing = None, False
         self.parameter.register_hook(self._at_gradient)
-        module.register_forward_pre_hook(lambda *_: self._flip_now("buffers", self.buffer))
+        module.register_forward_pre_hook(lambda *_: self._once("buffers", lambda: next(module.buffers())))
 
-    def begin(self, step):
+    def before_step(self, step):
         self.now = step
-        self._flip_now("weights", self.parameter)
-        if self.what == "optimizer" and step == self.step:
-            self._flip_now("optimizer", next(value for _, value in sorted(self.optimizer.state[self.parameter].items())
+        self._once("weights", lambda: self.parameter)
+        self._once("optimizer", lambda: next(value for _, value in sorted(self.optimizer.state[self.parameter].items())
                                              if value.shape == self.parameter.shape))
 
     def before_shard(self, auditing):
@@ -121,24 +124,29 @@ class Flip:
             self.before_update()
 
     def before_update(self):
-        self._flip_now("average", self.parameter.grad)
+        self._once("average", lambda: self.parameter.grad)
 
-    def _flip_now(self, what, tensor):
+    def _once(self, what, tensor):
         if self.what == what and self.step == self.now:
-            self.step = None  # once
-            tensor.data.view(-1)[0:1].view(torch.int32).bitwise_xor_(1 << 20)
+            self.step = None
+            flip_bit(tensor())
 
     def _at_gradient(self, gradient):
-        due = self.now == self.step and (self.what == "gradient" and not self.auditing
-                                         or self.what == "audit" and self.auditing)
-        if due or self.what == "unit" and self.now >= self.step:
+        own = self.now == self.step and self.what == ("audit" if self.auditing else "gradient")
+        if own or self.what == "unit" and self.now >= self.step:
             gradient = gradient.clone()
-            gradient.view(-1)[0:1].view(torch.int32).bitwise_xor_(1 << 20)
+            flip_bit(gradient)
         return gradient
 
 
-def resume(path, module, optimizer):
-    """The step to go on with."""
+def save(path, step, module, optimizer):
+    """So that a reader finds the old file or the new one, and never half of it."""
+    torch.save({"step": step, "module": module.state_dict(), "optimizer": optimizer.state_dict()}, path + ".new")
+    os.replace(path + ".new", path)
+
+
+def load(path, module, optimizer):
+    """How many steps have been made."""
     if not path or not os.path.exists(path):
         return 0
     saved = torch.load(path)
@@ -147,21 +155,11 @@ def resume(path, module, optimizer):
     return saved["step"]
 
 
-def save(path, module, optimizer, step):
-    """Under another name first: whoever is killed meanwhile leaves the file of the step before."""
-    saved = {"module": module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-    with open(path + ".part", "wb") as file:
-        torch.save(saved, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".part", path)
-
-
 def lose(options, rank, step):
-    """Dies as by kill -9; once, as a file beside the checkpoint remembers. With --agent, torchrun's process as well."""
-    marker = f"{options.checkpoint}.lost"
-    if options.lose == (rank, step) and not os.path.exists(marker):
-        pathlib.Path(marker).touch()
+    """Dies as by kill -9, with --agent its launcher as well. Once: who goes on from the checkpoint finds the mark."""
+    mark = pathlib.Path(f"{options.checkpoint}.lost")
+    if options.lose == (rank, step) and not mark.exists():
+        mark.touch()
         if options.agent:
             os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -169,36 +167,36 @@ def lose(options, rank, step):
 
 def virtual_shards(model, options, optimizer, step):
     audits = {"audit_every": options.audit_every, "audit": options.audit, "optimizer": optimizer}
-    return VirtualShards(model, options.shards, step=step, **audits if options.audit_every else {})
-
-
-def plainly(model, last):
-    """DDP with gradient accumulation: it exchanges with the last shard."""
-    return contextlib.nullcontext() if last or not isinstance(model, DistributedDataParallel) else model.no_sync()
+    return VirtualShards(model, options.shards, step=step, **audits if options.audit_every is not None else {})
 
 
 def train(model, options, rank, world_size):
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     optimizer = OPTIMIZERS[options.optimizer](inner.parameters())
     kind, count = MODELS[options.model][1], options.shards
-    start = resume(options.checkpoint, inner, optimizer)
+    start = load(options.checkpoint, inner, optimizer)
     flip = Flip(options.flip, rank, inner, optimizer)
     own = shards_of_rank(count, world_size, rank)
-    shards = None if options.plain else virtual_shards(model, options, optimizer, start)
+    shards = own if options.plain else virtual_shards(model, options, optimizer, start)
     for step in range(start, options.steps):
         optimizer.zero_grad()
-        flip.begin(step)
-        for shard in shards or own:
+        flip.before_step(step)
+        for shard in shards:
             inputs, targets = batch_of(kind, step, shard, options.samples)
-            flip.before_shard(not options.plain and shards.auditing)
-            with plainly(model, shard == own[-1]) if options.plain else shards.compute(shard):
+            if options.plain:
+                last = shard == own[-1] or world_size == 1
+                around = contextlib.nullcontext() if last else model.no_sync()
+            else:
+                flip.before_shard(shards.auditing)
+                around = shards.compute(shard)
+            with around:
                 loss = nn.functional.cross_entropy(model(inputs), targets)
                 lose(options, rank, step)
                 (loss * world_size / count if options.plain else loss).backward()
         flip.before_update()
         optimizer.step()
-        if rank == 0 and options.checkpoint:
-            save(options.checkpoint, inner, optimizer, step + 1)
+        if options.checkpoint and rank == 0:
+            save(options.checkpoint, step + 1, inner, optimizer)
     return hash_of(inner, optimizer)
 
 
@@ -212,60 +210,39 @@ def hash_of(module, optimizer):
 def cases(options):
     models = list(MODELS) if options.model == "all" else [options.model]
     optimizers = list(OPTIMIZERS) if options.optimizer == "all" else [options.optimizer]
-    for model in models:
-        for optimizer in optimizers:
-            for flip in options.flip or [None]:
-                yield argparse.Namespace(**{**vars(options), "model": model, "optimizer": optimizer, "flip": flip})
+    for model, optimizer, flip in itertools.product(models, optimizers, options.flip or [None]):
+        yield argparse.Namespace(**{**vars(options), "model": model, "optimizer": optimizer, "flip": flip})
 
 
-def built(options):
+def outcome(options, rank=0, world_size=1):
+    """A training's hash, or what an audit has found in it."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    return MODELS[options.model][0]()
-
-
-def on_one_device(options):
-    return outcome(built(options), options, 0, 1)
-
-
-def on_ranks(options, rank, world_size):
-    model = DistributedDataParallel(built(options), bucket_cap_mb=0.001, find_unused_parameters=options.model == "routed")
-    return outcome(model, options, rank, world_size)
-
-
-def outcome(*training):
-    """A training's hash, or what an audit has found in it."""
+    model = MODELS[options.model][0]()
+    if world_size > 1:
+        model = DistributedDataParallel(model, bucket_cap_mb=0.001, find_unused_parameters=options.model == "routed")
     try:
-        return train(*training)
+        return train(model, options, rank, world_size)
     except SilentCorruption as found:
         return found
 
 
-def run_rank(rank, options, store=None):
-    """With a store one of --world-size ranks, else one of torchrun's."""
-    if store:
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.world_size)
-    else:
-        dist.init_process_group("gloo")
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    found = all_of(options, world_size, rank == 0, lambda case: on_ranks(case, rank, world_size))
-    dist.barrier()
-    dist.destroy_process_group()
+def run_rank(rank, options, address):
+    if address:
+        dist.init_process_group("gloo", init_method=address, rank=rank, world_size=options.world_size)
+    found = False
+    for case in cases(options):
+        result = outcome(case, rank, options.world_size)
+        found |= isinstance(result, SilentCorruption)
+        if rank == 0:
+            print(case.model, case.optimizer, options.world_size, result, flush=True)
+    if address:
+        dist.barrier()
+        dist.destroy_process_group()
     sys.exit(int(found))
 
 
-def all_of(options, world_size, prints, run):
-    """Whether an audit has found something."""
-    found = False
-    for case in cases(options):
-        result = run(case)
-        found |= isinstance(result, SilentCorruption)
-        if prints:
-            print(case.model, case.optimizer, world_size, result, flush=True)
-    return found
-
-
-def split_words(pattern, form):
+def split(pattern, form):
     """A type for argparse: the pattern's groups, numbers as numbers."""
 
     def parse(text):
@@ -290,37 +267,38 @@ def parsed(words=None):
     parser.add_argument("--audit", choices=["one", "all"], default="one", help="how many of a rank's shards at once")
     kinds = "|".join(Flip.WHAT)
     parser.add_argument("--flip", action="append", metavar="RANK:WHAT@STEP",
-                        type=split_words(rf"(\d+):({kinds})@(\d+)", f"RANK:WHAT@STEP, WHAT being one of {kinds}"),
+                        type=split(rf"(\d+):({kinds})@(\d+)", f"RANK:WHAT@STEP, WHAT being one of {kinds}"),
                         help="flip a bit: " + "; ".join(": ".join(item) for item in Flip.WHAT.items())
                         + ". Several: each in a training of its own")
-    parser.add_argument("--checkpoint", metavar="FILE", help="written after every step; an existing one is gone on with")
-    parser.add_argument("--lose", type=split_words(r"(\d+)@(\d+)", "RANK@STEP"), metavar="RANK@STEP",
-                        help="this rank is killed in this step, once; needs --checkpoint")
+    parser.add_argument("--checkpoint", metavar="FILE", help="saved after every step, and gone on from")
+    parser.add_argument("--lose", type=split(r"(\d+)@(\d+)", "RANK@STEP"), metavar="RANK@STEP",
+                        help="this rank dies in this step, once; needs --checkpoint")
     parser.add_argument("--agent", action="store_true", help="and with it the torchrun that has started it")
     options = parser.parse_args(words)
     if options.lose and not options.checkpoint:
         parser.error("--lose needs --checkpoint")
-    if options.agent and not options.lose:
-        parser.error("--agent belongs to --lose")
-    if options.plain and options.audit_every:
+    if options.agent and not (options.lose and "TORCHELASTIC_RUN_ID" in os.environ):
+        parser.error("--agent belongs to --lose, under torchrun")
+    if options.plain and options.audit_every is not None:
         parser.error("--plain has no audits")
-    if options.audit != "one" and not options.audit_every:
+    if options.audit != "one" and options.audit_every is None:
         parser.error("--audit belongs to --audit-every")
-    if options.checkpoint and "all" in (options.model, options.optimizer) or options.checkpoint and options.flip:
-        parser.error("--checkpoint is one training's")
+    if options.checkpoint and (options.flip or "all" in (options.model, options.optimizer)):
+        parser.error("--checkpoint is of one training, without --flip")
     return options
 
 
 def main():
     options = parsed()
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        run_rank(int(os.environ["RANK"]), options)
+    if "RANK" in os.environ:  # torchrun's, and other launchers'
+        options.world_size = int(os.environ["WORLD_SIZE"])
+        run_rank(int(os.environ["RANK"]), options, "env://")
     if options.world_size == 1:
-        sys.exit(int(all_of(options, 1, True, on_one_device)))
+        run_rank(0, options, None)
     method = "fork" if sys.platform == "linux" else "spawn"  # quicker: torch is loaded once
     with tempfile.TemporaryDirectory() as folder:
         try:
-            mp.start_processes(run_rank, (options, os.path.join(folder, "store")), options.world_size, start_method=method)
+            mp.start_processes(run_rank, (options, f"file://{folder}/store"), options.world_size, start_method=method)
         except mp.ProcessExitedException as ended:
             if ended.exit_code != 1:
                 raise

@@ -83,9 +83,13 @@ class Communicator {
   // root's output: world_size x input.numel() elements; elsewhere undefined.
   virtual CommWorkPtr gather(const at::Tensor& output, const at::Tensor& input, int64_t root,
                              Deadline deadline) = 0;
+  // Of both as many elements, one part a rank: part r of input goes to rank r, part r of output
+  // comes from it.
+  virtual CommWorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input,
+                                 Deadline deadline) = 0;
   virtual CommWorkPtr barrier(Deadline deadline) = 0;
 
-  // Decorators number the sums between the two, which are those of the buckets of one backward.
+  // Decorators number the calls between the two that bring buckets together (averages_bucket()).
   virtual void begin_backward() {}
   virtual void end_backward() {}
 
@@ -151,8 +155,9 @@ std::unique_ptr<Communicator> make_local_communicator(const CommOptions& options
                                                       std::shared_ptr<LocalHub> hub);
 
 // Decorator: reports arrival and end of every collective to the probe, numbered from 1. Buckets
-// are numbered by the sums (all_reduce, reduce_scatter) since begin_backward(); outside a backward
-// and for every other operation there is none (-1). `inner` must outlive it.
+// are numbered by the calls that bring one together (all_reduce, reduce_scatter, all_to_all) since
+// begin_backward(); outside a backward and for every other operation there is none (-1). `inner`
+// must outlive it.
 class Probe;
 std::unique_ptr<Communicator> make_recording(Communicator& inner, Probe& probe);
 

@@ -11,7 +11,8 @@ enum class Operation : uint8_t {
   reduce_scatter,
   scatter,
   gather,
-  barrier
+  barrier,
+  all_to_all
 };
 const char* to_word(Operation operation);
 // Is this number, read from a record, one of them?

@@ -42,6 +42,9 @@ const std::map<std::string_view, Describe>& models() {
       {"resnet152", describe_resnet152},
       {"resnext50_32x4d", describe_resnext50},
       {"vgg16", describe_vgg16},
+      {"alexnet", describe_alexnet},
+      {"inception_v3", describe_inception_v3},
+      {"bert", describe_bert},
       {"embedding", describe_embedding},
       {"gpt", describe_gpt},
       {"parameters", describe_parameters},
@@ -53,7 +56,8 @@ const std::map<std::string_view, Describe>& models() {
 
 bool is_only_described(const std::string& model_kind) {
   static const std::set<std::string_view> kKinds = {"resnet101", "resnet152", "resnext50_32x4d",
-                                                    "vgg16", "parameters"};
+                                                    "vgg16",     "alexnet",   "inception_v3",
+                                                    "bert",      "parameters"};
   return kKinds.contains(model_kind);
 }
 
@@ -166,6 +170,17 @@ void ManifestBuilder::convolution(const std::string& name, int64_t in, int64_t o
   begin(name, each * out * window.size * window.size * places(), 0);
   parameter(name, "weight", {out, each, window.size, window.size});
   if (bias) parameter(name, "bias", {out});
+}
+
+void ManifestBuilder::stripe(const std::string& name, int64_t in, int64_t out, int64_t height,
+                             int64_t width) {
+  begin(name, in * out * height * width * places(), 0);
+  parameter(name, "weight", {out, in, height, width});
+}
+
+void ManifestBuilder::own_bias(const std::string& name, int64_t size) {
+  begin(name, 0, size * places());
+  parameter(name, "bias", {size});
 }
 
 void ManifestBuilder::embedding(const std::string& name, int64_t rows, int64_t width,
@@ -400,27 +415,6 @@ void describe_resnet152(const Options& options, ManifestBuilder& builder) {
 
 void describe_resnext50(const Options& options, ManifestBuilder& builder) {
   ResNetManifest({true, {3, 4, 6, 3}, 32, 2}, options, builder);
-}
-
-// Configuration D of Simonyan and Zisserman, "Very deep convolutional networks" (2015), of images
-// of 224 x 224 pixels; names as torchvision's.
-void describe_vgg16(const Options& options, ManifestBuilder& builder) {
-  builder.begin_with_pixels();
-  int64_t in = 3, place = 0;
-  for (const auto& [channels, convolutions] :
-       {std::pair<int64_t, int>{64, 2}, {128, 2}, {256, 3}, {512, 3}, {512, 3}}) {
-    for (int i = 0; i < convolutions; ++i, place += 2) {
-      builder.convolution(fmt::format("features.{}", place), in, channels, {3, 1, 1});
-      in = channels;
-    }
-    builder.pool({2, 2});
-    ++place;
-  }
-  builder.flatten();
-  builder.linear("classifier.0", 512 * 7 * 7, 4096);
-  builder.linear("classifier.3", 4096, 4096);
-  builder.linear("classifier.6", 4096, options.integer("classes"));
-  builder.shapes({3, 224, 224}, {options.integer("classes")});
 }
 
 // Read, and found right, by whoever made the options.

@@ -97,6 +97,10 @@ class ManifestBuilder {
   // The extent is then that of its output.
   void convolution(const std::string& name, int64_t in, int64_t out, const Window& window,
                    bool bias = true);
+  // Without a bias, of height x width pixels, padded so that the extent stays what it is.
+  void stripe(const std::string& name, int64_t in, int64_t out, int64_t height, int64_t width);
+  // Nothing else: added to what a layer without parameters makes.
+  void own_bias(const std::string& name, int64_t size);
   // batch, frozen, sync and sync_equal: with running statistics. group and layer: without.
   void norm(const std::string& name, int64_t channels, const std::string& kind);
   // A row of `width` numbers for each of `rows` tokens.
@@ -144,6 +148,9 @@ void describe_resnet101(const Options& options, ManifestBuilder& builder);
 void describe_resnet152(const Options& options, ManifestBuilder& builder);
 void describe_resnext50(const Options& options, ManifestBuilder& builder);
 void describe_vgg16(const Options& options, ManifestBuilder& builder);
+void describe_alexnet(const Options& options, ManifestBuilder& builder);
+void describe_inception_v3(const Options& options, ManifestBuilder& builder);
+void describe_bert(const Options& options, ManifestBuilder& builder);
 void describe_parameters(const Options& options, ManifestBuilder& builder);
 void describe_embedding(const Options& options, ManifestBuilder& builder);
 void describe_gpt(const Options& options, ManifestBuilder& builder);

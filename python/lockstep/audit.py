@@ -182,11 +182,11 @@ class Audit:
     # Which shards are computed again, and by whom.
 
     def audited(self, owner, step):
-        own = self.shards.shards_of(owner)
+        own = self.shards.ranges[owner]
         return own if self.scope == "all" else (own[step // self.every % len(own)],)
 
     def sees_sums(self, owner):
-        return self.scope == "all" and len(self.shards.shards_of(owner)) > 1
+        return self.scope == "all" and len(self.shards.ranges[owner]) > 1
 
     def _auditor(self, owner):
         return (owner - 1) % self.shards.world_size
@@ -246,7 +246,7 @@ class Audit:
             with shards.random_stream(self.step, shard), self._without_exchange():
                 yield
             for place, parameter in enumerate(shards.parameters):
-                evidence.gradient(shard, place, shards.leaf_of(parameter))
+                evidence.gradient(shard, place, shards.leaf(parameter, parameter.grad))
             evidence.buffers(shard, shards.buffers)
         finally:
             shards.restore(buffers)

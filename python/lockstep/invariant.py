@@ -19,7 +19,8 @@ computes a shard as one device does (the same device type, threads and libraries
   shard's own (`seed`), so that dropout, too, draws the same everywhere. The step leaves the buffers that shard 0 made.
 * Of a rank only those sums travel that it cannot add further, while backward goes on; from 3 ranks on the second half
   of the exchange comes after backward.
-* With `audit_every` ranks check each other for silent corruption: lockstep.audit.
+* With `audit_every` ranks check each other for silent corruption: lockstep.audit. With `step` a training goes on from
+  a checkpoint.
 * Not for SyncBatchNorm (shards are computed one after the other), sparse gradients, static_graph, a comm hook of your
   own, or an optimizer that is fused into backward: refused where it can be seen.
 """
@@ -29,7 +30,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.audit import Audit, SilentCorruption
+from .audit import Audit, SilentCorruption
 
 __all__ = ["ShardTree", "SilentCorruption", "VirtualShards", "roots_of", "shards_of_rank"]
 
@@ -80,11 +81,6 @@ class ShardTree:
     def take(self):
         nodes, self.nodes = self.nodes, {}
         return sorted(nodes.items(), key=lambda item: item[0][1] << item[0][0])
-
-
-def _leaf(gradient):
-    """A copy in which -0 is 0, as where it has been added to zeros."""
-    return gradient.detach().reshape(-1) + 0
 
 
 def _add(left, right):
@@ -181,8 +177,9 @@ class VirtualShards:
         self.rank = dist.get_rank(self.group) if self.ddp else 0
         if not self.world_size <= count:
             raise ValueError(f"{count} virtual shards leave none for some of {self.world_size} ranks")
-        self.own = self.shards_of(self.rank)
-        self.roots = [roots_of(self.shards_of(rank), count) for rank in range(self.world_size)]
+        self.ranges = [shards_of_rank(count, self.world_size, rank) for rank in range(self.world_size)]
+        self.own = self.ranges[self.rank]
+        self.roots = [roots_of(own, count) for own in self.ranges]
         inner = model.module if self.ddp else model
         self._refuse(inner)
         self._list_tensors(inner)
@@ -210,9 +207,6 @@ class VirtualShards:
             for place, parameter in enumerate(self.parameters):
                 parameter.register_hook(lambda gradient, place=place: self._note_use(place, gradient))
         return Audit(self, every, optimizer, scope, on_corruption, lambda: ShardTree(self.count, _add))
-
-    def shards_of(self, rank):
-        return shards_of_rank(self.count, self.world_size, rank)
 
     def _refuse(self, inner):
         if any(isinstance(layer, torch.nn.SyncBatchNorm) for layer in inner.modules()):
@@ -315,14 +309,14 @@ class VirtualShards:
         finally:
             torch.set_rng_state(state)
 
-    def leaf_of(self, parameter):
-        """What a shard that has just been computed adds."""
-        gradient = parameter.grad
-        if gradient is None and self.ddp and not self.finds_unused:
-            raise RuntimeError("a parameter has no gradient in a shard: DDP needs find_unused_parameters")
-        return torch.zeros_like(parameter).reshape(-1) if gradient is None else _leaf(gradient)
+    @staticmethod
+    def leaf(parameter, gradient):
+        """What a shard adds to the tree, flat: a copy in which -0 is 0, as where it has been added to zeros; zeros where
+        it has not used the parameter."""
+        return torch.zeros_like(parameter).reshape(-1) if gradient is None else gradient.detach().reshape(-1) + 0
 
-    def _put(self, place, shard, leaf):
+    def _put(self, place, shard, gradient):
+        leaf = self.leaf(self.parameters[place], gradient)
         if self.audit is not None:
             self.audit.note_gradient(shard, place, leaf)
         self.trees[place].put((0, shard), leaf)
@@ -336,9 +330,11 @@ class VirtualShards:
 
     def _keep(self, shard):
         for place, parameter in enumerate(self.parameters):
-            self.used[place] |= parameter.grad is not None
-            self._put(place, shard, self.leaf_of(parameter))
-            parameter.grad = None
+            gradient, parameter.grad = parameter.grad, None
+            self.used[place] |= gradient is not None
+            if gradient is None and self.ddp and not self.finds_unused:
+                raise RuntimeError("a parameter has no gradient in a shard: DDP needs find_unused_parameters")
+            self._put(place, shard, gradient)
 
     def _send_all(self):
         """On one device: nothing travels."""
@@ -351,7 +347,7 @@ class VirtualShards:
         for parameter, gradient in zip(parameters, bucket.gradients()):
             place = self.places[parameter]
             # DDP's bucket holds zeros where the last shard has not used a parameter; see _finish for `used`.
-            self._put(place, shard, _leaf(gradient))
+            self._put(place, shard, gradient)
         taken = [self._take(self.places[parameter]) for parameter in parameters]
         sums = [(node, torch.cat([of[i][1] for of in taken])) for i, (node, _) in enumerate(taken[0])]
         self.exchanges.append(_Exchange(self, parameters, sums, sums[0][1].numel()))

@@ -215,8 +215,8 @@ CommWorkPtr ReducerBase::reduce_scatter(const at::Tensor& output, const at::Tens
       [&] { return communicator_.reduce_scatter(output, input, collective_deadline()); });
 }
 
-CommWorkPtr ReducerBase::scatter(const at::Tensor& output, const at::Tensor& input, int64_t root) {
-  return started([&] { return communicator_.scatter(output, input, root, collective_deadline()); });
+CommWorkPtr ReducerBase::all_to_all(const at::Tensor& output, const at::Tensor& input) {
+  return started([&] { return communicator_.all_to_all(output, input, collective_deadline()); });
 }
 
 CommWorkPtr ReducerBase::all_gather(const at::Tensor& output, const at::Tensor& input) {

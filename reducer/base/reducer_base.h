@@ -114,7 +114,7 @@ class ReducerBase : public Reducer {
   // Throw the failure of an earlier one where there was one, rather than "closed".
   CommWorkPtr all_reduce(const at::Tensor& tensor);
   CommWorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input);
-  CommWorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int64_t root);
+  CommWorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input);
   CommWorkPtr all_gather(const at::Tensor& output, const at::Tensor& input);
   // Reports to the probe and returns `layout` with registration indices.
   BucketLayout announce(const BucketLayout& layout);

@@ -90,6 +90,11 @@ c10::intrusive_ptr<c10d::Work> start_move(C10dBackend& backend, const Collective
       std::vector<at::Tensor> own{call.output.view({-1})};
       return backend.scatter(own, wholes, options);
     }
+    case Operation::all_to_all: {
+      at::Tensor output = call.output.view({-1}), input = call.input.view({-1});
+      std::vector<int64_t> alike;
+      return backend.alltoall_base(output, input, alike, alike, {});
+    }
     default:
       return backend.barrier({});
   }

@@ -111,11 +111,12 @@ const at::Tensor& own_tensor(const CollectiveCall& call) {
 int64_t collective_bytes(const CollectiveCall& call, int64_t world_size) {
   const at::Tensor& own = own_tensor(call);
   if (!own.defined()) return 0;
-  const bool in_place =
-      call.operation == Operation::all_reduce || call.operation == Operation::broadcast;
+  const bool is_whole = call.operation == Operation::all_reduce ||
+                        call.operation == Operation::broadcast ||
+                        call.operation == Operation::all_to_all;
   // Of a sparse tensor too: as if it were dense, since ranks hold different numbers of rows.
   const auto bytes = own.numel() * static_cast<int64_t>(own.element_size());
-  return bytes * (in_place ? 1 : world_size);
+  return bytes * (is_whole ? 1 : world_size);
 }
 
 std::string named_ranks(const std::vector<int64_t>& ranks, const RankNames& numbers) {
@@ -195,6 +196,15 @@ CommWorkPtr CollectiveCommunicator::gather(const at::Tensor& output, const at::T
   return checked({Operation::gather, whole, input, root, deadline}, whole, input);
 }
 
+CommWorkPtr CollectiveCommunicator::all_to_all(const at::Tensor& output, const at::Tensor& input,
+                                               Deadline deadline) {
+  LOCKSTEP_CHECK(fits(input) && fits(output), "a collective wants a dense, contiguous tensor");
+  LOCKSTEP_CHECK(input.numel() == output.numel() && input.numel() % size_ == 0,
+                 "not one part a rank");
+  LOCKSTEP_CHECK(input.scalar_type() == output.scalar_type(), "dtypes differ");
+  return submit({Operation::all_to_all, output, input, 0, deadline});
+}
+
 CommWorkPtr CollectiveCommunicator::barrier(Deadline deadline) {
   return submit({Operation::barrier, {}, {}, 0, deadline});
 }
@@ -219,12 +229,16 @@ void CommDecorator::end_backward() {
 }
 
 CommWorkPtr CommDecorator::submit(CollectiveCall call) {
-  const bool counts = in_backward_ && is_sum(call.operation);
+  const bool counts = in_backward_ && averages_bucket(call.operation);
   return submit(std::move(call), counts ? next_bucket_++ : -1);
 }
 
 bool is_sum(Operation operation) {
   return operation == Operation::all_reduce || operation == Operation::reduce_scatter;
+}
+
+bool averages_bucket(Operation operation) {
+  return is_sum(operation) || operation == Operation::all_to_all;
 }
 
 CommWorkPtr forward(Communicator& communicator, const CollectiveCall& call) {
@@ -243,6 +257,8 @@ CommWorkPtr forward(Communicator& communicator, const CollectiveCall& call) {
       return communicator.gather(call.output, call.input, call.root, call.deadline);
     case Operation::barrier:
       return communicator.barrier(call.deadline);
+    case Operation::all_to_all:
+      return communicator.all_to_all(call.output, call.input, call.deadline);
   }
   LOCKSTEP_CHECK(false, "unknown Operation");
 }

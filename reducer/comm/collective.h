@@ -35,7 +35,7 @@ using GatherBytes =
 void sum_sparse_tensors(const at::Tensor& tensor, int64_t world_size, const GatherBytes& gather);
 
 // One call of a Communicator as a value, so that backends and decorators have one function to write
-// instead of seven.
+// instead of eight.
 struct CollectiveCall {
   Operation operation = Operation::barrier;
   at::Tensor output;  // all_reduce and broadcast work in place: output and input are the same
@@ -55,7 +55,7 @@ size_t most_common(const std::vector<std::string>& texts, int64_t* votes = nullp
 // "all_reduce of 1024 float32", likewise.
 std::string describe(const CollectiveCall& call);
 
-// Turns the seven operations into submit() after checking shapes (a wrong one is our own bug).
+// Turns the eight operations into submit() after checking shapes (a wrong one is our own bug).
 class CollectiveCommunicator : public Communicator {
  public:
   CollectiveCommunicator(int64_t rank, int64_t world_size) : rank_(rank), size_(world_size) {}
@@ -71,6 +71,8 @@ class CollectiveCommunicator : public Communicator {
                       Deadline deadline) override;
   CommWorkPtr gather(const at::Tensor& output, const at::Tensor& input, int64_t root,
                      Deadline deadline) override;
+  CommWorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input,
+                         Deadline deadline) override;
   CommWorkPtr barrier(Deadline deadline) override;
   at::Tensor allocate(int64_t elements, at::ScalarType dtype) override;
 
@@ -95,8 +97,8 @@ class CommDecorator : public CollectiveCommunicator {
   void end_backward() override;
 
  protected:
-  // bucket: how many sums (all_reduce, reduce_scatter) there were before it in this backward; -1
-  // outside a backward and for every other operation.
+  // bucket: for how many calls averages_bucket() held before it in this backward; -1 outside a
+  // backward and where it does not hold.
   virtual CommWorkPtr submit(CollectiveCall call, int64_t bucket) = 0;
   Communicator& inner() const { return inner_; }
 
@@ -110,6 +112,10 @@ class CommDecorator : public CollectiveCommunicator {
 
 // Is it an all_reduce or a reduce_scatter?
 bool is_sum(Operation operation);
+
+// Do reducers bring their ranks' buckets together by it, one call a bucket: a sum (all_reduce,
+// reduce_scatter), or an all_to_all of what a rank adds itself?
+bool averages_bucket(Operation operation);
 
 // Calls the operation of `call` on another communicator.
 CommWorkPtr forward(Communicator& communicator, const CollectiveCall& call);

@@ -7,6 +7,7 @@
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
+#include <gloo/alltoall.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/context.h>
@@ -208,6 +209,12 @@ void GlooCollectives::move(const CollectiveCall& call, milliseconds timeout) {
     options.setInput(raw_bytes_of(call.input), part_bytes);
     options.setOutput(raw_bytes_of(call.output), part_bytes * size);
     gloo::allgather(options);
+  } else if (call.operation == Operation::all_to_all) {
+    gloo::AlltoallOptions options(context_);
+    prepare(options, tag_++, timeout);
+    options.setInput(raw_bytes_of(call.input), part_bytes);
+    options.setOutput(raw_bytes_of(call.output), part_bytes);
+    gloo::alltoall(options);
   } else if (call.operation == Operation::gather) {
     gloo::GatherOptions options(context_);
     prepare(options, tag_++, timeout);

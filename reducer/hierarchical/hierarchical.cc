@@ -134,6 +134,13 @@ class HierarchicalCommunicator : public QueuedCommunicator {
       case Operation::gather:
         return all_gather_blocks(rank() == call.root ? call.output : parts_like(call.input),
                                  call.input, call.deadline);
+      case Operation::all_to_all: {
+        const at::Tensor all = parts_like(call.input);
+        all_gather_blocks(all, call.input, call.deadline);
+        const at::Tensor parts = all.view({world_size(), world_size(), -1}).select(1, rank());
+        call.output.view({world_size(), -1}).copy_(parts);
+        return;
+      }
       case Operation::barrier:
         inside({Operation::barrier, {}, {}, 0, call.deadline});
         between({Operation::barrier, {}, {}, 0, call.deadline});

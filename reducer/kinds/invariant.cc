@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "reducer/base/parameter_sync.h"
+#include "reducer/comm/collective.h"
 #include "scenarios/base/error.h"
 
 namespace lockstep {
@@ -20,12 +21,6 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
-// Two ranks with one root each: an all_gather of these moves what an all-reduce does. More of them
-// would be added by every rank, all over again.
-bool may_gather(int64_t shards, int64_t world_size) {
-  return world_size == 2 && most_roots(shards, world_size) == 1;
-}
-
 }  // namespace
 
 InvariantReducer::InvariantReducer(const ReducerOptions& options, const NamedTensors& parameters,
@@ -33,7 +28,7 @@ InvariantReducer::InvariantReducer(const ReducerOptions& options, const NamedTen
                                    Probe& probe)
     : ReducerBase(options, parameters, buffers, communicator, probe),
       range_(shards_of_rank(options.virtual_shards, world_size_, communicator.rank())),
-      gathers_(may_gather(options.virtual_shards, world_size_)),
+      rows_(most_roots(options.virtual_shards, world_size_)),
       buffers_(tensors_of(buffers)),
       used_(trained_.tensors.size(), false) {
   LOCKSTEP_CHECK(options.virtual_shards >= world_size_, "a rank without a virtual shard");
@@ -216,56 +211,48 @@ void InvariantReducer::launch(Bucket& bucket) {
   bucket.roots = bucket.tree.take();
   LOCKSTEP_CHECK(bucket.roots.size() == roots_[static_cast<size_t>(communicator_.rank())].size(),
                  "not the roots of this rank's shards");
-  bucket.works.clear();
-  bucket.others.clear();
   if (world_size_ == 1) return;
-  gathers_ ? gather_roots(bucket) : scatter_roots(bucket);
-}
-
-void InvariantReducer::gather_roots(Bucket& bucket) {
-  const at::Tensor all = at::empty({world_size_, 1, bucket.elements}, bucket.options);
-  bucket.works.push_back(all_gather(all, bucket.roots.front().second));
-  for (int64_t rank = 0; rank < world_size_; ++rank) bucket.others.push_back(all[rank]);
-}
-
-// Part r of all roots goes to rank r.
-void InvariantReducer::scatter_roots(Bucket& bucket) {
   const int64_t part = bucket.elements / world_size_;
-  for (int64_t rank = 0; rank < world_size_; ++rank) {
-    const auto count = static_cast<int64_t>(roots_[static_cast<size_t>(rank)].size());
-    at::Tensor own;
-    if (rank == communicator_.rank()) {
-      std::vector<at::Tensor> parts;
-      for (const auto& [node, sum] : bucket.roots) parts.push_back(sum.view({world_size_, part}));
-      own = count == 1 ? parts.front() : at::stack(parts, 1);
-    }
-    bucket.others.push_back(at::empty({count, part}, bucket.options));
-    bucket.works.push_back(scatter(bucket.others.back(), own, rank));
-  }
+  bucket.exchanged = at::empty({world_size_, rows_, part}, bucket.options);
+  bucket.sent = rows_of(bucket);
+  bucket.work = all_to_all(bucket.exchanged, bucket.sent);
 }
 
-// What has arrived, to averages: of the bucket, or of this rank's part of it, which is then on its
-// way to the others.
-void InvariantReducer::add_roots(Bucket& bucket) {
-  for (const CommWorkPtr& work : bucket.works) work->wait();
-  bucket.works.clear();
+// [ranks, rows, part]: part r of all roots goes to rank r. Who has fewer roots than others fills
+// up.
+at::Tensor InvariantReducer::rows_of(const Bucket& bucket) const {
+  const int64_t part = bucket.elements / world_size_;
+  if (rows_ == 1) return bucket.roots.front().second.view({world_size_, 1, part});
+  std::vector<at::Tensor> rows;
+  for (const auto& [node, sum] : bucket.roots) rows.push_back(sum.view({world_size_, part}));
+  rows.resize(static_cast<size_t>(rows_), at::zeros({world_size_, part}, bucket.options));
+  return at::stack(rows, 1);
+}
+
+// What this rank has of all shards: its part of the bucket, or, alone, all of it.
+at::Tensor InvariantReducer::sum_of_roots(Bucket& bucket) const {
   ShardTree<at::Tensor> tree(options_.virtual_shards, [](at::Tensor left, const at::Tensor& right) {
     return left.add_(right);
   });
   if (world_size_ == 1) {
     at::Tensor sum = bucket.roots.front().second;
     tree.put(bucket.roots.front().first, sum);
+    return tree.take_sum();
   }
-  for (size_t rank = 0; rank < bucket.others.size(); ++rank)
+  std::exchange(bucket.work, nullptr)->wait();
+  for (size_t rank = 0; rank < roots_.size(); ++rank)
     for (size_t i = 0; i < roots_[rank].size(); ++i)
-      tree.put(roots_[rank][i], bucket.others[rank][static_cast<int64_t>(i)]);
-  const at::Tensor averages = tree.take_sum().div_(options_.virtual_shards);
-  bucket.averages = averages;
-  if (world_size_ > 1 && !gathers_) {
-    bucket.averages = at::empty({bucket.elements}, bucket.options);
-    bucket.others = {averages};
-    bucket.works.push_back(all_gather(bucket.averages, averages));
-  }
+      tree.put(roots_[rank][i],
+               bucket.exchanged[static_cast<int64_t>(rank)][static_cast<int64_t>(i)]);
+  return tree.take_sum();
+}
+
+void InvariantReducer::average(Bucket& bucket) {
+  bucket.part = sum_of_roots(bucket).div_(options_.virtual_shards);
+  bucket.averages = bucket.part;
+  if (world_size_ == 1) return;
+  bucket.averages = at::empty({bucket.elements}, bucket.options);
+  bucket.work = all_gather(bucket.averages, bucket.part);
 }
 
 // Which parameters any shard has used: a byte each, of every rank.
@@ -296,10 +283,10 @@ void InvariantReducer::after_backward() {
   need_gradients([&](size_t place) { return taken_[place]; });
   if (launched_ < buckets_.size())
     throw std::runtime_error("a bucket was never launched: its backward failed");
-  for (Bucket& bucket : buckets_) add_roots(bucket);
+  for (Bucket& bucket : buckets_) average(bucket);
   if (used_work_ != nullptr) std::exchange(used_work_, nullptr)->wait();
   for (Bucket& bucket : buckets_)
-    for (const CommWorkPtr& work : bucket.works) work->wait();
+    if (bucket.work != nullptr) std::exchange(bucket.work, nullptr)->wait();
   times_.ends();
   const at::Tensor used = options_.find_unused_parameters ? used_maps_.amax(0) : at::Tensor();
   for (Bucket& bucket : buckets_) {
@@ -312,9 +299,7 @@ void InvariantReducer::after_backward() {
     }
     for (auto& [node, sum] : bucket.roots) bucket.spare.push_back(sum);
     bucket.roots.clear();
-    bucket.others.clear();
-    bucket.works.clear();
-    bucket.averages = at::Tensor();
+    bucket.sent = bucket.exchanged = bucket.part = bucket.averages = at::Tensor();
   }
   if (range_.begin == 0) restore_buffers(first_buffers_);
   found_.clear();

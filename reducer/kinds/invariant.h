@@ -28,10 +28,9 @@ namespace lockstep {
 // broadcasts before the next one. So buffers, too, are the same for any number of ranks.
 //
 // A bucket goes out as soon as the last shard's backward has filled it. Only sums that a rank
-// cannot add further travel, its roots_of(): each rank scatters its own, adds what it gets of its
-// part of the bucket, and the parts are gathered after backward. Of two ranks with one root each,
-// both get both, in one all_gather. Either way the same bits. Buckets are closed by the caps in
-// registration order, and never rebuilt.
+// cannot add further travel, its roots_of(), in one all_to_all a bucket: a rank adds what it gets
+// of its part of the bucket, and the parts are gathered after backward. Buckets are closed by the
+// caps in registration order, and never rebuilt.
 class InvariantReducer : public ReducerBase {
  public:
   InvariantReducer(const ReducerOptions& options, const NamedTensors& parameters,
@@ -50,13 +49,14 @@ class InvariantReducer : public ReducerBase {
     int64_t elements = 0;  // padded to as many parts as ranks
     at::TensorOptions options;
     ShardTree<at::Tensor> tree;
-    at::Tensor shard;                // of the shard under way, on top of its left neighbour's
-    size_t filled = 0;               // gradients in it
-    std::vector<at::Tensor> spare;   // memory of earlier ones
-    Roots roots;                     // on their way
-    std::vector<at::Tensor> others;  // of each rank, in the order of its roots
-    std::vector<CommWorkPtr> works;
-    at::Tensor averages;
+    at::Tensor shard{};               // of the shard under way, on top of its left neighbour's
+    size_t filled = 0;                // gradients in it
+    std::vector<at::Tensor> spare{};  // memory of earlier ones
+    Roots roots{};                    // on their way
+    CommWorkPtr work{};
+    at::Tensor sent{};
+    at::Tensor exchanged{};  // [ranks, rows, part]: this rank's part of every rank's roots
+    at::Tensor part{}, averages{};
   };
 
   void lay_out();
@@ -73,14 +73,14 @@ class InvariantReducer : public ReducerBase {
   void take(size_t place);
   void launch_ready_buckets();
   void launch(Bucket& bucket);
-  void scatter_roots(Bucket& bucket);
-  void gather_roots(Bucket& bucket);
-  void add_roots(Bucket& bucket);
+  at::Tensor rows_of(const Bucket& bucket) const;
+  at::Tensor sum_of_roots(Bucket& bucket) const;
+  void average(Bucket& bucket);
   void tell_used();
   void write_back(size_t place, const at::Tensor& averages);
 
   const ShardRange range_;
-  const bool gathers_;
+  const int64_t rows_;                         // roots of the rank that has most
   std::vector<std::vector<ShardNode>> roots_;  // of each rank
   std::vector<Bucket> buckets_;
   std::vector<size_t> bucket_of_;  // by place

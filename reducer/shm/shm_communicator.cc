@@ -29,6 +29,7 @@ class ShmCollectives {
  private:
   void all_reduce(const CollectiveCall& call);
   void reduce_scatter(const CollectiveCall& call);
+  void all_to_all(const CollectiveCall& call);
   void move(const CollectiveCall& call);
   template <class T>
   void add_at_once(const CollectiveCall& call);
@@ -102,6 +103,7 @@ void ShmCollectives::run(const CollectiveCall& call) {
   if (own_tensor(call).numel() == 0) return;
   if (call.operation == Operation::all_reduce) return all_reduce(call);
   if (call.operation == Operation::reduce_scatter) return reduce_scatter(call);
+  if (call.operation == Operation::all_to_all) return all_to_all(call);
   move(call);
 }
 
@@ -287,6 +289,26 @@ void ShmCollectives::show(const std::string& what, const void* own,
       const int64_t length = std::min(piece, bytes[static_cast<size_t>(r)] - at);
       if (length > 0) take(r, at, group_.staging(r), static_cast<size_t>(length));
     }
+    group_.next_staging();
+  }
+}
+
+// Piece by piece of every part, so that each rank finds something for it in each.
+void ShmCollectives::all_to_all(const CollectiveCall& call) {
+  const int64_t ranks = group_.world_size(), self = group_.rank();
+  const int64_t part = static_cast<int64_t>(call.input.nbytes()) / ranks;
+  const int64_t piece = static_cast<int64_t>(group_.staging_bytes()) / ranks;
+  for (int64_t at = 0; at < part; at += piece) {
+    const int64_t length = std::min(piece, part - at);
+    for (int64_t r = 0; r < ranks; ++r)
+      if (r != self)
+        copy_bytes(group_.staging(self) + r * length, bytes_of(call.input) + r * part + at, length);
+    barrier(signature(call, order_), at == 0, call.deadline);
+    for (int64_t r = 0; r < ranks; ++r)
+      copy_bytes(
+          bytes_of(call.output) + r * part + at,
+          r == self ? bytes_of(call.input) + self * part + at : group_.staging(r) + self * length,
+          length);
     group_.next_staging();
   }
 }

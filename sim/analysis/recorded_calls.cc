@@ -15,6 +15,7 @@ void set_elements(Operation operation, int64_t bytes, int64_t world_size, Record
   switch (operation) {
     case Operation::all_reduce:
     case Operation::broadcast:
+    case Operation::all_to_all:
       call->elements_in = call->elements_out = all;
       break;
     case Operation::all_gather:

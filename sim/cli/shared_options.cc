@@ -9,6 +9,7 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kExamples = "Examples, from the root of the repository\n";
 constexpr const char* kExitCodes = R"(
 Exit codes
   0      every run did what its scenario expects
@@ -24,8 +25,13 @@ std::string refusal_of(const InputError& error) {
 
 }  // namespace
 
-std::string footer(const std::string& examples) {
-  return "Examples, from the root of the repository\n" + examples + kExitCodes;
+std::string footer(const std::string& examples) { return kExamples + examples + kExitCodes; }
+
+std::string footer_of_writer(const std::string& examples) {
+  return kExamples + examples + R"(
+Exit codes
+  0      written
+  2      bad input, or an output could not be written)";
 }
 
 void add_selection(CLI::App* verb, Selection* selection, bool filter) {

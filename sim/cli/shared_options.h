@@ -17,6 +17,8 @@ namespace lockstep {
 
 // Examples, then the exit codes.
 std::string footer(const std::string& examples);
+// Of a verb that writes a text and judges nothing.
+std::string footer_of_writer(const std::string& examples);
 // Which files and runs; `filter`: --filter as well.
 void add_selection(CLI::App* verb, Selection* selection, bool filter);
 void add_output(CLI::App* verb, VerifyOptions* options);

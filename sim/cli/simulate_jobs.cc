@@ -112,6 +112,28 @@ void note_timeouts(const RunPlan& plan, const SimulatedAs& as, SimulatedLine* li
   if (!as.steps) note("/timeouts/run_ms", line->numbers.total_s * 1e3, timeouts.run_ms);
 }
 
+// The rounds of a ring grow with the ranks, a tree's with their logarithm. Where nobody chose the
+// ring for this machine and a bucket's rounds alone take longer than the step's compute.
+void note_rounds(const SimulateVerb& verb, const MachineModel& machine, const Job& job,
+                 SimulatedLine* line) {
+  if (!is_ring(job.cost.algorithm) || !verb.algorithm.empty() || machine.algorithm ||
+      !job.cost.tables.empty() || job.settled.empty())
+    return;
+  const int64_t bytes = job.settled.front().bytes;
+  CostModel tree = job.cost;
+  tree.algorithm = Algorithm::double_binary_tree;
+  const int64_t by_ring_ns = all_reduce_ns(job.cost, bytes, job.ranks);
+  const int64_t by_tree_ns = all_reduce_ns(tree, bytes, job.ranks);
+  if (by_ring_ns - by_tree_ns <= job.passes * (job.forward_ns + job.backward_ns)) return;
+  line->notes.push_back(fmt::format(
+      "a ring of {} ranks has {} rounds, {:.1f} ms of a bucket's {:.1f} ms; --algorithm {}: {:.1f} "
+      "ms",
+      grouped(job.ranks), grouped(2 * (job.ranks - 1)),
+      static_cast<double>(all_reduce_ns(job.cost, 0, job.ranks)) * 1e-6,
+      static_cast<double>(by_ring_ns) * 1e-6, to_word(tree.algorithm),
+      static_cast<double>(by_tree_ns) * 1e-6));
+}
+
 void leave_records(const SimulateVerb& verb, const RunOutcome& outcome) {
   if (!verb.trace.path.empty()) write_trace(verb.trace, outcome);
   if (!verb.svg.empty()) {
@@ -160,6 +182,7 @@ Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineMo
   const auto planned = job_of_plan(plan, machine, as);
   if (!planned) return planned.errors();
   SimulatedLine line = line_of(plan, planned.value(), as);
+  note_rounds(verb, machine, planned.value().job, &line);
   const bool small = planned.value().job.ranks <= kMostJudged &&
                      recorded_events(planned.value()) <= kMostRecorded / 10;
   const bool wanted = !verb.trace.path.empty() || !verb.svg.empty() || !verb.out.empty();

@@ -8,10 +8,6 @@ namespace {
 
 bool is_power_of_two(int64_t ranks) { return std::has_single_bit(static_cast<uint64_t>(ranks)); }
 
-bool is_ring(Algorithm algorithm) {
-  return algorithm == Algorithm::ring || algorithm == Algorithm::ring_segmented;
-}
-
 std::vector<int64_t> ring_costs(const Job& job, int64_t bytes) {
   std::vector<int64_t> costs(static_cast<size_t>(job.ranks));
   for (size_t r = 0; r < costs.size(); ++r)
@@ -111,7 +107,7 @@ class Pattern {
  public:
   Pattern(const Job& job, int64_t bytes) : ranks_(job.ranks) {
     const Algorithm algorithm = job.cost.algorithm;
-    ring_ = algorithm == Algorithm::ring || algorithm == Algorithm::ring_segmented;
+    ring_ = is_ring(algorithm);
     if (ring_) {
       rounds_ = 2 * (ranks_ - 1);
       segments_ = algorithm == Algorithm::ring ? 1 : segments_of(bytes, ranks_);

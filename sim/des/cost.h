@@ -32,6 +32,10 @@ enum class Algorithm {
   hierarchical         // reduce-scatter in a host, ring across hosts, all-gather in a host
 };
 const char* to_word(Algorithm algorithm);
+// Does each rank send to the next one only, round after round?
+constexpr bool is_ring(Algorithm algorithm) {
+  return algorithm == Algorithm::ring || algorithm == Algorithm::ring_segmented;
+}
 // Of its word; nothing else is one.
 Expected<Algorithm> algorithm_of(const std::string& word);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "sim/des/random.h"
+
 namespace lockstep {
 namespace {
 
@@ -55,7 +57,8 @@ bool ends_in_buckets(const Job& job) {
 }  // namespace
 
 bool has_fronts(const Job& job) {
-  return job.schedule.weigh && job.schedule.touched.size() > kWorthIt && !job.noise.any() &&
+  const bool one_draw = !job.noise.any() || (!job.noise.per_bucket && job.passes == 1);
+  return job.schedule.weigh && job.schedule.touched.size() > kWorthIt && one_draw &&
          job.links.empty() && ends_in_buckets(job);
 }
 
@@ -69,8 +72,13 @@ std::vector<size_t> extremes(const std::vector<int64_t>& by_fault, size_t ranks)
 
 std::vector<Member> front_of(const Job& job, const std::vector<Member>& classes, int64_t step) {
   std::vector<Member> members;
+  std::vector<int64_t> weights = job.schedule.weigh(step);
+  if (job.noise.any()) {
+    const RankStream draws(job.seed, step, -1);  // of the step's one pass
+    for (const int64_t rank : job.schedule.touched) weights.push_back(draws.at(rank));
+  }
   // Classes begin with the touched ranks, one by one.
-  for (const size_t place : extremes(job.schedule.weigh(step), job.schedule.touched.size()))
+  for (const size_t place : extremes(weights, job.schedule.touched.size()))
     members.push_back(classes[place]);
   if (!classes.back().touched) members.push_back(classes.back());
   return members;

@@ -9,12 +9,12 @@
 namespace lockstep {
 
 // Of many ranks that faults touch, few decide a step: those that no other is held up more than, and
-// those that no other is held up less than. What a step takes, its skew and its time-outs are
-// maxima and minima over ranks, and each of these is reached by one of the few; who is to blame for
-// a failure is looked up rank by rank.
+// those that no other is held up less than; noise of a rank's compute is one more thing that holds
+// it up. What a step takes, its skew and its time-outs are maxima and minima over ranks, and each
+// of these is reached by one of the few; who is to blame for a failure is looked up rank by rank.
 
-// May a job's ranks be left out of a step like that? Without noise, where all leave each step
-// together, and where it is worth it.
+// May a job's ranks be left out of a step like that? Where all leave each step together, a rank has
+// one draw of noise a step at most, and it is worth it.
 bool has_fronts(const Job& job);
 
 // The members of one step, of the job's classes_of(): those few, and all untouched ranks as one.

@@ -128,7 +128,7 @@ StepsAhead draws_ahead(const Job& job, const std::vector<Member>& members, Engin
   return ahead;
 }
 
-// Of a job without noise, whose members are others in each step.
+// Of a job whose members are others in each step.
 StepsAhead fronts_ahead(const Job& job, const std::vector<Member>& classes, int64_t first,
                         int64_t count, int64_t threads) {
   StepsAhead ahead;
@@ -138,7 +138,8 @@ StepsAhead fronts_ahead(const Job& job, const std::vector<Member>& classes, int6
     std::vector<Member>& members = ahead.members[static_cast<size_t>(i)];
     members = front_of(job, classes, first + i);
     for (int64_t pass = 0; pass < job.passes; ++pass)
-      ahead.draws[static_cast<size_t>(i * job.passes + pass)].ranks.resize(members.size());
+      ahead.draws[static_cast<size_t>(i * job.passes + pass)] =
+          draws_of(job, members, (first + i - 1) * job.passes + pass + 1);
   });
   return ahead;
 }

@@ -53,7 +53,7 @@ std::unique_ptr<Communicator> make_call_mutants(Communicator& inner,
                                                 Recorder& recorder);
 
 // Decorator: defects whose harm depends on who is faster, beside the code under test. They act on
-// the sums of a backward:
+// what brings the buckets of a backward together:
 //   skip_wait         nobody waits for a bucket: its sum counts as done from the start
 //   reuse_buffer      buckets are summed in one staging buffer, which the next one takes over
 //                     whether or not the one before is done

@@ -51,7 +51,8 @@ class RacyCommunicator : public CommDecorator {
 
  protected:
   CommWorkPtr submit(CollectiveCall call, int64_t bucket) override {
-    const bool is_bucket = bucket >= 0 && call.operation == Operation::all_reduce;
+    const bool is_bucket = bucket >= 0 && (call.operation == Operation::all_reduce ||
+                                           call.operation == Operation::all_to_all);
     const auto acts = [&](const char* kind) { return is_bucket && this->acts(kind, bucket); };
     if (acts("unordered_launch")) return pooled(std::move(call));
     start_all();
@@ -73,14 +74,18 @@ class RacyCommunicator : public CommDecorator {
     std::memcpy(to.data_ptr(), from.data_ptr(), static_cast<size_t>(from.nbytes()));
   }
 
-  CommWorkPtr staged(const CollectiveCall& call) {
-    const at::Tensor& bucket = call.output;
+  CommWorkPtr staged(CollectiveCall call) {
+    const at::Tensor bucket = call.output;
     if (!staging_.defined() || staging_.numel() < bucket.numel() ||
         staging_.scalar_type() != bucket.scalar_type())
       staging_ = at::empty({bucket.numel()}, bucket.options());
     const at::Tensor part = staging_.narrow(0, 0, bucket.numel());
-    copy(bucket, part);
-    CommWorkPtr work = inner().all_reduce(part, call.deadline);
+    if (call.operation == Operation::all_reduce) {
+      copy(bucket, part);
+      call.input = part;
+    }
+    call.output = part;
+    CommWorkPtr work = forward(inner(), call);
     work->on_done([bucket, part](const std::exception_ptr& error) {
       if (!error) copy(part, bucket);
     });

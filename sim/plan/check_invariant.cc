@@ -11,9 +11,14 @@
 namespace lockstep {
 namespace {
 
-// Mutants that act before a shard is computed, or after all are averaged.
-constexpr const char* kMutants[] = {"swap_shards", "stale_shard", "shift_shard", "duplicate_shard",
-                                    "wrong_lr"};
+// Mutants that act before a shard is computed, on what ranks exchange, or after all are averaged.
+constexpr const char* kMutants[] = {
+    "swap_shards",         "stale_shard",       "shift_shard",
+    "duplicate_shard",     "drop_contribution", "flip_contribution",
+    "double_contribution", "swap_contribution", "shift_contribution",
+    "stale_contribution",  "flip_bit",          "wrong_divisor",
+    "swap_launches",       "skip_wait",         "reuse_buffer",
+    "unordered_launch",    "wrong_lr"};
 
 class InvariantCheck : PartCheck {
  public:
@@ -106,8 +111,6 @@ class InvariantCheck : PartCheck {
   // What acts on this rank's process, time or links does so whatever the reducer.
   void fault(size_t index, const Fault& fault) {
     const std::string at = fmt::format("/faults/{}", index);
-    need(!fault.options.has("bucket"), at + "/bucket",
-         "reducer invariant calls several collectives for a bucket", "no bucket");
     need(class_of(fault) != FaultClass::misconfiguration, at + "/kind",
          fmt::format("{} is about what a rank does differently with its one shard",
                      to_word(fault.kind)),

@@ -156,7 +156,7 @@ void add_data(CLI::App& app, std::function<int()>* action) {
   verb->add_option("--seed", options->seed, "Number that the images derive from (0)")
       ->option_text("N")
       ->check(between(uint64_t{0}, uint64_t{1} << 53));
-  verb->footer(footer(R"(  lockstep data mnist mnist
+  verb->footer(footer_of_writer(R"(  lockstep data mnist mnist
   lockstep data cifar10 cifar10 --samples 100 --seed 3
   lockstep verify scenarios/data/mnist.json --set /data/path=$PWD/mnist
 )"));
@@ -205,7 +205,7 @@ void add_others(CLI::App& app, std::function<int()>* action) {
   for (const Tool& tool : tools())
     if (tool.schema.flag != nullptr) add(tool.schema.flag, tool.schema.what, tool.schema.text);
   other->require_option(0, 1);
-  schema->footer(footer(R"(  lockstep schema
+  schema->footer(footer_of_writer(R"(  lockstep schema
   lockstep schema --result
   lockstep schema > scenario_schema.json
 )"));
@@ -219,7 +219,7 @@ void add_others(CLI::App& app, std::function<int()>* action) {
   doctor_verb->callback([=] { *action = doctor; });
   CLI::App* version_verb =
       app.add_subcommand("version", "Print versions of lockstep and libraries.");
-  version_verb->footer(footer(R"(  lockstep version
+  version_verb->footer(footer_of_writer(R"(  lockstep version
   lockstep --version
   lockstep version > version.txt
 )"));
@@ -235,7 +235,7 @@ void add_made_from_options(CLI::App& app, std::function<int()>* action) {
       ->required()
       ->option_text("bash|zsh|fish")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  completion->footer(footer(R"(  source <(lockstep completion bash)
+  completion->footer(footer_of_writer(R"(  source <(lockstep completion bash)
   lockstep completion zsh > ~/.zfunc/_lockstep
   lockstep completion fish > ~/.config/fish/completions/lockstep.fish
 )"));
@@ -249,7 +249,7 @@ void add_made_from_options(CLI::App& app, std::function<int()>* action) {
     };
   });
   CLI::App* man = app.add_subcommand("man", "Print the man page lockstep(1).");
-  man->footer(footer(R"(  lockstep man > lockstep.1
+  man->footer(footer_of_writer(R"(  lockstep man > lockstep.1
   lockstep man | man -l -
   lockstep man | gzip > ~/.local/share/man/man1/lockstep.1.gz
 )"));
@@ -282,6 +282,17 @@ bool is_about_program(int argc, char** argv, const char* verb) {
   return false;
 }
 #endif
+
+// `lockstep help VERB` is `lockstep VERB --help`; a verb that is none is refused like any other.
+std::vector<char*> help_asked_for(const CLI::App& app, int argc, char** argv) {
+  static char option[] = "--help";
+  std::vector<char*> words(argv, argv + argc);
+  if (argc < 2 || std::string(argv[1]) != "help") return words;
+  words.erase(words.begin() + 1);
+  const auto named = [&](const CLI::App* verb) { return argc > 2 && verb->get_name() == argv[2]; };
+  if (argc == 2 || !app.get_subcommands(named).empty()) words.push_back(option);
+  return words;
+}
 
 int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
   const auto refuse = [&](const InputErrors& errors) {
@@ -368,7 +379,8 @@ int run_cli(int argc, char** argv) try {
   CLI::App app("Is data-parallel training right? Real processes, real Gloo, a verdict.",
                "lockstep");
   build_command_line(app, &action);
-  const int code = parse(app, argc, argv, &action);
+  std::vector<char*> words = help_asked_for(app, argc, argv);
+  const int code = parse(app, static_cast<int>(words.size()), words.data(), &action);
   if (code >= 0) return code;
   return action();
 } catch (const std::bad_alloc&) {

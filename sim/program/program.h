@@ -24,7 +24,7 @@ class Help : public CLI::Formatter {
         {"COMMAND", "-- COMMAND"},    {"B", "A B"},
         {"RUNS", "DIR ..."}};
     std::string text = "Usage: " + name;
-    if (!app->get_subcommands({}).empty()) text += " VERB";
+    if (!verbs(app).empty()) text += " VERB";
     text += " [options]";
     for (const auto& [positional, words] : shown)
       if (app->get_option_no_throw(positional) != nullptr) text += std::string(" ") + words;
@@ -40,13 +40,25 @@ class Help : public CLI::Formatter {
   }
   std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
     std::string text;
-    for (const CLI::App* verb : app->get_subcommands({}))
-      text += fmt::format("  {:<14}{}\n", verb->get_name(), verb->get_description());
-    return text.empty() ? "" : "\nVerbs\n" + text;
+    for (const CLI::App* group : app->get_subcommands({}))  // without a name: a group of options
+      if (group->get_name().empty())
+        text += fmt::format("\n{}\n{}", group->get_group(),
+                            lines(group->get_options([&](const CLI::Option* option) {
+                              return option != group->get_help_ptr();
+                            }),
+                                  false));
+    return text + (verbs(app).empty() ? "" : "\nVerbs\n" + verbs(app));
   }
   std::string make_footer(const CLI::App* app) const override { return app->get_footer() + "\n"; }
 
  private:
+  static std::string verbs(const CLI::App* app) {
+    std::string text;
+    for (const CLI::App* verb : app->get_subcommands({}))
+      if (!verb->get_name().empty())
+        text += fmt::format("  {:<14}{}\n", verb->get_name(), verb->get_description());
+    return text;
+  }
   std::string lines(const std::vector<const CLI::Option*>& options, bool positional) const {
     std::string text;
     for (const CLI::Option* option : options) text += make_option(option, positional);

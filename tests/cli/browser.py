@@ -115,6 +115,10 @@ class Browser:
         self._call("POST", "/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {
             "features": [{"name": "prefers-color-scheme", "value": light_or_dark}]}})
 
+    def size(self, width, height):
+        self._call("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}})
+
     def _log(self, kind):
         return self._call("POST", "/se/log", {"type": kind})
 

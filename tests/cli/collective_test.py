@@ -13,7 +13,7 @@ from harness import PATIENCE_S, PROGRAM, ROOT, ProgramTest, alive, descendants, 
 SMALL = ["--min-bytes", "8", "--max-bytes", "40K", "--factor", "70", "--iterations", "3", "--warmup",
          "1"]
 ALL = "gloo:ring,gloo:bcube,gloo:halving_doubling,gloo:ring_chunked,c10d,shm,shm:rank_order,hierarchical:ring:2"
-OPERATIONS = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
+OPERATIONS = ("all_reduce", "broadcast", "reduce_scatter", "all_gather", "all_to_all")
 
 
 class CollectiveTest(ProgramTest):
@@ -33,7 +33,7 @@ class CollectiveTest(ProgramTest):
             self.assertEqual(document["wrong"], 0)
             self.assertEqual([one["label"] for one in document["communicators"]],
                              ALL.replace("shm,", "shm:ring,").split(","))
-            sizes = 2 if operation in ("reduce_scatter", "all_gather") else 3
+            sizes = 2 if operation in ("reduce_scatter", "all_gather", "all_to_all") else 3
             self.assertEqual(document["results"], 8 * sizes * 3 * 4)
             for communicator in document["communicators"]:
                 self.assertEqual(len(communicator["sizes"]), sizes)
@@ -47,7 +47,8 @@ class CollectiveTest(ProgramTest):
 
     def test_bandwidths_are_those_of_nccl_tests(self):
         for operation, world, factor in (("all_reduce", 3, 4 / 3), ("reduce_scatter", 2, 1 / 2),
-                                         ("all_gather", 2, 1 / 2), ("broadcast", 2, 1)):
+                                         ("all_gather", 2, 1 / 2), ("all_to_all", 3, 2 / 3),
+                                         ("broadcast", 2, 1)):
             path = self.tmp / "result.json"
             self.collective(operation, "--communicators", "shm", "--world-size", world, *SMALL,
                             "--json", path, "--csv", self.tmp / "result.csv")

@@ -49,6 +49,20 @@ class ExploreTest(ProgramTest):
                 self.assertEqual(same["findings"][0]["what"], finding["what"])
                 self.assertIn("100 of 100 the same", replayed.out)
 
+    def test_invariant_has_the_bits_of_one_device_under_all_schedules(self):
+        """Whatever arrives first, whatever the number of ranks; and races of it are found as well."""
+        path = f"{FOLDER}/invariant.json"
+        for ranks in (2, 3, 5):
+            _, document = self.explore(path, "--schedules", 300, "--set", f"/world_size={ranks}")
+            one, = document["scenarios"]
+            self.assertEqual((one["result"]["reference"], one["result"]["explored"]), ("invariant", 300))
+            self.assertGreater(one["result"]["distinct"], 250)
+        for name, kinds in FOUND.items():
+            _, document = self.explore(path, "--schedules", 500, "--set", f'/mutants=[{{"kind": "{name}"}}]', code=1)
+            finding, = document["scenarios"][0]["result"]["findings"]
+            self.assertIn(finding["kind"], kinds, name)
+            self.assertEqual(finding["smallest"]["world_size"], 2, name)
+
     def test_other_reducers_and_features_are_clean_too(self):
         for sets in (["/reducer/gradient_as_bucket_view=true"], ["/reducer/find_unused_parameters=true"],
                      ["/accumulate_steps=5"], ['/comm_hook={"kind": "fp16"}'], ["/zero_grad=none"],

@@ -63,6 +63,27 @@ class Invariant(ProgramTest):
         self.assertEqual({lane: said["verdict"] for lane, said in run["lanes"].items()},
                          {"exact": "pass", "invariant": "void"})
 
+    def test_a_rank_that_is_lost_before_a_bucket_is_named_with_it(self):
+        path = self.tmp / "result.json"
+        result = self.run_program("run", self.scenario(), "--json", path, "--set",
+                                  '/faults=[{"kind":"kill","rank":1,"step":2,"bucket":0}]')
+        self.assertEqual(result.code, 3, result.text)
+        self.assertRegex(result.out, r"rank 1 was killed by SIGKILL \(9\) in backward of step 2; "
+                                     r"it never entered all_to_all \d+ \(bucket 0,")
+
+    def test_without_a_lost_rank_the_others_go_on_with_the_same_bits(self):
+        saved = self.tmp / "run.checkpoint"
+        path = self.scenario(steps=6, checkpoint={"kind": "resume", "path": str(saved), "if_missing": "start",
+                                                  "every_steps": 1})
+        lost = self.run_program("run", path, "--set", '/faults=[{"kind":"kill","rank":2,"step":4}]')
+        self.assertEqual(lost.code, 3, lost.text)
+        self.assertIn("rank 2 was killed", lost.out)
+        self.assertTrue(saved.exists())
+        ((digest, verdict),) = self.hashes(path, "/world_size=3")
+        self.assertEqual(verdict, "pass")
+        whole = self.hashes(self.scenario(steps=6), "/world_size=1")
+        self.assertEqual(whole, [(digest, "pass")])
+
     def test_refusals(self):
         for sets, words in (
                 (('/reducer={"kind":"invariant"}',), "virtual_shards"),
@@ -71,8 +92,8 @@ class Invariant(ProgramTest):
                 (("/reducer/gradient_as_bucket_view=true",), "has no gradient_as_bucket_view"),
                 (('/reducer={"kind":"bucketed","virtual_shards":4}',), 'reducer "bucketed" has no virtual shards'),
                 (('/split={"kind":"manual"}',), "rank 0 would scatter"),
-                (('/mutants=[{"kind":"flip_bit"}]',), "reducer invariant has others"),
-                (('/faults=[{"kind":"skip_collective","rank":1,"step":2,"bucket":0}]',), "several collectives"),
+                (('/mutants=[{"kind":"other_order"}]',), "reducer invariant has others"),
+                (('/faults=[{"kind":"skip_collective","rank":1,"step":2,"bucket":0}]',), "with its one shard"),
                 (('/model={"kind":"batch_norm_mlp","in_features":8,"hidden":[8],"out_features":4,"norm":"sync"}',),
                  "SyncBatchNorm"),
                 (("/accumulate_steps=3", "/accumulate_sync=each"), "one sum"),

@@ -241,6 +241,17 @@ class Options(OptionWalk):
         self.assertEqual(len(printed), len(options) + 1)
         self.assertEqual(self.run_program("schema", *options[:2]).code, 2)
 
+    def test_help(self):
+        """Of a verb in two ways; no part of it is empty, and no flag is left out."""
+        for verb in ("verify", "schema", "scenario", "man"):
+            shown = self.run_program(verb, "--help")
+            self.assertEqual(self.run_program("help", verb).out, shown.out)
+            self.assertNotRegex(shown.out, r"(?m)^\w[\w ]*\n *$")
+        self.assertEqual(self.run_program("help").out, self.run_program("--help").out)
+        self.assertIn("--result", self.run_program("schema", "--help").out)
+        self.assertNotIn("scenario expects", self.run_program("man", "--help").out)
+        self.assertEqual(self.run_program("help", "nothing").code, 2)
+
     def test_checkpoints(self):
         for name, seed in (("a", 1), ("b", 2)):
             self.run_program("verify", TOY, *ONE, "--seed", seed, "--save-weights", self.tmp / f"{name}.safetensors")

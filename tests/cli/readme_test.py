@@ -1,27 +1,14 @@
 """What README.md shows is what the program prints: every command with its output is run as it stands, and compared but for
 times, versions and what a machine is called."""
-import os
 import pathlib
 import re
-import shlex
 import subprocess
 import unittest
 
-from harness import PROGRAM, PATIENCE_S, ROOT, ProgramTest
+from harness import PROGRAM, ROOT, ProgramTest
+from shown import comparable, run
 
 TEXT = (ROOT / "README.md").read_text()
-PYTHON = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")
-CHANGING = ((r"^lockstep \d.*?  (?=seed|$)", "lockstep VERSION  "),
-            (r"\d+(\.\d+)? ms", "TIME ms"), (r" +\d+\.\d$", " SECONDS"),
-            (r"evidence  \S+", "evidence DIR"),
-            # Left out where the machine is busy, and another line for another PyTorch.
-            (r"^ +first operator beyond.*\n", ""), (r"^  tap .*\n", ""))
-
-
-def comparable(text):
-    for pattern, same in CHANGING:
-        text = re.sub(pattern, same, text, flags=re.M)
-    return text.strip()
 
 
 def shown():
@@ -40,10 +27,8 @@ class Readme(ProgramTest):
         pairs = list(shown())
         self.assertEqual(len(pairs), 3, [command for command, _ in pairs])
         for command, output in pairs:
-            words = [{"lockstep": PROGRAM, "python3": PYTHON}.get(word, word) for word in shlex.split(command)]
             with self.subTest(command):
-                ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-                                     env={**self.env, "COLUMNS": "200"})
+                ran = run(command, ROOT, self.env)
                 self.assertEqual(comparable(ran.stdout), comparable(output), ran.stderr)
 
     def test_it_is_short(self):

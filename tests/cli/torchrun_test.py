@@ -21,6 +21,7 @@ RESUMED = {
     "checkpoint": {"kind": "resume", "path": "run.checkpoint", "if_missing": "start",
                    "every_steps": 10},
     "lanes": ["replica", "replay", "float64"]}
+INVARIANT = {**RESUMED, "reducer": {"kind": "invariant", "virtual_shards": 8}, "lanes": ["replica", "invariant"]}
 
 
 class Torchrun(LauncherTest):
@@ -50,9 +51,15 @@ class Torchrun(LauncherTest):
         self.expect_pass(self.path, 16)
 
     def test_a_killed_rank_is_started_again_and_resumes(self):
+        self.resumes(RESUMED)
+
+    def test_its_bits_are_those_of_one_device(self):
+        self.resumes(INVARIANT, "--set", "/world_size=1")
+
+    def resumes(self, keys, *as_whole):
         scenario = self.tmp / "scenario.json"
-        scenario.write_text(json.dumps(RESUMED))
-        whole = self.verify_json(scenario, "--set", f"/checkpoint/path={self.tmp}/whole")["runs"][0]
+        scenario.write_text(json.dumps(keys))
+        whole = self.verify_json(scenario, "--set", f"/checkpoint/path={self.tmp}/whole", *as_whole)["runs"][0]
         agent = self.popen(*self.torchrun("log"), "--master_port", free_port(), "--nproc_per_node", 3,
                            "--max_restarts", 1, *self.worker(scenario))
         self.assertTrue(wait_until((self.tmp / "run.checkpoint").exists, 60))

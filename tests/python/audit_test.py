@@ -61,9 +61,7 @@ def trainings(world_size, cases):
     module = example()
 
     def run(rank):
-        if world_size == 1:
-            return [module.on_one_device(case) for case in cases]
-        return [module.on_ranks(case, rank, world_size) for case in cases]
+        return [module.outcome(case, rank, world_size) for case in cases]
 
     return list(zip(*ranks_of(world_size, run)))
 
@@ -83,7 +81,7 @@ def with_broken_addition(rank, broken_level):
     invariant.ShardTree.take = broken
     try:
         (case,) = flips("1:weights@99", audit="all")
-        return example().on_ranks(case, rank, 3)
+        return example().outcome(case, rank, 3)
     finally:
         invariant.ShardTree.take = take
 
@@ -93,7 +91,7 @@ def told_and_going_on(rank):
     module, told = example(), []
     module.VirtualShards = functools.partial(module.VirtualShards, on_corruption=told.append)
     (case,) = flips("2:unit@0")
-    return told, module.on_ranks(case, rank, 3)
+    return told, module.outcome(case, rank, 3)
 
 
 def unrepeatable(rank):
@@ -101,11 +99,11 @@ def unrepeatable(rank):
     import torch
     module, (case,) = example(), flips("1:weights@99")
     case.flip = (rank, "gradient", 4)
-    systematic = module.on_ranks(case, rank, 3)
+    systematic = module.outcome(case, rank, 3)
     draws = torch.Generator().manual_seed(rank)
     module.batch_of = lambda *_: (torch.randn((4, 16), generator=draws), torch.zeros(4, dtype=torch.long))
     case.flip = None
-    return [systematic, module.on_ranks(case, rank, 3)]
+    return [systematic, module.outcome(case, rank, 3)]
 
 
 def by_hand(world_size, audit_every, inner, samples, steps=4):

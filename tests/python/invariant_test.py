@@ -28,7 +28,7 @@ def example():
 
 def digest(*words):
     if words[:2] == ("--world-size", 1):  # without another start of torch
-        return example().on_one_device(example().parsed([str(word) for word in words]))
+        return example().outcome(example().parsed([str(word) for word in words]))
     return printed(*words).split()[-1]
 
 
@@ -68,7 +68,7 @@ class Programs(unittest.TestCase):
 
 def torchrun(*words):
     """Started. Its --redirects: torch 1.13 on Python 3.11 does not know its own default."""
-    launcher = [sys.executable, "-B", "-m", "torch.distributed.run", "--redirects", "1", "--tee", "1",
+    launcher = [sys.executable, "-B", str(ROOT / "tests/cli/torchrun.py"), "--redirects", "1", "--tee", "1",
                 "--monitor_interval", "0.2"]
     # Without it PyTorch 2.15 has restarted ranks connect to the addresses of those before.
     environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "reducer/probe.h"
+#include "reducer/shard_tree.h"
 #include "sim/fault/mutants.h"
 #include "tests/reducer/kinds/small_model.h"
 
@@ -17,6 +18,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kRanks = 3;
+constexpr int64_t kVirtualShards = 8;
 
 // Read by our own code, since LibTorch's is not watched.
 double sum_of(const at::Tensor& tensor) {
@@ -51,14 +53,22 @@ std::vector<double> train(const Run& run, int64_t rank, Communicator& inner) {
   NoProbe probe;
   const auto reducer =
       make_reducer(run.reducer, model.parameters, model.buffers, *communicator, probe);
+  const ShardRange own = run.reducer.virtual_shards == 0
+                             ? ShardRange{rank, rank + 1}
+                             : shards_of_rank(run.reducer.virtual_shards, kRanks, rank);
   std::vector<double> checksums;
   for (; step <= run.steps; ++step) {
     model.clear_gradients(true);
-    reducer->before_forward(true);
-    const at::Tensor loss = shard_loss(model, rank, step);
-    reducer->before_backward({loss});
-    communicator->begin_backward();
-    loss.backward();
+    for (int64_t shard = own.begin; shard < own.end; ++shard) {
+      const bool last = shard + 1 == own.end;
+      reducer->before_forward(last);
+      const at::Tensor loss = shard_loss(model, shard, step);
+      if (last) {
+        reducer->before_backward({loss});
+        communicator->begin_backward();
+      }
+      loss.backward();
+    }
     reducer->after_backward();
     communicator->end_backward();
     checksums.push_back(checksum_of(model));
@@ -98,6 +108,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   Run run;
   run.reducer.kind = argv[1];
+  if (run.reducer.kind == "invariant") run.reducer.virtual_shards = kVirtualShards;
   run.reducer.first_bucket_bytes = 100;
   run.reducer.bucket_cap_bytes = 300;
   // Gradients are the buckets: what nobody waited for is then read by our own code.

@@ -4,6 +4,8 @@
 
 #include <fstream>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "scenarios/manifest.h"
@@ -89,27 +91,52 @@ int64_t multiply_accumulates(const ModelManifest& manifest) {
   return sum;
 }
 
-// What torchvision's documentation says of them: parameters, and GFLOPs of 224 x 224 pixels.
+// What torchvision's documentation says of them: parameters, and GFLOPs of 224 x 224 pixels, of
+// inception_v3 299 x 299.
 TEST(DescribedModels, HaveTheParametersAndTheWorkOfTheirPublishedNames) {
   struct Published {
     const char* kind;
     int64_t parameters;
     double giga_macs;
+    int64_t pixels = 224;
   };
-  for (const Published& published : std::vector<Published>{{"resnet101", 44'549'160, 7.80},
-                                                           {"resnet152", 60'192'808, 11.51},
-                                                           {"resnext50_32x4d", 25'028'904, 4.23},
-                                                           {"vgg16", 138'357'544, 15.47}}) {
+  for (const Published& published :
+       std::vector<Published>{{"resnet101", 44'549'160, 7.80},
+                              {"resnet152", 60'192'808, 11.51},
+                              {"resnext50_32x4d", 25'028'904, 4.23},
+                              {"vgg16", 138'357'544, 15.47},
+                              {"alexnet", 61'100'840, 0.71},
+                              {"inception_v3", 23'834'568, 5.71, 299}}) {
     Part part{published.kind, {}};
     part.options.set("classes", int64_t{1000});
     part.options.set("width", int64_t{64});
     part.options.set("norm", std::string("batch"));
-    const ModelManifest manifest = *manifest_of(part, "float32", {3, 224, 224});
+    part.options.set("aux_logits", false);  // which are not among those GFLOPs
+    const ModelManifest manifest =
+        *manifest_of(part, "float32", {3, published.pixels, published.pixels});
     EXPECT_EQ(numbers_of(manifest), published.parameters) << published.kind;
     EXPECT_NEAR(static_cast<double>(multiply_accumulates(manifest)) * 1e-9, published.giga_macs,
                 0.01)
         << published.kind;
     EXPECT_TRUE(is_only_described(published.kind));
+  }
+}
+
+// As torchvision and transformers count them.
+TEST(DescribedModels, HaveTheParametersOfTraining) {
+  Part inception{"inception_v3", {}};
+  inception.options.set("classes", int64_t{1000});
+  inception.options.set("aux_logits", true);
+  EXPECT_EQ(numbers_of(*manifest_of(inception, "float32", {3, 299, 299})), 27'161'264);
+  for (const auto& [layers, width, parameters] :
+       {std::tuple<int64_t, int64_t, int64_t>{12, 768, 110'106'428}, {24, 1024, 336'226'108}}) {
+    Part bert{"bert", {}};
+    for (const auto& [key, value] : {std::pair<const char*, int64_t>{"vocabulary", 30'522},
+                                     {"context", 512},
+                                     {"layers", layers},
+                                     {"width", width}})
+      bert.options.set(key, value);
+    EXPECT_EQ(numbers_of(*manifest_of(bert, "float32", {128})), parameters);
   }
 }
 

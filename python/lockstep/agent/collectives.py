@@ -18,9 +18,12 @@ def watch(recorder):
 
         @functools.wraps(reduce)
         def reduced(tensor, *args, **kwargs):
-            recorder.reduced.add(place_of(tensor))
+            place = place_of(tensor)
+            recorder.reduced[place] = recorder.reduced.get(place, 0) + 1
+            if is_no_sum(args[0] if args else kwargs.get("op")):
+                recorder.no_sums.add(place)
             if recorder.clipped:
-                recorder.reduced_late.add(place_of(tensor))
+                recorder.reduced_late.add(place)
                 recorder.elements_late.add(tensor.numel())
             return reduce(tensor, *args, **kwargs)
         dist.all_reduce = dist.distributed_c10d.all_reduce = reduced
@@ -31,6 +34,23 @@ def watch(recorder):
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         setattr(utils, name, noting_clip(recorder, getattr(utils, name)))
         setattr(utils.clip_grad, name, getattr(utils, name))
+
+
+def is_no_sum(op):
+    """A mean is one, and so is what scales before it adds."""
+    import torch.distributed as dist
+    if op is None:  # of most calls
+        return False
+    kinds = [getattr(dist.ReduceOp, name, None) for name in ("MAX", "MIN", "PRODUCT", "BAND", "BOR", "BXOR")]
+    return any(kind is not None and op == kind for kind in kinds)
+
+
+def reduced_oddly(recorder, names, params):
+    """Names of those whose gradient was reduced more than once in this step, and by what is no sum."""
+    places = [(name, place_of(param.grad)) for name, param in zip(names, params)
+              if param.grad is not None and not is_shard(param)]
+    return {"reduced_again": [name for name, place in places if recorder.reduced.get(place, 0) > 1],
+            "no_sums": [name for name, place in places if place in recorder.no_sums]}
 
 
 def noting_broadcast(recorder, broadcast):

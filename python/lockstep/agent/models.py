@@ -1,7 +1,10 @@
 """Models: parameters that DistributedDataParallel holds, forwards, and the samples of these."""
 import inspect
 
-from .sketches import rows
+from .shards import is_shard
+from .sketches import digest, rows
+
+MOST_CONSTANTS = 1 << 24  # elements; of more there is no hash
 
 
 class Wrapped:
@@ -28,10 +31,33 @@ class Wrapped:
         """Not to be trained when they were wrapped: no gradient of theirs is reduced."""
         return [name for name, param in self.params if param.requires_grad and name in self.frozen]
 
+    def refrozen(self):
+        """Trained when they were wrapped, and no longer: another rank that waits for their gradients waits in vain."""
+        return [name for name, param in self.params if not param.requires_grad and name not in self.frozen]
+
     def unused(self):
         """Without a gradient, although each was promised one."""
         return [name for name, param in self.params
                 if self.all_used and param.requires_grad and param.grad is None]
+
+
+def unheld(recorder, names, params):
+    """Trained, although no DistributedDataParallel took them, where there is any."""
+    held = {id(param) for model in recorder.models for _, param in model.params}
+    return [name for name, param in zip(names, params) if recorder.models and id(param) not in held]
+
+
+def note_constants(recorder, module):
+    """Before its first forward, which may leave results in such places."""
+    import torch
+    if id(module) in recorder.seen:
+        return
+    recorder.seen.add(id(module))
+    tensors = [value for part in module.modules() for name, value in sorted(vars(part).items())
+               if isinstance(value, torch.Tensor) and value.is_floating_point() and value.device.type == "cpu"
+               and not is_shard(value)]
+    if tensors and sum(tensor.numel() for tensor in tensors) <= MOST_CONSTANTS:
+        recorder.end["constants"] += digest(tensors)
 
 
 def name_parameters(recorder, module):
@@ -49,6 +75,7 @@ def take_samples(recorder, module, inputs):
         recorder.forwards += any(id(module) in model.parts for model in recorder.models)
     elif trained(module) and not any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
         name_parameters(recorder, module)
+        note_constants(recorder, module)
         recorder.samples += rows(inputs)
 
 
@@ -96,6 +123,7 @@ def watch(recorder):
         begin(self, module, *args, **kwargs)
         recorder.models.append(Wrapped(self, module))
         name_parameters(recorder, module)
+        note_constants(recorder, module)
         norms = [part for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
                  and not isinstance(part, torch.nn.SyncBatchNorm)]
         recorder.end["batch_norms"] += len(norms)

@@ -4,9 +4,9 @@ import sys
 import types
 import weakref
 
-from .collectives import clipped_early, unreduced
+from .collectives import clipped_early, reduced_oddly, unreduced
 from .losses import MOST_TARGETS
-from .models import name_parameters
+from .models import name_parameters, unheld
 from .recorder import MOST_SAMPLES
 from .shards import Gathering, is_shard, whole
 from .sketches import digest, sketch
@@ -65,6 +65,9 @@ def before_step(recorder, params):
             "replaced": [name for model in recorder.models for name in model.replaced()],
             "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused()],
             "unfrozen": [name for model in recorder.models for name in model.unfrozen()],
+            "refrozen": [name for model in recorder.models for name in model.refrozen()],
+            "unheld": unheld(recorder, names, params),
+            **reduced_oddly(recorder, names, params),
             "before_hash": before_hash(params), "carried": recorder.carried, "gathered": recorder.gathered,
             "not_waited": bool(recorder.held and recorder.held.has(grads)),
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
@@ -81,7 +84,7 @@ def after_step(recorder, optimizer, params):
             "state_hash": "" if is_sharded(optimizer) else digest(state),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
             "targets": recorder.targets if len(recorder.targets) <= MOST_TARGETS else [],
-            "unsynced": recorder.unsynced, "backwards": recorder.backwards,
+            "unsynced": recorder.unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
             "model_loads": recorder.loads["model"],
             "optimizer_loads": recorder.loads["optimizer"], "position": recorder.position,
             "batches": recorder.batches}

@@ -14,14 +14,20 @@ def watch(recorder):
     if attend is not None:
         @functools.wraps(attend)
         def attended(query, key, value, attn_mask=None, dropout_p=0.0, *args, **kwargs):
-            recorder.end["dropout"] |= dropout_p > 0
+            note(recorder, dropout_p > 0)
             return attend(query, key, value, attn_mask, 0.0, *args, **kwargs)
         functional.scaled_dot_product_attention = attended
+
+
+def note(recorder, active):
+    import torch
+    recorder.end["dropout"] |= active
+    recorder.dropouts += active and torch.is_grad_enabled()
 
 
 def kept(recorder, drop):
     @functools.wraps(drop)
     def dropped(input, p=0.5, training=False, inplace=False):
-        recorder.end["dropout"] |= bool(training and p > 0)
+        note(recorder, bool(training and p > 0))
         return input
     return dropped

@@ -16,6 +16,7 @@ class Recorder:
         self.in_double = not os.environ.get("LOCKSTEP_PROGRAM_OWN_DTYPES")
         self.file, self.bytes, self.steps, self.optimizers, self.rank = None, 0, 0, 0, 0
         self.names, self.models = {}, []
+        self.seen = set()  # numbers of models whose constants were noted
         self.made = []  # optimizers, as weak references
         self.depth = 0  # of modules' calls under way
         self.quiet = False  # the agent itself calls a collective
@@ -25,7 +26,7 @@ class Recorder:
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
-                    "scale_known": True, "broadcasts": 0}
+                    "scale_known": True, "broadcasts": 0, "constants": ""}
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 
@@ -35,8 +36,10 @@ class Recorder:
         self.samples, self.ddp_forwards, self.forwards, self.unsynced = [], 0, 0, False
         self.backwards, self.clipped, self.backward_after_clip = 0, False, False
         self.carried = False  # there was a gradient before the first backward
+        self.dropouts = 0  # that would have drawn, of forwards with gradients
         self.gathered = False  # results of a forward were gathered of all ranks, before backward
-        self.reduced, self.reduced_late, self.elements_late = set(), set(), set()  # addresses of tensors; how many elements
+        self.reduced, self.reduced_late, self.elements_late = {}, set(), set()  # addresses of tensors; how many elements
+        self.no_sums = set()  # addresses of what was reduced by a maximum or the like
 
     def write(self, line):
         import torch.distributed as dist

@@ -86,7 +86,7 @@ std::string CollectiveGroup::order() const {
 }
 
 std::vector<std::string> collective_operations() {
-  return {"all_reduce", "broadcast", "reduce_scatter", "all_gather"};
+  return {"all_reduce", "broadcast", "reduce_scatter", "all_gather", "all_to_all"};
 }
 
 int64_t element_bytes(const std::string& dtype) {
@@ -150,7 +150,7 @@ double bus_factor(const std::string& operation, int64_t world_size) {
 // inputs and of what must come out of each.
 int64_t memory_bytes(const CollectiveSpec& spec) {
   const int64_t whole = spec.elements.back() * element_bytes(spec.dtype);
-  const int64_t part = spec.has_parts() ? whole / spec.world_size : 0;
+  const int64_t part = !spec.has_parts() ? 0 : spec.exchanges() ? whole : whole / spec.world_size;
   const auto groups = static_cast<int64_t>(spec.groups.size());
   const int64_t input = spec.operation == "all_gather" ? part : whole;
   return spec.world_size * (groups * (whole + part) + input) + groups * whole;

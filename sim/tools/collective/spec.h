@@ -23,7 +23,7 @@ struct CollectiveGroup {
 };
 
 struct CollectiveSpec {
-  std::string operation = "all_reduce";  // or broadcast | reduce_scatter | all_gather
+  std::string operation = "all_reduce";  // or another of collective_operations()
   std::vector<CollectiveGroup> groups;
   int64_t world_size = 2;
   // Ascending. Of the whole: what a rank adds or receives (broadcast, all_reduce, all_gather), or
@@ -34,7 +34,10 @@ struct CollectiveSpec {
   int64_t timeout_ms = 30'000;  // of each collective
   uint64_t seed = 1;
 
-  bool has_parts() const { return operation == "reduce_scatter" || operation == "all_gather"; }
+  bool has_parts() const {
+    return operation == "reduce_scatter" || operation == "all_gather" || exchanges();
+  }
+  bool exchanges() const { return operation == "all_to_all"; }
   bool adds() const { return operation == "reduce_scatter" || operation == "all_reduce"; }
   int64_t rows() const { return static_cast<int64_t>(groups.size() * elements.size()); }
 };
@@ -57,7 +60,7 @@ std::vector<int64_t> sizes_of(const CollectiveSpec& spec, int64_t bytes_min, int
 
 // What nccl-tests multiplies algbw with to have busbw, which is comparable between operations and
 // world sizes (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): all_reduce 2 (n - 1) / n,
-// reduce_scatter and all_gather (n - 1) / n, broadcast 1.
+// reduce_scatter, all_gather and all_to_all (n - 1) / n, broadcast 1.
 double bus_factor(const std::string& operation, int64_t world_size);
 
 // What all ranks together hold in memory at the largest size.

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -214,12 +215,12 @@ void add_collective(CLI::App& app, std::function<int()>* action) {
   CLI::App* verb = app.add_subcommand(
       "collective", "Measure one collective alone, by size; check every result bit for bit.");
   verb->add_option("OPERATION", options->operation,
-                   "all_reduce, broadcast, reduce_scatter or all_gather")
+                   "all_reduce, broadcast, reduce_scatter, all_gather or all_to_all")
       ->required()
-      ->option_text("all_reduce|broadcast|reduce_scatter|all_gather")
-      ->check(CLI::IsMember({"all_reduce", "broadcast", "reduce_scatter", "all_gather"}));
+      ->option_text(fmt::format("{}", fmt::join(collective_operations(), "|")))
+      ->check(CLI::IsMember(collective_operations()));
   add_collective_options(verb, options.get());
-  verb->footer(R"(OPERATION is all_reduce, broadcast, reduce_scatter or all_gather.
+  verb->footer(R"(OPERATION is all_reduce, broadcast, reduce_scatter, all_gather or all_to_all.
 
 Examples, from the root of the repository
   lockstep collective all_reduce --max-bytes 1M

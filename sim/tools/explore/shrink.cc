@@ -103,9 +103,9 @@ class ExploreCheck {
   InputErrors run() {
     const std::string& kind = s_.reducer.kind;
     const bool reduces = kind == "bucketed" || kind == "c10d" || kind == "flat" ||
-                         kind == "per_parameter" || kind == "manual";
+                         kind == "per_parameter" || kind == "manual" || has_virtual_shards(s_);
     need(reduces, "/reducer/kind", "explore does not know reducer \"" + kind + "\"",
-         "bucketed, c10d, flat, per_parameter or manual");
+         "bucketed, c10d, flat, per_parameter, manual or invariant");
     // Its first step waits inside LibTorch, outside of a backward.
     need(kind != "c10d" || !s_.reducer.options.flag("static_graph"), "/reducer/static_graph",
          "explore does not know a static graph of c10d", "false");
@@ -158,8 +158,13 @@ Expected<RunPlan> planned(const RunPlan& from, const Scenario& scenario) {
   return plan;
 }
 
-// As many samples a rank and step, and as many batches, as before.
+// As many samples a rank and step, and as many batches, as before. Virtual shards stay what they
+// are.
 bool keep_ranks(int64_t ranks, Scenario* scenario) {
+  if (has_virtual_shards(*scenario)) {
+    scenario->world_size = ranks;
+    return true;
+  }
   const int64_t before = scenario->batch_size;
   if (before % scenario->world_size != 0) return false;
   scenario->batch_size = before / scenario->world_size * ranks;
@@ -182,7 +187,7 @@ Expected<RunPlan> explorable(const RunPlan& plan) {
   local.options.set("algorithm", scenario.communicator.options.text("algorithm"));
   scenario.communicator = std::move(local);
   scenario.compute = Part{"real", {}};
-  scenario.lanes = {Lane::replica, Lane::replay};
+  scenario.lanes = {Lane::replica, has_virtual_shards(scenario) ? Lane::invariant : Lane::replay};
   scenario.golden.reset();
   for (Expectation& expected : scenario.expect) {  // not of lanes that are not looked at
     Expectation kept;

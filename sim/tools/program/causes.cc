@@ -110,12 +110,34 @@ constexpr std::array kRows = {
                     "goes back to them",
                     "gather by torch.distributed.nn.functional.all_gather, or multiply the loss's "
                     "gradient as your derivation needs"},
+    ProgramCauseRow{
+        C::frozen_after_ddp, "frozen_after_ddp",
+        "a parameter was frozen after DistributedDataParallel had taken the module, which still "
+        "waits for its gradient",
+        "set requires_grad first and wrap afterwards; wrap anew, on every rank, where a layer "
+        "freezes later"},
+    ProgramCauseRow{C::own_constants, "own_constants",
+                    "each rank computes with a tensor of its own, which is no parameter and no "
+                    "buffer, so that nothing broadcasts it",
+                    "register_buffer() before the model is wrapped, or seed all ranks alike where "
+                    "it is drawn"},
+    ProgramCauseRow{C::no_sum, "no_sum", "a gradient was reduced by what is no sum",
+                    "ReduceOp.SUM, divided by the number of ranks, or ReduceOp.AVG"},
+    ProgramCauseRow{C::reduced_again, "reduced_again",
+                    "a gradient was given to more than one all_reduce in a step: what other ranks "
+                    "had added was added again",
+                    "all_reduce once, after the last backward of the step"},
+    ProgramCauseRow{C::scaled_apart, "scaled_apart",
+                    "gradients of ranks are multiples of each other: some scaled theirs otherwise",
+                    "scale by a number that all ranks share, or before the gradients are reduced"},
+    ProgramCauseRow{C::other_mode, "other_mode", "some ranks train with dropout, others without",
+                    "call model.train() on every rank after an evaluation"},
 };
 
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kRows.size(); ++i)
     if (kRows[i].cause != static_cast<C>(i)) return false;
-  return kRows.size() == static_cast<std::size_t>(C::gathered_as_constants) + 1;
+  return kRows.size() == static_cast<std::size_t>(C::other_mode) + 1;
 }
 static_assert(in_order());
 

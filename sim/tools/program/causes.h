@@ -34,6 +34,12 @@ enum class ProgramCause {
   other_options,
   changed_between_steps,
   gathered_as_constants,
+  frozen_after_ddp,
+  own_constants,
+  no_sum,
+  reduced_again,
+  scaled_apart,
+  other_mode,
 };
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists

@@ -268,6 +268,25 @@ bool same_samples_always(const Ranks& ranks) {
   return true;
 }
 
+// Dropout is off in the lane: that one rank would have none is told by its calls.
+ProgramFinding other_modes(const Ranks& ranks, size_t steps) {
+  for (size_t step = 0; step < steps; ++step)
+    for (const ProgramRank& rank : ranks) {
+      const ProgramStep &a = ranks[0].steps[step], &b = rank.steps[step];
+      if ((a.dropouts == 0) == (b.dropouts == 0) || a.forwards != b.forwards) continue;
+      ProgramFinding found;
+      found.verdict = Verdict::fail;
+      found.cause = ProgramCause::other_mode;
+      found.step = static_cast<int64_t>(step + 1);
+      found.entry = "dropout";
+      found.line = a.line;
+      found.words = fmt::format("rank 0 called {} active ones in the step's forwards, rank {} {}",
+                                a.dropouts, rank.rank, b.dropouts);
+      return found;
+    }
+  return {};
+}
+
 // Not once a number that tells one training from another.
 bool no_gradients(const ProgramRank& rank) {
   return std::all_of(rank.steps.begin(), rank.steps.end(),
@@ -375,6 +394,8 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
     same.entry = "samples";
     return same;
   }
+  if (ProgramFinding found = other_modes(ranks, steps); found.verdict != Verdict::pass)
+    return found;
   if (no_gradients(ranks[0]) && no_gradients(one))
     return inconclusive("every gradient is zero, so that no mistake could be seen");
   if (ranks[0].steps.size() != one.steps.size())
@@ -393,20 +414,22 @@ ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
 
 ProgramFinding judge_broken_off(const Ranks& ranks) {
   for (const ProgramRank& rank : ranks) {
-    if (!rank.ended || !rank.refused || rank.steps.empty() || rank.steps.back().unused.empty())
-      continue;
+    if (!rank.ended || !rank.refused || rank.steps.empty()) continue;
     const ProgramStep& last = rank.steps.back();
+    const std::vector<std::string>& missing = last.unused.empty() ? last.refrozen : last.unused;
+    if (missing.empty()) continue;
     ProgramFinding found;
     found.verdict = Verdict::fail;
-    found.cause = holds(last.replaced, last.unused[0]) ? ProgramCause::parameter_replaced
-                                                       : ProgramCause::unused_parameter;
+    found.cause = last.unused.empty()                ? ProgramCause::frozen_after_ddp
+                  : holds(last.replaced, missing[0]) ? ProgramCause::parameter_replaced
+                                                     : ProgramCause::unused_parameter;
     found.step = static_cast<int64_t>(rank.steps.size());
-    found.entry = "gradient of " + last.unused[0];
+    found.entry = "gradient of " + missing[0];
     found.line = last.line;
     found.words = fmt::format(
         "on rank {} {} parameters had no gradient, and DistributedDataParallel refused the next "
         "forward",
-        rank.rank, last.unused.size());
+        rank.rank, missing.size());
     return found;
   }
   return {};

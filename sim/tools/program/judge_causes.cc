@@ -20,7 +20,8 @@ bool near(double value, double expected) {
 ProgramCause unsynchronized(const ProgramStep& step, const std::string& parameter) {
   if (holds(step.replaced, parameter)) return ProgramCause::parameter_replaced;
   if (holds(step.unfrozen, parameter)) return ProgramCause::unfrozen_after_ddp;
-  if (step.ddp_forwards > 0 && is_nameless(parameter)) return ProgramCause::outside_ddp;
+  if (step.ddp_forwards > 0 && (is_nameless(parameter) || holds(step.unheld, parameter)))
+    return ProgramCause::outside_ddp;
   if (step.unsynced) return ProgramCause::no_sync_at_step;
   if (!step.unused.empty()) return ProgramCause::unused_parameter;
   if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
@@ -29,6 +30,22 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (step.not_waited) return ProgramCause::not_waited;
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
   return ProgramCause::unknown;
+}
+
+// Are all gradients of b those of a, times one number that is not 1?
+bool multiples(const ProgramStep& a, const ProgramStep& b) {
+  if (a.grads.size() < 2 || b.grads.empty()) return false;
+  const double floor = largest_norm(a.grads), factor = sketch_ratio(b.grads[0], a.grads[0]);
+  if (floor == 0 || factor == 0 || near(factor, 1)) return false;
+  for (size_t i = 0; i < std::min(a.grads.size(), b.grads.size()); ++i) {
+    Sketch scaled = a.grads[i];
+    if (scaled)
+      for (double& value : *scaled) value *= factor;
+    if (sketch_distance(scaled, b.grads[i], floor * std::abs(factor) * kProgramBound) >
+        kProgramBound)
+      return false;
+  }
+  return true;
 }
 
 // Did one rank load what the other did not, since its last step?
@@ -55,6 +72,17 @@ bool other_targets(const Ranks& ranks, size_t step) {
   return false;
 }
 
+bool frozen_since(const Ranks& ranks, size_t step, const std::string& parameter) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return holds(rank.steps[step].refrozen, parameter);
+  });
+}
+
+bool other_constants(const Ranks& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](const ProgramRank& rank) { return rank.constants != ranks[0].constants; });
+}
+
 }  // namespace
 
 bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
@@ -70,8 +98,12 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
     return ProgramCause::state_on_one_rank;
   if (apart) return ProgramCause::different_start;
   if (step > 0 && a.before_hash != b.before_hash) return ProgramCause::changed_between_steps;
-  if (a.grad_hashes != b.grad_hashes)
-    return a.carried != b.carried ? ProgramCause::gradients_kept : unsynchronized(a, parameter);
+  if (a.grad_hashes != b.grad_hashes) {
+    if (a.carried != b.carried) return ProgramCause::gradients_kept;
+    if (multiples(a, b)) return ProgramCause::scaled_apart;
+    const ProgramCause found = unsynchronized(a, parameter);
+    return found == ProgramCause::unknown ? unsynchronized(b, parameter) : found;
+  }
   if (loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads))
     return ProgramCause::state_on_one_rank;
   if (a.optimizer != b.optimizer) return ProgramCause::optimizer_made_anew;
@@ -96,18 +128,22 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   const auto world = static_cast<double>(ranks.size());
   const auto parts = static_cast<double>(a.backwards);
   if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) return unsynchronized(a, a.names[i]);
+  if (frozen_since(ranks, step, a.names[i])) return ProgramCause::frozen_after_ddp;
   if (std::any_of(ranks.begin(), ranks.end(),
                   [&](const ProgramRank& rank) { return rank.steps[step].carried != a.carried; }))
     return ProgramCause::gradients_kept;
   if (uneven(ranks, step)) return ProgramCause::uneven_batches;
   if (a.clipped_early) return ProgramCause::clipped_before_sum;
+  if (holds(a.no_sums, a.names[i])) return ProgramCause::no_sum;
   if (near(factor, 1 / world))
     return one.summed ? ProgramCause::summed_loss : ProgramCause::divided_twice;
   if (near(factor, world)) return ProgramCause::not_divided;
   if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
     return ProgramCause::accumulation_divided;
+  if (holds(a.reduced_again, a.names[i])) return ProgramCause::reduced_again;
   if (a.not_waited) return ProgramCause::not_waited;
   if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
+  if (other_constants(ranks)) return ProgramCause::own_constants;
   if (one.batch_norms > 0) return ProgramCause::local_batch_norm;
   return a.gathered ? ProgramCause::gathered_as_constants : ProgramCause::unknown;
 }

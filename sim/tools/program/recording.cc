@@ -36,6 +36,11 @@ ProgramStep program_step_of(const Json& line) {
   step.replaced = line.at("replaced").get<std::vector<std::string>>();
   step.unused = line.at("unused").get<std::vector<std::string>>();
   step.unfrozen = line.at("unfrozen").get<std::vector<std::string>>();
+  step.refrozen = line.at("refrozen").get<std::vector<std::string>>();
+  step.unheld = line.at("unheld").get<std::vector<std::string>>();
+  step.reduced_again = line.at("reduced_again").get<std::vector<std::string>>();
+  step.no_sums = line.at("no_sums").get<std::vector<std::string>>();
+  step.dropouts = whole_number(line.at("dropouts"));
   step.options = line.at("options").get<std::vector<std::string>>();
   step.before_hash = line.at("before_hash").get<std::string>();
   step.unreduced = line.at("unreduced").get<std::vector<std::string>>();
@@ -83,6 +88,7 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->handed = line.at("handed").get<bool>();
     rank->scale_known = line.at("scale_known").get<bool>();
     rank->why_not_handed = line.at("why_not_handed").get<std::string>();
+    rank->constants = line.at("constants").get<std::string>();
     rank->refused = line.at("refused").get<bool>();
     rank->broadcasts = whole_number(line.at("broadcasts"));
     rank->padded = whole_number(line.at("padded"));

@@ -21,6 +21,7 @@ struct ProgramStep {
   int64_t optimizer = 0, ddp_forwards = 0, forwards = 0;
   int64_t backwards = 0;                         // of this step
   int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
+  int64_t dropouts = 0;                          // that would have drawn
   int64_t position = 0, batches = 0;             // of the loader: batch last taken, from 1
   bool not_waited = false;     // an asynchronous collective of gradients is under way at the step
   bool carried = false;        // there was a gradient before the first backward: of the step before
@@ -30,9 +31,12 @@ struct ProgramStep {
   std::string line;            // of the user's script, where optimizer.step() stands
   std::vector<std::string> names, grad_hashes, param_hashes, samples;
   // Names: no longer the parameter that was wrapped; without a gradient although DDP waits for one;
-  // trained now, and not when DDP took it; with a gradient that no all_reduce was given, where
-  // there is no DDP.
-  std::vector<std::string> replaced, unused, unfrozen, unreduced;
+  // trained now, and not when DDP took it, or the reverse; updated, although no DDP took it where
+  // there is one; with a gradient that no all_reduce was given, where there is no DDP.
+  std::vector<std::string> replaced, unused, unfrozen, refrozen, unheld, unreduced;
+  // Names: with a gradient that more than one all_reduce was given; that one was given which is no
+  // sum.
+  std::vector<std::string> reduced_again, no_sums;
   std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
   // before_hash: of all parameters before the update; empty: not known.
   std::string buffer_hash, state_hash, before_hash;
@@ -51,6 +55,7 @@ struct ProgramRank {
   bool flat_shards = false;    // of FullyShardedDataParallel, whose parts are not put together
   bool handed = false;         // one device was given the data of the ranks, all of it
   bool scale_known = true;     // of its loss, of handed batches that are larger than its own
+  std::string constants;       // hash of tensors of models that are no parameters and no buffers
   std::string why_not_handed;  // although it should have been
   int64_t broadcasts = 0;      // that the script called, of floating numbers
   int64_t padded = 0;          // samples that a sampler repeated, so that each rank has as many

@@ -44,6 +44,22 @@ void check_sums(int64_t rank, Communicator& communicator,
   }
 }
 
+// Element i of what rank a sends to rank b: i + 1000 a + b. The large one does not fit into the
+// staging memory of ranks that share a host.
+void check_exchange(int64_t rank, Communicator& communicator) {
+  const int64_t ranks = communicator.world_size();
+  for (const int64_t count : {int64_t{1}, int64_t{7}, int64_t{700'001}}) {
+    const at::Tensor peers = at::arange(ranks).view({ranks, 1}), places = at::arange(count);
+    const at::Tensor sent = (places + 1000 * rank + peers).to(at::kDouble);
+    const at::Tensor before = sent.clone();
+    at::Tensor received = at::zeros({ranks * count}, at::kDouble);
+    communicator.all_to_all(received, sent, soon())->wait();
+    EXPECT_TRUE(received.view({ranks, count}).equal((places + 1000 * peers + rank).to(at::kDouble)))
+        << count;
+    EXPECT_TRUE(sent.equal(before));
+  }
+}
+
 void check_moves(int64_t rank, Communicator& communicator) {
   const int64_t ranks = communicator.world_size();
   const int64_t root = ranks - 1;
@@ -76,6 +92,7 @@ void check_moves(int64_t rank, Communicator& communicator) {
                   .all()
                   .item<bool>());
   EXPECT_TRUE(whole.equal(before));
+  check_exchange(rank, communicator);
   communicator.barrier(soon())->wait();
 }
 

@@ -164,12 +164,12 @@ TEST(Invariant, BucketsLeaveDuringTheLastShardsBackward) {
     const size_t buckets = reducer->layout().size();
     EXPECT_GT(buckets, 2U);
     EXPECT_EQ(probe.buckets.size(), buckets);
-    // Buffers; of every bucket three scatters, and after backward an all_gather.
-    ASSERT_EQ(probe.arrivals.size(), before + 1 + 4 * buckets);
-    for (size_t i = 0; i < 3 * buckets; ++i)
-      EXPECT_EQ(probe.arrivals[before + 1 + i].operation, Operation::scatter);
-    for (size_t i = 0; i < buckets; ++i)
-      EXPECT_EQ(probe.arrivals[before + 1 + 3 * buckets + i].operation, Operation::all_gather);
+    // Buffers; of every bucket an all_to_all, and after backward an all_gather.
+    ASSERT_EQ(probe.arrivals.size(), before + 1 + 2 * buckets);
+    for (size_t i = 0; i < buckets; ++i) {
+      EXPECT_EQ(probe.arrivals[before + 1 + i].operation, Operation::all_to_all);
+      EXPECT_EQ(probe.arrivals[before + 1 + buckets + i].operation, Operation::all_gather);
+    }
   });
 }
 

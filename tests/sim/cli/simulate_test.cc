@@ -67,6 +67,23 @@ TEST(Simulate, PredictionsFitTheSchemaAndTellTheChanceOfATimeOut) {
   EXPECT_THAT(to_text(document, Style(false)), HasSubstr("time-outs % of steps"));
 }
 
+TEST(Simulate, ARingThatIsAllLatencyIsToldWhatATreeWouldTake) {
+  const auto notes = [](const SimulateVerb& verb) {
+    const auto plans = plans_of("stragglers/emulated_resnet50.json");
+    return simulated(verb, {plans.front()}).lines.front().notes;
+  };
+  SimulateVerb verb;
+  verb.ranks = 1'000'000;
+  EXPECT_THAT(notes(verb),
+              testing::Contains(HasSubstr("1,999,998 rounds, 119999.9 ms of a bucket's 120")));
+  EXPECT_THAT(notes(verb), testing::Contains(HasSubstr("--algorithm double_binary_tree: ")));
+  verb.algorithm = "ring";  // they asked for it
+  EXPECT_THAT(notes(verb), testing::Not(testing::Contains(HasSubstr("rounds"))));
+  verb.algorithm.clear();
+  verb.ranks = 64;
+  EXPECT_THAT(notes(verb), testing::Not(testing::Contains(HasSubstr("rounds"))));
+}
+
 TEST(Simulate, HostsThatFailMakeARunLonger) {
   SimulateVerb verb;
   verb.ranks = 16'384;

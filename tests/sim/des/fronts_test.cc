@@ -87,6 +87,19 @@ TEST(Fronts, GiveTheNanosecondsOfAllRanks) {
     }
 }
 
+TEST(Fronts, GiveThemWithNoiseAsWell) {
+  for (const char* noise : {"normal:0.1", "exponential:0.5"})
+    for (const std::string& fault : kFaults) {
+      Job job = job_of("[" + fault + ", " + kFaults[1] + "]").job;
+      SCOPED_TRACE(fault + " " + noise);
+      job.noise = noise_of(noise).value();
+      ASSERT_TRUE(has_fronts(job));
+      expect_equal(simulated(job, Engine::classes), simulated(job, Engine::closed_form));
+      job.collective_ns = 20'000'000;
+      expect_equal(simulated(job, Engine::classes), simulated(job, Engine::closed_form));
+    }
+}
+
 TEST(Fronts, NameTheSameRankWhereATimeOutPasses) {
   Job job = job_of("[" + kFaults[4] + ", " + kFaults[1] + "]").job;
   for (const int64_t ms : {5, 8, 12, 20, 40}) {
@@ -102,6 +115,9 @@ TEST(Fronts, AreNoneWhereRanksLeaveAStepApart) {
   Job job = job_of("[" + kFaults[0] + "]").job;
   EXPECT_TRUE(has_fronts(job));
   job.settled.back().ready_ns -= 1;
+  EXPECT_FALSE(has_fronts(job));
+  job = job_of("[" + kFaults[0] + "]").job;
+  job.noise = noise_of("normal:0.1,bucket").value();
   EXPECT_FALSE(has_fronts(job));
 }
 

@@ -267,6 +267,15 @@ std::vector<Change> changes_of_models() {
            Sets{kModel + R"({"kind": "parameters", "parameters": )" + list + "}",
                 R"(/compute={"kind": "emulated", "forward_ms": 1})", R"(/lanes=["replica"])"};
   };
+  const auto inception = [](const std::string& auxiliary) {
+    return Sets{kModel + R"({"kind": "inception_v3", "aux_logits": )" + auxiliary + "}",
+                kData + R"({"kind": "images", "samples": 12, "channels": 3, "height": 299, )" +
+                    R"("width": 299, "classes": 1000})",
+                R"(/loss={"kind": "cross_entropy"})",
+                "/batch_size=12",
+                R"(/compute={"kind": "emulated", "forward_ms": 1})",
+                R"(/lanes=["replica"])"};
+  };
   const Sets small = {"/reducer/bucket_cap_mb=0.01", "/reducer/first_bucket_mb=0.01"};
   return {
       {"/model/kind", numbers("64", "16"), mlp},
@@ -279,6 +288,7 @@ std::vector<Change> changes_of_models() {
       {"/model/sizes", sized("[64, 4096]"), sized("[64, 65536]")},
       {"/model/parameters", listed(R"(["a.weight 64", "b.weight 64x64"])"),
        listed(R"(["a.weight 64", "b.weight 64x1024"])")},
+      {"/model/aux_logits", inception("true"), inception("false")},
       {"/model/classes", {}, {"/model/classes=4000", "/data/classes=4000"}, nets},
       {"/model/vocabulary", {}, {"/model/vocabulary=4000", "/data/vocabulary=4000"}, gpt},
       {"/model/context", {}, {"/model/context=1024", "/data/length=1024"}, gpt},

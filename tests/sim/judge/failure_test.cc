@@ -222,7 +222,7 @@ TEST(Failure, AFileThatCannotBeLoadedIsItsOwnCause) {
 
 // Gloo of 2023 and later cannot tell a stranger that guesses its number from a peer.
 TEST(Failure, NobodyIsNamedWhereConnectionsAloneBrokeWhileRanksMet) {
-  Incident incident(4, 1, Place::rendezvous);
+  Incident incident(4, 1, StopPlace::rendezvous);
   incident.run.failed_ns = incident.last_ns() + 1'000'000;
   for (const int64_t rank : {1, 2}) {
     incident.give_up(rank, ErrorKind::peer_lost, "connecting 4 ranks over Gloo: connection closed",

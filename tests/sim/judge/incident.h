@@ -120,8 +120,8 @@ class Incident {
     run.evidence[rank] = to_json_text(evidence);
     end(rank, time_ns + 2 * kMs).exit_code = exit_code;
   }
-  static ProcessState asleep(const std::string& call) { return {'S', call, "", "", {}}; }
-  static ProcessState stopped() { return {'T', "", "do_signal_stop", "", {}}; }
+  static ProcessState asleep(const std::string& call) { return {'S', call, "", "", 0, {}}; }
+  static ProcessState stopped() { return {'T', "", "do_signal_stop", "", 0, {}}; }
 
   // When the guilty rank was last heard of.
   int64_t silent_ns() const {

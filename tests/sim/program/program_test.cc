@@ -31,7 +31,11 @@ TEST(Cli, HelpOfEveryVerb) {
     EXPECT_EQ(answer.code, 0);
     EXPECT_THAT(answer.out, HasSubstr("Usage: lockstep"));
     EXPECT_THAT(answer.out, HasSubstr("Examples"));
-    EXPECT_THAT(answer.out, HasSubstr("128+n"));
+    EXPECT_THAT(answer.out, HasSubstr("Exit codes"));
+    // Verbs that only print have no run that a signal could end.
+    const std::string name = verb.empty() ? "" : verb.front();
+    const bool prints = name == "schema" || name == "completion" || name == "man";
+    EXPECT_EQ(answer.out.find("128+n") == std::string::npos, prints) << name;
   }
 }
 

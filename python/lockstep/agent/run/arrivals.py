@@ -50,7 +50,7 @@ class Arrivals:
         self.open = {}  # sequence -> (bucket, work, when), as long as its end was not recorded
         self.groups, self.open_in = {}, {}  # of some ranks: name -> Group; (group, call) -> work
         self.lock, self.here = threading.RLock(), threading.local()
-        self.models, self.buffers = [], (None, 0)  # the module before whose forward they are broadcast
+        self.models, self.ahead = [], (None, [])  # a module, and what is broadcast before its forward
 
     def arrive(self, name, tensors, bucket=-1):
         self.look()
@@ -155,16 +155,23 @@ class Arrivals:
         self.models.append(Reducer(self, ddp) if self.kind == "functions" else ddp)
 
     def before_forward(self, ddp):
-        """The buffers of rank 0 are broadcast, in C++, before the module's own forward."""
-        if self.kind == "functions" and ddp.will_sync_module_buffers():
-            self.buffers = ddp.module, self.arrive("broadcast", list(ddp.modules_buffers))
+        """Rank 0's new layout of buckets, once, and its buffers are broadcast, in C++, before the module's own forward."""
+        if self.kind != "functions":
+            return
+        ahead = []
+        if any(model.ddp is ddp and model.lays_out_anew() for model in self.models):
+            ahead.append(self.arrive("broadcast", []))
+        if ddp.will_sync_module_buffers():
+            ahead.append(self.arrive("broadcast", list(ddp.modules_buffers)))
+        self.ahead = ddp.module, ahead
 
     def forward_begins(self, module):
         if self.open or self.open_in:
             self.look()
-        if self.buffers[0] is module:
-            self.end(self.buffers[1])
-            self.buffers = None, 0
+        if self.ahead[0] is module:
+            for sequence in self.ahead[1]:
+                self.end(sequence)
+            self.ahead = None, []
 
 
 def is_whole(group):
@@ -309,6 +316,7 @@ class Reducer:
         self.parameters = [parameter for parameter in ddp.parameters() if parameter.requires_grad]
         self.expected = len(self.parameters)  # of those that take part in the loss
         self.whole = is_whole(ddp.process_group)
+        self.summed = self.laid_out = False  # it has seen the order of gradients; has made its buckets of it
         for parameter in self.parameters:
             parameter.register_hook(torch.utils.hooks.unserializable_hook(lambda gradient: self.ready()))
 
@@ -320,7 +328,16 @@ class Reducer:
     def arrive(self):
         if self.whole and self.ddp.require_backward_grad_sync:
             self.arrivals.next_bucket()
+            self.summed = True
             self.sequence = self.arrivals.arrive("all_reduce", self.parameters, 0)
+
+    def lays_out_anew(self):
+        """In the first forward with gradients after a backward that summed."""
+        import torch
+        known = self.ddp.static_graph or not self.ddp.find_unused_parameters
+        anew = torch.is_grad_enabled() and self.summed and known and not self.laid_out
+        self.laid_out |= anew
+        return anew
 
     def backward_ended(self):
         if self.seen and self.sequence == 0:

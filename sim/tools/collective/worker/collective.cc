@@ -197,7 +197,9 @@ void CollectiveBoard::add_inputs(int64_t count) {
   }
 }
 
+// Of an all_to_all every rank expects something else, which lies in the inputs.
 void CollectiveBoard::compute_expected(int64_t elements) {
+  if (spec_.exchanges()) return;
   if (spec_.adds())
     return for_dtype(spec_.dtype, [&](auto zero) { add_inputs<decltype(zero)>(elements); });
   const int64_t bytes = input_bytes(elements);
@@ -206,8 +208,18 @@ void CollectiveBoard::compute_expected(int64_t elements) {
     std::memcpy(expected(0) + rank * bytes, input_of(rank), static_cast<size_t>(bytes));
 }
 
+int64_t CollectiveBoard::count_wrong_parts(int64_t bytes, const void* result) const {
+  int64_t wrong = 0;
+  for (int64_t rank = 0; rank < spec_.world_size; ++rank)
+    wrong += differing(input_of(rank) + rank_ * bytes,
+                       static_cast<const std::byte*>(result) + rank * bytes, bytes,
+                       element_bytes(spec_.dtype));
+  return wrong;
+}
+
 int64_t CollectiveBoard::count_wrong(size_t group, int64_t elements, const void* result) const {
   const int64_t bytes = result_bytes(elements);
+  if (spec_.exchanges()) return count_wrong_parts(bytes / spec_.world_size, result);
   const int64_t at = spec_.operation == "reduce_scatter" ? rank_ * bytes : 0;
   return differing(expected(group) + at, static_cast<const std::byte*>(result), bytes,
                    element_bytes(spec_.dtype));
@@ -227,6 +239,7 @@ at::ScalarType scalar_type_of(const std::string& dtype) {
 Operation operation_of(const std::string& operation) {
   if (operation == "broadcast") return Operation::broadcast;
   if (operation == "reduce_scatter") return Operation::reduce_scatter;
+  if (operation == "all_to_all") return Operation::all_to_all;
   return operation == "all_gather" ? Operation::all_gather : Operation::all_reduce;
 }
 

@@ -44,6 +44,7 @@ class CollectiveBoard {
  private:
   void make(Store& store);
   void open(const std::string& where);
+  int64_t count_wrong_parts(int64_t bytes, const void* result) const;
   std::byte* input_of(int64_t rank) const { return base_ + rank * slot_bytes_; }
   std::byte* expected(size_t group) const;
   template <class T>

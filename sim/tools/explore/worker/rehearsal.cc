@@ -11,6 +11,7 @@
 #include "golden/golden_run.h"
 #include "reducer/base/reducer_base.h"
 #include "reducer/probe.h"
+#include "reducer/shard_tree.h"
 #include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
 #include "scenarios/split.h"
@@ -102,16 +103,18 @@ const StateEntry& entry_of(const StateLayout& layout, const char* what, const st
 
 ExploreReference::ExploreReference(const RunPlan& plan) {
   const auto& goldens = plan.goldens;
-  if (std::find(goldens.begin(), goldens.end(), "replay") != goldens.end()) load_golden(plan);
+  for (const GoldenKind kind : {GoldenKind::replay, GoldenKind::invariant})
+    if (std::find(goldens.begin(), goldens.end(), to_word(kind)) != goldens.end())
+      load_golden(plan, kind);
 }
 
-void ExploreReference::load_golden(const RunPlan& plan) {
+void ExploreReference::load_golden(const RunPlan& plan, GoldenKind kind) {
   const Scenario& scenario = plan.scenario;
-  const GoldenItem item = golden_item(scenario, GoldenKind::replay, false);
+  const GoldenItem item = golden_item(scenario, kind, false);
   const int64_t count = scenario.steps + 1;
   const auto at_once = [] { return deadline_after(std::chrono::milliseconds(1)); };
   auto stream = StateStream::in_memory({.slot_bytes = item.bytes, .slots = count});
-  run_golden(scenario, GoldenKind::replay, plan.replay, false, *stream, at_once());
+  run_golden(scenario, kind, plan.replay, false, *stream, at_once());
   const Setup setup = set_up(scenario, scenario.dtype, 0);
   for (int64_t i = 0; i < count; ++i) {
     const std::byte* state = stream->begin_read(0, i, at_once());
@@ -133,7 +136,7 @@ void ExploreReference::load_golden(const RunPlan& plan) {
     if (i > 0) steps_.push_back(std::move(values));
     stream->end_read(0);
   }
-  kind_ = "replay";
+  kind_ = to_word(kind);
 }
 
 void ExploreReference::remember(int64_t step, const Training& training) {
@@ -173,18 +176,26 @@ std::optional<ScheduleFailure> ExploreReference::difference(int64_t rank, int64_
 
 namespace {
 
-struct StepSamples {
-  std::vector<Batch> parts;  // micro-batches
-  double share = 1;
+struct MicroBatch {
+  Batch samples;
+  double share = 1;  // of its shard
 };
 
-std::vector<StepSamples> samples_of(const Scenario& scenario, const Batch& data, int64_t rank) {
+// Of each step, those of a rank's one shard, or of its virtual ones.
+std::vector<std::vector<MicroBatch>> samples_of(const Scenario& scenario, const Batch& data,
+                                                int64_t rank) {
   Split split(scenario);
-  std::vector<StepSamples> steps;
+  const Scenario wide = with_rank_per_shard(scenario);
+  const ShardRange shards = shards_of_rank(shards_of(scenario), scenario.world_size, rank);
+  std::vector<std::vector<MicroBatch>> steps;
   for (int64_t step = 1; step <= scenario.steps; ++step) {
-    const Batch shard = select(data, split.shard(step, rank));
-    steps.push_back({micro_batches(shard, scenario.accumulate_steps),
-                     loss_share(scenario, shard.input.size(0), split.batch_samples(step))});
+    auto& parts = steps.emplace_back();
+    for (int64_t number = shards.begin; number < shards.end; ++number) {
+      const Batch shard = select(data, split.shard(step, number));
+      const double share = loss_share(wide, shard.input.size(0), split.batch_samples(step));
+      for (Batch& samples : micro_batches(shard, scenario.accumulate_steps))
+        parts.push_back({std::move(samples), share});
+    }
   }
   return steps;
 }
@@ -197,7 +208,7 @@ struct Rehearsal::Rank {
   std::vector<at::Tensor> state;    // where they go
   std::vector<at::Tensor> trained;
   std::vector<std::string> names;  // of the trained ones
-  std::vector<StepSamples> steps;
+  std::vector<std::vector<MicroBatch>> steps;
 };
 
 // What one rank does in one schedule.
@@ -248,11 +259,11 @@ class Rehearsal::Run {
   void step(int64_t step) {
     step_ = step;
     Training& training = self_.training;
-    const StepSamples& samples = self_.steps[static_cast<size_t>(step - 1)];
+    const std::vector<MicroBatch>& parts = self_.steps[static_cast<size_t>(step - 1)];
     clear_gradients(training.parameters, scenario_.zero_grad);
-    for (size_t i = 0; i < samples.parts.size(); ++i)
-      micro_batch(step, samples.parts[i], samples.share,
-                  scenario_.accumulate_sync == "each" || i + 1 == samples.parts.size());
+    for (size_t i = 0; i < parts.size(); ++i)
+      micro_batch(step, parts[i].samples, parts[i].share,
+                  scenario_.accumulate_sync == "each" || i + 1 == parts.size());
     say([] { return std::string("updates its weights"); });
     update(scenario_, step, &training);
     check(step);
@@ -265,7 +276,7 @@ class Rehearsal::Run {
     const at::Tensor output = forward_of(self_.training, step, batch);
     reducer_->after_forward();
     const at::Tensor loss =
-        loss_of(scenario_.loss, output, batch.target, scenario_.world_size, share);
+        loss_of(scenario_.loss, output, batch.target, shards_of(scenario_), share);
     say([] { return std::string("begins its backward"); });
     if (synchronizes) {
       native_->begin_backward();

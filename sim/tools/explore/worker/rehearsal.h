@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "golden/golden_run.h"
 #include "reducer/reducer.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/plan/plan.h"
@@ -19,9 +20,9 @@ namespace lockstep {
 // The bits that weights and averaged gradients must have after each step, on every rank.
 class ExploreReference {
  public:
-  // From the replay golden run, where the plan has one.
+  // From the golden run replay or invariant, where the plan has one.
   explicit ExploreReference(const RunPlan& plan);
-  // replay, or usual: what remember() was given.
+  // replay, invariant, or usual: what remember() was given.
   const std::string& kind() const { return kind_; }
   // Without a golden run: rank 0's state of the usual schedule is what all others must have.
   void remember(int64_t step, const Training& training);
@@ -37,7 +38,7 @@ class ExploreReference {
     uint64_t hash = 0;
     std::vector<std::byte> bytes;  // of all tensors, one after another
   };
-  void load_golden(const RunPlan& plan);
+  void load_golden(const RunPlan& plan, GoldenKind kind);
 
   std::string kind_ = "usual";
   std::vector<Values> steps_;

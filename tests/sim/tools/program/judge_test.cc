@@ -196,13 +196,62 @@ TEST(ProgramJudge, RanksThatUpdateOtherwiseAreTold) {
   EXPECT_EQ(cause(false, [](ProgramStep* step) { step->carried = true; }), ProgramCause::unknown);
 }
 
-TEST(ProgramJudge, AThawedParameterIsTold) {
+// A gradient of "weight" differs on one rank; all ranks have named this parameter.
+ProgramCause cause_of_names(std::vector<std::string> ProgramStep::*names, const char* parameter) {
   Ranks ranks = three();
   ranks[1].steps[1].param_hashes[0] = ranks[1].steps[1].grad_hashes[0] = "x";
-  for (ProgramRank& rank : ranks) rank.steps[1].unfrozen = {"bias"};
+  for (ProgramRank& rank : ranks) rank.steps[1].*names = {parameter};
+  return judge_replicas(ranks).cause;
+}
+
+TEST(ProgramJudge, AThawedParameterIsTold) {
+  EXPECT_EQ(cause_of_names(&ProgramStep::unfrozen, "bias"), ProgramCause::unknown);
+  EXPECT_EQ(cause_of_names(&ProgramStep::unfrozen, "weight"), ProgramCause::unfrozen_after_ddp);
+}
+
+TEST(ProgramJudge, AParameterAddedWithinAWrappedModuleIsOutside) {
+  EXPECT_EQ(cause_of_names(&ProgramStep::unheld, "bias"), ProgramCause::unknown);
+  EXPECT_EQ(cause_of_names(&ProgramStep::unheld, "weight"), ProgramCause::outside_ddp);
+}
+
+TEST(ProgramJudge, GradientsThatAreMultiplesAreScaledApart) {
+  Ranks ranks = three();
+  ProgramStep& step = ranks[2].steps[1];
+  step.param_hashes[0] = "x";
+  step.grad_hashes = {"x", "y"};
+  step.grads = {sketch_of(2), sketch_of(1)};
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::scaled_apart);
+  step.grads[1] = sketch_of(1.1);
   EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unknown);
-  for (ProgramRank& rank : ranks) rank.steps[1].unfrozen = {"weight"};
-  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unfrozen_after_ddp);
+  step.unreduced = {"weight"};  // on that rank alone
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::not_reduced);
+}
+
+TEST(ProgramJudge, WhatAGradientWasGivenToIsTold) {
+  Ranks ranks = changed([](ProgramStep* step) { step->grads[0] = sketch_of(1.3); });
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::unknown);
+  ranks[1].constants = "x";
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::own_constants);
+  ranks[0].steps[1].reduced_again = {"weight"};
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::reduced_again);
+  ranks[0].steps[1].no_sums = {"weight"};
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::no_sum);
+  ranks[1].steps[1].refrozen = {"weight"};
+  EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::frozen_after_ddp);
+}
+
+TEST(ProgramJudge, DropoutOfSomeRanksAloneFailsThoughItIsOff) {
+  Ranks ranks = changed([](ProgramStep* step) { step->dropouts = 2; });
+  EXPECT_EQ(judge_one_device(ranks, one()).verdict, Verdict::pass);
+  ranks[1].steps[1].dropouts = 1;  // a matter of chance, as where layers are skipped
+  EXPECT_EQ(judge_one_device(ranks, one()).verdict, Verdict::pass);
+  ranks[1].steps[1].dropouts = 0;
+  const ProgramFinding found = judge_one_device(ranks, one());
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  EXPECT_EQ(found.cause, ProgramCause::other_mode);
+  EXPECT_EQ(found.step, 2);
+  ranks[1].steps[1].forwards = 2;  // of another number of forwards nothing is said
+  EXPECT_EQ(judge_one_device(ranks, one()).verdict, Verdict::pass);
 }
 
 TEST(ProgramJudge, OneThatNoModelHoldsIsOutsideWhateverElseIsUnused) {
@@ -281,6 +330,10 @@ TEST(ProgramJudge, ARunThatBrokeOffMayHaveACause) {
   EXPECT_EQ(found.entry, "gradient of bias");
   ranks[1].steps[1].replaced = {"bias"};
   EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::parameter_replaced);
+  ranks[1].steps[1].unused.clear();
+  ranks[1].steps[1].refrozen = {"weight"};
+  EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::frozen_after_ddp);
+  EXPECT_EQ(judge_broken_off(ranks).entry, "gradient of weight");
   ranks[1].ended = false;
   EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::none);
 }
@@ -288,7 +341,7 @@ TEST(ProgramJudge, ARunThatBrokeOffMayHaveACause) {
 TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
   const auto text = read_foreign_file(LOCKSTEP_SOURCE_DIR "/docs/programs.md", 1 << 20);
   ASSERT_TRUE(text);
-  for (int number = 1; number <= static_cast<int>(ProgramCause::gathered_as_constants); ++number) {
+  for (int number = 1; number <= static_cast<int>(ProgramCause::other_mode); ++number) {
     const ProgramCauseRow& row = row_of(static_cast<ProgramCause>(number));
     EXPECT_NE(
         text.value().find(fmt::format("| `{}` | {} | {} |", row.name, row.meaning, row.advice)),

@@ -1,0 +1,99 @@
+"""Mistakes that no script of examples/ has: each is found with step, entry and cause, and what looks like one passes."""
+import subprocess
+import unittest
+
+from folders import FolderTest
+from program_test import PROGRAM, PYTHON
+
+BEGIN = """
+import os, torch, torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+x = torch.randn(48, 6)
+loader = DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=4, sampler=DistributedSampler(x))
+net = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 2))
+"""
+LOOP = """
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step, (x, y) in enumerate(loader, 1):
+    optimizer.zero_grad()
+    {before}
+    cross_entropy(net(x), y).backward()
+    {after}
+    optimizer.step()
+dist.destroy_process_group()
+"""
+DDP = "net = DistributedDataParallel(net)\n"
+EACH = "for p in net.parameters(): "
+MEAN = EACH + "dist.all_reduce(p.grad); p.grad /= world"
+OWN = """class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.scale = net, torch.full((6,), 1.0 + {rank})
+    def forward(self, x):
+        return self.net(x * self.scale)
+net = DistributedDataParallel(Own())
+"""
+W0 = "gradient of 0.weight"
+CASES = (  # model, before, after, what it must give: step, entry, cause
+    (DDP + "net.module.add_module('extra', nn.Linear(2, 2))\n", "pass", "pass", (1, "parameter extra.weight", "outside_ddp")),
+    (DDP, "if step == 3 and rank == 1: net.module[0].requires_grad_(False)", "pass", (3, W0, "frozen_after_ddp")),
+    (OWN.format(rank="rank"), "pass", "pass", (1, "gradient of net.0.weight", "own_constants")),
+    ("", "pass", EACH + "dist.all_reduce(p.grad, op=dist.ReduceOp.MAX)", (1, W0, "no_sum")),
+    ("", "pass", EACH + "dist.all_reduce(p.grad); dist.all_reduce(p.grad); p.grad /= 2", (1, W0, "reduced_again")),
+    (DDP, "pass", "if step == 4 and rank == 1: [p.grad.mul_(0.5) for p in net.parameters()]",
+     (4, "parameter 0.weight", "scaled_apart")),
+    (DDP, "if step == 2 and rank == 0: net.eval()", "pass", (2, "dropout", "other_mode")),
+    ("", "pass", f"group = dist.new_group([0])\n    {EACH}rank or dist.all_reduce(p.grad, group=group)",
+     (1, "parameter 0.weight", "not_reduced")),
+)
+CORRECT = (
+    (OWN.format(rank="0"), "pass", "pass"),
+    ("", "pass", f"{MEAN}; dist.all_reduce(p.grad); p.grad /= world"),  # a mean of means that are alike
+    (DDP, "net.train(step < 3)", "pass"),
+    (DDP, "pass", EACH + "p.grad.mul_(0.5)"),
+)
+
+
+class Causes(FolderTest):
+    def verify_text(self, text, *options):
+        path = self.folder / "train.py"
+        path.write_text(text)
+        ran = subprocess.run([PROGRAM, "verify", "--no-drill", *options, "--", PYTHON, path], capture_output=True, text=True,
+                             timeout=600, env=self.environment)
+        self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
+        return ran.returncode, ran.stdout + ran.stderr
+
+    def text(self, model, before, after):
+        return BEGIN + model + LOOP.format(before=before, after=after)
+
+    def test_mistakes_are_found(self):
+        for *parts, (step, entry, cause) in CASES:
+            with self.subTest(cause):
+                code, said = self.verify_text(self.text(*parts), "--world-sizes", "3")
+                self.assertEqual(code, 1, said)
+                self.assertIn(f"fail: step {step}, {entry}\n      cause {cause}: ", said)
+
+    def test_what_looks_like_one_passes(self):
+        for parts in CORRECT:
+            with self.subTest(parts):
+                code, said = self.verify_text(self.text(*parts))
+                self.assertEqual(code, 0, said)
+
+    def test_who_leaves_after_the_first_step_is_named(self):
+        """The others wait where DistributedDataParallel agrees on its buckets, in C++."""
+        text = self.text(DDP, "pass", "pass").replace("    optimizer.step()", "    optimizer.step()\n    if rank == 1: break").replace(
+            "dist.destroy", "dist.barrier()\ndist.destroy")
+        code, said = self.verify_text(text, "--world-sizes", "3")
+        self.assertEqual(code, 1, said)
+        self.assertRegex(said, "broke off: ranks called different collectives: ranks 0 and 2 called .*, rank 1 called barrier")
+
+
+if __name__ == "__main__":
+    unittest.main()
