@@ -6,8 +6,8 @@ prints a hash of the weights. With --plain, DDP with gradient accumulation: the 
 
     python3 examples/invariant.py --world-size 3 --audit-every 5 --flip 1:weights@3
 
-plants a silent corruption and says who finds it in whom. Runs under torchrun, too, where a lost rank is
-replaced; all go on from the checkpoint, and the hash is the same:
+plants a silent corruption and says in whom it is found. Runs under torchrun, too, where a lost rank is replaced: all go on
+from the checkpoint, and the hash is the same:
 
     torchrun --standalone --nproc_per_node 3 --max_restarts 1 examples/invariant.py --checkpoint FILE --lose 1@4
 """
@@ -106,6 +106,8 @@ class Flip:
     }
 
     def __init__(self, where, rank, module, optimizer):
+        if where and where[1] == "buffers" and not list(module.buffers()):
+            raise ValueError("--flip of buffers, of which the model has none")
         self.what, self.step = where[1:] if where and where[0] == rank else (None, None)
         self.parameter, self.optimizer = next(module.parameters()), optimizer
         self.now, self.auditing = None, False
@@ -275,6 +277,20 @@ def parsed(words=None):
                         help="this rank dies in this step, once; needs --checkpoint")
     parser.add_argument("--agent", action="store_true", help="and with it the torchrun that has started it")
     options = parser.parse_args(words)
+    if "RANK" in os.environ:  # torchrun's, and other launchers'
+        options.world_size = int(os.environ["WORLD_SIZE"])
+    refuse(parser, options)
+    return options
+
+
+def refuse(parser, options):
+    # A launcher may go on with fewer ranks than the one that is to be lost.
+    lost = [options.lose] if options.lose and "RANK" not in os.environ else []
+    for rank, *_ in [*(options.flip or []), *lost]:
+        if rank >= options.world_size:
+            parser.error(f"there is no rank {rank}: 0 to {options.world_size - 1}")
+    if options.plain and options.flip:
+        parser.error("--plain finds no flips")
     if options.lose and not options.checkpoint:
         parser.error("--lose needs --checkpoint")
     if options.agent and not (options.lose and "TORCHELASTIC_RUN_ID" in os.environ):
@@ -285,13 +301,11 @@ def parsed(words=None):
         parser.error("--audit belongs to --audit-every")
     if options.checkpoint and (options.flip or "all" in (options.model, options.optimizer)):
         parser.error("--checkpoint is of one training, without --flip")
-    return options
 
 
 def main():
     options = parsed()
-    if "RANK" in os.environ:  # torchrun's, and other launchers'
-        options.world_size = int(os.environ["WORLD_SIZE"])
+    if "RANK" in os.environ:
         run_rank(int(os.environ["RANK"]), options, "env://")
     if options.world_size == 1:
         run_rank(0, options, None)

@@ -36,7 +36,7 @@ def options(*words):
 def flips(*where, **others):
     words = [word for key, value in others.items() for word in (f"--{key}", value)]
     words += [word for one in where for word in ("--flip", one)]
-    return options("--model", "batch_norm", "--audit-every", 5, "--steps", STEPS, *words)
+    return options("--world-size", 3, "--model", "batch_norm", "--audit-every", 5, "--steps", STEPS, *words)
 
 
 def ranks_of(world_size, run):
