@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import functools
 import importlib.util
+import io
 import os
 import pathlib
 import pickle
@@ -293,6 +294,20 @@ class Parts(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "step 0 ends with an audit: iterate"):
             with shards.compute(0):
                 pass
+
+    def test_the_example_refuses_what_would_have_no_effect(self):
+        for words, sentence in (("--world-size 3 --flip 3:unit@7", "no rank 3: 0 to 2"), ("--flip 1:nothing@7", "WHAT being one of"),
+                                ("--plain --flip 1:unit@1", "--plain"), ("--plain --audit-every 2", "--plain"),
+                                ("--audit all", "--audit-every"), ("--lose 1@1", "--checkpoint"), ("--agent", "--lose"),
+                                ("--lose 2@1 --checkpoint x", "no rank 2")):
+            told = io.StringIO()
+            with contextlib.redirect_stderr(told), self.assertRaises(SystemExit) as ended:
+                options(*words.split())
+            self.assertEqual(ended.exception.code, 2)
+            self.assertIn(sentence, told.getvalue())
+        (case,) = options("--model", "mlp", "--flip", "1:buffers@1")
+        with self.assertRaisesRegex(ValueError, "of which the model has none"):
+            example().outcome(case)
 
 
 if __name__ == "__main__":
