@@ -1,200 +1,384 @@
-"""Silent corruption, looked for by ranks that check each other: `VirtualShards(..., audit_every=k)` of lockstep.invariant.
+"""Finds silent corruption by computing again what another rank has computed: `audit_every` of lockstep.invariant.
 
-In every k-th step each rank computes one shard of its neighbour again, from the same weights, buffers, random stream and
-samples. Virtual shards have the same bits wherever they are computed, so a difference is a defect of a device, its memory
-or its libraries: the two ranks are known, and a third one, which computes the same shard, decides between them. What must
-be the same on all ranks anyway (weights, optimizer state, the buffers that a step began with, averaged gradients) is
-compared by its hashes: whoever has not what most have is named.
+    shards = VirtualShards(model, count=8, audit_every=50, optimizer=optimizer)
 
-The loop of lockstep.invariant stays what it is: in such a step it yields one number more, and the samples of that shard
-are wanted. Nothing of an audit changes a bit of the training. It costs a shard, of the V / W that a rank computes, and
-the hashes, once in k steps.
+The loop stays as it is. Every 50th step a rank is given a shard of the next rank's after its own, and before the
+optimizer changes the weights all ranks compare checksums of
 
-What it finds: state that differs between ranks, at the next audit; a rank that computes wrong gradients again and again,
-at the next audit if all its shards are wrong, else when that shard's turn comes (V / W audits at most). What it cannot
-find: one wrong gradient of one shard in a step or shard that is not audited. All ranks get the same wrong average then.
+* what must be the same everywhere: weights, the buffers that the step began with, the optimizer's state, and the averaged
+  gradients. The ranks outside the majority are named; without a majority (on two ranks there is none) all are named, and
+  the finding is `undecided`;
+* the shard's gradient and buffers, as its owner and its auditor, the other rank, have computed them. If they differ, a
+  third rank is given the same shard and decides. With two ranks both compute it once more: a rank that does not get its
+  own result again is named; if both do, the pair is named, `undecided`.
+
+A finding is raised as SilentCorruption on every rank alike, or passed to `on_corruption`, after which the training goes on.
+docs/invariant.md says what is found how soon, and what is never found.
 """
 import collections
 import contextlib
-import hashlib
+import enum
+import zlib
 
 import torch
 import torch.distributed as dist
 
-__all__ = ["SilentCorruption"]
+__all__ = ["Audit", "SilentCorruption", "What", "checksum"]
+
+
+class What(enum.Enum):
+    """What differs, in the order in which it is named: wrong weights make wrong gradients, too."""
+    WEIGHTS = "weights"
+    BUFFERS = "buffers"
+    OPTIMIZER_STATE = "optimizer state"
+    AVERAGES = "averaged gradients"
+    GRADIENT = "gradient"
+    SUM = "sum of gradients"  # of several shards of one rank; each of them is right
 
 
 class SilentCorruption(RuntimeError):
-    """step (from 1), what ("weights", "buffers", "optimizer state", "averaged gradients" or "gradient"), tensor (the
-    first that differs), shard (of a gradient, else None), ranks: those that are wrong, or, where `undecided`, among
-    which they are. The same on every rank."""
+    """Ranks that have different bits where they should have the same.
 
-    def __init__(self, step, what, tensor, ranks, undecided=False, shard=None):
-        self.step, self.what, self.tensor, self.ranks = step, what, tensor, sorted(ranks)
-        self.undecided, self.shard = undecided, shard
-        place = f"{what} of {tensor}" + ("" if shard is None else f" in virtual shard {shard}")
-        named = ("rank " if len(self.ranks) == 1 else "ranks ") + ", ".join(map(str, self.ranks))
-        who = f"one of {named} is wrong, which is not known" if undecided else f"{named} is wrong"
-        super().__init__(f"silent corruption, step {step}: {place}: {who}")
+    step:        of the audit
+    clean_step:  of the last audit that found nothing, or None: what that audit compared was right then
+    what:        a What; `also`: further kinds that differ between ranks
+    name:        of the first parameter or buffer that differs
+    pair, shard: if a shard was computed twice: (its owner, its auditor), and its number; else None
+    ranks:       those whose result is wrong; if `undecided`, those of whom at least one has a wrong result
+    """
+
+    def __init__(self, step, what, name, ranks, undecided, pair=None, shard=None, also=(),
+                 clean_step=None):
+        self.step, self.what, self.name, self.ranks = step, what, name, tuple(ranks)
+        self.undecided, self.pair, self.shard, self.also = undecided, pair, shard, tuple(also)
+        self.clean_step = clean_step
+        super().__init__(self._sentence())
+
+    def __reduce__(self):
+        fields = ("step", "what", "name", "ranks", "undecided", "pair", "shard", "also", "clean_step")
+        return SilentCorruption, tuple(getattr(self, field) for field in fields)
+
+    def _sentence(self):
+        of = "" if self.shard is None else f" of shard {self.shard}"
+        of += f" on rank {self.pair[0]} and, audited, on rank {self.pair[1]}" if self.pair else ""
+        also = f", also {', '.join(one.value for one in self.also)}" if self.also else ""
+        *others, last = map(str, self.ranks)
+        ranks = f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
+        who = f"undecided between {ranks}" if self.undecided else f"wrong on {ranks}"
+        since = "no clean audit before" if self.clean_step is None else f"last clean audit at step {self.clean_step}"
+        return f"step {self.step}: {self.what.value}{of} ({self.name} first{also}): {who}; {since}"
 
 
-def digest(tensor):
-    """63 bits of a tensor's bytes."""
-    flat = tensor.detach().reshape(-1).contiguous().cpu()
-    data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1
+_PIECE = 1 << 16
+_FACTORS = {}
 
 
-def outsiders(values):
-    """Of one value a rank: the ranks that have not what most have; None where no value has most of them."""
-    value, votes = collections.Counter(values).most_common(1)[0]
-    if 2 * votes <= len(values):
-        return None
-    return [rank for rank, own in enumerate(values) if own != value]
+def _factors(device):
+    """Random odd numbers: a sum of elements times these changes with any one bit."""
+    if device not in _FACTORS:
+        draws = torch.randint(-(1 << 62), 1 << 62, (_PIECE,), generator=torch.Generator().manual_seed(1))
+        _FACTORS[device] = (draws * 2 + 1).to(device)
+    return _FACTORS[device]
+
+
+def checksum(tensor):
+    """64 bits, computed on the tensor's device. A single flipped bit always changes them."""
+    values = tensor.detach()
+    values = (torch.view_as_real(values) if values.is_complex() else values).reshape(-1)
+    bits = values.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()])
+    factors = _factors(tensor.device)
+    sums = [(piece.long() * factors[:piece.numel()]).sum() for piece in bits.split(_PIECE)]
+    return sums[0] if len(sums) == 1 else checksum(torch.stack(sums))
+
+
+def _of_state(value, device):
+    """Checksum of an optimizer's state: tensors and numbers in dictionaries and lists."""
+    if isinstance(value, torch.Tensor):
+        return checksum(value).to(device)
+    if isinstance(value, dict):
+        value = [one for item in sorted(value.items(), key=lambda item: str(item[0])) for one in item]
+    if isinstance(value, (list, tuple)):
+        return checksum(torch.stack([_of_state(one, device) for one in value])) if value else _of_state(None, device)
+    known = isinstance(value, (int, float, complex, str, type(None)))
+    return torch.tensor(zlib.crc32(repr(value if known else type(value).__name__).encode()), device=device)
+
+
+class _Evidence:
+    """Checksums of what one rank has computed of the shards that are audited."""
+
+    def __init__(self, tree=None):
+        self.sums, self.trees = {}, collections.defaultdict(tree) if tree else None
+
+    def gradient(self, shard, place, leaf):
+        self.sums[What.GRADIENT, shard, place] = checksum(leaf)
+        if self.trees is not None:  # the auditor adds by itself; of the owner we see what it has added
+            self.trees[place].put((0, shard), leaf)
+
+    def buffers(self, shard, buffers):
+        for place, buffer in enumerate(buffers):
+            self.sums[What.BUFFERS, shard, place] = checksum(buffer)
+
+    def root(self, place, node, value):
+        self.sums[What.SUM, node, place] = checksum(value)
+
+    def close(self):
+        for place, tree in (self.trees or {}).items():
+            for node, value in tree.take():
+                self.root(place, node, value)
+        self.trees = None
 
 
 class Audit:
-    """Of one VirtualShards, `shards`. All ranks call alike."""
+    """The audits of a VirtualShards (`shards`), which reports what its own shards gave and asks here for further ones."""
 
-    def __init__(self, shards, every, optimizer):
-        if every < 1:
-            raise ValueError(f"audit_every={every}: a number of steps, at least 1")
-        self.shards, self.every, self.optimizer = shards, every, optimizer
-        self.inner = shards.model.module if shards.ddp else shards.model
-        self.names = [name for name, p in self.inner.named_parameters() if p.requires_grad]
-        self.noted = None  # in a step that is audited: digests of this rank's audited shard, by place
-        self.computed = None  # of the shard that was computed again
+    def __init__(self, shards, every, optimizer, scope, on_corruption, tree):
+        self.shards, self.every, self.scope, self.on_corruption, self.tree = shards, every, scope, on_corruption, tree
+        self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+        self._refuse()
+        self.clean_step, self.turn, self.step, self.evidence = None, None, None, {}
 
-    def begin(self):
-        """Of a step: is it one that is audited? Which shards are, by rank?"""
-        step = self.shards.step + 1
-        self.noted = {} if step % self.every == 0 else None
-        self.turn = step // self.every - 1
+    def _refuse(self):
+        if not isinstance(self.every, int) or self.every < 1:
+            raise ValueError(f"audit_every is {self.every!r}: a number of steps, at least 1")
+        if self.scope not in ("one", "all"):
+            raise ValueError(f"audit is {self.scope!r}: 'one' or 'all' of a rank's shards")
+        for optimizer in self.optimizers:
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise ValueError("audit_every needs the optimizer, whose state is compared, too")
+            if "ZeroRedundancyOptimizer" in (kind.__name__ for kind in type(optimizer).__mro__):
+                raise ValueError("audit_every compares the optimizer's state, of which every rank has another part here")
 
-    def shard_of(self, rank):
-        own = self.shards.ranges[rank]
-        return own[self.turn % len(own)]
+    def due(self, step):
+        return step % self.every == self.every - 1
 
-    def note(self, shard, place, leaf):
-        if self.noted is not None and shard == self.shard_of(self.shards.rank):
-            self.noted[place] = digest(leaf)
+    @property
+    def open(self):
+        """A step whose own shards are computed and whose audit has not ended."""
+        return self.step is not None
 
-    # Who checks whom.
+    # What VirtualShards tells of its own shards.
 
-    def neighbour(self, rank):
-        return (rank + 1) % self.shards.world_size
+    def begin_step(self, step):
+        self.own = _Evidence()
+        self.listed = self.audited(self.shards.rank, step) if self.due(step) else ()
 
-    def thirds(self, owner):
-        """Who decides between a rank and the one that checked it; of two ranks, each itself, once more."""
-        return [self.neighbour(owner)] if self.shards.world_size > 2 else list(range(self.shards.world_size))
+    def note_gradient(self, shard, place, leaf):
+        if shard in self.listed:
+            self.own.gradient(shard, place, leaf)
 
-    def run(self):
-        """A generator of what this rank computes again; see VirtualShards.__iter__. Raises SilentCorruption."""
-        step, owner = self.shards.step, self.neighbour(self.shards.rank)
-        state = self._state()  # of before anybody computes again
-        again = yield from self._again(self.shard_of(owner))
-        rows = self._exchange([self.noted[place] for place in range(len(self.names))] + again + [v for _, _, v in state])
-        self._compare_state(step, state, [row[2 * len(self.names):] for row in rows])
-        yield from self._compare_shards(step, [row[:len(self.names)] for row in rows],
-                                        [row[len(self.names):2 * len(self.names)] for row in rows])
-        self.noted = None
+    def note_buffers(self, shard):
+        if shard in self.listed:
+            self.own.buffers(shard, self.shards.buffers)
 
-    def _again(self, shard):
-        self.computed, self.shards.auditing = None, shard
-        yield shard
-        self.shards.auditing = None
-        if self.computed is None:
-            raise ValueError(f"virtual shard {shard}, which this step audits, was not computed")
-        return self.computed
+    def note_root(self, place, node, value):
+        if self.listed and self.sees_sums(self.shards.rank):
+            self.own.root(place, node, value)
 
-    def _state(self):
-        """(what, name, digest) of what all ranks have alike, weights first."""
-        shards, found = self.shards, []
-        found += [("weights", name, digest(p)) for name, p in zip(self.names, shards.parameters)]
-        names = [name for name, _ in self.inner.named_buffers()]
-        found += [("buffers", name, digest(b)) for name, b in zip(names, shards.audited_buffers or ())]
-        for name, p in zip(self.names, shards.parameters) if self.optimizer else ():
-            for key, value in sorted(self.optimizer.state.get(p, {}).items()):
-                if isinstance(value, torch.Tensor):
-                    found.append(("optimizer state", f"{name} ({key})", digest(value)))
-        return found + [("averaged gradients", name, 0 if p.grad is None else digest(p.grad))
-                        for name, p in zip(self.names, shards.parameters)]
+    def end_step(self, step, start_buffers):
+        if self.due(step):
+            self.step, self.start_buffers = step, start_buffers
+            self.evidence = {self.shards.rank: [self.own]}
 
-    def _exchange(self, row):
-        """One row of whole numbers a rank."""
-        if self.shards.world_size == 1:
-            return [row]
-        own = torch.tensor(row, dtype=torch.int64, device=self.shards.parameters[0].device)
-        rows = [torch.empty_like(own) for _ in range(self.shards.world_size)]
-        dist.all_gather(rows, own, group=self.shards.group)
-        return [one.tolist() for one in rows]
+    # Which shards are computed again, and by whom.
 
-    @staticmethod
-    def _compare_state(step, state, rows):
-        for place, (what, name, _) in enumerate(state):
-            values = [row[place] for row in rows]
-            if len(set(values)) == 1:
-                continue
-            wrong = outsiders(values)
-            raise SilentCorruption(step, what, name, range(len(rows)) if wrong is None else wrong, wrong is None)
+    def audited(self, owner, step):
+        own = self.shards.ranges[owner]
+        return own if self.scope == "all" else (own[step // self.every % len(own)],)
 
-    def _compare_shards(self, step, owned, again):
-        """Of each owner its own digests, and those of the rank before it, which checked it."""
-        world_size = self.shards.world_size
-        pairs = [(owner, (owner - 1) % world_size) for owner in range(world_size)]
-        pairs = [(owner, checker) for owner, checker in pairs if owned[owner] != again[checker]]
-        if not pairs:
-            return
-        if world_size == 1:
-            raise self._corruption(step, 0, owned[0], again[0], [0], False)
-        wrong, doubtful = set(), set()
-        for owner, checker in pairs:
-            decided = yield from self._third_of(owner, owned[owner])
-            ranks = self._decide(owner, checker, owned[owner], again[checker], decided)
-            wrong.update(ranks or ())
-            doubtful.update(() if ranks else (owner, checker))
-        owner, checker = pairs[0]
-        raise self._corruption(step, owner, owned[owner], again[checker], wrong or doubtful, not wrong)
+    def sees_sums(self, owner):
+        return self.scope == "all" and len(self.shards.ranges[owner]) > 1
 
-    def _third_of(self, owner, like):
-        """The digests of the same shard, by the rank that computed it once more."""
-        thirds = self.thirds(owner)
-        mine = [0] * len(like)
-        if self.shards.rank in thirds:
-            mine = yield from self._again(self.shard_of(owner))
-        rows = self._exchange(mine)
-        return {rank: rows[rank] for rank in thirds}
+    def _auditor(self, owner):
+        return (owner - 1) % self.shards.world_size
 
-    def _decide(self, owner, checker, owned, again, decided):
-        """The ranks that are wrong; none where nobody can tell."""
-        if self.shards.world_size > 2:
-            (third,) = decided.values()
-            return [checker] if third == owned else [owner] if third == again else []
-        # Of two, who does not repeat itself.
-        return [rank for rank, first in ((owner, owned), (checker, again)) if decided[rank] != first]
+    def deciders(self, owner):
+        """Who computes the owner's shards once more if its auditor has got something else."""
+        size = self.shards.world_size
+        if size > 2:
+            return [(owner - 2) % size]
+        return [0, 1] if size == 2 else []
 
-    def _corruption(self, step, owner, owned, again, ranks, undecided):
-        place = next(place for place, (a, b) in enumerate(zip(owned, again)) if a != b)
-        return SilentCorruption(step, "gradient", self.names[place], ranks, undecided, self.shard_of(owner))
+    def rounds(self):
+        """Gives the shards to compute after the rank's own, compares, and reports what it has found."""
+        if not self.open:
+            raise RuntimeError("an audit before this rank's own shards are computed: each is, when the iterator gives it")
+        shards = self.shards
+        auditee = (shards.rank + 1) % shards.world_size
+        yield from self._recompute(auditee)
+        found, pairs = self._compare()
+        if pairs:
+            for owner in pairs:
+                if shards.rank in self.deciders(owner):
+                    yield from self._recompute(owner)
+            found = self._decide(pairs)
+        step, self.step, self.evidence = self.step, None, {}
+        if found is None:
+            self.clean_step = step
+        elif self.on_corruption is None:
+            raise found
+        else:
+            self.on_corruption(found)
+
+    def _recompute(self, owner):
+        evidence = _Evidence(self.tree if self.sees_sums(owner) else None)
+        for shard in self.audited(owner, self.step):
+            self.turn = (shard, evidence)
+            yield shard
+            if self.turn is not None:
+                raise RuntimeError(f"shard {shard} is audited and was not computed")
+        evidence.close()
+        self.evidence.setdefault(owner, []).append(evidence)
 
     @contextlib.contextmanager
-    def compute(self):
-        """Around forward and backward of a shard that is computed again, on copies of weights and buffers: no hook of
-        DDP, no gradient and no buffer of the training sees it."""
-        begun = dict(zip(self.shards.buffers, self.shards.audited_buffers or ()))
-        copies = {p: torch.nn.Parameter(p.detach().clone(), p.requires_grad) for p in self.inner.parameters()}
-        copies.update((buffer, begun.get(buffer, buffer).detach().clone()) for buffer in self.inner.buffers())
-        put_back = [(module, name, value) for module in self.inner.modules()
-                    for name, value in [*module._parameters.items(), *module._buffers.items()] if value is not None]
-        for module, name, value in put_back:
-            setattr(module, name, copies[value])
-        if self.shards.ddp:  # not its forward, which would broadcast buffers
-            object.__setattr__(self.shards.model, "forward", lambda *words, **named: self.inner(*words, **named))
+    def compute(self, shard):
+        """As VirtualShards.compute, but nothing of it stays: gradients, buffers, random stream and DDP are as before."""
+        if self.turn is None:
+            raise RuntimeError(f"step {self.step} ends with an audit: iterate over the VirtualShards for its shards")
+        if shard != self.turn[0]:
+            raise ValueError(f"shard {shard}, where {self.turn[0]} is audited")
+        shards, evidence = self.shards, self.turn[1]
+        averages = [parameter.grad for parameter in shards.parameters]
+        buffers = [buffer.detach().clone() for buffer in shards.buffers]
+        shards.restore(self.start_buffers)
+        for parameter in shards.parameters:
+            parameter.grad = None
         try:
-            yield
+            with shards.random_stream(self.step, shard), self._without_exchange():
+                yield
+            for place, parameter in enumerate(shards.parameters):
+                evidence.gradient(shard, place, shards.leaf(parameter, parameter.grad))
+            evidence.buffers(shard, shards.buffers)
         finally:
-            if self.shards.ddp:
-                object.__delattr__(self.shards.model, "forward")
-            for module, name, value in put_back:
-                setattr(module, name, value)
-        self.computed = [digest(self.shards.leaf(copies[p], copies[p].grad)) for p in self.shards.parameters]
+            shards.restore(buffers)
+            for parameter, average in zip(shards.parameters, averages):
+                parameter.grad = average
+        self.turn = None
+
+    @contextlib.contextmanager
+    def _without_exchange(self):
+        model = self.shards.model
+        if not self.shards.ddp:
+            yield
+            return
+        # The next step's first forward broadcasts buffers if this is set; an audit's must neither do that nor clear it.
+        broadcasts, model.require_forward_param_sync = model.require_forward_param_sync, False
+        try:
+            with model.no_sync():
+                yield
+        finally:
+            model.require_forward_param_sync = broadcasts
+
+    # Comparing. All ranks judge the same gathered checksums, so all come to the same finding.
+
+    def _states(self):
+        """[(What, name, checksum)] of what all ranks must have alike."""
+        shards = self.shards
+        device = shards.parameters[0].device
+        for name, parameter in shards.named_parameters:
+            yield What.WEIGHTS, name, checksum(parameter)
+        for (name, _), buffer in zip(shards.named_buffers, self.start_buffers):
+            yield What.BUFFERS, name, checksum(buffer)
+        names = {parameter: name for name, parameter in shards.named_parameters}
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    state = optimizer.state.get(parameter, {})
+                    yield What.OPTIMIZER_STATE, names.get(parameter, "a parameter"), _of_state(state, device)
+                options = {key: value for key, value in group.items() if key != "params"}
+                yield What.OPTIMIZER_STATE, "the options of a parameter group", _of_state(options, device)
+        for name, parameter in shards.named_parameters:
+            if parameter.requires_grad:
+                gradient = parameter.grad
+                yield What.AVERAGES, name, _of_state(None, device) if gradient is None else checksum(gradient)
+
+    def _labels(self, owner):
+        """Of what is computed of an owner's shards: (What, shard or node, place)."""
+        shards = self.shards
+        for shard in self.audited(owner, self.step):
+            yield from ((What.GRADIENT, shard, place) for place in range(len(shards.parameters)))
+            yield from ((What.BUFFERS, shard, place) for place in range(len(shards.buffers)))
+        if self.sees_sums(owner):
+            yield from ((What.SUM, node, place) for node in shards.roots[owner] for place in range(len(shards.parameters)))
+
+    def _gather(self, sums, length):
+        """The checksums of every rank, filled up with zeros to a length that all know."""
+        shards = self.shards
+        if shards.world_size == 1:
+            return [[int(one) for one in sums]]
+        sent = torch.zeros(length, dtype=torch.int64, device=shards.parameters[0].device)
+        if sums:
+            sent[:len(sums)] = torch.stack([one.to(sent.device) for one in sums])
+        received = [torch.empty_like(sent) for _ in range(shards.world_size)]
+        dist.all_gather(received, sent, group=shards.group)
+        return [one.tolist() for one in received]
+
+    def _evidence_of(self, owner, nth):
+        sums = self.evidence[owner][nth].sums
+        return [sums[label] for label in self._labels(owner)]
+
+    def _compare(self):
+        """(what differs of the states, or None; {owner: (its checksums, its auditor's)} that differ)."""
+        rank, size = self.shards.rank, self.shards.world_size
+        states = list(self._states())
+        computed = self._evidence_of(rank, 0) + self._evidence_of((rank + 1) % size, -1)
+        counts = [len(list(self._labels(owner))) for owner in range(size)]
+        longest = len(states) + max(counts[owner] + counts[self._auditor(owner)] for owner in range(size))
+        gathered = self._gather([one for _, _, one in states] + computed, longest)
+        found = self._judge_states([(what, name) for what, name, _ in states], gathered)
+        if found is not None:
+            return found, {}
+        pairs = {}
+        for owner, auditor in ((owner, self._auditor(owner)) for owner in range(size)):
+            own = gathered[owner][len(states):][:counts[owner]]
+            other = gathered[auditor][len(states) + counts[auditor]:][:counts[owner]]
+            if own != other:
+                pairs[owner] = (own, other)
+        return None, pairs
+
+    def _judge_states(self, labels, gathered):
+        differing = []
+        for column, label in enumerate(labels):
+            if len({sums[column] for sums in gathered}) > 1:
+                differing.append((column, label))
+        if not differing:
+            return None
+        kinds = [what for what in What if any(what is of for _, (of, _) in differing)]
+        columns = [column for column, (what, _) in differing if what is kinds[0]]
+        values = [tuple(sums[column] for column in columns) for sums in gathered]
+        (common, times), = collections.Counter(values).most_common(1)
+        majority = 2 * times > len(values)
+        ranks = [rank for rank, value in enumerate(values) if not majority or value != common]
+        return SilentCorruption(self.step, kinds[0], labels[columns[0]][1], ranks, not majority, also=kinds[1:],
+                                clean_step=self.clean_step)
+
+    def _decide(self, pairs):
+        """Once the deciders have computed the shards of these pairs."""
+        rank = self.shards.rank
+        mine = {owner: self._evidence_of(owner, -1) for owner in pairs if rank in self.deciders(owner)}
+        seconds = collections.defaultdict(dict)
+        for owner, (own, _) in pairs.items():
+            gathered = self._gather(mine.get(owner, []), len(own))
+            for decider in self.deciders(owner):
+                seconds[owner][decider] = gathered[decider]
+        verdicts = {owner: self._wrong(owner, *pair, seconds[owner]) for owner, pair in pairs.items()}
+        wrong = {rank for ranks in verdicts.values() for rank in ranks}
+        # That many are not wrong by accident: the program does not repeat itself, or the machines are not alike.
+        undecided = not wrong or self.shards.world_size > 2 and 2 * len(wrong) > self.shards.world_size
+        owner = next((owner for owner, ranks in verdicts.items() if ranks), next(iter(pairs)))
+        label = next(label for label, one, other in zip(self._labels(owner), *pairs[owner]) if one != other)
+        what, where, place = label
+        named = self.shards.named_buffers[place] if what is What.BUFFERS else self.shards.named_trained[place]
+        ranks = sorted(wrong or {owner, self._auditor(owner)})
+        return SilentCorruption(self.step, what, named[0], ranks, undecided, clean_step=self.clean_step,
+                                pair=(owner, self._auditor(owner)), shard=where if what is not What.SUM else None)
+
+    def _wrong(self, owner, own, other, seconds):
+        """The ranks whose result is not the third one's, or not their own of before; none if that decides nothing."""
+        auditor = self._auditor(owner)
+        if owner == auditor:
+            return [owner]
+        if self.shards.world_size == 2:
+            unsteady = [rank for rank, first in ((owner, own), (auditor, other)) if seconds[rank] != first]
+            return unsteady if len(unsteady) == 1 else []
+        (third,) = seconds.values()
+        return [auditor] if third == own else [owner] if third == other else []

@@ -19,9 +19,8 @@ computes a shard as one device does (the same device type, threads and libraries
   shard's own (`seed`), so that dropout, too, draws the same everywhere. The step leaves the buffers that shard 0 made.
 * Of a rank only those sums travel that it cannot add further, while backward goes on; from 3 ranks on the second half
   of the exchange comes after backward.
-* `audit_every`: every so many steps ranks compute shards of each other again and compare what they have, to find a device
-  that computes or keeps something wrong: lockstep.audit. `optimizer`: its state is compared as well.
-* `step`, from 0: how many steps have been made. Set it where a training goes on from a checkpoint.
+* With `audit_every` ranks check each other for silent corruption: lockstep.audit. With `step` a training goes on from
+  a checkpoint.
 * Not for SyncBatchNorm (shards are computed one after the other), sparse gradients, static_graph, a comm hook of your
   own, or an optimizer that is fused into backward: refused where it can be seen.
 """
@@ -94,18 +93,24 @@ class _Exchange:
     def __init__(self, owner, parameters, sums, length):
         self.owner, self.parameters, self.length = owner, parameters, length
         world_size, roots = owner.world_size, owner.roots
-        # Two ranks with one root each: that moves what an all-reduce does.
-        self.gathers = world_size == 2 and max(len(nodes) for nodes in roots) == 1
+        # Two ranks with one root each: that moves what an all-reduce does. Before an audit every rank adds by itself, so
+        # that a sum that one of them gets wrong is a difference.
+        self.gathers = world_size == 2 and max(len(nodes) for nodes in roots) == 1 or owner.audits()
         self.work, self.average = None, None
         if world_size == 1:
             self.received = [[sums[0][1]]]
         elif self.gathers:
-            self.sent = sums[0][1]
-            parts = [torch.empty_like(self.sent) for _ in roots]
-            self.received = [[part] for part in parts]
-            self.work = dist.all_gather(parts, self.sent, group=owner.group, async_op=True)
+            self._gather(sums, roots)
         else:
             self._scatter(sums, roots, world_size)
+
+    def _gather(self, sums, roots):
+        """All roots to all, as many of each rank as of the one that has most."""
+        most = max(len(nodes) for nodes in roots)
+        rows = [one for _, one in sums] + [sums[0][1]] * (most - len(sums))
+        self.sent = rows[0].unsqueeze(0) if most == 1 else torch.stack(rows)
+        self.received = [torch.empty_like(self.sent) for _ in roots]
+        self.work = dist.all_gather(self.received, self.sent, group=self.owner.group, async_op=True)
 
     def _scatter(self, sums, roots, world_size):
         """Part r of every root to rank r."""
@@ -152,9 +157,17 @@ class _Exchange:
 
 
 class VirtualShards:
-    """See the module. Iterating gives this rank's shards; every step computes each of them once, in this order."""
+    """See the module. Iterating gives this rank's shards; every step computes each of them once, in this order.
 
-    def __init__(self, model, count, seed=0, audit_every=0, optimizer=None):
+    step:           the number of the first step, of a training that goes on from a checkpoint
+    audit_every:    every so many steps the ranks check each other (lockstep.audit), for which the iterator gives further
+                    shards after the rank's own. They change nothing; a loop that adds up losses skips them: `auditing`.
+    audit:          "one" shard of every rank, another one each time, or "all" of them
+    optimizer:      the one whose state is checked, too, or a list of several; audits need it
+    on_corruption:  called with the SilentCorruption, on every rank; by default it is raised
+    """
+
+    def __init__(self, model, count, seed=0, step=0, audit_every=None, audit="one", optimizer=None, on_corruption=None):
         self.model, self.count, self.seed = model, count, seed
         self.ddp = isinstance(model, DistributedDataParallel)
         if not self.ddp and dist.is_initialized() and dist.get_world_size() > 1:
@@ -169,17 +182,31 @@ class VirtualShards:
         self.roots = [roots_of(own, count) for own in self.ranges]
         inner = model.module if self.ddp else model
         self._refuse(inner)
-        self.parameters = [p for p in inner.parameters() if p.requires_grad]
-        self.places = {p: place for place, p in enumerate(self.parameters)}
-        self.buffers = list(inner.buffers())
+        self._list_tensors(inner)
         self.finds_unused = self.ddp and getattr(model, "find_unused_parameters", False)
-        self.step, self.next = 0, self.own.start
-        self.auditing, self.audited_buffers = None, None
-        self.audit = Audit(self, audit_every, optimizer) if audit_every else None
+        self.step, self.next = step, self.own.start
+        self.audit = self._audit(audit_every, optimizer, audit, on_corruption)
         self._begin_step()
         inner.register_forward_pre_hook(self._note_buffers)
         if self.ddp:
             model.register_comm_hook(self, VirtualShards._hook)
+
+    def _list_tensors(self, inner):
+        self.named_parameters, self.named_buffers = list(inner.named_parameters()), list(inner.named_buffers())
+        self.named_trained = [(name, p) for name, p in self.named_parameters if p.requires_grad]
+        self.parameters = [p for _, p in self.named_trained]
+        self.places = {p: place for place, p in enumerate(self.parameters)}
+        self.buffers = [buffer for _, buffer in self.named_buffers]
+
+    def _audit(self, every, optimizer, scope, on_corruption):
+        if every is None:
+            if optimizer is not None or scope != "one" or on_corruption is not None:
+                raise ValueError("audit, optimizer and on_corruption have no effect without audit_every")
+            return None
+        if self.finds_unused:
+            for place, parameter in enumerate(self.parameters):
+                parameter.register_hook(lambda gradient, place=place: self._note_use(place, gradient))
+        return Audit(self, every, optimizer, scope, on_corruption, lambda: ShardTree(self.count, _add))
 
     def _refuse(self, inner):
         if any(isinstance(layer, torch.nn.SyncBatchNorm) for layer in inner.modules()):
@@ -192,35 +219,52 @@ class VirtualShards:
             raise ValueError("every rank gets the buffers of shard 0: broadcast_buffers must be True")
 
     def __iter__(self):
-        if self.audit:
-            self.audit.begin()
+        return self._own_and_audited() if self.audits() else iter(self.own)
+
+    def _own_and_audited(self):
         yield from self.own
-        if self.audit and self.audit.noted is not None:
-            yield from self.audit.run()
+        yield from self.audit.rounds()
 
     def __len__(self):
+        """Of this rank's own."""
         return len(self.own)
+
+    def audits(self):
+        """Whether this step is one that ends with an audit."""
+        return self.audit is not None and self.audit.due(self.step)
+
+    @property
+    def auditing(self):
+        """Whether the shard that the iterator has just given is computed for an audit, not for the gradient."""
+        return self.audit is not None and self.audit.turn is not None
 
     def _begin_step(self):
         self.trees = [ShardTree(self.count, _add) for _ in self.parameters]
-        self.used = [False] * len(self.parameters)
+        self.used, self.touched = [False] * len(self.parameters), set()
         self.exchanges, self.start_buffers, self.first_buffers = [], None, None
+        if self.audit is not None:
+            self.audit.begin_step(self.step)
 
     def _note_buffers(self, *_):
         """Of the step's first forward, when DDP has given all ranks those of rank 0."""
-        if self.start_buffers is None and self.auditing is None:
+        if self.start_buffers is None and not self.auditing:
             self.start_buffers = [buffer.detach().clone() for buffer in self.buffers]
 
-    def _restore(self, values):
+    def _note_use(self, place, gradient):
+        if gradient is not None:
+            self.touched.add(place)
+
+    def restore(self, values):
         with torch.no_grad():
             for buffer, value in zip(self.buffers, values):
                 buffer.copy_(value)
 
     @contextlib.contextmanager
     def compute(self, shard):
-        """Around the forward and backward of one shard, which may be several micro-batches: their gradients add up."""
-        if self.auditing is not None and shard == self.auditing:
-            with self._own_random_stream(self.step - 1, shard), self.audit.compute():
+        """Around the forward and backward of one shard. It may be several micro-batches, whose gradients add up; all but
+        the last one in the model's no_sync(), as DDP wants it."""
+        if self.audit is not None and self.audit.open:
+            with self.audit.compute(shard):
                 yield
             return
         if shard != self.next:
@@ -229,26 +273,35 @@ class VirtualShards:
         if shard > self.own.start:
             if self.first_buffers is None:
                 self.first_buffers = [buffer.detach().clone() for buffer in self.buffers]
-            self._restore(self.start_buffers)
-        for place, parameter in enumerate(self.parameters):
-            # DDP wants a gradient of what any shard since the last exchange has used.
-            starts = last and self.finds_unused and self.used[place]
-            parameter.grad = torch.zeros_like(parameter) if starts else None
-        with self._own_random_stream(self.step, shard):
+            self.restore(self.start_buffers)
+        self._begin_gradients(last)
+        with self.random_stream(self.step, shard):
             with self.model.no_sync() if self.ddp and not last else contextlib.nullcontext():
                 yield
-        if not last:
+        self._end_shard(shard, last)
+
+    def _begin_gradients(self, last):
+        for place, parameter in enumerate(self.parameters):
+            # DDP wants a gradient of what any shard, also an audited one, has used since the last exchange.
+            starts = last and self.finds_unused and (self.used[place] or self.audit is not None)
+            parameter.grad = torch.zeros_like(parameter) if starts else None
+        self.touched.clear()
+
+    def _end_shard(self, shard, last):
+        if not last or not self.ddp:
             self._keep(shard)
+        if self.audit is not None:
+            self.audit.note_buffers(shard)
+        if not last:
             self.next += 1
             return
         if not self.ddp:
-            self._keep(shard)
             self._send_all()
         self._finish()
-        self.next, self.step = self.own.start, self.step + 1
+        self.next = self.own.start
 
     @contextlib.contextmanager
-    def _own_random_stream(self, step, shard):
+    def random_stream(self, step, shard):
         state = torch.get_rng_state()
         torch.manual_seed((self.seed * 1_000_003 + step) * 1_000_003 + shard & 0x7FFF_FFFF_FFFF_FFFF)
         try:
@@ -264,9 +317,16 @@ class VirtualShards:
 
     def _put(self, place, shard, gradient):
         leaf = self.leaf(self.parameters[place], gradient)
-        if self.audit:
-            self.audit.note(shard, place, leaf)
+        if self.audit is not None:
+            self.audit.note_gradient(shard, place, leaf)
         self.trees[place].put((0, shard), leaf)
+
+    def _take(self, place):
+        taken = self.trees[place].take()
+        if self.audit is not None:
+            for node, value in taken:
+                self.audit.note_root(place, node, value)
+        return taken
 
     def _keep(self, shard):
         for place, parameter in enumerate(self.parameters):
@@ -279,7 +339,7 @@ class VirtualShards:
     def _send_all(self):
         """On one device: nothing travels."""
         for place, parameter in enumerate(self.parameters):
-            self.exchanges.append(_Exchange(self, [parameter], self.trees[place].take(), parameter.numel()))
+            self.exchanges.append(_Exchange(self, [parameter], self._take(place), parameter.numel()))
 
     def _hook(self, bucket):
         """DDP's, when the last shard's backward has filled a bucket. What DDP does with it then is written over."""
@@ -288,7 +348,7 @@ class VirtualShards:
             place = self.places[parameter]
             # DDP's bucket holds zeros where the last shard has not used a parameter; see _finish for `used`.
             self._put(place, shard, gradient)
-        taken = [self.trees[self.places[parameter]].take() for parameter in parameters]
+        taken = [self._take(self.places[parameter]) for parameter in parameters]
         sums = [(node, torch.cat([of[i][1] for of in taken])) for i, (node, _) in enumerate(taken[0])]
         self.exchanges.append(_Exchange(self, parameters, sums, sums[0][1].numel()))
         done = torch.futures.Future()
@@ -296,7 +356,9 @@ class VirtualShards:
         return done
 
     def _used_anywhere(self):
-        used = [mine or parameter.grad is not None for mine, parameter in zip(self.used, self.parameters)]
+        # After an audit DDP takes what it has used for used in this step; so we look ourselves.
+        used = [mine or (place in self.touched if self.finds_unused and self.audit else parameter.grad is not None)
+                for place, (mine, parameter) in enumerate(zip(self.used, self.parameters))]
         if not self.finds_unused:
             return used
         flags = torch.tensor(used, dtype=torch.uint8, device=self.parameters[0].device)
@@ -312,7 +374,9 @@ class VirtualShards:
             used = self._used_anywhere()
             for exchange in self.exchanges:
                 exchange.write_back(used)
-        self.audited_buffers = self.start_buffers
         if self.own.start == 0 and self.first_buffers is not None:
-            self._restore(self.first_buffers)
+            self.restore(self.first_buffers)
+        if self.audit is not None:
+            self.audit.end_step(self.step, self.start_buffers)
+        self.step += 1
         self._begin_step()
