@@ -184,7 +184,7 @@ class VirtualShards:
         self._refuse(inner)
         self._list_tensors(inner)
         self.finds_unused = self.ddp and getattr(model, "find_unused_parameters", False)
-        self.step, self.next = step, self.own.start
+        self._step, self.next = step, self.own.start
         self.audit = self._audit(audit_every, optimizer, audit, on_corruption)
         self._begin_step()
         inner.register_forward_pre_hook(self._note_buffers)
@@ -228,6 +228,11 @@ class VirtualShards:
     def __len__(self):
         """Of this rank's own."""
         return len(self.own)
+
+    @property
+    def step(self):
+        """The number of this step; the first is the constructor's `step`."""
+        return self._step
 
     def audits(self):
         """Whether this step is one that ends with an audit."""
@@ -378,5 +383,5 @@ class VirtualShards:
             self.restore(self.first_buffers)
         if self.audit is not None:
             self.audit.end_step(self.step, self.start_buffers)
-        self.step += 1
+        self._step += 1
         self._begin_step()
