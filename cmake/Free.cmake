@@ -104,8 +104,6 @@ lockstep_library(lockstep_plan FOLDERS sim/plan LINK lockstep_scenario lockstep_
 lockstep_library(lockstep_fault FOLDERS sim/fault/acts LINK lockstep_record)
 lockstep_library(lockstep_launch FOLDERS sim/launch LINK lockstep_plan lockstep_record)
 lockstep_library(lockstep_join FOLDERS sim/join LINK lockstep_launch OpenSSL::Crypto)
-file(GLOB joins CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/sim/join/*.cc)
-set_source_files_properties(${joins} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # words of their own
 lockstep_library(lockstep_des FOLDERS sim/des LINK lockstep_launch lockstep_fault Threads::Threads)
 # A vector instruction for each of a million ranks: here the compiler's last per cent count.
 if(NOT LOCKSTEP_SANITIZE)

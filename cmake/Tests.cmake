@@ -50,7 +50,6 @@ lockstep_test(test_join FOLDERS sim/join LINK lockstep_join)
 add_executable(fake_worker tests/sim/launch/fake_worker.cc sim/worker/main/main.cc
                            sim/worker/main/worker_main.cc sim/worker/worker_process.cc)
 target_link_libraries(fake_worker PRIVATE lockstep_launch)
-set_target_properties(fake_worker PROPERTIES UNITY_BUILD OFF)
 lockstep_names_in_stacks(fake_worker)
 if(TARGET test_launch)
   add_dependencies(test_launch fake_worker)
