@@ -66,10 +66,15 @@ LogReader::LogReader(std::string file, int64_t rank) : file_(std::move(file)), f
 void LogReader::see(const LogPrefix& prefix) {
   if (prefix.owner == LineOwner::label) ++labels_;
   if (labels_ > 0 && counted_ != line_) ++lines_;
+  if (prefix.owner == LineOwner::number)
+    ++numbers_;
+  else if (numbers_ > 0)
+    ++unnumbered_;
   counted_ = line_;
   std::set<int64_t>& ranks = prefix.owner == LineOwner::process ? told_ : labelled_;
   if (prefix.role_rank) told_twice_.insert(prefix.rank);
-  if (prefix.rank >= 0 && !prefix.local() && ranks.size() < static_cast<size_t>(kLogRankMost))
+  if (prefix.rank >= 0 && !prefix.local() && prefix.owner != LineOwner::number &&
+      ranks.size() < static_cast<size_t>(kLogRankMost))
     ranks.insert(prefix.rank);
   role_ranks_ |= prefix.role_rank;
   if (prefix.node_rank >= 0) set_node_offset(prefix.rank, prefix.node_rank);
@@ -81,7 +86,7 @@ void LogReader::set_node_offset(int64_t rank, int64_t local) {
 
 void LogReader::take(std::string_view line) {
   if (line.empty()) return;
-  LogPrefix prefix = log_prefix(line);
+  LogPrefix prefix = log_prefix(line, &hosts_);
   see(prefix);
   if (prefix.rank < 0) prefix.rank = file_rank_;
   const bool known = known_words().any_in(line);
@@ -269,10 +274,14 @@ int64_t LogReader::own_rank() const {
   return told_.empty() ? file_rank_ : *told_.begin();
 }
 
+// Steps that a program counts do not stand before the lines of a traceback.
+bool LogReader::numbers_are_ranks() const { return file_rank_ < 0 && unnumbered_ == 0; }
+
 void LogReader::settle(Kept* kept) const {
   LogEvent& event = kept->event;
   const bool labels_are_ranks = 2 * labels_ >= lines_;
-  if (kept->of_file || (kept->owner == LineOwner::label && !labels_are_ranks))
+  if (kept->of_file || (kept->owner == LineOwner::label && !labels_are_ranks) ||
+      (kept->owner == LineOwner::number && !numbers_are_ranks()))
     event.rank = own_rank();
   if (role_ranks_ && kept->owner == LineOwner::process && !kept->told_twice) event.local = true;
   if (!event.local || node_offsets_.size() != 1 || event.rank < 0) return;

@@ -11,6 +11,10 @@ namespace {
 
 constexpr size_t kPrefixMost = 240;  // before which "[rank3]:" may stand
 
+constexpr size_t kHostMost = 80, kHostsMost = 4096;
+constexpr std::array<std::string_view, 6> kLineBegins = {
+    "[rank", "[default", "[trainer", "[worker", "[1,", "Traceback (most recent call last):"};
+
 size_t skip_colors(std::string_view line) {
   size_t at = 0;
   while (line.substr(at).starts_with("\x1b[")) {
@@ -65,11 +69,32 @@ size_t skip_service(std::string_view line) {
   return at + skip_colors(line.substr(at));
 }
 
-std::string_view without_wrapping(std::string_view line) {
+// "node-12: ", as pdsh and clush write it: lower case with a digit. Programs write names with a
+// colon as well, so it must be known, or stand before words that begin a line of ours.
+size_t skip_host(std::string_view line, LogHosts* hosts) {
+  const size_t end = line.substr(0, kHostMost).find(": ");
+  if (end == std::string_view::npos) return 0;
+  const std::string_view name = line.substr(0, end), rest = line.substr(end + 2);
+  if (hosts != nullptr && hosts->contains(name)) return end + 2;
+  const auto in_host = [](char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || c == '-' || c == '.';
+  };
+  if (!std::all_of(name.begin(), name.end(), in_host)) return 0;
+  if (std::none_of(name.begin(), name.end(), is_digit)) return 0;
+  if (std::all_of(name.begin(), name.end(), is_digit)) return 0;  // srun's label
+  if (std::none_of(kLineBegins.begin(), kLineBegins.end(),
+                   [&](std::string_view begin) { return rest.starts_with(begin); }))
+    return 0;
+  if (hosts != nullptr && hosts->size() < kHostsMost) hosts->emplace(name);
+  return end + 2;
+}
+
+std::string_view without_wrapping(std::string_view line, LogHosts* hosts) {
   for (int layers = 0; layers < 4; ++layers) {
     size_t skipped = 0;
     for (const auto skip : {skip_colors, skip_time, skip_actor, skip_service})
       if (skipped == 0) skipped = skip(line);
+    if (skipped == 0) skipped = skip_host(line, hosts);
     if (skipped == 0) break;
     line.remove_prefix(skipped);
   }
@@ -123,6 +148,9 @@ bool take_label(LogPrefix* prefix) {
   return true;
 }
 
+// "[3] " of mpiexec -prepend-rank (MPICH, Intel MPI).
+bool take_number(LogPrefix* prefix) { return take_bracket("[", "] ", prefix, 6); }
+
 void take_launcher(LogPrefix* prefix) {
   if (take_role(prefix))
     prefix->owner = LineOwner::node;
@@ -130,6 +158,8 @@ void take_launcher(LogPrefix* prefix) {
     prefix->owner = LineOwner::job;
   else if (take_label(prefix))
     prefix->owner = LineOwner::label;
+  else if (take_number(prefix))
+    prefix->owner = LineOwner::number;
   prefix->rest.remove_prefix(skip_colors(prefix->rest));
 }
 
@@ -149,9 +179,9 @@ bool take_process(LogPrefix* prefix) {
 
 }  // namespace
 
-LogPrefix log_prefix(std::string_view line) {
+LogPrefix log_prefix(std::string_view line, LogHosts* hosts) {
   LogPrefix prefix;
-  prefix.rest = without_wrapping(line);
+  prefix.rest = without_wrapping(line, hosts);
   take_launcher(&prefix);
   const LogPrefix launcher = prefix;
   if (take_process(&prefix)) {

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -12,6 +15,7 @@ enum class LineOwner {
   node,     // torchrun's [default3]: counts one node's processes
   label,    // "3: ", srun's, or a list's number
   job,      // mpirun's [1,3]<stderr>:
+  number,   // "[3] " of mpiexec -prepend-rank, or a step's
   process,  // PyTorch's [rank3]:
 };
 
@@ -27,7 +31,13 @@ struct LogPrefix {
 
   bool local() const { return owner == LineOwner::node; }
 };
-LogPrefix log_prefix(std::string_view line);
+
+// Of a log the hosts whose names pdsh or clush put before its lines.
+using LogHosts = std::set<std::string, std::less<>>;
+
+// hosts: those seen so far, to which that of `line` is added; without, a host is known by what
+// stands behind it alone.
+LogPrefix log_prefix(std::string_view line, LogHosts* hosts = nullptr);
 
 // "[rank3]:" before `end`, the last one: what a progress bar left may stand before it.
 std::optional<int64_t> rank_before(std::string_view line, size_t end);

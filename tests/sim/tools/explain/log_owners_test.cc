@@ -71,6 +71,40 @@ TEST(LogOwners, OpenMpiFiveTagsLines) {
   EXPECT_EQ(prefix.rest, "x");
 }
 
+TEST(LogOwners, MpiexecPrependsRanks) {
+  const std::string text = "[0] step 5\n[2] step 5\n";
+  const LogOf log = read(text + traceback_of("[2] ", "ValueError: x") + "[1] step 5\n");
+  ASSERT_EQ(log.events.size(), 1U);
+  EXPECT_EQ(log.events[0].rank, 2);
+  EXPECT_EQ(log.events[0].text, "ValueError: x");
+}
+
+TEST(LogOwners, StepsOfAProgramAreNoRanks) {
+  const std::string steps = "[0] loss 2.5\n[1] loss 2.25\n";
+  for (const int64_t file_rank : {int64_t{-1}, int64_t{3}}) {
+    const LogOf log = read(steps + traceback_of("", "ValueError: x"), file_rank);
+    ASSERT_EQ(log.events.size(), 1U);
+    EXPECT_EQ(log.events[0].rank, file_rank);
+    EXPECT_EQ(log.ranks, file_rank < 0 ? std::set<int64_t>{} : std::set<int64_t>{3});
+  }
+  // In the file of one rank numbers are no ranks, whatever stands behind them.
+  EXPECT_EQ(read(steps + traceback_of("[1] ", "ValueError: x"), 3).events.at(0).rank, 3);
+}
+
+TEST(LogOwners, HostsOfPdshAreSkipped) {
+  for (const char* host : {"node-12: ", "10.0.0.7: ", "gpu3.cluster: "}) {
+    const LogPrefix role = log_prefix(std::string(host) + "[default1]:x");
+    EXPECT_EQ(role.owner, LineOwner::node) << host;
+    EXPECT_EQ(role.rank, 1) << host;
+    const LogOf log = read(traceback_of(host, "ValueError: x"), 1);
+    ASSERT_EQ(log.events.size(), 1U) << host;
+    EXPECT_EQ(log.events[0].rank, 1);
+  }
+  for (const char* none : {"socket.timeout: x", "step-12: loss 3", "rank-1: [a"})
+    EXPECT_NE(log_prefix(none).rest, "x") << none;
+  EXPECT_EQ(log_prefix("step-12: loss 3").rest, "step-12: loss 3");
+}
+
 // torchrun --role rank --tee 3, as torchtitan calls it: its word counts one node's processes.
 TEST(LogOwners, ARoleNamedRankIsNoRank) {
   const std::string text = "[rank3]:step 5\n" +
