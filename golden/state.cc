@@ -63,20 +63,6 @@ void copy_entry(const StateEntry& entry, const at::Tensor& tensor, std::byte* ou
 
 }  // namespace
 
-const char* to_word(StateKind kind) {
-  switch (kind) {
-    case StateKind::gradient:
-      return "gradient";
-    case StateKind::buffer:
-      return "buffer";
-    case StateKind::parameter:
-      return "parameter";
-    case StateKind::optimizer_state:
-      return "optimizer_state";
-  }
-  LOCKSTEP_CHECK(false, "no such kind of state");
-}
-
 StateLayout state_layout(const Training& training, const std::string&) {
   StateLayout layout;
   const NamedTensors& parameters = training.parameters;

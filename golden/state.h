@@ -5,14 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/base/state_kind.h"
+
 namespace lockstep {
 
 struct Training;
-
-// What two runs are compared by, tensor by tensor, after a step. The order of kinds is the order
-// in which a first divergence is looked for (docs/verdicts.md).
-enum class StateKind : uint8_t { gradient, buffer, parameter, optimizer_state };
-const char* to_word(StateKind kind);  // "gradient", "buffer", "parameter", "optimizer_state"
 
 struct StateEntry {
   StateKind kind;
@@ -24,9 +21,10 @@ struct StateEntry {
   int64_t offset;  // in the state's bytes; aligned to 64
 };
 
-// All tensors of a Training as one run of bytes. Equal for all ranks and the replay golden; for a
-// golden in another dtype only the dtypes, bytes and offsets differ. `presence` bytes (one per
-// entry, 0 where a gradient is absent) stand at the end of the state's bytes.
+// All tensors of a Training, by which two runs are compared after a step, as one run of bytes.
+// Equal for all ranks and the replay golden; for a golden in another dtype only the dtypes, bytes
+// and offsets differ. `presence` bytes (one per entry, 0 where a gradient is absent) stand at the
+// end of the state's bytes.
 struct StateLayout {
   std::vector<StateEntry> entries;
   int64_t presence_offset = 0;

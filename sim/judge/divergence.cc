@@ -4,10 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
-#include <string_view>
 #include <tuple>
 
 #include "scenarios/split.h"
@@ -20,12 +18,12 @@ namespace {
 
 Found initial(const CauseFacts& facts) {
   if (facts.step != 0 && !(facts.manifest_failed && facts.step == 1)) return {};
-  if (facts.state_kind == "optimizer_state")
+  if (facts.state_kind == StateKind::optimizer_state)
     return Cause{"optimizer_state",
                  fmt::format("the optimizer state of {} differs before step 1: no reducer "
                              "synchronizes it",
                              ranks_in_words(facts.ranks))};
-  if (facts.state_kind == "buffer")
+  if (facts.state_kind == StateKind::buffer)
     return Cause{"buffers", fmt::format("the buffers of {} differ before step 1",
                                         ranks_in_words(facts.ranks))};
   if (static_cast<int64_t>(facts.ranks.size()) == facts.world_size)
@@ -73,7 +71,7 @@ Found skipped_step(const CauseFacts& facts) {
 // At the end of an epoch ranks that join get the weights of another, and nothing else of it.
 Found left_behind(const CauseFacts& facts) {
   const bool after_update =
-      facts.state_kind == "parameter" || facts.state_kind == "optimizer_state";
+      facts.state_kind == StateKind::parameter || facts.state_kind == StateKind::optimizer_state;
   const bool all_ran_out = std::all_of(facts.ranks.begin(), facts.ranks.end(), [&](int64_t rank) {
     return std::find(facts.ran_out.begin(), facts.ran_out.end(), rank) != facts.ran_out.end();
   });
@@ -105,13 +103,13 @@ Found other_shard(const CauseFacts& facts) {
 }
 
 Found other_batch(const CauseFacts& facts) {
-  if (facts.batch_problem.empty() || facts.state_kind != "gradient") return {};
+  if (facts.batch_problem.empty() || facts.state_kind != StateKind::gradient) return {};
   return Cause{"global_batch", facts.batch_problem};
 }
 
 // Right samples at the wrong time: not another rank's of this step.
 Found other_samples(const CauseFacts& facts) {
-  if (facts.samples_problem.empty() || facts.state_kind != "gradient") return {};
+  if (facts.samples_problem.empty() || facts.state_kind != StateKind::gradient) return {};
   return Cause{"sample_order", facts.samples_problem};
 }
 
@@ -130,12 +128,12 @@ Found only_rounding(const CauseFacts& facts) {
 }
 
 Found after_the_gradients(const CauseFacts& facts) {
-  if (facts.state_kind == "buffer")
+  if (facts.state_kind == StateKind::buffer)
     return Cause{"buffers", "the gradients agree, a buffer is the first to differ"};
-  if (facts.state_kind == "optimizer_state")
+  if (facts.state_kind == StateKind::optimizer_state)
     return Cause{"optimizer_state",
                  "gradients and parameters agree, the optimizer's state is the first to differ"};
-  if (facts.state_kind == "parameter")
+  if (facts.state_kind == StateKind::parameter)
     return Cause{"unknown", "the gradients agree, the parameters after the optimizer do not"};
   return {};
 }
@@ -152,13 +150,13 @@ Cause name_cause(const CauseFacts& facts) {
   if (auto cause = other_shard(facts)) return *cause;
   if (auto cause = other_samples(facts)) return *cause;
   if (auto cause = only_rounding(facts)) return *cause;
-  if (facts.state_kind == "gradient") {
+  if (facts.state_kind == StateKind::gradient) {
     if (auto cause = cause_of_gradients(facts)) return *cause;
     return unknown_cause(facts);
   }
   if (auto cause = not_finite(facts)) return *cause;
   if (auto cause = flipped_bits(facts)) return *cause;
-  if (facts.state_kind == "parameter")
+  if (facts.state_kind == StateKind::parameter)
     if (auto cause = learning_rate(facts)) return *cause;
   // Where parameters alone are compared, gradients may have been the first to differ.
   if (facts.first != nullptr &&
@@ -170,25 +168,18 @@ Cause name_cause(const CauseFacts& facts) {
 
 namespace {
 
-template <size_t N>
-int place_in(const std::array<std::string_view, N>& order, std::string_view word) {
-  return static_cast<int>(std::find(order.begin(), order.end(), word) - order.begin());
-}
-
-constexpr std::array<std::string_view, 4> kKinds = {"gradient", "buffer", "parameter",
-                                                    "optimizer_state"};
 // A place where a lane says that the run went wrong, with or without the worker's evidence.
 struct Candidate {
   int64_t step = 0;
-  std::string state_kind;  // empty: not known, and so the last of its step
+  std::optional<StateKind> state_kind;  // none: not known, and so the last of its step
   Lane lane = Lane::replica;
   int64_t rank = 0;
   const MismatchEvidence* evidence = nullptr;
   std::vector<int64_t> ranks;  // where known beforehand
 
   auto order() const {
-    return std::tuple(step, place_in(kKinds, state_kind), evidence == nullptr,
-                      row_of(lane).evidence_rank, rank);
+    return std::tuple(step, state_kind ? static_cast<size_t>(*state_kind) : kStateKinds,
+                      evidence == nullptr, row_of(lane).evidence_rank, rank);
   }
 };
 
@@ -207,7 +198,7 @@ void add_of_rank(const RankView& rank, const std::vector<LaneResult>& lanes,
     if (lane.verdict != LaneVerdict::fail) continue;
     const LaneTrace& trace = rank.lane(lane.lane);
     const auto step = trace.mismatch_step ? trace.mismatch_step : trace.beyond_step;
-    if (step) found->push_back({*step, "", lane.lane, rank.rank, nullptr, {}});
+    if (step) found->push_back({*step, std::nullopt, lane.lane, rank.rank, nullptr, {}});
   }
 }
 
@@ -221,7 +212,7 @@ std::vector<Candidate> candidates(const RunOutcome& outcome, const std::vector<R
   for (const LaneRow& row : lockstep::lanes())
     if (row.method == LaneMethod::statistic && failed(lanes, row.lane))
       if (auto step = statistic_beyond(outcome, row.lane))
-        found.push_back({*step, "gradient", row.lane, 0, nullptr, {}});
+        found.push_back({*step, StateKind::gradient, row.lane, 0, nullptr, {}});
   std::sort(found.begin(), found.end(),
             [](const Candidate& a, const Candidate& b) { return a.order() < b.order(); });
   return found;

@@ -11,7 +11,7 @@ namespace lockstep {
 
 // What is known about a first divergence when its cause is named.
 struct CauseFacts {
-  std::string state_kind;  // of the first divergence
+  std::optional<StateKind> state_kind;  // of the first divergence
   int64_t step = 0;
   int64_t first_step = 1;  // that the run made
   int64_t world_size = 1;

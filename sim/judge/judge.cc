@@ -289,23 +289,24 @@ ordered_json kill_json(const Kill& kill) {
 }
 
 ordered_json divergence_json(const Divergence& d) {
-  return {{"lane", d.lane},
-          {"step", d.step},
-          {"state_kind", or_null(d.state_kind)},
-          {"tensor", or_null(d.tensor)},
-          {"bucket", or_null(d.bucket)},
-          {"element", d.element},
-          {"run_value", or_null(d.run_value)},
-          {"golden_value", or_null(d.golden_value)},
-          {"run_bits", or_null(d.run_bits)},
-          {"golden_bits", or_null(d.golden_bits)},
-          {"ulp", ulp_json(d.ulp)},
-          {"max_ulp", ulp_json(d.max_ulp)},
-          {"differing", d.differing},
-          {"numel", d.numel},
-          {"ranks", d.ranks},
-          {"cause", d.cause},
-          {"explanation", d.explanation}};
+  return {
+      {"lane", d.lane},
+      {"step", d.step},
+      {"state_kind", d.state_kind ? ordered_json(to_word(*d.state_kind)) : ordered_json(nullptr)},
+      {"tensor", or_null(d.tensor)},
+      {"bucket", or_null(d.bucket)},
+      {"element", d.element},
+      {"run_value", or_null(d.run_value)},
+      {"golden_value", or_null(d.golden_value)},
+      {"run_bits", or_null(d.run_bits)},
+      {"golden_bits", or_null(d.golden_bits)},
+      {"ulp", ulp_json(d.ulp)},
+      {"max_ulp", ulp_json(d.max_ulp)},
+      {"differing", d.differing},
+      {"numel", d.numel},
+      {"ranks", d.ranks},
+      {"cause", d.cause},
+      {"explanation", d.explanation}};
 }
 
 ordered_json doing_json(const std::vector<Explanation::Doing>& all) {

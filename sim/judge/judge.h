@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "scenarios/base/lane.h"
+#include "scenarios/base/state_kind.h"
 #include "scenarios/base/verdict.h"
 #include "sim/analysis/metrics.h"
 #include "sim/analysis/straggler.h"
@@ -28,8 +29,8 @@ struct LaneResult {
 
 struct Divergence {
   Lane lane = Lane::replica;
-  int64_t step = 0;        // 0: before the first step
-  std::string state_kind;  // gradient | buffer | parameter | optimizer_state
+  int64_t step = 0;  // 0: before the first step
+  std::optional<StateKind> state_kind;
   std::string tensor;
   std::optional<int64_t> bucket;
   std::vector<int64_t> element;

@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "golden/compare.h"
@@ -15,13 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-// By StateKind, which is also the order in which a first divergence is looked for.
-constexpr std::string_view kBuffer = "buffer";
-constexpr std::string_view kParameter = "parameter";
-constexpr std::string_view kOptimizerState = "optimizer_state";
-constexpr std::array<std::string_view, RankView::kStateKinds> kStateKinds = {
-    "gradient", kBuffer, kParameter, kOptimizerState};
 
 // Of the ranks that know a step: the first such step in which they do not all agree.
 std::optional<ReplicaSplit> split_of(const std::vector<RankView>& ranks, size_t kind) {
@@ -38,7 +29,7 @@ std::optional<ReplicaSplit> split_of(const std::vector<RankView>& ranks, size_t 
     }
   for (auto& [step, known] : steps)
     if (!known.differing.empty())
-      return ReplicaSplit{step, known.rank, std::string(kStateKinds[kind]), known.differing};
+      return ReplicaSplit{step, known.rank, static_cast<StateKind>(kind), known.differing};
   return std::nullopt;
 }
 
@@ -73,28 +64,29 @@ void decide_replica(const RunOutcome& outcome, const std::vector<RankView>& rank
     result->reason =
         fmt::format("{} {} from rank {} in {} of step {}", ranks_in_words(split->ranks),
                     split->ranks.size() == 1 ? "differs" : "differ", split->reference,
-                    split->state_kind, split->step);
+                    to_word(split->state_kind), split->step);
     return;
   }
   const Scenario& scenario = outcome.plan.scenario;
   const AgreementRule agreement(scenario);
   int64_t hashes = 0;
   for (const RankView& rank : ranks)
-    for (size_t kind = 0; kind < RankView::kStateKinds; ++kind) {
+    for (size_t kind = 0; kind < kStateKinds; ++kind) {
+      const auto state_kind = static_cast<StateKind>(kind);
       const StepValues& chain = rank.chains[kind];
       hashes += static_cast<int64_t>(chain.size());
       // A model without buffers, an optimizer without state: absent, then, on rank 0 too.
       const bool may_be_absent =
-          kStateKinds[kind] == kBuffer || kStateKinds[kind] == kOptimizerState;
+          state_kind == StateKind::buffer || state_kind == StateKind::optimizer_state;
       if (chain.empty() && may_be_absent && ranks[0].chains[kind].empty()) continue;
       const bool unmatched = !chain.empty() && ranks[0].chains[kind].empty();
       const int64_t last = agreement.last_step(
-          rank.rank, kStateKinds[kind] == kParameter ? Agreement::parameters : Agreement::all);
+          rank.rank, state_kind == StateKind::parameter ? Agreement::parameters : Agreement::all);
       if (!chain.empty() && chain.back().first == last && !unmatched) continue;
       if (chain.empty() && last <= 0) continue;  // promised in no step
       result->verdict = LaneVerdict::inconclusive;
       result->reason = unmatched ? fmt::format("rank {} has hashes of kind {}, rank 0 has none",
-                                               rank.rank, kStateKinds[kind])
+                                               rank.rank, to_word(state_kind))
                                  : how_far(rank, scenario.steps);
       return;
     }
@@ -292,7 +284,7 @@ std::string ranks_in_words(const std::vector<int64_t>& ranks) {
 
 std::optional<ReplicaSplit> find_replica_split(const std::vector<RankView>& ranks) {
   std::optional<ReplicaSplit> first;
-  for (size_t kind = 0; kind < RankView::kStateKinds; ++kind) {
+  for (size_t kind = 0; kind < kStateKinds; ++kind) {
     auto split = split_of(ranks, kind);
     if (split && (!first || split->step < first->step)) first = std::move(split);
   }

@@ -18,7 +18,7 @@ std::vector<LaneResult> decide_lanes(const RunOutcome& outcome, const std::vecto
 struct ReplicaSplit {
   int64_t step = 0;
   int64_t reference = 0;  // that first rank
-  std::string state_kind;
+  StateKind state_kind{};
   std::vector<int64_t> ranks;
 };
 std::optional<ReplicaSplit> find_replica_split(const std::vector<RankView>& ranks);

@@ -41,7 +41,7 @@ class Reader {
   void read_primary(EventKind kind, const Event& event) {
     switch (kind) {
       case EventKind::state_hash:
-        if (event.subject >= 0 && static_cast<size_t>(event.subject) < RankView::kStateKinds)
+        if (event.subject >= 0 && static_cast<size_t>(event.subject) < kStateKinds)
           view_.chains[static_cast<size_t>(event.subject)].emplace_back(event.step, event.value);
         break;
       case EventKind::collective_hash:

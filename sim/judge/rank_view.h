@@ -29,7 +29,6 @@ struct LaneTrace {
 };
 
 struct RankView {
-  static constexpr size_t kStateKinds = 4;
   static constexpr size_t kLanes = static_cast<size_t>(Lane::invariant) + 1;  // the last number
 
   int64_t rank = 0;

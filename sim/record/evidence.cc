@@ -101,6 +101,9 @@ struct Write {
   void operator()(const char* name, ErrorKind value) const { (*to)[name] = to_word(value); }
   void operator()(const char* name, Check value) const { (*to)[name] = to_word(value); }
   void operator()(const char* name, Lane value) const { (*to)[name] = to_word(value); }
+  void operator()(const char* name, std::optional<StateKind> value) const {
+    (*to)[name] = value ? to_word(*value) : "";
+  }
   template <class T>
   void operator()(const char* name, const T& value) const {
     (*to)[name] = value;
@@ -145,6 +148,10 @@ struct Read {
   void operator()(const char* name, Lane& out) const {
     const Json* j = find(name);
     if (j != nullptr && j->is_string()) out = lane_from(j->get<std::string>()).value_or(out);
+  }
+  void operator()(const char* name, std::optional<StateKind>& out) const {
+    const Json* j = find(name);
+    if (j != nullptr && j->is_string()) out = state_kind_from(j->get<std::string>());
   }
   void operator()(const char* name, Check& out) const {
     const Json* j = find(name);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/base/state_kind.h"
 #include "sim/record/recorder.h"
 
 namespace lockstep {
@@ -15,8 +16,8 @@ namespace lockstep {
 // The first difference of one lane as one rank saw it, with what is needed to name a cause.
 struct MismatchEvidence {
   Lane lane{};
-  int64_t step = 0;        // 0: before the first step
-  std::string state_kind;  // gradient | buffer | parameter | optimizer_state
+  int64_t step = 0;  // 0: before the first step
+  std::optional<StateKind> state_kind;
   std::string tensor;
   int64_t bucket = -1;
   std::vector<int64_t> element;

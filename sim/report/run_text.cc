@@ -123,11 +123,9 @@ std::string failed_lanes(const RunResult& run) {
 std::string divergence_place(const Divergence& d) {
   std::string text = d.step == 0 ? "before step 1" : fmt::format("step {}", d.step);
   if (!d.tensor.empty())
-    text +=
-        fmt::format(", {} of {}",
-                    d.state_kind == "optimizer_state" ? "optimizer state" : d.state_kind, d.tensor);
-  else if (!d.state_kind.empty())
-    text += ", " + d.state_kind;
+    text += fmt::format(", {} of {}", d.state_kind ? in_words(*d.state_kind) : "", d.tensor);
+  else if (d.state_kind)
+    text += fmt::format(", {}", in_words(*d.state_kind));
   if (d.bucket) text += fmt::format(", bucket {}", *d.bucket);
   if (!d.element.empty()) text += fmt::format(", element [{}]", fmt::join(d.element, ", "));
   if (!d.ranks.empty())

@@ -257,7 +257,7 @@ MismatchEvidence diagnose(const MismatchContext& c, const BitDifference& differe
   MismatchEvidence evidence;
   evidence.lane = c.lane;
   evidence.step = c.step;
-  evidence.state_kind = to_word(entry.kind);
+  evidence.state_kind = entry.kind;
   evidence.tensor = entry.name;
   evidence.bucket = c.bucket_of && entry.parameter >= 0 ? c.bucket_of(entry.parameter) : -1;
   evidence.element = c.shape_of ? element_index(difference.element, c.shape_of(difference.entry))

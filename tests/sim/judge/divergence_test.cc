@@ -218,7 +218,7 @@ TEST(Cause, SampleOrderWhereTheFirstOtherSamplesAreThoseOfThatStep) {
 TEST(Cause, InitialWeights) {
   Outcome outcome;
   MismatchEvidence e = gradient_evidence(Lane::replay, 0);
-  e.state_kind = "parameter";
+  e.state_kind = StateKind::parameter;
   for (size_t rank : {1, 2, 3}) {
     outcome.mismatch(rank, Lane::replay, e);
     outcome.part(rank, 2, 0);
@@ -282,7 +282,7 @@ TEST(Cause, NotShardDecomposable) {
 
 TEST(Cause, AnotherFunctionUnderAdamShowsInItsStateMost) {
   MismatchEvidence e = gradient_evidence(Lane::float64, 1);
-  e.state_kind = "optimizer_state";
+  e.state_kind = StateKind::optimizer_state;
   e.tensor = "fc2.weight.exp_avg_sq";
   Outcome outcome;
   outcome.mismatch(0, Lane::float64, e);
@@ -310,9 +310,9 @@ TEST(Cause, Overflow) {
 TEST(Cause, ByTheKindOfStateThatDiffersFirst) {
   MismatchEvidence e = gradient_evidence(Lane::replay, 1);
   e.gradients_wrong = 0;
-  for (const auto& [kind, cause] :
-       {std::pair("buffer", "buffers"), std::pair("optimizer_state", "optimizer_state"),
-        std::pair("parameter", "unknown")}) {
+  for (const auto& [kind, cause] : {std::pair(StateKind::buffer, "buffers"),
+                                    std::pair(StateKind::optimizer_state, "optimizer_state"),
+                                    std::pair(StateKind::parameter, "unknown")}) {
     e.state_kind = kind;
     EXPECT_EQ(divergence_of(seen_everywhere(e)).cause, cause);
   }
@@ -322,20 +322,21 @@ TEST(Divergence, TheEarliestStepWinsThenTheOrderOfKinds) {
   Outcome outcome;
   MismatchEvidence late = gradient_evidence(Lane::replay, 3);
   MismatchEvidence early = gradient_evidence(Lane::float64, 2);
-  early.state_kind = "parameter";
+  early.state_kind = StateKind::parameter;
   early.tensor = "fc1.bias";
   outcome.mismatch(0, Lane::replay, late);
   outcome.mismatch(1, Lane::float64, early);
   EXPECT_EQ(divergence_of(outcome).tensor, "fc1.bias");
   MismatchEvidence gradient = gradient_evidence(Lane::float64, 2);
   outcome.mismatch(2, Lane::float64, gradient);
-  EXPECT_EQ(divergence_of(outcome).state_kind, "gradient");
+  EXPECT_EQ(divergence_of(outcome).state_kind, StateKind::gradient);
 }
 
 TEST(Divergence, OrderOfKindsWithinAStep) {
   Outcome outcome;
   MismatchEvidence e = gradient_evidence(Lane::replay, 2);
-  for (const char* kind : {"optimizer_state", "parameter", "buffer", "gradient"}) {
+  for (const StateKind kind :
+       {StateKind::optimizer_state, StateKind::parameter, StateKind::buffer, StateKind::gradient}) {
     e.state_kind = kind;
     outcome.mismatch(0, Lane::replay, e);
     EXPECT_EQ(divergence_of(outcome).state_kind, kind);
@@ -348,7 +349,7 @@ TEST(Divergence, IsKnownFromHashesWhereNoWorkerLeftEvidence) {
   const Divergence d = divergence_of(outcome);
   EXPECT_EQ(d.lane, Lane::replica);
   EXPECT_EQ(d.step, 2);
-  EXPECT_EQ(d.state_kind, "buffer");
+  EXPECT_EQ(d.state_kind, StateKind::buffer);
   EXPECT_EQ(d.cause, "buffers");
   EXPECT_THAT(d.ranks, ElementsAre(3));
   EXPECT_FALSE(d.run_value);
@@ -363,7 +364,7 @@ TEST(Cause, WhatJoinDoesNotHandOver) {
   s.data.options.set("samples", int64_t{16});
   s.split.options.set("batches_per_rank", std::vector<int64_t>{2, 1, 2, 2});
   MismatchEvidence e = gradient_evidence(Lane::replay, 3);
-  e.state_kind = "parameter";
+  e.state_kind = StateKind::parameter;
   e.gradients_wrong = 0;
   outcome.mismatch(1, Lane::replay, e);
   const RunResult result = outcome.judge();

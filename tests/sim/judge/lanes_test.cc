@@ -37,7 +37,7 @@ TEST(Lanes, ReplicaFailsWhereChainsPart) {
   const auto split = find_replica_split(views_of(outcome.run));
   ASSERT_TRUE(split);
   EXPECT_EQ(split->step, 2);
-  EXPECT_EQ(split->state_kind, "parameter");
+  EXPECT_EQ(split->state_kind, StateKind::parameter);
   EXPECT_THAT(split->ranks, ElementsAre(2, 3));
   EXPECT_EQ(outcome.lane(Lane::replica).verdict, LaneVerdict::fail);
   EXPECT_EQ(outcome.lane(Lane::replica).reason,
@@ -77,7 +77,7 @@ TEST(Lanes, DoNotApplyWhereAForwardDrewFromTheDefaultGenerator) {
   MismatchEvidence e;
   e.lane = Lane::replay;
   e.step = 1;
-  e.state_kind = "gradient";
+  e.state_kind = StateKind::gradient;
   outcome.mismatch(2, Lane::replay, e);
   Evidence evidence = *evidence_from_json_text(outcome.run.evidence[2]);
   evidence.undeclared_draws = true;

@@ -152,7 +152,7 @@ inline MismatchEvidence gradient_evidence(Lane lane, int64_t step) {
   MismatchEvidence e;
   e.lane = lane;
   e.step = step;
-  e.state_kind = "gradient";
+  e.state_kind = StateKind::gradient;
   e.tensor = "fc2.weight";
   e.bucket = 1;
   e.element = {17, 4};

@@ -21,7 +21,7 @@ Divergence divergence_of_update(const MismatchEvidence& evidence,
 
 MismatchEvidence weight_evidence(int64_t step) {
   MismatchEvidence e = gradient_evidence(Lane::replay, step);
-  e.state_kind = "parameter";
+  e.state_kind = StateKind::parameter;
   e.gradients_wrong = 0;
   e.max_ulp = 1'000'000;
   return e;
@@ -90,7 +90,7 @@ TEST(UpdateCause, ABucketScatteredWithoutASum) {
 TEST(UpdateCause, OptimizerStateBeforeStepOneIsNoInitialWeight) {
   MismatchEvidence e = weight_evidence(0);
   EXPECT_EQ(divergence_of_update(e).cause, "initial_weights");
-  e.state_kind = "optimizer_state";
+  e.state_kind = StateKind::optimizer_state;
   EXPECT_EQ(divergence_of_update(e).cause, "optimizer_state");
 }
 

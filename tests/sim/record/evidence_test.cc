@@ -15,7 +15,7 @@ MismatchEvidence full_mismatch() {
   MismatchEvidence m;
   m.lane = Lane::replay;
   m.step = 3;
-  m.state_kind = "gradient";
+  m.state_kind = StateKind::gradient;
   m.tensor = "fc2.weight";
   m.bucket = 1;
   m.element = {64, 10};

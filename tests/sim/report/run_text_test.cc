@@ -18,7 +18,7 @@ RunResult diverged(Lane lane) {
   Divergence d;
   d.lane = lane;
   d.step = 1;
-  d.state_kind = "parameter";
+  d.state_kind = StateKind::parameter;
   d.tensor = "bias";
   d.run_value = -1.5;
   d.golden_value = 1.5;

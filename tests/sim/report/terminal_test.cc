@@ -36,7 +36,7 @@ RunResult failed() {
   Divergence d;
   d.lane = Lane::replay;
   d.step = 2;
-  d.state_kind = "gradient";
+  d.state_kind = StateKind::gradient;
   d.tensor = "fc2.weight";
   d.bucket = 1;
   d.element = {17, 4};

@@ -219,7 +219,7 @@ void expect_causes(const std::vector<Defect>& defects, bool in_float) {
                                " ranks, " + (in_float ? "bits" : "double");
       EXPECT_EQ(result.verdict, Verdict::fail) << what;
       ASSERT_TRUE(result.first_divergence) << what;
-      EXPECT_EQ(result.first_divergence->state_kind, "gradient") << what;
+      EXPECT_EQ(result.first_divergence->state_kind, StateKind::gradient) << what;
       EXPECT_EQ(result.first_divergence->cause, defect.cause)
           << what << ": " << result.first_divergence->explanation;
     }
@@ -264,7 +264,7 @@ TEST(Defects, TheFirstTensorBeyondItsBoundIsNamedAndTheWorstElementThere) {
   const RunResult result = world.judge();
   ASSERT_TRUE(result.first_divergence);
   EXPECT_EQ(result.first_divergence->tensor, "b");
-  EXPECT_EQ(result.first_divergence->state_kind, "gradient");
+  EXPECT_EQ(result.first_divergence->state_kind, StateKind::gradient);
   EXPECT_EQ(result.first_divergence->element, std::vector<int64_t>{3});
   EXPECT_EQ(result.first_divergence->differing, 2);
 }
