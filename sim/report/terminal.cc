@@ -317,13 +317,12 @@ std::string terminal_text(const ResultDocument& document, const TerminalOptions&
   return text + "\n" + colored;
 }
 
-std::optional<std::string> print(const std::string& text) {
-  errno = 0;
+int print(const std::string& text) {
   const std::string safe = printable_lines(text);
+  errno = 0;
   const bool good =
       std::fwrite(safe.data(), 1, safe.size(), stdout) == safe.size() && std::fflush(stdout) == 0;
-  if (good) return std::nullopt;
-  return fmt::format("standard output: {}", strerror(errno));
+  return good ? 0 : errno;
 }
 
 std::string verify_markdown(const ResultDocument& document) {

@@ -45,9 +45,9 @@ std::string divergence_place(const Divergence& divergence);
 // 123"
 std::string head_line(const ResultDocument& document);
 
-// Standard output got no space or nobody reads it: a reason to print on standard error, else
-// nothing. Writes and flushes all of `text`.
-std::optional<std::string> print(const std::string& text);
+// Writes and flushes all of `text` on standard output: 0, or errno where there is no space or
+// nobody who reads it.
+int print(const std::string& text);
 
 // `verify --markdown`: the table of scenarios, the kill matrix where there is one, and the answer.
 std::string verify_markdown(const ResultDocument& document);
