@@ -16,6 +16,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/plan/bucket_layout.h"
 #include "sim/report/document.h"
+#include "sim/report/moving_line.h"
 #include "sim/report/sweep_document.h"
 #include "sim/report/sweep_svg.h"
 #include "sim/report/terminal.h"
@@ -266,7 +267,7 @@ void measure(const SweepOptions& options, Prepared* prepared, const std::string&
   const auto calibrated_on = cell_to_calibrate_on(prepared->cells);
   if (calibrated_on) runs.sample(*calibrated_on);
   {
-    Progress progress(progress_of(prepared->cells, document->rounds), isatty(STDERR_FILENO) == 1,
+    Progress progress(progress_of(prepared->cells, document->rounds), can_move(STDERR_FILENO),
                       options.quiet);
     runs.measure(prepared->cells, document->rounds, &progress);
   }

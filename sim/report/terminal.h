@@ -7,6 +7,7 @@
 #include "scenarios/base/clock.h"
 #include "sim/judge/judge.h"
 #include "sim/report/document.h"
+#include "sim/report/moving_line.h"
 #include "sim/report/text_style.h"
 
 namespace lockstep {
@@ -64,11 +65,8 @@ class Progress {
   };
   static constexpr int64_t kProcessCost = 30;
 
-  // groups: by scenario name. `terminal`: standard error is one. Silent if quiet.
+  // groups: by scenario name. `terminal`: standard error can_move(). Silent if quiet.
   Progress(std::map<std::string, Group> groups, bool terminal, bool quiet);
-  ~Progress();  // takes the moving line away
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
   void done(const RunResult& run);
 
@@ -80,7 +78,7 @@ class Progress {
   std::map<std::string, int64_t> done_;
   int64_t cost_ = 0, cost_done_ = 0, failed_ = 0;
   bool terminal_, quiet_;
-  bool shown_ = false;
+  MovingLine moving_;
   Deadline start_, last_;
 };
 
