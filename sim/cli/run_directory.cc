@@ -140,7 +140,7 @@ Expected<RunDirectory> RunDirectory::numbered() {
                     .pointer = "",
                     .message = "no folder for run directories can be written to (tried " +
                                fmt::format("{}", fmt::join(state_folders(), ", ")) + ")",
-                    .allowed = "--out DIR"};
+                    .allowed = "--out FOLDER"};
 }
 
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept

@@ -63,7 +63,7 @@ void add_sweep_options(CLI::App* verb, SweepOptions* options) {
   text("--csv", &options->csv, "Write the table as CSV", "FILE", "Output");
   text("--markdown", &options->markdown, "Write the table as Markdown", "FILE", "Output");
   text("--svg", &options->svg, "Draw step time over caps, or over world sizes", "FILE", "Output");
-  text("--out", &options->out, "Run directory of this invocation", "DIR", "Output");
+  text("--out", &options->out, "Run directory of this invocation", "FOLDER", "Output");
   text("--color", &options->color, "When to colour verdicts", "auto|always|never", "Output")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");

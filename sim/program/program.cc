@@ -58,7 +58,7 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
       ->group("Output");
   verb->add_option("--export", options->export_dir,
                    "Leave weights, data, order and settings of each run there, as .npy and JSON")
-      ->option_text("DIR")
+      ->option_text("FOLDER")
       ->group("Output");
   add_how(verb, options.get());
   add_hosts(verb, remote.get());
@@ -157,8 +157,7 @@ void add_data(CLI::App& app, std::function<int()>* action) {
       ->required()
       ->option_text("mnist|cifar10")
       ->check(CLI::IsMember({"mnist", "cifar10"}));
-  verb->add_option("DIR", options->folder, "Folder for the files; nothing is written over")
-      ->required();
+  verb->add_option("FOLDER", options->folder, "For the files; nothing is written over")->required();
   verb->add_option("--samples", options->samples, "For training (600); a sixth as many for test")
       ->option_text("N")
       ->check(between(int64_t{1}, int64_t{1'000'000}));

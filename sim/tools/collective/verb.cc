@@ -189,7 +189,7 @@ void add_collective_options(CLI::App* verb, CollectiveOptions* options) {
        "FILE", "Output");
   add_ci(verb, &options->ci);
   text("--csv", &options->csv, "Write the table as CSV", "FILE", "Output");
-  text("--out", &options->out, "Run directory of this invocation", "DIR", "Output");
+  text("--out", &options->out, "Run directory of this invocation", "FOLDER", "Output");
   text("--color", &options->color, "When to colour verdicts", "auto|always|never", "Output")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");

@@ -184,7 +184,7 @@ void add_predicted(CLI::App* verb, ProgramSweepOptions* options) {
           ->group("What is predicted");
   verb->add_option("--calibration", options->plan.calibration,
                    "Leave the program there as scenario, profile and machine for lockstep simulate")
-      ->option_text("DIR")
+      ->option_text("FOLDER")
       ->needs(predict)
       ->group("What is predicted");
 }
