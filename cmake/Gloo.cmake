@@ -4,7 +4,7 @@
 set(LOCKSTEP_GLOO "" CACHE STRING
     "system, or a folder with Gloo's source; empty: system, where LibTorch loads that one")
 
-set(source_wanted "pass -DLOCKSTEP_GLOO=DIR with Gloo's source (scripts/gloo_source DIR fetches Debian's)")
+set(source_wanted "pass -DLOCKSTEP_GLOO=FOLDER with Gloo's source (scripts/gloo_source FOLDER fetches Debian's)")
 if(LOCKSTEP_TORCH_LOADS_GLOO)
   if(LOCKSTEP_GLOO AND NOT LOCKSTEP_GLOO STREQUAL "system")
     message(FATAL_ERROR "LOCKSTEP_GLOO is ${LOCKSTEP_GLOO}, but ${LOCKSTEP_TORCH_CPU} loads the shared "

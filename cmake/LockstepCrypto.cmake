@@ -2,5 +2,5 @@
 find_package(OpenSSL COMPONENTS Crypto)
 if(NOT TARGET OpenSSL::Crypto)
   message(FATAL_ERROR "OpenSSL's libcrypto or its headers are not there: install libssl-dev (Debian, Ubuntu) or "
-                      "openssl-devel (Fedora, SUSE), or pass -DOPENSSL_ROOT_DIR=DIR")
+                      "openssl-devel (Fedora, SUSE), or pass -DOPENSSL_ROOT_DIR=FOLDER")
 endif()

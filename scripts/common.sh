@@ -55,7 +55,7 @@ debian_mirror() {
   echo "$mirror"
 }
 
-# debian_sources DIR PACKAGES...: fetches their source packages (testing, signed) into DIR.
+# debian_sources FOLDER PACKAGES...: fetches their source packages (testing, signed) into FOLDER.
 debian_sources() {
   local dir=$1 mirror apt options
   shift
@@ -72,7 +72,7 @@ debian_sources() {
     { tail -n 20 "$apt/log" >&2; die "fetching source packages failed (log above)"; }
 }
 
-# unpack_source ARCHIVE DIR: with or without a folder around it all.
+# unpack_source ARCHIVE FOLDER: with or without a folder around it all.
 unpack_source() {
   mkdir -p "$2"
   local strip=0
@@ -116,7 +116,7 @@ choose_torch() {
   torch_args="$torch_args -DLOCKSTEP_GLOO=$gloo"
 }
 
-# fetch_wheel VERSION DIR: PyPI's wheel of torch unpacked in DIR, not in anybody's Python, and the two
+# fetch_wheel VERSION FOLDER: PyPI's wheel of torch unpacked in FOLDER, not in anybody's Python, and the two
 # small libraries of the CUDA toolkit that its libtorch_cpu.so needs with or without a GPU.
 fetch_wheel() {
   local version=$1 dir=$2
@@ -139,7 +139,7 @@ EOF
   touch "$dir/.complete"
 }
 
-# fetch_cuda_libraries DIR: beside the wheel in DIR what its libtorch_cuda.so needs (some 2 GB; the driver is
+# fetch_cuda_libraries FOLDER: beside the wheel in FOLDER what its libtorch_cuda.so needs (some 2 GB; the driver is
 # the machine's).
 fetch_cuda_libraries() {
   local dir=$1
@@ -178,7 +178,7 @@ build_third_party() {
   CMAKE_ARGS="-DCMAKE_PREFIX_PATH=$prefix ${CMAKE_ARGS:-}"
 }
 
-# build DIR TARGETS...: configures where needed and builds; CMAKE_ARGS may hold further options.
+# build FOLDER TARGETS...: configures where needed and builds; CMAKE_ARGS may hold further options.
 build() {
   local dir=$1
   shift

@@ -41,7 +41,7 @@ void add_analyze(CLI::App& app, std::function<int()>* action, const OtherCommand
           "FOLDER", options->folder,
           "Run directory, or one of an invocation; or the trace of a pipeline (.json[.gz])")
       ->required()
-      ->option_text("DIR|FILE");
+      ->option_text("FOLDER|FILE");
   add_json_and_color(verb, &options->json, &options->color);
   add_html(verb, &options->html);
   add_ci(verb, &options->ci);

@@ -54,7 +54,7 @@ Finding libraries_finding(const Libraries& l) {
   if (l.gloo_linked != "mixed") return {true, libraries_text(l)};
   return {false,
           fmt::format("Gloo {} was compiled against, but the Gloo inside {} is called: build "
-                      "with -DLOCKSTEP_GLOO=DIR (scripts/gloo_source)",
+                      "with -DLOCKSTEP_GLOO=FOLDER (scripts/gloo_source)",
                       l.gloo, l.torch_file)};
 }
 

@@ -16,6 +16,7 @@
 #include "sim/report/document.h"
 #include "sim/report/html/timeline.h"
 #include "sim/report/machine.h"
+#include "sim/report/moving_line.h"
 #include "sim/report/terminal.h"
 
 namespace lockstep {
@@ -40,7 +41,7 @@ class Runs {
        const EarlierResult* earlier = nullptr)
       : options_(options),
         earlier_(earlier),
-        progress_(groups(files), isatty(STDERR_FILENO) == 1, options.quiet) {
+        progress_(groups(files), can_move(STDERR_FILENO), options.quiet) {
     for (const SelectedFile& file : files) {
       plans_.insert(plans_.end(), file.plans.begin(), file.plans.end());
       for (const RunPlan& plan : file.plans) words_[plan.file] = file.further_words;

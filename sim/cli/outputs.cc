@@ -40,7 +40,7 @@ std::string whole(const std::string& path) {
 PathUse path_use(const CLI::Option& option) {
   const std::string& value = option.get_option_text();
   const bool file = value.find("FILE") != std::string::npos;
-  const bool folder = value.find("DIR") != std::string::npos;
+  const bool folder = value.find("FOLDER") != std::string::npos;
   const bool named = option.get_positional() && value.empty();
   if (!file && !folder && !named) return PathUse::none;
   if (option.get_group() != "Output" && !option.check_lname("out")) return PathUse::read;

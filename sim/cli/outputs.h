@@ -15,7 +15,7 @@ namespace lockstep {
 
 // What an option does with the path that it names.
 enum class PathUse { none, read, written, folder };
-// FILE, and FILE|DIR/, in the group Output are written, and so is any --out; all other paths are
+// FILE, and FILE|FOLDER/, in the group Output are written, and so is any --out; all other paths are
 // read.
 PathUse path_use(const CLI::Option& option);
 

@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "scenarios/base/file.h"
+#include "scenarios/base/text.h"
 #include "sim/launch/run_files.h"
 
 namespace lockstep {
@@ -66,10 +67,15 @@ InputError refused_path(const std::string& path, const std::string& why) {
 
 void remove_old_runs(const std::string& folder) {
   std::error_code error;
+  int64_t removed = 0;
   for (const std::string& name : numbered_in(folder))
     for (const char* plan : {"plan.json", "collective.json"})
       if (fs::exists(fmt::format("{}/{}/{}", folder, name, plan), error))
-        fs::remove_all(folder + "/" + name, error);
+        removed += fs::remove_all(folder + "/" + name, error) > 0;
+  if (removed > 0)
+    print_error(
+        fmt::format("lockstep: warning: --out {}: {} {} of an earlier invocation replaced\n",
+                    folder, removed, plural(removed, "run")));
 }
 
 bool passed(const std::string& folder) {
@@ -134,7 +140,7 @@ Expected<RunDirectory> RunDirectory::numbered() {
                     .pointer = "",
                     .message = "no folder for run directories can be written to (tried " +
                                fmt::format("{}", fmt::join(state_folders(), ", ")) + ")",
-                    .allowed = "--out DIR"};
+                    .allowed = "--out FOLDER"};
 }
 
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -218,9 +220,10 @@ int bad_input(const InputErrors& errors, const std::string& json, const CiOption
 }
 
 int print_result(const std::string& text, int code) {
-  const auto problem = print(text);
-  if (!problem) return code;
-  print_error(fmt::format("lockstep: error: {}; exit {}\n", *problem, kExitBadInput));
+  const int error = print(text);
+  if (error == 0 || error == EPIPE) return code;  // `| head -1` has read what it wanted
+  print_error(fmt::format("lockstep: error: standard output: {}; exit {}\n", strerror(error),
+                          kExitBadInput));
   return kExitBadInput;
 }
 

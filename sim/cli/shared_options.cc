@@ -37,7 +37,7 @@ Exit codes
 void add_selection(CLI::App* verb, Selection* selection, bool filter) {
   verb->add_option("FILE", selection->paths, "Scenario files, or folders of them")
       ->required()
-      ->option_text("FILE|DIR ...");
+      ->option_text("FILE|FOLDER ...");
   verb->add_option("--set", selection->sets,
                    "Put another value into the scenario; pins an axis; repeatable, the last for a "
                    "key counts")
@@ -61,7 +61,7 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter) {
       ->group("Which runs");
   verb->add_option("--data", selection->data_dir,
                    "Real MNIST or CIFAR-10 files instead of made-up ones")
-      ->option_text("DIR")
+      ->option_text("FOLDER")
       ->group("Which runs");
   verb->add_option("--trust-model", selection->trusted_models,
                    "Let a scenario load this TorchScript file, which runs its code; repeatable")
@@ -82,7 +82,7 @@ void add_output(CLI::App* verb, VerifyOptions* options) {
       ->group("Output");
   add_ci(verb, &options->ci);
   verb->add_option("--out", options->out, "Run directory for the evidence of this invocation")
-      ->option_text("DIR")
+      ->option_text("FOLDER")
       ->group("Output");
   verb->add_flag("--keep", options->keep, "Keep the evidence of runs as expected too")
       ->group("Output");
@@ -120,7 +120,7 @@ void add_trace(CLI::App* verb, TraceOptions* options) {
   auto* trace = verb->add_option("--trace", options->path,
                                  "Timeline for Perfetto, or of another --trace-kind; a folder "
                                  "gets a file of each rank")
-                    ->option_text("FILE|DIR/")
+                    ->option_text("FILE|FOLDER/")
                     ->group("Output");
   const std::vector<std::string> kinds = trace_kinds();
   verb->add_option(

@@ -123,7 +123,7 @@ void add_simulate(CLI::App& app, std::function<int()>* action) {
   add_html(verb, &options->html);
   add_trace(verb, &options->trace);
   add.text("--svg", &options->svg, "Draw a prediction, or a step of one run", "FILE");
-  add.text("--out", &options->out, "Leave one run's records there, for lockstep analyze", "DIR");
+  add.text("--out", &options->out, "Leave one run's records there, for lockstep analyze", "FOLDER");
   add.text("--color", &options->color, "When to colour verdicts", "auto|always|never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");

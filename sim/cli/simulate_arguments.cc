@@ -24,7 +24,7 @@ constexpr size_t kMostCaps = 60;
 InputError refused_axis(const std::string& words, const std::string& why) {
   return option_error(
       fmt::format("--predict {}: {}", words, why),
-      fmt::format("caps=A..B or caps=A;B;C in MiB, worlds=A..B or worlds=A;B;C up to {}, with a "
+      fmt::format("caps=A..B or caps=A,B,C in MiB, worlds=A..B or worlds=A,B,C up to {}, with a "
                   "comma between",
                   kMostRanks));
 }
@@ -38,6 +38,18 @@ std::vector<std::string> parts_of(const std::string& text, char separator) {
     else
       parts.back() += c;
   return parts;
+}
+
+// "caps=1,4,worlds=2": what has no name is one more value of the axis before it, as behind ";".
+std::vector<std::string> axes_of(const std::string& words) {
+  std::vector<std::string> axes;
+  for (const std::string& part : parts_of(words, ',')) {
+    if (axes.empty() || part.find('=') != std::string::npos)
+      axes.push_back(part);
+    else
+      axes.back() += ";" + part;
+  }
+  return axes;
 }
 
 struct Axis {
@@ -145,7 +157,7 @@ Expected<std::vector<Averaging>> averaging_of(const std::string& words) {
 Expected<PredictAxes> predict_axes(const std::string& words, const RunPlan& plan) {
   PredictAxes axes;
   std::set<std::string> names;
-  for (const std::string& part : parts_of(words, ',')) {
+  for (const std::string& part : axes_of(words)) {
     const size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
     const auto axis = equals == std::string::npos ? std::nullopt : axis_of(part.substr(equals + 1));

@@ -16,6 +16,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/plan/bucket_layout.h"
 #include "sim/report/document.h"
+#include "sim/report/moving_line.h"
 #include "sim/report/sweep_document.h"
 #include "sim/report/sweep_svg.h"
 #include "sim/report/terminal.h"
@@ -62,7 +63,7 @@ void add_sweep_options(CLI::App* verb, SweepOptions* options) {
   text("--csv", &options->csv, "Write the table as CSV", "FILE", "Output");
   text("--markdown", &options->markdown, "Write the table as Markdown", "FILE", "Output");
   text("--svg", &options->svg, "Draw step time over caps, or over world sizes", "FILE", "Output");
-  text("--out", &options->out, "Run directory of this invocation", "DIR", "Output");
+  text("--out", &options->out, "Run directory of this invocation", "FOLDER", "Output");
   text("--color", &options->color, "When to colour verdicts", "auto|always|never", "Output")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
@@ -266,7 +267,7 @@ void measure(const SweepOptions& options, Prepared* prepared, const std::string&
   const auto calibrated_on = cell_to_calibrate_on(prepared->cells);
   if (calibrated_on) runs.sample(*calibrated_on);
   {
-    Progress progress(progress_of(prepared->cells, document->rounds), isatty(STDERR_FILENO) == 1,
+    Progress progress(progress_of(prepared->cells, document->rounds), can_move(STDERR_FILENO),
                       options.quiet);
     runs.measure(prepared->cells, document->rounds, &progress);
   }

@@ -71,11 +71,20 @@ void add_worker(CLI::App& app, std::function<int()>* action) {
   add_selection(worker, &options->verify.selection, true);
   add_place(worker, options);
   add_output(worker, &options->verify);
-  worker->footer(footer(R"(  mpirun -np 3 lockstep worker scenarios/equivalence/toy_model.json
+  worker->footer(R"(Examples, from the root of the repository
+  mpirun -np 3 lockstep worker scenarios/equivalence/toy_model.json
   torchrun --nproc_per_node 4 --no-python lockstep worker scenarios/equivalence/toy_model.json
   lockstep worker scenarios/equivalence/toy_model.json --nodes 2 --node-rank 0 \
     --ranks-per-node 2 --master-addr node1 --master-port 29500
-)"));
+
+Exit codes
+  0      every run did what its scenario expects
+  1      a run did not
+  2      bad input, another scenario or world size, or an output could not be written
+  3      inconclusive: a run broke down, or the process of rank 0 died
+  4      nothing was selected
+  n      of the rank of this process, where it failed first; 128+n if signal n killed it
+  128+n  interrupted by signal n)");
   worker->callback([=] { *action = [=] { return join_as_worker(*options); }; });
 }
 

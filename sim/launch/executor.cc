@@ -111,7 +111,7 @@ Execution::Execution(const std::vector<RunPlan>& plans, const ExecutorOptions& o
   loop_.watch(signals_.fd(), [this] { on_signal(); });
 }
 
-int Execution::run() {
+int Execution::run() try {
   while (!over()) {
     if (interrupted_by_ == 0 && !enough_) start_what_fits();
     const bool before = enough_;
@@ -121,6 +121,10 @@ int Execution::run() {
     advance();
     if (enough_ && !before) end_all();
   }
+  return interrupted_by_;
+} catch (const std::exception&) {
+  on_signal();  // what it ended does not break the execution down
+  if (interrupted_by_ == 0) throw;
   return interrupted_by_;
 }
 

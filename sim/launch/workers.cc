@@ -66,7 +66,11 @@ void become(const Prepared& p) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != p.launcher) ::_exit(1);
   ::setpgid(0, 0);
-  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  for (int number = 1; number < NSIG; ++number) {
+    // A Ctrl-C that came before this process left the launcher's group is the launcher's.
+    ::signal(number, SIG_IGN);
+    ::signal(number, SIG_DFL);
+  }
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -58,6 +58,9 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
       return fmt::format("unknown verb \"{}\"{}", word, suggestion(word, names_of(verb, false)));
     return fmt::format("unexpected argument \"{}\"", word);
   }
+  for (const CLI::Option* option : verb.get_options())
+    if (option->get_expected_max() == 1 && option->count() > 1)
+      return fmt::format("{}: given {} times; expected once", option->get_name(), option->count());
   if (has_verbs)
     return fmt::format("a verb is missing; expected {}", quoted_list(names_of(verb, false)));
   return printable(error.what());

@@ -57,7 +57,7 @@ std::vector<std::string> OptionWords::choices() const {
 }
 
 bool OptionWords::takes_path() const {
-  return value.find("FILE") != std::string::npos || value.find("DIR") != std::string::npos ||
+  return value.find("FILE") != std::string::npos || value.find("FOLDER") != std::string::npos ||
          (positional && value.empty());
 }
 

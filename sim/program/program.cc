@@ -58,7 +58,7 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
       ->group("Output");
   verb->add_option("--export", options->export_dir,
                    "Leave weights, data, order and settings of each run there, as .npy and JSON")
-      ->option_text("DIR")
+      ->option_text("FOLDER")
       ->group("Output");
   add_how(verb, options.get());
   add_hosts(verb, remote.get());
@@ -107,10 +107,19 @@ void add_run(CLI::App& app, std::function<int()>* action) {
 )"));
 }
 
+// Nothing is run and nothing judged.
+std::string scenario_footer(const std::string& examples) {
+  return "Examples, from the root of the repository\n" + examples + R"(
+Exit codes
+  0      nothing is wrong with these files
+  2      bad input, or the output could not be written
+  4      nothing was selected (explain))";
+}
+
 void add_scenario(CLI::App& app, std::function<int()>* action) {
   CLI::App* group = app.add_subcommand("scenario", "Look at scenario files without running them.");
   group->require_subcommand(1);
-  group->footer(footer(R"(  lockstep scenario check scenarios
+  group->footer(scenario_footer(R"(  lockstep scenario check scenarios
   lockstep scenario list scenarios/equivalence
   lockstep scenario explain scenarios/equivalence/linear_manual_split.json
 )"));
@@ -119,7 +128,7 @@ void add_scenario(CLI::App& app, std::function<int()>* action) {
     auto selection = std::make_shared<Selection>();
     CLI::App* verb = group->add_subcommand(name, what);
     add_selection(verb, selection.get(), run != scenario_check);
-    verb->footer(footer(examples));
+    verb->footer(scenario_footer(examples));
     verb->callback([=] { *action = [=] { return run(*selection); }; });
   };
   add("check", "Check scenario files: keys, types, ranges, what cannot be.", scenario_check,
@@ -148,8 +157,7 @@ void add_data(CLI::App& app, std::function<int()>* action) {
       ->required()
       ->option_text("mnist|cifar10")
       ->check(CLI::IsMember({"mnist", "cifar10"}));
-  verb->add_option("DIR", options->folder, "Folder for the files; nothing is written over")
-      ->required();
+  verb->add_option("FOLDER", options->folder, "For the files; nothing is written over")->required();
   verb->add_option("--samples", options->samples, "For training (600); a sixth as many for test")
       ->option_text("N")
       ->check(between(int64_t{1}, int64_t{1'000'000}));
@@ -172,7 +180,8 @@ void add_profile(CLI::App& app, std::function<int()>* action) {
   verb->add_option("--repetitions", options->repetitions, "Passes; the median counts (11)")
       ->option_text("N")
       ->check(between(int64_t{1}, int64_t{10'000}));
-  verb->footer(footer(R"(  lockstep profile scenarios/equivalence/toy_model.json --out toy.profile
+  verb->footer(
+      footer_of_writer(R"(  lockstep profile scenarios/equivalence/toy_model.json --out toy.profile
   lockstep profile scenarios/gallery/resnet50.json --filter bucketed --out resnet50.profile
   lockstep profile scenarios/equivalence/toy_model.json --repetitions 99 --out toy.profile
 )"));
@@ -212,10 +221,15 @@ void add_others(CLI::App& app, std::function<int()>* action) {
   schema->callback([=] { *action = [=] { return print_result((*text)(), kExitPass); }; });
   CLI::App* doctor_verb =
       app.add_subcommand("doctor", "Say what this machine can do, and what is missing.");
-  doctor_verb->footer(footer(R"(  lockstep doctor
+  doctor_verb->footer(R"(Examples, from the root of the repository
+  lockstep doctor
   lockstep doctor && lockstep verify scenarios/equivalence
   lockstep doctor > machine.txt
-)"));
+
+Exit codes
+  0      this machine can verify
+  1      something that is needed is missing
+  2      bad options, or the output could not be written)");
   doctor_verb->callback([=] { *action = doctor; });
   CLI::App* version_verb =
       app.add_subcommand("version", "Print versions of lockstep and libraries.");

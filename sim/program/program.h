@@ -18,11 +18,11 @@ class Help : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* app, std::string name) const override {
     const std::pair<const char*, const char*> shown[] = {
-        {"FILE", "FILE|DIR ..."},     {"FOLDER", "DIR"},
-        {"SET", "mnist|cifar10 DIR"}, {"SHELL", "bash|zsh|fish"},
-        {"OPERATION", "OPERATION"},   {"PATH", "PATH ..."},
-        {"COMMAND", "-- COMMAND"},    {"B", "A B"},
-        {"RUNS", "DIR ..."}};
+        {"FILE", "FILE|FOLDER ..."}, {"SET", "mnist|cifar10"},
+        {"FOLDER", "FOLDER"},        {"SHELL", "bash|zsh|fish"},
+        {"OPERATION", "OPERATION"},  {"PATH", "PATH ..."},
+        {"COMMAND", "-- COMMAND"},   {"B", "A B"},
+        {"RUNS", "FOLDER ..."}};
     std::string text = "Usage: " + name;
     if (!verbs(app).empty()) text += " VERB";
     text += " [options]";

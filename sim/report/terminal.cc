@@ -317,13 +317,12 @@ std::string terminal_text(const ResultDocument& document, const TerminalOptions&
   return text + "\n" + colored;
 }
 
-std::optional<std::string> print(const std::string& text) {
-  errno = 0;
+int print(const std::string& text) {
   const std::string safe = printable_lines(text);
+  errno = 0;
   const bool good =
       std::fwrite(safe.data(), 1, safe.size(), stdout) == safe.size() && std::fflush(stdout) == 0;
-  if (good) return std::nullopt;
-  return fmt::format("standard output: {}", strerror(errno));
+  return good ? 0 : errno;
 }
 
 std::string verify_markdown(const ResultDocument& document) {
@@ -346,13 +345,10 @@ Progress::Progress(std::map<std::string, Group> groups, bool terminal, bool quie
     : groups_(std::move(groups)),
       terminal_(terminal),
       quiet_(quiet),
+      moving_(terminal && !quiet),
       start_(Clock::now()),
       last_(start_) {
   for (const auto& [name, group] : groups_) cost_ += group.runs * group.cost;
-}
-
-Progress::~Progress() {
-  if (shown_ && terminal_) print_error("\r\033[K");
 }
 
 std::string Progress::line(const std::string& name, std::chrono::nanoseconds elapsed) const {
@@ -376,15 +372,17 @@ void Progress::done(const RunResult& run) {
   const bool failed = run.met == false && run.baseline != "known";
   failed_ += failed;
   if (quiet_) return;
-  if (terminal_ && failed)
-    print_error(fmt::format("\r\033[K{}  {}  {}\n", to_word(run.verdict), run.name, run.label));
+  if (terminal_ && failed) {
+    moving_.show("");
+    print_error(fmt::format("{}  {}  {}\n", to_word(run.verdict), run.name, run.label));
+  }
   const Deadline now = Clock::now();
   const auto every = terminal_ ? std::chrono::nanoseconds(kMoveEvery) : kPlainEvery;
   if (now - last_ < every) return;
   last_ = now;
-  shown_ = true;
-  print_error(fmt::format("{}{}{}", terminal_ ? "\r\033[K" : "", line(run.name, now - start_),
-                          terminal_ ? "" : "\n"));
+  const std::string text = line(run.name, now - start_);
+  moving_.show(text);
+  if (!terminal_) print_error(text + "\n");
 }
 
 }  // namespace lockstep

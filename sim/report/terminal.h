@@ -7,6 +7,7 @@
 #include "scenarios/base/clock.h"
 #include "sim/judge/judge.h"
 #include "sim/report/document.h"
+#include "sim/report/moving_line.h"
 #include "sim/report/text_style.h"
 
 namespace lockstep {
@@ -45,9 +46,9 @@ std::string divergence_place(const Divergence& divergence);
 // 123"
 std::string head_line(const ResultDocument& document);
 
-// Standard output got no space or nobody reads it: a reason to print on standard error, else
-// nothing. Writes and flushes all of `text`.
-std::optional<std::string> print(const std::string& text);
+// Writes and flushes all of `text` on standard output: 0, or errno where there is no space or
+// nobody who reads it.
+int print(const std::string& text);
 
 // `verify --markdown`: the table of scenarios, the kill matrix where there is one, and the answer.
 std::string verify_markdown(const ResultDocument& document);
@@ -64,11 +65,8 @@ class Progress {
   };
   static constexpr int64_t kProcessCost = 30;
 
-  // groups: by scenario name. `terminal`: standard error is one. Silent if quiet.
+  // groups: by scenario name. `terminal`: standard error can_move(). Silent if quiet.
   Progress(std::map<std::string, Group> groups, bool terminal, bool quiet);
-  ~Progress();  // takes the moving line away
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
   void done(const RunResult& run);
 
@@ -80,7 +78,7 @@ class Progress {
   std::map<std::string, int64_t> done_;
   int64_t cost_ = 0, cost_done_ = 0, failed_ = 0;
   bool terminal_, quiet_;
-  bool shown_ = false;
+  MovingLine moving_;
   Deadline start_, last_;
 };
 

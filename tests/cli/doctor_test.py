@@ -34,7 +34,7 @@ class Doctor(ProgramTest):
         doctor, _ = self.doctor(gloo_linked="mixed")
         self.assertEqual(doctor.returncode, 1)
         self.assertIn("the Gloo inside /somewhere/libtorch_cpu.so is called", doctor.stdout)
-        self.assertIn("-DLOCKSTEP_GLOO=DIR", doctor.stdout)
+        self.assertIn("-DLOCKSTEP_GLOO=FOLDER", doctor.stdout)
 
     def test_of_this_very_build(self):
         done = self.run_program("doctor")

@@ -1,4 +1,4 @@
-"""`lockstep verify --export DIR`: what it leaves, and which folders it refuses."""
+"""`lockstep verify --export FOLDER`: what it leaves, and which folders it refuses."""
 import ast
 import json
 import struct

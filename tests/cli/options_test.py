@@ -252,6 +252,22 @@ class Options(OptionWalk):
         self.assertNotIn("scenario expects", self.run_program("man", "--help").out)
         self.assertEqual(self.run_program("help", "nothing").code, 2)
 
+    def test_help_tells_the_exit_codes_of_the_verb_itself(self):
+        """Of verdicts only where there is one; a folder is a FOLDER everywhere."""
+        for verb, word in (("doctor", "this machine can verify"), ("profile", "written"), ("worker", "of rank 0 died"),
+                           ("scenario", "wrong with these"), ("scenario list", "wrong with these")):
+            codes = self.run_program(*verb.split(), "--help").out.split("Exit codes")[1]
+            self.assertIn(word, codes)
+            self.assertEqual("a run did not" in codes, verb == "worker", codes)
+        man = self.run_program("man").out
+        self.assertIn("FOLDER", man)
+        self.assertNotRegex(man, r"\bDIR\b")
+
+    def test_an_option_given_twice_is_refused(self):
+        result = self.run_program("verify", TOY, "--out", self.tmp / "a", "--out", self.tmp / "b", "--list")
+        self.assertEqual(result.code, 2, result.text)
+        self.assertIn("--out: given 2 times; expected once", result.err)
+
     def test_checkpoints(self):
         for name, seed in (("a", 1), ("b", 2)):
             self.run_program("verify", TOY, *ONE, "--seed", seed, "--save-weights", self.tmp / f"{name}.safetensors")

@@ -81,6 +81,18 @@ class Processes(ProgramTest):
         self.assertEqual([pid for pid in kids if alive(pid)], [])
         read_json(path)
 
+    def test_ctrl_c_at_any_moment_is_130(self):
+        """As a terminal sends it: to all processes of the group, one that is just being started too."""
+        for try_ in range(24):
+            process = subprocess.Popen(
+                [PROGRAM, "sweep", "scenarios/sweeps/mlp.json", "--caps", "1,4", "--rounds", "50", "--quiet"], cwd=ROOT,
+                env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+            self.addCleanup(process.stdout.close)
+            time.sleep(0.01 * try_)
+            os.killpg(process.pid, signal.SIGINT)
+            text = self.end_of(process, timeout=PATIENCE_S)
+            self.assertIn(process.returncode, (130, -signal.SIGINT), text)
+
     def test_a_limit_of_memory_ends_in_a_sentence(self):
         # Libraries that cannot be loaded; threads and OpenBLAS's buffers that cannot be had; enough.
         for kilobytes in (300_000, 600_000, 700_000, 800_000, 3_000_000):

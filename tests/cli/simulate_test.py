@@ -99,7 +99,7 @@ class Simulate(ProgramTest):
     def test_predictions(self):
         result, document = self.simulate(
             "scenarios/sweeps/pytorch_gloo_resnet50.json", "--set", "/faults=[]", "--latency-us", 0,
-            "--bandwidth-mb-per-s", 1037, "--predict", "caps=4;11;25,worlds=2..8")
+            "--bandwidth-mb-per-s", 1037, "--predict", "caps=4,11,25,worlds=2..8")
         self.assertEqual([(r["world_size"], r["bucket_cap_mb"]) for r in document["runs"]],
                          [(w, c) for w in (2, 4, 8) for c in (4, 11, 25)])
         self.assertIn("at 2 ranks: bucket_cap_mb 4", result.out)

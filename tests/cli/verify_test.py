@@ -1,6 +1,11 @@
 """`lockstep verify` on shipped scenarios: verdicts, exit codes, the result file."""
+import contextlib
+import fcntl
 import os
+import pty
+import struct
 import subprocess
+import termios
 import unittest
 
 from harness import PATIENCE_S, LINEAR, PROGRAM, ROOT, TOY, ProgramTest, read_json
@@ -155,6 +160,47 @@ class Verify(ProgramTest):
         code = subprocess.run(["bash", "-c", f'"{PROGRAM}" verify {LINEAR} >/dev/full'], cwd=ROOT,
                               env=self.env, capture_output=True, timeout=PATIENCE_S).returncode
         self.assertTrue(0 < code < 128, code)
+
+    def test_a_reader_that_has_read_enough_is_no_error(self):
+        """As of `| head -1`, here of nothing at all: not a word, and the exit code of the answer."""
+        for code, *words in ((0, "schema"), (0, "man"), (0, "scenario", "list", "scenarios"),
+                             (0, "verify", LINEAR, "-q"), (1, "verify", LINEAR, "-q", "--set", '/expect={"verdict": "fail"}')):
+            read, write = os.pipe()
+            os.close(read)
+            done = subprocess.run([PROGRAM, *words], cwd=ROOT, env=self.env, stdout=write,
+                                  stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
+            os.close(write)
+            self.assertEqual((done.returncode, done.stderr), (code, b""), words)
+
+    def on_terminal(self, columns, **variables):
+        """What standard error gets as a terminal of that width, while a run takes its time."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        env = {**self.env, "TERM": "xterm", **variables}
+        if "COLUMNS" not in variables:
+            env.pop("COLUMNS", None)
+        process = subprocess.Popen([PROGRAM, "verify", LINEAR], cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError), open(ours, "rb", buffering=0) as terminal:
+            while piece := terminal.read(4096):
+                text += piece
+        self.assertEqual(process.wait(timeout=PATIENCE_S), 0)
+        return text.decode()
+
+    def test_progress_is_one_line_without_escapes_that_fits(self):
+        for columns, variables in ((80, {}), (20, {}), (80, {"COLUMNS": "20"}), (80, {"NO_COLOR": "1"})):
+            text = self.on_terminal(columns, **variables)
+            lines = text.split("\r")
+            self.assertTrue(lines[1].startswith("linear_manual_split"), text)
+            width = int(variables.get("COLUMNS", columns))
+            self.assertEqual(max(map(len, lines)), min(width - 1, len(lines[1])), text)
+            self.assertEqual(lines[2].strip(), "", text)  # taken away
+            self.assertNotIn("\x1b", text)
+            self.assertNotIn("\n", text)
+
+    def test_a_dumb_terminal_gets_no_moving_line(self):
+        self.assertNotRegex(self.on_terminal(80, TERM="dumb"), r"\r[^\n]|\x1b")
 
     def test_results_go_to_stdout_and_progress_does_not(self):
         result = self.run_program("verify", LINEAR)

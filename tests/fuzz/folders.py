@@ -4,7 +4,7 @@ Each case follows from a seed: a folder is copied, files in it are changed (chan
 looks at it. A finding is a signal, an exit code that no document knows, more than 10 s, more than 1 GB
 of memory, output that could steer a terminal or a CI, or --json that is no JSON.
 
-usage: folders.py [--runs N | --seconds S] [--seed S] [--program FILE] [--jobs J] [--findings DIR]
+usage: folders.py [--runs N | --seconds S] [--seed S] [--program FILE] [--jobs J] [--findings FOLDER]
        folders.py --case N [--seed S]      this case alone, with what it said
 """
 import argparse

@@ -1,8 +1,8 @@
 """Trains exported runs once more with PyTorch's own DistributedDataParallel and compares the final
 weights, buffers, gradients and optimizer state bit for bit:
 
-    lockstep verify SCENARIO --set /reducer/kind=c10d --set /communicator/kind=c10d --export DIR
-    /usr/bin/python3 tests/python/ddp_peer.py DIR
+    lockstep verify SCENARIO --set /reducer/kind=c10d --set /communicator/kind=c10d --export FOLDER
+    /usr/bin/python3 tests/python/ddp_peer.py FOLDER
 
 Needs the torch of the same LibTorch as lockstep's (Debian: python3-torch). Exit code: 0 all
 equal that can be compared, 1 a run differs, 2 bad input or PyTorch failed, 3 none can be compared,

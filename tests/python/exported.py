@@ -1,4 +1,4 @@
-"""Reads what `lockstep verify --export DIR` leaves (sim/worker/export.h tells the format)."""
+"""Reads what `lockstep verify --export FOLDER` leaves (sim/worker/export.h tells the format)."""
 import json
 import pathlib
 

@@ -123,11 +123,12 @@ std::optional<InputError> trace_error(const TraceOptions& options, size_t runs) 
   if (is_trace_folder(options.path)) return folder_error(options);
   if (format_of(options).holds == Holds::one_rank)
     return trace_refused(options, fmt::format("{} has a file of each rank", options.kind),
-                         "a folder (DIR/)");
+                         "a folder (FOLDER/)");
   if (const auto why = why_not_writable(options.path)) return option_error("--trace " + *why);
   if (runs == 1) return std::nullopt;
-  return trace_refused(options, fmt::format("a file holds one run, not {}", runs),
-                       "a folder (DIR/), or one run: pin axes with --set or choose with --filter");
+  return trace_refused(
+      options, fmt::format("a file holds one run, not {}", runs),
+      "a folder (FOLDER/), or one run: pin axes with --set or choose with --filter");
 }
 
 std::optional<InputError> trace_error(const TraceOptions& options, const RunOutcome& outcome) {

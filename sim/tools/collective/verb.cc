@@ -21,6 +21,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/launch/run_files.h"
 #include "sim/report/document.h"
+#include "sim/report/moving_line.h"
 #include "sim/tools/collective/ranks.h"
 #include "sim/tools/collective/report.h"
 #include "sim/tools/tools.h"
@@ -105,25 +106,6 @@ Expected<CollectiveSpec> spec_of(const CollectiveOptions& options) {
   return spec;
 }
 
-// One line that moves on a terminal; elsewhere nothing.
-class RowProgress {
- public:
-  RowProgress(int64_t rows, bool quiet) : rows_(rows), on_(!quiet && isatty(STDERR_FILENO) == 1) {}
-  ~RowProgress() {
-    if (on_) print_error("\r\x1b[K");
-  }
-  RowProgress(const RowProgress&) = delete;
-  RowProgress& operator=(const RowProgress&) = delete;
-  void show(int64_t done) const {
-    if (!on_) return;
-    print_error(fmt::format("\r\x1b[Kcollective {}/{}  {} %", done, rows_, 100 * done / rows_));
-  }
-
- private:
-  const int64_t rows_;
-  const bool on_;
-};
-
 void measure_collectives(const CollectiveOptions& options, const std::string& worker,
                          const std::string& out_dir, CollectiveDocument* document) {
   const std::string run_dir = run_dir_of(out_dir, 0);
@@ -131,9 +113,12 @@ void measure_collectives(const CollectiveOptions& options, const std::string& wo
   try {
     make_dir(run_dir);
     made = true;
-    const RowProgress progress(document->spec.rows(), options.quiet);
-    const CollectiveEnd end = execute_collective(document->spec, run_dir, worker,
-                                                 [&](int64_t rows) { progress.show(rows); });
+    const int64_t rows = document->spec.rows();
+    MovingLine progress(!options.quiet && can_move(STDERR_FILENO));
+    const CollectiveEnd end =
+        execute_collective(document->spec, run_dir, worker, [&](int64_t done) {
+          progress.show(fmt::format("collective {}/{}  {} %", done, rows, 100 * done / rows));
+        });
     document->broken = end.problem;
     document->signal = end.signal;
   } catch (const std::exception& error) {
@@ -204,7 +189,7 @@ void add_collective_options(CLI::App* verb, CollectiveOptions* options) {
        "FILE", "Output");
   add_ci(verb, &options->ci);
   text("--csv", &options->csv, "Write the table as CSV", "FILE", "Output");
-  text("--out", &options->out, "Run directory of this invocation", "DIR", "Output");
+  text("--out", &options->out, "Run directory of this invocation", "FOLDER", "Output");
   text("--color", &options->color, "When to colour verdicts", "auto|always|never", "Output")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");

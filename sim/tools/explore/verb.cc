@@ -30,6 +30,7 @@
 #include "sim/plan/plan.h"
 #include "sim/plan/plans.h"
 #include "sim/report/document.h"
+#include "sim/report/moving_line.h"
 #include "sim/tools/explore/report.h"
 #include "sim/tools/explore/result.h"
 #include "sim/tools/explore/shrink.h"
@@ -185,24 +186,6 @@ ExploreResult explore_in_worker(const std::string& worker, const RunPlan& plan,
   return Conversation(process, signals, progress).listen();
 }
 
-// One line that moves on a terminal; elsewhere nothing.
-class Line {
- public:
-  explicit Line(bool quiet) : on_(!quiet && isatty(STDERR_FILENO) == 1) {}
-  ~Line() {
-    if (on_) print_error("\r\x1b[K");
-  }
-  Line(const Line&) = delete;
-  Line& operator=(const Line&) = delete;
-  void show(const std::string& text) const {
-    if (!on_) return;
-    print_error(fmt::format("\r\x1b[K{}", text));
-  }
-
- private:
-  const bool on_;
-};
-
 std::string progress_text(const std::string& name, int64_t explored, int64_t schedules,
                           int64_t elapsed_ns) {
   std::string text = fmt::format("{} {}/{}  {} %", name, grouped(explored), grouped(schedules),
@@ -264,7 +247,7 @@ ExploredScenario explore_one(const ExploreOptions& options, const std::string& w
   one.reducer = scenario.reducer.kind;
   one.again = command_again(options, explored);
   one.expects_finding = expects_finding(scenario);
-  const Line line(options.quiet);
+  MovingLine line(!options.quiet && can_move(STDERR_FILENO));
   const int64_t start_ns = now_ns();
   one.result = explore_in_worker(worker, plan, spec, signals, [&](int64_t done) {
     line.show(progress_text(one.name, done, spec.schedules, now_ns() - start_ns));

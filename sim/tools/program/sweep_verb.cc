@@ -13,6 +13,7 @@
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
+#include "sim/report/moving_line.h"
 #include "sim/sweep/design.h"
 #include "sim/tools/program/command.h"
 #include "sim/tools/program/places.h"
@@ -79,21 +80,6 @@ void make_calibration_folder(const std::string& folder, InputErrors* errors) {
     if (!error) check_output("--calibration", folder + "/" + file, errors);
 }
 
-// On a terminal one line that is written over, and at last taken away.
-class RunningLine {
- public:
-  explicit RunningLine(bool shown) : shown_(shown && ::isatty(STDERR_FILENO) != 0) {}
-  ~RunningLine() { say(""); }
-  RunningLine(const RunningLine&) = delete;
-  RunningLine& operator=(const RunningLine&) = delete;
-  void say(const std::string& text) {
-    if (shown_) print_error("\r\033[K" + text);
-  }
-
- private:
-  bool shown_;
-};
-
 void sweep_worlds(const ProgramSweepOptions& options, const std::string& scratch,
                   ProgramSweepResult* result) {
   const ProgramSweepPlan& plan = result->plan;
@@ -110,11 +96,11 @@ void sweep_worlds(const ProgramSweepOptions& options, const std::string& scratch
                        .limit_s = plan.limit_s,
                        .zygotes = zygotes.get()};
   if (plan.pretends_gpus) launch.variables.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
-  RunningLine line(!options.quiet);
+  MovingLine line(!options.quiet && can_move(STDERR_FILENO));
   for (const int64_t world : plan.worlds) {
     launch.world = world;
     result->worlds.push_back(
-        sweep_world(plan, launch, &signals, [&](const std::string& text) { line.say(text); }));
+        sweep_world(plan, launch, &signals, [&](const std::string& text) { line.show(text); }));
     result->signal = result->worlds.back().signal;
     if (result->signal != 0) break;
   }
@@ -198,7 +184,7 @@ void add_predicted(CLI::App* verb, ProgramSweepOptions* options) {
           ->group("What is predicted");
   verb->add_option("--calibration", options->plan.calibration,
                    "Leave the program there as scenario, profile and machine for lockstep simulate")
-      ->option_text("DIR")
+      ->option_text("FOLDER")
       ->needs(predict)
       ->group("What is predicted");
 }

@@ -74,7 +74,7 @@ void add_whatif(CLI::App& app, std::function<int()>* action) {
       "whatif", "Predict, from a run that was kept, what a step would take without a late rank.");
   verb->add_option("FOLDER", options->folder, "Run directory, or one of an invocation")
       ->required()
-      ->option_text("DIR");
+      ->option_text("FOLDER");
   verb->add_option("--fix-rank", options->fix_ranks,
                    "Whose lateness to take away; repeatable: together (each rank in turn)")
       ->option_text("R")

@@ -79,8 +79,8 @@ std::string value_for(const std::string& text, const std::string& folder) {
       {"/POINTER=VALUE", "/steps=1"},
       {"/POINTER=[VALUE,...]", "/steps=[1,2]"},
       {"FILE", folder + "/new"},
-      {"FILE|DIR/", folder + "/new"},
-      {"DIR", folder + "/new"},
+      {"FILE|FOLDER/", folder + "/new"},
+      {"FOLDER", folder + "/new"},
       {"FILE|WORD", folder + "/new"},
       {"NAME", "none"}};
   if (const auto known = kValues.find(text); known != kValues.end()) return known->second;
@@ -113,7 +113,7 @@ class Forms : public testing::Test {
     for (const CLI::Option* one : verb.positionals) {
       const std::string text = one->get_option_text();
       const bool path = text.empty() || text.find("FILE") != std::string::npos ||
-                        text.find("DIR") != std::string::npos;
+                        text.find("FOLDER") != std::string::npos;
       words.push_back(path ? path_for(reads) : value_for(text, folder_));
     }
     return words;

@@ -13,10 +13,10 @@ OptionWords option(const std::string& value) { return {{"--x"}, value, "", "", f
 
 TEST(OptionTree, ChoicesAreWordsBetweenBars) {
   EXPECT_THAT(option("auto|always|never").choices(), ElementsAre("auto", "always", "never"));
-  EXPECT_THAT(option("FILE|DIR/").choices(), IsEmpty());
+  EXPECT_THAT(option("FILE|FOLDER/").choices(), IsEmpty());
   EXPECT_THAT(option("auto|N").choices(), IsEmpty());
   EXPECT_THAT(option("N").choices(), IsEmpty());
-  EXPECT_TRUE(option("FILE|DIR/").takes_path());
+  EXPECT_TRUE(option("FILE|FOLDER/").takes_path());
   EXPECT_FALSE(option("N").takes_path());
   EXPECT_TRUE(option("").is_flag());
 }
