@@ -58,4 +58,13 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
   return found;
 }
 
+std::optional<ProgramFinding> suspected_of_handed(const std::vector<ProgramRank>& ranks,
+                                                  const ProgramRank& one) {
+  if (!one.handed || !one.scale_known) return std::nullopt;
+  const ProgramFinding with = judge_steps(ranks, one);
+  if (with.verdict != Verdict::fail || with.cause != ProgramCause::uneven_batches)
+    return std::nullopt;
+  return with;
+}
+
 }  // namespace lockstep
