@@ -113,7 +113,7 @@ class Tap(unittest.TestCase):
     def test_fully_shard(self):
         for python in OTHERS:
             with self.subTest(python):
-                self.passes(python, script(model=SHARDED), sums=6, worlds="3")
+                self.passes(python, script(model=SHARDED), sums=8)
                 code, world = self.verify(python, script(model=SHARDED, reduction="sum"))
                 self.assertEqual(code, 1, self.said)
                 self.assertEqual(world["lanes"]["float64"]["cause"], "summed_loss")
