@@ -455,6 +455,25 @@ TEST(ProgramJudge, UnevenBatchesThatWereHandedOnAreSuspectedAlone) {
   EXPECT_FALSE(suspected_of_handed(uneven, handed));
 }
 
+TEST(ProgramJudge, RanksThatWereHandedOnAndShareSamplesInEachStepProveNothing) {
+  const auto sharing = [](size_t steps) {
+    Ranks ranks = three();
+    for (size_t step = 0; step < steps; ++step)
+      ranks[2].steps[step].samples.push_back(ranks[0].steps[step].samples[0]);
+    return ranks;
+  };
+  ProgramRank handed = one();
+  handed.handed = true;
+  const ProgramFinding found = judge_handed(sharing(2), handed, {});
+  EXPECT_EQ(found.verdict, Verdict::inconclusive);
+  EXPECT_EQ(found.cause, ProgramCause::same_samples);
+  EXPECT_NE(found.words.find("ranks 0 and 2 share 1 of 3 samples"), std::string::npos);
+  EXPECT_EQ(judge_handed(sharing(1), handed, {}).verdict, Verdict::pass) << "an accident";
+  Ranks repeating = sharing(2);
+  repeating[1].steps[0].samples = {"x", "x"};
+  EXPECT_EQ(judge_handed(repeating, handed, {}).verdict, Verdict::pass) << "of the data";
+}
+
 TEST(ProgramJudge, BatchesAreHandedOnAsOneOrInTurn) {
   const auto making = [](int64_t backwards) {
     ProgramRank rank = one();
