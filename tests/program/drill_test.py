@@ -34,6 +34,16 @@ dist.destroy_process_group()
 MEAN = "F.mse_loss(out, y[mine])"
 
 
+HOOK = """
+    def limited(_, bucket):
+        part = bucket.buffer()
+        dist.all_reduce(part.mul_(0.05 / part.norm() / world))
+        done = torch.futures.Future()
+        done.set_result(part)
+        return done
+    begin or model.register_comm_hook(None, limited)"""
+
+
 def script(layer="nn.Identity()", loss=MEAN, before="pass", after="pass", optimizer="SGD(model.parameters(), lr=0.05)"):
     return SCRIPT.format(layer=layer, loss=loss, before=before, after=after, optimizer=optimizer)
 
@@ -80,6 +90,14 @@ class Drill(FolderTest):
     def test_weights_that_were_other_before_the_step(self):
         drill = self.drilled(script(layer="nn.Linear(9, 9)", before="net[1].bias.data += 0.1 * rank * (begin == 24)"))
         self.assertEqual((drill["stage"], drill["parameter"], drill["ranks"]), ("start", "1.bias", [1, 2]), self.said)
+
+    def test_what_only_gradients_of_ranks_prove(self):
+        self.drilled(script(before="mine = slice(begin, begin + 8) if rank == 0 else slice(begin + 8, begin + 12)"), world=2)
+        self.assertIn("cause uneven_batches: ", self.said)
+        self.assertIn("one device's gradient is that of the ranks, weighted 0.667, 0.333", self.said)
+        self.drilled(script(before=HOOK), world=2)
+        self.assertIn("cause clipped_before_sum: ", self.said)
+        self.assertIn("each rank limited the norm of its own gradients to 0.05", self.said)
 
     def test_examples(self):
         example = ROOT / "examples/contrastive.py"

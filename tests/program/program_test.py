@@ -93,7 +93,8 @@ class Programs(FolderTest):
         with (model.no_sync() if (part + 1) * world < 12 else contextlib.nullcontext()):
             (nn.functional.mse_loss(model(torch.randn(4, 6)), torch.randn(4, 1)) / (12 // world)).backward()
 """).replace("    loss = nn.functional.mse_loss(model(x), y)\n", "").replace("import torch,", "import contextlib, torch,")
-        for text, codes in ((own, 0), (in_turn, 0), (in_turn.replace("/ (12 // world)", "/ 12"), 1),
+        shared = script().replace("x[rank::world], y[rank::world]", "x[rank * 3:rank * 3 + 6], y[rank * 3:rank * 3 + 6]")
+        for text, codes in ((own, 0), (in_turn, 0), (shared, 3), (in_turn.replace("/ (12 // world)", "/ 12"), 1),
                             # Its own count of samples is not that of the larger batch.
                             (own.replace("mse_loss(model(x), y)", "mse_loss(model(x), y, reduction='sum') / len(y)"), 3),
                             (own.replace("nn.functional.mse_loss(model(x), y)", "(model(x) - y).square().mean()"), 3)):

@@ -113,11 +113,15 @@ class Tap(unittest.TestCase):
     def test_fully_shard(self):
         for python in OTHERS:
             with self.subTest(python):
-                self.passes(python, script(model=SHARDED), sums=6, worlds="3,4")
+                self.passes(python, script(model=SHARDED), sums=8)
                 code, world = self.verify(python, script(model=SHARDED, reduction="sum"))
                 self.assertEqual(code, 1, self.said)
                 self.assertEqual(world["lanes"]["float64"]["cause"], "summed_loss")
                 self.assertEqual(world["lanes"]["float64"]["entry"], "gradient of 0.weight")
+                once = script("import itertools; steps = itertools.count(1)", SHARDED, after="if next(steps) == 2 and rank == 1: continue")
+                code, world = self.verify(python, once)
+                found = world["lanes"]["replica"]  # its shards alone miss an update; no collective does
+                self.assertEqual((code, found["cause"], found["step"]), (1, "update_on_one_rank", 2), self.said)
 
     @unittest.skipUnless(OTHERS, MISSING)
     def test_a_reduce_scatter_adds_as_an_all_reduce_of_the_whole(self):

@@ -197,12 +197,12 @@ class Receiver(Hands):
 
 
 def joined(mine, theirs):
-    """The tensors of the ranks as one; what is the same everywhere, such as a mask, is as it is."""
+    """The tensors of the ranks as one, of however many rows each; what is the same everywhere, such as a mask, is as it
+    is."""
     import torch
-    first = theirs[0]
-    alike = all(one.shape == first.shape and one.dtype == mine.dtype for one in theirs)
-    if alike and mine.shape == first.shape and all(torch.equal(mine, one) for one in theirs):
+    if all(one.dtype == mine.dtype and one.shape == mine.shape and torch.equal(mine, one) for one in theirs):
         return mine
-    if not alike or mine.dim() != first.dim() or mine.dim() == 0 or mine.shape[1:] != first.shape[1:]:
+    if mine.dim() == 0 or any(one.dtype != mine.dtype or one.dim() != mine.dim() or one.shape[1:] != mine.shape[1:]
+                              for one in theirs):
         raise Refused("its batches do not have the shape of those of the ranks")
     return torch.cat(theirs).to(mine.device)

@@ -8,8 +8,8 @@ from .collectives import clipped_early, reduced_oddly, unreduced
 from .losses import MOST_TARGETS
 from .models import name_parameters, unheld
 from .recorder import MOST_SAMPLES
-from .shards import Gathering, is_shard, whole
-from .sketches import digest, sketch
+from .shards import Gathering, is_own_shard, is_shard, own_part, whole
+from .sketches import digest, sketch, sketch_part
 
 
 def user_line():
@@ -53,15 +53,35 @@ def options_of(optimizer):
             for name, value in sorted(group.items()) if name == "lr" or isinstance(value, (bool, int, float, tuple))]
 
 
+def shards_of(recorder, params):
+    """Of each parameter, is its shard, and that of its gradient, this rank's own?"""
+    return [is_own_shard(recorder, param) and (param.grad is None or is_own_shard(recorder, param.grad)) for param in params]
+
+
+def recorded(recorder, tensors, shards):
+    """Sketches and hashes: of shards this rank's own, else of the whole."""
+    sketches, hashes = [], []
+    for tensor, shard in zip(tensors, shards):
+        if tensor is not None and shard:
+            part, dim, start = own_part(tensor)
+            sketches.append(sketch_part(part, tensor.shape, dim, start))
+            hashes.append(digest([part]))
+        else:
+            tensor = whole(recorder, tensor)
+            sketches.append(sketch(tensor))
+            hashes.append(digest([tensor]))
+    return sketches, hashes
+
+
 def before_step(recorder, params):
     for model in recorder.models:
         name_parameters(recorder, model.module)
     names = [recorder.names.get(id(param), f"parameter {i}") for i, param in enumerate(params)]
-    grads = [param.grad for param in params]
-    gathered = [whole(recorder, grad) for grad in grads]
+    grads, shards = [param.grad for param in params], shards_of(recorder, params)
+    sketches, hashes = recorded(recorder, grads, shards)
     return {"kind": "step", "line": user_line(), "names": names,
-            "before": [sketch(whole(recorder, param)) for param in params] if recorder.steps == 0 else [],
-            "grads": [sketch(grad) for grad in gathered], "grad_hashes": [digest([grad]) for grad in gathered],
+            "before": recorded(recorder, params, shards)[0] if recorder.steps == 0 else [],
+            "grads": sketches, "grad_hashes": hashes, "shards": [name for name, shard in zip(names, shards) if shard],
             "replaced": [name for model in recorder.models for name in model.replaced()],
             "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused()],
             "unfrozen": [name for model in recorder.models for name in model.unfrozen()],
@@ -75,12 +95,13 @@ def before_step(recorder, params):
 
 def after_step(recorder, optimizer, params):
     buffers = [buffer for model in recorder.models for buffer in model.module.buffers()]
-    gathered = [whole(recorder, param) for param in params]
-    state = [] if is_sharded(optimizer) else [whole(recorder, one) for one in state_tensors(optimizer, params)]
+    sketches, hashes = recorded(recorder, params, shards_of(recorder, params))
+    state = [] if is_sharded(optimizer) else [whole(recorder, one) for one in state_tensors(optimizer, params)
+                                              if not is_own_shard(recorder, one)]  # of which nobody else holds any
     samples = recorder.samples if len(recorder.samples) <= MOST_SAMPLES else []
     return {"step": recorder.steps, "lr": [float(group["lr"]) for group in optimizer.param_groups],
-            "params": [sketch(param) for param in gathered], "samples": samples,
-            "param_hashes": [digest([param]) for param in gathered], "buffer_hash": digest(buffers),
+            "params": sketches, "samples": samples,
+            "param_hashes": hashes, "buffer_hash": digest(buffers),
             "state_hash": "" if is_sharded(optimizer) else digest(state),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
             "targets": recorder.targets if len(recorder.targets) <= MOST_TARGETS else [],

@@ -1,5 +1,7 @@
-"""Parameters of which a rank holds a part. Those of fully_shard are DTensors, and are gathered to be compared; those
-of the older FullyShardedDataParallel are parts of flat tensors, which nothing here puts together again."""
+"""Parameters of which a rank holds a part. Those of fully_shard are DTensors: each rank records its own shard, and
+lockstep adds up what they recorded. No collective of the agent comes between those of the program, whichever ranks
+update. Shards that several ranks hold, or over several dimensions of a mesh, are gathered. Those of the older
+FullyShardedDataParallel are parts of flat tensors, which nothing here puts together again."""
 import functools
 import os
 
@@ -8,6 +10,24 @@ from .imports import after_import
 
 def is_shard(tensor):
     return hasattr(tensor, "full_tensor")
+
+
+def is_own_shard(recorder, tensor):
+    """Does it lie on all ranks, on each another part?"""
+    if not is_shard(tensor) or tensor.device_mesh.ndim != 1 or tensor.device_mesh.size() != recorder.world:
+        return False
+    return type(tensor.placements[0]).__name__ == "Shard" and not tensor.is_complex()
+
+
+def own_part(tensor):
+    """Its values, and where they begin along which dimension: torch.chunk's."""
+    dim = tensor.placements[0].dim
+    rows, ranks = tensor.shape[dim], tensor.device_mesh.size()
+    return tensor.to_local(), dim, min(rows, -(-rows // ranks) * tensor.device_mesh.get_local_rank())
+
+
+def is_gathered(recorder, param):
+    return is_shard(param) and not is_own_shard(recorder, param)
 
 
 def whole(recorder, tensor):
@@ -26,7 +46,7 @@ class Gathering:
     script called."""
 
     def __init__(self, recorder, params):
-        wanted = recorder.world > 1 and recorder.scale == 1 and any(is_shard(param) for param in params)
+        wanted = recorder.world > 1 and recorder.scale == 1 and any(is_gathered(recorder, param) for param in params)
         self.path = f"{recorder.folder}/rank-{os.environ.get('RANK', recorder.rank)}.gathers" if wanted else None
         self.step = recorder.steps + 1
 

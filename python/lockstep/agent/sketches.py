@@ -13,17 +13,31 @@ def flat(tensor):
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
 
 
+def signs_of(count):
+    import torch
+    signs = _signs.get(count)
+    if signs is None:
+        generator = torch.Generator().manual_seed(count)
+        signs = torch.randint(0, 2, (4, count), generator=generator).to(torch.float64) * 2 - 1
+        _signs[count] = signs
+    return signs
+
+
 def sketch(tensor):
     """Four projections on signs, and the norm: enough for a distance and a ratio."""
-    import torch
     if tensor is None:
         return None
     values = flat(tensor).double()
-    signs = _signs.get(values.numel())
-    if signs is None:
-        generator = torch.Generator().manual_seed(values.numel())
-        signs = torch.randint(0, 2, (4, values.numel()), generator=generator).to(torch.float64) * 2 - 1
-        _signs[values.numel()] = signs
+    return projections(signs_of(values.numel()), values)
+
+
+def sketch_part(part, shape, dim, start):
+    """Of a tensor of that shape, of which `part` begins at `start` of a dimension: what it adds to the sketch of all."""
+    signs = signs_of(shape.numel()).reshape(4, *shape).narrow(dim + 1, start, part.shape[dim])
+    return projections(signs.reshape(4, -1), flat(part).double())
+
+
+def projections(signs, values):
     sketched = [float(value) for value in signs @ values] + [float(values.norm())]
     return [value if abs(value) < float("inf") else None for value in sketched]
 

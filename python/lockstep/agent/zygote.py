@@ -120,8 +120,10 @@ class Kept:
                 sys.modules.setdefault(name, module)
         if root == "torch":
             sys.path.extend(self.added)
-            os.environ.update({name: value for name, value in self.environ.items()
-                               if self.before.environ.get(name) != value and name not in self.started})
+            of_import = {name: value for name, value in self.environ.items()
+                         if self.before.environ.get(name) != value and name not in self.started}
+            os.environ.update(of_import)
+            self.started.update(of_import)  # which is no change of the script's
         seed_anew(root)
 
     def check_variables(self, root):

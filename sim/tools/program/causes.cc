@@ -127,9 +127,10 @@ constexpr std::array kRows = {
                     "a gradient was given to more than one all_reduce in a step: what other ranks "
                     "had added was added again",
                     "all_reduce once, after the last backward of the step"},
-    ProgramCauseRow{C::scaled_apart, "scaled_apart",
-                    "gradients of ranks are multiples of each other: some scaled theirs otherwise",
-                    "scale by a number that all ranks share, or before the gradients are reduced"},
+    ProgramCauseRow{
+        C::scaled_apart, "scaled_apart",
+        "gradients of ranks are multiples of each other: some scaled or clipped theirs otherwise",
+        "scale by a number that all ranks share, or before the gradients are reduced"},
     ProgramCauseRow{C::other_mode, "other_mode", "some ranks train with dropout, others without",
                     "call model.train() on every rank after an evaluation"},
 };

@@ -7,6 +7,7 @@
 
 #include "sim/tools/program/drill_align.h"
 #include "sim/tools/program/drill_recording.h"
+#include "sim/tools/program/rank_weights.h"
 #include "sim/tools/program/recording.h"
 
 namespace lockstep {
@@ -42,6 +43,7 @@ struct DrillFinding {
   std::string words;                  // why it was not drilled
   std::vector<double>
       weights;  // of each rank's gradient, where the mean of one device is a weighted one
+  std::optional<LimitedNorms> limited;  // by each rank, before any reduction
 };
 
 // What the same runs left of each step, and of this one (from 1) operator by operator.

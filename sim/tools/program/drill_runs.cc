@@ -46,6 +46,7 @@ DrillFinding drill_runs(const std::vector<ProgramRank>& ranks, const std::string
   facts.one_step = one.steps.at(at);
   DrillFinding found = judge_drill(facts);
   found.weights = rank_weights(facts.ranks, facts.one).value_or(std::vector<double>());
+  found.limited = limited_norms(facts.ranks, facts.steps[0]);
   return found;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/judge/rank_view.h"
 #include "sim/tools/program/judge_causes.h"
 #include "sim/tools/program/sketch.h"
 
@@ -53,10 +54,11 @@ std::string unfit(const Ranks& ranks) {
 ProgramFinding left_out(const ProgramRank& most, const ProgramRank& least) {
   if (least.steps.empty() || most.backwards != least.backwards || least.broadcasts > 0) return {};
   if (most.steps.back().param_hashes == least.steps.back().param_hashes) return {};
+  const auto is_alike = [](const ProgramStep& a, const ProgramStep& b) {
+    return a.backwards == b.backwards && a.param_hashes == b.param_hashes;
+  };
   size_t step = 0;
-  while (step < least.steps.size() &&
-         least.steps[step].param_hashes == most.steps[step].param_hashes)
-    ++step;
+  while (step < least.steps.size() && is_alike(least.steps[step], most.steps[step])) ++step;
   ProgramFinding found;
   found.verdict = Verdict::fail;
   found.cause = ProgramCause::update_on_one_rank;
@@ -92,12 +94,36 @@ ProgramFinding other_steps(const Ranks& ranks) {
                               least->backwards);
     return found;
   }
-  return inconclusive(fmt::format("rank {} made {} optimizer steps, rank 0 made {}", least->rank,
-                                  steps(*least), steps(ranks[0])));
+  return inconclusive(
+      fmt::format("rank {} made {} optimizer steps, rank {} made {}: other numbers of batches, as "
+                  "join() allows them, cannot be compared",
+                  least->rank, steps(*least), most->rank, steps(*most)));
 }
 
-ProgramFinding replica_failure(const ProgramRank& first, const ProgramRank& rank, size_t step,
+// Who stands against most ranks. Where no bits are those of most, as of two ranks, nobody is named.
+std::string who_differs(const Ranks& ranks, size_t step, const std::string& parameter) {
+  const auto bits = [&](const ProgramRank& rank) {
+    const ProgramStep& own = rank.steps[step];
+    const auto at = std::find(own.names.begin(), own.names.end(), parameter);
+    return at == own.names.end() ? own.state_hash
+                                 : own.param_hashes[static_cast<size_t>(at - own.names.begin())];
+  };
+  for (const ProgramRank& candidate : ranks) {
+    std::vector<int64_t> others;
+    for (const ProgramRank& rank : ranks)
+      if (bits(rank) != bits(candidate)) others.push_back(rank.rank);
+    if (2 * others.size() < ranks.size())
+      return fmt::format("{} {} from the other ranks", ranks_text(others),
+                         others.size() == 1 ? "differs" : "differ");
+  }
+  std::vector<int64_t> all;
+  for (const ProgramRank& rank : ranks) all.push_back(rank.rank);
+  return fmt::format("{} differ", ranks_text(all));
+}
+
+ProgramFinding replica_failure(const Ranks& ranks, const ProgramRank& rank, size_t step,
                                const std::string& entry, const std::string& parameter) {
+  const ProgramRank& first = ranks[0];
   const ProgramStep &a = first.steps[step], &b = rank.steps[step];
   ProgramFinding found;
   found.verdict = Verdict::fail;
@@ -105,10 +131,10 @@ ProgramFinding replica_failure(const ProgramRank& first, const ProgramRank& rank
   found.entry = entry;
   found.line = a.line;
   found.cause = replica_cause(first, rank, step, parameter);
-  found.words = fmt::format("rank {} differs from rank 0; gradients {}", rank.rank,
+  found.words = fmt::format("{}; gradients {}", who_differs(ranks, step, parameter),
                             a.grad_hashes != b.grad_hashes ? "differ, too" : "agree");
   if (found.cause == ProgramCause::other_options)
-    found.words += "; " + other_option(a, b, rank.rank);
+    found.words += "; " + other_option(a, b, fmt::format("on rank {}", rank.rank));
   return found;
 }
 
@@ -207,13 +233,15 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
   for (const ProgramRank& rank : ranks) {  // their owners update shards
     if (rank.steps[step].options == a.options) continue;
     found.cause = ProgramCause::other_options;
-    found.words += "; " + other_option(a, rank.steps[step], rank.rank);
+    found.words += "; " + other_option(a, rank.steps[step], fmt::format("on rank {}", rank.rank));
     return found;
   }
   for (const ProgramRank& rank : ranks)
     if (rank.steps[step].optimizer != a.optimizer) found.cause = ProgramCause::optimizer_made_anew;
   if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
     found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
+  else if (a.options != b.options)
+    found.words += "; " + other_option(a, b, "of one device");
   return found;
 }
 
@@ -360,7 +388,7 @@ ProgramFinding judge_replicas(const Ranks& ranks) {
         return inconclusive("ranks update different parameters: sharded, or a pipeline");
       std::string of;
       const std::string entry = first_difference(a, b, &of);
-      if (!entry.empty()) return replica_failure(ranks[0], rank, step, entry, of);
+      if (!entry.empty()) return replica_failure(ranks, rank, step, entry, of);
     }
   }
   ProgramFinding found;

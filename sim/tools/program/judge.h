@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ ProgramFinding judge_steps(const std::vector<ProgramRank>& ranks, const ProgramR
 // failure. Samples that a sampler repeats matter as little as any that ranks draw.
 ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
                             const ProgramFinding& before);
+// What such a run makes likely, and each rank's own gradients (of a drill) can prove.
+std::optional<ProgramFinding> suspected_of_handed(const std::vector<ProgramRank>& ranks,
+                                                  const ProgramRank& one);
 enum class HandedWay { none, together, in_turn };  // a step's batches as one, or one after another
 HandedWay handed_way(const ProgramRank& rank, const ProgramRank& one, int64_t world);
 

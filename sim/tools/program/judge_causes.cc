@@ -110,14 +110,14 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
   return a.options != b.options ? ProgramCause::other_options : ProgramCause::unknown;
 }
 
-std::string other_option(const ProgramStep& a, const ProgramStep& b, int64_t rank) {
+std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& of) {
   for (size_t i = 0; i < std::min(a.options.size(), b.options.size()); ++i) {
     if (a.options[i] == b.options[i]) continue;
     const auto value = [](const std::string& option) {
       return option.substr(option.find(' ') + 1);
     };
-    return fmt::format("{} in group {}, on rank {} {}", value(a.options[i]),
-                       a.options[i].substr(0, a.options[i].find(' ')), rank, value(b.options[i]));
+    return fmt::format("{} in group {}, {} {}", value(a.options[i]),
+                       a.options[i].substr(0, a.options[i].find(' ')), of, value(b.options[i]));
   }
   return "they have other groups";
 }

@@ -18,8 +18,8 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
 // samples are those of one device.
 ProgramCause gradient_cause(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
                             size_t step, size_t i);
-// The first that differs: "lr=0.1 in group 0, on rank 2 lr=0.2".
-std::string other_option(const ProgramStep& a, const ProgramStep& b, int64_t rank);
+// The first that differs: "lr=0.1 in group 0, on rank 2 lr=0.2", with `of` "on rank 2".
+std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& of);
 
 // One that no model of DistributedDataParallel holds is "parameter 4".
 bool is_nameless(const std::string& name);

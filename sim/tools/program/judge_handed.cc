@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
+#include "sim/judge/rank_view.h"
 #include "sim/tools/program/judge.h"
 
 namespace lockstep {
@@ -21,6 +24,51 @@ bool is_certain(ProgramCause cause) {
     default:
       return false;
   }
+}
+
+// Samples of a step that several ranks have, and which ranks these are.
+struct Sharing {
+  bool twice_on_one = false;
+  size_t samples = 0, shared = 0;
+  std::vector<int64_t> ranks;
+};
+
+Sharing sharing_of(const std::vector<ProgramRank>& ranks, size_t step) {
+  Sharing found;
+  std::map<std::string, std::set<int64_t>> owners;
+  std::set<int64_t> sharers;
+  for (const ProgramRank& rank : ranks)
+    for (const std::string& sample : rank.steps[step].samples)
+      found.twice_on_one |= !owners[sample].insert(rank.rank).second;
+  found.samples = owners.size();
+  for (const auto& [sample, own] : owners) {
+    if (own.size() < 2) continue;
+    ++found.shared;
+    sharers.insert(own.begin(), own.end());
+  }
+  found.ranks.assign(sharers.begin(), sharers.end());
+  return found;
+}
+
+// Ranks have samples of each other in every step, and none has one twice, as it would be where the
+// data repeats itself: they are dealt so. Ranks may share them on purpose, so nobody is accused.
+ProgramFinding shared_samples(const std::vector<ProgramRank>& ranks) {
+  for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
+    const Sharing sharing = sharing_of(ranks, step);
+    if (sharing.shared == 0 || sharing.twice_on_one) return {};
+  }
+  const Sharing first = sharing_of(ranks, 0);
+  ProgramFinding found;
+  found.verdict = Verdict::inconclusive;
+  found.cause = ProgramCause::same_samples;
+  found.step = 1;
+  found.entry = "samples";
+  found.line = ranks[0].steps[0].line;
+  found.words = fmt::format(
+      "all steps agree with one device that is given the ranks' samples, but {} share {} "
+      "of {} samples in step 1, and some in each step",
+      ranks_text(first.ranks), first.shared, first.samples);
+  return found;
 }
 
 }  // namespace
@@ -48,6 +96,9 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
   ProgramFinding with = judge_one_device(ranks, one);
   if (with.cause == ProgramCause::padded_samples) with = judge_steps(ranks, one);
   const bool passes = with.verdict == Verdict::pass;
+  if (passes && !ranks[0].steps.empty())
+    if (ProgramFinding shared = shared_samples(ranks); shared.verdict != Verdict::pass)
+      return shared;
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data handed to one device, ";
   found.words += passes ? fmt::format("{} steps agree", with.steps) : with.words;
@@ -56,6 +107,15 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
         ", but its loss is computed on after a loss of torch's or a model made it, perhaps with a "
         "number of samples that is not that of the larger batch";
   return found;
+}
+
+std::optional<ProgramFinding> suspected_of_handed(const std::vector<ProgramRank>& ranks,
+                                                  const ProgramRank& one) {
+  if (!one.handed || !one.scale_known) return std::nullopt;
+  const ProgramFinding with = judge_steps(ranks, one);
+  if (with.verdict != Verdict::fail || with.cause != ProgramCause::uneven_batches)
+    return std::nullopt;
+  return with;
 }
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@ namespace {
 constexpr size_t kProjections = 4;  // of a sketch, before its norm
 constexpr double kSingular = 1e-9;  // of a pivot beside the largest one: ranks do not differ
 constexpr double kAlikeWeights = 1e-6;
+constexpr double kAlikeNorms = 1e-4;  // clip_grad_norm_() adds 1e-6 to a norm
 
 using Row = std::vector<double>;  // of each rank, then of one device
 
@@ -20,19 +21,17 @@ const Sketch* gradient_of(const DrillRank& rank, const std::string& name) {
   return nullptr;
 }
 
-std::vector<Row> equations(const std::vector<DrillRank>& ranks, const DrillRank& one) {
-  std::vector<Row> rows;
-  for (const DrillParameter& parameter : one.parameters) {
-    std::vector<const Sketch*> all;
-    for (const DrillRank& rank : ranks) all.push_back(gradient_of(rank, parameter.name));
-    all.push_back(gradient_of(one, parameter.name));
-    if (std::find(all.begin(), all.end(), nullptr) != all.end()) continue;
-    for (size_t i = 0; i < kProjections; ++i) {
-      Row& row = rows.emplace_back();
-      for (const Sketch* gradient : all) row.push_back((**gradient)[i]);
-    }
+// Of one parameter: what the ranks' gradients are to add up to.
+void add_equations(const std::vector<DrillRank>& ranks, const std::string& name,
+                   const Sketch* target, std::vector<Row>* rows) {
+  std::vector<const Sketch*> all;
+  for (const DrillRank& rank : ranks) all.push_back(gradient_of(rank, name));
+  all.push_back(target);
+  if (std::find(all.begin(), all.end(), nullptr) != all.end()) return;
+  for (size_t i = 0; i < kProjections; ++i) {
+    Row& row = rows->emplace_back();
+    for (const Sketch* gradient : all) row.push_back((**gradient)[i]);
   }
-  return rows;
 }
 
 // Least squares by the normal equations, in Gauss's elimination; empty: they have no one solution.
@@ -71,14 +70,57 @@ bool fits(const std::vector<Row>& rows, const std::vector<double>& weights) {
   return norm > 0 && std::sqrt(off / norm) < kProgramRatioBound;
 }
 
+// Empty: no weights fit, or too little was recorded to tell.
+std::vector<double> fitted(const std::vector<Row>& rows, size_t ranks) {
+  if (rows.size() < 2 * ranks + 2) return {};
+  std::vector<double> weights = solve(rows, ranks);
+  return weights.empty() || !fits(rows, weights) ? std::vector<double>() : weights;
+}
+
+// Of all gradients of a rank together, in so far as they take part in the step.
+double whole_norm(const DrillRank& rank, const ProgramStep& step) {
+  double sum = 0;
+  for (const std::string& name : step.names)
+    if (const Sketch* gradient = gradient_of(rank, name))
+      sum += gradient->value().back() * gradient->value().back();
+  return std::sqrt(sum);
+}
+
 }  // namespace
+
+std::optional<LimitedNorms> limited_norms(const std::vector<DrillRank>& ranks,
+                                          const ProgramStep& step) {
+  std::vector<Row> rows;
+  for (size_t i = 0; i < step.names.size(); ++i)
+    add_equations(ranks, step.names[i], step.grads[i] ? &step.grads[i] : nullptr, &rows);
+  LimitedNorms found;
+  for (const double weight : fitted(rows, ranks.size()))
+    found.factors.push_back(weight * static_cast<double>(ranks.size()));
+  if (found.factors.empty()) return std::nullopt;
+  double largest_left = 0;  // norm of a rank whose gradient is as it was
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const double factor = found.factors[rank], norm = whole_norm(ranks[rank], step);
+    if (std::abs(factor - 1) < kAlikeWeights) {
+      largest_left = std::max(largest_left, norm);
+      continue;
+    }
+    if (factor <= 0 || factor > 1) return std::nullopt;
+    if (found.limit == 0) found.limit = factor * norm;
+    if (std::abs(factor * norm / found.limit - 1) > kAlikeNorms) return std::nullopt;
+  }
+  const auto [least, most] = std::minmax_element(found.factors.begin(), found.factors.end());
+  if (*most - *least < kAlikeWeights || largest_left > found.limit * (1 + kAlikeNorms))
+    return std::nullopt;
+  return found;
+}
 
 std::optional<std::vector<double>> rank_weights(const std::vector<DrillRank>& ranks,
                                                 const DrillRank& one) {
-  const std::vector<Row> rows = equations(ranks, one);
-  if (rows.size() < 2 * ranks.size() + 2) return std::nullopt;
-  std::vector<double> weights = solve(rows, ranks.size());
-  if (weights.empty() || !fits(rows, weights)) return std::nullopt;
+  std::vector<Row> rows;
+  for (const DrillParameter& parameter : one.parameters)
+    add_equations(ranks, parameter.name, gradient_of(one, parameter.name), &rows);
+  const std::vector<double> weights = fitted(rows, ranks.size());
+  if (weights.empty()) return std::nullopt;
   double sum = 0;
   for (const double weight : weights) sum += weight;
   if (std::abs(sum - 1) > kAlikeWeights) return std::nullopt;

@@ -15,4 +15,14 @@ namespace lockstep {
 std::optional<std::vector<double>> rank_weights(const std::vector<DrillRank>& ranks,
                                                 const DrillRank& one);
 
+// Each rank limited the norm of its own gradients before they were reduced: in the mean that the
+// optimizer is given each rank's gradient has a factor, and factor times norm is one limit, but for
+// those whose norm is within it. Nothing where the factors say anything else, or are all alike.
+struct LimitedNorms {
+  std::vector<double> factors;  // by rank
+  double limit = 0;
+};
+std::optional<LimitedNorms> limited_norms(const std::vector<DrillRank>& ranks,
+                                          const ProgramStep& step);
+
 }  // namespace lockstep

@@ -40,6 +40,7 @@ ProgramStep program_step_of(const Json& line) {
   step.unheld = line.at("unheld").get<std::vector<std::string>>();
   step.reduced_again = line.at("reduced_again").get<std::vector<std::string>>();
   step.no_sums = line.at("no_sums").get<std::vector<std::string>>();
+  step.shards = line.at("shards").get<std::vector<std::string>>();
   step.dropouts = whole_number(line.at("dropouts"));
   step.options = line.at("options").get<std::vector<std::string>>();
   step.before_hash = line.at("before_hash").get<std::string>();

@@ -37,6 +37,8 @@ struct ProgramStep {
   // Names: with a gradient that more than one all_reduce was given; that one was given which is no
   // sum.
   std::vector<std::string> reduced_again, no_sums;
+  // Names: of which this rank holds a shard alone, so that sketches and hashes are of that.
+  std::vector<std::string> shards;
   std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
   // before_hash: of all parameters before the update; empty: not known.
   std::string buffer_hash, state_hash, before_hash;

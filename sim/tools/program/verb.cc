@@ -16,10 +16,12 @@
 #include "sim/report/document.h"
 #include "sim/tools/program/broken_off.h"
 #include "sim/tools/program/command.h"
+#include "sim/tools/program/drill_cause.h"
 #include "sim/tools/program/drill_runs.h"
 #include "sim/tools/program/launch.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/result.h"
+#include "sim/tools/program/shards.h"
 #include "sim/tools/tools.h"
 
 namespace lockstep {
@@ -147,6 +149,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
     else
       found.ranks.push_back(std::move(read.value()));
   }
+  join_shards(&found.ranks);
   return found;
 }
 
@@ -239,6 +242,8 @@ int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramW
 struct Pair {
   bool handed = false;                          // one device was given the ranks' data,
   std::vector<std::string> one_variables = {};  // in this way
+  // What only each rank's own gradients can prove, where the verdict is inconclusive without them.
+  std::optional<ProgramFinding> suspected = std::nullopt;
   double seconds = 0;
 };
 
@@ -261,48 +266,56 @@ void take_cause_of_replicas(const std::vector<ProgramLane>& lanes, ProgramFindin
   found->words += fmt::format("; ranks differ since step {}", replicas.step);
 }
 
-// A mean of means is told by each rank's gradients alone, which nobody sees before a drill.
-void take_drill(DrillFinding drilled, ProgramWorld* found) {
-  ProgramFinding& wrong = found->lanes.back().finding;
-  if (wrong.cause == ProgramCause::unknown && !drilled.weights.empty()) {
-    wrong.cause = ProgramCause::mean_of_means;
-    wrong.words += fmt::format("; one device's gradient is that of the ranks, weighted {:.3g}",
-                               fmt::join(drilled.weights, ", "));
-  }
-  found->drill = std::move(drilled);
-}
+// The pair once more, of which the step is recorded operator by operator.
+struct DrilledPair {
+  Recorded ranks, one;
+  std::string folder, one_folder;
+};
 
-// Runs the pair once more, its first wrong step recorded operator by operator. A signal, where one
-// came; `found` is left without a drill where none is wanted.
-int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
-  const ProgramFinding& wrong = found->lanes.back().finding;
-  if (!is_drilled(session.options, pair, wrong)) return 0;
-  const std::string folder = fmt::format("{}/{}-drill", session.scratch, found->world_size);
-  const std::string data = folder + "-data", one_folder = folder + "-one";
+// As far as the first run that does not end well.
+DrilledPair run_drilled(const Session& session, const Pair& pair, int64_t world, int64_t step) {
+  DrilledPair runs;
+  runs.folder = fmt::format("{}/{}-drill", session.scratch, world);
+  runs.one_folder = runs.folder + "-one";
+  const std::string data = runs.folder + "-data";
   std::error_code error;
   fs::create_directory(data, error);
-  std::vector<std::string> all = {fmt::format("LOCKSTEP_PROGRAM_DRILL={}", wrong.step)};
+  std::vector<std::string> all = {fmt::format("LOCKSTEP_PROGRAM_DRILL={}", step)};
   std::vector<std::string> alone = all;
   if (pair.handed) {
     all.push_back("LOCKSTEP_PROGRAM_KEEP_DATA=" + data);
     alone.push_back("LOCKSTEP_PROGRAM_HANDED=" + data);
   }
   alone.insert(alone.end(), pair.one_variables.begin(), pair.one_variables.end());
-  found->drill.emplace();
-  found->drill->step = wrong.step;
-  const Recorded ranks = record(session, folder, {.world = found->world_size, .variables = all});
-  found->drill->words = ranks.why;
-  if (ranks.signal != 0 || !ranks.why.empty()) return ranks.signal;
-  const Recorded one =
-      record(session, one_folder, {.world = 1, .scale = found->world_size, .variables = alone});
-  found->drill->words = one.why;
-  if (one.signal != 0 || !one.why.empty()) return one.signal;
-  const ProgramFinding again = judge_one_device(ranks.ranks, one.ranks[0]);
-  if (again.step != wrong.step || again.entry != wrong.entry)
-    found->drill->words = "run once more, it did not fail in the same place";
-  else
-    take_drill(drill_runs(ranks.ranks, folder, one.ranks[0], one_folder, wrong.step), found);
-  return 0;
+  runs.ranks = record(session, runs.folder, {.world = world, .variables = all});
+  if (runs.ranks.signal != 0 || !runs.ranks.why.empty()) return runs;
+  runs.one = record(session, runs.one_folder, {.world = 1, .scale = world, .variables = alone});
+  return runs;
+}
+
+// Runs the pair once more, its first wrong step recorded operator by operator. A signal, where one
+// came; `found` is left without a drill where none is wanted.
+int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
+  const ProgramFinding wrong = pair.suspected.value_or(found->lanes.back().finding);
+  if (!is_drilled(session.options, pair, wrong)) return 0;
+  const DrilledPair runs = run_drilled(session, pair, found->world_size, wrong.step);
+  DrillFinding drilled;
+  drilled.step = wrong.step;
+  drilled.words = runs.ranks.why.empty() ? runs.one.why : runs.ranks.why;
+  const int signal = runs.ranks.signal != 0 ? runs.ranks.signal : runs.one.signal;
+  if (signal == 0 && drilled.words.empty()) {
+    const ProgramFinding again = judge_one_device(runs.ranks.ranks, runs.one.ranks[0]);
+    if (again.step == wrong.step && again.entry == wrong.entry)
+      drilled =
+          drill_runs(runs.ranks.ranks, runs.folder, runs.one.ranks[0], runs.one_folder, wrong.step);
+    else
+      drilled.words = "run once more, it did not fail in the same place";
+  }
+  if (pair.suspected && !is_proven(drilled, runs.ranks.ranks)) return signal;
+  found->handed |= pair.suspected.has_value();
+  found->lanes.back().finding = with_cause(drilled, wrong);
+  found->drill = std::move(drilled);
+  return signal;
 }
 
 // One device has drawn other weights or batches than the ranks, as in programs without a seed, or
@@ -335,6 +348,7 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
   lane->finding = judge_handed(ranks.ranks, one.ranks[0], lane->finding);
   lane->control_failed = one_device_control_fails(ranks.ranks, one.ranks[0]);
   found->handed = !lane->finding.other_data;
+  pair->suspected = suspected_of_handed(ranks.ranks, one.ranks[0]);
   return 0;
 }
 

@@ -196,6 +196,23 @@ TEST(ProgramJudge, RanksThatUpdateOtherwiseAreTold) {
   EXPECT_EQ(cause(false, [](ProgramStep* step) { step->carried = true; }), ProgramCause::unknown);
 }
 
+TEST(ProgramJudge, WhoStandsAgainstMostRanksIsNamedAndOfTwoNobody) {
+  const auto words = [](Ranks ranks, const std::vector<size_t>& others) {
+    for (const size_t rank : others) ranks[rank].steps[1].param_hashes[0] = "x";
+    return judge_replicas(ranks).words;
+  };
+  EXPECT_EQ(words(three(), {1}), "rank 1 differs from the other ranks; gradients agree");
+  EXPECT_EQ(words(three(), {1, 2}), "rank 0 differs from the other ranks; gradients agree");
+  EXPECT_EQ(words({made_rank(0, 2), made_rank(1, 2)}, {1}),
+            "ranks 0 and 1 differ; gradients agree");
+  Ranks all = three();
+  all[2].steps[1].param_hashes[0] = "y";
+  EXPECT_EQ(words(all, {1}), "ranks 0, 1 and 2 differ; gradients agree");
+  Ranks state = three();
+  state[2].steps[1].state_hash = "x";
+  EXPECT_EQ(words(state, {}), "rank 2 differs from the other ranks; gradients agree");
+}
+
 // A gradient of "weight" differs on one rank; all ranks have named this parameter.
 ProgramCause cause_of_names(std::vector<std::string> ProgramStep::*names, const char* parameter) {
   Ranks ranks = three();
@@ -421,6 +438,40 @@ TEST(ProgramJudge, DataThatWasHandedOnDecides) {
   handed.scale_known = false;
   EXPECT_EQ(judge_handed(three(), handed, before).verdict, Verdict::inconclusive);
   EXPECT_EQ(judge_handed(off(3), handed, before).verdict, Verdict::inconclusive);
+}
+
+TEST(ProgramJudge, UnevenBatchesThatWereHandedOnAreSuspectedAlone) {
+  Ranks uneven = changed([](ProgramStep* step) { step->grads[0] = sketch_of(1.7); });
+  uneven[0].steps[1].samples = {"2/0", "2/1"};
+  uneven[1].steps[1].samples = {};
+  ProgramRank handed = one();
+  EXPECT_FALSE(suspected_of_handed(uneven, handed));
+  handed.handed = true;
+  ASSERT_TRUE(suspected_of_handed(uneven, handed));
+  EXPECT_EQ(suspected_of_handed(uneven, handed)->cause, ProgramCause::uneven_batches);
+  EXPECT_EQ(judge_handed(uneven, handed, {}).cause, ProgramCause::none) << "not proven";
+  EXPECT_FALSE(suspected_of_handed(three(), handed));
+  handed.scale_known = false;
+  EXPECT_FALSE(suspected_of_handed(uneven, handed));
+}
+
+TEST(ProgramJudge, RanksThatWereHandedOnAndShareSamplesInEachStepProveNothing) {
+  const auto sharing = [](size_t steps) {
+    Ranks ranks = three();
+    for (size_t step = 0; step < steps; ++step)
+      ranks[2].steps[step].samples.push_back(ranks[0].steps[step].samples[0]);
+    return ranks;
+  };
+  ProgramRank handed = one();
+  handed.handed = true;
+  const ProgramFinding found = judge_handed(sharing(2), handed, {});
+  EXPECT_EQ(found.verdict, Verdict::inconclusive);
+  EXPECT_EQ(found.cause, ProgramCause::same_samples);
+  EXPECT_NE(found.words.find("ranks 0 and 2 share 1 of 3 samples"), std::string::npos);
+  EXPECT_EQ(judge_handed(sharing(1), handed, {}).verdict, Verdict::pass) << "an accident";
+  Ranks repeating = sharing(2);
+  repeating[1].steps[0].samples = {"x", "x"};
+  EXPECT_EQ(judge_handed(repeating, handed, {}).verdict, Verdict::pass) << "of the data";
 }
 
 TEST(ProgramJudge, BatchesAreHandedOnAsOneOrInTurn) {

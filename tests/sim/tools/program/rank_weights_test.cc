@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 namespace lockstep {
@@ -54,6 +55,46 @@ TEST(RankWeights, WhatIsNoWeightedMeanHasNone) {
       << "too little to tell";
   std::vector<DrillRank> alike = {ranks[0], ranks[0], ranks[1]};
   EXPECT_FALSE(rank_weights(alike, mean_of(alike, {0.2, 0.5, 0.3})));
+}
+
+// What an optimizer is given: the mean of the ranks' gradients, each by its factor.
+ProgramStep given(const std::vector<DrillRank>& ranks, std::vector<double> factors) {
+  for (double& factor : factors) factor /= static_cast<double>(ranks.size());
+  ProgramStep step;
+  for (const DrillParameter& parameter : mean_of(ranks, factors).parameters) {
+    step.names.push_back(parameter.name);
+    step.grads.push_back(parameter.gradient);
+  }
+  return step;
+}
+
+// Ranks whose gradients have these norms.
+std::vector<DrillRank> of_norms(const std::vector<double>& norms) {
+  auto ranks = ranks_of(norms.size(), 6);
+  for (size_t rank = 0; rank < norms.size(); ++rank)
+    for (DrillParameter& parameter : ranks[rank].parameters)
+      (*parameter.gradient)[4] = norms[rank] / std::sqrt(6.0);
+  return ranks;
+}
+
+TEST(LimitedNorms, OfEachRankByItselfAreFound) {
+  const auto ranks = of_norms({1.0, 2.0, 4.0});
+  auto found = limited_norms(ranks, given(ranks, {0.8, 0.4, 0.2}));
+  ASSERT_TRUE(found);
+  EXPECT_NEAR(found->limit, 0.8, 1e-9);
+  EXPECT_NEAR(found->factors[2], 0.2, 1e-9);
+  found = limited_norms(ranks, given(ranks, {1, 0.75, 0.375}));
+  ASSERT_TRUE(found);
+  EXPECT_NEAR(found->limit, 1.5, 1e-9);
+}
+
+TEST(LimitedNorms, AreNotThoseOfOtherFactors) {
+  const auto ranks = of_norms({1.0, 2.0, 4.0});
+  EXPECT_FALSE(limited_norms(ranks, given(ranks, {1, 1, 1}))) << "a mean";
+  EXPECT_FALSE(limited_norms(ranks, given(ranks, {0.5, 0.5, 0.5}))) << "alike";
+  EXPECT_FALSE(limited_norms(ranks, given(ranks, {0.8, 0.4, 0.3}))) << "no one limit";
+  EXPECT_FALSE(limited_norms(ranks, given(ranks, {0.5, 1, 0.125}))) << "rank 1 is beyond it";
+  EXPECT_FALSE(limited_norms(ranks, given(ranks, {2, 1, 0.5}))) << "larger than it was";
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+#include "sim/tools/program/drill_cause.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+namespace lockstep {
+
+bool is_proven(const DrillFinding& drilled, const std::vector<ProgramRank>& ranks) {
+  const auto samples = [&](const ProgramRank& rank) {
+    return static_cast<double>(rank.steps.at(static_cast<size_t>(drilled.step - 1)).samples.size());
+  };
+  if (drilled.weights.size() != ranks.size()) return false;
+  double all = 0;
+  for (const ProgramRank& rank : ranks) all += samples(rank);
+  if (all == 0) return false;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (std::abs(drilled.weights[i] - samples(ranks[i]) / all) > kProgramRatioBound) return false;
+  return true;
+}
+
+ProgramFinding with_cause(const DrillFinding& drilled, ProgramFinding wrong) {
+  const bool unknown = wrong.cause == ProgramCause::unknown;
+  if (drilled.limited && (unknown || wrong.cause == ProgramCause::local_batch_norm)) {
+    wrong.cause = ProgramCause::clipped_before_sum;
+    wrong.words += fmt::format(
+        "; each rank limited the norm of its own gradients to {:.4g}: they are scaled by {:.4g}",
+        drilled.limited->limit, fmt::join(drilled.limited->factors, ", "));
+  } else if (!drilled.weights.empty() && (unknown || wrong.cause == ProgramCause::uneven_batches)) {
+    if (unknown) wrong.cause = ProgramCause::mean_of_means;
+    wrong.words += fmt::format("; one device's gradient is that of the ranks, weighted {:.3g}",
+                               fmt::join(drilled.weights, ", "));
+  }
+  return wrong;
+}
+
+}  // namespace lockstep
