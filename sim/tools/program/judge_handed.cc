@@ -50,25 +50,55 @@ Sharing sharing_of(const std::vector<ProgramRank>& ranks, size_t step) {
   return found;
 }
 
-// Ranks have samples of each other in every step, and none has one twice, as it would be where the
-// data repeats itself: they are dealt so. Ranks may share them on purpose, so nobody is accused.
-ProgramFinding shared_samples(const std::vector<ProgramRank>& ranks) {
-  for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
-    const Sharing sharing = sharing_of(ranks, step);
-    if (sharing.shared == 0 || sharing.twice_on_one) return {};
-  }
-  const Sharing first = sharing_of(ranks, 0);
+ProgramFinding same_samples(const std::vector<ProgramRank>& ranks, const std::string& words) {
   ProgramFinding found;
   found.verdict = Verdict::inconclusive;
   found.cause = ProgramCause::same_samples;
   found.step = 1;
   found.entry = "samples";
   found.line = ranks[0].steps[0].line;
-  found.words = fmt::format(
-      "all steps agree with one device that is given the ranks' samples, but {} share {} "
-      "of {} samples in step 1, and some in each step",
-      ranks_text(first.ranks), first.shared, first.samples);
+  found.words = "all steps agree with one device that is given the ranks' samples, but " + words;
   return found;
+}
+
+// Ranks have samples of each other in every step, and none has one twice, as it would be where the
+// data repeats itself: they are dealt so. Ranks may share them on purpose, so nobody is accused.
+ProgramFinding shared_in_each_step(const std::vector<ProgramRank>& ranks) {
+  for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
+    const Sharing sharing = sharing_of(ranks, step);
+    if (sharing.shared == 0 || sharing.twice_on_one) return {};
+  }
+  const Sharing first = sharing_of(ranks, 0);
+  return same_samples(ranks,
+                      fmt::format("{} share {} of {} samples in step 1, and some in each step",
+                                  ranks_text(first.ranks), first.shared, first.samples));
+}
+
+// Until one has a sample again, all ranks have had the same ones, as where each shuffles all of
+// them by itself.
+ProgramFinding shared_in_an_epoch(const std::vector<ProgramRank>& ranks) {
+  std::vector<std::set<std::string>> had(ranks.size());
+  const auto come_again = [&](size_t step) {
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      for (const std::string& sample : ranks[rank].steps[step].samples)
+        if (had[rank].contains(sample)) return true;
+    return false;
+  };
+  size_t step = 0;
+  for (; step < ranks[0].steps.size() && !come_again(step); ++step)
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      had[rank].insert(ranks[rank].steps[step].samples.begin(),
+                       ranks[rank].steps[step].samples.end());
+  if (step < 2 || had[0].empty()) return {};
+  for (const auto& own : had)
+    if (own != had[0]) return {};
+  return same_samples(
+      ranks, fmt::format("each rank had the same {} in the first {} steps", had[0].size(), step));
+}
+
+ProgramFinding shared_samples(const std::vector<ProgramRank>& ranks) {
+  ProgramFinding found = shared_in_each_step(ranks);
+  return found.verdict == Verdict::pass ? shared_in_an_epoch(ranks) : found;
 }
 
 }  // namespace

@@ -474,6 +474,20 @@ TEST(ProgramJudge, RanksThatWereHandedOnAndShareSamplesInEachStepProveNothing) {
   EXPECT_EQ(judge_handed(repeating, handed, {}).verdict, Verdict::pass) << "of the data";
 }
 
+TEST(ProgramJudge, RanksThatEachHaveAllSamplesInAnOrderOfTheirOwnProveNothing) {
+  const std::vector<std::string> all = {"a", "b", "c"};
+  Ranks ranks = three();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    ranks[rank].steps[0].samples = {all[rank]};
+    ranks[rank].steps[1].samples = {all[(rank + 1) % 3], all[(rank + 2) % 3]};
+  }
+  ProgramRank handed = one();
+  handed.handed = true;
+  EXPECT_EQ(judge_handed(ranks, handed, {}).cause, ProgramCause::same_samples);
+  ranks[1].steps[1].samples.push_back("d");
+  EXPECT_EQ(judge_handed(ranks, handed, {}).verdict, Verdict::pass) << "d is of one rank alone";
+}
+
 TEST(ProgramJudge, BatchesAreHandedOnAsOneOrInTurn) {
   const auto making = [](int64_t backwards) {
     ProgramRank rank = one();
