@@ -15,19 +15,13 @@ namespace lockstep {
 // which is undefined.
 template <class T>
 void get_exact(const nlohmann::ordered_json& value, T& out) {
-  using Json = nlohmann::ordered_json;
-  if constexpr (std::same_as<T, bool>) {
-    value.get_to(out);
-  } else if (std::same_as<T, uint64_t> && value.is_number_unsigned()) {
-    value.get_to(out);  // also beyond 2^63
-  } else if constexpr (std::is_integral_v<T>) {
-    const int64_t number = whole_number(value);
-    if (!std::in_range<T>(number))
-      throw Json::out_of_range::create(406, "the number is beyond its range", &value);
-    out = static_cast<T>(number);
-  } else {
-    value.get_to(out);
+  if constexpr (std::is_integral_v<T> && !std::same_as<T, bool>) {
+    const bool beyond_int64 = std::same_as<T, uint64_t> && value.is_number_unsigned();
+    if (!beyond_int64 && !std::in_range<T>(whole_number(value)))
+      throw nlohmann::ordered_json::out_of_range::create(406, "the number is beyond its range",
+                                                         &value);
   }
+  value.get_to(out);
 }
 
 template <std::integral T>
