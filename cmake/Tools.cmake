@@ -14,10 +14,10 @@ target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJ
 target_compile_options(lockstep_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 if(LOCKSTEP_SANITIZE)
-  # -O0: with both sanitizers g++ takes minutes for a unit at -O2, and twice as long at -O1; clang
-  # 20 s instead of 43. What a fuzzer does a million times is worth -O1.
+  # -O0: with both sanitizers g++ takes minutes for a unit at -O2, and twice as long at -O1. What a
+  # fuzzer does a million times is worth -O1, and tests lose what compiling would gain.
   set(level -O0)
-  if(LOCKSTEP_FUZZ AND NOT LOCKSTEP_FUZZ_BRIEFLY)
+  if(LOCKSTEP_FUZZ)
     set(level -O1)
   endif()
   target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -g1 ${level}
