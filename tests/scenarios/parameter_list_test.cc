@@ -2,13 +2,13 @@
 
 #include <gmock/gmock.h>
 
-#include <fstream>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "scenarios/manifest.h"
+#include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
 namespace {
@@ -16,14 +16,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string written(const std::string& content) {
-  const std::string path = testing::TempDir() + "/parameter_list";
-  std::ofstream(path, std::ios::binary) << content;
-  return path;
-}
-
 std::vector<std::string> listed(const std::string& content) {
-  const auto read = read_parameter_list(written(content));
+  const TemporaryFolder folder;
+  const auto read = read_parameter_list(folder.write("parameter_list", content));
   if (!read) return {to_text(read.errors().front())};
   std::vector<std::string> texts;
   for (const ListedParameter& parameter : read.value()) texts.push_back(to_text(parameter));
