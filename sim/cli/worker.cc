@@ -164,6 +164,7 @@ class Member {
   void meet();
   void still_waiting(const std::string& why, Deadline silent);
   void find_out_dir();
+  void check_interface() const;
   std::string own_address();
   void execute();
   RunOutcome collect(size_t index);
@@ -267,6 +268,7 @@ void Member::meet() {
                                            coordinator_->missing_ranks(), patience.count(),
                                            refused.empty() ? "" : "; ", refused));
   }
+  check_interface();
 }
 
 void Member::find_out_dir() {
@@ -298,17 +300,21 @@ RunOutcome Member::collect(size_t index) {
   return coordinator_->take_outcome();
 }
 
-// At which ranks of this process are to be reached; empty: on one host, by loopback.
-std::string Member::own_address() {
+// Of every rank at once, before any waits for another: who left first would be lost to the others.
+void Member::check_interface() const {
   const std::string& chosen = part_.interface_address;
-  const bool far = !topology_.one_network;
-  if (far && is_loopback(chosen))
+  if (!topology_.one_network && is_loopback(chosen))
     throw RunOver(kExitBadInput, fmt::format("the interface that was chosen has address {}, at "
                                              "which other hosts cannot reach rank {}",
                                              chosen, part_.ranks.front()));
+}
+
+// At which ranks of this process are to be reached; empty: on one host, by loopback.
+std::string Member::own_address() {
+  const std::string& chosen = part_.interface_address;
   if (!chosen.empty() || topology_.one_host) return chosen;
   std::string address = link_->own_address();
-  if (!far || !is_loopback(address)) return address;
+  if (topology_.one_network || !is_loopback(address)) return address;
   return link_->get("reached_at", deadline_after(kCollect));  // beside rank 0's process
 }
 
