@@ -13,19 +13,14 @@ import sys
 import tempfile
 import unittest
 
+from invariant_example import example
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 STEPS = 10
 FLIPS = [f"{rank}:{what}" for rank in (0, 1, 2) for what in ("weights@6", "unit@6", "audit@9")] + [
     "1:optimizer@6", "1:optimizer@9", "1:average@6", "1:average@9", "1:buffers@9", "0:buffers@9", "2:gradient@9",
     "1:gradient@6"]
-
-
-def example():
-    spec = importlib.util.spec_from_file_location("example_invariant", ROOT / "examples/invariant.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def options(*words):

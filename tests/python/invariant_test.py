@@ -12,18 +12,13 @@ import sys
 import tempfile
 import unittest
 
+from invariant_example import example
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 ALL = os.environ.get("LOCKSTEP_INVARIANT") == "all"
 MODELS = ("mlp", "dropout", "batch_norm", "convnet", "routed", "tokens")
 OPTIMIZERS = ("sgd", "adam", "adamw", "adagrad", "rmsprop")
-
-
-def example():
-    spec = importlib.util.spec_from_file_location("example_invariant", ROOT / "examples/invariant.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def digest(*words):

@@ -67,9 +67,9 @@ void LogReader::see(const LogPrefix& prefix) {
   if (prefix.owner == LineOwner::label) ++labels_;
   if (labels_ > 0 && counted_ != line_) ++lines_;
   if (prefix.owner == LineOwner::number)
-    ++numbers_;
-  else if (numbers_ > 0)
-    ++unnumbered_;
+    numbered_ = true;
+  else
+    unnumbered_ |= numbered_;
   counted_ = line_;
   std::set<int64_t>& ranks = prefix.owner == LineOwner::process ? told_ : labelled_;
   if (prefix.role_rank) told_twice_.insert(prefix.rank);
@@ -275,7 +275,7 @@ int64_t LogReader::own_rank() const {
 }
 
 // Steps that a program counts do not stand before the lines of a traceback.
-bool LogReader::numbers_are_ranks() const { return file_rank_ < 0 && unnumbered_ == 0; }
+bool LogReader::numbers_are_ranks() const { return file_rank_ < 0 && !unnumbered_; }
 
 void LogReader::settle(Kept* kept) const {
   LogEvent& event = kept->event;

@@ -68,10 +68,9 @@ class LogReader {
   int64_t labels_ = 0;  // lines with "3: " before them
   int64_t lines_ = 0;   // from the first of these on
   int64_t counted_ = 0;
-  int64_t numbers_ = 0,
-          unnumbered_ = 0;  // lines with "[3] " before them, and others since the first
-  std::set<int64_t> told_, told_twice_;  // by "[rank3]:"
-  std::set<int64_t> labelled_;           // by "3: ", and by mpirun
+  bool numbered_ = false, unnumbered_ = false;  // lines with "[3] " before them; others after one
+  std::set<int64_t> told_, told_twice_;         // by "[rank3]:"
+  std::set<int64_t> labelled_;                  // by "3: ", and by mpirun
   LogHosts hosts_;
   std::vector<Kept> events_;
   std::map<std::pair<int64_t, LogEventKind>, int64_t> kept_;

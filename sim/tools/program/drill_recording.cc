@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
@@ -24,7 +25,7 @@ RowPrints row_prints(const Json& list, size_t rows) {
 
 DrillTensor drill_tensor(const Json& line) {
   DrillTensor found;
-  for (const Json& size : line.at("shape")) found.shape.push_back(whole_number(size));
+  get_exact(line.at("shape"), found.shape);
   const auto rows = [&](size_t dimension) {
     return dimension < found.shape.size() ? static_cast<size_t>(found.shape[dimension]) : 1;
   };

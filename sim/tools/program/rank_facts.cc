@@ -9,6 +9,7 @@
 
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
@@ -52,7 +53,7 @@ std::string take_groups(const Json& groups, ProgramRankFacts* found) {
   for (const Json& group : groups) {
     ProgramGroup& one = found->groups.emplace_back();
     one.name = group.at("name").get<std::string>();
-    for (const Json& rank : group.at("ranks")) one.ranks.push_back(whole_number(rank));
+    get_exact(group.at("ranks"), one.ranks);
   }
   return "";
 }
