@@ -37,6 +37,7 @@ list(FILTER gloo_sources EXCLUDE REGEX "/(cuda_[^/]*|win|redis_store)\\.cc$")
 add_library(lockstep_gloo STATIC ${gloo_sources})
 target_include_directories(lockstep_gloo SYSTEM
   PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/own_gloo> $<BUILD_INTERFACE:${gloo_root}>)
+target_compile_definitions(lockstep_gloo INTERFACE LOCKSTEP_OWN_GLOO)
 target_compile_options(lockstep_gloo PRIVATE -w -fPIC -fvisibility=hidden)
 include(GNUInstallDirs)
 set(gloo_map ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep/hide_gloo.map)

@@ -176,9 +176,9 @@ class C10dCommunicator : public CollectiveCommunicator {
     auto gloo = ProcessGroupGloo::Options::create(time_left(deadline));
     const std::string token = shared_token(options.rank, *store_, prefix_ + "c10d/", deadline);
     on_device_thread([&] {
-      auto device = make_guarded_device(options.address, token);
-      if (device == nullptr) device = ProcessGroupGloo::createDeviceForHostname(options.address);
-      gloo->devices.push_back(std::move(device));
+      gloo->devices.push_back(kOneGloo
+                                  ? make_guarded_device(options.address, token)
+                                  : ProcessGroupGloo::createDeviceForHostname(options.address));
     });
     gloo->threads = 1;  // collectives run in the order of the calls
     const auto rank = static_cast<int>(options.rank);

@@ -6,7 +6,6 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/address.h>
 #include <gloo/transport/pair.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <sched.h>
 
@@ -174,13 +173,8 @@ std::shared_ptr<gloo::Context> connect_gloo(const CommOptions& options,
   try {
     const std::string token =
         shared_token(options.rank, *store, options.prefix + kGlooPrefix, deadline);
-    gloo::transport::tcp::attr address;
-    address.hostname = options.address;
     std::shared_ptr<gloo::transport::Device> device;
-    on_device_thread([&] {
-      device = make_guarded_device(options.address, token);
-      if (device == nullptr) device = gloo::transport::tcp::CreateDevice(address);
-    });
+    on_device_thread([&] { device = make_guarded_device(options.address, token); });
     auto context = std::make_shared<gloo::rendezvous::Context>(
         static_cast<int>(options.rank), static_cast<int>(options.world_size));
     // Pairs keep this for good: it bounds old-style collectives, whose own deadline comes earlier.

@@ -52,11 +52,20 @@ class GlooStore : public gloo::rendezvous::Store {
 std::shared_ptr<gloo::Context> connect_gloo(const CommOptions& options,
                                             const std::shared_ptr<Store>& store, Deadline deadline);
 
-// Gloo takes whoever connects first to one of its ports for the rank that it waits for; up to early
-// 2023 it listens at one for each pair of ranks and looks no further. The pairs of this device let
-// in who first says `token` and which rank it is, and close all others; nothing else of what they
-// send differs from Gloo's own. All ranks of a group must use it, or none. Null where Gloo itself
-// tells connections apart. `address`: a host name or number, to which alone it is bound.
+// Whether ProcessGroupGloo takes devices of the Gloo that we are linked with: not where LibTorch
+// has another one inside.
+#ifdef LOCKSTEP_OWN_GLOO
+inline constexpr bool kOneGloo = false;
+#else
+inline constexpr bool kOneGloo = true;
+#endif
+
+// Who connects to one of Gloo's ports is taken for a rank: up to early 2023 whoever comes first to
+// the port that is listened at for a pair of ranks; later, with one port for all, whoever names the
+// pair's number, and numbers count from 0. The pairs of this device let in who first says `token`
+// and which rank it is, or have random numbers that only the store tells; all others are closed or
+// ignored, and nothing else of what is sent differs from Gloo's own. All ranks of a group must use
+// it, or none. `address`: a host name or number, to which alone it is bound.
 std::shared_ptr<gloo::transport::Device> make_guarded_device(const std::string& address,
                                                              const std::string& token);
 

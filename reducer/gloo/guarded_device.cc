@@ -35,15 +35,8 @@ std::string shared_token(int64_t rank, Store& store, const std::string& prefix, 
   return token;
 }
 
-#if __has_include(<gloo/transport/tcp/listener.h>)
-
-// It listens once, and routes what comes by a number that the other side must name first.
-std::shared_ptr<gloo::transport::Device> make_guarded_device(const std::string&,
-                                                             const std::string&) {
-  return nullptr;
-}
-
-#else
+#if !__has_include( \
+    <gloo/transport/tcp/listener.h>)  // numbered_device.cc has those that listen once
 
 namespace {
 

@@ -11,7 +11,7 @@ import time
 from harness import PROGRAM, TOY, descendants, read_json
 from launchers import free_port
 
-KINDS = ("silent", "random", "wrong_join", "flood", "reset", "replay", "slow")
+KINDS = ("silent", "random", "wrong_join", "flood", "reset", "replay", "slow", "guess")
 KEY = "what members know and strangers do not"
 # Its ranks keep their ports open for a while.
 SCENARIO = (TOY, "--set", '/lanes=["replica"]', "--set", "/steps=5", "--set",
@@ -126,8 +126,10 @@ class Stranger(threading.Thread):
                 connection.close()
 
     def say(self, connection):
-        if self.kind in ("silent", "slow", "flood"):
+        if self.kind in ("silent", "slow", "flood", "guess"):
             self.held.append(connection)
+            if self.kind == "guess":  # the numbers that a Gloo of one port gives its pairs by itself
+                connection.sendall(struct.pack("<q", self.random.randrange(4)))
             if len(self.held) > 400:
                 self.held.pop(0).close()
             if self.kind == "slow":

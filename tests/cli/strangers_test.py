@@ -7,7 +7,7 @@ import unittest
 from launchers import LauncherTest
 from strangers import KINDS, StrangersRun
 
-RUNS = int(os.environ.get("LOCKSTEP_STRANGERS_RUNS", "14"))
+RUNS = int(os.environ.get("LOCKSTEP_STRANGERS_RUNS", "16"))
 
 
 class Strangers(LauncherTest):

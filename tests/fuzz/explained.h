@@ -15,7 +15,7 @@ namespace lockstep::fuzz {
 // What `lockstep explain` does with evidence that was read, and what must hold of its answer.
 inline void check_explained(const JobEvidence& job) {
   const FlightFinding found = attribute_job(job);
-  const SourceCounts counts{static_cast<int64_t>(job.dumps.size()), job.logs};
+  const SourcesRead counts{static_cast<int64_t>(job.dumps.size()), job.logs};
   const std::string text = explain_text(found, counts);
   promised(text == printable_lines(text), "nothing in the text steers a terminal");
   (void)to_text(explain_json(found, counts, ""));

@@ -55,7 +55,7 @@ class Bases:
 
     def __init__(self, folder, program):
         self.folder, self.program = folder, program
-        for kind in ("kept", "recording", "weights", "trace", "result", "scenario", "machine", "images"):
+        for kind in ("kept", "recording", "weights", "trace", "result", "scenario", "machine", "images", "job"):
             (folder / kind).mkdir()
             getattr(self, kind)(folder / kind)
 
@@ -114,6 +114,13 @@ class Bases:
             ROOT / "build/fuzz/seeds/machine/default.json").exists() else self.ran(
                 "calibrate", self.folder / "kept", "--out", at / "machine.json", "-q")
 
+    def job(self, at):
+        for rank, name in enumerate(("gloo", "never_entered", "mismatch")):
+            shutil.copy(HERE / f"corpus/dump/{name}.json", at / f"_dump_{rank}.json")
+        for kind in ("log", "kineto"):
+            for path in (HERE / "corpus" / kind).glob("*"):
+                shutil.copy(path, at / (path.name if "." in path.name else path.name + ".log"))
+
     def images(self, at):
         for kind in ("mnist", "cifar10"):
             self.ran("data", kind, at / kind, "--samples", "6")
@@ -142,11 +149,14 @@ VERBS = {
                  ["simulate", "{}/a.json", "--json", "{json}"], ["scenario", "check", "{}/kill.json"],
                  ["verify", "{}", "--list"]],
     "machine": [["simulate", "{}/a.json", "--machine", "{}/machine.json"]],
+    "job": [["explain", "{}"], ["explain", "{}", "--json", "{json}", "--html", "{out}.html"],
+            ["explain", "{}/gpu.json", "{}/gloo.json"], ["explain", "{}/_dump_1.json", "--scenario", "{out}"],
+            ["analyze", "{}"]],
     "images": [["scenario", "check", "{}/mnist.json"], ["scenario", "check", "{}/cifar10.json"],
                ["scenario", "explain", "{}/mnist.json"]],
 }
 # Kept runs and scenarios hold the most.
-WEIGHTS = {"kept": 5, "scenario": 4, "recording": 3, "weights": 3, "trace": 2, "result": 1,
+WEIGHTS = {"kept": 5, "scenario": 4, "job": 4, "recording": 3, "weights": 3, "trace": 2, "result": 1,
            "machine": 1, "images": 1}
 
 

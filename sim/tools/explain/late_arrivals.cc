@@ -186,8 +186,12 @@ void doubt(const RankSet& others, const std::string& why, FlightFinding* finding
 
 class LateArrivals {
  public:
-  LateArrivals(const GroupArrivals& group, const Steps& steps)
-      : group_(group), steps_(steps), usual_ms_(steps.calls), late_(steps.calls) {
+  LateArrivals(const GroupArrivals& group, const Steps& steps, bool clocks_agree)
+      : group_(group),
+        steps_(steps),
+        clocks_agree_(clocks_agree),
+        usual_ms_(steps.calls),
+        late_(steps.calls) {
     for (const std::vector<double>& came : group.came_ms) middle_ms_.push_back(middle(came));
     for (size_t place = 0; place < steps.calls; ++place)
       for (size_t rank = 0; rank < group.ranks.size(); ++rank) look_at(place, rank);
@@ -199,10 +203,11 @@ class LateArrivals {
   void tell(FlightFinding* finding) const {
     if (step_ms_ > 0 &&
         lateness_ms_ >= step_ms_) {  // of ranks that wait for each other: no lateness, but a clock
-      finding->evidence.push_back(fmt::format(
-          "clocks are apart (rank {} by {:.0f} ms, more than a step), so that they do not tell "
-          "who is late in a step",
-          group_.ranks[rank_], lateness_ms_));
+      if (!clocks_agree_)
+        finding->evidence.push_back(fmt::format(
+            "clocks are apart (rank {} by {:.0f} ms, more than a step), so that they do not tell "
+            "who is late in a step",
+            group_.ranks[rank_], lateness_ms_));
       return;
     }
     const std::vector<bool> is_late_here = keep_others_waiting();
@@ -346,6 +351,7 @@ class LateArrivals {
   }
 
   bool has_known_clock(size_t rank) const {
+    if (clocks_agree_) return true;
     const double in_time = kInTime * usual_ms_[place_][rank];
     for (size_t place = 0; place < steps_.calls; ++place)
       if (std::abs(usual_ms_[place][rank]) <= in_time) return true;
@@ -378,6 +384,7 @@ class LateArrivals {
 
   const GroupArrivals& group_;
   const Steps steps_;
+  const bool clocks_agree_;
   std::vector<double> middle_ms_;              // by collective
   std::vector<std::vector<double>> usual_ms_;  // lateness, by place in the step and rank
   std::vector<std::vector<bool>> late_;        // likewise
@@ -414,15 +421,18 @@ void compare(const FlightFinding& other, FlightFinding* finding) {
 
 }  // namespace
 
-void find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding) {
+bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding,
+                        const ArrivalClocks& clocks) {
   std::optional<FlightFinding> first;
+  bool enough = false;
   for (const auto& [name, members] : by_group(dumps)) {
     if (members.size() < 2) continue;
     const GroupArrivals group = arrivals_of(name, members);
     const Steps steps = steps_of(group);
     if (steps.steps < kLeastSteps) continue;
+    enough = true;
     FlightFinding found = *finding;
-    LateArrivals(group, steps).tell(&found);
+    LateArrivals(group, steps, clocks.agree).tell(&found);
     if (found.kind != FlightClass::straggler)
       finding->evidence = found.evidence;
     else if (!first)
@@ -430,15 +440,16 @@ void find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* fin
     else
       compare(found, &*first);
   }
-  if (!first) return;
+  if (!first) return enough;
   *finding = *std::move(first);
   const auto dumped = std::count_if(dumps.begin(), dumps.end(),
                                     [](const FlightDump& dump) { return !dump.from_log; });
   if (dumped < finding->ranks)
     doubt({},
-          fmt::format("the dumps of {} {}, one of which may be later still",
+          fmt::format("the {}s of {} {}, one of which may be later still", clocks.source,
                       finding->ranks - dumped, plural(finding->ranks - dumped, "rank")),
           finding);
+  return true;
 }
 
 }  // namespace lockstep

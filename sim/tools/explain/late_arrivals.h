@@ -1,11 +1,17 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "sim/tools/explain/attribution.h"
 #include "sim/tools/explain/dump.h"
 
 namespace lockstep {
+
+struct ArrivalClocks {
+  bool agree = false;
+  std::string_view source = "dump";  // what tells of a rank
+};
 
 // Of dumps in which nobody waits for anybody: is a rank late to the collectives of each step, so
 // that the others wait? Writes class, guilty, lateness and slowdown, or why it is not decided, into
@@ -17,8 +23,10 @@ namespace lockstep {
 // is late in four of five steps with a slowdown of 1.08 or more, and for whom the last of those
 // that are not late waits, longer than chance explains (1 in 50,000). A rank whose clock is ahead
 // looks the same, unless it comes in time to another collective of the step, or to most of those
-// outside of the steps: else it is undecided, as where ranks take turns, half of more than two
-// ranks are late, steps are too few, or a dump is missing.
-void find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding);
+// outside of the steps, or where clocks are known to agree: else it is undecided, as where ranks
+// take turns, half of more than two ranks are late, steps are too few, or a dump is missing.
+// Returns whether any group had steps enough to tell.
+bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding,
+                        const ArrivalClocks& clocks = {});
 
 }  // namespace lockstep

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <optional>
+
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
 
@@ -62,14 +65,57 @@ std::string what_happened(const FlightFinding& found) {
 }
 
 // "3 dumps and 2 logs"
-std::string counted(const SourceCounts& counts) {
+std::string counted(const SourcesRead& read) {
+  const auto traces = static_cast<int64_t>(read.traces.size());
   std::string text;
-  if (counts.dumps > 0 || counts.logs == 0)
-    text = fmt::format("{} {}", counts.dumps, plural(counts.dumps, "dump"));
-  if (counts.logs > 0)
-    text += fmt::format("{}{} {}", text.empty() ? "" : " and ", counts.logs,
-                        plural(counts.logs, "log"));
+  const auto add = [&](int64_t count, const char* word) {
+    if (count > 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : " and ", count, plural(count, word));
+  };
+  add(read.dumps, "dump");
+  add(read.logs, "log");
+  add(traces, "trace");
+  return text.empty() ? "0 dumps" : text;
+}
+
+// A row for each rank, of a job of many for some.
+std::string traces_text(const std::vector<TraceShare>& traces) {
+  constexpr size_t kMostRows = 16;
+  const auto number = [](const std::optional<double>& value) {
+    return value ? fmt::format("{:.1f}", *value) : std::string("-");
+  };
+  const auto row = [](auto... cells) {
+    return fmt::format("  {:>6} {:>5} {:>9} {:>10} {:>9} {:>10} {:>8} {:>10}\n", cells...);
+  };
+  std::string text = row("rank", "steps", "step ms", "compute ms", "comm ms", "exposed ms",
+                         "overlap", "waiting ms");
+  for (size_t i = 0; i < std::min(traces.size(), kMostRows); ++i) {
+    const TraceShare& one = traces[i];
+    const std::string overlap = number(one.overlap_percent) + (one.overlap_percent ? "%" : "");
+    text +=
+        row(one.rank, one.steps, number(one.step_ms), number(one.compute_ms),
+            number(one.communication_ms), number(one.exposed_ms), overlap, number(one.waiting_ms));
+  }
+  if (traces.size() > kMostRows)
+    text += fmt::format("  and {} more ranks, in --json\n", traces.size() - kMostRows);
   return text;
+}
+
+nlohmann::ordered_json traces_json(const std::vector<TraceShare>& traces) {
+  auto all = nlohmann::ordered_json::array();
+  for (const TraceShare& one : traces)
+    all.push_back({{"rank", one.rank},
+                   {"file", one.file},
+                   {"device", one.on_gpu ? "gpu" : "cpu"},
+                   {"steps", one.steps},
+                   {"step_ms", or_null(one.step_ms)},
+                   {"compute_ms", one.compute_ms},
+                   {"communication_ms", one.communication_ms},
+                   {"exposed_ms", one.exposed_ms},
+                   {"overlap_percent", or_null(one.overlap_percent)},
+                   {"waiting_ms", or_null(one.waiting_ms)},
+                   {"collectives", one.collectives}});
+  return all;
 }
 
 }  // namespace
@@ -79,8 +125,8 @@ int explain_code(const FlightFinding& found) {
   return found.guilty.empty() ? kExitPass : kExitFail;
 }
 
-std::string explain_text(const FlightFinding& found, const SourceCounts& counts) {
-  std::string text;
+std::string explain_text(const FlightFinding& found, const SourcesRead& counts) {
+  std::string text = counts.traces.empty() ? "" : traces_text(counts.traces);
   for (const std::string& line : found.evidence) text += "  " + printable(line) + "\n";
   for (const std::string& line : found.missing) text += "  missing: " + printable(line) + "\n";
   if (!found.victims.empty() && (!found.guilty.empty() || !found.decided))
@@ -91,14 +137,16 @@ std::string explain_text(const FlightFinding& found, const SourceCounts& counts)
                     found.candidates.empty() ? "" : ": candidates " + rank_list(found.candidates),
                     kExitInconclusive);
   else if (found.guilty.empty())
-    text += fmt::format("nothing to explain: in {} nobody waits for anybody\n", counted(counts));
+    text += fmt::format(
+        "nothing to explain: in {} {}\n", counted(counts),
+        counts.traces.empty() ? "nobody waits for anybody" : "no rank is late in most steps");
   else
     text += fmt::format("{} {}; {}; exit {}\n", rank_list(found.guilty),
                         printable(what_happened(found)), next_step(found.kind), kExitFail);
   return text;
 }
 
-nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCounts& counts,
+nlohmann::ordered_json explain_json(const FlightFinding& found, const SourcesRead& counts,
                                     const std::string& scenario) {
   return {{"schema_version", 1},
           {"verdict", !found.decided         ? "undecided"
@@ -106,6 +154,7 @@ nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCoun
                                              : "explained"},
           {"dumps", counts.dumps},
           {"logs", counts.logs},
+          {"traces", traces_json(counts.traces)},
           {"guilty", found.guilty},
           {"candidates", found.candidates},
           {"victims", found.victims},
@@ -123,7 +172,7 @@ nlohmann::ordered_json explain_json(const FlightFinding& found, const SourceCoun
           {"exit_code", explain_code(found)}};
 }
 
-TestReport explain_report(const FlightFinding& found, const SourceCounts& counts,
+TestReport explain_report(const FlightFinding& found, const SourcesRead& counts,
                           const std::string& path) {
   TestCase made;
   made.group = "explain";

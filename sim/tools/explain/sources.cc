@@ -24,6 +24,8 @@ constexpr size_t kMostFiles = 100'000;
 constexpr int kDeepest = 8;  // folders in folders
 constexpr int64_t kErrorFileMost = int64_t{16} << 20;
 constexpr size_t kEventsMost = 2'000'000;
+constexpr const char* kAllowed =
+    "flight recorder dumps, traces of torch.profiler or text logs of a PyTorch job";
 
 Expected<std::string> head_of(const std::string& path) {
   auto file = open_foreign_file(path, kLogBytesMost);
@@ -94,10 +96,10 @@ class JobReader {
     for (const std::string& log : logs_) take_log(log, ranks);
     for (const std::string& file : error_files_) take_error_file(file);
     for (LogOf& log : nodes_.finish()) take_log(std::move(log));
+    check_traces();
     if (!errors_.empty()) return errors_;
-    if (job_.dumps.empty() && logs_.empty() && error_files_.empty())
-      return file_error(paths.empty() ? "." : paths.front(), "no file there",
-                        "flight recorder dumps or text logs of a PyTorch job");
+    if (job_.dumps.empty() && job_.traces.empty() && logs_.empty() && error_files_.empty())
+      return file_error(paths.empty() ? "." : paths.front(), "no file there", kAllowed);
     std::sort(job_.dumps.begin(), job_.dumps.end(),
               [](const FlightDump& a, const FlightDump& b) { return a.rank < b.rank; });
     job_.logs = static_cast<int64_t>(logs_.size() + error_files_.size());
@@ -112,7 +114,9 @@ class JobReader {
     for (const std::string& file : files) {
       const bool looked_at = named_.contains(file) || file.ends_with(".gz");
       const auto head = looked_at ? ::lockstep::head_of(file) : std::string();
-      if (!head || !is_archive(head.value()))
+      const bool packed = head && is_archive(head.value());
+      if (packed && is_packed_kineto(file)) packed_traces_.insert(file);
+      if (!packed || packed_traces_.contains(file))
         all.push_back(file);
       else
         unpack(file, &all);
@@ -162,7 +166,8 @@ class JobReader {
         errors_.insert(errors_.end(), head.errors().begin(), head.errors().end());
         continue;
       }
-      switch (kind_of(file, head.value())) {
+      const bool packed = packed_traces_.contains(file);
+      switch (packed ? SourceKind::trace : kind_of(file, head.value())) {
         case SourceKind::dump:
           take_dump(file);
           break;
@@ -172,6 +177,9 @@ class JobReader {
         case SourceKind::log:
           logs_.push_back(file);
           break;
+        case SourceKind::trace:
+          take_trace(file);
+          break;
         case SourceKind::other:
           take_other(file);
           break;
@@ -179,10 +187,44 @@ class JobReader {
     }
   }
 
+  // Of a rank whose profiler wrote several, one each time that its schedule came round, the last.
+  void take_trace(const std::string& file) {
+    const std::string* bytes = archived(file);
+    auto trace = bytes ? kineto_trace_of(*bytes, file) : read_kineto_trace(file);
+    if (!trace) {
+      InputErrors& into = named_.contains(file) ? errors_ : damaged_;
+      into.insert(into.end(), trace.errors().begin(), trace.errors().end());
+      return;
+    }
+    if (trace.value().rank < 0) traces_of_nobody_.push_back(file);
+    const auto same =
+        std::find_if(job_.traces.begin(), job_.traces.end(),
+                     [&](const KinetoTrace& other) { return other.rank == trace.value().rank; });
+    if (same == job_.traces.end())
+      job_.traces.push_back(std::move(trace.value()));
+    else if (same->begin_us < trace.value().begin_us)
+      *same = std::move(trace.value());
+  }
+
+  // One that does not say whose it is can only be alone.
+  void check_traces() {
+    if (traces_of_nobody_.size() == 1 && job_.traces.size() == 1 &&
+        job_.traces.front().world_size <= 1) {
+      job_.traces.front().rank = 0;
+      return;
+    }
+    for (const std::string& file : traces_of_nobody_)
+      if (errors_.size() < kMostErrors)
+        errors_.push_back(file_error(file, "does not say which rank's it is, of several",
+                                     "a file of each rank, with it in distributedInfo or in "
+                                     "its name (rank_3.json)"));
+    std::sort(job_.traces.begin(), job_.traces.end(),
+              [](const KinetoTrace& a, const KinetoTrace& b) { return a.rank < b.rank; });
+  }
+
   void take_other(const std::string& file) {
     if (named_.contains(file))
-      errors_.push_back(file_error(file, "is neither a dump nor a text log",
-                                   "flight recorder dumps or text logs of a PyTorch job"));
+      errors_.push_back(file_error(file, "is neither a dump, a trace nor a text log", kAllowed));
     else
       job_.ignored.push_back(file);
   }
@@ -212,7 +254,8 @@ class JobReader {
 
   // A rank that was ended while it wrote its dump left half of one: those of others count.
   void take_damaged() {
-    if (job_.dumps.empty()) errors_.insert(errors_.end(), damaged_.begin(), damaged_.end());
+    if (job_.dumps.empty() && job_.traces.empty())
+      errors_.insert(errors_.end(), damaged_.begin(), damaged_.end());
     for (const InputError& error : damaged_)
       job_.damaged.push_back(fs::path(error.file).filename().string() + ": " + error.message);
   }
@@ -258,10 +301,11 @@ class JobReader {
   int64_t archived_left_ = ArchiveLimits{}.bytes;
   RankLists lists_;
   std::map<int64_t, size_t> dump_of_;  // by rank
-  std::vector<std::string> logs_, error_files_;
+  std::vector<std::string> logs_, error_files_, traces_of_nobody_;
+  std::set<std::string> packed_traces_;  // by gzip: read as streams, however much they unpack to
   NodeLogs nodes_;
   InputErrors errors_;
-  InputErrors damaged_;  // dumps that nobody named
+  InputErrors damaged_;  // dumps and traces that nobody named
 };
 
 // A checkpoint of PyTorch is a zip file of pickles, too.
@@ -273,6 +317,7 @@ bool archive_is_evidence(const std::string& path) {
     if (name.ends_with("data.pkl")) return false;
     const SourceKind kind = kind_of(name, std::string_view(bytes).substr(0, kKindBytes));
     found = found || kind == SourceKind::dump || kind == SourceKind::error_file ||
+            kind == SourceKind::trace ||
             (kind == SourceKind::log && !log_of(bytes, name, -1).events.empty());
   }
   return found;
@@ -281,9 +326,11 @@ bool archive_is_evidence(const std::string& path) {
 bool file_is_evidence(const std::string& path) {
   const auto head = head_of(path);
   if (!head) return false;
+  if (is_archive(head.value()) && is_packed_kineto(path)) return true;
   switch (kind_of(path, head.value())) {
     case SourceKind::dump:
     case SourceKind::error_file:
+    case SourceKind::trace:
       return true;
     case SourceKind::other:
       return false;
@@ -306,7 +353,7 @@ bool is_job_evidence(const std::string& path) {
   if (!files) return false;
   std::error_code error;
   if (const auto head = head_of(path); !fs::is_directory(path, error) && head)
-    if (is_archive(head.value())) return archive_is_evidence(path);
+    if (is_archive(head.value())) return is_packed_kineto(path) || archive_is_evidence(path);
   bool found = false;
   for (size_t at = 0; at < std::min(files.value().size(), kLookedAt); ++at) {
     const std::string name = fs::path(files.value()[at]).filename().string();

@@ -9,6 +9,7 @@
 #include "sim/tools/explain/report.h"
 #include "sim/tools/explain/reproduction.h"
 #include "sim/tools/explain/sources.h"
+#include "sim/tools/explain/trace_arrivals.h"
 #include "sim/tools/tools.h"
 
 namespace lockstep {
@@ -27,8 +28,11 @@ int explain(const ExplainOptions& options) {
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   const auto job = read_job(options.paths);
   if (!job) return bad_input(job.errors(), options.json, options.ci);
-  const FlightFinding found = attribute_job(job.value());
-  const SourceCounts counts{static_cast<int64_t>(job.value().dumps.size()), job.value().logs};
+  SourcesRead counts{static_cast<int64_t>(job.value().dumps.size()), job.value().logs};
+  for (const KinetoTrace& trace : job.value().traces) counts.traces.push_back(share_of(trace));
+  FlightFinding found = attribute_job(job.value());
+  if (found.kind == FlightClass::nothing && found.decided && !counts.traces.empty())
+    find_late_in_traces(job.value().traces, &counts.traces, &found);
   const Reproduction again = reproduce(found);
   const std::string scenario = again.scenario ? options.scenario : "";
   int code = write_output("--scenario", scenario, explain_code(found),
@@ -49,11 +53,13 @@ int explain(const ExplainOptions& options) {
 
 void add_explain(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<ExplainOptions>();
-  CLI::App* verb = app.add_subcommand("explain",
-                                      "Say from what a failed PyTorch job left which rank is to "
-                                      "blame: flight recorder dumps, logs.");
+  CLI::App* verb =
+      app.add_subcommand("explain",
+                         "Say from what a failed PyTorch job left which rank is to "
+                         "blame, or slow: flight recorder dumps, logs, profiler traces.");
   verb->add_option("PATH", options->paths,
-                   "Dumps, text logs, folders of them, or archives: .zip, .tar, .tar.gz")
+                   "Dumps, text logs, traces of torch.profiler, folders of them, or archives: "
+                   ".zip, .tar, .tar.gz")
       ->required();
   verb->add_option("--json", options->json,
                    "Write the answer as JSON (see lockstep schema --explain)")
@@ -73,6 +79,7 @@ void add_explain(CLI::App& app, std::function<int()>* action) {
   lockstep explain slurm-1234.out
   lockstep explain dumps logs --junit explain.xml
   lockstep explain dumps --scenario again.json
+  lockstep explain traces --html traces.html
 
 Exit codes
   0      nobody waits for anybody
