@@ -82,6 +82,42 @@ class Explain(ProgramTest):
         scenario = self.run_program("explain", folder, "--scenario", self.tmp / "again.json")
         self.assertIn("no scenario was written: nothing failed", scenario.text)
 
+    def traces(self, late_ms=30, left=range(3)):
+        """Of three ranks, the second of which comes late to the all-reduce of each step."""
+        folder = self.tmp / f"traces-{late_ms}-{len(left)}"
+        folder.mkdir(exist_ok=True)
+        for rank in left:
+            events = []
+            for step in range(8):
+                begin, came = step * 1e5 + rank * 1e9, 4e4 + (1e3 * late_ms if rank == 1 else 0)
+                for category, name, at, duration, arguments in (
+                        ("user_annotation", f"ProfilerStep#{step}", 0, 9e4, {}),
+                        ("kernel", "sgemm", 0, came + 1e3, {"stream": 7}),
+                        ("kernel", "ncclDevKernel_AllReduce", came, 8e4 - came, {"stream": 20})):
+                    events.append({"ph": "X", "cat": category, "name": name, "pid": 0, "tid": 1, "ts": begin + at,
+                                   "dur": duration, "args": arguments})
+            text = json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events,
+                               "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 3}})
+            (folder / f"{rank}.pt.trace.json.gz").write_bytes(gzip.compress(text.encode()))
+        return folder
+
+    def test_a_straggler_is_named_from_traces(self):
+        folder = self.traces()
+        done, answer = self.answer(folder, 1)
+        self.assertEqual((answer["class"], answer["guilty"], answer["victims"]), ("straggler", [1], [0, 2]))
+        self.assertAlmostEqual(answer["lateness_ms"], 30, delta=0.1)
+        self.assertEqual([trace["rank"] for trace in answer["traces"]], [0, 1, 2])
+        self.assertAlmostEqual(answer["traces"][0]["overlap_percent"], 2.5, delta=0.01)
+        self.assertAlmostEqual(answer["traces"][0]["waiting_ms"], 30, delta=0.01)
+        self.assertAlmostEqual(answer["traces"][1]["waiting_ms"], 0, delta=0.01)
+        page = self.tmp / "traces.html"
+        self.assertEqual(self.run_program("explain", folder, "--html", page).code, 1)
+        self.assertIn("waiting ms", page.read_text())
+        self.answer(self.traces(late_ms=0), 0)
+        self.assertIn(f"lockstep explain {folder}", self.run_program("analyze", folder).err)
+        _, answer = self.answer(self.traces(left=range(2)), 3)
+        self.assertEqual((answer["guilty"], answer["candidates"]), ([], [1]))
+
     def test_an_absent_dump_leaves_it_undecided(self):
         done, answer = self.answer(self.write({0: dump(0, last=5, waits=(5,)), 1: dump(1, last=5, waits=(5,))}), 3)
         self.assertEqual((answer["verdict"], answer["guilty"], answer["candidates"]), ("undecided", [], [2]))

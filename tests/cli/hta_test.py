@@ -73,6 +73,9 @@ class Hta(ProgramTest):
             self.assertGreater(rank["overlap"], 0)
             self.assertLess(rank["overlap"], 1)
             self.assertAlmostEqual(100 * rank["overlap"], theirs[rank["rank"]], delta=0.1)
+        self.run_program("explain", self.tmp / "traces", "--json", self.tmp / "answer.json")
+        for trace in read_json(self.tmp / "answer.json")["traces"]:
+            self.assertAlmostEqual(trace["overlap_percent"], theirs[trace["rank"]], delta=0.1)
 
 
 if __name__ == "__main__":
