@@ -45,16 +45,19 @@ bool begins_with_one_of(std::string_view text, std::initializer_list<std::string
                      [&](std::string_view prefix) { return text.starts_with(prefix); });
 }
 
-// Of kernels: NVIDIA's and AMD's, and those of lockstep's own traces.
+// Of kernels: of NCCL, RCCL, oneCCL and HCCL, and those of lockstep's own traces.
 bool is_communication(const std::string& name) {
-  return begins_with_one_of(name,
-                            {"nccl", "rccl", "gloo:", "shm:", "local:", "hierarchical:", "c10d:"});
+  return begins_with_one_of(name, {"nccl", "rccl", "oneccl", "hccl",
+                                   "gloo:", "shm:", "local:", "hierarchical:", "c10d:"}) ||
+         name.find("ncclKernel") != std::string::npos ||
+         name.find("ncclDevKernel") != std::string::npos;
 }
 
 // Kernels by their names, as HolisticTraceAnalysis tells them apart; "Kernel" was its word in 2021.
 Activity activity_on_gpu(const ProfilerEvent& event) {
   if (!event.stream || !is_one_of(event.category, {"kernel", "Kernel"})) return Activity::none;
-  if (begins_with_one_of(event.name, {"Memcpy", "Memset"})) return Activity::none;
+  if (begins_with_one_of(event.name, {"Memcpy", "Memset", "hipMemcpy", "hipMemset"}))
+    return Activity::none;
   return is_communication(event.name) ? Activity::communication : Activity::compute;
 }
 

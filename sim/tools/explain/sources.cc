@@ -218,8 +218,23 @@ class JobReader {
         errors_.push_back(file_error(file, "does not say which rank's it is, of several",
                                      "a file of each rank, with it in distributedInfo or in "
                                      "its name (rank_3.json)"));
+    check_world_sizes();
     std::sort(job_.traces.begin(), job_.traces.end(),
               [](const KinetoTrace& a, const KinetoTrace& b) { return a.rank < b.rank; });
+  }
+
+  void check_world_sizes() {
+    const KinetoTrace* first = nullptr;
+    for (const KinetoTrace& trace : job_.traces) {
+      if (trace.world_size == 0) continue;
+      if (first == nullptr) first = &trace;
+      if (trace.world_size == first->world_size) continue;
+      errors_.push_back(file_error(trace.file,
+                                   fmt::format("is of a job of {} ranks, and {} of one of {}",
+                                               trace.world_size, first->file, first->world_size),
+                                   "traces of one job"));
+      return;
+    }
   }
 
   void take_other(const std::string& file) {

@@ -30,8 +30,8 @@ struct JobEvidence {
 // the last. Bad input: none, a
 // named file that is neither dump, trace nor text (in a folder or archive it is ignored), a named
 // dump, trace or archive that is damaged, and no dump beside damaged ones in a folder or archive,
-// two dumps of one rank that differ, a trace that does not say whose it is of several, more than
-// 100,000 files.
+// two dumps of one rank that differ, a trace that does not say whose it is of several, traces of
+// jobs of different sizes, more than 100,000 files.
 Expected<JobEvidence> read_job(const std::vector<std::string>& paths);
 
 // Is there a dump, a trace, an error file or a log with a line that says something? Of a folder the

@@ -198,6 +198,14 @@ TEST_F(TraceFiles, OneOfAllRanksIsRefused) {
   EXPECT_THAT(job.errors().front().allowed, HasSubstr("a file of each rank"));
 }
 
+TEST_F(TraceFiles, OfAnotherJobIsRefused) {
+  leave("a.json", MadeTrace(0, 2).kernel("a", 0, 1).text());
+  leave("b.json", MadeTrace(1, 8).kernel("a", 0, 1).text());
+  const auto job = read_all();
+  ASSERT_FALSE(job);
+  EXPECT_THAT(job.errors().front().message, HasSubstr("is of a job of 8 ranks"));
+}
+
 TEST_F(TraceFiles, ADamagedOneIsToldBesideOthers) {
   leave("a.json", MadeTrace(0, 2).kernel("a", 0, 1).text());
   const std::string damaged =
