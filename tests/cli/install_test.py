@@ -1,11 +1,13 @@
 """What `cmake --install` leaves works where it lies, apart from source and build folder."""
+import json
 import os
 import pathlib
 import re
 import subprocess
+import sys
 import unittest
 
-from harness import PATIENCE_S, PROGRAM, ProgramTest, read_json
+from harness import PATIENCE_S, PROGRAM, ROOT, ProgramTest, read_json
 
 BUILD = pathlib.Path(os.path.realpath(PROGRAM)).parents[1]
 
@@ -33,6 +35,18 @@ class Install(ProgramTest):
                      "doc/lockstep/ci.md", "doc/lockstep/README.md",
                      "lockstep/lockstep_record.py"):
             self.assertGreater((share / path).stat().st_size, 100, path)
+
+    def test_a_bill_of_materials(self):
+        done = subprocess.run([sys.executable, "-B", ROOT / "scripts/bill_of_materials.py"], text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        bill = json.loads(done.stdout)
+        self.assertEqual(bill["spdxVersion"], "SPDX-2.3")
+        names = {one["SPDXID"]: one["name"] for one in bill["packages"]}
+        self.assertLess({"lockstep-verify", "lockstep", "libfmt-dev", "d3"}, set(names.values()))
+        related = {(one["spdxElementId"], one["relatedSpdxElement"]): one["relationshipType"] for one in bill["relationships"]}
+        self.assertEqual({to for _, to in related}, set(names))
+        self.assertEqual(related["SPDXRef-lockstep", "SPDXRef-libxxhash-dev"], "DYNAMIC_LINK")
+        self.assertEqual(related["SPDXRef-lockstep-verify", "SPDXRef-libxxhash-dev"], "STATIC_LINK")
 
     def test_a_debian_package(self):
         done = subprocess.run(["cpack", "-G", "DEB", "-B", self.tmp / "deb"], cwd=BUILD, text=True,
