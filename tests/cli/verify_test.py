@@ -209,14 +209,19 @@ class Verify(ProgramTest):
     def test_run_directory_holds_the_evidence_of_a_failure(self):
         out = self.tmp / "kept"
         path = self.tmp / "r.json"
-        result = self.run_program("verify", "scenarios/negative/dropped_bucket.json", "--out", out,
-                                  "--json", path, "--set", '/expect={"verdict":"pass"}')
+        words = ["verify", "scenarios/negative/dropped_bucket.json", "--out", out, "--json", path,
+                 "--set", '/expect={"verdict":"pass"}']
+        result = self.run_program(*words)
         self.assertEqual(result.code, 1, result.text)
+        self.assertNotIn("replaced", result.err)
         kept = [p.name for p in out.rglob("*")]
         self.assertIn("plan.json", kept)
         self.assertTrue(any(name.endswith(".records") for name in kept), kept)
         self.assertTrue(any(name.endswith(".evidence.json") for name in kept), kept)
         read_json(path)
+        (out / "notes.txt").write_text("mine")
+        self.assertRegex(self.run_program(*words).err, r"warning: --out \S+: \d+ runs? of an earlier invocation replaced")
+        self.assertEqual((out / "notes.txt").read_text(), "mine")
 
 
 class ScenarioFiles(ProgramTest):
