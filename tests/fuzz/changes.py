@@ -177,7 +177,7 @@ def change_file(dice, path):
             return
     made = dice.choice(SPECIAL)
     head = b""
-    if made is a_sparse_file and path.is_file() and path.stat().st_size < LONG:
+    if made is a_sparse_file and path.is_file() and not path.is_symlink() and path.stat().st_size < LONG:
         head = path.read_bytes()
     if path.is_dir() and not path.is_symlink():
         return
