@@ -333,10 +333,9 @@ def main():
     signal.signal(signal.SIGINT, STOP.ask)
     signal.signal(signal.SIGTERM, STOP.ask)
     build = ROOT / "build/sanitized"
-    seeds = WORK / "seeds"
-    shutil.rmtree(seeds, ignore_errors=True)
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="lockstep-fuzz-", dir=memory) as scratch:
+        seeds = pathlib.Path(scratch) / "seeds"  # another call may run beside this one
         subprocess.run([build / "bin/fuzz_seeds", seeds], check=True, env=environment(scratch))
         print(f"{'target':<14}{'executions':>12}{'a second':>12}{'new inputs':>12}"
               f"{'peak MB':>10}{'findings':>10}")

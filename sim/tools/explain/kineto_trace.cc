@@ -175,11 +175,14 @@ class KinetoReader : public nlohmann::json_sax<ProfilerJson> {
 
   bool value(std::string text, std::optional<double> number) {
     pause();
-    if (root_ == "traceEvents" && depth_ == 3) of_event(keys_[3], std::move(text), number);
-    if (root_ == "traceEvents" && depth_ == 4 && keys_[3] == "args")
+    if (root_ == "traceEvents" && depth_ == 3)
+      of_event(keys_[3], std::move(text), number);
+    else if (root_ == "traceEvents" && depth_ == 4 && keys_[3] == "args")
       of_arguments(keys_[4], std::move(text), number);
-    if (root_ == "baseTimeNanoseconds" && depth_ == 1 && number) base_us_ = *number * 1e-3;
-    if (root_ == "distributedInfo") of_job(std::move(text), number);
+    else if (root_ == "distributedInfo")
+      of_job(std::move(text), number);
+    else if (root_ == "baseTimeNanoseconds" && depth_ == 1 && number)
+      base_us_ = *number * 1e-3;
     return true;
   }
 
