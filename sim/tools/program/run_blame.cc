@@ -127,26 +127,46 @@ bool blame_group_wait(const ProgramRun& run, const std::vector<RankView>& views,
   return true;
 }
 
+// It ended well, or was about to, while others waited for it.
+bool left_early(const RunOutcome& outcome, const Failure& failure) {
+  if (failure.kind != "exit" || !failure.rank) return false;
+  const ProcessEnd* end = end_of(outcome, *failure.rank);
+  return end != nullptr && (end->by_launcher || (end->signal == 0 && end->exit_code == 0));
+}
+
+const Event* pending_of(const std::vector<RankView>& views, int64_t rank) {
+  const RankView* view = view_of(views, rank);
+  return view == nullptr ? nullptr : pending_in(*view);
+}
+
+const Event* first_pending(const std::vector<RankView>& views) {
+  for (const RankView& view : views)
+    if (const Event* pending = pending_in(view)) return pending;
+  return nullptr;
+}
+
 // Of a run in which ranks lost a peer: those that ended by themselves, and well, before they had
 // entered what another waits for. They made as many steps, but left out collectives, unless the
 // others made some too many: the fewer ranks are behind it.
 void blame_who_left_out(const ProgramRun& run, const std::vector<RankView>& views,
                         Failure* failure) {
-  if (failure->kind != "exception" || !failure->rank ||
-      error_of(views, *failure->rank) != ErrorKind::peer_lost)
-    return;
-  const RankView* accuser = view_of(views, *failure->rank);
-  const Event* pending = accuser == nullptr ? nullptr : pending_in(*accuser);
+  const bool left = left_early(run.outcome, *failure);
+  const bool lost_peer = failure->kind == "exception" && failure->rank &&
+                         error_of(views, *failure->rank) == ErrorKind::peer_lost;
+  const Event* pending = left        ? first_pending(views)
+                         : lost_peer ? pending_of(views, *failure->rank)
+                                     : nullptr;
   if (pending == nullptr) return;
   std::vector<int64_t> ended, waiting;
   for (const RankView& view : views) {
     const ProcessEnd* end = end_of(run.outcome, view.rank);
     const bool well = end != nullptr && !end->by_launcher && end->signal == 0 &&
                       end->exit_code == 0 && view.primary_done;
-    if (well && last_arrival(&view) < pending->sequence) ended.push_back(view.rank);
+    if ((well || (left && view.rank == *failure->rank)) && last_arrival(&view) < pending->sequence)
+      ended.push_back(view.rank);
     if (last_arrival(&view) >= pending->sequence) waiting.push_back(view.rank);
   }
-  if (ended.empty()) return;
+  if (ended.empty() || (left && ended.size() == 1 && waiting.size() > 1)) return;
   failure->rank.reset();
   failure->kind = "exit";
   failure->secondary = waiting;

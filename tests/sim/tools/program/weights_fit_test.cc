@@ -1,0 +1,31 @@
+#include "sim/tools/program/weights_fit.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/tools/program/drill_cause.h"
+
+namespace lockstep {
+namespace {
+
+TEST(WeightsFit, SharesOfACountAreToldFromOthers) {
+  EXPECT_TRUE(are_shares_of_a_count({0.375, 0.625}));
+  EXPECT_TRUE(are_shares_of_a_count({12.0 / 47, 17.0 / 47, 18.0 / 47}));
+  EXPECT_TRUE(are_shares_of_a_count({10'007.0 / 20'011, 10'004.0 / 20'011}));
+  EXPECT_FALSE(are_shares_of_a_count({0.35179434, 0.30712811, 0.34107755}));
+  EXPECT_FALSE(are_shares_of_a_count({std::sqrt(0.2), 1 - std::sqrt(0.2)}));
+}
+
+TEST(WeightsFit, AFunctionOfAMeanIsNoMeanOfMeans) {
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.weights = {0.25, 0.75};
+  EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::mean_of_means);
+  drilled.weights = {std::sqrt(0.2), 1 - std::sqrt(0.2)};
+  EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::function_of_mean);
+}
+
+}  // namespace
+}  // namespace lockstep
