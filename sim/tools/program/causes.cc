@@ -81,7 +81,8 @@ constexpr std::array kRows = {
                     "clip after all_reduce and after the last backward of the step"},
     ProgramCauseRow{
         C::mean_of_means, "mean_of_means",
-        "means over different numbers of targets (ignore_index) are averaged as if they were alike",
+        "means over different numbers of targets (ignore_index, class weights) are averaged as if "
+        "they were alike",
         "sum the losses, and divide by the number of targets of all ranks and micro-batches, times "
         "the number of ranks"},
     ProgramCauseRow{

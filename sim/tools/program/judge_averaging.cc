@@ -6,13 +6,12 @@
 #include <cmath>
 
 #include "sim/tools/program/judge.h"
+#include "sim/tools/program/sketch.h"
 
 namespace lockstep {
 namespace {
 
 using Ranks = std::vector<ProgramRank>;
-
-constexpr size_t kProjections = 4;  // of a sketch, before its norm
 
 bool is_mean(const Ranks& ranks, size_t step, size_t parameter) {
   const Sketch& now = ranks[0].steps[step].moved[parameter];

@@ -10,15 +10,13 @@
 #include "sim/judge/rank_view.h"
 #include "sim/tools/program/judge.h"
 #include "sim/tools/program/judge_causes.h"
+#include "sim/tools/program/sketch.h"
 #include "sim/tools/program/weights_fit.h"
 
 namespace lockstep {
 namespace {
 
 using Ranks = std::vector<ProgramRank>;
-
-constexpr size_t kProjections = 4;    // of a sketch, before its norm
-constexpr double kAlikeNorms = 1e-4;  // clip_grad_norm_() adds 1e-6 to a norm
 
 double norm_of(const std::vector<Sketch>& gradients) {
   double sum = 0;

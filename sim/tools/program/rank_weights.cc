@@ -4,14 +4,13 @@
 #include <cmath>
 
 #include "sim/tools/program/judge.h"
+#include "sim/tools/program/sketch.h"
 #include "sim/tools/program/weights_fit.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kProjections = 4;  // of a sketch, before its norm
 constexpr double kAlikeWeights = 1e-6;
-constexpr double kAlikeNorms = 1e-4;  // clip_grad_norm_() adds 1e-6 to a norm
 
 const Sketch* gradient_of(const DrillRank& rank, const std::string& name) {
   for (const DrillParameter& one : rank.parameters)
@@ -54,7 +53,9 @@ std::optional<LimitedNorms> limited_norms(const std::vector<DrillRank>& ranks,
   if (found.factors.empty()) return std::nullopt;
   double largest_left = 0;  // norm of a rank whose gradient is as it was
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const double factor = found.factors[rank], norm = whole_norm(ranks[rank], step);
+    const double norm = whole_norm(ranks[rank], step);
+    if (norm == 0) found.factors[rank] = 1;
+    const double factor = found.factors[rank];
     if (std::abs(factor - 1) < kAlikeWeights) {
       largest_left = std::max(largest_left, norm);
       continue;

@@ -204,6 +204,28 @@ void excuse_lone_victim(const ProgramRun& run, const std::vector<RankView>& view
   failure->rank.reset();
 }
 
+// All ended at one line by exceptions of one type, in words of their own: they found that they are
+// not alike, as where DistributedDataParallel takes a model of each, and the first to say so may be
+// right.
+void name_none_of(const ProgramRun& run, ProgramRunResult* result) {
+  Failure& failure = *result->failure;
+  const ProgramRankFacts& first = run.ranks[0];
+  std::vector<int64_t> all;
+  for (const ProgramRankFacts& rank : run.ranks) {
+    if (rank.error.empty() || rank.line != first.line ||
+        type_of_error(rank.error) != type_of_error(first.error))
+      return;
+    all.push_back(static_cast<int64_t>(all.size()));
+  }
+  if (all.size() < 2) return;
+  failure.kind = "rejected";
+  result->disagree = true;
+  failure.message = fmt::format("{} ended by exceptions of one kind{}: {}", ranks_text(all),
+                                first.line.empty() ? "" : " at " + first.line, first.error);
+  failure.secondary = all;
+  failure.rank.reset();
+}
+
 // A mistake that all ranks make alike is no rank's: who ended first says nothing.
 void share_exception(const ProgramRun& run, ProgramRunResult* result) {
   Failure& failure = *result->failure;
@@ -214,7 +236,7 @@ void share_exception(const ProgramRun& run, ProgramRunResult* result) {
     if (!first.error.empty() && run.ranks[rank].error == first.error &&
         run.ranks[rank].line == first.line)
       alike.push_back(static_cast<int64_t>(rank));
-  if (alike.size() < 2) return;
+  if (alike.size() < 2) return name_none_of(run, result);
   failure.message = fmt::format("{} ended by the same exception{}: {}", ranks_text(alike),
                                 first.line.empty() ? "" : " at " + first.line, first.error);
   failure.secondary.push_back(*failure.rank);
@@ -234,6 +256,8 @@ void add_slow_victims(const ProgramRun& run, Failure* failure) {
 }
 
 }  // namespace
+
+std::string type_of_error(const std::string& error) { return error.substr(0, error.find(':')); }
 
 bool is_other_call(const Event& a, const Event& b) {
   const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);

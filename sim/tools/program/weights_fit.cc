@@ -40,6 +40,15 @@ std::vector<double> solve(const std::vector<WeightedRow>& rows, size_t unknowns)
   return found;
 }
 
+// Not those of zeros, of which any weight is right.
+std::vector<size_t> columns_with_numbers(const std::vector<WeightedRow>& rows, size_t columns) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < columns; ++i)
+    if (std::any_of(rows.begin(), rows.end(), [&](const WeightedRow& row) { return row[i] != 0; }))
+      found.push_back(i);
+  return found;
+}
+
 bool fits(const std::vector<WeightedRow>& rows, const std::vector<double>& weights) {
   double off = 0, norm = 0;
   for (const WeightedRow& row : rows) {
@@ -55,8 +64,19 @@ bool fits(const std::vector<WeightedRow>& rows, const std::vector<double>& weigh
 
 std::vector<double> fitted_weights(const std::vector<WeightedRow>& rows, size_t columns) {
   if (rows.size() < 2 * columns + 2) return {};
-  std::vector<double> weights = solve(rows, columns);
-  return weights.empty() || !fits(rows, weights) ? std::vector<double>() : weights;
+  const std::vector<size_t> there = columns_with_numbers(rows, columns);
+  if (there.empty()) return {};
+  std::vector<WeightedRow> picked;
+  for (const WeightedRow& row : rows) {
+    WeightedRow& some = picked.emplace_back();
+    for (const size_t column : there) some.push_back(row[column]);
+    some.push_back(row.back());
+  }
+  const std::vector<double> found = solve(picked, there.size());
+  if (found.empty() || !fits(picked, found)) return {};
+  std::vector<double> weights(columns, 0.0);
+  for (size_t i = 0; i < there.size(); ++i) weights[there[i]] = found[i];
+  return weights;
 }
 
 bool are_shares_of_a_count(const std::vector<double>& weights) {

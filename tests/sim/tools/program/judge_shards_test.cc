@@ -17,7 +17,8 @@ constexpr size_t kParameters = 4;
 std::vector<double> made_shard(size_t rank, size_t parameter) {
   std::vector<double> made;
   for (size_t k = 0; k < 4; ++k)
-    made.push_back(std::sin(static_cast<double>(1 + rank * 31 + parameter * 7 + k * 3)));
+    made.push_back(
+        std::sin(std::pow(static_cast<double>(1 + rank * 31 + parameter * 7 + k * 3), 2)));
   made.push_back(1 + static_cast<double>(rank));
   return made;
 }

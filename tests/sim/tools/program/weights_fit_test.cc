@@ -17,6 +17,17 @@ TEST(WeightsFit, SharesOfACountAreToldFromOthers) {
   EXPECT_FALSE(are_shares_of_a_count({std::sqrt(0.2), 1 - std::sqrt(0.2)}));
 }
 
+TEST(WeightsFit, AColumnOfZerosHasNoWeight) {
+  std::vector<WeightedRow> rows;
+  for (const double x : {1.0, 2.0, -1.0, 4.0, 0.5, 3.0, -2.0, 1.5})
+    rows.push_back({x, 0, x * x, 0.25 * x + 0.75 * x * x});
+  const std::vector<double> weights = fitted_weights(rows, 3);
+  ASSERT_EQ(weights.size(), 3u);
+  EXPECT_NEAR(weights[0], 0.25, 1e-12);
+  EXPECT_EQ(weights[1], 0);
+  EXPECT_NEAR(weights[2], 0.75, 1e-12);
+}
+
 TEST(WeightsFit, AFunctionOfAMeanIsNoMeanOfMeans) {
   ProgramFinding wrong;
   wrong.cause = ProgramCause::unknown;
