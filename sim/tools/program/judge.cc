@@ -141,6 +141,10 @@ ProgramFinding replica_failure(const Ranks& ranks, const ProgramRank& rank, size
                             a.grad_hashes != b.grad_hashes ? "differ, too" : "agree");
   if (found.cause == ProgramCause::other_options)
     found.words += "; " + other_option(a, b, fmt::format("on rank {}", rank.rank));
+  if (const auto shards = shards_without_gradients(ranks, step)) {
+    found.cause = shards->cause;
+    found.words = fmt::format("{}; {}", who_differs(ranks, step, parameter), shards->words);
+  }
   return found;
 }
 

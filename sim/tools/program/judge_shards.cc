@@ -80,6 +80,10 @@ bool is_sharded(const Ranks& ranks, size_t step) {
 
 }  // namespace
 
+std::optional<ShardFinding> shards_without_gradients(const Ranks& ranks, size_t step) {
+  return is_sharded(ranks, step) ? without_gradients(ranks, step) : std::nullopt;
+}
+
 std::optional<ShardFinding> judge_shards(const Ranks& all, const ProgramRank& one, size_t step) {
   const Ranks ranks = first_copy(all, step);
   if (ranks.size() < 2 || !is_sharded(ranks, step)) return std::nullopt;

@@ -16,6 +16,9 @@ struct ShardFinding {
   ProgramCause cause = ProgramCause::unknown;
   std::string words;
 };
+// Some ranks have none of theirs, and others have: whatever the whole of them says.
+std::optional<ShardFinding> shards_without_gradients(const std::vector<ProgramRank>& ranks,
+                                                     size_t step);
 std::optional<ShardFinding> judge_shards(const std::vector<ProgramRank>& ranks,
                                          const ProgramRank& one, size_t step);
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "sim/tools/program/judge.h"
 #include "sim/tools/program/shards.h"
 
 namespace lockstep {
@@ -82,6 +83,19 @@ TEST(ProgramShardCauses, ARankWithoutGradientsIsTold) {
   const auto found = found_of(made_with({1, 0, 1}));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->words, "all shards of gradients of rank 1 are zero, or missing");
+}
+
+TEST(ProgramShardCauses, AnUpdateThatNoGradientMadeIsNoUnknownCause) {
+  Made made = made_with({1, 0, 1});
+  for (ProgramRank& rank : made.ranks) {
+    rank.ended = true;
+    rank.steps[0].state_hash = rank.rank == 1 ? "a" : "b";
+  }
+  const ProgramFinding found = judge_replicas(made.ranks);
+  EXPECT_EQ(found.cause, ProgramCause::scaled_apart);
+  EXPECT_EQ(found.words,
+            "rank 1 differs from the other ranks; all shards of gradients of rank 1 are zero, or "
+            "missing");
 }
 
 TEST(ProgramShardCauses, WhatIsNoMultipleIsLeftToOthers) {
