@@ -49,6 +49,11 @@ CASES = (  # model, before, after, what it must give: step, entry, cause
     ("", "pass", EACH + "dist.all_reduce(p.grad); dist.all_reduce(p.grad); p.grad /= 2", (1, W0, "reduced_again")),
     (DDP, "pass", "if step == 4 and rank == 1: [p.grad.mul_(0.5) for p in net.parameters()]",
      (4, "parameter 0.weight", "scaled_apart")),
+    (DDP + "for p in net.parameters(): p.register_hook(lambda g: g * min(1, 0.01 / float(g.norm())))\n", "pass", "pass",
+     (1, W0, "clipped_before_sum")),
+    (DDP, "if step == 2: optimizer.param_groups[0]['weight_decay'] = 0.1 * world", "pass", (2, "parameter 0.weight", "option_scaled")),
+    (DDP, "if step == 2 and rank == 2: optimizer.param_groups[0]['params'].pop()", "pass",
+     (2, "parameter 3.bias", "other_parameters")),
     (DDP, "if step == 2 and rank == 0: net.eval()", "pass", (2, "dropout", "other_mode")),
     ("", "pass", f"group = dist.new_group([0])\n    {EACH}rank or dist.all_reduce(p.grad, group=group)",
      (1, "parameter 0.weight", "not_reduced")),
@@ -85,6 +90,18 @@ class Causes(FolderTest):
             with self.subTest(parts):
                 code, said = self.verify_text(self.text(*parts))
                 self.assertEqual(code, 0, said)
+
+    def test_of_two_ranks_of_which_one_leaves_early_nobody_is_named(self):
+        text = self.text(DDP, "pass", "pass").replace("    optimizer.step()", "    optimizer.step()\n    if rank == 1 and step == 3: break")
+        code, said = self.verify_text(text)
+        self.assertEqual(code, 1, said)
+        self.assertRegex(said, "broke off: .*rank 1 .* while rank 0 waited in .* is not known")
+
+    def test_ranks_that_wrap_other_models_are_told_and_none_is_named(self):
+        text = self.text("if rank == 1: net[0].requires_grad_(False)\n" + DDP, "pass", "pass")
+        code, said = self.verify_text(text, "--world-sizes", "3")
+        self.assertEqual(code, 1, said)
+        self.assertIn("broke off: ranks 0, 1 and 2 ended by exceptions of one kind at train.py", said)
 
     def test_who_leaves_after_the_first_step_is_named(self):
         """The others wait where DistributedDataParallel agrees on its buckets, in C++."""

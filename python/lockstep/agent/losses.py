@@ -9,13 +9,15 @@ LOSSES = ("cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entr
 
 
 def counted_targets(recorder, name, args, kwargs):
-    """How many targets a mean is of, where some may be ignored."""
+    """How many targets a mean is of, where some may be ignored: the sum of their weights."""
     import torch
     target = args[1] if len(args) > 1 else kwargs.get("target")
     if name not in ("cross_entropy", "nll_loss") or kwargs.get("reduction", "mean") != "mean":
         return
     if isinstance(target, torch.Tensor) and not target.is_floating_point() and torch.is_grad_enabled():
-        recorder.targets.append(int((target != kwargs.get("ignore_index", -100)).sum()))
+        counted = target[target != kwargs.get("ignore_index", -100)]
+        weight = args[2] if len(args) > 2 else kwargs.get("weight")
+        recorder.targets.append(float(counted.numel() if weight is None else weight.detach()[counted].sum()))
 
 
 def carries(recorder):

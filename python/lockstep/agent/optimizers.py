@@ -1,14 +1,16 @@
 """Every step of every optimizer: gradients before it, parameters and state after it."""
+import hashlib
 import os
 import sys
 import types
 import weakref
 
 from .collectives import clipped_early, reduced_oddly, unreduced
+from .hooked import names_of
 from .losses import MOST_TARGETS
 from .models import name_parameters, unheld
 from .recorder import MOST_SAMPLES
-from .shards import Gathering, is_own_shard, is_shard, own_part, whole
+from .shards import Gathering, copy_of, is_own_shard, is_shard, own_part, whole
 from .sketches import digest, sketch, sketch_part
 
 
@@ -44,7 +46,26 @@ def before_hash(params):
     """Empty where it would cost too much, or each rank has its share alone."""
     if any(is_shard(param) for param in params) or sum(param.numel() for param in params) > MOST_HASHED:
         return ""
-    return digest(params)
+    return joined(digest([param]) for param in params)
+
+
+def joined(hashes):
+    """As few characters as one of them."""
+    return hashlib.blake2b("".join(hashes).encode(), digest_size=8).hexdigest()
+
+
+def moved(recorder, number, params, before):
+    """Their sketches, where something else than this optimizer's steps changed them since the last one."""
+    left = recorder.left.get(number)
+    return [] if not before or left in (None, before) else recorded(recorder, params, [False] * len(params))[0]
+
+
+def hashes_before(recorder, params):
+    """Of what this optimizer updates, and of all that DistributedDataParallel holds."""
+    held, own = [param for model in recorder.models for _, param in model.params], before_hash(params)
+    if len(held) == len(params) and all(one is other for one, other in zip(held, params)):
+        return {"before_hash": own, "models_hash": own}
+    return {"before_hash": own, "models_hash": before_hash(held) if held else ""}
 
 
 def options_of(optimizer):
@@ -73,29 +94,34 @@ def recorded(recorder, tensors, shards):
     return sketches, hashes
 
 
-def before_step(recorder, params):
+def before_step(recorder, number, params):
     for model in recorder.models:
         name_parameters(recorder, model.module)
     names = [recorder.names.get(id(param), f"parameter {i}") for i, param in enumerate(params)]
     grads, shards = [param.grad for param in params], shards_of(recorder, params)
     sketches, hashes = recorded(recorder, grads, shards)
+    whole_hashes = hashes_before(recorder, params)
     return {"kind": "step", "line": user_line(), "names": names,
             "before": recorded(recorder, params, shards)[0] if recorder.steps == 0 else [],
             "grads": sketches, "grad_hashes": hashes, "shards": [name for name, shard in zip(names, shards) if shard],
+            "copy": copy_of(next((param for param, shard in zip(params, shards) if shard), None)),
             "replaced": [name for model in recorder.models for name in model.replaced()],
             "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused()],
             "unfrozen": [name for model in recorder.models for name in model.unfrozen()],
             "refrozen": [name for model in recorder.models for name in model.refrozen()],
             "unheld": unheld(recorder, names, params),
             **reduced_oddly(recorder, names, params),
-            "before_hash": before_hash(params), "carried": recorder.carried, "gathered": recorder.gathered,
+            "hooked": names_of(recorder, names, params),
+            **whole_hashes,
+            "moved": moved(recorder, number, params, whole_hashes["before_hash"]), "carried": recorder.carried, "gathered": recorder.gathered,
             "not_waited": bool(recorder.held and recorder.held.has(grads)),
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 
 
-def after_step(recorder, optimizer, params):
+def after_step(recorder, number, optimizer, params):
     buffers = [buffer for model in recorder.models for buffer in model.module.buffers()]
     sketches, hashes = recorded(recorder, params, shards_of(recorder, params))
+    recorder.left[number] = joined(hashes)
     state = [] if is_sharded(optimizer) else [whole(recorder, one) for one in state_tensors(optimizer, params)
                                               if not is_own_shard(recorder, one)]  # of which nobody else holds any
     samples = recorder.samples if len(recorder.samples) <= MOST_SAMPLES else []
@@ -141,7 +167,7 @@ def watch(recorder):
             def before():
                 if "grads" not in line:  # LBFGS calls its closure again
                     with Gathering(recorder, params):
-                        line.update(before_step(recorder, params))
+                        line.update(before_step(recorder, number, params))
             if closure is None:
                 before()
             else:
@@ -156,7 +182,7 @@ def watch(recorder):
             before()  # of a closure that the optimizer never called
             recorder.steps += 1
             with Gathering(recorder, params):
-                recorder.write({**line, **after_step(recorder, self, params)})
+                recorder.write({**line, **after_step(recorder, number, self, params)})
             recorder.forget()
             if recorder.drill is not None:
                 recorder.drill.step_ended()

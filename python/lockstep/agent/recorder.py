@@ -17,6 +17,7 @@ class Recorder:
         self.file, self.bytes, self.steps, self.optimizers, self.rank = None, 0, 0, 0, 0
         self.names, self.models = {}, []
         self.seen = set()  # numbers of models whose constants were noted
+        self.left = {}  # by the number of an optimizer: a hash of the parameters that it left
         self.made = []  # optimizers, as weak references
         self.depth = 0  # of modules' calls under way
         self.quiet = False  # the agent itself calls a collective
@@ -39,6 +40,7 @@ class Recorder:
         self.dropouts = 0  # that would have drawn, of forwards with gradients
         self.gathered = False  # results of a forward were gathered of all ranks, before backward
         self.reduced, self.reduced_late, self.elements_late = {}, set(), set()  # addresses of tensors; how many elements
+        self.hooked = {}  # of hooked.py: by a parameter's id
         self.no_sums = set()  # addresses of what was reduced by a maximum or the like
 
     def write(self, line):

@@ -1,7 +1,8 @@
 """Parameters of which a rank holds a part. Those of fully_shard are DTensors: each rank records its own shard, and
 lockstep adds up what they recorded. No collective of the agent comes between those of the program, whichever ranks
-update. Shards that several ranks hold, or over several dimensions of a mesh, are gathered. Those of the older
-FullyShardedDataParallel are parts of flat tensors, which nothing here puts together again."""
+update. Where groups of ranks hold a copy of the whole each, it is added up copy by copy. Shards over several dimensions of
+a mesh are gathered. Those of the older FullyShardedDataParallel are parts of flat tensors, which nothing here puts together
+again."""
 import functools
 import os
 
@@ -13,17 +14,23 @@ def is_shard(tensor):
 
 
 def is_own_shard(recorder, tensor):
-    """Does it lie on all ranks, on each another part?"""
-    if not is_shard(tensor) or tensor.device_mesh.ndim != 1 or tensor.device_mesh.size() != recorder.world:
+    """Does it lie on all ranks, on each of a copy another part?"""
+    if not is_shard(tensor) or tensor.device_mesh.size() != recorder.world or tensor.is_complex():
         return False
-    return type(tensor.placements[0]).__name__ == "Shard" and not tensor.is_complex()
+    kinds = [type(placement).__name__ for placement in tensor.placements]
+    return kinds == ["Shard"] or kinds == ["Replicate", "Shard"]
 
 
 def own_part(tensor):
     """Its values, and where they begin along which dimension: torch.chunk's."""
-    dim = tensor.placements[0].dim
-    rows, ranks = tensor.shape[dim], tensor.device_mesh.size()
-    return tensor.to_local(), dim, min(rows, -(-rows // ranks) * tensor.device_mesh.get_local_rank())
+    dim, along = tensor.placements[-1].dim, tensor.device_mesh.ndim - 1
+    rows, ranks = tensor.shape[dim], tensor.device_mesh.size(along)
+    return tensor.to_local(), dim, min(rows, -(-rows // ranks) * tensor.device_mesh.get_local_rank(along))
+
+
+def copy_of(tensor):
+    """Which of the copies of the whole its ranks hold."""
+    return 0 if tensor is None or tensor.device_mesh.ndim == 1 else tensor.device_mesh.get_local_rank(0)
 
 
 def is_gathered(recorder, param):

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/judge/rank_view.h"
+#include "sim/tools/program/run_blame.h"
 
 namespace lockstep {
 namespace {
@@ -21,9 +22,6 @@ bool others_died_alike(const ProgramRun& run, const Failure& failure) {
   });
 }
 
-// "ValueError" of "ValueError: bad"
-std::string type_of(const std::string& error) { return error.substr(0, error.find(':')); }
-
 }  // namespace
 
 bool is_certain(const ProgramRun& run, const ProgramRunResult& result) {
@@ -38,18 +36,19 @@ bool is_certain(const ProgramRun& run, const ProgramRunResult& result) {
 
 bool ends_by_itself(const ProgramRunResult& result) {
   const Failure& failure = *result.failure;
+  if (result.disagree) return true;
   return failure.rank && (failure.kind == "exception" || failure.kind == "crash" ||
                           (failure.kind == "exit" && failure.exit_code.value_or(0) != 0));
 }
 
 bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one) {
-  if (!one.failure || !ranks.failure || !ranks.failure->rank) return false;
-  const ProgramRankFacts& first = ranks.ranks[static_cast<size_t>(*ranks.failure->rank)];
+  if (!one.failure || !ranks.failure || (!ranks.failure->rank && !ranks.disagree)) return false;
+  const ProgramRankFacts& first = ranks.ranks[static_cast<size_t>(ranks.failure->rank.value_or(0))];
   const ProgramRankFacts& alone = one.ranks[0];
   if (first.error.empty() && alone.error.empty())
     return ranks.failure->exit_code == one.failure->exit_code &&
            ranks.failure->signal == one.failure->signal;
-  return type_of(first.error) == type_of(alone.error) && first.line == alone.line;
+  return type_of_error(first.error) == type_of_error(alone.error) && first.line == alone.line;
 }
 
 }  // namespace lockstep

@@ -81,7 +81,8 @@ constexpr std::array kRows = {
                     "clip after all_reduce and after the last backward of the step"},
     ProgramCauseRow{
         C::mean_of_means, "mean_of_means",
-        "means over different numbers of targets (ignore_index) are averaged as if they were alike",
+        "means over different numbers of targets (ignore_index, class weights) are averaged as if "
+        "they were alike",
         "sum the losses, and divide by the number of targets of all ranks and micro-batches, times "
         "the number of ranks"},
     ProgramCauseRow{
@@ -133,12 +134,30 @@ constexpr std::array kRows = {
         "scale by a number that all ranks share, or before the gradients are reduced"},
     ProgramCauseRow{C::other_mode, "other_mode", "some ranks train with dropout, others without",
                     "call model.train() on every rank after an evaluation"},
+    ProgramCauseRow{C::option_scaled, "option_scaled",
+                    "an option of the optimizer depends on the number of ranks",
+                    "gradients are averaged already: leave the option as it is for one device with "
+                    "this global batch"},
+    ProgramCauseRow{C::function_of_mean, "function_of_mean",
+                    "the loss is a function (logarithm, root, quotient) of a mean or sum that each "
+                    "rank takes of its own samples",
+                    "take the function of each sample, or of what "
+                    "torch.distributed.nn.functional.all_reduce makes of the ranks' sums"},
+    ProgramCauseRow{C::other_parameters, "other_parameters",
+                    "the optimizers of ranks have different parameters of one model, and some are "
+                    "updated on some ranks only",
+                    "give every rank's optimizer the same parameters; freeze layers on all ranks "
+                    "alike"},
+    ProgramCauseRow{C::clipped_by_shard, "clipped_by_shard",
+                    "each rank clipped its shards of the gradients by their own norm",
+                    "clip by the norm of the whole: torch.nn.utils.clip_grad_norm_ of sharded "
+                    "parameters, or all_reduce the squares of the norms"},
 };
 
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kRows.size(); ++i)
     if (kRows[i].cause != static_cast<C>(i)) return false;
-  return kRows.size() == static_cast<std::size_t>(C::other_mode) + 1;
+  return kRows.size() == static_cast<std::size_t>(C::clipped_by_shard) + 1;
 }
 static_assert(in_order());
 

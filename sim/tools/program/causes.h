@@ -40,6 +40,10 @@ enum class ProgramCause {
   reduced_again,
   scaled_apart,
   other_mode,
+  option_scaled,
+  function_of_mean,
+  other_parameters,
+  clipped_by_shard,
 };
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "sim/tools/program/weights_fit.h"
+
 namespace lockstep {
 
 bool is_proven(const DrillFinding& drilled, const std::vector<ProgramRank>& ranks) {
@@ -28,7 +30,9 @@ ProgramFinding with_cause(const DrillFinding& drilled, ProgramFinding wrong) {
         "; each rank limited the norm of its own gradients to {:.4g}: they are scaled by {:.4g}",
         drilled.limited->limit, fmt::join(drilled.limited->factors, ", "));
   } else if (!drilled.weights.empty() && (unknown || wrong.cause == ProgramCause::uneven_batches)) {
-    if (unknown) wrong.cause = ProgramCause::mean_of_means;
+    if (unknown)
+      wrong.cause = are_shares_of_a_count(drilled.weights) ? ProgramCause::mean_of_means
+                                                           : ProgramCause::function_of_mean;
     wrong.words += fmt::format("; one device's gradient is that of the ranks, weighted {:.3g}",
                                fmt::join(drilled.weights, ", "));
   }

@@ -6,7 +6,10 @@
 #include <cmath>
 
 #include "sim/judge/rank_view.h"
+#include "sim/tools/program/judge_averaging.h"
 #include "sim/tools/program/judge_causes.h"
+#include "sim/tools/program/judge_lists.h"
+#include "sim/tools/program/judge_shards.h"
 #include "sim/tools/program/sketch.h"
 
 namespace lockstep {
@@ -17,6 +20,9 @@ using Ranks = std::vector<ProgramRank>;
 // A gradient that small beside the largest one of its step is rounding, and so is what Adam makes
 // of it.
 constexpr double kNoise = 1e-10;
+
+constexpr const char* kOtherParameters =
+    "ranks update different parameters: sharded, or a pipeline";
 
 ProgramFinding inconclusive(const std::string& words, int64_t step = 0) {
   ProgramFinding found;
@@ -135,7 +141,18 @@ ProgramFinding replica_failure(const Ranks& ranks, const ProgramRank& rank, size
                             a.grad_hashes != b.grad_hashes ? "differ, too" : "agree");
   if (found.cause == ProgramCause::other_options)
     found.words += "; " + other_option(a, b, fmt::format("on rank {}", rank.rank));
+  if (const auto shards = shards_without_gradients(ranks, step)) {
+    found.cause = shards->cause;
+    found.words = fmt::format("{}; {}", who_differs(ranks, step, parameter), shards->words);
+  }
   return found;
+}
+
+// Of ranks that mean to differ nothing can be told.
+ProgramFinding unless_averaged(const Ranks& ranks, const ProgramFinding& found) {
+  if (found.verdict != Verdict::fail) return found;
+  const std::string why = averaged_parameters(ranks);
+  return why.empty() ? found : inconclusive(why);
 }
 
 std::string first_difference(const ProgramStep& a, const ProgramStep& b, std::string* of) {
@@ -192,6 +209,10 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
                             sketch_ratio(a.grads[i], one.steps[step].grads[i]));
   if (samples_of(ranks, step) == expected) {
     found.cause = gradient_cause(ranks, one, step, i);
+    if (const auto shards = judge_shards(ranks, one, step)) {
+      found.cause = shards->cause;
+      found.words += "; " + shards->words;
+    }
   } else if (!own(0).empty() && own(0) == own(1)) {
     found.cause = ProgramCause::same_samples;
     found.entry = "sample order";
@@ -228,7 +249,9 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
   found.step = static_cast<int64_t>(step + 1);
   found.line = a.line;
   found.entry = parameter(a, i);
-  found.cause = a.lr != b.lr ? ProgramCause::lr_scaled : ProgramCause::unknown;
+  found.cause = a.lr != b.lr             ? ProgramCause::lr_scaled
+                : a.options != b.options ? ProgramCause::option_scaled
+                                         : ProgramCause::unknown;
   found.words = fmt::format("distance {:.2g} while gradients agree", off);
   for (const ProgramRank& rank : ranks) {  // their owners update shards
     if (rank.steps[step].options == a.options) continue;
@@ -250,8 +273,7 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
                             std::vector<char>* noisy, ProgramFinding* total) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   for (const ProgramRank& rank : ranks)
-    if (rank.steps[step].names != a.names)
-      return inconclusive("ranks update different parameters: sharded, or a pipeline");
+    if (rank.steps[step].names != a.names) return inconclusive(kOtherParameters);
   if (a.names != b.names || a.optimizer != b.optimizer)
     return inconclusive(fmt::format("step {}: one device updates other parameters", step + 1));
   noisy->resize(std::max(noisy->size(), a.names.size()), 0);
@@ -385,10 +407,11 @@ ProgramFinding judge_replicas(const Ranks& ranks) {
     for (const ProgramRank& rank : ranks) {
       const ProgramStep &a = ranks[0].steps[step], &b = rank.steps[step];
       if (a.names != b.names)
-        return inconclusive("ranks update different parameters: sharded, or a pipeline");
+        return judge_lists(ranks, step).value_or(inconclusive(kOtherParameters));
       std::string of;
       const std::string entry = first_difference(a, b, &of);
-      if (!entry.empty()) return replica_failure(ranks, rank, step, entry, of);
+      if (!entry.empty())
+        return unless_averaged(ranks, replica_failure(ranks, rank, step, entry, of));
     }
   }
   ProgramFinding found;
@@ -414,7 +437,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
   const size_t steps = std::min(ranks[0].steps.size(), one.steps.size());
   for (size_t step = 0; step < steps; ++step) {
     ProgramFinding found = compare_step(ranks, one, step, &noisy, &total);
-    if (found.verdict != Verdict::pass) return found;
+    if (found.verdict != Verdict::pass) return unless_averaged(ranks, found);
   }
   if (same_samples_always(ranks)) {
     ProgramFinding same = inconclusive("all ranks trained on the same samples, as one device did");

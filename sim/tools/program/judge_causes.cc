@@ -65,9 +65,9 @@ bool uneven(const Ranks& ranks, size_t step) {
 
 // Means over different numbers of targets, on several ranks or one after another.
 bool other_targets(const Ranks& ranks, size_t step) {
-  const std::vector<int64_t>& first = ranks[0].steps[step].targets;
+  const std::vector<double>& first = ranks[0].steps[step].targets;
   for (const ProgramRank& rank : ranks)
-    for (const int64_t count : rank.steps[step].targets)
+    for (const double count : rank.steps[step].targets)
       if (!first.empty() && count != first[0]) return true;
   return false;
 }
@@ -81,6 +81,29 @@ bool frozen_since(const Ranks& ranks, size_t step, const std::string& parameter)
 bool other_constants(const Ranks& ranks) {
   return std::any_of(ranks.begin(), ranks.end(),
                      [&](const ProgramRank& rank) { return rank.constants != ranks[0].constants; });
+}
+
+// What hooks of the script made of a gradient before ranks added theirs: nothing, where each rank's
+// was multiplied by the same number.
+ProgramCause hooked_cause(const Ranks& ranks, size_t step, const std::string& parameter) {
+  bool found = false, multiples = true, alike = true;
+  const auto of = [&](const ProgramRank& rank, const std::string& name) -> std::optional<double> {
+    for (const HookedGradient& one : rank.steps[step].hooked)
+      if (one.name == name) return one.factor;
+    return 1.0;
+  };
+  const std::optional<double> first = of(ranks[0], parameter);
+  for (const ProgramRank& rank : ranks) {
+    const std::optional<double> own = of(rank, parameter);
+    found |= own != 1.0;
+    alike &= own && first && near(*own, *first);
+    for (const std::string& name : rank.steps[step].names) {
+      const std::optional<double> other = of(rank, name);
+      multiples &= own && other && near(*own, *other);
+    }
+  }
+  if (!found || alike) return ProgramCause::none;
+  return multiples ? ProgramCause::scaled_apart : ProgramCause::clipped_before_sum;
 }
 
 }  // namespace
@@ -134,6 +157,9 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
     return ProgramCause::gradients_kept;
   if (uneven(ranks, step)) return ProgramCause::uneven_batches;
   if (a.clipped_early) return ProgramCause::clipped_before_sum;
+  if (const ProgramCause hooked = hooked_cause(ranks, step, a.names[i]);
+      hooked != ProgramCause::none)
+    return hooked;
   if (holds(a.no_sums, a.names[i])) return ProgramCause::no_sum;
   if (near(factor, 1 / world))
     return one.summed ? ProgramCause::summed_loss : ProgramCause::divided_twice;

@@ -4,16 +4,13 @@
 #include <cmath>
 
 #include "sim/tools/program/judge.h"
+#include "sim/tools/program/sketch.h"
+#include "sim/tools/program/weights_fit.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kProjections = 4;  // of a sketch, before its norm
-constexpr double kSingular = 1e-9;  // of a pivot beside the largest one: ranks do not differ
 constexpr double kAlikeWeights = 1e-6;
-constexpr double kAlikeNorms = 1e-4;  // clip_grad_norm_() adds 1e-6 to a norm
-
-using Row = std::vector<double>;  // of each rank, then of one device
 
 const Sketch* gradient_of(const DrillRank& rank, const std::string& name) {
   for (const DrillParameter& one : rank.parameters)
@@ -23,58 +20,15 @@ const Sketch* gradient_of(const DrillRank& rank, const std::string& name) {
 
 // Of one parameter: what the ranks' gradients are to add up to.
 void add_equations(const std::vector<DrillRank>& ranks, const std::string& name,
-                   const Sketch* target, std::vector<Row>* rows) {
+                   const Sketch* target, std::vector<WeightedRow>* rows) {
   std::vector<const Sketch*> all;
   for (const DrillRank& rank : ranks) all.push_back(gradient_of(rank, name));
   all.push_back(target);
   if (std::find(all.begin(), all.end(), nullptr) != all.end()) return;
   for (size_t i = 0; i < kProjections; ++i) {
-    Row& row = rows->emplace_back();
+    WeightedRow& row = rows->emplace_back();
     for (const Sketch* gradient : all) row.push_back((**gradient)[i]);
   }
-}
-
-// Least squares by the normal equations, in Gauss's elimination; empty: they have no one solution.
-std::vector<double> solve(const std::vector<Row>& rows, size_t unknowns) {
-  std::vector<Row> a(unknowns, Row(unknowns + 1, 0.0));
-  for (const Row& row : rows)
-    for (size_t i = 0; i < unknowns; ++i)
-      for (size_t j = 0; j <= unknowns; ++j) a[i][j] += row[i] * row[j];
-  double largest = 0;
-  for (size_t at = 0; at < unknowns; ++at) {
-    const auto pivot = std::max_element(
-        a.begin() + static_cast<std::ptrdiff_t>(at), a.end(),
-        [&](const Row& one, const Row& two) { return std::abs(one[at]) < std::abs(two[at]); });
-    std::swap(a[at], *pivot);
-    largest = std::max(largest, std::abs(a[at][at]));
-    if (std::abs(a[at][at]) <= kSingular * largest) return {};
-    for (size_t row = 0; row < unknowns; ++row) {
-      if (row == at) continue;
-      const double factor = a[row][at] / a[at][at];
-      for (size_t j = at; j <= unknowns; ++j) a[row][j] -= factor * a[at][j];
-    }
-  }
-  std::vector<double> found;
-  for (size_t i = 0; i < unknowns; ++i) found.push_back(a[i][unknowns] / a[i][i]);
-  return found;
-}
-
-bool fits(const std::vector<Row>& rows, const std::vector<double>& weights) {
-  double off = 0, norm = 0;
-  for (const Row& row : rows) {
-    double sum = 0;
-    for (size_t i = 0; i < weights.size(); ++i) sum += weights[i] * row[i];
-    off += (sum - row.back()) * (sum - row.back());
-    norm += row.back() * row.back();
-  }
-  return norm > 0 && std::sqrt(off / norm) < kProgramRatioBound;
-}
-
-// Empty: no weights fit, or too little was recorded to tell.
-std::vector<double> fitted(const std::vector<Row>& rows, size_t ranks) {
-  if (rows.size() < 2 * ranks + 2) return {};
-  std::vector<double> weights = solve(rows, ranks);
-  return weights.empty() || !fits(rows, weights) ? std::vector<double>() : weights;
 }
 
 // Of all gradients of a rank together, in so far as they take part in the step.
@@ -90,16 +44,18 @@ double whole_norm(const DrillRank& rank, const ProgramStep& step) {
 
 std::optional<LimitedNorms> limited_norms(const std::vector<DrillRank>& ranks,
                                           const ProgramStep& step) {
-  std::vector<Row> rows;
+  std::vector<WeightedRow> rows;
   for (size_t i = 0; i < step.names.size(); ++i)
     add_equations(ranks, step.names[i], step.grads[i] ? &step.grads[i] : nullptr, &rows);
   LimitedNorms found;
-  for (const double weight : fitted(rows, ranks.size()))
+  for (const double weight : fitted_weights(rows, ranks.size()))
     found.factors.push_back(weight * static_cast<double>(ranks.size()));
   if (found.factors.empty()) return std::nullopt;
   double largest_left = 0;  // norm of a rank whose gradient is as it was
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const double factor = found.factors[rank], norm = whole_norm(ranks[rank], step);
+    const double norm = whole_norm(ranks[rank], step);
+    if (norm == 0) found.factors[rank] = 1;
+    const double factor = found.factors[rank];
     if (std::abs(factor - 1) < kAlikeWeights) {
       largest_left = std::max(largest_left, norm);
       continue;
@@ -116,10 +72,10 @@ std::optional<LimitedNorms> limited_norms(const std::vector<DrillRank>& ranks,
 
 std::optional<std::vector<double>> rank_weights(const std::vector<DrillRank>& ranks,
                                                 const DrillRank& one) {
-  std::vector<Row> rows;
+  std::vector<WeightedRow> rows;
   for (const DrillParameter& parameter : one.parameters)
     add_equations(ranks, parameter.name, gradient_of(one, parameter.name), &rows);
-  const std::vector<double> weights = fitted(rows, ranks.size());
+  const std::vector<double> weights = fitted_weights(rows, ranks.size());
   if (weights.empty()) return std::nullopt;
   double sum = 0;
   for (const double weight : weights) sum += weight;

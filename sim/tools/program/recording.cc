@@ -18,6 +18,13 @@ std::vector<Sketch> sketches(const Json& list) {
   return found;
 }
 
+std::vector<HookedGradient> hooked_gradients(const Json& by_name) {
+  std::vector<HookedGradient> found;
+  for (const auto& [name, factor] : by_name.items())
+    found.push_back({name, factor.is_null() ? std::nullopt : std::optional(factor.get<double>())});
+  return found;
+}
+
 // Throws nlohmann::json::exception.
 ProgramStep program_step_of(const Json& line) {
   ProgramStep step;
@@ -54,10 +61,14 @@ ProgramStep program_step_of(const Json& line) {
   step.buffer_hash = line.at("buffer_hash").get<std::string>();
   step.state_hash = line.at("state_hash").get<std::string>();
   step.lr = line.at("lr").get<std::vector<double>>();
-  for (const Json& count : line.at("targets")) step.targets.push_back(whole_number(count));
+  step.targets = line.at("targets").get<std::vector<double>>();
+  step.copy = whole_number(line.at("copy"));
+  step.models_hash = line.at("models_hash").get<std::string>();
+  step.hooked = hooked_gradients(line.at("hooked"));
   step.before = sketches(line.at("before"));
   step.grads = sketches(line.at("grads"));
   step.params = sketches(line.at("params"));
+  step.moved = sketches(line.at("moved"));
   return step;
 }
 
@@ -65,7 +76,8 @@ bool consistent(const ProgramStep& step) {
   const size_t count = step.names.size();
   return step.grad_hashes.size() == count && step.param_hashes.size() == count &&
          step.grads.size() == count && step.params.size() == count &&
-         (step.before.empty() || step.before.size() == count);
+         (step.before.empty() || step.before.size() == count) &&
+         (step.moved.empty() || step.moved.size() == count);
 }
 
 // As TakeJson.

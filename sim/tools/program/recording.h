@@ -17,6 +17,13 @@ namespace lockstep {
 using Sketch = std::optional<std::vector<double>>;
 Sketch sketch_of(const nlohmann::ordered_json& list);  // five numbers; absent: anything else
 
+// Of a parameter, by a hook of the script, before its gradient was complete. Factor absent: what
+// remained was no multiple, and nowhere larger.
+struct HookedGradient {
+  std::string name;
+  std::optional<double> factor;
+};
+
 struct ProgramStep {
   int64_t optimizer = 0, ddp_forwards = 0, forwards = 0;
   int64_t backwards = 0;                         // of this step
@@ -39,12 +46,20 @@ struct ProgramStep {
   std::vector<std::string> reduced_again, no_sums;
   // Names: of which this rank holds a shard alone, so that sketches and hashes are of that.
   std::vector<std::string> shards;
+  int64_t copy = 0;  // of the whole, which this rank holds a shard of
+  // Of this rank's shards alone, once they were joined: of the same places in `names`.
+  std::vector<Sketch> shard_grads;
+  std::vector<HookedGradient> hooked;
   std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
-  // before_hash: of all parameters before the update; empty: not known.
-  std::string buffer_hash, state_hash, before_hash;
+  // Of all parameters before the update, the optimizer's, and those that DistributedDataParallel
+  // holds; empty: not known, or none.
+  std::string before_hash, models_hash;
+  std::string buffer_hash, state_hash;
   std::vector<double> lr;
-  std::vector<int64_t> targets;               // of each mean of losses, how many it is of
+  std::vector<double> targets;                // of each mean of losses, their weights' sum
   std::vector<Sketch> before, grads, params;  // by parameter; before: of the first step alone
+  // As the step found them, where something else than steps had changed them since the last one.
+  std::vector<Sketch> moved;
 };
 
 struct ProgramRank {

@@ -127,26 +127,46 @@ bool blame_group_wait(const ProgramRun& run, const std::vector<RankView>& views,
   return true;
 }
 
+// It ended well, or was about to, while others waited for it.
+bool left_early(const RunOutcome& outcome, const Failure& failure) {
+  if (failure.kind != "exit" || !failure.rank) return false;
+  const ProcessEnd* end = end_of(outcome, *failure.rank);
+  return end != nullptr && (end->by_launcher || (end->signal == 0 && end->exit_code == 0));
+}
+
+const Event* pending_of(const std::vector<RankView>& views, int64_t rank) {
+  const RankView* view = view_of(views, rank);
+  return view == nullptr ? nullptr : pending_in(*view);
+}
+
+const Event* first_pending(const std::vector<RankView>& views) {
+  for (const RankView& view : views)
+    if (const Event* pending = pending_in(view)) return pending;
+  return nullptr;
+}
+
 // Of a run in which ranks lost a peer: those that ended by themselves, and well, before they had
 // entered what another waits for. They made as many steps, but left out collectives, unless the
 // others made some too many: the fewer ranks are behind it.
 void blame_who_left_out(const ProgramRun& run, const std::vector<RankView>& views,
                         Failure* failure) {
-  if (failure->kind != "exception" || !failure->rank ||
-      error_of(views, *failure->rank) != ErrorKind::peer_lost)
-    return;
-  const RankView* accuser = view_of(views, *failure->rank);
-  const Event* pending = accuser == nullptr ? nullptr : pending_in(*accuser);
+  const bool left = left_early(run.outcome, *failure);
+  const bool lost_peer = failure->kind == "exception" && failure->rank &&
+                         error_of(views, *failure->rank) == ErrorKind::peer_lost;
+  const Event* pending = left        ? first_pending(views)
+                         : lost_peer ? pending_of(views, *failure->rank)
+                                     : nullptr;
   if (pending == nullptr) return;
   std::vector<int64_t> ended, waiting;
   for (const RankView& view : views) {
     const ProcessEnd* end = end_of(run.outcome, view.rank);
     const bool well = end != nullptr && !end->by_launcher && end->signal == 0 &&
                       end->exit_code == 0 && view.primary_done;
-    if (well && last_arrival(&view) < pending->sequence) ended.push_back(view.rank);
+    if ((well || (left && view.rank == *failure->rank)) && last_arrival(&view) < pending->sequence)
+      ended.push_back(view.rank);
     if (last_arrival(&view) >= pending->sequence) waiting.push_back(view.rank);
   }
-  if (ended.empty()) return;
+  if (ended.empty() || (left && ended.size() == 1 && waiting.size() > 1)) return;
   failure->rank.reset();
   failure->kind = "exit";
   failure->secondary = waiting;
@@ -184,6 +204,28 @@ void excuse_lone_victim(const ProgramRun& run, const std::vector<RankView>& view
   failure->rank.reset();
 }
 
+// All ended at one line by exceptions of one type, in words of their own: they found that they are
+// not alike, as where DistributedDataParallel takes a model of each, and the first to say so may be
+// right.
+void name_none_of(const ProgramRun& run, ProgramRunResult* result) {
+  Failure& failure = *result->failure;
+  const ProgramRankFacts& first = run.ranks[0];
+  std::vector<int64_t> all;
+  for (const ProgramRankFacts& rank : run.ranks) {
+    if (rank.error.empty() || rank.line != first.line ||
+        type_of_error(rank.error) != type_of_error(first.error))
+      return;
+    all.push_back(static_cast<int64_t>(all.size()));
+  }
+  if (all.size() < 2) return;
+  failure.kind = "rejected";
+  result->disagree = true;
+  failure.message = fmt::format("{} ended by exceptions of one kind{}: {}", ranks_text(all),
+                                first.line.empty() ? "" : " at " + first.line, first.error);
+  failure.secondary = all;
+  failure.rank.reset();
+}
+
 // A mistake that all ranks make alike is no rank's: who ended first says nothing.
 void share_exception(const ProgramRun& run, ProgramRunResult* result) {
   Failure& failure = *result->failure;
@@ -194,7 +236,7 @@ void share_exception(const ProgramRun& run, ProgramRunResult* result) {
     if (!first.error.empty() && run.ranks[rank].error == first.error &&
         run.ranks[rank].line == first.line)
       alike.push_back(static_cast<int64_t>(rank));
-  if (alike.size() < 2) return;
+  if (alike.size() < 2) return name_none_of(run, result);
   failure.message = fmt::format("{} ended by the same exception{}: {}", ranks_text(alike),
                                 first.line.empty() ? "" : " at " + first.line, first.error);
   failure.secondary.push_back(*failure.rank);
@@ -214,6 +256,8 @@ void add_slow_victims(const ProgramRun& run, Failure* failure) {
 }
 
 }  // namespace
+
+std::string type_of_error(const std::string& error) { return error.substr(0, error.find(':')); }
 
 bool is_other_call(const Event& a, const Event& b) {
   const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);

@@ -10,6 +10,9 @@ namespace lockstep {
 // named.
 void take_failure(const ProgramRun& run, ProgramRunResult* result);
 
+// "ValueError" of "ValueError: bad"
+std::string type_of_error(const std::string& error);
+
 // Is it another collective? How much each rank gives must be the same of an all_reduce alone.
 bool is_other_call(const Event& a, const Event& b);
 

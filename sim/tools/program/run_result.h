@@ -28,6 +28,8 @@ struct ProgramRunResult {
   std::vector<std::vector<int64_t>> acted;  // by fault: the ranks on which it did
   bool completed = false;                   // all processes ended well
   std::optional<Failure> failure;
+  // All ranks ended at one line by exceptions of one type, each in words of its own.
+  bool disagree = false;
   std::optional<Straggler> straggler;  // of a run that completed
   std::string no_straggler;            // why it is not known, where that is known
   std::string why;                     // inconclusive

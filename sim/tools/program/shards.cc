@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace lockstep {
 namespace {
@@ -36,10 +37,10 @@ void join_hashes(const Steps& steps, std::vector<std::string> ProgramStep::*list
   for (ProgramStep* step : steps) (step->*list)[i] = all;
 }
 
-void join_step(const Steps& steps) {
+// Of the ranks that hold one copy of the whole.
+void join_copy(const Steps& steps) {
   const ProgramStep first = *steps[0];
-  for (const ProgramStep* step : steps)
-    if (step->names != first.names || step->shards != first.shards) return;
+  for (ProgramStep* step : steps) step->shard_grads = step->grads;
   for (size_t i = 0; i < first.names.size(); ++i) {
     const auto& shards = first.shards;
     if (std::find(shards.begin(), shards.end(), first.names[i]) == shards.end()) continue;
@@ -49,6 +50,15 @@ void join_step(const Steps& steps) {
     join_hashes(steps, &ProgramStep::grad_hashes, i);
     join_hashes(steps, &ProgramStep::param_hashes, i);
   }
+}
+
+void join_step(const Steps& steps) {
+  std::map<int64_t, Steps> copies;
+  for (ProgramStep* step : steps) {
+    if (step->names != steps[0]->names || step->shards != steps[0]->shards) return;
+    copies[step->copy].push_back(step);
+  }
+  for (const auto& [number, own] : copies) join_copy(own);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "sim/tools/program/recording.h"
@@ -7,6 +8,8 @@
 namespace lockstep {
 
 // What can be told of two tensors from their sketches, which are linear.
+
+inline constexpr size_t kProjections = 4;  // before the norm
 
 // Relative to the larger norm, or to `floor`; 1 where only one of them is there.
 double sketch_distance(const Sketch& a, const Sketch& b, double floor);

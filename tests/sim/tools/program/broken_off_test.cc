@@ -72,5 +72,16 @@ TEST(BrokenOff, OneDeviceThatEndsAlikeExcusesTheRanks) {
   EXPECT_FALSE(ends_alike(ranks, ProgramRunResult()));
 }
 
+TEST(BrokenOff, RanksThatAllFindTheyAreNotAlikeAreNoMatterOfOneDevice) {
+  ProgramRunResult ranks = failed("rejected", std::nullopt), one = failed("exception", 0);
+  EXPECT_FALSE(ends_by_itself(ranks));
+  ranks.disagree = true;
+  EXPECT_TRUE(ends_by_itself(ranks));
+  ranks.ranks[0].error = "RuntimeError: rank 0 has 6, rank 1 has 4";
+  EXPECT_FALSE(ends_alike(ranks, one));
+  one.ranks[0].error = "RuntimeError: rank 0 has 6";
+  EXPECT_TRUE(ends_alike(ranks, one));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -257,6 +257,20 @@ TEST(ProgramJudge, WhatAGradientWasGivenToIsTold) {
   EXPECT_EQ(judge_one_device(ranks, one()).cause, ProgramCause::frozen_after_ddp);
 }
 
+TEST(ProgramJudge, HooksThatChangeGradientsOfRanksOtherwiseAreTold) {
+  const auto cause_of = [](const std::vector<std::vector<HookedGradient>>& hooked) {
+    Ranks ranks = changed([](ProgramStep* step) { step->grads[0] = sketch_of(0.7); });
+    for (size_t rank = 0; rank < hooked.size(); ++rank) ranks[rank].steps[1].hooked = hooked[rank];
+    return judge_one_device(ranks, one()).cause;
+  };
+  const HookedGradient weight{"weight", 0.5}, bias{"bias", 0.5}, clamped{"weight", std::nullopt};
+  EXPECT_EQ(cause_of({{weight}, {weight}, {weight}}), ProgramCause::unknown) << "all by one half";
+  EXPECT_EQ(cause_of({{}, {}, {weight, bias}}), ProgramCause::scaled_apart);
+  EXPECT_EQ(cause_of({{}, {}, {weight, {"bias", 0.3}}}), ProgramCause::clipped_before_sum);
+  EXPECT_EQ(cause_of({{clamped}, {clamped}, {clamped}}), ProgramCause::clipped_before_sum);
+  EXPECT_EQ(cause_of({{bias}, {}, {}}), ProgramCause::unknown) << "of another parameter";
+}
+
 TEST(ProgramJudge, DropoutOfSomeRanksAloneFailsThoughItIsOff) {
   Ranks ranks = changed([](ProgramStep* step) { step->dropouts = 2; });
   EXPECT_EQ(judge_one_device(ranks, one()).verdict, Verdict::pass);
@@ -358,7 +372,7 @@ TEST(ProgramJudge, ARunThatBrokeOffMayHaveACause) {
 TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
   const auto text = read_foreign_file(LOCKSTEP_SOURCE_DIR "/docs/programs.md", 1 << 20);
   ASSERT_TRUE(text);
-  for (int number = 1; number <= static_cast<int>(ProgramCause::other_mode); ++number) {
+  for (int number = 1; number <= static_cast<int>(ProgramCause::clipped_by_shard); ++number) {
     const ProgramCauseRow& row = row_of(static_cast<ProgramCause>(number));
     EXPECT_NE(
         text.value().find(fmt::format("| `{}` | {} | {} |", row.name, row.meaning, row.advice)),
@@ -376,6 +390,11 @@ TEST(ProgramJudge, AnUpdateThatDiffersAfterEqualGradientsIsOne) {
   EXPECT_EQ(found.verdict, Verdict::fail);
   EXPECT_EQ(found.entry, "parameter weight");
   EXPECT_EQ(found.cause, ProgramCause::lr_scaled);
+  const auto with_options = [](ProgramStep* step) {
+    step->params[0] = sketch_of(5);
+    step->options = {"0 weight_decay=0.3"};
+  };
+  EXPECT_EQ(judge_one_device(changed(with_options), one()).cause, ProgramCause::option_scaled);
   Ranks owners = ranks;
   owners[2].steps[1].options = {"0 lr=0.3"};
   EXPECT_EQ(judge_one_device(owners, one()).cause, ProgramCause::other_options);

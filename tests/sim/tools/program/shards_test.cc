@@ -41,6 +41,22 @@ TEST(ProgramShards, OfWhichOneIsNotFiniteAreNoWhole) {
   EXPECT_EQ(ranks[1].steps[0].grads[0]->back(), 3);
 }
 
+TEST(ProgramShards, OfEachCopyAddUpByThemselves) {
+  std::vector<ProgramRank> ranks = two();
+  for (const ProgramRank& rank : two()) {
+    ranks.push_back(rank);
+    ranks.back().steps[0].copy = 1;
+  }
+  *ranks[3].steps[0].params[0] = {0, 0, 0, 0, 0};
+  ranks[3].steps[0].param_hashes[0] = "c";
+  join_shards(&ranks);
+  EXPECT_EQ(*ranks[1].steps[0].params[0], (std::vector<double>{11, 22, 33, 44, 5}));
+  EXPECT_EQ(*ranks[2].steps[0].params[0], (std::vector<double>{1, 2, 3, 4, 3}));
+  EXPECT_EQ(ranks[0].steps[0].param_hashes[0], "ab");
+  EXPECT_EQ(ranks[2].steps[0].param_hashes[0], "ac") << "it differs from the first copy";
+  EXPECT_EQ(*ranks[3].steps[0].shard_grads[0], (std::vector<double>{10, 20, 30, 40, 4}));
+}
+
 TEST(ProgramShards, OfAStepThatNotAllMadeStayAsTheyAre) {
   std::vector<ProgramRank> ranks = two();
   ranks[0].steps.push_back(ranks[0].steps[0]);

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/tools/program/recording.h"
+
+namespace lockstep {
+
+// Ranks that update by gradients of their own and average their parameters from time to time (local
+// SGD) are no copies of one device, and mean to be none. Before which steps that was: what each
+// rank then has is the mean of what all had, in every parameter. Empty: nowhere.
+std::string averaged_parameters(const std::vector<ProgramRank>& ranks);
+
+}  // namespace lockstep
