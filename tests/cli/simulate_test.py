@@ -9,6 +9,8 @@ from harness import ROOT, TOY, ProgramTest, needs_quiet_machine, read_json, svg_
 NAMED = "scenarios/stragglers/named_compute.json"
 ONE = ("--set", "/world_size=3", "--set", "/reducer/kind=bucketed")
 ARRIVAL = 4
+ALL_REDUCE, ALL_GATHER, ALL_TO_ALL = 1, 3, 8
+INVARIANT = ("--set", "/world_size=3", "--set", '/reducer={"kind": "invariant", "virtual_shards": 6}')
 
 
 # What else than buckets ranks do together: `--set` of each scenario that is compared.
@@ -24,13 +26,15 @@ SHAPES = {
     "local SGD": ["/reducer/kind=bucketed", '/comm_hook={"kind": "post_local_sgd", "start_step": 3}',
                   '/model_averaging={"kind": "periodic", "period": 2}'],
     "averages": ["/reducer/kind=c10d", '/model_averaging={"kind": "periodic", "period": 3}'],
+    "virtual shards": ['/reducer={"kind": "invariant", "virtual_shards": 8, "bucket_cap_mb": 0.0005, "first_bucket_mb": 0.0002}'],
+    "their micro-batches": ['/reducer={"kind": "invariant", "virtual_shards": 6}', "/accumulate_steps=2"],
     "late link": ["/reducer/kind=bucketed",
                   '/faults=[{"kind": "latency", "rank": 1, "duration_ms": 2}]'],
 }
 
 
 def collectives(path):
-    """(sequence, step, operation, bucket, bytes of sums) of each arrival, in a rank's order."""
+    """(sequence, step, operation, bucket, bytes of sums and exchanges) of each arrival, in a rank's order."""
     data = path.read_bytes()
     appended = struct.unpack_from("<Q", data, 48)[0]
     found = []
@@ -39,7 +43,7 @@ def collectives(path):
                                                                         4096 + 32 * i)
         if kind == ARRIVAL:
             operation = value >> 56
-            size = value & (1 << 48) - 1 if operation == 1 else None
+            size = value & (1 << 48) - 1 if operation in (ALL_REDUCE, ALL_GATHER, ALL_TO_ALL) else None
             found.append((sequence, step, operation, subject, size))
     return found
 
@@ -134,6 +138,11 @@ class Simulate(ProgramTest):
                 ((NAMED, *ONE, "--ranks-per-host", "2"), "--ranks-per-host changes nothing here"),
                 ((NAMED, *ONE, "--across-latency-us", "9"), "--across-latency-us changes nothing"),
                 ((NAMED, *ONE, "--world-size", "1"), "there is no rank 1"),
+                ((NAMED, *INVARIANT, "--algorithm", "bcube"), "reducer invariant has no all-reduce"),
+                ((NAMED, *INVARIANT, "--average", "3:2"), "never apart"),
+                ((NAMED, *INVARIANT, "--set", "/reducer/virtual_shards=8", "--world-size", "4"),
+                 "8 virtual shards of 3 ranks are not equally many"),
+                ((NAMED, *INVARIANT, "--engine", "L0"), "known by its formula only"),
                 ((NAMED, *ONE, "--set", "/communicator/kind=shm"), "communicator \"shm\" cannot be"),
                 (("scenarios/faults/partition.json", "--backward-ms", "9"), "cannot be simulated")):
             with self.subTest(args):
