@@ -26,7 +26,8 @@ SHAPES = {
     "local SGD": ["/reducer/kind=bucketed", '/comm_hook={"kind": "post_local_sgd", "start_step": 3}',
                   '/model_averaging={"kind": "periodic", "period": 2}'],
     "averages": ["/reducer/kind=c10d", '/model_averaging={"kind": "periodic", "period": 3}'],
-    "virtual shards": ['/reducer={"kind": "invariant", "virtual_shards": 8, "bucket_cap_mb": 0.0005, "first_bucket_mb": 0.0002}'],
+    "virtual shards": ['/reducer={"kind": "invariant", "virtual_shards": 8, "bucket_cap_mb": 0.0005, '
+                       '"first_bucket_mb": 0.0002}'],
     "their micro-batches": ['/reducer={"kind": "invariant", "virtual_shards": 6}', "/accumulate_steps=2"],
     "late link": ["/reducer/kind=bucketed",
                   '/faults=[{"kind": "latency", "rank": 1, "duration_ms": 2}]'],
@@ -199,8 +200,12 @@ class Predict(ProgramTest):
     sizes and stragglers. LOCKSTEP_PREDICT=full: 5 caps x 3 world sizes x 4 settings, minutes on a
     machine that does nothing else; the figures in docs/simulation.md are of it."""
 
+    REDUCER = ("--set", "/reducer/kind=bucketed")
+    CAPS = (0.02, 0.04, 0.08, 0.16, 0.3)
+    SOME = ((2, 0.3, "slow"), (3, 0.04, "none"), (4, 0.08, "latency"))
+
     def case(self, world, cap, setting, steps):
-        return (NAMED, *MLP, "--set", f"/world_size={world}", "--set", "/reducer/kind=bucketed",
+        return (NAMED, *MLP, "--set", f"/world_size={world}", *self.REDUCER,
                 "--set", f"/reducer/bucket_cap_mb={cap}", "--set", f"/faults={SETTINGS[setting]}",
                 "--set", f"/steps={steps}", "--set", f"/compare_every={steps}")
 
@@ -228,8 +233,7 @@ class Predict(ProgramTest):
         self.measured(self.case(2, 0.08, "none", steps), "--keep", "--out", fitted)
         result = self.run_program("calibrate", fitted, "--out", machine)
         self.assertEqual(result.code, 0, result.text)
-        grid = [(w, c, s) for w in (2, 3, 4) for c in (0.02, 0.04, 0.08, 0.16, 0.3) for s in SETTINGS] \
-            if full else [(2, 0.3, "slow"), (3, 0.04, "none"), (4, 0.08, "latency")]
+        grid = [(w, c, s) for w in (2, 3, 4) for c in self.CAPS for s in SETTINGS] if full else self.SOME
         errors, overlaps = [], []
         for world, cap, setting in grid:
             case = self.case(world, cap, setting, steps)
@@ -247,6 +251,15 @@ class Predict(ProgramTest):
         self.assertLess(median, 0.02 if full else 0.1)
         if full:
             self.assertLess(p95, 0.05)
+
+
+class PredictVirtualShards(Predict):
+    """The same of reducer invariant: two ranks have three shards each, of two roots; of four ranks some have
+    one and some two."""
+    REDUCER = ("--set", "/reducer/kind=invariant", "--set", "/reducer/virtual_shards=6",
+               "--set", "/compute/forward_ms=8", "--set", "/compute/backward_ms=16")
+    CAPS = (0.04, 0.08, 0.3)
+    SOME = ((2, 0.3, "slow"), (4, 0.04, "none"))
 
 
 if __name__ == "__main__":
