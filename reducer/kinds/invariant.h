@@ -55,7 +55,8 @@ class InvariantReducer : public ReducerBase {
     Roots roots{};                    // on their way
     CommWorkPtr work{};
     at::Tensor sent{};
-    at::Tensor exchanged{};  // [ranks, rows, part]: this rank's part of every rank's roots
+    // Memory of all steps. [ranks, rows, part]: this rank's part of every rank's roots.
+    at::Tensor exchanged{}, gathered{};
     at::Tensor part{}, averages{};
   };
 

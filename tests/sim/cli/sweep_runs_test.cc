@@ -55,11 +55,10 @@ TEST(SweepCells, VirtualShardsAreOfTheirReducer) {
     EXPECT_EQ(shards_of(cell.plan.scenario), cell.reducer == "invariant" ? 6 : cell.world_size);
   }
   options.selection.sets = {"/reducer/virtual_shards=4", "/batch_size=24"};
-  for (const Cell& cell : cells_of(options).value()) {
-    if (cell.reducer == "invariant") {
-      EXPECT_EQ(shards_of(cell.plan.scenario), 4);
-    }
-  }
+  const auto of_option = cells_of(options);
+  ASSERT_TRUE(of_option) << to_text(of_option.errors()[0]);
+  EXPECT_EQ(shards_of(of_option.value()[0].plan.scenario), 2);  // bucketed
+  EXPECT_EQ(shards_of(of_option.value()[1].plan.scenario), 4);
   options.selection.paths = {folder + "stragglers/named_compute.json"};
   options.selection.sets = {"/faults=[]"};
   options.reducers = "bucketed,invariant";
