@@ -213,8 +213,7 @@ void InvariantReducer::launch(Bucket& bucket) {
                  "not the roots of this rank's shards");
   if (world_size_ == 1) return;
   const int64_t part = bucket.elements / world_size_;
-  if (!bucket.exchanged.defined())
-    bucket.exchanged = at::empty({world_size_, rows_, part}, bucket.options);
+  bucket.exchanged = at::empty({world_size_, rows_, part}, bucket.options);
   bucket.sent = rows_of(bucket);
   bucket.work = all_to_all(bucket.exchanged, bucket.sent);
 }
@@ -252,8 +251,7 @@ void InvariantReducer::average(Bucket& bucket) {
   bucket.part = sum_of_roots(bucket).div_(options_.virtual_shards);
   bucket.averages = bucket.part;
   if (world_size_ == 1) return;
-  if (!bucket.gathered.defined()) bucket.gathered = at::empty({bucket.elements}, bucket.options);
-  bucket.averages = bucket.gathered;
+  bucket.averages = at::empty({bucket.elements}, bucket.options);
   bucket.work = all_gather(bucket.averages, bucket.part);
 }
 
@@ -301,7 +299,7 @@ void InvariantReducer::after_backward() {
     }
     for (auto& [node, sum] : bucket.roots) bucket.spare.push_back(sum);
     bucket.roots.clear();
-    bucket.sent = bucket.part = bucket.averages = at::Tensor();
+    bucket.sent = bucket.exchanged = bucket.part = bucket.averages = at::Tensor();
   }
   if (range_.begin == 0) restore_buffers(first_buffers_);
   found_.clear();

@@ -55,8 +55,7 @@ class InvariantReducer : public ReducerBase {
     Roots roots{};                    // on their way
     CommWorkPtr work{};
     at::Tensor sent{};
-    // Memory of all steps. [ranks, rows, part]: this rank's part of every rank's roots.
-    at::Tensor exchanged{}, gathered{};
+    at::Tensor exchanged{};  // [ranks, rows, part]: this rank's part of every rank's roots
     at::Tensor part{}, averages{};
   };
 
