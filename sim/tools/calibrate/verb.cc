@@ -86,7 +86,8 @@ std::string text_of_fit(const Fit& fit) {
     table.column(header, Table::Align::right);
   for (const FittedSize& size : fit.sizes)
     table.row({to_word(size.operation), std::to_string(size.ranks), grouped(size.bytes),
-               std::to_string(size.samples), fmt::format("{:.1f}", size.measured_us), fmt::format("{:.1f}", size.fitted_us),
+               std::to_string(size.samples), fmt::format("{:.1f}", size.measured_us),
+               fmt::format("{:.1f}", size.fitted_us),
                fmt::format("{:+.1f} %", (size.fitted_us / size.measured_us - 1) * 100)});
   const MachineModel& machine = fit.machine;
   return table.text(Style(false)) +
