@@ -63,7 +63,7 @@ void stretch(double total, double LayerTime::*time, LayerTimes* times) {
 
 double planned_samples(const Scenario& scenario) {
   return static_cast<double>(scenario.batch_size) /
-         static_cast<double>(scenario.world_size * scenario.accumulate_steps);
+         static_cast<double>(shards_of(scenario) * scenario.accumulate_steps);
 }
 
 Expected<LayerTimes> layer_times(const Scenario& scenario) {

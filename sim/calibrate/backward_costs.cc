@@ -175,7 +175,8 @@ BackwardCosts backward_costs(const std::vector<BackwardSample>& samples) {
   for (const BackwardSample& sample : samples)
     cells[{sample.compute, sample.buckets}].push_back(sample);
   if (cells.empty()) {
-    const MaybeFitted unknown{std::nullopt, "no run has real compute, without faults"};
+    const MaybeFitted unknown{std::nullopt,
+                              "no run has real compute of one pass a step, without faults"};
     return {unknown, unknown};
   }
   if (contrasts(cells) < 1) {

@@ -16,8 +16,29 @@
 namespace lockstep {
 namespace {
 
+bool is_of(const Collective& b, Operation operation) {
+  return b.operation == static_cast<uint8_t>(operation);
+}
+
 bool averages_gradients(const Collective& b) {
-  return b.bucket >= 0 && b.same && b.operation == static_cast<uint8_t>(Operation::all_reduce);
+  return b.bucket >= 0 && b.same &&
+         (is_of(b, Operation::all_reduce) || is_of(b, Operation::all_to_all));
+}
+
+// Places of what brings buckets together: of exchanged ones the gathering, too. Of as many as there
+// are buckets the step's last all-gathers; others may tell of unused parameters.
+std::vector<size_t> of_buckets(const Timeline& timeline, const Step& step) {
+  std::vector<size_t> buckets, gathers;
+  size_t exchanged = 0;
+  for (const size_t place : step.collectives) {
+    const Collective& b = timeline.collectives[place];
+    if (averages_gradients(b)) buckets.push_back(place);
+    if (averages_gradients(b) && is_of(b, Operation::all_to_all)) ++exchanged;
+    if (b.bucket < 0 && b.same && is_of(b, Operation::all_gather)) gathers.push_back(place);
+  }
+  const size_t others = gathers.size() - std::min(exchanged, gathers.size());
+  buckets.insert(buckets.end(), gathers.begin() + static_cast<int64_t>(others), gathers.end());
+  return buckets;
 }
 
 bool is_whole(const Collective& b) {
@@ -29,9 +50,11 @@ bool is_whole(const Collective& b) {
 std::vector<Interval> add_collectives(const Timeline& timeline, const Step& step,
                                       RunSamples* samples) {
   std::vector<OnWire> on_wire;
-  for (const size_t place : step.collectives) {
+  std::vector<Operation> operations;
+  for (const size_t place : of_buckets(timeline, step)) {
     const Collective& b = timeline.collectives[place];
-    if (!averages_gradients(b) || !is_whole(b)) continue;
+    if (!is_whole(b)) continue;
+    operations.push_back(static_cast<Operation>(b.operation));
     OnWire& one = on_wire.emplace_back();
     for (const Passage& passage : b.ranks) {
       one.begin_ns = std::max(one.begin_ns, passage.launched_ns.value_or(*passage.arrival_ns));
@@ -43,7 +66,7 @@ std::vector<Interval> add_collectives(const Timeline& timeline, const Step& step
   std::vector<Interval> busy;
   for (size_t i = 0; i < times.size(); ++i) {
     samples->collectives.push_back(
-        {timeline.world_size, on_wire[i].bytes, std::max(times[i], 1.0)});
+        {timeline.world_size, on_wire[i].bytes, std::max(times[i], 1.0), operations[i]});
     busy.push_back({on_wire[i].end_ns - std::llround(times[i]), on_wire[i].end_ns});
   }
   return busy;
@@ -58,9 +81,16 @@ double covered_ns(const Interval& time, const std::vector<Interval>& by) {
   return static_cast<double>(sum_ns);
 }
 
+// The first one of a step; none of its micro-batches but the last is communicated.
 const PhaseInterval* find_phase(const RankStep& step, Phase phase) {
   for (const PhaseInterval& interval : step.phases)
     if (interval.phase == phase) return &interval;
+  return nullptr;
+}
+
+const PhaseInterval* last_phase(const RankStep& step, Phase phase) {
+  for (auto interval = step.phases.rbegin(); interval != step.phases.rend(); ++interval)
+    if (interval->phase == phase) return &*interval;
   return nullptr;
 }
 
@@ -72,7 +102,7 @@ void add_phase(const RankStep& step, Phase phase, std::vector<double>* into) {
 // Parameters that become ready at known times; a bucket is, with the last of its own.
 void add_lateness(const Timeline& timeline, const Step& step, size_t rank,
                   const std::map<int64_t, double>& ready_ns, RunSamples* samples) {
-  const PhaseInterval* backward = find_phase(step.ranks[rank], Phase::backward);
+  const PhaseInterval* backward = last_phase(step.ranks[rank], Phase::backward);
   if (backward == nullptr) return;
   for (const size_t place : step.collectives) {
     const Collective& b = timeline.collectives[place];
@@ -89,11 +119,10 @@ void add_rank(const Timeline& timeline, const Step& step, size_t rank, RunSample
   add_phase(own, Phase::forward, &samples->forward_ns);
   add_phase(own, Phase::backward, &samples->backward_ns);
   int64_t last_ns = 0;
-  if (const PhaseInterval* backward = find_phase(own, Phase::backward))
+  if (const PhaseInterval* backward = last_phase(own, Phase::backward))
     last_ns = backward->time.end_ns;
-  for (const size_t place : step.collectives)
-    if (averages_gradients(timeline.collectives[place]))
-      last_ns = std::max(last_ns, timeline.collectives[place].ranks[rank].end_ns.value_or(0));
+  for (const size_t place : of_buckets(timeline, step))
+    last_ns = std::max(last_ns, timeline.collectives[place].ranks[rank].end_ns.value_or(0));
   if (last_ns > 0 && own.time.end_ns >= last_ns)
     samples->finish_ns.push_back(static_cast<double>(own.time.end_ns - last_ns));
 }
@@ -116,7 +145,9 @@ RunSamples samples_of(const RunPlan& plan, const Timeline& timeline, const std::
   std::map<int64_t, double> ready_ns;
   const bool plain = plan.scenario.faults.empty() && plan.scenario.accumulate_steps == 1;
   if (samples.emulated && plain) ready_ns = planned_bucket_ready_ns(plan);
-  const std::string compute = plain && !samples.emulated ? compute_of(plan) : "";
+  // Of virtual shards all but the last one's backward have no bucket.
+  const bool one_backward = plain && !has_virtual_shards(plan.scenario);
+  const std::string compute = one_backward && !samples.emulated ? compute_of(plan) : "";
   for (const Step& step : timeline.steps) {
     if (step.step <= plan.start_step + 1) continue;
     const std::vector<Interval> busy = add_collectives(timeline, step, &samples);
@@ -135,31 +166,39 @@ RunSamples samples_of(const RunPlan& plan, const Timeline& timeline, const std::
 
 namespace {
 
-using Sizes = std::map<std::pair<int64_t, int64_t>, std::vector<double>>;  // ranks, bytes -> ns
+struct Size {
+  Operation operation{};
+  int64_t ranks = 0, bytes = 0;
+  auto operator<=>(const Size&) const = default;
+};
+using Sizes = std::map<Size, std::vector<double>>;  // ns
+using Medians = std::map<Size, double>;
 
 struct Line {
   double alpha_ns = 0, beta_ns_per_byte = 0;
 };
 
-double messages(int64_t ranks) { return 2.0 * static_cast<double>(ranks - 1); }
-
-double bytes_on_wire(int64_t ranks, int64_t bytes, int64_t cores) {
-  const auto p = static_cast<double>(ranks);
-  const double shared = std::max(1.0, p / static_cast<double>(std::max<int64_t>(cores, 1)));
-  return 2 * (p - 1) / p * static_cast<double>(bytes) * shared;
+double messages(const Size& size) {
+  return (size.operation == Operation::all_reduce ? 2.0 : 1.0) *
+         static_cast<double>(size.ranks - 1);
 }
 
-double at(const Line& line, int64_t ranks, int64_t bytes, int64_t cores) {
-  return line.alpha_ns * messages(ranks) +
-         line.beta_ns_per_byte * bytes_on_wire(ranks, bytes, cores);
+double bytes_on_wire(const Size& size, int64_t cores) {
+  const auto p = static_cast<double>(size.ranks);
+  const double shared = std::max(1.0, p / static_cast<double>(std::max<int64_t>(cores, 1)));
+  return messages(size) / p * static_cast<double>(size.bytes) * shared;
+}
+
+double at(const Line& line, const Size& size, int64_t cores) {
+  return line.alpha_ns * messages(size) + line.beta_ns_per_byte * bytes_on_wire(size, cores);
 }
 
 // Each size counts alike, by its relative error. Neither number below 0.
-Line fit_line(const std::map<std::pair<int64_t, int64_t>, double>& medians, int64_t cores) {
+Line fit_line(const Medians& medians, int64_t cores) {
   double aa = 0, ab = 0, bb = 0, ay = 0, by = 0;
   for (const auto& [size, ns] : medians) {
-    const double a = messages(size.first) / ns;
-    const double b = bytes_on_wire(size.first, size.second, cores) / ns;
+    const double a = messages(size) / ns;
+    const double b = bytes_on_wire(size, cores) / ns;
     aa += a * a;
     ab += a * b;
     bb += b * b;
@@ -175,8 +214,8 @@ Line fit_line(const std::map<std::pair<int64_t, int64_t>, double>& medians, int6
   return line;
 }
 
-std::map<std::pair<int64_t, int64_t>, double> medians_of(const Sizes& sizes) {
-  std::map<std::pair<int64_t, int64_t>, double> medians;
+Medians medians_of(const Sizes& sizes) {
+  Medians medians;
   for (const auto& [size, values] : sizes) medians[size] = median_of(values);
   return medians;
 }
@@ -208,9 +247,9 @@ void fill_intervals(const Sizes& sizes, const Line& line, int64_t cores, Fit* fi
 
 void fill_residuals(const Sizes& sizes, const Line& line, int64_t cores, Fit* fit) {
   for (const auto& [size, values] : sizes) {
-    FittedSize one{size.first, size.second, static_cast<int64_t>(values.size()), 0, 0};
+    FittedSize one{size.operation, size.ranks, size.bytes, static_cast<int64_t>(values.size())};
     one.measured_us = median_of(values) * 1e-3;
-    one.fitted_us = at(line, size.first, size.second, cores) * 1e-3;
+    one.fitted_us = at(line, size, cores) * 1e-3;
     const double error = std::fabs(one.fitted_us / one.measured_us - 1);
     fit->mean_error += error / static_cast<double>(sizes.size());
     fit->largest_error = std::max(fit->largest_error, error);
@@ -273,13 +312,14 @@ Expected<Fit> fit_machine(const std::vector<RunSamples>& runs, int64_t cores) {
   for (const RunSamples& run : runs) {
     fit.machine.fitted_on.push_back(run.run);
     for (const CollectiveSample& sample : run.collectives)
-      if (sample.ranks > 1) sizes[{sample.ranks, sample.bytes}].push_back(sample.ns);
+      if (sample.ranks > 1)
+        sizes[{sample.operation, sample.ranks, sample.bytes}].push_back(sample.ns);
     fit.samples += static_cast<int64_t>(run.collectives.size());
   }
   fit.runs = static_cast<int64_t>(runs.size());
   if (sizes.empty()) {
     return option_error(
-        "these runs hold no bucket's all-reduce of more than one rank after their first step",
+        "these runs bring no bucket of more than one rank together after their first step",
         "kept runs of several steps and ranks, with a reducer that has buckets");
   }
   const Line line = fit_line(medians_of(sizes), cores);
@@ -310,7 +350,8 @@ nlohmann::ordered_json as_json(const Fit& fit) {
                                  {"mean_error", fit.mean_error},
                                  {"largest_error", fit.largest_error}};
   for (const FittedSize& size : fit.sizes)
-    json["sizes"].push_back({{"world_size", size.ranks},
+    json["sizes"].push_back({{"operation", to_word(size.operation)},
+                             {"world_size", size.ranks},
                              {"bytes", size.bytes},
                              {"samples", size.samples},
                              {"measured_us", size.measured_us},

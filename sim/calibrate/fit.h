@@ -16,11 +16,12 @@ namespace lockstep {
 
 // What real runs show of a machine, step by step: the input of a fit. From records alone.
 
-// One all-reduce of a bucket: from when it was next on the wire on the last rank until its last
-// end.
+// One collective of a bucket, an all-reduce or what reducer invariant has instead: from when it was
+// next on the wire on the last rank until its last end.
 struct CollectiveSample {
   int64_t ranks = 0, bytes = 0;
   double ns = 0;
+  Operation operation = Operation::all_reduce;
 };
 
 struct RunSamples {
@@ -40,11 +41,12 @@ RunSamples samples_of(const RunPlan& plan, const Timeline& timeline, const std::
 
 // A machine fitted to runs on one host: what a collective of p ranks and n bytes takes is
 //   2(p-1) alpha + 2(p-1)/p n beta max(1, p / cores),
-// a ring over a loopback whose bytes the host's cores move; alpha and beta by least squares of
-// relative errors over the medians of each world size and size of bucket. What a step costs beside
-// its layers are medians.
+// a ring over a loopback whose bytes the host's cores move, or half of that for an all-to-all or an
+// all-gather; alpha and beta by least squares of relative errors over the medians of each
+// operation, world size and size of bucket. What a step costs beside its layers are medians.
 
 struct FittedSize {
+  Operation operation = Operation::all_reduce;
   int64_t ranks = 0, bytes = 0, samples = 0;
   double measured_us = 0, fitted_us = 0;
 };
@@ -53,7 +55,7 @@ struct Fit {
   MachineModel machine;
   FittedNumber latency_us, bandwidth_mb_per_s;  // resampled within each size
   BackwardCosts backward;
-  std::vector<FittedSize> sizes;             // ascending ranks, bytes
+  std::vector<FittedSize> sizes;             // by operation, ascending ranks, bytes
   double mean_error = 0, largest_error = 0;  // |fitted / measured - 1| over sizes
   int64_t runs = 0, samples = 0;
 };

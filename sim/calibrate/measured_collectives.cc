@@ -20,8 +20,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kEither =
-    "the output of nccl-tests' all_reduce_perf, or the result of lockstep collective all_reduce "
-    "--json";
+    "the output of nccl-tests' all_reduce_perf, or the result of lockstep collective --json of "
+    "all_reduce, all_to_all or all_gather";
 
 struct Size {
   int64_t bytes = 0;
@@ -34,8 +34,8 @@ InputError at_line(const std::string& file, int64_t line, const std::string& mes
 }
 
 // Whoever measured twice has each size once, and whoever measured noise no size that is faster.
-Expected<CostModel::Table> table_of(int64_t ranks, std::vector<Size> sizes,
-                                    const std::string& file) {
+Expected<CostModel::Table> table_of(int64_t ranks, std::vector<Size> sizes, const std::string& file,
+                                    Operation operation = Operation::all_reduce) {
   sizes.erase(
       std::remove_if(sizes.begin(), sizes.end(), [](const Size& size) { return size.bytes == 0; }),
       sizes.end());
@@ -45,7 +45,7 @@ Expected<CostModel::Table> table_of(int64_t ranks, std::vector<Size> sizes,
   std::vector<double> times;
   for (const Size& size : sizes) times.push_back(size.us);
   times = isotonic(times);
-  CostModel::Table table{ranks, {}};
+  CostModel::Table table{ranks, {}, operation};
   for (size_t i = 0; i < sizes.size(); ++i) {
     const bool again = i + 1 < sizes.size() && sizes[i + 1].bytes == sizes[i].bytes;
     if (!again) table.rows.push_back({sizes[i].bytes, std::llround(times[i] * 1e3)});
@@ -201,9 +201,7 @@ class Result {
 
   Expected<CostModel::Table> table() {
     if (!errors_.empty()) return errors_;
-    const std::string operation = text_at("/collective/operation");
-    if (!operation.empty() && operation != "all_reduce")
-      refuse("/collective/operation", "of " + printable(operation), "all_reduce");
+    const Operation operation = operation_at("/collective/operation");
     const double ranks = number_at("/collective/world_size", 2, kMostRanks);
     if (number_at("/collective/wrong", 0, 1e18) > 0)
       refuse("/collective/wrong", "wrong results", "a measurement whose results are right");
@@ -219,7 +217,7 @@ class Result {
       read.push_back({std::llround(bytes), number_at(size + "/time_ns/median", 0, 1e18) * 1e-3});
     }
     if (!errors_.empty()) return errors_;
-    return table_of(std::llround(ranks), std::move(read), file_);
+    return table_of(std::llround(ranks), std::move(read), file_, operation);
   }
 
  private:
@@ -241,6 +239,14 @@ class Result {
     const Json* found = find(
         pointer, [](const Json& json) { return json.is_string(); }, "a text");
     return found == nullptr ? "" : found->get<std::string>();
+  }
+  Operation operation_at(const std::string& pointer) {
+    const std::string word = text_at(pointer);
+    for (const Operation operation : kMeasuredOperations)
+      if (word == to_word(operation)) return operation;
+    if (!word.empty())
+      refuse(pointer, "of " + printable(word), "all_reduce, all_to_all or all_gather");
+    return Operation::all_reduce;
   }
   double number_at(const std::string& pointer, double least, double most) {
     const Json* found = find(

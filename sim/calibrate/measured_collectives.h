@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-// Measured all-reduces of one world size, as a table of a machine: what nccl-tests' all_reduce_perf
-// prints, or the result of `lockstep collective all_reduce --json`. Told apart by their content.
+// Measured collectives of one operation and world size, as a table of a machine: what nccl-tests'
+// all_reduce_perf prints, or the result of `lockstep collective --json` of one of
+// kMeasuredOperations. Told apart by their content.
 //
 // Of nccl-tests the time in place counts, as DDP reduces, and the world size is the number of its
 // "Rank" lines. A size that took less time than a smaller one shares a mean with it: more bytes are

@@ -52,7 +52,7 @@ void add_machine(CLI::App* verb, SimulateVerb* options) {
            "What `lockstep calibrate` fitted, or one of " + machine_preset_words() + " (loopback)",
            "FILE|WORD");
   verb->add_option("--collectives", options->collectives,
-                   "All-reduces as measured, a file for each world size: nccl-tests' output, or "
+                   "Collectives as measured, a file for each world size: nccl-tests' output, or "
                    "what lockstep collective --json wrote")
       ->option_text("FILE,...")
       ->delimiter(',')

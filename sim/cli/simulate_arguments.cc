@@ -197,9 +197,13 @@ bool any_plan(const SimulatedWith& with, Matches matches) {
   return std::any_of(with.plans.begin(), with.plans.end(), matches);
 }
 
+// Buckets of virtual shards are exchanged, whatever the algorithm of all-reduces.
+bool all_reduces(const RunPlan& plan) { return !has_virtual_shards(plan.scenario); }
+
 bool is_hierarchical(const SimulatedWith& with) {
   return any_plan(with, [&](const RunPlan& plan) {
-    return algorithm_of(plan.scenario, with.machine) == Algorithm::hierarchical;
+    return all_reduces(plan) &&
+           algorithm_of(plan.scenario, with.machine) == Algorithm::hierarchical;
   });
 }
 
@@ -213,6 +217,21 @@ std::string needs_no_table(const SimulatedWith& with) {
   return needs_ranks(with);
 }
 
+std::string algorithm(const SimulatedWith& with) {
+  if (!any_plan(with, all_reduces)) return "reducer invariant has no all-reduce";
+  return needs_no_table(with);
+}
+
+// Of each operation that was measured some run must have one.
+std::string collectives(const SimulatedWith& with) {
+  for (const CostModel::Table& table : with.machine.cost.tables) {
+    const bool of_reduce = table.operation == Operation::all_reduce;
+    if (!any_plan(with, [&](const RunPlan& plan) { return all_reduces(plan) == of_reduce; }))
+      return fmt::format("no run has an {}", to_word(table.operation));
+  }
+  return needs_ranks(with);
+}
+
 std::string link(const SimulatedWith& with) {
   if (has_tables(with)) return kMeasured;
   if (is_hierarchical(with) && with.machine.cost.ranks_per_host == 1)
@@ -220,13 +239,16 @@ std::string link(const SimulatedWith& with) {
   return needs_ranks(with);
 }
 
-// Does any all-reduce take the time of another link between its ranks, or another one's?
+// Does any collective take the time of another link between its ranks, or another one's?
 bool link_differs(const SimulatedWith& with, const CostModel& other) {
   CostModel cost = with.machine.cost, changed = other;
   for (const RunPlan& plan : with.plans)
     for (const int64_t ranks : with.worlds) {
-      cost.algorithm = changed.algorithm = algorithm_of(plan.scenario, with.machine);
-      if (cost.algorithm == Algorithm::hierarchical && goes_across(cost, ranks)) return true;
+      const bool exchanges = !all_reduces(plan);
+      cost.algorithm = changed.algorithm =
+          exchanges ? Algorithm::ring : algorithm_of(plan.scenario, with.machine);
+      const bool both = exchanges || cost.algorithm == Algorithm::hierarchical;
+      if (both && goes_across(cost, ranks)) return true;
       if (!(flat_link(cost, ranks) == flat_link(changed, ranks))) return true;
     }
   return false;
@@ -298,8 +320,8 @@ const std::vector<OptionUse>& option_uses() {
       {"--engine", LOCKSTEP_SAID(engine), always},
       {"--threads", [](const SimulateVerb& verb) { return verb.threads > 0; }, always},
       {"--machine", LOCKSTEP_SAID(machine), always},
-      {"--collectives", LOCKSTEP_SAID(collectives), needs_ranks},
-      {"--algorithm", LOCKSTEP_SAID(algorithm), needs_no_table},
+      {"--collectives", LOCKSTEP_SAID(collectives), collectives},
+      {"--algorithm", LOCKSTEP_SAID(algorithm), algorithm},
       {"--latency-us", LOCKSTEP_GIVEN(latency_us), link},
       {"--bandwidth-mb-per-s", LOCKSTEP_GIVEN(bandwidth_mb_per_s), link},
       {"--ranks-per-host", LOCKSTEP_GIVEN(ranks_per_host), hosts},

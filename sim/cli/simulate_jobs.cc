@@ -84,7 +84,8 @@ SimulatedLine line_of(const RunPlan& plan, const PlannedJob& planned, const Simu
   line.ranks = planned.job.ranks;
   line.steps = planned.job.steps;
   line.reducer = plan.scenario.reducer.kind;
-  line.algorithm = to_word(planned.job.cost.algorithm);
+  line.algorithm = planned.job.shards ? to_word(bucket_operation(planned.job))
+                                      : to_word(planned.job.cost.algorithm);
   if (has_cap(plan))
     line.cap_mb = as.cap_mb.value_or(plan.scenario.reducer.options.number("bucket_cap_mb"));
   line.buckets = static_cast<int64_t>(planned.job.settled.size());
@@ -116,7 +117,7 @@ void note_timeouts(const RunPlan& plan, const SimulatedAs& as, SimulatedLine* li
 // ring for this machine and a bucket's rounds alone take longer than the step's compute.
 void note_rounds(const SimulateVerb& verb, const MachineModel& machine, const Job& job,
                  SimulatedLine* line) {
-  if (!is_ring(job.cost.algorithm) || !verb.algorithm.empty() || machine.algorithm ||
+  if (job.shards || !is_ring(job.cost.algorithm) || !verb.algorithm.empty() || machine.algorithm ||
       !job.cost.tables.empty() || job.settled.empty())
     return;
   const int64_t bytes = job.settled.front().bytes;
@@ -263,12 +264,20 @@ InputErrors with_preset_words(const std::string& machine, InputErrors errors) {
   return errors;
 }
 
-// "collectives measured at 2, 8 ranks".
+// "collectives measured at 2, 8 ranks"; of other operations than all-reduces by their name.
 std::string words_of_tables(const CostModel& cost) {
   if (cost.tables.front().ranks == 0)  // then it is the only one
     return "collectives measured at a number of ranks that its table does not tell, taken for "
            "every one (\"tables\" would)";
-  return "collectives measured at " + measured_ranks(cost) + " ranks";
+  std::string words;
+  for (const Operation operation : kMeasuredOperations) {
+    const std::string ranks = measured_ranks(cost, operation);
+    const bool sums = operation == Operation::all_reduce;
+    if (!ranks.empty())
+      words += fmt::format("{}{} measured at {} ranks", words.empty() ? "" : ", ",
+                           sums ? "collectives" : to_word(operation), ranks);
+  }
+  return words;
 }
 
 }  // namespace
@@ -429,14 +438,6 @@ InputErrors add_long_run(const SimulateVerb& verb, const MachineModel& machine, 
   return {};
 }
 
-namespace {
-
-bool has_buckets(const Cell& cell) {
-  return !cell.check && cell.world_size > 1 && has_cap(cell.plan) && cell.plan.layout_known;
-}
-
-}  // namespace
-
 Expected<RunResult> judged_in_virtual_time(const RunPlan& plan, const MachineModel& machine) {
   const auto planned = job_of_plan(plan, machine);
   if (!planned) return planned.errors();
@@ -460,34 +461,6 @@ std::string reason_of(const InputErrors& errors) {
   for (const InputError& error : errors)
     text += (text.empty() ? "" : "; ") + printable(error.message);
   return text;
-}
-
-std::optional<size_t> cell_to_calibrate_on(const std::vector<Cell>& cells) {
-  const auto usual = std::find_if(cells.begin(), cells.end(), [](const Cell& cell) {
-    return has_buckets(cell) && cell.cap_mb == kDefaultCapMib;
-  });
-  const auto found =
-      usual != cells.end() ? usual : std::find_if(cells.begin(), cells.end(), has_buckets);
-  if (found == cells.end()) return std::nullopt;
-  return static_cast<size_t>(found - cells.begin());
-}
-
-Expected<SweepDocument::Simulated> simulated_lines(const std::string& calibrated_on,
-                                                   const std::vector<RunSamples>& samples,
-                                                   const std::vector<CellResult>& lines,
-                                                   int64_t warmup) {
-  const auto fit = fit_machine(samples, this_machine().cores);
-  if (!fit) return fit.errors();
-  SweepDocument::Simulated simulated{calibrated_on, {}, {}};
-  for (const CellResult& line : lines) {
-    const auto result = judged_in_virtual_time(line.cell.plan, fit.value().machine);
-    const auto numbers = result ? numbers_of(result.value(), warmup) : std::nullopt;
-    simulated.step_ms.push_back(numbers ? std::optional(numbers->step_ms) : std::nullopt);
-    simulated.why_not.push_back(!result   ? reason_of(result.errors())
-                                : numbers ? ""
-                                          : "in virtual time it has no step to measure");
-  }
-  return simulated;
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "sim/cli/run_directory.h"
 #include "sim/cli/shared_options.h"
 #include "sim/cli/simulate_jobs.h"
+#include "sim/cli/simulated_sweep.h"
 #include "sim/cli/sweep_runs.h"
 #include "sim/cli/verbs.h"
 #include "sim/plan/bucket_layout.h"
@@ -273,7 +274,7 @@ void measure(const SweepOptions& options, Prepared* prepared, const std::string&
   }
   document->lines = cell_results(prepared->cells, runs.runs(), document->seed);
   if (calibrated_on) {
-    auto simulated = simulated_lines(label_of(prepared->cells[*calibrated_on]), runs.samples(),
+    auto simulated = simulated_lines(prepared->cells[*calibrated_on], runs.samples(),
                                      document->lines, document->warmup);
     if (simulated)
       document->simulated = std::move(simulated.value());

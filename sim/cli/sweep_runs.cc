@@ -24,17 +24,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Varied = std::vector<std::pair<std::string, std::string>>;
 
-// The scenario's key `sweep` as it stands; an empty object where there is none or the file cannot
-// be read, which is said elsewhere.
-Json key_of_file(const std::string& path) {
+// An object of the scenario's file as it stands; an empty one where there is none or the file
+// cannot be read, which is said elsewhere.
+Json object_of_file(const std::string& path, const char* key) {
   InputErrors ignored;
   const auto bytes = read_foreign_file(path);
   Json document;
   if (!bytes || !read_json(bytes.value(), path, &document, nullptr, &ignored))
     return Json::object();
-  if (!document.is_object() || !document.contains("sweep") || !document["sweep"].is_object())
+  if (!document.is_object() || !document.contains(key) || !document[key].is_object())
     return Json::object();
-  return document["sweep"];
+  return document[key];
 }
 
 template <class T>
@@ -47,7 +47,7 @@ void take(const Json& key, const char* name, T* value) {
 }
 
 void read_file_key(const std::string& path, SweepSpec* spec) {
-  const Json key = key_of_file(path);
+  const Json key = object_of_file(path, "sweep");
   if (key.contains("caps") && key["caps"].is_array()) {
     std::vector<double> caps;
     take(key, "caps", &caps);
@@ -135,13 +135,17 @@ void check_keys(const SweepOptions& options, const SweepSpec& spec, InputErrors*
   }
 }
 
-// Every choice of one value for each pointer.
-std::vector<Varied> variations_of(const SweepSpec& spec) {
+constexpr const char* kShards = "/reducer/virtual_shards";
+constexpr const char* kWithShards = "invariant";
+
+// Every choice of one value for each pointer; of virtual shards for the reducer that has any.
+std::vector<Varied> variations_of(const SweepSpec& spec, const std::string& reducer) {
   std::vector<Varied> all = {{}};
   for (const auto& [pointer, values] : spec.vary) {
+    const bool none = pointer == kShards && !reducer.empty() && reducer != kWithShards;
     std::vector<Varied> longer;
     for (const Varied& begun : all)
-      for (const std::string& value : values) {
+      for (const std::string& value : none ? std::vector<std::string>{"null"} : values) {
         longer.push_back(begun);
         longer.back().emplace_back(pointer, value);
       }
@@ -156,9 +160,33 @@ struct RunKind {
   const char* lane;
 };
 
+// Does the file's matrix vary anything of the reducer that a sweep does not set itself?
+bool varies_reducer(const std::string& path) {
+  const Json matrix = object_of_file(path, "matrix");
+  return std::any_of(matrix.items().begin(), matrix.items().end(), [](const auto& axis) {
+    const std::string pointer = axis.key();
+    return pointer.starts_with("/reducer") && pointer != "/reducer/kind" && pointer != kShards &&
+           pointer != "/reducer/bucket_cap_mb";
+  });
+}
+
+// Reducers without virtual shards are measured as if the file and --set said nothing of them.
+std::vector<std::string> sets_without_shards(const SweepOptions& options) {
+  std::vector<std::string> sets;
+  const auto& paths = options.selection.paths;
+  Json reducer = paths.size() == 1 ? object_of_file(paths[0], "reducer") : Json::object();
+  if (reducer.erase("virtual_shards") > 0 && !varies_reducer(paths[0]))
+    sets.push_back("/reducer=" + reducer.dump());
+  for (const std::string& set : options.selection.sets)
+    if (pointer_in(set) != kShards) sets.push_back(set);
+  return sets;
+}
+
 std::vector<std::string> sets_of(const SweepOptions& options, const RunKind& kind,
                                  const Cell& cell) {
-  std::vector<std::string> sets = options.selection.sets;
+  const bool without_shards = !cell.reducer.empty() && cell.reducer != kWithShards;
+  std::vector<std::string> sets =
+      without_shards ? sets_without_shards(options) : options.selection.sets;
   sets.push_back(fmt::format("/steps={}", kind.steps));
   sets.push_back(fmt::format(R"(/lanes=["{}"])", kind.lane));
   sets.emplace_back(R"(/expect={"verdict": "pass"})");
@@ -167,7 +195,8 @@ std::vector<std::string> sets_of(const SweepOptions& options, const RunKind& kin
   if (cell.reducer == "data_parallel")
     sets.emplace_back(R"(/communicator={"kind": "local", "algorithm": "rank_order"})");
   if (cell.cap_mb) sets.push_back(fmt::format("/reducer/bucket_cap_mb={}", *cell.cap_mb));
-  for (const auto& [pointer, value] : cell.varied) sets.push_back(pointer + "=" + value);
+  for (const auto& [pointer, value] : cell.varied)
+    if (!without_shards || pointer != kShards) sets.push_back(pointer + "=" + value);
   return sets;
 }
 
@@ -278,7 +307,7 @@ Expected<std::vector<Cell>> sweep_cells(const SweepOptions& options, const Sweep
   const auto reducers = spec.reducers.empty() ? std::vector<std::string>{""} : spec.reducers;
   for (const int64_t world : worlds)
     for (const std::string& reducer : reducers)
-      for (const Varied& varied : variations_of(spec)) {
+      for (const Varied& varied : variations_of(spec, reducer)) {
         Cell cell;
         cell.world_size = world;
         cell.reducer = reducer;

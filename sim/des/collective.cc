@@ -54,23 +54,33 @@ void through_exchanges(const Job& job, int64_t bytes, std::vector<int64_t>* time
 
 }  // namespace
 
+namespace {
+
+std::vector<int64_t> ends_after(const std::vector<int64_t>& starts, int64_t ns) {
+  const int64_t last = *std::max_element(starts.begin(), starts.end());
+  return std::vector<int64_t>(starts.size(), last + ns);
+}
+
+}  // namespace
+
 LinkCost link_of(const Job& job, size_t rank) {
   return job.links.empty() ? flat_link(job.cost, job.ranks) : job.links[rank];
 }
 
-int64_t wire_ns(const Job& job, int64_t bytes) {
-  if (job.links.empty()) return wire_ns(job.cost, bytes, job.ranks);
+int64_t wire_ns(const Job& job, Operation operation, int64_t bytes) {
+  if (operation == Operation::all_to_all) bytes = exchanged_bytes(job, bytes);
+  if (job.links.empty()) return wire_ns(job.cost, operation, bytes, job.ranks);
   int64_t longest = 0;
   CostModel cost = job.cost;
   for (const LinkCost& link : job.links) {
     cost.link = link;
-    longest = std::max(longest, wire_ns(cost, bytes, job.ranks));
+    longest = std::max(longest, wire_ns(cost, operation, bytes, job.ranks));
   }
   return longest;
 }
 
 bool has_rounds(const Job& job) {
-  if (!job.cost.tables.empty() || job.ranks == 1) return false;
+  if (!job.cost.tables.empty() || job.ranks == 1 || job.shards) return false;
   const Algorithm algorithm = job.cost.algorithm;
   if (is_ring(algorithm)) return true;
   return is_power_of_two(job.ranks) &&
@@ -79,8 +89,13 @@ bool has_rounds(const Job& job) {
 
 std::vector<int64_t> ends_by_formula(const Job& job, const std::vector<int64_t>& starts,
                                      int64_t bytes) {
-  const int64_t last = *std::max_element(starts.begin(), starts.end());
-  return std::vector<int64_t>(starts.size(), last + all_reduce_ns(job.cost, bytes, job.ranks));
+  return ends_after(starts, collective_ns(job.cost, bucket_operation(job),
+                                          exchanged_bytes(job, bytes), job.ranks));
+}
+
+std::vector<int64_t> ends_of_gather(const Job& job, const std::vector<int64_t>& starts,
+                                    int64_t bytes) {
+  return ends_after(starts, all_gather_ns(job.cost, bytes, job.ranks));
 }
 
 std::vector<int64_t> ends_by_rounds(const Job& job, const std::vector<int64_t>& starts,

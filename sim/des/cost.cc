@@ -161,16 +161,22 @@ void check_link(const std::string& name, const LinkCost& link, InputErrors* prob
               problems);
 }
 
-// Rows that ascend, at least one of each table, and one table of each world size.
+// Rows that ascend, at least one of each table, and one table of each operation and world size.
 void check_tables(const std::vector<CostModel::Table>& tables, InputErrors* problems) {
-  std::set<int64_t> seen;
+  std::set<std::pair<Operation, int64_t>> seen;
+  const auto tables_of = [&](Operation operation) {
+    return std::count_if(tables.begin(), tables.end(), [&](const CostModel::Table& table) {
+      return table.operation == operation;
+    });
+  };
   for (const CostModel::Table& table : tables) {
     if (table.ranks != 0) check_range("table ranks", table.ranks, 2, kMostRanks, problems);
     if (table.rows.empty()) check_range("table rows", 0, 1, kMostBytes, problems);
-    if (!seen.insert(table.ranks).second || (seen.count(0) > 0 && tables.size() > 1)) {
+    const bool again = !seen.insert({table.operation, table.ranks}).second;
+    if (again || (seen.contains({table.operation, 0}) && tables_of(table.operation) > 1)) {
       InputError problem;
       problem.message = fmt::format("a second table of {} ranks", table.ranks);
-      problem.allowed = "one of each world size";
+      problem.allowed = "one of each operation and world size";
       problems->push_back(problem);
     }
     int64_t last_bytes = -1, last_ns = 0;
@@ -184,10 +190,16 @@ void check_tables(const std::vector<CostModel::Table>& tables, InputErrors* prob
 }
 
 // Nothing where the tables are of other world sizes.
-const CostModel::Table* table_for(const CostModel& cost, int64_t ranks) {
+const CostModel::Table* table_for(const CostModel& cost, Operation operation, int64_t ranks) {
   for (const CostModel::Table& table : cost.tables)
-    if (table.ranks == ranks || table.ranks == 0) return &table;
+    if (table.operation == operation && (table.ranks == ranks || table.ranks == 0)) return &table;
   return nullptr;
+}
+
+// "collectives", as all-reduces were called before there was anything else.
+std::string plural_of(Operation operation) {
+  return operation == Operation::all_reduce ? "collectives"
+                                            : fmt::format("{} collectives", to_word(operation));
 }
 
 }  // namespace
@@ -226,19 +238,29 @@ InputErrors problems_of(const CostModel& cost) {
   return problems;
 }
 
-std::string measured_ranks(const CostModel& cost) {
+std::string measured_ranks(const CostModel& cost, Operation operation) {
   std::string ranks;
   for (const CostModel::Table& table : cost.tables)
-    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", table.ranks);
+    if (table.operation == operation)
+      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", table.ranks);
   return ranks;
 }
 
-std::optional<InputError> problem_with_ranks(const CostModel& cost, int64_t ranks) {
-  if (ranks <= 1 || cost.tables.empty() || table_for(cost, ranks) != nullptr) return std::nullopt;
-  const std::string measured = measured_ranks(cost);
+std::optional<InputError> problem_with_ranks(const CostModel& cost, int64_t ranks,
+                                             Operation operation) {
+  if (ranks <= 1 || cost.tables.empty() || table_for(cost, operation, ranks) != nullptr)
+    return std::nullopt;
+  const std::string measured = measured_ranks(cost, operation);
   InputError problem;
+  if (measured.empty()) {
+    problem.message =
+        fmt::format("of {} nothing was measured, but of others", plural_of(operation));
+    problem.allowed = fmt::format("a table of {} at {} ranks too, or a machine of links",
+                                  to_word(operation), ranks);
+    return problem;
+  }
   problem.message =
-      fmt::format("collectives were measured at {} ranks, not at {}", measured, ranks);
+      fmt::format("{} were measured at {} ranks, not at {}", plural_of(operation), measured, ranks);
   problem.allowed = measured + " ranks, a table of that many, or a machine of links";
   return problem;
 }
@@ -273,26 +295,71 @@ int64_t ring_round_ns(const CostModel& cost, const LinkCost& link, int64_t bytes
   return saturated(round_ns(cost, link, bytes, ranks, on_host(cost, ranks)));
 }
 
-int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+namespace {
+
+// Whatever the algorithm of sums.
+CostModel without_algorithm(CostModel cost) {
+  cost.algorithm = Algorithm::ring;
+  return cost;
+}
+
+// A rank has its neighbours within a host on one kind of link, and all others on the other.
+Wide exchange_with_all_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  const int64_t sharers = on_host(cost, ranks);
+  const int64_t inside = goes_across(cost, ranks) ? sharers : ranks;
+  const auto to = [&](const LinkCost& link, int64_t peers) {
+    return Wide{peers} * link.alpha_ns +
+           moved_ns(bytes, beta_of(cost, link, sharers), peers, ranks) +
+           moved_ns(bytes, link.gamma_fs_per_byte, peers, ranks);
+  };
+  return to(cost.link, inside - 1) + to(cost.across, ranks - inside);
+}
+
+Wide gather_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  const LinkCost link = flat_link(cost, ranks);
+  return Wide{ranks - 1} * link.alpha_ns +
+         moved_ns(bytes, beta_of(cost, link, on_host(cost, ranks)), ranks - 1, ranks);
+}
+
+Wide by_formula_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks) {
+  if (operation == Operation::all_to_all)
+    return exchange_with_all_ns(without_algorithm(cost), bytes, ranks);
+  if (operation == Operation::all_gather) return gather_ns(without_algorithm(cost), bytes, ranks);
+  LOCKSTEP_CHECK(operation == Operation::all_reduce, "a collective of unknown cost");
+  return algorithm_ns(cost, bytes, ranks);
+}
+
+}  // namespace
+
+int64_t collective_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks) {
   if (ranks <= 1) return 0;
-  if (cost.tables.empty()) return saturated(cost.overhead_ns + algorithm_ns(cost, bytes, ranks));
-  const CostModel::Table* table = table_for(cost, ranks);
+  if (cost.tables.empty())
+    return saturated(cost.overhead_ns + by_formula_ns(cost, operation, bytes, ranks));
+  const CostModel::Table* table = table_for(cost, operation, ranks);
   LOCKSTEP_CHECK(table != nullptr, "a collective of ranks that nobody measured");
   return saturated(cost.overhead_ns + from_table(table->rows, bytes));
 }
 
-int64_t wire_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  return collective_ns(cost, Operation::all_reduce, bytes, ranks);
+}
+int64_t all_to_all_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  return collective_ns(cost, Operation::all_to_all, bytes, ranks);
+}
+int64_t all_gather_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  return collective_ns(cost, Operation::all_gather, bytes, ranks);
+}
+
+int64_t wire_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks) {
   CostModel wire = cost;
   wire.overhead_ns = wire.link.alpha_ns = wire.across.alpha_ns = 0;
-  return all_reduce_ns(wire, bytes, ranks);
+  return collective_ns(wire, operation, bytes, ranks);
 }
 
 int64_t broadcast_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   if (ranks <= 1) return 0;
-  // Over the slowest link on its way, whatever the algorithm of sums.
-  CostModel flat = cost;
-  flat.algorithm = Algorithm::ring;
-  const LinkCost link = flat_link(flat, ranks);
+  // Over the slowest link on its way.
+  const LinkCost link = flat_link(without_algorithm(cost), ranks);
   const Wide hop = link.alpha_ns + moved_ns(bytes, beta_of(cost, link, on_host(cost, ranks)));
   return saturated(cost.overhead_ns + log2_up(ranks) * hop);
 }
@@ -309,6 +376,14 @@ int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks)
   const Wide of_hosts = std::max(least(hosts_of(cost, ranks), on_host(cost, ranks), across),
                                  least(2, on_smallest_host(cost, ranks), across));
   return saturated(std::max(of_ranks, of_hosts));
+}
+
+int64_t least_exchange_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  if (ranks <= 1 || !cost.tables.empty()) return 0;
+  const bool hosts = goes_across(without_algorithm(cost), ranks);
+  const int64_t fastest = hosts ? std::min(cost.link.beta_fs_per_byte, cost.across.beta_fs_per_byte)
+                                : cost.link.beta_fs_per_byte;
+  return saturated(Wide{bytes} * fastest * (ranks - 1) / ranks / kFsPerNs);  // rounded down
 }
 
 }  // namespace lockstep

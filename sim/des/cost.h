@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "reducer/probe.h"
 #include "scenarios/base/error.h"
 
 namespace lockstep {
@@ -61,10 +62,11 @@ struct CostModel {
   struct Table {
     int64_t ranks = 0;  // 0: it was not said of how many, and the table is taken for any
     std::vector<Row> rows;
+    Operation operation = Operation::all_reduce;  // or one more of kMeasuredOperations
     bool operator==(const Table&) const = default;
   };
-  // They replace everything above but overhead_ns, for the world sizes that they are of: of others
-  // they say nothing (problem_with_ranks()). One of each.
+  // They replace everything above but overhead_ns, for the operations and world sizes that they are
+  // of: of others they say nothing (problem_with_ranks()). One of each.
   std::vector<Table> tables;
   bool operator==(const CostModel&) const = default;
 };
@@ -78,16 +80,29 @@ inline constexpr int64_t kMostFsPerByte = 1'000'000'000'000;  // 1 kB/s
 // Is everything in range? Where not, an error that names the value and what is allowed.
 InputErrors problems_of(const CostModel& cost);
 
-std::string measured_ranks(const CostModel& cost);  // "2, 8": the world sizes of its tables
+// Those that buckets are brought together by.
+inline constexpr Operation kMeasuredOperations[] = {Operation::all_reduce, Operation::all_to_all,
+                                                    Operation::all_gather};
 
-// Are collectives of so many ranks known? Where the tables are of others, an error that names
-// these.
-std::optional<InputError> problem_with_ranks(const CostModel& cost, int64_t ranks);
+// "2, 8": the world sizes of its tables of one operation.
+std::string measured_ranks(const CostModel& cost, Operation operation = Operation::all_reduce);
+
+// Are collectives of so many ranks known? Where the tables are of others, or of another operation,
+// an error that names these.
+std::optional<InputError> problem_with_ranks(const CostModel& cost, int64_t ranks,
+                                             Operation operation = Operation::all_reduce);
 
 // Of an all-reduce, from the last rank's arrival to the end. 0 for one rank. Saturates at kMostNs,
 // which whoever adds times up must refuse. bytes <= kMostBytes, 1 <= ranks <= kMostRanks, of which
 // problem_with_ranks() says nothing.
 int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+// Of an all-to-all in which every rank sends each other one its part of so many bytes, one after
+// the other, and adds what it gets.
+int64_t all_to_all_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+// Of an all-gather after which every rank has so many bytes: half of a ring's rounds.
+int64_t all_gather_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+// Of one of the three.
+int64_t collective_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks);
 // Of a broadcast down a binary tree.
 int64_t broadcast_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 
@@ -108,14 +123,16 @@ bool goes_across(const CostModel& cost, int64_t ranks);
 // Gloo cuts each part in two at least, each of 1 MiB at most, and has two under way.
 int64_t segments_of(int64_t bytes, int64_t ranks);
 
-// Of all_reduce_ns() what the wire is busy for: collectives that are under way at once take turns
+// Of collective_ns() what the wire is busy for: collectives that are under way at once take turns
 // with it. Of a table, which does not tell it apart, everything but overhead_ns.
-int64_t wire_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+int64_t wire_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks);
 
 // The least that any algorithm takes: 2(p-1)/p n bytes over a rank's link (Patarasuk and Yuan,
 // "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Where there are
 // hosts the same between them, over all links of a host, and n bytes out of the host with fewest. A
 // table has no link: 0.
 int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+// The least of an all-to-all or an all-gather: (p-1)/p n bytes over a rank's faster kind of link.
+int64_t least_exchange_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 
 }  // namespace lockstep

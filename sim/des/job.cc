@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "reducer/shard_tree.h"
 #include "scenarios/base/text.h"
 
 namespace lockstep {
@@ -151,8 +152,16 @@ void check_buckets(const std::string& name, const std::vector<BucketWork>& bucke
     ranges->check(which + "ready_ns", bucket.ready_ns, last_ns, backward_ns);
     ranges->check(which + "extra_ns", bucket.extra_ns, 0, kMostAlphaNs);
     ranges->check(which + "work_ns", bucket.work_ns, 0, kMostAlphaNs);
+    ranges->check(which + "shard_work_ns", bucket.shard_work_ns, 0, kMostAlphaNs);
     last_ns = bucket.ready_ns;
   }
+}
+
+// A bucket's collectives, one after the other.
+int64_t bucket_ns(const Job& job, int64_t bytes) {
+  const int64_t ns =
+      collective_ns(job.cost, bucket_operation(job), exchanged_bytes(job, bytes), job.ranks);
+  return job.shards ? ns + all_gather_ns(job.cost, bytes, job.ranks) : ns;
 }
 
 // What a run takes at most, but for faults: every factor at its largest.
@@ -163,9 +172,8 @@ __int128 longest_ns(const Job& job) {
   auto compute_ns = static_cast<double>(job.forward_ns + job.backward_ns);
   for (const auto* buckets : {&job.first_step, &job.settled})
     for (const BucketWork& bucket : *buckets) {
-      compute_ns += static_cast<double>(bucket.work_ns);
-      step += bucket.extra_ns +
-              scaled(all_reduce_ns(job.cost, bucket.bytes, job.ranks), kOne + job.comm_slowdown);
+      compute_ns += static_cast<double>(std::max(bucket.work_ns, bucket.shard_work_ns));
+      step += bucket.extra_ns + scaled(bucket_ns(job, bucket.bytes), kOne + job.comm_slowdown);
     }
   step += static_cast<__int128>(compute_ns * slowed);
   step = step * job.passes + job.load_ns + job.optimizer_ns;
@@ -208,15 +216,29 @@ void check_averaging(const Job& job, Ranges* ranges) {
   }
 }
 
-// What one world size measured says nothing of another.
+// What one world size or operation measured says nothing of another.
 void check_tables(const Job& job, Ranges* ranges) {
-  const auto check = [&](int64_t members) {
-    if (const auto problem = problem_with_ranks(job.cost, members))
+  const auto check = [&](int64_t members, Operation operation) {
+    if (const auto problem = problem_with_ranks(job.cost, members, operation))
       ranges->problems.push_back(*problem);
   };
-  check(job.ranks);
+  check(job.ranks, bucket_operation(job));
+  if (job.shards) check(job.ranks, Operation::all_gather);
   for (const Averaging& level : job.averaging)
-    if (level.ranks != job.ranks) check(level.ranks);
+    if (level.ranks != job.ranks || job.shards) check(level.ranks, Operation::all_reduce);
+}
+
+void check_shards(const Job& job, Ranges* ranges) {
+  if (!job.shards || job.ranks < 1) return;
+  const VirtualShards& shards = *job.shards;
+  ranges->check("virtual shards", shards.count, job.ranks, kMostPasses * job.ranks);
+  ranges->check("micro-batches of a virtual shard", shards.micro_batches, 1, kMostPasses);
+  ranges->check("roots of a rank", shards.roots, 1, kMostRoots);
+  const int64_t passes = (shards.count + job.ranks - 1) / job.ranks * shards.micro_batches;
+  ranges->check("passes of virtual shards", job.passes, passes, passes);
+  if (job.each_pass || !job.links.empty())
+    ranges->add("virtual shards that are communicated in each pass, or over links of their own",
+                "neither");
 }
 
 }  // namespace
@@ -239,6 +261,7 @@ InputErrors problems_of(const Job& job) {
   for (const InputError& problem : problems_of(job.cost)) ranges.problems.push_back(problem);
   check_links(job, &ranges);
   check_averaging(job, &ranges);
+  check_shards(job, &ranges);
   check_tables(job, &ranges);
   check_buckets("of step 1", job.first_step, job.backward_ns, &ranges);
   check_buckets("from step 2 on", job.settled, job.backward_ns, &ranges);
@@ -269,10 +292,29 @@ const std::vector<BucketWork>& buckets_of(const Job& job, int64_t pass) {
   return communicates(job, pass) ? laid_out_in(job, pass) : kNone;
 }
 
+int64_t first_pass_of(const Job& job, int64_t rank) {
+  if (!job.shards) return 1;
+  const int64_t own = shards_of_rank(job.shards->count, job.ranks, rank).size();
+  return job.passes - own * job.shards->micro_batches + 1;
+}
+
+bool is_uneven(const Job& job) { return job.shards && job.shards->count % job.ranks != 0; }
+
+Operation bucket_operation(const Job& job) {
+  return job.shards ? Operation::all_to_all : Operation::all_reduce;
+}
+
+int64_t exchanged_bytes(const Job& job, int64_t bucket_bytes) {
+  return job.shards ? bucket_bytes * job.shards->roots : bucket_bytes;
+}
+
 int64_t bucket_work_ns(const Job& job, int64_t pass) {
+  const bool due = is_due(job, pass);
+  const bool ends_shard = job.shards && pass % job.shards->micro_batches == 0;
   int64_t work_ns = 0;
-  if (!is_due(job, pass)) return work_ns;
-  for (const BucketWork& bucket : laid_out_in(job, pass)) work_ns += bucket.work_ns;
+  if (!due && !ends_shard) return work_ns;
+  for (const BucketWork& bucket : laid_out_in(job, pass))
+    work_ns += due ? bucket.work_ns : bucket.shard_work_ns;
   return work_ns;
 }
 

@@ -61,6 +61,8 @@ struct BucketWork {
   // DDP's own work on it, its hooks and copies: backward does it when the last gradient is there,
   // before whatever comes after, and is longer by it. Not in ready_ns.
   int64_t work_ns = 0;
+  // With virtual shards: the same of a shard that is not the rank's last of a step.
+  int64_t shard_work_ns = 0;
   bool operator==(const BucketWork&) const = default;
 };
 
@@ -114,6 +116,17 @@ struct Averaging {
   bool operator==(const Averaging&) const = default;
 };
 
+// Of reducer invariant: a step's virtual shards, which ranks compute one after the other, from
+// shards_of_rank() (reducer/shard_tree.h). In the backward of the last one a bucket is exchanged by
+// an all-to-all, of as many times its bytes as the rank that has most has roots, and after that
+// backward its parts are gathered.
+struct VirtualShards {
+  int64_t count = 1;
+  int64_t micro_batches = 1;  // of each
+  int64_t roots = 1;
+  bool operator==(const VirtualShards&) const = default;
+};
+
 struct Job {
   int64_t ranks = 1;
   int64_t steps = 1;  // numbered from 1
@@ -137,6 +150,8 @@ struct Job {
   // communicated in the last only (no_sync), or in each.
   int64_t passes = 1;
   bool each_pass = false;
+  // Then `passes` are those of the rank that has most; others begin with a later one.
+  std::optional<VirtualShards> shards;
   std::optional<int64_t> local_from;  // from this step on no bucket is communicated
   // Ascending groups, each of whole ones below it: of the levels that are due after a step the
   // largest is averaged (hierarchical SGD).
@@ -148,6 +163,7 @@ struct Job {
 inline constexpr int64_t kMostSteps = 10'000'000;
 inline constexpr int64_t kMostPasses = 4096;
 inline constexpr int64_t kMostBuckets = 100'000;
+inline constexpr int64_t kMostRoots = 64;
 
 // What is out of range, each with its name, value and range: counts, negative times, bytes, the
 // cost model; also buckets that are not in the order in which they become ready, and a run whose
@@ -161,8 +177,16 @@ bool is_due(const Job& job, int64_t pass);
 bool communicates(const Job& job, int64_t pass);
 // Those that are communicated in this pass.
 const std::vector<BucketWork>& buckets_of(const Job& job, int64_t pass);
-// DDP's own work of the pass, by which its backward is longer: of passes that are due. In local
-// steps buckets are filled all the same, for a comm hook that sends nothing.
+// Of a step, from 1: the first one that this rank has.
+int64_t first_pass_of(const Job& job, int64_t rank);
+// Do some ranks have more passes than others?
+bool is_uneven(const Job& job);
+// What a bucket is brought together by in backward, and the bytes that each rank gives to it.
+Operation bucket_operation(const Job& job);
+int64_t exchanged_bytes(const Job& job, int64_t bucket_bytes);
+// The reducer's own work of the pass, by which its backward is longer: of passes that are due, or
+// end a virtual shard. In local steps buckets are filled all the same, for a comm hook that sends
+// nothing.
 int64_t bucket_work_ns(const Job& job, int64_t pass);
 // Do ranks wait for the new buckets at its begin?
 bool rebuilds(const Job& job, int64_t pass);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "reducer/shard_tree.h"
 #include "scenarios/faults.h"
 #include "scenarios/layer_times.h"
 #include "scenarios/manifest.h"
@@ -72,13 +73,14 @@ Share sent_share(const Scenario& scenario) {
 // Are gradients copied into buckets? One that is a bucket of its own is sent as it is.
 bool copies_into_buckets(const RunPlan& plan) {
   if (!has_cap(plan)) return plan.scenario.reducer.kind == "flat";
+  if (has_virtual_shards(plan.scenario)) return true;
   return !plan.scenario.reducer.options.flag("gradient_as_bucket_view");
 }
 
-// What the reducer costs the compute stream for one bucket.
-int64_t reducer_ns(const MachineModel& machine, int64_t parameters, int64_t copied_bytes) {
+// What the reducer costs the compute stream for one bucket, but for its launch.
+int64_t filling_ns(const MachineModel& machine, int64_t parameters, int64_t copied_bytes) {
   const auto copy = static_cast<__int128>(copied_bytes) * machine.copy_fs_per_byte / 1'000'000;
-  return machine.bucket_ns + parameters * machine.parameter_ns + static_cast<int64_t>(copy);
+  return parameters * machine.parameter_ns + static_cast<int64_t>(copy);
 }
 
 // In launch order; no bucket before the one ahead of it.
@@ -95,11 +97,21 @@ std::vector<BucketWork> works_of(const RunPlan& plan, const BucketLayout& layout
       ready_ns = std::max(ready_ns, ns_of(times.ready_ms[static_cast<size_t>(p)]));
     ready_ns = std::min(ready_ns, times.backward_ns);
     if (after_backward) ready_ns = times.backward_ns;
-    works.push_back(
-        {static_cast<int64_t>(b), bytes[b] * share.parts / share.of, ready_ns, machine.launch_ns,
-         reducer_ns(machine, static_cast<int64_t>(layout[b].size()), copies ? bytes[b] : 0)});
+    const int64_t filling_ns_of_bucket =
+        filling_ns(machine, static_cast<int64_t>(layout[b].size()), copies ? bytes[b] : 0);
+    works.push_back({static_cast<int64_t>(b), bytes[b] * share.parts / share.of, ready_ns,
+                     machine.launch_ns, machine.bucket_ns + filling_ns_of_bucket,
+                     filling_ns_of_bucket});
   }
   return works;
+}
+
+// So that each rank has a part of the same length.
+void pad(int64_t ranks, int64_t element_bytes, std::vector<BucketWork>* works) {
+  for (BucketWork& work : *works) {
+    const int64_t part = ranks * element_bytes;
+    work.bytes = (work.bytes + part - 1) / part * part;
+  }
 }
 
 // As backward comes to them; reducer manual goes over them in their own order, after it.
@@ -196,6 +208,46 @@ void fill_passes(const Scenario& scenario, const SimulatedAs& as, int64_t parame
   job->averaged_bytes = parameter_bytes;
 }
 
+int64_t bytes_of_element(const std::string& dtype) {
+  return dtype == "float64" ? 8 : dtype == "bfloat16" ? 2 : 4;
+}
+
+// Of `ranks` ranks that each have as many as one of the scenario: V grows with them. Where V is not
+// a multiple of the scenario's ranks, nobody knows which of them each is as.
+Expected<VirtualShards> virtual_shards_of(const RunPlan& plan, const SimulatedAs& as,
+                                          int64_t ranks) {
+  const Scenario& scenario = plan.scenario;
+  VirtualShards shards{shards_of(scenario), scenario.accumulate_steps, 1};
+  if (ranks != scenario.world_size) {
+    if (shards.count % scenario.world_size != 0)
+      return refused(
+          plan, "/reducer/virtual_shards",
+          fmt::format("{} virtual shards of {} ranks are not equally many for each, so "
+                      "that {} ranks with the work of one of these cannot be simulated",
+                      shards.count, scenario.world_size, ranks),
+          fmt::format("a multiple of {}, or --set /world_size={}", scenario.world_size, ranks));
+    shards.count = shards.count / scenario.world_size * ranks;
+  }
+  if (!as.averaging.empty())
+    return refused(plan, "/reducer/kind",
+                   "parameters of ranks with virtual shards are never apart, and need no average",
+                   "another reducer, or no --average");
+  shards.roots = most_roots(shards.count, ranks);
+  return shards;
+}
+
+// Passes, exchanges, and parts of equal length.
+InputErrors fill_shards(const RunPlan& plan, const SimulatedAs& as, Job* job) {
+  if (!has_virtual_shards(plan.scenario)) return {};
+  const auto shards = virtual_shards_of(plan, as, job->ranks);
+  if (!shards) return shards.errors();
+  job->shards = shards.value();
+  job->passes = (job->shards->count + job->ranks - 1) / job->ranks * job->shards->micro_batches;
+  for (auto* works : {&job->first_step, &job->settled})
+    pad(job->ranks, bytes_of_element(plan.scenario.dtype), works);
+  return {};
+}
+
 // DDP's own broadcast of the new buckets; c10d::Reducer's are two.
 int64_t rebuild_ns(const RunPlan& plan, const Job& job) {
   if (!plan.replay.rebuild || !has_cap(plan)) return 0;
@@ -264,6 +316,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   job.settled = works_of(plan, planned.settled, times.value(), machine, after);
   for (const int64_t bytes : bytes_of(plan, planned.settled)) planned.parameter_bytes += bytes;
   fill_passes(scenario, as, planned.parameter_bytes, &job);
+  if (InputErrors problems = fill_shards(plan, as, &job); !problems.empty()) return problems;
   job.rebuild_ns = rebuild_ns(plan, job);
   job.schedule =
       schedule_of(scenario, job.first_step, job.settled, layer_ready(plan, times.value()));

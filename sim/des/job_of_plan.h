@@ -14,7 +14,8 @@ namespace lockstep {
 
 // What of a plan is simulated otherwise than it says.
 struct SimulatedAs {
-  std::optional<int64_t> ranks;  // so many, each with the plan's samples a rank (weak scaling)
+  // So many, each with the plan's samples, or virtual shards, a rank (weak scaling).
+  std::optional<int64_t> ranks;
   std::optional<int64_t> steps;
   std::optional<double> cap_mb;  // MiB, as bucket_cap_mb
   // Parameters are averaged so, instead of by the scenario's model_averaging; none: as it says.
@@ -26,8 +27,9 @@ struct SimulatedAs {
 // assignment, faults as delays, time-outs. Bad input, all of it at once: what sim/des/modelled.h
 // does not let in, faults of ranks, steps and buckets that are not there, numbers out of range.
 //
-// Micro-batches are passes of a step, comm hook post_local_sgd leaves steps without buckets, hooks
-// of half precision send half of the bytes. What is left out is told in `notes`.
+// Micro-batches and virtual shards are passes of a step, comm hook post_local_sgd leaves steps
+// without buckets, hooks of half precision send half of the bytes. What is left out is told in
+// `notes`.
 struct PlannedJob {
   Job job;
   std::vector<std::string> notes;

@@ -54,11 +54,19 @@ std::vector<CostModel::Row> rows_of(const Json& json) {
   return rows;
 }
 
+// The schema lets nothing else in.
+Operation operation_of(const Json& table) {
+  const std::string word = table.value("operation", "all_reduce");
+  for (const Operation operation : kMeasuredOperations)
+    if (word == to_word(operation)) return operation;
+  return Operation::all_reduce;
+}
+
 std::vector<CostModel::Table> tables_of(const Json& json) {
   std::vector<CostModel::Table> tables;
   if (json.contains("table")) tables.push_back({0, rows_of(json["table"])});
   for (const Json& table : json.value("tables", Json::array()))
-    tables.push_back({table["ranks"].get<int64_t>(), rows_of(table["rows"])});
+    tables.push_back({table["ranks"].get<int64_t>(), rows_of(table["rows"]), operation_of(table)});
   return tables;
 }
 
@@ -170,7 +178,9 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
     if (table.ranks == 0)
       json["table"] = std::move(rows);
     else
-      json["tables"].push_back({{"ranks", table.ranks}, {"rows", std::move(rows)}});
+      json["tables"].push_back({{"operation", to_word(table.operation)},
+                                {"ranks", table.ranks},
+                                {"rows", std::move(rows)}});
   }
   if (machine.accuracy) json["accuracy"] = json_of(*machine.accuracy);
   if (!fit.is_null()) json["fit"] = fit;

@@ -36,22 +36,23 @@ Scenario scenario_of(const RunPlan& plan, const PlannedJob& planned) {
   return scenario;
 }
 
-// A clock never shows the last arrival and what comes after it as one moment.
-int64_t wait_of(const PassTrace& pass, size_t rank) {
-  if (pass.arrival_ns.empty()) return pass.wait_ns[rank];
-  return std::max(pass.wait_ns[rank], pass.arrival_ns.back()[rank] + 1);
-}
-
 // Did the run end in this pass, or in the rebuilding of buckets at its begin?
 bool ends_in(const StepTrace& trace, const PassTrace& pass) {
   return trace.failure && !trace.failure->averaging && &pass == &trace.passes.back();
 }
 bool ends_in_rebuild(const StepTrace& trace, const PassTrace& pass) {
-  return ends_in(trace, pass) && trace.failure->bucket < 0;
+  return ends_in(trace, pass) && trace.failure->bucket < 0 && !trace.failure->gathering;
 }
 bool ended_by(const StepTrace& trace, size_t rank) {
   return trace.failure && !trace.failure->entered &&
          trace.failure->rank == static_cast<int64_t>(rank);
+}
+// A rank with fewer virtual shards than others has none of the first ones.
+bool is_in(const PassTrace& pass, size_t rank) { return pass.forward_ns[rank] != kNever; }
+const PassTrace& first_pass_in(const StepTrace& trace, size_t rank) {
+  for (const PassTrace& pass : trace.passes)
+    if (is_in(pass, rank)) return pass;
+  return trace.passes.back();  // the run ended before
 }
 // After which a rank does nothing.
 int64_t last_of(const StepTrace& trace, size_t rank) {
@@ -70,7 +71,8 @@ int64_t recorded_events(const PlannedJob& planned) {
   for (const auto& bucket : planned.settled) parameters += static_cast<int64_t>(bucket.size());
   const auto buckets = static_cast<int64_t>(planned.settled.size());
   return planned.job.ranks * planned.job.steps *
-         (planned.job.passes * (parameters + 4 * buckets + 5) + 4);
+         (planned.job.passes * (parameters + 4 * buckets + 5) +
+          (planned.job.shards ? 3 * buckets : 0) + 4);
 }
 
 VirtualRecords::VirtualRecords(const RunPlan& plan, const PlannedJob& planned)
@@ -139,6 +141,12 @@ void VirtualRecords::add(const StepTrace& trace) {
   sequence_ = last;
 }
 
+// A clock never shows the last arrival and what comes after it as one moment.
+int64_t VirtualRecords::wait_of(const PassTrace& pass, size_t rank) const {
+  if (pass.arrival_ns.empty() || alone()) return pass.wait_ns[rank];
+  return std::max(pass.wait_ns[rank], pass.arrival_ns.back()[rank] + 1);
+}
+
 // As the rank's own faults leave them, at the begin of what they act in.
 void VirtualRecords::add_receipts(const StepTrace& trace, size_t rank) {
   const FaultSchedule schedule(moments_, static_cast<int64_t>(rank));
@@ -147,7 +155,7 @@ void VirtualRecords::add_receipts(const StepTrace& trace, size_t rank) {
     for (const Act& act : schedule.of_kind(fault.kind, trace.step)) {
       if (act.index != i) continue;
       const auto phase = phase_of(fault);
-      const PassTrace& first = trace.passes.front();
+      const PassTrace& first = first_pass_in(trace, rank);
       const int64_t time_ns = phase == Phase::load      ? trace.begin_ns[rank]
                               : phase == Phase::forward ? first.forward_ns[rank]
                                                         : first.backward_ns[rank];
@@ -167,6 +175,7 @@ uint32_t VirtualRecords::add_rank(const StepTrace& trace, size_t rank) {
   add_receipts(trace, rank);
   uint32_t sequence = sequence_;
   for (const PassTrace& pass : trace.passes) {
+    if (!is_in(pass, rank)) continue;
     phase(pass.forward_ns[rank], Phase::forward);
     if (rebuilds(planned_.job, pass.pass)) {
       add_rebuild(trace, pass, rank, sequence);
@@ -175,7 +184,8 @@ uint32_t VirtualRecords::add_rank(const StepTrace& trace, size_t rank) {
     if (ends_in_rebuild(trace, pass)) return sequence;
     phase(pass.backward_ns[rank], Phase::backward);
     add_buckets(trace, pass, rank, sequence);
-    sequence += static_cast<uint32_t>(pass.arrival_ns.size());
+    if (!alone())
+      sequence += static_cast<uint32_t>(pass.arrival_ns.size() + pass.gather_arrival_ns.size());
   }
   if (trace.failure && !trace.failure->averaging) return sequence;
   const int64_t optimizer_ns =
@@ -221,23 +231,49 @@ void VirtualRecords::add_buckets(const StepTrace& trace, const PassTrace& pass, 
       append(rank, pass.ready_ns[b][rank], EventKind::parameter_ready, Phase::backward,
              static_cast<int32_t>(parameter));
     append(rank, arrival_ns, EventKind::bucket_ready, Phase::backward, bucket);
+    if (alone()) continue;
     append(rank, arrival_ns, EventKind::arrival, Phase::backward, bucket,
-           packed(Operation::all_reduce, wire_, works[b].bytes), sequence);
+           packed(bucket_operation(planned_.job), wire_,
+                  exchanged_bytes(planned_.job, works[b].bytes)),
+           sequence);
     if (!planned_.job.schedule.touched.empty() && pass.launched_ns[b][rank] != kNever)
       append(rank, pass.launched_ns[b][rank], EventKind::launched, Phase::backward, bucket, 0,
              sequence);
     if (pass.done_ns[b][rank] != kNever)
       append(rank, pass.done_ns[b][rank], EventKind::end, Phase::backward, bucket, 0, sequence);
   }
-  const bool waits = is_due(planned_.job, pass.pass) && !ends_in(trace, pass) &&
-                     wait_of(pass, rank) <= last_of(trace, rank);
+  const bool ended = ends_in(trace, pass) && !trace.failure->gathering;
+  const bool waits =
+      is_due(planned_.job, pass.pass) && !ended && wait_of(pass, rank) <= last_of(trace, rank);
   if (waits) append(rank, wait_of(pass, rank), EventKind::phase_begin, Phase::wait);
+  if (!alone()) add_gathers(trace, pass, rank, sequence);
   const auto begin = ranks_[rank].events.begin() + static_cast<int64_t>(first);
   std::stable_sort(begin, ranks_[rank].events.end(),
                    [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
   const int64_t wait_ns = waits ? kOrigin + wait_of(pass, rank) : kNever;
   for (auto event = begin; event != ranks_[rank].events.end(); ++event)
     if (event->time_ns > wait_ns) event->phase = static_cast<uint16_t>(Phase::wait);
+}
+
+// Of buckets of virtual shards: no bucket of a communicator's.
+void VirtualRecords::add_gathers(const StepTrace& trace, const PassTrace& pass, size_t rank,
+                                 uint32_t sequence) {
+  const auto& works = buckets_of(planned_.job, pass.pass);
+  for (size_t b = 0; b < pass.gather_arrival_ns.size(); ++b) {
+    ++sequence;
+    if (pass.gather_arrival_ns[b][rank] == kNever) continue;
+    const auto not_before_wait = [&](int64_t time_ns) {
+      return std::max(time_ns, wait_of(pass, rank));
+    };
+    append(rank, not_before_wait(pass.gather_arrival_ns[b][rank]), EventKind::arrival, Phase::wait,
+           -1, packed(Operation::all_gather, wire_, works[b].bytes), sequence);
+    if (!planned_.job.schedule.touched.empty() && pass.gather_launched_ns[b][rank] != kNever)
+      append(rank, not_before_wait(pass.gather_launched_ns[b][rank]), EventKind::launched,
+             Phase::wait, -1, 0, sequence);
+    if (pass.gather_done_ns[b][rank] != kNever)
+      append(rank, not_before_wait(pass.gather_done_ns[b][rank]), EventKind::end, Phase::wait, -1,
+             0, sequence);
+  }
 }
 
 // Of its parameters, once they are updated. Groups are told as one collective.

@@ -29,15 +29,19 @@ class VirtualRecords {
 
  private:
   void begin(size_t rank);
+  int64_t wait_of(const PassTrace& pass, size_t rank) const;
   void add_receipts(const StepTrace& trace, size_t rank);
   // Returns the last collective's sequence number, which is the same for all ranks.
   uint32_t add_rank(const StepTrace& trace, size_t rank);
   void add_rebuild(const StepTrace& trace, const PassTrace& pass, size_t rank, uint32_t sequence);
   void add_buckets(const StepTrace& trace, const PassTrace& pass, size_t rank, uint32_t sequence);
+  void add_gathers(const StepTrace& trace, const PassTrace& pass, size_t rank, uint32_t sequence);
   void add_average(const StepTrace& trace, size_t rank, int64_t optimizer_ns, uint32_t sequence);
   void append(size_t rank, int64_t time_ns, EventKind kind, Phase phase, int32_t subject = -1,
               uint64_t value = 0, uint32_t sequence = 0);
   void end_run(const SimulatedRun& run, RunOutcome* outcome);
+  // Reducer invariant has nobody to exchange anything with.
+  bool alone() const { return planned_.job.shards && planned_.job.ranks == 1; }
 
   const RunPlan& plan_;
   const Scenario scenario_;

@@ -117,13 +117,14 @@ int64_t largest(const std::vector<int64_t>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
-// What a ring makes each rank send.
-int64_t sent_bytes(int64_t bytes, int64_t ranks) {
-  return static_cast<int64_t>(static_cast<__int128>(bytes) * 2 * (ranks - 1) / ranks);
+// What a ring makes each rank send, or an exchange.
+int64_t sent_bytes(Operation operation, int64_t bytes, int64_t ranks) {
+  const int64_t rounds = (operation == Operation::all_reduce ? 2 : 1) * (ranks - 1);
+  return static_cast<int64_t>(static_cast<__int128>(bytes) * rounds / ranks);
 }
 
-int64_t queued_ns(const RankEvents& step, int64_t bytes, int64_t ranks) {
-  const auto wire = static_cast<__int128>(sent_bytes(bytes, ranks)) * step.queue_fs_per_byte;
+int64_t queued_ns(const RankEvents& step, int64_t sent_bytes) {
+  const auto wire = static_cast<__int128>(sent_bytes) * step.queue_fs_per_byte;
   return step.queue_ns + static_cast<int64_t>((wire + 999'999) / 1'000'000);
 }
 
@@ -144,6 +145,8 @@ void Walk::take(std::vector<Member> members, int64_t end_ns) {
   members_ = std::move(members);
   const size_t count = members_.size();
   steps_.assign(count, {});
+  first_passes_.clear();
+  for (const Member& member : members_) first_passes_.push_back(first_pass_of(job_, member.rank));
   gone_.assign(count, {});
   end_.assign(count, end_ns);
   for (std::vector<int64_t>* times :
@@ -211,8 +214,8 @@ void Walk::pass(const Draws& draws) {
     const auto& buckets = buckets_of(job_, pass_);
     for (size_t b = 0; b < buckets.size() && !failure_; ++b) {
       compute_bucket(b, buckets[b]);
-      launch(buckets[b]);
-      reduce(b, buckets[b]);
+      launch(bucket_operation(job_), exchanged_bytes(job_, buckets[b].bytes));
+      meet(b, bucket_operation(job_), buckets[b]);
     }
   }
   end_pass();
@@ -221,21 +224,23 @@ void Walk::pass(const Draws& draws) {
 // Of the earliest of many everything but the noise is as of the latest.
 void Walk::begin_compute() {
   launched_ = forward_ = next_;
-  if (first_pass()) first_forward_ = forward_;
+  for (size_t m = 0; m < members_.size(); ++m)
+    if (first_pass(m)) first_forward_[m] = forward_[m];
   if (rebuilds(job_, pass_)) rebuild();
   if (failure_) return;
   for (size_t m = 0; m < members_.size(); ++m) {
+    if (!computes(m)) continue;
     const RankEvents& step = steps_[m];
+    const bool first = first_pass(m);
     const int64_t forward = scaled(job_.forward_ns, step.compute_factor);
-    const int64_t begin =
-        launched_[m] + step.forward_ns + (first_pass() ? step.once_forward_ns : 0);
-    const int64_t delay = step.backward_ns + (first_pass() ? step.once_backward_ns : 0);
+    const int64_t begin = launched_[m] + step.forward_ns + (first ? step.once_forward_ns : 0);
+    const int64_t delay = step.backward_ns + (first ? step.once_backward_ns : 0);
     backward_[m] = begin + scaled(forward, draws_->ranks[m].late);
     compute_begin_[m] = backward_[m] + delay;
     ready_[m] = arrival_[m] = queue_free_[m] = compute_begin_[m];
     early_[m] = early_begin_[m] = begin + scaled(forward, draws_->ranks[m].early) + delay;
+    if (first) first_backward_[m] = backward_[m];
   }
-  if (first_pass()) first_backward_ = backward_;
 }
 
 // DDP tells all ranks the new buckets at the begin of a forward: nobody goes on before the last one
@@ -251,11 +256,11 @@ void Walk::rebuild() {
   if (!time_out(none, ends, all())) launched_ = std::move(ends);
 }
 
-int64_t Walk::pauses_before(const RankEvents& step, int64_t ready_ns) const {
+int64_t Walk::pauses_before(size_t member, int64_t ready_ns) const {
   int64_t ns = 0;
-  for (const RankEvents::Pause& pause : step.pauses) {
+  for (const RankEvents::Pause& pause : steps_[member].pauses) {
     if (ready_ns < pause.ready_ns || (pause.of_bucket && !communicates(job_, pass_))) continue;
-    const bool again = !(pause.of_bucket ? first_due_pass() : first_pass());
+    const bool again = !(pause.of_bucket ? first_due_pass() : first_pass(member));
     if (!pause.once || !again) ns += pause.ns;
   }
   return ns;
@@ -265,7 +270,7 @@ int64_t Walk::work_of(size_t member, int64_t ready_ns, int64_t bucket_work_ns,
                       int64_t factor) const {
   const RankEvents& step = steps_[member];
   return scaled(scaled(ready_ns + bucket_work_ns, step.compute_factor), factor) +
-         pauses_before(step, ready_ns);
+         pauses_before(member, ready_ns);
 }
 
 void Walk::compute_bucket(size_t place, const BucketWork& work) {
@@ -284,17 +289,19 @@ void Walk::compute_bucket(size_t place, const BucketWork& work) {
   }
 }
 
-void Walk::launch(const BucketWork& work) {
+void Walk::launch(Operation operation, int64_t bytes) {
+  const int64_t sent = sent_bytes(operation, bytes, job_.ranks);
   for (size_t m = 0; m < members_.size(); ++m) {
     const RankEvents& step = steps_[m];
     launched_[m] = arrival_[m];
     if (step.queue_ns == 0 && step.queue_fs_per_byte == 0) continue;
-    launched_[m] = std::max(arrival_[m], queue_free_[m]) + queued_ns(step, work.bytes, job_.ranks);
+    launched_[m] = std::max(arrival_[m], queue_free_[m]) + queued_ns(step, sent);
     queue_free_[m] = launched_[m];
   }
 }
 
-void Walk::reduce(size_t place, const BucketWork& work) {
+// place: among the collectives of the pass.
+void Walk::meet(size_t place, Operation operation, const BucketWork& work) {
   std::vector<int64_t> ends(members_.size(), kNever);
   if (!wait_in_vain(work, all())) {
     std::vector<int64_t> starts = launched_;
@@ -302,8 +309,9 @@ void Walk::reduce(size_t place, const BucketWork& work) {
     if (place >= channels)
       for (size_t m = 0; m < starts.size(); ++m)
         starts[m] = std::max(starts[m], done_[place - channels][m]);
-    ends = ends_(job_, starts, work.bytes);
-    share(place, work, largest(starts), &ends);
+    ends = operation == Operation::all_gather ? ends_of_gather(job_, starts, work.bytes)
+                                              : ends_(job_, starts, work.bytes);
+    share(place, wire_ns(job_, operation, work.bytes), largest(starts), &ends);
     const int64_t first = *std::min_element(early_.begin(), early_.end());
     skew_ns_ = std::max(skew_ns_, largest(arrival_) - first);
     longest_ns_ = std::max(longest_ns_, largest(ends) - first);
@@ -313,7 +321,7 @@ void Walk::reduce(size_t place, const BucketWork& work) {
     }
   }
   if (failure_) ends.assign(members_.size(), kNever);
-  trace_collective(ends);
+  trace_collective(operation, ends);
   done_.push_back(std::move(ends));
 }
 
@@ -333,16 +341,35 @@ void Walk::end_pass() {
   const bool due = is_due(job_, pass_);
   for (size_t m = 0; m < members_.size() && !failure_; ++m) {
     const RankEvents& step = steps_[m];
-    wait_[m] = end_of_backward(m);
+    wait_[m] = computes(m) ? end_of_backward(m) : next_[m];
     next_[m] = wait_[m];
     if (due) next_[m] += step.wait_ns + (first_due_pass() ? step.once_wait_ns : 0);
-    for (const auto& ends : done_) next_[m] = std::max(next_[m], ends[m]);
   }
+  if (job_.shards && !failure_) gather();
+  for (size_t m = 0; m < members_.size() && !failure_; ++m)
+    for (const auto& ends : done_) next_[m] = std::max(next_[m], ends[m]);
   trace_pass();
   if (failure_) return;
   compute_end_ = largest(wait_) - exposed_ns_;
   const int64_t comm_end = spans_.empty() ? 0 : spans_.back().end_ns;
   exposed_ns_ += std::max<int64_t>(comm_end - largest(wait_), 0);
+}
+
+// A rank waits for one bucket after the other, adds its part and has it gathered.
+void Walk::gather() {
+  const auto& buckets = buckets_of(job_, pass_);
+  for (size_t m = 0; m < members_.size() && !buckets.empty(); ++m) {
+    early_[m] += next_[m] - arrival_[m];
+    arrival_[m] = next_[m];
+  }
+  for (size_t b = 0; b < buckets.size() && !failure_; ++b) {
+    for (size_t m = 0; m < members_.size(); ++m) {
+      arrival_[m] = std::max(arrival_[m], done_[b][m]);
+      early_[m] = std::max(early_[m], done_[b][m]);
+    }
+    launch(Operation::all_gather, buckets[b].bytes);
+    meet(buckets.size() + b, Operation::all_gather, {kGather, buckets[b].bytes});
+  }
 }
 
 // Every rank has updated its own parameters.
@@ -352,7 +379,8 @@ void Walk::average() {
   const Job& group = groups_[*level];
   arrival_ = early_ = launched_ = end_;
   for (size_t m = 0; m < members_.size(); ++m)
-    launched_[m] += queued_ns(steps_[m], job_.averaged_bytes, group.ranks);
+    launched_[m] +=
+        queued_ns(steps_[m], sent_bytes(Operation::all_reduce, job_.averaged_bytes, group.ranks));
   const BucketWork work{kAverage, job_.averaged_bytes, 0, 0};
   const bool by_rank = static_cast<int64_t>(members_.size()) == job_.ranks;
   const size_t size = by_rank ? static_cast<size_t>(group.ranks) : members_.size();
@@ -410,9 +438,15 @@ StepNumbers Walk::end_step() {
   return numbers;
 }
 
-void Walk::trace_collective(const std::vector<int64_t>& ends) {
+void Walk::trace_collective(Operation operation, const std::vector<int64_t>& ends) {
   if (trace_ == nullptr) return;
   PassTrace& trace = trace_->passes.back();
+  if (operation == Operation::all_gather) {
+    trace.gather_arrival_ns.push_back(arrival_);
+    trace.gather_launched_ns.push_back(launched_);
+    trace.gather_done_ns.push_back(ends);
+    return;
+  }
   trace.ready_ns.push_back(ready_);
   trace.arrival_ns.push_back(arrival_);
   trace.launched_ns.push_back(launched_);
@@ -425,6 +459,8 @@ void Walk::trace_pass() {
   trace.forward_ns = forward_;
   trace.backward_ns = backward_;
   trace.wait_ns = wait_;
+  for (size_t m = 0; m < members_.size(); ++m)
+    if (!computes(m)) trace.forward_ns[m] = trace.backward_ns[m] = trace.wait_ns[m] = kNever;
 }
 
 void Walk::trace_step() {

@@ -81,23 +81,27 @@ class Walk {
     size_t begin = 0, end = 0;
   };
   // In place of a bucket: what ranks do together beside them.
-  static constexpr int64_t kRebuild = -1, kAverage = -2;
+  static constexpr int64_t kRebuild = -1, kAverage = -2, kGather = -3;
   void take(std::vector<Member> members, int64_t end_ns);
   Group all() const { return {0, members_.size()}; }
   void pass(const Draws& draws);
   void begin_compute();
   void rebuild();
   void compute_bucket(size_t place, const BucketWork& work);
-  void launch(const BucketWork& work);
-  void reduce(size_t place, const BucketWork& work);
-  void share(size_t place, const BucketWork& work, int64_t start_ns,
-             std::vector<int64_t>* ends) const;
+  void launch(Operation operation, int64_t bytes);
+  void meet(size_t place, Operation operation, const BucketWork& work);
+  void share(size_t place, int64_t wire_ns, int64_t start_ns, std::vector<int64_t>* ends) const;
   void end_pass();
+  void gather();
   void average();
   void average_group(const Job& job, const BucketWork& work, Group group,
                      std::vector<int64_t>* ends);
   StepNumbers end_step();
-  bool first_pass() const { return (pass_ - 1) % job_.passes == 0; }
+  // Of the step, from 1; a rank with fewer virtual shards than others has its first one later.
+  int64_t pass_of_step() const { return (pass_ - 1) % job_.passes + 1; }
+  bool first_pass() const { return pass_of_step() == 1; }
+  bool first_pass(size_t member) const { return pass_of_step() == first_passes_[member]; }
+  bool computes(size_t member) const { return pass_of_step() >= first_passes_[member]; }
   // Of those that communicate, or would but for local SGD.
   bool first_due_pass() const { return job_.each_pass ? first_pass() : true; }
   int64_t slowed(int64_t begin_ns, int64_t work_ns, int64_t also_from_ns = kNever) const;
@@ -106,7 +110,7 @@ class Walk {
   // Of backward until it has come to ready_ns, with so much of DDP's own work.
   int64_t work_of(size_t member, int64_t ready_ns, int64_t bucket_work_ns, int64_t factor) const;
   int64_t end_of_backward(size_t member);
-  int64_t pauses_before(const RankEvents& step, int64_t ready_ns) const;
+  int64_t pauses_before(size_t member, int64_t ready_ns) const;
   bool is_gone(size_t member, int64_t bucket) const;
   // Of one that is gone, or goes in this step.
   std::optional<RankEvents::End> end_of(size_t member) const;
@@ -117,7 +121,7 @@ class Walk {
   size_t latest(const std::vector<int64_t>& times, Group group) const;
   bool time_out(const BucketWork& work, const std::vector<int64_t>& ends, Group group);
   void fail(EndedBy cause, size_t member, const BucketWork& work, int64_t known_ns);
-  void trace_collective(const std::vector<int64_t>& ends);
+  void trace_collective(Operation operation, const std::vector<int64_t>& ends);
   void trace_pass();
   void trace_step();
 
@@ -132,6 +136,7 @@ class Walk {
 
   // By member, of the step and the pass under way.
   std::vector<RankEvents> steps_;
+  std::vector<int64_t> first_passes_;
   std::vector<int64_t> begin_, next_, forward_, backward_, compute_begin_, wait_, optimizer_, end_;
   std::vector<int64_t> first_forward_, first_backward_;  // of the step's first pass
   std::vector<int64_t> ready_, arrival_, early_, queue_free_, launched_, early_begin_;

@@ -62,10 +62,10 @@ int64_t Walk::stretched(int64_t begin_ns, int64_t transfer_ns, int64_t compute_e
 
 // Collectives that are under way at once share one wire: the latency of one hides behind the bytes
 // of the one before, but not bytes behind bytes. All are slower while any rank computes.
-void Walk::share(size_t place, const BucketWork& work, int64_t start_ns,
+void Walk::share(size_t place, int64_t wire_ns, int64_t start_ns,
                  std::vector<int64_t>* ends) const {
   const bool turns = job_.channels > 1 && place > 0;
-  const int64_t busy_ns = turns ? wire_ns(job_, work.bytes) : 0;
+  const int64_t busy_ns = turns ? wire_ns : 0;
   const int64_t compute_end_ns = job_.comm_slowdown > 0 ? compute_ends_beside(start_ns) : 0;
   for (size_t m = 0; m < ends->size(); ++m) {
     int64_t& end_ns = (*ends)[m];

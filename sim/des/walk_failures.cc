@@ -17,7 +17,7 @@ bool Walk::is_gone(size_t member, int64_t bucket) const {
     return communicates(job_, pass_) && (after || (bucket >= 0 && end->bucket == bucket));
   if (end->phase == Phase::load || end->phase == Phase::forward) return true;
   if (end->phase == Phase::backward) return bucket != kRebuild || !first_pass();
-  if (end->phase == Phase::wait) return after;
+  if (end->phase == Phase::wait) return after || bucket == kGather;
   return end->phase == Phase::optimizer && bucket == kAverage;
 }
 
@@ -105,7 +105,8 @@ bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends, Gr
   failure_->entered = came;
   failure_->apart_ns = apart_ns;
   failure_->transfer_ns = last_end_ns - launched_[last];
-  failure_->at_ns = came ? arrival_[late] : work.bucket < 0 ? begin_[late] : backward_[late];
+  const bool before_backward = work.bucket == kRebuild || work.bucket == kAverage;
+  failure_->at_ns = came ? arrival_[late] : before_backward ? begin_[late] : backward_[late];
   for (size_t m = group.begin; m < group.end; ++m) {
     if (arrival_[m] >= known_ns) arrival_[m] = kNever;
     if (launched_[m] >= known_ns) launched_[m] = kNever;
@@ -116,7 +117,9 @@ bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends, Gr
 void Walk::fail(EndedBy cause, size_t member, const BucketWork& work, int64_t known_ns) {
   const bool nobody = cause == EndedBy::short_timeout;
   const auto end = nobody ? std::nullopt : end_of(member);
-  std::string place = work.bucket == kAverage ? "optimizer" : "backward";
+  std::string place = work.bucket == kAverage  ? "optimizer"
+                      : work.bucket == kGather ? "wait"
+                                               : "backward";
   if (end && end->place == RankEvents::End::Place::phase) place = to_word(end->phase);
   if (end && end->place == RankEvents::End::Place::bucket)
     place = fmt::format("bucket {}", end->bucket);
@@ -129,6 +132,7 @@ void Walk::fail(EndedBy cause, size_t member, const BucketWork& work, int64_t kn
                               .known_ns = known_ns,
                               .bucket = std::max(work.bucket, kRebuild),
                               .averaging = work.bucket == kAverage,
+                              .gathering = work.bucket == kGather,
                               .timeout_ns = job_.collective_ns};
   if (nobody) failure_->rank.reset();
 }

@@ -85,8 +85,6 @@ class InvariantCheck : PartCheck {
            "false");
     refuse(s_.loss_scaling.kind != "none" && s_.loss_scaling.options.integer("overflow_step") > 0,
            "/loss_scaling/overflow_step", "a rank's loss is that of several virtual shards", "0");
-    refuse(s_.compute.kind == "emulated", "/compute/kind",
-           "emulated layers take the time of a rank's whole shard", "\"real\"");
     refuse(s_.device != "cpu", "/device", "virtual shards have been looked at on the cpu only",
            "\"cpu\"");
   }

@@ -61,8 +61,9 @@ std::string varied_text(const Cell& cell) {
 }
 
 const std::vector<std::string>& reducers() {
-  static const std::vector<std::string> all = {
-      "bucketed", "c10d", "flat", "per_parameter", "manual", "sharded", "data_parallel", "none"};
+  static const std::vector<std::string> all = {"bucketed",      "c10d",          "flat",
+                                               "per_parameter", "manual",        "sharded",
+                                               "invariant",     "data_parallel", "none"};
   return all;
 }
 

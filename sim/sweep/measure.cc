@@ -102,7 +102,7 @@ double mean_over_ranks(const StepMetrics& step, Get get) {
 
 bool is_sum(const Collective& b) {
   const std::string_view operation = operation_of(b);
-  return operation == "all_reduce" || operation == "reduce_scatter";
+  return operation == "all_reduce" || operation == "reduce_scatter" || operation == "all_to_all";
 }
 
 // Its gradients were there at some time: the records of other sums have no such event.

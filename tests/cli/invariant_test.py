@@ -97,7 +97,6 @@ class Invariant(ProgramTest):
                 (('/model={"kind":"batch_norm_mlp","in_features":8,"hidden":[8],"out_features":4,"norm":"sync"}',),
                  "SyncBatchNorm"),
                 (("/accumulate_steps=3", "/accumulate_sync=each"), "one sum"),
-                (('/compute={"kind":"emulated"}',), "emulated"),
                 (("/loss/report_every=1",), "losses of virtual shards"),
         ):
             with self.subTest(sets):

@@ -9,6 +9,8 @@ from harness import ROOT, TOY, ProgramTest, needs_quiet_machine, read_json, svg_
 NAMED = "scenarios/stragglers/named_compute.json"
 ONE = ("--set", "/world_size=3", "--set", "/reducer/kind=bucketed")
 ARRIVAL = 4
+ALL_REDUCE, ALL_GATHER, ALL_TO_ALL = 1, 3, 8
+INVARIANT = ("--set", "/world_size=3", "--set", '/reducer={"kind": "invariant", "virtual_shards": 6}')
 
 
 # What else than buckets ranks do together: `--set` of each scenario that is compared.
@@ -24,13 +26,16 @@ SHAPES = {
     "local SGD": ["/reducer/kind=bucketed", '/comm_hook={"kind": "post_local_sgd", "start_step": 3}',
                   '/model_averaging={"kind": "periodic", "period": 2}'],
     "averages": ["/reducer/kind=c10d", '/model_averaging={"kind": "periodic", "period": 3}'],
+    "virtual shards": ['/reducer={"kind": "invariant", "virtual_shards": 8, "bucket_cap_mb": 0.0005, '
+                       '"first_bucket_mb": 0.0002}'],
+    "their micro-batches": ['/reducer={"kind": "invariant", "virtual_shards": 6}', "/accumulate_steps=2"],
     "late link": ["/reducer/kind=bucketed",
                   '/faults=[{"kind": "latency", "rank": 1, "duration_ms": 2}]'],
 }
 
 
 def collectives(path):
-    """(sequence, step, operation, bucket, bytes of sums) of each arrival, in a rank's order."""
+    """(sequence, step, operation, bucket, bytes of sums and exchanges) of each arrival, in a rank's order."""
     data = path.read_bytes()
     appended = struct.unpack_from("<Q", data, 48)[0]
     found = []
@@ -39,7 +44,7 @@ def collectives(path):
                                                                         4096 + 32 * i)
         if kind == ARRIVAL:
             operation = value >> 56
-            size = value & (1 << 48) - 1 if operation == 1 else None
+            size = value & (1 << 48) - 1 if operation in (ALL_REDUCE, ALL_GATHER, ALL_TO_ALL) else None
             found.append((sequence, step, operation, subject, size))
     return found
 
@@ -134,6 +139,11 @@ class Simulate(ProgramTest):
                 ((NAMED, *ONE, "--ranks-per-host", "2"), "--ranks-per-host changes nothing here"),
                 ((NAMED, *ONE, "--across-latency-us", "9"), "--across-latency-us changes nothing"),
                 ((NAMED, *ONE, "--world-size", "1"), "there is no rank 1"),
+                ((NAMED, *INVARIANT, "--algorithm", "bcube"), "reducer invariant has no all-reduce"),
+                ((NAMED, *INVARIANT, "--average", "3:2"), "never apart"),
+                ((NAMED, *INVARIANT, "--set", "/reducer/virtual_shards=8", "--world-size", "4"),
+                 "8 virtual shards of 3 ranks are not equally many"),
+                ((NAMED, *INVARIANT, "--engine", "L0"), "known by its formula only"),
                 ((NAMED, *ONE, "--set", "/communicator/kind=shm"), "communicator \"shm\" cannot be"),
                 (("scenarios/faults/partition.json", "--backward-ms", "9"), "cannot be simulated")):
             with self.subTest(args):
@@ -183,6 +193,11 @@ SETTINGS = {
 }
 
 
+def step_time(metrics):
+    """Of the model of a step; where ranks have different numbers of passes, and there is none, over ranks."""
+    return metrics["step_ms"] or statistics.fmean(rank["step_ms"] for rank in metrics["ranks"])
+
+
 # 0.24 MB of gradients over links of 10 MB/s: the network that is studied is the limited one, not the
 # loopback under it.
 class Predict(ProgramTest):
@@ -190,8 +205,12 @@ class Predict(ProgramTest):
     sizes and stragglers. LOCKSTEP_PREDICT=full: 5 caps x 3 world sizes x 4 settings, minutes on a
     machine that does nothing else; the figures in docs/simulation.md are of it."""
 
+    REDUCER = ("--set", "/reducer/kind=bucketed")
+    CAPS = (0.02, 0.04, 0.08, 0.16, 0.3)
+    SOME = ((2, 0.3, "slow"), (3, 0.04, "none"), (4, 0.08, "latency"))
+
     def case(self, world, cap, setting, steps):
-        return (NAMED, *MLP, "--set", f"/world_size={world}", "--set", "/reducer/kind=bucketed",
+        return (NAMED, *MLP, "--set", f"/world_size={world}", *self.REDUCER,
                 "--set", f"/reducer/bucket_cap_mb={cap}", "--set", f"/faults={SETTINGS[setting]}",
                 "--set", f"/steps={steps}", "--set", f"/compare_every={steps}")
 
@@ -200,16 +219,15 @@ class Predict(ProgramTest):
         result = self.run_program("run", *case, "--metrics", "--json", path, *args)
         self.assertEqual(result.code, 0, result.text)
         metrics = read_json(path)["runs"][0]["metrics"]
-        steps = [s["step_ms"] for s in metrics["per_step"] if s["step_ms"]]
         overlap = statistics.fmean(rank["overlap"] for rank in metrics["ranks"])
-        return statistics.fmean(steps), overlap
+        return step_time(metrics), overlap
 
     def simulated(self, case, machine):
         path = self.tmp / "simulation.json"
         result = self.run_program("simulate", *case, "--machine", machine, "--json", path)
         self.assertEqual(result.code, 0, result.text)
         metrics = read_json(path)["runs"][0]["judged"]["metrics"]
-        return metrics["step_ms"], statistics.fmean(r["overlap"] for r in metrics["ranks"])
+        return step_time(metrics), statistics.fmean(r["overlap"] for r in metrics["ranks"])
 
     @needs_quiet_machine
     def test_other_caps_worlds_and_stragglers_than_fitted_on(self):
@@ -219,8 +237,7 @@ class Predict(ProgramTest):
         self.measured(self.case(2, 0.08, "none", steps), "--keep", "--out", fitted)
         result = self.run_program("calibrate", fitted, "--out", machine)
         self.assertEqual(result.code, 0, result.text)
-        grid = [(w, c, s) for w in (2, 3, 4) for c in (0.02, 0.04, 0.08, 0.16, 0.3) for s in SETTINGS] \
-            if full else [(2, 0.3, "slow"), (3, 0.04, "none"), (4, 0.08, "latency")]
+        grid = [(w, c, s) for w in (2, 3, 4) for c in self.CAPS for s in SETTINGS] if full else self.SOME
         errors, overlaps = [], []
         for world, cap, setting in grid:
             case = self.case(world, cap, setting, steps)
@@ -238,6 +255,15 @@ class Predict(ProgramTest):
         self.assertLess(median, 0.02 if full else 0.1)
         if full:
             self.assertLess(p95, 0.05)
+
+
+class PredictVirtualShards(Predict):
+    """The same of reducer invariant: two ranks have three shards each, of two roots; of four ranks some have
+    one and some two."""
+    REDUCER = ("--set", "/reducer/kind=invariant", "--set", "/reducer/virtual_shards=6",
+               "--set", "/compute/forward_ms=8", "--set", "/compute/backward_ms=16")
+    CAPS = (0.04, 0.08, 0.3)
+    SOME = ((2, 0.3, "slow"), (4, 0.04, "none"))
 
 
 if __name__ == "__main__":

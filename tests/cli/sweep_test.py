@@ -79,6 +79,18 @@ class SweepTest(ProgramTest):
         self.assertEqual(len(sweep["predictions"]), 1)
         self.assertGreaterEqual(len(sweep["combinations"]), 1)
 
+    def test_virtual_shards_are_measured_and_predicted(self):
+        path = self.tmp / "shards.json"
+        self.sweep("scenarios/stragglers/named_compute.json", "--set", "/faults=[]", "--set",
+                   "/reducer/virtual_shards=4", "--worlds", "2", "--reducers", "bucketed,invariant",
+                   "--caps", "25", *QUICK, "--rounds", "1", "--json", path)
+        plain, shards = read_json(path)["sweep"]["combinations"]
+        self.assertEqual((plain["reducer"], shards["reducer"]), ("bucketed", "invariant"))
+        self.assertGreaterEqual(shards["buckets"], 1)
+        for line, least_ms in ((plain, 24), (shards, 48)):  # two shards of 8 + 16 ms
+            self.assertGreater(line["step_ms"]["median"], least_ms)
+            self.assertGreater(line["predicted_ms"], least_ms)
+
     def test_other_keys_are_varied(self):
         path = self.tmp / "vary.json"
         self.sweep("scenarios/gallery/auto_encoder.json", "--vary",

@@ -12,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CostModel cost;
   cost.tables = {table.value()};
   LOCKSTEP_CHECK(problems_of(cost).empty(), "a table that is out of range");
-  (void)all_reduce_ns(cost, static_cast<int64_t>(size), table.value().ranks);
+  (void)collective_ns(cost, table.value().operation, static_cast<int64_t>(size),
+                      table.value().ranks);
   return 0;
 }

@@ -81,11 +81,13 @@ std::string text_of(const std::optional<Accuracy>& accuracy) {
 
 std::string text_of_fit(const Fit& fit) {
   Table table;
+  table.column("operation");
   for (const char* header : {"ranks", "bytes", "samples", "measured us", "fitted us", "error"})
     table.column(header, Table::Align::right);
   for (const FittedSize& size : fit.sizes)
-    table.row({std::to_string(size.ranks), grouped(size.bytes), std::to_string(size.samples),
-               fmt::format("{:.1f}", size.measured_us), fmt::format("{:.1f}", size.fitted_us),
+    table.row({to_word(size.operation), std::to_string(size.ranks), grouped(size.bytes),
+               std::to_string(size.samples), fmt::format("{:.1f}", size.measured_us),
+               fmt::format("{:.1f}", size.fitted_us),
                fmt::format("{:+.1f} %", (size.fitted_us / size.measured_us - 1) * 100)});
   const MachineModel& machine = fit.machine;
   return table.text(Style(false)) +
@@ -123,7 +125,7 @@ int calibrate(const CalibrateOptions& options) {
   }
   const auto count = fit.value().runs;
   const std::string answer = fmt::format(
-      "fitted: {} {}, {} all-reduces, mean error {:.1f} %, largest {:.1f} %; wrote {}\n", count,
+      "fitted: {} {}, {} collectives, mean error {:.1f} %, largest {:.1f} %; wrote {}\n", count,
       plural(count, "run"), grouped(fit.value().samples), fit.value().mean_error * 100,
       fit.value().largest_error * 100, options.out);
   return print_result((options.quiet ? "" : text_of_fit(fit.value())) + answer, kExitPass);

@@ -44,6 +44,26 @@ TEST(Fit, FindsWhatTheRunsWereMadeOf) {
   EXPECT_EQ(machine.bucket_ns, 0);
 }
 
+// Exchanges and gatherings are half of a ring's all-reduce, on the same link.
+TEST(Fit, TellsOperationsApart) {
+  RunSamples run = made_run(2, {1000, 5'000'000}, 40'000, 0.8, 2);
+  for (CollectiveSample& sample : run.collectives) {
+    sample.operation = sample.bytes == 1000 ? Operation::all_to_all : Operation::all_gather;
+    sample.ns /= 2;
+  }
+  const RunSamples sums = made_run(4, {1000, 5'000'000}, 40'000, 0.8, 2);
+  const auto fit = fit_machine({run, sums}, 2).value();
+  EXPECT_NEAR(fit.latency_us.value, 40, 0.1);
+  EXPECT_NEAR(fit.bandwidth_mb_per_s.value, 1250, 2);
+  ASSERT_EQ(fit.sizes.size(), 4u);
+  EXPECT_LT(fit.largest_error, 0.001);
+  CostModel cost = fit.machine.cost;
+  for (const CollectiveSample& sample : run.collectives)
+    EXPECT_NEAR(
+        static_cast<double>(collective_ns(cost, sample.operation, sample.bytes, 2)) / sample.ns, 1,
+        0.03);
+}
+
 // Fitted on two ranks that have a core each, four that share two cores come out right.
 TEST(Fit, HoldsForOtherWorldSizes) {
   const auto fit = fit_machine({made_run(2, {1000, 5'000'000}, 40'000, 0.8, 2)}, 2).value();
@@ -58,7 +78,8 @@ TEST(Fit, HoldsForOtherWorldSizes) {
 }
 
 TEST(Fit, AMachineFileIsReadBack) {
-  const auto fit = fit_machine({made_run(3, {1000, 5'000'000}, 40'000, 0.8, 2)}, 2).value();
+  auto fit = fit_machine({made_run(3, {1000, 5'000'000}, 40'000, 0.8, 2)}, 2).value();
+  fit.machine.cost.tables = {{3, {{1000, 2000}}}, {3, {{1000, 3000}}, Operation::all_to_all}};
   const std::string path = testing::TempDir() + "machine.json";
   std::ofstream(path) << to_text(fit.machine, as_json(fit));
   const auto read = read_machine_model(path);
@@ -67,6 +88,7 @@ TEST(Fit, AMachineFileIsReadBack) {
   EXPECT_NEAR(static_cast<double>(read.value().cost.core_fs_per_byte),
               static_cast<double>(fit.machine.cost.core_fs_per_byte), 1);
   EXPECT_EQ(read.value().launch_ns, fit.machine.launch_ns);
+  EXPECT_EQ(read.value().cost.tables, fit.machine.cost.tables);
   EXPECT_EQ(read.value().fitted_on, fit.machine.fitted_on);
   std::filesystem::remove(path);
 }

@@ -99,7 +99,11 @@ TEST(MeasuredCollectives, OurOwnResultIsRead) {
   const auto table = measured_collectives_from(result("all_reduce", 0, kOne), "a.json");
   ASSERT_TRUE(table) << to_text(table.errors().front());
   EXPECT_EQ(table.value(), (CostModel::Table{6, {{64, 1500}}}));
-  EXPECT_NE(why(result("all_gather", 0, kOne)).find("of all_gather; "), std::string::npos);
+  EXPECT_NE(why(result("broadcast", 0, kOne)).find("of broadcast; "), std::string::npos);
+  for (const auto& [word, operation] :
+       {std::pair("all_gather", Operation::all_gather), {"all_to_all", Operation::all_to_all}})
+    EXPECT_EQ(measured_collectives_from(result(word, 0, kOne), "a.json").value(),
+              (CostModel::Table{6, {{64, 1500}}, operation}));
   EXPECT_NE(why(result("all_reduce", 3, kOne)).find("wrong results"), std::string::npos);
   EXPECT_NE(why(result("all_reduce", 0, kOne + "," + kOne)).find("of 2 communicators"),
             std::string::npos);

@@ -56,6 +56,11 @@ std::vector<RunPlan> real() {
       {"/world_size=4", "/reducer/kind=bucketed", "/faults=[]", R"(/compute={"kind": "real"})"});
 }
 
+std::vector<RunPlan> of_shards() {
+  return plans_from("stragglers/named_compute.json", {"/world_size=4", "/reducer/kind=invariant",
+                                                      "/reducer/virtual_shards=8", "/faults=[]"});
+}
+
 std::string refusal(const SimulateVerb& verb, const std::vector<RunPlan>& plans) {
   const auto machine = machine_of(verb);
   EXPECT_TRUE(machine);
@@ -155,6 +160,40 @@ TEST(OptionUses, EachThatIsTakenCounts) {
     shown.insert(example.name);
   }
   for (const OptionUse& use : option_uses()) EXPECT_TRUE(shown.contains(use.name)) << use.name;
+}
+
+// Exchanges have no algorithm, but links, hosts, channels and contention.
+TEST(OptionUses, EachCountsForVirtualShardsToo) {
+  const std::vector<Example> examples = {
+      {"--world-size", nothing, [](auto* v) { v->ranks = 8; }},
+      {"--predict", nothing, [](auto* v) { v->predict = "caps=0.0003,1,worlds=2..8"; }},
+      {"--machine", nothing, [](auto* v) { v->machine = "10gbe"; }},
+      {"--latency-us", nothing, [](auto* v) { v->latency_us = 99; }},
+      {"--bandwidth-mb-per-s", nothing, [](auto* v) { v->bandwidth_mb_per_s = 1; }},
+      {"--ranks-per-host", nothing, [](auto* v) { v->ranks_per_host = 2; }},
+      {"--across-latency-us", hosts, [](auto* v) { v->across_latency_us = 400; }},
+      {"--across-bandwidth-mb-per-s", hosts, [](auto* v) { v->across_bandwidth_mb_per_s = 1; }},
+      {"--channels", nothing, [](auto* v) { v->channels = 2; }},
+      {"--overlap-slowdown", nothing, [](auto* v) { v->overlap_slowdown = 0.5; }},
+      {"--comm-slowdown", nothing, [](auto* v) { v->comm_slowdown = 0.5; }},
+      {"--noise", nothing, [](auto* v) { v->noise = "normal:0.1"; }},
+  };
+  for (const Example& example : examples) {
+    SimulateVerb verb;
+    example.before(&verb);
+    const std::string before = answer(verb, of_shards());
+    example.after(&verb);
+    EXPECT_NE(answer(verb, of_shards()), before) << example.name;
+  }
+  SimulateVerb verb;
+  verb.algorithm = "bcube";
+  EXPECT_THAT(refusal(verb, of_shards()), HasSubstr("reducer invariant has no all-reduce"));
+  verb = {};
+  verb.collectives = {measured_file()};
+  EXPECT_THAT(refusal(verb, of_shards()), HasSubstr("no run has an all_reduce"));
+  verb = {};
+  verb.ranks_per_host = 4;
+  EXPECT_THAT(refusal(verb, of_shards()), HasSubstr("--ranks-per-host changes nothing"));
 }
 
 TEST(OptionUses, FlatAlgorithmsAreSlowerOverHosts) {

@@ -34,6 +34,42 @@ TEST(Cost, ByHand) {
   EXPECT_EQ(segments_of(32 << 20, 4), 8);
 }
 
+// (p-1) alpha + (p-1) / p n beta, whatever the algorithm of sums.
+TEST(Cost, OfAnExchangeAndAGathering) {
+  for (const Algorithm algorithm : {Algorithm::ring, Algorithm::hierarchical, Algorithm::bcube}) {
+    CostModel cost = model_of(algorithm);
+    EXPECT_EQ(all_to_all_ns(cost, 4'000'000, 4), 3 * 1000 + 3'000'000);
+    EXPECT_EQ(all_gather_ns(cost, 4'000'000, 4), 3 * 1000 + 3'000'000);
+    cost.link.gamma_fs_per_byte = 1'000'000;  // only the exchange is added
+    EXPECT_EQ(all_to_all_ns(cost, 4'000'000, 4), 3 * 1000 + 6'000'000);
+    EXPECT_EQ(all_gather_ns(cost, 4'000'000, 4), 3 * 1000 + 3'000'000);
+    EXPECT_EQ(all_to_all_ns(cost, 4'000'000, 1) + all_gather_ns(cost, 4'000'000, 1), 0);
+  }
+  // Of two hosts: one message within, two across; a gathering waits for the slower link in a round.
+  CostModel cost = model_of(Algorithm::ring);
+  cost.ranks_per_host = 2;
+  cost.across = {5000, 10'000'000, 0};
+  EXPECT_EQ(all_to_all_ns(cost, 4'000'000, 4), 1000 + 1'000'000 + 2 * (5000 + 10'000'000));
+  EXPECT_EQ(all_gather_ns(cost, 4'000'000, 4), 3 * (5000 + 10'000'000));
+  EXPECT_GE(all_to_all_ns(cost, 4'000'000, 4), least_exchange_ns(cost, 4'000'000, 4));
+}
+
+TEST(Cost, ATableIsOfItsOwnOperation) {
+  CostModel cost = model_of(Algorithm::ring);
+  cost.tables = {{2, {{1000, 10'000}}},
+                 {2, {{1000, 20'000}}, Operation::all_to_all},
+                 {0, {{1000, 30'000}}, Operation::all_gather}};
+  EXPECT_TRUE(problems_of(cost).empty());
+  EXPECT_EQ(all_reduce_ns(cost, 1000, 2), 10'000);
+  EXPECT_EQ(all_to_all_ns(cost, 1000, 2), 20'000);
+  EXPECT_EQ(all_gather_ns(cost, 1000, 5), 30'000);
+  EXPECT_FALSE(problem_with_ranks(cost, 2, Operation::all_to_all));
+  EXPECT_EQ(problem_with_ranks(cost, 3, Operation::all_to_all)->message,
+            "all_to_all collectives were measured at 2 ranks, not at 3");
+  cost.tables.push_back({4, {{1000, 1}}, Operation::all_gather});
+  EXPECT_FALSE(problems_of(cost).empty());
+}
+
 TEST(Cost, AHierarchyIsARingInTheHostAndOneAcross) {
   CostModel cost = model_of(Algorithm::hierarchical);
   cost.ranks_per_host = 4;

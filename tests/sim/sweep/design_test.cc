@@ -53,6 +53,7 @@ TEST(Design, Lists) {
   EXPECT_THAT(parse_worlds("2,7").value(), ElementsAre(2, 7));
   for (const char* bad : {"0", "2,2", "1.5", "4097"}) EXPECT_FALSE(parse_worlds(bad)) << bad;
   EXPECT_THAT(parse_reducers("c10d,flat").value(), ElementsAre("c10d", "flat"));
+  EXPECT_TRUE(parse_reducers("bucketed,invariant"));
   EXPECT_FALSE(parse_reducers("ddp"));
   EXPECT_FALSE(parse_reducers("flat,flat"));
 }
