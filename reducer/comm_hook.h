@@ -60,6 +60,7 @@ struct CommHookOptions {
   int64_t rank = 1;           // powersgd: of the matrices that stand for a gradient
   int64_t start_step = 2;     // powersgd: the first step that compresses; before: allreduce
                               // post_local_sgd: the first of local gradients; before: allreduce
+  bool error_feedback = true;  // powersgd: what a step loses is added to the next one's gradient
   uint64_t seed = 0;          // powersgd: of the first basis, the same on all ranks
 };
 
