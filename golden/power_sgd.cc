@@ -152,8 +152,7 @@ void PowerSgd::average_matrices(State* state, const std::vector<Gradients>& of_r
   for (const Gradients& own : sent) {
     flat_q.push_back(at::empty({total_of(average, 1) * rank_}, options));
     const std::vector<at::Tensor> q = narrow(flat_q.back(), average, 1);
-    for (size_t i = 0; i < count; ++i)
-      at::Tensor(q[i]).copy_(at::matmul(own[i].t(), common_p[i]));
+    for (size_t i = 0; i < count; ++i) at::Tensor(q[i]).copy_(at::matmul(own[i].t(), common_p[i]));
   }
   state->flat_q = summed(flat_q).div_(static_cast<int64_t>(of_ranks.size()));
   const std::vector<at::Tensor> common_q = narrow(state->flat_q, average, 1);

@@ -208,9 +208,7 @@ void ReplayBuckets::take(int64_t rank, const std::vector<bool>& later) {
       at::Tensor place = place_in(flat, i);
       const at::Tensor& gradient = parameters_[i].tensor.grad();
       const std::string& ours = later[i] ? rule_.division_later : rule_.division_first_step;
-      const std::string& division = bucket.by_hand          ? kAfter
-                                    : is_compressed(bucket) ? kWhole
-                                                            : ours;
+      const std::string& division = bucket.by_hand ? kAfter : is_compressed(bucket) ? kWhole : ours;
       if (!gradient.defined())
         place.zero_();
       else

@@ -45,7 +45,7 @@ class ReplayBuckets {
   using Key = std::tuple<at::ScalarType, int64_t, size_t>;
   struct Bucket {
     std::vector<size_t> parameters;
-    int64_t index = 0;  // among those of its module, as reducers launch them
+    int64_t index = 0;                // among those of its module, as reducers launch them
     bool by_hand = false;             // an ignored parameter alone: the sum, then / W
     std::vector<at::Tensor> of_rank;  // flat
     at::Tensor sum;

@@ -70,7 +70,8 @@ class HalfHook : public CommHook {
 // PowerSGD (Vogels, Karimireddy, Jaggi 2019): a gradient matrix M [n, m] travels as two narrow
 // ones, P = M Q [n, r] and Q = M^T P [m, r], each averaged over ranks, and is rebuilt as P Q^T.
 // Error feedback, unless it is off, adds what was lost to the next step's gradient; the last Q is
-// the next first basis (warm start). Vectors, and matrices that would not become smaller, are averaged as they are.
+// the next first basis (warm start). Vectors, and matrices that would not become smaller, are
+// averaged as they are.
 
 // What is kept of one gradient matrix.
 struct Matrix {

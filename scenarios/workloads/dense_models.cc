@@ -178,7 +178,8 @@ class Branches : public torch::nn::Module {
     return left + run(run_right_, x);
   }
 
-  // Branches that are not alike, whose gradients would be: who takes one's for the other's is wrong.
+  // Branches that are not alike, whose gradients would be: who takes one's for the other's is
+  // wrong.
   at::Tensor by_sample(const at::Tensor& x, bool left_first) const {
     at::Tensor left, right;
     if (left_first) left = run(run_left_, x);

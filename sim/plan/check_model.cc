@@ -161,13 +161,14 @@ class ParameterCheck : PartCheck {
   void orders() {
     const Options& model = s_.model.options;
     if (model.has("first") && model.text("first") != "left")
-      need(model.text("unused") == "none", "/model/first", "an order of branches not all of which run",
-           "\"left\", or /model/unused \"none\"");
+      need(model.text("unused") == "none", "/model/first",
+           "an order of branches not all of which run", "\"left\", or /model/unused \"none\"");
     if (!model.has("repeat") || model.integer("repeat") == 1) return;
     std::vector<int64_t> widths = model.integers("hidden");
     widths.push_back(model.integer("out_features"));
     need(std::adjacent_find(widths.begin(), widths.end()) != widths.end(), "/model/repeat",
-         "no layer after the first has as many outputs as inputs", "1, or two equal widths in a row");
+         "no layer after the first has as many outputs as inputs",
+         "1, or two equal widths in a row");
   }
 
   void memory_format() {

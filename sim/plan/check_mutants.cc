@@ -165,7 +165,8 @@ class DataMutantCheck : PartCheck {
     if (kind == "short_slice") return Keys{.bucket = true, .element = true};
     if (kind == "reorder_sum" || kind == "swap_launches") return Keys{.bucket = true};
     if (is_of_shards(m_) && kind != "duplicate_shard") return Keys{.other = kind == "swap_shards"};
-    const Kinds bare = {"drop_broadcast", "own_ready_order", "no_error_feedback", "lose_momentum", "same_masks"};
+    const Kinds bare = {"drop_broadcast", "own_ready_order", "no_error_feedback", "lose_momentum",
+                        "same_masks"};
     if (among(bare, kind)) return Keys{};
     return std::nullopt;
   }

@@ -1,5 +1,6 @@
-// A comm hook that returns its averages in memory of its own, as a hook that gathers or decompresses
-// does, and leaves the bucket as it was: what the reducer goes on with must be what was returned.
+// A comm hook that returns its averages in memory of its own, as a hook that gathers or
+// decompresses does, and leaves the bucket as it was: what the reducer goes on with must be what
+// was returned.
 #include <ATen/ops/empty.h>
 
 #include "reducer/comm_hook.h"
