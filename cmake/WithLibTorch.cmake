@@ -21,7 +21,7 @@ if(LOCKSTEP_TORCH_LOADS_GLOO)
   endif()
 endif()
 lockstep_torch_library(lockstep_golden
-                       SOURCES golden/state.cc golden/golden_run.cc golden/replay.cc
+                       SOURCES golden/state.cc golden/golden_run.cc golden/power_sgd.cc golden/replay.cc
                                golden/replay_buckets.cc golden/statistics.cc
                        LINK lockstep_compare lockstep_workloads)
 set(of_tools "")
@@ -44,6 +44,7 @@ target_link_options(lockstep_main INTERFACE ${lockstep_stack_names})
 
 set(LOCKSTEP_WORKER_SOURCES "" CACHE STRING "More sources of the worker: models, data sets, reducers and comm hooks of one's own")
 add_executable(lockstep-worker sim/worker/main/main.cc reducer/hooks/examples/divide_after.cc
+                               reducer/hooks/examples/fresh_average.cc
                                ${LOCKSTEP_WORKER_SOURCES})
 target_link_libraries(lockstep-worker PRIVATE lockstep_worker_lib)
 set_target_properties(lockstep-worker PROPERTIES UNITY_BUILD OFF)

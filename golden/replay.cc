@@ -147,6 +147,7 @@ Replay::Replay(const ReplayRule& rule, const Scenario& scenario, Training& train
       world_size_(scenario.world_size),
       training_(training),
       buckets_(rule, training.parameters, scenario.world_size) {
+  if (scenario.comm_hook.kind == "powersgd") power_sgd_.emplace(scenario, rule.algorithm);
   if (!training.buffers.empty()) rank_buffers_.resize(static_cast<size_t>(world_size_));
   for (int64_t rank = 0; rank < world_size_; ++rank) keep_buffers(training, rank);
   if (training.model->normalize_over(nullptr)) build_replicas();
@@ -256,6 +257,7 @@ void Replay::start_step(int64_t step) {
     rebuilt_ = false;
     ready_order_.clear();
     buckets_.lay_out_first();
+    if (power_sgd_) power_sgd_->forget();
     for (auto& buffers : rank_buffers_) buffers = rank_buffers_.front();
   }
 }
@@ -264,9 +266,11 @@ void Replay::start_step(int64_t step) {
 void Replay::lay_out_when_due(size_t averaged) {
   const int64_t each_step = scenario_.accumulate_sync == "each" ? scenario_.accumulate_steps : 1;
   const int64_t before = (age_ - 1) * each_step + static_cast<int64_t>(averaged);
+  buckets_.compress_with(power_sgd_ && power_sgd_->compresses(before + 1) ? &*power_sgd_ : nullptr);
   const bool rebuilds = rule_.layout == "ddp" && rule_.rebuild;
   if (!rebuilds || rebuilt_ || before < rule_.rebuild_after_step) return;
   buckets_.lay_out_again(ready_order_);
+  if (power_sgd_) power_sgd_->forget();
   rebuilt_ = true;
 }
 

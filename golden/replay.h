@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "golden/power_sgd.h"
 #include "golden/replay_buckets.h"
 #include "golden/replay_rule.h"
 #include "scenarios/workloads/workload.h"
@@ -24,7 +26,7 @@ class Replay {
  public:
   // `training` and `scenario` must outlive this object. Of the scenario only loss, zero_grad,
   // world_size, accumulate_steps and averaging are used; with joins its split, and model and
-  // optimizer for replicas.
+  // optimizer for replicas; comm hook powersgd.
   Replay(const ReplayRule& rule, const Scenario& scenario, Training& training);
 
   // Leaves the averaged (of a gathered rule: summed) gradients of step `step` (from 1) in the
@@ -66,6 +68,7 @@ class Replay {
   Training& training_;
   std::vector<Training> replicas_;  // of each rank, with the same weights; empty if one will do
   ReplayBuckets buckets_;
+  std::optional<PowerSgd> power_sgd_;
   int64_t first_active_ = 0;   // the first rank that has a batch in this step
   int64_t buffer_source_ = 0;  // the rank whose buffers all ranks get in this step
   int64_t age_ = 0;            // of the step, from 1, since the start or the last restart

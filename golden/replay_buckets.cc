@@ -16,6 +16,7 @@ namespace lockstep {
 namespace {
 
 const std::string kAfter = "divide_after";
+const std::string kWhole = "none";
 
 template <class T>
 void add_as(const std::string& algorithm, const std::vector<at::Tensor>& given, at::Tensor* sum) {
@@ -84,7 +85,11 @@ void ReplayBuckets::lay_out_first() {
   LOCKSTEP_CHECK(rule_.layout == "one_bucket" || rule_.layout == "ddp",
                  "no layout " + rule_.layout);
   const bool whole = rule_.layout == "one_bucket" || rule_.rebuild;
-  lay_out(whole ? one_per_key() : greedy(trained()));
+  auto buckets = whole ? one_per_key() : greedy(trained());
+  // The last parameters' gradients are expected first.
+  std::sort(buckets.begin(), buckets.end(),
+            [](const auto& a, const auto& b) { return a.front() > b.front(); });
+  lay_out(buckets);
 }
 
 void ReplayBuckets::lay_out_again(std::vector<size_t> ready_order) {
@@ -107,7 +112,8 @@ std::vector<std::vector<size_t>> ReplayBuckets::one_per_key() const {
 }
 
 // Of each key: a bucket is closed when its size has reached the limit, of the first one, then of
-// all others. Which bucket comes first decides nothing about sums.
+// all others. What is left over follows, the key that came last first, as LibTorch does it. Which
+// bucket comes first decides nothing about sums, but where a comm hook asks for it.
 std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>& order) const {
   struct Open {
     std::vector<size_t> parameters;
@@ -115,6 +121,7 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
     bool first = true;
   };
   std::map<Key, Open> open;
+  std::vector<Key> keys;  // as they came
   std::vector<std::vector<size_t>> buckets;
   for (size_t i : order) {
     const at::Tensor& parameter = parameters_[i].tensor;
@@ -122,7 +129,9 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
       buckets.push_back({i});
       continue;
     }
-    Open& bucket = open[key_of(i)];
+    const Key key = key_of(i);
+    if (!open.contains(key)) keys.push_back(key);
+    Open& bucket = open[key];
     bucket.parameters.push_back(i);
     bucket.bytes += static_cast<int64_t>(parameter.nbytes());
     if (bucket.bytes < (bucket.first ? rule_.first_bucket_bytes : rule_.bucket_cap_bytes)) continue;
@@ -130,8 +139,8 @@ std::vector<std::vector<size_t>> ReplayBuckets::greedy(const std::vector<size_t>
     bucket = Open{};
     bucket.first = false;
   }
-  for (auto& [key, bucket] : open)
-    if (!bucket.parameters.empty()) buckets.push_back(std::move(bucket.parameters));
+  for (auto key = keys.rbegin(); key != keys.rend(); ++key)
+    if (!open[*key].parameters.empty()) buckets.push_back(std::move(open[*key].parameters));
   return buckets;
 }
 
@@ -157,6 +166,13 @@ void ReplayBuckets::lay_out(const std::vector<std::vector<size_t>>& buckets) {
       bucket.rows = at::zeros({parameters_[parameters.front()].tensor.size(0)}, at::kBool);
     buckets_.push_back(std::move(bucket));
   }
+  number();
+}
+
+void ReplayBuckets::number() {
+  std::map<size_t, int64_t> of_module;
+  for (Bucket& bucket : buckets_)
+    if (!bucket.by_hand) bucket.index = of_module[std::get<2>(key_of(bucket.parameters.front()))]++;
 }
 
 // A view of a bucket in the shape of a parameter. Elements have the order that the parameter's have
@@ -176,7 +192,7 @@ at::Tensor ReplayBuckets::divided(const at::Tensor& gradient, const std::string&
     return at::mul(gradient, at::native::wrapped_scalar_tensor(1.0 / divisor));
   if (division == "divide_before")
     return at::div(gradient, at::native::wrapped_scalar_tensor(divisor));
-  LOCKSTEP_CHECK(division == kAfter || division == "none", "no division " + division);
+  LOCKSTEP_CHECK(division == kAfter || division == kWhole, "no division " + division);
   return gradient;
 }
 
@@ -192,7 +208,7 @@ void ReplayBuckets::take(int64_t rank, const std::vector<bool>& later) {
       at::Tensor place = place_in(flat, i);
       const at::Tensor& gradient = parameters_[i].tensor.grad();
       const std::string& ours = later[i] ? rule_.division_later : rule_.division_first_step;
-      const std::string& division = bucket.by_hand ? kAfter : ours;
+      const std::string& division = bucket.by_hand ? kAfter : is_compressed(bucket) ? kWhole : ours;
       if (!gradient.defined())
         place.zero_();
       else
@@ -222,9 +238,28 @@ void ReplayBuckets::sum_sparse(Bucket& bucket) {
   for (const at::Tensor& own : bucket.of_rank) bucket.sum.add_(own);
 }
 
+bool ReplayBuckets::is_compressed(const Bucket& bucket) const {
+  return compression_ != nullptr && !bucket.by_hand;
+}
+
+void ReplayBuckets::compress(Bucket& bucket) {
+  const auto views_in = [&](const at::Tensor& flat) {
+    std::vector<at::Tensor> views;
+    for (size_t i : bucket.parameters) views.push_back(place_in(flat, i));
+    return views;
+  };
+  std::vector<std::vector<at::Tensor>> of_ranks;
+  for (const at::Tensor& own : bucket.of_rank) of_ranks.push_back(views_in(own));
+  compression_->average(bucket.index, of_ranks, views_in(bucket.sum));
+}
+
 void ReplayBuckets::sum() {
   const c10::NoGradGuard no_grad;
   for (Bucket& bucket : buckets_) {
+    if (is_compressed(bucket)) {
+      compress(bucket);
+      continue;
+    }
     if (bucket.rows.defined())
       sum_sparse(bucket);
     else

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "golden/power_sgd.h"
 #include "golden/replay_rule.h"
 #include "scenarios/base/named_tensor.h"
 
@@ -22,6 +23,8 @@ class ReplayBuckets {
  public:
   ReplayBuckets(const ReplayRule& rule, const NamedTensors& parameters, int64_t ranks);
 
+  // From now on gradients are not divided, and averaged by this; null: by the rule alone.
+  void compress_with(PowerSgd* compression) { compression_ = compression; }
   // What gradients are divided by from now on; at first by `ranks`.
   void divide_by(int64_t divisor) { divisor_ = divisor; }
 
@@ -42,6 +45,7 @@ class ReplayBuckets {
   using Key = std::tuple<at::ScalarType, int64_t, size_t>;
   struct Bucket {
     std::vector<size_t> parameters;
+    int64_t index = 0;                // among those of its module, as reducers launch them
     bool by_hand = false;             // an ignored parameter alone: the sum, then / W
     std::vector<at::Tensor> of_rank;  // flat
     at::Tensor sum;
@@ -59,15 +63,19 @@ class ReplayBuckets {
   std::vector<std::vector<size_t>> one_per_key() const;
   std::vector<std::vector<size_t>> greedy(const std::vector<size_t>& order) const;
   void lay_out(const std::vector<std::vector<size_t>>& buckets);
+  void number();
   at::Tensor place_in(const at::Tensor& flat, size_t parameter) const;
   at::Tensor divided(const at::Tensor& gradient, const std::string& division) const;
   void take_sparse(int64_t rank, Bucket& bucket);
   void sum_sparse(Bucket& bucket);
+  bool is_compressed(const Bucket& bucket) const;
+  void compress(Bucket& bucket);
 
   const ReplayRule rule_;
   const NamedTensors parameters_;
   const int64_t ranks_;
   int64_t divisor_;
+  PowerSgd* compression_ = nullptr;
   std::vector<Bucket> buckets_;
   std::vector<Place> places_;
 };

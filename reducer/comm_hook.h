@@ -54,13 +54,14 @@ class CommHook {
 };
 
 struct CommHookOptions {
-  std::string kind = "none";  // none | allreduce | fp16 | bf16 | powersgd | post_local_sgd |
-                              // registered
-  std::string name;           // of a registered one
-  int64_t rank = 1;           // powersgd: of the matrices that stand for a gradient
-  int64_t start_step = 2;     // powersgd: the first step that compresses; before: allreduce
-                              // post_local_sgd: the first of local gradients; before: allreduce
-  uint64_t seed = 0;          // powersgd: of the first basis, the same on all ranks
+  std::string kind = "none";   // none | allreduce | fp16 | bf16 | powersgd | post_local_sgd |
+                               // registered
+  std::string name;            // of a registered one
+  int64_t rank = 1;            // powersgd: of the matrices that stand for a gradient
+  int64_t start_step = 2;      // powersgd: the first step that compresses; before: allreduce
+                               // post_local_sgd: the first of local gradients; before: allreduce
+  bool error_feedback = true;  // powersgd: what a step loses is added to the next one's gradient
+  uint64_t seed = 0;           // powersgd: of the first basis, the same on all ranks
 };
 
 // nullptr for "none". Throws std::runtime_error for a name that nobody registered.

@@ -19,8 +19,9 @@
 namespace lockstep {
 namespace {
 
-// A hook of ours as one of LibTorch's. Its future is complete at once: the reducer then asks for
-// the result bucket by bucket, in order, and that is where we wait.
+// A hook of ours as one of LibTorch's. Its future is complete at once: when all buckets have been
+// given, the reducer asks for their results, and that is where we wait. Buckets are numbered here:
+// in the first step of a static graph LibTorch calls each of them 0.
 class HookAdapter : public c10d::CommHookInterface {
  public:
   using BucketReady = std::function<void(int64_t)>;
@@ -29,8 +30,11 @@ class HookAdapter : public c10d::CommHookInterface {
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     const c10::NoGradGuard no_grad;
-    const auto index = static_cast<int64_t>(bucket.getIndex());
-    if (index == 0) ++step_;
+    if (finishes_.empty()) {
+      ++step_;
+      next_ = 0;
+    }
+    const int64_t index = next_++;
     ready_(index);
     const HookBucket given{.step = step_,
                            .index = index,
@@ -45,7 +49,9 @@ class HookAdapter : public c10d::CommHookInterface {
 
   at::Tensor parseHookResult(const c10::IValue& result) override {
     const c10::NoGradGuard no_grad;
-    return finishes_.at(result.toInt())();
+    const CommHook::Finish finish = std::move(finishes_.at(result.toInt()));
+    finishes_.erase(result.toInt());
+    return finish();
   }
 
  private:
@@ -53,7 +59,8 @@ class HookAdapter : public c10d::CommHookInterface {
   HookGroup& group_;
   const BucketReady ready_;
   int64_t step_ = 0;
-  std::map<int64_t, CommHook::Finish> finishes_;
+  int64_t next_ = 0;
+  std::map<int64_t, CommHook::Finish> finishes_;  // of buckets whose results are not asked for yet
 };
 
 // Absent: 0.

@@ -69,8 +69,9 @@ class HalfHook : public CommHook {
 
 // PowerSGD (Vogels, Karimireddy, Jaggi 2019): a gradient matrix M [n, m] travels as two narrow
 // ones, P = M Q [n, r] and Q = M^T P [m, r], each averaged over ranks, and is rebuilt as P Q^T.
-// Error feedback adds what was lost to the next step's gradient; the last Q is the next first basis
-// (warm start). Vectors, and matrices that would not become smaller, are averaged as they are.
+// Error feedback, unless it is off, adds what was lost to the next step's gradient; the last Q is
+// the next first basis (warm start). Vectors, and matrices that would not become smaller, are
+// averaged as they are.
 
 // What is kept of one gradient matrix.
 struct Matrix {
@@ -109,7 +110,10 @@ void orthogonalize(at::Tensor matrix) {
 class PowerSgd : public CommHook {
  public:
   explicit PowerSgd(const CommHookOptions& options)
-      : rank_(options.rank), start_step_(options.start_step), seed_(options.seed) {}
+      : rank_(options.rank),
+        start_step_(options.start_step),
+        error_feedback_(options.error_feedback),
+        seed_(options.seed) {}
 
   Finish start(const HookBucket& bucket, HookGroup& group) override {
     if (bucket.step < start_step_) return before_.start(bucket, group);
@@ -127,7 +131,7 @@ class PowerSgd : public CommHook {
     std::vector<CommWorkPtr> works;
     if (state.flat_rest.numel() > 0) works.push_back(group.all_reduce(state.flat_rest));
     if (state.flat_p.numel() > 0) works.push_back(group.all_reduce(state.flat_p));
-    return [&state, &group, works] { return finish(state, group, works); };
+    return [this, &state, &group, works] { return finish(state, group, works); };
   }
 
  private:
@@ -191,8 +195,8 @@ class PowerSgd : public CommHook {
     return values.to(bucket.gradients.scalar_type());
   }
 
-  static at::Tensor finish(BucketState& state, HookGroup& group,
-                           const std::vector<CommWorkPtr>& works) {
+  at::Tensor finish(BucketState& state, HookGroup& group,
+                    const std::vector<CommWorkPtr>& works) const {
     for (const CommWorkPtr& work : works) work->wait();
     for (Matrix& matrix : state.matrices) {
       orthogonalize(matrix.p);
@@ -202,7 +206,7 @@ class PowerSgd : public CommHook {
     state.flat_q.div_(group.world_size());
     for (Matrix& matrix : state.matrices) {
       matrix.gradient.copy_(at::matmul(matrix.p, matrix.q.t()));
-      matrix.error.sub_(matrix.gradient);
+      error_feedback_ ? matrix.error.sub_(matrix.gradient) : matrix.error.zero_();
     }
     int64_t offset = 0;
     state.flat_rest.div_(group.world_size());
@@ -216,6 +220,7 @@ class PowerSgd : public CommHook {
 
   const int64_t rank_;
   const int64_t start_step_;
+  const bool error_feedback_;
   const uint64_t seed_;
   AllReduceHook before_;
   std::map<int64_t, BucketState> states_;  // by bucket

@@ -33,6 +33,7 @@ class Layers : public torch::nn::Module {
   Layers(const Options& options, bool bias, const std::string& norm)
       : activation_(activation_of(options.text("activation"))),
         checkpointing_(checkpointing_of(options)),
+        repeat_(options.has("repeat") ? options.integer("repeat") : 1),
         dropout_(dropout_of(options)) {
     std::vector<int64_t> widths = options.integers("hidden");
     widths.insert(widths.begin(), options.integer("in_features"));
@@ -59,7 +60,8 @@ class Layers : public torch::nn::Module {
     at::Tensor x = apply(0, as_rows(input));
     for (size_t i = 1; i < layers_.size(); ++i) {
       if (!norms_.empty()) x = norms_[i - 1].forward(x);
-      x = checkpointed(checkpointing_, segments_[i], x);
+      for (int64_t left = times_of(i); left > 0; --left)
+        x = checkpointed(checkpointing_, segments_[i], x);
     }
     return x.to(input.scalar_type());
   }
@@ -75,8 +77,14 @@ class Layers : public torch::nn::Module {
     return layers_[layer]->forward(x.to(layers_[layer]->weight.scalar_type()));
   }
 
+  int64_t times_of(size_t layer) const {
+    const auto& shape = layers_[layer]->options;
+    return shape.in_features() == shape.out_features() ? repeat_ : 1;
+  }
+
   Activation activation_;
   const std::string checkpointing_;
+  const int64_t repeat_;
   Dropout dropout_;
   std::vector<torch::nn::Linear> layers_;
   std::vector<Norm> norms_;
@@ -135,6 +143,7 @@ class Branches : public torch::nn::Module {
  public:
   explicit Branches(const Options& options)
       : unused_(options.text("unused")),
+        first_(options.has("first") ? options.text("first") : "left"),
         out_(options.integer("out_features")),
         trunk_(register_module(
             "trunk", torch::nn::Linear(options.integer("in_features"), options.integer("hidden")))),
@@ -148,8 +157,7 @@ class Branches : public torch::nn::Module {
     if (unused_ == "always") return run(run_left_, x);
     if (unused_ == "routed") return routed(x, input.select(1, 0) > 0);
     LOCKSTEP_CHECK(unused_ == "none", "no such use of branches: " + unused_);
-    const at::Tensor left = run(run_left_, x);  // first: C++ leaves the order within a sum open
-    return left + run(run_right_, x);
+    return first_ == "left" ? sum_of(x) : by_sample(x, input[0][0].item<double>() > 0);
   }
 
  private:
@@ -165,6 +173,21 @@ class Branches : public torch::nn::Module {
     return output;
   }
 
+  at::Tensor sum_of(const at::Tensor& x) const {
+    const at::Tensor left = run(run_left_, x);  // first: C++ leaves the order within a sum open
+    return left + run(run_right_, x);
+  }
+
+  // Branches that are not alike, whose gradients would be: who takes one's for the other's is
+  // wrong.
+  at::Tensor by_sample(const at::Tensor& x, bool left_first) const {
+    at::Tensor left, right;
+    if (left_first) left = run(run_left_, x);
+    right = run(run_right_, x);
+    if (!left_first) left = run(run_left_, x);
+    return left + at::tanh(right);
+  }
+
   at::Tensor run(const Segment& branch, const at::Tensor& x) const {
     return checkpointed(checkpointing_, branch, x);
   }
@@ -173,6 +196,7 @@ class Branches : public torch::nn::Module {
   }
 
   const std::string unused_;
+  const std::string first_;
   const int64_t out_;
   torch::nn::Linear trunk_, left_, right_;
   const std::string checkpointing_;  // of the branches

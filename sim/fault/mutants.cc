@@ -60,7 +60,7 @@ class Mutants : public CommDecorator {
  private:
   CommWorkPtr broadcast(const CollectiveCall& call) {
     if (drops_weights_of(call.root)) return std::make_shared<SkippedWork>();
-    if (misses_broadcast(call.output, call.root))
+    if (misses_broadcast(call.output, call.root) || keeps_own_order(call.output, call.root))
       return unheard_broadcast(inner(), call.output, call.root, call.deadline);
     return forward(inner(), call);
   }
@@ -168,6 +168,13 @@ class Mutants : public CommDecorator {
       return true;
     }
     return false;
+  }
+
+  // With a receipt if so. Of what comes before a forward, only the order of buckets is integers
+  // (the plan refuses models with buffers).
+  bool keeps_own_order(const at::Tensor& tensor, int64_t root) {
+    return recorder_.phase() == Phase::forward && root != rank() && !tensor.is_floating_point() &&
+           acting(mutants_, "own_ready_order", rank(), recorder_) != nullptr;
   }
 
   bool acts(const MutantSpec& mutant, int64_t bucket) const {

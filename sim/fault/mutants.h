@@ -37,8 +37,9 @@ std::vector<int64_t> followed_samples(const std::vector<MutantSpec>& mutants, in
 
 // Decorator for the kinds that act on collectives: wrong_divisor, drop_bucket, drop_contribution,
 // flip_bit and those of sim/fault/bucket_mutants.h between begin_backward() and end_backward(),
-// swap_launches likewise, drop_weights in phase optimizer, drop_broadcast at construction. All else
-// passes through. The step is the recorder's. `inner` must outlive it, as in make_call_mutants().
+// swap_launches likewise, drop_weights in phase optimizer, drop_broadcast at construction,
+// own_ready_order in phase forward. All else passes through. The step is the recorder's. `inner`
+// must outlive it, as in make_call_mutants().
 std::unique_ptr<Communicator> make_mutants(Communicator& inner,
                                            const std::vector<MutantSpec>& mutants,
                                            Recorder& recorder);

@@ -12,6 +12,7 @@
 #include "sim/judge/checks.h"
 #include "sim/judge/gradient_cause.h"
 #include "sim/judge/lanes.h"
+#include "sim/plan/rules.h"
 
 namespace lockstep {
 namespace {
@@ -336,6 +337,7 @@ std::optional<Divergence> first_divergence(const RunOutcome& outcome,
     facts.checkpoint_step = checkpoint.options.integer("after_step");
   if (outcome.plan.replay.gathered) facts.summed_replicas = outcome.plan.scenario.world_size;
   facts.shares_optimizer = shares_optimizer(outcome.plan.scenario);
+  facts.compresses = compresses(outcome.plan.scenario);
   facts.counts = counts_of(outcome.plan.scenario);
   const Cause cause = name_cause(facts);
   divergence.cause = cause.word;

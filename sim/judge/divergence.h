@@ -35,6 +35,7 @@ struct CauseFacts {
   bool gradients_absent = false;  // check absent_gradients failed
   int64_t summed_replicas = 0;    // of one process that sums gradients: by nothing divided
   bool shares_optimizer = false;  // each rank updates its own part of the weights
+  bool compresses = false;        // a comm hook leaves out a part of the gradients
   // Evidence of all ranks and lanes at that step: a guilty rank often knows more than the others.
   struct Witness {
     int64_t rank;

@@ -271,6 +271,10 @@ Found other_function(const CauseFacts& facts) {
   const bool averaged = verdict_of(facts, Lane::replay) != LaneVerdict::fail && e != nullptr &&
                         2 * e->gradients_wrong >= e->gradients_total && averaged_rightly(facts);
   if (!replayed && !averaged) return {};
+  if (replayed && facts.compresses)
+    return Cause{"precision",
+                 "lane replay passes, the full batch differs: the comm hook leaves out what its "
+                 "matrices cannot hold"};
   // Another function shows from the first step.
   if (!replayed && facts.step > facts.first_step)
     return Cause{"unknown",

@@ -139,6 +139,10 @@ class EmulatedCheck : PartCheck {
            "another /model/norm");
     const std::string unused = model.has("unused") ? model.text("unused") : "none";
     refuse(unused != "none", "emulated layers use all parameters", "/model/unused \"none\"");
+    refuse(model.has("first") && model.text("first") != "left",
+           "emulated layers come in one order on all ranks", "/model/first \"left\"");
+    refuse(model.has("repeat") && model.integer("repeat") > 1,
+           "emulated layers are computed once in a forward", "/model/repeat 1");
     refuse(s_.reducer.kind == "data_parallel",
            "replicas that are threads of one rank have no timers of their own",
            "another /reducer/kind");

@@ -137,6 +137,7 @@ class ParameterCheck : PartCheck {
     if (s_.model.options.has("float64_layers")) float64_layers();
     if (s_.model.options.has("memory_format")) memory_format();
     if (dropout_of(s_.model.options) > 0) dropout();
+    orders();
     const auto is_sparse = [](const TensorSpec& parameter) { return parameter.sparse_gradient; };
     if (std::any_of(model_.parameters.begin(), model_.parameters.end(), is_sparse)) sparse();
   }
@@ -155,6 +156,19 @@ class ParameterCheck : PartCheck {
     const Options& model = s_.model.options;
     need(!model.has("checkpointing") || model.text("checkpointing") == "none", "/model/dropout",
          "masks that activation checkpointing would draw once more, and others", "0");
+  }
+
+  void orders() {
+    const Options& model = s_.model.options;
+    if (model.has("first") && model.text("first") != "left")
+      need(model.text("unused") == "none", "/model/first",
+           "an order of branches not all of which run", "\"left\", or /model/unused \"none\"");
+    if (!model.has("repeat") || model.integer("repeat") == 1) return;
+    std::vector<int64_t> widths = model.integers("hidden");
+    widths.push_back(model.integer("out_features"));
+    need(std::adjacent_find(widths.begin(), widths.end()) != widths.end(), "/model/repeat",
+         "no layer after the first has as many outputs as inputs",
+         "1, or two equal widths in a row");
   }
 
   void memory_format() {

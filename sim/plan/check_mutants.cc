@@ -145,6 +145,8 @@ class DataMutantCheck : PartCheck {
       need(!m_.rank, at_ + "/rank", "reorder_sum on one rank, whose collective would be another's",
            "no rank");
     if (m_.kind == "drop_broadcast") broadcast();
+    if (m_.kind == "own_ready_order") ready_order();
+    if (m_.kind == "no_error_feedback") feedback();
     if (m_.kind == "lose_momentum") momentum();
     if (m_.kind == "same_masks") masks();
   }
@@ -163,7 +165,9 @@ class DataMutantCheck : PartCheck {
     if (kind == "short_slice") return Keys{.bucket = true, .element = true};
     if (kind == "reorder_sum" || kind == "swap_launches") return Keys{.bucket = true};
     if (is_of_shards(m_) && kind != "duplicate_shard") return Keys{.other = kind == "swap_shards"};
-    if (kind == "drop_broadcast" || kind == "lose_momentum" || kind == "same_masks") return Keys{};
+    const Kinds bare = {"drop_broadcast", "own_ready_order", "no_error_feedback", "lose_momentum",
+                        "same_masks"};
+    if (among(bare, kind)) return Keys{};
     return std::nullopt;
   }
 
@@ -201,6 +205,28 @@ class DataMutantCheck : PartCheck {
     need(m_.rank.value_or(1) != 0, at_ + "/rank", "rank 0 has what it broadcasts",
          "a rank from 1 on");
     need(!m_.step, at_ + "/step", "drop_broadcast acts at construction", "no step");
+  }
+
+  void ready_order() {
+    const bool ddp = s_.reducer.kind == "bucketed" || s_.reducer.kind == "c10d";
+    const Options& reducer = s_.reducer.options;
+    need(ddp && (reducer.flag("static_graph") || !reducer.flag("find_unused_parameters")),
+         at_ + "/kind", "own_ready_order of buckets that are not laid out anew",
+         "reducer bucketed or c10d, without find_unused_parameters or with static_graph");
+    need(m_.rank.value_or(1) != 0, at_ + "/rank", "the order is rank 0's", "a rank from 1 on");
+    need(!m_.step, at_ + "/step", "own_ready_order acts when the buckets are laid out anew",
+         "no step");
+    const auto manifest = manifest_of(s_.model, s_.dtype);
+    need(!manifest || manifest->buffers.empty(), at_ + "/kind",
+         "own_ready_order beside the broadcast of buffers", "a model without buffers");
+  }
+
+  void feedback() {
+    const bool feeds =
+        s_.comm_hook.kind == "powersgd" && s_.comm_hook.options.flag("error_feedback");
+    need(feeds, at_ + "/kind", "no_error_feedback without any to lose",
+         "comm hook powersgd with error_feedback");
+    need(!m_.step, at_ + "/step", "no_error_feedback acts in every step", "no step");
   }
 
   void masks() {

@@ -33,7 +33,7 @@ class HostViews : public CollectiveCommunicator {
   const std::unique_ptr<Communicator> inner_;
 };
 
-CommHookOptions comm_hook_options(const Scenario& scenario) {
+CommHookOptions comm_hook_options(const Scenario& scenario, int64_t rank) {
   const Options& given = scenario.comm_hook.options;
   CommHookOptions options;
   options.kind = scenario.comm_hook.kind;
@@ -41,6 +41,9 @@ CommHookOptions comm_hook_options(const Scenario& scenario) {
   if (given.has("name")) options.name = given.text("name");
   if (given.has("rank")) options.rank = given.integer("rank");
   if (given.has("start_step")) options.start_step = given.integer("start_step");
+  if (given.has("error_feedback"))
+    options.error_feedback =
+        given.flag("error_feedback") && !has_mutant(scenario.mutants, "no_error_feedback", rank);
   return options;
 }
 
@@ -91,7 +94,7 @@ ReducerOptions reducer_options_of(const Scenario& scenario, int64_t rank) {
   options.wrapped_modules = scenario.wrapped_modules;
   options.synchronize_at_construction = !has_mutant(scenario.mutants, "skip_broadcast", rank);
   options.join = scenario.join_divide_by.value_or("none");
-  options.comm_hook = comm_hook_options(scenario);
+  options.comm_hook = comm_hook_options(scenario, rank);
   options.construction_timeout = std::chrono::milliseconds(scenario.timeouts.construction_ms);
   options.collective_timeout = std::chrono::milliseconds(scenario.timeouts.collective_ms);
   return options;

@@ -22,6 +22,33 @@ class Pages(ProgramTest):
         self.check("power_page", PROGRAM)
 
 
+class OwnCode(unittest.TestCase):
+    """scripts/mutate without building anything."""
+
+    def listed(self, *words):
+        return subprocess.run([ROOT / "scripts" / "mutate", "--list", *words, "reducer/bucket.cc"], capture_output=True,
+                              text=True, check=True).stdout.splitlines()
+
+    def test_every_mutant_changes_what_a_line_does(self):
+        lines = (ROOT / "reducer" / "bucket.cc").read_text().splitlines()
+        mutants = self.listed()
+        self.assertGreater(len(mutants), 40)
+        self.assertEqual(len(set(mutants)), len(mutants))
+        for mutant in mutants:
+            place, kind, change = mutant.split(": ", 2)
+            before, after = change.split(" -> ")
+            self.assertEqual(lines[int(place.split(":")[1]) - 1].split("//")[0].strip(), before, mutant)
+            self.assertNotEqual(before, after)
+            self.assertIn(kind, ("relation", "logic", "arithmetic", "constant", "call", "condition", "statement"))
+        late = [mutant for mutant in mutants if "bucket.bytes <= limits_bytes" in mutant]
+        self.assertEqual(len(late), 1)
+
+    def test_slices_are_the_whole(self):
+        slices = [mutant for index in (1, 2, 3) for mutant in self.listed("--slice", f"{index}/3")]
+        self.assertEqual(sorted(slices), sorted(self.listed()))
+        self.assertEqual(len(self.listed("--most", "5", "--seed", "2")), 5)
+
+
 class KillMatrix(ProgramTest):
     def test_it_ends_a_run_of_mutants_in_every_form(self):
         markdown, result = self.tmp / "kills.md", self.tmp / "result.json"

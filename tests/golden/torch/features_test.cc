@@ -7,6 +7,7 @@
 #include "reducer/probe.h"
 #include "scenarios/split.h"
 #include "tests/golden/torch/training_model.h"
+#include "tests/scenarios/part_of.h"
 
 namespace lockstep {
 namespace {
@@ -254,6 +255,57 @@ TEST_P(FeatureReplay, AnotherHookIsRefuted) {
     c.options.comm_hook.kind = claimed;
     EXPECT_NE(run, replay_of(c, data)) << used << " " << claimed;
   }
+}
+
+Case power_sgd_case(const std::string& kind, int64_t rank, int64_t start_step, bool feedback) {
+  Case c = case_of(kind, {.branch = true});
+  c.scenario.steps = 5;
+  c.options.comm_hook.kind = "powersgd";
+  c.options.comm_hook.rank = rank;
+  c.options.comm_hook.start_step = start_step;
+  c.options.comm_hook.error_feedback = feedback;
+  c.options.comm_hook.seed = c.scenario.seed;
+  c.scenario.comm_hook = part_of(
+      "powersgd", {{"rank", rank}, {"start_step", start_step}, {"error_feedback", feedback}});
+  return c;
+}
+
+TEST_P(FeatureReplay, PowerSgd) {
+  for (int64_t rank : {1, 2})
+    for (int64_t start_step : {2, 3})
+      for (bool feedback : {false, true}) {
+        Case c = power_sgd_case(GetParam(), rank, start_step, feedback);
+        expect_replayed_every_way(c);
+        c.options.find_unused_parameters = true;  // never laid out anew
+        c.scenario.accumulate_steps = 2;
+        expect_replayed_every_way(c);
+        if (HasFatalFailure()) return;
+      }
+}
+
+// A basis for each bucket, by its number: in several dtypes and under a static graph too.
+TEST_P(FeatureReplay, PowerSgdNumbersBuckets) {
+  Case c = power_sgd_case(GetParam(), 1, 2, true);
+  c.features.mixed = true;
+  expect_replayed_every_way(c);
+  c.options.static_graph = true;
+  expect_replayed_every_way(c);
+}
+
+// Control: what is claimed decides.
+TEST_P(FeatureReplay, AnotherPowerSgdIsRefuted) {
+  const Case used = power_sgd_case(GetParam(), 1, 2, true);
+  const Batch data = data_of(used.scenario, [](auto...) { return true; });
+  const States run = ranks_of(used, data)[1];
+  EXPECT_EQ(run, replay_of(used, data));
+  EXPECT_NE(run, replay_of(power_sgd_case(GetParam(), 2, 2, true), data));
+  EXPECT_NE(run, replay_of(power_sgd_case(GetParam(), 1, 3, true), data));
+  const States forgetful = replay_of(power_sgd_case(GetParam(), 1, 2, false), data);
+  EXPECT_EQ(run[1], forgetful[1]);  // the first step that compresses has no error yet
+  EXPECT_NE(run[2], forgetful[2]);
+  Case other_seed = used;
+  ++other_seed.scenario.seed;
+  EXPECT_NE(run, replay_of(other_seed, data));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FeatureReplay, testing::Values("bucketed", "c10d"),

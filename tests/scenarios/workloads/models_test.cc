@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "scenarios/manifest.h"
 #include "scenarios/workloads/workload.h"
 #include "tests/scenarios/part_of.h"
@@ -129,6 +131,58 @@ TEST(ShippedModels, RegisterWhatTheManifestSays) {
       expect_same(model->parameters(), manifest->parameters);
       expect_same(model->buffers(), manifest->buffers);
     }
+}
+
+TEST(Branches, RunFirstWhatTheFirstSampleSays) {
+  Part part = branches("none");
+  const auto order_of = [&](double sign) {
+    const auto model = build_model(part, "float32");
+    std::vector<std::string> ready;
+    for (const NamedTensor& parameter : model->parameters())
+      parameter.tensor.register_hook(
+          [&ready, name = parameter.name](const at::Tensor&) { ready.push_back(name); });
+    model->forward(at::full({2, 6}, sign)).sum().backward();
+    return ready;
+  };
+  EXPECT_EQ(order_of(1), order_of(-1));
+  part.options.set("first", std::string("by_sample"));
+  const auto positive = order_of(1), negative = order_of(-1);
+  EXPECT_TRUE(positive.front().starts_with("right.")) << positive.front();
+  EXPECT_TRUE(negative.front().starts_with("left.")) << negative.front();
+}
+
+TEST(Mlp, RepeatsLayersThatFit) {
+  const auto part = [](int64_t repeat, const char* checkpointing) {
+    return part_of("mlp", {{"in_features", int64_t{6}},
+                           {"hidden", std::vector<int64_t>{6, 6}},
+                           {"out_features", int64_t{3}},
+                           {"activation", std::string("tanh")},
+                           {"bias", true},
+                           {"repeat", repeat},
+                           {"checkpointing", std::string(checkpointing)}});
+  };
+  const auto firings = [&](int64_t repeat, const char* checkpointing) {
+    const auto model = build_model(part(repeat, checkpointing), "float32");
+    std::map<std::string, int64_t> fired;
+    for (const NamedTensor& parameter : model->parameters())
+      parameter.tensor.register_hook(
+          [&fired, name = parameter.name](const at::Tensor&) { ++fired[name]; });
+    model->forward(at::ones({2, 6})).sum().backward();
+    return fired;
+  };
+  EXPECT_EQ(firings(3, "none")["fc2.weight"], 1);
+  auto reentrant = firings(3, "reentrant");
+  EXPECT_EQ(reentrant["fc2.weight"], 3);
+  EXPECT_EQ(reentrant["fc1.weight"], 1);  // the first one
+  EXPECT_EQ(reentrant["fc3.weight"], 1);  // 6 inputs, 3 outputs
+  const at::Tensor input = at::ones({2, 6});
+  const auto output = [&](int64_t repeat) {
+    const auto model = build_model(part(repeat, "none"), "float32");
+    for (const NamedTensor& parameter : model->parameters())
+      at::Tensor(parameter.tensor).set_data(at::full(parameter.tensor.sizes(), 0.1));
+    return model->forward(input);
+  };
+  EXPECT_FALSE(at::equal(output(1), output(2)));
 }
 
 TEST(ShippedModels, GiveWhatTheManifestSays) {

@@ -280,6 +280,19 @@ TEST(Cause, NotShardDecomposable) {
   EXPECT_EQ(divergence_of(outcome).cause, "not_shard_decomposable");
 }
 
+TEST(Cause, WhatPowerSgdLeavesOutIsNoOtherFunction) {
+  Outcome outcome;
+  outcome.mismatch(0, Lane::float64, gradient_evidence(Lane::float64, 2));
+  outcome.add(0, EventKind::distance, 2, static_cast<int32_t>(Lane::float64),
+              std::bit_cast<uint64_t>(4e-4));
+  Part& hook = outcome.run.plan.scenario.comm_hook;
+  hook.kind = "powersgd";
+  hook.options.set("start_step", int64_t{2});
+  EXPECT_EQ(divergence_of(outcome).cause, "precision");
+  hook.options.set("start_step", outcome.run.plan.scenario.steps + 1);
+  EXPECT_NE(divergence_of(outcome).cause, "precision");
+}
+
 TEST(Cause, AnotherFunctionUnderAdamShowsInItsStateMost) {
   MismatchEvidence e = gradient_evidence(Lane::float64, 1);
   e.state_kind = StateKind::optimizer_state;

@@ -76,6 +76,14 @@ TEST(CheckEmulated, RefusesWhatATimerCannotStandFor) {
                      "/reducer/find_unused_parameters=true"}),
             "/compute/kind: emulated layers use all parameters; expected \"real\", or "
             "/model/unused \"none\"");
+  EXPECT_EQ(refusal({R"(/model={"kind": "branches", "in_features": 3, "out_features": 2,
+                        "first": "by_sample"})"}),
+            "/compute/kind: emulated layers come in one order on all ranks; expected \"real\", or "
+            "/model/first \"left\"");
+  EXPECT_EQ(refusal({R"(/model={"kind": "mlp", "in_features": 3, "hidden": [4, 4],
+                        "out_features": 2, "repeat": 2})"}),
+            "/compute/kind: emulated layers are computed once in a forward; expected \"real\", or "
+            "/model/repeat 1");
   EXPECT_EQ(refusal({"/reducer/kind=data_parallel", "/communicator/kind=local",
                      "/communicator/algorithm=rank_order"}),
             "/compute/kind: replicas that are threads of one rank have no timers of their own; "

@@ -47,6 +47,25 @@ TEST(WrappingCheck, NamesMustNameSomething) {
               HasSubstr("/reducer/average_ignored: no parameter that is trained is ignored"));
 }
 
+TEST(ParameterCheck, WhatCannotBeRunTwiceOrInAnotherOrderIsAMistake) {
+  const auto mlp = [](const std::string& more) {
+    return R"(/model={"kind": "mlp", "in_features": 3, "out_features": 2, )" + more + "}";
+  };
+  EXPECT_EQ(errors_of({mlp(R"("hidden": [4, 4], "repeat": 2)")}), "");
+  EXPECT_EQ(errors_of({mlp(R"("hidden": [3, 2], "repeat": 2)")}), "");
+  EXPECT_EQ(errors_of({mlp(R"("hidden": [3, 4], "repeat": 2)")}),
+            "/model/repeat: no layer after the first has as many outputs as inputs; expected 1, or "
+            "two equal widths in a row");
+  const auto branches = [](const std::string& more) {
+    return R"(/model={"kind": "branches", "in_features": 3, "out_features": 2, )" + more + "}";
+  };
+  EXPECT_EQ(errors_of({branches(R"("first": "by_sample")")}), "");
+  EXPECT_EQ(errors_of({branches(R"("first": "by_sample", "unused": "always")"),
+                       "/reducer/find_unused_parameters=true"}),
+            "/model/first: an order of branches not all of which run; expected \"left\", or "
+            "/model/unused \"none\"");
+}
+
 TEST(WrappingCheck, ModulesHoldEveryTensorOnce) {
   EXPECT_THAT(errors_of({kMlp, R"(/wrapped_modules=["fc1", "fc2"])"}),
               HasSubstr("fc3.weight is in 0 of these modules"));

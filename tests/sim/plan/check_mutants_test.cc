@@ -43,6 +43,26 @@ TEST(CheckMutants, WhatTheyActOnMustBeThere) {
   EXPECT_NE(errors_of({mutant("reassign_buffer")}), "");
 }
 
+TEST(CheckMutants, ABucketsOrderIsForgottenWhereThereIsOne) {
+  EXPECT_EQ(errors_of({mutant("own_ready_order")}), "");
+  EXPECT_EQ(errors_of({mutant("own_ready_order", R"(,"rank":0)")}),
+            "/mutants/0/rank: the order is rank 0's; expected a rank from 1 on");
+  EXPECT_NE(errors_of({mutant("own_ready_order"), "/reducer/find_unused_parameters=true"}), "");
+  EXPECT_NE(errors_of({mutant("own_ready_order"), "/reducer/kind=flat"}), "");
+  EXPECT_NE(errors_of({mutant("own_ready_order", R"(,"step":2)")}), "");
+}
+
+TEST(CheckMutants, FeedbackIsForgottenWhereThereIsSome) {
+  const std::string hook = R"(/comm_hook={"kind":"powersgd"})";
+  EXPECT_EQ(errors_of({mutant("no_error_feedback"), hook}), "");
+  EXPECT_EQ(errors_of({mutant("no_error_feedback")}),
+            "/mutants/0/kind: no_error_feedback without any to lose; expected comm hook powersgd "
+            "with error_feedback");
+  EXPECT_NE(errors_of({mutant("no_error_feedback"),
+                       R"(/comm_hook={"kind":"powersgd","error_feedback":false})"}),
+            "");
+}
+
 TEST(CheckMutants, ATensorIsOneOfTheModels) {
   const std::string unknown = errors_of({mutant("replace_parameter", R"(,"tensor":"nothing")")});
   EXPECT_EQ(unknown.substr(0, 62),
