@@ -246,7 +246,7 @@ void VirtualRecords::add_buckets(const StepTrace& trace, const PassTrace& pass, 
   const bool waits =
       is_due(planned_.job, pass.pass) && !ended && wait_of(pass, rank) <= last_of(trace, rank);
   if (waits) append(rank, wait_of(pass, rank), EventKind::phase_begin, Phase::wait);
-  if (!alone()) add_gathers(trace, pass, rank, sequence);
+  if (!alone()) add_gathers(pass, rank, sequence);
   const auto begin = ranks_[rank].events.begin() + static_cast<int64_t>(first);
   std::stable_sort(begin, ranks_[rank].events.end(),
                    [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
@@ -256,8 +256,7 @@ void VirtualRecords::add_buckets(const StepTrace& trace, const PassTrace& pass, 
 }
 
 // Of buckets of virtual shards: no bucket of a communicator's.
-void VirtualRecords::add_gathers(const StepTrace& trace, const PassTrace& pass, size_t rank,
-                                 uint32_t sequence) {
+void VirtualRecords::add_gathers(const PassTrace& pass, size_t rank, uint32_t sequence) {
   const auto& works = buckets_of(planned_.job, pass.pass);
   for (size_t b = 0; b < pass.gather_arrival_ns.size(); ++b) {
     ++sequence;
