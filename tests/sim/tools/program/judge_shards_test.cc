@@ -28,7 +28,8 @@ ProgramStep made_step() {
   ProgramStep step;
   for (size_t i = 0; i < kParameters; ++i) step.names.push_back("p" + std::to_string(i));
   step.grad_hashes = step.param_hashes = std::vector<std::string>(kParameters, "h");
-  step.grads = step.params = std::vector<Sketch>(kParameters);
+  step.grads = std::vector<Sketch>(kParameters);
+  step.params = std::vector<Sketch>(kParameters, std::vector<double>(5, 1.0));
   return step;
 }
 
