@@ -172,7 +172,7 @@ struct Size {
   auto operator<=>(const Size&) const = default;
 };
 using Sizes = std::map<Size, std::vector<double>>;  // ns
-using Medians = std::map<Size, double>;
+using MediansBySize = std::map<Size, double>;
 
 struct Line {
   double alpha_ns = 0, beta_ns_per_byte = 0;
@@ -194,7 +194,7 @@ double at(const Line& line, const Size& size, int64_t cores) {
 }
 
 // Each size counts alike, by its relative error. Neither number below 0.
-Line fit_line(const Medians& medians, int64_t cores) {
+Line fit_line(const MediansBySize& medians, int64_t cores) {
   double aa = 0, ab = 0, bb = 0, ay = 0, by = 0;
   for (const auto& [size, ns] : medians) {
     const double a = messages(size) / ns;
@@ -214,8 +214,8 @@ Line fit_line(const Medians& medians, int64_t cores) {
   return line;
 }
 
-Medians medians_of(const Sizes& sizes) {
-  Medians medians;
+MediansBySize medians_of(const Sizes& sizes) {
+  MediansBySize medians;
   for (const auto& [size, values] : sizes) medians[size] = median_of(values);
   return medians;
 }
