@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "reducer/probe.h"
 #include "scenarios/layer_times.h"
@@ -169,7 +170,9 @@ namespace {
 struct Size {
   Operation operation{};
   int64_t ranks = 0, bytes = 0;
-  auto operator<=>(const Size&) const = default;
+  bool operator<(const Size& other) const {
+    return std::tie(operation, ranks, bytes) < std::tie(other.operation, other.ranks, other.bytes);
+  }
 };
 using Sizes = std::map<Size, std::vector<double>>;  // ns
 using MediansBySize = std::map<Size, double>;

@@ -23,7 +23,7 @@ constexpr const char* kEither =
     "the output of nccl-tests' all_reduce_perf, or the result of lockstep collective --json of "
     "all_reduce, all_to_all or all_gather";
 
-struct Size {
+struct MeasuredSize {
   int64_t bytes = 0;
   double us = 0;
 };
@@ -34,16 +34,17 @@ InputError at_line(const std::string& file, int64_t line, const std::string& mes
 }
 
 // Whoever measured twice has each size once, and whoever measured noise no size that is faster.
-Expected<CostModel::Table> table_of(int64_t ranks, std::vector<Size> sizes, const std::string& file,
+Expected<CostModel::Table> table_of(int64_t ranks, std::vector<MeasuredSize> sizes,
+                                    const std::string& file,
                                     Operation operation = Operation::all_reduce) {
-  sizes.erase(
-      std::remove_if(sizes.begin(), sizes.end(), [](const Size& size) { return size.bytes == 0; }),
-      sizes.end());
+  sizes.erase(std::remove_if(sizes.begin(), sizes.end(),
+                             [](const MeasuredSize& size) { return size.bytes == 0; }),
+              sizes.end());
   if (sizes.empty()) return file_error(file, "no size of it has a time", kEither);
   std::stable_sort(sizes.begin(), sizes.end(),
-                   [](const Size& a, const Size& b) { return a.bytes < b.bytes; });
+                   [](const MeasuredSize& a, const MeasuredSize& b) { return a.bytes < b.bytes; });
   std::vector<double> times;
-  for (const Size& size : sizes) times.push_back(size.us);
+  for (const MeasuredSize& size : sizes) times.push_back(size.us);
   times = isotonic(times);
   CostModel::Table table{ranks, {}, operation};
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -176,7 +177,7 @@ class NcclTests {
   int64_t line_ = 0;
   std::set<int64_t> ranks_;
   std::optional<Columns> columns_;
-  std::vector<Size> sizes_;
+  std::vector<MeasuredSize> sizes_;
   InputError error_;
 };
 
@@ -210,7 +211,7 @@ class Result {
       refuse("/collective/communicators", fmt::format("of {} communicators", count),
              "one (lockstep collective --communicators)");
     const size_t sizes = entries_at("/collective/communicators/0/sizes");
-    std::vector<Size> read;
+    std::vector<MeasuredSize> read;
     for (size_t i = 0; i < sizes && errors_.empty(); ++i) {
       const std::string size = fmt::format("/collective/communicators/0/sizes/{}", i);
       const double bytes = number_at(size + "/bytes", 0, static_cast<double>(kMostBytes));

@@ -164,7 +164,7 @@ struct RunKind {
 bool varies_reducer(const std::string& path) {
   const Json matrix = object_of_file(path, "matrix");
   return std::any_of(matrix.items().begin(), matrix.items().end(), [](const auto& axis) {
-    const std::string pointer = axis.key();
+    const std::string& pointer = axis.key();
     return pointer.starts_with("/reducer") && pointer != "/reducer/kind" && pointer != kShards &&
            pointer != "/reducer/bucket_cap_mb";
   });

@@ -15,19 +15,19 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-KinetoTrace read(const std::string& text, const std::string& path = "trace.json") {
+KinetoTrace trace_in(const std::string& text, const std::string& path = "trace.json") {
   const auto trace = kineto_trace_of(text, path);
   EXPECT_TRUE(trace) << (trace ? "" : trace.errors().front().message);
   return trace ? trace.value() : KinetoTrace{};
 }
 
 TEST(KinetoTrace, KernelsOfAGpu) {
-  const KinetoTrace trace = read(MadeTrace(3, 8)
-                                     .kernel("sgemm", 0, 100)
-                                     .kernel("relu", 50, 120)
-                                     .kernel("Memcpy DtoH", 120, 220)
-                                     .all_reduce(110, 210, 64)
-                                     .text());
+  const KinetoTrace trace = trace_in(MadeTrace(3, 8)
+                                         .kernel("sgemm", 0, 100)
+                                         .kernel("relu", 50, 120)
+                                         .kernel("Memcpy DtoH", 120, 220)
+                                         .all_reduce(110, 210, 64)
+                                         .text());
   EXPECT_EQ(trace.rank, 3);
   EXPECT_EQ(trace.world_size, 8);
   ASSERT_EQ(trace.calls.size(), 1u);
@@ -44,12 +44,12 @@ TEST(KinetoTrace, KernelsOfAGpu) {
 }
 
 TEST(KinetoTrace, WhatRunsAtOnceCountsOnce) {
-  const TraceShare share = share_of(read(MadeTrace(0, 2)
-                                             .all_reduce(0, 100)
-                                             .all_reduce(50, 150)
-                                             .kernel("a", 40, 60)
-                                             .kernel("b", 55, 80)
-                                             .text()));
+  const TraceShare share = share_of(trace_in(MadeTrace(0, 2)
+                                                 .all_reduce(0, 100)
+                                                 .all_reduce(50, 150)
+                                                 .kernel("a", 40, 60)
+                                                 .kernel("b", 55, 80)
+                                                 .text()));
   EXPECT_DOUBLE_EQ(share.communication_ms, 0.150);
   EXPECT_NEAR(share.overlap_percent.value(), 100 * 40.0 / 150, 1e-9);
 }
@@ -62,7 +62,7 @@ TEST(KinetoTrace, TimesAreThoseOfAStep) {
         .kernel("a", begin, begin + 300)
         .all_reduce(begin + 300, begin + 500);
   }
-  const TraceShare share = share_of(read(made.text()));
+  const TraceShare share = share_of(trace_in(made.text()));
   EXPECT_EQ(share.steps, 4);
   EXPECT_DOUBLE_EQ(share.step_ms.value(), 0.9);
   EXPECT_DOUBLE_EQ(share.compute_ms, 0.3);
@@ -80,16 +80,16 @@ TEST(KinetoTrace, KernelsThatWereLaunchedBeforeAreOfNoStep) {
                                .kernel("not seen", 90, 99, R"("correlation": 9)")
                                .kernel("after the last step", 360, 370, R"("correlation": 2)")
                                .text();
-  EXPECT_THAT(read(text).compute, ElementsAre(::testing::Field(&TraceInterval::begin_us, 120)));
+  EXPECT_THAT(trace_in(text).compute, ElementsAre(::testing::Field(&TraceInterval::begin_us, 120)));
 }
 
 TEST(KinetoTrace, GlooOfACpu) {
-  const KinetoTrace trace = read(MadeTrace(1, 2)
-                                     .operator_on(1, "aten::mm", 0, 100)
-                                     .operator_on(1, "c10d::allreduce_", 100, 130)
-                                     .operator_on(5, "aten::add_", 60, 90)
-                                     .of_gloo(5, "all_reduce", 50, 150)
-                                     .text());
+  const KinetoTrace trace = trace_in(MadeTrace(1, 2)
+                                         .operator_on(1, "aten::mm", 0, 100)
+                                         .operator_on(1, "c10d::allreduce_", 100, 130)
+                                         .operator_on(5, "aten::add_", 60, 90)
+                                         .of_gloo(5, "all_reduce", 50, 150)
+                                         .text());
   ASSERT_EQ(trace.calls.size(), 1u);
   EXPECT_EQ(trace.calls[0].operation, "all_reduce");
   EXPECT_EQ(trace.calls[0].group, "0") << "the only one that the job has";
@@ -100,11 +100,11 @@ TEST(KinetoTrace, GlooOfACpu) {
 }
 
 TEST(KinetoTrace, WithoutCommunicationThereIsNoOverlap) {
-  EXPECT_FALSE(share_of(read(MadeTrace(0, 1).kernel("a", 0, 1).text())).overlap_percent);
+  EXPECT_FALSE(share_of(trace_in(MadeTrace(0, 1).kernel("a", 0, 1).text())).overlap_percent);
 }
 
 TEST(KinetoTrace, OddEventsAreSkipped) {
-  const KinetoTrace trace = read(R"({"traceEvents": [1, [], {}, {"ph": "X"}, null,
+  const KinetoTrace trace = trace_in(R"({"traceEvents": [1, [], {}, {"ph": "X"}, null,
     {"ph": "X", "cat": "kernel", "name": "a", "ts": "soon", "dur": 1, "args": {"stream": 7}},
     {"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": -1, "args": {"stream": 7}},
     {"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 1e308, "args": {"stream": 7}},
