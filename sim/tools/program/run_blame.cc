@@ -170,10 +170,11 @@ void blame_who_left_out(const ProgramRun& run, const std::vector<RankView>& view
   failure->rank.reset();
   failure->kind = "exit";
   failure->secondary = waiting;
-  failure->message = fmt::format("{} ended by {} after {} collectives, while {} waited in {}",
-                                 ranks_text(ended), ended.size() == 1 ? "itself" : "themselves",
-                                 last_arrival(view_of(views, ended[0])), ranks_text(waiting),
-                                 collective_text(*pending));
+  const int64_t made = last_arrival(view_of(views, ended[0]));
+  failure->message =
+      fmt::format("{} ended by {} after {} {}, while {} waited in {}", ranks_text(ended),
+                  ended.size() == 1 ? "itself" : "themselves", made, plural(made, "collective"),
+                  ranks_text(waiting), collective_text(*pending));
   if (ended.size() == 1 && waiting.size() > 1) {
     failure->rank = ended[0];
     failure->message += ": it left some out";
