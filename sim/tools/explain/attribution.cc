@@ -134,6 +134,9 @@ class FlightAttribution {
     finding_.operation = majority ? most->first.substr(0, most->first.find(' ')) : "";
     finding_.decided = majority;
     if (!majority) finding_.missing.push_back("what the program meant: neither side is a majority");
+    for (const int64_t rank : finding_.guilty)
+      if (finding_.victims.erase(rank) > 0)
+        doubt(fmt::format("what rank {} called: its dump holds several of that number", rank));
   }
 
   // Who waits for whom: in a collective that somebody of the group has not entered.

@@ -160,6 +160,20 @@ TEST(ExplainAttribution, OfAMismatchTheFewAreGuiltyAndOfTwoNobody) {
   EXPECT_EQ(attribute(job).candidates, (RankSet{1, 2}));
 }
 
+// Found by a fuzzer: it was guilty, and a victim.
+TEST(ExplainAttribution, WhoseDumpHoldsTwoCallsOfOneNumberIsNotNamed) {
+  auto job = made_job();
+  FlightEntry other = made_entry(2, true, 5020);
+  other.sizes = "[[7]]";
+  job[1].entries.push_back(other);
+  const FlightFinding found = attribute(job);
+  EXPECT_EQ(found.kind, FlightClass::mismatch);
+  EXPECT_FALSE(found.decided);
+  EXPECT_TRUE(found.guilty.empty());
+  EXPECT_EQ(found.candidates, RankSet{1});
+  EXPECT_EQ(found.victims, (RankSet{0, 2}));
+}
+
 TEST(ExplainAttribution, WithoutAnAbsentRanksDumpNobodyIsNamed) {
   auto job = made_job();
   enter(&job[0], 4, false, 40);
