@@ -23,7 +23,7 @@ namespace {
 using ProfilerJson = nlohmann::json;
 
 constexpr const char* kAllowed = "a trace of torch.profiler";
-constexpr double kLatestUs = 1e17;  // the year 5138
+constexpr double kLatestUs = 4e15;  // the year 2096, and as nanoseconds an int64_t
 
 // What an event says; of args what matters here.
 struct ProfilerEvent {

@@ -2,19 +2,11 @@
 
 #include "sim/des/collective.h"
 #include "sim/des/simulate.h"
+#include "tests/sim/des/laws.h"
 #include "tests/sim/des/random_job.h"
 
 namespace lockstep {
 namespace {
-
-std::vector<StepNumbers> steps_by(const Job& job, Engine engine, int64_t threads = 1) {
-  const auto run = simulate(job, {engine, threads});
-  if (!run) {
-    ADD_FAILURE() << to_text(run.errors().front());
-    return {};
-  }
-  return run.value().steps;
-}
 
 // Skew per bucket of ranks that are one class is not known from extremes alone.
 std::vector<StepNumbers> without_skew(std::vector<StepNumbers> steps) {

@@ -1,4 +1,6 @@
 // Laws that hold for every job. RC_PARAMS=max_success=150000 makes a million of all together.
+#include "tests/sim/des/laws.h"
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -6,8 +8,6 @@
 
 namespace lockstep {
 namespace {
-
-int64_t in_range(int64_t least, int64_t most) { return *rc::gen::inRange(least, most + 1); }
 
 // Powers of two are where all algorithms take their plain course.
 Job drawn_job() {
@@ -29,8 +29,6 @@ Job drawn_job() {
   job.first_step = job.settled;
   return job;
 }
-
-int64_t total_ns(const Job& job) { return simulate(job, {{}, 1}).value().steps.back().end_ns; }
 
 RC_GTEST_PROP(Laws, MoreBytesAreNeverFaster, ()) {
   Job job = drawn_job();
@@ -73,18 +71,7 @@ RC_GTEST_PROP(Laws, NothingIsFasterThanItsBounds, ()) {
 }
 
 RC_GTEST_PROP(Laws, ALaterRankMakesNobodyEarlier, ()) {
-  Job job = drawn_job();
-  const int64_t before = total_ns(job);
-  job.schedule.touched = {in_range(0, job.ranks - 1)};
-  const int64_t delay_ns = in_range(0, 2'000'000);
-  job.schedule.at = [delay_ns](int64_t, int64_t) {
-    RankEvents events;
-    events.backward_ns = delay_ns;
-    return events;
-  };
-  const int64_t after = total_ns(job);
-  RC_ASSERT(after >= before);
-  RC_ASSERT(after <= before + job.steps * delay_ns);
+  a_later_rank_makes_nobody_earlier(drawn_job(), &RankEvents::backward_ns, 2'000'000);
 }
 
 // Fewer collectives of gradients are never slower: not in each pass, not in local steps.

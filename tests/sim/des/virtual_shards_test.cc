@@ -8,6 +8,7 @@
 #include "sim/des/job_of_plan.h"
 #include "sim/des/records.h"
 #include "sim/des/simulate.h"
+#include "tests/sim/des/laws.h"
 #include "tests/sim/des/random_job.h"
 
 namespace lockstep {
@@ -28,19 +29,10 @@ Job plain_shards() {
   return job;
 }
 
-std::vector<StepNumbers> steps_of(const Job& job, Engine engine) {
-  const auto run = simulate(job, {engine, 1});
-  if (!run) {
-    ADD_FAILURE() << to_text(run.errors().front());
-    return {};
-  }
-  return run.value().steps;
-}
-
 int64_t step_ns(const Job& job) {
-  const auto steps = steps_of(job, cheapest_engine(job));
-  EXPECT_EQ(steps, steps_of(job, Engine::rounds));
-  EXPECT_EQ(steps, steps_of(job, Engine::closed_form));
+  const auto steps = steps_by(job, cheapest_engine(job));
+  EXPECT_EQ(steps, steps_by(job, Engine::rounds));
+  EXPECT_EQ(steps, steps_by(job, Engine::closed_form));
   return steps.empty() ? -1 : steps.back().duration_ns;
 }
 
@@ -49,8 +41,8 @@ TEST(VirtualShards, AreExchangedBesideTheLastBackwardAndGatheredAfterIt) {
   // The first exchange begins at 5 ms, the second at 8; gathered until 14 and 17.
   EXPECT_EQ(cheapest_engine(job), Engine::classes);
   EXPECT_EQ(step_ns(job), 17'000'000);
-  EXPECT_EQ(steps_of(job, Engine::closed_form)[1].exposed_ns, 11'000'000);
-  EXPECT_EQ(steps_of(job, Engine::closed_form)[1].comm_ns, 12'000'000);
+  EXPECT_EQ(steps_by(job, Engine::closed_form)[1].exposed_ns, 11'000'000);
+  EXPECT_EQ(steps_by(job, Engine::closed_form)[1].comm_ns, 12'000'000);
   job.shards->roots = 2;  // twice the bytes of an exchange, but not of the gathering
   EXPECT_EQ(step_ns(job), 23'000'000);
   job.shards = VirtualShards{4, 2, 1};  // two micro-batches of one shard
@@ -85,7 +77,7 @@ TEST(VirtualShards, ARankWithFewerOfThemWaits) {
   EXPECT_EQ(why_not(job, Engine::classes), "ranks have different numbers of virtual shards");
   // An exchange of two roots takes 4 ms, a gathering 2: 5 + 4 + 4 + 2 + 2.
   EXPECT_EQ(step_ns(job), 17'000'000);
-  EXPECT_EQ(steps_of(job, Engine::rounds)[1].skew_ns, 3'000'000);
+  EXPECT_EQ(steps_by(job, Engine::rounds)[1].skew_ns, 3'000'000);
   job.schedule.touched = {0};
   int64_t late_ns = 3'000'000;  // as late as rank 1, which is not felt
   job.schedule.at = [&](int64_t, int64_t) {
@@ -162,13 +154,13 @@ TEST(VirtualShards, EnginesGiveTheSameNanoseconds) {
   int64_t by_classes = 0, uneven = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     const Job job = random_shards(seed);
-    const auto rounds = steps_of(job, Engine::rounds);
+    const auto rounds = steps_by(job, Engine::rounds);
     ASSERT_EQ(rounds.size(), static_cast<size_t>(job.steps));
-    ASSERT_EQ(rounds, steps_of(job, Engine::closed_form)) << "seed " << seed;
+    ASSERT_EQ(rounds, steps_by(job, Engine::closed_form)) << "seed " << seed;
     uneven += is_uneven(job) ? 1 : 0;
     if (!why_not(job, Engine::classes).empty()) continue;
     ++by_classes;
-    auto classes = steps_of(job, Engine::classes);
+    auto classes = steps_by(job, Engine::classes);
     if (job.noise.per_bucket)
       for (size_t i = 0; i < rounds.size(); ++i) {  // not known of a class
         classes[i].skew_ns = rounds[i].skew_ns;
@@ -199,7 +191,7 @@ TEST(VirtualShards, NothingIsFasterThanItsBytesOrItsPasses) {
     Job job = random_shards(seed);
     job.noise = {};
     job.schedule = {};
-    const auto steps = steps_of(job, cheapest_engine(job));
+    const auto steps = steps_by(job, cheapest_engine(job));
     for (size_t i = 0; i < steps.size(); ++i) {
       const auto& buckets = i == 0 ? job.first_step : job.settled;
       int64_t work_ns = 0;
@@ -211,56 +203,41 @@ TEST(VirtualShards, NothingIsFasterThanItsBytesOrItsPasses) {
   }
 }
 
-int64_t any_of(int64_t least, int64_t most) { return *rc::gen::inRange(least, most + 1); }
-
 Job drawn_shards() {
-  Job job = random_shards(static_cast<uint64_t>(any_of(1, 1'000'000)));
+  Job job = random_shards(static_cast<uint64_t>(in_range(1, 1'000'000)));
   job.noise = {};
   job.schedule = {};
   job.overlap_slowdown = job.comm_slowdown = 0;
   return job;
 }
 
-int64_t all_ns(const Job& job) { return simulate(job, {{}, 1}).value().steps.back().end_ns; }
-
 RC_GTEST_PROP(VirtualShardLaws, MoreIsNeverFaster, ()) {
   Job job = drawn_shards();
-  int64_t before = all_ns(job);
+  int64_t before = total_ns(job);
   const auto expect_no_less = [&] {
-    const int64_t after = all_ns(job);
+    const int64_t after = total_ns(job);
     RC_ASSERT(after >= before);
     before = after;
   };
-  for (BucketWork& work : job.settled) work.bytes += any_of(0, 100'000);
+  for (BucketWork& work : job.settled) work.bytes += in_range(0, 100'000);
   expect_no_less();
-  job.shards->roots += any_of(0, 2);
+  job.shards->roots += in_range(0, 2);
   expect_no_less();
-  job.cost.link.alpha_ns += any_of(0, 1000);
-  job.cost.link.beta_fs_per_byte += any_of(0, 1'000'000);
-  job.cost.across.beta_fs_per_byte += any_of(0, 1'000'000);
-  job.cost.link.gamma_fs_per_byte += any_of(0, 100'000);
+  job.cost.link.alpha_ns += in_range(0, 1000);
+  job.cost.link.beta_fs_per_byte += in_range(0, 1'000'000);
+  job.cost.across.beta_fs_per_byte += in_range(0, 1'000'000);
+  job.cost.link.gamma_fs_per_byte += in_range(0, 100'000);
   expect_no_less();
-  for (BucketWork& work : job.settled) work.shard_work_ns += any_of(0, 1000);
+  for (BucketWork& work : job.settled) work.shard_work_ns += in_range(0, 1000);
   expect_no_less();
-  const int64_t more = any_of(0, 3);
+  const int64_t more = in_range(0, 3);
   job.shards->micro_batches += more;
   job.passes = (job.shards->count + job.ranks - 1) / job.ranks * job.shards->micro_batches;
   expect_no_less();
 }
 
 RC_GTEST_PROP(VirtualShardLaws, ALaterRankMakesNobodyEarlier, ()) {
-  Job job = drawn_shards();
-  const int64_t before = all_ns(job);
-  job.schedule.touched = {any_of(0, job.ranks - 1)};
-  const int64_t delay_ns = any_of(0, 200'000);
-  job.schedule.at = [delay_ns](int64_t, int64_t) {
-    RankEvents events;
-    events.once_backward_ns = delay_ns;
-    return events;
-  };
-  const int64_t after = all_ns(job);
-  RC_ASSERT(after >= before);
-  RC_ASSERT(after <= before + job.steps * delay_ns);
+  a_later_rank_makes_nobody_earlier(drawn_shards(), &RankEvents::once_backward_ns, 200'000);
 }
 
 RunPlan plan_of(std::vector<std::string> sets) {
