@@ -131,7 +131,7 @@ class RankReader {
 
   // What the thread has waited for a core since the last such event belongs to the phase under way.
   void note_core_wait(const Event& event) {
-    const auto now_ns = static_cast<int64_t>(event.value);
+    const auto now_ns = std::max<int64_t>(0, static_cast<int64_t>(event.value));  // a stranger's
     const int64_t waited_ns = std::max<int64_t>(0, now_ns - core_wait_ns_);
     core_wait_ns_ = now_ns;
     if (!open_) return;

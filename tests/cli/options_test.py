@@ -280,7 +280,7 @@ class Options(OptionWalk):
     def test_programs(self):
         script = self.tmp / "train"
         script.write_text('#!/bin/sh\n[ "$1" = slow ] && sleep 30\n'
-                          "echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS seed=$LOCKSTEP_PROGRAM_SEED\nexit 5\n")
+                          "echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS seed=$LOCKSTEP_PROGRAM_SEED hook=$LOCKSTEP_PROGRAM_LOSSY_HOOK\nexit 5\n")
         script.chmod(0o700)
         self.walk("program", "", [script], {
             "--world-sizes": says("^3 ranks", "--world-sizes", "3", code=3),
@@ -288,6 +288,8 @@ class Options(OptionWalk):
             "--drill": refused("--drill", "--no-drill"), "--no-drill": refused("--no-drill", "--drill"),
             "--pretend-gpus": says("gpus=1", "--pretend-gpus", code=3),
             "--seed": says("seed=7", "--seed", "7", code=3),
+            "--hook-error": says("hook=1", "--hook-error", "0.1", code=3),
+            "--hook-owed": says("hook=1", "--hook-owed", "2", code=3),
             "--limit": says("had not ended after 1 s", "--limit", "1", "slow", code=3)})
         self.walk("program-run", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),

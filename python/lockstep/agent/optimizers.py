@@ -134,7 +134,7 @@ def after_step(recorder, number, optimizer, params):
             "unsynced": recorder.unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
             "model_loads": recorder.loads["model"],
             "optimizer_loads": recorder.loads["optimizer"], "position": recorder.position,
-            "batches": recorder.batches}
+            "batches": recorder.batches, **(recorder.lossy.take_step() if recorder.lossy else {})}
 
 
 def followed(closure, action):

@@ -23,11 +23,12 @@ class Recorder:
         self.quiet = False  # the agent itself calls a collective
         self.drill = None  # of drill.py, where a step is recorded operator by operator
         self.held = None  # of held.py, where results of collectives wait for the script
+        self.lossy = None  # of comm_hooks.py, where a hook may lose a part of a gradient
         self.hands = None  # of handed.py, where the data of ranks is kept or handed on
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
-                    "scale_known": True, "broadcasts": 0, "constants": ""}
+                    "scale_known": True, "broadcasts": 0, "constants": "", "comm_hook": ""}
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 

@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDumpBytesMost = int64_t{128} << 20;
+constexpr int64_t kTimeoutMsMost = 1'000'000'000'000;  // decades: in nanoseconds it is a number too
 constexpr const char* kExpected =
     "a flight recorder dump of PyTorch (pickle or JSON, version 1.4 to 2.10)";
 
@@ -116,7 +117,7 @@ EntryOfId entry_of(const Json& from) {
   entry.sizes = dumped(from, "input_sizes");
   entry.dtypes = dumped(from, "input_dtypes");
   entry.created_ns = number_of(from.at("time_created_ns"));
-  entry.timeout_ms = number_of(from, "timeout_ms", 0);
+  entry.timeout_ms = std::clamp(number_of(from, "timeout_ms", 0), int64_t{0}, kTimeoutMsMost);
   entry.done = is_done(from, library);
   return found;
 }

@@ -1,6 +1,9 @@
 #include "sim/tools/program/broken_off.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <filesystem>
 
 #include "sim/judge/rank_view.h"
 #include "sim/tools/program/run_blame.h"
@@ -49,6 +52,20 @@ bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one) {
     return ranks.failure->exit_code == one.failure->exit_code &&
            ranks.failure->signal == one.failure->signal;
   return type_of_error(first.error) == type_of_error(alone.error) && first.line == alone.line;
+}
+
+std::string in_own_gather(const std::string& folder, int64_t world) {
+  std::vector<int64_t> there, missing;
+  std::error_code error;
+  for (int64_t rank = 0; rank < world; ++rank)
+    (std::filesystem::exists(fmt::format("{}/rank-{}.gathers", folder, rank), error) ? there
+                                                                                     : missing)
+        .push_back(rank);
+  if (there.empty() || missing.empty()) return "";
+  return fmt::format(
+      "; {} updated, where shards are gathered to be compared, and {} did not: ranks that share "
+      "parameters must make the same optimizer steps",
+      ranks_text(there), ranks_text(missing));
 }
 
 }  // namespace lockstep

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "sim/tools/program/run_result.h"
 
 namespace lockstep {
@@ -15,5 +18,9 @@ bool is_certain(const ProgramRun& run, const ProgramRunResult& result);
 // matter of ranks.
 bool ends_by_itself(const ProgramRunResult& result);
 bool ends_alike(const ProgramRunResult& ranks, const ProgramRunResult& one);
+
+// Why the collective in which ranks were is none of the script's: the agent gathers shards at each
+// update, and a rank came to none. Empty: it is the script's.
+std::string in_own_gather(const std::string& folder, int64_t world);
 
 }  // namespace lockstep

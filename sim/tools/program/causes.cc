@@ -152,12 +152,19 @@ constexpr std::array kRows = {
                     "each rank clipped its shards of the gradients by their own norm",
                     "clip by the norm of the whole: torch.nn.utils.clip_grad_norm_ of sharded "
                     "parameters, or all_reduce the squares of the norms"},
+    ProgramCauseRow{C::hook_beyond_bound, "hook_beyond_bound",
+                    "the communication hook loses more of the gradients than it may",
+                    "look at what it divides by, leaves out and never makes up for; or state "
+                    "another bound"},
+    ProgramCauseRow{C::hook_results_differ, "hook_results_differ",
+                    "the communication hook gives ranks different results",
+                    "let every rank decompress the same parts in the same order"},
 };
 
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kRows.size(); ++i)
     if (kRows[i].cause != static_cast<C>(i)) return false;
-  return kRows.size() == static_cast<std::size_t>(C::clipped_by_shard) + 1;
+  return kRows.size() == static_cast<std::size_t>(C::hook_results_differ) + 1;
 }
 static_assert(in_order());
 

@@ -44,6 +44,8 @@ enum class ProgramCause {
   function_of_mean,
   other_parameters,
   clipped_by_shard,
+  hook_beyond_bound,
+  hook_results_differ,
 };
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists

@@ -1,7 +1,9 @@
 #include "sim/tools/program/recording.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/base/text.h"
 #include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
@@ -23,6 +25,20 @@ std::vector<HookedGradient> hooked_gradients(const Json& by_name) {
   for (const auto& [name, factor] : by_name.items())
     found.push_back({name, factor.is_null() ? std::nullopt : std::optional(factor.get<double>())});
   return found;
+}
+
+// JSON has no infinity: null.
+double finite_or_infinite(const Json& value) {
+  return value.is_null() ? std::numeric_limits<double>::infinity() : value.get<double>();
+}
+
+HookedBuckets hooked_buckets(const Json& facts) {
+  return {.buckets = whole_number(facts.at("buckets")),
+          .error = finite_or_infinite(facts.at("error")),
+          .owed = finite_or_infinite(facts.at("owed")),
+          .control_error = finite_or_infinite(facts.at("control_error")),
+          .control_owed = finite_or_infinite(facts.at("control_owed")),
+          .hash = facts.at("hash").get<std::string>()};
 }
 
 // Throws nlohmann::json::exception.
@@ -65,6 +81,7 @@ ProgramStep program_step_of(const Json& line) {
   step.copy = whole_number(line.at("copy"));
   step.models_hash = line.at("models_hash").get<std::string>();
   step.hooked = hooked_gradients(line.at("hooked"));
+  if (line.contains("comm_hook")) step.comm_hook = hooked_buckets(line.at("comm_hook"));
   step.before = sketches(line.at("before"));
   step.grads = sketches(line.at("grads"));
   step.params = sketches(line.at("params"));
@@ -101,6 +118,7 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->handed = line.at("handed").get<bool>();
     rank->scale_known = line.at("scale_known").get<bool>();
     rank->why_not_handed = line.at("why_not_handed").get<std::string>();
+    rank->comm_hook = printable(line.at("comm_hook").get<std::string>());
     rank->constants = line.at("constants").get<std::string>();
     rank->refused = line.at("refused").get<bool>();
     rank->broadcasts = whole_number(line.at("broadcasts"));

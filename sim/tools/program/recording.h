@@ -24,6 +24,14 @@ struct HookedGradient {
   std::optional<double> factor;
 };
 
+// What comm hooks made of a step's buckets, where this was measured; infinite: not finite, or
+// beside a mean of 0 (python/lockstep/agent/comm_hooks.py). Of all buckets the worst.
+struct HookedBuckets {
+  int64_t buckets = 0;
+  double error = 0, owed = 0, control_error = 0, control_owed = 0;
+  std::string hash;  // of the results
+};
+
 struct ProgramStep {
   int64_t optimizer = 0, ddp_forwards = 0, forwards = 0;
   int64_t backwards = 0;                         // of this step
@@ -50,6 +58,7 @@ struct ProgramStep {
   // Of this rank's shards alone, once they were joined: of the same places in `names`.
   std::vector<Sketch> shard_grads;
   std::vector<HookedGradient> hooked;
+  std::optional<HookedBuckets> comm_hook;
   std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
   // Of all parameters before the update, the optimizer's, and those that DistributedDataParallel
   // holds; empty: not known, or none.
@@ -74,6 +83,7 @@ struct ProgramRank {
   bool scale_known = true;     // of its loss, of handed batches that are larger than its own
   std::string constants;       // hash of tensors of models that are no parameters and no buffers
   std::string why_not_handed;  // although it should have been
+  std::string comm_hook;       // name of the first that the script registered
   int64_t broadcasts = 0;      // that the script called, of floating numbers
   int64_t padded = 0;          // samples that a sampler repeated, so that each rank has as many
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;

@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kControlMissed = "its control did not fail";
-
 bool is_void(const ProgramLane& lane) {
   return lane.finding.verdict == Verdict::pass && !lane.control_failed;
 }
@@ -48,7 +46,7 @@ std::string cause_text(const ProgramFinding& found) {
 std::string lane_text(const ProgramLane& lane) {
   const ProgramFinding& found = lane.finding;
   const std::string head = fmt::format("  lane {:8}", name_of(lane.kind));
-  if (is_void(lane)) return fmt::format("{} void: {}\n", head, kControlMissed);
+  if (is_void(lane)) return fmt::format("{} void: {}\n", head, lane.why_void);
   if (found.verdict == Verdict::pass) return fmt::format("{} pass: {}\n", head, passed_text(found));
   if (found.cause == ProgramCause::none)
     return fmt::format("{} {}: {}\n", head, to_word(found.verdict), found.words);
@@ -93,6 +91,12 @@ std::string world_text(const ProgramWorld& world) {
     text +=
         "  note: one device was handed the ranks' first weights, inputs and targets, since it drew "
         "others; how samples are dealt to ranks is not judged\n";
+  if (!world.comm_hook.empty())
+    text += fmt::format(
+        "  note: gradients go through the script's comm hook {}; what one loses on purpose is "
+        "judged by "
+        "--hook-error\n",
+        world.comm_hook);
   if (world.on_cpu) text += "  note: its CUDA devices were the CPU, its NCCL was Gloo\n";
   if (world.compile_off) text += "  note: torch.compile was off\n";
   return text;
@@ -121,7 +125,7 @@ Json lane_json(const ProgramLane& lane) {
           {"meaning", text_or_null(row.meaning)},
           {"advice", text_or_null(row.advice)},
           {"line", text_or_null(found.line)},
-          {"evidence", text_or_null(is_void(lane) ? kControlMissed : found.words)}};
+          {"evidence", text_or_null(is_void(lane) ? lane.why_void : found.words)}};
 }
 
 Json tap_json(const ProgramReplay& replay) {
@@ -173,6 +177,7 @@ Json world_json(const ProgramWorld& world) {
           {"dropout_off", world.dropout_off},
           {"buffers_differ", world.buffers_differ},
           {"handed", world.handed},
+          {"comm_hook", text_or_null(world.comm_hook)},
           {"on_cpu", world.on_cpu},
           {"compile_off", world.compile_off},
           {"drill", world.drill ? drill_json(*world.drill) : Json()},
@@ -195,7 +200,7 @@ TestCase case_of(const ProgramResult& result, const ProgramWorld& world) {
     const bool failed = lane.finding.verdict == Verdict::fail;
     if (failed) one.kind = row_of(lane.finding.cause).name;
     one.message = failed          ? place_of(lane.finding) + ": " + lane.finding.words
-                  : is_void(lane) ? kControlMissed
+                  : is_void(lane) ? lane.why_void
                                   : lane.finding.words;
     break;
   }
@@ -205,7 +210,7 @@ TestCase case_of(const ProgramResult& result, const ProgramWorld& world) {
 }  // namespace
 
 const char* name_of(ProgramLaneKind lane) {
-  constexpr const char* kNames[] = {"replica", "replay", "float64"};
+  constexpr const char* kNames[] = {"replica", "replay", "float64", "hook"};
   return kNames[static_cast<size_t>(lane)];
 }
 

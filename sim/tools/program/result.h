@@ -18,13 +18,14 @@ namespace lockstep {
 // What `lockstep verify -- COMMAND` found: the source of its text, of --json (`lockstep schema
 // --program`) and of --junit.
 
-enum class ProgramLaneKind { replica, replay, float64 };
+enum class ProgramLaneKind { replica, replay, float64, hook };
 const char* name_of(ProgramLaneKind lane);
 
 struct ProgramLane {
   ProgramLaneKind kind = ProgramLaneKind::replica;
   ProgramFinding finding;
   bool control_failed = false;  // as it must; else a pass is void
+  std::string why_void = "its control did not fail";
 };
 
 // One world size: the program on so many ranks, and on one device.
@@ -35,7 +36,8 @@ struct ProgramWorld {
   std::vector<std::string> log_tail;  // of the process that is the reason, if one is
   std::optional<ProgramRunResult> failed = {};  // the ranks' run, certainly: a verdict
   bool dropout_off = false, buffers_differ = false;
-  bool handed = false;                       // one device, the data of the ranks
+  bool handed = false;    // one device, the data of the ranks
+  std::string comm_hook;  // of the script, where float64 failed and no lane judged it
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile
   ProgramReplay replay;                      // what the tap on collectives saw
   std::optional<DrillFinding> drill = {};    // of lane float64, where it was drilled

@@ -18,6 +18,7 @@
 #include "sim/tools/program/command.h"
 #include "sim/tools/program/drill_cause.h"
 #include "sim/tools/program/drill_runs.h"
+#include "sim/tools/program/judge_comm_hook.h"
 #include "sim/tools/program/launch.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/result.h"
@@ -37,6 +38,7 @@ struct ProgramOptions {
   bool spawns = false, pretends_gpus = false, quiet = false, fresh_processes = false;
   bool drills = false, never_drills = false;  // neither: where it is quick
   std::optional<int64_t> seed;
+  HookBound hook;  // asked for where either is there
   double limit_s = 120;
   std::string json, html;
   CiOptions ci;
@@ -84,11 +86,14 @@ struct Session {
   Signals* signals;
 };
 
+bool judges_hook(const ProgramOptions& options) { return options.hook.error || options.hook.owed; }
+
 std::vector<std::string> variables(const ProgramOptions& options, bool in_double) {
   std::vector<std::string> all;
   if (options.pretends_gpus) all.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
   if (options.seed) all.push_back(fmt::format("LOCKSTEP_PROGRAM_SEED={}", *options.seed));
   if (!in_double) all.emplace_back("LOCKSTEP_PROGRAM_OWN_DTYPES=1");
+  if (judges_hook(options)) all.emplace_back("LOCKSTEP_PROGRAM_LOSSY_HOOK=1");
   return all;
 }
 
@@ -161,32 +166,22 @@ bool buffers_differ(const std::vector<ProgramRank>& ranks) {
 }
 
 // The lanes that need the ranks alone.
-void judge_ranks(const Recorded& several, const std::string& folder, ProgramWorld* found) {
+void judge_ranks(const ProgramOptions& options, const Recorded& several, const std::string& folder,
+                 ProgramWorld* found) {
   found->lanes.push_back({ProgramLaneKind::replica, judge_replicas(several.ranks),
                           replica_control_fails(several.ranks)});
   found->replay = replay_program(folder, found->world_size);
   if (found->replay.finding)
     found->lanes.push_back(
         {ProgramLaneKind::replay, *found->replay.finding, found->replay.control_failed});
+  if (judges_hook(options))
+    found->lanes.push_back({ProgramLaneKind::hook, judge_comm_hook(several.ranks, options.hook),
+                            comm_hook_control_fails(several.ranks, options.hook),
+                            without_last_rank(several.ranks[0])});
   found->buffers_differ = buffers_differ(several.ranks);
   found->dropout_off = several.ranks[0].dropout;
   found->on_cpu = several.ranks[0].on_cpu;
   found->compile_off = several.ranks[0].compile_off;
-}
-
-// Why the collective in which ranks were is none of the script's: the agent gathers shards at each
-// update, and a rank came to none. Empty: it is the script's.
-std::string in_own_gather(const std::string& folder, int64_t world) {
-  std::vector<int64_t> there, missing;
-  std::error_code error;
-  for (int64_t rank = 0; rank < world; ++rank)
-    (fs::exists(fmt::format("{}/rank-{}.gathers", folder, rank), error) ? there : missing)
-        .push_back(rank);
-  if (there.empty() || missing.empty()) return "";
-  return fmt::format(
-      "; {} updated, where shards are gathered to be compared, and {} did not: ranks that share "
-      "parameters must make the same optimizer steps",
-      ranks_text(there), ranks_text(missing));
 }
 
 // What the ranks' run says of its failure, in the words of `run`, is the verdict where it is
@@ -234,7 +229,7 @@ int judge_own_dtypes(const Session& session, const Recorded& in_double, ProgramW
   found->not_run =
       "it runs in its own dtypes alone, which lane float64 cannot compare; in double, " +
       in_double.why;
-  judge_ranks(own, folder, found);
+  judge_ranks(session.options, own, folder, found);
   return 0;
 }
 
@@ -366,7 +361,7 @@ int judge_world(const Session& session, ProgramWorld* found) {
     found->lanes.push_back({ProgramLaneKind::replica, cause, false});
     return 0;
   }
-  judge_ranks(several, folder, found);
+  judge_ranks(session.options, several, folder, found);
   const Recorded one = record(session, folder + "-one", {.world = 1, .scale = world});
   found->log_tail = one.log_tail;
   if (!one.why.empty()) found->not_run = "on one device, " + one.why;
@@ -377,6 +372,8 @@ int judge_world(const Session& session, ProgramWorld* found) {
   const int signal =
       lane.finding.other_data ? judge_with_ranks_data(session, one, found, &lane, &pair) : 0;
   take_cause_of_replicas(found->lanes, &lane.finding);
+  if (lane.finding.verdict == Verdict::fail && !judges_hook(session.options))
+    found->comm_hook = several.ranks[0].comm_hook;
   found->lanes.push_back(lane);
   return signal != 0 ? signal : drill(session, pair, found);
 }
@@ -445,6 +442,16 @@ void add_program(CLI::App& app, std::function<int()>* action) {
           "Seed torch, NumPy and random of every process; for a program that seeds nothing")
       ->option_text("N")
       ->check(between(int64_t{0}, int64_t{4'294'967'295}));
+  verb->add_option("--hook-error", options->hook.error,
+                   "The comm hook loses something on purpose: how far its result may be from the "
+                   "mean of the ranks' gradients, relative to that (0.01: 1 %)")
+      ->option_text("E")
+      ->check(between(1e-9, 1e3));
+  verb->add_option("--hook-owed", options->hook.owed,
+                   "How much a comm hook with error feedback may owe at any time, relative to the "
+                   "largest mean so far")
+      ->option_text("E")
+      ->check(between(1e-9, 1e3));
   verb->add_option("--limit", options->limit_s, "Seconds that one run may take (120)")
       ->option_text("S")
       ->check(between(1.0, 86'400.0));
@@ -476,15 +483,14 @@ Exit codes
 }  // namespace
 
 Tool program_tool() {
-  return {
-      .verb = "program",
-      .add = add_program,
-      .forms =
-          {{"",
-            "",
-            {" --annotations --drill --fresh-processes --html --json --junit --limit --no-drill "
-             "--pretend-gpus --quiet --seed --spawns --world-sizes "}}},
-      .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
+  return {.verb = "program",
+          .add = add_program,
+          .forms = {{"",
+                     "",
+                     {" --annotations --drill --fresh-processes --hook-error --hook-owed --html "
+                      "--json --junit --limit --no-drill "
+                      "--pretend-gpus --quiet --seed --spawns --world-sizes "}}},
+          .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
 }
 
 }  // namespace lockstep

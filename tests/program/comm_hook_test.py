@@ -1,0 +1,107 @@
+"""Lane hook: communication hooks that lose a part of the gradients on purpose, within a bound that the user states. With
+PyTorch of LOCKSTEP_PEER_PYTHON."""
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+from folders import FolderTest
+
+PROGRAM = os.environ["LOCKSTEP_PROGRAM"]
+PEER = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")
+
+SCRIPT = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def quantized(tensor):
+    scale = tensor.abs().max() / 127
+    return torch.round(tensor / scale) * scale
+
+
+class Top:
+    left = {}
+
+    def __call__(self, gradients, bucket, feedback):
+        gradients = gradients + self.left.get(bucket.index(), 0)
+        kept, largest = torch.zeros_like(gradients), gradients.abs().topk(gradients.numel() // 2).indices
+        kept[largest] = gradients[largest]
+        if feedback:
+            self.left[bucket.index()] = gradients - kept
+        return kept
+
+
+top = Top()
+
+
+def hook(state, bucket):
+    own = bucket.buffer()
+    world, rank = dist.get_world_size(), dist.get_rank()
+    %s
+    done = torch.futures.Future()
+    done.set_result(sent)
+    return done
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(10, 7), torch.nn.Tanh(), torch.nn.Linear(7, 1))
+model = DistributedDataParallel(net)
+%s
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+inputs = torch.randn(16, 24, 10)
+for batch in inputs:
+    own = batch.chunk(dist.get_world_size())[dist.get_rank()]
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(own), own.sum(1, keepdim=True)).backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+REGISTERED = "model.register_comm_hook(None, hook)"
+SUM = "; dist.all_reduce(sent)"
+QUANTIZED = "sent = quantized(own / world)" + SUM
+
+
+class CommHook(FolderTest):
+    def judged(self, body, *options, register=REGISTERED, world=3):
+        path = pathlib.Path(self.folder, "train.py")
+        path.write_text(SCRIPT % (body, register), encoding="utf-8")
+        ran = subprocess.run([PROGRAM, "verify", "--world-sizes", str(world), *options, "--json", "result.json", "--", PEER,
+                              path], capture_output=True, text=True, timeout=600, env=self.environment, cwd=self.folder)
+        self.said = ran.stdout + ran.stderr
+        world = json.loads(pathlib.Path(self.folder, "result.json").read_text())["worlds"][0]
+        return ran.returncode, world, world["lanes"].get("hook")
+
+    def test_what_a_quantizing_hook_loses(self):
+        code, world, lane = self.judged(QUANTIZED, "--hook-error", "0.05")
+        self.assertEqual((code, lane["verdict"], lane["control"], lane["steps"]), (0, "pass", "detected", 16), self.said)
+        self.assertEqual(world["lanes"]["float64"]["verdict"], "pass", self.said)
+        code, world, lane = self.judged("sent = quantized(own)" + SUM, "--hook-error", "0.05")
+        self.assertEqual((code, lane["cause"], lane["step"]), (1, "hook_beyond_bound", 1), self.said)
+        self.assertEqual(world["lanes"]["float64"]["verdict"], "pass", self.said)
+        own = "sent = quantized(own / world)" + SUM + "; sent = sent + (own - quantized(own)) * 1e-3"
+        code, world, lane = self.judged(own, "--hook-error", "0.05")
+        self.assertEqual((code, lane["cause"], lane["step"]), (1, "hook_results_differ", 1), self.said)
+        code, world, lane = self.judged(QUANTIZED, "--hook-error", "100")
+        self.assertEqual((code, lane["verdict"]), (3, "void"), self.said)
+        self.assertIn("a rank left out shows only below", self.said)
+
+    def test_what_error_feedback_makes_up_for(self):
+        code, _, lane = self.judged("sent = top(own / world, bucket, True)" + SUM, "--hook-owed", "1.2")
+        self.assertEqual((code, lane["verdict"]), (0, "pass"), self.said)
+        code, _, lane = self.judged("sent = top(own / world, bucket, False)" + SUM, "--hook-owed", "1.2")
+        self.assertEqual((code, lane["cause"]), (1, "hook_beyond_bound"), self.said)
+
+    def test_without_a_bound_or_a_hook(self):
+        code, world, lane = self.judged(QUANTIZED)
+        self.assertEqual((code, lane, world["comm_hook"]), (1, None, "hook"), self.said)
+        self.assertIn("judged by --hook-error", self.said)
+        code, world, lane = self.judged("pass", "--hook-error", "0.05", register="")
+        self.assertEqual((code, lane["verdict"], world["comm_hook"]), (3, "inconclusive", None), self.said)
+
+
+if __name__ == "__main__":
+    unittest.main()
