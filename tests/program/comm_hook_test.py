@@ -25,12 +25,11 @@ def quantized(tensor):
 class Top:
     left = {}
 
-    def __call__(self, gradients, bucket, feedback):
+    def __call__(self, gradients, bucket):
         gradients = gradients + self.left.get(bucket.index(), 0)
         kept, largest = torch.zeros_like(gradients), gradients.abs().topk(gradients.numel() // 2).indices
         kept[largest] = gradients[largest]
-        if feedback:
-            self.left[bucket.index()] = gradients - kept
+        self.left[bucket.index()] = gradients - kept
         return kept
 
 
@@ -90,9 +89,9 @@ class CommHook(FolderTest):
         self.assertIn("a rank left out shows only below", self.said)
 
     def test_what_error_feedback_makes_up_for(self):
-        code, _, lane = self.judged("sent = top(own / world, bucket, True)" + SUM, "--hook-owed", "1.2")
+        code, _, lane = self.judged("sent = top(own / world, bucket)" + SUM, "--hook-owed", "1.2")
         self.assertEqual((code, lane["verdict"]), (0, "pass"), self.said)
-        code, _, lane = self.judged("sent = top(own / world, bucket, False)" + SUM, "--hook-owed", "1.2")
+        code, _, lane = self.judged("sent = own / world * 0.5" + SUM, "--hook-owed", "1.2")
         self.assertEqual((code, lane["cause"]), (1, "hook_beyond_bound"), self.said)
 
     def test_without_a_bound_or_a_hook(self):
