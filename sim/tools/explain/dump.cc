@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
@@ -16,7 +15,6 @@
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDumpBytesMost = int64_t{128} << 20;
