@@ -38,7 +38,7 @@ top = Top()
 
 def hook(state, bucket):
     own = bucket.buffer()
-    world, rank = dist.get_world_size(), dist.get_rank()
+    world = dist.get_world_size()
     %s
     done = torch.futures.Future()
     done.set_result(sent)

@@ -89,7 +89,7 @@ def name_of(hook):
 
 
 def python_hook(ddp, kind):
-    """In place of one of the reducer's own."""
+    """State and function in place of one of the reducer's own, which runs in C++; None where there is no such."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
     hooks = {"ALLREDUCE": default_hooks.allreduce_hook, "FP16_COMPRESS": default_hooks.fp16_compress_hook}
     return (ddp.process_group, hooks[kind.name]) if kind.name in hooks else None
@@ -109,8 +109,8 @@ def watch(recorder):
 
     @functools.wraps(built_in)
     def registered_built_in(self, kind):
-        hook = python_hook(self, kind)
-        if recorder.lossy and hook:
+        hook = recorder.lossy and python_hook(self, kind)
+        if hook:
             return registered(self, *hook)
         recorder.end["comm_hook"] = recorder.end["comm_hook"] or kind.name.lower()
         return built_in(self, kind)

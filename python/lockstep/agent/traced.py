@@ -3,6 +3,8 @@
 sum does the same sum; one of the script's is called as it would be. It judges nothing."""
 import time
 
+from .comm_hooks import python_hook
+
 
 def watch(trace):
     import torch
@@ -125,10 +127,9 @@ def watch_hooks(torch, trace):
         trace.register(self, state, trace.timed(hook))
 
     def register_built_in(self, kind):
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-        same = {"ALLREDUCE": default_hooks.allreduce_hook, "FP16_COMPRESS": default_hooks.fp16_compress_hook}
-        if id(self) in trace.hooks and kind.name in same:
-            trace.hooks[id(self)] = self.process_group, same[kind.name]
+        hook = id(self) in trace.hooks and python_hook(self, kind)
+        if hook:
+            trace.hooks[id(self)] = hook
             return
         built_in(self, kind)
     DDP.register_comm_hook, DDP._register_builtin_comm_hook = register, register_built_in

@@ -24,14 +24,6 @@ constexpr double kNoise = 1e-10;
 constexpr const char* kOtherParameters =
     "ranks update different parameters: sharded, or a pipeline";
 
-ProgramFinding inconclusive(const std::string& words, int64_t step = 0) {
-  ProgramFinding found;
-  found.verdict = Verdict::inconclusive;
-  found.words = words;
-  found.step = step;
-  return found;
-}
-
 bool finite(const ProgramStep& step) {
   return std::all_of(step.params.begin(), step.params.end(), [](const Sketch& s) { return !!s; });
 }
@@ -396,6 +388,14 @@ ProgramFinding order_finding(const ProgramRank& rank) {
 }
 
 }  // namespace
+
+ProgramFinding inconclusive(const std::string& words, int64_t step) {
+  ProgramFinding found;
+  found.verdict = Verdict::inconclusive;
+  found.words = words;
+  found.step = step;
+  return found;
+}
 
 ProgramFinding judge_replicas(const Ranks& ranks) {
   const std::string why = unfit(ranks);

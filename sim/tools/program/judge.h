@@ -30,6 +30,9 @@ inline constexpr double kProgramFailure = 1e-5;
 // Within it a factor is that factor.
 inline constexpr double kProgramRatioBound = 1e-6;
 
+// Of what cannot be told, and why.
+ProgramFinding inconclusive(const std::string& words, int64_t step = 0);
+
 // Do all ranks hold the same bits after every step?
 ProgramFinding judge_replicas(const std::vector<ProgramRank>& ranks);
 // Is the training of the ranks that of one device on the whole batch?

@@ -41,24 +41,22 @@ ProgramFinding wrong_in(const ProgramStep& step, int64_t number, ProgramCause ca
   return found;
 }
 
-ProgramFinding not_judged(std::string words) {
-  ProgramFinding found;
-  found.verdict = Verdict::inconclusive;
-  found.words = std::move(words);
-  return found;
-}
-
-// Do all ranks know of this step, or none? Nothing where they do.
-std::string why_not_comparable(const Ranks& ranks, size_t step) {
-  for (const ProgramRank& rank : ranks) {
+// Of ranks of which some made other steps; empty: all made as many.
+std::string other_counts(const Ranks& ranks) {
+  for (const ProgramRank& rank : ranks)
     if (rank.steps.size() != ranks[0].steps.size())
       return fmt::format("rank {} made {} steps, rank 0 made {}", rank.rank, rank.steps.size(),
                          ranks[0].steps.size());
+  return "";
+}
+
+// Of a step in which the hooks of some ranks alone were called; empty: those of all, or of none.
+std::string not_on_all(const Ranks& ranks, size_t step) {
+  for (const ProgramRank& rank : ranks)
     if (rank.steps[step].comm_hook.has_value() != ranks[0].steps[step].comm_hook.has_value())
       return fmt::format(
           "in step {} the comm hook of rank {} was called and that of another was not", step + 1,
           ranks[0].steps[step].comm_hook ? 0 : rank.rank);
-  }
   return "";
 }
 
@@ -93,15 +91,16 @@ std::string passed_words(const ProgramRank& rank, const HookBound& bound) {
 }  // namespace
 
 ProgramFinding judge_comm_hook(const Ranks& ranks, const HookBound& bound) {
+  if (const std::string why = other_counts(ranks); !why.empty()) return inconclusive(why);
   ProgramFinding found;
   for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
-    if (std::string why = why_not_comparable(ranks, step); !why.empty()) return not_judged(why);
+    if (const std::string why = not_on_all(ranks, step); !why.empty()) return inconclusive(why);
     if (!ranks[0].steps[step].comm_hook) continue;
     if (auto wrong = wrong_step(ranks, step, bound)) return *wrong;
     ++found.steps;
   }
   if (found.steps == 0)
-    return not_judged("no comm hook was called: DistributedDataParallel.register_comm_hook()");
+    return inconclusive("no comm hook was called: DistributedDataParallel.register_comm_hook()");
   found.words = passed_words(ranks[0], bound);
   return found;
 }
@@ -119,8 +118,7 @@ bool comm_hook_control_fails(Ranks ranks, const HookBound& bound) {
 std::string without_last_rank(const ProgramRank& rank) {
   return fmt::format(
       "a rank left out shows only below {:.3g} as error, below {:.3g} as owed: a wider bound "
-      "proves "
-      "nothing; this run has error {:.3g}, owed {:.3g}",
+      "proves nothing; this run has error {:.3g}, owed {:.3g}",
       worst_of(rank, &HookedBuckets::control_error), worst_of(rank, &HookedBuckets::control_owed),
       worst_of(rank, &HookedBuckets::error), worst_of(rank, &HookedBuckets::owed));
 }

@@ -233,18 +233,11 @@ ProgramFinding judge(const Recording& all) {
   return passed;
 }
 
-ProgramFinding undecided(const std::string& words) {
-  ProgramFinding found;
-  found.verdict = Verdict::inconclusive;
-  found.words = words;
-  return found;
-}
-
 void judge_into(const Recording& all, ProgramReplay* replay) {
   const bool all_seen = replay->tap == TapKind::hooks;
   if (all.sums.empty() && (all.seen == 0 || !all_seen)) return;
   if (all.sums.empty()) {
-    replay->finding = undecided(fmt::format(
+    replay->finding = inconclusive(fmt::format(
         "of {} sums, none was kept on all ranks (too large, or not over Gloo)", all.seen));
     return;
   }
@@ -271,7 +264,7 @@ ProgramReplay replay_program(const std::string& folder, int64_t world) {
     collect(world, &all);
     judge_into(all, &replay);
   } catch (const std::string& why) {
-    replay.finding = undecided(why);
+    replay.finding = inconclusive(why);
   }
   return replay;
 }

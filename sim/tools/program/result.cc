@@ -94,8 +94,7 @@ std::string world_text(const ProgramWorld& world) {
   if (!world.comm_hook.empty())
     text += fmt::format(
         "  note: gradients go through the script's comm hook {}; what one loses on purpose is "
-        "judged by "
-        "--hook-error\n",
+        "judged by --hook-error\n",
         world.comm_hook);
   if (world.on_cpu) text += "  note: its CUDA devices were the CPU, its NCCL was Gloo\n";
   if (world.compile_off) text += "  note: torch.compile was off\n";

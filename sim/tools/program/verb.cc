@@ -488,8 +488,8 @@ Tool program_tool() {
           .forms = {{"",
                      "",
                      {" --annotations --drill --fresh-processes --hook-error --hook-owed --html "
-                      "--json --junit --limit --no-drill "
-                      "--pretend-gpus --quiet --seed --spawns --world-sizes "}}},
+                      "--json --junit --limit --no-drill --pretend-gpus --quiet --seed "
+                      "--spawns --world-sizes "}}},
           .schema = {"--program", "Of what verify -- COMMAND --json writes", program_schema_text}};
 }
 
