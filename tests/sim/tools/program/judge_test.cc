@@ -379,6 +379,12 @@ TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
         std::string::npos)
         << row.name;
   }
+  // Without `unknown`, which is none that it knows.
+  const auto first_screen = read_foreign_file(LOCKSTEP_SOURCE_DIR "/README.md", 1 << 20);
+  ASSERT_TRUE(first_screen);
+  EXPECT_NE(first_screen.value().find(
+                fmt::format("{} causes", static_cast<int>(ProgramCause::hook_results_differ) - 1)),
+            std::string::npos);
 }
 
 TEST(ProgramJudge, AnUpdateThatDiffersAfterEqualGradientsIsOne) {
