@@ -93,7 +93,7 @@ std::string world_text(const ProgramWorld& world) {
         "others; how samples are dealt to ranks is not judged\n";
   if (!world.comm_hook.empty())
     text += fmt::format(
-        "  note: gradients go through the script's comm hook {}; what one loses on purpose is "
+        "  note: gradients go through {}, a comm hook of the script; what one loses on purpose is "
         "judged by --hook-error\n",
         world.comm_hook);
   if (world.on_cpu) text += "  note: its CUDA devices were the CPU, its NCCL was Gloo\n";
