@@ -83,7 +83,7 @@ class JobAttribution {
   }
 
   FlightFinding run() {
-    finding_ = attribute(with_logs());
+    finding_ = attribute(with_logs(), sent_more_);
     const bool failed = !victims_.empty() || !died_.empty() || !unclear_.empty();
     if (finding_.kind == FlightClass::nothing && finding_.decided && !failed)
       find_late_arrivals(job_.dumps, &finding_);
@@ -111,6 +111,7 @@ class JobAttribution {
     if (event.kind == LogEventKind::job_ended && job_end_ == nullptr) job_end_ = &event;
     if (event.kind == LogEventKind::mismatch && mismatch_ == nullptr) mismatch_ = &event;
     for (const auto& [rank, what] : event.called) called_.emplace(rank, what);
+    if (event.sent_more && event.rank >= 0 && !event.local) sent_more_.insert(event.rank);
     if (event.kind == LogEventKind::absent) {
       accused_.insert(event.ranks.begin(), event.ranks.end());
       if (!event.ranks.empty()) accusation_ = &event;
@@ -204,6 +205,7 @@ class JobAttribution {
     entry.sequence = event.sequence;
     entry.operation = operation_name(operation);
     entry.point_to_point = is_point_to_point(operation);
+    entry.sizes = event.sizes;
     status.enqueued = std::max(status.enqueued, event.sequence);
     dump->entries.push_back(std::move(entry));
   }
@@ -377,7 +379,8 @@ class JobAttribution {
       undecided(
           quiet.empty()
               ? "who was waited for: the logs, or better the flight recorder dumps, of all ranks"
-              : fmt::format("who was waited for: {} reported nothing", rank_list(quiet)),
+              : fmt::format("who was waited for: {} reported no time-out and no lost peer",
+                            rank_list(quiet)),
           quiet);
     else if (job_.dumps.empty() || failed_)
       undecided(reported_
@@ -394,7 +397,7 @@ class JobAttribution {
 
   const JobEvidence& job_;
   std::map<int64_t, RankStory> stories_;
-  RankSet dumped_, died_, unclear_, victims_, accused_;
+  RankSet dumped_, died_, unclear_, victims_, accused_, sent_more_;
   int64_t world_ = 0;
   const LogEvent* accusation_ = nullptr;
   const LogEvent* job_end_ = nullptr;
