@@ -169,14 +169,14 @@ class JobAttribution {
   std::vector<FlightDump> with_logs() const {
     std::vector<FlightDump> dumps = job_.dumps;
     std::map<int64_t, FlightDump> told;
-    std::map<std::pair<int64_t, int64_t>, std::string> operations;
+    std::map<std::pair<int64_t, int64_t>, const LogEvent*> works;
     for (const LogEvent& event : job_.events)
       if (event.kind == LogEventKind::timed_out && !event.operation.empty())
-        operations.emplace(std::pair(event.rank, event.sequence), event.operation);
+        take_work(event, &works[{event.rank, event.sequence}]);
     for (const LogEvent& event : job_.events) {
       if (event.rank < 0 || event.group.empty() || dumped_.contains(event.rank)) continue;
-      const auto operation = operations.find({event.rank, event.sequence});
-      add_to(&told[event.rank], event, operation == operations.end() ? "" : operation->second);
+      const auto work = works.find({event.rank, event.sequence});
+      add_to(&told[event.rank], event, work == works.end() ? event : *work->second);
     }
     for (auto& [rank, dump] : told) {
       dump.rank = rank;
@@ -188,7 +188,17 @@ class JobAttribution {
     return dumps;
   }
 
-  static void add_to(FlightDump* dump, const LogEvent& event, const std::string& operation) {
+  // The line that says what was called names no group: two of one number may be of two groups.
+  static void take_work(const LogEvent& event, const LogEvent** work) {
+    static const LogEvent kUnclear;
+    if (*work == nullptr)
+      *work = &event;
+    else if ((*work)->operation != event.operation || (*work)->sizes != event.sizes)
+      *work = &kUnclear;
+  }
+
+  // `work`: of what it tells, the line that says what was called.
+  static void add_to(FlightDump* dump, const LogEvent& event, const LogEvent& work) {
     dump->groups.try_emplace(event.group, FlightGroup{event.description, nullptr});
     FlightStatus& status = dump->status[event.group];
     // The first report counts: later ones are of a job that is being taken down.
@@ -203,9 +213,9 @@ class JobAttribution {
     entry.record = static_cast<int64_t>(dump->entries.size());
     entry.group = event.group;
     entry.sequence = event.sequence;
-    entry.operation = operation_name(operation);
-    entry.point_to_point = is_point_to_point(operation);
-    entry.sizes = event.sizes;
+    entry.operation = operation_name(work.operation);
+    entry.point_to_point = is_point_to_point(work.operation);
+    entry.sizes = work.sizes;
     status.enqueued = std::max(status.enqueued, event.sequence);
     dump->entries.push_back(std::move(entry));
   }

@@ -107,16 +107,16 @@ TEST(ExplainMismatch, WhoseGpuNeverBeganWhatItsPeersBeganIsNamed) {
   EXPECT_FALSE(attribute(job).decided);
 }
 
-TEST(ExplainMismatch, WhoWaitsInAnotherGroupBeforeItIsNotNamedForNotBeginning) {
+TEST(ExplainMismatch, WhoWaitsInAReceiveBeforeItIsNotNamedForNotBeginning) {
   auto job = made_job(kRanks, 4, true);
-  const auto pair = std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{2, 3});
-  for (const size_t rank : {2, 3}) job[rank].groups["1"] = {"pair", pair};
-  job[2].status["1"] = job[3].status["1"] = {0, 0};
-  call(&job[3], {.started = true}, "1");
+  FlightEntry receive = job[3].entries.back();
+  receive.point_to_point = true;
+  receive.done = false;
+  job[3].entries.push_back(receive);
   for (FlightDump& dump : job) call(&dump, {.started = dump.rank != 3});
   const FlightFinding found = attribute(job);
-  EXPECT_EQ(found.kind, FlightClass::never_entered);
-  EXPECT_TRUE(found.guilty.empty());  // rank 2 may wait for rank 3, by the order of two groups
+  EXPECT_TRUE(found.guilty.empty());
+  EXPECT_FALSE(found.decided);
 }
 
 TEST(ExplainMismatch, OutputsAreComparedAndShapesByTheirElements) {
@@ -181,6 +181,40 @@ TEST(ExplainMismatch, ASizeThatOnlyALogTellsIsCompared) {
   EXPECT_EQ(attribute(job).guilty, RankSet{3});
   job[3].entries.back().sizes = "8";
   EXPECT_TRUE(attribute(job).guilty.empty());
+}
+
+// The line with the sizes names no group, the one with the group no sizes.
+TEST(ExplainMismatch, SizesOfWatchdogsAreComparedAndWhoElseThereIsStaysOpen) {
+  std::string text;
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    const std::string number = std::to_string(rank), size = rank == 2 ? "99" : "100";
+    text += "[rank" + number + "]:[E ProcessGroupNCCL.cpp:632] [Rank " + number +
+            "] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, "
+            "NumelIn=" +
+            size + ", NumelOut=" + size +
+            ", Timeout(ms)=1000) ran for 1060 "
+            "milliseconds before timing out.\n[rank" +
+            number + "]:[E ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank " +
+            number +
+            "]  failure detected by watchdog at work sequence id: 7 PG status: last enqueued work: "
+            "7, last completed work: 6\n";
+  }
+  const LogOf log = log_of(text, "job.log", -1);
+  JobEvidence evidence;
+  evidence.events = log.events;
+  evidence.logged = log.ranks;
+  evidence.logs = 1;
+  const FlightFinding found = attribute_job(evidence);
+  EXPECT_EQ(found.kind, FlightClass::mismatch);
+  EXPECT_FALSE(found.decided);
+  EXPECT_TRUE(found.candidates.contains(2));
+  EXPECT_FALSE(found.candidates.contains(1));
+
+  LogEvent other = evidence.events[4];
+  ASSERT_EQ(other.rank, 2);
+  other.operation = "ALLGATHER";  // of another group: what of rank 2's is which is not known
+  evidence.events.push_back(other);
+  EXPECT_NE(attribute_job(evidence).kind, FlightClass::mismatch);
 }
 
 // As PyTorch's own analyzer is tested with: numbers of groups and times are not there.
