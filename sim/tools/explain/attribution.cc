@@ -4,39 +4,24 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <iterator>
 #include <map>
 #include <string>
 
 #include "sim/tools/explain/flight_groups.h"
+#include "sim/tools/explain/flight_lateness.h"
+#include "sim/tools/explain/flight_mismatch.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kEnoughFollow = 8;
-constexpr size_t kFewCollectives = 8;  // of a group, to align clocks by
-
-// Completes at one member only when all have entered, whatever the transport.
-bool is_symmetric(const std::string& operation) {
-  constexpr std::array kNames = {"all_reduce",       "allreduce_coalesced",  "all_gather",
-                                 "_all_gather_base", "_allgather_base",      "reduce_scatter",
-                                 "all_to_all",       "_reduce_scatter_base", "barrier"};
-  return std::find(kNames.begin(), kNames.end(), operation) != kNames.end();
-}
-
-// Of which all members' inputs have one size.
-bool has_equal_sizes(const std::string& operation) {
-  constexpr std::array kNames = {"all_reduce", "broadcast", "_all_gather_base", "_allgather_base",
-                                 "_reduce_scatter_base"};
-  return std::find(kNames.begin(), kNames.end(), operation) != kNames.end();
-}
 
 class FlightAttribution {
  public:
-  explicit FlightAttribution(const std::vector<FlightDump>& dumps)
-      : dumps_(dumps), groups_(flight_groups(dumps, &ambiguous_)) {
+  FlightAttribution(const std::vector<FlightDump>& dumps, const RankSet& sent_more)
+      : dumps_(dumps), sent_more_(sent_more), groups_(flight_groups(dumps, &ambiguous_)) {
     for (const FlightDump& dump : dumps) dumped_.insert(dump.rank);
     for (auto& [name, group] : groups_)
       for (const int64_t rank : group.members)
@@ -52,24 +37,19 @@ class FlightAttribution {
 
   FlightFinding run() {
     finding_.ranks = ranks_;
-    if (find_mismatch()) return std::move(finding_);
+    if (find_mismatch(true)) return std::move(finding_);
     for (const auto& [name, group] : groups_) wait_in(name, group);
     for (const auto& [name, group] : groups_) find_held(name, group);
+    for (const auto& [name, group] : groups_) find_unstarted(name, group);
     for (const auto& [name, group] : groups_)
       if (group.gloo) find_late(name, group);
     conclude();
+    // One that all went through explains no hang, but it is all that there is.
+    if (finding_.kind == FlightClass::nothing && finding_.decided) find_mismatch(false);
     return std::move(finding_);
   }
 
  private:
-  // Is it waited for? A communicator's collectives end in their order.
-  static bool is_waiting(const GroupRecord& group, const FlightArrival& arrival) {
-    if (group.gloo) return true;
-    const auto status = group.status.find(arrival.rank);
-    return !arrival.entry->done &&
-           (status == group.status.end() || status->second.completed < arrival.entry->sequence);
-  }
-
   void place(FlightClass kind, const std::string& name, const GroupRecord& group, int64_t sequence,
              const std::string& operation) {
     if (finding_.kind != FlightClass::nothing) return;
@@ -82,61 +62,70 @@ class FlightAttribution {
       finding_.timeout_ms = std::max(finding_.timeout_ms, arrival.entry->timeout_ms);
   }
 
-  bool find_mismatch() {
-    for (const auto& [name, group] : groups_)
-      for (const auto& [sequence, arrivals] : group.collectives) {
-        std::map<std::string, RankSet> sides;
-        const std::string& first = arrivals.front().entry->operation;
-        for (const FlightArrival& arrival : arrivals) {
-          const FlightEntry& entry = *arrival.entry;
-          if (entry.operation.empty() || !entry.comparable) continue;  // as of a log
-          std::string what = entry.operation;
-          if (has_equal_sizes(first) && entry.operation == first && !group.from_log)
-            what += " of " + entry.sizes + " " + entry.dtypes;
-          sides[what].insert(arrival.rank);
-        }
-        if (sides.size() < 2) continue;
-        place(FlightClass::mismatch, name, group, sequence, "");
-        finding_.difference = difference_of(arrivals);
-        split(sides, group.members.size() + (group.ranks ? 0 : absent_.size()));
-        if (group.from_log && !group.ranks)
-          doubt(fmt::format("who else is in group {}: logs do not say", name));
-        doubt_for_ambiguous();
-        return true;
-      }
+  bool find_mismatch(bool open) {
+    for (const auto& [name, group] : groups_) {
+      auto found = first_mismatch(group);
+      if (!found || found->open != open) continue;
+      place(FlightClass::mismatch, name, group, found->sequence, "");
+      finding_.difference = found->difference;
+      add_sent_more(&*found);
+      split(*found, group, group.members.size() + (group.ranks ? 0 : absent_.size()));
+      if (group.from_log && !group.ranks)
+        doubt(fmt::format("who else is in group {}: logs do not say", name));
+      doubt_for_ambiguous();
+      return true;
+    }
     return false;
   }
 
-  // The first of them that any two differ in.
-  static Difference difference_of(const std::vector<FlightArrival>& arrivals) {
-    const auto differ = [&](std::string FlightEntry::*member) {
-      return std::any_of(arrivals.begin(), arrivals.end(), [&](const FlightArrival& arrival) {
-        return arrival.entry->*member != arrivals.front().entry->*member;
-      });
-    };
-    if (differ(&FlightEntry::operation)) return Difference::operation;
-    return differ(&FlightEntry::sizes) ? Difference::size : Difference::dtype;
+  // Gloo ends a process that is sent more than it asked for: of two sizes it called the smaller.
+  void add_sent_more(FlightMismatch* found) {
+    if (found->difference != Difference::size || found->sides.size() != 2) return;
+    MismatchSide& one = found->sides.begin()->second;
+    MismatchSide& other = found->sides.rbegin()->second;
+    for (const int64_t rank : sent_more_) {
+      if (!absent_.contains(rank)) continue;
+      (one.elements < other.elements ? one : other).ranks.insert(rank);
+      finding_.evidence.push_back(
+          fmt::format("rank {} left no dump, and was sent more than it asked for", rank));
+    }
   }
 
   // The few are guilty where more than half agree; of two ranks nobody can tell.
-  void split(const std::map<std::string, RankSet>& sides, size_t count) {
+  void split(const FlightMismatch& found, const GroupRecord& group, size_t count) {
     const auto most = std::max_element(
-        sides.begin(), sides.end(),
-        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-    const bool majority = 2 * most->second.size() > count;
-    for (const auto& [what, ranks] : sides) {
-      finding_.evidence.push_back(fmt::format("{}: {}", rank_list(ranks), what));
-      if (what == most->first && majority)
-        finding_.victims = ranks;
+        found.sides.begin(), found.sides.end(),
+        [](const auto& a, const auto& b) { return a.second.ranks.size() < b.second.ranks.size(); });
+    const bool majority = 2 * most->second.ranks.size() > count;
+    for (const auto& [key, side] : found.sides) {
+      finding_.evidence.push_back(fmt::format("{}: {}", rank_list(side.ranks), side.what));
+      if (key == most->first && majority)
+        finding_.victims = side.ranks;
       else
-        (majority ? finding_.guilty : finding_.candidates).insert(ranks.begin(), ranks.end());
+        (majority ? finding_.guilty : finding_.candidates)
+            .insert(side.ranks.begin(), side.ranks.end());
     }
-    finding_.operation = majority ? most->first.substr(0, most->first.find(' ')) : "";
     finding_.decided = majority;
-    if (!majority) finding_.missing.push_back("what the program meant: neither side is a majority");
+    if (!majority) {
+      doubt("what the program meant: neither side is a majority");
+      doubt_for_uncounted(group);
+      return;
+    }
+    finding_.operation = most->second.operation;
+    finding_.kind = class_of_mismatch(group, found.sequence, finding_.guilty, finding_.victims);
     for (const int64_t rank : finding_.guilty)
       if (finding_.victims.erase(rank) > 0)
         doubt(fmt::format("what rank {} called: its dump holds several of that number", rank));
+  }
+
+  // Members that left no dump count on neither side.
+  void doubt_for_uncounted(const GroupRecord& group) {
+    RankSet uncounted;
+    for (const int64_t rank : absent_)
+      if (!sent_more_.contains(rank) && (!group.ranks || group.members.contains(rank)))
+        uncounted.insert(rank);
+    if (!uncounted.empty())
+      doubt(fmt::format("what {} called: no dump of it", rank_list(uncounted)));
   }
 
   // Who waits for whom: in a collective that somebody of the group has not entered.
@@ -191,93 +180,37 @@ class FlightAttribution {
       }
   }
 
-  using Created = std::map<int64_t, std::map<int64_t, int64_t>>;  // by rank, by sequence number
-
-  // Nanoseconds by which one rank's clock is ahead of another's: the median difference at the
-  // newest collectives of both before this one, where most of them agree. One that a rank was late
-  // for says nothing.
-  static std::optional<int64_t> clock_offset(const std::map<int64_t, int64_t>& base,
-                                             const std::map<int64_t, int64_t>& other,
-                                             int64_t before, int64_t tolerance_ns) {
-    std::vector<int64_t> differences;
-    for (auto at = base.lower_bound(before); at != base.begin() && differences.size() < 21;) {
-      --at;
-      if (const auto same = other.find(at->first); same != other.end())
-        differences.push_back(same->second - at->second);
-    }
-    return usual_difference(std::move(differences), tolerance_ns);
-  }
-
-  // The same by the collectives of all groups, for groups that are used seldom.
-  std::optional<int64_t> clock_offset_by_all(const FlightArrival& base, int64_t other,
-                                             int64_t tolerance_ns) const {
-    std::vector<int64_t> differences;
-    for (const auto& [name, group] : groups_)
-      for (const auto& [sequence, arrivals] : group.collectives) {
-        const FlightEntry *of_base = nullptr, *of_other = nullptr;
-        for (const FlightArrival& arrival : arrivals) {
-          if (arrival.rank == base.rank) of_base = arrival.entry;
-          if (arrival.rank == other) of_other = arrival.entry;
-        }
-        if (of_base != nullptr && of_other != nullptr &&
-            of_base->created_ns < base.entry->created_ns)
-          differences.push_back(of_other->created_ns - of_base->created_ns);
+  // All entered, some began and others did not: what they do before keeps these.
+  void find_unstarted(const std::string& name, const GroupRecord& group) {
+    if (group.gloo) return;
+    for (const auto& [sequence, arrivals] : group.collectives) {
+      if (!is_symmetric(arrivals.front().entry->operation) || is_missed(group, sequence)) continue;
+      RankSet began, behind;
+      for (const FlightArrival& arrival : arrivals) {
+        if (!is_waiting(group, arrival)) continue;
+        if (arrival.entry->started)
+          began.insert(arrival.rank);
+        else if (waits_first_in(*arrival.entry, dump_of(arrival.rank)))
+          behind.insert(arrival.rank);
       }
-    return usual_difference(std::move(differences), tolerance_ns);
-  }
-
-  static std::optional<int64_t> usual_difference(std::vector<int64_t> differences,
-                                                 int64_t tolerance_ns) {
-    if (differences.size() < 2) return std::nullopt;
-    const auto middle = differences.begin() + static_cast<ptrdiff_t>(differences.size() / 2);
-    std::nth_element(differences.begin(), middle, differences.end());
-    const auto agree = std::count_if(
-        differences.begin(), differences.end(),
-        [&](int64_t other_one) { return std::abs(other_one - *middle) <= tolerance_ns; });
-    if (2 * static_cast<size_t>(agree) <= differences.size()) return std::nullopt;
-    return *middle;
-  }
-
-  struct Late {
-    RankSet ranks;
-    bool aligned = true;                  // clocks were, of all these ranks
-    int64_t first_ns = 0, newest_ns = 0;  // when one of them came, by the clock of who came first
-  };
-
-  Late late_for(const GroupRecord& group, const std::vector<FlightArrival>& arrivals,
-                const FlightArrival& first, Created* created) const {
-    Late late;
-    const int64_t timeout_ns = first.entry->timeout_ms * 1'000'000;
-    for (const FlightArrival& arrival : arrivals) {
-      if (arrival.rank == first.rank || timeout_ns <= 0) continue;
-      auto offset = clock_offset((*created)[first.rank], (*created)[arrival.rank],
-                                 arrival.entry->sequence, timeout_ns / 8);
-      if (!offset && group.collectives.size() <= kFewCollectives)
-        offset = clock_offset_by_all(first, arrival.rank, timeout_ns / 8);
-      const int64_t came = arrival.entry->created_ns - offset.value_or(0);
-      if (came - first.entry->created_ns <= timeout_ns) continue;
-      late.first_ns = late.ranks.empty() ? came : std::min(late.first_ns, came);
-      late.newest_ns = std::max(late.newest_ns, came);
-      late.ranks.insert(arrival.rank);
-      late.aligned &= offset.has_value();
+      if (began.empty()) continue;
+      for (const int64_t rank : behind)
+        unstarted_.try_emplace(rank,
+                               Missed{name, sequence, arrivals.front().entry->operation, began});
     }
-    return late;
   }
 
-  // Those that had timed out would not have: then the late ones came in time after all.
-  static bool went_on(const GroupRecord& group, int64_t sequence, const FlightArrival& first,
-                      const Late& late) {
-    const auto after = group.collectives.upper_bound(sequence);
-    return std::any_of(after, group.collectives.end(), [&](const auto& later) {
-      return std::any_of(
-          later.second.begin(), later.second.end(), [&](const FlightArrival& arrival) {
-            return arrival.rank == first.rank && arrival.entry->created_ns > late.first_ns;
-          });
-    });
+  // Of all that the rank called, of which it is known when it began.
+  static bool waits_first_in(const FlightEntry& entry, const FlightDump& dump) {
+    if (!dump.tells_starts) return false;
+    const auto first =
+        std::find_if(dump.entries.begin(), dump.entries.end(),
+                     [](const FlightEntry& other) { return !other.done && !other.gloo; });
+    return first != dump.entries.end() && *first == entry;
   }
 
   void find_late(const std::string& name, const GroupRecord& group) {
-    Created created;
+    CallTimes created;
     for (const auto& [sequence, arrivals] : group.collectives)
       for (const FlightArrival& arrival : arrivals)
         created[arrival.rank][sequence] = arrival.entry->created_ns;
@@ -285,8 +218,8 @@ class FlightAttribution {
       const auto first = std::min_element(arrivals.begin(), arrivals.end(), [](auto& a, auto& b) {
         return a.entry->created_ns < b.entry->created_ns;
       });
-      const Late late = late_for(group, arrivals, *first, &created);
-      if (late.ranks.empty() || went_on(group, sequence, *first, late)) continue;
+      const FlightLateness late = lateness_for(groups_, group, arrivals, *first, &created);
+      if (late.ranks.empty() || went_on(group, sequence, first->rank, late.first_ns)) continue;
       if (late.aligned) {
         take_late(name, sequence, *first, arrivals, late);
         return;  // what follows a time-out is its consequence
@@ -298,7 +231,7 @@ class FlightAttribution {
   }
 
   void take_late(const std::string& name, int64_t sequence, const FlightArrival& first,
-                 const std::vector<FlightArrival>& arrivals, const Late& late) {
+                 const std::vector<FlightArrival>& arrivals, const FlightLateness& late) {
     for (const int64_t rank : late.ranks)
       late_.try_emplace(rank, Missed{name, sequence, first.entry->operation, {}});
     for (const FlightArrival& arrival : arrivals)
@@ -331,10 +264,10 @@ class FlightAttribution {
     const GroupRecord& group = groups_.at(missed.group);
     place(kind, missed.group, group, missed.sequence, missed.operation);
     finding_.guilty.insert(rank);
-    finding_.evidence.push_back(
-        fmt::format("rank {} {} {} {} of group {} ({}){}", rank, what, missed.operation,
-                    missed.sequence, missed.group, group.description,
-                    missed.others.empty() ? "" : ": " + rank_list(missed.others)));
+    finding_.evidence.push_back(fmt::format(
+        "rank {} {} {} {} of group {} ({}){}", rank, what,
+        missed.operation.empty() ? "collective" : missed.operation, missed.sequence, missed.group,
+        group.description, missed.others.empty() ? "" : ": " + rank_list(missed.others)));
   }
 
   void conclude() {
@@ -346,6 +279,7 @@ class FlightAttribution {
       if (waits_.contains(rank) || late_.contains(rank) || held_.contains(rank)) continue;
       if (waits_alone(rank, missed)) continue;
       ++never;
+      never_in_[missed.group].insert(rank);
       accuse("never entered", FlightClass::never_entered, rank, missed);
       if (waits_in_point_to_point(rank))
         doubt(fmt::format("what rank {} waits for in a send or receive", rank));
@@ -354,6 +288,10 @@ class FlightAttribution {
     }
     for (const auto& [rank, missed] : held_)
       accuse("still holds what peers completed,", FlightClass::held, rank, missed);
+    doubt_for_many();
+    for (const auto& [rank, missed] : unstarted_)
+      if (!held_.contains(rank) && !waits_.contains(rank))
+        accuse("never began", FlightClass::not_started, rank, missed);
     if (any_gloo_ && never > 1)
       doubt("which of them failed first: Gloo does not record what completed");
     if (finding_.guilty.empty() && !missed_.empty() && finding_.decided) {
@@ -380,6 +318,25 @@ class FlightAttribution {
     finding_.only_order_missing = any_gloo_ && never > 1 && finding_.missing.size() == 1;
     for (const int64_t rank : finding_.guilty) finding_.victims.erase(rank);
     for (const int64_t rank : finding_.candidates) finding_.victims.erase(rank);
+  }
+
+  // Where most of a group did not come, the few that did may have been wrong to: a call that the
+  // others do not make, or steps that they do not have.
+  void doubt_for_many() {
+    for (const auto& [name, ranks] : never_in_) {
+      const GroupRecord& group = groups_.at(name);
+      if (group.gloo || 2 * ranks.size() <= group.members.size()) continue;
+      RankSet few;
+      for (const int64_t rank : ranks) {
+        const RankSet& others = missed_.at(rank).others;
+        few.insert(others.begin(), others.end());
+      }
+      doubt(
+          fmt::format("whether {} called more than {} of group {} ({}), or these stopped: most "
+                      "did not come",
+                      rank_list(few), rank_list(ranks), name, group.description));
+      finding_.candidates.insert(few.begin(), few.end());
+    }
   }
 
   // Who waits in a collective that all have entered may do nothing else.
@@ -436,10 +393,12 @@ class FlightAttribution {
   }
 
   const std::vector<FlightDump>& dumps_;
+  const RankSet& sent_more_;
   std::set<std::string> ambiguous_;
   const std::map<std::string, GroupRecord> groups_;
   RankSet dumped_, absent_, unknown_, unaligned_;
-  std::map<int64_t, Missed> missed_, held_, late_;
+  std::map<int64_t, Missed> missed_, held_, late_, unstarted_;
+  std::map<std::string, RankSet> never_in_;          // by group: who is named for not entering
   std::map<int64_t, Missed> waiting_;                // the first collective in which a rank waits
   RankSet waits_;                                    // for somebody who did not enter, or came late
   std::map<const FlightEntry*, std::string> alone_;  // last of its group, of one rank only
@@ -463,6 +422,12 @@ const char* name_of(FlightClass kind) {
       return "late";
     case FlightClass::mismatch:
       return "mismatch";
+    case FlightClass::order:
+      return "order";
+    case FlightClass::ahead:
+      return "ahead";
+    case FlightClass::not_started:
+      return "not_started";
     case FlightClass::died:
       return "died";
     case FlightClass::silent:
@@ -490,8 +455,8 @@ void leave_undecided(const RankSet& others, const std::string& why, FlightFindin
   finding->guilty.clear();
 }
 
-FlightFinding attribute(const std::vector<FlightDump>& dumps) {
-  return FlightAttribution(dumps).run();
+FlightFinding attribute(const std::vector<FlightDump>& dumps, const RankSet& sent_more) {
+  return FlightAttribution(dumps, sent_more).run();
 }
 
 }  // namespace lockstep

@@ -20,6 +20,9 @@ enum class FlightClass {
   held,           // it still holds what its peers completed
   late,           // it came after the time-out of those that were there
   mismatch,       // another operation, size or dtype than the others at the same sequence number
+  order,          // the same collectives as the others in another order
+  ahead,          // its next step, where the others had left their loop of steps
+  not_started,    // it called what its peers began, and its GPU never began it
   died,           // its process ended by itself: an exception, a signal
   silent,         // left no dump and reported nothing, while all others lost it
   straggler,      // nothing failed, but the others wait for it in each step
@@ -56,6 +59,7 @@ struct FlightFinding {
 // Nobody is guilty any more: who was, and `others`, are candidates, and `why` is what is missing.
 void leave_undecided(const RankSet& others, const std::string& why, FlightFinding* finding);
 
-FlightFinding attribute(const std::vector<FlightDump>& dumps);
+// `sent_more`: ranks without a dump whose log says that they were sent more than they asked for.
+FlightFinding attribute(const std::vector<FlightDump>& dumps, const RankSet& sent_more = {});
 
 }  // namespace lockstep

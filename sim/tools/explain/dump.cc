@@ -72,6 +72,13 @@ std::string dumped(const Json& object, const char* key) {
              : found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// Of inputs and outputs.
+std::string both(const Json& object, const char* inputs, const char* outputs) {
+  std::string in = dumped(object, inputs);
+  const std::string out = dumped(object, outputs);
+  return out.empty() || out == in ? in : in + "->" + out;
+}
+
 struct EntryOfId {
   FlightEntry entry;
   int64_t id = 0;
@@ -101,22 +108,24 @@ void read_sequences(const Json& from, FlightEntry* entry) {
 EntryOfId entry_of(const Json& from) {
   EntryOfId found;
   FlightEntry& entry = found.entry;
-  found.id = number_of(from.at("pg_id"));
+  found.id = number_of(from, "pg_id", -1);
   const Json& group = from.at("process_group");
   entry.group = group.at(0).get<std::string>();
   found.description = group.at(1).get<std::string>();
-  entry.record = number_of(from.at("record_id"));
+  entry.record = number_of(from, "record_id", 0);
   const std::string name = from.at("profiling_name").get<std::string>();
   const size_t colon = name.find(':');
   const std::string library = name.substr(0, colon == std::string::npos ? 0 : colon);
   entry.gloo = library == "gloo";
   entry.operation = colon == std::string::npos ? name : name.substr(colon + 1);
   read_sequences(from, &entry);
-  entry.sizes = dumped(from, "input_sizes");
-  entry.dtypes = dumped(from, "input_dtypes");
-  entry.created_ns = number_of(from.at("time_created_ns"));
+  entry.sizes = both(from, "input_sizes", "output_sizes");
+  entry.dtypes = both(from, "input_dtypes", "output_dtypes");
+  entry.created_ns = number_of(from, "time_created_ns", 0);
   entry.timeout_ms = std::clamp(number_of(from, "timeout_ms", 0), int64_t{0}, kTimeoutMsMost);
   entry.done = is_done(from, library);
+  entry.started =
+      text_of(from, "state") == "started" || number_of(from, "time_discovered_started_ns", 0) > 0;
   return found;
 }
 
@@ -150,14 +159,17 @@ FlightDump dump_of(const Json& document, RankLists* lists) {
   }
   if (const auto found = document.find("pg_status"); found != document.end())
     for (const auto& [key, status] : found->items())
-      if (const auto id = number_in<int64_t>(key))
+      if (const auto id = number_in<int64_t>(key)) {
         dump.status_by_id[*id] = {number_of(status.at("last_enqueued_collective")),
                                   number_of(status.at("last_completed_collective"))};
+        dump.tells_starts |= number_of(status, "last_started_collective", -1) > 0;
+      }
   std::map<int64_t, std::string> names;
   if (const auto found = document.find("entries"); found != document.end())
     for (const Json& from : *found) {
       EntryOfId read = entry_of(from);
-      names[read.id] = read.entry.group;
+      if (read.id >= 0) names[read.id] = read.entry.group;
+      dump.tells_starts |= read.entry.started;
       dump.groups.try_emplace(read.entry.group, FlightGroup{read.description, nullptr});
       dump.entries.push_back(std::move(read.entry));
     }

@@ -19,11 +19,13 @@ struct FlightEntry {
   int64_t point_to_point_sequence = 0;
   std::string group;  // its name
   std::string operation;
-  std::string sizes, dtypes;  // of its inputs, as JSON: to be compared
+  // As JSON, to be compared: of its inputs, and behind "->" of its outputs where they differ.
+  std::string sizes, dtypes;
   int64_t created_ns = 0;
   int64_t timeout_ms = 0;
   bool point_to_point = false;
   bool gloo = false;
+  bool started = false;    // seen to run on its GPU; said only where the job times its calls
   bool done = false;       // completed; Gloo says this of time-outs, too
   bool comparable = true;  // all of it is here: operation, sizes and dtypes are the rank's
 
@@ -52,6 +54,7 @@ struct FlightDump {
   std::string file;
   bool from_log = false;                      // only what a text log says: part of its groups
   int64_t ranks_at_least = 0;                 // that the job has
+  bool tells_starts = false;                  // of what began on its GPU
   std::map<std::string, FlightGroup> groups;  // by name
   std::map<std::string, FlightStatus> status;
   std::map<int64_t, FlightStatus> status_by_id;  // of ids whose group's name is not known here

@@ -83,7 +83,7 @@ class JobAttribution {
   }
 
   FlightFinding run() {
-    finding_ = attribute(with_logs());
+    finding_ = attribute(with_logs(), sent_more_);
     const bool failed = !victims_.empty() || !died_.empty() || !unclear_.empty();
     if (finding_.kind == FlightClass::nothing && finding_.decided && !failed)
       find_late_arrivals(job_.dumps, &finding_);
@@ -111,6 +111,7 @@ class JobAttribution {
     if (event.kind == LogEventKind::job_ended && job_end_ == nullptr) job_end_ = &event;
     if (event.kind == LogEventKind::mismatch && mismatch_ == nullptr) mismatch_ = &event;
     for (const auto& [rank, what] : event.called) called_.emplace(rank, what);
+    if (event.sent_more && event.rank >= 0 && !event.local) sent_more_.insert(event.rank);
     if (event.kind == LogEventKind::absent) {
       accused_.insert(event.ranks.begin(), event.ranks.end());
       if (!event.ranks.empty()) accusation_ = &event;
@@ -168,14 +169,14 @@ class JobAttribution {
   std::vector<FlightDump> with_logs() const {
     std::vector<FlightDump> dumps = job_.dumps;
     std::map<int64_t, FlightDump> told;
-    std::map<std::pair<int64_t, int64_t>, std::string> operations;
+    std::map<std::pair<int64_t, int64_t>, const LogEvent*> works;
     for (const LogEvent& event : job_.events)
       if (event.kind == LogEventKind::timed_out && !event.operation.empty())
-        operations.emplace(std::pair(event.rank, event.sequence), event.operation);
+        take_work(event, &works[{event.rank, event.sequence}]);
     for (const LogEvent& event : job_.events) {
       if (event.rank < 0 || event.group.empty() || dumped_.contains(event.rank)) continue;
-      const auto operation = operations.find({event.rank, event.sequence});
-      add_to(&told[event.rank], event, operation == operations.end() ? "" : operation->second);
+      const auto work = works.find({event.rank, event.sequence});
+      add_to(&told[event.rank], event, work == works.end() ? event : *work->second);
     }
     for (auto& [rank, dump] : told) {
       dump.rank = rank;
@@ -187,7 +188,17 @@ class JobAttribution {
     return dumps;
   }
 
-  static void add_to(FlightDump* dump, const LogEvent& event, const std::string& operation) {
+  // The line that says what was called names no group: two of one number may be of two groups.
+  static void take_work(const LogEvent& event, const LogEvent** work) {
+    static const LogEvent kUnclear;
+    if (*work == nullptr)
+      *work = &event;
+    else if ((*work)->operation != event.operation || (*work)->sizes != event.sizes)
+      *work = &kUnclear;
+  }
+
+  // `work`: of what it tells, the line that says what was called.
+  static void add_to(FlightDump* dump, const LogEvent& event, const LogEvent& work) {
     dump->groups.try_emplace(event.group, FlightGroup{event.description, nullptr});
     FlightStatus& status = dump->status[event.group];
     // The first report counts: later ones are of a job that is being taken down.
@@ -202,8 +213,9 @@ class JobAttribution {
     entry.record = static_cast<int64_t>(dump->entries.size());
     entry.group = event.group;
     entry.sequence = event.sequence;
-    entry.operation = operation_name(operation);
-    entry.point_to_point = is_point_to_point(operation);
+    entry.operation = operation_name(work.operation);
+    entry.point_to_point = is_point_to_point(work.operation);
+    entry.sizes = work.sizes;
     status.enqueued = std::max(status.enqueued, event.sequence);
     dump->entries.push_back(std::move(entry));
   }
@@ -377,7 +389,8 @@ class JobAttribution {
       undecided(
           quiet.empty()
               ? "who was waited for: the logs, or better the flight recorder dumps, of all ranks"
-              : fmt::format("who was waited for: {} reported nothing", rank_list(quiet)),
+              : fmt::format("who was waited for: {} reported no time-out and no lost peer",
+                            rank_list(quiet)),
           quiet);
     else if (job_.dumps.empty() || failed_)
       undecided(reported_
@@ -394,7 +407,7 @@ class JobAttribution {
 
   const JobEvidence& job_;
   std::map<int64_t, RankStory> stories_;
-  RankSet dumped_, died_, unclear_, victims_, accused_;
+  RankSet dumped_, died_, unclear_, victims_, accused_, sent_more_;
   int64_t world_ = 0;
   const LogEvent* accusation_ = nullptr;
   const LogEvent* job_end_ = nullptr;

@@ -34,11 +34,12 @@ struct LogEvent {
   std::map<int64_t, std::string> called;  // of mismatch: what ranks called, where the line says
   int64_t world = 0;
   int64_t signal = 0, code = 0;
-  bool first = false;    // the launcher saw this end first
-  bool own = false;      // an exception that peers cannot have caused
-  bool certain = false;  // an exception that nobody caught
-  std::string time;      // of an end, as the launcher writes it: to be compared
-  std::string text;      // as it stands in the log, cut short
+  bool first = false;      // the launcher saw this end first
+  bool sent_more = false;  // of mismatch: a peer sent more than the rank asked for
+  bool own = false;        // an exception that peers cannot have caused
+  bool certain = false;    // an exception that nobody caught
+  std::string time;        // of an end, as the launcher writes it: to be compared
+  std::string text;        // as it stands in the log, cut short
   std::string file;
   int64_t line = 0;
 };

@@ -59,6 +59,8 @@ constexpr std::array kWords = {
     // First, whatever the type: peers cannot have caused these.
     WordOrigin{"address already in use", ExceptionOrigin::own},
     WordOrigin{"dataloader timed out", ExceptionOrigin::own},
+    WordOrigin{"httpconnectionpool", ExceptionOrigin::own},
+    WordOrigin{"httpsconnectionpool", ExceptionOrigin::own},
     WordOrigin{"gloo", ExceptionOrigin::communication},
     WordOrigin{"nccl", ExceptionOrigin::communication},
     WordOrigin{"connection", ExceptionOrigin::communication},
@@ -68,6 +70,7 @@ constexpr std::array kWords = {
     WordOrigin{"socket", ExceptionOrigin::communication},
     WordOrigin{"monitoredbarrier", ExceptionOrigin::communication},
     WordOrigin{"peer", ExceptionOrigin::unclear},
+    WordOrigin{"in process", ExceptionOrigin::unclear},  // DDP's ranks, whose models differ
     WordOrigin{"rank", ExceptionOrigin::unclear},
     WordOrigin{"collective", ExceptionOrigin::unclear},
     WordOrigin{"process group", ExceptionOrigin::unclear},
@@ -79,6 +82,10 @@ constexpr std::array kWords = {
     WordOrigin{"mpi", ExceptionOrigin::unclear},
     WordOrigin{"nvlink", ExceptionOrigin::unclear},
 };
+
+// Of NCCL and Gloo, but not for sure of a peer: the rank's own GPU, call or network device.
+constexpr std::array<std::string_view, 3> kOwnSide = {"unhandled cuda error", "invalid usage",
+                                                      "unable to find address"};
 
 bool is_type_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
@@ -121,6 +128,8 @@ ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) 
   const std::string low = lower(message);
   for (const WordOrigin& row : kWords)
     if (row.origin == ExceptionOrigin::own && has_word(low, row.word)) return row.origin;
+  for (const std::string_view words : kOwnSide)
+    if (has_word(low, words)) return ExceptionOrigin::unclear;
   for (const TypeOrigin& row : kTypes)
     if (row.type == type) return row.origin;
   auto found = ExceptionOrigin::own;

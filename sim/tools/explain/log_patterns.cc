@@ -177,6 +177,7 @@ void read_out_of_memory(std::string_view, LogEvent* event) { event->signal = 9; 
 void read_device_error(std::string_view line, LogEvent* event) {
   event->own = event->certain = line.find("NVLink") == std::string_view::npos;
 }
+void read_sent_more(std::string_view, LogEvent* event) { event->sent_more = true; }
 void read_nothing(std::string_view, LogEvent*) {}
 
 void read_members(std::string_view line, LogEvent* event) {
@@ -233,7 +234,7 @@ constexpr std::array kLogRows = {
     LogRow{{"Got completion from peer ", lost_peer, "NCCL transport/net_ib.cc", "NCCL 2.4"},
            read_nothing},
     LogRow{{"op.preamble.length <= op.nbytes", mismatch, "gloo/transport/tcp/pair.cc", "Gloo"},
-           read_nothing},
+           read_sent_more},
     LogRow{{"Timed out waiting ", timed_out, "gloo/transport/tcp/unbound_buffer.cc", "Gloo"},
            read_gloo_timeout},
     LogRow{{"Application timeout caused pair closure", timed_out, "gloo/transport/tcp/pair.cc",

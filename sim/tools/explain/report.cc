@@ -22,6 +22,14 @@ const char* next_step(FlightClass kind) {
       return "look at what the process did before: its data loader, its checkpoint, its host";
     case FlightClass::mismatch:
       return "look at where its program takes another branch, or has other shapes";
+    case FlightClass::order:
+      return "look at what decides the order: dicts, sets and threads of each process, its "
+             "branches";
+    case FlightClass::ahead:
+      return "look at how many batches each rank has (Join, drop_last), and what only some skip";
+    case FlightClass::not_started:
+      return "look at what its GPU does before: a kernel that does not end (cuda-gdb, dmesg), its "
+             "stack (py-spy dump)";
     case FlightClass::died:
       return "the others lost it afterwards: mend this first";
     case FlightClass::silent:
@@ -36,10 +44,12 @@ const char* next_step(FlightClass kind) {
 }
 
 std::string what_happened(const FlightFinding& found) {
-  if (found.guilty.size() > 1 && found.kind != FlightClass::mismatch)
-    return "are to blame, each as said above";
-  const std::string collective = fmt::format("{} {} of group {} ({})", found.operation,
-                                             found.sequence, found.group, found.description);
+  const bool of_calls = found.kind == FlightClass::mismatch || found.kind == FlightClass::order ||
+                        found.kind == FlightClass::ahead;
+  if (found.guilty.size() > 1 && !of_calls) return "are to blame, each as said above";
+  const std::string collective = fmt::format(
+      "{} {} of group {} ({})", found.operation.empty() ? "collective" : found.operation,
+      found.sequence, found.group, found.description);
   switch (found.kind) {
     case FlightClass::never_entered:
       return "never entered " + collective;
@@ -51,6 +61,15 @@ std::string what_happened(const FlightFinding& found) {
     case FlightClass::mismatch:
       return fmt::format("did not call what the others called as collective {} of group {} ({})",
                          found.sequence, found.group, found.description);
+    case FlightClass::order:
+      return fmt::format(
+          "called what the others called in another order, from collective {} of "
+          "group {} ({}) on",
+          found.sequence, found.group, found.description);
+    case FlightClass::ahead:
+      return "went on with the next step, where the others called " + collective;
+    case FlightClass::not_started:
+      return "called " + collective + ", which its GPU never began";
     case FlightClass::died:
       return "ended by itself, before the others lost it";
     case FlightClass::silent:

@@ -48,11 +48,13 @@ std::optional<Acted> acted(const FlightFinding& found) {
     case FlightClass::never_entered:
       return Acted{FaultKind::deadlock, nullptr, "hang", "never enters a collective"};
     case FlightClass::held:
+    case FlightClass::not_started:
       return Acted{FaultKind::deadlock, "wait", "hang",
                    "hangs in its wait for collectives that peers complete"};
     case FlightClass::late:
       return Acted{FaultKind::stall, nullptr, "hang", "comes after the time-out"};
     case FlightClass::mismatch:
+    case FlightClass::order:
       if (found.difference == Difference::dtype)
         return Acted{FaultKind::mismatched_dtype, nullptr, "rejected", "trains in another dtype"};
       if (found.difference == Difference::size)
@@ -65,6 +67,7 @@ std::optional<Acted> acted(const FlightFinding& found) {
       if (found.lost_connection)
         return Acted{FaultKind::kill, nullptr, "crash", "is gone without a word"};
       return Acted{FaultKind::deadlock, nullptr, "hang", "hangs without a word"};
+    case FlightClass::ahead:
     case FlightClass::straggler:
     case FlightClass::nothing:
       return std::nullopt;
@@ -234,7 +237,9 @@ Reproduction reproduce(const FlightFinding& found) {
   } else if (found.kind == FlightClass::straggler) {
     made.why_not = "nothing failed, and scenarios are written of failures alone";
   } else {
-    made.why_not = "no fault of lockstep calls another operation than the other ranks";
+    made.why_not = found.kind == FlightClass::ahead
+                       ? "no fault of lockstep gives a rank more steps than the others"
+                       : "no fault of lockstep calls another operation than the other ranks";
   }
   return made;
 }
