@@ -212,7 +212,7 @@ const std::vector<ModelledKey>& modelled_keys() {
        "model",
        {"linear",    "mlp",          "autoencoder",   "batch_norm_mlp",  "branches",
         "two_heads", "sized_layers", "mnist_convnet", "cifar_cnn",       "resnet18",
-        "resnet50",  "resnet101",    "resnet152",     "resnext50_32x4d", "vgg16",
+        "resnet50",  "resnet101",    "resnet152",     "resnext50_32x4d", "resnext101_32x8d", "vgg16",
         "alexnet",   "inception_v3", "bert",          "embedding",       "gpt",
         "parameters"},
        time,
