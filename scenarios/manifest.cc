@@ -57,8 +57,8 @@ const std::map<std::string_view, Describe>& models() {
 
 bool is_only_described(const std::string& model_kind) {
   static const std::set<std::string_view> kKinds = {
-      "resnet101", "resnet152", "resnext50_32x4d", "resnext101_32x8d", "vgg16",
-      "alexnet",   "inception_v3", "bert",         "parameters"};
+      "resnet101",    "resnet152", "resnext50_32x4d", "resnext101_32x8d", "vgg16", "alexnet",
+      "inception_v3", "bert",      "parameters"};
   return kKinds.contains(model_kind);
 }
 

@@ -52,8 +52,8 @@ class TableReader {
     row.fitted = json.value("fit", false);
     row.ms = ms_of(json, i, row.ranks);
     if (!row.synchronized && row.ranks > 1)
-      refuse(pointer_of(i) + "/ranks",
-             fmt::format("{} ranks that are not synchronized", row.ranks), "1");
+      refuse(pointer_of(i) + "/ranks", fmt::format("{} ranks that are not synchronized", row.ranks),
+             "1");
     if (!row.synchronized && row.cap_mb)
       refuse(pointer_of(i) + "/bucket_cap_mb", "a row without a reducer has no buckets",
              "no bucket_cap_mb");
@@ -75,8 +75,7 @@ class TableReader {
              "samples_per_rank beside \"rows\"");
       return 1;
     }
-    const double samples =
-        document_["samples_per_rank"].get<double>() * static_cast<double>(ranks);
+    const double samples = document_["samples_per_rank"].get<double>() * static_cast<double>(ranks);
     return samples * 1e3 / json["samples_per_s"].get<double>();
   }
 

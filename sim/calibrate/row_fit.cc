@@ -79,8 +79,7 @@ class Simulator {
 
 void slow_links(double factor, MachineModel* machine) {
   const auto slower = [&](LinkCost* link) {
-    link->beta_fs_per_byte =
-        std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
+    link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
   };
   slower(&machine->cost.link);
   slower(&machine->cost.across);
@@ -214,10 +213,10 @@ class RowFitter {
   InputErrors unexplained() const {
     Guess least = base_;
     least.compute *= 1e-6;
-    return {refused(fmt::format("the row of {} ranks takes {} ms, and its collectives alone {:.2f} ms",
-                                fitted_.ranks, fitted_.ms,
-                                simulator_.step_ms(least, place_of(fitted_))),
-                    "faster links (--machine), or another row")};
+    return {refused(
+        fmt::format("the row of {} ranks takes {} ms, and its collectives alone {:.2f} ms",
+                    fitted_.ranks, fitted_.ms, simulator_.step_ms(least, place_of(fitted_))),
+        "faster links (--machine), or another row")};
   }
 
   bool has(Excess excess) const {
@@ -261,8 +260,8 @@ class RowFitter {
     const auto fewer = [&](double of, double by) { return std::min(1.0, of / by); };
     const auto others = static_cast<double>(ranks - 1);
     const double row_others = static_cast<double>(fitted_.ranks - 1);
-    const double levels = std::log2(static_cast<double>(ranks)) /
-                          std::log2(static_cast<double>(fitted_.ranks));
+    const double levels =
+        std::log2(static_cast<double>(ranks)) / std::log2(static_cast<double>(fitted_.ranks));
     return {fewer(others, row_others), std::max(1.0, levels)};
   }
 
@@ -304,8 +303,8 @@ class RowFitter {
     Accuracy accuracy;
     accuracy.runs = 1;
     for (const PredictedRow& row : fit_.rows)
-      accuracy.step_error = std::max({accuracy.step_error, row.high / row.ms - 1,
-                                      1 - row.low / row.ms});
+      accuracy.step_error =
+          std::max({accuracy.step_error, row.high / row.ms - 1, 1 - row.low / row.ms});
     std::optional<double> cap_error;
     for (const PredictedRow& a : fit_.rows)
       for (const PredictedRow& b : fit_.rows)
@@ -344,7 +343,8 @@ std::string to_text(const RowExplanation& explanation) {
     case Excess::reducer:
       return fmt::format("the reducer takes {:.1f} us a parameter", explanation.value) + bucket;
     case Excess::every_step:
-      return fmt::format("a step of several ranks takes {:.2f} ms more", explanation.value) + bucket;
+      return fmt::format("a step of several ranks takes {:.2f} ms more", explanation.value) +
+             bucket;
     case Excess::link:
       return fmt::format("links are {:.2f} times slower", explanation.value) + bucket;
     case Excess::compute:

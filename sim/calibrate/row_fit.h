@@ -14,16 +14,16 @@ namespace lockstep {
 
 // A machine fitted to one published row, of a scenario's step on a machine whose links are known.
 //
-// By how much the row is longer than compute and collectives alone has several explanations, and one
-// number cannot tell them apart. Each is fitted by itself, so that it gives the row exactly:
+// By how much the row is longer than compute and collectives alone has several explanations, and
+// one number cannot tell them apart. Each is fitted by itself, so that it gives the row exactly:
 enum class Excess {
   reducer,     // what a reducer costs the compute stream for each parameter, on one rank too
   every_step,  // what a step of several ranks takes beside (sync_ms)
   link,        // links are slower than the machine says, by a factor of kMostSlower at most
   compute      // of a row without a longer compute row: compute itself
 };
-// Each again with what a bucket costs the compute stream, where the machine does not say it: nothing,
-// or this.
+// Each again with what a bucket costs the compute stream, where the machine does not say it:
+// nothing, or this.
 inline constexpr double kMostBucketUs = 100;
 inline constexpr double kMostSlower = 16;
 
@@ -43,7 +43,7 @@ struct PredictedRow {
 };
 
 struct RowFit {
-  MachineModel machine;                    // between the explanations; accuracy: how far they are apart
+  MachineModel machine;  // between the explanations; accuracy: how far they are apart
   double forward_ms = 0, backward_ms = 0;  // of compute as it was fitted
   std::vector<RowExplanation> explanations;
   std::vector<PredictedRow> rows;  // as the table's, without that of compute alone

@@ -43,9 +43,8 @@ using Caps = std::vector<const PredictedRow*>;
 // Which cap is fastest at one world size, by virtual time and as published.
 std::string text_of_caps(int64_t ranks, const Caps& caps, double error) {
   const auto least = [&](auto ms) {
-    return *std::min_element(caps.begin(), caps.end(), [&](const auto* a, const auto* b) {
-      return ms(*a) < ms(*b);
-    });
+    return *std::min_element(caps.begin(), caps.end(),
+                             [&](const auto* a, const auto* b) { return ms(*a) < ms(*b); });
   };
   const PredictedRow& best = *least([](const PredictedRow& row) { return row.ms; });
   const PredictedRow& published = *least([](const PredictedRow& row) { return row.row.ms; });
@@ -55,8 +54,7 @@ std::string text_of_caps(int64_t ranks, const Caps& caps, double error) {
       alike.push_back(fmt::format("{}", *row->row.cap_mb));
   std::string text = fmt::format("at {} {}: bucket_cap_mb {} is fastest in virtual time", ranks,
                                  plural(ranks, "rank"), *best.row.cap_mb);
-  for (size_t i = 0; i < alike.size(); ++i)
-    text += (i == 0 ? "; cannot tell " : ", ") + alike[i];
+  for (size_t i = 0; i < alike.size(); ++i) text += (i == 0 ? "; cannot tell " : ", ") + alike[i];
   if (!alike.empty()) text += " from it";
   return text + fmt::format("; published {}, by {:.1f} %\n", *published.row.cap_mb,
                             (best.row.ms / published.row.ms - 1) * 100);

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-// A machine fitted to one row of a published table (sim/calibrate/row_fit.h), and all of its rows in
-// virtual time.
+// A machine fitted to one row of a published table (sim/calibrate/row_fit.h), and all of its rows
+// in virtual time.
 struct TableOptions {
   std::vector<std::string> scenarios;  // one
   std::string table;

@@ -29,8 +29,8 @@ struct CalibrateOptions {
   std::vector<std::string> folders;  // of runs, or of invocations; with a table: one scenario
   std::string table, machine;        // published step times, and the links that they are fitted on
   std::vector<std::string> sets;
-  std::string out;                   // the machine file; empty: standard output shows it
-  int64_t cores = 0;                 // of the host that they shared; 0: of this one
+  std::string out;    // the machine file; empty: standard output shows it
+  int64_t cores = 0;  // of the host that they shared; 0: of this one
   bool quiet = false;
 };
 
@@ -112,8 +112,8 @@ int calibrate(const CalibrateOptions& options) {
   check_output("--out", options.out, &errors);
   if (!errors.empty()) return bad_input(errors);
   if (!options.table.empty())
-    return calibrate_on_table(
-        {options.folders, options.table, options.machine, options.sets, options.out, options.quiet});
+    return calibrate_on_table({options.folders, options.table, options.machine, options.sets,
+                               options.out, options.quiet});
   const auto runs = runs_in(options.folders);
   if (!runs) return bad_input(runs.errors());
   const int64_t cores = options.cores > 0 ? options.cores : this_machine().cores;
@@ -144,9 +144,10 @@ void add_calibrate(CLI::App& app, std::function<int()>* action) {
   verb->add_option("RUNS", options->folders,
                    "Folders of runs, or of invocations; with --table the scenario")
       ->required();
-  verb->add_option("--table", options->table,
-                   "Published step times of the scenario, of which one row is fitted to and all are "
-                   "compared (lockstep schema --table)")
+  verb->add_option(
+          "--table", options->table,
+          "Published step times of the scenario, of which one row is fitted to and all are "
+          "compared (lockstep schema --table)")
       ->option_text("FILE");
   verb->add_option("--machine", options->machine,
                    "With --table: the links; a file or a word, as of lockstep simulate (loopback)")
@@ -176,11 +177,12 @@ Exit codes
 }  // namespace
 
 Tool calibrate_tool() {
-  return {.verb = "calibrate",
-          .add = add_calibrate,
-          .forms = {{"on a published table", "--table", {" --machine --out --quiet --set --table "}},
-                    {"with --out", "--out", {" --cores --out --quiet "}},
-                    {"without --out", "", {"--cores"}}}};
+  return {
+      .verb = "calibrate",
+      .add = add_calibrate,
+      .forms = {{"on a published table", "--table", {" --machine --out --quiet --set --table "}},
+                {"with --out", "--out", {" --cores --out --quiet "}},
+                {"without --out", "", {"--cores"}}}};
 }
 
 }  // namespace lockstep
