@@ -35,6 +35,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/machine_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/simulate_schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/table_schema.json
           ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake ${PROJECT_SOURCE_DIR}/cmake/Embed.cmake)
 
 # The HTML report's style, scripts and D3, which it carries with it.

@@ -41,6 +41,7 @@ const std::map<std::string_view, Describe>& models() {
       {"resnet101", describe_resnet101},
       {"resnet152", describe_resnet152},
       {"resnext50_32x4d", describe_resnext50},
+      {"resnext101_32x8d", describe_resnext101},
       {"vgg16", describe_vgg16},
       {"alexnet", describe_alexnet},
       {"inception_v3", describe_inception_v3},
@@ -55,9 +56,9 @@ const std::map<std::string_view, Describe>& models() {
 }  // namespace
 
 bool is_only_described(const std::string& model_kind) {
-  static const std::set<std::string_view> kKinds = {"resnet101", "resnet152", "resnext50_32x4d",
-                                                    "vgg16",     "alexnet",   "inception_v3",
-                                                    "bert",      "parameters"};
+  static const std::set<std::string_view> kKinds = {
+      "resnet101",    "resnet152", "resnext50_32x4d", "resnext101_32x8d", "vgg16", "alexnet",
+      "inception_v3", "bert",      "parameters"};
   return kKinds.contains(model_kind);
 }
 
@@ -415,6 +416,10 @@ void describe_resnet152(const Options& options, ManifestBuilder& builder) {
 
 void describe_resnext50(const Options& options, ManifestBuilder& builder) {
   ResNetManifest({true, {3, 4, 6, 3}, 32, 2}, options, builder);
+}
+
+void describe_resnext101(const Options& options, ManifestBuilder& builder) {
+  ResNetManifest({true, {3, 4, 23, 3}, 32, 4}, options, builder);
 }
 
 // Read, and found right, by whoever made the options.

@@ -147,6 +147,7 @@ void describe_resnet50(const Options& options, ManifestBuilder& builder);
 void describe_resnet101(const Options& options, ManifestBuilder& builder);
 void describe_resnet152(const Options& options, ManifestBuilder& builder);
 void describe_resnext50(const Options& options, ManifestBuilder& builder);
+void describe_resnext101(const Options& options, ManifestBuilder& builder);
 void describe_vgg16(const Options& options, ManifestBuilder& builder);
 void describe_alexnet(const Options& options, ManifestBuilder& builder);
 void describe_inception_v3(const Options& options, ManifestBuilder& builder);

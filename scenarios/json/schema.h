@@ -27,6 +27,7 @@ const char* program_sweep_schema_text();   // ... `lockstep sweep -- COMMAND`
 const char* simulate_schema_text();        // ... `lockstep simulate`
 const char* profile_schema_text();         // of scenarios/layer_times.h
 const char* machine_schema_text();         // of sim/des/machine_model.h
+const char* table_schema_text();           // of sim/calibrate/published_table.h
 
 // A JSON Schema of draft-07 made ready to check thousands of documents, to say in a user's words
 // what is wrong, and to fill in defaults. It knows the keywords that scenarios/schema.json uses;

@@ -300,7 +300,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   job.ranks = scenario.world_size;
   job.steps = scenario.steps;
   job.seed = scenario.seed;
-  job.load_ns = machine.load_ns;
+  job.load_ns = machine.load_ns + (job.ranks > 1 ? machine.sync_ns : 0);
   job.forward_ns = times.value().forward_ns;
   job.backward_ns = times.value().backward_ns;
   job.optimizer_ns = machine.optimizer_ns;

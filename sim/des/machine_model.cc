@@ -104,6 +104,7 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("bucket_us")) machine->bucket_ns = ns_of_key(json, "bucket_us", 1e3);
   if (json.contains("parameter_us")) machine->parameter_ns = ns_of_key(json, "parameter_us", 1e3);
   if (json.contains("launch_us")) machine->launch_ns = ns_of_key(json, "launch_us", 1e3);
+  if (json.contains("sync_ms")) machine->sync_ns = ns_of_key(json, "sync_ms", 1e6);
   if (json.contains("load_ms")) machine->load_ns = ns_of_key(json, "load_ms", 1e6);
   if (json.contains("optimizer_ms")) machine->optimizer_ns = ns_of_key(json, "optimizer_ms", 1e6);
   if (json.contains("forward_ms")) machine->forward_ms = json["forward_ms"].get<double>();
@@ -167,6 +168,7 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   if (machine.parameter_ns > 0)
     json["parameter_us"] = static_cast<double>(machine.parameter_ns) * 1e-3;
   json["launch_us"] = static_cast<double>(machine.launch_ns) * 1e-3;
+  if (machine.sync_ns > 0) json["sync_ms"] = static_cast<double>(machine.sync_ns) * 1e-6;
   json["load_ms"] = static_cast<double>(machine.load_ns) * 1e-6;
   json["optimizer_ms"] = static_cast<double>(machine.optimizer_ns) * 1e-6;
   if (machine.forward_ms) json["forward_ms"] = *machine.forward_ms;
@@ -196,12 +198,13 @@ struct Preset {
   int64_t ranks_per_host = 1;
   double across_latency_us = 0, across_bandwidth_mb_per_s = 0;
 };
-constexpr std::array<Preset, 8> kPresets = {{{"loopback", 60, 1500},
+constexpr std::array<Preset, 9> kPresets = {{{"loopback", 60, 1500},
                                              {"10gbe", 25, 1250},
                                              {"25gbe", 25, 3125},
                                              {"100gbe", 25, 12'500},
                                              {"ib_hdr", 2, 25'000},
                                              {"ib_ndr", 2, 50'000},
+                                             {"dgx_v100", 2, 150'000, 8, 5, 6'250},
                                              {"dgx_a100", 2, 300'000, 8, 5, 25'000},
                                              {"dgx_h100", 2, 450'000, 8, 5, 50'000}}};
 

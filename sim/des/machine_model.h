@@ -36,6 +36,8 @@ struct MachineModel {
   // From a bucket's last gradient to its launch, while backward goes on.
   int64_t launch_ns = 0;
   int64_t load_ns = 0, optimizer_ns = 0;
+  // What a step of several ranks takes beside its compute and collectives.
+  int64_t sync_ns = 0;
   // Of a scenario whose compute is real.
   std::optional<double> forward_ms, backward_ms;
   Noise noise;

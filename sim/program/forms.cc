@@ -100,7 +100,8 @@ void add_others(FormTable* table) {
   table->usual("data", "", {" --samples --seed "});
   table->usual("profile", "", {kSelectionOptions, " --filter --out --repetitions "});
   std::vector<const char*> schemas = {
-      " --machine --recording --result --simulate --sweep --what-if "};
+      " --machine --recording --result --simulate --sweep --table "
+      " --what-if "};
   for (const Tool& tool : tools())
     if (tool.schema.flag != nullptr) schemas.push_back(tool.schema.flag);
   table->usual("schema", "", schemas);

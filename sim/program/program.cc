@@ -210,6 +210,7 @@ void add_others(CLI::App& app, std::function<int()>* action) {
   add("--what-if", "Of what whatif, or analyze of a trace, writes", what_if_schema_text);
   add("--recording", "Of what analyze of a recording writes", recorded_analysis_schema);
   add("--machine", "Of machine files, for simulate", machine_schema_text);
+  add("--table", "Of published step times, for calibrate --table", table_schema_text);
   add("--simulate", "Of what simulate --json writes", simulate_schema_text);
   for (const Tool& tool : tools())
     if (tool.schema.flag != nullptr) add(tool.schema.flag, tool.schema.what, tool.schema.text);

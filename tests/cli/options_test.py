@@ -12,6 +12,7 @@ from harness import ROOT, TOY, read_json
 from option_walk import Case, OptionWalk, differs, forms, refused, says, spec, writes, DEVICE
 
 SLOW = "scenarios/stragglers/named_compute.json"
+RESNET = "scenarios/stragglers/emulated_resnet50.json"
 TRACE = "golden/data/stragglers/timeline-ST.json.gz"
 ONE = ("--set", "/world_size=2", "--set", "/steps=2", "--set", "/reducer/kind=bucketed")
 SEEN = Case([], lambda test, base, result, path: None)  # the base itself has it, and shows it
@@ -60,6 +61,13 @@ class Options(OptionWalk):
         missing = self.run_program("analyze", out, "--machine", "/none")
         self.assertEqual(missing.code, 2, missing.text)
         self.walk("whatif", "", [out], {"--fix-rank": refused("--fix-rank", "77")})
+        published = [RESNET, "--table", "golden/data/published/resnet50_dgx_v100.json"]
+        self.walk("calibrate", "on a published table", published, {
+            "--table": SEEN,
+            "--machine": differs("--machine", "dgx_v100"),
+            "--set": differs("--set", "/reducer/gradient_as_bucket_view=true", "--set", "/batch_size=8"),
+            "--out": Case(["--out", "{tmp}/by_table"], lambda test, base, result, path: test.assertTrue(
+                (test.tmp / "by_table").exists()))})
         self.walk("calibrate", "without --out", [out], {"--cores": differs("--cores", "77")})
         self.walk("calibrate", "with --out", [out, "--out", self.tmp / "machine"], {
             "--out": Case([], lambda test, base, result, path: test.assertTrue(

@@ -99,6 +99,7 @@ TEST(DescribedModels, HaveTheParametersAndTheWorkOfTheirPublishedNames) {
        std::vector<Published>{{"resnet101", 44'549'160, 7.80},
                               {"resnet152", 60'192'808, 11.51},
                               {"resnext50_32x4d", 25'028'904, 4.23},
+                              {"resnext101_32x8d", 88'791'336, 16.41},
                               {"vgg16", 138'357'544, 15.47},
                               {"alexnet", 61'100'840, 0.71},
                               {"inception_v3", 23'834'568, 5.71, 299}}) {

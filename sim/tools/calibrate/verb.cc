@@ -18,6 +18,7 @@
 #include "sim/report/machine.h"
 #include "sim/report/text_style.h"
 #include "sim/tools/calibrate/compared.h"
+#include "sim/tools/calibrate/table.h"
 #include "sim/tools/tools.h"
 
 namespace lockstep {
@@ -25,9 +26,11 @@ namespace {
 
 // A machine file from runs that were kept.
 struct CalibrateOptions {
-  std::vector<std::string> folders;  // of runs, or of invocations
-  std::string out;                   // the machine file; empty: standard output shows it
-  int64_t cores = 0;                 // of the host that they shared; 0: of this one
+  std::vector<std::string> folders;  // of runs, or of invocations; with a table: one scenario
+  std::string table, machine;        // published step times, and the links that they are fitted on
+  std::vector<std::string> sets;
+  std::string out;    // the machine file; empty: standard output shows it
+  int64_t cores = 0;  // of the host that they shared; 0: of this one
   bool quiet = false;
 };
 
@@ -108,6 +111,9 @@ int calibrate(const CalibrateOptions& options) {
   InputErrors errors;
   check_output("--out", options.out, &errors);
   if (!errors.empty()) return bad_input(errors);
+  if (!options.table.empty())
+    return calibrate_on_table({options.folders, options.table, options.machine, options.sets,
+                               options.out, options.quiet});
   const auto runs = runs_in(options.folders);
   if (!runs) return bad_input(runs.errors());
   const int64_t cores = options.cores > 0 ? options.cores : this_machine().cores;
@@ -135,7 +141,20 @@ void add_calibrate(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<CalibrateOptions>();
   CLI::App* verb = app.add_subcommand(
       "calibrate", "Fit the simulator's machine to real runs that were kept (--keep, --out).");
-  verb->add_option("RUNS", options->folders, "Folders of runs, or of invocations")->required();
+  verb->add_option("RUNS", options->folders,
+                   "Folders of runs, or of invocations; with --table the scenario")
+      ->required();
+  verb->add_option(
+          "--table", options->table,
+          "Published step times of the scenario, of which one row is fitted to and all are "
+          "compared (lockstep schema --table)")
+      ->option_text("FILE");
+  verb->add_option("--machine", options->machine,
+                   "With --table: the links; a file or a word, as of lockstep simulate (loopback)")
+      ->option_text("FILE|WORD");
+  verb->add_option("--set", options->sets, "With --table: another value in the scenario")
+      ->option_text("/POINTER=VALUE")
+      ->allow_extra_args(false);
   verb->add_option("--out", options->out, "The machine file for lockstep simulate --machine")
       ->option_text("FILE");
   verb->add_option("--cores", options->cores, "Of the host that the ranks shared (this one's)")
@@ -146,6 +165,8 @@ void add_calibrate(CLI::App& app, std::function<int()>* action) {
   lockstep run scenarios/stragglers/emulated_mlp.json --keep --out /tmp/runs
   lockstep calibrate /tmp/runs --out machine.json
   lockstep simulate scenarios/stragglers/emulated_mlp.json --machine machine.json
+  lockstep calibrate scenarios/stragglers/emulated_resnet50.json --machine dgx_v100 \
+    --table golden/data/published/resnet50_dgx_v100.json --out machine.json
 
 Exit codes
   0      fitted
@@ -156,10 +177,12 @@ Exit codes
 }  // namespace
 
 Tool calibrate_tool() {
-  return {.verb = "calibrate",
-          .add = add_calibrate,
-          .forms = {{"with --out", "--out", {" --cores --out --quiet "}},
-                    {"without --out", "", {"--cores"}}}};
+  return {
+      .verb = "calibrate",
+      .add = add_calibrate,
+      .forms = {{"on a published table", "--table", {" --machine --out --quiet --set --table "}},
+                {"with --out", "--out", {" --cores --out --quiet "}},
+                {"without --out", "", {"--cores"}}}};
 }
 
 }  // namespace lockstep

@@ -1,0 +1,363 @@
+#include "sim/calibrate/row_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "sim/des/job_of_plan.h"
+#include "sim/des/simulate.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kMostParameterUs = 1e5;
+constexpr int kHalvings = 40;
+constexpr int64_t kSteps = 3;  // buckets are rebuilt after the first
+
+// What is simulated: a machine, and how many times as long as the plan's its compute takes.
+struct Guess {
+  MachineModel machine;
+  double compute = 1;
+};
+
+RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine) {
+  for (LayerTime& layer : plan.layer_times) {
+    layer.forward_ms *= factor;
+    layer.backward_ms *= factor;
+    layer.ready_ms *= factor;
+  }
+  if (plan.layer_times.empty()) {
+    // Backward takes twice the forward where nobody says it; the factor finds the total.
+    const double backward_ms = machine->backward_ms.value_or(2);
+    machine->forward_ms = machine->forward_ms.value_or(backward_ms / 2) * factor;
+    machine->backward_ms = backward_ms * factor;
+  }
+  return plan;
+}
+
+// Of a row that the table is asked about.
+struct Place {
+  int64_t ranks = 1;
+  std::optional<double> cap_mb;
+};
+
+class Simulator {
+ public:
+  explicit Simulator(const RunPlan& plan) : plan_(plan) {}
+
+  // Of layers by timer: the scenario says how long they take.
+  bool is_emulated() const { return !plan_.layer_times.empty(); }
+
+  Expected<PlannedJob> job(const Guess& guess, const Place& place) const {
+    MachineModel machine = guess.machine;
+    const RunPlan plan = with_compute(plan_, guess.compute, &machine);
+    SimulatedAs as;
+    as.ranks = place.ranks;
+    as.steps = kSteps;
+    if (place.cap_mb) as.cap_mb = place.cap_mb;
+    return job_of_plan(plan, machine, as);
+  }
+
+  // Infinite where the run does not come to its end, or its numbers are out of range: too long.
+  double step_ms(const Guess& guess, const Place& place) const {
+    auto planned = job(guess, place);
+    if (!planned) return std::numeric_limits<double>::infinity();
+    planned.value().job.collective_ns = 0;
+    const auto run = simulate(planned.value().job, {});
+    if (!run || run.value().failure) return std::numeric_limits<double>::infinity();
+    return numbers_of(planned.value().job, run.value()).step_ms;
+  }
+
+ private:
+  const RunPlan& plan_;
+};
+
+void slow_links(double factor, MachineModel* machine) {
+  const auto slower = [&](LinkCost* link) {
+    link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
+  };
+  slower(&machine->cost.link);
+  slower(&machine->cost.across);
+}
+
+void apply(const RowExplanation& explanation, Guess* guess) {
+  guess->machine.bucket_ns = std::llround(explanation.bucket_us * 1e3);
+  switch (explanation.excess) {
+    case Excess::reducer:
+      guess->machine.parameter_ns += std::llround(explanation.value * 1e3);
+      return;
+    case Excess::every_step:
+      guess->machine.sync_ns += std::llround(explanation.value * 1e6);
+      return;
+    case Excess::link:
+      slow_links(explanation.value, &guess->machine);
+      return;
+    case Excess::compute:
+      guess->compute *= explanation.value;
+      return;
+  }
+}
+
+// The least value from which on a step takes `ms`. Steps never get shorter with it.
+std::optional<double> value_giving(double ms, double least, double most,
+                                   const std::function<double(double)>& step_ms) {
+  if (step_ms(least) >= ms || step_ms(most) < ms) return std::nullopt;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (least + most) / 2;
+    (step_ms(middle) < ms ? least : most) = middle;
+  }
+  return most;
+}
+
+class RowFitter {
+ public:
+  RowFitter(const RunPlan& plan, const MachineModel& machine, const PublishedTable& table)
+      : simulator_(plan), table_(table), base_{machine} {
+    for (const PublishedRow& row : table.rows) {
+      if (row.fitted) fitted_ = row;
+      if (!row.synchronized) alone_ = row;
+    }
+  }
+
+  Expected<RowFit> fit() {
+    if (InputErrors errors = check(); !errors.empty()) return errors;
+    if (InputErrors errors = fit_compute(); !errors.empty()) return errors;
+    explain();
+    if (fit_.explanations.empty()) return unexplained();
+    take_the_middle();
+    predict();
+    fill_accuracy();
+    return std::move(fit_);
+  }
+
+ private:
+  static InputError refused(const std::string& message, const std::string& allowed) {
+    InputError error;
+    error.message = message;
+    error.allowed = allowed;
+    return error;
+  }
+
+  static Place place_of(const PublishedRow& row) { return {row.ranks, row.cap_mb}; }
+
+  InputErrors check() {
+    for (const PublishedRow& row : table_.rows) {
+      const auto planned = simulator_.job(base_, place_of(row));
+      if (!planned) return planned.errors();
+      for (const std::string& note : planned.value().notes)
+        if (std::find(fit_.notes.begin(), fit_.notes.end(), note) == fit_.notes.end())
+          fit_.notes.push_back(note);
+    }
+    return {};
+  }
+
+  // So that one rank without a reducer takes what its row says.
+  InputErrors fit_compute() {
+    if (!alone_) return {};
+    const auto planned = simulator_.job(base_, place_of(*alone_));
+    if (!planned) return planned.errors();
+    const Job& job = planned.value().job;
+    const double beside = static_cast<double>(job.load_ns + job.optimizer_ns) * 1e-6;
+    const double compute =
+        static_cast<double>(job.passes * (job.forward_ns + job.backward_ns)) * 1e-6;
+    if (alone_->ms <= beside || compute <= 0)
+      return {refused(fmt::format("a step of compute alone takes {} ms, and {:.3f} ms of it are "
+                                  "the machine's load_ms and optimizer_ms",
+                                  alone_->ms, beside),
+                      "a longer step")};
+    base_.compute = (alone_->ms - beside) / compute;
+    return {};
+  }
+
+  std::vector<double> bucket_costs() const {
+    const double said = static_cast<double>(base_.machine.bucket_ns) * 1e-3;
+    if (said > 0) return {said};
+    return {0, kMostBucketUs};
+  }
+
+  double row_ms(const RowExplanation& explanation) const {
+    Guess guess = base_;
+    apply(explanation, &guess);
+    return simulator_.step_ms(guess, place_of(fitted_));
+  }
+
+  void explain() {
+    for (const double bucket_us : bucket_costs()) {
+      if (!alone_) continue;
+      add(Excess::reducer, bucket_us, 0, kMostParameterUs);
+      if (fitted_.ranks == 1) continue;
+      add(Excess::every_step, bucket_us, 0, fitted_.ms);
+      if (base_.machine.cost.tables.empty()) add(Excess::link, bucket_us, 1, kMostSlower);
+    }
+    if (!fit_.explanations.empty()) return;
+    if (alone_)
+      fit_.notes.push_back(fmt::format(
+          "the row takes {} ms, no more than compute alone and its collectives: compute is taken "
+          "from the row instead",
+          fitted_.ms));
+    for (const double bucket_us : bucket_costs()) add(Excess::compute, bucket_us, 1e-6, 1e6);
+  }
+
+  void add(Excess excess, double bucket_us, double least, double most) {
+    const auto value = value_giving(fitted_.ms, least, most, [&](double guess) {
+      return row_ms({excess, bucket_us, guess});
+    });
+    if (value) fit_.explanations.push_back({excess, bucket_us, *value});
+  }
+
+  InputErrors unexplained() const {
+    Guess least = base_;
+    least.compute *= 1e-6;
+    return {refused(
+        fmt::format("the row of {} ranks takes {} ms, and its collectives alone {:.2f} ms",
+                    fitted_.ranks, fitted_.ms, simulator_.step_ms(least, place_of(fitted_))),
+        "faster links (--machine), or another row")};
+  }
+
+  bool has(Excess excess) const {
+    return std::any_of(fit_.explanations.begin(), fit_.explanations.end(),
+                       [&](const RowExplanation& one) { return one.excess == excess; });
+  }
+
+  // Half of what links explain, of the rest half on the reducer, and what is left then on every
+  // step, with half of what a bucket may cost.
+  void take_the_middle() {
+    middle_ = base_;
+    const std::vector<double> costs = bucket_costs();
+    const double bucket_us = (costs.front() + costs.back()) / 2;
+    middle_.machine.bucket_ns = std::llround(bucket_us * 1e3);
+    if (has(Excess::compute)) {
+      middle_.compute *= solved({Excess::compute, bucket_us, 0}, 1e-6, 1e6).value_or(1);
+      return;
+    }
+    if (has(Excess::link))
+      slow_links(std::sqrt(solved({Excess::link, bucket_us, 0}, 1, kMostSlower).value_or(1)),
+                 &middle_.machine);
+    const auto parameter_us = solved({Excess::reducer, bucket_us, 0}, 0, kMostParameterUs);
+    const double part = fitted_.ranks == 1 ? 1 : 0.5;
+    middle_.machine.parameter_ns += std::llround(parameter_us.value_or(0) * part * 1e3);
+    if (fitted_.ranks > 1)
+      middle_.machine.sync_ns += std::llround(
+          std::max(0.0, fitted_.ms - simulator_.step_ms(middle_, place_of(fitted_))) * 1e6);
+  }
+
+  std::optional<double> solved(RowExplanation explanation, double least, double most) const {
+    return value_giving(fitted_.ms, least, most, [&](double guess) {
+      Guess tried = middle_;
+      explanation.value = guess;
+      apply(explanation, &tried);
+      return simulator_.step_ms(tried, place_of(fitted_));
+    });
+  }
+
+  // What every step takes, with fewer or more ranks than those of the row.
+  std::pair<double, double> growth(int64_t ranks) const {
+    const auto fewer = [&](double of, double by) { return std::min(1.0, of / by); };
+    const auto others = static_cast<double>(ranks - 1);
+    const double row_others = static_cast<double>(fitted_.ranks - 1);
+    const double levels =
+        std::log2(static_cast<double>(ranks)) / std::log2(static_cast<double>(fitted_.ranks));
+    return {fewer(others, row_others), std::max(1.0, levels)};
+  }
+
+  void predict() {
+    for (const PublishedRow& row : table_.rows) {
+      if (!row.synchronized) continue;
+      PredictedRow predicted{row};
+      predicted.ms = simulator_.step_ms(middle_, place_of(row));
+      predicted.low = predicted.high = predicted.ms;
+      for (const RowExplanation& explanation : fit_.explanations) widen(explanation, &predicted);
+      fit_.rows.push_back(predicted);
+    }
+    fit_.machine = middle_.machine;
+    const auto planned = simulator_.job(middle_, place_of(fitted_));
+    fit_.forward_ms = static_cast<double>(planned.value().job.forward_ns) * 1e-6;
+    fit_.backward_ms = static_cast<double>(planned.value().job.backward_ns) * 1e-6;
+    fit_.emulated = simulator_.is_emulated();
+    if (fit_.emulated) return;
+    fit_.machine.forward_ms = fit_.forward_ms;
+    fit_.machine.backward_ms = fit_.backward_ms;
+  }
+
+  void widen(const RowExplanation& explanation, PredictedRow* predicted) const {
+    Guess guess = base_;
+    apply(explanation, &guess);
+    const double ms = simulator_.step_ms(guess, place_of(predicted->row));
+    double low = ms, high = ms;
+    if (explanation.excess == Excess::every_step && predicted->row.ranks > 1) {
+      const auto [less, more] = growth(predicted->row.ranks);
+      low -= explanation.value * (1 - less);
+      high += explanation.value * (more - 1);
+    }
+    predicted->low = std::min(predicted->low, low);
+    predicted->high = std::max(predicted->high, high);
+  }
+
+  // Half of the widest interval; of two caps, half of the widest one of their ratio.
+  void fill_accuracy() {
+    Accuracy accuracy;
+    accuracy.runs = 1;
+    for (const PredictedRow& row : fit_.rows)
+      accuracy.step_error =
+          std::max({accuracy.step_error, row.high / row.ms - 1, 1 - row.low / row.ms});
+    std::optional<double> cap_error;
+    for (const PredictedRow& a : fit_.rows)
+      for (const PredictedRow& b : fit_.rows)
+        if (a.row.ranks == b.row.ranks && a.row.cap_mb != b.row.cap_mb)
+          cap_error = std::max(cap_error.value_or(0), ratio_error(a.row, b.row));
+    accuracy.cap_error = cap_error;
+    fit_.machine.accuracy = accuracy;
+  }
+
+  double ratio_error(const PublishedRow& a, const PublishedRow& b) const {
+    double least = std::numeric_limits<double>::infinity(), most = 0;
+    for (const RowExplanation& explanation : fit_.explanations) {
+      Guess guess = base_;
+      apply(explanation, &guess);
+      const double ratio =
+          simulator_.step_ms(guess, place_of(a)) / simulator_.step_ms(guess, place_of(b));
+      least = std::min(least, ratio);
+      most = std::max(most, ratio);
+    }
+    return (most - least) / 2;
+  }
+
+  const Simulator simulator_;
+  const PublishedTable& table_;
+  Guess base_, middle_;
+  PublishedRow fitted_;
+  std::optional<PublishedRow> alone_;
+  RowFit fit_;
+};
+
+}  // namespace
+
+std::string to_text(const RowExplanation& explanation) {
+  const std::string bucket = fmt::format(", a bucket {:.0f} us", explanation.bucket_us);
+  switch (explanation.excess) {
+    case Excess::reducer:
+      return fmt::format("the reducer takes {:.1f} us a parameter", explanation.value) + bucket;
+    case Excess::every_step:
+      return fmt::format("a step of several ranks takes {:.2f} ms more", explanation.value) +
+             bucket;
+    case Excess::link:
+      return fmt::format("links are {:.2f} times slower", explanation.value) + bucket;
+    case Excess::compute:
+      return fmt::format("compute takes {:.4g} times as long as the scenario says",
+                         explanation.value) +
+             bucket;
+  }
+  return "";
+}
+
+Expected<RowFit> fit_row(const RunPlan& plan, const MachineModel& machine,
+                         const PublishedTable& table) {
+  return RowFitter(plan, machine, table).fit();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// What a table of published step times may be.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "sim/calibrate/published_table.h"
+
+namespace lockstep {
+namespace {
+
+Expected<PublishedTable> read(const std::string& rows, const std::string& more = "") {
+  const std::string path = testing::TempDir() + "published_table.json";
+  std::ofstream(path) << R"({"format": "lockstep_table", "version": 1, "source": "made",)" << more
+                      << R"( "rows": [)" << rows << "]}";
+  return read_published_table(path);
+}
+
+std::string error_of(const std::string& rows, const std::string& more = "") {
+  const auto table = read(rows, more);
+  return table ? "none" : to_text(table.errors().front());
+}
+
+TEST(PublishedTable, RatesAreThoseOfAllRanks) {
+  const auto table = read(R"({"ranks": 1, "ms": 90, "synchronized": false},
+                             {"ranks": 4, "samples_per_s": 1280, "bucket_cap_mb": 25, "fit": true})",
+                          R"("samples_per_rank": 32,)");
+  ASSERT_TRUE(table) << to_text(table.errors().front());
+  EXPECT_FALSE(table.value().rows[0].synchronized);
+  EXPECT_DOUBLE_EQ(table.value().rows[1].ms, 100);
+  EXPECT_EQ(table.value().rows[1].cap_mb, 25);
+  EXPECT_TRUE(table.value().rows[1].fitted);
+}
+
+TEST(PublishedTable, WhatCannotBeIsRefusedAtItsPlace) {
+  using testing::HasSubstr;
+  const std::string fitted = R"({"ranks": 2, "ms": 9, "fit": true})";
+  EXPECT_THAT(error_of(R"({"ranks": 2, "ms": 9})"), HasSubstr("0 rows have \"fit\": true"));
+  EXPECT_THAT(error_of(fitted + "," + fitted), HasSubstr("2 rows have \"fit\": true"));
+  EXPECT_THAT(error_of(R"({"ranks": 2, "fit": true})"), HasSubstr("ms and samples_per_s"));
+  EXPECT_THAT(error_of(R"({"ranks": 2, "ms": 9, "samples_per_s": 9, "fit": true})"),
+              HasSubstr("said twice"));
+  EXPECT_THAT(error_of(R"({"ranks": 2, "samples_per_s": 9, "fit": true})"),
+              HasSubstr("samples_per_rank"));
+  EXPECT_THAT(error_of(fitted + R"(, {"ranks": 2, "ms": 9, "synchronized": false})"),
+              HasSubstr("not synchronized"));
+  EXPECT_THAT(error_of(R"({"ranks": 2, "ms": 9, "fit": true, "steps": 3})"), HasSubstr("steps"));
+  EXPECT_THAT(error_of(R"({"ranks": 0, "ms": 9, "fit": true})"), HasSubstr("ranks"));
+  EXPECT_THAT(error_of(R"({"ranks": 2, "ms": 0, "fit": true})"), HasSubstr("ms"));
+}
+
+}  // namespace
+}  // namespace lockstep
