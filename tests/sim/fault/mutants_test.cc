@@ -135,8 +135,8 @@ struct Received {
 Received broadcast_in(Phase phase, const MutantSpec& spec, const at::Tensor& values) {
   Received received;
   run_ranks({"local", "ring"}, 3, [&](int64_t rank, Communicator& real) {
-    const std::string path = testing::TempDir() + "/sent." + std::to_string(rank) + "." +
-                             std::to_string(::getpid());
+    const std::string path =
+        testing::TempDir() + "/sent." + std::to_string(rank) + "." + std::to_string(::getpid());
     auto recorder = Recorder::create(path, static_cast<int32_t>(rank), 3, 64);
     recorder->set_step(2);
     recorder->enter(phase);
