@@ -1,9 +1,11 @@
 #include "sim/fault/bucket_mutants.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "sim/fault/faulty_work.h"
@@ -11,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kOperations[] = {"flip", "drop", "double", "swap", "shift", "stale", "cast"};
+constexpr const char* kOperations[] = {"flip",  "drop",  "double", "swap",
+                                       "shift", "stale", "cast",   "flush"};
 
 int64_t element_of(const MutantSpec& mutant, const at::Tensor& flat) {
   return std::min(mutant.element.value_or(0), flat.numel() - 1);
@@ -27,6 +30,14 @@ void swap_halves(const at::Tensor& flat) {
 void shift(const at::Tensor& flat, int64_t from) {
   const int64_t moved = flat.numel() - 1 - from;
   flat.narrow(0, from + 1, moved).copy_(flat.narrow(0, from, moved).clone());
+}
+
+// As units do that have no denormal numbers, or are told to do without.
+void flush(const at::Tensor& flat) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, flat.scalar_type(), "flush", [&] {
+    const auto smallest = static_cast<double>(std::numeric_limits<scalar_t>::min());
+    flat.masked_fill_(flat.abs().lt(smallest), 0);
+  });
 }
 
 template <class Bits>
@@ -75,6 +86,7 @@ bool damage(const std::string& operation, const MutantSpec& mutant, const at::Te
   if (operation == "swap") swap_halves(flat);
   if (operation == "shift") shift(flat, element_of(mutant, flat));
   if (operation == "cast") flat.copy_(flat.to(at::kBFloat16).to(flat.scalar_type()));
+  if (operation == "flush") flush(flat);
   if (operation != "stale") return true;
   if (!last.defined() || last.numel() != flat.numel()) return false;
   flat.copy_(last.view({-1}));

@@ -20,6 +20,7 @@ namespace lockstep {
 //   double all twice                      swap   first and second half exchanged
 //   shift  from `element` on each has the value of the one before it: a slice at a wrong offset
 //   stale  those of the last time         cast   through bfloat16 and back: a cast too early
+//   flush  what is below the smallest normal number: zero
 
 // "drop" of "drop_gradient" at place "gradient"; none where the kind is of another place.
 std::optional<std::string> operation_at(const std::string& kind, const std::string& place);

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "sim/fault/bucket_mutants.h"
 
 namespace lockstep {
@@ -45,6 +47,16 @@ TEST(Damage, ACastLosesWhatBfloat16CannotHold) {
   const at::Tensor value = at::full({1}, 1.0F + 1.0F / 1024);
   damage("cast", {}, {}, value);
   EXPECT_EQ(value.item<float>(), 1.0F);
+}
+
+TEST(Damage, AFlushLosesDenormalNumbersAlone) {
+  const float smallest = std::numeric_limits<float>::min();
+  const at::Tensor values = at::tensor({smallest / 2, -smallest / 2, smallest, -1.0F});
+  damage("flush", {}, {}, values);
+  EXPECT_TRUE(at::equal(values, at::tensor({0.0F, 0.0F, smallest, -1.0F})));
+  const at::Tensor wide = at::full({1}, 1e-40, at::kDouble);  // normal here
+  damage("flush", {}, {}, wide);
+  EXPECT_EQ(wide.item<double>(), 1e-40);
 }
 
 TEST(Damage, WithoutAPastNothingIsStale) {

@@ -126,6 +126,60 @@ TEST(CallMutants, WhoDoesNotWaitReadsItsOwn) {
   });
 }
 
+// What rank 1 of three has after rank 0 sent `values` in a phase, where it held zeros.
+struct Received {
+  at::Tensor values;
+  size_t receipts = 0;
+};
+
+Received broadcast_in(Phase phase, const MutantSpec& spec, const at::Tensor& values) {
+  Received received;
+  run_ranks({"local", "ring"}, 3, [&](int64_t rank, Communicator& real) {
+    const std::string path =
+        testing::TempDir() + "/sent." + std::to_string(rank) + "." + std::to_string(::getpid());
+    auto recorder = Recorder::create(path, static_cast<int32_t>(rank), 3, 64);
+    recorder->set_step(2);
+    recorder->enter(phase);
+    const auto mutants = make_mutants(real, {spec}, *recorder);
+    const at::Tensor held = rank == 0 ? values.clone() : at::zeros_like(values);
+    mutants->broadcast(held, 0, soon())->wait();
+    real.barrier(soon())->wait();
+    if (rank == 1) {
+      RankRecords records;
+      std::string why;
+      ASSERT_TRUE(read_records(path, &records, &why)) << why;
+      received.values = held;
+      for (const Event& event : records.events)
+        received.receipts += event.kind == static_cast<uint16_t>(EventKind::receipt);
+    }
+    ::unlink(path.c_str());
+  });
+  return received;
+}
+
+TEST(Mutants, OwnReadyOrderKeepsTheOrderOfEveryRankButTheFirst) {
+  const at::Tensor order = at::ones({4}, at::kLong);
+  const Received right = broadcast_in(Phase::forward, mutant("none"), order);
+  EXPECT_EQ(right.values.sum().item<int64_t>(), 4);
+  EXPECT_EQ(right.receipts, 0);
+  for (const std::optional<int64_t> of : {std::optional<int64_t>(), std::optional<int64_t>(1)}) {
+    const Received kept = broadcast_in(Phase::forward, mutant("own_ready_order", of), order);
+    EXPECT_EQ(kept.values.sum().item<int64_t>(), 0);
+    EXPECT_EQ(kept.receipts, 1);
+  }
+}
+
+TEST(Mutants, OwnReadyOrderLeavesAllElseAlone) {
+  const at::Tensor order = at::ones({4}, at::kLong);
+  const auto untouched = [](const Received& received) {
+    EXPECT_EQ(received.values.sum().item<double>(), 4);
+    EXPECT_EQ(received.receipts, 0);
+  };
+  untouched(broadcast_in(Phase::forward, mutant("own_ready_order", 2), order));
+  untouched(broadcast_in(Phase::construction, mutant("own_ready_order"), order));
+  untouched(broadcast_in(Phase::forward, mutant("own_ready_order"), at::ones({4})));
+}
+
 }  // namespace
 
 }  // namespace lockstep
