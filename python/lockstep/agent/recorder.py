@@ -27,7 +27,8 @@ class Recorder:
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
-                    "scale_known": True, "broadcasts": 0, "constants": ""}
+                    "scale_known": True, "broadcasts": 0, "constants": "",
+                    "replicas": 0, "replicas_dealt": [], "shuffles": []}
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 
@@ -41,6 +42,9 @@ class Recorder:
         self.gathered = False  # results of a forward were gathered of all ranks, before backward
         self.reduced, self.reduced_late, self.elements_late = {}, set(), set()  # addresses of tensors; how many elements
         self.hooked = {}  # of hooked.py: by a parameter's id
+        self.untouched, self.changed, self.reduces = [], set(), False  # of untouched.py: gradients; ids of parameters
+        self.called = {}  # modules that no other surrounds, by id
+        self.partly = set()  # addresses of what some of the ranks alone have summed
         self.no_sums = set()  # addresses of what was reduced by a maximum or the like
 
     def write(self, line):

@@ -44,6 +44,13 @@ enum class ProgramCause {
   function_of_mean,
   other_parameters,
   clipped_by_shard,
+  changed_before_sum,
+  penalty_scaled,
+  own_buffers,
+  other_replicas,
+  own_frozen_model,
+  some_ranks_summed,
+  other_shuffles,
 };
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists

@@ -65,6 +65,10 @@ ProgramStep program_step_of(const Json& line) {
   step.copy = whole_number(line.at("copy"));
   step.models_hash = line.at("models_hash").get<std::string>();
   step.hooked = hooked_gradients(line.at("hooked"));
+  step.multiplied = hooked_gradients(line.at("multiplied"));
+  step.partly = line.at("partly").get<std::vector<std::string>>();
+  step.untrained = line.at("untrained").get<std::string>();
+  step.changed = line.at("changed").get<std::vector<std::string>>();
   step.before = sketches(line.at("before"));
   step.grads = sketches(line.at("grads"));
   step.params = sketches(line.at("params"));
@@ -104,6 +108,9 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->constants = line.at("constants").get<std::string>();
     rank->refused = line.at("refused").get<bool>();
     rank->broadcasts = whole_number(line.at("broadcasts"));
+    rank->replicas = whole_number(line.at("replicas"));
+    rank->replicas_dealt = line.at("replicas_dealt").get<std::vector<int64_t>>();
+    rank->shuffles = line.at("shuffles").get<std::vector<std::string>>();
     rank->padded = whole_number(line.at("padded"));
     rank->batch_norms = whole_number(line.at("batch_norms"));
     rank->backwards = whole_number(line.at("backwards"));

@@ -50,6 +50,13 @@ struct ProgramStep {
   // Of this rank's shards alone, once they were joined: of the same places in `names`.
   std::vector<Sketch> shard_grads;
   std::vector<HookedGradient> hooked;
+  // Names: with a gradient that the script changed between backward and the sum over ranks,
+  // otherwise than by a factor or a clamp.
+  std::vector<std::string> changed;
+  std::vector<std::string> partly;  // names: summed over a group that does not hold all ranks
+  // By which factor since backward, where no sum of the script's came between.
+  std::vector<HookedGradient> multiplied;
+  std::string untrained;  // hash of parameters of forwards that no optimizer and no DDP holds
   std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
   // Of all parameters before the update, the optimizer's, and those that DistributedDataParallel
   // holds; empty: not known, or none.
@@ -75,7 +82,10 @@ struct ProgramRank {
   std::string constants;       // hash of tensors of models that are no parameters and no buffers
   std::string why_not_handed;  // although it should have been
   int64_t broadcasts = 0;      // that the script called, of floating numbers
-  int64_t padded = 0;          // samples that a sampler repeated, so that each rank has as many
+  int64_t replicas = 0;        // to which a sampler deals, and those of them that this rank was
+  std::vector<int64_t> replicas_dealt;
+  std::vector<std::string> shuffles;  // of samplers that deal to all ranks: "seed 0, epoch 1"
+  int64_t padded = 0;  // samples that a sampler repeated, so that each rank has as many
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;
 };
 

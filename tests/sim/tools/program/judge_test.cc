@@ -155,7 +155,8 @@ TEST(ProgramJudge, ReplicasThatDifferHaveCauses) {
   EXPECT_EQ(named(&ProgramStep::unreduced, "weight"), ProgramCause::not_reduced);
   EXPECT_EQ(named(&ProgramStep::unreduced, "bias"), ProgramCause::unknown);
   const auto start = [](int64_t loads) {
-    return [=](ProgramStep*, ProgramStep* other) {
+    return [=](ProgramStep* first, ProgramStep* other) {
+      first->ddp_forwards = 0;  // it would have made them alike
       other->before[0] = sketch_of(9);
       other->model_loads = loads;
     };
@@ -372,7 +373,7 @@ TEST(ProgramJudge, ARunThatBrokeOffMayHaveACause) {
 TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
   const auto text = read_foreign_file(LOCKSTEP_SOURCE_DIR "/docs/programs.md", 1 << 20);
   ASSERT_TRUE(text);
-  for (int number = 1; number <= static_cast<int>(ProgramCause::clipped_by_shard); ++number) {
+  for (int number = 1; number <= static_cast<int>(ProgramCause::other_shuffles); ++number) {
     const ProgramCauseRow& row = row_of(static_cast<ProgramCause>(number));
     EXPECT_NE(
         text.value().find(fmt::format("| `{}` | {} | {} |", row.name, row.meaning, row.advice)),
