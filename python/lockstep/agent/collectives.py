@@ -28,6 +28,7 @@ def watch(recorder):
             if recorder.clipped:
                 recorder.reduced_late.add(place)
                 recorder.elements_late.add(tensor.numel())
+            recorder.summed_back |= recorder.in_backward
             untouched.given_to_sum(recorder, tensor)
             return reduce(tensor, *args, **kwargs)
         dist.all_reduce = dist.distributed_c10d.all_reduce = reduced
@@ -80,10 +81,10 @@ def noting_gather(recorder, gather):
     @functools.wraps(gather)
     def gathered(*args, **kwargs):
         given = args[1] if len(args) > 1 else kwargs.get("tensor", kwargs.get("input_tensor"))
-        tracked = torch.is_grad_enabled() or getattr(given, "requires_grad", False)  # as in the forward of a Function
-        if (isinstance(given, torch.Tensor) and tracked and recorder.samples and not recorder.quiet
-                and not untouched.is_gradient(recorder, given)):
-            recorder.gathered |= given.is_floating_point() and given.dim() > 1
+        if (isinstance(given, torch.Tensor) and recorder.samples and not recorder.quiet
+                and given.is_floating_point() and given.dim() > 1 and not untouched.is_gradient(recorder, given)):
+            recorder.gathered |= torch.is_grad_enabled()
+            recorder.gathered_inside |= given.requires_grad and not torch.is_grad_enabled()  # in the forward of a Function
         return gather(*args, **kwargs)
     return gathered
 

@@ -63,11 +63,11 @@ def watch(recorder):
         if recorder.file is None:  # while the group still says which rank this is
             recorder.write({"kind": "begin"})
         untouched.backward_begins(recorder)
-        inside = True
+        inside = recorder.in_backward = True
         try:
             result = backward(self, *args, **kwargs)
         finally:
-            inside = False
+            inside = recorder.in_backward = False
         untouched.backward_ended(recorder)
         return result
     torch.Tensor.backward = counted

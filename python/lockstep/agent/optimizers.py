@@ -115,6 +115,7 @@ def before_step(recorder, number, params):
             "hooked": names_of(recorder, names, params), **untouched.names_of(recorder, names, params),
             **whole_hashes,
             "moved": moved(recorder, number, params, whole_hashes["before_hash"]), "carried": recorder.carried, "gathered": recorder.gathered,
+            "gathered_inside": recorder.gathered_inside and not recorder.summed_back,
             "not_waited": bool(recorder.held and recorder.held.has(grads)),
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 

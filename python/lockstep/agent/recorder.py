@@ -41,6 +41,8 @@ class Recorder:
         self.dropouts = 0  # that would have drawn, of forwards with gradients
         self.gathered = False  # results of a forward were gathered of all ranks, before backward
         self.reduced, self.reduced_late, self.elements_late = {}, set(), set()  # addresses of tensors; how many elements
+        self.gathered_inside = False  # or in the forward of a Function, whose backward should add up what comes back:
+        self.summed_back = self.in_backward = False  # the script called all_reduce within backward
         self.hooked = {}  # of hooked.py: by a parameter's id
         self.untouched, self.changed, self.reduces = [], set(), False  # of untouched.py: gradients; ids of parameters
         self.called = {}  # modules that no other surrounds, by id

@@ -435,13 +435,15 @@ ProgramFinding judge_broken_off(const Ranks& ranks) {
   for (const ProgramRank& rank : ranks) {
     if (!rank.ended || !rank.refused || rank.steps.empty()) continue;
     const ProgramStep& last = rank.steps.back();
-    const std::vector<std::string>& missing = last.unused.empty() ? last.refrozen : last.unused;
+    const std::vector<std::string>& missing = !last.unused.empty()     ? last.unused
+                                              : !last.refrozen.empty() ? last.refrozen
+                                                                       : last.replaced;
     if (missing.empty()) continue;
     ProgramFinding found;
     found.verdict = Verdict::fail;
-    found.cause = last.unused.empty()                ? ProgramCause::frozen_after_ddp
-                  : holds(last.replaced, missing[0]) ? ProgramCause::parameter_replaced
-                                                     : ProgramCause::unused_parameter;
+    found.cause = holds(last.replaced, missing[0]) ? ProgramCause::parameter_replaced
+                  : last.unused.empty()            ? ProgramCause::frozen_after_ddp
+                                                   : ProgramCause::unused_parameter;
     found.step = static_cast<int64_t>(rank.steps.size());
     found.entry = "gradient of " + missing[0];
     found.line = last.line;

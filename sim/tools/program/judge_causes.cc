@@ -133,7 +133,8 @@ ProgramCause divided_cause(const Ranks& ranks, const ProgramRank& one, size_t st
     if (own.name == a.names[i] && own.factor && near(*own.factor, 1 / world))
       return ProgramCause::divided_twice;
   if (one.summed) return ProgramCause::summed_loss;
-  return a.gathered ? ProgramCause::gathered_as_constants : ProgramCause::divided_twice;
+  const bool gathered = a.gathered || a.gathered_inside;
+  return gathered ? ProgramCause::gathered_as_constants : ProgramCause::divided_twice;
 }
 
 // Alike until the last step, which was right: this one is the first that computes with others.

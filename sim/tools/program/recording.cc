@@ -38,6 +38,7 @@ ProgramStep program_step_of(const Json& line) {
   step.not_waited = line.at("not_waited").get<bool>();
   step.batches = whole_number(line.at("batches"));
   step.carried = line.at("carried").get<bool>();
+  step.gathered_inside = line.at("gathered_inside").get<bool>();
   step.gathered = line.at("gathered").get<bool>();
   step.clipped_early = line.at("clipped_early").get<bool>();
   step.replaced = line.at("replaced").get<std::vector<std::string>>();

@@ -30,12 +30,13 @@ struct ProgramStep {
   int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
   int64_t dropouts = 0;                          // that would have drawn
   int64_t position = 0, batches = 0;             // of the loader: batch last taken, from 1
-  bool not_waited = false;     // an asynchronous collective of gradients is under way at the step
-  bool carried = false;        // there was a gradient before the first backward: of the step before
-  bool gathered = false;       // results of a forward were gathered of all ranks before backward
-  bool unsynced = false;       // the last forward through DDP was under no_sync()
-  bool clipped_early = false;  // a backward or an all_reduce came after the clipping
-  std::string line;            // of the user's script, where optimizer.step() stands
+  bool not_waited = false;  // an asynchronous collective of gradients is under way at the step
+  bool carried = false;     // there was a gradient before the first backward: of the step before
+  bool gathered = false;    // results of a forward were gathered of all ranks before backward
+  bool gathered_inside = false;  // in a Function, and nothing was summed within backward
+  bool unsynced = false;         // the last forward through DDP was under no_sync()
+  bool clipped_early = false;    // a backward or an all_reduce came after the clipping
+  std::string line;              // of the user's script, where optimizer.step() stands
   std::vector<std::string> names, grad_hashes, param_hashes, samples;
   // Names: no longer the parameter that was wrapped; without a gradient although DDP waits for one;
   // trained now, and not when DDP took it, or the reverse; updated, although no DDP took it where

@@ -75,7 +75,7 @@ TEST(ProgramEvidence, AHalfOfAGatheredLossIsNotDividedTwice) {
   Ranks ranks = two();
   for (ProgramRank& rank : ranks) {
     rank.steps[1].grads[0] = sum(kWeightGradient, -0.5, kWeightGradient);
-    rank.steps[1].gathered = true;
+    rank.steps[1].gathered_inside = true;
   }
   EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::gathered_as_constants);
   for (ProgramRank& rank : ranks) rank.steps[1].multiplied = {{"weight", 0.5}};

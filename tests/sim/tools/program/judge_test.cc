@@ -362,7 +362,8 @@ TEST(ProgramJudge, ARunThatBrokeOffMayHaveACause) {
   EXPECT_EQ(found.entry, "gradient of bias");
   ranks[1].steps[1].replaced = {"bias"};
   EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::parameter_replaced);
-  ranks[1].steps[1].unused.clear();
+  ranks[1].steps[1].unused.clear();  // the old one has a gradient still
+  EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::parameter_replaced);
   ranks[1].steps[1].refrozen = {"weight"};
   EXPECT_EQ(judge_broken_off(ranks).cause, ProgramCause::frozen_after_ddp);
   EXPECT_EQ(judge_broken_off(ranks).entry, "gradient of weight");
