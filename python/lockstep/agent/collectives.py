@@ -29,7 +29,8 @@ def watch(recorder):
                 recorder.reduced_late.add(place)
                 recorder.elements_late.add(tensor.numel())
             recorder.summed_back |= recorder.in_backward
-            untouched.given_to_sum(recorder, tensor)
+            if recorder.reduced[place] == 1:
+                untouched.given_to_sum(recorder, tensor)
             return reduce(tensor, *args, **kwargs)
         dist.all_reduce = dist.distributed_c10d.all_reduce = reduced
         for name, action in (("broadcast", noting_broadcast), ("all_gather", noting_gather),
@@ -51,9 +52,9 @@ def is_no_sum(op):
 
 
 def is_of_some(group):
-    """A group that does not hold all ranks."""
+    """A group that holds several ranks and not all."""
     import torch.distributed as dist
-    return group is not None and 0 < dist.get_world_size(group) < dist.get_world_size()  # -1: not of it
+    return group is not None and 1 < dist.get_world_size(group) < dist.get_world_size()  # -1: not of it
 
 
 def reduced_oddly(recorder, names, params):
