@@ -40,6 +40,31 @@ OWN = """class Own(nn.Module):
         return self.net(x * self.scale)
 net = DistributedDataParallel(Own())
 """
+QUEUE = """class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = net
+        self.register_buffer("seen", torch.zeros(6))
+    def forward(self, x):
+        result = self.net(x - self.seen)
+        self.seen.copy_(x.mean(0))
+        return result
+net = DistributedDataParallel(Own(), broadcast_buffers=False)
+"""
+TEACHER = "torch.manual_seed({seed})\nteacher = nn.Linear(6, 2)\n" + DDP
+TAUGHT = "with torch.no_grad(): y = teacher(x).softmax(1)"
+GATHER = """class Gather(torch.autograd.Function):
+    def forward(ctx, own):
+        parts = [torch.zeros_like(own) for _ in range(world)]
+        dist.all_gather(parts, own)
+        return torch.cat(parts)
+    def backward(ctx, gradient):
+        gradient = gradient.clone()
+        {summed}
+        return gradient.chunk(world)[rank]
+cross_entropy = lambda out, y: (Gather.apply(out) ** 2).mean()
+""" + DDP
+SOME = "group = [dist.new_group([0, 1]), dist.new_group([2])][rank // 2]\n    "
 W0 = "gradient of 0.weight"
 CASES = (  # model, before, after, what it must give: step, entry, cause
     (DDP + "net.module.add_module('extra', nn.Linear(2, 2))\n", "pass", "pass", (1, "parameter extra.weight", "outside_ddp")),
@@ -57,12 +82,30 @@ CASES = (  # model, before, after, what it must give: step, entry, cause
     (DDP, "if step == 2 and rank == 0: net.eval()", "pass", (2, "dropout", "other_mode")),
     ("", "pass", f"group = dist.new_group([0])\n    {EACH}rank or dist.all_reduce(p.grad, group=group)",
      (1, "parameter 0.weight", "not_reduced")),
+    ("", "pass", EACH + "p.grad.clamp_(-0.01, 0.01); dist.all_reduce(p.grad); p.grad /= world", (1, W0, "clipped_before_sum")),
+    ("", "pass", EACH + "p.grad.sign_(); dist.all_reduce(p.grad); p.grad /= world", (1, W0, "changed_before_sum")),
+    ("", "pass", EACH + "p.grad /= world; p.grad += 0.1 * p.data; dist.all_reduce(p.grad)", (1, W0, "penalty_scaled")),
+    ("", "pass", EACH + "dist.all_reduce(p.grad); p.grad += 0.1 * p.data; p.grad /= world", (1, W0, "penalty_scaled")),
+    ("", "pass", SOME + EACH + "dist.all_reduce(p.grad, group=group); p.grad /= world", (1, "parameter 0.weight", "some_ranks_summed")),
+    ("", "pass", EACH + "parts = [torch.zeros_like(p) for _ in range(world)]; dist.all_gather(parts, p.grad); p.grad.copy_(parts[0])",
+     (1, W0, "not_reduced")),
+    (TEACHER.format(seed="rank"), TAUGHT, "pass", (1, W0, "own_frozen_model")),
+    (QUEUE, "pass", "pass", (2, "gradient of net.0.weight", "own_buffers")),
+    (GATHER.format(summed="pass"), "pass", "pass", (1, W0, "gathered_as_constants")),
+    (GATHER.format(summed="dist.all_reduce(gradient)"), "pass", EACH + "p.grad /= world", (1, W0, "divided_twice")),
+    (DDP, "if step == 1 and rank == 1: net.module[3].bias.data += 1", "pass", (1, "parameter 3.bias", "changed_between_steps")),
 )
 CORRECT = (
     (OWN.format(rank="0"), "pass", "pass"),
     ("", "pass", f"{MEAN}; dist.all_reduce(p.grad); p.grad /= world"),  # a mean of means that are alike
     (DDP, "net.train(step < 3)", "pass"),
     (DDP, "pass", EACH + "p.grad.mul_(0.5)"),
+    (TEACHER.format(seed="1"), TAUGHT, "pass"),
+    (GATHER.format(summed="dist.all_reduce(gradient)"), "pass", "pass"),
+    ("", "pass", EACH + "dist.all_reduce(p.grad); p.grad /= world; p.grad += 0.1 * p.data"),
+    ("", "pass", EACH + "dist.all_reduce(p.grad); p.grad /= world; p.grad.clamp_(-0.01, 0.01)"),
+    ("", "pass", "flat = torch.cat([p.grad.flatten() for p in net.parameters()][::-1]); dist.all_reduce(flat)\n"
+     "    for p in reversed(list(net.parameters())): p.grad, flat = flat[:p.numel()].view_as(p) / world, flat[p.numel():]"),
 )
 
 
@@ -90,6 +133,29 @@ class Causes(FolderTest):
             with self.subTest(parts):
                 code, said = self.verify_text(self.text(*parts))
                 self.assertEqual(code, 0, said)
+
+    def test_samplers_that_part_or_leave_samples_out(self):
+        for given, cause in (("x, seed=rank", "other_shuffles"), ("x, num_replicas=2 * world, rank=rank", "other_replicas")):
+            with self.subTest(cause):
+                code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("DistributedSampler(x)", f"DistributedSampler({given})"))
+                self.assertEqual(code, 1, said)
+                self.assertIn(f"fail: sample order\n      cause {cause}: ", said)
+
+    def test_a_number_of_ranks_that_is_written_down_accuses_nobody(self):
+        code, said = self.verify_text(self.text("", "pass", EACH + "dist.all_reduce(p.grad); p.grad /= 2"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("one device divides its gradients by 2 as well", said)
+
+    def test_gradients_that_are_zeroed_before_the_step_are_told(self):
+        code, said = self.verify_text(self.text(DDP, "pass", "optimizer.zero_grad()"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("zero_grad()", said)
+
+    def test_a_layer_that_is_replaced_late_is_told_where_ddp_refuses(self):
+        late = "if step == 3: net.module[3] = nn.Linear(8, 2); optimizer.add_param_group({'params': net.module[3].parameters()})"
+        code, said = self.verify_text(self.text(DDP, late, "pass"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause parameter_replaced: ", said)
 
     def test_of_two_ranks_of_which_one_leaves_early_nobody_is_named(self):
         text = self.text(DDP, "pass", "pass").replace("    optimizer.step()", "    optimizer.step()\n    if rank == 1 and step == 3: break")

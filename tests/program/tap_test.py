@@ -43,6 +43,8 @@ DDP = "net = nn.parallel.DistributedDataParallel(net)"
 SHARDED = """from torch.distributed.fsdp import fully_shard
 mesh = dist.device_mesh.init_device_mesh("cpu", (world,))
 for part in (net[0], net[2], net): fully_shard(part, mesh=mesh)"""
+MIXED = SHARDED.replace("fully_shard\n", "fully_shard, MixedPrecisionPolicy\n", 1).replace(
+    "mesh=mesh)", "mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))")
 FLAT = """from torch.distributed.fsdp import FullyShardedDataParallel
 net = FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=True)"""
 IMPORT_ZERO = "from torch.distributed.optim import ZeroRedundancyOptimizer"
@@ -114,6 +116,7 @@ class Tap(unittest.TestCase):
         for python in OTHERS:
             with self.subTest(python):
                 self.passes(python, script(model=SHARDED), sums=8)
+                self.passes(python, script(model=MIXED), sums=8)  # in double all the way
                 code, world = self.verify(python, script(model=SHARDED, reduction="sum"))
                 self.assertEqual(code, 1, self.said)
                 self.assertEqual(world["lanes"]["float64"]["cause"], "summed_loss")

@@ -1,6 +1,7 @@
 """Gradients that the program reduces itself, and clipping: what came first."""
 import functools
 
+from . import untouched
 from .imports import replace
 from .shards import is_shard
 
@@ -22,9 +23,14 @@ def watch(recorder):
             recorder.reduced[place] = recorder.reduced.get(place, 0) + 1
             if is_no_sum(args[0] if args else kwargs.get("op")):
                 recorder.no_sums.add(place)
+            if is_of_some(args[1] if len(args) > 1 else kwargs.get("group")):
+                recorder.partly.add(place)
             if recorder.clipped:
                 recorder.reduced_late.add(place)
                 recorder.elements_late.add(tensor.numel())
+            recorder.summed_back |= recorder.in_backward
+            if recorder.reduced[place] == 1:
+                untouched.given_to_sum(recorder, tensor)
             return reduce(tensor, *args, **kwargs)
         dist.all_reduce = dist.distributed_c10d.all_reduce = reduced
         for name, action in (("broadcast", noting_broadcast), ("all_gather", noting_gather),
@@ -45,12 +51,19 @@ def is_no_sum(op):
     return any(kind is not None and op == kind for kind in kinds)
 
 
+def is_of_some(group):
+    """A group that holds several ranks and not all."""
+    import torch.distributed as dist
+    return group is not None and 1 < dist.get_world_size(group) < dist.get_world_size()  # -1: not of it
+
+
 def reduced_oddly(recorder, names, params):
     """Names of those whose gradient was reduced more than once in this step, and by what is no sum."""
     places = [(name, place_of(param.grad)) for name, param in zip(names, params)
               if param.grad is not None and not is_shard(param)]
     return {"reduced_again": [name for name, place in places if recorder.reduced.get(place, 0) > 1],
-            "no_sums": [name for name, place in places if place in recorder.no_sums]}
+            "no_sums": [name for name, place in places if place in recorder.no_sums],
+            "partly": [name for name, place in places if place in recorder.partly]}
 
 
 def noting_broadcast(recorder, broadcast):
@@ -69,8 +82,10 @@ def noting_gather(recorder, gather):
     @functools.wraps(gather)
     def gathered(*args, **kwargs):
         given = args[1] if len(args) > 1 else kwargs.get("tensor", kwargs.get("input_tensor"))
-        if isinstance(given, torch.Tensor) and torch.is_grad_enabled() and recorder.samples and not recorder.quiet:
-            recorder.gathered |= given.is_floating_point() and given.dim() > 1
+        if (isinstance(given, torch.Tensor) and recorder.samples and not recorder.quiet
+                and given.is_floating_point() and given.dim() > 1 and not untouched.is_gradient(recorder, given)):
+            recorder.gathered |= torch.is_grad_enabled()
+            recorder.gathered_inside |= given.requires_grad and not torch.is_grad_enabled()  # in the forward of a Function
         return gather(*args, **kwargs)
     return gathered
 

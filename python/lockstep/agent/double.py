@@ -1,5 +1,8 @@
 """Double all the way: a cast to fewer bits would make W ranks and one device differ by its rounding."""
+import functools
+
 from . import arguments
+from .imports import after_import
 
 
 def in_double(value):
@@ -32,6 +35,17 @@ def watch(recorder):
         kind.half = kind.bfloat16 = lambda self, *args, **kwargs: self.double()
     arguments.replace("dtype", dtype_in_double)
     without_autocast()
+    after_import("torch.distributed.fsdp._fully_shard._fsdp_api", without_mixed_precision)
+
+
+def without_mixed_precision(api):
+    """Of fully_shard, whose parameters are cast when they are gathered, and gradients when they are reduced."""
+    begin = api.MixedPrecisionPolicy.__init__
+
+    @functools.wraps(begin)
+    def init(self, *args, **kwargs):
+        begin(self, *map(dtype_in_double, args), **{key: dtype_in_double(value) for key, value in kwargs.items()})
+    api.MixedPrecisionPolicy.__init__ = init
 
 
 def without_autocast():

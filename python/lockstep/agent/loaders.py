@@ -44,6 +44,18 @@ def deal_as_many(sampler, ranks):
     sampler.num_samples = sampler.total_size = each * ranks
 
 
+MOST_SHUFFLES = 1024
+
+
+def note_replica(recorder, sampler):
+    shuffles = recorder.end["shuffles"]
+    if sampler.shuffle and sampler.num_replicas == recorder.world and len(shuffles) < MOST_SHUFFLES:
+        shuffles.append(f"seed {sampler.seed}, epoch {sampler.epoch}")
+    recorder.end["replicas"] = max(recorder.end["replicas"], sampler.num_replicas)
+    if sampler.rank not in recorder.end["replicas_dealt"]:
+        recorder.end["replicas_dealt"].append(sampler.rank)
+
+
 def watch_samplers(recorder):
     from torch.utils import data
     sampler = data.distributed.DistributedSampler
@@ -61,6 +73,7 @@ def watch_samplers(recorder):
             if self.shuffle and self.epoch in used:
                 recorder.end["stale_epochs"] += 1
             used.add(self.epoch)
+            note_replica(recorder, self)
             recorder.end["padded"] = max(recorder.end["padded"], self.total_size - len(self.dataset))
         return deal(self)
     sampler.__init__, sampler.__iter__ = init, dealt

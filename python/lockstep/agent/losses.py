@@ -1,6 +1,7 @@
 """Backwards are counted; whether a loss was summed is noted."""
 import functools
 
+from . import untouched
 from .shards import is_shard
 
 MOST_TARGETS = 4096  # numbers of a step; of more there are none
@@ -61,11 +62,14 @@ def watch(recorder):
         recorder.backward_after_clip |= recorder.clipped
         if recorder.file is None:  # while the group still says which rank this is
             recorder.write({"kind": "begin"})
-        inside = True
+        untouched.backward_begins(recorder)
+        inside = recorder.in_backward = True
         try:
-            return backward(self, *args, **kwargs)
+            result = backward(self, *args, **kwargs)
         finally:
-            inside = False
+            inside = recorder.in_backward = False
+        untouched.backward_ended(recorder)
+        return result
     torch.Tensor.backward = counted
 
     def noting(name, loss):

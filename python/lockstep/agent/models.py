@@ -60,6 +60,17 @@ def note_constants(recorder, module):
         recorder.end["constants"] += digest(tensors)
 
 
+def untrained_hash(recorder):
+    """Of parameters that forwards of the step computed with, and that no optimizer updates and no DistributedDataParallel
+    holds: of a teacher, a target network, a frozen part."""
+    known = {id(param) for made in recorder.made if made() is not None for group in made().param_groups for param in group["params"]}
+    known |= {id(param) for model in recorder.models for _, param in model.params}
+    params = [param for module in recorder.called.values() for param in module.parameters()
+              if id(param) not in known and not is_shard(param) and param.device.type == "cpu"]
+    few = 0 < sum(param.numel() for param in params) <= MOST_CONSTANTS
+    return digest(params) if few else ""
+
+
 def name_parameters(recorder, module):
     recorder.names.update({id(param): name for name, param in module.named_parameters()})
 
@@ -84,6 +95,8 @@ def watch_calls(recorder):
     call = torch.nn.Module.__call__
 
     def called(self, *args, **kwargs):
+        if not recorder.depth:
+            recorder.called[id(self)] = self
         if recorder.depth or not torch.is_grad_enabled():
             return call(self, *args, **kwargs)
         if recorder.hands is not None:

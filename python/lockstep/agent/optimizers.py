@@ -6,9 +6,10 @@ import types
 import weakref
 
 from .collectives import clipped_early, reduced_oddly, unreduced
+from . import untouched
 from .hooked import names_of
 from .losses import MOST_TARGETS
-from .models import name_parameters, unheld
+from .models import name_parameters, unheld, untrained_hash
 from .recorder import MOST_SAMPLES
 from .shards import Gathering, copy_of, is_own_shard, is_shard, own_part, whole
 from .sketches import digest, sketch, sketch_part
@@ -109,11 +110,12 @@ def before_step(recorder, number, params):
             "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused()],
             "unfrozen": [name for model in recorder.models for name in model.unfrozen()],
             "refrozen": [name for model in recorder.models for name in model.refrozen()],
-            "unheld": unheld(recorder, names, params),
+            "unheld": unheld(recorder, names, params), "untrained": untrained_hash(recorder),
             **reduced_oddly(recorder, names, params),
-            "hooked": names_of(recorder, names, params),
+            "hooked": names_of(recorder, names, params), **untouched.names_of(recorder, names, params),
             **whole_hashes,
             "moved": moved(recorder, number, params, whole_hashes["before_hash"]), "carried": recorder.carried, "gathered": recorder.gathered,
+            "gathered_inside": recorder.gathered_inside and not recorder.summed_back,
             "not_waited": bool(recorder.held and recorder.held.has(grads)),
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 

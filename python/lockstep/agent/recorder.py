@@ -28,7 +28,8 @@ class Recorder:
         self.end = {"summed": False, "batch_norms": 0, "backwards": 0, "stale_epochs": 0, "dropout": False,
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
-                    "scale_known": True, "broadcasts": 0, "constants": "", "comm_hook": ""}
+                    "scale_known": True, "broadcasts": 0, "constants": "", "comm_hook": "",
+                    "replicas": 0, "replicas_dealt": [], "shuffles": []}
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 
@@ -41,7 +42,12 @@ class Recorder:
         self.dropouts = 0  # that would have drawn, of forwards with gradients
         self.gathered = False  # results of a forward were gathered of all ranks, before backward
         self.reduced, self.reduced_late, self.elements_late = {}, set(), set()  # addresses of tensors; how many elements
+        self.gathered_inside = False  # or in the forward of a Function, whose backward should add up what comes back:
+        self.summed_back = self.in_backward = False  # the script called all_reduce within backward
         self.hooked = {}  # of hooked.py: by a parameter's id
+        self.untouched, self.changed, self.reduces = [], set(), False  # of untouched.py: gradients; ids of parameters
+        self.called = {}  # modules that no other surrounds, by id
+        self.partly = set()  # addresses of what some of the ranks alone have summed
         self.no_sums = set()  # addresses of what was reduced by a maximum or the like
 
     def write(self, line):

@@ -159,12 +159,43 @@ constexpr std::array kRows = {
     ProgramCauseRow{C::hook_results_differ, "hook_results_differ",
                     "the communication hook gives ranks different results",
                     "let every rank decompress the same parts in the same order"},
+    ProgramCauseRow{C::changed_before_sum, "changed_before_sum",
+                    "gradients were changed before ranks summed them, otherwise than by a factor "
+                    "(their sign taken, noise or a penalty added)",
+                    "sum first, and change what all ranks have alike"},
+    ProgramCauseRow{C::penalty_scaled, "penalty_scaled",
+                    "a penalty on the parameters (L2, weight decay added to gradients) counts more "
+                    "or less than on one device",
+                    "add it once, to gradients that have been averaged, or to a loss of which the "
+                    "mean is taken"},
+    ProgramCauseRow{C::own_buffers, "own_buffers",
+                    "each rank computes with a buffer that it fills by itself (a queue, a running "
+                    "mean)",
+                    "gather, or all_reduce, what goes into the buffer"},
+    ProgramCauseRow{C::other_replicas, "other_replicas",
+                    "the sampler deals to more replicas than there are ranks: some samples are "
+                    "never trained on",
+                    "leave num_replicas and rank to DistributedSampler, or give it those of the "
+                    "process group"},
+    ProgramCauseRow{C::own_frozen_model, "own_frozen_model",
+                    "ranks compute with a model that nothing trains (a teacher, a target network, "
+                    "a moving average) and whose weights differ between them",
+                    "copy or broadcast it after the trained model is wrapped, and update it on "
+                    "every rank alike"},
+    ProgramCauseRow{C::some_ranks_summed, "some_ranks_summed",
+                    "a gradient was summed over a group that does not hold all ranks",
+                    "leave out the group, or sum over the groups of the other dimension as well"},
+    ProgramCauseRow{C::other_shuffles, "other_shuffles",
+                    "samplers of ranks shuffle by other seeds or epochs: some samples are dealt to "
+                    "several ranks, and some to none",
+                    "give DistributedSampler the same seed on every rank, and set_epoch() the same "
+                    "epoch"},
 };
 
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kRows.size(); ++i)
     if (kRows[i].cause != static_cast<C>(i)) return false;
-  return kRows.size() == static_cast<std::size_t>(C::hook_results_differ) + 1;
+  return kRows.size() == static_cast<std::size_t>(C::other_shuffles) + 1;
 }
 static_assert(in_order());
 

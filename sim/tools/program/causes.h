@@ -46,6 +46,13 @@ enum class ProgramCause {
   clipped_by_shard,
   hook_beyond_bound,
   hook_results_differ,
+  changed_before_sum,
+  penalty_scaled,
+  own_buffers,
+  other_replicas,
+  own_frozen_model,
+  some_ranks_summed,
+  other_shuffles,
 };
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "sim/tools/program/weights_fit.h"
 
@@ -22,6 +23,20 @@ bool is_proven(const DrillFinding& drilled, const std::vector<ProgramRank>& rank
   return true;
 }
 
+namespace {
+
+// Of a loss whose scale is each rank's own (its number plus one, say) weights are shares as well,
+// and add up to something else than one: that fits no known mistake.
+ProgramCause cause_of(const std::vector<double>& weights) {
+  const bool shares = are_shares_of_a_count(weights);
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (std::abs(sum - 1) < kProgramRatioBound)
+    return shares ? ProgramCause::mean_of_means : ProgramCause::function_of_mean;
+  return shares ? ProgramCause::unknown : ProgramCause::function_of_mean;
+}
+
+}  // namespace
+
 ProgramFinding with_cause(const DrillFinding& drilled, ProgramFinding wrong) {
   const bool unknown = wrong.cause == ProgramCause::unknown;
   if (drilled.limited && (unknown || wrong.cause == ProgramCause::local_batch_norm)) {
@@ -30,9 +45,7 @@ ProgramFinding with_cause(const DrillFinding& drilled, ProgramFinding wrong) {
         "; each rank limited the norm of its own gradients to {:.4g}: they are scaled by {:.4g}",
         drilled.limited->limit, fmt::join(drilled.limited->factors, ", "));
   } else if (!drilled.weights.empty() && (unknown || wrong.cause == ProgramCause::uneven_batches)) {
-    if (unknown)
-      wrong.cause = are_shares_of_a_count(drilled.weights) ? ProgramCause::mean_of_means
-                                                           : ProgramCause::function_of_mean;
+    if (unknown) wrong.cause = cause_of(drilled.weights);
     wrong.words += fmt::format("; one device's gradient is that of the ranks, weighted {:.3g}",
                                fmt::join(drilled.weights, ", "));
   }

@@ -8,7 +8,9 @@
 #include "sim/judge/rank_view.h"
 #include "sim/tools/program/judge_averaging.h"
 #include "sim/tools/program/judge_causes.h"
+#include "sim/tools/program/judge_evidence.h"
 #include "sim/tools/program/judge_lists.h"
+#include "sim/tools/program/judge_order.h"
 #include "sim/tools/program/judge_shards.h"
 #include "sim/tools/program/sketch.h"
 
@@ -192,6 +194,12 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   if (const std::string why = undecidable(ranks, one, step, off); !why.empty())
     return inconclusive(fmt::format("step {}, gradient of {}: {}", number, name(a, i), why),
                         number);
+  if (divides_by_constant(ranks, one, step, i))
+    return inconclusive(
+        fmt::format("step {}: one device divides its gradients by {} as well, which seems to be "
+                    "written in the script: take it from torch.distributed.get_world_size()",
+                    number, ranks.size()),
+        number);
   ProgramFinding found;
   found.verdict = Verdict::fail;
   found.step = number;
@@ -201,6 +209,7 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
                             sketch_ratio(a.grads[i], one.steps[step].grads[i]));
   if (samples_of(ranks, step) == expected) {
     found.cause = gradient_cause(ranks, one, step, i);
+    take_evidence(ranks, one, step, i, &found);
     if (const auto shards = judge_shards(ranks, one, step)) {
       found.cause = shards->cause;
       found.words += "; " + shards->words;
@@ -335,56 +344,16 @@ bool no_gradients(const ProgramRank& rank) {
                      [](const ProgramStep& step) { return largest_norm(step.grads) == 0; });
 }
 
-ProgramFinding run_finding(ProgramCause cause, const std::string& words) {
-  ProgramFinding found;
-  found.verdict = Verdict::fail;
-  found.cause = cause;
-  found.entry = "sample order";
-  found.words = words;
-  return found;
-}
-
-// The first step of the loader's iteration in which `step` is.
-size_t iteration_start(const ProgramRank& rank, size_t step) {
-  while (step > 0 && rank.steps[step - 1].position < rank.steps[step].position) --step;
-  return step;
-}
-
-// An optimizer was loaded, and the epoch under way began anew with the samples it had begun with.
-ProgramFinding lost_position(const ProgramRank& rank) {
-  for (size_t step = 1; step < rank.steps.size(); ++step) {
-    const ProgramStep &last = rank.steps[step - 1], &now = rank.steps[step];
-    if (now.optimizer_loads == last.optimizer_loads || now.samples.empty()) continue;
-    if (last.position >= last.batches || now.position > last.position) continue;
-    if (rank.steps[iteration_start(rank, step - 1)].samples != now.samples) continue;
-    ProgramFinding found = run_finding(
-        ProgramCause::loader_state_lost,
-        fmt::format("after {} of {} batches a state was loaded, and the first ones came again",
-                    last.position, last.batches));
-    found.step = static_cast<int64_t>(step + 1);
-    found.line = now.line;
-    return found;
-  }
-  return {};
-}
-
-// What is wrong with the order of samples, alike on several ranks and on one device.
-ProgramFinding order_finding(const ProgramRank& rank) {
-  ProgramFinding found = lost_position(rank);
-  if (found.verdict != Verdict::pass) return found;
-  if (rank.stale_epochs > 0)
-    return run_finding(
-        ProgramCause::epoch_never_set,
-        fmt::format("DistributedSampler shuffled {} times for an epoch it had already dealt",
-                    rank.stale_epochs));
-  if (rank.padded == 0) return {};
-  found = inconclusive(
-      fmt::format("all steps agree, with one device that is given the {} samples twice that the "
-                  "sampler repeats",
-                  rank.padded));
-  found.cause = ProgramCause::padded_samples;
-  found.entry = "samples";
-  return found;
+std::string without_gradients(const ProgramRank& rank) {
+  const auto has_none = [](const ProgramStep& step) {
+    return std::none_of(step.grads.begin(), step.grads.end(), [](const Sketch& s) { return !!s; });
+  };
+  if (std::all_of(rank.steps.begin(), rank.steps.end(), has_none))
+    return "no parameter of the optimizer has a gradient at any step: is it made of the parameters "
+           "of "
+           "the model that is trained, and zero_grad() not called between backward and step?";
+  return "every gradient is zero when the optimizer steps, so that no mistake could be seen: is "
+         "zero_grad() called between backward and step?";
 }
 
 }  // namespace
@@ -447,8 +416,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
   }
   if (ProgramFinding found = other_modes(ranks, steps); found.verdict != Verdict::pass)
     return found;
-  if (no_gradients(ranks[0]) && no_gradients(one))
-    return inconclusive("every gradient is zero, so that no mistake could be seen");
+  if (no_gradients(ranks[0]) && no_gradients(one)) return inconclusive(without_gradients(one));
   if (ranks[0].steps.size() != one.steps.size())
     return inconclusive(fmt::format("{} steps on {} ranks, {} on one device; the first {} agree",
                                     ranks[0].steps.size(), ranks.size(), one.steps.size(), steps));
@@ -459,7 +427,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
 ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
   ProgramFinding found = judge_steps(ranks, one);
   if (found.verdict != Verdict::pass) return found;
-  const ProgramFinding order = order_finding(ranks[0]);
+  const ProgramFinding order = judge_order(ranks);
   return order.verdict == Verdict::pass ? found : order;
 }
 
@@ -467,13 +435,15 @@ ProgramFinding judge_broken_off(const Ranks& ranks) {
   for (const ProgramRank& rank : ranks) {
     if (!rank.ended || !rank.refused || rank.steps.empty()) continue;
     const ProgramStep& last = rank.steps.back();
-    const std::vector<std::string>& missing = last.unused.empty() ? last.refrozen : last.unused;
+    const std::vector<std::string>& missing = !last.unused.empty()     ? last.unused
+                                              : !last.refrozen.empty() ? last.refrozen
+                                                                       : last.replaced;
     if (missing.empty()) continue;
     ProgramFinding found;
     found.verdict = Verdict::fail;
-    found.cause = last.unused.empty()                ? ProgramCause::frozen_after_ddp
-                  : holds(last.replaced, missing[0]) ? ProgramCause::parameter_replaced
-                                                     : ProgramCause::unused_parameter;
+    found.cause = holds(last.replaced, missing[0]) ? ProgramCause::parameter_replaced
+                  : last.unused.empty()            ? ProgramCause::frozen_after_ddp
+                                                   : ProgramCause::unused_parameter;
     found.step = static_cast<int64_t>(rank.steps.size());
     found.entry = "gradient of " + missing[0];
     found.line = last.line;

@@ -29,6 +29,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
     return ProgramCause::outside_ddp;
   if (step.not_waited) return ProgramCause::not_waited;
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
+  if (holds(step.partly, parameter)) return ProgramCause::some_ranks_summed;
   return ProgramCause::unknown;
 }
 
@@ -106,6 +107,46 @@ ProgramCause hooked_cause(const Ranks& ranks, size_t step, const std::string& pa
   return multiples ? ProgramCause::scaled_apart : ProgramCause::clipped_before_sum;
 }
 
+// DistributedDataParallel made them alike when it took the module.
+bool is_held(const ProgramStep& step, const std::string& parameter) {
+  return step.ddp_forwards > 0 && !is_nameless(parameter) && !holds(step.unheld, parameter) &&
+         !holds(step.replaced, parameter);
+}
+
+bool changed(const Ranks& ranks, size_t step, const std::string& parameter) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return holds(rank.steps[step].changed, parameter);
+  });
+}
+
+bool other_untrained(const Ranks& ranks, size_t step) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return rank.steps[step].untrained != ranks[0].steps[step].untrained;
+  });
+}
+
+// By 1 / world, since backward: not by what was made of the loss.
+ProgramCause divided_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
+  const ProgramStep& a = ranks[0].steps[step];
+  const auto world = static_cast<double>(ranks.size());
+  for (const HookedGradient& own : a.multiplied)
+    if (own.name == a.names[i] && own.factor && near(*own.factor, 1 / world))
+      return ProgramCause::divided_twice;
+  if (one.summed) return ProgramCause::summed_loss;
+  const bool gathered = a.gathered || a.gathered_inside;
+  return gathered ? ProgramCause::gathered_as_constants : ProgramCause::divided_twice;
+}
+
+// Alike until the last step, which was right: this one is the first that computes with others.
+bool buffers_parted(const Ranks& ranks, size_t step) {
+  const auto differ = [&](size_t at) {
+    return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+      return rank.steps[at].buffer_hash != ranks[0].steps[at].buffer_hash;
+    });
+  };
+  return step > 0 && differ(step - 1) && (step == 1 || !differ(step - 2));
+}
+
 }  // namespace
 
 bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
@@ -119,7 +160,9 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
   const bool apart = a.before != b.before;  // recorded of step 1 alone
   if ((apart || step > 0) && loaded_by_one(first, rank, step, &ProgramStep::model_loads))
     return ProgramCause::state_on_one_rank;
-  if (apart) return ProgramCause::different_start;
+  if (apart)
+    return is_held(a, parameter) ? ProgramCause::changed_between_steps
+                                 : ProgramCause::different_start;
   if (step > 0 && a.before_hash != b.before_hash) return ProgramCause::changed_between_steps;
   if (a.grad_hashes != b.grad_hashes) {
     if (a.carried != b.carried) return ProgramCause::gradients_kept;
@@ -161,16 +204,20 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
       hooked != ProgramCause::none)
     return hooked;
   if (holds(a.no_sums, a.names[i])) return ProgramCause::no_sum;
-  if (near(factor, 1 / world))
-    return one.summed ? ProgramCause::summed_loss : ProgramCause::divided_twice;
+  if (near(factor, 1 / world)) return divided_cause(ranks, one, step, i);
   if (near(factor, world)) return ProgramCause::not_divided;
   if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
     return ProgramCause::accumulation_divided;
+  if (changed(ranks, step, a.names[i])) return ProgramCause::changed_before_sum;
   if (holds(a.reduced_again, a.names[i])) return ProgramCause::reduced_again;
   if (a.not_waited) return ProgramCause::not_waited;
   if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
+  if (holds(a.partly, a.names[i])) return ProgramCause::some_ranks_summed;
+  if (other_untrained(ranks, step)) return ProgramCause::own_frozen_model;
   if (other_constants(ranks)) return ProgramCause::own_constants;
   if (one.batch_norms > 0) return ProgramCause::local_batch_norm;
+  if (buffers_parted(ranks, step)) return ProgramCause::own_buffers;
+  if (holds(a.unreduced, a.names[i])) return ProgramCause::not_reduced;
   return a.gathered ? ProgramCause::gathered_as_constants : ProgramCause::unknown;
 }
 

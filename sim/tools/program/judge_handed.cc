@@ -20,6 +20,8 @@ bool is_certain(ProgramCause cause) {
     case ProgramCause::accumulation_divided:
     case ProgramCause::lr_scaled:
     case ProgramCause::epoch_never_set:
+    case ProgramCause::other_replicas:
+    case ProgramCause::other_shuffles:
       return true;
     default:
       return false;

@@ -77,9 +77,6 @@ std::optional<std::vector<double>> rank_weights(const std::vector<DrillRank>& ra
     add_equations(ranks, parameter.name, gradient_of(one, parameter.name), &rows);
   const std::vector<double> weights = fitted_weights(rows, ranks.size());
   if (weights.empty()) return std::nullopt;
-  double sum = 0;
-  for (const double weight : weights) sum += weight;
-  if (std::abs(sum - 1) > kAlikeWeights) return std::nullopt;
   const auto [least, most] = std::minmax_element(weights.begin(), weights.end());
   if (*least < -kAlikeWeights || *most - *least < kAlikeWeights) return std::nullopt;
   return weights;

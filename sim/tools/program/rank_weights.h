@@ -9,7 +9,8 @@ namespace lockstep {
 
 // A loss that each rank divides by a number of its own (of unmasked elements, tokens, boxes) makes
 // a mean of means: the gradient of one device is that of the ranks, before any reduction, in a
-// weighted mean whose weights are not alike. They are found from what was recorded of all
+// weighted mean whose weights are not alike; one that is a function of each rank's mean makes
+// weights that add up to anything. They are found from what was recorded of all
 // parameters, which is far more than there are weights, and fit it within the bound of double;
 // nothing where no weights do, all are alike, or too little was recorded to tell.
 std::optional<std::vector<double>> rank_weights(const std::vector<DrillRank>& ranks,

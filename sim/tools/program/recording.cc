@@ -54,6 +54,7 @@ ProgramStep program_step_of(const Json& line) {
   step.not_waited = line.at("not_waited").get<bool>();
   step.batches = whole_number(line.at("batches"));
   step.carried = line.at("carried").get<bool>();
+  step.gathered_inside = line.at("gathered_inside").get<bool>();
   step.gathered = line.at("gathered").get<bool>();
   step.clipped_early = line.at("clipped_early").get<bool>();
   step.replaced = line.at("replaced").get<std::vector<std::string>>();
@@ -82,6 +83,10 @@ ProgramStep program_step_of(const Json& line) {
   step.models_hash = line.at("models_hash").get<std::string>();
   step.hooked = hooked_gradients(line.at("hooked"));
   if (line.contains("comm_hook")) step.comm_hook = hooked_buckets(line.at("comm_hook"));
+  step.multiplied = hooked_gradients(line.at("multiplied"));
+  step.partly = line.at("partly").get<std::vector<std::string>>();
+  step.untrained = line.at("untrained").get<std::string>();
+  step.changed = line.at("changed").get<std::vector<std::string>>();
   step.before = sketches(line.at("before"));
   step.grads = sketches(line.at("grads"));
   step.params = sketches(line.at("params"));
@@ -122,6 +127,9 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->constants = line.at("constants").get<std::string>();
     rank->refused = line.at("refused").get<bool>();
     rank->broadcasts = whole_number(line.at("broadcasts"));
+    rank->replicas = whole_number(line.at("replicas"));
+    rank->replicas_dealt = line.at("replicas_dealt").get<std::vector<int64_t>>();
+    rank->shuffles = line.at("shuffles").get<std::vector<std::string>>();
     rank->padded = whole_number(line.at("padded"));
     rank->batch_norms = whole_number(line.at("batch_norms"));
     rank->backwards = whole_number(line.at("backwards"));

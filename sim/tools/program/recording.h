@@ -38,12 +38,13 @@ struct ProgramStep {
   int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
   int64_t dropouts = 0;                          // that would have drawn
   int64_t position = 0, batches = 0;             // of the loader: batch last taken, from 1
-  bool not_waited = false;     // an asynchronous collective of gradients is under way at the step
-  bool carried = false;        // there was a gradient before the first backward: of the step before
-  bool gathered = false;       // results of a forward were gathered of all ranks before backward
-  bool unsynced = false;       // the last forward through DDP was under no_sync()
-  bool clipped_early = false;  // a backward or an all_reduce came after the clipping
-  std::string line;            // of the user's script, where optimizer.step() stands
+  bool not_waited = false;  // an asynchronous collective of gradients is under way at the step
+  bool carried = false;     // there was a gradient before the first backward: of the step before
+  bool gathered = false;    // results of a forward were gathered of all ranks before backward
+  bool gathered_inside = false;  // in a Function, and nothing was summed within backward
+  bool unsynced = false;         // the last forward through DDP was under no_sync()
+  bool clipped_early = false;    // a backward or an all_reduce came after the clipping
+  std::string line;              // of the user's script, where optimizer.step() stands
   std::vector<std::string> names, grad_hashes, param_hashes, samples;
   // Names: no longer the parameter that was wrapped; without a gradient although DDP waits for one;
   // trained now, and not when DDP took it, or the reverse; updated, although no DDP took it where
@@ -59,6 +60,13 @@ struct ProgramStep {
   std::vector<Sketch> shard_grads;
   std::vector<HookedGradient> hooked;
   std::optional<HookedBuckets> comm_hook;
+  // Names: with a gradient that the script changed between backward and the sum over ranks,
+  // otherwise than by a factor or a clamp.
+  std::vector<std::string> changed;
+  std::vector<std::string> partly;  // names: summed over a group that does not hold all ranks
+  // By which factor since backward, where no sum of the script's came between.
+  std::vector<HookedGradient> multiplied;
+  std::string untrained;  // hash of parameters of forwards that no optimizer and no DDP holds
   std::vector<std::string> options;  // of the optimizer's groups: "0 lr=0.1"
   // Of all parameters before the update, the optimizer's, and those that DistributedDataParallel
   // holds; empty: not known, or none.
@@ -85,7 +93,10 @@ struct ProgramRank {
   std::string why_not_handed;  // although it should have been
   std::string comm_hook;       // name of the first that the script registered
   int64_t broadcasts = 0;      // that the script called, of floating numbers
-  int64_t padded = 0;          // samples that a sampler repeated, so that each rank has as many
+  int64_t replicas = 0;        // to which a sampler deals, and those of them that this rank was
+  std::vector<int64_t> replicas_dealt;
+  std::vector<std::string> shuffles;  // of samplers that deal to all ranks: "seed 0, epoch 1"
+  int64_t padded = 0;  // samples that a sampler repeated, so that each rank has as many
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;
 };
 

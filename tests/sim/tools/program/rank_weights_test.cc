@@ -34,8 +34,10 @@ DrillRank mean_of(const std::vector<DrillRank>& ranks, const std::vector<double>
 }
 
 TEST(RankWeights, OfAMeanOfMeansAreFound) {
-  for (const std::vector<double>& due :
-       {std::vector<double>{0.4, 0.6}, {0.2, 0.5, 0.3}, {0.1, 0.1, 0.1, 0.4, 0.1, 0.1, 0.1}}) {
+  for (const std::vector<double>& due : {std::vector<double>{0.4, 0.6},
+                                         {0.2, 0.5, 0.3},
+                                         {0.1, 0.1, 0.1, 0.4, 0.1, 0.1, 0.1},
+                                         {0.7, 0.9, 0.2}}) {
     const auto ranks = ranks_of(due.size(), 6);
     const auto found = rank_weights(ranks, mean_of(ranks, due));
     ASSERT_TRUE(found);

@@ -36,6 +36,10 @@ TEST(WeightsFit, AFunctionOfAMeanIsNoMeanOfMeans) {
   EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::mean_of_means);
   drilled.weights = {std::sqrt(0.2), 1 - std::sqrt(0.2)};
   EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::function_of_mean);
+  drilled.weights = {std::sqrt(0.2), std::sqrt(0.3)};  // as of a root
+  EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::function_of_mean);
+  drilled.weights = {0.5, 0.25};  // as where rank 1 doubles its loss
+  EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::unknown);
 }
 
 }  // namespace

@@ -1,0 +1,88 @@
+"""Gradients as backward left them, beside what the script makes of them before ranks add theirs to each other's, or before
+the one device steps. Where DistributedDataParallel adds them within backward there is nothing between."""
+from .hooked import EXACT, note
+from .shards import is_shard
+from .sketches import flat
+
+MOST_KEPT = 1 << 24  # elements; of more none are
+
+
+def trained_ones(recorder):
+    params = [param for made in recorder.made if made() is not None for group in made().param_groups for param in group["params"]]
+    return [param for param in params if param.grad is not None and not is_shard(param) and not param.grad.is_sparse]
+
+
+def backward_begins(recorder):
+    recorder.untouched = []
+
+
+def backward_ended(recorder):
+    recorder.reduces = not recorder.models or recorder.unsynced  # the script itself
+    params = trained_ones(recorder)
+    if sum(param.numel() for param in params) <= MOST_KEPT:
+        recorder.untouched = [(id(param), param.grad.data_ptr(), param.grad.detach().clone()) for param in params]
+
+
+def given_to_sum(recorder, tensor):
+    """A gradient itself, or all of them as one flat tensor, whatever their order in it."""
+    if recorder.world == 1 or not recorder.reduces or not tensor.is_floating_point() or is_shard(tensor) or tensor.is_sparse:
+        return
+    for key, place, before in recorder.untouched:
+        if place == tensor.data_ptr() and tensor.shape == before.shape:
+            note_change(recorder, key, before, tensor)
+            return
+    if len(recorder.untouched) > 1 and tensor.numel() == sum(before.numel() for _, _, before in recorder.untouched):
+        import torch
+        note_of_all(recorder, torch.cat([flat(before) for _, _, before in recorder.untouched]), flat(tensor))
+
+
+def is_gradient(recorder, tensor):
+    return any(place == tensor.data_ptr() for _, place, _ in recorder.untouched)
+
+
+def note_change(recorder, key, before, after):
+    """By a factor it is no change: each rank's own would show in the gradients."""
+    old, new = flat(before).double(), flat(after).double()
+    square = float(old @ old)
+    if square == 0 or float((new - float(new @ old) / square * old).norm()) <= EXACT * square ** 0.5:
+        return
+    note(recorder, key, before, after)
+    if key not in recorder.hooked:
+        recorder.changed.add(key)
+
+
+def note_of_all(recorder, before, after):
+    """What is a clamp, or a sign, whatever the order."""
+    old, new = before.double().sort().values, after.double().sort().values
+    signs = bool((new.abs() == new.abs().max()).all()) and not bool((old.abs() == old.abs().max()).all())
+    clamped = 0 < float(new.abs().max()) < float(old.abs().max()) and bool(
+        (new == old.clamp(float(new.min()), float(new.max()))).all())
+    for key, _, _ in recorder.untouched:
+        if clamped and not signs:
+            recorder.hooked[key] = None
+        elif signs:
+            recorder.changed.add(key)
+
+
+def names_of(recorder, names, params):
+    """Which ones were changed before a sum; and by which factor since backward, where no sum of the script's came between."""
+    keys, multiplied = [id(param) for param in params], {}
+    if recorder.world == 1 or not recorder.reduces:
+        now = {id(param): (name, param.grad) for name, param in zip(names, params) if param.grad is not None}
+        for key, _, before in recorder.untouched:
+            if key in now:
+                multiplied[now[key][0]] = factor_of(before, now[key][1])
+    return {"changed": [name for name, key in zip(names, keys) if key in recorder.changed],
+            "multiplied": {name: factor for name, factor in multiplied.items() if factor}}
+
+
+def factor_of(before, after):
+    """0: they are no multiples, or alike."""
+    if is_shard(after) or after.is_sparse:
+        return 0
+    old, new = flat(before).double(), flat(after).double()
+    if old.shape != new.shape or not old.norm() > 0:
+        return 0
+    factor = float(new @ old / (old @ old))
+    apart = float((new - factor * old).norm()) > EXACT * float(old.norm())
+    return 0 if apart or abs(factor - 1) <= EXACT else factor

@@ -1,0 +1,94 @@
+#include "sim/tools/program/judge_order.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "scenarios/base/text.h"
+
+namespace lockstep {
+namespace {
+
+ProgramFinding run_finding(ProgramCause cause, const std::string& words) {
+  ProgramFinding found;
+  found.verdict = Verdict::fail;
+  found.cause = cause;
+  found.entry = "sample order";
+  found.words = words;
+  return found;
+}
+
+// The first step of the loader's iteration in which `step` is.
+size_t iteration_start(const ProgramRank& rank, size_t step) {
+  while (step > 0 && rank.steps[step - 1].position < rank.steps[step].position) --step;
+  return step;
+}
+
+// An optimizer was loaded, and the epoch under way began anew with the samples it had begun with.
+ProgramFinding lost_position(const ProgramRank& rank) {
+  for (size_t step = 1; step < rank.steps.size(); ++step) {
+    const ProgramStep &last = rank.steps[step - 1], &now = rank.steps[step];
+    if (now.optimizer_loads == last.optimizer_loads || now.samples.empty()) continue;
+    if (last.position >= last.batches || now.position > last.position) continue;
+    if (rank.steps[iteration_start(rank, step - 1)].samples != now.samples) continue;
+    ProgramFinding found = run_finding(
+        ProgramCause::loader_state_lost,
+        fmt::format("after {} of {} batches a state was loaded, and the first ones came again",
+                    last.position, last.batches));
+    found.step = static_cast<int64_t>(step + 1);
+    found.line = now.line;
+    return found;
+  }
+  return {};
+}
+
+// How many replicas a sampler dealt to that no rank was; 0: none.
+size_t without_ranks(const std::vector<ProgramRank>& ranks) {
+  std::set<int64_t> dealt;
+  for (const ProgramRank& rank : ranks)
+    dealt.insert(rank.replicas_dealt.begin(), rank.replicas_dealt.end());
+  const auto replicas = static_cast<size_t>(ranks[0].replicas);
+  return replicas > ranks.size() && dealt.size() < replicas ? replicas - dealt.size() : 0;
+}
+
+// The first shuffle of a rank that is not that of rank 0, in words; empty: there is none.
+std::string other_shuffle(const std::vector<ProgramRank>& ranks) {
+  for (const ProgramRank& rank : ranks)
+    for (size_t i = 0; i < std::min(rank.shuffles.size(), ranks[0].shuffles.size()); ++i)
+      if (rank.shuffles[i] != ranks[0].shuffles[i])
+        return fmt::format("DistributedSampler shuffles by {} on rank 0, by {} on rank {}",
+                           printable(ranks[0].shuffles[i]), printable(rank.shuffles[i]), rank.rank);
+  return "";
+}
+
+}  // namespace
+
+ProgramFinding judge_order(const std::vector<ProgramRank>& ranks) {
+  const ProgramRank& rank = ranks[0];
+  ProgramFinding found = lost_position(rank);
+  if (found.verdict != Verdict::pass) return found;
+  if (rank.stale_epochs > 0)
+    return run_finding(
+        ProgramCause::epoch_never_set,
+        fmt::format("DistributedSampler shuffled {} times for an epoch it had already dealt",
+                    rank.stale_epochs));
+  if (const std::string other = other_shuffle(ranks); !other.empty())
+    return run_finding(ProgramCause::other_shuffles, other);
+  if (const size_t without = without_ranks(ranks); without > 0)
+    return run_finding(
+        ProgramCause::other_replicas,
+        fmt::format("DistributedSampler deals to {} replicas, and {} of them are no rank",
+                    rank.replicas, without));
+  if (rank.padded == 0) return {};
+  found.verdict = Verdict::inconclusive;
+  found.words = fmt::format(
+      "all steps agree, with one device that is given the {} samples twice that the sampler "
+      "repeats",
+      rank.padded);
+  found.cause = ProgramCause::padded_samples;
+  found.entry = "samples";
+  return found;
+}
+
+}  // namespace lockstep
