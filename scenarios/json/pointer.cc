@@ -2,7 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <charconv>
+
+#include "scenarios/json/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -23,6 +26,7 @@ std::optional<size_t> list_index(const std::string& token, size_t size) {
 std::optional<std::vector<std::string>> pointer_tokens(std::string_view pointer) {
   std::vector<std::string> tokens;
   if (!pointer.empty() && pointer[0] != '/') return {};
+  if (std::count(pointer.begin(), pointer.end(), '/') > kDeepestNesting) return {};
   for (size_t i = 0; i < pointer.size(); ++i) {
     if (pointer[i] == '/') {
       tokens.emplace_back();

@@ -16,7 +16,8 @@ namespace lockstep {
 
 // JSON pointers (RFC 6901): "/optimizer/lr" names a key, "" the whole document.
 
-// The unescaped tokens; none if `pointer` is not one.
+// The unescaped tokens; none if `pointer` is not one, or leads deeper than a document may be
+// (kDeepestNesting).
 std::optional<std::vector<std::string>> pointer_tokens(std::string_view pointer);
 // pointer + "/" + the escaped token.
 std::string pointer_join(std::string_view pointer, std::string_view token);

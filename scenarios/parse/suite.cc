@@ -214,9 +214,8 @@ class Setter {
       return fail(printable(text), "this --set has no value", "/pointer=value");
     const std::string pointer = text.substr(0, equals);
     if (!pointer_tokens(pointer) || pointer.empty()) {
-      const std::string meant = printable("/" + pointer);
       return fail("", fmt::format("\"{}\" is not a JSON pointer", printable(pointer)),
-                  pointer.empty() ? "/pointer=value" : fmt::format("{}=...", meant));
+                  meant_by(pointer));
     }
     put(pointer, parse(text.substr(equals + 1)));
   }
@@ -250,6 +249,12 @@ class Setter {
  private:
   void fail(std::string pointer, std::string message, std::string allowed) {
     errors_->push_back({label_, 0, 0, std::move(pointer), std::move(message), std::move(allowed)});
+  }
+
+  static std::string meant_by(const std::string& pointer) {
+    if (pointer.empty()) return "/pointer=value";
+    if (pointer[0] != '/') return printable("/" + pointer) + "=...";
+    return fmt::format("at most {} keys, with \"~0\" for ~ and \"~1\" for /", kDeepestNesting);
   }
 
   // JSON if it parses, else a string.

@@ -66,8 +66,9 @@ class Stop:
         with self.lock:
             if self.asked:
                 return None, ""
-            # In a group of its own: a terminal's Ctrl-C comes once, through ask().
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **how)
+            # In a group of its own: a terminal's Ctrl-C comes once, through ask(). Not in a session: with autogroups a
+            # session's niceness begins anew.
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, **how)
             self.children.add(child)
             if self.asked:  # in between
                 child.send_signal(signal.SIGINT)

@@ -22,7 +22,7 @@ namespace {
 
 using ProfilerJson = nlohmann::json;
 
-constexpr const char* kAllowed = "a trace of torch.profiler";
+constexpr const char* kTraceAllowed = "a trace of torch.profiler";
 constexpr double kLatestUs = 4e15;  // the year 2096, and as nanoseconds an int64_t
 
 // What an event says; of args what matters here.
@@ -358,15 +358,15 @@ Expected<KinetoTrace> parse(Iterator begin, Iterator end, UnpackedBytes* bytes,
       ProfilerJson::sax_parse(begin, end, &reader, ProfilerJson::input_format_t::json);
   if (bytes != nullptr && !read) bytes->look_for_damage();
   if (bytes != nullptr && !bytes->problem().empty())
-    return file_error(path, bytes->problem(), kAllowed);
+    return file_error(path, bytes->problem(), kTraceAllowed);
   if (!read)
     return InputError{path,
                       bytes == nullptr ? 0 : bytes->line(),
                       bytes == nullptr ? 0 : bytes->column(),
                       "",
                       "is no JSON, or cut off",
-                      kAllowed};
-  if (!reader.has_events()) return file_error(path, "holds no \"traceEvents\"", kAllowed);
+                      kTraceAllowed};
+  if (!reader.has_events()) return file_error(path, "holds no \"traceEvents\"", kTraceAllowed);
   reader.finish();
   std::sort(trace.steps.begin(), trace.steps.end(),
             [](const TraceInterval& a, const TraceInterval& b) { return a.begin_us < b.begin_us; });
@@ -409,7 +409,7 @@ Expected<KinetoTrace> read_kineto_trace(const std::string& path) {
   try {
     return parse(all.begin(), all.end(), &all, path);
   } catch (const TooMuch& error) {
-    return InputError{path, all.line(), all.column(), "", error.what(), kAllowed};
+    return InputError{path, all.line(), all.column(), "", error.what(), kTraceAllowed};
   }
 }
 

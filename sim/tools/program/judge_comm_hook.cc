@@ -11,13 +11,13 @@ namespace {
 
 using Ranks = std::vector<ProgramRank>;
 
-struct Measure {
+struct HookMeasure {
   const char* name;
   std::optional<double> bound;
   double HookedBuckets::*value;
 };
 
-std::vector<Measure> measures_of(const HookBound& bound) {
+std::vector<HookMeasure> measures_of(const HookBound& bound) {
   return {{"error", bound.error, &HookedBuckets::error},
           {"owed", bound.owed, &HookedBuckets::owed}};
 }
@@ -68,7 +68,7 @@ std::optional<ProgramFinding> wrong_step(const Ranks& ranks, size_t step, const 
     if (rank.steps[step].comm_hook->hash != first.comm_hook->hash)
       return wrong_in(first, number, ProgramCause::hook_results_differ,
                       fmt::format("rank {} has another result than rank 0", rank.rank));
-  for (const Measure& measure : measures_of(bound)) {
+  for (const HookMeasure& measure : measures_of(bound)) {
     const double value = first.comm_hook.value().*measure.value;
     if (measure.bound && !(value <= *measure.bound))
       return wrong_in(first, number, ProgramCause::hook_beyond_bound,
@@ -81,7 +81,7 @@ std::optional<ProgramFinding> wrong_step(const Ranks& ranks, size_t step, const 
 // "error 0.01 of the norm of the mean gradient at most, bound 0.05"
 std::string passed_words(const ProgramRank& rank, const HookBound& bound) {
   std::vector<std::string> words;
-  for (const Measure& measure : measures_of(bound))
+  for (const HookMeasure& measure : measures_of(bound))
     if (measure.bound)
       words.push_back(fmt::format("{} {:.3g} of the norm of the mean gradient at most, bound {:g}",
                                   measure.name, worst_of(rank, measure.value), *measure.bound));

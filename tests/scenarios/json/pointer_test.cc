@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "scenarios/json/json_text.h"
 #include "scenarios/json/pointer.h"
 
 namespace lockstep {
@@ -15,6 +16,17 @@ TEST(Pointer, TokensAreUnescapedAndJoinedBack) {
   EXPECT_EQ(pointer_tokens("/a~2"), std::nullopt);
   EXPECT_EQ(pointer_tokens("/a~"), std::nullopt);
   EXPECT_EQ(pointer_join("/x", "a/b~"), "/x/a~1b~0");
+}
+
+TEST(Pointer, LeadsNoDeeperThanADocument) {
+  std::string pointer;
+  for (int i = 0; i < kDeepestNesting; ++i) pointer += "/x";
+  EXPECT_EQ(pointer_tokens(pointer)->size(), kDeepestNesting);
+  EXPECT_EQ(pointer_tokens(pointer + "/x"), std::nullopt);
+  Json document = Json::object();
+  std::string stuck;
+  EXPECT_FALSE(pointer_set(&document, pointer + "/x", 1, &stuck));
+  EXPECT_TRUE(document.empty());
 }
 
 TEST(Pointer, WithinMeansWholeTokens) {

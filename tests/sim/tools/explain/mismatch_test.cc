@@ -12,14 +12,14 @@ namespace {
 
 constexpr int64_t kRanks = 4;
 
-struct Call {
+struct SteppedCall {
   std::string operation = "all_reduce";
   std::string sizes = "[[4]]";
   bool done = false;
   bool started = false;
 };
 
-void call(FlightDump* dump, const Call& made, const std::string& group = "0") {
+void call(FlightDump* dump, const SteppedCall& made, const std::string& group = "0") {
   FlightEntry entry;
   FlightStatus& status = dump->status[group];
   entry.record = static_cast<int64_t>(dump->entries.size());
@@ -36,7 +36,8 @@ void call(FlightDump* dump, const Call& made, const std::string& group = "0") {
 }
 
 // Ranks of NCCL that went through steps of two calls.
-std::vector<FlightDump> made_job(int64_t ranks = kRanks, int64_t steps = 4, bool timed = false) {
+std::vector<FlightDump> stepping_job(int64_t ranks = kRanks, int64_t steps = 4,
+                                     bool timed = false) {
   std::vector<int64_t> all;
   for (int64_t rank = 0; rank < ranks; ++rank) all.push_back(rank);
   const auto members = std::make_shared<const std::vector<int64_t>>(all);
@@ -54,7 +55,7 @@ std::vector<FlightDump> made_job(int64_t ranks = kRanks, int64_t steps = 4, bool
 }
 
 TEST(ExplainMismatch, TheSameCallsInAnotherOrderAreAClassOfTheirOwn) {
-  auto job = made_job();
+  auto job = stepping_job();
   for (FlightDump& dump : job) {
     const bool swapped = dump.rank == 2;
     call(&dump, {.sizes = swapped ? "[[9]]" : "[[4]]"});
@@ -70,7 +71,7 @@ TEST(ExplainMismatch, TheSameCallsInAnotherOrderAreAClassOfTheirOwn) {
 }
 
 TEST(ExplainMismatch, WhoGoesOnWithItsStepsWhereTheOthersLeftThemIsAhead) {
-  auto job = made_job();
+  auto job = stepping_job();
   for (FlightDump& dump : job)
     call(&dump, {.operation = dump.rank == 1 ? "all_reduce" : "barrier"});
   const FlightFinding found = attribute(job);
@@ -78,7 +79,7 @@ TEST(ExplainMismatch, WhoGoesOnWithItsStepsWhereTheOthersLeftThemIsAhead) {
   EXPECT_EQ(found.guilty, RankSet{1});
   EXPECT_FALSE(reproduce(found).scenario);
   // One that calls something of no step may have left its loop, or called too much.
-  auto other = made_job();
+  auto other = stepping_job();
   for (FlightDump& dump : other)
     call(&dump, {.operation = dump.rank == 1 ? "barrier" : "all_reduce"});
   EXPECT_EQ(attribute(other).kind, FlightClass::mismatch);
@@ -86,7 +87,7 @@ TEST(ExplainMismatch, WhoGoesOnWithItsStepsWhereTheOthersLeftThemIsAhead) {
 
 // Seven of eight were named for what one alone called.
 TEST(ExplainMismatch, MostOfAGroupAreNotNamedForNotComing) {
-  auto job = made_job();
+  auto job = stepping_job();
   call(&job[0], {});
   const FlightFinding alone = attribute(job);
   EXPECT_FALSE(alone.decided);
@@ -97,7 +98,7 @@ TEST(ExplainMismatch, MostOfAGroupAreNotNamedForNotComing) {
 }
 
 TEST(ExplainMismatch, WhoseGpuNeverBeganWhatItsPeersBeganIsNamed) {
-  auto job = made_job(kRanks, 4, true);
+  auto job = stepping_job(kRanks, 4, true);
   for (FlightDump& dump : job) call(&dump, {.started = dump.rank != 3});
   const FlightFinding found = attribute(job);
   EXPECT_EQ(found.kind, FlightClass::not_started);
@@ -108,7 +109,7 @@ TEST(ExplainMismatch, WhoseGpuNeverBeganWhatItsPeersBeganIsNamed) {
 }
 
 TEST(ExplainMismatch, WhoWaitsInAReceiveBeforeItIsNotNamedForNotBeginning) {
-  auto job = made_job(kRanks, 4, true);
+  auto job = stepping_job(kRanks, 4, true);
   FlightEntry receive = job[3].entries.back();
   receive.point_to_point = true;
   receive.done = false;
@@ -120,7 +121,7 @@ TEST(ExplainMismatch, WhoWaitsInAReceiveBeforeItIsNotNamedForNotBeginning) {
 }
 
 TEST(ExplainMismatch, OutputsAreComparedAndShapesByTheirElements) {
-  auto job = made_job();
+  auto job = stepping_job();
   for (FlightDump& dump : job) call(&dump, {.sizes = "[[4]]"});
   job[1].entries.back().sizes = "[[2,2]]";
   EXPECT_NE(attribute(job).kind, FlightClass::mismatch);
@@ -131,7 +132,7 @@ TEST(ExplainMismatch, OutputsAreComparedAndShapesByTheirElements) {
 }
 
 TEST(ExplainMismatch, OneThatAllWentThroughExplainsNoLaterHang) {
-  auto job = made_job();
+  auto job = stepping_job();
   job[2].entries[1].sizes = "[[7]]";
   EXPECT_EQ(attribute(job).kind, FlightClass::mismatch);
   for (const size_t rank : {0, 2, 3}) call(&job[rank], {});
@@ -143,7 +144,7 @@ TEST(ExplainMismatch, OneThatAllWentThroughExplainsNoLaterHang) {
 TEST(ExplainMismatch, CollectivesOfTorchcommsAndThoseOfBasesAreHeldToo) {
   for (const char* operation : {"all_gather_single", "all_to_all_single", "all_reduce_barrier",
                                 "REDUCE_SCATTER_coalesced", "all_gather_into_tensor_coalesced"}) {
-    auto job = made_job();
+    auto job = stepping_job();
     for (FlightDump& dump : job) call(&dump, {.operation = operation, .done = dump.rank != 3});
     EXPECT_EQ(attribute(job).guilty, RankSet{3}) << operation;
     EXPECT_EQ(attribute(job).kind, FlightClass::held) << operation;
@@ -151,7 +152,7 @@ TEST(ExplainMismatch, CollectivesOfTorchcommsAndThoseOfBasesAreHeldToo) {
 }
 
 TEST(ExplainMismatch, OfAMissingDumpItIsToldAndWhoWasSentMoreCalledTheSmallerSize) {
-  auto job = made_job(3);
+  auto job = stepping_job(3);
   for (FlightDump& dump : job) call(&dump, {.sizes = dump.rank == 2 ? "[[9]]" : "[[8]]"});
   job.erase(job.begin());
   const FlightFinding two = attribute(job);
@@ -173,7 +174,7 @@ TEST(ExplainMismatch, OfAMissingDumpItIsToldAndWhoWasSentMoreCalledTheSmallerSiz
 }
 
 TEST(ExplainMismatch, ASizeThatOnlyALogTellsIsCompared) {
-  auto job = made_job();
+  auto job = stepping_job();
   for (FlightDump& dump : job) call(&dump, {.sizes = "[[2,4]]"});
   job[3].from_log = true;
   job[3].entries.back().sizes = "7";
