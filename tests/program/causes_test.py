@@ -64,6 +64,29 @@ GATHER = """class Gather(torch.autograd.Function):
         return gradient.chunk(world)[rank]
 cross_entropy = lambda out, y: (Gather.apply(out) ** 2).mean()
 """ + DDP
+# Columns of the first layer and rows of the second one, as tensor-parallel ranks hold them.
+PARTS = """class Copy(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x: x)
+    @staticmethod
+    def backward(ctx, gradient):
+        dist.all_reduce(gradient)
+        return gradient
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+    backward = staticmethod(lambda ctx, gradient: gradient)
+class Parts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(rank)
+        self.up, self.down = nn.Linear(6, 4), nn.Linear(4, 2, bias=False)
+    def forward(self, x):
+        return Sum.apply(self.down(self.up(Copy.apply(x)).tanh()))
+net, loader = Parts(), DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=8)
+"""
 SOME = "group = [dist.new_group([0, 1]), dist.new_group([2])][rank // 2]\n    "
 W0 = "gradient of 0.weight"
 CASES = (  # model, before, after, what it must give: step, entry, cause
@@ -93,6 +116,7 @@ CASES = (  # model, before, after, what it must give: step, entry, cause
     (QUEUE, "pass", "pass", (2, "gradient of net.0.weight", "own_buffers")),
     (GATHER.format(summed="pass"), "pass", "pass", (1, W0, "gathered_as_constants")),
     (GATHER.format(summed="dist.all_reduce(gradient)"), "pass", EACH + "p.grad /= world", (1, W0, "divided_twice")),
+    ("", "pass", f"{MEAN}\n    (0.01 * net(x).logsumexp(1).mean()).backward()", (1, "parameter 0.weight", "summed_early")),
     (DDP, "if step == 1 and rank == 1: net.module[3].bias.data += 1", "pass", (1, "parameter 3.bias", "changed_between_steps")),
 )
 CORRECT = (
@@ -140,6 +164,18 @@ class Causes(FolderTest):
                 code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("DistributedSampler(x)", f"DistributedSampler({given})"))
                 self.assertEqual(code, 1, said)
                 self.assertIn(f"fail: sample order\n      cause {cause}: ", said)
+
+    def test_what_is_only_looked_at_is_dealt_as_often_as_it_likes(self):
+        """A first batch on one rank, a validation that shuffles and pads, and accuracy on what was trained."""
+        look = ("rank or next(iter(loader))\nvalid = DataLoader(TensorDataset(x[:7]), sampler=DistributedSampler(x[:7]))\n"
+                "def look(loader):\n    for x, *_ in loader:\n        with torch.no_grad(): net(x)\n")
+        code, said = self.verify_text(self.text(DDP + look, "look(valid)", "look(loader)"))
+        self.assertEqual(code, 0, said)
+
+    def test_ranks_that_hold_parts_of_one_model_are_not_accused(self):
+        code, said = self.verify_text(self.text(PARTS, "pass", "pass"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("each seems to hold a part of one model", said)
 
     def test_a_number_of_ranks_that_is_written_down_accuses_nobody(self):
         code, said = self.verify_text(self.text("", "pass", EACH + "dist.all_reduce(p.grad); p.grad /= 2"))

@@ -6,7 +6,7 @@ from .shards import is_shard
 
 MOST_TARGETS = 4096  # numbers of a step; of more there are none
 LOSSES = ("cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy",
-          "binary_cross_entropy_with_logits")
+          "binary_cross_entropy_with_logits", "smooth_l1_loss", "huber_loss", "kl_div")
 
 
 def counted_targets(recorder, name, args, kwargs):
@@ -37,10 +37,10 @@ def values(tensor):
 def with_target(hands, *args, **kwargs):
     """Arguments of a loss of an output, with the target that it shall have."""
     if args and len(args) > 1 and getattr(args[0], "requires_grad", False):
-        return (args[0], hands.target(args[1]), *args[2:]), kwargs
+        return (args[0], hands.target(args[1], args[0]), *args[2:]), kwargs
     output = args[0] if args else kwargs.get("input")
     if "target" in kwargs and getattr(output, "requires_grad", False):
-        kwargs = {**kwargs, "target": hands.target(kwargs["target"])}
+        kwargs = {**kwargs, "target": hands.target(kwargs["target"], output)}
     return args, kwargs
 
 
@@ -59,10 +59,12 @@ def watch(recorder):
             recorder.carried = carries(recorder)
         recorder.end["backwards"] += 1
         recorder.backwards += 1
+        recorder.deals.trained()
         recorder.backward_after_clip |= recorder.clipped
         if recorder.file is None:  # while the group still says which rank this is
             recorder.write({"kind": "begin"})
         untouched.backward_begins(recorder)
+        recorder.early = set(recorder.reduced)
         inside = recorder.in_backward = True
         try:
             result = backward(self, *args, **kwargs)

@@ -97,6 +97,7 @@ def watch_calls(recorder):
     def called(self, *args, **kwargs):
         if not recorder.depth:
             recorder.called[id(self)] = self
+            recorder.calls += 1
         if recorder.depth or not torch.is_grad_enabled():
             return call(self, *args, **kwargs)
         if recorder.hands is not None:

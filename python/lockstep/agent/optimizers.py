@@ -133,7 +133,7 @@ def after_step(recorder, number, optimizer, params):
             "state_hash": "" if is_sharded(optimizer) else digest(state),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
             "targets": recorder.targets if len(recorder.targets) <= MOST_TARGETS else [],
-            "unsynced": recorder.unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
+            "exchanges": recorder.exchanges, "unsynced": recorder.unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
             "model_loads": recorder.loads["model"],
             "optimizer_loads": recorder.loads["optimizer"], "position": recorder.position,
             "batches": recorder.batches, **(recorder.lossy.take_step() if recorder.lossy else {})}
@@ -177,6 +177,7 @@ def watch(recorder):
                 if recorder.drill is not None:
                     recorder.drill.refuse("optimizer.step() is given a closure")
             recorder.stepping = True
+            recorder.deals.trained()  # where torch.autograd made the gradients
             try:
                 result = step(self, *args, **kwargs)
             finally:
