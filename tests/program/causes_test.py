@@ -166,16 +166,23 @@ class Causes(FolderTest):
                 self.assertIn(f"fail: sample order\n      cause {cause}: ", said)
 
     def test_what_is_only_looked_at_is_dealt_as_often_as_it_likes(self):
-        """A first batch on one rank, a validation that shuffles and pads, and accuracy on what was trained."""
-        look = ("rank or next(iter(loader))\nvalid = DataLoader(TensorDataset(x[:7]), sampler=DistributedSampler(x[:7]))\n"
-                "def look(loader):\n    for x, *_ in loader:\n        with torch.no_grad(): net(x)\n")
-        code, said = self.verify_text(self.text(DDP + look, "look(valid)", "look(loader)"))
+        """A first batch on one rank, a validation that shuffles and pads, in a worker that ends before the script calls a
+        collective, and accuracy on what was trained."""
+        look = ("rank or next(iter(loader))\nvalid = DataLoader(TensorDataset(x[:7]), sampler=DistributedSampler(x[:7]), num_workers=1)\n"
+                "def look(loader):\n    for x, *_ in loader:\n        with torch.no_grad(): net(x)\n"
+                "    dist.all_reduce(torch.ones(1))\n")
+        code, said = self.verify_text(self.text(DDP + look, "step == 2 and look(valid)", "look(loader)"))
         self.assertEqual(code, 0, said)
 
     def test_ranks_that_hold_parts_of_one_model_are_not_accused(self):
         code, said = self.verify_text(self.text(PARTS, "pass", "pass"))
         self.assertEqual(code, 3, said)
         self.assertIn("each seems to hold a part of one model", said)
+
+    def test_samples_that_are_given_by_name_are_seen(self):
+        code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("net(x), y", "net(input=x), y, reduction='sum'"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause summed_loss: ", said)
 
     def test_a_number_of_ranks_that_is_written_down_accuses_nobody(self):
         code, said = self.verify_text(self.text("", "pass", EACH + "dist.all_reduce(p.grad); p.grad /= 2"))

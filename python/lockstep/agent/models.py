@@ -116,13 +116,18 @@ def watch_calls(recorder):
     torch.nn.Module.__call__ = called
 
 
+def knows_names(register):
+    """Hooks are given arguments by name from 2.0 on."""
+    return "with_kwargs" in inspect.signature(register).parameters
+
+
 def watch_forwards(recorder, module):
     def before(part, inputs, named=None):
         import torch
         if torch.is_grad_enabled():
             recorder.forwards += 1
             recorder.samples += rows(inputs or tuple((named or {}).values()))
-    if "with_kwargs" in inspect.signature(module.register_forward_pre_hook).parameters:  # from 2.0 on
+    if knows_names(module.register_forward_pre_hook):
         module.register_forward_pre_hook(before, with_kwargs=True)
     else:
         module.register_forward_pre_hook(before)
@@ -145,6 +150,8 @@ def watch(recorder):
 
     def counted(self, *args, **kwargs):
         recorder.ddp_forwards += torch.is_grad_enabled()
+        if not args and torch.is_grad_enabled() and not knows_names(self.module.register_forward_pre_hook):
+            recorder.samples += rows(tuple(kwargs.values()))
         recorder.unsynced = not self.require_backward_grad_sync
         try:
             return forward(self, *args, **kwargs)

@@ -69,7 +69,13 @@ class Recorder:
         if self.bytes <= MOST_BYTES and self.pid == os.getpid():
             self.file.write(text)
 
+    def is_forked(self):
+        """Is this another process than the rank that is recorded: a worker of a loader, say?"""
+        return self.file is not None and self.pid != os.getpid()
+
     def close(self):
+        if self.is_forked():  # what is buffered is the rank's to write
+            return
         if self.file is None and not self.end["backwards"]:
             return
         if self.file is None:

@@ -300,7 +300,10 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
 }
 
 // The first steps were made from other weights.
-ProgramFinding other_start(const ProgramRank& first, const ProgramRank& one) {
+ProgramFinding other_start(const Ranks& ranks, const ProgramRank& one) {
+  const ProgramRank& first = ranks[0];
+  if (const std::string parts = parts_of_one_model(ranks); !parts.empty())
+    return inconclusive(parts);
   if (one.steps[0].model_loads > first.steps[0].model_loads)
     return inconclusive(
         "one device resumed from what the ranks' run had saved: let each run begin in a folder of "
@@ -401,7 +404,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
   const ProgramStep &first = ranks[0].steps[0], &alone = one.steps[0];
   for (size_t i = 0; i < std::min(first.before.size(), alone.before.size()); ++i)
     if (sketch_distance(first.before[i], alone.before[i], 0) > kProgramBound)
-      return other_start(ranks[0], one);
+      return other_start(ranks, one);
   ProgramFinding total;
   std::vector<char> noisy;
   const size_t steps = std::min(ranks[0].steps.size(), one.steps.size());

@@ -36,6 +36,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
 
 // Are all gradients of b those of a, times one number that is not 1?
 bool multiples(const ProgramStep& a, const ProgramStep& b) {
+  if ((largest_norm(a.grads) == 0) != (largest_norm(b.grads) == 0)) return true;  // zeroed by one
   if (a.grads.size() < 2 || b.grads.empty()) return false;
   const double floor = largest_norm(a.grads), factor = sketch_ratio(b.grads[0], a.grads[0]);
   if (floor == 0 || factor == 0 || near(factor, 1)) return false;

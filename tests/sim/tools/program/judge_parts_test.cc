@@ -37,6 +37,15 @@ TEST(ProgramParts, OfOneModelAreNotReplicas) {
             "or expert parallel), which cannot be compared");
 }
 
+TEST(ProgramParts, StartOneDeviceWithOtherWeightsForThatReason) {
+  const Ranks ranks = parts();
+  ProgramRank one = ranks[0];
+  one.steps[0].before[0] = std::vector<double>(5, 2.0);
+  const ProgramFinding found = judge_steps(ranks, one);
+  EXPECT_FALSE(found.other_data) << "nothing is to be handed on";
+  EXPECT_EQ(found.words, judge_replicas(ranks).words);
+}
+
 TEST(ProgramParts, OfAnOptimizerOfTheirOwnAreSeenInItsFirstStep) {
   Ranks ranks = parts();
   for (ProgramRank& rank : ranks) {

@@ -239,7 +239,9 @@ TEST(ProgramJudge, GradientsThatAreMultiplesAreScaledApart) {
   step.grad_hashes = {"x", "y"};
   step.grads = {sketch_of(2), sketch_of(1)};
   EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::scaled_apart);
-  step.grads[1] = sketch_of(1.1);
+  step.grads = {sketch_of(0), sketch_of(0)};
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::scaled_apart) << "zeroed";
+  step.grads = {sketch_of(2), sketch_of(1.1)};
   EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unknown);
   step.unreduced = {"weight"};  // on that rank alone
   EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::not_reduced);
