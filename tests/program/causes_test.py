@@ -87,6 +87,16 @@ class Parts(nn.Module):
         return Sum.apply(self.down(self.up(Copy.apply(x)).tanh()))
 net, loader = Parts(), DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=8)
 """
+CENTER = """class Centered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("center", torch.zeros(2))
+    def forward(self, out, y):
+        loss = cross_entropy(out - self.center, y)
+        self.center = self.center * 0.5 + out.detach().mean(0)
+        return loss
+criterion = Centered()
+""" + DDP
 SOME = "group = [dist.new_group([0, 1]), dist.new_group([2])][rank // 2]\n    "
 W0 = "gradient of 0.weight"
 CASES = (  # model, before, after, what it must give: step, entry, cause
@@ -114,6 +124,7 @@ CASES = (  # model, before, after, what it must give: step, entry, cause
      (1, W0, "not_reduced")),
     (TEACHER.format(seed="rank"), TAUGHT, "pass", (1, W0, "own_frozen_model")),
     (QUEUE, "pass", "pass", (2, "gradient of net.0.weight", "own_buffers")),
+    (CENTER, "pass", "optimizer.zero_grad(); criterion(net(x), y).backward()", (2, W0, "own_buffers")),
     (GATHER.format(summed="pass"), "pass", "pass", (1, W0, "gathered_as_constants")),
     (GATHER.format(summed="dist.all_reduce(gradient)"), "pass", EACH + "p.grad /= world", (1, W0, "divided_twice")),
     ("", "pass", f"{MEAN}\n    (0.01 * net(x).logsumexp(1).mean()).backward()", (1, "parameter 0.weight", "summed_early")),

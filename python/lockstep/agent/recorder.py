@@ -18,7 +18,7 @@ class Recorder:
         self.in_double = not os.environ.get("LOCKSTEP_PROGRAM_OWN_DTYPES")
         self.file, self.bytes, self.steps, self.optimizers, self.rank = None, 0, 0, 0, 0
         self.names, self.models = {}, []
-        self.seen = set()  # numbers of models whose constants were noted
+        self.seen = set()  # numbers of models that were noted
         self.left = {}  # by the number of an optimizer: a hash of the parameters that it left
         self.made = []  # optimizers, as weak references
         self.depth = 0  # of modules' calls under way
@@ -50,6 +50,7 @@ class Recorder:
         self.hooked = {}  # of hooked.py: by a parameter's id
         self.untouched, self.changed, self.reduces = [], set(), False  # of untouched.py: gradients; ids of parameters
         self.called = {}  # modules that no other surrounds, by id
+        self.computed = {}  # and those of them whose results have gradients
         self.early = set()  # addresses of gradients that a backward found summed over ranks
         self.exchanges = 0  # collectives that the script called within forwards
         self.partly = set()  # addresses of what some of the ranks alone have summed
