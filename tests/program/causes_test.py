@@ -190,8 +190,9 @@ class Causes(FolderTest):
         self.assertEqual(code, 3, said)
         self.assertIn("each seems to hold a part of one model", said)
 
-    def test_samples_that_are_given_by_name_are_seen(self):
-        code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("net(x), y", "net(input=x), y, reduction='sum'"))
+    def test_samples_that_are_given_by_name_and_a_sum_by_hand_are_seen(self):
+        summed = "(-net(input=x).log_softmax(1)[range(len(y)), y]).sum()"
+        code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("cross_entropy(net(x), y)", summed))
         self.assertEqual(code, 1, said)
         self.assertIn("cause summed_loss: ", said)
 
