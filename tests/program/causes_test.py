@@ -64,6 +64,39 @@ GATHER = """class Gather(torch.autograd.Function):
         return gradient.chunk(world)[rank]
 cross_entropy = lambda out, y: (Gather.apply(out) ** 2).mean()
 """ + DDP
+# Columns of the first layer and rows of the second one, as tensor-parallel ranks hold them.
+PARTS = """class Copy(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x: x)
+    @staticmethod
+    def backward(ctx, gradient):
+        dist.all_reduce(gradient)
+        return gradient
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+    backward = staticmethod(lambda ctx, gradient: gradient)
+class Parts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(rank)
+        self.up, self.down = nn.Linear(6, 4), nn.Linear(4, 2, bias=False)
+    def forward(self, x):
+        return Sum.apply(self.down(self.up(Copy.apply(x)).tanh()))
+net, loader = Parts(), DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=8)
+"""
+CENTER = """class Centered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("center", torch.zeros(2))
+    def forward(self, out, y):
+        loss = cross_entropy(out - self.center, y)
+        self.center = self.center * 0.5 + out.detach().mean(0)
+        return loss
+criterion = Centered()
+""" + DDP
 SOME = "group = [dist.new_group([0, 1]), dist.new_group([2])][rank // 2]\n    "
 W0 = "gradient of 0.weight"
 CASES = (  # model, before, after, what it must give: step, entry, cause
@@ -91,8 +124,10 @@ CASES = (  # model, before, after, what it must give: step, entry, cause
      (1, W0, "not_reduced")),
     (TEACHER.format(seed="rank"), TAUGHT, "pass", (1, W0, "own_frozen_model")),
     (QUEUE, "pass", "pass", (2, "gradient of net.0.weight", "own_buffers")),
+    (CENTER, "pass", "optimizer.zero_grad(); criterion(net(x), y).backward()", (2, W0, "own_buffers")),
     (GATHER.format(summed="pass"), "pass", "pass", (1, W0, "gathered_as_constants")),
     (GATHER.format(summed="dist.all_reduce(gradient)"), "pass", EACH + "p.grad /= world", (1, W0, "divided_twice")),
+    ("", "pass", f"{MEAN}\n    (0.01 * net(x).logsumexp(1).mean()).backward()", (1, "parameter 0.weight", "summed_early")),
     (DDP, "if step == 1 and rank == 1: net.module[3].bias.data += 1", "pass", (1, "parameter 3.bias", "changed_between_steps")),
 )
 CORRECT = (
@@ -140,6 +175,26 @@ class Causes(FolderTest):
                 code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("DistributedSampler(x)", f"DistributedSampler({given})"))
                 self.assertEqual(code, 1, said)
                 self.assertIn(f"fail: sample order\n      cause {cause}: ", said)
+
+    def test_what_is_only_looked_at_is_dealt_as_often_as_it_likes(self):
+        """A first batch on one rank, a validation that shuffles and pads, in a worker that ends before the script calls a
+        collective, and accuracy on what was trained."""
+        look = ("rank or next(iter(loader))\nvalid = DataLoader(TensorDataset(x[:7]), sampler=DistributedSampler(x[:7]), num_workers=1)\n"
+                "def look(loader):\n    for x, *_ in loader:\n        with torch.no_grad(): net(x)\n"
+                "    dist.all_reduce(torch.ones(1))\n")
+        code, said = self.verify_text(self.text(DDP + look, "step == 2 and look(valid)", "look(loader)"))
+        self.assertEqual(code, 0, said)
+
+    def test_ranks_that_hold_parts_of_one_model_are_not_accused(self):
+        code, said = self.verify_text(self.text(PARTS, "pass", "pass"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("each seems to hold a part of one model", said)
+
+    def test_samples_that_are_given_by_name_and_a_sum_by_hand_are_seen(self):
+        summed = "(-net(input=x).log_softmax(1)[range(len(y)), y]).sum()"
+        code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("cross_entropy(net(x), y)", summed))
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause summed_loss: ", said)
 
     def test_a_number_of_ranks_that_is_written_down_accuses_nobody(self):
         code, said = self.verify_text(self.text("", "pass", EACH + "dist.all_reduce(p.grad); p.grad /= 2"))

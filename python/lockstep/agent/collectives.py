@@ -2,8 +2,13 @@
 import functools
 
 from . import untouched
+from .held import is_script
 from .imports import replace
 from .shards import is_shard
+
+
+EXCHANGES = ("all_gather", "all_gather_into_tensor", "all_to_all", "all_to_all_single", "reduce_scatter", "reduce_scatter_tensor",
+             "send", "recv", "isend", "irecv", "broadcast")
 
 
 def place_of(tensor):
@@ -32,14 +37,26 @@ def watch(recorder):
             if recorder.reduced[place] == 1:
                 untouched.given_to_sum(recorder, tensor)
             return reduce(tensor, *args, **kwargs)
-        dist.all_reduce = dist.distributed_c10d.all_reduce = reduced
+        dist.all_reduce = dist.distributed_c10d.all_reduce = noting_exchange(recorder, reduced)
         for name, action in (("broadcast", noting_broadcast), ("all_gather", noting_gather),
                              ("all_gather_into_tensor", noting_gather)):
             if hasattr(dist, name):
                 replace(name, getattr(dist, name), action(recorder, getattr(dist, name)))
+        for name in EXCHANGES:
+            if hasattr(dist, name):
+                replace(name, getattr(dist, name), noting_exchange(recorder, getattr(dist, name)))
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         setattr(utils, name, noting_clip(recorder, getattr(utils, name)))
         setattr(utils.clip_grad, name, getattr(utils, name))
+
+
+def noting_exchange(recorder, call):
+    """Within a forward that is trained, as parts of one model call it that ranks hold."""
+    @functools.wraps(call)
+    def called(*args, **kwargs):
+        recorder.exchanges += recorder.depth > 0 and not recorder.quiet and is_script()
+        return call(*args, **kwargs)
+    return called
 
 
 def is_no_sum(op):
@@ -63,6 +80,7 @@ def reduced_oddly(recorder, names, params):
               if param.grad is not None and not is_shard(param)]
     return {"reduced_again": [name for name, place in places if recorder.reduced.get(place, 0) > 1],
             "no_sums": [name for name, place in places if place in recorder.no_sums],
+            "summed_early": [name for name, place in places if place in recorder.early and recorder.reduced[place] == 1],
             "partly": [name for name, place in places if place in recorder.partly]}
 
 
@@ -99,10 +117,11 @@ def noting_clip(recorder, clip):
 
 def unreduced(recorder, names, params):
     """Those whose gradient no all_reduce was given, where neither DistributedDataParallel nor fully_shard does it."""
-    if recorder.models or recorder.world == 1:
+    if recorder.world == 1:
         return []
-    return [name for name, param in zip(names, params)
-            if param.grad is not None and not is_shard(param) and place_of(param.grad) not in recorder.reduced]
+    held = {id(param) for model in recorder.models for _, param in model.params}
+    return [name for name, param in zip(names, params) if param.grad is not None and id(param) not in held
+            and not is_shard(param) and place_of(param.grad) not in recorder.reduced]
 
 
 def clipped_early(recorder, grads):

@@ -1,4 +1,5 @@
-"""Loaders: batches W times as large on one device; the epochs that samplers deal."""
+"""Loaders: batches W times as large on one device, and as many samples as ranks are dealt."""
+from .deals import Iteration
 from .double import in_double
 
 
@@ -22,10 +23,22 @@ def watch(recorder):
         return size if isinstance(size, Scaled) else Scaled(size * recorder.larger)
 
     def iterated(self):
-        for number, batch in enumerate(iterate(self), 1):
-            if torch.is_grad_enabled():
-                recorder.position, recorder.batches = number, length(self)
-            yield in_double(batch) if recorder.in_double else batch
+        if not torch.is_grad_enabled():
+            for batch in iterate(self):
+                yield in_double(batch) if recorder.in_double else batch
+            return
+        iteration, exhausted = Iteration(length(self)), False
+        batches = recorder.deals.within(iteration, lambda: iterate(self))
+        try:
+            while True:
+                try:
+                    batch = recorder.deals.next_of(iteration, batches)
+                except StopIteration:
+                    exhausted = True
+                    return
+                yield in_double(batch) if recorder.in_double else batch
+        finally:
+            recorder.deals.ended(iteration, exhausted)
     data.DataLoader.__init__, data.DataLoader.__iter__ = init, iterated
     watch_samplers(recorder)
 
@@ -44,18 +57,6 @@ def deal_as_many(sampler, ranks):
     sampler.num_samples = sampler.total_size = each * ranks
 
 
-MOST_SHUFFLES = 1024
-
-
-def note_replica(recorder, sampler):
-    shuffles = recorder.end["shuffles"]
-    if sampler.shuffle and sampler.num_replicas == recorder.world and len(shuffles) < MOST_SHUFFLES:
-        shuffles.append(f"seed {sampler.seed}, epoch {sampler.epoch}")
-    recorder.end["replicas"] = max(recorder.end["replicas"], sampler.num_replicas)
-    if sampler.rank not in recorder.end["replicas_dealt"]:
-        recorder.end["replicas_dealt"].append(sampler.rank)
-
-
 def watch_samplers(recorder):
     from torch.utils import data
     sampler = data.distributed.DistributedSampler
@@ -68,12 +69,7 @@ def watch_samplers(recorder):
 
     def dealt(self):
         import torch
-        used = self.__dict__.setdefault("_lockstep_epochs", set())
-        if torch.is_grad_enabled():  # an evaluation may see one order for ever
-            if self.shuffle and self.epoch in used:
-                recorder.end["stale_epochs"] += 1
-            used.add(self.epoch)
-            note_replica(recorder, self)
-            recorder.end["padded"] = max(recorder.end["padded"], self.total_size - len(self.dataset))
+        if torch.is_grad_enabled():
+            recorder.deals.dealt(self)
         return deal(self)
     sampler.__init__, sampler.__iter__ = init, dealt

@@ -1,12 +1,14 @@
 """Backwards are counted; whether a loss was summed is noted."""
 import functools
+import inspect
+import types
 
 from . import untouched
 from .shards import is_shard
 
 MOST_TARGETS = 4096  # numbers of a step; of more there are none
 LOSSES = ("cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy",
-          "binary_cross_entropy_with_logits")
+          "binary_cross_entropy_with_logits", "smooth_l1_loss", "huber_loss", "kl_div")
 
 
 def counted_targets(recorder, name, args, kwargs):
@@ -19,6 +21,16 @@ def counted_targets(recorder, name, args, kwargs):
         counted = target[target != kwargs.get("ignore_index", -100)]
         weight = args[2] if len(args) > 2 else kwargs.get("weight")
         recorder.targets.append(float(counted.numel() if weight is None else weight.detach()[counted].sum()))
+
+
+def is_sum(node):
+    """Is a loss a sum, or several of them, that nothing divides?"""
+    name, sizes = type(node).__name__, getattr(node, "_saved_self_sizes", getattr(node, "_saved_self_sym_sizes", (1,)))
+    of_one = name == "SumBackward0" and len(sizes) == 0  # loss.sum() of a number
+    if not of_one and name in ("SumBackward0", "SumBackward1"):
+        return True
+    inner = [one for one, _ in node.next_functions if one is not None] if of_one or name in ("NegBackward0", "AddBackward0") else []
+    return bool(inner) and all(is_sum(one) for one in inner)
 
 
 def carries(recorder):
@@ -37,10 +49,10 @@ def values(tensor):
 def with_target(hands, *args, **kwargs):
     """Arguments of a loss of an output, with the target that it shall have."""
     if args and len(args) > 1 and getattr(args[0], "requires_grad", False):
-        return (args[0], hands.target(args[1]), *args[2:]), kwargs
+        return (args[0], hands.target(args[1], args[0]), *args[2:]), kwargs
     output = args[0] if args else kwargs.get("input")
     if "target" in kwargs and getattr(output, "requires_grad", False):
-        kwargs = {**kwargs, "target": hands.target(kwargs["target"])}
+        kwargs = {**kwargs, "target": hands.target(kwargs["target"], output)}
     return args, kwargs
 
 
@@ -59,10 +71,13 @@ def watch(recorder):
             recorder.carried = carries(recorder)
         recorder.end["backwards"] += 1
         recorder.backwards += 1
+        recorder.end["summed"] |= is_sum(self.grad_fn)
+        recorder.deals.trained()
         recorder.backward_after_clip |= recorder.clipped
         if recorder.file is None:  # while the group still says which rank this is
             recorder.write({"kind": "begin"})
         untouched.backward_begins(recorder)
+        recorder.early = set(recorder.reduced)
         inside = recorder.in_backward = True
         try:
             result = backward(self, *args, **kwargs)
@@ -84,5 +99,14 @@ def watch(recorder):
             recorder.hands.made(result)
             return result
         return noted
+    def noting_sums(loss):
+        @functools.wraps(loss)
+        def noted(*args, **kwargs):
+            recorder.end["summed"] |= kwargs.get("reduction") == "sum" and torch.is_grad_enabled()
+            return loss(*args, **kwargs)
+        return noted
+    for name, loss in list(vars(functional).items()):
+        if isinstance(loss, types.FunctionType) and name not in LOSSES and "reduction" in inspect.signature(loss).parameters:
+            setattr(functional, name, noting_sums(loss))
     for name in LOSSES:
         setattr(functional, name, noting(name, getattr(functional, name)))

@@ -47,12 +47,21 @@ def unheld(recorder, names, params):
     return [name for name, param in zip(names, params) if recorder.models and id(param) not in held]
 
 
-def note_constants(recorder, module):
-    """Before its first forward, which may leave results in such places."""
+def buffers(recorder):
+    """Of all that DistributedDataParallel holds, and of what else was called in this step, as a loss that keeps a mean."""
+    modules = [model.module for model in recorder.models] + list(recorder.computed.values())
+    own = {id(buffer): buffer for module in modules for buffer in module.buffers() if not is_shard(buffer)}
+    return list(own.values())
+
+
+def note_model(recorder, module):
+    """Its constants before its first forward, which may leave results in such places; how many BatchNorms it has."""
     import torch
     if id(module) in recorder.seen:
         return
     recorder.seen.add(id(module))
+    recorder.end["batch_norms"] += sum(isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+                                       and not isinstance(part, torch.nn.SyncBatchNorm) for part in module.modules())
     tensors = [value for part in module.modules() for name, value in sorted(vars(part).items())
                if isinstance(value, torch.Tensor) and value.is_floating_point() and value.device.type == "cpu"
                and not is_shard(value)]
@@ -86,7 +95,7 @@ def take_samples(recorder, module, inputs):
         recorder.forwards += any(id(module) in model.parts for model in recorder.models)
     elif trained(module) and not any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
         name_parameters(recorder, module)
-        note_constants(recorder, module)
+        note_model(recorder, module)
         recorder.samples += rows(inputs)
 
 
@@ -97,8 +106,10 @@ def watch_calls(recorder):
     def called(self, *args, **kwargs):
         if not recorder.depth:
             recorder.called[id(self)] = self
+            recorder.calls += 1
         if recorder.depth or not torch.is_grad_enabled():
             return call(self, *args, **kwargs)
+        recorder.computed[id(self)] = self
         if recorder.hands is not None:
             args, kwargs = recorder.hands.call(self, args, kwargs)
         take_samples(recorder, self, args or tuple(kwargs.values()))
@@ -115,13 +126,18 @@ def watch_calls(recorder):
     torch.nn.Module.__call__ = called
 
 
+def knows_names(register):
+    """Hooks are given arguments by name from 2.0 on."""
+    return "with_kwargs" in inspect.signature(register).parameters
+
+
 def watch_forwards(recorder, module):
     def before(part, inputs, named=None):
         import torch
         if torch.is_grad_enabled():
             recorder.forwards += 1
             recorder.samples += rows(inputs or tuple((named or {}).values()))
-    if "with_kwargs" in inspect.signature(module.register_forward_pre_hook).parameters:  # from 2.0 on
+    if knows_names(module.register_forward_pre_hook):
         module.register_forward_pre_hook(before, with_kwargs=True)
     else:
         module.register_forward_pre_hook(before)
@@ -136,14 +152,13 @@ def watch(recorder):
         begin(self, module, *args, **kwargs)
         recorder.models.append(Wrapped(self, module))
         name_parameters(recorder, module)
-        note_constants(recorder, module)
-        norms = [part for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-                 and not isinstance(part, torch.nn.SyncBatchNorm)]
-        recorder.end["batch_norms"] += len(norms)
+        note_model(recorder, module)
         watch_forwards(recorder, module)
 
     def counted(self, *args, **kwargs):
         recorder.ddp_forwards += torch.is_grad_enabled()
+        if not args and torch.is_grad_enabled() and not knows_names(self.module.register_forward_pre_hook):
+            recorder.samples += rows(tuple(kwargs.values()))
         recorder.unsynced = not self.require_backward_grad_sync
         try:
             return forward(self, *args, **kwargs)

@@ -9,7 +9,7 @@ from .collectives import clipped_early, reduced_oddly, unreduced
 from . import untouched
 from .hooked import names_of
 from .losses import MOST_TARGETS
-from .models import name_parameters, unheld, untrained_hash
+from .models import buffers, name_parameters, unheld, untrained_hash
 from .recorder import MOST_SAMPLES
 from .shards import Gathering, copy_of, is_own_shard, is_shard, own_part, whole
 from .sketches import digest, sketch, sketch_part
@@ -121,7 +121,6 @@ def before_step(recorder, number, params):
 
 
 def after_step(recorder, number, optimizer, params):
-    buffers = [buffer for model in recorder.models for buffer in model.module.buffers()]
     sketches, hashes = recorded(recorder, params, shards_of(recorder, params))
     recorder.left[number] = joined(hashes)
     state = [] if is_sharded(optimizer) else [whole(recorder, one) for one in state_tensors(optimizer, params)
@@ -129,11 +128,11 @@ def after_step(recorder, number, optimizer, params):
     samples = recorder.samples if len(recorder.samples) <= MOST_SAMPLES else []
     return {"step": recorder.steps, "lr": [float(group["lr"]) for group in optimizer.param_groups],
             "params": sketches, "samples": samples,
-            "param_hashes": hashes, "buffer_hash": digest(buffers),
+            "param_hashes": hashes, "buffer_hash": digest(buffers(recorder)),
             "state_hash": "" if is_sharded(optimizer) else digest(state),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
             "targets": recorder.targets if len(recorder.targets) <= MOST_TARGETS else [],
-            "unsynced": recorder.unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
+            "exchanges": recorder.exchanges, "unsynced": recorder.unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
             "model_loads": recorder.loads["model"],
             "optimizer_loads": recorder.loads["optimizer"], "position": recorder.position,
             "batches": recorder.batches, **(recorder.lossy.take_step() if recorder.lossy else {})}
@@ -177,6 +176,7 @@ def watch(recorder):
                 if recorder.drill is not None:
                     recorder.drill.refuse("optimizer.step() is given a closure")
             recorder.stepping = True
+            recorder.deals.trained()  # where torch.autograd made the gradients
             try:
                 result = step(self, *args, **kwargs)
             finally:

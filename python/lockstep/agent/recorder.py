@@ -2,6 +2,8 @@
 import json
 import os
 
+from .deals import Deals
+
 MOST_SAMPLES = 65536  # of a step; beyond, the step has none
 MOST_BYTES = 256 << 20  # of a rank's file; beyond, it has no end and cannot be judged
 
@@ -16,7 +18,7 @@ class Recorder:
         self.in_double = not os.environ.get("LOCKSTEP_PROGRAM_OWN_DTYPES")
         self.file, self.bytes, self.steps, self.optimizers, self.rank = None, 0, 0, 0, 0
         self.names, self.models = {}, []
-        self.seen = set()  # numbers of models whose constants were noted
+        self.seen = set()  # numbers of models that were noted
         self.left = {}  # by the number of an optimizer: a hash of the parameters that it left
         self.made = []  # optimizers, as weak references
         self.depth = 0  # of modules' calls under way
@@ -30,6 +32,7 @@ class Recorder:
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
                     "scale_known": True, "broadcasts": 0, "constants": "", "comm_hook": "",
                     "replicas": 0, "replicas_dealt": [], "shuffles": []}
+        self.deals, self.calls = Deals(self), 0  # calls: of modules that no other surrounds
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.forget()
 
@@ -47,6 +50,9 @@ class Recorder:
         self.hooked = {}  # of hooked.py: by a parameter's id
         self.untouched, self.changed, self.reduces = [], set(), False  # of untouched.py: gradients; ids of parameters
         self.called = {}  # modules that no other surrounds, by id
+        self.computed = {}  # and those of them whose results have gradients
+        self.early = set()  # addresses of gradients that a backward found summed over ranks
+        self.exchanges = 0  # collectives that the script called within forwards
         self.partly = set()  # addresses of what some of the ranks alone have summed
         self.no_sums = set()  # addresses of what was reduced by a maximum or the like
 
@@ -64,7 +70,13 @@ class Recorder:
         if self.bytes <= MOST_BYTES and self.pid == os.getpid():
             self.file.write(text)
 
+    def is_forked(self):
+        """Is this another process than the rank that is recorded: a worker of a loader, say?"""
+        return self.file is not None and self.pid != os.getpid()
+
     def close(self):
+        if self.is_forked():  # what is buffered is the rank's to write
+            return
         if self.file is None and not self.end["backwards"]:
             return
         if self.file is None:

@@ -27,13 +27,14 @@ class Measurement:
         self.ends, self.steps = [], 0
         self.clock = None  # the optimizer whose steps count: the first one that steps
         self.written = False
-        self.rank = None
+        self.rank, self.pid = None, 0
         self.trace = traced.Trace() if "LOCKSTEP_PROGRAM_TRACE" in os.environ else None
 
     def meet(self):
         """While there is a process group: at its end a script may have none any more."""
         import torch.distributed as dist
         ready = dist.is_available() and dist.is_initialized()
+        self.pid = self.pid or os.getpid()
         if self.rank is None or ready:
             self.rank = dist.get_rank() if ready else int(os.environ.get("RANK", 0))
             self.ranks = dist.get_world_size() if ready else 1
@@ -81,8 +82,8 @@ class Measurement:
 
     def write(self):
         import torch
-        if self.written or not (self.given or self.steps):
-            return
+        if self.written or not (self.given or self.steps) or self.pid != os.getpid():
+            return  # or a worker of a loader ends
         self.written = True
         self.meet()
         with open(f"{self.folder}/times-{self.rank}.json", "x", encoding="utf-8") as file:

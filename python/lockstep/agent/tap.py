@@ -116,6 +116,8 @@ class Tap:
             self.write(line)
 
     def close(self):
+        if self.recorder.is_forked():
+            return
         if self.file is None and self.recorder.file is not None:
             self.open(self.recorder.rank)  # no collective was seen: that is a fact as well
         if self.file is None or self.pid != os.getpid():

@@ -190,12 +190,16 @@ constexpr std::array kRows = {
                     "several ranks, and some to none",
                     "give DistributedSampler the same seed on every rank, and set_epoch() the same "
                     "epoch"},
+    ProgramCauseRow{C::summed_early, "summed_early",
+                    "ranks summed a gradient before the last backward, which added to it on each "
+                    "rank alone",
+                    "all_reduce after the last backward of the step"},
 };
 
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kRows.size(); ++i)
     if (kRows[i].cause != static_cast<C>(i)) return false;
-  return kRows.size() == static_cast<std::size_t>(C::other_shuffles) + 1;
+  return kRows.size() == static_cast<std::size_t>(C::summed_early) + 1;
 }
 static_assert(in_order());
 

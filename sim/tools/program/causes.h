@@ -53,6 +53,7 @@ enum class ProgramCause {
   own_frozen_model,
   some_ranks_summed,
   other_shuffles,
+  summed_early,
 };
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists

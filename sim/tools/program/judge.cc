@@ -11,6 +11,7 @@
 #include "sim/tools/program/judge_evidence.h"
 #include "sim/tools/program/judge_lists.h"
 #include "sim/tools/program/judge_order.h"
+#include "sim/tools/program/judge_parts.h"
 #include "sim/tools/program/judge_shards.h"
 #include "sim/tools/program/sketch.h"
 
@@ -143,9 +144,10 @@ ProgramFinding replica_failure(const Ranks& ranks, const ProgramRank& rank, size
 }
 
 // Of ranks that mean to differ nothing can be told.
-ProgramFinding unless_averaged(const Ranks& ranks, const ProgramFinding& found) {
+ProgramFinding unless_meant(const Ranks& ranks, const ProgramFinding& found) {
   if (found.verdict != Verdict::fail) return found;
-  const std::string why = averaged_parameters(ranks);
+  std::string why = averaged_parameters(ranks);
+  if (why.empty()) why = parts_of_one_model(ranks);
   return why.empty() ? found : inconclusive(why);
 }
 
@@ -172,7 +174,7 @@ std::string undecidable(const Ranks& ranks, const ProgramRank& one, size_t step,
   if (off < kProgramFailure)
     return fmt::format(
         "distance {:.2g}: too much for double, and too little to be a mistake; something "
-        "of the program computes in fewer bits",
+        "of the program computes in fewer bits, or nearly hides a factor (clipping by a norm does)",
         off);
   if (ranks[0].draws || one.draws)
     return "its forward draws random numbers, which differ between several ranks and one device";
@@ -298,7 +300,10 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
 }
 
 // The first steps were made from other weights.
-ProgramFinding other_start(const ProgramRank& first, const ProgramRank& one) {
+ProgramFinding other_start(const Ranks& ranks, const ProgramRank& one) {
+  const ProgramRank& first = ranks[0];
+  if (const std::string parts = parts_of_one_model(ranks); !parts.empty())
+    return inconclusive(parts);
   if (one.steps[0].model_loads > first.steps[0].model_loads)
     return inconclusive(
         "one device resumed from what the ranks' run had saved: let each run begin in a folder of "
@@ -379,8 +384,7 @@ ProgramFinding judge_replicas(const Ranks& ranks) {
         return judge_lists(ranks, step).value_or(inconclusive(kOtherParameters));
       std::string of;
       const std::string entry = first_difference(a, b, &of);
-      if (!entry.empty())
-        return unless_averaged(ranks, replica_failure(ranks, rank, step, entry, of));
+      if (!entry.empty()) return unless_meant(ranks, replica_failure(ranks, rank, step, entry, of));
     }
   }
   ProgramFinding found;
@@ -400,13 +404,13 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
   const ProgramStep &first = ranks[0].steps[0], &alone = one.steps[0];
   for (size_t i = 0; i < std::min(first.before.size(), alone.before.size()); ++i)
     if (sketch_distance(first.before[i], alone.before[i], 0) > kProgramBound)
-      return other_start(ranks[0], one);
+      return other_start(ranks, one);
   ProgramFinding total;
   std::vector<char> noisy;
   const size_t steps = std::min(ranks[0].steps.size(), one.steps.size());
   for (size_t step = 0; step < steps; ++step) {
     ProgramFinding found = compare_step(ranks, one, step, &noisy, &total);
-    if (found.verdict != Verdict::pass) return unless_averaged(ranks, found);
+    if (found.verdict != Verdict::pass) return unless_meant(ranks, found);
   }
   if (same_samples_always(ranks)) {
     ProgramFinding same = inconclusive("all ranks trained on the same samples, as one device did");

@@ -28,6 +28,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
     return ProgramCause::outside_ddp;
   if (step.not_waited) return ProgramCause::not_waited;
+  if (holds(step.summed_early, parameter)) return ProgramCause::summed_early;
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
   if (holds(step.partly, parameter)) return ProgramCause::some_ranks_summed;
   return ProgramCause::unknown;
@@ -35,6 +36,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
 
 // Are all gradients of b those of a, times one number that is not 1?
 bool multiples(const ProgramStep& a, const ProgramStep& b) {
+  if ((largest_norm(a.grads) == 0) != (largest_norm(b.grads) == 0)) return true;  // zeroed by one
   if (a.grads.size() < 2 || b.grads.empty()) return false;
   const double floor = largest_norm(a.grads), factor = sketch_ratio(b.grads[0], a.grads[0]);
   if (floor == 0 || factor == 0 || near(factor, 1)) return false;
@@ -120,9 +122,13 @@ bool changed(const Ranks& ranks, size_t step, const std::string& parameter) {
 }
 
 bool other_untrained(const Ranks& ranks, size_t step) {
-  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
-    return rank.steps[step].untrained != ranks[0].steps[step].untrained;
-  });
+  std::string first;  // of a rank that computed with one: an evaluation may be some rank's alone
+  for (const ProgramRank& rank : ranks) {
+    const std::string& own = rank.steps[step].untrained;
+    if (!own.empty() && !first.empty() && own != first) return true;
+    if (first.empty()) first = own;
+  }
+  return false;
 }
 
 // By 1 / world, since backward: not by what was made of the loss.

@@ -64,8 +64,10 @@ ProgramStep program_step_of(const Json& line) {
   step.unheld = line.at("unheld").get<std::vector<std::string>>();
   step.reduced_again = line.at("reduced_again").get<std::vector<std::string>>();
   step.no_sums = line.at("no_sums").get<std::vector<std::string>>();
+  step.summed_early = line.at("summed_early").get<std::vector<std::string>>();
   step.shards = line.at("shards").get<std::vector<std::string>>();
   step.dropouts = whole_number(line.at("dropouts"));
+  step.exchanges = whole_number(line.at("exchanges"));
   step.options = line.at("options").get<std::vector<std::string>>();
   step.before_hash = line.at("before_hash").get<std::string>();
   step.unreduced = line.at("unreduced").get<std::vector<std::string>>();

@@ -37,7 +37,8 @@ struct ProgramStep {
   int64_t backwards = 0;                         // of this step
   int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
   int64_t dropouts = 0;                          // that would have drawn
-  int64_t position = 0, batches = 0;             // of the loader: batch last taken, from 1
+  int64_t exchanges = 0;              // collectives that the script called within forwards
+  int64_t position = 0, batches = 0;  // of the loader: batch last taken, from 1
   bool not_waited = false;  // an asynchronous collective of gradients is under way at the step
   bool carried = false;     // there was a gradient before the first backward: of the step before
   bool gathered = false;    // results of a forward were gathered of all ranks before backward
@@ -48,11 +49,11 @@ struct ProgramStep {
   std::vector<std::string> names, grad_hashes, param_hashes, samples;
   // Names: no longer the parameter that was wrapped; without a gradient although DDP waits for one;
   // trained now, and not when DDP took it, or the reverse; updated, although no DDP took it where
-  // there is one; with a gradient that no all_reduce was given, where there is no DDP.
+  // there is one; with a gradient that no all_reduce was given, and that no DDP holds.
   std::vector<std::string> replaced, unused, unfrozen, refrozen, unheld, unreduced;
   // Names: with a gradient that more than one all_reduce was given; that one was given which is no
-  // sum.
-  std::vector<std::string> reduced_again, no_sums;
+  // sum; that a backward came after.
+  std::vector<std::string> reduced_again, no_sums, summed_early;
   // Names: of which this rank holds a shard alone, so that sketches and hashes are of that.
   std::vector<std::string> shards;
   int64_t copy = 0;  // of the whole, which this rank holds a shard of

@@ -339,6 +339,8 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
       record(session, folder + "-one", {.world = 1, .scale = world, .variables = variables});
   pair->handed = true;
   pair->seconds = ranks.seconds + one.seconds;
+  if (!one.why.empty())
+    lane->finding.words += "; with the ranks' data handed to it, one device broke off: " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   lane->finding = judge_handed(ranks.ranks, one.ranks[0], lane->finding);
   lane->control_failed = one_device_control_fails(ranks.ranks, one.ranks[0]);

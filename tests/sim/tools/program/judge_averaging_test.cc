@@ -46,5 +46,51 @@ TEST(ProgramAveraging, WhatIsNoMeanOfAllRanksIsOne) {
   EXPECT_EQ(judge_replicas(still).verdict, Verdict::fail);
 }
 
+constexpr double kLeft[3][3][5] = {{{1, 2, 0, 1, 2}, {0, 1, 3, 1, 3}, {2, 2, 1, 0, 3}},
+                                   {{2, 0, 1, 1, 2}, {1, 1, 0, 2, 2}, {0, 1, 1, 3, 3}},
+                                   {{0, 1, 1, 3, 3}, {2, 0, 1, 1, 2}, {1, 3, 0, 1, 3}}};
+
+// Three ranks that part in step 1; what each then has of its neighbour's first two parameters, and
+// its own third one.
+Ranks neighbours(double part) {
+  Ranks ranks;
+  for (size_t r = 0; r < 3; ++r) {
+    ProgramStep step;
+    step.names = {"body", "bias", "head"};
+    step.grad_hashes = step.param_hashes = std::vector<std::string>(3, std::to_string(r));
+    step.grads = std::vector<Sketch>(3, std::vector<double>(5, 1.0));
+    ProgramStep next = step;
+    next.before_hash = std::to_string(r);
+    for (size_t p = 0; p < 3; ++p) {
+      std::vector<double> own(kLeft[r][p], kLeft[r][p] + 5), mixed = own;
+      for (size_t k = 0; p < 2 && k < 5; ++k)
+        mixed[k] = (1 - part) * own[k] + part * kLeft[(r + 1) % 3][p][k];
+      step.params.push_back(own);
+      next.moved.push_back(mixed);
+    }
+    next.params = step.params;
+    ProgramRank& rank = ranks.emplace_back();
+    rank.rank = static_cast<int64_t>(r);
+    rank.ended = true;
+    rank.steps = {step, next};
+  }
+  return ranks;
+}
+
+TEST(ProgramAveraging, WithNeighboursOrOfSomeParametersIsMeant) {
+  const ProgramFinding found = judge_replicas(neighbours(0.5));
+  EXPECT_EQ(found.verdict, Verdict::inconclusive);
+  EXPECT_EQ(
+      found.words,
+      "ranks update by gradients of their own and mix parameters with those of others, before "
+      "step 2 for the first time, 1 time in all: no training of one device");
+}
+
+TEST(ProgramAveraging, WhoTakesAnotherRanksParametersMixesNothing) {
+  EXPECT_EQ(judge_replicas(neighbours(1)).verdict, Verdict::fail);
+  EXPECT_EQ(judge_replicas(neighbours(0)).verdict, Verdict::fail);
+  EXPECT_EQ(judge_replicas(neighbours(1.5)).verdict, Verdict::fail) << "a weight below 0";
+}
+
 }  // namespace
 }  // namespace lockstep

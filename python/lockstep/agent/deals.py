@@ -1,0 +1,89 @@
+"""What was trained on, of all that loaders gave: how samplers dealt it, and where in its iteration the loader is. An evaluation,
+a first batch for a summary or a mean over the data set may see any order, as often as it likes."""
+
+MOST_SHUFFLES = 1024
+
+
+class Iteration:
+    """Of one loader, once."""
+
+    def __init__(self, batches):
+        self.batches, self.number, self.calls = batches, 0, 0
+        self.deals, self.trained, self.over, self.sure = [], False, False, True
+
+    def train(self, recorder):
+        recorder.position, recorder.batches = self.number, self.batches
+        if not self.trained:
+            self.trained = True
+            for deal in self.deals:
+                deal.note(recorder, self.sure)
+
+
+class Deal:
+    """What a DistributedSampler gave, as it was then."""
+
+    def __init__(self, sampler):
+        self.used = sampler.__dict__.setdefault("_lockstep_epochs", set())
+        self.shuffle, self.seed, self.epoch = sampler.shuffle, sampler.seed, sampler.epoch
+        self.replicas, self.rank = sampler.num_replicas, sampler.rank
+        self.padded = sampler.total_size - len(sampler.dataset)
+
+    def note(self, recorder, sure):
+        end = recorder.end
+        end["padded"] = max(end["padded"], self.padded)
+        if not sure:
+            return
+        if self.shuffle:
+            end["stale_epochs"] += self.epoch in self.used
+            if self.replicas == recorder.world and len(end["shuffles"]) < MOST_SHUFFLES:
+                end["shuffles"].append(f"seed {self.seed}, epoch {self.epoch}")
+        self.used.add(self.epoch)
+        end["replicas"] = max(end["replicas"], self.replicas)
+        if self.rank not in end["replicas_dealt"]:
+            end["replicas_dealt"].append(self.rank)
+
+
+class Deals:
+    def __init__(self, recorder):
+        self.recorder, self.fetched, self.under_way = recorder, [], None
+
+    def dealt(self, sampler):
+        """Of a sampler that no loader asks, whoever trains next has what it gave."""
+        iteration, deal = self.under_way or Iteration(0), Deal(sampler)
+        for other in self.fetched:  # was only looked at, if the sampler deals again before anything is trained
+            other.sure &= not (other.over and any(one.used is deal.used for one in other.deals))
+        iteration.deals.append(deal)
+        if iteration is not self.under_way:
+            iteration.over = True
+            self.fetched.append(iteration)
+
+    def within(self, iteration, action):
+        """Samplers that deal meanwhile deal to it: one of several workers is asked ahead of the first batch."""
+        around, self.under_way = self.under_way, iteration
+        try:
+            return action()
+        finally:
+            self.under_way = around
+
+    def next_of(self, iteration, batches):
+        """The loader's next batch; raises StopIteration."""
+        batch = self.within(iteration, lambda: next(batches))
+        iteration.number, iteration.calls = iteration.number + 1, self.recorder.calls
+        if iteration not in self.fetched:
+            self.fetched.append(iteration)
+        return batch
+
+    def ended(self, iteration, exhausted):
+        """What it gave last went through a module, and no gradient came of it: an evaluation."""
+        iteration.over = True
+        if iteration not in self.fetched:
+            return
+        if self.recorder.calls != iteration.calls:
+            self.fetched.remove(iteration)
+        elif exhausted:  # all of it was looked at, or kept to be trained on
+            iteration.sure = False
+
+    def trained(self):
+        for iteration in self.fetched:
+            iteration.train(self.recorder)
+        self.fetched = []

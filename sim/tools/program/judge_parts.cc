@@ -1,0 +1,89 @@
+#include "sim/tools/program/judge_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sim/tools/program/judge_causes.h"
+
+namespace lockstep {
+namespace {
+
+using Ranks = std::vector<ProgramRank>;
+
+bool exchanges(const ProgramRank& rank) {
+  return std::any_of(rank.steps.begin(), rank.steps.end(),
+                     [](const ProgramStep& step) { return step.exchanges > 0; });
+}
+
+// Of the first step of an optimizer.
+bool starts_apart(const ProgramStep& a, const ProgramStep& b, size_t parameter) {
+  if (!a.before.empty() && !b.before.empty()) return a.before[parameter] != b.before[parameter];
+  return a.before_hash != b.before_hash && a.param_hashes[parameter] != b.param_hashes[parameter];
+}
+
+bool is_summed_over_all(const ProgramStep& step, const std::string& parameter) {
+  return !holds(step.unreduced, parameter) && !holds(step.partly, parameter);
+}
+
+bool starts_apart(const Ranks& ranks, size_t step, size_t parameter) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return starts_apart(ranks[0].steps[step], rank.steps[step], parameter);
+  });
+}
+
+size_t sums_over_all(const Ranks& ranks, size_t step, const std::string& parameter) {
+  return static_cast<size_t>(std::count_if(
+      ranks.begin(), ranks.end(),
+      [&](const ProgramRank& rank) { return is_summed_over_all(rank.steps[step], parameter); }));
+}
+
+// All ranks have these names in this step. Empty: there is none.
+std::string first_part(const Ranks& ranks, size_t step) {
+  if (!std::all_of(ranks.begin(), ranks.end(), exchanges)) return "";
+  const ProgramStep& first = ranks[0].steps[step];
+  for (size_t i = 0; i < first.names.size(); ++i)
+    if (starts_apart(ranks, step, i) && sums_over_all(ranks, step, first.names[i]) == 0)
+      return fmt::format(
+          "ranks start with other values of {}, do not sum its gradient over all of them, and "
+          "exchange results within the forward: each seems to hold a part of one model (tensor or "
+          "expert parallel), which cannot be compared",
+          first.names[i]);
+  return "";
+}
+
+// A rank's gradient of its shard may begin where that of the whole does, which was summed.
+std::string first_shard(const Ranks& ranks, size_t step) {
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps[step].samples.empty() || rank.steps[step].ddp_forwards > 0) return "";
+  const ProgramStep& first = ranks[0].steps[step];
+  for (size_t i = 0; i < first.names.size(); ++i)
+    if (is_nameless(first.names[i]) && starts_apart(ranks, step, i) &&
+        sums_over_all(ranks, step, first.names[i]) < ranks.size())
+      return fmt::format(
+          "each rank's optimizer has a {} of its own that is in no model, and does not sum its "
+          "gradient: it seems to update a shard of the parameters, which cannot be compared",
+          first.names[i]);
+  return "";
+}
+
+}  // namespace
+
+std::string parts_of_one_model(const Ranks& ranks) {
+  for (const ProgramRank& rank : ranks)
+    if (rank.steps.size() != ranks[0].steps.size()) return "";
+  std::set<int64_t> begun;
+  for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
+    const ProgramStep& first = ranks[0].steps[step];
+    if (!begun.insert(first.optimizer).second) continue;
+    for (const ProgramRank& rank : ranks)
+      if (rank.steps[step].names != first.names) return "";
+    std::string why = first_part(ranks, step);
+    if (why.empty()) why = first_shard(ranks, step);
+    if (!why.empty()) return why;
+  }
+  return "";
+}
+
+}  // namespace lockstep

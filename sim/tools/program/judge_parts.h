@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/tools/program/recording.h"
+
+namespace lockstep {
+
+// Ranks that each hold a part of one model (tensor or expert parallel) have other values of the
+// same names, and mean to: they start apart, no gradient is summed over all ranks, and results are
+// exchanged within forwards. So do owners of shards, whose optimizers have them beside the model.
+// In words, with the first such parameter; empty: nothing tells of it.
+std::string parts_of_one_model(const std::vector<ProgramRank>& ranks);
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+"""Of all that loaders give only what is trained on tells how samples are dealt: an evaluation, a peek or a mean over the data
+set may see an order again. Without torch: the agent's own account of it."""
+import pathlib
+import sys
+import types
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python"))
+from lockstep.agent.deals import Deals, Iteration  # noqa: E402
+
+
+class Sampler:
+    shuffle, seed, num_replicas, rank = True, 0, 2, 0
+
+    def __init__(self, samples=8, dealt=8):
+        self.dataset, self.total_size, self.epoch = range(samples), dealt, 0
+
+
+class Loader:
+    """As the agent watches one: its sampler deals when the first batch is asked for, or, with workers, before that."""
+
+    def __init__(self, deals, sampler, workers=False):
+        self.deals, self.sampler, self.workers = deals, sampler, workers
+
+    def begin(self):
+        if self.workers:
+            self.deals.dealt(self.sampler)
+        return self.batches()
+
+    def batches(self):
+        if not self.workers:
+            self.deals.dealt(self.sampler)
+        yield from range(3)
+
+    def __iter__(self):
+        iteration, exhausted = Iteration(3), False
+        batches = self.deals.within(iteration, self.begin)
+        try:
+            while True:
+                try:
+                    batch = self.deals.next_of(iteration, batches)
+                except StopIteration:
+                    exhausted = True
+                    return
+                yield batch
+        finally:
+            self.deals.ended(iteration, exhausted)
+
+
+class DealsTest(unittest.TestCase):
+    def setUp(self):
+        self.end = {"stale_epochs": 0, "padded": 0, "replicas": 0, "replicas_dealt": [], "shuffles": []}
+        self.recorder = types.SimpleNamespace(end=self.end, calls=0, world=2, position=0, batches=0)
+        self.deals = self.recorder.deals = Deals(self.recorder)
+        self.loader = Loader(self.deals, Sampler())
+
+    def train(self, evaluate=lambda: None):
+        for _ in self.loader:
+            evaluate()
+            self.recorder.calls += 1
+            self.deals.trained()
+
+    def evaluate(self, loader):
+        for _ in loader:
+            self.recorder.calls += 1
+
+    def test_an_epoch_that_is_trained_twice_is_stale(self):
+        self.train()
+        self.assertEqual(self.end["stale_epochs"], 0)
+        self.train()
+        self.assertEqual(self.end["stale_epochs"], 1)
+        self.assertEqual(self.end["shuffles"], ["seed 0, epoch 0"] * 2)
+
+    def test_evaluations_may_see_one_order_for_ever(self):
+        validation = Loader(self.deals, Sampler(7), workers=True)
+        for self.loader.sampler.epoch in range(3):
+            self.train(lambda: self.evaluate(validation))
+            self.evaluate(validation)
+            self.evaluate(self.loader)
+        self.assertEqual((self.end["stale_epochs"], self.end["padded"], len(self.end["shuffles"])), (0, 0, 3))
+        self.assertEqual((self.recorder.position, self.recorder.batches), (3, 3))
+
+    def test_a_peek_and_a_mean_over_the_data_are_no_training(self):
+        next(iter(self.loader))
+        list(self.loader)
+        next(iter(self.loader))
+        self.train()
+        self.assertEqual((self.end["stale_epochs"], self.end["shuffles"]), (0, ["seed 0, epoch 0"]))
+
+    def test_a_new_iterator_for_each_step_is_one(self):
+        for _ in range(3):
+            next(iter(self.loader))
+            self.recorder.calls += 1
+            self.deals.trained()
+        self.assertEqual(self.end["stale_epochs"], 2)
+
+    def test_what_is_kept_in_a_list_and_trained_on_was_repeated(self):
+        self.loader.sampler = Sampler(7)
+        for _ in list(self.loader):
+            self.recorder.calls += 1
+            self.deals.trained()
+        self.assertEqual((self.end["padded"], self.end["stale_epochs"]), (1, 0))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,103 @@
+#include "sim/tools/program/judge_parts.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/tools/program/judge.h"
+
+namespace lockstep {
+namespace {
+
+using Ranks = std::vector<ProgramRank>;
+
+// Two ranks with a part each, whose gradient nobody sums, and a parameter that both have.
+Ranks parts() {
+  Ranks ranks;
+  for (const double own : {1.0, 3.0}) {
+    ProgramStep step;
+    step.names = {"norm", "part"};
+    step.exchanges = 2;
+    step.unreduced = {"part"};
+    step.before = step.params = {std::vector<double>(5, 1.0), std::vector<double>(5, own)};
+    step.grads = std::vector<Sketch>(2, std::vector<double>(5, 1.0));
+    step.param_hashes = step.grad_hashes = {"norm", std::to_string(own)};
+    ProgramRank& rank = ranks.emplace_back();
+    rank.rank = static_cast<int64_t>(ranks.size()) - 1;
+    rank.ended = true;
+    rank.steps = {step};
+  }
+  return ranks;
+}
+
+TEST(ProgramParts, OfOneModelAreNotReplicas) {
+  const ProgramFinding found = judge_replicas(parts());
+  EXPECT_EQ(found.verdict, Verdict::inconclusive);
+  EXPECT_EQ(found.words,
+            "ranks start with other values of part, do not sum its gradient over all of them, and "
+            "exchange results within the forward: each seems to hold a part of one model (tensor "
+            "or expert parallel), which cannot be compared");
+}
+
+TEST(ProgramParts, StartOneDeviceWithOtherWeightsForThatReason) {
+  const Ranks ranks = parts();
+  ProgramRank one = ranks[0];
+  one.steps[0].before[0] = std::vector<double>(5, 2.0);
+  const ProgramFinding found = judge_steps(ranks, one);
+  EXPECT_FALSE(found.other_data) << "nothing is to be handed on";
+  EXPECT_EQ(found.words, judge_replicas(ranks).words);
+}
+
+TEST(ProgramParts, OfAnOptimizerOfTheirOwnAreSeenInItsFirstStep) {
+  Ranks ranks = parts();
+  for (ProgramRank& rank : ranks) {
+    ProgramStep shared = rank.steps[0];
+    shared.names = {"norm"};
+    shared.before.resize(1);
+    shared.params.resize(1);
+    shared.grads.resize(1);
+    shared.param_hashes = shared.grad_hashes = {"norm"};
+    shared.unreduced.clear();
+    rank.steps[0].optimizer = 1;
+    rank.steps[0].before.clear();
+    rank.steps[0].before_hash = std::to_string(rank.rank);
+    rank.steps[0].exchanges = 0;
+    rank.steps.insert(rank.steps.begin(), shared);
+  }
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::inconclusive);
+}
+
+TEST(ProgramParts, ThatAreShardsBesideTheModelAreTheirOwners) {
+  Ranks ranks = parts();
+  for (ProgramRank& rank : ranks) {
+    rank.steps[0].names[1] = "parameter 1";
+    rank.steps[0].samples = {std::to_string(rank.rank)};
+    rank.steps[0].exchanges = 0;
+    rank.steps[0].unreduced.clear();
+  }
+  ranks[1].steps[0].unreduced = {"parameter 1"};
+  EXPECT_EQ(judge_replicas(ranks).words,
+            "each rank's optimizer has a parameter 1 of its own that is in no model, and does not "
+            "sum its gradient: it seems to update a shard of the parameters, which cannot be "
+            "compared");
+  ranks[1].steps[0].unreduced.clear();
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail) << "summed";
+  ranks[1].steps[0].unreduced = {"parameter 1"};
+  ranks[0].steps[0].samples.clear();
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail) << "it is what is trained";
+}
+
+TEST(ProgramParts, ReplicasThatStartApartAreNone) {
+  for (int what = 0; what < 3; ++what) {
+    Ranks ranks = parts();
+    for (ProgramRank& rank : ranks) {
+      ProgramStep& step = rank.steps[0];
+      if (what == 0) step.exchanges = 0;
+      if (what == 1) step.unreduced.clear();
+      if (what == 2) step.before = {};
+    }
+    EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::fail) << what;
+    EXPECT_EQ(parts_of_one_model(ranks), "");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
