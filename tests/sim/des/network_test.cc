@@ -116,7 +116,8 @@ TEST(Network, NothingLeavesARackFasterThanWhatIsAboveIt) {
           EXPECT_GE(all_reduce_ns(cost, 250'000, ranks), host_ns) << ranks << " out of a host";
           EXPECT_GE(all_reduce_ns(cost, 250'000, ranks), least_all_reduce_ns(cost, 250'000, ranks));
           if (ranks <= 4 * racks_of) continue;
-          EXPECT_GE(all_reduce_ns(cost, 250'000, ranks), 64 * 250'000'000 / (racks_of * nics))
+          EXPECT_GE(all_reduce_ns(cost, 250'000, ranks),
+                    int64_t{64} * 250'000'000 / (racks_of * nics))
               << to_word(cost.algorithm) << ", " << ranks << " ranks, " << racks_of << " hosts";
         }
 }
