@@ -63,6 +63,12 @@ class Simulator {
     return job_of_plan(plan, machine, as);
   }
 
+  bool crosses_hosts(const MachineModel& machine, int64_t ranks) const {
+    CostModel cost = machine.cost;
+    cost.algorithm = algorithm_of(plan_.scenario, machine);
+    return goes_across(cost, ranks);
+  }
+
   // Infinite where the run does not come to its end, or its numbers are out of range: too long.
   double step_ms(const Guess& guess, const Place& place) const {
     auto planned = job(guess, place);
@@ -77,12 +83,12 @@ class Simulator {
   const RunPlan& plan_;
 };
 
+void slow_link(double factor, LinkCost* link) {
+  link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
+}
 void slow_links(double factor, MachineModel* machine) {
-  const auto slower = [&](LinkCost* link) {
-    link->beta_fs_per_byte = std::llround(static_cast<double>(link->beta_fs_per_byte) * factor);
-  };
-  slower(&machine->cost.link);
-  slower(&machine->cost.across);
+  slow_link(factor, &machine->cost.link);
+  slow_link(factor, &machine->cost.across);
 }
 
 void apply(const RowExplanation& explanation, Guess* guess) {
@@ -99,6 +105,7 @@ void apply(const RowExplanation& explanation, Guess* guess) {
       return;
     case Excess::compute:
       guess->compute *= explanation.value;
+      slow_links(explanation.links, &guess->machine);
       return;
   }
 }
@@ -128,7 +135,9 @@ class RowFitter {
     if (InputErrors errors = check(); !errors.empty()) return errors;
     if (InputErrors errors = fit_compute(); !errors.empty()) return errors;
     explain();
-    if (fit_.explanations.empty()) return unexplained();
+    if (std::none_of(fit_.explanations.begin(), fit_.explanations.end(),
+                     [](const RowExplanation& one) { return one.links == 1; }))
+      return unexplained();
     take_the_middle();
     predict();
     fill_accuracy();
@@ -200,14 +209,17 @@ class RowFitter {
           "the row takes {} ms, no more than compute alone and its collectives: compute is taken "
           "from the row instead",
           fitted_.ms));
-    for (const double bucket_us : bucket_costs()) add(Excess::compute, bucket_us, 1e-6, 1e6);
+    for (const double bucket_us : bucket_costs())
+      for (const double links : {1.0, 1 / kMostSlower, kUnseenSlower})
+        if (links == 1 || (fitted_.ranks > 1 && base_.machine.cost.tables.empty()))
+          add(Excess::compute, bucket_us, 1e-6, 1e6, links);
   }
 
-  void add(Excess excess, double bucket_us, double least, double most) {
+  void add(Excess excess, double bucket_us, double least, double most, double links = 1) {
     const auto value = value_giving(fitted_.ms, least, most, [&](double guess) {
-      return row_ms({excess, bucket_us, guess});
+      return row_ms({excess, bucket_us, guess, links});
     });
-    if (value) fit_.explanations.push_back({excess, bucket_us, *value});
+    if (value) fit_.explanations.push_back({excess, bucket_us, *value, links});
   }
 
   InputErrors unexplained() const {
@@ -272,6 +284,10 @@ class RowFitter {
       predicted.ms = simulator_.step_ms(middle_, place_of(row));
       predicted.low = predicted.high = predicted.ms;
       for (const RowExplanation& explanation : fit_.explanations) widen(explanation, &predicted);
+      if (!row.fitted) {
+        predicted.low = std::min(predicted.low, predicted.ms * (1 - kLeastError));
+        predicted.high = std::max(predicted.high, predicted.ms * (1 + kLeastError));
+      }
       fit_.rows.push_back(predicted);
     }
     fit_.machine = middle_.machine;
@@ -279,16 +295,39 @@ class RowFitter {
     fit_.forward_ms = static_cast<double>(planned.value().job.forward_ns) * 1e-6;
     fit_.backward_ms = static_cast<double>(planned.value().job.backward_ns) * 1e-6;
     fit_.emulated = simulator_.is_emulated();
+    if (std::any_of(table_.rows.begin(), table_.rows.end(),
+                    [&](const PublishedRow& row) { return is_unseen(row.ranks); }))
+      fit_.notes.push_back(fmt::format(
+          "the fitted row is of one host: the other intervals allow links between hosts {} times "
+          "slower than the machine says",
+          kUnseenSlower));
     if (fit_.emulated) return;
     fit_.machine.forward_ms = fit_.forward_ms;
     fit_.machine.backward_ms = fit_.backward_ms;
   }
 
-  void widen(const RowExplanation& explanation, PredictedRow* predicted) const {
+  bool crosses_hosts(int64_t ranks) const {
+    return base_.machine.cost.tables.empty() && simulator_.crosses_hosts(base_.machine, ranks);
+  }
+  bool is_unseen(int64_t ranks) const {
+    return crosses_hosts(ranks) && !crosses_hosts(fitted_.ranks);
+  }
+
+  // Under the explanation, with the machine's links between hosts or, where the fitted row does not
+  // go over them, with slower ones.
+  std::vector<double> steps_ms(const RowExplanation& explanation, const PublishedRow& row) const {
     Guess guess = base_;
     apply(explanation, &guess);
-    const double ms = simulator_.step_ms(guess, place_of(predicted->row));
-    double low = ms, high = ms;
+    std::vector<double> steps = {simulator_.step_ms(guess, place_of(row))};
+    if (!is_unseen(row.ranks)) return steps;
+    slow_link(kUnseenSlower, &guess.machine.cost.across);
+    steps.push_back(simulator_.step_ms(guess, place_of(row)));
+    return steps;
+  }
+
+  void widen(const RowExplanation& explanation, PredictedRow* predicted) const {
+    const std::vector<double> steps = steps_ms(explanation, predicted->row);
+    double low = steps.front(), high = steps.back();
     if (explanation.excess == Excess::every_step && predicted->row.ranks > 1) {
       const auto [less, more] = growth(predicted->row.ranks);
       low -= explanation.value * (1 - less);
@@ -302,6 +341,10 @@ class RowFitter {
   void fill_accuracy() {
     Accuracy accuracy;
     accuracy.runs = 1;
+    if (fit_.emulated) {
+      accuracy.forward_ms = fit_.forward_ms;
+      accuracy.backward_ms = fit_.backward_ms;
+    }
     for (const PredictedRow& row : fit_.rows)
       accuracy.step_error =
           std::max({accuracy.step_error, row.high / row.ms - 1, 1 - row.low / row.ms});
@@ -317,14 +360,13 @@ class RowFitter {
   double ratio_error(const PublishedRow& a, const PublishedRow& b) const {
     double least = std::numeric_limits<double>::infinity(), most = 0;
     for (const RowExplanation& explanation : fit_.explanations) {
-      Guess guess = base_;
-      apply(explanation, &guess);
-      const double ratio =
-          simulator_.step_ms(guess, place_of(a)) / simulator_.step_ms(guess, place_of(b));
-      least = std::min(least, ratio);
-      most = std::max(most, ratio);
+      const std::vector<double> of_a = steps_ms(explanation, a), of_b = steps_ms(explanation, b);
+      for (size_t i = 0; i < of_a.size(); ++i) {
+        least = std::min(least, of_a[i] / of_b[i]);
+        most = std::max(most, of_a[i] / of_b[i]);
+      }
     }
-    return (most - least) / 2;
+    return std::max(kLeastError, (most - least) / 2);
   }
 
   const Simulator simulator_;
@@ -350,6 +392,10 @@ std::string to_text(const RowExplanation& explanation) {
     case Excess::compute:
       return fmt::format("compute takes {:.4g} times as long as the scenario says",
                          explanation.value) +
+             (explanation.links == 1 ? ""
+              : explanation.links > 1
+                  ? fmt::format(", links are {:.0f} times slower", explanation.links)
+                  : fmt::format(", links are {:.0f} times faster", 1 / explanation.links)) +
              bucket;
   }
   return "";

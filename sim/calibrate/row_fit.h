@@ -22,15 +22,22 @@ enum class Excess {
   link,        // links are slower than the machine says, by a factor of kMostSlower at most
   compute      // of a row without a longer compute row: compute itself
 };
+// Of compute that no row shows alone nobody knows how much of it links are: it is fitted with links
+// as the machine says, with such that take nothing to speak of, and such of half the bandwidth.
 // Each again with what a bucket costs the compute stream, where the machine does not say it:
 // nothing, or this.
 inline constexpr double kMostBucketUs = 100;
 inline constexpr double kMostSlower = 16;
+// Links between hosts that no fitted row goes over may be so many times slower than the machine's.
+inline constexpr double kUnseenSlower = 2;
+// What published steps are taken to be reproducible to: no interval is narrower, but the row's own.
+inline constexpr double kLeastError = 0.005;
 
 struct RowExplanation {
   Excess excess = Excess::compute;
   double bucket_us = 0;
   double value = 0;  // us a parameter, ms a step, factor of links, or of compute
+  double links = 1;  // with excess compute: so many times as slow as the machine says
 };
 std::string to_text(const RowExplanation& explanation);
 

@@ -113,6 +113,26 @@ void note_timeouts(const RunPlan& plan, const SimulatedAs& as, SimulatedLine* li
   if (!as.steps) note("/timeouts/run_ms", line->numbers.total_s * 1e3, timeouts.run_ms);
 }
 
+// What a machine file says that does not count for this job.
+void note_machine(const MachineModel& machine, const Job& job, SimulatedLine* line) {
+  if (machine.accuracy && !accuracy_of(machine, job))
+    line->notes.push_back(fmt::format(
+        "how far the machine's steps are off is known of compute of {:.6g} + {:.6g} ms alone, and "
+        "this is {:.6g} + {:.6g}: --set /compute/forward_ms={:.6g} --set /compute/backward_ms="
+        "{:.6g}",
+        machine.accuracy->forward_ms, machine.accuracy->backward_ms,
+        static_cast<double>(job.forward_ns) * 1e-6, static_cast<double>(job.backward_ns) * 1e-6,
+        machine.accuracy->forward_ms, machine.accuracy->backward_ms));
+  const bool one_at_a_time =
+      is_ring(job.cost.algorithm) || job.cost.algorithm == Algorithm::double_binary_tree;
+  if (job.cost.nics_per_host > 1 && one_at_a_time && !job.shards &&
+      goes_across(job.cost, job.ranks))
+    line->notes.push_back(
+        fmt::format("{} NICs a host: in a {} one rank of a host sends out of it at a time, over "
+                    "one of them",
+                    job.cost.nics_per_host, to_word(job.cost.algorithm)));
+}
+
 // The rounds of a ring grow with the ranks, a tree's with their logarithm. Where nobody chose the
 // ring for this machine and a bucket's rounds alone take longer than the step's compute.
 void note_rounds(const SimulateVerb& verb, const MachineModel& machine, const Job& job,
@@ -184,6 +204,7 @@ Expected<SimulatedLine> simulated_line(const SimulateVerb& verb, const MachineMo
   if (!planned) return planned.errors();
   SimulatedLine line = line_of(plan, planned.value(), as);
   note_rounds(verb, machine, planned.value().job, &line);
+  note_machine(machine, planned.value().job, &line);
   const bool small = planned.value().job.ranks <= kMostJudged &&
                      recorded_events(planned.value()) <= kMostRecorded / 10;
   const bool wanted = !verb.trace.path.empty() || !verb.svg.empty() || !verb.out.empty();
@@ -235,7 +256,8 @@ Expected<SimulatedLine> predicted_line(const SimulateVerb& verb, const MachineMo
   if (late) compare_with_ideal(verb, job, run.value(), &line);
   note_timeouts(plan, as, &line);
   if (line.numbers.steps > 0) line.efficiency = compute_ms(job) / line.numbers.step_ms;
-  if (machine.accuracy) line.step_error = machine.accuracy->step_error;
+  note_machine(machine, job, &line);
+  if (const auto accuracy = accuracy_of(machine, job)) line.step_error = accuracy->step_error;
   if (InputErrors problems = add_long_run(verb, machine, plan.scenario.seed, &line);
       !problems.empty())
     return problems;
@@ -373,6 +395,7 @@ Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& m
   if (worlds.empty()) worlds.push_back(verb.ranks);
   PredictionJobs prediction;
   std::vector<Layout> layouts;
+  std::optional<Accuracy> accuracy;
   for (const auto& world : worlds)
     for (const auto& cap : caps) {
       SimulatedAs as = as_asked(verb);
@@ -381,6 +404,7 @@ Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& m
       const auto planned = job_of_plan(plan, machine, as);
       if (!planned) return planned.errors();
       const Job& job = planned.value().job;
+      accuracy = accuracy_of(machine, job);  // of the scenario's compute, which all of them share
       if (cap &&
           is_known({job.ranks, job.first_step, job.settled}, *cap, &layouts, &prediction.lines))
         continue;
@@ -391,7 +415,7 @@ Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& m
   const auto usual = has_cap(plan)
                          ? std::optional(plan.scenario.reducer.options.number("bucket_cap_mb"))
                          : std::nullopt;
-  if (caps.size() > 1) prediction.advice = advise(prediction.lines, usual, machine.accuracy);
+  if (caps.size() > 1) prediction.advice = advise(prediction.lines, usual, accuracy);
   return prediction;
 }
 

@@ -50,6 +50,18 @@ int64_t hosts_of(const CostModel& cost, int64_t ranks) {
   return (ranks + inside - 1) / inside;
 }
 
+// That ranks of a host share; one for each where nobody says otherwise.
+int64_t nics_of(const CostModel& cost) {
+  return cost.nics_per_host > 0 ? cost.nics_per_host : std::max<int64_t>(cost.ranks_per_host, 1);
+}
+
+// NICs' worth of bandwidth out of a rack, times 1000 / oversubscription_millis.
+int64_t nics_of_rack(const CostModel& cost) { return cost.hosts_per_rack * nics_of(cost); }
+
+bool crosses_racks(const CostModel& cost, int64_t ranks) {
+  return hosts_of(cost, ranks) > cost.hosts_per_rack;
+}
+
 // What a byte costs on the wire, or in the core that moves it where that is shared by so many ranks
 // of a host: the slower.
 int64_t beta_of(const CostModel& cost, const LinkCost& link, int64_t sharers) {
@@ -112,8 +124,10 @@ Wide double_binary_tree_ns(const CostModel& cost, int64_t bytes, int64_t ranks) 
 Wide hierarchical_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   const int64_t inside = on_host(cost, ranks), links = on_smallest_host(cost, ranks);
   const int64_t part = (bytes + links - 1) / links;
+  // Of a rack only its last host sends to another one.
+  const LinkCost across = shared_across(cost, ranks, {links, links});
   return ring_ns(cost, cost.link, bytes, inside, inside) +
-         ring_ns(cost, cost.across, part, hosts_of(cost, ranks), inside);
+         ring_ns(cost, across, part, hosts_of(cost, ranks), inside);
 }
 
 Wide from_table(const std::vector<CostModel::Row>& table, int64_t bytes) {
@@ -159,6 +173,26 @@ void check_link(const std::string& name, const LinkCost& link, InputErrors* prob
               problems);
   check_range((name + ".gamma_fs_per_byte").c_str(), link.gamma_fs_per_byte, 0, kMostFsPerByte,
               problems);
+}
+
+// What ranks of a host, and hosts of a rack, share.
+void check_network(const CostModel& cost, InputErrors* problems) {
+  check_range("nics_per_host", cost.nics_per_host, 0, kMostRanks, problems);
+  check_range("hosts_per_rack", cost.hosts_per_rack, 1, kMostRanks, problems);
+  check_range("oversubscription_millis", cost.oversubscription_millis, 1000,
+              kMostOversubscriptionMillis, problems);
+  if (!problems->empty()) return;
+  const Wide most = Wide{cost.across.beta_fs_per_byte} * cost.ranks_per_host *
+                    cost.oversubscription_millis / 1000 / nics_of(cost);
+  if (most <= kMostSharedFsPerByte) return;
+  InputError problem;
+  problem.message = fmt::format(
+      "{} ranks of a host share {} NICs of {} fs a byte, {} times "
+      "oversubscribed",
+      cost.ranks_per_host, nics_of(cost), cost.across.beta_fs_per_byte,
+      static_cast<double>(cost.oversubscription_millis) / 1000);
+  problem.allowed = fmt::format("at most {} fs a byte for each", kMostSharedFsPerByte);
+  problems->push_back(problem);
 }
 
 // Rows that ascend, at least one of each table, and one table of each operation and world size.
@@ -231,6 +265,7 @@ InputErrors problems_of(const CostModel& cost) {
   check_link("link", cost.link, &problems);
   check_link("across", cost.across, &problems);
   check_range("ranks_per_host", cost.ranks_per_host, 1, kMostRanks, &problems);
+  check_network(cost, &problems);
   check_range("overhead_ns", cost.overhead_ns, 0, kMostAlphaNs, &problems);
   check_range("core_fs_per_byte", cost.core_fs_per_byte, 0, kMostFsPerByte, &problems);
   check_range("cores_per_host", cost.cores_per_host, 0, kMostRanks, &problems);
@@ -275,16 +310,47 @@ bool goes_across(const CostModel& cost, int64_t ranks) {
   return ranks > std::max<int64_t>(cost.ranks_per_host, 1);
 }
 
+LinkCost shared_across(const CostModel& cost, int64_t ranks, const Senders& senders) {
+  const Wide beta = cost.across.beta_fs_per_byte, nics = nics_of(cost);
+  Wide shared = std::max(beta, (beta * senders.of_host + nics - 1) / nics);
+  if (crosses_racks(cost, ranks)) {
+    const Wide above = Wide{nics_of_rack(cost)} * 1000;
+    const Wide of_rack = beta * senders.of_rack * cost.oversubscription_millis;
+    shared = std::max(shared, (of_rack + above - 1) / above);
+  }
+  LinkCost link = cost.across;
+  link.beta_fs_per_byte = saturated(shared);
+  return link;
+}
+
+namespace {
+
+LinkCost slower_of(const LinkCost& a, const LinkCost& b) {
+  return {std::max(a.alpha_ns, b.alpha_ns), std::max(a.beta_fs_per_byte, b.beta_fs_per_byte),
+          std::max(a.gamma_fs_per_byte, b.gamma_fs_per_byte)};
+}
+
+// All ranks of all hosts at once, over racks or, `within_rack`, in each by themselves.
+Senders all_at_once(const CostModel& cost, int64_t ranks, bool within_rack) {
+  const int64_t inside = on_host(cost, ranks);
+  return {inside, within_rack ? 0 : inside * cost.hosts_per_rack};
+}
+
+}  // namespace
+
 LinkCost flat_link(const CostModel& cost, int64_t ranks) {
   if (!goes_across(cost, ranks) || cost.algorithm == Algorithm::hierarchical) return cost.link;
-  return {std::max(cost.link.alpha_ns, cost.across.alpha_ns),
-          std::max(cost.link.beta_fs_per_byte, cost.across.beta_fs_per_byte),
-          std::max(cost.link.gamma_fs_per_byte, cost.across.gamma_fs_per_byte)};
+  return slower_of(cost.link, shared_across(cost, ranks, {}));
 }
 
 int64_t exchange_ns(const CostModel& cost, const Exchange& exchange, int64_t bytes, int64_t ranks) {
   const bool within = cost.ranks_per_host % (2 * exchange.distance) == 0;
-  const LinkCost link = within ? cost.link : flat_link(cost, ranks);
+  const bool in_rack =
+      Wide{cost.ranks_per_host} * cost.hosts_per_rack % (2 * exchange.distance) == 0;
+  const bool flat = within || !goes_across(cost, ranks);
+  const LinkCost link =
+      flat ? cost.link
+           : slower_of(cost.link, shared_across(cost, ranks, all_at_once(cost, ranks, in_rack)));
   const Wide wire = moved_ns(bytes, beta_of(cost, link, on_host(cost, ranks)), 1, exchange.of);
   const Wide sum =
       exchange.adds ? moved_ns(bytes, link.gamma_fs_per_byte, 1, exchange.of) : Wide{0};
@@ -312,7 +378,8 @@ Wide exchange_with_all_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
            moved_ns(bytes, beta_of(cost, link, sharers), peers, ranks) +
            moved_ns(bytes, link.gamma_fs_per_byte, peers, ranks);
   };
-  return to(cost.link, inside - 1) + to(cost.across, ranks - inside);
+  return to(cost.link, inside - 1) +
+         to(shared_across(cost, ranks, all_at_once(cost, ranks, false)), ranks - inside);
 }
 
 Wide gather_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
@@ -373,9 +440,14 @@ int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks)
   const int64_t across = cost.across.beta_fs_per_byte;
   if (!goes_across(cost, ranks)) return saturated(least(ranks, 1, cost.link.beta_fs_per_byte));
   const Wide of_ranks = least(ranks, 1, std::min(cost.link.beta_fs_per_byte, across));
-  const Wide of_hosts = std::max(least(hosts_of(cost, ranks), on_host(cost, ranks), across),
-                                 least(2, on_smallest_host(cost, ranks), across));
-  return saturated(std::max(of_ranks, of_hosts));
+  const auto links = [&](int64_t members) { return std::min(members, nics_of(cost)); };
+  const Wide of_hosts = std::max(least(hosts_of(cost, ranks), links(on_host(cost, ranks)), across),
+                                 least(2, links(on_smallest_host(cost, ranks)), across));
+  const Wide of_rack = crosses_racks(cost, ranks)
+                           ? Wide{bytes} * across * cost.oversubscription_millis / 1000 /
+                                 nics_of_rack(cost) / kFsPerNs
+                           : Wide{0};
+  return saturated(std::max({of_ranks, of_hosts, of_rack}));
 }
 
 int64_t least_exchange_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {

@@ -47,6 +47,12 @@ struct CostModel {
   // Neighbours by rank; 1: hosts are not told apart, and every link is as `link`, but of
   // hierarchical, whose ring across is as `across`.
   int64_t ranks_per_host = 1;
+  // `across` is one NIC's, and so many are shared by those ranks of a host that send out of it at
+  // once, each over one at a time. 0: a link across for each rank.
+  int64_t nics_per_host = 0;
+  // Of neighbouring hosts. What leaves a rack has 1000/oversubscription_millis of the bandwidth
+  // that all of its hosts' NICs have together.
+  int64_t hosts_per_rack = 1, oversubscription_millis = 1000;
   // What is paid once a collective, whatever its size: a hop between threads, a launch.
   int64_t overhead_ns = 0;
   // Work of the host's cores for each byte that a rank sends. With more ranks on a host than
@@ -71,11 +77,13 @@ struct CostModel {
   bool operator==(const CostModel&) const = default;
 };
 
-inline constexpr int64_t kMostBytes = int64_t{1} << 50;       // of one collective
-inline constexpr int64_t kMostRanks = 1'000'000;              // of one run
-inline constexpr int64_t kMostNs = int64_t{1} << 60;          // of a run: 36 years
-inline constexpr int64_t kMostAlphaNs = 1'000'000'000'000;    // 1,000 s
-inline constexpr int64_t kMostFsPerByte = 1'000'000'000'000;  // 1 kB/s
+inline constexpr int64_t kMostBytes = int64_t{1} << 50;                   // of one collective
+inline constexpr int64_t kMostRanks = 1'000'000;                          // of one run
+inline constexpr int64_t kMostNs = int64_t{1} << 60;                      // of a run: 36 years
+inline constexpr int64_t kMostAlphaNs = 1'000'000'000'000;                // 1,000 s
+inline constexpr int64_t kMostFsPerByte = 1'000'000'000'000;              // 1 kB/s
+inline constexpr int64_t kMostSharedFsPerByte = 100'000'000'000'000'000;  // of all that share it
+inline constexpr int64_t kMostOversubscriptionMillis = 1'000'000;
 
 // Is everything in range? Where not, an error that names the value and what is allowed.
 InputErrors problems_of(const CostModel& cost);
@@ -116,7 +124,14 @@ struct Exchange {
   bool adds = true;
 };
 int64_t exchange_ns(const CostModel& cost, const Exchange& exchange, int64_t bytes, int64_t ranks);
-// The link that an algorithm waits for that knows nothing of hosts: the slowest on its way.
+// A link between hosts to a rank of a host of which so many send out of it at once, and so many out
+// of its rack: its byte costs as much as the fewer NICs, or what is above the rack, make of it.
+struct Senders {
+  int64_t of_host = 1, of_rack = 1;
+};
+LinkCost shared_across(const CostModel& cost, int64_t ranks, const Senders& senders);
+// The link that an algorithm waits for that knows nothing of hosts: the slowest on its way. Of
+// those that one rank of a host sends over at a time, as of a ring.
 LinkCost flat_link(const CostModel& cost, int64_t ranks);
 // Do these ranks talk between hosts, so that `across` counts?
 bool goes_across(const CostModel& cost, int64_t ranks);
@@ -129,8 +144,8 @@ int64_t wire_ns(const CostModel& cost, Operation operation, int64_t bytes, int64
 
 // The least that any algorithm takes: 2(p-1)/p n bytes over a rank's link (Patarasuk and Yuan,
 // "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Where there are
-// hosts the same between them, over all links of a host, and n bytes out of the host with fewest. A
-// table has no link: 0.
+// hosts the same between them, over all links or NICs of a host, and n bytes out of the host with
+// fewest, and out of a rack. A table has no link: 0.
 int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 // The least of an all-to-all or an all-gather: (p-1)/p n bytes over a rank's faster kind of link.
 int64_t least_exchange_ns(const CostModel& cost, int64_t bytes, int64_t ranks);

@@ -74,6 +74,8 @@ Accuracy accuracy_of(const Json& json) {
   Accuracy accuracy{json["step_error"].get<double>(), std::nullopt, json.value("runs", int64_t{0}),
                     json.value("held_out", false)};
   if (json.contains("cap_error")) accuracy.cap_error = json["cap_error"].get<double>();
+  accuracy.forward_ms = json.value("forward_ms", 0.0);
+  accuracy.backward_ms = json.value("backward_ms", 0.0);
   return accuracy;
 }
 
@@ -82,17 +84,47 @@ Json json_of(const Accuracy& accuracy) {
                {"runs", accuracy.runs},
                {"held_out", accuracy.held_out}};
   if (accuracy.cap_error) json["cap_error"] = *accuracy.cap_error;
+  if (accuracy.forward_ms > 0) json["forward_ms"] = accuracy.forward_ms;
+  if (accuracy.backward_ms > 0) json["backward_ms"] = accuracy.backward_ms;
   return json;
+}
+
+// What hosts share counts between hosts alone, and a rack only where something is above it.
+InputErrors check_network(const Json& json, const CostModel& cost) {
+  InputErrors errors;
+  const auto refuse = [&](const char* key, const std::string& why, const std::string& allowed) {
+    InputError error;
+    error.pointer = std::string("/") + key;
+    error.message = fmt::format("{} changes nothing: {}", key, why);
+    error.allowed = allowed;
+    errors.push_back(std::move(error));
+  };
+  const bool hosts = cost.ranks_per_host > 1 || cost.algorithm == Algorithm::hierarchical;
+  for (const char* key : {"nics_per_host", "hosts_per_rack", "oversubscription"}) {
+    if (!json.contains(key)) continue;
+    if (!cost.tables.empty())
+      refuse(key, "collectives take what was measured", "either this or tables");
+    else if (!hosts)
+      refuse(key, "hosts are not told apart", "ranks_per_host of at least 2 beside it");
+    else if (std::string(key) == "hosts_per_rack" && !json.contains("oversubscription"))
+      refuse(key, "what is above a rack is not oversubscribed", "oversubscription beside it");
+  }
+  return errors;
 }
 
 // What is not in the file stays as it is.
 InputErrors take(const Json& json, MachineModel* machine) {
   CostModel& cost = machine->cost;
-  if (json.contains("algorithm"))
+  if (json.contains("algorithm")) {
     machine->algorithm = algorithm_of(json["algorithm"].get<std::string>()).value();
+    cost.algorithm = *machine->algorithm;
+  }
   cost.link = link_of(json.value("link", Json()), cost.link);
   cost.across = link_of(json.value("across", Json()), cost.across);
   cost.ranks_per_host = json.value("ranks_per_host", cost.ranks_per_host);
+  cost.nics_per_host = json.value("nics_per_host", cost.nics_per_host);
+  cost.hosts_per_rack = json.value("hosts_per_rack", cost.hosts_per_rack);
+  cost.oversubscription_millis = std::llround(json.value("oversubscription", 1.0) * 1000);
   if (json.contains("overhead_us")) cost.overhead_ns = ns_of_key(json, "overhead_us", 1e3);
   cost.core_fs_per_byte = fs_of(json, "core_mb_per_s", cost.core_fs_per_byte);
   cost.cores_per_host = json.value("cores_per_host", cost.cores_per_host);
@@ -112,6 +144,7 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("accuracy")) machine->accuracy = accuracy_of(json["accuracy"]);
   if (json.contains("fitted_on"))
     machine->fitted_on = json["fitted_on"].get<std::vector<std::string>>();
+  if (InputErrors errors = check_network(json, cost); !errors.empty()) return errors;
   if (!json.contains("noise")) return problems_of(cost);
   const auto noise = noise_of(json["noise"].get<std::string>());
   if (!noise) return noise.errors();
@@ -157,6 +190,10 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   json["link"] = json_of(cost.link);
   json["across"] = json_of(cost.across);
   json["ranks_per_host"] = cost.ranks_per_host;
+  if (cost.nics_per_host > 0) json["nics_per_host"] = cost.nics_per_host;
+  if (cost.hosts_per_rack > 1) json["hosts_per_rack"] = cost.hosts_per_rack;
+  if (cost.oversubscription_millis > 1000)
+    json["oversubscription"] = static_cast<double>(cost.oversubscription_millis) / 1000;
   json["overhead_us"] = static_cast<double>(cost.overhead_ns) * 1e-3;
   if (cost.core_fs_per_byte > 0) json["core_mb_per_s"] = mb_per_s_of(cost.core_fs_per_byte);
   json["cores_per_host"] = cost.cores_per_host;
@@ -191,12 +228,15 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
 
 namespace {
 
+constexpr double kSameCompute = 0.001;
+
 // Latencies in us, bandwidths in MB/s of one direction. docs/simulation.md has the sources.
 struct Preset {
   const char* word;
   double latency_us, bandwidth_mb_per_s;
   int64_t ranks_per_host = 1;
   double across_latency_us = 0, across_bandwidth_mb_per_s = 0;
+  int64_t nics_per_host = 0;
 };
 constexpr std::array<Preset, 9> kPresets = {{{"loopback", 60, 1500},
                                              {"10gbe", 25, 1250},
@@ -204,7 +244,7 @@ constexpr std::array<Preset, 9> kPresets = {{{"loopback", 60, 1500},
                                              {"100gbe", 25, 12'500},
                                              {"ib_hdr", 2, 25'000},
                                              {"ib_ndr", 2, 50'000},
-                                             {"dgx_v100", 2, 150'000, 8, 5, 6'250},
+                                             {"dgx_v100", 2, 150'000, 8, 5, 12'500, 4},
                                              {"dgx_a100", 2, 300'000, 8, 5, 25'000},
                                              {"dgx_h100", 2, 450'000, 8, 5, 50'000}}};
 
@@ -214,12 +254,24 @@ LinkCost preset_link(double latency_us, double mb_per_s) {
 
 }  // namespace
 
+std::optional<Accuracy> accuracy_of(const MachineModel& machine, const Job& job) {
+  if (!machine.accuracy) return std::nullopt;
+  const auto differs = [](double ms, int64_t ns) {
+    return ms > 0 && std::fabs(static_cast<double>(ns) * 1e-6 / ms - 1) > kSameCompute;
+  };
+  if (differs(machine.accuracy->forward_ms, job.forward_ns) ||
+      differs(machine.accuracy->backward_ms, job.backward_ns))
+    return std::nullopt;
+  return machine.accuracy;
+}
+
 std::optional<MachineModel> machine_preset(const std::string& word) {
   for (const Preset& preset : kPresets) {
     if (word != preset.word) continue;
     MachineModel machine = default_machine_model();
     machine.cost.link = preset_link(preset.latency_us, preset.bandwidth_mb_per_s);
     machine.cost.ranks_per_host = preset.ranks_per_host;
+    machine.cost.nics_per_host = preset.nics_per_host;
     if (preset.ranks_per_host == 1) return machine;
     machine.algorithm = Algorithm::hierarchical;
     machine.cost.across = preset_link(preset.across_latency_us, preset.across_bandwidth_mb_per_s);

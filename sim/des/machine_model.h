@@ -20,6 +20,9 @@ struct Accuracy {
   std::optional<double> cap_error;  // of the ratio of two that differ in their cap alone
   int64_t runs = 0;                 // that were compared
   bool held_out = false;            // each on a machine that was fitted without it
+  // Of a step's forward and backward where the scenario says it and the machine does not: of other
+  // compute nothing is known. 0: of any.
+  double forward_ms = 0, backward_ms = 0;
 };
 
 // The machines that a scenario is simulated on: what a collective costs there, and what a step
@@ -44,6 +47,10 @@ struct MachineModel {
   std::vector<std::string> fitted_on;
   std::optional<Accuracy> accuracy;  // none: never compared with runs
 };
+
+// Of steps of this compute, as it is before noise and faults. None: it was never compared with
+// such.
+std::optional<Accuracy> accuracy_of(const MachineModel& machine, const Job& job);
 
 // Where nothing is known: ranks on one host that talk over its loopback, as Gloo does (docs/
 // simulation.md says what was measured).

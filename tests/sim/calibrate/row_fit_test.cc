@@ -113,6 +113,61 @@ TEST(RowFit, WithoutComputeAloneItIsTakenFromTheRow) {
   EXPECT_TRUE(fit.emulated);
 }
 
+// How much of a row links are nobody knows without compute alone: the intervals hold a machine
+// whose links are twice as slow, and one whose links take nothing.
+TEST(RowFit, WithoutComputeAloneIntervalsHoldOtherLinks) {
+  const RunPlan plan = resnet("resnet50");
+  const MachineModel slow = *machine_preset("10gbe");
+  for (const double factor : {0.1, 1.9}) {
+    MachineModel made = slow;
+    made.cost.link.beta_fs_per_byte =
+        std::llround(static_cast<double>(made.cost.link.beta_fs_per_byte) * factor);
+    PublishedTable table{"made", {}};
+    for (const int64_t ranks : {1, 2, 8})
+      for (const double cap_mb : {1.0, 25.0, 100.0})
+        table.rows.push_back(
+            {ranks, cap_mb, step_ms(plan, made, ranks, cap_mb), true, ranks == 2 && cap_mb == 25});
+    const auto fit = fit_row(plan, slow, table);
+    ASSERT_TRUE(fit) << to_text(fit.errors().front());
+    for (const PredictedRow& row : fit.value().rows) {
+      EXPECT_GE(row.row.ms, row.low * 0.9999) << factor << ": " << row.row.ranks;
+      EXPECT_LE(row.row.ms, row.high * 1.0001) << factor << ": " << row.row.ranks;
+    }
+  }
+}
+
+// A row of one host tells nothing of links between hosts.
+TEST(RowFit, LinksThatTheRowDoesNotGoOverMayBeSlower) {
+  const RunPlan plan = resnet("resnet50");
+  MachineModel said = machine();
+  said.cost.across.beta_fs_per_byte *= 16;
+  MachineModel made = said;
+  made.cost.across.beta_fs_per_byte = said.cost.across.beta_fs_per_byte * 19 / 10;
+  made.parameter_ns = 20'000;
+  PublishedTable table{"made", {{1, {}, 300, false, false}}};
+  for (const int64_t ranks : {8, 16})
+    table.rows.push_back({ranks, 25.0, step_ms(plan, made, ranks, 25), true, ranks == 8});
+  const auto fit = fit_row(plan, said, table).value();
+  EXPECT_GT(fit.rows[1].row.ms, fit.rows[1].ms * 1.005);
+  EXPECT_LE(fit.rows[1].row.ms, fit.rows[1].high);
+  EXPECT_THAT(fit.notes, testing::Contains(testing::HasSubstr("of one host")));
+}
+
+// An emulated scenario says its compute itself: on other compute than was fitted nothing is known.
+TEST(RowFit, AccuracyIsOfTheFittedCompute) {
+  const RunPlan plan = resnet("resnet50");
+  const PublishedTable table{"made", {{4, 25.0, 500, true, true}, {8, 25.0, 500, true, false}}};
+  const auto fit = fit_row(plan, machine(), table).value();
+  SimulatedAs as;
+  as.ranks = 4;
+  Job job = job_of_plan(plan, fit.machine, as).value().job;
+  EXPECT_FALSE(accuracy_of(fit.machine, job));
+  job.forward_ns = std::llround(fit.forward_ms * 1e6);
+  job.backward_ns = std::llround(fit.backward_ms * 1e6);
+  EXPECT_TRUE(accuracy_of(fit.machine, job));
+  EXPECT_GE(accuracy_of(fit.machine, job)->step_error, kLeastError);
+}
+
 TEST(RowFit, ARowThatIsFasterThanComputeIsSaid) {
   const PublishedTable table{"made", {{1, {}, 400, false, false}, {2, 25.0, 390, true, true}}};
   const auto fit = fit_row(resnet("resnet50"), machine(), table).value();

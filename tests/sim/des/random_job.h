@@ -54,6 +54,10 @@ inline CostModel random_cost(Rng& rng) {
   cost.across = {drawn(rng, 0, 5000), drawn(rng, 0, 9'000'000), 0};
   cost.ranks_per_host = drawn(rng, 1, 4);
   cost.overhead_ns = drawn(rng, 0, 100);
+  if (cost.ranks_per_host == 1 || drawn(rng, 0, 1) == 0) return cost;
+  cost.nics_per_host = drawn(rng, 0, 4);
+  cost.hosts_per_rack = drawn(rng, 1, 3);
+  cost.oversubscription_millis = drawn(rng, 1000, 9000);
   return cost;
 }
 

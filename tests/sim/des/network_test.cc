@@ -1,0 +1,172 @@
+// What ranks of a host and hosts of a rack share: NICs, and what is above a rack.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "sim/des/machine_model.h"
+#include "sim/des/simulate.h"
+#include "tests/sim/des/random_job.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+// 1 GB/s within a host of 4 ranks, 1 MB/s a NIC: times across are whole milliseconds.
+CostModel of_hosts(Algorithm algorithm) {
+  CostModel cost;
+  cost.algorithm = algorithm;
+  cost.link = {1000, 1'000'000, 0};
+  cost.across = {5000, 1'000'000'000, 0};
+  cost.ranks_per_host = 4;
+  return cost;
+}
+
+TEST(Network, RanksOfAHostShareItsNics) {
+  CostModel cost = of_hosts(Algorithm::hierarchical);
+  // Two hosts: within 6 us + 6 ms, and four rings of 1 MB, each 10 us + 1 s with a NIC of its own.
+  const int64_t inside = 6'006'000, latency = 10'000;
+  EXPECT_EQ(all_reduce_ns(cost, 4'000'000, 8), inside + latency + 1'000'000'000);
+  for (const auto& [nics, factor] : {std::pair{1, int64_t{4}}, {2, 2}, {4, 1}, {8, 1}}) {
+    cost.nics_per_host = nics;
+    EXPECT_EQ(all_reduce_ns(cost, 4'000'000, 8), inside + latency + factor * 1'000'000'000)
+        << nics << " NICs";
+    EXPECT_EQ(all_reduce_ns(cost, 4'000'000, 4), inside) << "one host";
+  }
+  // Of a ring one rank of a host sends out of it at a time.
+  cost = of_hosts(Algorithm::ring);
+  const int64_t ring = all_reduce_ns(cost, 8'000'000, 8);
+  cost.nics_per_host = 1;
+  EXPECT_EQ(all_reduce_ns(cost, 8'000'000, 8), ring);
+  // Of exchanges and all-to-alls all of them do: 4 of 8 parts of 1 MB from each rank.
+  EXPECT_EQ(all_to_all_ns(cost, 8'000'000, 8), 3 * (1000 + 1'000'000) + 4 * (5000 + 4'000'000'000));
+  EXPECT_EQ(exchange_ns(cost, {4, 8, true}, 8'000'000, 8), 5000 + 4'000'000'000);
+  EXPECT_EQ(exchange_ns(cost, {2, 8, true}, 8'000'000, 8), 1000 + 1'000'000) << "within a host";
+}
+
+TEST(Network, HostsOfARackShareWhatIsAboveIt) {
+  CostModel cost = of_hosts(Algorithm::hierarchical);
+  cost.nics_per_host = 4;
+  const int64_t free = all_reduce_ns(cost, 4'000'000, 16);
+  cost.oversubscription_millis = 4000;
+  // One host a rack: four times slower above it; with four a quarter of a rack's NICs is one
+  // host's, and only one host of a rack sends out of it in a ring across.
+  const int64_t within = 6'006'000 + 6 * 5000;
+  EXPECT_EQ(all_reduce_ns(cost, 4'000'000, 16), within + 4 * (free - within));
+  cost.hosts_per_rack = 2;
+  EXPECT_EQ(all_reduce_ns(cost, 4'000'000, 16), within + 2 * (free - within));
+  EXPECT_LT(all_reduce_ns(cost, 4'000'000, 8), free) << "one rack";
+  // All hosts of a rack at once: four times slower, however many they are.
+  cost.algorithm = Algorithm::halving_doubling;
+  EXPECT_EQ(exchange_ns(cost, {8, 16, true}, 16'000'000, 16), 5000 + 4'000'000'000);
+  EXPECT_EQ(exchange_ns(cost, {4, 16, true}, 16'000'000, 16), 5000 + 1'000'000'000) << "a rack";
+}
+
+int64_t total_ns(const Job& job) { return simulate(job, {{}, 1}).value().steps.back().end_ns; }
+
+Job drawn_job(uint64_t seed) {
+  Job job = random_job(seed);
+  Rng rng(seed + 3);
+  job.ranks = drawn(rng, 2, 24);
+  job.schedule = {};
+  job.overlap_slowdown = job.comm_slowdown = 0;
+  job.cost.ranks_per_host = drawn(rng, 2, 4);
+  return job;
+}
+
+TEST(Network, MoreNicsOrLessOversubscriptionIsNeverSlower) {
+  int64_t nics_counted = 0, racks_counted = 0;
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    Job job = drawn_job(seed);
+    int64_t before = kMostNs;
+    for (int64_t nics = 1; nics <= 6; ++nics) {
+      job.cost.nics_per_host = nics;
+      const int64_t after = total_ns(job);
+      ASSERT_LE(after, before) << "seed " << seed << ", " << nics << " NICs";
+      nics_counted += after < before && nics > 1 ? 1 : 0;
+      before = after;
+    }
+    before = kMostNs;
+    for (const int64_t millis : {8000, 3500, 1000}) {
+      job.cost.oversubscription_millis = millis;
+      const int64_t after = total_ns(job);
+      ASSERT_LE(after, before) << "seed " << seed << ", " << millis;
+      racks_counted += after < before && millis < 8000 ? 1 : 0;
+      before = after;
+    }
+  }
+  EXPECT_GT(nics_counted, 500);
+  EXPECT_GT(racks_counted, 500);
+}
+
+// What leaves a rack for the others takes all of what is above it, whatever the algorithm.
+TEST(Network, NothingLeavesARackFasterThanWhatIsAboveIt) {
+  for (int algorithm = 0; algorithm <= 6; ++algorithm)
+    for (const int64_t ranks : {5, 8, 12, 16, 64, 1000})
+      for (const int64_t racks_of : {1, 2, 3})
+        for (const int64_t nics : {1, 2, 4}) {
+          CostModel cost = of_hosts(static_cast<Algorithm>(algorithm));
+          cost.nics_per_host = nics;
+          cost.hosts_per_rack = racks_of;
+          cost.oversubscription_millis = 64'000;
+          const int64_t host_ns = 1'000'000 / 4 * 1000 / std::min<int64_t>(nics, 4);
+          EXPECT_GE(all_reduce_ns(cost, 250'000, ranks), host_ns) << ranks << " out of a host";
+          EXPECT_GE(all_reduce_ns(cost, 250'000, ranks), least_all_reduce_ns(cost, 250'000, ranks));
+          if (ranks <= 4 * racks_of) continue;
+          EXPECT_GE(all_reduce_ns(cost, 250'000, ranks),
+                    int64_t{64} * 250'000'000 / (racks_of * nics))
+              << to_word(cost.algorithm) << ", " << ranks << " ranks, " << racks_of << " hosts";
+        }
+}
+
+Expected<MachineModel> machine_of(const std::string& keys) {
+  const std::string path = testing::TempDir() + "network_machine.json";
+  std::ofstream(path) << R"({"format": "lockstep_machine", "version": 1)" << keys << "}";
+  return read_machine_model(path);
+}
+
+TEST(Network, AMachineFileSaysIt) {
+  const auto machine = machine_of(
+      R"(, "ranks_per_host": 8, "nics_per_host": 4, "hosts_per_rack": 16, "oversubscription": 2.5)");
+  ASSERT_TRUE(machine) << to_text(machine.errors().front());
+  EXPECT_EQ(machine.value().cost.nics_per_host, 4);
+  const auto again = nlohmann::ordered_json::parse(to_text(machine.value(), nullptr));
+  EXPECT_EQ(again["nics_per_host"], 4);
+  EXPECT_EQ(again["hosts_per_rack"], 16);
+  EXPECT_EQ(again["oversubscription"], 2.5);
+}
+
+TEST(Network, WhatAMachineFileWouldSayForNothingIsRefused) {
+  const auto refusal = [](const std::string& keys) {
+    const auto machine = machine_of(keys);
+    return machine ? "taken" : to_text(machine.errors().front());
+  };
+  EXPECT_THAT(refusal(R"(, "nics_per_host": 2)"), HasSubstr("hosts are not told apart"));
+  EXPECT_THAT(refusal(R"(, "oversubscription": 2)"), HasSubstr("hosts are not told apart"));
+  EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "hosts_per_rack": 2)"),
+              HasSubstr("oversubscription beside it"));
+  EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "nics_per_host": 2,
+                          "tables": [{"ranks": 2, "rows": [[1, 1]]}])"),
+              HasSubstr("either this or tables"));
+  EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "nics_per_host": 0)"),
+              HasSubstr("an integer >= 1"));
+  EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "oversubscription": 0.5)"),
+              HasSubstr("a number >= 1"));
+  EXPECT_EQ(refusal(R"(, "algorithm": "hierarchical", "oversubscription": 2)"), "taken");
+}
+
+// A DGX-1's four ports are an eighth each for its eight GPUs, as the preset says.
+TEST(Network, APresetSharesItsPorts) {
+  CostModel cost = machine_preset("dgx_v100")->cost;
+  cost.algorithm = Algorithm::hierarchical;
+  CostModel each = cost;
+  each.nics_per_host = 0;
+  each.across.beta_fs_per_byte *= 2;
+  EXPECT_EQ(all_reduce_ns(cost, 25'000'000, 16), all_reduce_ns(each, 25'000'000, 16));
+}
+
+}  // namespace
+}  // namespace lockstep
