@@ -413,6 +413,11 @@ class JobAttribution {
 
 }  // namespace
 
-FlightFinding attribute_job(const JobEvidence& job) { return JobAttribution(job).run(); }
+FlightFinding attribute_job(const JobEvidence& job) {
+  FlightFinding finding = JobAttribution(job).run();
+  const bool alone = job.dumps.empty() && job.traces.empty() && job.logs == 0;
+  tell_chakra(job.chakra, alone, &finding);
+  return finding;
+}
 
 }  // namespace lockstep
