@@ -410,7 +410,7 @@ class FlightAttribution {
       doubt(fmt::format("the dump of {}: dead, or never asked", rank_list(absent_)));
       finding_.candidates.insert(absent_.begin(), absent_.end());
     }
-    if (!unknown_.empty() && !finding_.victims.empty()) {
+    if (!unknown_.empty() && (any_gloo_ || !finding_.victims.empty())) {
       doubt(fmt::format("where {} was in its groups", rank_list(unknown_)));
       finding_.candidates.insert(unknown_.begin(), unknown_.end());
     }

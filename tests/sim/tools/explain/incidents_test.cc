@@ -79,6 +79,41 @@ TEST(Incidents, RanksThatWaitInReceivesAreNotNothing) {
   EXPECT_TRUE(attribute(older).decided);
 }
 
+// Over Gloo, whose dumps do not list who is in a group.
+std::vector<FlightDump> over_gloo(int64_t ranks) {
+  std::vector<FlightDump> job;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    job.push_back(dump_of(rank, ranks));
+    job.back().groups["0"].ranks = nullptr;
+  }
+  return job;
+}
+
+void call_gloo(FlightDump* dump, const std::string& group) {
+  FlightEntry entry;
+  entry.record = static_cast<int64_t>(dump->entries.size());
+  entry.group = group;
+  entry.operation = "all_reduce";
+  entry.gloo = entry.done = true;
+  for (const FlightEntry& before : dump->entries) entry.sequence += before.group == group ? 1 : 0;
+  ++entry.sequence;
+  dump->groups.try_emplace(group);
+  dump->entries.push_back(std::move(entry));
+}
+
+TEST(Incidents, WhoCalledNothingOfTheDefaultGroupIsInItOverGlooToo) {
+  auto job = over_gloo(3);
+  for (size_t rank : {1, 2}) call_gloo(&job[rank], "1");
+  for (size_t rank : {0, 1}) call_gloo(&job[rank], "0");
+  EXPECT_EQ(attribute(job).guilty, RankSet{2});
+  job[2].entries.front().record = 7;  // it may have called it before its ring begins
+  EXPECT_TRUE(attribute(job).guilty.empty());
+  job[2].entries.clear();
+  const FlightFinding finding = attribute(job);
+  EXPECT_FALSE(finding.decided);
+  EXPECT_TRUE(finding.candidates.contains(2));
+}
+
 std::string part(int64_t rank, const std::string& code, int64_t process) {
   return "  time      : 2026-11-27_19:17:49\n  rank      : " + std::to_string(rank) +
          " (local_rank: " + std::to_string(rank) + ")\n  exitcode  : " + code +
