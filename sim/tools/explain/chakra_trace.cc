@@ -54,8 +54,11 @@ class ChakraReader : public nlohmann::json_sax<ChakraJson> {
   bool number_float(number_float_t value, const string_t&) override { return number(value); }
   bool string(string_t& text) override {
     pause();
-    if (in_node() && (key_ == "Name" || key_ == "name")) node_.name = std::move(text);
-    if (in_node() && key_ == "type" && text == "COMM_COLL_NODE") node_.type = kCollectiveType;
+    if (!in_node()) return true;
+    if (key_ == "Name" || key_ == "name")
+      node_.name = std::move(text);
+    else if (key_ == "type" && text == "COMM_COLL_NODE")
+      node_.type = kCollectiveType;
     return true;
   }
   bool binary(binary_t&) override { return false; }
