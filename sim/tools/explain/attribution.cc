@@ -1,7 +1,6 @@
 #include "sim/tools/explain/attribution.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -289,6 +288,7 @@ class FlightAttribution {
     for (const auto& [rank, missed] : held_)
       accuse("still holds what peers completed,", FlightClass::held, rank, missed);
     doubt_for_many();
+    doubt_for_many_holders();
     for (const auto& [rank, missed] : unstarted_)
       if (!held_.contains(rank) && !waits_.contains(rank))
         accuse("never began", FlightClass::not_started, rank, missed);
@@ -302,6 +302,7 @@ class FlightAttribution {
     finding_.victims.insert(waits_.begin(), waits_.end());
     for (const auto& [rank, waiting] : waiting_) finding_.victims.insert(rank);
     doubt_for_absent();
+    finding_.times_unclear = !unaligned_.empty();
     if (!unaligned_.empty()) {
       doubt(
           fmt::format("whether {} came after the time-out: too few collectives came before it to "
@@ -309,6 +310,7 @@ class FlightAttribution {
                       rank_list(unaligned_)));
       finding_.candidates.insert(unaligned_.begin(), unaligned_.end());
     }
+    doubt_for_point_to_point();
     if (any_gloo_ && finding_.kind == FlightClass::nothing)
       finding_.evidence.push_back(
           "nobody is missing or late; Gloo's dumps do not tell what timed out from what completed");
@@ -337,6 +339,43 @@ class FlightAttribution {
                       rank_list(few), rank_list(ranks), name, group.description));
       finding_.candidates.insert(few.begin(), few.end());
     }
+  }
+
+  // What few of a group completed, they may have completed after the others were asked.
+  void doubt_for_many_holders() {
+    std::map<std::pair<std::string, int64_t>, RankSet> holders;
+    for (const auto& [rank, missed] : held_) holders[{missed.group, missed.sequence}].insert(rank);
+    for (const auto& [collective, ranks] : holders) {
+      const GroupRecord& group = groups_.at(collective.first);
+      if (2 * ranks.size() <= group.members.size()) continue;
+      const RankSet& few = held_.at(*ranks.begin()).others;
+      doubt(
+          fmt::format("whether the dump of {} was taken later: it alone completed collective {} "
+                      "of group {} ({})",
+                      rank_list(few), collective.second, collective.first, group.description));
+      finding_.candidates.insert(few.begin(), few.end());
+    }
+  }
+
+  // Of who waits in sends and receives nothing here says for whom.
+  void doubt_for_point_to_point() {
+    if (finding_.kind != FlightClass::nothing || !finding_.decided) return;
+    RankSet waiting;
+    for (const int64_t rank : dumped_)
+      if (ends_in_point_to_point(dump_of(rank))) waiting.insert(rank);
+    if (waiting.empty()) return;
+    finding_.victims.insert(waiting.begin(), waiting.end());
+    doubt(fmt::format("for whom {} wait in sends or receives", rank_list(waiting)));
+  }
+
+  // Is the last call of a group a send or receive that is not done?
+  static bool ends_in_point_to_point(const FlightDump& dump) {
+    std::map<std::string, const FlightEntry*> last;
+    for (const FlightEntry& entry : dump.entries)
+      if (!entry.gloo) last[entry.group] = &entry;
+    return std::any_of(last.begin(), last.end(), [](const auto& one) {
+      return one.second->point_to_point && !one.second->done;
+    });
   }
 
   // Who waits in a collective that all have entered may do nothing else.
@@ -371,7 +410,7 @@ class FlightAttribution {
       doubt(fmt::format("the dump of {}: dead, or never asked", rank_list(absent_)));
       finding_.candidates.insert(absent_.begin(), absent_.end());
     }
-    if (!unknown_.empty() && !finding_.victims.empty()) {
+    if (!unknown_.empty() && (any_gloo_ || !finding_.victims.empty())) {
       doubt(fmt::format("where {} was in its groups", rank_list(unknown_)));
       finding_.candidates.insert(unknown_.begin(), unknown_.end());
     }
@@ -409,51 +448,6 @@ class FlightAttribution {
 };
 
 }  // namespace
-
-const char* name_of(FlightClass kind) {
-  switch (kind) {
-    case FlightClass::nothing:
-      return "nothing";
-    case FlightClass::never_entered:
-      return "never_entered";
-    case FlightClass::held:
-      return "held";
-    case FlightClass::late:
-      return "late";
-    case FlightClass::mismatch:
-      return "mismatch";
-    case FlightClass::order:
-      return "order";
-    case FlightClass::ahead:
-      return "ahead";
-    case FlightClass::not_started:
-      return "not_started";
-    case FlightClass::died:
-      return "died";
-    case FlightClass::silent:
-      return "silent";
-    case FlightClass::straggler:
-      return "straggler";
-  }
-  return "nothing";
-}
-
-std::string rank_list(const RankSet& ranks) {
-  constexpr size_t kMostListed = 20;
-  if (ranks.size() > kMostListed)
-    return fmt::format("ranks {} and {} more",
-                       fmt::join(ranks.begin(), std::next(ranks.begin(), kMostListed), ", "),
-                       ranks.size() - kMostListed);
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
-
-void leave_undecided(const RankSet& others, const std::string& why, FlightFinding* finding) {
-  finding->decided = false;
-  finding->missing.push_back(why);
-  finding->candidates.insert(others.begin(), others.end());
-  finding->candidates.insert(finding->guilty.begin(), finding->guilty.end());
-  finding->guilty.clear();
-}
 
 FlightFinding attribute(const std::vector<FlightDump>& dumps, const RankSet& sent_more) {
   return FlightAttribution(dumps, sent_more).run();

@@ -49,6 +49,7 @@ struct FlightFinding {
   Difference difference = Difference::none;
   int64_t signal = 0;                 // by which who died ended; 0: by an exception
   bool lost_connection = false;       // of who is silent: others saw that it was gone
+  bool times_unclear = false;         // a rank may have come after a time-out: clocks do not tell
   std::vector<std::string> evidence;  // for people
   std::vector<std::string> missing;   // what keeps it undecided
   // All that is missing is which of the candidates, which did not enter a collective, came to that

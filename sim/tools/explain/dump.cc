@@ -20,15 +20,16 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kDumpBytesMost = int64_t{128} << 20;
 constexpr int64_t kTimeoutMsMost = 1'000'000'000'000;  // decades: in nanoseconds it is a number too
 constexpr const char* kExpected =
-    "a flight recorder dump of PyTorch (pickle or JSON, version 1.4 to 2.10)";
+    "a flight recorder dump of PyTorch 2.3 or newer (pickle or JSON, version 1.4 to 2.x)";
 
-// Of PyTorch 2.3 to 2.15; others may mean other things by the same names.
+// Of PyTorch 2.3 on, whose minor numbers only add fields; a third major number may mean other
+// things by the same names.
 bool is_known_version(const std::string& version) {
   const auto minor =
       number_in<int64_t>(std::string_view(version).substr(std::min<size_t>(2, version.size())));
   if (!minor) return false;
   return (version.starts_with("1.") && *minor >= 4 && *minor <= 9) ||
-         (version.starts_with("2.") && *minor >= 0 && *minor <= 10);
+         (version.starts_with("2.") && *minor >= 0);
 }
 
 std::string text_of(const Json& object, const char* key) {
@@ -85,10 +86,11 @@ struct EntryOfId {
   std::string description;
 };
 
-// NCCL's states are kept up to date: what is not completed, and no longer waited for, timed out.
+// NCCL's states, and those of its kin (rccl, hccl, xccl), are kept up to date: what is not
+// completed, and no longer waited for, timed out.
 bool is_done(const Json& from, const std::string& library) {
   const std::string state = text_of(from, "state");
-  const bool kept = library == "nccl" || library == "rccl";
+  const bool kept = library.ends_with("ccl");
   return state == "completed" || (bool_of(from, "retired") && (!kept || state.empty()));
 }
 
@@ -201,6 +203,11 @@ Expected<FlightDump> flight_dump_of(const std::string& bytes, const std::string&
                                 : parse_foreign_json(bytes, path, kExpected, JsonLimits{});
   if (!document) return document.errors();
   try {
+    if (document.value().is_array())
+      return file_error(path,
+                        "is a list of calls as PyTorch 2.2 and older write it, which does not say "
+                        "who is in a group",
+                        kExpected);
     const std::string version = text_of(document.value(), "version");
     if (!is_known_version(version))
       return file_error(path, fmt::format("version \"{}\" of a dump", shortened(version)),

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// What PyTorch's flight recorder kept of one rank (schema 1.4 to 2.10), typed.
+// What PyTorch's flight recorder kept of one rank (schema 1.4 to 2.x), typed.
 
 struct FlightEntry {
   int64_t record = 0;

@@ -61,6 +61,28 @@ bool counts_others(const std::string& before) {
                      [&](const char* other) { return word.ends_with(other); });
 }
 
+// Before a number behind a rank's: how many there are ("rank-7-of-8"), or which of a rank's files.
+bool counts_no_rank(const std::string& before) {
+  constexpr std::array<std::string_view, 11> kWords = {
+      "of", "world", "size", "ws", "v", "version", "attempt", "step", "iter", "epoch", "part"};
+  std::string word = lower(before);
+  while (!word.empty() && std::string_view("_-=.").find(word.back()) != std::string_view::npos)
+    word.pop_back();
+  return std::any_of(kWords.begin(), kWords.end(), [&](std::string_view all) {
+    if (!word.ends_with(all)) return false;
+    const std::string_view rest = std::string_view(word).substr(0, word.size() - all.size());
+    return rest.empty() || std::isalpha(static_cast<unsigned char>(rest.back())) == 0;
+  });
+}
+
+// "_dump_3_of_8" -> "_dump_3".
+std::string without_count(std::string name) {
+  const auto last = number_at_end(name);
+  if (!last || !counts_no_rank(last->before)) return name;
+  const size_t end = last->before.find_last_of("0123456789");
+  return end == std::string::npos ? name : last->before.substr(0, end + 1);
+}
+
 // Folders that part what one process wrote, not processes.
 bool holds_streams(const std::string& folder) {
   const std::string name = lower(folder);
@@ -77,7 +99,7 @@ bool ends_in_date(const std::string& before) {
 }
 
 FileRank counted(const std::string& folder, const std::string& stem, const std::string& rest) {
-  const auto last = number_at_end(stem);
+  const auto last = number_at_end(without_count(stem));
   if (!last || counts_others(last->before)) return {};
   return {folder + "/" + last->before + rest, last->number};
 }
@@ -126,11 +148,16 @@ std::map<std::string, FileRank> ranks_of_logs(const std::vector<std::string>& lo
 
 std::optional<int64_t> rank_of_dump(const std::string& path) {
   fs::path name = fs::path(path).filename();
-  if (const auto ending = lower(name.extension().string());
-      ending == ".json" || ending == ".pickle" || ending == ".pkl" || ending == ".gz")
-    name = name.stem();
-  const auto word = rank_word(name.string());
-  const auto last = number_at_end(name.string());
+  // "dump_r7.bin": any ending, but "dump.7" ends in its rank.
+  const std::string ending = name.extension().string();
+  if (std::none_of(ending.begin(), ending.end(), is_digit)) name = name.stem();
+  const std::string stem = without_count(name.string());
+  const auto word = rank_word(stem);
+  const auto last = number_at_end(stem);
+  if (const std::string folder = lower(fs::path(path).parent_path().filename().string());
+      !word && !last && folder.starts_with("rank"))
+    return rank_word(folder);
+  if (last && !word && counts_others(last->before)) return std::nullopt;
   if (!last || (word && (counts_others(last->before) || ends_in_date(last->before)))) return word;
   return word && *word != last->number ? std::nullopt : std::optional(last->number);
 }

@@ -26,8 +26,8 @@ FileRank rank_in_name(const std::string& path);
 // each is a node's. Files without a rank are left out.
 std::map<std::string, FileRank> ranks_of_logs(const std::vector<std::string>& logs);
 
-// "_dump_3", "nccl_trace_rank_3", "dump_3.json": the number at the end, or that behind "rank". None
-// where these are two numbers.
+// "_dump_3", "nccl_trace_rank_3", "dump_r3.bin", "rank-3-of-8.pkl": the number at the end, or that
+// behind "rank"; "rank_3/" of a folder where the name has none. None where these are two numbers.
 std::optional<int64_t> rank_of_dump(const std::string& path);
 
 }  // namespace lockstep

@@ -1,10 +1,13 @@
 #include "sim/tools/explain/flight_groups.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace lockstep {
 namespace {
+
+constexpr std::string_view kDefaultGroup = "default_pg";
 
 class FlightGroups {
  public:
@@ -16,6 +19,7 @@ class FlightGroups {
         groups_[entry.group].point_to_point |=
             entry.point_to_point || entry.point_to_point_sequence > 0;
     for (const FlightDump& dump : dumps) take(dump);
+    add_to_default_groups(dumps);
     return std::move(groups_);
   }
 
@@ -35,6 +39,21 @@ class FlightGroups {
     for (const auto& [name, status] : dump.status)
       if (!groups_[name].point_to_point) groups_[name].status[dump.rank] = status;
     for (const FlightEntry& entry : dump.entries) take(dump.rank, entry);
+  }
+
+  // All ranks are in the default group, whose members Gloo's dumps do not list: who called
+  // something, and nothing of it, has entered none of its collectives. Of an empty dump that is not
+  // known.
+  void add_to_default_groups(const std::vector<FlightDump>& dumps) {
+    for (auto& [name, group] : groups_) {
+      if (!group.gloo || group.ranks || group.description != kDefaultGroup) continue;
+      for (const FlightDump& dump : dumps) {
+        const bool empty = dump.entries.empty();
+        if (dump.from_log || (!empty && dump.entries.front().record > 0)) continue;
+        group.members.insert(dump.rank);
+        if (!empty) group.status.try_emplace(dump.rank);
+      }
+    }
   }
 
   void take(int64_t rank, const FlightEntry& entry) {

@@ -4,46 +4,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <filesystem>
 #include <iterator>
 #include <map>
 #include <string_view>
 
+#include "sim/tools/explain/dumps_of_logs.h"
 #include "sim/tools/explain/late_arrivals.h"
 
 namespace lockstep {
 namespace {
-
-struct OperationName {
-  std::string_view in_logs, in_dumps;
-};
-constexpr std::array kOperations = {
-    OperationName{"ALLREDUCE", "all_reduce"},
-    OperationName{"BROADCAST", "broadcast"},
-    OperationName{"ALLGATHER", "all_gather"},
-    OperationName{"_ALLGATHER_BASE", "_all_gather_base"},
-    OperationName{"REDUCE_SCATTER", "reduce_scatter"},
-    OperationName{"_REDUCE_SCATTER_BASE", "_reduce_scatter_base"},
-    OperationName{"ALLTOALL", "all_to_all"},
-    OperationName{"ALLTOALL_BASE", "all_to_all"},
-    OperationName{"REDUCE", "reduce"},
-    OperationName{"GATHER", "gather"},
-    OperationName{"SCATTER", "scatter"},
-    OperationName{"BARRIER", "barrier"},
-};
-
-// Of which sequence numbers count otherwise: several sends and receives, or part of a group.
-bool is_point_to_point(const std::string& operation) {
-  constexpr std::array kNames = {"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"};
-  return std::find(kNames.begin(), kNames.end(), operation) != kNames.end();
-}
-
-std::string operation_name(const std::string& operation) {
-  for (const OperationName& name : kOperations)
-    if (name.in_logs == operation) return std::string(name.in_dumps);
-  return operation;
-}
 
 std::string place_of(const LogEvent& event) {
   return fmt::format("{}:{}", std::filesystem::path(event.file).filename().string(), event.line);
@@ -59,10 +29,15 @@ struct RankStory {
   const LogEvent* victim = nullptr;     // the first time-out or lost peer
   const LogEvent* exception = nullptr;  // its own, before that
   const LogEvent* end = nullptr;
+  const LogEvent* stuck = nullptr;  // its watchdog, before the rank reported anything else
   bool stopped = false;
+  bool terminated = false;  // a launcher stopped it, with SIGTERM
 };
 
 enum class Death { none, own, unclear };
+
+constexpr int64_t kSigterm = 15;
+constexpr size_t kFaultsTold = 4;  // of a kernel's log, which tells of weeks
 
 class JobAttribution {
  public:
@@ -78,12 +53,13 @@ class JobAttribution {
       const Death death = death_of(story);
       if (death == Death::own) died_.insert(rank);
       if (death == Death::unclear) unclear_.insert(rank);
+      if (death != Death::own && story.stuck != nullptr) stuck_.insert(rank);
       if (story.victim != nullptr && death != Death::own) victims_.insert(rank);
     }
   }
 
   FlightFinding run() {
-    finding_ = attribute(with_logs(), sent_more_);
+    finding_ = attribute(with_logs(job_), sent_more_);
     const bool failed = !victims_.empty() || !died_.empty() || !unclear_.empty();
     if (finding_.kind == FlightClass::nothing && finding_.decided && !failed)
       find_late_arrivals(job_.dumps, &finding_);
@@ -94,6 +70,9 @@ class JobAttribution {
     for (const std::string& dump : job_.damaged)
       finding_.evidence.push_back("not read, being damaged: " + dump);
     if (job_.logs == 0) return std::move(finding_);
+    for (const LogEvent* fault : node_faults_)
+      finding_.evidence.push_back(
+          fmt::format("a kernel said, whenever that was ({}): {}", place_of(*fault), fault->text));
     doubt_who_waited();
     if (!died_.empty())
       conclude_died();
@@ -108,6 +87,10 @@ class JobAttribution {
  private:
   void take(const LogEvent& event) {
     world_ = std::max(world_, event.world);
+    if (event.kind == LogEventKind::node_fault) {
+      if (node_faults_.size() < kFaultsTold) node_faults_.push_back(&event);
+      return;
+    }
     if (event.kind == LogEventKind::job_ended && job_end_ == nullptr) job_end_ = &event;
     if (event.kind == LogEventKind::mismatch && mismatch_ == nullptr) mismatch_ = &event;
     for (const auto& [rank, what] : event.called) called_.emplace(rank, what);
@@ -144,9 +127,14 @@ class JobAttribution {
         break;
       case LogEventKind::stopped:
         story->stopped = true;
+        story->terminated |= event.signal == kSigterm && !event.local;
+        break;
+      case LogEventKind::stuck:
+        if (story->victim == nullptr && story->stuck == nullptr) story->stuck = &event;
         break;
       case LogEventKind::progress:
       case LogEventKind::job_ended:
+      case LogEventKind::node_fault:
       case LogEventKind::world:
         break;
     }
@@ -162,62 +150,8 @@ class JobAttribution {
       return Death::own;
     if (first) return Death::unclear;
     if (story.victim != nullptr || story.end == nullptr) return Death::none;
-    return is_own_signal(story.end->signal) && !story.end->local ? Death::own : Death::unclear;
-  }
-
-  // Each rank that only a log tells of, as the part of a dump that the log holds.
-  std::vector<FlightDump> with_logs() const {
-    std::vector<FlightDump> dumps = job_.dumps;
-    std::map<int64_t, FlightDump> told;
-    std::map<std::pair<int64_t, int64_t>, const LogEvent*> works;
-    for (const LogEvent& event : job_.events)
-      if (event.kind == LogEventKind::timed_out && !event.operation.empty())
-        take_work(event, &works[{event.rank, event.sequence}]);
-    for (const LogEvent& event : job_.events) {
-      if (event.rank < 0 || event.group.empty() || dumped_.contains(event.rank)) continue;
-      const auto work = works.find({event.rank, event.sequence});
-      add_to(&told[event.rank], event, work == works.end() ? event : *work->second);
-    }
-    for (auto& [rank, dump] : told) {
-      dump.rank = rank;
-      dump.from_log = true;
-      dumps.push_back(std::move(dump));
-    }
-    std::sort(dumps.begin(), dumps.end(),
-              [](const FlightDump& a, const FlightDump& b) { return a.rank < b.rank; });
-    return dumps;
-  }
-
-  // The line that says what was called names no group: two of one number may be of two groups.
-  static void take_work(const LogEvent& event, const LogEvent** work) {
-    static const LogEvent kUnclear;
-    if (*work == nullptr)
-      *work = &event;
-    else if ((*work)->operation != event.operation || (*work)->sizes != event.sizes)
-      *work = &kUnclear;
-  }
-
-  // `work`: of what it tells, the line that says what was called.
-  static void add_to(FlightDump* dump, const LogEvent& event, const LogEvent& work) {
-    dump->groups.try_emplace(event.group, FlightGroup{event.description, nullptr});
-    FlightStatus& status = dump->status[event.group];
-    // The first report counts: later ones are of a job that is being taken down.
-    if (status.enqueued < 0 && event.enqueued >= 0) status = {event.enqueued, event.completed};
-    if (event.kind != LogEventKind::timed_out || event.sequence < 0) return;
-    const auto same =
-        std::find_if(dump->entries.begin(), dump->entries.end(), [&](const FlightEntry& entry) {
-          return entry.group == event.group && entry.sequence == event.sequence;
-        });
-    if (same != dump->entries.end()) return;
-    FlightEntry entry;
-    entry.record = static_cast<int64_t>(dump->entries.size());
-    entry.group = event.group;
-    entry.sequence = event.sequence;
-    entry.operation = operation_name(work.operation);
-    entry.point_to_point = is_point_to_point(work.operation);
-    entry.sizes = work.sizes;
-    status.enqueued = std::max(status.enqueued, event.sequence);
-    dump->entries.push_back(std::move(entry));
+    const bool own = is_own_signal(story.end->signal) && !story.end->local && !story.end->forced;
+    return own ? Death::own : Death::unclear;
   }
 
   std::string how_it_died(int64_t rank) const {
@@ -229,10 +163,17 @@ class JobAttribution {
                        story.end->signal, place_of(*story.end));
   }
 
+  RankSet unexplained() const {
+    RankSet all = unclear_;
+    all.insert(stuck_.begin(), stuck_.end());
+    return all;
+  }
+
   // Do the ends that nothing explains come later than that of `rank`, by the launcher's clock?
   bool came_first(int64_t rank) const {
     const LogEvent* end = stories_.at(rank).end;
-    return std::all_of(unclear_.begin(), unclear_.end(), [&](int64_t other) {
+    const RankSet others = unexplained();
+    return std::all_of(others.begin(), others.end(), [&](int64_t other) {
       const LogEvent* later = stories_.at(other).end;
       return end != nullptr && later != nullptr && !end->time.empty() && end->file == later->file &&
              end->time < later->time;
@@ -249,9 +190,10 @@ class JobAttribution {
       others.insert(died_.begin(), died_.end());
       undecided("which comes first, what the dumps say or the end that the log tells of", others);
     } else if (!came_first(*died_.begin())) {
-      RankSet all = died_;
-      all.insert(unclear_.begin(), unclear_.end());
-      undecided(fmt::format("why {} ended: the log", rank_list(unclear_)), all);
+      RankSet all = unexplained();
+      const std::string unknown = rank_list(all);
+      all.insert(died_.begin(), died_.end());
+      undecided(fmt::format("why {} ended: the log", unknown), all);
     } else {
       name(died_, FlightClass::died);
       const RankStory& story = stories_.at(*died_.begin());
@@ -291,7 +233,8 @@ class JobAttribution {
       const auto story = stories_.find(rank);
       if (story == stories_.end() ||
           (story->second.victim == nullptr && story->second.exception == nullptr &&
-           story->second.end == nullptr && !story->second.stopped))
+           story->second.end == nullptr && story->second.stuck == nullptr &&
+           !story->second.stopped))
         ranks.insert(rank);
     }
     return ranks;
@@ -304,14 +247,42 @@ class JobAttribution {
     return true;
   }
 
+  // Ranks without a dump and without a word, which a launcher ended because of another one.
+  RankSet cut_off() const {
+    RankSet ranks;
+    for (const auto& [rank, story] : stories_)
+      if (story.terminated && story.victim == nullptr && story.exception == nullptr &&
+          story.end == nullptr && story.stuck == nullptr && !dumped_.contains(rank))
+        ranks.insert(rank);
+    return ranks;
+  }
+
+  // Is `rank` all that the dumps of the others leave open, of which one timed out? Who did not come
+  // to a collective, but timed out itself, waited elsewhere.
+  bool is_waited_for(int64_t rank) const {
+    const int64_t ranks = std::max(world_, finding_.ranks);
+    const bool late = finding_.times_unclear || finding_.kind == FlightClass::late;
+    if (finding_.decided || late || rank >= ranks) return false;
+    if (static_cast<int64_t>(job_.dumps.size()) != ranks - 1) return false;
+    RankSet open = finding_.candidates;
+    bool timed_out = false;
+    for (const auto& [other, story] : stories_) {
+      if (story.victim == nullptr || story.victim->kind != LogEventKind::timed_out) continue;
+      timed_out |= dumped_.contains(other);
+      open.erase(other);
+    }
+    open.erase(rank);
+    return timed_out && open.empty();
+  }
+
   void conclude_without_death() {
     const RankSet quiet = silent();
     const bool gone = quiet.size() == 1 && !dumped_.contains(*quiet.begin()) && !job_.dumps.empty();
     const bool behind =
         quiet.size() == 1 && finding_.only_order_missing && includes(finding_.candidates, quiet);
     const bool missed = !quiet.empty() && accused_ == quiet;
-    const bool doubtful = !unclear_.empty() || nobody_ended_ != nullptr || job_end_ != nullptr ||
-                          mismatch_ != nullptr;
+    const bool doubtful = !unclear_.empty() || !stuck_.empty() || nobody_ended_ != nullptr ||
+                          job_end_ != nullptr || mismatch_ != nullptr;
     if (!doubtful && (gone || behind || missed) && all_others_are_victims(quiet)) {
       finding_.evidence.push_back(fmt::format("{} reported nothing{}; all others lost their peers",
                                               rank_list(quiet), behind ? "" : " and left no dump"));
@@ -322,6 +293,14 @@ class JobAttribution {
                    story.second.victim->kind == LogEventKind::lost_peer;
           });
       return;
+    }
+    const RankSet cut = cut_off();
+    if (!doubtful && cut.size() == 1 && is_waited_for(*cut.begin())) {
+      finding_.evidence.push_back(
+          fmt::format("{} left no dump, and reported nothing until its launcher ended it; all "
+                      "others left dumps, in which nobody else is missing or late",
+                      rank_list(cut)));
+      return name(cut, FlightClass::silent);
     }
     tell_doubts(quiet);
   }
@@ -346,6 +325,12 @@ class JobAttribution {
       if (event == nullptr || ++told > kMostTold) continue;
       finding_.evidence.push_back(
           fmt::format("rank {} ended ({}): {}", rank, place_of(*event), event->text));
+    }
+    for (const int64_t rank : stuck_) {
+      const LogEvent& event = *stories_.at(rank).stuck;
+      if (++told > kMostTold) continue;
+      finding_.evidence.push_back(
+          fmt::format("rank {} said ({}): {}", rank, place_of(event), event.text));
     }
   }
 
@@ -372,6 +357,10 @@ class JobAttribution {
       undecided(fmt::format("why {} ended: an exception or signal of its own, or a lost peer",
                             rank_list(unclear_)),
                 unclear_);
+    if (!stuck_.empty())
+      undecided(fmt::format("why the watchdog of {} got stuck: a call of its own, or a peer",
+                            rank_list(stuck_)),
+                stuck_);
     if (nobody_ended_ != nullptr)
       undecided(
           fmt::format("which rank ended ({}): {}", place_of(*nobody_ended_), nobody_ended_->text),
@@ -393,10 +382,12 @@ class JobAttribution {
                             rank_list(quiet)),
           quiet);
     else if (job_.dumps.empty() || failed_)
-      undecided(reported_
-                    ? "whose lines these are: logs with a rank before each line, or a file a rank"
-                    : "a line that says that a rank failed or waited",
-                {});
+      undecided(
+          !reported_ && !node_faults_.empty() ? "which ranks ran where a kernel reports that: "
+                                                "logs or dumps of the job"
+          : reported_ ? "whose lines these are: logs with a rank before each line, or a file a rank"
+                      : "a line that says that a rank failed or waited",
+          {});
   }
 
   void add_victims() {
@@ -407,12 +398,13 @@ class JobAttribution {
 
   const JobEvidence& job_;
   std::map<int64_t, RankStory> stories_;
-  RankSet dumped_, died_, unclear_, victims_, accused_, sent_more_;
+  RankSet dumped_, died_, unclear_, stuck_, victims_, accused_, sent_more_;
   int64_t world_ = 0;
   const LogEvent* accusation_ = nullptr;
   const LogEvent* job_end_ = nullptr;
   const LogEvent* nobody_ended_ = nullptr;
   const LogEvent* mismatch_ = nullptr;
+  std::vector<const LogEvent*> node_faults_;
   std::map<int64_t, std::string> called_;
   bool reported_ = false;  // a line of nobody
   bool failed_ = false;    // and one that tells of a failure
@@ -421,6 +413,11 @@ class JobAttribution {
 
 }  // namespace
 
-FlightFinding attribute_job(const JobEvidence& job) { return JobAttribution(job).run(); }
+FlightFinding attribute_job(const JobEvidence& job) {
+  FlightFinding finding = JobAttribution(job).run();
+  const bool alone = job.dumps.empty() && job.traces.empty() && job.logs == 0;
+  tell_chakra(job.chakra, alone, &finding);
+  return finding;
+}
 
 }  // namespace lockstep

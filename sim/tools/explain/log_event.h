@@ -9,16 +9,18 @@ namespace lockstep {
 
 // What one line of a job's text logs says, typed: nothing below decides by reading the line again.
 enum class LogEventKind {
-  timed_out,  // the rank waited in vain for a collective or for peers
-  progress,   // how far the rank was in a group
-  lost_peer,  // a connection, or a peer, was gone
-  absent,     // the rank says which others did not come to a barrier
-  mismatch,   // the rank saw that ranks called different collectives
-  exception,  // a Python exception that is not of communication
-  ended,      // the process ended by a signal or with an exit code other than 0
-  stopped,    // the launcher ended the process, because of another one or of the job
-  job_ended,  // somebody ended the whole job: a time limit, a cancellation, a lost node
-  world,      // how many ranks the job has
+  timed_out,   // the rank waited in vain for a collective or for peers
+  progress,    // how far the rank was in a group
+  lost_peer,   // a connection, or a peer, was gone
+  absent,      // the rank says which others did not come to a barrier
+  mismatch,    // the rank saw that ranks called different collectives
+  exception,   // a Python exception that is not of communication
+  ended,       // the process ended by a signal or with an exit code other than 0
+  stopped,     // the launcher ended the process, because of another one or of the job
+  job_ended,   // somebody ended the whole job: a time limit, a cancellation, a lost node
+  stuck,       // the rank's watchdog made no progress: its own doing, or a peer's
+  node_fault,  // a kernel reports a GPU's error, or a process that it ended for want of memory
+  world,       // how many ranks the job has
 };
 
 struct LogEvent {
@@ -38,6 +40,8 @@ struct LogEvent {
   bool sent_more = false;  // of mismatch: a peer sent more than the rank asked for
   bool own = false;        // an exception that peers cannot have caused
   bool certain = false;    // an exception that nobody caught
+  bool forced = false;     // an end that may be the launcher's doing, after another one
+  bool foreign = false;    // of a process that is none of a job's: to be passed over
   std::string time;        // of an end, as the launcher writes it: to be compared
   std::string text;        // as it stands in the log, cut short
   std::string file;

@@ -59,6 +59,7 @@ constexpr std::array kWords = {
     // First, whatever the type: peers cannot have caused these.
     WordOrigin{"address already in use", ExceptionOrigin::own},
     WordOrigin{"dataloader timed out", ExceptionOrigin::own},
+    WordOrigin{"unable to find address for", ExceptionOrigin::own},  // of its own device
     WordOrigin{"httpconnectionpool", ExceptionOrigin::own},
     WordOrigin{"httpsconnectionpool", ExceptionOrigin::own},
     WordOrigin{"gloo", ExceptionOrigin::communication},
@@ -83,9 +84,8 @@ constexpr std::array kWords = {
     WordOrigin{"nvlink", ExceptionOrigin::unclear},
 };
 
-// Of NCCL and Gloo, but not for sure of a peer: the rank's own GPU, call or network device.
-constexpr std::array<std::string_view, 3> kOwnSide = {"unhandled cuda error", "invalid usage",
-                                                      "unable to find address"};
+// Of NCCL, but not for sure of a peer: the rank's own GPU or call.
+constexpr std::array<std::string_view, 2> kOwnSide = {"unhandled cuda error", "invalid usage"};
 
 bool is_type_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';

@@ -18,6 +18,9 @@ using enum LogEventKind;
 
 constexpr int64_t kKeptOfAKind = 16;   // events of one rank and kind
 constexpr size_t kKeptMost = 200'000;  // events of a file
+constexpr int64_t kSigkill = 9, kSigterm = 15, kExitOfSigterm = 128 + kSigterm;
+constexpr size_t kKilledMost = 100'000;
+constexpr int64_t kWrappedMost = 2;  // lines that a launcher breaks one into
 
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr std::string_view kRootCause = "Root Cause (first observed failure)";
@@ -31,12 +34,14 @@ constexpr std::string_view kHandling = "During handling of the above exception, 
 constexpr std::string_view kTime = "  time      : ";
 constexpr std::string_view kRank = "  rank      : ";
 constexpr std::string_view kExitCode = "  exitcode  : ";
+constexpr std::string_view kClosing = " closing signal ";
+constexpr std::string_view kForced = "Unable to shutdown process ";
 
 // A line without any of these says nothing by itself.
 const Needles& known_words() {
   static const Needles words = [] {
-    std::vector<std::string_view> all = {kTraceback, kRootCause, kElastic,  kSpawned, kTime,
-                                         kRank,      kExitCode,  kHandling, kRestart};
+    std::vector<std::string_view> all = {kTraceback, kRootCause, kElastic, kSpawned, kTime,  kRank,
+                                         kExitCode,  kHandling,  kRestart, kClosing, kForced};
     all.insert(all.end(), kStepEnds.begin(), kStepEnds.end());
     for (const LogPattern& pattern : log_patterns()) all.emplace_back(pattern.needle);
     return Needles(std::move(all));
@@ -85,10 +90,14 @@ void LogReader::set_node_offset(int64_t rank, int64_t local) {
 }
 
 void LogReader::take(std::string_view line) {
-  if (line.empty()) return;
+  if (line.empty()) {
+    wrapped_ = 0;
+    return;
+  }
   LogPrefix prefix = log_prefix(line, &hosts_);
   see(prefix);
   if (prefix.rank < 0) prefix.rank = file_rank_;
+  if (wrapped_ > 0) take_wrapped(prefix.rest);
   const bool known = known_words().any_in(line);
   if ((known || !tracebacks_.empty()) && take_traceback(line, prefix)) return;
   if (known) take_recognized(line, prefix);
@@ -144,14 +153,18 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   if (!recognized) return take_field(line, prefix);
   const LogPattern& pattern = recognized->pattern;
   LogEvent event = std::move(recognized->event);
-  if (event.kind == world && event.world <= 0) return;
+  if (event.foreign || (event.kind == world && event.world <= 0)) return;
+  if (pattern.writer == LogWriter::kernel) return keep(std::move(event), LogPrefix{}, prefix.rest);
   if (event.rank < 0) find_rank(line, pattern.needle, prefix, &event);
   if (event.kind == job_ended) step_ends_ = true;
   if (pattern.writer == LogWriter::agent) {
     agent_ = launcher_ = true;
-    event.signal = event.code < 0 ? -event.code : 0;
+    event.signal = event.code < 0 ? -event.code : event.code == kExitOfSigterm ? kSigterm : 0;
   }
-  if (event.kind == ended && event.signal == 15) event.kind = stopped;
+  if (event.kind == ended && event.signal == kSigterm) event.kind = stopped;
+  const bool wrapped = event.kind == ended && event.first && event.signal == 0 && event.code == 0 &&
+                       pattern.writer == LogWriter::process;
+  if (wrapped) wrapped_ = kWrappedMost;
   if (pattern.writer != LogWriter::slurm) return keep(std::move(event), prefix, prefix.rest);
   if (event.ranks.empty() || (event.code == 0 && event.signal == 0)) return;
   if (step_ends_) event.kind = stopped;
@@ -163,6 +176,17 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   }
 }
 
+// prterun breaks its lines where they get long.
+void LogReader::take_wrapped(std::string_view line) {
+  --wrapped_;
+  const int64_t number = number_after(line, "signal ", 0);
+  if (number <= 0 || events_.empty()) return;
+  wrapped_ = 0;
+  LogEvent& event = events_.back().event;
+  event.signal = number;
+  if (number == kSigterm) event.kind = stopped;
+}
+
 // What says how the lines after it are to be read.
 void LogReader::take_field(std::string_view line, const LogPrefix& prefix) {
   if (line.find(kRootCause) != std::string_view::npos) {
@@ -172,8 +196,12 @@ void LogReader::take_field(std::string_view line, const LogPrefix& prefix) {
     forget_attempt();
   } else if (line.find(kHandling) != std::string_view::npos) {
     forget_handled(prefix);
+  } else if (const auto forced = after(line, kForced); forced.data() != nullptr) {
+    if (killed_.size() < kKilledMost) killed_.insert(leading_number(forced).value_or(-1));
   } else if (line.find(kElastic) != std::string_view::npos) {
     agent_ = true;
+  } else if (line.find(kClosing) != std::string_view::npos) {
+    closes_ = true;
   } else if (const auto spawned = after(line, kSpawned); spawned.data() != nullptr) {
     if (line.find(" terminated with the following error:") != std::string_view::npos)
       spawned_ = rank_at(spawned).value_or(-1);
@@ -193,14 +221,31 @@ void LogReader::take_failure(std::string_view line, const LogPrefix& prefix) {
     set_node_offset(failure_.rank, number_after(rank, "local_rank: "));
   } else if (const auto code = after(line, kExitCode);
              code.data() != nullptr && failure_.rank >= 0) {
-    const int64_t number = leading_number(code).value_or(1);
-    failure_.code = number;
-    failure_.signal = number < 0 ? -number : 0;
-    failure_.kind = failure_.signal == 15 ? stopped : ended;
-    failure_.first = root_cause_;
-    keep(failure_, prefix, prefix.rest);
-    failure_ = {};
+    take_exit_code(code, prefix);
   }
+}
+
+// What ends a failure's part of the table.
+void LogReader::take_exit_code(std::string_view code, const LogPrefix& prefix) {
+  const int64_t number = leading_number(code).value_or(1);
+  failure_.code = number;
+  failure_.signal = number < 0 ? -number : number == kExitOfSigterm ? kSigterm : 0;
+  const bool by_agent =
+      failure_.signal == kSigterm ||
+      (failure_.signal == kSigkill && killed_.contains(number_after(code, "(pid: ")));
+  failure_.kind = by_agent ? stopped : ended;
+  failure_.first = root_cause_;
+  if (root_cause_ && failure_.signal == 0 && !closes_) doubt_kills();
+  keep(failure_, prefix, prefix.rest);
+  failure_ = {};
+}
+
+// Where torchelastic does not say here whom it ended, it may have killed who did not heed SIGTERM
+// after the first had failed.
+void LogReader::doubt_kills() {
+  for (Kept& kept : events_)
+    kept.event.forced |= kept.event.kind == ended && kept.event.signal == kSigkill &&
+                         !kept.event.first && !kept.event.time.empty();
 }
 
 bool LogReader::take_traceback(std::string_view line, const LogPrefix& prefix) {
@@ -241,13 +286,14 @@ void LogReader::end_traceback(Traceback* traceback, std::string_view line,
   traceback->open = false;
   const bool uncaught = traceback->uncaught && prefix.uncaught;
   if (!is_exception(prefix.rest)) return take_recognized(line, prefix);
+  const ExceptionOrigin origin = origin_of_exception(prefix.rest, traceback->in_distributed);
   const size_t before = events_.size();
-  take_recognized(line, prefix);
+  if (origin != ExceptionOrigin::own) take_recognized(line, prefix);
   if (events_.size() > before) return;  // a line of the table, which says more
   LogEvent event;
   event.certain = uncaught || traceback->spawned >= 0;
   event.rank = traceback->spawned;
-  switch (origin_of_exception(prefix.rest, traceback->in_distributed)) {
+  switch (origin) {
     case ExceptionOrigin::launcher:
       return;
     case ExceptionOrigin::own:

@@ -52,8 +52,11 @@ class LogReader {
   void keep(LogEvent event, const LogPrefix& prefix, std::string_view text);
   void find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
                  LogEvent* event);
+  void take_wrapped(std::string_view line);
   void take_field(std::string_view line, const LogPrefix& prefix);
   void take_failure(std::string_view line, const LogPrefix& prefix);
+  void take_exit_code(std::string_view code, const LogPrefix& prefix);
+  void doubt_kills();
   void see(const LogPrefix& prefix);
   void set_node_offset(int64_t rank, int64_t local);
   void forget_handled(const LogPrefix& prefix);
@@ -77,10 +80,13 @@ class LogReader {
   std::map<int64_t, Traceback> tracebacks_;
   std::set<int64_t> ranks_;
   int64_t spawned_ = -1;            // the process whose traceback comes next
+  int64_t wrapped_ = 0;             // lines in which the signal of the last end may still come
   LogEvent failure_;                // of torchelastic's table, as far as it was read
   bool root_cause_ = false;         // the table's last part has begun
   bool launcher_ = false;           // how processes ended is told here: the file is no rank's
   bool agent_ = false;              // torchelastic writes here: a task of Slurm is no rank
+  bool closes_ = false;             // and whom it ended, it says
+  std::set<int64_t> killed_;        // process ids that torchelastic ended with SIGKILL
   bool step_ends_ = false;          // Slurm ends all tasks: further ends say nothing
   bool role_ranks_ = false;         // "[rank0]:[rank8]:" was there: alone, the first is of a node
   std::set<int64_t> node_offsets_;  // ranks of the job minus ranks of the node: one, if it is known

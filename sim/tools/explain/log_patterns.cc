@@ -117,6 +117,16 @@ void read_mpirun_signal(std::string_view line, LogEvent* event) {
   event->first = true;
 }
 
+// "[[13241,1],3]", "[prterun-node-4711@1,3]": the job's processes count from 0.
+void read_mpirun_exit(std::string_view line, LogEvent* event) {
+  std::string_view name = after(line, "Process name: [");
+  name = name.substr(0, name.find_first_of(" \t\r"));
+  const std::string_view rank = after(name, name.starts_with("[") ? ",1]," : "@1,");
+  event->rank = rank_at(rank).value_or(-1);
+  event->code = 1;  // the next line has it
+  event->first = true;
+}
+
 void read_mpi_abort(std::string_view line, LogEvent* event) {
   event->rank = rank_at(after(line, "MPI_ABORT was invoked on rank ")).value_or(-1);
   event->code = number_after(line, "errorcode ", 1);
@@ -180,6 +190,17 @@ void read_device_error(std::string_view line, LogEvent* event) {
 void read_sent_more(std::string_view, LogEvent* event) { event->sent_more = true; }
 void read_nothing(std::string_view, LogEvent*) {}
 
+// "Killed process 4711 (python3)": the kernel ends other people's, too.
+void read_killed(std::string_view line, LogEvent* event) {
+  constexpr std::array<std::string_view, 6> kNames = {
+      "(python", "(pt_", "(ray::", "(torchrun", "(accelerate", "(deepspeed"};
+  const std::string_view process = after(line, "Killed process ");
+  event->foreign = std::none_of(kNames.begin(), kNames.end(), [&](std::string_view name) {
+    const size_t at = process.find(name);
+    return at != std::string_view::npos && at < 24;
+  });
+}
+
 void read_members(std::string_view line, LogEvent* event) {
   const std::string_view member = after(line, "MEMBER: ");
   event->world = number_after(member, "/", 0);
@@ -211,6 +232,14 @@ constexpr std::array kLogRows = {
            read_device_error},
     LogRow{{"timed out in blocking wait", timed_out, "ProcessGroupNCCL.cpp", "PyTorch 2.0"},
            read_work},
+    LogRow{{"'s watchdog got stuck for ", stuck, "ProcessGroupNCCL.cpp", "PyTorch 2.2"},
+           read_nothing},
+    LogRow{{"Mismatched collective detected", mismatch, "NCCL init.cc", "NCCL 2.4"}, read_nothing},
+    LogRow{{"essage truncated : receiv", mismatch, "NCCL transport/net_socket.cc", "NCCL 2.2"},
+           read_nothing},
+    LogRow{{"nable to find address for", LogEventKind::exception, "gloo/transport/tcp/device.cc",
+            "Gloo"},
+           read_nothing},
     LogRow{{"raised the following async exception: NCCL error", lost_peer, "ProcessGroupNCCL.cpp",
             "PyTorch 2.1"},
            read_nothing},
@@ -267,7 +296,9 @@ constexpr std::array kLogRows = {
     LogRow{{"Forcefully terminating all other processes", ended, "subprocess_script.py",
             "Lightning 2.0", LogWriter::agent},
            read_child},
-    LogRow{{"rocess rank ", ended, "mpirun, prterun", "Open MPI 1.8"}, read_mpirun_signal},
+    LogRow{{"noticed that process rank ", ended, "mpirun, prterun", "Open MPI 1.8"},
+           read_mpirun_signal},
+    LogRow{{"Process name: [", ended, "mpirun, prterun", "Open MPI 1.8"}, read_mpirun_exit},
     LogRow{{"MPI_ABORT was invoked on rank ", ended, "mpirun", "Open MPI 1.8"}, read_mpi_abort},
     LogRow{{"=   RANK ", ended, "mpiexec.hydra", "Intel MPI 2019"}, read_hydra_end},
     LogRow{{"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", job_ended, "mpiexec.hydra",
@@ -281,6 +312,10 @@ constexpr std::array kLogRows = {
     LogRow{{"oom-kill event", ended, "slurmstepd", "Slurm 17"}, read_out_of_memory},
     LogRow{{"oom_kill event", ended, "slurmstepd", "Slurm 21"}, read_out_of_memory},
     LogRow{{"slurmstepd: error: *** ", job_ended, "slurmstepd", "Slurm 14"}, read_nothing},
+    LogRow{{"NVRM: Xid (", node_fault, "NVIDIA's kernel module", "340", LogWriter::kernel},
+           read_nothing},
+    LogRow{{"Killed process ", node_fault, "Linux mm/oom_kill.c", "Linux 2.6", LogWriter::kernel},
+           read_killed},
     LogRow{{"Fatal Python error: Segmentation fault", ended, "faulthandler", "Python 3.3"},
            read_segmentation},
     LogRow{{"Fatal Python error: Bus error", ended, "faulthandler", "Python 3.3"}, read_bus_error},
@@ -318,6 +353,10 @@ const char* name_of(LogEventKind kind) {
       return "stopped";
     case job_ended:
       return "job_ended";
+    case stuck:
+      return "stuck";
+    case node_fault:
+      return "node_fault";
     case world:
       return "world";
   }

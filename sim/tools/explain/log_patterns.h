@@ -9,8 +9,8 @@
 namespace lockstep {
 
 // Whose word a line is: of a rank's process, of torchelastic's agent, of Slurm (whose tasks are
-// ranks, or agents).
-enum class LogWriter { process, agent, slurm };
+// ranks, or agents), of a node's kernel, which knows no ranks.
+enum class LogWriter { process, agent, slurm, kernel };
 
 // One recognized line: what it holds, what it tells, and who writes it since when.
 struct LogPattern {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "sim/tools/explain/chakra_trace.h"
 #include "sim/tools/explain/kineto_trace.h"
 
 namespace lockstep {
@@ -26,6 +27,7 @@ SourceKind kind_of(const std::string& path, std::string_view head) {
   const size_t first = head.find_first_not_of(" \t\r\n");
   const bool object = first != std::string_view::npos && head[first] == '{';
   if (is_kineto_head(head)) return SourceKind::trace;
+  if (is_chakra_head(head)) return SourceKind::chakra;
   if (object && head.find("\"extraInfo\"") != std::string_view::npos) return SourceKind::error_file;
   // PyTorch sorts the keys: behind many entries, groups come too late for the first bytes.
   for (const char* key : {"\"pg_config\"", "\"collective_seq_id\"", "\"comm_lib_version\""})

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-enum class SourceKind { dump, error_file, log, trace, other };
+enum class SourceKind { dump, error_file, log, trace, chakra, other };
 
 inline constexpr int64_t kKindBytes = 4096;  // of a file, by which its kind is told
 

@@ -98,7 +98,8 @@ class JobReader {
     for (LogOf& log : nodes_.finish()) take_log(std::move(log));
     check_traces();
     if (!errors_.empty()) return errors_;
-    if (job_.dumps.empty() && job_.traces.empty() && logs_.empty() && error_files_.empty())
+    if (job_.dumps.empty() && job_.traces.empty() && job_.chakra.empty() && logs_.empty() &&
+        error_files_.empty())
       return file_error(paths.empty() ? "." : paths.front(), "no file there", kAllowed);
     std::sort(job_.dumps.begin(), job_.dumps.end(),
               [](const FlightDump& a, const FlightDump& b) { return a.rank < b.rank; });
@@ -180,6 +181,9 @@ class JobReader {
         case SourceKind::trace:
           take_trace(file);
           break;
+        case SourceKind::chakra:
+          take_chakra(file);
+          break;
         case SourceKind::other:
           take_other(file);
           break;
@@ -204,6 +208,16 @@ class JobReader {
       job_.traces.push_back(std::move(trace.value()));
     else if (same->begin_us < trace.value().begin_us)
       *same = std::move(trace.value());
+  }
+
+  void take_chakra(const std::string& file) {
+    const std::string* bytes = archived(file);
+    auto trace = bytes ? chakra_trace_of(*bytes, file) : read_chakra_trace(file);
+    InputErrors& into = named_.contains(file) ? errors_ : damaged_;
+    if (trace)
+      job_.chakra.push_back(std::move(trace.value()));
+    else
+      into.insert(into.end(), trace.errors().begin(), trace.errors().end());
   }
 
   // One that does not say whose it is can only be alone.
@@ -269,7 +283,7 @@ class JobReader {
 
   // A rank that was ended while it wrote its dump left half of one: those of others count.
   void take_damaged() {
-    if (job_.dumps.empty() && job_.traces.empty())
+    if (job_.dumps.empty() && job_.traces.empty() && job_.chakra.empty())
       errors_.insert(errors_.end(), damaged_.begin(), damaged_.end());
     for (const InputError& error : damaged_)
       job_.damaged.push_back(fs::path(error.file).filename().string() + ": " + error.message);
@@ -332,7 +346,7 @@ bool archive_is_evidence(const std::string& path) {
     if (name.ends_with("data.pkl")) return false;
     const SourceKind kind = kind_of(name, std::string_view(bytes).substr(0, kKindBytes));
     found = found || kind == SourceKind::dump || kind == SourceKind::error_file ||
-            kind == SourceKind::trace ||
+            kind == SourceKind::trace || kind == SourceKind::chakra ||
             (kind == SourceKind::log && !log_of(bytes, name, -1).events.empty());
   }
   return found;
@@ -346,6 +360,7 @@ bool file_is_evidence(const std::string& path) {
     case SourceKind::dump:
     case SourceKind::error_file:
     case SourceKind::trace:
+    case SourceKind::chakra:
       return true;
     case SourceKind::other:
       return false;

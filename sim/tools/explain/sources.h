@@ -7,14 +7,15 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "sim/tools/explain/chakra_trace.h"
 #include "sim/tools/explain/dump.h"
 #include "sim/tools/explain/kineto_trace.h"
 #include "sim/tools/explain/log_event.h"
 
 namespace lockstep {
 
-// What a job left behind: flight recorder dumps, traces of torch.profiler, text logs and
-// torchelastic's error files, told apart by content.
+// What a job left behind: flight recorder dumps, traces of torch.profiler and of Chakra, text logs
+// and torchelastic's error files, told apart by content.
 struct JobEvidence {
   std::vector<FlightDump> dumps;     // by rank
   std::vector<KinetoTrace> traces;   // by rank
@@ -23,6 +24,7 @@ struct JobEvidence {
   int64_t logs = 0;                  // files of text
   std::vector<std::string> ignored;  // files of folders that are neither
   std::vector<std::string> damaged;  // dumps of folders that could not be read, and why
+  std::vector<ChakraTrace> chakra;   // in the order of their names
 };
 
 // Files, the files of folders, and those of archives that are named (together at most 1 GiB, in

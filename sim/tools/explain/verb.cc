@@ -57,9 +57,10 @@ void add_explain(CLI::App& app, std::function<int()>* action) {
       app.add_subcommand("explain",
                          "Say from what a failed PyTorch job left which rank is to "
                          "blame, or slow: flight recorder dumps, logs, profiler traces.");
-  verb->add_option("PATH", options->paths,
-                   "Dumps, text logs, traces of torch.profiler, folders of them, or archives: "
-                   ".zip, .tar, .tar.gz")
+  verb->add_option(
+          "PATH", options->paths,
+          "Dumps, text logs, traces of torch.profiler or Chakra, folders of them, or archives: "
+          ".zip, .tar, .tar.gz")
       ->required();
   verb->add_option("--json", options->json,
                    "Write the answer as JSON (see lockstep schema --explain)")

@@ -244,7 +244,7 @@ TEST(ExplainMismatch, WhatMayBeOfTheRankItselfIsNotSaidToBeOfItsPeers) {
             ExceptionOrigin::communication);
   EXPECT_EQ(origin("RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:208] ifa != "
                    "nullptr. Unable to find address for: eth9"),
-            ExceptionOrigin::unclear);
+            ExceptionOrigin::own);
   EXPECT_EQ(origin("RuntimeError: [1]: params[0] in this process with sizes [4] appears not to "
                    "match sizes of the same param in process 0."),
             ExceptionOrigin::unclear);

@@ -1,0 +1,77 @@
+#include "sim/tools/explain/chakra_trace.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "sim/tools/explain/job_attribution.h"
+#include "sim/tools/explain/source_kind.h"
+
+namespace lockstep {
+namespace {
+
+// Made up, in the forms of Chakra's feeder and of PyTorch's ExecutionTraceObserver.
+std::string seed(const std::string& name) {
+  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/fuzz/corpus/chakra/" + name);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(ChakraTrace, OfKernelsTimesAreAddedUp) {
+  const auto trace = chakra_trace_of(seed("feeder.json"), "chakra.0.json");
+  ASSERT_TRUE(trace);
+  EXPECT_EQ(trace.value().nodes, 5);
+  EXPECT_EQ(trace.value().collectives, 1);
+  EXPECT_TRUE(trace.value().timed);
+  EXPECT_DOUBLE_EQ(trace.value().compute_ms, 1.5);
+  EXPECT_DOUBLE_EQ(trace.value().communication_ms, 3.0005);  // what is sent and received, too
+}
+
+TEST(ChakraTrace, WithoutKernelsAllNodesCount) {
+  const auto trace = chakra_trace_of(
+      R"({"workload_graph": [{"Name": "a", "NodeType": 4, "runtime": 10, "is_cpu_op": true},
+          {"name": "b", "type": "COMM_COLL_NODE", "durationMicros": 20}, {"Name": "c", "runtime": -1}]})",
+      "chakra.0.json");
+  ASSERT_TRUE(trace);
+  EXPECT_EQ(trace.value().nodes, 3);
+  EXPECT_EQ(trace.value().collectives, 1);
+  EXPECT_DOUBLE_EQ(trace.value().compute_ms, 0.01);
+  EXPECT_DOUBLE_EQ(trace.value().communication_ms, 0.02);
+}
+
+TEST(ChakraTrace, OfAnObserversTraceTheBackendsCallsCountAndNoTimes) {
+  const auto trace = chakra_trace_of(seed("observer.json"), "et.json");
+  ASSERT_TRUE(trace);
+  EXPECT_EQ(trace.value().nodes, 3);
+  EXPECT_EQ(trace.value().collectives, 1);
+  EXPECT_FALSE(trace.value().timed);
+}
+
+TEST(ChakraTrace, IsKnownByItsContent) {
+  EXPECT_EQ(kind_of("a.json", seed("feeder.json")), SourceKind::chakra);
+  EXPECT_EQ(kind_of("a.json", seed("observer.json")), SourceKind::chakra);
+  EXPECT_EQ(kind_of("a.json", R"({"schema": "other", "nodes": []})"), SourceKind::other);
+  for (const char* bad : {"{\"workload_graph\": [", "{\"nodes\": 3}", "{}", "[]", ""})
+    EXPECT_FALSE(chakra_trace_of(bad, "a.json")) << bad;
+}
+
+TEST(ChakraTrace, AloneItNamesNobodyAndSaysWhatItLacks) {
+  JobEvidence job;
+  for (int rank = 0; rank < 20; ++rank)
+    job.chakra.push_back(chakra_trace_of(seed("feeder.json"), "chakra.0.json").value());
+  const FlightFinding finding = attribute_job(job);
+  EXPECT_FALSE(finding.decided);
+  EXPECT_TRUE(finding.candidates.empty());
+  ASSERT_EQ(finding.missing.size(), 1U);
+  EXPECT_EQ(finding.evidence.size(), 17U);
+  EXPECT_NE(finding.evidence[0].find("1.5 ms of compute, 3.0 ms of communication"),
+            std::string::npos);
+  job.logs = 1;  // what logs say is not doubted for it
+  JobEvidence log;
+  log.logs = 1;
+  EXPECT_EQ(attribute_job(job).missing, attribute_job(log).missing);
+}
+
+}  // namespace
+}  // namespace lockstep
