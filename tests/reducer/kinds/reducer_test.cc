@@ -249,6 +249,15 @@ TEST(Bucketed, WritesBackEarlyTheSameBits) {
       }
 }
 
+// Which parameters no rank has used is known at the end.
+TEST(Bucketed, WritesBackAtTheEndWhereItSearchesForUnused) {
+  ReducerOptions late = options_of("bucketed");
+  late.find_unused_parameters = true;
+  ReducerOptions early = late;
+  early.write_back = "per_bucket";
+  expect_same_bits(train(late, {}), train(early, {}));
+}
+
 TEST(Bucketed, RebuildsInTheOrderInWhichGradientsBecameReady) {
   for (const std::string kind : {"bucketed", "c10d"}) {
     const TrainedRun run = train(options_of(kind), {.ranks = 2, .steps = 3});
