@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -60,8 +61,7 @@ std::vector<Training> twins_of(const Scenario& scenario, const Training& first) 
   std::vector<Training> twins;
   for (int64_t rank = 1; rank < scenario.world_size; ++rank) {
     const RandomSection random(scenario.seed);
-    const auto dtype = first.parameters.front().tensor.scalar_type();
-    twins.push_back(build_training(scenario, dtype == at::kDouble ? "float64" : "float32"));
+    twins.push_back(build_training(scenario, scenario.dtype));
     copy_tensor_values(first.parameters, twins.back().parameters);
     copy_tensor_values(first.buffers, twins.back().buffers);
     note_buffers(&twins.back());
@@ -69,23 +69,34 @@ std::vector<Training> twins_of(const Scenario& scenario, const Training& first) 
   return twins;
 }
 
-// Each in a flat tensor; of one dtype, as shipped models are.
-at::Tensor flat_parameters(const Training& training) {
-  std::vector<at::Tensor> flattened;
+std::set<at::ScalarType> trained_dtypes(const Training& training) {
+  std::set<at::ScalarType> dtypes;
   for (const NamedTensor& parameter : training.parameters)
-    if (parameter.tensor.requires_grad())
-      flattened.push_back(parameter.tensor.detach().reshape({-1}));
+    if (parameter.tensor.requires_grad()) dtypes.insert(parameter.tensor.scalar_type());
+  return dtypes;
+}
+
+// Those of a dtype that are trained.
+std::vector<at::Tensor> parameters_of(const Training& training, at::ScalarType dtype) {
+  std::vector<at::Tensor> all;
+  for (const NamedTensor& parameter : training.parameters)
+    if (parameter.tensor.requires_grad() && parameter.tensor.scalar_type() == dtype)
+      all.push_back(parameter.tensor);
+  return all;
+}
+
+at::Tensor flat_parameters(const Training& training, at::ScalarType dtype) {
+  std::vector<at::Tensor> flattened;
+  for (const at::Tensor& parameter : parameters_of(training, dtype))
+    flattened.push_back(parameter.detach().reshape({-1}));
   return at::cat(flattened);
 }
 
 void put_parameters(const at::Tensor& flat, const Training& training) {
   int64_t offset = 0;
-  for (const NamedTensor& parameter : training.parameters) {
-    if (!parameter.tensor.requires_grad()) continue;
-    const int64_t numel = parameter.tensor.numel();
-    at::Tensor(parameter.tensor)
-        .copy_(flat.narrow(0, offset, numel).view(parameter.tensor.sizes()));
-    offset += numel;
+  for (at::Tensor& parameter : parameters_of(training, flat.scalar_type())) {
+    parameter.copy_(flat.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
+    offset += parameter.numel();
   }
 }
 
@@ -139,12 +150,14 @@ void OwnStates::local_gradients(int64_t step) {
 
 void OwnStates::average_parameters() {
   const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> flat;
-  for (size_t rank = 0; rank < world_size_; ++rank)
-    flat.push_back(flat_parameters(training(rank)).div_(scenario_.world_size));
-  at::Tensor sum = at::empty_like(flat.front());
-  add_in_order(rule_.algorithm, flat, &sum);
-  for (size_t rank = 0; rank < world_size_; ++rank) put_parameters(sum, training(rank));
+  for (const at::ScalarType dtype : trained_dtypes(first_)) {
+    std::vector<at::Tensor> flat;
+    for (size_t rank = 0; rank < world_size_; ++rank)
+      flat.push_back(flat_parameters(training(rank), dtype).div_(scenario_.world_size));
+    at::Tensor sum = at::empty_like(flat.front());
+    add_in_order(rule_.algorithm, flat, &sum);
+    for (size_t rank = 0; rank < world_size_; ++rank) put_parameters(sum, training(rank));
+  }
 }
 
 void OwnStates::copy(const StateLayout& layout, std::byte* out) const {

@@ -73,6 +73,9 @@ void check_moves(int64_t rank, Communicator& communicator) {
   at::Tensor all = at::zeros({ranks, 6}, at::kFloat);
   communicator.all_gather(all, own, soon())->wait();
   EXPECT_TRUE(all.view({-1}).equal(by_rank));
+  at::Tensor numbers = at::zeros({ranks}, at::kFloat);
+  communicator.all_gather(numbers, own.view({-1}).narrow(0, 0, 1), soon())->wait();
+  EXPECT_TRUE(numbers.equal((at::arange(ranks) + 1).to(at::kFloat)));
 
   at::Tensor gathered = rank == root ? at::zeros({ranks * 6}, at::kFloat) : at::Tensor();
   communicator.gather(gathered, own, root, soon())->wait();

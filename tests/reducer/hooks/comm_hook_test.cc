@@ -29,6 +29,17 @@ class GatherAndAdd : public CommHook {
 };
 LOCKSTEP_REGISTER_COMM_HOOK("gather_and_add", GatherAndAdd);
 
+// What a single rank's hook was told of each bucket.
+std::vector<HookBucket> noted;
+class Notes : public CommHook {
+ public:
+  Finish start(const HookBucket& bucket, HookGroup&) override {
+    noted.push_back(bucket);
+    return [gradients = bucket.gradients] { return gradients; };
+  }
+};
+LOCKSTEP_REGISTER_COMM_HOOK("notes", Notes);
+
 CommHookOptions hook_of(const std::string& kind, const std::string& name = "") {
   CommHookOptions options;
   options.kind = kind;
@@ -133,6 +144,30 @@ TEST_P(CommHooks, HalfPrecisionOverflows) {
   EXPECT_NEAR(largest(hook_of("bf16"), scale), 1e6, 2e4);
 }
 
+TEST_P(CommHooks, KnowTheStepAndTheLastBucket) {
+  noted.clear();
+  const auto options = hook_options_of(GetParam(), hook_of("registered", "notes"));
+  run_ranks({"local", "ring"}, 1, [&](int64_t, Communicator& communicator) {
+    const SmallModel model(0);
+    TestProbe probe;
+    const auto reducer = make_reducer(options, model.parameters, {}, communicator, probe);
+    for (int64_t step = 1; step <= 3; ++step) {
+      const size_t first = noted.size();
+      reducer->before_forward(true);
+      const at::Tensor loss = shard_loss(model, 0, step);
+      reducer->before_backward({loss});
+      loss.backward();
+      reducer->after_backward();
+      ASSERT_EQ(noted.size() - first, reducer->layout().size());
+      for (size_t i = first; i < noted.size(); ++i) {
+        EXPECT_EQ(noted[i].step, step);
+        EXPECT_EQ(noted[i].index, static_cast<int64_t>(i - first));
+        EXPECT_EQ(noted[i].is_last, i + 1 == noted.size()) << step << " " << i;
+      }
+    }
+  });
+}
+
 TEST_P(CommHooks, PowerSgdIsTheAverageUntilItStarts) {
   EXPECT_TRUE(same(with(power_sgd(1, 6)), with(hook_of("allreduce"))));
 }
@@ -146,6 +181,19 @@ TEST_P(CommHooks, PowerSgdLosesWhatItsRankCannotHold) {
   EXPECT_TRUE(at::allclose(narrow[1][3], plain[1][3], 1e-6, 1e-7));
   const auto again = with(power_sgd(1));
   EXPECT_TRUE(same(narrow, again));
+}
+
+// What it keeps from the first step is of buckets that are gone in the second. Biases travel whole.
+TEST_P(CommHooks, PowerSgdBeginsAnewWithNewBuckets) {
+  const auto run = with(power_sgd(1, 1));
+  const SmallModel model(0);
+  for (size_t i = 0; i < run[0].size(); ++i)
+    at::Tensor(model.p(i)).mutable_grad() = run[0][i].clone();
+  model.descend(0.05);
+  model.clear_gradients(true);
+  for (int64_t rank = 0; rank < 3; ++rank) (shard_loss(model, rank, 2) / 3.0).backward();
+  for (const size_t bias : {1, 3, 5})
+    EXPECT_TRUE(at::allclose(run[1][bias], model.gradients()[bias], 1e-5, 1e-6)) << bias;
 }
 
 // What one step loses comes with the next ones: over many steps of the same gradient nothing is
@@ -200,8 +248,9 @@ TEST(CommHooks, ANameThatNobodyRegisteredIsAnError) {
     make_comm_hook(hook_of("registered", "mine"));
     FAIL();
   } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(),
-                 "no comm hook \"mine\" is registered in this worker; there are: gather_and_add");
+    EXPECT_STREQ(
+        error.what(),
+        "no comm hook \"mine\" is registered in this worker; there are: gather_and_add notes");
   }
   EXPECT_DEATH(register_comm_hook("gather_and_add", {}), "is registered already");
 }

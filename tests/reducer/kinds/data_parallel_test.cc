@@ -15,12 +15,14 @@ namespace {
 
 at::Tensor leaf(const at::Tensor& value) { return value.clone().requires_grad_(); }
 
-// output = input times weight, plus a buffer that counts forwards.
+// output = input times weight, plus a buffer that counts forwards and one with the first input
+// seen.
 struct Times {
   at::Tensor weight = leaf(at::zeros({2}));
   at::Tensor calls = at::zeros({1});
+  at::Tensor first = at::zeros({1});
   NamedTensors parameters() const { return {{"weight", weight}}; }
-  NamedTensors buffers() const { return {{"calls", calls}}; }
+  NamedTensors buffers() const { return {{"calls", calls}, {"first", first}}; }
 };
 
 class DataParallelTest : public testing::Test {
@@ -35,6 +37,7 @@ class DataParallelTest : public testing::Test {
                             rows.push_back(input.size(0));
                             if (fails && input.size(0) == 2) throw std::runtime_error("no");
                             one.calls.add_(1);
+                            one.first.copy_(input[0][0]);
                             return input.mul(one.weight);
                           },
                           one.parameters(), one.buffers()});
@@ -71,6 +74,8 @@ TEST_F(DataParallelTest, BuffersBecomeTheFirstReplicas) {
   parallel->forward(at::ones({3, 2}));
   parallel->forward(at::ones({3, 2}));
   EXPECT_EQ(model.calls.item<float>(), 2);  // each replica began with the model's
+  parallel->forward(at::tensor({3.0F, 4.0F, 5.0F}).view({3, 1}).expand({3, 2}));
+  EXPECT_EQ(model.first.item<float>(), 3);
 }
 
 TEST_F(DataParallelTest, FewerRowsThanReplicas) {

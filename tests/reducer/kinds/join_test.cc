@@ -62,13 +62,15 @@ RankRun run_rank(const ReducerOptions& options, int64_t rank, Communicator& comm
   return run;
 }
 
-std::vector<RankRun> run_all(const std::string& kind, const std::string& join, bool view) {
+std::vector<RankRun> run_all(const std::string& kind, const std::string& join, bool view,
+                             const CommHookOptions& hook = {}) {
   ReducerOptions options;
   options.kind = kind;
   options.first_bucket_bytes = 100;
   options.bucket_cap_bytes = 300;
   options.gradient_as_bucket_view = view;
   options.join = join;
+  options.comm_hook = hook;
   options.collective_timeout = std::chrono::seconds(20);
   std::vector<RankRun> runs(kRanks);
   run_ranks({"local", "ring"}, kRanks, [&](int64_t rank, Communicator& communicator) {
@@ -126,6 +128,18 @@ TEST_P(Joined, DivisorsDifferByTheRanksThatLeft) {
     EXPECT_TRUE(at::allclose(by_three[i] * 0.75, by_four[i], 1e-5, 1e-7)) << i;
     EXPECT_FALSE(by_three[i].equal(by_four[i])) << i;
   }
+}
+
+// From step 3 on ranks send two narrow matrices each, one after the other, those that have run out
+// too.
+TEST_P(Joined, HooksOfRanksThatHaveRunOutCountStepsAndEnd) {
+  CommHookOptions hook;
+  hook.kind = "powersgd";
+  hook.start_step = 3;
+  const auto runs = run_all(GetParam(), "initial_world_size", true, hook);
+  for (size_t step = 0; step < 4; ++step)
+    expect_equal(runs[1].gradients[step], runs[3].gradients[step], "gradient");
+  for (const RankRun& run : runs) expect_equal(run.final, runs[3].final, "final");
 }
 
 // Rank 0 says that it will synchronize, and goes.

@@ -303,13 +303,15 @@ TEST(Bucketed, GradientsAreViewsIntoTheirBuckets) {
 
 // One step in which only some ranks use the middle layer; returns rank 0's gradients.
 std::vector<at::Tensor> step_with_unused(const std::string& kind, bool view,
-                                         const std::vector<bool>& uses) {
+                                         const std::vector<bool>& uses,
+                                         const std::string& write_back = "at_end") {
   std::vector<at::Tensor> gradients;
   run_ranks({"local", "ring"}, static_cast<int64_t>(uses.size()),
             [&](int64_t rank, Communicator& communicator) {
               ReducerOptions options = options_of(kind);
               options.find_unused_parameters = true;
               options.gradient_as_bucket_view = view;
+              options.write_back = write_back;
               const SmallModel model(0);
               TestProbe probe;
               const auto reducer = make_reducer(options, model.parameters, {}, communicator, probe);
@@ -342,6 +344,15 @@ TEST(Bucketed, FindsUnusedParametersAsC10dDoes) {
       }
     }
   }
+}
+
+// What others have used is known at the end, after all buckets.
+TEST(Bucketed, WritesBackAtTheEndWhereItSearchesForUnused) {
+  for (const bool view : {false, true})
+    for (int round = 0; round < 5; ++round) {
+      const auto gradients = step_with_unused("bucketed", view, {false, true, false}, "per_bucket");
+      EXPECT_TRUE(gradients[2].defined());
+    }
 }
 
 TEST(Bucketed, NamesParametersWithoutAGradient) {

@@ -126,6 +126,20 @@ TEST(ShmCommunicator, MovesWhatIsLargerThanItsStagingMemory) {
   });
 }
 
+TEST(ShmCommunicator, APartIsThereWhenNobodyReadsTheWholeAnyMore) {
+  constexpr int64_t kPart = 200'000;
+  run_ranks({"shm", "ring"}, 3, [](int64_t, Communicator& communicator) {
+    const at::Tensor whole = communicator.allocate(3 * kPart, at::kFloat);
+    const at::Tensor own = at::zeros({kPart});
+    for (int round = 1; round <= 30; ++round) {
+      whole.fill_(round);
+      communicator.reduce_scatter(own, whole, soon())->wait();
+      whole.fill_(-1);
+      EXPECT_TRUE(own.eq(3 * round).all().item<bool>()) << round;
+    }
+  });
+}
+
 TEST(ShmCommunicator, AllocatedMemoryIsZeroTakenAgainAndOutlivesTheGroup) {
   std::vector<at::Tensor> kept(2);
   run_ranks({"shm", "ring"}, 2, [&](int64_t rank, Communicator& communicator) {
