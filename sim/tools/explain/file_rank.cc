@@ -51,24 +51,24 @@ std::optional<int64_t> rank_word(const std::string& file_name) {
 
 // What people count besides ranks: "node1.log", "worker-0.log", "rank_3_host_1".
 bool counts_others(const std::string& before) {
-  constexpr std::array kWords = {"node",  "host",   "worker",   "pod",       "machine",
-                                 "agent", "master", "launcher", "replica",   "pid",
-                                 "slurm", "job",    "instance", "local_rank"};
+  constexpr std::array kOtherThings = {"node",  "host",   "worker",   "pod",       "machine",
+                                       "agent", "master", "launcher", "replica",   "pid",
+                                       "slurm", "job",    "instance", "local_rank"};
   std::string word = lower(before);
   while (!word.empty() && std::isalpha(static_cast<unsigned char>(word.back())) == 0)
     word.pop_back();
-  return std::any_of(kWords.begin(), kWords.end(),
+  return std::any_of(kOtherThings.begin(), kOtherThings.end(),
                      [&](const char* other) { return word.ends_with(other); });
 }
 
 // Before a number behind a rank's: how many there are ("rank-7-of-8"), or which of a rank's files.
 bool counts_no_rank(const std::string& before) {
-  constexpr std::array<std::string_view, 11> kWords = {
+  constexpr std::array<std::string_view, 11> kNoRanks = {
       "of", "world", "size", "ws", "v", "version", "attempt", "step", "iter", "epoch", "part"};
   std::string word = lower(before);
   while (!word.empty() && std::string_view("_-=.").find(word.back()) != std::string_view::npos)
     word.pop_back();
-  return std::any_of(kWords.begin(), kWords.end(), [&](std::string_view all) {
+  return std::any_of(kNoRanks.begin(), kNoRanks.end(), [&](std::string_view all) {
     if (!word.ends_with(all)) return false;
     const std::string_view rest = std::string_view(word).substr(0, word.size() - all.size());
     return rest.empty() || std::isalpha(static_cast<unsigned char>(rest.back())) == 0;
@@ -150,7 +150,8 @@ std::optional<int64_t> rank_of_dump(const std::string& path) {
   fs::path name = fs::path(path).filename();
   // "dump_r7.bin": any ending, but "dump.7" ends in its rank.
   const std::string ending = name.extension().string();
-  if (std::none_of(ending.begin(), ending.end(), is_digit)) name = name.stem();
+  if (std::none_of(ending.begin(), ending.end(), [](char c) { return is_digit(c); }))
+    name = name.stem();
   const std::string stem = without_count(name.string());
   const auto word = rank_word(stem);
   const auto last = number_at_end(stem);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -36,7 +37,6 @@ struct RankStory {
 
 enum class Death { none, own, unclear };
 
-constexpr int64_t kSigterm = 15;
 constexpr size_t kFaultsTold = 4;  // of a kernel's log, which tells of weeks
 
 class JobAttribution {
@@ -127,7 +127,7 @@ class JobAttribution {
         break;
       case LogEventKind::stopped:
         story->stopped = true;
-        story->terminated |= event.signal == kSigterm && !event.local;
+        story->terminated |= event.signal == SIGTERM && !event.local;
         break;
       case LogEventKind::stuck:
         if (story->victim == nullptr && story->stuck == nullptr) story->stuck = &event;

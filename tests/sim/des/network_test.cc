@@ -8,6 +8,7 @@
 
 #include "sim/des/machine_model.h"
 #include "sim/des/simulate.h"
+#include "tests/sim/des/laws.h"
 #include "tests/sim/des/random_job.h"
 
 namespace lockstep {
@@ -64,8 +65,6 @@ TEST(Network, HostsOfARackShareWhatIsAboveIt) {
   EXPECT_EQ(exchange_ns(cost, {8, 16, true}, 16'000'000, 16), 5000 + 4'000'000'000);
   EXPECT_EQ(exchange_ns(cost, {4, 16, true}, 16'000'000, 16), 5000 + 1'000'000'000) << "a rack";
 }
-
-int64_t total_ns(const Job& job) { return simulate(job, {{}, 1}).value().steps.back().end_ns; }
 
 Job drawn_job(uint64_t seed) {
   Job job = random_job(seed);
