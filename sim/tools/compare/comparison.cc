@@ -19,22 +19,22 @@ namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 3> kExtensions = {".safetensors", ".pt", ".pth"};
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 
 // step-2 before step-10: runs of digits by their value.
 bool naturally_before(const std::string& a, const std::string& b) {
   size_t i = 0, j = 0;
   while (i < a.size() && j < b.size()) {
-    if (!is_digit(a[i]) || !is_digit(b[j])) {
+    if (!is_decimal(a[i]) || !is_decimal(b[j])) {
       if (a[i] != b[j]) return a[i] < b[j];
       ++i;
       ++j;
       continue;
     }
     const auto number = [](const std::string& text, size_t* at) {
-      while (*at + 1 < text.size() && text[*at] == '0' && is_digit(text[*at + 1])) ++*at;
+      while (*at + 1 < text.size() && text[*at] == '0' && is_decimal(text[*at + 1])) ++*at;
       const size_t begin = *at;
-      while (*at < text.size() && is_digit(text[*at])) ++*at;
+      while (*at < text.size() && is_decimal(text[*at])) ++*at;
       return text.substr(begin, *at - begin);
     };
     const std::string x = number(a, &i), y = number(b, &j);

@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-void add(JobEvidence* job, const std::string& text, const std::string& file = "job.log",
-         int64_t rank = -1) {
+void add_log(JobEvidence* job, const std::string& text, const std::string& file = "job.log",
+             int64_t rank = -1) {
   LogReader reader(file, rank);
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line); reader.next_line()) reader.take(line);
@@ -25,7 +25,7 @@ void add(JobEvidence* job, const std::string& text, const std::string& file = "j
 
 FlightFinding finding_of(const std::string& text) {
   JobEvidence job;
-  add(&job, text);
+  add_log(&job, text);
   return attribute_job(job);
 }
 
@@ -35,20 +35,20 @@ bool mentions(const std::vector<std::string>& texts, const std::string& words) {
   return false;
 }
 
-const std::string kClosed =
+const std::string kPeerClosed =
     ":RuntimeError: [x/gloo/transport/tcp/pair.cc:534] Connection closed "
     "by peer [10.0.0.7]:37311\n";
-const std::string kStuck =
+const std::string kStuckWatchdog =
     "]:[E626 ProcessGroupNCCL.cpp:1375] [PG ID 0 PG GUID 0(default_pg) Rank 3] ProcessGroupNCCL's "
     "watchdog got stuck for 480 seconds without making progress in monitoring enqueued "
     "collectives.\n";
-const std::string kTimedOut =
+const std::string kNcclTimedOut =
     "[E626 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for "
     "600012 milliseconds before timing out.\n";
 
 TEST(LauncherLines, AStuckWatchdogMakesACandidateNotAVictim) {
-  const FlightFinding finding = finding_of("[rank3" + kStuck + "[rank1]" + kClosed);
+  const FlightFinding finding = finding_of("[rank3" + kStuckWatchdog + "[rank1]" + kPeerClosed);
   EXPECT_FALSE(finding.decided);
   EXPECT_EQ(finding.candidates, RankSet{3});
   EXPECT_EQ(finding.victims, RankSet{1});
@@ -57,14 +57,14 @@ TEST(LauncherLines, AStuckWatchdogMakesACandidateNotAVictim) {
 }
 
 TEST(LauncherLines, AWatchdogThatGotStuckAfterATimeOutIsAVictims) {
-  const FlightFinding finding = finding_of("[rank3]:" + kTimedOut + "[rank3" + kStuck);
+  const FlightFinding finding = finding_of("[rank3]:" + kNcclTimedOut + "[rank3" + kStuckWatchdog);
   EXPECT_FALSE(finding.candidates.contains(3));
   EXPECT_EQ(finding.victims, RankSet{3});
 }
 
 TEST(LauncherLines, WhoWasKilledBesideAStuckWatchdogIsNotNamed) {
   const FlightFinding finding = finding_of(
-      "[rank3" + kStuck +
+      "[rank3" + kStuckWatchdog +
       "mpirun noticed that process rank 1 with PID 11 on node a exited on signal 9 (Killed).\n");
   EXPECT_FALSE(finding.decided);
   EXPECT_EQ(finding.candidates, (RankSet{1, 3}));
@@ -98,8 +98,8 @@ TEST(LauncherLines, WhatMpirunSaysOfAnExitNamesACandidate) {
     EXPECT_EQ(finding.candidates, RankSet{3}) << name;
   }
   JobEvidence job;
-  add(&job, "Traceback (most recent call last):\nValueError: no such file\n", "rank_3.log", 3);
-  add(&job, "  Process name: [[13241,1],3]\n  Exit code:    1\n");
+  add_log(&job, "Traceback (most recent call last):\nValueError: no such file\n", "rank_3.log", 3);
+  add_log(&job, "  Process name: [[13241,1],3]\n  Exit code:    1\n");
   EXPECT_EQ(attribute_job(job).guilty, RankSet{3});
 }
 
@@ -109,7 +109,8 @@ TEST(LauncherLines, WhatAProgramSaysOfItsRankIsNoEnd) {
 
 TEST(LauncherLines, AKernelKnowsNoRanks) {
   JobEvidence job;
-  add(&job,
+  add_log(
+      &job,
       "[12345.678901] NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python, GPU has fallen off "
       "the bus.\n[3] Memory cgroup out of memory: Killed process 4711 (python3) total-vm:1kB\n"
       "Out of memory: Killed process 999 (mysqld) total-vm:1kB\n",
@@ -151,8 +152,8 @@ TEST(LauncherLines, ARankWhoseDeviceHasNoAddressIsNoVictim) {
       "to find address for: eth9\n";
   EXPECT_EQ(origin_of_exception(said, false), ExceptionOrigin::own);
   JobEvidence job;
-  add(&job, "[rank2]: Traceback (most recent call last):\n[rank2]:   File \"t.py\", line 1\n" +
-                ("[rank2]: " + said) + "[rank1]" + kClosed);
+  add_log(&job, "[rank2]: Traceback (most recent call last):\n[rank2]:   File \"t.py\", line 1\n" +
+                    ("[rank2]: " + said) + "[rank1]" + kPeerClosed);
   const FlightFinding finding = attribute_job(job);
   EXPECT_EQ(finding.guilty, RankSet{2});
   EXPECT_EQ(finding.victims, RankSet{1});
@@ -195,7 +196,7 @@ const std::string kGlooTimedOut =
 TEST(Torchrun, WhomItEndedAndForWhomAloneAllOthersWaitedIsNamed) {
   for (const char* code : {"-15", "143"}) {
     JobEvidence job = gloo_job(3, {0, 2});
-    add(&job, kGlooTimedOut + ended(1, code) + ended(0, "1"));
+    add_log(&job, kGlooTimedOut + ended(1, code) + ended(0, "1"));
     const FlightFinding finding = attribute_job(job);
     EXPECT_EQ(finding.kind, FlightClass::silent) << code;
     EXPECT_EQ(finding.guilty, RankSet{1});
@@ -205,7 +206,7 @@ TEST(Torchrun, WhomItEndedAndForWhomAloneAllOthersWaitedIsNamed) {
 
 TEST(Torchrun, WhomItEndedIsNotNamedWhereAnythingElseMayBe) {
   const auto undecided = [](JobEvidence job, const std::string& log) {
-    add(&job, log);
+    add_log(&job, log);
     const FlightFinding finding = attribute_job(job);
     return !finding.decided && finding.guilty.empty();
   };
@@ -215,7 +216,8 @@ TEST(Torchrun, WhomItEndedIsNotNamedWhereAnythingElseMayBe) {
   EXPECT_TRUE(undecided(gloo_job(3, {0, 2}), kGlooTimedOut + failed));            // not ended
   EXPECT_TRUE(undecided(gloo_job(4, {0, 2}),                                      // two were
                         kGlooTimedOut + terminated + ended(3, "-15") + failed));
-  EXPECT_TRUE(undecided(gloo_job(3, {0, 2}), kGlooTimedOut + "[rank1]" + kClosed +  // not silent
+  EXPECT_TRUE(undecided(gloo_job(3, {0, 2}), kGlooTimedOut + "[rank1]" +
+                                                 kPeerClosed +  // not silent
                                                  terminated + failed));
   EXPECT_TRUE(undecided(gloo_job(3, {0, 2}), kGlooTimedOut + ended(1, "1") + failed));  // by itself
   JobEvidence behind = gloo_job(4, {0, 2, 3});  // 3 did not come either
