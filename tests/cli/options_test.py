@@ -65,9 +65,8 @@ class Options(OptionWalk):
         self.walk("calibrate", "on a published table", published, {
             "--table": SEEN,
             "--machine": differs("--machine", "dgx_v100"),
-            "--set": differs("--set", "/reducer/gradient_as_bucket_view=true", "--set", "/batch_size=8"),
-            "--out": Case(["--out", "{tmp}/by_table"], lambda test, base, result, path: test.assertTrue(
-                (test.tmp / "by_table").exists()))})
+            "--set": differs("--set", '/model={"kind": "resnet101"}'),
+            "--out": writes("--out")})
         self.walk("calibrate", "without --out", [out], {"--cores": differs("--cores", "77")})
         self.walk("calibrate", "with --out", [out, "--out", self.tmp / "machine"], {
             "--out": Case([], lambda test, base, result, path: test.assertTrue(

@@ -88,7 +88,9 @@ TEST(ProgramEvidence, ModelsAndBuffersOfEachRanksOwnAreTold) {
   EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::unknown);
   ranks[1].steps[0].buffer_hash = "x";
   EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::own_buffers);
-  ranks[1].steps[1].untrained = "x";
+  ranks[1].steps[1].untrained = "x";  // called by this rank alone
+  EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::own_buffers);
+  ranks[0].steps[1].untrained = "y";
   EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::own_frozen_model);
   ranks[0].steps[1].partly = {"weight"};
   EXPECT_EQ(judge_one_device(ranks, made(0, 1)).cause, ProgramCause::some_ranks_summed);
