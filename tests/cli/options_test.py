@@ -65,7 +65,7 @@ class Options(OptionWalk):
         self.walk("calibrate", "on a published table", published, {
             "--table": SEEN,
             "--machine": differs("--machine", "dgx_v100"),
-            "--set": differs("--set", '/model={"kind": "resnet101"}'),
+            "--set": differs("--set", "/compute/forward_ms=20"),
             "--out": writes("--out")})
         self.walk("calibrate", "without --out", [out], {"--cores": differs("--cores", "77")})
         self.walk("calibrate", "with --out", [out, "--out", self.tmp / "machine"], {
