@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "scenarios/base/file.h"
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_text.h"
 #include "sim/launch/event_loop.h"
 #include "sim/launch/executor.h"
@@ -49,13 +50,17 @@ size_t read_piece(int fd, std::string* piece) {
 // False, or Json::exception thrown, where it is no line of ours.
 bool take(const Json& line, RankFile* result) {
   if (line.contains("row")) {
-    RankRow row{line.at("row"), line.at("begin_ns"), line.at("end_ns"), line.at("wrong"),
-                line.at("results")};
+    RankRow row;
+    get_exact(line.at("row"), row.row);
+    get_exact(line.at("begin_ns"), row.begin_ns);
+    get_exact(line.at("end_ns"), row.end_ns);
+    get_exact(line.at("wrong"), row.wrong);
+    get_exact(line.at("results"), row.results);
     if (row.begin_ns.size() != row.end_ns.size()) return false;
     result->rows.push_back(std::move(row));
   }
   if (line.contains("control_wrong"))
-    result->control_wrong = line.at("control_wrong").get<int64_t>();
+    result->control_wrong = whole_number(line.at("control_wrong"));
   if (line.contains("error")) result->error = line.at("error");
   return true;
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "scenarios/base/text.h"
+#include "scenarios/json/exact.h"
 #include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
 
@@ -130,7 +131,7 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->refused = line.at("refused").get<bool>();
     rank->broadcasts = whole_number(line.at("broadcasts"));
     rank->replicas = whole_number(line.at("replicas"));
-    rank->replicas_dealt = line.at("replicas_dealt").get<std::vector<int64_t>>();
+    get_exact(line.at("replicas_dealt"), rank->replicas_dealt);
     rank->shuffles = line.at("shuffles").get<std::vector<std::string>>();
     rank->padded = whole_number(line.at("padded"));
     rank->batch_norms = whole_number(line.at("batch_norms"));

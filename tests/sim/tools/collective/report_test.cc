@@ -114,7 +114,10 @@ TEST(RankFile, EndsAtALineThatIsNotOurs) {
   const std::string path = testing::TempDir() + "/rank_lines." + std::to_string(::getpid());
   for (const std::string line :
        {R"({"row": 5})", R"({"row": "x"})", R"({"error": 3})", R"({"control_wrong": []})",
-        R"({"row": 1, "begin_ns": [1], "end_ns": [], "wrong": 0, "results": 0})"}) {
+        R"({"row": 1, "begin_ns": [1], "end_ns": [], "wrong": 0, "results": 0})",
+        R"({"row": 1, "begin_ns": [1e99], "end_ns": [2], "wrong": 0, "results": 0})",
+        R"({"row": 0.5, "begin_ns": [1], "end_ns": [2], "wrong": 0, "results": 0})",
+        R"({"control_wrong": 39223372036854775807})"}) {
     std::filesystem::remove(path);
     append_control(path, 3);
     std::ofstream(path, std::ios::app) << line << "\n";
