@@ -1,12 +1,19 @@
 """Lane hook: communication hooks that lose a part of the gradients on purpose, within a bound that the user states. With
 PyTorch of LOCKSTEP_PEER_PYTHON."""
+import hashlib
 import json
 import os
 import pathlib
 import subprocess
+import sys
+import threading
+import time
 import unittest
 
 from folders import FolderTest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python"))
+from lockstep.agent import gloo_threads  # noqa: E402
 
 PROGRAM = os.environ["LOCKSTEP_PROGRAM"]
 PEER = os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")
@@ -65,13 +72,15 @@ QUANTIZED = "sent = quantized(own / world)" + SUM
 
 
 class CommHook(FolderTest):
-    def judged(self, body, *options, register=REGISTERED, world=3):
+    def judged(self, body, *options, register=REGISTERED, world=3, judges=True):
         path = pathlib.Path(self.folder, "train.py")
         path.write_text(SCRIPT % (body, register), encoding="utf-8")
         ran = subprocess.run([PROGRAM, "verify", "--world-sizes", str(world), *options, "--json", "result.json", "--", PEER,
                               path], capture_output=True, text=True, timeout=600, env=self.environment, cwd=self.folder)
         self.said = ran.stdout + ran.stderr
         world = json.loads(pathlib.Path(self.folder, "result.json").read_text())["worlds"][0]
+        if judges:  # a run that broke off says why
+            self.assertIn("hook", world["lanes"], f"{world}\n{self.said}")
         return ran.returncode, world, world["lanes"].get("hook")
 
     def test_what_a_quantizing_hook_loses(self):
@@ -95,11 +104,32 @@ class CommHook(FolderTest):
         self.assertEqual((code, lane["cause"]), (1, "hook_beyond_bound"), self.said)
 
     def test_without_a_bound_or_a_hook(self):
-        code, world, lane = self.judged(QUANTIZED)
+        code, world, lane = self.judged(QUANTIZED, judges=False)
         self.assertEqual((code, lane, world["comm_hook"]), (1, None, "hook"), self.said)
         self.assertIn("judged by --hook-error", self.said)
         code, world, lane = self.judged("pass", "--hook-error", "0.05", register="")
         self.assertEqual((code, lane["verdict"], world["comm_hook"]), (3, "inconclusive", None), self.said)
+
+
+class Threads(unittest.TestCase):
+    """At the end of a rank a thread is waited for that still works, but not for ever."""
+
+    def waited(self, rounds, patience_s):
+        worker = threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha512", b"a", b"b", rounds), daemon=True)
+        worker.start()  # without the GIL, as Gloo's work
+        begin = time.monotonic()
+        gloo_threads.wait_for_threads(patience_s)
+        return worker, time.monotonic() - begin
+
+    def test_a_thread_that_works_is_waited_for(self):
+        worker, _ = self.waited(300_000, 60)
+        worker.join(timeout=0.02)  # what is left of it is Python's
+        self.assertFalse(worker.is_alive())
+
+    def test_but_not_for_ever(self):
+        worker, waited_s = self.waited(30_000_000, 0.1)
+        self.assertTrue(worker.is_alive())
+        self.assertGreaterEqual(waited_s, 0.1)
 
 
 if __name__ == "__main__":

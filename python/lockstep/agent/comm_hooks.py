@@ -17,6 +17,7 @@ class Measured:
     def __init__(self, recorder):
         self.recorder = recorder
         self.sums, self.largest = {}, {}  # by bucket: of the differences, of both kinds; of the norms
+        self.used = []  # tensors that a thread of Gloo may still hold, which then needs no GIL to let go of them
         self.begin_step()
 
     def begin_step(self):
@@ -29,7 +30,7 @@ class Measured:
             given = bucket.buffer().detach().to(torch.float64, copy=True)
             result = hook(state, bucket).wait()
             result = result[0] if isinstance(result, (list, tuple)) else result
-            mean, without_last = self.means(ddp.process_group, given)
+            mean, without_last = self.means(ddp.process_group, given, result)
             if ddp.process_group.size() > 1:
                 self.note(tuple(map(id, bucket.parameters())), result, mean, without_last)
             done = torch.futures.Future()
@@ -37,7 +38,7 @@ class Measured:
             return done
         return measured
 
-    def means(self, group, given):
+    def means(self, group, given, result):
         """Of all ranks, and of all but the last, both over the number of all."""
         import torch
         last = group.rank() == group.size() - 1
@@ -47,6 +48,7 @@ class Measured:
             group.allreduce([both]).wait()
         finally:
             self.recorder.quiet = False
+        self.used = [both, result]
         return both / group.size()
 
     def note(self, bucket, result, mean, without_last):
