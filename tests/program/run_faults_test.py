@@ -119,7 +119,7 @@ class Runs(RunTest):
         return found["straggler"]
 
     def test_a_rank_whose_loader_has_no_core_is_not_accused(self):
-        code, found = self.run_text(CROWDED)
+        code, found = self.run_text(CROWDED, world=3)
         self.assertEqual(code, 0, self.said)
         self.assertIsNone(found["straggler"]["rank"], self.said)
         self.assertIn(found["straggler"]["class"], ("starved", "none"), self.said)

@@ -63,7 +63,7 @@ class Flight:
         self.lock = threading.RLock()
         self.map, self.pid, self.rank, self.closed = None, 0, -1, False
         self.appended = self.newest_ns = self.step = self.phase = 0
-        self.faults, self.helpers, self.helpers_ns = None, HelpersWait(), 0
+        self.faults, self.helpers, self.helpers_ns, self.load_ns = None, HelpersWait(), 0, 0
 
     def begin_if_known(self, phase):
         """A program that spawns its ranks says later which rank this is."""
@@ -108,9 +108,17 @@ class Flight:
 
     def enter(self, phase):
         if self.phase == LOAD and self.here():
-            self.helpers_ns += self.helpers.since(self.pid)  # those that it may have waited for
+            self.count_helpers()
         self.phase = phase
         self.append(PHASE_BEGIN, value=self.waited_ns())
+        if phase == LOAD:
+            self.load_ns = self.newest_ns
+
+    def count_helpers(self):
+        """What it may have waited for while it loaded: one that had no core for half of that time might have been ahead
+        of it at all times, as those of other ranks are."""
+        loaded, waited = time.monotonic_ns() - self.load_ns, self.helpers.since(self.pid)
+        self.helpers_ns += loaded if loaded // 2 < waited < loaded else waited
 
     def end_step(self):
         if not self.here():
