@@ -30,6 +30,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/scenarios/program_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/explain_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/program_run_schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/program_scenarios_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/program_sweep_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/compare_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json

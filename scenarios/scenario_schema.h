@@ -15,6 +15,8 @@ namespace lockstep {
 // allows. Made at the first call.
 const Schema& scenario_schema();
 
+// As the shipped schemas are printed: what fits stands in one line.
+std::string schema_text(const nlohmann::ordered_json& schema);
 // The same as text: scenarios/schema.json.
 std::string scenario_schema_text();
 

@@ -13,21 +13,22 @@
 namespace lockstep {
 
 // The texts of scenarios/*_schema.json, as shipped and compiled in.
-const char* scenario_parts_schema_text();  // what scenarios/scenario_schema.h is made from
-const char* result_schema_text();          // of what `lockstep verify --json` writes
-const char* sweep_schema_text();           // ... `lockstep sweep`
-const char* what_if_schema_text();         // ... `lockstep whatif`, and `analyze` of a trace
-const char* collective_schema_text();      // ... `lockstep collective`
-const char* explore_schema_text();         // ... `lockstep explore`
-const char* compare_schema_text();         // ... `lockstep compare`
-const char* explain_schema_text();         // ... `lockstep explain`
-const char* program_schema_text();         // ... `lockstep verify -- COMMAND`
-const char* program_run_schema_text();     // ... `lockstep run -- COMMAND`
-const char* program_sweep_schema_text();   // ... `lockstep sweep -- COMMAND`
-const char* simulate_schema_text();        // ... `lockstep simulate`
-const char* profile_schema_text();         // of scenarios/layer_times.h
-const char* machine_schema_text();         // of sim/des/machine_model.h
-const char* table_schema_text();           // of sim/calibrate/published_table.h
+const char* scenario_parts_schema_text();     // what scenarios/scenario_schema.h is made from
+const char* result_schema_text();             // of what `lockstep verify --json` writes
+const char* sweep_schema_text();              // ... `lockstep sweep`
+const char* what_if_schema_text();            // ... `lockstep whatif`, and `analyze` of a trace
+const char* collective_schema_text();         // ... `lockstep collective`
+const char* explore_schema_text();            // ... `lockstep explore`
+const char* compare_schema_text();            // ... `lockstep compare`
+const char* explain_schema_text();            // ... `lockstep explain`
+const char* program_schema_text();            // ... `lockstep verify -- COMMAND`
+const char* program_run_schema_text();        // ... `lockstep run -- COMMAND`
+const char* program_scenarios_schema_text();  // ... `lockstep verify` of scenarios of programs
+const char* program_sweep_schema_text();      // ... `lockstep sweep -- COMMAND`
+const char* simulate_schema_text();           // ... `lockstep simulate`
+const char* profile_schema_text();            // of scenarios/layer_times.h
+const char* machine_schema_text();            // of sim/des/machine_model.h
+const char* table_schema_text();              // of sim/calibrate/published_table.h
 
 // A JSON Schema of draft-07 made ready to check thousands of documents, to say in a user's words
 // what is wrong, and to fill in defaults. It knows the keywords that scenarios/schema.json uses;

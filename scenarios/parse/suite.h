@@ -52,6 +52,9 @@ struct ScenarioFile {
 // at once. Never throws on user input, whatever the bytes are.
 Expected<ScenarioFile> load_scenario_file(const std::string& path, const SuiteOptions& options);
 
+// The key of scenarios of programs (sim/tools/program), which this reader refuses.
+inline constexpr const char* kProgramKey = "program";
+
 // The scenario files of a path: itself, or all *.json but *schema.json below a directory in sorted
 // order (a directory without any, and a path that does not exist, are errors).
 Expected<std::vector<std::string>> find_scenario_files(const std::string& path);

@@ -43,7 +43,9 @@ inline constexpr const char* kOutputOptions =
 inline constexpr const char* kHowOptions = " --fail-fast --fresh-processes --jobs ";
 
 // Whole verbs; `action` gets what they do.
-void add_sweep(CLI::App& app, std::function<int()>* action);
+// `measure`: what is done with its options.
+void add_sweep(CLI::App& app, std::function<int()>* action,
+               const std::function<int(const SweepOptions&)>& measure);
 // With --task, --zygote or --libraries its arguments go to lockstep-worker untouched (run_cli).
 void add_worker(CLI::App& app, std::function<int()>* action);
 

@@ -72,7 +72,8 @@ void add_sweep_options(CLI::App* verb, SweepOptions* options) {
 
 }  // namespace
 
-void add_sweep(CLI::App& app, std::function<int()>* action) {
+void add_sweep(CLI::App& app, std::function<int()>* action,
+               const std::function<int(const SweepOptions&)>& measure) {
   auto options = std::make_shared<SweepOptions>();
   CLI::App* verb = app.add_subcommand(
       "sweep", "Measure bucket sizes, world sizes and reducers; recommend a bucket size.");
@@ -90,7 +91,7 @@ Exit codes
   2      bad input, or an output could not be written; nothing was concluded
   3      inconclusive: a busy machine, a run that broke down, or too few rounds to judge
   128+n  interrupted by signal n; what was measured so far is printed)");
-  verb->callback([=] { *action = [=] { return sweep(*options); }; });
+  verb->callback([=] { *action = [=] { return measure(*options); }; });
 }
 
 namespace {

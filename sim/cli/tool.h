@@ -7,9 +7,14 @@
 
 namespace lockstep {
 
+struct Selection;
+struct SweepOptions;
+struct VerifyOptions;
+
 // What the paths of a command line are.
 enum class Reads {
   anything,    // of a form: whatever they are
+  programs,    // some of them scenarios of programs, or folders with such
   folders,     // runs that were kept, or what is not there
   files,       // not folders
   recordings,  // all of scripts/lockstep_record.py
@@ -39,6 +44,22 @@ struct Tool {
     const char* (*text)() = nullptr;
   };
   Schema schema = {};
+
+  struct MadeSchema {
+    const char *flag, *what;
+    std::string (*text)();
+  };
+  std::vector<MadeSchema> further_schemas = {};
+
+  // Scenario files of this tool's own, which verbs of the core take as well as theirs.
+  struct Scenarios {
+    bool (*has)(const std::string& path) = nullptr;          // is one, or a folder with one
+    int (*execute)(const VerifyOptions& options) = nullptr;  // verify and run
+    int (*sweep)(const SweepOptions& options) = nullptr;
+    int (*check)(const Selection& selection) = nullptr;
+    int (*list)(const Selection& selection) = nullptr;
+  };
+  Scenarios scenarios = {};
 
   // Whether a file or folder that `analyze` was given is this verb's.
   bool (*reads)(const std::string& path) = nullptr;

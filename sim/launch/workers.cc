@@ -53,6 +53,7 @@ struct Prepared {
   std::vector<char*> argv, environment;
   pid_t launcher;
   int log, null, passed, report;
+  const char* directory;  // or null
 };
 
 // Moves `from` to descriptor `to`, and keeps it over exec.
@@ -78,7 +79,8 @@ void become(const Prepared& p) {
   const int report = ::fcntl(p.report, F_DUPFD_CLOEXEC, kPassedFd + 2);
   const bool passes = p.passed >= 0;
   const int passed = passes ? ::fcntl(p.passed, F_DUPFD_CLOEXEC, kPassedFd + 2) : -1;
-  if (place(p.null, 0) && place(p.log, 1) && place(p.log, 2) &&
+  const bool there = p.directory == nullptr || ::chdir(p.directory) == 0;
+  if (there && place(p.null, 0) && place(p.log, 1) && place(p.log, 2) &&
       (!passes || place(passed, kPassedFd))) {
     // Whatever the user's shell had open does not reach the worker; `report` closes by exec.
     const int first = passes ? kPassedFd + 1 : kPassedFd;
@@ -117,9 +119,14 @@ Spawned spawn(const SpawnOptions& options) {
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_errno(errno, "cannot make a pipe");
   const UniqueFd report(ends[0]);
   UniqueFd child_end(ends[1]);
-  const Prepared prepared{
-      pointers(options.argv), pointers(variables), ::getpid(), log.get(), null.get(),
-      options.passed,         child_end.get()};
+  const Prepared prepared{pointers(options.argv),
+                          pointers(variables),
+                          ::getpid(),
+                          log.get(),
+                          null.get(),
+                          options.passed,
+                          child_end.get(),
+                          options.directory.empty() ? nullptr : options.directory.c_str()};
   Spawned child;
   child.pid = ::fork();
   if (child.pid < 0) throw_errno(errno, "cannot start a process");

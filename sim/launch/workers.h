@@ -32,6 +32,7 @@ struct SpawnOptions {
   int passed = -1;
   // "NAME=value" in place of what the caller has; "NAME" alone is taken away.
   std::vector<std::string> variables = {};
+  std::string directory = {};  // in which it runs, and argv[0] is looked for; empty: the caller's
 };
 inline constexpr int kPassedFd = 3;
 // Returns once the program runs. Throws std::system_error if it cannot be started.

@@ -148,7 +148,7 @@ InputErrors form_errors(const std::string& verb, const std::vector<Given>& given
       names.push_back(one.name);
   }
   InputErrors errors;
-  const Form* form = form_of(verb, names, reads_of(paths));
+  const Form* form = form_of(verb, names, reads_of(verb, paths));
   for (const std::string& name : names)
     if (form == nullptr)
       errors.push_back(option_error(fmt::format("{}: lockstep {} does not take it", name, verb)));

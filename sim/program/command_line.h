@@ -33,6 +33,9 @@ std::string answer_file(int argc, char** argv, const std::string& option);
 // LOCKSTEP_TOOLS=OFF.
 const std::vector<Tool>& tools();
 
+// The tool whose scenarios some of these paths are; null: none.
+const Tool* tool_of_scenarios(const std::vector<std::string>& paths);
+
 // The parser of the whole program, verb by verb; once parsed, `action` runs what was asked for.
 void build_command_line(CLI::App& app, std::function<int()>* action);
 

@@ -48,6 +48,23 @@ class FormTable {
   std::vector<Form> rows;
 };
 
+// Before all others: a mode (--list) says nothing of what is read.
+void add_programs(FormTable* table) {
+  const auto has = [](const Tool& tool) { return tool.scenarios.has != nullptr; };
+  if (std::none_of(tools().begin(), tools().end(), has)) return;
+  const char* what = "of programs";
+  const char* chosen = " --full --seed --set ";
+  for (const char* verb : {"verify", "run"})
+    table->form(
+        verb, what, "", Reads::programs,
+        {chosen, " --annotations --fail-fast --filter --html --json --junit --list --quiet "});
+  table->form("sweep", "of a program", "", Reads::programs,
+              {" --allow-busy --annotations --caps --csv --full --html --json --junit --markdown "
+               " --quiet --rounds --set --steps --warmup --worlds "});
+  table->form("scenario check", what, "", Reads::programs, {chosen});
+  table->form("scenario list", what, "", Reads::programs, {chosen, "--filter"});
+}
+
 void add_executions(FormTable* table) {
   for (const char* verb : {"verify", "run"}) {
     table->mode(verb, "--list", "with --list",
@@ -102,13 +119,16 @@ void add_others(FormTable* table) {
   std::vector<const char*> schemas = {
       " --machine --recording --result --simulate --sweep --table "
       " --what-if "};
-  for (const Tool& tool : tools())
+  for (const Tool& tool : tools()) {
     if (tool.schema.flag != nullptr) schemas.push_back(tool.schema.flag);
+    for (const Tool::MadeSchema& more : tool.further_schemas) schemas.push_back(more.flag);
+  }
   table->usual("schema", "", schemas);
 }
 
 std::vector<Form> make_forms() {
   FormTable table;
+  add_programs(&table);
   add_executions(&table);
   add_simulations(&table);
   add_readers(&table);
@@ -178,7 +198,14 @@ const std::vector<SilentOption>& silent_options() {
   return silent;
 }
 
-Reads reads_of(const std::vector<std::string>& paths) {
+Reads reads_of(std::string_view verb, const std::vector<std::string>& paths) {
+  const auto of_programs = [&](const Form& form) {
+    return form.verb == verb && form.reads == Reads::programs;
+  };
+  // Of other verbs a folder may be anything, and large.
+  if (std::any_of(all_forms().begin(), all_forms().end(), of_programs) &&
+      tool_of_scenarios(paths) != nullptr)
+    return Reads::programs;
   for (const Reads reads : {Reads::recordings, Reads::files})
     if (!paths.empty() && std::all_of(paths.begin(), paths.end(), [&](const std::string& path) {
           return is_folder_of(reads, path);

@@ -31,7 +31,7 @@ const Form* form_of(std::string_view verb, const std::vector<std::string>& given
 // Of a form that does not take an option, those of the same verb that do.
 std::vector<const Form*> forms_with(std::string_view verb, std::string_view option);
 
-Reads reads_of(const std::vector<std::string>& paths);
+Reads reads_of(std::string_view verb, const std::vector<std::string>& paths);
 
 // Options that are honoured although no result shows it, with the reason.
 struct SilentOption {

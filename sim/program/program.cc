@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <functional>
@@ -73,7 +74,11 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
        {"--html", "--trace", "--shard", "--last-failed", "--baseline", "--fail-fast"})
     verb->get_option(name)->excludes(verb->get_option("--hosts"));  // one run, judged by its host
   verb->callback([=] {
-    *action = [=] { return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote); };
+    *action = [=] {
+      if (const Tool* tool = tool_of_scenarios(options->selection.paths))
+        return tool->scenarios.execute(*options);
+      return remote->hosts.empty() ? verify(*options) : verify_on_hosts(*remote);
+    };
   });
 }
 
@@ -88,6 +93,7 @@ void add_verify(CLI::App& app, std::function<int()>* action) {
   lockstep verify scenarios/equivalence --last-failed
   lockstep verify scenarios/mutants --markdown kills.md
   lockstep verify -- python3 train.py    (a PyTorch script of your own: lockstep program --help)
+  lockstep verify examples/scenarios     (the same as files, with what is expected)
 )"));
 }
 
@@ -123,24 +129,32 @@ void add_scenario(CLI::App& app, std::function<int()>* action) {
   lockstep scenario list scenarios/equivalence
   lockstep scenario explain scenarios/equivalence/linear_manual_split.json
 )"));
+  using OfTool = decltype(Tool::Scenarios::check);
   const auto add = [&](const char* name, const char* what, int (*run)(const Selection&),
-                       const char* examples) {
+                       const char* examples, OfTool Tool::Scenarios::*of_programs = nullptr) {
     auto selection = std::make_shared<Selection>();
     CLI::App* verb = group->add_subcommand(name, what);
     add_selection(verb, selection.get(), run != scenario_check);
     verb->footer(scenario_footer(examples));
-    verb->callback([=] { *action = [=] { return run(*selection); }; });
+    verb->callback([=] {
+      *action = [=] {
+        const Tool* tool = of_programs == nullptr ? nullptr : tool_of_scenarios(selection->paths);
+        return tool == nullptr ? run(*selection) : (tool->scenarios.*of_programs)(*selection);
+      };
+    });
   };
   add("check", "Check scenario files: keys, types, ranges, what cannot be.", scenario_check,
       R"(  lockstep scenario check scenarios
   lockstep scenario check scenarios/equivalence/mlp_matrix.json
   lockstep scenario check scenarios/equivalence/toy_model.json --set /world_size=2
-)");
+)",
+      &Tool::Scenarios::check);
   add("list", "Name scenarios, how many runs each has, and what it is for.", scenario_list,
       R"(  lockstep scenario list scenarios
   lockstep scenario list scenarios/negative
   lockstep scenario list scenarios/equivalence --filter world_size=3
-)");
+)",
+      &Tool::Scenarios::list);
   add("explain", "Print the plan as JSON: every choice made (an array for several runs).",
       scenario_explain,
       R"(  lockstep scenario explain scenarios/equivalence/linear_manual_split.json
@@ -212,8 +226,10 @@ void add_others(CLI::App& app, std::function<int()>* action) {
   add("--machine", "Of machine files, for simulate", machine_schema_text);
   add("--table", "Of published step times, for calibrate --table", table_schema_text);
   add("--simulate", "Of what simulate --json writes", simulate_schema_text);
-  for (const Tool& tool : tools())
+  for (const Tool& tool : tools()) {
     if (tool.schema.flag != nullptr) add(tool.schema.flag, tool.schema.what, tool.schema.text);
+    for (const auto& [flag, what, of] : tool.further_schemas) add(flag, what, of);
+  }
   other->require_option(0, 1);
   schema->footer(footer_of_writer(R"(  lockstep schema
   lockstep schema --result
@@ -346,6 +362,14 @@ const std::vector<Tool>& tools() {
   return all;
 }
 
+const Tool* tool_of_scenarios(const std::vector<std::string>& paths) {
+  for (const Tool& tool : tools())
+    if (tool.scenarios.has != nullptr &&
+        std::any_of(paths.begin(), paths.end(), tool.scenarios.has))
+      return &tool;
+  return nullptr;
+}
+
 void build_command_line(CLI::App& app, std::function<int()>* action) {
   app.require_subcommand(1);
   auto help = std::make_shared<Help>();
@@ -354,7 +378,10 @@ void build_command_line(CLI::App& app, std::function<int()>* action) {
   app.set_help_flag("-h,--help", "Print this help");
   add_verify(app, action);
   add_run(app, action);
-  add_sweep(app, action);
+  add_sweep(app, action, [](const SweepOptions& options) {
+    const Tool* tool = tool_of_scenarios(options.selection.paths);
+    return tool == nullptr ? sweep(options) : tool->scenarios.sweep(options);
+  });
   add_simulate(app, action);
   add_analyze(app, action, other_command);
   for (const Tool& tool : tools()) tool.add(app, action);

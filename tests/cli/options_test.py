@@ -2,6 +2,7 @@
 an effect here, is refused by name, or stands below with the reason why it changes nothing."""
 import gzip
 import inspect
+import json
 import pathlib
 import re
 import struct
@@ -318,6 +319,26 @@ class Options(OptionWalk):
             "--calibration": says("2 world sizes are measured", "--predict", "--calibration", "{tmp}/calibration",
                                   "--worlds", "2,3", code=2),
             **{name: refused(name, "0") for name in ("--caps", "--steps", "--warmup", "--rounds")}})
+
+    def test_scenarios_of_programs(self):
+        script, path = self.tmp / "train", self.tmp / "x.json"
+        script.write_text('#!/bin/sh\necho seed=$LOCKSTEP_PROGRAM_SEED\necho over\nexit 5\n')
+        script.chmod(0o700)
+        path.write_text(json.dumps({"name": "x", "program": {"command": [str(script)]}}))
+        listed = Case(["--list"], lambda test, base, result, path: test.assertRegex(result.out, "scenario +runs +what\nx +1"))
+        first = Case(["--fail-fast", "--set", '/matrix={"/world_size": [2, 3]}', "--json", "{tmp}/written"],
+                     lambda test, base, result, path: test.assertEqual(read_json(path)["not_run"], 1))
+        own = {"--list": listed, "--fail-fast": first, "--filter": says("zzz", "--filter", "zzz", code=4)}
+        self.walk("verify", "of programs", [path], {**own, "--seed": says("seed=7", "--seed", "7", code=3)})
+        self.walk("scenario check", "of programs", [path], {"--seed": refused("--seed", "-1")})
+        self.walk("scenario list", "of programs", [path], {"--filter": differs("--filter", "zzz")})
+        self.walk("sweep", "of a program", [path], {
+            "--worlds": says("^3 ranks", "--worlds", "3", code=3),
+            "--allow-busy": Case(["--allow-busy", "--json", "{tmp}/written"], lambda test, base, result, path:
+                                 test.assertTrue(read_json(path)["allow_busy"])),
+            **{name: refused(name, "0") for name in ("--caps", "--steps", "--warmup", "--rounds")}})
+        path.write_text(json.dumps({"name": "x", "program": {"command": [str(script)]}, "faults": []}))
+        self.walk("run", "of programs", [path], {**own, "--seed": refused("--seed", "7")})
 
     def test_dumps(self):
         dump = self.tmp / "dump_0"

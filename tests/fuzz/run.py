@@ -33,6 +33,7 @@ FEW_RUNS = 20_000
 # What the tree holds anyway; files up to 100 kB.
 SHIPPED = {
     "scenario": ["scenarios/*/*.json", "bench/scenarios/*.json"],
+    "program_scenario": ["examples/scenarios/*.json"],
     "golden": ["golden/data/*.json"],
     "weights": ["tests/sim/tools/compare/data/*.pt", "tests/sim/tools/compare/data/*.safetensors"],
     "zip": ["tests/sim/tools/compare/data/*.pt"],

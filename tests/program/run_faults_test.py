@@ -51,6 +51,36 @@ def script(model=DDP, begin="pass", after="pass", pace="pass"):
     return SCRIPT.format(model=model, begin=begin, after=after, pace=pace)
 
 
+# A worker of rank 1's loader shares a core with four that compute: it is ready, and has no core.
+CROWDED = """
+import os, subprocess, sys, time, torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+class Decoded(Dataset):
+    def __len__(self): return 96
+    def __getitem__(self, i):
+        begin = time.process_time()
+        while time.process_time() - begin < 0.002: pass
+        return torch.full((5,), float(i)), torch.ones(1)
+dist.init_process_group("gloo")
+core = min(os.sched_getaffinity(0))
+def crowd(number):
+    if int(os.environ["RANK"]) == 1: os.sched_setaffinity(0, {core})
+busy = [] if dist.get_rank() != 1 else [
+    subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\\nwhile os.getppid() == {os.getpid()}: pass"])
+    for _ in range(4)]
+net = nn.Linear(5, 1)
+for p in net.parameters(): dist.broadcast(p.data, 0)
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+for x, y in DataLoader(Decoded(), batch_size=4, num_workers=1, worker_init_fn=crowd):
+    optimizer.zero_grad()
+    nn.functional.mse_loss(net(x), y).backward()
+    for p in net.parameters(): dist.all_reduce(p.grad)
+    optimizer.step()
+for one in busy: one.kill(), one.wait()
+"""
+
+
 class RunTest(FolderTest):
     def run_text(self, text, *options, python=PYTHON, world=2):
         """The exit code, and what --json says; once more where a busy machine left it undecided."""
@@ -87,6 +117,12 @@ class Runs(RunTest):
         self.assertEqual(code, 0, self.said)
         self.assertEqual((found["straggler"]["class"], found["straggler"]["rank"]), (kind, rank), self.said)
         return found["straggler"]
+
+    def test_a_rank_whose_loader_has_no_core_is_not_accused(self):
+        code, found = self.run_text(CROWDED, world=3)
+        self.assertEqual(code, 0, self.said)
+        self.assertIsNone(found["straggler"]["rank"], self.said)
+        self.assertIn(found["straggler"]["class"], ("starved", "none"), self.said)
 
     def test_a_killed_rank_and_its_victims(self):
         found = self.fails("kill rank=1 step=3", "crash", 1, 3, world=3)

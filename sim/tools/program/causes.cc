@@ -199,7 +199,7 @@ constexpr std::array kRows = {
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kRows.size(); ++i)
     if (kRows[i].cause != static_cast<C>(i)) return false;
-  return kRows.size() == static_cast<std::size_t>(C::summed_early) + 1;
+  return kRows.size() == static_cast<std::size_t>(kLastProgramCause) + 1;
 }
 static_assert(in_order());
 

@@ -55,6 +55,7 @@ enum class ProgramCause {
   other_shuffles,
   summed_early,
 };
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::summed_early;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

@@ -33,12 +33,13 @@ bool can_be_executed(const fs::path& path) {
   return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
 }
 
-bool is_program(const std::string& program) {
-  if (program.find('/') != std::string::npos) return can_be_executed(program);
+bool is_program(const std::string& program, const std::string& directory) {
+  if (program.find('/') != std::string::npos) return can_be_executed(fs::path(directory) / program);
   const char* path = ::getenv("PATH");
   std::istringstream folders(path == nullptr ? "/usr/bin:/bin" : path);
   for (std::string folder; std::getline(folders, folder, ':');)
-    if (can_be_executed(fs::path(folder.empty() ? "." : folder) / program)) return true;
+    if (can_be_executed(fs::path(directory) / (folder.empty() ? "." : folder) / program))
+      return true;
   return false;
 }
 
@@ -65,8 +66,9 @@ std::optional<PythonCommand> python_command(const std::vector<std::string>& argv
   return std::nullopt;
 }
 
-void check_command(const std::vector<std::string>& argv, InputErrors* errors) {
-  if (!is_program(argv[0])) {
+void check_command(const std::vector<std::string>& argv, InputErrors* errors,
+                   const std::string& directory) {
+  if (!is_program(argv[0], directory)) {
     errors->push_back(option_error(fmt::format(
         "COMMAND {}: {}", argv[0],
         argv[0].find('/') == std::string::npos ? "no such program on PATH" : "no such program")));
@@ -74,7 +76,7 @@ void check_command(const std::vector<std::string>& argv, InputErrors* errors) {
   }
   std::error_code error;
   const auto python = python_command(argv);
-  if (python && !python->script.empty() && !fs::exists(python->script, error))
+  if (python && !python->script.empty() && !fs::exists(fs::path(directory) / python->script, error))
     errors->push_back(
         option_error(fmt::format("COMMAND {} {}: no such file", argv[0], python->script)));
 }

@@ -18,6 +18,8 @@ struct PythonCommand {
 std::optional<PythonCommand> python_command(const std::vector<std::string>& argv);
 
 // Why the command cannot be started at all: no such program on PATH, or no such script.
-void check_command(const std::vector<std::string>& argv, InputErrors* errors);
+// `directory`: in which it runs, empty: the caller's.
+void check_command(const std::vector<std::string>& argv, InputErrors* errors,
+                   const std::string& directory = "");
 
 }  // namespace lockstep

@@ -134,7 +134,8 @@ void ProgramProcesses::start(const ProgramLaunch& launch) {
   for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank) {
     const SpawnOptions options{.argv = launch.command,
                                .log = program_log(launch.folder, rank),
-                               .variables = variables(launch, rank, port)};
+                               .variables = variables(launch, rank, port),
+                               .directory = launch.directory};
     children_.push_back(
         {launch.zygotes == nullptr ? spawn(options) : launch.zygotes->start(rank, options), rank});
   }

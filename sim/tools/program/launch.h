@@ -20,6 +20,7 @@ struct ProgramLaunch {
   double limit_s = 120;
   std::vector<std::string> variables = {};  // more of them: "NAME=value"
   ProgramZygotes* zygotes = nullptr;        // of which ranks are forked where that can be
+  std::string directory = {};               // in which it runs; empty: the caller's
 };
 
 // What to say of a run that came to nothing: empty unless it asked in vain whether there are GPUs.

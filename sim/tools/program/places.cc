@@ -10,7 +10,8 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 ProgramScratch::ProgramScratch() {
-  std::string pattern = (fs::temp_directory_path() / "lockstep-program-XXXXXX").string();
+  std::string pattern =
+      fs::absolute(fs::temp_directory_path() / "lockstep-program-XXXXXX").string();
   if (::mkdtemp(pattern.data()) != nullptr) path = pattern;
 }
 
@@ -21,8 +22,8 @@ ProgramScratch::~ProgramScratch() {
 
 std::string program_agent_folder() {
   const char* given = ::getenv("LOCKSTEP_PYTHON");
-  if (given != nullptr) return std::string(given) + "/lockstep/site";
   std::error_code error;
+  if (given != nullptr) return fs::absolute(given, error).string() + "/lockstep/site";
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   for (const char* place :
        {"../../../python/lockstep/site", "../share/lockstep/python/lockstep/site", "../site"}) {

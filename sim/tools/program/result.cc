@@ -220,6 +220,19 @@ TestCase case_of_world(const std::vector<std::string>& command, int64_t world_si
   return one;
 }
 
+LaneVerdict lane_verdict(const ProgramLane& lane) {
+  if (is_void(lane)) return LaneVerdict::voided;
+  switch (lane.finding.verdict) {
+    case Verdict::pass:
+      return LaneVerdict::pass;
+    case Verdict::fail:
+      return LaneVerdict::fail;
+    case Verdict::inconclusive:
+      break;
+  }
+  return LaneVerdict::inconclusive;
+}
+
 Verdict verdict_of(const ProgramWorld& world) {
   Verdict verdict = world.failed            ? Verdict::fail
                     : world.not_run.empty() ? Verdict::pass
@@ -240,13 +253,16 @@ int exit_code_of(const ProgramResult& result) {
   return exit_code_of(verdict_of(result));
 }
 
-std::string program_text(const ProgramResult& result, bool quiet) {
+std::string program_body(const ProgramResult& result) {
   std::string text;
-  for (const ProgramWorld& world : result.worlds)
-    if (!quiet) text += world_text(world);
-  if (!quiet && !result.why_fresh.empty())
+  for (const ProgramWorld& world : result.worlds) text += world_text(world);
+  if (!result.why_fresh.empty())
     text += fmt::format("note: each rank was a fresh Python: {}\n", result.why_fresh);
-  return text + (quiet ? "" : "\n") + answer(result) + "\n";
+  return text;
+}
+
+std::string program_text(const ProgramResult& result, bool quiet) {
+  return (quiet ? "" : program_body(result) + "\n") + answer(result) + "\n";
 }
 
 Json as_json(const ProgramResult& result) {

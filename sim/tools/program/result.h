@@ -52,6 +52,7 @@ struct ProgramResult {
   std::string why_fresh;  // although they might have been forked
 };
 
+LaneVerdict lane_verdict(const ProgramLane& lane);
 // A failure outweighs what could not be judged, and that a pass.
 Verdict verdict_of(const ProgramWorld& world);
 Verdict verdict_of(const ProgramResult& result);
@@ -60,6 +61,8 @@ int exit_code_of(const ProgramResult& result);
 // One of --junit: of a command at a world size, passed until told otherwise.
 TestCase case_of_world(const std::vector<std::string>& command, int64_t world_size);
 
+// What is said of all world sizes, without the last line.
+std::string program_body(const ProgramResult& result);
 std::string program_text(const ProgramResult& result, bool quiet);
 nlohmann::ordered_json as_json(const ProgramResult& result);
 TestReport test_report(const ProgramResult& result);  // one case a world size

@@ -16,6 +16,7 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Problems = std::vector<SchemaProblem>;
 
 constexpr int64_t kMostSteps = 10'000'000;
 constexpr int64_t kMostMs = 604'800'000;
@@ -84,44 +85,31 @@ Json value_of(const std::string& text) {
   return text;
 }
 
-// "KIND key=value ...", or why it is none.
-Expected<Json> read_words(const std::string& text) {
-  std::istringstream words(text);
-  Json fault = Json::object();
-  for (std::string word; words >> word;) {
-    const size_t equals = word.find('=');
-    const std::string key = fault.empty() ? "kind" : word.substr(0, equals);
-    if (fault.empty() ? equals != std::string::npos : equals == std::string::npos || equals == 0)
-      return refused(text, fmt::format("\"{}\"", shortened(word)), "KIND key=value ...");
-    if (fault.contains(key)) return refused(text, fmt::format("{} stands there twice", key));
-    fault[key] = key == "kind" ? Json(word) : value_of(word.substr(equals + 1));
-  }
-  if (fault.empty()) return refused(text, "no kind", known_kinds());
-  return fault;
+// What is wrong with a key of it.
+SchemaProblem about(const char* key, const std::string& what, const std::string& allowed) {
+  return {pointer_join("", key), true, what, allowed};
 }
 
 // The addresses that scenarios do not have.
-InputErrors take_own_keys(Json* json, ProgramFault* found) {
-  InputErrors errors;
+void take_own_keys(Json* json, ProgramFault* found, Problems* problems) {
   if (const auto at = json->find("collective"); at != json->end()) {
     if (at->is_number_integer() && at->get<int64_t>() >= 1)
       found->sequence = at->get<int64_t>();
-    else if (at->is_string())
+    else if (at->is_string() && !at->get_ref<const std::string&>().empty())
       found->collective = at->get<std::string>();
     else
-      errors.push_back(refused(found->text, "collective=" + value_text(*at),
-                               "a number from 1, or a name as all_reduce"));
+      problems->push_back(about("collective", "collective=" + value_text(*at),
+                                "a number from 1, or a name as all_reduce"));
     json->erase("collective");
   }
   if (const auto at = json->find("at_ms"); at != json->end()) {
     if (at->is_number_integer() && at->get<int64_t>() >= 0 && at->get<int64_t>() <= kMostMs)
       found->at_ms = at->get<int64_t>();
     else
-      errors.push_back(refused(found->text, "at_ms=" + value_text(*at),
-                               fmt::format("an integer from 0 to {}", kMostMs)));
+      problems->push_back(about("at_ms", "at_ms=" + value_text(*at),
+                                fmt::format("an integer from 0 to {}", kMostMs)));
     json->erase("at_ms");
   }
-  return errors;
 }
 
 bool needs_no_place(FaultKind kind) {
@@ -136,26 +124,30 @@ bool has_moment(FaultKind kind) {
 }
 
 // What the schema of one fault cannot see.
-void check_address(const ProgramFault& found, int64_t world, InputErrors* errors) {
+void check_address(const ProgramFault& found, int64_t world, Problems* problems) {
   const Fault& fault = found.fault;
   const auto rank = rank_of(fault);
   if (rank && *rank >= world)
-    errors->push_back(refused(found.text, fmt::format("there is no rank {}", *rank),
+    problems->push_back(about("rank", fmt::format("there is no rank {}", *rank),
                               fmt::format("a rank from 0 to {}", world - 1)));
   const bool collective = found.sequence || !found.collective.empty();
   const int places = int{fault.options.has("phase")} + int{fault.options.has("bucket")} +
                      int{collective} + int{found.at_ms.has_value()};
   if (places > 1)
-    errors->push_back(refused(found.text, "several places say where it acts",
-                              "one of phase, bucket, collective, at_ms"));
+    problems->push_back(
+        {"", false, "several places say where it acts", "one of phase, bucket, collective, at_ms"});
   if (found.at_ms && (!needs_no_place(fault.kind) || fault.options.has("step")))
-    errors->push_back(refused(found.text, "at_ms is no address of it",
+    problems->push_back(about("at_ms", "at_ms is no address of it",
                               "stop, exit and signals, without step; others: step, phase"));
   if (collective && !has_moment(fault.kind))
-    errors->push_back(refused(found.text, "collective is no address of it", "step"));
+    problems->push_back(about("collective", "collective is no address of it", "step"));
   if (fault.options.has("step") && fault.options.has("last_step") &&
       fault.options.integer("step") > fault.options.integer("last_step"))
-    errors->push_back(refused(found.text, "last_step is before step", "at least step"));
+    problems->push_back(about("last_step", "last_step is before step", "at least step"));
+}
+
+std::string plain_text(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
 Json options_json(const Options& options) {
@@ -188,36 +180,72 @@ std::vector<FaultKind> program_fault_kinds() {
   return kinds;
 }
 
-Expected<ProgramFault> parse_program_fault(const std::string& text, int64_t world) {
-  auto words = read_words(text);
-  if (!words) return words.errors();
-  Json& json = words.value();
-  const std::string word = json["kind"].get<std::string>();
+Expected<Json> program_fault_words(const std::string& text) {
+  std::istringstream words(text);
+  Json fault = Json::object();
+  for (std::string word; words >> word;) {
+    const size_t equals = word.find('=');
+    const std::string key = fault.empty() ? "kind" : word.substr(0, equals);
+    if (fault.empty() ? equals != std::string::npos : equals == std::string::npos || equals == 0)
+      return refused(text, fmt::format("\"{}\"", shortened(word)), "KIND key=value ...");
+    if (fault.contains(key)) return refused(text, fmt::format("{} stands there twice", key));
+    fault[key] = key == "kind" ? Json(word) : value_of(word.substr(equals + 1));
+  }
+  if (fault.empty()) return refused(text, "no kind", known_kinds());
+  return fault;
+}
+
+std::optional<ProgramFault> program_fault_from(Json json, const std::string& text, int64_t world,
+                                               Problems* problems) {
+  const auto at = json.find("kind");
+  const std::string word =
+      at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
   const auto kind = fault_kind_from(word);
   const ProgramKind* row = kind ? known(*kind) : nullptr;
   if (row == nullptr || row->refused != nullptr) {
-    std::string why = fmt::format("{} is no fault of a program", shortened(word));
+    std::string why = fmt::format("{} is no fault of a program",
+                                  word.empty() ? "what has no kind" : shortened(word));
     if (row != nullptr) why += fmt::format(": {}", row->refused);
-    return refused(text, why, known_kinds());
+    problems->push_back(about("kind", why, known_kinds()));
+    return std::nullopt;
   }
+  const size_t before = problems->size();
   ProgramFault found{text, {}, {}, {}, {}};
-  InputErrors errors = take_own_keys(&json, &found);
+  take_own_keys(&json, &found, problems);
   const SchemaNode& schema = *scenario_schema().root().key("faults")->items;
-  for (const SchemaProblem& problem : check_schema(schema, json))
-    errors.push_back(refused(text,
-                             problem.pointer.size() > 1 && !problem.about_key
-                                 ? problem.pointer.substr(1) + ": " + problem.message
-                                 : problem.message,
-                             problem.allowed));
-  if (!errors.empty()) return errors;
+  for (SchemaProblem& problem : check_schema(schema, json)) problems->push_back(std::move(problem));
+  if (problems->size() > before) return std::nullopt;
   // Where it acts is asked below: a default would look like a place that was given.
   const bool placed = json.contains("phase");
   fill_defaults(schema, &json);
   if (!placed) json.erase("phase");
   found.fault = fault_from(json);
-  check_address(found, world, &errors);
-  if (!errors.empty()) return errors;
+  check_address(found, world, problems);
+  if (problems->size() > before) return std::nullopt;
   return found;
+}
+
+std::string program_fault_text(const Json& json) {
+  std::string text = json.contains("kind") ? plain_text(json["kind"]) : "";
+  for (const auto& [key, value] : json.items())
+    if (key != "kind") text += fmt::format(" {}={}", key, plain_text(value));
+  return text;
+}
+
+Expected<ProgramFault> parse_program_fault(const std::string& text, int64_t world) {
+  auto words = program_fault_words(text);
+  if (!words) return words.errors();
+  Problems problems;
+  auto found = program_fault_from(std::move(words.value()), text, world, &problems);
+  if (found) return std::move(*found);
+  InputErrors errors;
+  for (const SchemaProblem& problem : problems)
+    errors.push_back(refused(text,
+                             problem.pointer.size() > 1 && !problem.about_key
+                                 ? problem.pointer.substr(1) + ": " + problem.message
+                                 : problem.message,
+                             problem.allowed));
+  return errors;
 }
 
 Json agent_json(const std::vector<ProgramFault>& faults) {

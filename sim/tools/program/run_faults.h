@@ -9,6 +9,7 @@
 
 #include "scenarios/base/error.h"
 #include "scenarios/faults.h"
+#include "scenarios/json/schema.h"
 
 namespace lockstep {
 
@@ -25,6 +26,15 @@ struct ProgramFault {
 
 // Kinds of the table that the agent can act out, in its order.
 std::vector<FaultKind> program_fault_kinds();
+
+// "KIND key=value ..." as JSON, or why it is none.
+Expected<nlohmann::ordered_json> program_fault_words(const std::string& text);
+// The words that say the same: {"kind": "kill", "rank": 1}.
+std::string program_fault_text(const nlohmann::ordered_json& json);
+
+// Of an object: nothing where there are problems, with pointers into it. `text`: as it was given.
+std::optional<ProgramFault> program_fault_from(nlohmann::ordered_json json, const std::string& text,
+                                               int64_t world, std::vector<SchemaProblem>* problems);
 
 // Bad input: a kind that is not one of them (with the reason, where there is one), a key that the
 // kind has not, a value out of its range, a rank that is none of `world`.

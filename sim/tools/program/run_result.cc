@@ -245,14 +245,17 @@ int exit_code_of(const ProgramRunResult& result) {
   return exit_code_of(verdict_of(result));
 }
 
-std::string program_run_text(const ProgramRunResult& result, bool quiet) {
-  if (quiet) return answer(result) + "\n";
+std::string program_run_body(const ProgramRunResult& result) {
   std::string text = head_text(result);
   for (size_t i = 0; i < result.faults.size(); ++i) text += fault_text(result, i);
   if (result.failure && result.failure->message != result.why) text += failure_text(result);
   if (!result.why.empty()) text += fmt::format("  inconclusive: {}\n", result.why);
   if (result.completed) text += straggler_text(result);
-  return text + "\n" + answer(result) + "\n";
+  return text;
+}
+
+std::string program_run_text(const ProgramRunResult& result, bool quiet) {
+  return (quiet ? "" : program_run_body(result) + "\n") + answer(result) + "\n";
 }
 
 Json as_json(const ProgramRunResult& result) {

@@ -51,6 +51,8 @@ int exit_code_of(const ProgramRunResult& result);
 std::string failure_text(const ProgramRunResult& result);
 nlohmann::ordered_json failure_json(const ProgramRunResult& result);  // null: none
 
+// All that is said, without the last line.
+std::string program_run_body(const ProgramRunResult& result);
 std::string program_run_text(const ProgramRunResult& result, bool quiet);
 nlohmann::ordered_json as_json(const ProgramRunResult& result);
 TestReport test_report(const ProgramRunResult& result);

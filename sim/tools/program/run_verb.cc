@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <memory>
@@ -10,12 +9,10 @@
 #include "sim/analysis/gradient_log.h"
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
-#include "sim/launch/run_files.h"
 #include "sim/report/document.h"
-#include "sim/report/html/timeline.h"
 #include "sim/tools/program/command.h"
 #include "sim/tools/program/places.h"
-#include "sim/tools/program/run_result.h"
+#include "sim/tools/program/run_asked.h"
 #include "sim/tools/tools.h"
 
 namespace lockstep {
@@ -24,11 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 struct RunOptions {
-  int64_t world = 2;
-  std::vector<std::string> faults, command;
-  double timeout_scale = 1;
-  ProgramWatch watch;
-  bool quiet = false, spawns = false;
+  ProgramRunAsked asked;
+  std::vector<std::string> faults;  // as they were given
+  bool quiet = false;
   std::string gradients, follow;
   std::string json, html;
   CiOptions ci;
@@ -37,7 +32,7 @@ struct RunOptions {
 std::vector<ProgramFault> read_faults(const RunOptions& options, InputErrors* errors) {
   std::vector<ProgramFault> faults;
   for (const std::string& text : options.faults) {
-    auto fault = parse_program_fault(text, options.world);
+    auto fault = parse_program_fault(text, options.asked.world);
     if (fault)
       faults.push_back(std::move(fault.value()));
     else
@@ -52,10 +47,10 @@ void make_gradients_folder(const RunOptions& options, InputErrors* errors) {
     const auto followed = read_gradient_log(options.follow);
     if (!followed) {
       errors->insert(errors->end(), followed.errors().begin(), followed.errors().end());
-    } else if (followed.value().world != options.world) {
+    } else if (followed.value().world != options.asked.world) {
       errors->push_back(option_error(
           fmt::format("--follow {}: has {} ranks", options.follow, followed.value().world),
-          fmt::format("a run of {}, as --world-size says", options.world)));
+          fmt::format("a run of {}, as --world-size says", options.asked.world)));
     }
   }
   if (options.gradients.empty() || !errors->empty()) return;
@@ -69,10 +64,8 @@ void make_gradients_folder(const RunOptions& options, InputErrors* errors) {
                                    "a new folder, or an empty one"));
 }
 
-std::vector<std::string> variables_of(const RunOptions& options, const std::string& faults) {
-  std::vector<std::string> all = {
-      "LOCKSTEP_PROGRAM_FAULTS=" + faults,
-      fmt::format("LOCKSTEP_PROGRAM_TIMEOUT_SCALE={}", options.timeout_scale)};
+std::vector<std::string> variables_of(const RunOptions& options) {
+  std::vector<std::string> all;
   if (options.gradients.empty()) return all;
   all.push_back("LOCKSTEP_PROGRAM_GRADIENTS=" + fs::absolute(options.gradients).string());
   std::random_device device;
@@ -82,65 +75,54 @@ std::vector<std::string> variables_of(const RunOptions& options, const std::stri
   return all;
 }
 
-HtmlPage page_of(const RunOptions& options, const ProgramRun& run, const ProgramRunResult& result,
-                 const std::string& text) {
-  HtmlPage page{"run", text, to_text(as_json(result))};
-  if (!run.why.empty()) return page;
-  page.timelines.push_back(
-      html_timeline(run.outcome, {fmt::format("{}", fmt::join(options.command, " ")),
-                                  focus_of(result.failure, {}, result.straggler), options.faults}));
+HtmlPage page_of(const RanProgram& ran, const std::string& text) {
+  HtmlPage page{"run", text, to_text(as_json(ran.result))};
+  if (auto timeline = timeline_page(ran)) page.timelines.push_back(std::move(*timeline));
   return page;
 }
 
 int run_program_with_faults(const RunOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   check_output("--json", options.json, &errors);
-  const std::vector<ProgramFault> faults = read_faults(options, &errors);
+  ProgramRunAsked asked = options.asked;
+  asked.faults = read_faults(options, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
-  check_command(options.command, &errors);
+  check_command(asked.command, &errors);
   make_gradients_folder(options, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
-  const std::string path = scratch.path + "/faults.json";
-  write_file(path, agent_json(faults).dump());
-  const ProgramLaunch launch{.command = options.command,
-                             .folder = scratch.path,
-                             .agent = program_agent_folder(),
-                             .world = options.world,
-                             .spawns = options.spawns,
-                             .variables = variables_of(options, path)};
+  asked.variables = variables_of(options);
   Signals signals;
-  const ProgramRun run = watch_program(launch, options.watch, faults.size(), &signals);
-  ProgramRunResult result = judge_run(run, faults, launch, options.watch);
-  result.timeout_scale = options.timeout_scale;
+  const RanProgram ran = run_with_faults(asked, scratch.path, &signals);
+  const ProgramRunResult& result = ran.result;
   int code = write_output("--json", options.json, exit_code_of(result),
                           [&] { return to_text(as_json(result)); });
   code = leave_ci_reports(options.ci, test_report(result), code);
   const std::string text = program_run_text(result, options.quiet);
-  code = write_page(options.html, code, [&] { return page_of(options, run, result, text); });
+  code = write_page(options.html, code, [&] { return page_of(ran, text); });
   return print_result(text, code);
 }
 
 void add_what(CLI::App* verb, RunOptions* options) {
-  verb->add_option("COMMAND", options->command, "What starts the training")
+  verb->add_option("COMMAND", options->asked.command, "What starts the training")
       ->required()
       ->option_text("COMMAND ...");
-  verb->add_option("--world-size", options->world, "How many ranks (2)")
+  verb->add_option("--world-size", options->asked.world, "How many ranks (2)")
       ->option_text("W")
       ->check(between(int64_t{2}, int64_t{64}));
-  verb->add_flag("--spawns", options->spawns, "COMMAND starts its ranks itself (mp.spawn)");
+  verb->add_flag("--spawns", options->asked.spawns, "COMMAND starts its ranks itself (mp.spawn)");
   verb->add_option("--fault", options->faults,
                    "What goes wrong on purpose, as \"kill rank=1 step=3\"; may be repeated")
       ->option_text("FAULT")
       ->allow_extra_args(false);
-  verb->add_option("--timeout-scale", options->timeout_scale,
+  verb->add_option("--timeout-scale", options->asked.timeout_scale,
                    "Of the time-outs of the program's groups: 0.01 makes 30 minutes 18 seconds (1)")
       ->option_text("X")
       ->check(between(1e-6, 1e3));
-  verb->add_option("--limit", options->watch.limit_s, "Seconds that the run may take (600)")
+  verb->add_option("--limit", options->asked.watch.limit_s, "Seconds that the run may take (600)")
       ->option_text("S")
       ->check(between(1.0, 604'800.0));
-  verb->add_option("--hang-after", options->watch.hang_after_s,
+  verb->add_option("--hang-after", options->asked.watch.hang_after_s,
                    "Seconds without anything new of any rank that are taken for a hang (30)")
       ->option_text("S")
       ->check(between(1.0, 604'800.0));

@@ -18,6 +18,7 @@ namespace lockstep {
 
 struct ProgramSweepPlan {
   std::vector<std::string> command;
+  std::string directory = {};                  // in which it runs; empty: the caller's
   std::vector<double> caps = {1, 5, 25, 100};  // MiB, ascending
   std::vector<int64_t> worlds = {2};
   int64_t steps = 20, warmup = 5;

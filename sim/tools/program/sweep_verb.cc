@@ -17,6 +17,7 @@
 #include "sim/sweep/design.h"
 #include "sim/tools/program/command.h"
 #include "sim/tools/program/places.h"
+#include "sim/tools/program/scenario_verb.h"
 #include "sim/tools/program/sweep_result.h"
 #include "sim/tools/tools.h"
 
@@ -88,13 +89,15 @@ void sweep_worlds(const ProgramSweepOptions& options, const std::string& scratch
   Signals signals;
   std::unique_ptr<ProgramZygotes> zygotes;
   if (!options.fresh_processes && !plan.spawns)
-    zygotes = std::make_unique<ProgramZygotes>(plan.command, program_agent_folder(), scratch);
+    zygotes = std::make_unique<ProgramZygotes>(plan.command, program_agent_folder(), scratch,
+                                               plan.directory);
   ProgramLaunch launch{.command = plan.command,
                        .folder = scratch,
                        .agent = program_agent_folder(),
                        .spawns = plan.spawns,
                        .limit_s = plan.limit_s,
-                       .zygotes = zygotes.get()};
+                       .zygotes = zygotes.get(),
+                       .directory = plan.directory};
   if (plan.pretends_gpus) launch.variables.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
   MovingLine line(!options.quiet && can_move(STDERR_FILENO));
   for (const int64_t world : plan.worlds) {
@@ -142,7 +145,7 @@ int sweep_program(const ProgramSweepOptions& options) {
   check_prediction(result.plan, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
-  check_command(options.plan.command, &errors);
+  check_command(options.plan.command, &errors, options.plan.directory);
   make_calibration_folder(result.plan.calibration, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   result.machine = this_machine();
@@ -240,7 +243,89 @@ Exit codes
   verb->callback([=] { *action = [=] { return sweep_program(*options); }; });
 }
 
+// The options of the command line as the file's keys, which are checked by one schema.
+struct SweepKey {
+  std::string set, option;  // "/sweep/caps=[1,4]", "--caps 1,4"
+};
+
+std::vector<SweepKey> keys_of(const SweepOptions& options) {
+  std::vector<SweepKey> keys;
+  const auto put = [&](const char* key, const std::string& value, const char* form) {
+    keys.push_back({fmt::format("/sweep/{}={}", key, fmt::format(fmt::runtime(form), value)),
+                    fmt::format("--{} {}", key, value)});
+  };
+  if (!options.caps.empty()) put("caps", options.caps, "[{}]");
+  if (!options.worlds.empty()) put("worlds", options.worlds, "[{}]");
+  if (options.steps) put("steps", std::to_string(*options.steps), "{}");
+  if (options.warmup) put("warmup", std::to_string(*options.warmup), "{}");
+  if (options.rounds) put("rounds", std::to_string(*options.rounds), "{}");
+  return keys;
+}
+
+// Errors are about the options that were given.
+Expected<std::vector<ProgramScenarioFile>> select_with(const SweepOptions& options) {
+  Selection selection = options.selection;
+  const std::vector<SweepKey> keys = keys_of(options);
+  for (const SweepKey& key : keys) selection.sets.push_back(key.set);
+  auto files = select_programs(selection);
+  if (files) return files;
+  InputErrors errors = files.errors();
+  for (InputError& error : errors)
+    for (const SweepKey& key : keys)
+      if (error.file == printable("--set " + key.set)) error.file = printable(key.option);
+  return errors;
+}
+
+ProgramSweepPlan plan_of(const ProgramScenario& scenario) {
+  const ProgramPart& program = scenario.program;
+  const ProgramSweepPart& sweep = scenario.sweep;
+  ProgramSweepPlan plan;
+  plan.command = program.command;
+  plan.directory = program.directory;
+  plan.spawns = program.spawns;
+  plan.pretends_gpus = program.pretend_gpus;
+  if (program.limit_s) plan.limit_s = *program.limit_s;
+  if (!sweep.caps.empty()) plan.caps = sweep.caps;
+  plan.worlds = sweep.worlds.empty() ? std::vector{scenario.world_size} : sweep.worlds;
+  if (sweep.steps) plan.steps = *sweep.steps;
+  if (sweep.warmup) plan.warmup = *sweep.warmup;
+  plan.rounds = sweep.rounds;
+  plan.predicts = sweep.predict;
+  return plan;
+}
+
+// The one run that is chosen.
+Expected<ProgramScenario> chosen(const SweepOptions& options) {
+  const auto files = select_with(options);
+  if (!files) return files.errors();
+  std::vector<ProgramScenario> runs;
+  for (const ProgramScenarioFile& file : files.value())
+    runs.insert(runs.end(), file.runs.begin(), file.runs.end());
+  if (runs.size() != 1)
+    return option_error(fmt::format("{} runs are selected", runs.size()),
+                        "one: pin the axes with --set");
+  if (runs.front().is_run)
+    return option_error("sweep: the scenario has \"faults\"", "a scenario without them");
+  return runs.front();
+}
+
 }  // namespace
+
+int sweep_program_scenario(const SweepOptions& options) {
+  const auto scenario = chosen(options);
+  if (!scenario) return bad_input(scenario.errors(), options.json, options.ci);
+  ProgramSweepOptions program;
+  program.plan = plan_of(scenario.value());
+  program.plan.allow_busy = options.allow_busy;
+  program.fresh_processes = scenario.value().program.fresh_processes;
+  program.quiet = options.quiet;
+  program.json = options.json;
+  program.html = options.html;
+  program.csv = options.csv;
+  program.markdown = options.markdown;
+  program.ci = options.ci;
+  return sweep_program(program);
+}
 
 Tool program_sweep_tool() {
   return {

@@ -67,7 +67,7 @@ Spawned child_of(const std::string& text) {
 }  // namespace
 
 ProgramZygotes::ProgramZygotes(const std::vector<std::string>& command, const std::string& agent,
-                               const std::string& folder) {
+                               const std::string& folder, const std::string& directory) {
   const auto python = python_command(command);
   if (!python || !python->has_agent) return;
   // A rank's parent ends at once; then we are its parent.
@@ -83,7 +83,8 @@ ProgramZygotes::ProgramZygotes(const std::vector<std::string>& command, const st
            .log = zygote.log,
            .passed = theirs.fd(),
            .variables = {program_python_path(agent), "PYTHONDONTWRITEBYTECODE=1",
-                         "LOCKSTEP_PROGRAM_DIR", fmt::format("LOCKSTEP_ZYGOTE={}", kPassedFd)}});
+                         "LOCKSTEP_PROGRAM_DIR", fmt::format("LOCKSTEP_ZYGOTE={}", kPassedFd)},
+           .directory = directory});
     } catch (const std::system_error&) {  // a run says why its command cannot be started
       end_all();
       return;

@@ -20,8 +20,9 @@ class ProgramZygotes {
   using Deadline = std::chrono::steady_clock::time_point;
 
   // Begins to import, where the command is a Python that the agent reaches.
+  // `folder`: for their logs; `directory`: in which the command runs, empty: the caller's.
   ProgramZygotes(const std::vector<std::string>& command, const std::string& agent,
-                 const std::string& folder);
+                 const std::string& folder, const std::string& directory);
   ~ProgramZygotes();
   ProgramZygotes(const ProgramZygotes&) = delete;
   ProgramZygotes& operator=(const ProgramZygotes&) = delete;

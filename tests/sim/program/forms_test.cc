@@ -100,6 +100,7 @@ class Forms : public testing::Test {
     fs::create_directories(folder_ + "/empty");
     std::ofstream(folder_ + "/recording/recording.json") << "{}";
     std::ofstream(folder_ + "/file") << "{}";
+    std::ofstream(folder_ + "/program.json") << R"({"program": {}})";
     build_command_line(app_, &action_);
     add_verbs(app_, "", &verbs_);
   }
@@ -120,6 +121,7 @@ class Forms : public testing::Test {
   }
   std::string path_for(Reads reads) const {
     if (reads == Reads::recordings) return folder_ + "/recording";
+    if (reads == Reads::programs) return folder_ + "/program.json";
     return folder_ + (reads == Reads::files ? "/file" : "/empty");
   }
   // The option with a value, behind those that it needs.
@@ -187,7 +189,7 @@ TEST_F(Forms, WhatAnInvocationDoesNotHonourIsRefusedByNameAndNothingIsRun) {
         Words words = begin(verb, form.reads), given;
         if (!form.mode.empty()) give(*find(verb, form.mode), &words, &given);
         give(*option, &words, &given);
-        const Form* found = form_of(verb.name, given, reads_of({path_for(form.reads)}));
+        const Form* found = form_of(verb.name, given, reads_of(verb.name, {path_for(form.reads)}));
         if (std::all_of(given.begin(), given.end(),
                         [&](const std::string& one) { return found->takes(one); }))
           continue;  // the option makes it another form

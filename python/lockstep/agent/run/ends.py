@@ -4,7 +4,7 @@ import sys
 import time
 
 from ..at_end import at_end
-from .flight import ERROR, FINISHED, PRIMARY_DONE, core_wait_ns
+from .flight import ERROR, FINISHED, PRIMARY_DONE
 
 MOST = 4000  # characters of an error's text
 
@@ -55,7 +55,7 @@ def leave(flight, error):
              "in_group": bool(flight.arrivals.open_in) or is_in_distributed(error)}
     if waits is not None:
         facts.update(sequence=waits[0], bucket=waits[1], waited_ms=(time.monotonic_ns() - waits[2]) // 1_000_000)
-    flight.append(ERROR, -1, core_wait_ns(flight.pid))
+    flight.append(ERROR, -1, flight.waited_ns())
     flight.note("error", facts)
     flight.closed = True
 

@@ -22,13 +22,36 @@ STACK_SIGNAL = signal.SIGRTMIN + 7  # as of our own workers: where are you?
 QUIET_NS = 200_000_000  # after so long without an event a sign of life is one
 
 
-def core_wait_ns(thread):
-    """For how long a thread was ready and had no core, as the kernel counts it."""
+def core_wait_ns(thread, process=None):
+    """For how long a thread, or another process's first, was ready and had no core, as the kernel counts it."""
     try:
-        with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+        with open(f"{process or f'/proc/self/task/{thread}'}/schedstat", "rb") as file:
             return int(file.read(96).split()[1])
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def children_of(thread):
+    """Its child processes; none where the kernel does not list them."""
+    try:
+        with open(f"/proc/self/task/{thread}/children", "rb") as file:
+            return [int(word) for word in file.read().split()]
+    except (OSError, ValueError):
+        return []
+
+
+class HelpersWait:
+    """For how long a child process (of a loader's workers) was ready and had no core since the last look, at most: a
+    rank waits for one of them at a time."""
+
+    def __init__(self):
+        self.known = {}
+
+    def since(self, thread):
+        now = {child: core_wait_ns(thread, f"/proc/{child}") for child in children_of(thread)}
+        fresh = max((waited - self.known.get(child, 0) for child, waited in now.items()), default=0)
+        self.known = now
+        return max(0, fresh)
 
 
 class Flight:
@@ -40,7 +63,7 @@ class Flight:
         self.lock = threading.RLock()
         self.map, self.pid, self.rank, self.closed = None, 0, -1, False
         self.appended = self.newest_ns = self.step = self.phase = 0
-        self.faults = None
+        self.faults, self.helpers, self.helpers_ns, self.load_ns = None, HelpersWait(), 0, 0
 
     def begin_if_known(self, phase):
         """A program that spawns its ranks says later which rank this is."""
@@ -80,15 +103,28 @@ class Flight:
             self.appended += 1
             struct.pack_into("<Q", self.map, APPENDED_AT, self.appended)
 
+    def waited_ns(self):
+        return core_wait_ns(self.pid) + self.helpers_ns
+
     def enter(self, phase):
+        if self.phase == LOAD and self.here():
+            self.count_helpers()
         self.phase = phase
-        self.append(PHASE_BEGIN, value=core_wait_ns(self.pid))
+        self.append(PHASE_BEGIN, value=self.waited_ns())
+        if phase == LOAD:
+            self.load_ns = self.newest_ns
+
+    def count_helpers(self):
+        """What it may have waited for while it loaded: one that had no core for half of that time might have been ahead
+        of it at all times, as those of other ranks are."""
+        loaded, waited = time.monotonic_ns() - self.load_ns, self.helpers.since(self.pid)
+        self.helpers_ns += loaded if loaded // 2 < waited < loaded else waited
 
     def end_step(self):
         if not self.here():
             return
         others = sum(core_wait_ns(thread) for thread in os.listdir("/proc/self/task") if thread != str(self.pid))
-        self.append(STEP_END, value=core_wait_ns(self.pid), sequence=others // 1000)
+        self.append(STEP_END, value=self.waited_ns(), sequence=others // 1000)
 
     def alive(self):
         """Still at work where nothing else is recorded, as in an evaluation."""
