@@ -30,9 +30,10 @@ def train(a):
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    layers = []
-    for _ in range(a.layers):
-        layers += [torch.nn.Linear(a.width, a.width), torch.nn.ReLU()]
+    layers, half = [], a.layers // 2
+    widths = [a.width] * half + [2 * a.width] + [a.width] * half  # buckets of several sizes
+    for before, after in zip(widths, widths[1:]):
+        layers += [torch.nn.Linear(before, after), torch.nn.ReLU()]
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=a.cap)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     x = torch.randn(a.batch, a.width)
@@ -123,7 +124,7 @@ def main():
     p.add_argument("--rounds", type=int, default=6)
     p.add_argument("--steps", type=int, default=12)
     p.add_argument("--world", type=int, default=2)
-    p.add_argument("--layers", type=int, default=12)
+    p.add_argument("--layers", type=int, default=10)
     p.add_argument("--width", type=int, default=1024)
     p.add_argument("--batch", type=int, default=64)
     p.add_argument("--keep", help="a folder for the traces")

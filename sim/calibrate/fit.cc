@@ -15,6 +15,11 @@
 #include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
+
+const char* const kOneSize =
+    "all buckets have the same size, which does not tell a message from its bytes: taken for one of "
+    "a loopback";
+
 namespace {
 
 bool is_of(const Collective& b, Operation operation) {
@@ -179,6 +184,7 @@ using MediansBySize = std::map<Size, double>;
 
 struct Line {
   double alpha_ns = 0, beta_ns_per_byte = 0;
+  bool alpha_assumed = false;
 };
 
 double messages(const Size& size) {
@@ -196,6 +202,15 @@ double at(const Line& line, const Size& size, int64_t cores) {
   return line.alpha_ns * messages(size) + line.beta_ns_per_byte * bytes_on_wire(size, cores);
 }
 
+// Buckets of one size do not tell what a message costs from what a byte does: the message is taken
+// for one of a loopback.
+Line line_of_one_size(const std::pair<const Size, double>& size, int64_t cores) {
+  const auto assumed_ns = static_cast<double>(default_machine_model().cost.link.alpha_ns);
+  const double alpha_ns = std::min(assumed_ns, size.second / messages(size.first));
+  const double left_ns = size.second - alpha_ns * messages(size.first);
+  return {alpha_ns, left_ns / bytes_on_wire(size.first, cores), true};
+}
+
 // Each size counts alike, by its relative error. Neither number below 0.
 Line fit_line(const MediansBySize& medians, int64_t cores) {
   double aa = 0, ab = 0, bb = 0, ay = 0, by = 0;
@@ -209,9 +224,9 @@ Line fit_line(const MediansBySize& medians, int64_t cores) {
     by += b;
   }
   const double determinant = aa * bb - ab * ab;
+  if (bb > 0 && determinant <= 1e-12 * aa * bb) return line_of_one_size(*medians.begin(), cores);
   Line line{ay / aa, 0};
-  if (bb > 0 && determinant > 1e-12 * aa * bb)
-    line = {(ay * bb - by * ab) / determinant, (by * aa - ay * ab) / determinant};
+  if (bb > 0) line = {(ay * bb - by * ab) / determinant, (by * aa - ay * ab) / determinant};
   if (line.beta_ns_per_byte < 0) line = {ay / aa, 0};
   if (line.alpha_ns < 0) line = {0, bb > 0 ? by / bb : 0};
   return line;
@@ -326,6 +341,7 @@ Expected<Fit> fit_machine(const std::vector<RunSamples>& runs, int64_t cores) {
         "kept runs of several steps and ranks, with a reducer that has buckets");
   }
   const Line line = fit_line(medians_of(sizes), cores);
+  fit.latency_assumed = line.alpha_assumed;
   fill_intervals(sizes, line, cores, &fit);
   fill_residuals(sizes, line, cores, &fit);
   MachineModel& machine = fit.machine;
@@ -346,7 +362,9 @@ nlohmann::ordered_json as_json(const Fit& fit) {
   };
   nlohmann::ordered_json json = {{"runs", fit.runs},
                                  {"samples", fit.samples},
-                                 {"latency_us", number(fit.latency_us)},
+                                 {"latency_us", fit.latency_assumed
+                                                    ? nlohmann::ordered_json{{"unknown", kOneSize}}
+                                                    : number(fit.latency_us)},
                                  {"bandwidth_mb_per_s", number(fit.bandwidth_mb_per_s)},
                                  {"bucket_us", maybe(fit.backward.bucket_us)},
                                  {"overlap_slowdown", maybe(fit.backward.overlap_slowdown)},

@@ -108,6 +108,7 @@ std::string text_of_fit(const Fit& fit) {
              static_cast<double>(machine.load_ns) * 1e-6,
              static_cast<double>(machine.optimizer_ns) * 1e-6,
              static_cast<double>(machine.launch_ns) * 1e-3) +
+         (fit.latency_assumed ? fmt::format("latency: unknown; {}\n", kOneSize) : "") +
          text_of("each bucket in backward, us", fit.backward.bucket_us) +
          text_of("overlap_slowdown", fit.backward.overlap_slowdown) + text_of(machine.accuracy);
 }
