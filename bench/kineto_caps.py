@@ -30,13 +30,13 @@ def train(a):
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    layers, half = [], a.layers // 2
-    widths = [a.width] * half + [2 * a.width] + [a.width] * half  # buckets of several sizes
+    widths = [1024, 1024, 1024, 1024, 2048, 1024, 1024, 512, 1024, 1024, 1024, 1024]  # buckets of several sizes
+    layers = []
     for before, after in zip(widths, widths[1:]):
         layers += [torch.nn.Linear(before, after), torch.nn.ReLU()]
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=a.cap)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    x = torch.randn(a.batch, a.width)
+    x = torch.randn(a.batch, widths[0])
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -72,7 +72,7 @@ def run(a, cap, port, trace=None):
     with tempfile.TemporaryDirectory() as tmp:
         out = pathlib.Path(tmp) / "times.json"
         command = [sys.executable, __file__, "--train", "--cap", str(cap), "--out", str(out), "--steps", str(a.steps),
-                   "--layers", str(a.layers), "--width", str(a.width), "--batch", str(a.batch)]
+                   "--batch", str(a.batch)]
         if trace:
             command += ["--trace", str(trace)]
         ranks = []
@@ -107,6 +107,7 @@ def predict(a, traces, caps):
     predicted = {}
     for cap in caps:
         subprocess.run([a.lockstep, "simulate", path, "--machine", machine, "--set", f"/reducer/bucket_cap_mb={cap}",
+                        "--set", f"/reducer/first_bucket_mb={cap}",  # as PyTorch does where a cap is given
                         "--json", document], check=True, stdout=subprocess.DEVNULL)
         predicted[cap] = settled_ms(json.loads(document.read_text()))
     return predicted
@@ -119,13 +120,11 @@ def settled_ms(document):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--lockstep", default="lockstep")
-    p.add_argument("--caps", default="1,2,5,10,25,50")
-    p.add_argument("--profile-at", type=float, default=5)
+    p.add_argument("--caps", default="2,5,10,25,50")
+    p.add_argument("--profile-at", type=float, default=2)
     p.add_argument("--rounds", type=int, default=6)
     p.add_argument("--steps", type=int, default=12)
     p.add_argument("--world", type=int, default=2)
-    p.add_argument("--layers", type=int, default=10)
-    p.add_argument("--width", type=int, default=1024)
     p.add_argument("--batch", type=int, default=64)
     p.add_argument("--keep", help="a folder for the traces")
     for internal in ("--out", "--trace"):

@@ -17,8 +17,8 @@
 namespace lockstep {
 
 const char* const kOneSize =
-    "all buckets have the same size, which does not tell a message from its bytes: taken for one of "
-    "a loopback";
+    "all buckets have about the same size, which does not tell a message from its bytes: taken for "
+    "one of a loopback";
 
 namespace {
 
@@ -202,13 +202,16 @@ double at(const Line& line, const Size& size, int64_t cores) {
   return line.alpha_ns * messages(size) + line.beta_ns_per_byte * bytes_on_wire(size, cores);
 }
 
-// Buckets of one size do not tell what a message costs from what a byte does: the message is taken
-// for one of a loopback.
-Line line_of_one_size(const std::pair<const Size, double>& size, int64_t cores) {
-  const auto assumed_ns = static_cast<double>(default_machine_model().cost.link.alpha_ns);
-  const double alpha_ns = std::min(assumed_ns, size.second / messages(size.first));
-  const double left_ns = size.second - alpha_ns * messages(size.first);
-  return {alpha_ns, left_ns / bytes_on_wire(size.first, cores), true};
+// Do these differ by too little to tell what a message costs from what a byte does?
+bool are_of_one_size(const MediansBySize& medians, int64_t cores) {
+  constexpr double kApart = 1.5;
+  double least = 0, most = 0;
+  for (const auto& [size, ns] : medians) {
+    const double bytes = bytes_on_wire(size, cores) / messages(size);
+    least = least > 0 ? std::min(least, bytes) : bytes;
+    most = std::max(most, bytes);
+  }
+  return most < kApart * least;
 }
 
 // Each size counts alike, by its relative error. Neither number below 0.
@@ -223,10 +226,15 @@ Line fit_line(const MediansBySize& medians, int64_t cores) {
     ay += a;
     by += b;
   }
+  if (bb > 0 && are_of_one_size(medians, cores)) {  // a message is taken for one of a loopback
+    const auto assumed_ns = static_cast<double>(default_machine_model().cost.link.alpha_ns);
+    const double alpha_ns = std::min(assumed_ns, ay / aa);
+    return {alpha_ns, std::max(0.0, (by - alpha_ns * ab) / bb), true};
+  }
   const double determinant = aa * bb - ab * ab;
-  if (bb > 0 && determinant <= 1e-12 * aa * bb) return line_of_one_size(*medians.begin(), cores);
   Line line{ay / aa, 0};
-  if (bb > 0) line = {(ay * bb - by * ab) / determinant, (by * aa - ay * ab) / determinant};
+  if (bb > 0 && determinant > 1e-12 * aa * bb)
+    line = {(ay * bb - by * ab) / determinant, (by * aa - ay * ab) / determinant};
   if (line.beta_ns_per_byte < 0) line = {ay / aa, 0};
   if (line.alpha_ns < 0) line = {0, bb > 0 ? by / bb : 0};
   return line;
