@@ -368,16 +368,16 @@ nlohmann::ordered_json as_json(const Fit& fit) {
   const auto maybe = [&](const MaybeFitted& n) {
     return n.number ? number(*n.number) : nlohmann::ordered_json{{"unknown", n.unknown}};
   };
-  nlohmann::ordered_json json = {{"runs", fit.runs},
-                                 {"samples", fit.samples},
-                                 {"latency_us", fit.latency_assumed
-                                                    ? nlohmann::ordered_json{{"unknown", kOneSize}}
-                                                    : number(fit.latency_us)},
-                                 {"bandwidth_mb_per_s", number(fit.bandwidth_mb_per_s)},
-                                 {"bucket_us", maybe(fit.backward.bucket_us)},
-                                 {"overlap_slowdown", maybe(fit.backward.overlap_slowdown)},
-                                 {"mean_error", fit.mean_error},
-                                 {"largest_error", fit.largest_error}};
+  nlohmann::ordered_json json = {
+      {"runs", fit.runs},
+      {"samples", fit.samples},
+      {"latency_us", fit.latency_assumed ? nlohmann::ordered_json{{"unknown", kOneSize}}
+                                         : number(fit.latency_us)},
+      {"bandwidth_mb_per_s", number(fit.bandwidth_mb_per_s)},
+      {"bucket_us", maybe(fit.backward.bucket_us)},
+      {"overlap_slowdown", maybe(fit.backward.overlap_slowdown)},
+      {"mean_error", fit.mean_error},
+      {"largest_error", fit.largest_error}};
   for (const FittedSize& size : fit.sizes)
     json["sizes"].push_back({{"operation", to_word(size.operation)},
                              {"world_size", size.ranks},

@@ -115,7 +115,8 @@ bool same_buckets(const SeenStep& a, const SeenStep& b) {
 }
 
 // Adds one step of all ranks; empty, or why they are not steps of one training.
-std::string add_step(const std::vector<const SeenStep*>& ranks, double bucket_ns, TracedSteps* run) {
+std::string add_step(const std::vector<const SeenStep*>& ranks, double bucket_ns,
+                     TracedSteps* run) {
   std::vector<OnWire> on_wire;
   for (size_t b = 0; b < ranks[0]->buckets.size(); ++b) {
     double begin_us = ranks[0]->buckets[b].begin_us, end_us = 0,

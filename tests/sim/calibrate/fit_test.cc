@@ -53,9 +53,8 @@ TEST(Fit, BucketsOfOneSizeTakeTimeForTheirBytes) {
   cost.algorithm = Algorithm::ring;
   EXPECT_NEAR(static_cast<double>(all_reduce_ns(cost, 1'000'000, 2)), 880'000, 1'000);
   EXPECT_NEAR(static_cast<double>(all_reduce_ns(cost, 10'000'000, 2)), 7'720'000, 10'000);
-  EXPECT_FALSE(fit_machine({made_run(2, {1'000, 1'000'000}, 40'000, 0.8, 2)}, 2)
-                   .value()
-                   .latency_assumed);
+  EXPECT_FALSE(
+      fit_machine({made_run(2, {1'000, 1'000'000}, 40'000, 0.8, 2)}, 2).value().latency_assumed);
 }
 
 // Exchanges and gatherings are half of a ring's all-reduce, on the same link.
