@@ -94,8 +94,9 @@ function(lockstep_library name)
   endif()
 endfunction()
 
-lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/json scenarios/parse
-                 SOURCES ${embedded} LINK ${lockstep_fmt} nlohmann_json::nlohmann_json lockstep::xxhash)
+lockstep_library(lockstep_scenario FOLDERS scenarios scenarios/base scenarios/json scenarios/parse scenarios/profiler
+                 SOURCES ${embedded}
+                 LINK ${lockstep_fmt} nlohmann_json::nlohmann_json lockstep::xxhash ZLIB::ZLIB)
 lockstep_library(lockstep_bucket SOURCES reducer/bucket.cc reducer/probe.cc reducer/shard_tree.cc LINK lockstep_scenario)
 lockstep_library(lockstep_compare
                  SOURCES golden/compare.cc golden/stream.cc golden/reduction_order.cc
@@ -111,7 +112,7 @@ lockstep_library(lockstep_des FOLDERS sim/des LINK lockstep_launch lockstep_faul
 if(NOT LOCKSTEP_SANITIZE)
   set_source_files_properties(sim/des/random.cc PROPERTIES COMPILE_OPTIONS -O3)
 endif()
-lockstep_library(lockstep_analysis FOLDERS sim/analysis LINK lockstep_launch ZLIB::ZLIB)
+lockstep_library(lockstep_analysis FOLDERS sim/analysis LINK lockstep_launch)
 lockstep_library(lockstep_judge FOLDERS sim/judge LINK lockstep_analysis)
 lockstep_library(lockstep_calibrate FOLDERS sim/calibrate LINK lockstep_analysis lockstep_des)
 lockstep_library(lockstep_sweep FOLDERS sim/sweep LINK lockstep_judge)

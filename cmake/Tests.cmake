@@ -37,7 +37,7 @@ function(lockstep_test name)
   endif()
 endfunction()
 
-lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/json scenarios/parse
+lockstep_test(test_scenarios FOLDERS scenarios scenarios/base scenarios/json scenarios/parse scenarios/profiler
               LINK lockstep_scenario)
 lockstep_test(test_bucket SOURCES tests/reducer/bucket_test.cc tests/reducer/shard_tree_test.cc LINK lockstep_bucket)
 lockstep_test(test_compare FOLDERS golden LINK lockstep_compare)

@@ -104,8 +104,7 @@ struct FaultRow {
   InVirtualTime in_virtual_time;
   std::vector<FaultKey> keys;
   const char* what;
-  std::optional<int> ends_by =
-      {};  // the signal of which the rank dies; 0: it leaves by an exit code
+  std::optional<int> ends_by = {};  // the signal of which a rank dies; 0: it leaves by an exit code
 };
 const std::vector<FaultRow>& fault_rows();
 

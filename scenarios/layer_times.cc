@@ -17,6 +17,8 @@
 #include "scenarios/json/json_text.h"
 #include "scenarios/json/schema.h"
 #include "scenarios/manifest.h"
+#include "scenarios/profiler/kineto_trace.h"
+#include "scenarios/traced_layers.h"
 
 namespace lockstep {
 namespace {
@@ -30,8 +32,20 @@ LayerTimes by_work(const ModelManifest& manifest) {
   return times;
 }
 
+void scale(double factor, LayerTimes* times) {
+  for (LayerTime& time : *times) {
+    time.forward_ms *= factor;
+    time.backward_ms *= factor;
+  }
+}
+
 Expected<LayerTimes> by_profile(const Scenario& scenario, const ModelManifest& manifest) {
   const std::string& path = scenario.compute.options.text("profile");
+  if (is_kineto_trace(path)) {
+    auto times = traced_layers(path, scenario, manifest);
+    if (times) scale(scenario.time_scale, &times.value());
+    return times;
+  }
   auto profile = read_profile(path);
   const std::string problem =
       profile ? problem_with(profile.value(), scenario, manifest) : to_text(profile.errors()[0]);
@@ -41,12 +55,11 @@ Expected<LayerTimes> by_profile(const Scenario& scenario, const ModelManifest& m
                       .column = 0,
                       .pointer = "/compute/profile",
                       .message = profile ? "the profile does not suit: " + problem : problem,
-                      .allowed = "what `lockstep profile` writes for this scenario's model"};
+                      .allowed =
+                          "what `lockstep profile` writes for this scenario's model, or a trace of "
+                          "torch.profiler.profile(record_shapes=True)"};
   const double share = planned_samples(scenario) / static_cast<double>(profile.value().samples);
-  for (LayerTime& time : profile.value().layers) {
-    time.forward_ms *= share * scenario.time_scale;
-    time.backward_ms *= share * scenario.time_scale;
-  }
+  scale(share * scenario.time_scale, &profile.value().layers);
   return profile.value().layers;
 }
 

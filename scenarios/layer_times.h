@@ -28,10 +28,11 @@ using LayerTimes = std::vector<LayerTime>;  // in the order of forward
 // Samples of one forward of a rank, on average: those of a micro-batch.
 double planned_samples(const Scenario& scenario);
 
-// Of a shipped model in a scenario with compute "emulated". Shares are those of the profile, or of
-// the layers' work: a multiply-accumulate counts as much as a number that a norm or an embedding
-// writes. Totals are forward_ms and backward_ms; not given, backward takes twice the forward, and
-// with a profile what it says, for planned_samples(). Bad input: the profile.
+// Of a shipped model in a scenario with compute "emulated". Shares are those of the profile (a
+// LayerProfile, or a trace of torch.profiler: scenarios/traced_layers.h), or of the layers' work: a
+// multiply-accumulate counts as much as a number that a norm or an embedding writes. Totals are
+// forward_ms and backward_ms; not given, backward takes twice the forward, and with a profile what
+// it says, for planned_samples(). Bad input: the profile.
 Expected<LayerTimes> layer_times(const Scenario& scenario);
 
 // Measured times of a model's layers: the file that `lockstep profile` writes

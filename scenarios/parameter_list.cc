@@ -11,6 +11,7 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
+#include "scenarios/profiler/kineto_training.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kForms =
-    "JSON of names and shapes ({\"conv1.weight\": [64, 3, 7, 7]}), or safetensors";
+    "JSON of names and shapes ({\"conv1.weight\": [64, 3, 7, 7]}), safetensors, or a trace of "
+    "torch.profiler.profile(record_shapes=True)";
 
 bool is_shape(const std::vector<int64_t>& shape) {
   int64_t elements = 1;
@@ -125,6 +127,26 @@ std::optional<std::string> safetensors_header(const ForeignFile& file) {
   return header;
 }
 
+// The last gradient's parameter is the first.
+Expected<ParameterList> traced_in(const std::string& path) {
+  const auto trace = read_kineto_trace(path);
+  if (!trace) return trace.errors();
+  const auto training = training_of(trace.value());
+  if (!training) return training.errors();
+  const auto& shapes = training.value().shapes;
+  if (shapes.size() > kMostListed)
+    return file_error(printable(path), fmt::format("more than {} parameters", kMostListed), kForms);
+  ParameterList list{{}, training.value().dtype};
+  for (auto shape = shapes.rbegin(); shape != shapes.rend(); ++shape) {
+    list.parameters.push_back({fmt::format("parameter{}", list.parameters.size()), *shape});
+    std::vector<int64_t>& sizes = list.parameters.back().shape;
+    if (sizes.empty()) sizes.push_back(1);  // a single number
+    if (!is_shape(sizes))
+      return file_error(printable(path), "a gradient has no numbers, or too many", kForms);
+  }
+  return list;
+}
+
 }  // namespace
 
 std::optional<ListedParameter> listed_parameter(std::string_view text) {
@@ -148,24 +170,28 @@ std::string to_text(const ListedParameter& parameter) {
   return fmt::format("{} {}", parameter.name, fmt::join(parameter.shape, "x"));
 }
 
-Expected<std::vector<ListedParameter>> read_parameter_list(const std::string& path) {
+Expected<ParameterList> read_parameter_list(const std::string& path) {
   constexpr int64_t kMostBytes = int64_t{1} << 50;
   const std::string name = printable(path);
   const auto file = open_foreign_file(path, kMostBytes);
   if (!file) return file.errors();
   if (const auto header = safetensors_header(file.value())) {
     auto parameters = listed_in(*header, name);
-    if (parameters)
-      std::stable_sort(parameters.value().begin(), parameters.value().end(), comes_before);
-    return parameters;
+    if (!parameters) return parameters.errors();
+    std::stable_sort(parameters.value().begin(), parameters.value().end(), comes_before);
+    return ParameterList{std::move(parameters.value()), ""};
   }
+  if (is_kineto_trace(path)) return traced_in(path);
   char first = 0;
   if (!read_at(file.value().fd.get(), 0, &first, 1))
     return file_error(name, "it is empty, or cannot be read", kForms);
   if (first != '{' && std::isspace(static_cast<unsigned char>(first)) == 0)
     return file_error(name, "it is no list of parameters", kForms);
   const auto text = read_foreign_file(path);
-  return text ? listed_in(text.value(), name) : text.errors();
+  if (!text) return text.errors();
+  auto parameters = listed_in(text.value(), name);
+  if (!parameters) return parameters.errors();
+  return ParameterList{std::move(parameters.value()), ""};
 }
 
 }  // namespace lockstep

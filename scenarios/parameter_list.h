@@ -25,13 +25,20 @@ inline constexpr size_t kMostListed = 65'536;
 std::optional<ListedParameter> listed_parameter(std::string_view text);
 std::string to_text(const ListedParameter& parameter);
 
+struct ParameterList {
+  std::vector<ListedParameter> parameters;
+  std::string dtype;  // of their gradients; empty: the file does not say
+};
+
 // Those of a file:
 //   JSON: {"conv1.weight": [64, 3, 7, 7], ...}, in the file's order
 //   safetensors: of its header alone. It is not in the order of registration, which such a file
-//   does
-//     not keep, but in that of the names, numbers in them as numbers.
+//   does not keep, but in that of the names, numbers in them as numbers.
+//   Kineto: a trace of torch.profiler, packed by gzip or not. "parameter0" is the last whose
+//   gradient came (scenarios/profiler/kineto_training.h): their reverse order stands in for that of
+//   registration, and each is a layer of its own.
 // Running statistics and counts of batches are buffers, and left out. Bad input: the file, with the
 // place where it is JSON.
-Expected<std::vector<ListedParameter>> read_parameter_list(const std::string& path);
+Expected<ParameterList> read_parameter_list(const std::string& path);
 
 }  // namespace lockstep

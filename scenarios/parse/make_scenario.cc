@@ -15,6 +15,7 @@
 #include "scenarios/scenario.h"
 #include "scenarios/scenario_schema.h"
 #include "scenarios/split.h"
+#include "scenarios/traced_layers.h"
 
 namespace lockstep {
 namespace {
@@ -71,8 +72,21 @@ std::optional<int64_t> resolve_files(const std::string& directory, Part* data, P
   return {};
 }
 
+// Of a trace the bytes of gradients are known: a scenario of other ones would be another training.
+void take_listed(const ParameterList& read, const std::string& dtype,
+                 std::vector<std::string>* list, Problems* problems) {
+  for (const ListedParameter& parameter : read.parameters) list->push_back(to_text(parameter));
+  const std::string own = scenario_dtype(read.dtype);
+  if (own.empty() || own == dtype) return;
+  problems->push_back(
+      {"/dtype", false,
+       fmt::format("gradients of /model/file are {}, but the scenario's {}", read.dtype, dtype),
+       fmt::format("\"{}\"", own)});
+}
+
 // The list itself, whichever of the two says it, so that a plan needs no file.
-void resolve_parameters(const std::string& directory, Part* model, Problems* problems) {
+void resolve_parameters(const std::string& directory, const std::string& dtype, Part* model,
+                        Problems* problems) {
   const bool has_file = model->options.has("file"), has_list = model->options.has("parameters");
   if (has_file == has_list) {
     problems->push_back(
@@ -89,7 +103,7 @@ void resolve_parameters(const std::string& directory, Part* model, Problems* pro
       for (const InputError& error : read.errors())
         problems->push_back({"/model/file", false, to_text(error), ""});
     else
-      for (const ListedParameter& parameter : read.value()) list.push_back(to_text(parameter));
+      take_listed(read.value(), dtype, &list, problems);
   } else {
     list = model->options.texts("parameters");
   }
@@ -189,7 +203,7 @@ Scenario to_scenario(const Json& document, const std::string& directory, Problem
     if (part->options.has(key)) part->options.set(key, beside(directory, part->options.text(key)));
   };
   if (s.model.kind == "torchscript") place(&s.model, "file");
-  if (s.model.kind == "parameters") resolve_parameters(directory, &s.model, problems);
+  if (s.model.kind == "parameters") resolve_parameters(directory, s.dtype, &s.model, problems);
   place(&s.checkpoint, "path");
   place(&s.compute, "profile");
   place(&s.loss, "published");

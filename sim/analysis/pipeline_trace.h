@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
-#include "sim/analysis/unpacked_bytes.h"
+#include "scenarios/base/unpacked_bytes.h"
 
 namespace lockstep {
 

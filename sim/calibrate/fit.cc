@@ -15,6 +15,11 @@
 #include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
+
+const char* const kOneSize =
+    "all buckets have about the same size, which does not tell a message from its bytes: taken for "
+    "one of a loopback";
+
 namespace {
 
 bool is_of(const Collective& b, Operation operation) {
@@ -179,6 +184,7 @@ using MediansBySize = std::map<Size, double>;
 
 struct Line {
   double alpha_ns = 0, beta_ns_per_byte = 0;
+  bool alpha_assumed = false;
 };
 
 double messages(const Size& size) {
@@ -196,6 +202,18 @@ double at(const Line& line, const Size& size, int64_t cores) {
   return line.alpha_ns * messages(size) + line.beta_ns_per_byte * bytes_on_wire(size, cores);
 }
 
+// Do these differ by too little to tell what a message costs from what a byte does?
+bool are_of_one_size(const MediansBySize& medians, int64_t cores) {
+  constexpr double kApart = 1.5;
+  double least = 0, most = 0;
+  for (const auto& [size, ns] : medians) {
+    const double bytes = bytes_on_wire(size, cores) / messages(size);
+    least = least > 0 ? std::min(least, bytes) : bytes;
+    most = std::max(most, bytes);
+  }
+  return most < kApart * least;
+}
+
 // Each size counts alike, by its relative error. Neither number below 0.
 Line fit_line(const MediansBySize& medians, int64_t cores) {
   double aa = 0, ab = 0, bb = 0, ay = 0, by = 0;
@@ -207,6 +225,11 @@ Line fit_line(const MediansBySize& medians, int64_t cores) {
     bb += b * b;
     ay += a;
     by += b;
+  }
+  if (bb > 0 && are_of_one_size(medians, cores)) {  // a message is taken for one of a loopback
+    const auto assumed_ns = static_cast<double>(default_machine_model().cost.link.alpha_ns);
+    const double alpha_ns = std::min(assumed_ns, ay / aa);
+    return {alpha_ns, std::max(0.0, (by - alpha_ns * ab) / bb), true};
   }
   const double determinant = aa * bb - ab * ab;
   Line line{ay / aa, 0};
@@ -326,6 +349,7 @@ Expected<Fit> fit_machine(const std::vector<RunSamples>& runs, int64_t cores) {
         "kept runs of several steps and ranks, with a reducer that has buckets");
   }
   const Line line = fit_line(medians_of(sizes), cores);
+  fit.latency_assumed = line.alpha_assumed;
   fill_intervals(sizes, line, cores, &fit);
   fill_residuals(sizes, line, cores, &fit);
   MachineModel& machine = fit.machine;
@@ -344,14 +368,16 @@ nlohmann::ordered_json as_json(const Fit& fit) {
   const auto maybe = [&](const MaybeFitted& n) {
     return n.number ? number(*n.number) : nlohmann::ordered_json{{"unknown", n.unknown}};
   };
-  nlohmann::ordered_json json = {{"runs", fit.runs},
-                                 {"samples", fit.samples},
-                                 {"latency_us", number(fit.latency_us)},
-                                 {"bandwidth_mb_per_s", number(fit.bandwidth_mb_per_s)},
-                                 {"bucket_us", maybe(fit.backward.bucket_us)},
-                                 {"overlap_slowdown", maybe(fit.backward.overlap_slowdown)},
-                                 {"mean_error", fit.mean_error},
-                                 {"largest_error", fit.largest_error}};
+  nlohmann::ordered_json json = {
+      {"runs", fit.runs},
+      {"samples", fit.samples},
+      {"latency_us", fit.latency_assumed ? nlohmann::ordered_json{{"unknown", kOneSize}}
+                                         : number(fit.latency_us)},
+      {"bandwidth_mb_per_s", number(fit.bandwidth_mb_per_s)},
+      {"bucket_us", maybe(fit.backward.bucket_us)},
+      {"overlap_slowdown", maybe(fit.backward.overlap_slowdown)},
+      {"mean_error", fit.mean_error},
+      {"largest_error", fit.largest_error}};
   for (const FittedSize& size : fit.sizes)
     json["sizes"].push_back({{"operation", to_word(size.operation)},
                              {"world_size", size.ranks},

@@ -54,11 +54,15 @@ struct FittedSize {
 struct Fit {
   MachineModel machine;
   FittedNumber latency_us, bandwidth_mb_per_s;  // resampled within each size
+  bool latency_assumed = false;                 // kOneSize
   BackwardCosts backward;
   std::vector<FittedSize> sizes;             // by operation, ascending ranks, bytes
   double mean_error = 0, largest_error = 0;  // |fitted / measured - 1| over sizes
   int64_t runs = 0, samples = 0;
 };
+
+// Why a latency is assumed.
+extern const char* const kOneSize;
 
 // cores: of the host that the runs shared. Bad input: runs without a single bucket's collective.
 Expected<Fit> fit_machine(const std::vector<RunSamples>& runs, int64_t cores);

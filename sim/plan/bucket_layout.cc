@@ -138,14 +138,18 @@ std::optional<std::vector<double>> planned_ready_ms(const RunPlan& plan, double 
   const auto manifest =
       manifest_of(scenario.model, scenario.dtype, data ? data->input : std::vector<int64_t>{});
   if (!manifest || manifest->layers.empty()) return std::nullopt;
-  const auto times = layer_times(scenario);
-  if (!times) return std::nullopt;
-  const double total_ms = times.value().front().ready_ms;
+  LayerTimes times = plan.layer_times;  // whose profile, which may be long, was read with the plan
+  if (times.empty()) {
+    auto found = layer_times(scenario);
+    if (!found) return std::nullopt;
+    times = std::move(found.value());
+  }
+  const double total_ms = times.front().ready_ms;
   const double stretch = total_ms > 0 ? backward_ms / total_ms : 0;
   std::vector<double> ready_ms(manifest->parameters.size(), backward_ms);
   for (size_t l = 0; l < manifest->layers.size(); ++l)
     for (const int64_t p : manifest->layers[l].parameters)
-      ready_ms[static_cast<size_t>(p)] = times.value()[l].ready_ms * stretch;
+      ready_ms[static_cast<size_t>(p)] = times[l].ready_ms * stretch;
   return ready_ms;
 }
 

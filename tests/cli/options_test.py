@@ -75,6 +75,26 @@ class Options(OptionWalk):
             "--cores": Case(["--cores", "77"], lambda test, base, result, path: test.assertIn(
                 "77", (test.tmp / "machine").read_text()))})
 
+    def test_traces_of_torch_profiler(self):
+        first = (ROOT / "tests/fuzz/corpus/kineto/training.json").read_text()
+        ranks = [self.tmp / f"rank{rank}.json" for rank in (0, 1)]
+        ranks[0].write_text(first)
+        ranks[1].write_text(first.replace('"rank": 0', '"rank": 1'))
+        machine = self.tmp / "machine"
+        read = lambda word: lambda test, base, result, path: test.assertIn(word, machine.read_text())  # noqa: E731
+        self.walk("calibrate", "of traces, without --out", ranks, {
+            "--cores": differs("--cores", "77"), "--machine": differs("--machine", "25gbe")})
+        self.walk("calibrate", "of traces, with --out", [*ranks, "--out", machine], {
+            "--out": Case([], lambda test, base, result, path: test.assertTrue(machine.exists())),
+            "--cores": Case(["--cores", "77"], read("77")),
+            "--machine": Case(["--machine", "25gbe"], read("3125"))})
+        for words, said in (([ranks[0]], "links are not known: 1 of 2 ranks"),
+                            ([*ranks, "--machine", "25gbe", "--cores", "2"], "--cores has no say"),
+                            ([ranks[0], ranks[0]], "rank 0 has several traces")):
+            result = self.run_program("calibrate", *words)
+            self.assertEqual(result.code, 2, result.text)
+            self.assertIn(said, result.err)
+
     def test_readers_of_traces(self):
         self.walk("analyze", "of a trace", [TRACE])
         text = self.tmp / "trace.json"

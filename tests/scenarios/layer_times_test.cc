@@ -8,6 +8,7 @@
 #include "scenarios/layer_times.h"
 #include "tests/scenarios/parse/temporary_file.h"
 #include "tests/scenarios/part_of.h"
+#include "tests/scenarios/profiler/made_training.h"
 
 namespace lockstep {
 namespace {
@@ -159,6 +160,60 @@ TEST(LayerTimes, AreThoseOfAProfile) {
   EXPECT_EQ(layer_times(scenario).value()[0], (LayerTime{"fc1", 60, 10, 15}));
   scenario.compute.options.set("backward_ms", 30.0);
   EXPECT_EQ(layer_times(scenario).value()[0], (LayerTime{"fc1", 60, 20, 30}));
+}
+
+Scenario traced_scenario(const std::string& path) {
+  Scenario scenario = scenario_of_profile(
+      part_of("parameters",
+              {{"parameters",
+                std::vector<std::string>{"b.weight 64x64", "a.weight 8x64", "a.bias 8"}}}),
+      part_of("randn", {{"features", int64_t{1}}, {"targets", int64_t{1}}}));
+  scenario.compute = part_of("emulated", {{"profile", path}});
+  return scenario;
+}
+
+// Gradients come after 4, 8 and 12 ms; layer a has the first two.
+TEST(LayerTimes, AreThoseOfATrace) {
+  const TemporaryFolder folder;
+  Scenario scenario = traced_scenario(folder.write("trace.json", MadeTraining().text()));
+  const LayerTimes times = layer_times(scenario).value();
+  ASSERT_EQ(times.size(), 2U);
+  EXPECT_EQ(times[0].layer, "b");
+  EXPECT_NEAR(times[0].backward_ms, 4, 1e-9);
+  EXPECT_NEAR(times[0].ready_ms, 12, 1e-9);
+  EXPECT_NEAR(times[1].backward_ms, 8, 1e-9);
+  EXPECT_NEAR(times[0].forward_ms + times[1].forward_ms, 10, 1e-9);
+  scenario.time_scale = 2;
+  EXPECT_NEAR(layer_times(scenario).value()[0].ready_ms, 24, 1e-9);
+}
+
+std::string error_of(const Scenario& scenario) {
+  const auto times = layer_times(scenario);
+  if (!times) EXPECT_EQ(times.errors()[0].pointer, "/compute/profile");
+  return times ? "" : times.errors()[0].message;
+}
+
+TEST(LayerTimes, SayWhatIsWrongWithATrace) {
+  const TemporaryFolder folder;
+  MadeTraining made;
+  Scenario scenario = traced_scenario(folder.write("a", made.text()));
+  scenario.dtype = "float64";
+  EXPECT_EQ(error_of(scenario),
+            "the trace does not suit: its gradients are float32, but the scenario's float64");
+  made.shapes[1] = {8, 65};
+  EXPECT_EQ(error_of(traced_scenario(folder.write("b", made.text()))),
+            "the trace does not suit: where the model has a.weight of [8, 64] it has a gradient of "
+            "[8, 65]");
+  made.shapes.pop_back();
+  EXPECT_EQ(error_of(traced_scenario(folder.write("c", made.text()))),
+            "the trace does not suit: it has 2 gradients, but the model 3 trained parameters");
+  made = {};
+  made.with_forward = made.with_steps = false;
+  made.steps = 1;
+  scenario = traced_scenario(folder.write("d", made.text()));
+  EXPECT_EQ(error_of(scenario), "the trace does not suit: no forward has its begin in it");
+  scenario.compute.options.set("forward_ms", 5.0);
+  EXPECT_EQ(error_of(scenario), "");
 }
 
 std::string error_with(const std::string& path) {

@@ -9,6 +9,7 @@
 
 #include "scenarios/manifest.h"
 #include "tests/scenarios/parse/temporary_file.h"
+#include "tests/scenarios/profiler/made_training.h"
 
 namespace lockstep {
 namespace {
@@ -21,7 +22,8 @@ std::vector<std::string> listed(const std::string& content) {
   const auto read = read_parameter_list(folder.write("parameter_list", content));
   if (!read) return {to_text(read.errors().front())};
   std::vector<std::string> texts;
-  for (const ListedParameter& parameter : read.value()) texts.push_back(to_text(parameter));
+  for (const ListedParameter& parameter : read.value().parameters)
+    texts.push_back(to_text(parameter));
   return texts;
 }
 
@@ -66,6 +68,25 @@ TEST(ParameterList, WhatIsNoneIsRefusedAtItsPlace) {
   EXPECT_THAT(listed(std::string(8, '\xff') + "{}"),
               ElementsAre(HasSubstr("no list of parameters")));
   EXPECT_THAT(listed(safetensors("[]")), ElementsAre(HasSubstr("no list of parameters")));
+}
+
+TEST(ParameterList, OfATraceIsTheReverseOrderOfItsGradients) {
+  EXPECT_THAT(listed(MadeTraining().text()),
+              ElementsAre("parameter0 64x64", "parameter1 8x64", "parameter2 8"));
+  MadeTraining made;
+  made.shapes.push_back({});
+  EXPECT_THAT(listed(made.text()).front(), "parameter0 1");
+  made.type = "c10::Half";
+  const TemporaryFolder folder;
+  EXPECT_EQ(read_parameter_list(folder.write("t", made.text())).value().dtype, "float16");
+  EXPECT_EQ(read_parameter_list(folder.write("j", R"({"a": [3]})")).value().dtype, "");
+  made.with_shapes = false;
+  EXPECT_THAT(listed(made.text()), ElementsAre(HasSubstr("record_shapes=True")));
+  made = {};
+  made.shapes[0] = {0};
+  EXPECT_THAT(listed(made.text()), ElementsAre(HasSubstr("no numbers, or too many")));
+  const std::string text = MadeTraining().text();
+  EXPECT_THAT(listed(text.substr(0, text.size() / 2)), ElementsAre(HasSubstr("cut off")));
 }
 
 TEST(ParameterList, ATextIsANameAndAShape) {

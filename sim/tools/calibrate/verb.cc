@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,6 +21,7 @@
 #include "sim/report/text_style.h"
 #include "sim/tools/calibrate/compared.h"
 #include "sim/tools/calibrate/table.h"
+#include "sim/tools/calibrate/traces.h"
 #include "sim/tools/tools.h"
 
 namespace lockstep {
@@ -82,6 +85,8 @@ std::string text_of(const std::optional<Accuracy>& accuracy) {
   return text + "\n";
 }
 
+}  // namespace
+
 std::string text_of_fit(const Fit& fit) {
   Table table;
   table.column("operation");
@@ -103,8 +108,18 @@ std::string text_of_fit(const Fit& fit) {
              static_cast<double>(machine.load_ns) * 1e-6,
              static_cast<double>(machine.optimizer_ns) * 1e-6,
              static_cast<double>(machine.launch_ns) * 1e-3) +
+         (fit.latency_assumed ? fmt::format("latency: unknown; {}\n", kOneSize) : "") +
          text_of("each bucket in backward, us", fit.backward.bucket_us) +
          text_of("overlap_slowdown", fit.backward.overlap_slowdown) + text_of(machine.accuracy);
+}
+
+namespace {
+
+bool reads_traces(const std::vector<std::string>& paths) {
+  return std::all_of(paths.begin(), paths.end(), [](const std::string& path) {
+    std::error_code error;
+    return std::filesystem::is_regular_file(path, error);
+  });
 }
 
 int calibrate(const CalibrateOptions& options) {
@@ -114,6 +129,9 @@ int calibrate(const CalibrateOptions& options) {
   if (!options.table.empty())
     return calibrate_on_table({options.folders, options.table, options.machine, options.sets,
                                options.out, options.quiet});
+  if (reads_traces(options.folders))
+    return calibrate_on_traces(
+        {options.folders, options.machine, options.out, options.cores, options.quiet});
   const auto runs = runs_in(options.folders);
   if (!runs) return bad_input(runs.errors());
   const int64_t cores = options.cores > 0 ? options.cores : this_machine().cores;
@@ -140,17 +158,23 @@ int calibrate(const CalibrateOptions& options) {
 void add_calibrate(CLI::App& app, std::function<int()>* action) {
   auto options = std::make_shared<CalibrateOptions>();
   CLI::App* verb = app.add_subcommand(
-      "calibrate", "Fit the simulator's machine to real runs that were kept (--keep, --out).");
-  verb->add_option("RUNS", options->folders,
-                   "Folders of runs, or of invocations; with --table the scenario")
+      "calibrate",
+      "Fit the simulator's machine to real runs that were kept (--keep, --out), or to traces of "
+      "torch.profiler.");
+  verb->add_option(
+          "RUNS", options->folders,
+          "Folders of runs, or of invocations; traces of a training's ranks; with --table the "
+          "scenario")
       ->required();
   verb->add_option(
           "--table", options->table,
           "Published step times of the scenario, of which one row is fitted to and all are "
           "compared (lockstep schema --table)")
       ->option_text("FILE");
-  verb->add_option("--machine", options->machine,
-                   "With --table: the links; a file or a word, as of lockstep simulate (loopback)")
+  verb->add_option(
+          "--machine", options->machine,
+          "With --table, or of traces that do not tell them: the links; a file or a word, as of "
+          "lockstep simulate")
       ->option_text("FILE|WORD");
   verb->add_option("--set", options->sets, "With --table: another value in the scenario")
       ->option_text("/POINTER=VALUE")
@@ -167,6 +191,8 @@ void add_calibrate(CLI::App& app, std::function<int()>* action) {
   lockstep simulate scenarios/stragglers/emulated_mlp.json --machine machine.json
   lockstep calibrate scenarios/stragglers/emulated_resnet50.json --machine dgx_v100 \
     --table golden/data/published/resnet50_dgx_v100.json --out machine.json
+  lockstep calibrate rank0.json rank1.json --out machine.json
+  lockstep calibrate alone.json.gz --machine 25gbe --out machine.json
 
 Exit codes
   0      fitted
@@ -180,9 +206,12 @@ Tool calibrate_tool() {
   return {
       .verb = "calibrate",
       .add = add_calibrate,
-      .forms = {{"on a published table", "--table", {" --machine --out --quiet --set --table "}},
-                {"with --out", "--out", {" --cores --out --quiet "}},
-                {"without --out", "", {"--cores"}}}};
+      .forms = {
+          {"on a published table", "--table", {" --machine --out --quiet --set --table "}},
+          {"of traces, with --out", "--out", {" --cores --machine --out --quiet "}, Reads::files},
+          {"with --out", "--out", {" --cores --out --quiet "}},
+          {"of traces, without --out", "", {"--cores --machine"}, Reads::files},
+          {"without --out", "", {"--cores"}}}};
 }
 
 }  // namespace lockstep

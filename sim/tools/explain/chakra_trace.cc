@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "scenarios/base/text.h"
-#include "sim/analysis/unpacked_bytes.h"
+#include "scenarios/base/unpacked_bytes.h"
 
 namespace lockstep {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
+#include "scenarios/profiler/kineto_trace.h"
 #include "sim/tools/explain/chakra_trace.h"
-#include "sim/tools/explain/kineto_trace.h"
 
 namespace lockstep {
 namespace {

@@ -116,7 +116,7 @@ class JobReader {
       const bool looked_at = named_.contains(file) || file.ends_with(".gz");
       const auto head = looked_at ? ::lockstep::head_of(file) : std::string();
       const bool packed = head && is_archive(head.value());
-      if (packed && is_packed_kineto(file)) packed_traces_.insert(file);
+      if (packed && is_kineto_trace(file)) packed_traces_.insert(file);
       if (!packed || packed_traces_.contains(file))
         all.push_back(file);
       else
@@ -200,6 +200,7 @@ class JobReader {
       into.insert(into.end(), trace.errors().begin(), trace.errors().end());
       return;
     }
+    if (trace.value().rank < 0) trace.value().rank = rank_in_name(file).rank;
     if (trace.value().rank < 0) traces_of_nobody_.push_back(file);
     const auto same =
         std::find_if(job_.traces.begin(), job_.traces.end(),
@@ -355,7 +356,7 @@ bool archive_is_evidence(const std::string& path) {
 bool file_is_evidence(const std::string& path) {
   const auto head = head_of(path);
   if (!head) return false;
-  if (is_archive(head.value()) && is_packed_kineto(path)) return true;
+  if (is_archive(head.value()) && is_kineto_trace(path)) return true;
   switch (kind_of(path, head.value())) {
     case SourceKind::dump:
     case SourceKind::error_file:
@@ -383,7 +384,7 @@ bool is_job_evidence(const std::string& path) {
   if (!files) return false;
   std::error_code error;
   if (const auto head = head_of(path); !fs::is_directory(path, error) && head)
-    if (is_archive(head.value())) return is_packed_kineto(path) || archive_is_evidence(path);
+    if (is_archive(head.value())) return is_kineto_trace(path) || archive_is_evidence(path);
   bool found = false;
   for (size_t at = 0; at < std::min(files.value().size(), kLookedAt); ++at) {
     const std::string name = fs::path(files.value()[at]).filename().string();

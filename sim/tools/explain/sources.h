@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "scenarios/base/error.h"
+#include "scenarios/profiler/kineto_trace.h"
 #include "sim/tools/explain/chakra_trace.h"
 #include "sim/tools/explain/dump.h"
-#include "sim/tools/explain/kineto_trace.h"
 #include "sim/tools/explain/log_event.h"
 
 namespace lockstep {

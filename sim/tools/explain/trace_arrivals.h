@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/profiler/kineto_trace.h"
 #include "sim/tools/explain/attribution.h"
-#include "sim/tools/explain/kineto_trace.h"
 #include "sim/tools/explain/trace_overlap.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/tools/explain/kineto_trace.h"
+#include "scenarios/profiler/kineto_trace.h"
 
 namespace lockstep {
 

@@ -44,6 +44,19 @@ TEST(Fit, FindsWhatTheRunsWereMadeOf) {
   EXPECT_EQ(machine.bucket_ns, 0);
 }
 
+// One size is no line: were all of it latency, buckets of any size would take as long.
+TEST(Fit, BucketsOfOneSizeTakeTimeForTheirBytes) {
+  const Fit fit = fit_machine({made_run(2, {1'000'000}, 40'000, 0.8, 2)}, 2).value();
+  EXPECT_TRUE(fit.latency_assumed);
+  EXPECT_TRUE(as_json(fit)["latency_us"].contains("unknown"));
+  CostModel cost = fit.machine.cost;
+  cost.algorithm = Algorithm::ring;
+  EXPECT_NEAR(static_cast<double>(all_reduce_ns(cost, 1'000'000, 2)), 880'000, 1'000);
+  EXPECT_NEAR(static_cast<double>(all_reduce_ns(cost, 10'000'000, 2)), 7'720'000, 10'000);
+  EXPECT_FALSE(
+      fit_machine({made_run(2, {1'000, 1'000'000}, 40'000, 0.8, 2)}, 2).value().latency_assumed);
+}
+
 // Exchanges and gatherings are half of a ring's all-reduce, on the same link.
 TEST(Fit, TellsOperationsApart) {
   RunSamples run = made_run(2, {1000, 5'000'000}, 40'000, 0.8, 2);

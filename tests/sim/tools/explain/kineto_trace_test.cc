@@ -1,4 +1,4 @@
-#include "sim/tools/explain/kineto_trace.h"
+#include "scenarios/profiler/kineto_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "sim/analysis/unpacked_bytes.h"
+#include "scenarios/base/unpacked_bytes.h"
 
 #include <fmt/format.h>
 #include <zlib.h>

@@ -1,4 +1,4 @@
-#include "sim/tools/explain/kineto_trace.h"
+#include "scenarios/profiler/kineto_trace.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,13 +9,13 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "scenarios/base/text.h"
-#include "sim/analysis/unpacked_bytes.h"
-#include "sim/tools/explain/file_rank.h"
-#include "sim/tools/explain/source_kind.h"
+#include "scenarios/base/unpacked_bytes.h"
+#include "scenarios/profiler/kineto_event.h"
 
 namespace lockstep {
 namespace {
@@ -23,77 +23,13 @@ namespace {
 using ProfilerJson = nlohmann::json;
 
 constexpr const char* kTraceAllowed = "a trace of torch.profiler";
-constexpr double kLatestUs = 4e15;  // the year 2096, and as nanoseconds an int64_t
+constexpr double kLatestUs = 4e15;   // the year 2096, and as nanoseconds an int64_t
+constexpr size_t kHeadBytes = 4096;  // by which such a file is known
+constexpr size_t kMostDimensions = 64;
+constexpr double kMostSize = 9e15;  // of a dimension
 
-// What an event says; of args what matters here.
-struct ProfilerEvent {
-  std::string phase, category, name;
-  std::optional<double> begin_us, duration_us, stream, correlation;
-  std::string thread;
-  std::string collective, group, description, dtype, elements_in, elements_out, splits;
-  std::optional<double> sequence;
-};
-
-enum class Activity { none, compute, communication, step };
-
-bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-bool begins_with_one_of(std::string_view text, std::initializer_list<std::string_view> prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](std::string_view prefix) { return text.starts_with(prefix); });
-}
-
-// Of kernels: of NCCL, RCCL, oneCCL and HCCL, and those of lockstep's own traces.
-bool is_communication(const std::string& name) {
-  return begins_with_one_of(name, {"nccl", "rccl", "oneccl", "hccl",
-                                   "gloo:", "shm:", "local:", "hierarchical:", "c10d:"}) ||
-         name.find("ncclKernel") != std::string::npos ||
-         name.find("ncclDevKernel") != std::string::npos;
-}
-
-// Kernels by their names, as HolisticTraceAnalysis tells them apart; "Kernel" was its word in 2021.
-Activity activity_on_gpu(const ProfilerEvent& event) {
-  if (!event.stream || !is_one_of(event.category, {"kernel", "Kernel"})) return Activity::none;
-  if (begins_with_one_of(event.name, {"Memcpy", "Memset", "hipMemcpy", "hipMemset"}))
-    return Activity::none;
-  return is_communication(event.name) ? Activity::communication : Activity::compute;
-}
-
-Activity activity_on_cpu(const ProfilerEvent& event) {
-  if (event.category == "user_annotation" && event.name.starts_with("gloo:"))
-    return Activity::communication;
-  const bool communicates = begins_with_one_of(
-      event.name, {"c10d::", "_c10d_functional::", "record_param_comms", "nccl:"});
-  return event.category == "cpu_op" && !communicates ? Activity::compute : Activity::none;
-}
-
-// Names of PyTorch's dispatcher and of NCCL's kernels, in the words of torch.distributed; the
-// longer ones first.
-constexpr std::array<std::array<std::string_view, 2>, 15> kOperationWords{{
-    {"ReduceScatter", "reduce_scatter"},
-    {"reduce_scatter", "reduce_scatter"},
-    {"AllReduce", "all_reduce"},
-    {"allreduce", "all_reduce"},
-    {"all_reduce", "all_reduce"},
-    {"AllGather", "all_gather"},
-    {"allgather", "all_gather"},
-    {"all_gather", "all_gather"},
-    {"AllToAll", "all_to_all"},
-    {"alltoall", "all_to_all"},
-    {"all_to_all", "all_to_all"},
-    {"SendRecv", "send_recv"},
-    {"Broadcast", "broadcast"},
-    {"broadcast", "broadcast"},
-    {"Reduce", "reduce"},
-}};
-
-std::string operation_of(const std::string& name) {
-  for (const auto& [part, operation] : kOperationWords)
-    if (name.find(part) != std::string::npos) return std::string(operation);
-  const size_t colon = name.find(':');
-  return colon == std::string::npos ? name : name.substr(colon + 1);
+int64_t number_of(const std::optional<double>& value) {
+  return value && *value >= 0 && *value < 1e15 ? static_cast<int64_t>(*value) : -1;
 }
 
 // Keeps what counts of each event, as the document is read.
@@ -134,7 +70,9 @@ class KinetoReader : public nlohmann::json_sax<ProfilerJson> {
 
   // The last event is known.
   void finish() {
+    trace_->base_us = base_us_;
     trace_->begin_us = base_us_ + first_us_.value_or(0);
+    fill_device_work();
     keep_launched();
     if (trace_->calls.empty()) trace_->calls = std::move(annotated_);
     if (trace_->communication.empty())
@@ -160,9 +98,14 @@ class KinetoReader : public nlohmann::json_sax<ProfilerJson> {
     pause();
     if (depth_ == 1 && root_ == "traceEvents") has_events_ = true;
     if (depth_ == 2 && root_ == "traceEvents") event_ = {};
+    if (depth_ == 5 && in_arguments("Input Dims") && event_.shapes++ == 0) event_.shape.emplace();
     ++depth_;
     if (depth_ <= kDeepestKey) keys_[static_cast<size_t>(depth_)].clear();
     return true;
+  }
+
+  bool in_arguments(const char* key) const {
+    return root_ == "traceEvents" && keys_[3] == "args" && keys_[4] == key;
   }
 
   bool close() {
@@ -179,11 +122,23 @@ class KinetoReader : public nlohmann::json_sax<ProfilerJson> {
       of_event(keys_[3], std::move(text), number);
     else if (root_ == "traceEvents" && depth_ == 4 && keys_[3] == "args")
       of_arguments(keys_[4], std::move(text), number);
+    else if (depth_ == 5 && in_arguments("Input type") && event_.types++ == 0)
+      event_.type = std::move(text);
+    else if (depth_ == 6 && in_arguments("Input Dims") && event_.shapes == 1)
+      of_shape(number);
     else if (root_ == "distributedInfo")
       of_job(std::move(text), number);
     else if (root_ == "baseTimeNanoseconds" && depth_ == 1 && number)
       base_us_ = *number * 1e-3;
     return true;
+  }
+
+  void of_shape(const std::optional<double>& size) {
+    if (!event_.shape) return;
+    if (size && *size >= 0 && *size < kMostSize && event_.shape->size() < kMostDimensions)
+      event_.shape->push_back(static_cast<int64_t>(*size));
+    else
+      event_.shape.reset();
   }
 
   void of_job(std::string text, std::optional<double> number) {
@@ -238,9 +193,11 @@ class KinetoReader : public nlohmann::json_sax<ProfilerJson> {
       event_.splits = word();
     else if (key == "Seq")
       event_.sequence = number;
+    else if (key == "Sequence number")
+      event_.node = number;
   }
 
-  void take(const ProfilerEvent& event) {
+  void take(const kineto::ProfilerEvent& event) {
     if (event.phase != "X" || !event.begin_us || !event.duration_us) return;
     const double begin = *event.begin_us, end = begin + *event.duration_us;
     if (!(std::abs(begin) <= kLatestUs) || !(end >= begin) || end > kLatestUs) return;
@@ -251,23 +208,59 @@ class KinetoReader : public nlohmann::json_sax<ProfilerJson> {
     }
     if (!event.stream && event.correlation)
       launched_.push_back({number_of(event.correlation), begin});
-    if (event.category == "communication" && is_communication(event.name))
+    if (event.category == "communication" && kineto::is_communication(event.name))
       annotated_.push_back(call_of(event, {begin, end}));
-    const Activity on_gpu = activity_on_gpu(event);
-    if (on_gpu != Activity::none)
+    take_training(event, {begin, end});
+    const kineto::Activity on_gpu = kineto::activity_on_gpu(event);
+    if (on_gpu != kineto::Activity::none)
       take_kernel(event, on_gpu, {begin, end});
     else if (!trace_->on_gpu)
       take_of_cpu(event, {begin, end});
   }
 
+  void take_training(const kineto::ProfilerEvent& event, const TraceInterval& time) {
+    const bool copy = event.category == "gpu_memcpy" || event.category == "gpu_memset";
+    if (event.correlation && (copy || kineto::activity_on_gpu(event) == kineto::Activity::compute))
+      device_work_.push_back({number_of(event.correlation), time.end_us});
+    const auto what = kineto::training_event(event);
+    if (!what) return;
+    const auto thread =
+        threads_.emplace(event.thread, static_cast<int64_t>(threads_.size())).first->second;
+    TraceTraining one{*what, time, thread, number_of(event.node), {}, {}};
+    if (what == TrainingEvent::gradient) {
+      one.shape = event.shape;
+      one.dtype = kineto::dtype_of(event.type);
+      one.defined = !event.type.empty();
+    }
+    trace_->training.push_back(std::move(one));
+  }
+
+  // What was launched before the profiler began has no launch.
+  void fill_device_work() {
+    std::unordered_map<int64_t, double> launches;
+    for (const Launch& launch : launched_) launches.emplace(launch.number, launch.at_us);
+    for (const Launch& work : device_work_) {
+      const auto launch = launches.find(work.number);
+      if (launch != launches.end()) trace_->device_work.push_back({launch->second, work.at_us});
+    }
+    std::stable_sort(trace_->device_work.begin(), trace_->device_work.end(),
+                     [](const TraceDeviceWork& a, const TraceDeviceWork& b) {
+                       return a.launched_us < b.launched_us;
+                     });
+    double done_us = 0;
+    for (TraceDeviceWork& work : trace_->device_work)
+      work.done_us = done_us = std::max(done_us, work.done_us);
+  }
+
   // What the CPU did beside its kernels is not counted.
-  void take_kernel(const ProfilerEvent& event, Activity activity, const TraceInterval& time) {
+  void take_kernel(const kineto::ProfilerEvent& event, kineto::Activity activity,
+                   const TraceInterval& time) {
     if (!std::exchange(trace_->on_gpu, true)) {
       trace_->communication.clear();
       trace_->calls.clear();
       by_thread_.clear();
     }
-    if (activity == Activity::compute) {
+    if (activity == kineto::Activity::compute) {
       trace_->compute.push_back(time);
       launches_.push_back(number_of(event.correlation));
     } else {
@@ -275,30 +268,31 @@ class KinetoReader : public nlohmann::json_sax<ProfilerJson> {
     }
   }
 
-  void take_of_cpu(const ProfilerEvent& event, const TraceInterval& time) {
-    const Activity activity = activity_on_cpu(event);
-    if (activity == Activity::compute) by_thread_[event.thread].push_back(time);
-    if (activity != Activity::communication) return;
+  void take_of_cpu(const kineto::ProfilerEvent& event, const TraceInterval& time) {
+    const kineto::Activity activity = kineto::activity_on_cpu(event);
+    if (activity == kineto::Activity::compute) by_thread_[event.thread].push_back(time);
+    if (activity != kineto::Activity::communication) return;
     communicating_.insert(event.thread);
     take_call(event, time);
   }
 
-  void take_call(const ProfilerEvent& event, const TraceInterval& time) {
+  void take_call(const kineto::ProfilerEvent& event, const TraceInterval& time) {
     trace_->communication.push_back(time);
     trace_->calls.push_back(call_of(event, time));
     if (!event.group.empty() && !event.description.empty())
       trace_->groups[event.group] = event.description;
   }
 
-  static TraceCall call_of(const ProfilerEvent& event, const TraceInterval& time) {
+  static TraceCall call_of(const kineto::ProfilerEvent& event, const TraceInterval& time) {
     TraceCall call;
     call.group = event.group;
-    call.operation = operation_of(event.collective.empty() ? event.name : event.collective);
+    call.operation = kineto::operation_of(event.collective.empty() ? event.name : event.collective);
     call.sizes = event.elements_in + "/" + event.elements_out + "/" + event.splits;
     call.dtypes = event.dtype;
     call.sequence = number_of(event.sequence);
-    call.point_to_point = is_one_of(call.operation, {"send", "recv", "send_recv"});
+    call.point_to_point = kineto::is_one_of(call.operation, {"send", "recv", "send_recv"});
     call.launch = number_of(event.correlation);
+    call.bytes = kineto::bytes_of_input(event);
     call.time = time;
     return call;
   }
@@ -309,7 +303,7 @@ class KinetoReader : public nlohmann::json_sax<ProfilerJson> {
     if (!trace_->on_gpu || trace_->steps.size() < 2 || launched_.empty()) return;
     std::unordered_set<int64_t> known;
     for (const Launch& launch : launched_)
-      if (launch.begin_us <= last_step_us_) known.insert(launch.number);
+      if (launch.at_us <= last_step_us_) known.insert(launch.number);
     std::vector<TraceInterval> compute;
     for (size_t i = 0; i < launches_.size(); ++i)
       if (known.contains(launches_[i])) compute.push_back(trace_->compute[i]);
@@ -320,26 +314,24 @@ class KinetoReader : public nlohmann::json_sax<ProfilerJson> {
     for (const TraceCall& call : trace_->calls) trace_->communication.push_back(call.time);
   }
 
-  static int64_t number_of(const std::optional<double>& value) {
-    return value && *value >= 0 && *value < 1e15 ? static_cast<int64_t>(*value) : -1;
-  }
-
   KinetoTrace* const trace_;
   UnpackedBytes* const bytes_;                     // null: all of it is in memory
   int depth_ = 0;                                  // of what is open
   std::string root_;                               // the document's member
   std::array<std::string, kDeepestKey + 1> keys_;  // by depth
-  ProfilerEvent event_;
+  kineto::ProfilerEvent event_;
   std::pair<std::string, std::string> group_;
   std::optional<double> rank_;
   bool has_events_ = false;
   struct Launch {
     int64_t number;
-    double begin_us;
+    double at_us;
   };
   std::vector<TraceCall> annotated_;  // by lockstep's own traces, over Gloo
   std::vector<Launch> launched_;      // what the CPU launched
   std::vector<int64_t> launches_;     // of trace_->compute
+  std::vector<Launch> device_work_;   // kernels and copies, by their ends
+  std::unordered_map<std::string, int64_t> threads_;
   std::optional<double> last_step_us_;
   double base_us_ = 0;
   std::optional<double> first_us_;
@@ -375,7 +367,10 @@ Expected<KinetoTrace> parse(Iterator begin, Iterator end, UnpackedBytes* bytes,
       [](const TraceCall& a, const TraceCall& b) { return a.time.begin_us < b.time.begin_us; });
   const std::optional<double> rank = reader.rank();
   if (rank && *rank >= 0 && *rank < 1e9) trace.rank = static_cast<int64_t>(*rank);
-  if (!rank) trace.rank = rank_in_name(path).rank;
+  std::stable_sort(trace.training.begin(), trace.training.end(),
+                   [](const TraceTraining& a, const TraceTraining& b) {
+                     return a.time.begin_us < b.time.begin_us;
+                   });
   return trace;
 }
 
@@ -388,13 +383,12 @@ bool is_kineto_head(std::string_view head) {
   return holds("\"traceEvents\"") || (holds("\"schemaVersion\"") && holds("\"deviceProperties\""));
 }
 
-bool is_packed_kineto(const std::string& path) {
+bool is_kineto_trace(const std::string& path) {
   const auto bytes = UnpackedBytes::open(path);
   if (!bytes) return false;
   std::string head;
   try {
-    for (; head.size() < static_cast<size_t>(kKindBytes) && !bytes.value()->ended();
-         bytes.value()->advance())
+    for (; head.size() < kHeadBytes && !bytes.value()->ended(); bytes.value()->advance())
       head += bytes.value()->peek();
   } catch (const TooMuch&) {
     return false;

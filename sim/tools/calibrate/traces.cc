@@ -1,0 +1,77 @@
+#include "sim/tools/calibrate/traces.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "scenarios/base/text.h"
+#include "sim/calibrate/traced_runs.h"
+#include "sim/cli/execution.h"
+#include "sim/cli/outputs.h"
+#include "sim/cli/simulate.h"
+#include "sim/report/document.h"
+#include "sim/report/machine.h"
+
+namespace lockstep {
+namespace {
+
+int write_machine(const TracesOptions& options, const std::string& file, const std::string& told,
+                  const std::string& answer) {
+  if (options.out.empty()) return print_result(file, kExitPass);
+  try {
+    write_atomically(options.out, file);
+  } catch (const std::exception& error) {
+    return bad_input({option_error(fmt::format("--out {}", error.what()))});
+  }
+  return print_result(
+      fmt::format("{}{}; wrote {}\n", options.quiet ? "" : told, answer, options.out), kExitPass);
+}
+
+int with_own_links(const TracesOptions& options, const std::vector<TracedRank>& ranks) {
+  const auto fit = fit_traces(ranks, options.cores > 0 ? options.cores : this_machine().cores);
+  if (!fit) return bad_input(fit.errors());
+  const Fit& found = fit.value();
+  return write_machine(
+      options, to_text(found.machine, as_json(found)), text_of_fit(found),
+      fmt::format("fitted: {} {}, {} collectives, mean error {:.1f} %, largest {:.1f} %",
+                  ranks.size(), plural(static_cast<int64_t>(ranks.size()), "trace"),
+                  grouped(found.samples), found.mean_error * 100, found.largest_error * 100));
+}
+
+int with_links_of(const TracesOptions& options, const std::vector<TracedRank>& ranks) {
+  SimulateVerb links;
+  links.machine = options.machine;
+  auto machine = machine_of(links);
+  if (!machine) return bad_input(machine.errors());
+  const auto run = traced_run(ranks);
+  if (!run) return bad_input(run.errors());
+  Fit fit;
+  fit.machine = std::move(machine.value());
+  fit.machine.accuracy.reset();
+  fill_steps(run.value(), &fit.machine, &fit.backward.bucket_us);
+  const std::string told =
+      fmt::format("a step beside its layers: {:.3f} ms before, {:.3f} ms after\n",
+                  static_cast<double>(fit.machine.load_ns) * 1e-6,
+                  static_cast<double>(fit.machine.optimizer_ns) * 1e-6);
+  return write_machine(
+      options, to_text(fit.machine, nlohmann::ordered_json()), told,
+      fmt::format("fitted: {} {}, the links of {}", ranks.size(),
+                  plural(static_cast<int64_t>(ranks.size()), "trace"), printable(options.machine)));
+}
+
+}  // namespace
+
+int calibrate_on_traces(const TracesOptions& options) {
+  const auto ranks = read_traced_ranks(options.files);
+  if (!ranks) return bad_input(ranks.errors());
+  if (options.machine.empty()) {
+    const std::string why = why_no_links(ranks.value());
+    if (why.empty()) return with_own_links(options, ranks.value());
+    return bad_input({option_error("links are not known: " + why,
+                                   "--machine FILE or WORD, or traces of all ranks over Gloo")});
+  }
+  if (options.cores > 0)
+    return bad_input({option_error("--cores has no say beside --machine, whose links are taken")});
+  return with_links_of(options, ranks.value());
+}
+
+}  // namespace lockstep
