@@ -78,6 +78,8 @@ class Interrupted:
 
 class Interrupts(unittest.TestCase):
     def setUp(self):
+        # A shell's background jobs begin with it ignored, and programs leave it so.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         holder = tempfile.TemporaryDirectory(prefix="lockstep-test-")
         self.addCleanup(holder.cleanup)
         self.folder = pathlib.Path(holder.name)
