@@ -93,7 +93,7 @@ if(LOCKSTEP_LIBTORCH)
        ${PROJECT_SOURCE_DIR}/tests/cli/*_test.py)
   if(NOT LOCKSTEP_TOOLS)  # those that look at tools, or at all verbs
     list(FILTER programs EXCLUDE REGEX
-         "^(checkpoints|ci|collective|completion|explain|explore|html|kills|options|run|simulate|whatif)_test")
+         "^(checkpoints|ci|collective|completion|explain|explore|html|kills|options|reference|run|simulate|whatif)_test")
   endif()
   foreach(program ${programs})
     string(REPLACE "_test.py" "" name ${program})
@@ -129,7 +129,9 @@ if(LOCKSTEP_LIBTORCH)
   endforeach()
   if(LOCKSTEP_TOOLS)
     foreach(test "verify program_test.py" "causes causes_test.py" "package package_test.py" "gallery gallery_test.py" "drill drill_test.py" "held held_test.py" "deals deals_test.py" "tap tap_test.py" "zygote zygote_test.py"
-                 "run_faults run_faults_test.py" "scenario scenario_test.py" "spawned spawned_test.py" "gradients gradients_test.py" "comm_hook comm_hook_test.py" "sweep sweep_test.py" "threads threads_test.py"
+                 "run_faults run_faults_test.py" "scenario scenario_test.py" "spawned spawned_test.py" "gradients gradients_test.py"
+                 "comm_hook comm_hook_test.py" "sweep sweep_test.py" "threads threads_test.py" "interrupt interrupt_test.py"
+                 "examples examples_test.py"
                  "correct correct_runs.py --runs 4 --seed 2")
       separate_arguments(words UNIX_COMMAND "${test}")
       list(POP_FRONT words name file)

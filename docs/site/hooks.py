@@ -81,6 +81,8 @@ def on_page_markdown(markdown, page, config, **_):
         return posixpath.relpath(shown_at(path), posixpath.dirname(here) or ".")
 
     markdown = outside_code(lambda text: LINK.sub(address, text), markdown)
+    if here == "own_reducer.md":  # beside MkDocs: scripts/docs has Doxygen make it
+        markdown += "\n## All public headers\n\n<a href=\"api/annotated.html\">Classes and functions</a>, as their comments describe them.\n"
     return spaced(markdown)
 
 

@@ -1,4 +1,4 @@
-"""The pages of docs/howto and docs/start.md, followed to the letter: in an empty folder, with the files that a page shows, each
+"""The pages of docs/howto, docs/start.md and docs/defects.md, followed to the letter: in an empty folder, with the files that a page shows, each
 command prints what the page says."""
 import re
 import unittest
@@ -6,7 +6,8 @@ import unittest
 from harness import ROOT, ProgramTest, needs_quiet_machine
 from shown import comparable, run
 
-PAGES = sorted([ROOT / "docs/start.md", *(ROOT / "docs/howto").glob("[a-z]*.md")])
+INDEXED = sorted([ROOT / "docs/start.md", *(ROOT / "docs/howto").glob("[a-z]*.md")])
+PAGES = [*INDEXED, ROOT / "docs/defects.md"]
 PART = re.compile(r"^`(?P<file>[\w.]+)`:\n\n```\w*\n(?P<text>.*?)^```$|"
                   r"^(?P<measured><!-- measured -->\n\n)?```\n\$ (?P<command>[^\n]*)\n(?P<output>.*?)^```$", re.M | re.S)
 
@@ -27,7 +28,7 @@ class HowTo(ProgramTest):
 
     def test_every_page_is_indexed(self):
         index = (ROOT / "docs/howto/README.md").read_text()
-        for page in PAGES:
+        for page in INDEXED:
             self.assertIn(f"({page.name})" if page.parent.name == "howto" else "(../start.md)", index)
 
 

@@ -10,6 +10,8 @@ import unittest
 from harness import PATIENCE_S, PROGRAM, ROOT, ProgramTest, read_json
 
 BUILD = pathlib.Path(os.path.realpath(PROGRAM)).parents[1]
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
 class Install(ProgramTest):
@@ -32,9 +34,23 @@ class Install(ProgramTest):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for path in ("man/man1/lockstep.1", "bash-completion/completions/lockstep",
                      "zsh/site-functions/_lockstep", "fish/vendor_completions.d/lockstep.fish",
-                     "doc/lockstep/ci.md", "doc/lockstep/README.md",
+                     "doc/lockstep/docs/ci.md", "doc/lockstep/README.md",
                      "lockstep/lockstep_record.py"):
             self.assertGreater((share / path).stat().st_size, 100, path)
+
+    def test_links_of_installed_pages_lead_somewhere(self):
+        done = subprocess.run(["cmake", "--install", BUILD, "--prefix", self.tmp, "--component", "docs"], text=True,
+                              capture_output=True, timeout=PATIENCE_S)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        pages = [*(self.tmp / "share/doc/lockstep").rglob("*.md")]
+        self.assertGreater(len(pages), 40)
+        links = [(page, link) for page in pages for link in LINK.findall(CODE.sub("", page.read_text()))]
+        self.assertGreater(len(links), 200)
+        self.assertEqual([f"{page.name}: {link}" for page, link in links if not (page.parent / link).is_file()], [])
+
+    def test_the_wheel_s_description_has_no_links_into_the_repository(self):
+        readme = re.search(r'^readme = "(.*?)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
+        self.assertEqual(LINK.findall(CODE.sub("", (ROOT / readme).read_text())), [])
 
     def test_a_bill_of_materials(self):
         done = subprocess.run([sys.executable, "-B", ROOT / "scripts/bill_of_materials.py"], text=True, capture_output=True)

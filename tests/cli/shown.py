@@ -12,7 +12,7 @@ CHANGING = ((r"^lockstep \d.*?  (?=seed|$)", "lockstep VERSION  "), (r"^lockstep
             (r"\d+(\.\d+)? ms", "TIME ms"), (r" +\d+\.\d$", " SECONDS"), (r"\b(for|after) \d+\.\d s", r"\1 TIME s"),
             (r"in \d\.\d+ s$", "in TIME s"), (r"worst distance \S+", "worst distance ROUNDING"), (r"evidence  \S+", "evidence DIR"), (r"(victim rank \d+: \w+): .*", r"\1"),
             # Left out where the machine is busy, and another line for another PyTorch.
-            (r"^ +first operator beyond.*\n", ""), (r"^ +every operator fits.*\n", ""), (r"^  tap .*\n", ""))
+            (r"^ +first operator beyond.*\n", ""), (r"^ +every operator .*fits.*\n", ""), (r"^  tap .*\n", ""))
 # Of what was measured, and of what is concluded from it.
 MEASURED = ((r"\d+\.\d+", "N"), (r" +", " "), (r"\(\S+x\) in \d+ of", "in N of"), (r"first in step \d+", "first in step N"),
             (r"^(machine (busy|disturbed|quiet)|2 ranks: |inconclusive;|measured).*\n?", ""))

@@ -46,7 +46,7 @@ class Site(unittest.TestCase):
 
     def test_every_page_on_a_phone(self):
         self.browser.size(*PHONE)
-        pages = sorted(SITE.rglob("*.html"))
+        pages = sorted(page for page in SITE.rglob("*.html") if SITE / "api" not in page.parents)
         self.assertGreater(len(pages), 50)
         for page in pages:
             with self.subTest(page.relative_to(SITE)):
@@ -57,6 +57,14 @@ class Site(unittest.TestCase):
                      "source/reducer/reducer.h"):
             with self.subTest(name):
                 self.check(SITE / (name + ".html"), DESKTOP[0])
+
+    def test_the_api(self):
+        self.browser.open(SITE / "own_reducer.html")
+        self.browser.click("a[href='api/annotated.html']")
+        self.until("document.title.includes('Class List')")
+        self.assertIn("structlockstep_1_1ReducerOptions.html", self.js("[...document.links].map(one => one.href).join()"))
+        self.check(SITE / "api/structlockstep_1_1ReducerOptions.html", DESKTOP[0])
+        self.assertIn("before every forward, from rank 0", self.js("document.body.textContent"))
 
     def test_light_and_dark(self):
         shades = []
