@@ -75,6 +75,12 @@ void add_selection(CLI::App* verb, Selection* selection, bool filter) {
         ->group("Which runs");
 }
 
+void add_trust_programs(CLI::App* verb, Selection* selection) {
+  verb->add_flag("--trust-programs", selection->trusts_programs,
+                 "Let scenarios of programs run their commands")
+      ->group("Which runs");
+}
+
 void add_output(CLI::App* verb, VerifyOptions* options) {
   verb->add_option("--json", options->json,
                    "Write the result as JSON (see lockstep schema --result)")

@@ -35,6 +35,9 @@ void add_how(CLI::App* verb, VerifyOptions* options);
 void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files);
 void add_hosts(CLI::App* verb, HostsOptions* options);
 
+// --trust-programs, of verbs that execute scenarios of programs.
+void add_trust_programs(CLI::App* verb, Selection* selection);
+
 // Names of what add_selection(), add_output() and add_how() add, for tables of forms.
 inline constexpr const char* kSelectionOptions =
     " --data --device --full --seed --set --trust-model ";

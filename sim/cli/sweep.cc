@@ -78,6 +78,7 @@ void add_sweep(CLI::App& app, std::function<int()>* action,
   CLI::App* verb = app.add_subcommand(
       "sweep", "Measure bucket sizes, world sizes and reducers; recommend a bucket size.");
   add_selection(verb, &options->selection, false);
+  add_trust_programs(verb, &options->selection);
   add_sweep_options(verb, options.get());
   verb->footer(R"(Examples, from the root of the repository
   lockstep sweep scenarios/sweeps/mlp.json --caps 1,4,25 --worlds 2

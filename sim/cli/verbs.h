@@ -26,6 +26,7 @@ struct Selection {
   bool full = false;
   std::string data_dir;                     // as given
   std::vector<std::string> trusted_models;  // as given
+  bool trusts_programs = false;             // scenarios of programs are commands: they may be run
   SimulatedSize simulated;                  // of `simulate`: faults may name its ranks and steps
 };
 // The options of a selection that --set and --seed do not cover, as words of a command line.

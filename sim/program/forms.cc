@@ -55,12 +55,13 @@ void add_programs(FormTable* table) {
   const char* what = "of programs";
   const char* chosen = " --full --seed --set ";
   for (const char* verb : {"verify", "run"})
-    table->form(
-        verb, what, "", Reads::programs,
-        {chosen, " --annotations --fail-fast --filter --html --json --junit --list --quiet "});
+    table->form(verb, what, "", Reads::programs,
+                {chosen,
+                 " --annotations --fail-fast --filter --html --json --junit --list --quiet "
+                 " --trust-programs "});
   table->form("sweep", "of a program", "", Reads::programs,
               {" --allow-busy --annotations --caps --csv --full --html --json --junit --markdown "
-               " --quiet --rounds --set --steps --warmup --worlds "});
+               " --quiet --rounds --set --steps --trust-programs --warmup --worlds "});
   table->form("scenario check", what, "", Reads::programs, {chosen});
   table->form("scenario list", what, "", Reads::programs, {chosen, "--filter"});
 }

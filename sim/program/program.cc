@@ -50,6 +50,7 @@ void add_execution(CLI::App* verb, const std::shared_ptr<HostsOptions>& remote,
                    std::function<int()>* action) {
   const std::shared_ptr<VerifyOptions> options(remote, &remote->verify);
   add_selection(verb, &options->selection, true);
+  add_trust_programs(verb, &options->selection);
   add_narrowing(verb, options.get(), true);
   verb->add_flag("--list", options->list, "Name the scenarios and their runs; run nothing")
       ->group("Which runs");

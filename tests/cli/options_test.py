@@ -348,17 +348,22 @@ class Options(OptionWalk):
         listed = Case(["--list"], lambda test, base, result, path: test.assertRegex(result.out, "scenario +runs +what\nx +1"))
         first = Case(["--fail-fast", "--set", '/matrix={"/world_size": [2, 3]}', "--json", "{tmp}/written"],
                      lambda test, base, result, path: test.assertEqual(read_json(path)["not_run"], 1))
+
+        def trusted(verb):
+            return {"--trust-programs": Case([], lambda test, base, result, path_: test.assertIn(
+                "it runs a command", test.run_program(verb, path).err))}
         own = {"--list": listed, "--fail-fast": first, "--filter": says("zzz", "--filter", "zzz", code=4)}
-        self.walk("verify", "of programs", [path], {**own, "--seed": says("seed=7", "--seed", "7", code=3)})
+        self.walk("verify", "of programs", [path, "--trust-programs"], {**own, **trusted("verify"), "--seed": says("seed=7", "--seed", "7", code=3)})
         self.walk("scenario check", "of programs", [path], {"--seed": refused("--seed", "-1")})
         self.walk("scenario list", "of programs", [path], {"--filter": differs("--filter", "zzz")})
-        self.walk("sweep", "of a program", [path], {
+        self.walk("sweep", "of a program", [path, "--trust-programs"], {
+            **trusted("sweep"),
             "--worlds": says("^3 ranks", "--worlds", "3", code=3),
             "--allow-busy": Case(["--allow-busy", "--json", "{tmp}/written"], lambda test, base, result, path:
                                  test.assertTrue(read_json(path)["allow_busy"])),
             **{name: refused(name, "0") for name in ("--caps", "--steps", "--warmup", "--rounds")}})
         path.write_text(json.dumps({"name": "x", "program": {"command": [str(script)]}, "faults": []}))
-        self.walk("run", "of programs", [path], {**own, "--seed": refused("--seed", "7")})
+        self.walk("run", "of programs", [path, "--trust-programs"], {**own, **trusted("run"), "--seed": refused("--seed", "7")})
 
     def test_dumps(self):
         dump = self.tmp / "dump_0"

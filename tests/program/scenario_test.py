@@ -20,8 +20,9 @@ from schema_check import problems  # noqa: E402
 
 
 class Scenarios(FolderTest):
-    def run_lockstep(self, *words):
+    def run_lockstep(self, *words, trusts=True):
         """From a folder of its own: paths of a scenario are relative to its file."""
+        words += ("--trust-programs",) if trusts and words[0] in ("verify", "run", "sweep") else ()
         ran = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=900,
                              cwd=self.folder, env={**self.environment, "OMP_NUM_THREADS": "1"})
         self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
@@ -139,6 +140,21 @@ class Scenarios(FolderTest):
                             (["--reducers", "c10d"], "--reducers"), (["--set", "/faults=[]"], "faults")):
             self.assertEqual(self.run_lockstep("sweep", path, "--set", "/world_size=2", *words), 2, self.said)
             self.assertIn(said, self.said)
+
+    def test_nothing_is_run_of_a_file_that_is_not_trusted(self):
+        command = ["/bin/sh", "-c", "touch here; exit 1"]
+        path = self.write(program={"command": command})
+        for words in (["verify", path], ["sweep", path, "--caps", "1,2"], ["run", path, "--set", "/faults=[]"]):
+            self.assertEqual(self.run_lockstep(*words, trusts=False), 2, self.said)
+            self.assertIn("x.json: it runs a command: /bin/sh -c touch here; exit 1; expected --trust-programs, if you trust it",
+                          self.said)
+        self.assertEqual(self.run_lockstep("verify", path, "--list", trusts=False), 0, self.said)
+        self.assertFalse((self.folder / "here").exists())
+        self.assertEqual(self.run_lockstep("verify", path), 3, self.said)
+        self.assertTrue((self.folder / "here").exists())
+        toy = ROOT / "scenarios/equivalence/toy_model.json"
+        self.assertEqual(self.run_lockstep("verify", toy), 2, self.said)
+        self.assertIn("--trust-programs: lockstep verify on this machine does not take it", self.said)
 
     def test_bad_input(self):
         path = self.write(model={"kind": "mlp"}, program={"command": [PYTHON, "nowhere.py"]})

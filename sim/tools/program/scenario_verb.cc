@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -140,6 +141,19 @@ Expected<std::vector<ProgramScenarioFile>> select_programs(const Selection& sele
   return files;
 }
 
+InputErrors untrusted_programs(const Selection& selection,
+                               const std::vector<ProgramScenarioFile>& files) {
+  InputErrors errors;
+  for (const ProgramScenarioFile& file : files)
+    if (!selection.trusts_programs && !file.runs.empty())
+      errors.push_back(file_error(
+          printable(file.path),
+          fmt::format("it runs a command: {}",
+                      printable(fmt::format("{}", fmt::join(file.runs[0].program.command, " ")))),
+          "--trust-programs, if you trust it"));
+  return errors;
+}
+
 int execute_program_scenarios(const VerifyOptions& options) {
   InputErrors errors = ci_errors(options.ci);
   check_output("--json", options.json, &errors);
@@ -149,6 +163,8 @@ int execute_program_scenarios(const VerifyOptions& options) {
   if (!files) add_new(files.errors(), &errors);
   if (files && options.explain)
     for (const ProgramScenarioFile& file : files.value()) refuse_judged(file, &errors);
+  if (files && !options.list)
+    add_new(untrusted_programs(options.selection, files.value()), &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   if (count_runs(files.value()) == 0)
     return nothing_selected(

@@ -298,6 +298,8 @@ ProgramSweepPlan plan_of(const ProgramScenario& scenario) {
 Expected<ProgramScenario> chosen(const SweepOptions& options) {
   const auto files = select_with(options);
   if (!files) return files.errors();
+  InputErrors untrusted = untrusted_programs(options.selection, files.value());
+  if (!untrusted.empty()) return untrusted;
   std::vector<ProgramScenario> runs;
   for (const ProgramScenarioFile& file : files.value())
     runs.insert(runs.end(), file.runs.begin(), file.runs.end());
