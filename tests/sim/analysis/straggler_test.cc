@@ -100,6 +100,20 @@ TEST(Straggler, WhoHadNoCoreIsNotLate) {
   }
 }
 
+// Of two there is no third to tell what is usual.
+TEST(Straggler, WhoHadNoCoreIsNotLateOnTwoRanks) {
+  for (const double wait_ms : {3.0, 30.0, 300.0}) {
+    MadeRun run;
+    run.world_size = 2;
+    run.core_wait_ms = [=](int64_t rank, int64_t, Phase phase) {
+      return rank == 1 && phase == Phase::backward ? wait_ms : 0.0;
+    };
+    const Straggler found = straggler_of(run);
+    EXPECT_EQ(found.late_class, wait_ms < 10 ? std::string("none") : kStarved) << found.text;
+    EXPECT_FALSE(found.rank) << wait_ms << " " << found.text;
+  }
+}
+
 TEST(Straggler, WhoIsLateWithACoreIsNamedOnABusyMachineToo) {
   MadeRun run;
   run.slower = [](int64_t rank, int64_t, Phase phase) {
