@@ -146,7 +146,7 @@ class Scenarios(FolderTest):
         path = self.write(program={"command": command})
         for words in (["verify", path], ["sweep", path, "--caps", "1,2"], ["run", path, "--set", "/faults=[]"]):
             self.assertEqual(self.run_lockstep(*words, trusts=False), 2, self.said)
-            self.assertIn("x.json: it runs a command: /bin/sh -c touch here; exit 1; expected --trust-programs, if you trust it",
+            self.assertIn("x.json: error: it runs a command: /bin/sh -c touch here; exit 1; expected --trust-programs, if you trust it",
                           self.said)
         self.assertEqual(self.run_lockstep("verify", path, "--list", trusts=False), 0, self.said)
         self.assertFalse((self.folder / "here").exists())
