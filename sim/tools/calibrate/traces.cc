@@ -7,7 +7,7 @@
 #include "sim/calibrate/traced_runs.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
-#include "sim/cli/simulate.h"
+#include "sim/cli/simulate_jobs.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
 
