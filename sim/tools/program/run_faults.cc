@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "scenarios/base/text.h"
+#include "scenarios/json/pointer.h"
 #include "scenarios/json/schema.h"
 #include "scenarios/scenario.h"
 #include "scenarios/scenario_schema.h"
