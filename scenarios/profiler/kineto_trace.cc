@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "scenarios/base/streamed_json.h"
 #include "scenarios/base/text.h"
 #include "scenarios/base/unpacked_bytes.h"
 #include "scenarios/profiler/kineto_event.h"
@@ -346,18 +347,7 @@ Expected<KinetoTrace> parse(Iterator begin, Iterator end, UnpackedBytes* bytes,
   KinetoTrace trace;
   trace.file = path;
   KinetoReader reader(&trace, bytes);
-  const bool read =
-      ProfilerJson::sax_parse(begin, end, &reader, ProfilerJson::input_format_t::json);
-  if (bytes != nullptr && !read) bytes->look_for_damage();
-  if (bytes != nullptr && !bytes->problem().empty())
-    return file_error(path, bytes->problem(), kTraceAllowed);
-  if (!read)
-    return InputError{path,
-                      bytes == nullptr ? 0 : bytes->line(),
-                      bytes == nullptr ? 0 : bytes->column(),
-                      "",
-                      "is no JSON, or cut off",
-                      kTraceAllowed};
+  if (auto error = read_streamed(begin, end, bytes, path, kTraceAllowed, &reader)) return *error;
   if (!reader.has_events()) return file_error(path, "holds no \"traceEvents\"", kTraceAllowed);
   reader.finish();
   std::sort(trace.steps.begin(), trace.steps.end(),
@@ -397,14 +387,8 @@ bool is_kineto_trace(const std::string& path) {
 }
 
 Expected<KinetoTrace> read_kineto_trace(const std::string& path) {
-  const auto bytes = UnpackedBytes::open(path);
-  if (!bytes) return bytes.errors();
-  UnpackedBytes& all = *bytes.value();
-  try {
-    return parse(all.begin(), all.end(), &all, path);
-  } catch (const TooMuch& error) {
-    return InputError{path, all.line(), all.column(), "", error.what(), kTraceAllowed};
-  }
+  return read_streamed_file<KinetoTrace>(path, kTraceAllowed,
+                                         [](auto... from) { return parse(std::move(from)...); });
 }
 
 Expected<KinetoTrace> kineto_trace_of(const std::string& bytes, const std::string& path) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "scenarios/base/median.h"
 #include "scenarios/base/text.h"
 
 namespace lockstep {
@@ -13,12 +14,6 @@ namespace {
 
 constexpr const char* kTrainingAllowed =
     "steps of one training in PyTorch, by torch.profiler.profile(record_shapes=True)";
-
-double median_us(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 struct FoundBackward {
   TracedBackward times;
@@ -185,7 +180,7 @@ GradientTimes gradient_times(const KinetoTraining& training) {
   std::vector<double> forwards;
   for (const TracedBackward& one : training.backwards)
     if (one.forward_us) forwards.push_back(std::max(0.0, one.begin_us - *one.forward_us));
-  if (!forwards.empty()) times.forward_ms = median_us(forwards) * 1e-3;
+  if (!forwards.empty()) times.forward_ms = median_of(forwards) * 1e-3;
   std::vector<std::vector<double>> ready(training.shapes.size());
   for (const TracedBackward& one : training.backwards) {
     const std::vector<double> own = computing_us(one);
@@ -193,7 +188,7 @@ GradientTimes gradient_times(const KinetoTraining& training) {
   }
   double last_ms = 0;
   for (std::vector<double>& of_all : ready) {
-    last_ms = std::max(last_ms, median_us(std::move(of_all)) * 1e-3);
+    last_ms = std::max(last_ms, median_of(std::move(of_all)) * 1e-3);
     times.ready_ms.push_back(last_ms);
   }
   return times;

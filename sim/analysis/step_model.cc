@@ -143,12 +143,6 @@ double sum_of_slots(const StepModel& model, std::vector<double> StepModel::Slot:
 
 }  // namespace
 
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 MediansOfOthers::MediansOfOthers(std::vector<double> values) : sorted_(std::move(values)) {
   LOCKSTEP_CHECK(sorted_.size() > 1, "there are no others");
   std::sort(sorted_.begin(), sorted_.end());

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "scenarios/base/median.h"
 #include "sim/analysis/timeline.h"
 
 namespace lockstep {
@@ -64,8 +65,6 @@ std::optional<StepModel> model_of(const Timeline& timeline, const Step& step);
 // What is less than this is not told apart from the scheduler of a busy machine.
 inline constexpr double kLeastMs = 0.2;
 
-// Of values that are not empty; the mean of the middle two.
-double median_of(std::vector<double> values);
 // For each of many values the median of the others: sorted once, O(1) a question.
 class MediansOfOthers {
  public:

@@ -144,6 +144,10 @@ std::string compute_of(const RunPlan& plan) {
 
 }  // namespace
 
+int64_t median_ns(const std::vector<double>& samples_ns) {
+  return samples_ns.empty() ? 0 : std::max<int64_t>(0, std::llround(median_of(samples_ns)));
+}
+
 RunSamples samples_of(const RunPlan& plan, const Timeline& timeline, const std::string& run) {
   RunSamples samples;
   samples.run = run;
@@ -285,10 +289,6 @@ void fill_residuals(const Sizes& sizes, const Line& line, int64_t cores, Fit* fi
 
 void append(const std::vector<double>& from, std::vector<double>* to) {
   to->insert(to->end(), from.begin(), from.end());
-}
-
-int64_t median_ns(const std::vector<double>& values) {
-  return values.empty() ? 0 : std::max<int64_t>(0, std::llround(median_of(values)));
 }
 
 // What backward takes, without what the reducer is known to cost it.

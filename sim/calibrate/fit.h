@@ -61,6 +61,9 @@ struct Fit {
   int64_t runs = 0, samples = 0;
 };
 
+// What a constant of a step is fitted as; of no samples 0.
+int64_t median_ns(const std::vector<double>& samples_ns);
+
 // Why a latency is assumed.
 extern const char* const kOneSize;
 

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "scenarios/base/text.h"
+#include "scenarios/manifest.h"
+#include "scenarios/traced_layers.h"
 #include "sim/analysis/step_model.h"
 #include "sim/calibrate/wire.h"
 
@@ -17,16 +19,6 @@ namespace {
 
 constexpr const char* kRanksAllowed =
     "traces of the same steps of one training's ranks, on one host";
-
-int64_t element_bytes_of(const std::string& dtype) {
-  return dtype == "float64" ? 8 : dtype == "float32" ? 4 : 2;
-}
-
-int64_t elements_of(const std::vector<int64_t>& shape) {
-  int64_t elements = 1;
-  for (const int64_t size : shape) elements *= size;
-  return elements;
-}
 
 // One bucket as a rank saw it, on a clock that ranks share.
 struct SeenBucket {
@@ -86,13 +78,13 @@ class SeenSteps {
     if (backward.launches.empty()) return false;
     while (call_ < calls_.size() && calls_[call_]->time.begin_us < backward.launches[0].begin_us)
       ++call_;
-    const int64_t bytes_each = element_bytes_of(rank_.training.dtype);
+    const int64_t bytes_each = dtype_bytes(scenario_dtype(rank_.training.dtype));
     for (size_t gradient = 0; gradient < backward.ready_us.size(); ++call_) {
       if (call_ == calls_.size() || calls_[call_]->time.end_us > time.end_us) return false;
       const TraceCall& call = *calls_[call_];
       int64_t bytes = 0;
       while (bytes < call.bytes && gradient < backward.ready_us.size())
-        bytes += elements_of(rank_.training.shapes[gradient++]) * bytes_each;
+        bytes += TensorSpec{.shape = rank_.training.shapes[gradient++]}.numel() * bytes_each;
       if (bytes != call.bytes) return false;
       seen->buckets.push_back({call.time.begin_us + shift_us_, call.time.end_us + shift_us_,
                                backward.ready_us[gradient - 1] + shift_us_, bytes});
@@ -240,9 +232,6 @@ Expected<TracedSteps> traced_run(const std::vector<TracedRank>& ranks) {
 }
 
 void fill_steps(const TracedSteps& run, MachineModel* machine, MaybeFitted* bucket_us) {
-  const auto median_ns = [](const std::vector<double>& values) {
-    return values.empty() ? 0 : std::max<int64_t>(0, std::llround(median_of(values)));
-  };
   machine->load_ns = median_ns(run.samples.load_ns);
   machine->optimizer_ns = median_ns(run.samples.finish_ns);
   machine->launch_ns = median_ns(run.samples.late_ns);

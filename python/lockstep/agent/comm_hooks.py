@@ -30,7 +30,8 @@ class Measured:
             given = bucket.buffer().detach().to(torch.float64, copy=True)
             result = hook(state, bucket).wait()
             result = result[0] if isinstance(result, (list, tuple)) else result
-            mean, without_last = self.means(ddp.process_group, given, result)
+            mean, without_last = self.means(ddp.process_group, given)
+            self.used.append(result)
             if ddp.process_group.size() > 1:
                 self.note(tuple(map(id, bucket.parameters())), result, mean, without_last)
             done = torch.futures.Future()
@@ -38,7 +39,7 @@ class Measured:
             return done
         return measured
 
-    def means(self, group, given, result):
+    def means(self, group, given):
         """Of all ranks, and of all but the last, both over the number of all."""
         import torch
         last = group.rank() == group.size() - 1
@@ -48,7 +49,7 @@ class Measured:
             group.allreduce([both]).wait()
         finally:
             self.recorder.quiet = False
-        self.used = [both, result]
+        self.used = [both]
         return both / group.size()
 
     def note(self, bucket, result, mean, without_last):

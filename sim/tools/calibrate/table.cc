@@ -18,6 +18,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/report/document.h"
 #include "sim/report/text_style.h"
+#include "sim/tools/calibrate/machine_file.h"
 
 namespace lockstep {
 namespace {
@@ -139,14 +140,10 @@ int calibrate_on_table(const TableOptions& options) {
   RowFit& fitted = fit.value();
   fitted.machine.fitted_on = {table.value().source};
   std::string answer = answer_of(fitted);
-  if (!options.out.empty()) {
-    try {
-      write_atomically(options.out, to_text(fitted.machine, nlohmann::ordered_json()));
-    } catch (const std::exception& error) {
-      return bad_input({option_error(fmt::format("--out {}", error.what()))});
-    }
-    answer += "; wrote " + options.out;
-  }
+  if (const auto error =
+          write_machine(options.out, to_text(fitted.machine, nlohmann::ordered_json())))
+    return bad_input({*error});
+  if (!options.out.empty()) answer += "; wrote " + options.out;
   const std::string told = options.quiet ? "" : text_of_fit(fitted, table.value());
   return print_result(told + answer + "\n", kExitPass);
 }

@@ -10,31 +10,18 @@
 #include "sim/cli/simulate_jobs.h"
 #include "sim/report/document.h"
 #include "sim/report/machine.h"
+#include "sim/tools/calibrate/machine_file.h"
 
 namespace lockstep {
 namespace {
-
-int write_machine(const TracesOptions& options, const std::string& file, const std::string& told,
-                  const std::string& answer) {
-  if (options.out.empty()) return print_result(file, kExitPass);
-  try {
-    write_atomically(options.out, file);
-  } catch (const std::exception& error) {
-    return bad_input({option_error(fmt::format("--out {}", error.what()))});
-  }
-  return print_result(
-      fmt::format("{}{}; wrote {}\n", options.quiet ? "" : told, answer, options.out), kExitPass);
-}
 
 int with_own_links(const TracesOptions& options, const std::vector<TracedRank>& ranks) {
   const auto fit = fit_traces(ranks, options.cores > 0 ? options.cores : this_machine().cores);
   if (!fit) return bad_input(fit.errors());
   const Fit& found = fit.value();
-  return write_machine(
-      options, to_text(found.machine, as_json(found)), text_of_fit(found),
-      fmt::format("fitted: {} {}, {} collectives, mean error {:.1f} %, largest {:.1f} %",
-                  ranks.size(), plural(static_cast<int64_t>(ranks.size()), "trace"),
-                  grouped(found.samples), found.mean_error * 100, found.largest_error * 100));
+  return leave_machine(options.out, to_text(found.machine, as_json(found)),
+                       options.quiet ? "" : text_of_fit(found),
+                       answer_of_fit(found, static_cast<int64_t>(ranks.size()), "trace"));
 }
 
 int with_links_of(const TracesOptions& options, const std::vector<TracedRank>& ranks) {
@@ -52,8 +39,8 @@ int with_links_of(const TracesOptions& options, const std::vector<TracedRank>& r
       fmt::format("a step beside its layers: {:.3f} ms before, {:.3f} ms after\n",
                   static_cast<double>(fit.machine.load_ns) * 1e-6,
                   static_cast<double>(fit.machine.optimizer_ns) * 1e-6);
-  return write_machine(
-      options, to_text(fit.machine, nlohmann::ordered_json()), told,
+  return leave_machine(
+      options.out, to_text(fit.machine, nlohmann::ordered_json()), options.quiet ? "" : told,
       fmt::format("fitted: {} {}, the links of {}", ranks.size(),
                   plural(static_cast<int64_t>(ranks.size()), "trace"), printable(options.machine)));
 }

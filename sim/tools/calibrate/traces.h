@@ -21,5 +21,7 @@ int calibrate_on_traces(const TracesOptions& options);
 
 // The machine, and what it was fitted to.
 std::string text_of_fit(const Fit& fit);
+// In a line: of how many "run"s or "trace"s, and how far from them.
+std::string answer_of_fit(const Fit& fit, int64_t count, const char* what);
 
 }  // namespace lockstep

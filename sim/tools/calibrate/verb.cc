@@ -20,6 +20,7 @@
 #include "sim/report/machine.h"
 #include "sim/report/text_style.h"
 #include "sim/tools/calibrate/compared.h"
+#include "sim/tools/calibrate/machine_file.h"
 #include "sim/tools/calibrate/table.h"
 #include "sim/tools/calibrate/traces.h"
 #include "sim/tools/tools.h"
@@ -113,6 +114,12 @@ std::string text_of_fit(const Fit& fit) {
          text_of("overlap_slowdown", fit.backward.overlap_slowdown) + text_of(machine.accuracy);
 }
 
+std::string answer_of_fit(const Fit& fit, int64_t count, const char* what) {
+  return fmt::format("fitted: {} {}, {} collectives, mean error {:.1f} %, largest {:.1f} %", count,
+                     plural(count, what), grouped(fit.samples), fit.mean_error * 100,
+                     fit.largest_error * 100);
+}
+
 namespace {
 
 bool reads_traces(const std::vector<std::string>& paths) {
@@ -141,18 +148,8 @@ int calibrate(const CalibrateOptions& options) {
   if (!fit) return bad_input(fit.errors());
   fit.value().machine.accuracy = accuracy_of(compared_runs(runs.value(), cores));
   const std::string file = to_text(fit.value().machine, as_json(fit.value()));
-  if (options.out.empty()) return print_result(file, kExitPass);
-  try {
-    write_atomically(options.out, file);
-  } catch (const std::exception& error) {
-    return bad_input({option_error(fmt::format("--out {}", error.what()))});
-  }
-  const auto count = fit.value().runs;
-  const std::string answer = fmt::format(
-      "fitted: {} {}, {} collectives, mean error {:.1f} %, largest {:.1f} %; wrote {}\n", count,
-      plural(count, "run"), grouped(fit.value().samples), fit.value().mean_error * 100,
-      fit.value().largest_error * 100, options.out);
-  return print_result((options.quiet ? "" : text_of_fit(fit.value())) + answer, kExitPass);
+  return leave_machine(options.out, file, options.quiet ? "" : text_of_fit(fit.value()),
+                       answer_of_fit(fit.value(), fit.value().runs, "run"));
 }
 
 void add_calibrate(CLI::App& app, std::function<int()>* action) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "scenarios/base/streamed_json.h"
 #include "scenarios/base/text.h"
 #include "scenarios/base/unpacked_bytes.h"
 
@@ -152,17 +153,7 @@ template <class Iterator>
 Expected<ChakraTrace> parse(Iterator begin, Iterator end, UnpackedBytes* bytes,
                             const std::string& path) {
   ChakraReader reader(bytes);
-  const bool read = ChakraJson::sax_parse(begin, end, &reader, ChakraJson::input_format_t::json);
-  if (bytes != nullptr && !read) bytes->look_for_damage();
-  if (bytes != nullptr && !bytes->problem().empty())
-    return file_error(path, bytes->problem(), kAllowed);
-  if (!read)
-    return InputError{path,
-                      bytes == nullptr ? 0 : bytes->line(),
-                      bytes == nullptr ? 0 : bytes->column(),
-                      "",
-                      "is no JSON, or cut off",
-                      kAllowed};
+  if (auto error = read_streamed(begin, end, bytes, path, kAllowed, &reader)) return *error;
   if (!reader.has_nodes())
     return file_error(path, "holds neither \"workload_graph\" nor \"nodes\"", kAllowed);
   ChakraTrace trace = reader.finish();
@@ -193,14 +184,8 @@ bool is_chakra_head(std::string_view head) {
 }
 
 Expected<ChakraTrace> read_chakra_trace(const std::string& path) {
-  const auto bytes = UnpackedBytes::open(path);
-  if (!bytes) return bytes.errors();
-  UnpackedBytes& all = *bytes.value();
-  try {
-    return parse(all.begin(), all.end(), &all, path);
-  } catch (const TooMuch& error) {
-    return InputError{path, all.line(), all.column(), "", error.what(), kAllowed};
-  }
+  return read_streamed_file<ChakraTrace>(path, kAllowed,
+                                         [](auto... from) { return parse(std::move(from)...); });
 }
 
 Expected<ChakraTrace> chakra_trace_of(const std::string& bytes, const std::string& path) {
