@@ -74,15 +74,16 @@ if(LOCKSTEP_LIBTORCH)
 endif()
 
 # From outside: the program as a user runs it, and every shipped scenario against its expectation.
-# Two programs at a time (scripts/test), but for those that measure a time: they take both places.
+# Programs wait for their ranks, so there are more at a time than cores (scripts/test), but for those
+# that measure a time: they run alone.
 set(lockstep_timed cli.blame cli.collective cli.emulation cli.sweep cli.whatif program.sweep
     scenario.stragglers scenario.sweeps)
 function(lockstep_cli_test name)
-  set(places 1)
+  set(alone FALSE)
   if(name IN_LIST lockstep_timed)
-    set(places 2)
+    set(alone TRUE)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS cli PROCESSORS ${places} ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS cli RUN_SERIAL ${alone} ${ARGN})
   if(name MATCHES "^(python.ddp|scenario.equivalence|cli.consumer)$")  # begun first: the longest
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()

@@ -15,7 +15,7 @@ struct Renaming {
   const char* new_word;
 };
 
-// Renamed in 0.1.
+// Renamed in 0.2.
 constexpr Renaming kRenamings[] = {
     {"device", "stand_in", "fake"},
     {"kind", "other_bucket_cap", "mismatched_bucket_cap"},
@@ -50,6 +50,12 @@ std::vector<RenamedWord> replace_renamed_words(Document* scenario) {
   std::vector<RenamedWord> replaced;
   replace("", "", scenario, &replaced);
   return replaced;
+}
+
+std::vector<RenamedWord> renamed_words() {
+  std::vector<RenamedWord> words;
+  for (const Renaming& row : kRenamings) words.push_back({row.key, row.old_word, row.new_word});
+  return words;
 }
 
 }  // namespace lockstep

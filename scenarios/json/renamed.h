@@ -16,7 +16,10 @@ struct RenamedWord {
 
 // Puts the present words in place of deprecated ones, in a scenario as it was written (matrix,
 // exclude and full included) or as a plan holds it, and returns them in the document's order. Old
-// words are taken for one version after the one that renamed them.
+// words are taken in the version that renamed them (docs/upgrading.md), and refused in the next.
 std::vector<RenamedWord> replace_renamed_words(nlohmann::ordered_json* scenario);
+
+// All of them, with the key of the value as `pointer`.
+std::vector<RenamedWord> renamed_words();
 
 }  // namespace lockstep
