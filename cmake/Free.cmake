@@ -36,6 +36,7 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/scenarios/profile_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/machine_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/simulate_schema.json
+          ${PROJECT_SOURCE_DIR}/scenarios/soak_schema.json
           ${PROJECT_SOURCE_DIR}/scenarios/table_schema.json
           ${PROJECT_SOURCE_DIR}/cmake/EmbedSchemas.cmake ${PROJECT_SOURCE_DIR}/cmake/Embed.cmake)
 
@@ -129,7 +130,7 @@ if(LOCKSTEP_TOOLS)
   lockstep_library(lockstep_explore SOURCES sim/tools/explore/scheduler.cc sim/tools/explore/shrink.cc
                    sim/tools/explore/result.cc LINK lockstep_plan Threads::Threads)
   lockstep_library(lockstep_tools FOLDERS sim/tools/calibrate sim/tools/campaign sim/tools/compare sim/tools/explain sim/tools/program
-                   sim/tools/whatif
+                   sim/tools/soak sim/tools/whatif
                    SOURCES sim/tools/collective/report.cc sim/tools/collective/verb.cc
                            sim/tools/explore/report.cc sim/tools/explore/verb.cc
                    LINK lockstep_cli lockstep_collective lockstep_explore)

@@ -19,6 +19,7 @@ const char* sweep_schema_text();              // ... `lockstep sweep`
 const char* what_if_schema_text();            // ... `lockstep whatif`, and `analyze` of a trace
 const char* collective_schema_text();         // ... `lockstep collective`
 const char* explore_schema_text();            // ... `lockstep explore`
+const char* soak_schema_text();               // ... `lockstep soak`
 const char* compare_schema_text();            // ... `lockstep compare`
 const char* explain_schema_text();            // ... `lockstep explain`
 const char* program_schema_text();            // ... `lockstep verify -- COMMAND`

@@ -84,7 +84,9 @@ class SeenSteps {
       const TraceCall& call = *calls_[call_];
       int64_t bytes = 0;
       while (bytes < call.bytes && gradient < backward.ready_us.size())
-        bytes += TensorSpec{.shape = rank_.training.shapes[gradient++]}.numel() * bytes_each;
+        bytes += TensorSpec{.name = {}, .dtype = {}, .shape = rank_.training.shapes[gradient++]}
+                     .numel() *
+                 bytes_each;
       if (bytes != call.bytes) return false;
       seen->buckets.push_back({call.time.begin_us + shift_us_, call.time.end_us + shift_us_,
                                backward.ready_us[gradient - 1] + shift_us_, bytes});

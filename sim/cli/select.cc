@@ -287,7 +287,41 @@ void keep_plans(std::vector<SelectedFile>* files, Keep keep) {
 
 }  // namespace
 
+namespace {
+
+// Of a Slurm array, whose numbers need not begin at 0, nor follow each other by one.
+std::optional<Shard> array_shard(const Variables& variables) {
+  const auto number = [&](const char* name) -> std::optional<int64_t> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : number_in<int64_t>(found->second);
+  };
+  const auto id = number("SLURM_ARRAY_TASK_ID"), count = number("SLURM_ARRAY_TASK_COUNT");
+  const auto least = number("SLURM_ARRAY_TASK_MIN");
+  const int64_t step = number("SLURM_ARRAY_TASK_STEP").value_or(1);
+  if (!id || !count || !least || step < 1 || *id < *least) return std::nullopt;
+  return Shard{(*id - *least) / step + 1, *count};
+}
+
+}  // namespace
+
+Expected<Shard> launched_shard(const Variables& variables) {
+  const auto placed = detect_placement(variables, "auto");
+  if (!placed) return placed.errors();
+  const Placement& tasks = placed.value();
+  const std::optional<Shard> array = array_shard(variables);
+  if (!array && tasks.launcher == "none")
+    return option_error("--shard auto: no launcher says which part this process is to take",
+                        "I/N, or a process of a Slurm array, srun, mpirun or torchrun");
+  const Shard outer = array.value_or(Shard());
+  const Shard both{(outer.index - 1) * tasks.tasks + tasks.task + 1, outer.count * tasks.tasks};
+  if (outer.index <= outer.count && both.count <= kShardsMost) return both;
+  return option_error(
+      fmt::format("--shard auto: part {} of {} is no part of a whole", both.index, both.count),
+      "array numbers without gaps, or I/N");
+}
+
 Expected<Shard> parse_shard(const std::string& text) {
+  if (text == "auto") return launched_shard(this_environment());
   const std::string_view words = text;
   const size_t slash = std::min(words.find('/'), words.size());
   const auto index = number_in<int64_t>(words.substr(0, slash));
@@ -295,7 +329,7 @@ Expected<Shard> parse_shard(const std::string& text) {
   if (index && count && *index >= 1 && *index <= *count && *count <= kShardsMost)
     return Shard{*index, *count};
   return option_error(fmt::format("--shard \"{}\" is no part of a whole", printable(text)),
-                      fmt::format("I/N with 1 <= I <= N <= {}", kShardsMost));
+                      fmt::format("I/N with 1 <= I <= N <= {}, or auto", kShardsMost));
 }
 
 void keep_shard(const Shard& shard, std::vector<SelectedFile>* files) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/cli/verbs.h"
+#include "sim/join/environment.h"
 #include "sim/report/document.h"
 
 namespace lockstep {
@@ -12,7 +13,12 @@ namespace lockstep {
 // What narrows a selection further: a part of it for each of several machines, or what failed last.
 
 // "2/5". Bad input: another form, i < 1, i > n, n > 4096.
+// auto: launched_shard() of this process.
 Expected<Shard> parse_shard(const std::string& text);
+// The part that a launcher's variables say: of a Slurm array, its tasks (srun, mpirun, torchrun),
+// or the tasks of each of an array. Bad input where there is neither, or they contradict each
+// other.
+Expected<Shard> launched_shard(const Variables& variables);
 
 // Leaves the runs of one shard. Every run is in exactly one of the n shards of a selection,
 // whatever machine asks; their sizes differ by one run at most. Neighbours on an axis go to

@@ -149,17 +149,23 @@ void add_ci(CLI::App* verb, CiOptions* options) {
       ->group("Output");
 }
 
-void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files) {
+void add_shard(CLI::App* verb, std::optional<Shard>* shard) {
   verb->add_option_function<std::string>(
           "--shard",
-          [options](const std::string& text) {
-            auto shard = parse_shard(text);
-            if (!shard) throw CLI::ValidationError(refusal_of(shard.errors().front()));
-            options->shard = shard.value();
+          [shard](const std::string& text) {
+            auto part = parse_shard(text);
+            if (!part) throw CLI::ValidationError(refusal_of(part.errors().front()));
+            *shard = part.value();
           },
-          "Only part I of N, for N machines: every run is in one part")
-      ->option_text("I/N")
+          "Only part I of N, for N machines: every run is in one part; auto: as a Slurm array, "
+          "srun, "
+          "mpirun or torchrun says")
+      ->option_text("I/N|auto")
       ->group("Which runs");
+}
+
+void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files) {
+  add_shard(verb, &options->shard);
   if (!files) return;
   verb->add_flag("--last-failed", options->last_failed,
                  "Only runs that were not as expected when they were run last")

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <functional>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -33,6 +34,8 @@ void add_ci(CLI::App* verb, CiOptions* options);
 void add_how(CLI::App* verb, VerifyOptions* options);
 // --shard; where files are named, --last-failed and --baseline too.
 void add_narrowing(CLI::App* verb, VerifyOptions* options, bool files);
+// --shard alone.
+void add_shard(CLI::App* verb, std::optional<Shard>* shard);
 void add_hosts(CLI::App* verb, HostsOptions* options);
 
 // --trust-programs, of verbs that execute scenarios of programs.

@@ -353,10 +353,10 @@ int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
 
 const std::vector<Tool>& tools() {
 #ifdef LOCKSTEP_TOOLS
-  static const std::vector<Tool> all = {campaign_tool(),     calibrate_tool(), collective_tool(),
-                                        explore_tool(),      whatif_tool(),    compare_tool(),
-                                        explain_tool(),      program_tool(),   program_run_tool(),
-                                        program_sweep_tool()};
+  static const std::vector<Tool> all = {campaign_tool(),    calibrate_tool(),    collective_tool(),
+                                        explore_tool(),     soak_tool(),         whatif_tool(),
+                                        compare_tool(),     explain_tool(),      program_tool(),
+                                        program_run_tool(), program_sweep_tool()};
 #else
   static const std::vector<Tool> all;
 #endif

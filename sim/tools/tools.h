@@ -14,6 +14,7 @@ Tool explore_tool();
 Tool program_tool();
 Tool program_run_tool();
 Tool program_sweep_tool();
+Tool soak_tool();
 Tool whatif_tool();
 
 }  // namespace lockstep

@@ -189,8 +189,9 @@ TEST(LayerTimes, AreThoseOfATrace) {
 
 std::string error_of(const Scenario& scenario) {
   const auto times = layer_times(scenario);
-  if (!times) EXPECT_EQ(times.errors()[0].pointer, "/compute/profile");
-  return times ? "" : times.errors()[0].message;
+  if (times) return "";
+  EXPECT_EQ(times.errors()[0].pointer, "/compute/profile");
+  return times.errors()[0].message;
 }
 
 TEST(LayerTimes, SayWhatIsWrongWithATrace) {

@@ -105,6 +105,24 @@ void in_batches(uint64_t first, int64_t count,
     if (!batch(first + static_cast<uint64_t>(done), std::min(kBatch, count - done))) return;
 }
 
+std::vector<uint64_t> seeds_of_shard(const CampaignOptions& options, uint64_t first,
+                                     int64_t count) {
+  const Shard shard = options.verify.shard.value_or(Shard());
+  std::vector<uint64_t> seeds;
+  for (uint64_t seed = first; seed < first + static_cast<uint64_t>(count); ++seed)
+    if ((seed - options.seed) % static_cast<uint64_t>(shard.count) ==
+        static_cast<uint64_t>(shard.index - 1))
+      seeds.push_back(seed);
+  return seeds;
+}
+
+InputErrors empty_shard(const CampaignOptions& options, int64_t count) {
+  const Shard shard = options.verify.shard.value_or(Shard());
+  if (shard.index <= count) return {};
+  return {
+      option_error(fmt::format("--shard {}/{}: there are fewer runs", shard.index, shard.count))};
+}
+
 struct BusyCores::Spinners {
   std::vector<Spawned> processes;
 };
@@ -140,7 +158,9 @@ struct CleanCampaign {
 bool run_batch(const CampaignOptions& options, const CampaignPlace& place, uint64_t first,
                int64_t count, CleanCampaign* campaign) {
   std::vector<Json> cases;
-  for (int64_t i = 0; i < count; ++i) cases.push_back(clean_case(first + static_cast<uint64_t>(i)));
+  for (const uint64_t seed : seeds_of_shard(options, first, count))
+    cases.push_back(clean_case(seed));
+  if (cases.empty()) return true;
   ResultDocument batch = run_cases(cases, options.verify, place.worker,
                                    fmt::format("{}/batch-{}", place.directory.path(), first));
   for (RunResult& run : batch.runs) {
@@ -211,6 +231,8 @@ Json not_passed(const std::vector<CleanRun>& runs) {
 }  // namespace
 
 int campaign_of_clean_runs(const CampaignOptions& options) {
+  if (const auto errors = empty_shard(options, options.clean); !errors.empty())
+    return bad_input(errors, options.verify.json);
   const auto place = campaign_place(options.verify);
   if (!place) return bad_input(place.errors(), options.verify.json);
   const BusyCores busy(options.busy);
@@ -241,13 +263,14 @@ class Batch {
       : options_(options),
         place_(place),
         folder_(fmt::format("{}/batch-{}", place.directory.path(), first)) {
-    for (int64_t i = 0; i < count; ++i) {
-      Json document = mutant_case(first + static_cast<uint64_t>(i));
+    for (const uint64_t seed : seeds_of_shard(options, first, count)) {
+      Json document = mutant_case(seed);
       cases_.emplace(document["name"].get<std::string>(), std::move(document));
     }
   }
 
   bool run(MutantCampaign* campaign) {
+    if (cases_.empty()) return true;
     std::vector<Json> documents;
     for (const auto& [name, document] : cases_) documents.push_back(document);
     ResultDocument mutants = run_cases(documents, options_.verify, place_.worker, folder_);
@@ -322,6 +345,8 @@ std::string text_of_mutants(const CampaignOptions& options, const MutantCampaign
 }  // namespace
 
 int campaign_of_mutants(const CampaignOptions& options) {
+  if (const auto errors = empty_shard(options, options.mutants); !errors.empty())
+    return bad_input(errors, options.verify.json);
   const auto place = campaign_place(options.verify);
   if (!place) return bad_input(place.errors(), options.verify.json);
   const BusyCores busy(options.busy);

@@ -214,7 +214,7 @@ void add_campaign(CLI::App& app, std::function<int()>* action) {
 Tool campaign_tool() {
   const char* runs = " --busy --html --shard ";
   const char* tallied =
-      " --busy --color --fresh-processes --html --jobs --json --keep --out --quiet --seed ";
+      " --busy --color --fresh-processes --html --jobs --json --keep --out --quiet --seed --shard ";
   return {
       .verb = "campaign",
       .add = add_campaign,

@@ -51,7 +51,7 @@ const char* name_of(CertificateGap gap);
 
 struct GradientPlace {
   int64_t step = 0, rank = 0, element = 0;  // step from 1; rank of a local gradient
-  std::string name;
+  std::string name = {};
   double a = 0, b = 0;  // the values there
 };
 

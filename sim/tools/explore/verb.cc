@@ -23,6 +23,7 @@
 #include "scenarios/json/schema.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
+#include "sim/cli/select.h"
 #include "sim/cli/shared_options.h"
 #include "sim/cli/verbs.h"
 #include "sim/cli/worker_program.h"
@@ -43,6 +44,7 @@ namespace {
 // Schedules of scenarios whose ranks are threads of one process, one running at a time.
 struct ExploreOptions {
   Selection selection;
+  std::optional<Shard> shard;
   ExploreSpec spec;  // its seed is the scenario's
   std::string json;
   std::string color = "auto";
@@ -217,9 +219,11 @@ bool expects_finding(const Scenario& scenario) {
   return false;
 }
 
-Expected<std::vector<ToExplore>> plans_to_explore(const Selection& selection) {
+Expected<std::vector<ToExplore>> plans_to_explore(const Selection& selection,
+                                                  const std::optional<Shard>& shard) {
   auto files = select(selection);
   if (!files) return files.errors();
+  if (shard) keep_shard(*shard, &files.value());
   std::vector<ToExplore> plans;
   InputErrors errors;
   for (const SelectedFile& file : files.value())
@@ -267,12 +271,13 @@ int explore(const ExploreOptions& options) {
   InputErrors errors;
   check_output("--json", options.json, &errors);
   if (!errors.empty()) return bad_input(errors);
-  const auto plans = plans_to_explore(options.selection);
+  const auto plans = plans_to_explore(options.selection, options.shard);
   if (!plans) return bad_input(plans.errors(), options.json);
   if (plans.value().empty())
     return nothing_selected(
-        fmt::format("no run contains \"{}\"", printable(options.selection.filter)), "explore",
-        options.json, {.junit = "", .annotations = "none"});
+        options.shard ? "this shard has no run"
+                      : fmt::format("no run contains \"{}\"", printable(options.selection.filter)),
+        "explore", options.json, {.junit = "", .annotations = "none"});
   const auto worker = find_worker();
   if (!worker) return bad_input(worker.errors(), options.json);
   ExploreDocument document;
@@ -323,6 +328,7 @@ void add_explore(CLI::App& app, std::function<int()>* action) {
       "explore", "Run reducers under thousands of schedules; find races, deadlocks, mismatches.");
   add_selection(verb, &options->selection, true);
   add_schedules(verb, &options->spec);
+  add_shard(verb, &options->shard);
   verb->add_option("--json", options->json,
                    "Write the result as JSON (see lockstep schema --explore)")
       ->option_text("FILE")
@@ -347,7 +353,7 @@ void add_explore(CLI::App& app, std::function<int()>* action) {
 }  // namespace
 
 Tool explore_tool() {
-  const char* common = " --color --filter --json --preemptions --quiet ";
+  const char* common = " --color --filter --json --preemptions --quiet --shard ";
   return {.verb = "explore",
           .add = add_explore,
           .forms = {{"with --replay", "--replay", {"--replay", kSelectionOptions, common}},

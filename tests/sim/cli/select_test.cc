@@ -81,6 +81,36 @@ TEST(Shards, AreWrittenAsAPartOfAWhole) {
     EXPECT_FALSE(parse_shard(bad)) << bad;
 }
 
+Shard launched(const Variables& variables) {
+  const auto shard = launched_shard(variables);
+  return shard ? shard.value() : Shard{0, 0};
+}
+
+TEST(Shards, AreWhatTheLauncherSays) {
+  const Variables tasks = {{"SLURM_JOB_ID", "9"},  {"SLURM_STEP_ID", "0"},
+                           {"SLURM_PROCID", "2"},  {"SLURM_NTASKS", "4"},
+                           {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"},
+                           {"SLURM_NNODES", "4"},  {"SLURM_STEP_NUM_TASKS", "4"}};
+  EXPECT_EQ(launched(tasks).index, 3);
+  EXPECT_EQ(launched(tasks).count, 4);
+  Variables array = {{"SLURM_ARRAY_TASK_ID", "14"},
+                     {"SLURM_ARRAY_TASK_MIN", "10"},
+                     {"SLURM_ARRAY_TASK_COUNT", "5"},
+                     {"SLURM_ARRAY_TASK_STEP", "2"}};
+  EXPECT_EQ(launched(array).index, 3);
+  EXPECT_EQ(launched(array).count, 5);
+  array.insert(tasks.begin(), tasks.end());  // tasks of each of an array
+  EXPECT_EQ(launched(array).index, 11);
+  EXPECT_EQ(launched(array).count, 20);
+}
+
+TEST(Shards, OfNoLauncherAreNotTheWhole) {
+  EXPECT_FALSE(launched_shard({}));
+  EXPECT_FALSE(launched_shard({{"SLURM_ARRAY_TASK_ID", "9"},  // 0,9 of two: a gap
+                               {"SLURM_ARRAY_TASK_MIN", "0"},
+                               {"SLURM_ARRAY_TASK_COUNT", "2"}}));
+}
+
 class LastFailed : public testing::Test {
  protected:
   LastFailed() {
