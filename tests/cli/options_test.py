@@ -16,6 +16,7 @@ SLOW = "scenarios/stragglers/named_compute.json"
 RESNET = "scenarios/stragglers/emulated_resnet50.json"
 TRACE = "golden/data/stragglers/timeline-ST.json.gz"
 ONE = ("--set", "/world_size=2", "--set", "/steps=2", "--set", "/reducer/kind=bucketed")
+EMPTY_SHARD = says("no run", "--shard", "2/2", code=4)
 SEEN = Case([], lambda test, base, result, path: None)  # the base itself has it, and shows it
 
 
@@ -180,21 +181,41 @@ class Options(OptionWalk):
                 ("of random faults", ["--seeds", "1"], {"--seeds": None, **shard}),
                 ("with --draw", ["--enumerate", "--draw", "1"],
                  {"--enumerate": None, "--draw": None, **shard}),
-                ("with --clean", ["--clean", "1"], {"--clean": None}),
-                ("with --mutants", ["--mutants", "1"], {"--mutants": None})):
+                ("with --clean", ["--clean", "1"], {"--clean": None, **shard}),
+                ("with --mutants", ["--mutants", "1"], {"--mutants": None, **shard})):
             given = {option: case or Case([], lambda test, base, result, path: None)
                      for option, case in own.items()}
             self.walk_runs("campaign", what, base, given, same)
-        for options in (["--mutants", "1", "--junit", self.tmp / "x"], ["--clean", "1", "--shard", "1/1"],
+        for options in (["--mutants", "1", "--junit", self.tmp / "x"], ["--clean", "1", "--draw", "1"],
                         ["--enumerate", "--seed", "3"], ["--clean", "1", "--seeds", "3"]):
             result = self.run_program("campaign", *options)
             self.assertEqual(result.code, 2, result.text)
             self.assertIn(options[-2], result.err)
 
+    def test_soaks(self):
+        out = self.tmp / "soak"
+        base = ["--slices", "1", "--only", "explore", "--jobs", "2", "--out", out]
+        from_seed = lambda seed: lambda test, base, result, path: test.assertIn(  # noqa: E731
+            f'"seed":{seed},', (out / "ledger.jsonl").read_text())
+        self.walk("soak", "of seeds", base, {
+            **dict.fromkeys(("--slices", "--only", "--jobs"), SEEN),
+            "--out": Case([], lambda test, base, result, path: test.assertTrue((out / "soak.md").exists())),
+            "--seed": Case(["--seed", "70001"], from_seed(70001)),
+            "--hours": refused("--hours", "0"),
+            "--shard": Case(["--shard", "2/2"], lambda test, base, result, path: test.assertTrue(
+                (out / "2-of-2/ledger.jsonl").exists()))})
+        self.walk("soak", "with --merge", ["--merge", out], {"--merge": SEEN})
+        for words, said in ((["--merge", self.tmp], "no ledger"), (["--out", out, "--only", "naps"], "no kind of work"),
+                            (["--out", out, "--only", "clean,clean"], "twice"), ([], "--out FOLDER"),
+                            (["--out", out, "--shard", "auto"], "no launcher says")):
+            result = self.run_program("soak", *words)
+            self.assertEqual(result.code, 2, result.text)
+            self.assertIn(said, result.err)
+
     def test_explorations(self):
         base = ["scenarios/explore/toy.json", "--set", "/reducer/kind=bucketed"]
         seen = Case([], lambda test, base, result, path: None)
-        common = {"--device": DEVICE, "--preemptions": refused("--preemptions", "65")}
+        common = {"--device": DEVICE, "--preemptions": refused("--preemptions", "65"), "--shard": EMPTY_SHARD}
         self.walk_runs("explore", "of drawn schedules", [*base, "--schedules", "20"], {
             **common, "--all": Case(["--all", "--json", "{tmp}/written"], spec("all", True)),
             "--schedules": seen})
@@ -205,7 +226,7 @@ class Options(OptionWalk):
         base = ["scenarios/explore/toy.json", "--set", "/reducer/kind=bucketed", "--exhaustive",
                 "--schedules", "20", "--set", "/steps=1", "--set", "/world_size=2"]
         self.walk("explore", "with --exhaustive", base, {
-            "--device": DEVICE, "--preemptions": refused("--preemptions", "65"),
+            "--device": DEVICE, "--preemptions": refused("--preemptions", "65"), "--shard": EMPTY_SHARD,
             "--all": Case(["--all", "--json", "{tmp}/written"], spec("all", True)),
             "--exhaustive": SEEN, "--schedules": SEEN}, same={"--seed"})
 

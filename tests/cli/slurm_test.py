@@ -1,6 +1,7 @@
 """Under Slurm: a cluster of two nodes for the test, both on this machine, in a folder of its own."""
 import ctypes
 import getpass
+import json
 import os
 import pathlib
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import PATIENCE_S, PROGRAM, TOY, descendants
+from harness import PATIENCE_S, PROGRAM, TOY, descendants, read_json
 from launchers import PATH, LauncherTest, free_port, wait_until
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -164,6 +165,19 @@ class Slurm(LauncherTest):
         self.assertIn("8 ranks by slurm: SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_NODEID=0",
                       text)
         self.expect_pass(self.path, 8)
+
+    def test_a_soak_is_shared_by_two_nodes_and_merged(self):
+        folder = self.tmp / "soak"
+        code, text = self.srun("--nodes=2", "--ntasks-per-node=1", PROGRAM, "soak", "--shard", "auto",
+                               "--slices", 2, "--only", "explore", "--jobs", 1, "--out", folder)
+        self.assertEqual(code, 0, text)
+        self.assertEqual(sorted(path.name for path in folder.iterdir()), ["1-of-2", "2-of-2"])
+        seeds = [json.loads(line)["seed"] for part in folder.iterdir()
+                 for line in (part / "ledger.jsonl").read_text().splitlines()]
+        self.assertEqual(len(seeds), len(set(seeds)))
+        merged = self.run_program("soak", "--merge", folder, "--json", self.path)
+        self.assertEqual(merged.code, 0, merged.text)
+        self.assertEqual(read_json(self.path)["totals"][0]["slices"], 4)
 
     def test_a_contradiction_names_both(self):
         code, text = self.one_task_per_node("--nodes", 3, "--ranks-per-node", 2)

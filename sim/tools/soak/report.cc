@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string hours_text(double seconds) { return fmt::format("{:.2f}", seconds / 3600); }
+std::string hours_text(double seconds) { return fmt::format("{:.3f}", seconds / 3600); }
 
 std::string rate_text(const SoakTotal& total) {
   const double rate = rate_below_95(total);

@@ -103,7 +103,7 @@ class Soaking {
   std::string result_path() const { return scratch_ + "/result.json"; }
 
   std::vector<std::string> command_of(const SoakSlice& slice) const {
-    std::vector<std::string> words = {fs::read_symlink("/proc/self/exe").string()};
+    std::vector<std::string> words = {options_.program};
     for (std::string& word : row_of(slice.work).command(slice.seed, slice.seeds, scratch_))
       words.push_back(std::move(word));
     words.insert(words.end(), {"--json", result_path(), "--quiet"});

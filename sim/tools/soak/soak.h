@@ -22,6 +22,7 @@ struct SoakOptions {
   Shard shard;                  // of seeds
   std::string folder;           // ledger and failures; exists
   int64_t jobs = 0;             // 0: as the verbs choose
+  std::string program;          // lockstep itself
   double slice_limit_s = 1800;  // a slice that takes longer is broken off, and counts as broken
 };
 

@@ -136,6 +136,8 @@ int soak_verb(const SoakVerb& verb) {
   if (!worker) return bad_input(worker.errors(), verb.json);
   SoakOptions options = verb.soak;
   options.works = works.value();
+  std::error_code error;
+  options.program = fs::read_symlink("/proc/self/exe", error).string();
   options.shard = verb.shard.value_or(Shard());
   const Shard& shard = options.shard;
   options.folder =

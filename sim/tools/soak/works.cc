@@ -104,16 +104,16 @@ SoakCounts count_schedules(const Json& document) {
 
 const std::vector<SoakWorkRow>& soak_works() {
   static const std::vector<SoakWorkRow> rows = {
-      {SoakWork::mutants, "mutants", "a random defect is caught at its step and tensor", 200, false,
+      {SoakWork::mutants, "mutants", "a random defect is caught at its step and tensor", 500, false,
        of_mutants, count_mutants},
-      {SoakWork::clean, "clean", "a random correct training is not accused", 200, false, of_clean,
+      {SoakWork::clean, "clean", "a random correct training is not accused", 500, false, of_clean,
        count_clean},
       {SoakWork::explore, "explore", "under every schedule ranks have the bits of the golden run",
-       2, false, of_explore, count_schedules},
-      {SoakWork::faults, "faults", "a random fault is named with its rank", 20, true, of_faults,
+       4, false, of_explore, count_schedules},
+      {SoakWork::faults, "faults", "a random fault is named with its rank", 40, true, of_faults,
        count_runs},
       {SoakWork::stragglers, "stragglers", "a late rank is named, and nobody where none is late",
-       10, true, of_stragglers, count_runs}};
+       20, true, of_stragglers, count_runs}};
   return rows;
 }
 

@@ -104,10 +104,10 @@ TEST(NextSlice, GoesOnBehindWhatTheLedgerHas) {
   std::vector<SoakSlice> ledger;
   EXPECT_EQ(next_slice(options, ledger, SoakWork::clean).seed, 1001u);
   ledger.push_back(next_slice(options, ledger, SoakWork::clean));
-  EXPECT_EQ(next_slice(options, ledger, SoakWork::clean).seed, 1201u);
+  EXPECT_EQ(next_slice(options, ledger, SoakWork::clean).seed, 1001u + 500);
   EXPECT_EQ(next_slice(options, ledger, SoakWork::faults).seed, 1001u);
   ledger.push_back(slice(SoakWork::clean, 5000, 200));  // as one with another --seed left it
-  EXPECT_GE(next_slice(options, ledger, SoakWork::clean).seed, 5200u);
+  EXPECT_GE(next_slice(options, ledger, SoakWork::clean).seed, 5500u);
 }
 
 TEST(NextSlice, ShardsTakeEachSeedOnce) {
@@ -122,7 +122,7 @@ TEST(NextSlice, ShardsTakeEachSeedOnce) {
     }
   }
   std::sort(firsts.begin(), firsts.end());
-  for (size_t i = 0; i < firsts.size(); ++i) EXPECT_EQ(firsts[i], 1 + 200 * i);
+  for (size_t i = 0; i < firsts.size(); ++i) EXPECT_EQ(firsts[i], 1 + 500 * i);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ SoakReport report_of(int64_t undecided, std::vector<SoakFailure> failures,
 TEST(SoakReport, PassesWhereEveryRunShowedWhatItHadTo) {
   const SoakReport report = report_of(0, {});
   EXPECT_EQ(exit_code_of(report), 0);
-  EXPECT_EQ(soak_answer(report), "pass: 200 runs in 0.01 h, 0 failures, 0 undecided");
+  EXPECT_EQ(soak_answer(report), "pass: 200 runs in 0.010 h, 0 failures, 0 undecided");
 }
 
 TEST(SoakReport, FailsWithTheScenarioAndTheCommand) {
