@@ -128,6 +128,8 @@ int soak_verb(const SoakVerb& verb) {
   check_output("--json", verb.json, &errors);
   check_output("--markdown", verb.markdown, &errors);
   check_output("--html", verb.html, &errors);
+  if (verb.out.empty() && verb.merge.empty())
+    errors.push_back(option_error("--out is missing", "--out FOLDER, or --merge FOLDER..."));
   if (!errors.empty()) return bad_input(errors, verb.json);
   if (!verb.merge.empty()) return merge(verb);
   const auto works = works_of(verb.only);
@@ -207,11 +209,7 @@ void add_soak(CLI::App& app, std::function<int()>* action) {
   srun lockstep soak --hours 8 --shard auto --out soak
   lockstep soak --merge soak --markdown soak.md
 )"));
-  verb->callback([=] {
-    if (options->out.empty() && options->merge.empty())
-      throw CLI::RequiredError("--out FOLDER, or --merge FOLDER...");
-    *action = [=] { return soak_verb(*options); };
-  });
+  verb->callback([=] { *action = [=] { return soak_verb(*options); }; });
 }
 
 }  // namespace

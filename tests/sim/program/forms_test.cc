@@ -68,7 +68,7 @@ std::string value_for(const std::string& text, const std::string& folder) {
       {"MS", "1"},
       {"H", "1"},
       {"PORT", "29500"},
-      {"I/N", "1/1"},
+      {"I/N|auto", "1/1"},
       {"auto|N", "1"},
       {"DEVICE", "cpu"},
       {"SIZE", "8"},
@@ -89,7 +89,7 @@ std::string value_for(const std::string& text, const std::string& folder) {
 
 bool is_number(const std::string& text) {
   static const std::set<std::string> kNumbers = {"N",  "S",  "SEED", "D",    "R",      "X",
-                                                 "US", "MS", "H",    "PORT", "auto|N", "I/N"};
+                                                 "US", "MS", "H",    "PORT", "auto|N", "I/N|auto"};
   return kNumbers.contains(text);
 }
 
