@@ -205,7 +205,7 @@ class Options(OptionWalk):
             "--shard": Case(["--shard", "2/2"], lambda test, base, result, path: test.assertTrue(
                 (out / "2-of-2/ledger.jsonl").exists()))})
         self.walk("soak", "with --merge", ["--merge", out], {"--merge": SEEN})
-        for words, said in ((["--merge", self.tmp], "no ledger"), (["--out", out, "--only", "naps"], "no kind of work"),
+        for words, said in ((["--merge", self.tmp / "none"], "no ledger"), (["--out", out, "--only", "naps"], "no kind of work"),
                             (["--out", out, "--only", "clean,clean"], "twice"), ([], "--out FOLDER"),
                             (["--out", out, "--shard", "auto"], "no launcher says")):
             result = self.run_program("soak", *words)
