@@ -26,7 +26,9 @@
 #include "sim/program/option_tree.h"
 #include "sim/report/analyze_document.h"
 #include "sim/report/document.h"
+#include "sim/report/folded_text.h"
 #include "sim/report/machine.h"
+#include "sim/report/moving_line.h"
 #ifdef LOCKSTEP_TOOLS
 #include "sim/tools/tools.h"
 #endif
@@ -338,7 +340,9 @@ int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
     const InputErrors errors = command_line_errors(app);
     return errors.empty() ? -1 : refuse(errors);
   } catch (const CLI::CallForHelp&) {
-    return print_result(innermost(app).help(parent_name(app)), 0);
+    const std::string help = innermost(app).help(parent_name(app));
+    const bool folds = ::isatty(STDOUT_FILENO) == 1;
+    return print_result(folds ? folded_help(help, columns_of(STDOUT_FILENO)) : help, 0);
   } catch (const CLI::CallForVersion&) {
     *action = version;
     return -1;

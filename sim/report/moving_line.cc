@@ -15,16 +15,6 @@
 namespace lockstep {
 namespace {
 
-size_t columns_of(int fd) {
-  constexpr size_t kUsual = 80;
-  size_t columns = 0;
-  const char* told = std::getenv("COLUMNS");
-  if (told != nullptr) std::from_chars(told, told + std::strlen(told), columns);
-  if (columns > 0) return columns;
-  winsize size{};
-  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
-}
-
 // Its first characters, and how many they are. `text` is UTF-8.
 std::pair<std::string, size_t> first_characters(const std::string& text, size_t most) {
   size_t end = 0, count = 0;
@@ -34,6 +24,16 @@ std::pair<std::string, size_t> first_characters(const std::string& text, size_t 
 }
 
 }  // namespace
+
+size_t columns_of(int fd) {
+  constexpr size_t kUsual = 80;
+  size_t columns = 0;
+  const char* told = std::getenv("COLUMNS");
+  if (told != nullptr) std::from_chars(told, told + std::strlen(told), columns);
+  if (columns > 0) return columns;
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
+}
 
 bool can_move(int fd) {
   const char* term = std::getenv("TERM");
