@@ -1,9 +1,8 @@
 #include "reducer/gloo/gloo_context.h"
 
 #include <gloo/transport/tcp/device.h>
-#include <sys/random.h>
 
-#include "scenarios/base/error.h"
+#include "scenarios/base/random_bytes.h"
 
 #if !__has_include(<gloo/transport/tcp/listener.h>)
 #include <gloo/transport/tcp/context.h>
@@ -28,9 +27,7 @@ constexpr size_t kTokenBytes = 32;
 std::string shared_token(int64_t rank, Store& store, const std::string& prefix, Deadline deadline) {
   const std::string key = prefix + "token";
   if (rank != 0) return store.get(key, deadline);
-  std::string token(kTokenBytes, '\0');
-  const ssize_t drawn = ::getrandom(token.data(), token.size(), 0);
-  LOCKSTEP_CHECK(drawn == static_cast<ssize_t>(token.size()), "getrandom gives no bytes");
+  std::string token = random_bytes(kTokenBytes);
   store.set(key, token);
   return token;
 }

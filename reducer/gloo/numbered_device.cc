@@ -3,13 +3,14 @@
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/tcp/pair.h>
-#include <sys/random.h>
 
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
 #include "reducer/gloo/gloo_context.h"
 #include "scenarios/base/error.h"
+#include "scenarios/base/random_bytes.h"
 
 namespace lockstep {
 namespace {
@@ -21,8 +22,7 @@ using Number = decltype(std::declval<tcp::Address>().getSeq());
 // Of 62 bits: -1 means none, and a difference of two has to fit.
 Number random_number() {
   uint64_t number = 0;
-  const ssize_t drawn = ::getrandom(&number, sizeof number, 0);
-  LOCKSTEP_CHECK(drawn == static_cast<ssize_t>(sizeof number), "getrandom gives no bytes");
+  std::memcpy(&number, random_bytes(sizeof number).data(), sizeof number);
   return static_cast<Number>(number >> 2);
 }
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "scenarios/base/clock.h"
+#include "scenarios/base/random_bytes.h"
 #include "scenarios/json/exact.h"
 #include "scenarios/json/json_text.h"
 #include "sim/join/wire.h"

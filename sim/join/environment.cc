@@ -14,6 +14,7 @@
 
 #include "scenarios/base/clock.h"
 #include "scenarios/base/file.h"
+#include "scenarios/base/random_bytes.h"
 #include "scenarios/base/text.h"
 #include "sim/join/wire.h"
 

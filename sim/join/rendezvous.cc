@@ -16,6 +16,7 @@
 #include <stdexcept>
 
 #include "scenarios/base/file.h"
+#include "scenarios/base/random_bytes.h"
 #include "sim/join/door.h"
 #include "sim/join/wire.h"
 #include "sim/launch/run_files.h"

@@ -10,7 +10,6 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -205,17 +204,6 @@ std::optional<std::string> address_towards(const std::string& host) {
       return own_address(fd.get());
   }
   return std::nullopt;
-}
-
-std::string random_bytes(size_t count) {
-  std::string bytes(count, '\0');
-  size_t done = 0;
-  while (done < count) {
-    const ssize_t n = ::getrandom(bytes.data() + done, count - done, 0);
-    LOCKSTEP_CHECK(n > 0 || errno == EINTR, "getrandom gives no bytes");
-    if (n > 0) done += static_cast<size_t>(n);
-  }
-  return bytes;
 }
 
 std::string to_hex(const std::string& bytes) {

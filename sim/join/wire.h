@@ -42,7 +42,6 @@ std::optional<std::string> address_towards(const std::string& host);
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kProofBytes = 32;
 
-std::string random_bytes(size_t count);  // from the operating system
 std::string to_hex(const std::string& bytes);
 std::string hmac_sha256(const std::string& key, const std::string& text);
 // In a time that tells nothing of where they differ.

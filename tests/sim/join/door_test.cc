@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "scenarios/base/random_bytes.h"
 #include "sim/join/door.h"
 #include "sim/join/wire.h"
 

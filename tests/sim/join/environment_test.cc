@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "scenarios/base/random_bytes.h"
 #include "sim/join/environment.h"
 #include "sim/join/wire.h"
 #include "sim/launch/run_files.h"
