@@ -74,16 +74,15 @@ if(LOCKSTEP_LIBTORCH)
 endif()
 
 # From outside: the program as a user runs it, and every shipped scenario against its expectation.
-# Programs wait for their ranks, so there are more at a time than cores (scripts/test), but for those
-# that measure a time: they run alone.
+# Two programs at a time (scripts/test), but for those that measure a time: they take both places.
 set(lockstep_timed cli.blame cli.collective cli.emulation cli.sweep cli.whatif program.sweep
     scenario.stragglers scenario.sweeps)
 function(lockstep_cli_test name)
-  set(alone FALSE)
+  set(places 1)
   if(name IN_LIST lockstep_timed)
-    set(alone TRUE)
+    set(places 2)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS cli RUN_SERIAL ${alone} ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS cli PROCESSORS ${places} ${ARGN})
   if(name MATCHES "^(python.ddp|scenario.equivalence|cli.consumer)$")  # begun first: the longest
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()
