@@ -166,6 +166,26 @@ class Html(ProgramTest):
         self.assertEqual((seen[0]["begin"], seen[0]["end"], seen[0]["open"]), (10, 11, True))
         self.assertEqual((seen[1]["end"], seen[1]["lanes"][1]["lanes"]), (11, []))
 
+    def test_dumps_of_a_hang_have_a_timeline(self):
+        folder = self.tmp / "dumps"
+        folder.mkdir()
+        for rank in range(3):
+            entries = [{"record_id": s, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": s, "p2p_seq_id": 0,
+                        "profiling_name": "nccl:all_reduce", "time_created_ns": 10**18 + s * 10**8 + rank * 10**6,
+                        "input_sizes": [[8]], "input_dtypes": ["Float"], "state": "scheduled" if s == 40 else "completed",
+                        "retired": s != 40, "timeout_ms": 1000, "is_p2p": False} for s in range(1, 40 + (rank != 1))]
+            (folder / f"_dump_{rank}.json").write_text(json.dumps(
+                {"version": "2.9", "entries": entries, "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}}))
+        self.page("explain", folder, code=1)
+        self.assertIn("rank 1: never entered, part 2", self.js("document.querySelector('canvas').getAttribute('aria-label')"))
+        self.assertEqual(self.column("timeline", 3)[-1], "1")
+        self.assertIn("Each rank's times are those of its own clock.", self.js("document.querySelector('.note').textContent"))
+        begin, end = self.shown_range()
+        self.browser.focus("canvas")
+        self.browser.press("p")
+        self.assertLess(self.shown_range()[0], begin)
+        self.assertEqual(self.browser.console(), [])
+
     def test_tables_sort_by_click_and_by_key(self):
         _, result = self.page(*WRONG)
         names = sorted({run["name"] for run in result["runs"]})

@@ -27,6 +27,7 @@ class RunEvents {
     this.data = data;
     this.ms = data.tick_ns / 1e6;
     this.steps = new Map();
+    this.step_word = data.step_word ?? "step";
     this.end = 1e-6;
     this.guilty = new Set(data.focus.ranks);
     const others = d3.range(data.world_size).filter(rank => !this.guilty.has(rank));
@@ -57,10 +58,11 @@ class RunEvents {
     return lane;
   }
 
+  // Of a rank null: it never came; 0: it is not asked for, or nobody knows.
   collective([sequence, operation, bucket, bytes, step, ...passages]) {
     const time = value => (value === null ? null : value * this.ms);
     const made = {sequence, operation, bucket, bytes, step, missing: []};
-    made.passages = passages.map(one => one && {ready: time(one[0]), arrival: time(one[1]),
+    made.passages = passages.map(one => (one || null) && {ready: time(one[0]), arrival: time(one[1]),
                                                 launched: time(one[2]), end: time(one[3])});
     passages.forEach((one, rank) => { if (one === null) made.missing.push(rank); });
     const there = made.passages.filter(one => one !== null);
@@ -108,9 +110,10 @@ class RunEvents {
   describe(bar) {
     const ms = value => value.toFixed(value < 10 ? 3 : 1) + " ms";
     if (!bar.collective)
-      return `step ${bar.step}, ${bar.kind}: ${ms(bar.begin)} to ${ms(bar.end)}, ${ms(bar.end - bar.begin)}`;
+      return `${this.step_word} ${bar.step}, ${bar.kind}: ${ms(bar.begin)} to ${ms(bar.end)}, ${ms(bar.end - bar.begin)}`;
     const {collective} = bar, waited = bar.waits_until - bar.begin;
-    return `rank ${bar.rank}, step ${bar.step}, ${name_of(collective)}, ${size_of(collective.bytes)}: ` +
+    const size = collective.bytes >= 0 ? `, ${size_of(collective.bytes)}` : "";
+    return `rank ${bar.rank}, ${this.step_word} ${bar.step}, ${name_of(collective)}${size}: ` +
         `arrives at ${ms(bar.begin)}, waits ${ms(Math.max(0, waited))}` +
         (collective.missing.length > 0 ? `, never entered by rank ${collective.missing.join(" ")}`
                                        : `, last comes rank ${collective.last_rank}`) +

@@ -14,6 +14,13 @@ function colors_now() {
   return Object.fromEntries(BAR_KINDS.map(kind => [kind, style.getPropertyValue("--" + kind).trim()]));
 }
 
+const capital = word => word[0].toUpperCase() + word.slice(1);
+
+function label_of({collective, kind}) {
+  if (!collective) return kind;
+  return collective.bucket >= 0 ? `bucket ${collective.bucket}` : words(collective.operation);
+}
+
 class TimelineView {
   constructor(data) {
     this.events = new RunEvents(data);
@@ -36,7 +43,7 @@ class TimelineView {
   // For who does not see it; the tables below say the rest.
   label() {
     const {focus} = this.data;
-    const guilty = focus.ranks.map(rank => `; rank ${rank}: ${shown(focus.what)}, step ${focus.step}`);
+    const guilty = focus.ranks.map(rank => `; rank ${rank}: ${shown(focus.what)}, ${this.events.step_word} ${focus.step}`);
     return `Timeline of ${this.events.ranks.length} ranks${guilty.join("")}`;
   }
 
@@ -48,7 +55,7 @@ class TimelineView {
     this.hover = element("p", {class: "hover", "aria-hidden": "true"}, "\u00a0");
     this.buckets = element("div");
     this.step = element("input", {type: "number", min: this.numbers[0] ?? 0, max: this.numbers.at(-1) ?? 0,
-                                  value: this.numbers[0] ?? 0, "aria-label": "step"});
+                                  value: this.numbers[0] ?? 0, "aria-label": this.events.step_word});
     this.node = element("div", {class: "view"}, this.bar(), this.legend(), this.canvas, this.hover, this.said,
                         this.note(), this.buckets);
     this.listen();
@@ -60,12 +67,14 @@ class TimelineView {
       made.addEventListener("click", press);
       return made;
     };
+    const word = this.events.step_word;
     const bar = element("div", {class: "bar", role: "toolbar", "aria-label": "What the timeline shows"},
-                        button("Whole run", () => this.show_all()), button("Previous step", () => this.turn(-1)),
-                        element("label", {}, "Step ", this.step), button("Next step", () => this.turn(1)),
+                        button("Whole run", () => this.show_all()), button(`Previous ${word}`, () => this.turn(-1)),
+                        element("label", {}, capital(word) + " ", this.step),
+                        button(`Next ${word}`, () => this.turn(1)),
                         button("Zoom in", () => this.scale(2)), button("Zoom out", () => this.scale(0.5)));
     if (this.events.steps.has(this.data.focus.step) && this.data.focus.step > 0)
-      bar.prepend(button(`Step ${this.data.focus.step}: ${this.data.focus.what}`, () => this.show_focus()));
+      bar.prepend(button(`${capital(word)} ${this.data.focus.step}: ${shown(this.data.focus.what)}`, () => this.show_focus()));
     this.step.addEventListener("change", () => this.show_step(Number(this.step.value)));
     return bar;
   }
@@ -85,6 +94,7 @@ class TimelineView {
     if (this.data.last_drawn < this.data.last_step || this.data.first_drawn > 1)
       notes.push(`Steps ${this.data.first_drawn} to ${this.data.last_drawn} of ${this.data.last_step} are drawn; ` +
                  "lockstep analyze --trace leaves them all.");
+    if (this.data.note) notes.push(shown(this.data.note));
     return element("p", {class: "note"}, notes.join(" "));
   }
 
@@ -160,11 +170,11 @@ class TimelineView {
 
   show_step(step) {
     const found = this.events.steps.get(step);
-    if (!found) return this.say(`step ${step} is not drawn`);
+    if (!found) return this.say(`${this.events.step_word} ${step} is not drawn`);
     this.show(found.begin, found.end);
     this.fill_buckets(step);
     const count = found.collectives.length;
-    return this.say(`step ${step}, ${(found.end - found.begin).toFixed(2)} ms, ` +
+    return this.say(`${this.events.step_word} ${step}, ${(found.end - found.begin).toFixed(2)} ms, ` +
                     `${count} ${count === 1 ? "collective" : "collectives"}`);
   }
 
@@ -254,8 +264,8 @@ class TimelineView {
         ? d3.range(this.data.world_size).map(rank => column(`rank ${rank} waits ms`, one => wait(one, rank))) : [];
     const zoom = {...column("collective", one => one.sequence),
                   button: {label: name_of, press: one => { this.show_collective(one); this.canvas.focus(); }}};
-    const table = new SortableTable(`Collectives of step ${step}`, [
-      zoom, column("bytes", one => one.bytes), column("skew ms", one => one.last - one.first),
+    const table = new SortableTable(`Collectives of ${this.events.step_word} ${step}`, [
+      zoom, column("bytes", one => (one.bytes >= 0 ? one.bytes : null)), column("skew ms", one => one.last - one.first),
       column("last rank", one => (one.missing.length > 0 ? null : one.last_rank)),
       column("never entered by", one => one.missing), ...waits], rows);
     this.buckets.replaceChildren(table.node);
@@ -351,8 +361,8 @@ class TimelineView {
       pen.lineWidth = 2;
       pen.strokeRect(x - 1, top - 1, Math.max(3, width + 2), height + 2);
     }
-    if (height > 9 && (bar.collective?.bucket ?? 0) >= 0)
-      this.label_bar(pen, bar.collective ? `bucket ${bar.collective.bucket}` : bar.kind, x, x + width,
+    if (height > 9)
+      this.label_bar(pen, label_of(bar), x, x + width,
                      top + height / 2 + 0.5);
   }
 

@@ -1,10 +1,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "scenarios/json/schema.h"
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
+#include "sim/tools/explain/flight_timeline.h"
 #include "sim/tools/explain/job_attribution.h"
 #include "sim/tools/explain/report.h"
 #include "sim/tools/explain/reproduction.h"
@@ -46,7 +48,10 @@ int explain(const ExplainOptions& options) {
   if (written || (!again.scenario && !options.scenario.empty()))
     text += reproduction_text(again, options.scenario);
   code = write_page(options.html, code, [&] {
-    return HtmlPage{"explain", text, to_text(explain_json(found, counts, written ? scenario : ""))};
+    HtmlPage page{"explain", text, to_text(explain_json(found, counts, written ? scenario : ""))};
+    if (auto timeline = flight_timeline(job.value().dumps, found))
+      page.timelines.push_back(std::move(*timeline));
+    return page;
   });
   return print_result(text, code);
 }
