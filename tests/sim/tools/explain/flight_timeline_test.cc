@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-RankList ranks_of(std::vector<int64_t> ranks) {
+RankList ranks_in_group(std::vector<int64_t> ranks) {
   return std::make_shared<std::vector<int64_t>>(std::move(ranks));
 }
 
@@ -34,9 +34,9 @@ std::vector<FlightDump> hang() {
   for (int64_t rank = 0; rank < 3; ++rank) {
     FlightDump& dump = job[static_cast<size_t>(rank)];
     dump.rank = rank;
-    dump.groups["0"] = {"default_pg", ranks_of({0, 1, 2})};
+    dump.groups["0"] = {"default_pg", ranks_in_group({0, 1, 2})};
     if (rank != 1) {
-      dump.groups["1"] = {"dp", ranks_of({0, 2})};
+      dump.groups["1"] = {"dp", ranks_in_group({0, 2})};
       dump.entries.push_back(call("1", 1, true, 900 + rank));
     }
     for (int64_t sequence = 1; sequence <= 2; ++sequence)
