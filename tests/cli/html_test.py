@@ -178,7 +178,7 @@ class Html(ProgramTest):
                 {"version": "2.9", "entries": entries, "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}}))
         self.page("explain", folder, code=1)
         self.assertIn("rank 1: never entered, part 2", self.js("document.querySelector('canvas').getAttribute('aria-label')"))
-        self.assertEqual(self.column("timeline", 3)[-1], "1")
+        self.assertEqual(self.column("timeline", 4)[-1], "1")
         self.assertIn("Each rank's times are those of its own clock.", self.js("document.querySelector('.note').textContent"))
         begin, end = self.shown_range()
         self.browser.focus("canvas")
