@@ -18,7 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kTickNs = 1000;
-constexpr size_t kAtTheEnd = 32;      // calls that are looked at first
+constexpr size_t kAtTheEnd = 32;      // calls that are looked at first where all have ended
+constexpr size_t kBeforeOpen = 8;     // else: so many before the first that never did
 constexpr int kBefore = 1, kEnd = 2;  // the parts of the picture
 
 // A rank in a call of several; who is a member and has none never came, if its dump would tell.
@@ -67,7 +68,7 @@ class FlightPicture {
     const size_t left_out = leave_out_oldest(most);
     origin_ns_ = calls_.front().first_ns();
     Json calls = Json::array();
-    const size_t end = calls_.size() - std::min(calls_.size(), kAtTheEnd);
+    const size_t end = begin_of_end();
     for (size_t i = 0; i < calls_.size(); ++i)
       calls.push_back(row_of(calls_[i], i < end ? kBefore : kEnd));
     std::vector<int64_t> marked(found_.guilty.begin(), found_.guilty.end());
@@ -160,6 +161,17 @@ class FlightPicture {
     const size_t left_out = calls_.size() - std::min(calls_.size(), kept);
     calls_.erase(calls_.begin(), calls_.begin() + static_cast<int64_t>(left_out));
     return left_out;
+  }
+
+  size_t begin_of_end() const {
+    const auto is_open = [](const DrawnCall& call) {
+      return !call.missing.empty() || std::any_of(call.ranks.begin(), call.ranks.end(),
+                                                  [](const auto& one) { return one.second.open; });
+    };
+    const auto open = std::find_if(calls_.begin(), calls_.end(), is_open);
+    const auto first = static_cast<size_t>(open - calls_.begin());
+    const size_t wanted = open == calls_.end() ? kAtTheEnd : kBeforeOpen;
+    return first - std::min(first, wanted);
   }
 
   // As the page has them: sequence, operation, bucket, bytes, part; then by rank, null of one that
