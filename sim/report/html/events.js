@@ -102,8 +102,10 @@ class RunEvents {
     return {rank, phases, lanes};
   }
 
-  // What never ended is drawn to the rank's last sign of life.
+  // What never ended is drawn to the rank's last sign of life; of a dump, which was taken while it
+  // waited, to the end.
   last_of(collective, own, phases) {
+    if (this.data.waits_to_end) return this.end;
     return Math.max(phases.free_at(), own.arrival + this.steps.get(collective.step).room);
   }
 

@@ -79,6 +79,7 @@ class FlightPicture {
         {"world_size", ranks_},
         {"tick_ns", kTickNs},
         {"step_word", "part"},
+        {"waits_to_end", true},
         {"focus", {{"ranks", marked}, {"step", kEnd}, {"what", what()}}},
         {"last_step", kEnd},
         {"first_drawn", 1},
