@@ -344,6 +344,7 @@ class Options(OptionWalk):
             "--world-size": says("^3 ranks", "--world-size", "3"),
             "--fault": says('fault "kill rank=1 step=3": never acted', "--fault", "kill rank=1 step=3"),
             "--spawns": says("the program that starts the ranks ended with exit code 5", "--spawns", code=3),
+            "--pretend-gpus": says("gpus=1", "--pretend-gpus"),
             "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
             "--gradients": Case(["--gradients", "{tmp}/written"], lambda test, base, result, path:
                                 test.assertTrue(path.is_dir())),

@@ -97,6 +97,12 @@ CENTER = """class Centered(nn.Module):
         return loss
 criterion = Centered()
 """ + DDP
+# Of two parameters of one size, rank 1 sums the second first.
+SWAPPED = ("net = nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 2, bias=False), nn.Tanh(), nn.Linear(2, 2, bias=False))\n",
+           "own = list(net.parameters())\n    if rank == 1: own[2], own[3] = own[3], own[2]\n"
+           "    for p in own: dist.all_reduce(p.grad); p.grad /= world")
+SUMMED = "cross_entropy = lambda out, y: nn.functional.cross_entropy(out, y, reduction='sum')\n" + DDP
+NOISE = EACH + "p.grad += 0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed({seed}))"
 SOME = "group = [dist.new_group([0, 1]), dist.new_group([2])][rank // 2]\n    "
 W0 = "gradient of 0.weight"
 CASES = (  # model, before, after, what it must give: step, entry, cause
@@ -128,9 +134,19 @@ CASES = (  # model, before, after, what it must give: step, entry, cause
     (GATHER.format(summed="pass"), "pass", "pass", (1, W0, "gathered_as_constants")),
     (GATHER.format(summed="dist.all_reduce(gradient)"), "pass", EACH + "p.grad /= world", (1, W0, "divided_twice")),
     ("", "pass", f"{MEAN}\n    (0.01 * net(x).logsumexp(1).mean()).backward()", (1, "parameter 0.weight", "summed_early")),
+    (SWAPPED[0], "pass", SWAPPED[1], (1, "parameter 2.weight", "summed_in_other_order")),
+    (DDP, "pass", NOISE.format(seed="rank"), (1, "parameter 0.weight", "changed_after_sum")),
+    ("", "pass", f"{MEAN}\n    {NOISE.format(seed='rank')}", (1, "parameter 0.weight", "changed_after_sum")),
+    (DDP, "pass", "made = torch.autograd.grad(cross_entropy(net(x), y), list(net.parameters()))\n"
+     "    for p, g in zip(net.parameters(), made): p.grad = g", (1, "parameter 0.weight", "past_hooks")),
+    (DDP, "x = (x - x.mean(0)) / x.std(0)", "pass", (1, "inputs", "own_statistics")),
+    (SUMMED, "pass", "nn.utils.clip_grad_norm_(net.parameters(), 0.001)", (1, W0, "summed_loss")),
     (DDP, "if step == 1 and rank == 1: net.module[3].bias.data += 1", "pass", (1, "parameter 3.bias", "changed_between_steps")),
 )
 CORRECT = (
+    (DDP, "pass", NOISE.format(seed="step")),
+    (DDP, "x = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)", "pass"),
+    (DDP, "x = x + torch.randn_like(x)", "pass"),
     (OWN.format(rank="0"), "pass", "pass"),
     ("", "pass", f"{MEAN}; dist.all_reduce(p.grad); p.grad /= world"),  # a mean of means that are alike
     (DDP, "net.train(step < 3)", "pass"),
@@ -195,6 +211,30 @@ class Causes(FolderTest):
         code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("cross_entropy(net(x), y)", summed))
         self.assertEqual(code, 1, said)
         self.assertIn("cause summed_loss: ", said)
+
+    def test_inputs_that_are_computed_of_each_ranks_batch_do_not_pass(self):
+        code, said = self.verify_text(self.text(DDP, "x = x / x.max()", "pass"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("they are computed of each rank's own batch", said)
+
+    def test_steps_of_several_optimizers_share_a_backward(self):
+        sums = ("for p in net[:3].parameters(): dist.all_reduce(p.grad); p.grad /= world\n"
+                "    for p in net[3:].parameters(): dist.all_reduce(p.grad)")
+        text = self.text("other = torch.optim.SGD(net[3:].parameters(), lr=0.1)\n", "pass", sums + "{divided}").replace(
+            "net.parameters(), lr", "net[:3].parameters(), lr").replace("optimizer.zero_grad()", "net.zero_grad()").replace(
+            "    optimizer.step()", "    optimizer.step()\n    other.step()")
+        code, said = self.verify_text(text.replace("{divided}", "; p.grad /= world"))
+        self.assertEqual(code, 0, said)
+        code, said = self.verify_text(text.replace("{divided}", ""))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 2, gradient of 3.weight\n      cause not_divided: ", said)
+
+    def test_a_forward_past_ddp_is_under_no_no_sync(self):
+        parts = ("with net.no_sync(): cross_entropy(net(x[:2]), y[:2]).backward()\n"
+                 "    cross_entropy(net.module(x[2:]), y[2:]).backward()")
+        code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("cross_entropy(net(x), y).backward()", parts))
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause module_past_ddp: ", said)
 
     def test_a_number_of_ranks_that_is_written_down_accuses_nobody(self):
         code, said = self.verify_text(self.text("", "pass", EACH + "dist.all_reduce(p.grad); p.grad /= 2"))

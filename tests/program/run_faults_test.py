@@ -1,5 +1,6 @@
 """`lockstep run -- COMMAND`: each kind of fault is found with the right rank, step and kind, victims are victims, nobody
 is accused of a clean run on a busy machine, and a fault whose address was never reached is told."""
+import glob
 import json
 import os
 import pathlib
@@ -149,6 +150,20 @@ class Runs(RunTest):
         self.assertEqual(found["failure"]["missing"], [1])
         self.assertGreaterEqual(found["failure"]["waited_ms"], 1500)
         self.assertIn("imed out", self.said)
+
+    def test_a_program_for_gpus_runs_on_the_cpu_of_a_machine_that_has_none(self):
+        text = script(begin="torch.cuda.set_device(rank); x, y = x.to(rank), y.cuda(non_blocking=True)").replace('"gloo"', '"nccl"').replace(
+            DDP, "net = nn.parallel.DistributedDataParallel(net.cuda(), device_ids=[rank])")
+        result = self.fails("kill rank=1 step=3", "crash", 1, 3, "--pretend-gpus", text=text)
+        self.assertIn("note: its CUDA devices were the CPU, its NCCL was Gloo", self.said)
+        self.assertTrue(result["on_cpu"])
+        if glob.glob("/dev/nvidia[0-9]*"):
+            self.skipTest("there are GPUs, which are the program's")
+        code, result = self.run_text(text)
+        self.assertEqual((code, result["on_cpu"]), (0, True), self.said)
+        code, _ = self.run_text(text.replace("rank, world =", "assert torch.cuda.is_available()\nrank, world ="))
+        self.assertEqual(code, 1, self.said)
+        self.assertIn("note: it asked whether there are GPUs: try --pretend-gpus", self.said)
 
     def test_a_stopped_rank_that_nobody_times_out_on(self):
         found = self.fails("stop rank=0 step=2", "hang", 0, 2, "--hang-after", "3")

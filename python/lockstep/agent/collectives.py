@@ -11,6 +11,9 @@ EXCHANGES = ("all_gather", "all_gather_into_tensor", "all_to_all", "all_to_all_s
              "send", "recv", "isend", "irecv", "broadcast")
 
 
+MOST_NORMS = 4096  # of a step
+
+
 def place_of(tensor):
     """Where its numbers are."""
     return (tensor._values() if tensor.is_sparse else tensor).data_ptr()
@@ -36,7 +39,10 @@ def watch(recorder):
             recorder.summed_back |= recorder.in_backward
             if recorder.reduced[place] == 1:
                 untouched.given_to_sum(recorder, tensor)
-            return reduce(tensor, *args, **kwargs)
+            work = reduce(tensor, *args, **kwargs)
+            if work is None:
+                untouched.sum_ended(recorder, tensor)
+            return work
         dist.all_reduce = dist.distributed_c10d.all_reduce = noting_exchange(recorder, reduced)
         for name, action in (("broadcast", noting_broadcast), ("all_gather", noting_gather),
                              ("all_gather_into_tensor", noting_gather)):
@@ -79,9 +85,17 @@ def reduced_oddly(recorder, names, params):
     places = [(name, place_of(param.grad)) for name, param in zip(names, params)
               if param.grad is not None and not is_shard(param)]
     return {"reduced_again": [name for name, place in places if recorder.reduced.get(place, 0) > 1],
+            "sum_order": order_of_sums(recorder, [place for _, place in places]),
             "no_sums": [name for name, place in places if place in recorder.no_sums],
             "summed_early": [name for name, place in places if place in recorder.early and recorder.reduced[place] == 1],
             "partly": [name for name, place in places if place in recorder.partly]}
+
+
+def order_of_sums(recorder, places):
+    """Numbers of parameters as their gradients were first given to all_reduce; nothing where these are in order."""
+    numbers = {place: number for number, place in enumerate(places)}
+    order = [numbers[place] for place in recorder.reduced if place in numbers]
+    return [] if order == sorted(order) else order
 
 
 def noting_broadcast(recorder, broadcast):
@@ -111,7 +125,10 @@ def noting_gather(recorder, gather):
 def noting_clip(recorder, clip):
     def clipped(*args, **kwargs):
         recorder.clipped = True
-        return clip(*args, **kwargs)
+        norm = clip(*args, **kwargs)
+        if norm is not None and len(recorder.norms) < MOST_NORMS and not is_shard(norm):
+            recorder.norms.append(float(norm))
+        return norm
     return clipped
 
 

@@ -1,4 +1,5 @@
 """Loaders: batches W times as large on one device, and as many samples as ranks are dealt."""
+from . import inputs
 from .deals import Iteration
 from .double import in_double
 
@@ -36,7 +37,9 @@ def watch(recorder):
                 except StopIteration:
                     exhausted = True
                     return
-                yield in_double(batch) if recorder.in_double else batch
+                batch = in_double(batch) if recorder.in_double else batch
+                inputs.loaded(recorder, batch)
+                yield batch
         finally:
             recorder.deals.ended(iteration, exhausted)
     data.DataLoader.__init__, data.DataLoader.__iter__ = init, iterated

@@ -56,6 +56,18 @@ def with_target(hands, *args, **kwargs):
     return args, kwargs
 
 
+def watch_grad(recorder, autograd):
+    """By which no hook of a parameter is called."""
+    grad = autograd.grad
+
+    @functools.wraps(grad)
+    def asked(outputs, inputs, *args, **kwargs):
+        given = [inputs] if hasattr(inputs, "requires_grad") else list(inputs)
+        recorder.by_grad |= {id(one) for one in given if getattr(one, "is_leaf", False)}
+        return grad(outputs, inputs if hasattr(inputs, "requires_grad") else given, *args, **kwargs)
+    autograd.grad = asked
+
+
 def watch(recorder):
     import torch
     functional, backward = torch.nn.functional, torch.Tensor.backward
@@ -86,6 +98,7 @@ def watch(recorder):
         untouched.backward_ended(recorder)
         return result
     torch.Tensor.backward = counted
+    watch_grad(recorder, torch.autograd)
 
     def noting(name, loss):
         @functools.wraps(loss)

@@ -1,6 +1,7 @@
 """Models: parameters that DistributedDataParallel holds, forwards, and the samples of these."""
 import inspect
 
+from . import inputs
 from .shards import is_shard
 from .sketches import digest, rows
 
@@ -88,15 +89,16 @@ def trained(module):
     return any(param.requires_grad for param in module.parameters())
 
 
-def take_samples(recorder, module, inputs):
+def take_samples(recorder, module, given):
     """Of a forward that no other surrounds. What has a gradient is no sample."""
     import torch
     if recorder.models:
         recorder.forwards += any(id(module) in model.parts for model in recorder.models)
-    elif trained(module) and not any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
+    elif trained(module) and not any(isinstance(i, torch.Tensor) and i.requires_grad for i in given):
         name_parameters(recorder, module)
         note_model(recorder, module)
-        recorder.samples += rows(inputs)
+        inputs.given(recorder, given)
+        recorder.samples += rows(given)
 
 
 def watch_calls(recorder):
@@ -132,11 +134,14 @@ def knows_names(register):
 
 
 def watch_forwards(recorder, module):
-    def before(part, inputs, named=None):
+    def before(part, unnamed, named=None):
         import torch
         if torch.is_grad_enabled():
             recorder.forwards += 1
-            recorder.samples += rows(inputs or tuple((named or {}).values()))
+            recorder.unsynced &= recorder.within_ddp  # else it goes past no_sync() as well
+            given = unnamed or tuple((named or {}).values())
+            inputs.given(recorder, given)
+            recorder.samples += rows(given)
     if knows_names(module.register_forward_pre_hook):
         module.register_forward_pre_hook(before, with_kwargs=True)
     else:
@@ -160,10 +165,13 @@ def watch(recorder):
         if not args and torch.is_grad_enabled() and not knows_names(self.module.register_forward_pre_hook):
             recorder.samples += rows(tuple(kwargs.values()))
         recorder.unsynced = not self.require_backward_grad_sync
+        recorder.within_ddp = True
         try:
             return forward(self, *args, **kwargs)
         except RuntimeError:
             recorder.end["refused"] = True
             raise
+        finally:
+            recorder.within_ddp = False
     DDP.__init__, DDP.forward = init, counted
     watch_calls(recorder)

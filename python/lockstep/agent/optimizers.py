@@ -6,7 +6,7 @@ import types
 import weakref
 
 from .collectives import clipped_early, reduced_oddly, unreduced
-from . import untouched
+from . import inputs, untouched
 from .hooked import names_of
 from .losses import MOST_TARGETS
 from .models import buffers, name_parameters, unheld, untrained_hash
@@ -116,6 +116,7 @@ def before_step(recorder, number, params):
             **whole_hashes,
             "moved": moved(recorder, number, params, whole_hashes["before_hash"]), "carried": recorder.carried, "gathered": recorder.gathered,
             "gathered_inside": recorder.gathered_inside and not recorder.summed_back,
+            "norms": recorder.norms, "by_grad": [name for name, param in zip(names, params) if id(param) in recorder.by_grad],
             "not_waited": bool(recorder.held and recorder.held.has(grads)),
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 
@@ -127,7 +128,7 @@ def after_step(recorder, number, optimizer, params):
                                               if not is_own_shard(recorder, one)]  # of which nobody else holds any
     samples = recorder.samples if len(recorder.samples) <= MOST_SAMPLES else []
     return {"step": recorder.steps, "lr": [float(group["lr"]) for group in optimizer.param_groups],
-            "params": sketches, "samples": samples,
+            "params": sketches, "samples": samples, **inputs.names_of(recorder),
             "param_hashes": hashes, "buffer_hash": digest(buffers(recorder)),
             "state_hash": "" if is_sharded(optimizer) else digest(state),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
@@ -167,6 +168,7 @@ def watch(recorder):
 
             def before():
                 if "grads" not in line:  # LBFGS calls its closure again
+                    recorder.recall(number)
                     with Gathering(recorder, params):
                         line.update(before_step(recorder, number, params))
             if closure is None:
@@ -185,7 +187,7 @@ def watch(recorder):
             recorder.steps += 1
             with Gathering(recorder, params):
                 recorder.write({**line, **after_step(recorder, number, self, params)})
-            recorder.forget()
+            recorder.step_ended(number, params)
             if recorder.drill is not None:
                 recorder.drill.step_ended()
             return result

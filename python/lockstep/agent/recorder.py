@@ -8,6 +8,47 @@ MOST_SAMPLES = 65536  # of a step; beyond, the step has none
 MOST_BYTES = 256 << 20  # of a rank's file; beyond, it has no end and cannot be judged
 
 
+def of_forwards():
+    """What belongs to one step, and to its forwards."""
+    return {
+        "targets": [],  # of each mean of losses, how many it is of
+        "samples": [], "ddp_forwards": 0, "forwards": 0, "unsynced": False,
+        "dropouts": 0,  # that would have drawn, of forwards with gradients
+        "gathered": False,  # results of a forward were gathered of all ranks, before backward
+        "gathered_inside": False,  # or in the forward of a Function, whose backward should add up what comes back
+        "called": {},  # modules that no other surrounds, by id
+        "computed": {},  # and those of them whose results have gradients
+        "loaded": [], "loaded_standardized": False,  # of inputs.py: what loaders gave, by rows
+        "drew": False, "standardized": False,  # between a loader's batch and a forward; what forwards were given
+        "exchanges": 0}  # collectives that the script called within forwards
+
+
+def of_backwards():
+    """What belongs to one step, and to what follows its forwards."""
+    return {
+        "backwards": 0, "clipped": False, "backward_after_clip": False,
+        "carried": False,  # there was a gradient before the first backward
+        "in_backward": False, "summed_back": False,  # the script called all_reduce within backward
+        "reduced": {}, "reduced_late": set(), "elements_late": set(),  # addresses of tensors; how many elements
+        "hooked": {},  # of hooked.py: by a parameter's id
+        "untouched": [], "changed": set(), "reduces": False,  # of untouched.py: gradients; ids of parameters
+        "early": set(),  # addresses of gradients that a backward found summed over ranks
+        "partly": set(),  # addresses of what some of the ranks alone have summed
+        "no_sums": set(),  # addresses of what was reduced by a maximum or the like
+        "norms": [],  # that clip_grad_norm_ found, in its order
+        "by_grad": set(),  # ids of parameters that torch.autograd.grad() was asked for
+        "left_by_sums": {}}  # of untouched.py: hashes of gradients, by a parameter's id
+
+
+def joined(before, since):
+    """Of a step that has no backward of its own, so that a clipping since then is of no earlier sum."""
+    if isinstance(before, (dict, set)):
+        return before | since
+    if isinstance(before, list):
+        return before + since
+    return before or since
+
+
 class Recorder:
     def __init__(self):
         self.folder = os.environ["LOCKSTEP_PROGRAM_DIR"]
@@ -22,6 +63,8 @@ class Recorder:
         self.left = {}  # by the number of an optimizer: a hash of the parameters that it left
         self.made = []  # optimizers, as weak references
         self.depth = 0  # of modules' calls under way
+        self.states = None  # of random generators, when a loader gave its last batch
+        self.within_ddp = False  # a forward of DistributedDataParallel is under way
         self.quiet = False  # the agent itself calls a collective
         self.drill = None  # of drill.py, where a step is recorded operator by operator
         self.held = None  # of held.py, where results of collectives wait for the script
@@ -34,27 +77,28 @@ class Recorder:
                     "replicas": 0, "replicas_dealt": [], "shuffles": []}
         self.deals, self.calls = Deals(self), 0  # calls: of modules that no other surrounds
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
+        self.last = None  # the optimizer that stepped last, and what belonged to its step
         self.forget()
 
     def forget(self):
-        """What belongs to one step."""
-        self.targets = []  # of each mean of losses, how many it is of
-        self.samples, self.ddp_forwards, self.forwards, self.unsynced = [], 0, 0, False
-        self.backwards, self.clipped, self.backward_after_clip = 0, False, False
-        self.carried = False  # there was a gradient before the first backward
-        self.dropouts = 0  # that would have drawn, of forwards with gradients
-        self.gathered = False  # results of a forward were gathered of all ranks, before backward
-        self.reduced, self.reduced_late, self.elements_late = {}, set(), set()  # addresses of tensors; how many elements
-        self.gathered_inside = False  # or in the forward of a Function, whose backward should add up what comes back:
-        self.summed_back = self.in_backward = False  # the script called all_reduce within backward
-        self.hooked = {}  # of hooked.py: by a parameter's id
-        self.untouched, self.changed, self.reduces = [], set(), False  # of untouched.py: gradients; ids of parameters
-        self.called = {}  # modules that no other surrounds, by id
-        self.computed = {}  # and those of them whose results have gradients
-        self.early = set()  # addresses of gradients that a backward found summed over ranks
-        self.exchanges = 0  # collectives that the script called within forwards
-        self.partly = set()  # addresses of what some of the ranks alone have summed
-        self.no_sums = set()  # addresses of what was reduced by a maximum or the like
+        vars(self).update({**of_forwards(), **of_backwards()})
+
+    def step_ended(self, optimizer, params):
+        """The gradients that it was made of are kept no longer."""
+        own = {id(param) for param in params}
+        facts = {name: vars(self)[name] for name in (*of_forwards(), *of_backwards())}
+        facts["untouched"] = [one for one in self.untouched if one[0] not in own]
+        self.last = optimizer, facts
+        self.forget()
+
+    def recall(self, optimizer):
+        """Where several optimizers step after one forward, or after one backward, it belongs to the steps of all."""
+        if self.last is None or self.last[0] == optimizer or self.samples or self.forwards:
+            return
+        facts = self.last[1]
+        vars(self).update({name: facts[name] for name in of_forwards()})
+        if self.backwards == 0:
+            vars(self).update({name: joined(facts[name], vars(self)[name]) for name in of_backwards()})
 
     def write(self, line):
         import torch.distributed as dist

@@ -2,7 +2,7 @@
 the one device steps. Where DistributedDataParallel adds them within backward there is nothing between."""
 from .hooked import EXACT, note
 from .shards import is_shard
-from .sketches import flat
+from .sketches import digest, flat
 
 MOST_KEPT = 1 << 24  # elements; of more none are
 
@@ -13,7 +13,7 @@ def trained_ones(recorder):
 
 
 def backward_begins(recorder):
-    recorder.untouched = []
+    recorder.untouched, recorder.left_by_sums = [], {}
 
 
 def backward_ended(recorder):
@@ -21,6 +21,19 @@ def backward_ended(recorder):
     params = trained_ones(recorder)
     if sum(param.numel() for param in params) <= MOST_KEPT:
         recorder.untouched = [(id(param), param.grad.data_ptr(), param.grad.detach().clone()) for param in params]
+    if not recorder.reduces and recorder.world > 1:
+        recorder.left_by_sums = {key: digest([gradient]) for key, _, gradient in recorder.untouched}
+
+
+def sum_ended(recorder, tensor):
+    """What a sum over all ranks left of a gradient, or of all of them as one flat tensor: the same everywhere."""
+    if recorder.world == 1 or not tensor.is_floating_point() or is_shard(tensor) or tensor.is_sparse:
+        return
+    own = [key for key, place, _ in recorder.untouched if place == tensor.data_ptr()]
+    if not own and tensor.numel() == sum(before.numel() for _, _, before in recorder.untouched):
+        own = [key for key, _, _ in recorder.untouched]
+    if own:
+        recorder.left_by_sums.update(dict.fromkeys(own, digest([tensor])))
 
 
 def given_to_sum(recorder, tensor):
@@ -73,6 +86,7 @@ def names_of(recorder, names, params):
             if key in now:
                 multiplied[now[key][0]] = factor_of(before, now[key][1])
     return {"changed": [name for name, key in zip(names, keys) if key in recorder.changed],
+            "left_by_sums": {name: recorder.left_by_sums[key] for name, key in zip(names, keys) if key in recorder.left_by_sums},
             "multiplied": {name: factor for name, factor in multiplied.items() if factor}}
 
 

@@ -194,6 +194,22 @@ constexpr std::array kRows = {
                     "ranks summed a gradient before the last backward, which added to it on each "
                     "rank alone",
                     "all_reduce after the last backward of the step"},
+    ProgramCauseRow{C::past_hooks, "past_hooks",
+                    "gradients are made by torch.autograd.grad(), which calls no hook of "
+                    "DistributedDataParallel",
+                    "call backward(), or all_reduce what grad() returns and divide it by the "
+                    "number of ranks"},
+    ProgramCauseRow{C::summed_in_other_order, "summed_in_other_order",
+                    "ranks give their gradients to all_reduce in different orders, so that those "
+                    "of different parameters are added",
+                    "all_reduce in the order of model.parameters(), never in that of a set"},
+    ProgramCauseRow{C::changed_after_sum, "changed_after_sum",
+                    "ranks changed a gradient otherwise after they had summed it (noise, a mask)",
+                    "change it before the sum, or draw alike on all ranks: a torch.Generator with "
+                    "one seed"},
+    ProgramCauseRow{C::own_statistics, "own_statistics",
+                    "what the model is given is normalized by each rank's own batch",
+                    "normalize by statistics of the data set, or all_reduce those of the batch"},
 };
 
 constexpr bool in_order() {

@@ -54,8 +54,12 @@ enum class ProgramCause {
   some_ranks_summed,
   other_shuffles,
   summed_early,
+  past_hooks,
+  summed_in_other_order,
+  changed_after_sum,
+  own_statistics,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::summed_early;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::own_statistics;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

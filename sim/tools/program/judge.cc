@@ -9,6 +9,7 @@
 #include "sim/tools/program/judge_averaging.h"
 #include "sim/tools/program/judge_causes.h"
 #include "sim/tools/program/judge_evidence.h"
+#include "sim/tools/program/judge_inputs.h"
 #include "sim/tools/program/judge_lists.h"
 #include "sim/tools/program/judge_order.h"
 #include "sim/tools/program/judge_parts.h"
@@ -161,14 +162,6 @@ std::string first_difference(const ProgramStep& a, const ProgramStep& b, std::st
   return "";
 }
 
-std::vector<std::string> samples_of(const Ranks& ranks, size_t step) {
-  std::vector<std::string> all;
-  for (const ProgramRank& rank : ranks)
-    all.insert(all.end(), rank.steps[step].samples.begin(), rank.steps[step].samples.end());
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
 // Why a distance says nothing about the synchronization, or nothing.
 std::string undecidable(const Ranks& ranks, const ProgramRank& one, size_t step, double off) {
   if (off < kProgramFailure)
@@ -190,8 +183,6 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
                                 double off) {
   const ProgramStep& a = ranks[0].steps[step];
   const auto number = static_cast<int64_t>(step + 1);
-  auto expected = one.steps[step].samples;
-  std::sort(expected.begin(), expected.end());
   const auto own = [&](size_t rank) { return ranks[rank].steps[step].samples; };
   if (const std::string why = undecidable(ranks, one, step, off); !why.empty())
     return inconclusive(fmt::format("step {}, gradient of {}: {}", number, name(a, i), why),
@@ -209,7 +200,7 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   found.entry = "gradient of " + name(a, i);
   found.words = fmt::format("distance {:.2g}, {:.6g} times that of one device", off,
                             sketch_ratio(a.grads[i], one.steps[step].grads[i]));
-  if (samples_of(ranks, step) == expected) {
+  if (have_its_samples(ranks, one, step)) {
     found.cause = gradient_cause(ranks, one, step, i);
     take_evidence(ranks, one, step, i, &found);
     if (const auto shards = judge_shards(ranks, one, step)) {
@@ -228,6 +219,8 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
             number),
         number);
     found.other_data = true;
+    found.same_loaded = dealt_alike(ranks, one, step);
+    if (found.same_loaded) return judge_statistics(ranks).value_or(found);
   }
   return found;
 }
@@ -284,7 +277,9 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
   for (size_t i = 0; i < a.names.size(); ++i) {
     if (b.grads[i] && (*b.grads[i])[4] <= kNoise * largest_norm(b.grads)) (*noisy)[i] = 1;
     const double off = sketch_distance(a.grads[i], b.grads[i], floor);
-    if (off > kProgramBound) return gradient_failure(ranks, one, step, i, off);
+    if (off > kProgramBound)
+      return judge_clipped(ranks, one, step, i, off)
+          .value_or(gradient_failure(ranks, one, step, i, off));
     total->worst = std::max(total->worst, off);
   }
   for (size_t i = 0; i < a.names.size(); ++i) {

@@ -25,6 +25,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (step.unsynced) return ProgramCause::no_sync_at_step;
   if (!step.unused.empty()) return ProgramCause::unused_parameter;
   if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
+  if (step.ddp_forwards > 0 && holds(step.by_grad, parameter)) return ProgramCause::past_hooks;
   if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
     return ProgramCause::outside_ddp;
   if (step.not_waited) return ProgramCause::not_waited;
@@ -32,6 +33,16 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
   if (holds(step.partly, parameter)) return ProgramCause::some_ranks_summed;
   return ProgramCause::unknown;
+}
+
+// What a sum left was the same on both ranks, and what the optimizer found is not.
+bool changed_since_sum(const ProgramStep& a, const ProgramStep& b, const std::string& parameter) {
+  const auto own = a.left_by_sums.find(parameter), other = b.left_by_sums.find(parameter);
+  const auto at = std::find(a.names.begin(), a.names.end(), parameter) - a.names.begin();
+  const auto i = static_cast<size_t>(at);
+  return own != a.left_by_sums.end() && other != b.left_by_sums.end() &&
+         own->second == other->second && i < a.names.size() && i < b.grad_hashes.size() &&
+         a.grad_hashes[i] != b.grad_hashes[i];
 }
 
 // Are all gradients of b those of a, times one number that is not 1?
@@ -173,6 +184,10 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
   if (a.grad_hashes != b.grad_hashes) {
     if (a.carried != b.carried) return ProgramCause::gradients_kept;
     if (multiples(a, b)) return ProgramCause::scaled_apart;
+    if (!holds(a.by_grad, parameter) && changed_since_sum(a, b, parameter))
+      return ProgramCause::changed_after_sum;
+    if (a.sum_order != b.sum_order && a.unreduced == b.unreduced)
+      return ProgramCause::summed_in_other_order;
     const ProgramCause found = unsynchronized(a, parameter);
     return found == ProgramCause::unknown ? unsynchronized(b, parameter) : found;
   }
@@ -194,11 +209,20 @@ std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::
   return "they have other groups";
 }
 
+ProgramCause factor_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i,
+                          double factor) {
+  const auto world = static_cast<double>(ranks.size());
+  const auto parts = static_cast<double>(ranks[0].steps[step].backwards);
+  if (near(factor, 1 / world)) return divided_cause(ranks, one, step, i);
+  if (near(factor, world)) return ProgramCause::not_divided;
+  if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
+    return ProgramCause::accumulation_divided;
+  return ProgramCause::none;
+}
+
 ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   const double factor = sketch_ratio(a.grads[i], b.grads[i]);
-  const auto world = static_cast<double>(ranks.size());
-  const auto parts = static_cast<double>(a.backwards);
   if (a.grad_hashes[i] != ranks[1].steps[step].grad_hashes[i]) return unsynchronized(a, a.names[i]);
   if (frozen_since(ranks, step, a.names[i])) return ProgramCause::frozen_after_ddp;
   if (std::any_of(ranks.begin(), ranks.end(),
@@ -210,10 +234,9 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
       hooked != ProgramCause::none)
     return hooked;
   if (holds(a.no_sums, a.names[i])) return ProgramCause::no_sum;
-  if (near(factor, 1 / world)) return divided_cause(ranks, one, step, i);
-  if (near(factor, world)) return ProgramCause::not_divided;
-  if (parts > 1 && (near(factor, parts) || near(factor, 1 / parts)))
-    return ProgramCause::accumulation_divided;
+  if (const ProgramCause found = factor_cause(ranks, one, step, i, factor);
+      found != ProgramCause::none)
+    return found;
   if (changed(ranks, step, a.names[i])) return ProgramCause::changed_before_sum;
   if (holds(a.reduced_again, a.names[i])) return ProgramCause::reduced_again;
   if (a.not_waited) return ProgramCause::not_waited;

@@ -18,6 +18,9 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
 // samples are those of one device.
 ProgramCause gradient_cause(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
                             size_t step, size_t i);
+// Of gradients that are so many times those of one device; none: the factor tells nothing.
+ProgramCause factor_cause(const std::vector<ProgramRank>& ranks, const ProgramRank& one,
+                          size_t step, size_t i, double factor);
 // The first that differs: "lr=0.1 in group 0, on rank 2 lr=0.2", with `of` "on rank 2".
 std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& of);
 

@@ -6,6 +6,7 @@
 
 #include "sim/judge/rank_view.h"
 #include "sim/tools/program/judge.h"
+#include "sim/tools/program/judge_inputs.h"
 
 namespace lockstep {
 namespace {
@@ -103,6 +104,16 @@ ProgramFinding shared_samples(const std::vector<ProgramRank>& ranks) {
   return found.verdict == Verdict::pass ? shared_in_an_epoch(ranks) : found;
 }
 
+// Loaders gave ranks and one device the same, and nobody was seen to draw.
+ProgramFinding computed_of_batch(const ProgramFinding& with) {
+  return inconclusive(
+      fmt::format("loaders give ranks the samples of one device, and forwards are given others: "
+                  "they are computed of each rank's own batch (by its mean or maximum, say), or "
+                  "with draws that are not seen; with the ranks' inputs handed to one device, {} "
+                  "steps agree",
+                  with.steps));
+}
+
 }  // namespace
 
 HandedWay handed_way(const ProgramRank& rank, const ProgramRank& one, int64_t world) {
@@ -131,6 +142,9 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
   if (passes && !ranks[0].steps.empty())
     if (ProgramFinding shared = shared_samples(ranks); shared.verdict != Verdict::pass)
       return shared;
+  if (passes)
+    if (const auto own = judge_statistics(ranks)) return *own;
+  if (passes && before.same_loaded) return computed_of_batch(with);
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data handed to one device, ";
   found.words += passes ? fmt::format("{} steps agree", with.steps) : with.words;

@@ -103,7 +103,12 @@ std::string late_text(const std::vector<ProgramChild>& children, double limit_s)
 std::string gpu_advice(const std::string& folder) {
   std::error_code error;
   const bool asked = std::filesystem::exists(folder + "/asked_for_gpus", error);
-  return asked ? "; it asked whether there are GPUs: try --pretend-gpus" : "";
+  return asked ? "it asked whether there are GPUs: try --pretend-gpus" : "";
+}
+
+std::string gpu_advice_after(const std::string& folder) {
+  const std::string advice = gpu_advice(folder);
+  return advice.empty() ? "" : "; " + advice;
 }
 
 bool starts_ranks_itself(const ProgramLaunch& launch) {

@@ -80,6 +80,14 @@ ProgramStep program_step_of(const Json& line) {
   step.samples = line.at("samples").get<std::vector<std::string>>();
   step.buffer_hash = line.at("buffer_hash").get<std::string>();
   step.state_hash = line.at("state_hash").get<std::string>();
+  step.by_grad = line.at("by_grad").get<std::vector<std::string>>();
+  get_exact(line.at("sum_order"), step.sum_order);
+  for (const auto& [name, hash] : line.at("left_by_sums").items())
+    step.left_by_sums[name] = hash.get<std::string>();
+  step.norms = line.at("norms").get<std::vector<double>>();
+  step.loaded = line.at("loaded").get<std::vector<std::string>>();
+  step.drew = line.at("drew").get<bool>();
+  step.standardized = line.at("standardized").get<bool>();
   step.lr = line.at("lr").get<std::vector<double>>();
   step.targets = line.at("targets").get<std::vector<double>>();
   step.copy = whole_number(line.at("copy"));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -73,6 +74,16 @@ struct ProgramStep {
   // holds; empty: not known, or none.
   std::string before_hash, models_hash;
   std::string buffer_hash, state_hash;
+  // Names: for which torch.autograd.grad() was asked. Numbers of parameters, where their gradients
+  // were given to all_reduce in another order than theirs.
+  std::vector<std::string> by_grad;
+  std::vector<int64_t> sum_order;
+  std::map<std::string, std::string> left_by_sums;  // hashes of gradients as sums left them
+  std::vector<double> norms;                        // that clip_grad_norm_ found
+  // What loaders gave, by rows; did anybody draw between that and a forward, and is all that
+  // forwards were given standardized over its batch (and was not when it was loaded)?
+  std::vector<std::string> loaded;
+  bool drew = false, standardized = false;
   std::vector<double> lr;
   std::vector<double> targets;                // of each mean of losses, their weights' sum
   std::vector<Sketch> before, grads, params;  // by parameter; before: of the first step alone

@@ -24,6 +24,7 @@ RanProgram run_with_faults(const ProgramRunAsked& asked, const std::string& fold
                        .directory = asked.directory};
   launch.variables.push_back("LOCKSTEP_PROGRAM_FAULTS=" + path);
   launch.variables.push_back(fmt::format("LOCKSTEP_PROGRAM_TIMEOUT_SCALE={}", asked.timeout_scale));
+  if (asked.pretends_gpus) launch.variables.emplace_back("LOCKSTEP_PROGRAM_PRETEND_GPUS=1");
   RanProgram ran;
   ran.run = watch_program(launch, asked.watch, asked.faults.size(), signals);
   ran.result = judge_run(ran.run, asked.faults, launch, asked.watch);

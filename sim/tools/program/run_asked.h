@@ -18,6 +18,7 @@ struct ProgramRunAsked {
   std::string directory = {};  // in which it runs; empty: the caller's
   int64_t world = 2;
   bool spawns = false;
+  bool pretends_gpus = false;  // to a program that looks for some
   std::vector<ProgramFault> faults;
   double timeout_scale = 1;  // of the time-outs of the program's groups
   ProgramWatch watch;

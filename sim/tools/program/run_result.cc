@@ -89,6 +89,11 @@ std::string never_acted(const ProgramRunResult& result) {
                      fmt::join(texts, ", "), texts.size() == 1 ? "its" : "their");
 }
 
+bool made_no_step(const ProgramRunResult& result) {
+  return std::all_of(result.last_steps.begin(), result.last_steps.end(),
+                     [](int64_t last) { return last <= 0; });
+}
+
 std::string fault_text(const ProgramRunResult& result, size_t i) {
   const std::vector<int64_t>& ranks = result.acted[i];
   return fmt::format("  fault \"{}\": {}\n", result.faults[i].text,
@@ -212,6 +217,7 @@ ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault
   result.acted = run.acted;
   result.ranks = run.ranks;
   result.signal = run.signal;
+  result.on_cpu = run.on_cpu;
   result.duration_s = static_cast<double>(run.outcome.duration_ms) / 1e3;
   const std::vector<RankView> views = views_of(run.outcome);
   for (const RankView& view : views) {
@@ -227,9 +233,11 @@ ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault
   result.completed = all_ended_well(run.outcome);
   if (!result.completed) {
     take_failure(run, &result);
+    if (made_no_step(result)) result.advice = run.advice;
     return result;
   }
   result.why = why_unknown(run, launch.world);
+  if (!result.why.empty()) result.advice = run.advice;
   if (result.why.empty()) result.why = never_acted(result);
   take_straggler(run, &result);
   return result;
@@ -251,6 +259,8 @@ std::string program_run_body(const ProgramRunResult& result) {
   if (result.failure && result.failure->message != result.why) text += failure_text(result);
   if (!result.why.empty()) text += fmt::format("  inconclusive: {}\n", result.why);
   if (result.completed) text += straggler_text(result);
+  if (result.on_cpu) text += "  note: its CUDA devices were the CPU, its NCCL was Gloo\n";
+  if (!result.advice.empty()) text += fmt::format("  note: {}\n", result.advice);
   return text;
 }
 
@@ -268,6 +278,7 @@ Json as_json(const ProgramRunResult& result) {
                     {"world_size", result.world_size},
                     {"outcome", result.completed ? RunEnding::completed : RunEnding::failed},
                     {"inconclusive", or_null(result.why)},
+                    {"on_cpu", result.on_cpu},
                     {"timeout_scale", result.timeout_scale},
                     {"faults", faults_json(result)},
                     {"failure", failure_json(result)},

@@ -33,6 +33,8 @@ struct ProgramRunResult {
   std::optional<Straggler> straggler;  // of a run that completed
   std::string no_straggler;            // why it is not known, where that is known
   std::string why;                     // inconclusive
+  bool on_cpu = false;                 // CUDA was asked for, and was the CPU
+  std::string advice;                  // of one that came to nothing and asked for GPUs
   std::vector<ProgramRankFacts> ranks;
   std::vector<std::string> ends;    // by rank: "exit code 0", "SIGKILL (9)", "ended by lockstep"
   std::vector<int64_t> last_steps;  // by rank: that it ended

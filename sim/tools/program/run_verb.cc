@@ -111,6 +111,8 @@ void add_what(CLI::App* verb, RunOptions* options) {
       ->option_text("W")
       ->check(between(int64_t{2}, int64_t{64}));
   verb->add_flag("--spawns", options->asked.spawns, "COMMAND starts its ranks itself (mp.spawn)");
+  verb->add_flag("--pretend-gpus", options->asked.pretends_gpus,
+                 "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");
   verb->add_option("--fault", options->faults,
                    "What goes wrong on purpose, as \"kill rank=1 step=3\"; may be repeated")
       ->option_text("FAULT")
@@ -183,7 +185,7 @@ Tool program_run_tool() {
       .forms = {{"",
                  "",
                  {" --annotations --fault --follow --gradients --hang-after --html --json --junit "
-                  "--limit --quiet --spawns --timeout-scale --world-size "}}},
+                  "--limit --pretend-gpus --quiet --spawns --timeout-scale --world-size "}}},
       .schema = {"--program-run", "Of what run -- COMMAND --json writes", program_run_schema_text}};
 }
 

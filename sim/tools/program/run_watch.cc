@@ -343,8 +343,10 @@ void read_ranks(const ProgramLaunch& launch, size_t faults, ProgramRun* run) {
   for (int64_t rank = 0; rank < launch.world; ++rank) take_rank(launch, rank, run);
   run->outcome.ranks = read_all_records(launch.folder, launch.world);
   take_plan(launch, run);
-  run->acted.resize(faults);
   std::error_code error;
+  run->on_cpu = std::filesystem::exists(launch.folder + "/on_cpu", error);
+  run->advice = gpu_advice(launch.folder);
+  run->acted.resize(faults);
   for (size_t i = 0; i < faults; ++i)
     for (int64_t rank = 0; rank < launch.world; ++rank)
       if (std::filesystem::exists(fmt::format("{}/fired-{}-{}", launch.folder, rank, i), error))

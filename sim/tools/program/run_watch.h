@@ -29,6 +29,8 @@ struct ProgramRun {
   bool deadlock = false;  // certainly: deadlock.h
   ProgramEnd end;         // how it went, in a word, whoever is to blame
   std::string why;        // it could not be started
+  bool on_cpu = false;    // CUDA was asked for, and was the CPU
+  std::string advice;     // what to try with one that asked in vain whether there are GPUs
   int signal = 0;         // that interrupted us
 };
 

@@ -52,8 +52,7 @@ void refuse_useless(const Json& written, bool is_run, Problems* problems) {
   if (is_run) {
     const char* why = "is of no use in a run with faults";
     const char* allowed = "a scenario without \"faults\"";
-    refuse_keys(program, "/program",
-                {"fresh_processes", "pretend_gpus", "drill", "hook_error", "hook_owed"}, why,
+    refuse_keys(program, "/program", {"fresh_processes", "drill", "hook_error", "hook_owed"}, why,
                 allowed, problems);
     refuse_keys(written, "", {"seed"}, why, allowed, problems);
   } else {

@@ -72,6 +72,7 @@ ProgramRunAsked run_of(const ProgramScenario& scenario) {
   asked.directory = program.directory;
   asked.world = scenario.world_size;
   asked.spawns = program.spawns;
+  asked.pretends_gpus = program.pretend_gpus;
   asked.faults = scenario.faults;
   if (program.timeout_scale) asked.timeout_scale = *program.timeout_scale;
   if (program.limit_s) asked.watch.limit_s = *program.limit_s;

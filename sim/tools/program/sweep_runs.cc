@@ -153,7 +153,7 @@ class Sweeper {
     found_.signal = end.signal;
     std::vector<ProgramTimes> ranks;
     if (end.why.empty()) ranks = read_ranks(launch);
-    const std::string advice = gpu_advice(launch.folder);
+    const std::string advice = gpu_advice_after(launch.folder);
     fs::remove_all(launch.folder, error);
     if (!found_.why.empty()) {
       if (end.signal == 0) found_.why += advice;

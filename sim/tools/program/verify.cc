@@ -115,7 +115,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   found.signal = end.signal;
   found.exited = end.exited;
   found.log_tail = end.log_tail;
-  const std::string advice = gpu_advice(folder);
+  const std::string advice = gpu_advice_after(folder);
   if (!found.why.empty()) {
     found.why += end.signal == 0 ? advice : "";
     return with_broken_off(std::move(found), folder, world);

@@ -2,12 +2,15 @@
 faults that it was given, and how it ended. It judges nothing, and the program computes as it would by itself.
 `lockstep verify -- COMMAND` watches its ranks in the same way."""
 from .. import spawn
+from . import gpus
 from . import arrivals, ends, faults, gradients, limits, phases, spawned
 from .flight import RENDEZVOUS, Flight
 
 
 def install():
-    spawn.watch(watch())
+    flight = watch()
+    spawn.watch(flight)
+    gpus.watch(flight)
 
 
 def watch():

@@ -376,7 +376,7 @@ TEST(ProgramJudge, ARunThatBrokeOffMayHaveACause) {
 TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
   const auto text = read_foreign_file(LOCKSTEP_SOURCE_DIR "/docs/programs.md", 1 << 20);
   ASSERT_TRUE(text);
-  for (int number = 1; number <= static_cast<int>(ProgramCause::summed_early); ++number) {
+  for (int number = 1; number <= static_cast<int>(kLastProgramCause); ++number) {
     const ProgramCauseRow& row = row_of(static_cast<ProgramCause>(number));
     EXPECT_NE(
         text.value().find(fmt::format("| `{}` | {} | {} |", row.name, row.meaning, row.advice)),
@@ -386,9 +386,9 @@ TEST(ProgramJudge, EveryCauseStandsInTheDocsWithWhatToDo) {
   // Without `unknown`, which is none that it knows.
   const auto first_screen = read_foreign_file(LOCKSTEP_SOURCE_DIR "/README.md", 1 << 20);
   ASSERT_TRUE(first_screen);
-  EXPECT_NE(first_screen.value().find(
-                fmt::format("{} causes", static_cast<int>(ProgramCause::summed_early) - 1)),
-            std::string::npos);
+  EXPECT_NE(
+      first_screen.value().find(fmt::format("{} causes", static_cast<int>(kLastProgramCause) - 1)),
+      std::string::npos);
 }
 
 TEST(ProgramJudge, AnUpdateThatDiffersAfterEqualGradientsIsOne) {

@@ -179,8 +179,8 @@ TEST_F(ProgramScenarios, BadOnesAreRefusedAtTheirPlaces) {
   refuses("", R"(, "directory": "nowhere")", "/program/directory");
   refuses("", R"(, "timeout_scale": 1)", "/program/timeout_scale");
   refuses("", R"(, "hang_after_s": 2)", "/program/hang_after_s");
-  for (const char* key : {R"("drill": "when_quick")", R"("pretend_gpus": false)",
-                          R"("fresh_processes": true)", R"("hook_error": 1)", R"("hook_owed": 1)"})
+  for (const char* key : {R"("drill": "when_quick")", R"("fresh_processes": true)",
+                          R"("hook_error": 1)", R"("hook_owed": 1)"})
     refuses(R"(, "faults": [])", std::string(", ") + key,
             "/program/" + std::string(key + 1, std::string(key).find('"', 1) - 1));
   refuses(R"(, "faults": [], "seed": 1)", "", "/seed");

@@ -1,0 +1,62 @@
+"""What a model is given, beside what its loaders gave: where a script computes it of a rank's own batch, as by its mean,
+more ranks have other inputs of the same samples."""
+import random
+import sys
+
+from .recorder import MOST_SAMPLES
+from .sketches import rows
+
+ZERO, UNIT = 1e-12, 1e-4  # a mean beside the largest number; a deviation, of which scripts may add an epsilon
+
+
+def first_tensor(batch):
+    import torch
+    while isinstance(batch, (list, tuple)) and batch:
+        batch = batch[0]
+    return batch if isinstance(batch, torch.Tensor) and batch.dim() > 0 else None
+
+
+def random_states():
+    """Of the generators that everybody shares; those that a script makes for itself are not seen."""
+    import torch
+    numpy = sys.modules.get("numpy")
+    states = [torch.get_rng_state().numpy().tobytes(), random.getstate()]
+    return states + ([numpy.random.get_state()[1].tobytes(), numpy.random.get_state()[2]] if numpy else [])
+
+
+def is_standardized(tensor):
+    """Mean 0 and deviation 1 over the batch (by column, by channel, of all numbers), and not of each sample by itself."""
+    if tensor is None or not tensor.is_floating_point() or tensor.dim() < 2 or len(tensor) < 2:
+        return False
+    values = tensor.detach().double()
+    for dims in {(0,), tuple(range(values.dim())), (0, *range(2, values.dim()))}:
+        mean, deviation = values.mean(dims), values.std(dims, unbiased=False)
+        count = values.numel() // max(mean.numel(), 1)
+        near = [abs(float(deviation.min()) * scale - 1) + abs(float(deviation.max()) * scale - 1) < UNIT
+                for scale in (1, (count / max(count - 1, 1)) ** 0.5)]
+        if float(mean.abs().max()) <= ZERO * max(float(values.abs().max()), 1) and any(near):
+            each = values.reshape(len(values), -1).mean(1)
+            return float(each.abs().max()) > ZERO
+    return False
+
+
+def loaded(recorder, batch):
+    tensor = first_tensor(batch)
+    if len(recorder.loaded) <= MOST_SAMPLES:
+        recorder.loaded += rows(batch)
+    recorder.loaded_standardized |= is_standardized(tensor)
+    recorder.states = random_states()
+
+
+def given(recorder, batch):
+    """To a forward that no other surrounds."""
+    recorder.drew |= recorder.states is not None and recorder.states != random_states()
+    if not recorder.samples:
+        recorder.standardized = True  # until one is not
+    recorder.standardized &= is_standardized(first_tensor(batch))
+
+
+def names_of(recorder):
+    known = 0 < len(recorder.loaded) <= MOST_SAMPLES
+    return {"loaded": recorder.loaded if known else [], "drew": recorder.drew,
+            "standardized": known and recorder.standardized and not recorder.loaded_standardized}

@@ -1,0 +1,102 @@
+#include "sim/tools/program/judge_inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "sim/tools/program/judge_causes.h"
+
+namespace lockstep {
+namespace {
+
+using Rows = std::vector<std::string>;
+
+Rows all_of(const std::vector<ProgramRank>& ranks, size_t step, Rows ProgramStep::*list) {
+  Rows all;
+  for (const ProgramRank& rank : ranks) {
+    const Rows& own = rank.steps[step].*list;
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+Rows sorted(Rows rows) {
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+// All rows that were loaded went into forwards, in whatever shape.
+bool gives_all(const ProgramStep& step) {
+  return !step.drew && !step.loaded.empty() && step.loaded.size() == step.samples.size();
+}
+
+// Of the norms that clipping found; nothing where they tell of none, or of several.
+std::optional<double> factor_of_norms(const ProgramStep& a, const ProgramStep& b) {
+  if (a.norms.empty() || a.norms.size() != b.norms.size() || b.norms[0] <= 0) return std::nullopt;
+  const double factor = a.norms[0] / b.norms[0];
+  for (size_t i = 0; i < a.norms.size(); ++i)
+    if (!(std::abs(a.norms[i] - factor * b.norms[i]) <= kProgramRatioBound * a.norms[i]))
+      return std::nullopt;
+  if (std::abs(factor - 1) <= kProgramFailure) return std::nullopt;
+  return factor;
+}
+
+}  // namespace
+
+bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step) {
+  return all_of(ranks, step, &ProgramStep::samples) == sorted(one.steps[step].samples);
+}
+
+bool dealt_alike(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step) {
+  const auto gives = [&](const ProgramRank& rank) { return gives_all(rank.steps[step]); };
+  return gives(one) && std::all_of(ranks.begin(), ranks.end(), gives) &&
+         all_of(ranks, step, &ProgramStep::loaded) == sorted(one.steps[step].loaded);
+}
+
+std::optional<ProgramFinding> judge_statistics(const std::vector<ProgramRank>& ranks) {
+  for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
+    if (!std::all_of(ranks.begin(), ranks.end(),
+                     [&](const ProgramRank& rank) { return rank.steps[step].standardized; }))
+      continue;
+    ProgramFinding found;
+    found.verdict = Verdict::fail;
+    found.cause = ProgramCause::own_statistics;
+    found.step = static_cast<int64_t>(step + 1);
+    found.entry = "inputs";
+    found.line = ranks[0].steps[step].line;
+    found.words =
+        "mean 0 and deviation 1 over each rank's own batch, which the loader did not give so";
+    return found;
+  }
+  return std::nullopt;
+}
+
+std::optional<ProgramFinding> judge_clipped(const std::vector<ProgramRank>& ranks,
+                                            const ProgramRank& one, size_t step, size_t i,
+                                            double off) {
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  const auto factor = factor_of_norms(a, b);
+  if (!factor || off >= kProgramFailure || ranks[0].draws || one.draws) return std::nullopt;
+  if (b.samples.empty() || !have_its_samples(ranks, one, step)) return std::nullopt;
+  const ProgramCause cause = factor_cause(ranks, one, step, i, *factor);
+  // A number that a script divides by on one device as well is not seen behind a clipping.
+  const bool by_hand = cause == ProgramCause::not_divided && a.ddp_forwards == 0;
+  if (cause == ProgramCause::none || by_hand) return std::nullopt;
+  ProgramFinding found;
+  found.verdict = Verdict::fail;
+  found.cause = cause;
+  found.step = static_cast<int64_t>(step + 1);
+  found.line = a.line;
+  found.entry = "gradient of " + a.names[i];
+  found.words = fmt::format(
+      "before clip_grad_norm_() the norm is {:.6g} times that of one device; clipping leaves a "
+      "distance of {:.2g}",
+      *factor, off);
+  return found;
+}
+
+}  // namespace lockstep

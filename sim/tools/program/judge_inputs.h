@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "sim/tools/program/judge.h"
+
+namespace lockstep {
+
+// What the loaders gave in a step (from 0), beside what forwards were given.
+
+// Do forwards of all ranks have the samples of one device?
+bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
+// Were ranks dealt what one device was, all of it given to forwards, and nothing drawn in between?
+// Then other inputs are computed of the batch: by its mean, or by draws that were not seen.
+bool dealt_alike(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
+// The first step in which all ranks' inputs have mean 0 and deviation 1 over each rank's batch,
+// which no loader gave them so: a failure, whatever one device was given.
+std::optional<ProgramFinding> judge_statistics(const std::vector<ProgramRank>& ranks);
+
+// Where gradients agree but for what clipping by a norm leaves of it: the factor between them
+// before, if it has a cause. `i`: of a gradient whose distance is `off`.
+std::optional<ProgramFinding> judge_clipped(const std::vector<ProgramRank>& ranks,
+                                            const ProgramRank& one, size_t step, size_t i,
+                                            double off);
+
+}  // namespace lockstep
