@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "scenarios/base/text.h"
@@ -29,10 +31,25 @@ ProcessStat read_process_stat(pid_t pid) {
   };
   if (!fields.empty()) stat.state = fields[0][0];
   stat.parent = static_cast<pid_t>(field(4, 0));
-  stat.cpu_seconds = static_cast<double>(field(14, 0) + field(15, 0)) /
-                     static_cast<double>(::sysconf(_SC_CLK_TCK));
+  stat.group = static_cast<pid_t>(field(5, 0));
+  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  stat.cpu_seconds = static_cast<double>(field(14, 0) + field(15, 0)) / ticks;
+  stat.children_cpu_seconds = static_cast<double>(field(16, 0) + field(17, 0)) / ticks;
   stat.status = static_cast<int>(field(52, -1));
   return stat;
+}
+
+double group_cpu_seconds(pid_t group) {
+  double all = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at("/proc", error), end; !error && at != end;
+       at.increment(error)) {
+    const auto pid = number_in<int64_t>(at->path().filename().string());
+    if (!pid) continue;
+    const ProcessStat stat = read_process_stat(static_cast<pid_t>(*pid));
+    if (stat.group == group) all += stat.cpu_seconds + stat.children_cpu_seconds;
+  }
+  return all;
 }
 
 }  // namespace lockstep

@@ -165,10 +165,29 @@ class Runs(RunTest):
         self.assertEqual(code, 1, self.said)
         self.assertIn("note: it asked whether there are GPUs: try --pretend-gpus", self.said)
 
+    def test_what_a_script_catches_before_it_ends_is_known(self):
+        """As hydra does: ranks that time out end by sys.exit(1), and are victims all the same."""
+        for end in ("sys.exit(1)", "raise SystemExit(1)", "os._exit(1)"):
+            with self.subTest(end):
+                loop = script().replace("for step, (x, y)", "def train():\n  for step, (x, y)").replace("\n    ", "\n      ").replace(
+                    "dist.barrier()", f"try: train()\nexcept Exception:\n    print('it failed')\n    {end}\ndist.barrier()")
+                found = self.fails("deadlock rank=2 step=3 phase=forward", "hang", 2, 3, "--timeout-scale", "0.001", text=loop, world=3)
+                self.assertEqual(found["failure"]["victims"], [0, 1], self.said)
+                found = self.fails("exception rank=1 step=3", "exception", 1, 3, text=loop)
+                self.assertIn("InjectedFault", found["failure"]["message"])
+
     def test_a_stopped_rank_that_nobody_times_out_on(self):
         found = self.fails("stop rank=0 step=2", "hang", 0, 2, "--hang-after", "3")
         self.assertIn("stopped (state T)", found["failure"]["message"])
         self.assertEqual(found["failure"]["victims"], [1])
+
+    def test_who_computes_before_the_first_step_does_not_hang(self):
+        """As compiling does; who stands still there does."""
+        busy = "end = time.monotonic() + 12\nwhile rank == 1 and time.monotonic() < end: pass\n"
+        code, found = self.run_text(script(model=busy + DDP), "--hang-after", "4")
+        self.assertEqual(code, 0, self.said)
+        code, found = self.run_text(script(model=f"rank and time.sleep(600)\n{DDP}"), "--hang-after", "4")
+        self.assertEqual((code, found["failure"]["kind"], found["failure"]["rank"]), (1, "hang", 1), self.said)
 
     def test_a_hang_of_the_programs_own_names_its_line(self):
         code, found = self.run_text(script(begin="if rank == 1 and step == 3: time.sleep(600)"), "--hang-after", "3")

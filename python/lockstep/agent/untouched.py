@@ -26,14 +26,12 @@ def backward_ended(recorder):
 
 
 def sum_ended(recorder, tensor):
-    """What a sum over all ranks left of a gradient, or of all of them as one flat tensor: the same everywhere."""
+    """What a sum over all ranks left of a gradient: the same everywhere."""
     if recorder.world == 1 or not tensor.is_floating_point() or is_shard(tensor) or tensor.is_sparse:
         return
-    own = [key for key, place, _ in recorder.untouched if place == tensor.data_ptr()]
-    if not own and tensor.numel() == sum(before.numel() for _, _, before in recorder.untouched):
-        own = [key for key, _, _ in recorder.untouched]
-    if own:
-        recorder.left_by_sums.update(dict.fromkeys(own, digest([tensor])))
+    for key, place, before in recorder.untouched:
+        if place == tensor.data_ptr() and tensor.shape == before.shape:
+            recorder.left_by_sums[key] = digest([tensor])
 
 
 def given_to_sum(recorder, tensor):

@@ -184,6 +184,7 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
   const ProgramStep& a = ranks[0].steps[step];
   const auto number = static_cast<int64_t>(step + 1);
   const auto own = [&](size_t rank) { return ranks[rank].steps[step].samples; };
+  const auto loaded = [&](size_t rank) { return ranks[rank].steps[step].loaded; };
   if (const std::string why = undecidable(ranks, one, step, off); !why.empty())
     return inconclusive(fmt::format("step {}, gradient of {}: {}", number, name(a, i), why),
                         number);
@@ -207,7 +208,7 @@ ProgramFinding gradient_failure(const Ranks& ranks, const ProgramRank& one, size
       found.cause = shards->cause;
       found.words += "; " + shards->words;
     }
-  } else if (!own(0).empty() && own(0) == own(1)) {
+  } else if (!own(0).empty() && own(0) == own(1) && loaded(0) == loaded(1)) {
     found.cause = ProgramCause::same_samples;
     found.entry = "sample order";
     found.words = "ranks 0 and 1 trained on the same samples";

@@ -233,7 +233,8 @@ ProgramRunResult judge_run(const ProgramRun& run, const std::vector<ProgramFault
   result.completed = all_ended_well(run.outcome);
   if (!result.completed) {
     take_failure(run, &result);
-    if (made_no_step(result)) result.advice = run.advice;
+    const bool hung = result.failure && result.failure->kind == "hang";
+    if (made_no_step(result) && !hung) result.advice = run.advice;
     return result;
   }
   result.why = why_unknown(run, launch.world);

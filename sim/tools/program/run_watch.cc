@@ -1,6 +1,7 @@
 #include "sim/tools/program/run_watch.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -131,7 +132,9 @@ class Watcher {
       return now - std::max(failed_, changed_) > kNoticeGrace || now - failed_ > kNoticeAtMost;
     const bool late = now - began_ > Seconds(watch_.limit_s);
     run_.deadlock = !late && deadlocked(now);
-    if (!late && !run_.deadlock && !all_silent(now, watch_.hang_after_s)) return false;
+    if (!late && !run_.deadlock &&
+        (!all_silent(now, watch_.hang_after_s) || (in_first_step() && compute(now))))
+      return false;
     late_ = !late || all_silent(now, std::min(watch_.hang_after_s, watch_.limit_s / 2));
     run_.cut_off = !late_;
     if (run_.deadlock) run_.end.why = "its ranks wait for each other, and nobody will go on";
@@ -166,6 +169,27 @@ class Watcher {
       if (now - pulse.changed < Seconds(seconds)) return false;
     }
     return true;
+  }
+
+  // Reads all records: asked where all are silent.
+  bool in_first_step() const {
+    for (const RankRecords& rank : read_all_records(launch_.folder, launch_.world))
+      if (!rank.events.empty() && rank.events.back().step > 1) return false;
+    return true;
+  }
+
+  // Does any rank, or a process that it started? Compiling a model takes long, and leaves no sign.
+  // Until two looks have been taken that is not known, and they may.
+  bool compute(Clock::time_point now) {
+    if (now - computed_at_ < kIdleAgain) return true;
+    double all = 0;
+    for (const ProgramChild& child : processes_.ranks())
+      if (!child.ended) all += group_cpu_seconds(::getpgid(child.process.pid));
+    const bool known = now - computed_at_ < 2 * kIdleAgain;
+    const double share = (all - computed_) / Seconds(now - computed_at_).count();
+    computed_ = all;
+    computed_at_ = now;
+    return !known || share > kIdleShare;
   }
 
   // Is it certain that nobody will ever go on? Looked at now and then while all ranks are silent.
@@ -288,6 +312,8 @@ class Watcher {
   bool late_ = false;         // it hangs
   std::vector<double> idle_;  // what each rank had computed when all had become silent
   Clock::time_point idle_since_{}, next_look_{};
+  double computed_ = 0;  // by all groups of processes, at the last look
+  Clock::time_point computed_at_{};
 };
 
 // Codes of our own workers mean what they do not mean here.

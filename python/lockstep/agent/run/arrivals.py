@@ -6,6 +6,7 @@ import inspect
 import threading
 
 from ..tap import FUNCTIONS, HOOK, PEERS, GroupHooks, has_hooks, name_of, of_reducer, watch_groups
+from .ends import noting_breaks
 from .flight import ARRIVAL, END, GROUP_ARRIVAL, GROUP_END
 
 # reducer/probe.h; the first name that is within a call's
@@ -211,9 +212,10 @@ def noting(arrivals, name, function):
             given = signature.bind(*args, **kwargs).arguments
         except TypeError:
             return function(*args, **kwargs)  # raises what a caller expects
-        if not is_whole(given.get("group")):
-            return entered_group(arrivals, given, lambda: function(*args, **kwargs))
-        return entered(arrivals, name, given, lambda: function(*args, **kwargs))
+        with noting_breaks(arrivals.flight):
+            if not is_whole(given.get("group")):
+                return entered_group(arrivals, given, lambda: function(*args, **kwargs))
+            return entered(arrivals, name, given, lambda: function(*args, **kwargs))
     call.__name__, call.__doc__, call.__signature__ = name, function.__doc__, signature
     return call
 

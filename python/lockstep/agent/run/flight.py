@@ -63,6 +63,7 @@ class Flight:
         self.lock = threading.RLock()
         self.map, self.pid, self.rank, self.closed = None, 0, -1, False
         self.appended = self.newest_ns = self.step = self.phase = 0
+        self.caught = self.broken = None  # of ends.py: facts of an error
         self.faults, self.helpers, self.helpers_ns, self.load_ns = None, HelpersWait(), 0, 0
 
     def begin_if_known(self, phase):
@@ -123,6 +124,7 @@ class Flight:
     def end_step(self):
         if not self.here():
             return
+        self.caught = self.broken = None  # whatever it was, it goes on
         others = sum(core_wait_ns(thread) for thread in os.listdir("/proc/self/task") if thread != str(self.pid))
         self.append(STEP_END, value=self.waited_ns(), sequence=others // 1000)
 

@@ -1,5 +1,6 @@
 """What a rank is doing: loading, forward, backward, the optimizer's step. A step is one of an optimizer."""
 from ..steps import watch_steps
+from .ends import noting_breaks
 from .flight import BACKWARD, CONSTRUCTION, FORWARD, LOAD, OPTIMIZER, TEARDOWN
 
 
@@ -48,10 +49,12 @@ def watch_forwards(torch, steps):
             return call(self, *args, **kwargs)
         if not any(param.requires_grad for param in self.parameters()):
             return call(self, *args, **kwargs)  # a loss
-        steps.enter(FORWARD)
+        with noting_breaks(steps.flight):
+            steps.enter(FORWARD)
         steps.depth += 1
         try:
-            return steps.flight.faults.slowed(lambda: call(self, *args, **kwargs))
+            with noting_breaks(steps.flight):
+                return steps.flight.faults.slowed(lambda: call(self, *args, **kwargs))
         finally:
             steps.depth -= 1
     torch.nn.Module.__call__ = called
@@ -63,7 +66,11 @@ def watch_backwards(torch, steps):
     def counted(*args, **kwargs):
         if steps.depth or not steps.flight.here():
             return backward(*args, **kwargs)
-        steps.enter(BACKWARD)
+        with noting_breaks(steps.flight):
+            steps.enter(BACKWARD)
+            return summed(*args, **kwargs)
+
+    def summed(*args, **kwargs):
         steps.buckets = 0
         if steps.flight.faults.skips_backward():
             return None
