@@ -58,5 +58,5 @@ def given(recorder, batch):
 
 def names_of(recorder):
     known = 0 < len(recorder.loaded) <= MOST_SAMPLES
-    return {"loaded": recorder.loaded if known else [], "drew": recorder.drew,
+    return {"drawn": recorder.drawn if len(recorder.drawn) <= MOST_SAMPLES else [], "loaded": recorder.loaded if known else [], "drew": recorder.drew,
             "standardized": known and recorder.standardized and not recorder.loaded_standardized}

@@ -113,6 +113,8 @@ def watch_calls(recorder):
             return call(self, *args, **kwargs)
         recorder.computed[id(self)] = self
         if recorder.hands is not None:
+            if trained(self):
+                recorder.drawn += rows(args or tuple(kwargs.values()))
             args, kwargs = recorder.hands.call(self, args, kwargs)
         take_samples(recorder, self, args or tuple(kwargs.values()))
         state = torch.get_rng_state()

@@ -18,6 +18,7 @@ def of_forwards():
         "gathered_inside": False,  # or in the forward of a Function, whose backward should add up what comes back
         "called": {},  # modules that no other surrounds, by id
         "computed": {},  # and those of them whose results have gradients
+        "drawn": [],  # of forwards that were handed others instead, rows as they were
         "loaded": [], "loaded_standardized": False,  # of inputs.py: what loaders gave, by rows
         "drew": False, "standardized": False,  # between a loader's batch and a forward; what forwards were given
         "exchanges": 0}  # collectives that the script called within forwards

@@ -84,8 +84,28 @@ def names_of(recorder, names, params):
             if key in now:
                 multiplied[now[key][0]] = factor_of(before, now[key][1])
     return {"changed": [name for name, key in zip(names, keys) if key in recorder.changed],
+            "misplaced": misplaced(recorder, names, params),
             "left_by_sums": {name: recorder.left_by_sums[key] for name, key in zip(names, keys) if key in recorder.left_by_sums},
             "multiplied": {name: factor for name, factor in multiplied.items() if factor}}
+
+
+def misplaced(recorder, names, params):
+    """On one device: names of those whose gradient holds numbers of another's, while all of them are there, as where what was
+    summed as one flat tensor is cut up otherwise than it was put together."""
+    import torch
+    now = {id(param): param.grad for param in params if param.grad is not None and not is_shard(param)}
+    pairs = [(key, flat(before).double(), flat(now[key]).double()) for key, _, before in recorder.untouched if key in now]
+    if recorder.world > 1 or len(pairs) < 2:
+        return []
+    old, new = (torch.cat([pair[place] for pair in pairs]) for place in (1, 2))
+    if old.shape != new.shape or torch.equal(old, new) or not old.norm() > 0:
+        return []
+    old, bound = old * (new.norm() / old.norm()), EXACT * float(new.norm())
+    if not float((old.sort().values - new.sort().values).norm()) <= bound:
+        return []
+    moved = {key for (key, _, own), was in zip(pairs, old.split([len(pair[1]) for pair in pairs]))
+             if not float((own - was).norm()) <= bound}
+    return [name for name, param in zip(names, params) if id(param) in moved]
 
 
 def factor_of(before, after):

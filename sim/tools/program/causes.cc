@@ -210,6 +210,9 @@ constexpr std::array kRows = {
     ProgramCauseRow{C::own_statistics, "own_statistics",
                     "what the model is given is normalized by each rank's own batch",
                     "normalize by statistics of the data set, or all_reduce those of the batch"},
+    ProgramCauseRow{C::misplaced_gradients, "misplaced_gradients",
+                    "gradients are put back to other parameters than they were taken from",
+                    "cut a flat tensor up in the order in which it was put together"},
 };
 
 constexpr bool in_order() {

@@ -58,8 +58,9 @@ enum class ProgramCause {
   summed_in_other_order,
   changed_after_sum,
   own_statistics,
+  misplaced_gradients,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::own_statistics;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::misplaced_gradients;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

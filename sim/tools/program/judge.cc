@@ -408,6 +408,7 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
     ProgramFinding found = compare_step(ranks, one, step, &noisy, &total);
     if (found.verdict != Verdict::pass) return unless_meant(ranks, found);
   }
+  if (const auto found = judge_misplaced(one)) return *found;
   if (same_samples_always(ranks)) {
     ProgramFinding same = inconclusive("all ranks trained on the same samples, as one device did");
     same.cause = ProgramCause::same_samples;

@@ -144,7 +144,7 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
       return shared;
   if (passes)
     if (const auto own = judge_statistics(ranks)) return *own;
-  if (passes && before.same_loaded) return computed_of_batch(with);
+  if (passes && (before.same_loaded || computed_others(ranks, one))) return computed_of_batch(with);
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data handed to one device, ";
   found.words += passes ? fmt::format("{} steps agree", with.steps) : with.words;

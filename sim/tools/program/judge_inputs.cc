@@ -75,6 +75,35 @@ std::optional<ProgramFinding> judge_statistics(const std::vector<ProgramRank>& r
   return std::nullopt;
 }
 
+bool computed_others(const std::vector<ProgramRank>& ranks, const ProgramRank& one) {
+  for (size_t step = 0; step < std::min(ranks[0].steps.size(), one.steps.size()); ++step) {
+    const ProgramStep& own = one.steps[step];
+    if (own.drawn.size() == own.loaded.size() && dealt_alike(ranks, one, step) &&
+        all_of(ranks, step, &ProgramStep::samples) != sorted(own.drawn))
+      return true;
+  }
+  return false;
+}
+
+std::optional<ProgramFinding> judge_misplaced(const ProgramRank& one) {
+  for (size_t step = 0; step < one.steps.size(); ++step) {
+    const ProgramStep& own = one.steps[step];
+    if (own.misplaced.empty()) continue;
+    ProgramFinding found;
+    found.verdict = Verdict::fail;
+    found.cause = ProgramCause::misplaced_gradients;
+    found.step = static_cast<int64_t>(step + 1);
+    found.entry = "gradient of " + own.misplaced[0];
+    found.line = own.line;
+    found.words = fmt::format(
+        "on one device as well, gradients of {} parameters hold each other's numbers when the "
+        "optimizer steps",
+        own.misplaced.size());
+    return found;
+  }
+  return std::nullopt;
+}
+
 std::optional<ProgramFinding> judge_clipped(const std::vector<ProgramRank>& ranks,
                                             const ProgramRank& one, size_t step, size_t i,
                                             double off) {

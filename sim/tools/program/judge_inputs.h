@@ -14,9 +14,15 @@ bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& 
 // Were ranks dealt what one device was, all of it given to forwards, and nothing drawn in between?
 // Then other inputs are computed of the batch: by its mean, or by draws that were not seen.
 bool dealt_alike(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
+// Of one device that was handed the ranks' inputs: was it dealt what they were in any step, and
+// computed others of that?
+bool computed_others(const std::vector<ProgramRank>& ranks, const ProgramRank& one);
 // The first step in which all ranks' inputs have mean 0 and deviation 1 over each rank's batch,
 // which no loader gave them so: a failure, whatever one device was given.
 std::optional<ProgramFinding> judge_statistics(const std::vector<ProgramRank>& ranks);
+
+// The first step in which one device puts gradients back to other parameters than they came from.
+std::optional<ProgramFinding> judge_misplaced(const ProgramRank& one);
 
 // Where gradients agree but for what clipping by a norm leaves of it: the factor between them
 // before, if it has a cause. `i`: of a gradient whose distance is `off`.

@@ -86,6 +86,8 @@ ProgramStep program_step_of(const Json& line) {
     step.left_by_sums[name] = hash.get<std::string>();
   step.norms = line.at("norms").get<std::vector<double>>();
   step.loaded = line.at("loaded").get<std::vector<std::string>>();
+  step.drawn = line.at("drawn").get<std::vector<std::string>>();
+  step.misplaced = line.at("misplaced").get<std::vector<std::string>>();
   step.drew = line.at("drew").get<bool>();
   step.standardized = line.at("standardized").get<bool>();
   step.lr = line.at("lr").get<std::vector<double>>();

@@ -77,12 +77,13 @@ struct ProgramStep {
   // Names: for which torch.autograd.grad() was asked. Numbers of parameters, where their gradients
   // were given to all_reduce in another order than theirs.
   std::vector<std::string> by_grad;
+  std::vector<std::string> misplaced;  // on one device: that hold numbers of another's gradient
   std::vector<int64_t> sum_order;
   std::map<std::string, std::string> left_by_sums;  // hashes of gradients as sums left them
   std::vector<double> norms;                        // that clip_grad_norm_ found
   // What loaders gave, by rows; did anybody draw between that and a forward, and is all that
   // forwards were given standardized over its batch (and was not when it was loaded)?
-  std::vector<std::string> loaded;
+  std::vector<std::string> loaded, drawn;  // drawn: before forwards were handed the ranks' inputs
   bool drew = false, standardized = false;
   std::vector<double> lr;
   std::vector<double> targets;                // of each mean of losses, their weights' sum

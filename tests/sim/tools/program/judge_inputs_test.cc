@@ -74,6 +74,28 @@ TEST(ProgramInputs, OtherInputsOfTheSameSamplesPassForNobodysDraws) {
   EXPECT_EQ(judge_handed(ranks, handed, drawn).verdict, Verdict::pass);
 }
 
+TEST(ProgramInputs, OneDeviceThatComputesOthersOfTheSameProvesNothing) {
+  const Ranks ranks = two("of its own ");
+  ProgramRank handed = made(0, 1, "of its own ");
+  handed.handed = true;
+  ProgramFinding before = judge_steps(ranks, other_one());
+  before.same_loaded = false;
+  handed.steps[0].drawn = handed.steps[0].samples;
+  EXPECT_EQ(judge_handed(ranks, handed, before).verdict, Verdict::pass);
+  handed.steps[0].drawn[0] = "of all 0";
+  EXPECT_EQ(judge_handed(ranks, handed, before).verdict, Verdict::inconclusive);
+}
+
+TEST(ProgramInputs, GradientsInOthersPlacesFailThoughOneDeviceDoesAlike) {
+  const Ranks ranks = two("");
+  ProgramRank one = made(0, 1, "");
+  EXPECT_EQ(judge_steps(ranks, one).verdict, Verdict::pass);
+  one.steps[0].misplaced = {"bias", "weight"};
+  const ProgramFinding found = judge_steps(ranks, one);
+  EXPECT_EQ(found.cause, ProgramCause::misplaced_gradients);
+  EXPECT_EQ(found.entry, "gradient of bias");
+}
+
 TEST(ProgramInputs, AFactorThatClippingHidesIsTold) {
   Ranks ranks = two("");
   ProgramRank one = made(0, 1, "");
