@@ -59,6 +59,7 @@ struct Fit {
   std::vector<FittedSize> sizes;             // by operation, ascending ranks, bytes
   double mean_error = 0, largest_error = 0;  // |fitted / measured - 1| over sizes
   int64_t runs = 0, samples = 0;
+  bool of_traces = false;  // which say nothing of the training's cap
 };
 
 // What a constant of a step is fitted as; of no samples 0.

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kEither =
     "the output of nccl-tests' all_reduce_perf, or the result of lockstep collective --json of "
-    "all_reduce, all_to_all or all_gather";
+    "all_reduce, all_to_all, all_gather or reduce_scatter";
 
 struct MeasuredSize {
   int64_t bytes = 0;
@@ -246,7 +246,8 @@ class Result {
     for (const Operation operation : kMeasuredOperations)
       if (word == to_word(operation)) return operation;
     if (!word.empty())
-      refuse(pointer, "of " + printable(word), "all_reduce, all_to_all or all_gather");
+      refuse(pointer, "of " + printable(word),
+             "all_reduce, all_to_all, all_gather or reduce_scatter");
     return Operation::all_reduce;
   }
   double number_at(const std::string& pointer, double least, double most) {

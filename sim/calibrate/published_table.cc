@@ -50,6 +50,7 @@ class TableReader {
     if (json.contains("bucket_cap_mb")) row.cap_mb = json["bucket_cap_mb"].get<double>();
     row.synchronized = json.value("synchronized", true);
     row.fitted = json.value("fit", false);
+    if (json.contains("accumulate_steps")) row.passes = json["accumulate_steps"].get<int64_t>();
     row.ms = ms_of(json, i, row.ranks);
     if (!row.synchronized && row.ranks > 1)
       refuse(pointer_of(i) + "/ranks", fmt::format("{} ranks that are not synchronized", row.ranks),
@@ -69,13 +70,20 @@ class TableReader {
              "one of ms and samples_per_s");
       return 1;
     }
-    if (json.contains("ms")) return json["ms"].get<double>();
-    if (!document_.contains("samples_per_rank")) {
+    if (json.contains("ms")) {
+      if (json.contains("samples_per_rank"))
+        refuse(pointer_of(i) + "/samples_per_rank", "a step's ms are said, not its samples_per_s",
+               "no samples_per_rank");
+      return json["ms"].get<double>();
+    }
+    const Json& samples_of = json.contains("samples_per_rank") ? json : document_;
+    if (!samples_of.contains("samples_per_rank")) {
       refuse(pointer_of(i) + "/samples_per_s", "of how many samples a step is not known",
-             "samples_per_rank beside \"rows\"");
+             "samples_per_rank here, or beside \"rows\"");
       return 1;
     }
-    const double samples = document_["samples_per_rank"].get<double>() * static_cast<double>(ranks);
+    const double samples =
+        samples_of["samples_per_rank"].get<double>() * static_cast<double>(ranks);
     return samples * 1e3 / json["samples_per_s"].get<double>();
   }
 

@@ -11,11 +11,12 @@
 
 #include "sim/des/job_of_plan.h"
 #include "sim/des/simulate.h"
+#include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kMostParameterUs = 1e5;
+constexpr double kMostOneRankUs = 1e5;  // where nothing else could explain it
 constexpr int kHalvings = 40;
 constexpr int64_t kSteps = 3;  // buckets are rebuilt after the first
 
@@ -44,6 +45,7 @@ RunPlan with_compute(RunPlan plan, double factor, MachineModel* machine) {
 struct Place {
   int64_t ranks = 1;
   std::optional<double> cap_mb;
+  std::optional<int64_t> passes;
 };
 
 class Simulator {
@@ -52,10 +54,12 @@ class Simulator {
 
   // Of layers by timer: the scenario says how long they take.
   bool is_emulated() const { return !plan_.layer_times.empty(); }
+  bool has_cap() const { return lockstep::has_cap(plan_); }
 
   Expected<PlannedJob> job(const Guess& guess, const Place& place) const {
     MachineModel machine = guess.machine;
-    const RunPlan plan = with_compute(plan_, guess.compute, &machine);
+    RunPlan plan = with_compute(plan_, guess.compute, &machine);
+    if (place.passes) plan.scenario.accumulate_steps = *place.passes;
     SimulatedAs as;
     as.ranks = place.ranks;
     as.steps = kSteps;
@@ -93,6 +97,7 @@ void slow_links(double factor, MachineModel* machine) {
 
 void apply(const RowExplanation& explanation, Guess* guess) {
   guess->machine.bucket_ns = std::llround(explanation.bucket_us * 1e3);
+  guess->machine.rank_spread = explanation.spread;
   switch (explanation.excess) {
     case Excess::reducer:
       guess->machine.parameter_ns += std::llround(explanation.value * 1e3);
@@ -105,6 +110,7 @@ void apply(const RowExplanation& explanation, Guess* guess) {
       return;
     case Excess::compute:
       guess->compute *= explanation.value;
+      guess->machine.sync_ns += std::llround(explanation.beside_ms * 1e6);
       slow_links(explanation.links, &guess->machine);
       return;
   }
@@ -152,10 +158,15 @@ class RowFitter {
     return error;
   }
 
-  static Place place_of(const PublishedRow& row) { return {row.ranks, row.cap_mb}; }
+  static Place place_of(const PublishedRow& row) { return {row.ranks, row.cap_mb, row.passes}; }
 
   InputErrors check() {
     for (const PublishedRow& row : table_.rows) {
+      if (row.cap_mb && !simulator_.has_cap())
+        return {refused(fmt::format("a row of {} ranks has a bucket_cap_mb, but the scenario's "
+                                    "reducer has no cap",
+                                    row.ranks),
+                        "rows without it, or a reducer with buckets")};
       const auto planned = simulator_.job(base_, place_of(row));
       if (!planned) return planned.errors();
       for (const std::string& note : planned.value().notes)
@@ -189,6 +200,14 @@ class RowFitter {
     return {0, kMostBucketUs};
   }
 
+  // Of one rank there is no slowest.
+  std::vector<double> spreads() const {
+    if (base_.machine.rank_spread > 0) return {base_.machine.rank_spread};
+    const auto has_several = [](const PublishedRow& row) { return row.ranks > 1; };
+    if (std::none_of(table_.rows.begin(), table_.rows.end(), has_several)) return {0};
+    return {0, 2 * kRankSpread};
+  }
+
   double row_ms(const RowExplanation& explanation) const {
     Guess guess = base_;
     apply(explanation, &guess);
@@ -198,7 +217,7 @@ class RowFitter {
   void explain() {
     for (const double bucket_us : bucket_costs()) {
       if (!alone_) continue;
-      add(Excess::reducer, bucket_us, 0, kMostParameterUs);
+      add(Excess::reducer, bucket_us, 0, fitted_.ranks == 1 ? kMostOneRankUs : kMostParameterUs);
       if (fitted_.ranks == 1) continue;
       add(Excess::every_step, bucket_us, 0, fitted_.ms);
       if (base_.machine.cost.tables.empty()) add(Excess::link, bucket_us, 1, kMostSlower);
@@ -213,13 +232,22 @@ class RowFitter {
       for (const double links : {1.0, 1 / kMostSlower, kUnseenSlower})
         if (links == 1 || (fitted_.ranks > 1 && base_.machine.cost.tables.empty()))
           add(Excess::compute, bucket_us, 1e-6, 1e6, links);
+    if (base_.machine.sync_ns > 0) return;
+    for (const double bucket_us : bucket_costs())
+      add(Excess::compute, bucket_us, 1e-6, 1e6, 1, kMostBeside * fitted_.ms);
   }
 
-  void add(Excess excess, double bucket_us, double least, double most, double links = 1) {
-    const auto value = value_giving(fitted_.ms, least, most, [&](double guess) {
-      return row_ms({excess, bucket_us, guess, links});
-    });
-    if (value) fit_.explanations.push_back({excess, bucket_us, *value, links});
+  void add(Excess excess, double bucket_us, double least, double most, double links = 1,
+           double beside_ms = 0) {
+    for (const double spread : spreads()) {
+      RowExplanation one{excess, bucket_us, 0, links, spread, beside_ms};
+      const auto value = value_giving(fitted_.ms, least, most, [&](double guess) {
+        one.value = guess;
+        return row_ms(one);
+      });
+      one.value = value.value_or(0);
+      if (value) fit_.explanations.push_back(one);
+    }
   }
 
   InputErrors unexplained() const {
@@ -237,31 +265,49 @@ class RowFitter {
   }
 
   // Half of what links explain, of the rest half on the reducer, and what is left then on every
-  // step, with half of what a bucket may cost.
+  // step, with half of what a bucket may cost and of how far ranks may be spread.
   void take_the_middle() {
     middle_ = base_;
-    const std::vector<double> costs = bucket_costs();
+    const std::vector<double> costs = bucket_costs(), spread = spreads();
     const double bucket_us = (costs.front() + costs.back()) / 2;
     middle_.machine.bucket_ns = std::llround(bucket_us * 1e3);
+    middle_.machine.rank_spread = (spread.front() + spread.back()) / 2;
     if (has(Excess::compute)) {
       middle_.compute *= solved({Excess::compute, bucket_us, 0}, 1e-6, 1e6).value_or(1);
       return;
     }
+    middle_.machine.rank_spread = std::min(middle_.machine.rank_spread, spread_that_fits());
     if (has(Excess::link))
       slow_links(std::sqrt(solved({Excess::link, bucket_us, 0}, 1, kMostSlower).value_or(1)),
                  &middle_.machine);
-    const auto parameter_us = solved({Excess::reducer, bucket_us, 0}, 0, kMostParameterUs);
-    const double part = fitted_.ranks == 1 ? 1 : 0.5;
-    middle_.machine.parameter_ns += std::llround(parameter_us.value_or(0) * part * 1e3);
-    if (fitted_.ranks > 1)
-      middle_.machine.sync_ns += std::llround(
-          std::max(0.0, fitted_.ms - simulator_.step_ms(middle_, place_of(fitted_))) * 1e6);
+    if (fitted_.ranks == 1) {
+      const auto parameter_us = solved({Excess::reducer, bucket_us, 0}, 0, kMostOneRankUs);
+      middle_.machine.parameter_ns += std::llround(parameter_us.value_or(0) * 1e3);
+      return;
+    }
+    const auto parameter_us = solved({Excess::reducer, bucket_us, 0}, 0, kMostOneRankUs);
+    middle_.machine.parameter_ns +=
+        std::llround(std::min(parameter_us.value_or(0) / 2, kMostParameterUs) * 1e3);
+    middle_.machine.sync_ns += std::llround(
+        std::max(0.0, fitted_.ms - simulator_.step_ms(middle_, place_of(fitted_))) * 1e6);
+  }
+
+  // Half of what would make the row by itself.
+  double spread_that_fits() const {
+    if (base_.machine.rank_spread > 0 || fitted_.ranks == 1) return middle_.machine.rank_spread;
+    const auto most = value_giving(fitted_.ms, 0, kMostRankSpread, [&](double spread) {
+      Guess tried = middle_;
+      tried.machine.rank_spread = spread;
+      return simulator_.step_ms(tried, place_of(fitted_));
+    });
+    return most.value_or(0) / 2;
   }
 
   std::optional<double> solved(RowExplanation explanation, double least, double most) const {
     return value_giving(fitted_.ms, least, most, [&](double guess) {
       Guess tried = middle_;
       explanation.value = guess;
+      explanation.spread = middle_.machine.rank_spread;
       apply(explanation, &tried);
       return simulator_.step_ms(tried, place_of(fitted_));
     });
@@ -291,7 +337,9 @@ class RowFitter {
       fit_.rows.push_back(predicted);
     }
     fit_.machine = middle_.machine;
-    const auto planned = simulator_.job(middle_, place_of(fitted_));
+    Place alone = place_of(fitted_);  // as compute is before it waits for the slowest
+    alone.ranks = 1;
+    const auto planned = simulator_.job(middle_, alone);
     fit_.forward_ms = static_cast<double>(planned.value().job.forward_ns) * 1e-6;
     fit_.backward_ms = static_cast<double>(planned.value().job.backward_ns) * 1e-6;
     fit_.emulated = simulator_.is_emulated();
@@ -328,10 +376,12 @@ class RowFitter {
   void widen(const RowExplanation& explanation, PredictedRow* predicted) const {
     const std::vector<double> steps = steps_ms(explanation, predicted->row);
     double low = steps.front(), high = steps.back();
-    if (explanation.excess == Excess::every_step && predicted->row.ranks > 1) {
+    const double beside =
+        explanation.excess == Excess::every_step ? explanation.value : explanation.beside_ms;
+    if (beside > 0 && predicted->row.ranks > 1 && fitted_.ranks > 1) {
       const auto [less, more] = growth(predicted->row.ranks);
-      low -= explanation.value * (1 - less);
-      high += explanation.value * (more - 1);
+      low -= beside * (1 - less);
+      high += beside * (more - 1);
     }
     predicted->low = std::min(predicted->low, low);
     predicted->high = std::max(predicted->high, high);
@@ -351,7 +401,8 @@ class RowFitter {
     std::optional<double> cap_error;
     for (const PredictedRow& a : fit_.rows)
       for (const PredictedRow& b : fit_.rows)
-        if (a.row.ranks == b.row.ranks && a.row.cap_mb != b.row.cap_mb)
+        if (a.row.ranks == b.row.ranks && a.row.passes == b.row.passes &&
+            a.row.cap_mb != b.row.cap_mb)
           cap_error = std::max(cap_error.value_or(0), ratio_error(a.row, b.row));
     accuracy.cap_error = cap_error;
     fit_.machine.accuracy = accuracy;
@@ -380,7 +431,10 @@ class RowFitter {
 }  // namespace
 
 std::string to_text(const RowExplanation& explanation) {
-  const std::string bucket = fmt::format(", a bucket {:.0f} us", explanation.bucket_us);
+  const std::string spread = explanation.spread > 0 ? fmt::format(", ranks are spread by {:.1f} %",
+                                                                  explanation.spread * 100)
+                                                    : "";
+  const std::string bucket = fmt::format(", a bucket {:.0f} us", explanation.bucket_us) + spread;
   switch (explanation.excess) {
     case Excess::reducer:
       return fmt::format("the reducer takes {:.1f} us a parameter", explanation.value) + bucket;
@@ -396,6 +450,10 @@ std::string to_text(const RowExplanation& explanation) {
               : explanation.links > 1
                   ? fmt::format(", links are {:.0f} times slower", explanation.links)
                   : fmt::format(", links are {:.0f} times faster", 1 / explanation.links)) +
+             (explanation.beside_ms > 0
+                  ? fmt::format(", a step of several ranks takes {:.2f} ms more",
+                                explanation.beside_ms)
+                  : "") +
              bucket;
   }
   return "";

@@ -27,17 +27,31 @@ enum class Excess {
 // Each again with what a bucket costs the compute stream, where the machine does not say it:
 // nothing, or this.
 inline constexpr double kMostBucketUs = 100;
+// What DDP's hooks cost the compute stream for a parameter at most: the one-rank rows of PyTorch's
+// own tables (golden/data/published) are 12 to 35 us.
+inline constexpr double kMostParameterUs = 50;
+// How far ranks' speeds are spread where the machine does not say it: between nothing and twice
+// this. Accelerators of one kind differ by 8 % between the whiskers of a box plot, 5.4 standard
+// deviations of a normal (Sinha and others, "Not all GPUs are created equal", SC 2022).
+inline constexpr double kRankSpread = 0.08 / 5.4;
 inline constexpr double kMostSlower = 16;
 // Links between hosts that no fitted row goes over may be so many times slower than the machine's.
 inline constexpr double kUnseenSlower = 2;
 // What published steps are taken to be reproducible to: no interval is narrower, but the row's own.
 inline constexpr double kLeastError = 0.005;
 
+// What each step of several ranks takes beside at most, as a part of the fitted row, where no row
+// shows compute alone: the two-rank rows of PyTorch's own tables are 3 to 4 % longer than those of
+// one rank.
+inline constexpr double kMostBeside = 0.04;
+
 struct RowExplanation {
   Excess excess = Excess::compute;
   double bucket_us = 0;
-  double value = 0;  // us a parameter, ms a step, factor of links, or of compute
-  double links = 1;  // with excess compute: so many times as slow as the machine says
+  double value = 0;      // us a parameter, ms a step, factor of links, or of compute
+  double links = 1;      // with excess compute: so many times as slow as the machine says
+  double spread = 0;     // of ranks' speeds
+  double beside_ms = 0;  // with excess compute: each step of several ranks takes so much beside
 };
 std::string to_text(const RowExplanation& explanation);
 

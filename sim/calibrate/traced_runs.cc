@@ -260,6 +260,7 @@ Expected<Fit> fit_traces(const std::vector<TracedRank>& ranks, int64_t cores) {
   auto fit = fit_machine({run.value().samples}, cores);
   if (!fit) return fit;
   fill_steps(run.value(), &fit.value().machine, &fit.value().backward.bucket_us);
+  fit.value().of_traces = true;
   fit.value().backward.overlap_slowdown.unknown = "one trace's layers have it in them";
   return fit;
 }

@@ -15,8 +15,18 @@
 
 namespace lockstep {
 
+namespace {
+
+// What is looked at, and not executed.
+Expected<std::vector<SelectedFile>> looked_at(Selection selection) {
+  selection.simulated.only = true;
+  return select(selection);
+}
+
+}  // namespace
+
 int scenario_check(const Selection& selection) {
-  const auto files = select(selection);
+  const auto files = looked_at(selection);
   if (!files) return bad_input(files.errors());
   std::string text;
   int64_t runs = 0;
@@ -32,7 +42,7 @@ int scenario_check(const Selection& selection) {
 }
 
 int scenario_list(const Selection& selection) {
-  const auto files = select(selection);
+  const auto files = looked_at(selection);
   if (!files) return bad_input(files.errors());
   Table table;
   table.column("scenario");
@@ -45,7 +55,7 @@ int scenario_list(const Selection& selection) {
 }
 
 int scenario_explain(const Selection& selection) {
-  const auto files = select(selection);
+  const auto files = looked_at(selection);
   if (!files) return bad_input(files.errors());
   std::vector<const RunPlan*> plans;
   for (const SelectedFile& file : files.value())

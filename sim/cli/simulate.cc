@@ -242,7 +242,7 @@ int report_simulation(const SimulateVerb& verb, SimulateDocument* document) {
 // What faults may name: the ranks and steps that are simulated.
 Selection selection_of(const SimulateVerb& verb) {
   Selection selection = verb.selection;
-  selection.simulated = {verb.ranks.value_or(0), verb.steps.value_or(0)};
+  selection.simulated = {verb.ranks.value_or(0), verb.steps.value_or(0), true};
   return selection;
 }
 

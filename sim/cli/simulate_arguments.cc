@@ -13,6 +13,7 @@
 #include "sim/cli/execution.h"
 #include "sim/cli/simulate.h"
 #include "sim/des/job_of_plan.h"
+#include "sim/des/units_of_plan.h"
 #include "sim/plan/bucket_layout.h"
 
 namespace lockstep {
@@ -200,6 +201,14 @@ bool any_plan(const SimulatedWith& with, Matches matches) {
 // Buckets of virtual shards are exchanged, whatever the algorithm of all-reduces.
 bool all_reduces(const RunPlan& plan) { return !has_virtual_shards(plan.scenario); }
 
+bool has_collectives_of(const RunPlan& plan, Operation operation) {
+  if (has_virtual_shards(plan.scenario))
+    return operation == Operation::all_to_all || operation == Operation::all_gather;
+  if (holds_parts(plan.scenario))
+    return operation == Operation::reduce_scatter || operation == Operation::all_gather;
+  return operation == Operation::all_reduce;
+}
+
 bool is_hierarchical(const SimulatedWith& with) {
   return any_plan(with, [&](const RunPlan& plan) {
     return all_reduces(plan) &&
@@ -225,8 +234,8 @@ std::string algorithm(const SimulatedWith& with) {
 // Of each operation that was measured some run must have one.
 std::string collectives(const SimulatedWith& with) {
   for (const CostModel::Table& table : with.machine.cost.tables) {
-    const bool of_reduce = table.operation == Operation::all_reduce;
-    if (!any_plan(with, [&](const RunPlan& plan) { return all_reduces(plan) == of_reduce; }))
+    if (!any_plan(with,
+                  [&](const RunPlan& plan) { return has_collectives_of(plan, table.operation); }))
       return fmt::format("no run has an {}", to_word(table.operation));
   }
   return needs_ranks(with);

@@ -137,8 +137,8 @@ void note_machine(const MachineModel& machine, const Job& job, SimulatedLine* li
 // ring for this machine and a bucket's rounds alone take longer than the step's compute.
 void note_rounds(const SimulateVerb& verb, const MachineModel& machine, const Job& job,
                  SimulatedLine* line) {
-  if (job.shards || !is_ring(job.cost.algorithm) || !verb.algorithm.empty() || machine.algorithm ||
-      !job.cost.tables.empty() || job.settled.empty())
+  if (job.shards || job.parts || !is_ring(job.cost.algorithm) || !verb.algorithm.empty() ||
+      machine.algorithm || !job.cost.tables.empty() || job.settled.empty())
     return;
   const int64_t bytes = job.settled.front().bytes;
   CostModel tree = job.cost;

@@ -18,7 +18,7 @@ namespace lockstep {
 // where some stand for many. bytes: of a bucket, which the job's own operation brings together.
 std::vector<int64_t> ends_by_formula(const Job& job, const std::vector<int64_t>& starts,
                                      int64_t bytes);
-// The same of the gathering of a bucket of virtual shards.
+// The same of the gathering of a bucket of virtual shards, or of a unit's parameters.
 std::vector<int64_t> ends_of_gather(const Job& job, const std::vector<int64_t>& starts,
                                     int64_t bytes);
 

@@ -382,16 +382,32 @@ Wide exchange_with_all_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
          to(shared_across(cost, ranks, all_at_once(cost, ranks, false)), ranks - inside);
 }
 
-Wide gather_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
-  const LinkCost link = flat_link(cost, ranks);
+// Half of a ring's rounds, of which those that add are paid for it.
+Wide half_ring_ns(const CostModel& cost, const LinkCost& link, bool adds, int64_t bytes,
+                  int64_t ranks, int64_t sharers) {
+  const Wide sum = adds ? moved_ns(bytes, link.gamma_fs_per_byte, ranks - 1, ranks) : Wide{0};
   return Wide{ranks - 1} * link.alpha_ns +
-         moved_ns(bytes, beta_of(cost, link, on_host(cost, ranks)), ranks - 1, ranks);
+         moved_ns(bytes, beta_of(cost, link, sharers), ranks - 1, ranks) + sum;
+}
+
+// Of an all-gather, or of a reduce-scatter, which adds.
+Wide half_ns(CostModel cost, bool adds, int64_t bytes, int64_t ranks) {
+  const int64_t inside = on_host(cost, ranks);
+  if (cost.algorithm != Algorithm::hierarchical) {
+    cost = without_algorithm(cost);
+    return half_ring_ns(cost, flat_link(cost, ranks), adds, bytes, ranks, inside);
+  }
+  const int64_t links = on_smallest_host(cost, ranks);
+  return half_ring_ns(cost, cost.link, adds, bytes, inside, inside) +
+         half_ring_ns(cost, shared_across(cost, ranks, {links, links}), adds,
+                      (bytes + links - 1) / links, hosts_of(cost, ranks), inside);
 }
 
 Wide by_formula_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks) {
   if (operation == Operation::all_to_all)
     return exchange_with_all_ns(without_algorithm(cost), bytes, ranks);
-  if (operation == Operation::all_gather) return gather_ns(without_algorithm(cost), bytes, ranks);
+  if (operation == Operation::all_gather) return half_ns(cost, false, bytes, ranks);
+  if (operation == Operation::reduce_scatter) return half_ns(cost, true, bytes, ranks);
   LOCKSTEP_CHECK(operation == Operation::all_reduce, "a collective of unknown cost");
   return algorithm_ns(cost, bytes, ranks);
 }
@@ -415,6 +431,9 @@ int64_t all_to_all_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
 }
 int64_t all_gather_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   return collective_ns(cost, Operation::all_gather, bytes, ranks);
+}
+int64_t reduce_scatter_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
+  return collective_ns(cost, Operation::reduce_scatter, bytes, ranks);
 }
 
 int64_t wire_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks) {
@@ -452,7 +471,7 @@ int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks)
 
 int64_t least_exchange_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   if (ranks <= 1 || !cost.tables.empty()) return 0;
-  const bool hosts = goes_across(without_algorithm(cost), ranks);
+  const bool hosts = goes_across(cost, ranks);
   const int64_t fastest = hosts ? std::min(cost.link.beta_fs_per_byte, cost.across.beta_fs_per_byte)
                                 : cost.link.beta_fs_per_byte;
   return saturated(Wide{bytes} * fastest * (ranks - 1) / ranks / kFsPerNs);  // rounded down

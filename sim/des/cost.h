@@ -89,8 +89,8 @@ inline constexpr int64_t kMostOversubscriptionMillis = 1'000'000;
 InputErrors problems_of(const CostModel& cost);
 
 // Those that buckets are brought together by.
-inline constexpr Operation kMeasuredOperations[] = {Operation::all_reduce, Operation::all_to_all,
-                                                    Operation::all_gather};
+inline constexpr Operation kMeasuredOperations[] = {
+    Operation::all_reduce, Operation::all_to_all, Operation::all_gather, Operation::reduce_scatter};
 
 // "2, 8": the world sizes of its tables of one operation.
 std::string measured_ranks(const CostModel& cost, Operation operation = Operation::all_reduce);
@@ -107,9 +107,12 @@ int64_t all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 // Of an all-to-all in which every rank sends each other one its part of so many bytes, one after
 // the other, and adds what it gets.
 int64_t all_to_all_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
-// Of an all-gather after which every rank has so many bytes: half of a ring's rounds.
+// Of an all-gather after which every rank has so many bytes: half of a ring's rounds. With
+// algorithm hierarchical half of its rings.
 int64_t all_gather_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
-// Of one of the three.
+// Of a reduce-scatter to which every rank gives so many bytes: the other half, which adds.
+int64_t reduce_scatter_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
+// Of one of the four.
 int64_t collective_ns(const CostModel& cost, Operation operation, int64_t bytes, int64_t ranks);
 // Of a broadcast down a binary tree.
 int64_t broadcast_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
@@ -147,7 +150,8 @@ int64_t wire_ns(const CostModel& cost, Operation operation, int64_t bytes, int64
 // hosts the same between them, over all links or NICs of a host, and n bytes out of the host with
 // fewest, and out of a rack. A table has no link: 0.
 int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
-// The least of an all-to-all or an all-gather: (p-1)/p n bytes over a rank's faster kind of link.
+// The least of an all-to-all, an all-gather or a reduce-scatter: (p-1)/p n bytes over a rank's
+// faster kind of link.
 int64_t least_exchange_ns(const CostModel& cost, int64_t bytes, int64_t ranks);
 
 }  // namespace lockstep

@@ -157,6 +157,15 @@ void check_buckets(const std::string& name, const std::vector<BucketWork>& bucke
   }
 }
 
+// What units of parameters take to be gathered, in forward and in backward.
+int64_t gathers_ns(const Job& job) {
+  int64_t ns = 0;
+  if (!job.parts) return ns;
+  for (const ParameterShards::Unit& unit : job.parts->units)
+    ns += 2 * all_gather_ns(job.cost, unit.bytes, job.ranks);
+  return ns;
+}
+
 // A bucket's collectives, one after the other.
 int64_t bucket_ns(const Job& job, int64_t bytes) {
   const int64_t ns =
@@ -175,6 +184,7 @@ __int128 longest_ns(const Job& job) {
       compute_ns += static_cast<double>(std::max(bucket.work_ns, bucket.shard_work_ns));
       step += bucket.extra_ns + scaled(bucket_ns(job, bucket.bytes), kOne + job.comm_slowdown);
     }
+  step += scaled(gathers_ns(job), kOne + job.comm_slowdown);
   step += static_cast<__int128>(compute_ns * slowed);
   step = step * job.passes + job.load_ns + job.optimizer_ns;
   if (!job.averaging.empty()) step += all_reduce_ns(job.cost, job.averaged_bytes, job.ranks);
@@ -223,7 +233,7 @@ void check_tables(const Job& job, Ranges* ranges) {
       ranges->problems.push_back(*problem);
   };
   check(job.ranks, bucket_operation(job));
-  if (job.shards) check(job.ranks, Operation::all_gather);
+  if (job.shards || job.parts) check(job.ranks, Operation::all_gather);
   for (const Averaging& level : job.averaging)
     if (level.ranks != job.ranks || job.shards) check(level.ranks, Operation::all_reduce);
 }
@@ -239,6 +249,45 @@ void check_shards(const Job& job, Ranges* ranges) {
   if (job.each_pass || !job.links.empty())
     ranges->add("virtual shards that are communicated in each pass, or over links of their own",
                 "neither");
+}
+
+void check_units(const Job& job, Ranges* ranges) {
+  const ParameterShards& parts = *job.parts;
+  const auto units = static_cast<int64_t>(parts.units.size());
+  ranges->check("units of parameters", units, 1, kMostBuckets);
+  ranges->check("prefetch", parts.prefetch, 0, kMostPrefetch);
+  int64_t forward_ns = 0, backward_ns = job.backward_ns;
+  for (size_t u = 0; u < parts.units.size(); ++u) {
+    const ParameterShards::Unit& unit = parts.units[u];
+    const std::string which = fmt::format("unit {}: ", u);
+    ranges->check(which + "bytes", unit.bytes, 0, kMostBytes);
+    if (u == 0) continue;
+    ranges->check(which + "forward_ns", unit.forward_ns, forward_ns, job.forward_ns);
+    ranges->check(which + "done_ns", unit.done_ns, 0, backward_ns);
+    ranges->check(which + "backward_ns", unit.backward_ns, 0, unit.done_ns);
+    forward_ns = unit.forward_ns;
+    backward_ns = unit.backward_ns;
+  }
+}
+
+// Draws and links that nothing about parts was thought through for, and steps without them.
+void check_parts(const Job& job, Ranges* ranges) {
+  if (!job.parts) return;
+  check_units(job, ranges);
+  ranges->check("buckets of units", static_cast<int64_t>(job.settled.size()),
+                static_cast<int64_t>(job.parts->units.size()),
+                static_cast<int64_t>(job.parts->units.size()));
+  if (job.settled != job.first_step || job.rebuild_ns != 0)
+    ranges->add("units of parameters that are laid out anew", "the same in every step");
+  if (job.comm_slowdown > 0)
+    ranges->add("comm_slowdown where parameters are held in parts", "0: it is not known there");
+  if (job.noise.any() && job.noise.per_bucket)
+    ranges->add("noise of each bucket where parameters are held in parts", "noise of each rank");
+  if (job.shards || job.local_from || !job.averaging.empty() || !job.links.empty())
+    ranges->add(
+        "parameters in parts with virtual shards, local steps, averages of parameters, or links of "
+        "their own",
+        "none of these");
 }
 
 }  // namespace
@@ -262,6 +311,7 @@ InputErrors problems_of(const Job& job) {
   check_links(job, &ranges);
   check_averaging(job, &ranges);
   check_shards(job, &ranges);
+  check_parts(job, &ranges);
   check_tables(job, &ranges);
   check_buckets("of step 1", job.first_step, job.backward_ns, &ranges);
   check_buckets("from step 2 on", job.settled, job.backward_ns, &ranges);
@@ -301,6 +351,7 @@ int64_t first_pass_of(const Job& job, int64_t rank) {
 bool is_uneven(const Job& job) { return job.shards && job.shards->count % job.ranks != 0; }
 
 Operation bucket_operation(const Job& job) {
+  if (job.parts) return Operation::reduce_scatter;
   return job.shards ? Operation::all_to_all : Operation::all_reduce;
 }
 

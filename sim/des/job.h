@@ -127,6 +127,25 @@ struct VirtualShards {
   bool operator==(const VirtualShards&) const = default;
 };
 
+// Parameters that ranks hold in parts (FSDP2, ZeRO's stage 3). A unit's are gathered before its
+// compute, in forward and, where they were let go after it, once more in backward; where a pass is
+// due its gradients are reduce-scattered after its backward: Job::settled, a bucket for each unit,
+// the last one's first.
+struct ParameterShards {
+  struct Unit {
+    int64_t bytes = 0;  // gathered, as many for each rank
+    // When compute comes to it and is done with it, from the begin of forward and of backward.
+    int64_t forward_ns = 0, backward_ns = 0, done_ns = 0;
+    bool operator==(const Unit&) const = default;
+  };
+  // In the order of forward. The first is the root's, of what no other has: gathered when forward
+  // begins, kept until backward ends, and its gradients are there then.
+  std::vector<Unit> units;
+  int64_t prefetch = 1;  // units that are asked for while another one is computed
+  bool reshard = true;   // let go after forward
+  bool operator==(const ParameterShards&) const = default;
+};
+
 struct Job {
   int64_t ranks = 1;
   int64_t steps = 1;  // numbered from 1
@@ -152,6 +171,7 @@ struct Job {
   bool each_pass = false;
   // Then `passes` are those of the rank that has most; others begin with a later one.
   std::optional<VirtualShards> shards;
+  std::optional<ParameterShards> parts;
   std::optional<int64_t> local_from;  // from this step on no bucket is communicated
   // Ascending groups, each of whole ones below it: of the levels that are due after a step the
   // largest is averaged (hierarchical SGD).
@@ -164,6 +184,7 @@ inline constexpr int64_t kMostSteps = 10'000'000;
 inline constexpr int64_t kMostPasses = 4096;
 inline constexpr int64_t kMostBuckets = 100'000;
 inline constexpr int64_t kMostRoots = 64;
+inline constexpr int64_t kMostPrefetch = 64;
 
 // What is out of range, each with its name, value and range: counts, negative times, bytes, the
 // cost model; also buckets that are not in the order in which they become ready, and a run whose

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <optional>
 
 #include "reducer/shard_tree.h"
@@ -12,6 +11,7 @@
 #include "scenarios/layer_times.h"
 #include "scenarios/manifest.h"
 #include "sim/des/modelled.h"
+#include "sim/des/units_of_plan.h"
 #include "sim/fault/acts/schedule.h"
 #include "sim/plan/bucket_layout.h"
 #include "sim/plan/rules.h"
@@ -36,7 +36,16 @@ struct Times {
   std::vector<double> ready_ms;  // by parameter
 };
 
-Expected<Times> times_of(const RunPlan& plan, const MachineModel& machine) {
+// All ranks compute as long as the slowest.
+void slow_down(double factor, Times* times) {
+  if (factor == 1) return;
+  const auto scaled = [&](int64_t ns) { return std::llround(static_cast<double>(ns) * factor); };
+  times->forward_ns = scaled(times->forward_ns);
+  times->backward_ns = scaled(times->backward_ns);
+  for (double& ms : times->ready_ms) ms *= factor;
+}
+
+Expected<Times> times_of(const RunPlan& plan, const MachineModel& machine, int64_t ranks) {
   Times times;
   double backward_ms = 0;
   if (!plan.layer_times.empty()) {
@@ -57,6 +66,7 @@ Expected<Times> times_of(const RunPlan& plan, const MachineModel& machine) {
                    fmt::format("layers of model \"{}\" are not known", plan.scenario.model.kind),
                    "a shipped model");
   times.ready_ms = std::move(*ready_ms);
+  slow_down(slowest_of(ranks, machine.rank_spread), &times);
   return times;
 }
 
@@ -183,6 +193,7 @@ void check_modelled(const RunPlan& plan, InputErrors* errors, std::vector<std::s
 
 void fill_layouts(const RunPlan& plan, const SimulatedAs& as, PlannedJob* planned) {
   const std::string& kind = plan.scenario.reducer.kind;
+  if (holds_parts(plan.scenario)) return;  // fill_units()
   planned->first_step = planned->settled = plan.layout_at_construction;
   if (kind == "per_parameter" || kind == "manual")
     planned->first_step = planned->settled = one_a_parameter(plan);
@@ -248,6 +259,26 @@ InputErrors fill_shards(const RunPlan& plan, const SimulatedAs& as, Job* job) {
   return {};
 }
 
+// Of reducer fsdp: units instead of buckets. Its collectives go in rings, or by hosts.
+InputErrors fill_units(const RunPlan& plan, const MachineModel& machine, PlannedJob* planned) {
+  if (!holds_parts(plan.scenario)) return {};
+  Job& job = planned->job;
+  if (job.cost.algorithm != Algorithm::hierarchical) {
+    if (machine.algorithm && !is_ring(*machine.algorithm) && job.cost.tables.empty())
+      planned->notes.push_back(fmt::format(
+          "the machine's algorithm {} is one of all-reduces: parameters are gathered and gradients "
+          "reduced in rings",
+          to_word(*machine.algorithm)));
+    job.cost.algorithm = Algorithm::ring;
+  }
+  auto units = units_of_plan(plan, machine, {job.forward_ns, job.backward_ns}, job.ranks);
+  if (!units) return units.errors();
+  job.parts = std::move(units.value().parts);
+  job.first_step = job.settled = std::move(units.value().works);
+  planned->first_step = planned->settled = std::move(units.value().layout);
+  return {};
+}
+
 // DDP's own broadcast of the new buckets; c10d::Reducer's are two.
 int64_t rebuild_ns(const RunPlan& plan, const Job& job) {
   if (!plan.replay.rebuild || !has_cap(plan)) return 0;
@@ -291,11 +322,9 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   check_before_steps(plan, &errors);
   if (errors.empty()) check_addresses(plan, scenario, &errors);
   if (!errors.empty()) return errors;
-  const auto times = times_of(plan, machine);
+  const auto times = times_of(plan, machine, scenario.world_size);
   if (!times) return times.errors();
   fill_layouts(plan, as, &planned);
-  check_buckets(plan, planned, &errors);
-  if (!errors.empty()) return errors;
   Job& job = planned.job;
   job.ranks = scenario.world_size;
   job.steps = scenario.steps;
@@ -314,6 +343,10 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   const bool after = scenario.reducer.kind == "manual" || scenario.reducer.kind == "flat";
   job.first_step = works_of(plan, planned.first_step, times.value(), machine, after);
   job.settled = works_of(plan, planned.settled, times.value(), machine, after);
+  if (InputErrors problems = fill_units(plan, machine, &planned); !problems.empty())
+    return problems;
+  check_buckets(plan, planned, &errors);
+  if (!errors.empty()) return errors;
   for (const int64_t bytes : bytes_of(plan, planned.settled)) planned.parameter_bytes += bytes;
   fill_passes(scenario, as, planned.parameter_bytes, &job);
   if (InputErrors problems = fill_shards(plan, as, &job); !problems.empty()) return problems;
@@ -322,173 +355,6 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
       schedule_of(scenario, job.first_step, job.settled, layer_ready(plan, times.value()));
   if (InputErrors problems = problems_of(job); !problems.empty()) return problems;
   return planned;
-}
-
-namespace {
-
-constexpr int32_t kExceptionCode = 11;  // as kExitException of sim/launch
-
-int64_t ns_of_option(double ms) { return std::llround(ms * 1e6); }
-
-bool hangs(const Act& act) {
-  return act.fault->kind == FaultKind::deadlock ||
-         (act.fault->kind == FaultKind::stop && act.duration_ms == 0);
-}
-
-struct Layers {
-  std::vector<BucketWork> first_step, settled;
-  std::vector<std::pair<std::string, int64_t>> ready_ns;
-};
-
-using Moments = std::shared_ptr<const std::vector<FaultMoments>>;
-
-class OfRank {
- public:
-  OfRank(Moments moments, const Layers& layers, int64_t rank, int64_t step)
-      : schedule_(std::move(moments), rank), layers_(layers), step_(step) {}
-
-  RankEvents result() {
-    result_.compute_factor = std::llround(schedule_.slowdown(step_) * static_cast<double>(kOne));
-    for (const PhaseDelays& delays : kDelays)
-      for (const Act& act : schedule_.at_phase(delays.phase, step_)) at_phase(delays, act);
-    for (const BucketWork& bucket : step_ == 1 ? layers_.first_step : layers_.settled)
-      for (const Act& act : schedule_.at_bucket(bucket.bucket, step_)) at_bucket(bucket, act);
-    // Of one layer, and between any two that its host launches.
-    const auto stalls = schedule_.of_kind(FaultKind::launch_stall, step_);
-    for (const auto& [layer, ready_ns] : layers_.ready_ns) {
-      std::vector<Act> acts = schedule_.at_layer(layer, step_);
-      acts.insert(acts.end(), stalls.begin(), stalls.end());
-      for (const Act& act : acts)
-        result_.pauses.push_back({.ready_ns = ready_ns, .ns = ns_of_option(act.duration_ms)});
-    }
-    network();
-    return result_;
-  }
-
- private:
-  // What delays a phase: of each pass, and of the first.
-  struct PhaseDelays {
-    Phase phase;
-    int64_t RankEvents::*each;
-    int64_t RankEvents::*once;
-  };
-  static constexpr PhaseDelays kDelays[] = {
-      {Phase::load, &RankEvents::load_ns, &RankEvents::load_ns},
-      {Phase::forward, &RankEvents::forward_ns, &RankEvents::once_forward_ns},
-      {Phase::backward, &RankEvents::backward_ns, &RankEvents::once_backward_ns},
-      {Phase::wait, &RankEvents::wait_ns, &RankEvents::once_wait_ns},
-      {Phase::optimizer, &RankEvents::optimizer_ns, &RankEvents::optimizer_ns}};
-
-  void at_phase(const PhaseDelays& delays, const Act& act) {
-    if (RankEvents::End end; ends(act, &end)) {
-      end.phase = delays.phase;
-      result_.end = end;
-    } else {
-      result_.*(acts_once(*act.fault) ? delays.once : delays.each) += ns_of_option(act.duration_ms);
-    }
-  }
-
-  void at_bucket(const BucketWork& bucket, const Act& act) {
-    if (RankEvents::End end; ends(act, &end)) {
-      end.place = RankEvents::End::Place::bucket;
-      end.bucket = bucket.bucket;
-      result_.end = end;
-    } else {
-      result_.pauses.push_back(
-          {bucket.ready_ns, ns_of_option(act.duration_ms), true, acts_once(*act.fault)});
-    }
-  }
-
-  // Gone for good: dead, so that its peers see it go, or hung.
-  static bool ends(const Act& act, RankEvents::End* end) {
-    if (hangs(act)) return true;
-    const auto signal = row_of(act.fault->kind).ends_by;
-    if (!signal) return false;
-    end->dead = true;
-    end->signal = *signal;
-    if (*signal == 0)
-      end->exit_code = act.fault->options.has("code")
-                           ? static_cast<int32_t>(act.fault->options.integer("code"))
-                           : kExceptionCode;
-    return true;
-  }
-
-  void network() {
-    for (const FaultKind kind : {FaultKind::latency, FaultKind::jitter})
-      for (const Act& act : schedule_.of_kind(kind, step_))
-        result_.queue_ns += ns_of_option(act.duration_ms);
-    for (const Act& act : schedule_.of_kind(FaultKind::slow_link, step_))
-      result_.queue_fs_per_byte += fs_per_byte_of(act.fault->options.number("bandwidth_mb_per_s"));
-  }
-
-  const FaultSchedule schedule_;
-  const Layers& layers_;
-  const int64_t step_;
-  RankEvents result_;
-};
-
-// Only delays, and none after the step's last bucket: then whoever is held up less by every fault
-// is nowhere later, and all leave a step together.
-bool only_delays_buckets(const Fault& fault) {
-  const auto phase = phase_of(fault);
-  const bool after = phase == Phase::wait || phase == Phase::optimizer;
-  const bool ends = row_of(fault.kind).ends_by || fault.kind == FaultKind::deadlock ||
-                    (fault.kind == FaultKind::stop && !only_delays(fault));
-  return !after && !ends;
-}
-
-// Of one fault on many ranks.
-class Weights {
- public:
-  Weights(const FaultMoments& fault, const std::vector<int64_t>& ranks) : fault_(fault) {
-    for (const int64_t rank : ranks) of_.push_back(fault.of_rank(rank));
-  }
-  void add(const std::vector<int64_t>& ranks, int64_t step, std::vector<int64_t>* weights) const {
-    for (size_t i = 0; i < ranks.size(); ++i) {
-      const bool acts = fault_.acts(of_[i], ranks[i], step);
-      weights->push_back(acts ? 1 + ns_of_option(fault_.duration_ms(of_[i], step)) : 0);
-    }
-  }
-
- private:
-  const FaultMoments& fault_;
-  std::vector<FaultMoments::OfRank> of_;
-};
-
-}  // namespace
-
-Schedule schedule_of(const Scenario& scenario, const std::vector<BucketWork>& first_step,
-                     const std::vector<BucketWork>& settled,
-                     const std::vector<std::pair<std::string, int64_t>>& layer_ready_ns) {
-  Schedule schedule;
-  if (scenario.faults.empty()) return schedule;
-  const int64_t ranks = ranks_of(scenario);
-  for (int64_t rank = 0; rank < ranks; ++rank)
-    for (const Fault& fault : scenario.faults)
-      if (acts_on_rank(fault, rank)) {
-        schedule.touched.push_back(rank);
-        break;
-      }
-  const auto kept = std::make_shared<Scenario>(scenario);
-  // They refer to the scenario, which lives as long.
-  const Moments moments(new std::vector<FaultMoments>(moments_of(*kept)),
-                        [kept](const std::vector<FaultMoments>* all) { delete all; });
-  const auto layers = std::make_shared<Layers>(Layers{first_step, settled, layer_ready_ns});
-  schedule.at = [moments, layers](int64_t rank, int64_t step) {
-    return OfRank(moments, *layers, rank, step).result();
-  };
-  if (!std::all_of(scenario.faults.begin(), scenario.faults.end(), only_delays_buckets))
-    return schedule;
-  const auto ranks_touched = std::make_shared<std::vector<int64_t>>(schedule.touched);
-  const auto weights = std::make_shared<std::vector<Weights>>();
-  for (const FaultMoments& fault : *moments) weights->emplace_back(fault, *ranks_touched);
-  schedule.weigh = [moments, weights, ranks_touched](int64_t step) {
-    std::vector<int64_t> all;
-    all.reserve(weights->size() * ranks_touched->size());
-    for (const Weights& of_fault : *weights) of_fault.add(*ranks_touched, step, &all);
-    return all;
-  };
-  return schedule;
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -137,6 +138,7 @@ InputErrors take(const Json& json, MachineModel* machine) {
   if (json.contains("parameter_us")) machine->parameter_ns = ns_of_key(json, "parameter_us", 1e3);
   if (json.contains("launch_us")) machine->launch_ns = ns_of_key(json, "launch_us", 1e3);
   if (json.contains("sync_ms")) machine->sync_ns = ns_of_key(json, "sync_ms", 1e6);
+  machine->rank_spread = json.value("rank_spread", machine->rank_spread);
   if (json.contains("load_ms")) machine->load_ns = ns_of_key(json, "load_ms", 1e6);
   if (json.contains("optimizer_ms")) machine->optimizer_ns = ns_of_key(json, "optimizer_ms", 1e6);
   if (json.contains("forward_ms")) machine->forward_ms = json["forward_ms"].get<double>();
@@ -206,6 +208,7 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
     json["parameter_us"] = static_cast<double>(machine.parameter_ns) * 1e-3;
   json["launch_us"] = static_cast<double>(machine.launch_ns) * 1e-3;
   if (machine.sync_ns > 0) json["sync_ms"] = static_cast<double>(machine.sync_ns) * 1e-6;
+  if (machine.rank_spread > 0) json["rank_spread"] = machine.rank_spread;
   json["load_ms"] = static_cast<double>(machine.load_ns) * 1e-6;
   json["optimizer_ms"] = static_cast<double>(machine.optimizer_ns) * 1e-6;
   if (machine.forward_ms) json["forward_ms"] = *machine.forward_ms;
@@ -254,10 +257,16 @@ LinkCost preset_link(double latency_us, double mb_per_s) {
 
 }  // namespace
 
+double slowest_of(int64_t ranks, double spread) {
+  const auto count = static_cast<double>(ranks);
+  return 1 + spread * std::max(0.0, normal_quantile((count - 0.375) / (count + 0.25)));
+}
+
 std::optional<Accuracy> accuracy_of(const MachineModel& machine, const Job& job) {
   if (!machine.accuracy) return std::nullopt;
-  const auto differs = [](double ms, int64_t ns) {
-    return ms > 0 && std::fabs(static_cast<double>(ns) * 1e-6 / ms - 1) > kSameCompute;
+  const double slowest = slowest_of(job.ranks, machine.rank_spread);
+  const auto differs = [&](double ms, int64_t ns) {
+    return ms > 0 && std::fabs(static_cast<double>(ns) * 1e-6 / slowest / ms - 1) > kSameCompute;
   };
   if (differs(machine.accuracy->forward_ms, job.forward_ns) ||
       differs(machine.accuracy->backward_ms, job.backward_ns))

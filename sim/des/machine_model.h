@@ -41,12 +41,20 @@ struct MachineModel {
   int64_t load_ns = 0, optimizer_ns = 0;
   // What a step of several ranks takes beside its compute and collectives.
   int64_t sync_ns = 0;
+  // Standard deviation of ranks' speed from one to the next, for good, as a part of it: a step
+  // waits for the slowest (slowest_of()). No rank is named.
+  double rank_spread = 0;
   // Of a scenario whose compute is real.
   std::optional<double> forward_ms, backward_ms;
   Noise noise;
   std::vector<std::string> fitted_on;
   std::optional<Accuracy> accuracy;  // none: never compared with runs
 };
+
+// How many times as long as the average rank's the compute of the slowest of so many takes, where
+// they are spread so far: 1 + spread x the expected largest of as many normal draws (Blom, 1958).
+double slowest_of(int64_t ranks, double spread);
+inline constexpr double kMostRankSpread = 1;
 
 // Of steps of this compute, as it is before noise and faults. None: it was never compared with
 // such.

@@ -8,6 +8,7 @@
 
 #include "reducer/probe.h"
 #include "scenarios/faults.h"
+#include "sim/des/units_of_plan.h"
 #include "sim/fault/acts/schedule.h"
 #include "sim/launch/protocol.h"
 
@@ -19,6 +20,7 @@ uint8_t scalar_type_of(const std::string& dtype) {
   return dtype == "float64" ? 7 : dtype == "bfloat16" ? 15 : 6;
 }
 uint8_t wire_type_of(const Scenario& scenario) {
+  if (holds_parts(scenario)) return scalar_type_of(reduced_dtype(scenario));
   const std::string& hook = scenario.comm_hook.kind;
   return hook == "fp16" ? 5 : hook == "bf16" ? 15 : scalar_type_of(scenario.dtype);
 }
@@ -72,7 +74,8 @@ int64_t recorded_events(const PlannedJob& planned) {
   const auto buckets = static_cast<int64_t>(planned.settled.size());
   return planned.job.ranks * planned.job.steps *
          (planned.job.passes * (parameters + 4 * buckets + 5) +
-          (planned.job.shards ? 3 * buckets : 0) + 4);
+          (planned.job.shards ? 3 * buckets : 0) +
+          (planned.job.parts ? 6 * buckets * planned.job.passes : 0) + 4);
 }
 
 VirtualRecords::VirtualRecords(const RunPlan& plan, const PlannedJob& planned)
@@ -182,8 +185,12 @@ uint32_t VirtualRecords::add_rank(const StepTrace& trace, size_t rank) {
       sequence += c10d_ ? 2 : 1;
     }
     if (ends_in_rebuild(trace, pass)) return sequence;
-    phase(pass.backward_ns[rank], Phase::backward);
-    add_buckets(trace, pass, rank, sequence);
+    if (planned_.job.parts) {
+      add_units(trace, pass, rank, sequence);
+    } else {
+      phase(pass.backward_ns[rank], Phase::backward);
+      add_buckets(trace, pass, rank, sequence);
+    }
     if (!alone())
       sequence += static_cast<uint32_t>(pass.arrival_ns.size() + pass.gather_arrival_ns.size());
   }
@@ -273,6 +280,71 @@ void VirtualRecords::add_gathers(const PassTrace& pass, size_t rank, uint32_t se
       append(rank, not_before_wait(pass.gather_done_ns[b][rank]), EventKind::end, Phase::wait, -1,
              0, sequence);
   }
+}
+
+// Gathers of units and sums of their gradients, in the order in which they were asked for.
+void VirtualRecords::add_units(const StepTrace& trace, const PassTrace& pass, size_t rank,
+                               uint32_t sequence) {
+  const size_t first = ranks_[rank].events.size();
+  const int64_t last = last_of(trace, rank);
+  const bool goes_back = pass.backward_ns[rank] <= last;
+  if (goes_back) append(rank, pass.backward_ns[rank], EventKind::phase_begin, Phase::backward);
+  size_t gather = 0, bucket = 0;
+  for (size_t place = 0; place < pass.gather_place.size() + pass.arrival_ns.size(); ++place) {
+    ++sequence;
+    if (gather < pass.gather_place.size() && pass.gather_place[gather] == place)
+      add_unit_gather(pass, gather++, rank, sequence);
+    else
+      add_unit_sum(pass, bucket++, rank, sequence);
+  }
+  const bool waits =
+      is_due(planned_.job, pass.pass) && !ends_in(trace, pass) && wait_of(pass, rank) <= last;
+  if (waits) append(rank, wait_of(pass, rank), EventKind::phase_begin, Phase::wait);
+  const auto begin = ranks_[rank].events.begin() + static_cast<int64_t>(first);
+  std::stable_sort(begin, ranks_[rank].events.end(),
+                   [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
+  const int64_t wait_ns = waits ? kOrigin + wait_of(pass, rank) : kNever;
+  const int64_t backward_ns = goes_back ? kOrigin + pass.backward_ns[rank] : kNever;
+  for (auto event = begin; event != ranks_[rank].events.end(); ++event) {
+    if (event->kind == static_cast<uint16_t>(EventKind::phase_begin)) continue;
+    event->phase = static_cast<uint16_t>(event->time_ns > wait_ns       ? Phase::wait
+                                         : event->time_ns < backward_ns ? Phase::forward
+                                                                        : Phase::backward);
+  }
+}
+
+void VirtualRecords::add_unit_gather(const PassTrace& pass, size_t gather, size_t rank,
+                                     uint32_t sequence) {
+  const auto& units = planned_.job.parts->units;
+  const size_t unit = gather < units.size() ? gather : 2 * units.size() - 1 - gather;
+  if (pass.gather_arrival_ns[gather][rank] == kNever) return;
+  append(
+      rank, pass.gather_arrival_ns[gather][rank], EventKind::arrival, Phase::forward, -1,
+      packed(Operation::all_gather, scalar_type_of(gathered_dtype(scenario_)), units[unit].bytes),
+      sequence);
+  if (!planned_.job.schedule.touched.empty() && pass.gather_launched_ns[gather][rank] != kNever)
+    append(rank, pass.gather_launched_ns[gather][rank], EventKind::launched, Phase::forward, -1, 0,
+           sequence);
+  if (pass.gather_done_ns[gather][rank] != kNever)
+    append(rank, pass.gather_done_ns[gather][rank], EventKind::end, Phase::forward, -1, 0,
+           sequence);
+}
+
+void VirtualRecords::add_unit_sum(const PassTrace& pass, size_t bucket, size_t rank,
+                                  uint32_t sequence) {
+  if (pass.arrival_ns[bucket][rank] == kNever) return;
+  const auto subject = static_cast<int32_t>(bucket);
+  for (const int64_t parameter : planned_.settled[bucket])
+    append(rank, pass.ready_ns[bucket][rank], EventKind::parameter_ready, Phase::backward,
+           static_cast<int32_t>(parameter));
+  append(rank, pass.arrival_ns[bucket][rank], EventKind::bucket_ready, Phase::backward, subject);
+  append(rank, pass.arrival_ns[bucket][rank], EventKind::arrival, Phase::backward, subject,
+         packed(Operation::reduce_scatter, wire_, planned_.job.settled[bucket].bytes), sequence);
+  if (!planned_.job.schedule.touched.empty() && pass.launched_ns[bucket][rank] != kNever)
+    append(rank, pass.launched_ns[bucket][rank], EventKind::launched, Phase::backward, subject, 0,
+           sequence);
+  if (pass.done_ns[bucket][rank] != kNever)
+    append(rank, pass.done_ns[bucket][rank], EventKind::end, Phase::backward, subject, 0, sequence);
 }
 
 // Of its parameters, once they are updated. Groups are told as one collective.

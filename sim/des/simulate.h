@@ -60,8 +60,8 @@ struct SimulatedFailure {
   int64_t known_ns = 0;                // when the first peer gave up
   int64_t bucket = -1;                 // whose collective they were in; -1: none
   bool averaging = false;              // they were averaging parameters
-  bool gathering = false;              // they were gathering a bucket of virtual shards
-  bool entered = false;  // all had come to the collective that timed out, the late rank too
+  bool gathering = false;  // they were gathering a bucket of virtual shards, or parameters
+  bool entered = false;    // all had come to the collective that timed out, the late rank too
   // Of the collective that timed out: the time-out, how far apart ranks came, and what it would
   // have taken from the last one on.
   int64_t timeout_ns = 0, apart_ns = 0, transfer_ns = 0;
@@ -73,9 +73,11 @@ struct PassTrace {
   int64_t pass = 0;  // of the run
   std::vector<int64_t> forward_ns, backward_ns, wait_ns;
   std::vector<std::vector<int64_t>> ready_ns, arrival_ns, launched_ns, done_ns;
-  // Of virtual shards, after backward. A rank with fewer of them than others is kNever in forward,
-  // backward and wait of passes that it does not have.
+  // Of virtual shards, after backward; of units of parameters, within it and in forward. A rank
+  // with fewer of them than others is kNever in forward, backward and wait of passes that it does
+  // not have.
   std::vector<std::vector<int64_t>> gather_arrival_ns, gather_launched_ns, gather_done_ns;
+  std::vector<size_t> gather_place;  // of each among all collectives of the pass, from 0
 };
 struct StepTrace {
   int64_t step = 0;

@@ -152,7 +152,7 @@ void Walk::take(std::vector<Member> members, int64_t end_ns) {
   for (std::vector<int64_t>* times :
        {&begin_, &next_, &forward_, &backward_, &compute_begin_, &wait_, &optimizer_,
         &first_forward_, &first_backward_, &ready_, &arrival_, &early_, &queue_free_, &launched_,
-        &early_begin_})
+        &early_begin_, &now_, &early_now_, &paused_, &stalled_})
     times->assign(count, 0);
 }
 
@@ -209,16 +209,22 @@ void Walk::pass(const Draws& draws) {
   worked_ns_ = 0;
   pass_work_ns_ = bucket_work_ns(job_, pass_);
   if (trace_ != nullptr) trace_->passes.emplace_back().pass = pass_;
-  begin_compute();
-  if (!failure_) {
-    const auto& buckets = buckets_of(job_, pass_);
-    for (size_t b = 0; b < buckets.size() && !failure_; ++b) {
-      compute_bucket(b, buckets[b]);
-      launch(bucket_operation(job_), exchanged_bytes(job_, buckets[b].bytes));
-      meet(b, bucket_operation(job_), buckets[b]);
-    }
-  }
+  if (job_.parts)
+    pass_through_units();
+  else
+    communicate();
   end_pass();
+}
+
+void Walk::communicate() {
+  begin_compute();
+  if (failure_) return;
+  const auto& buckets = buckets_of(job_, pass_);
+  for (size_t b = 0; b < buckets.size() && !failure_; ++b) {
+    compute_bucket(b, buckets[b]);
+    launch(bucket_operation(job_), exchanged_bytes(job_, buckets[b].bytes));
+    meet(b, bucket_operation(job_), buckets[b]);
+  }
 }
 
 // Of the earliest of many everything but the noise is as of the latest.
@@ -328,6 +334,7 @@ void Walk::meet(size_t place, Operation operation, const BucketWork& work) {
 // What comes after the last bucket goes as the rank's noise says; with noise per bucket there is
 // none of it.
 int64_t Walk::end_of_backward(size_t member) {
+  if (job_.parts) return std::max(now_[member], arrival_[member]);
   const auto& buckets = buckets_of(job_, pass_);
   const int64_t factor = draws_->ranks[member].late;
   const int64_t whole =
@@ -350,6 +357,7 @@ void Walk::end_pass() {
     for (const auto& ends : done_) next_[m] = std::max(next_[m], ends[m]);
   trace_pass();
   if (failure_) return;
+  if (job_.parts) exposed_ns_ += least_stall();
   compute_end_ = largest(wait_) - exposed_ns_;
   const int64_t comm_end = spans_.empty() ? 0 : spans_.back().end_ns;
   exposed_ns_ += std::max<int64_t>(comm_end - largest(wait_), 0);
@@ -445,6 +453,7 @@ void Walk::trace_collective(Operation operation, const std::vector<int64_t>& end
     trace.gather_arrival_ns.push_back(arrival_);
     trace.gather_launched_ns.push_back(launched_);
     trace.gather_done_ns.push_back(ends);
+    trace.gather_place.push_back(done_.size());
     return;
   }
   trace.ready_ns.push_back(ready_);

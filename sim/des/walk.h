@@ -81,10 +81,28 @@ class Walk {
     size_t begin = 0, end = 0;
   };
   // In place of a bucket: what ranks do together beside them.
-  static constexpr int64_t kRebuild = -1, kAverage = -2, kGather = -3;
+  static constexpr int64_t kRebuild = -1, kAverage = -2, kGather = -3, kForwardUnit = -4,
+                           kBackwardUnit = -5;
   void take(std::vector<Member> members, int64_t end_ns);
   Group all() const { return {0, members_.size()}; }
   void pass(const Draws& draws);
+  void communicate();
+  void pass_through_units();
+  void begin_units();
+  void forward_units();
+  void backward_units();
+  // How far compute has come: of forward, of backward with DDP's own work, and of the latter by
+  // what is ready then (-1: it has not begun).
+  struct Progress {
+    int64_t forward_ns = 0, backward_ns = 0, ready_ns = -1;
+  };
+  void compute_until(const Progress& to);
+  void forward_until(int64_t forward_ns);
+  void backward_until(int64_t ready_ns);
+  void gather_unit(size_t unit, int64_t kind);
+  void wait_for_unit();
+  void reduce_unit(const BucketWork& work);
+  int64_t least_stall() const;
   void begin_compute();
   void rebuild();
   void compute_bucket(size_t place, const BucketWork& work);
@@ -145,6 +163,11 @@ class Walk {
     int64_t at_ns = 0;
   };
   std::vector<std::optional<Gone>> gone_;  // since an earlier step
+  // Of parameters in parts, by member: how far compute has come, of the latest and the earliest of
+  // its ranks; how long it was paused, and how long it waited for units.
+  std::vector<int64_t> now_, early_now_, paused_, stalled_;
+  Progress computed_;
+  std::vector<size_t> gathered_;  // the places of the pass's gathers that were not waited for
   // By place of the collective in the pass.
   std::vector<std::vector<int64_t>> done_;
   std::vector<Span> spans_;                   // of the pass: on the wire

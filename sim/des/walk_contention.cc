@@ -7,12 +7,12 @@
 namespace lockstep {
 namespace {
 
-struct Progress {
+struct Transfer {
   int64_t time_ns = 0, left_ns = 0;  // of the work
 };
 
 // Until then work takes `slow` times as long, in 2^-24.
-Progress slower_until(int64_t end_ns, int64_t slow, const Progress& from) {
+Transfer slower_until(int64_t end_ns, int64_t slow, const Transfer& from) {
   const int64_t there = std::max<int64_t>(end_ns - from.time_ns, 0);
   if (scaled(from.left_ns, slow) <= there) return {from.time_ns + scaled(from.left_ns, slow), 0};
   const auto done = static_cast<int64_t>(static_cast<__int128>(there) * kOne / slow);
@@ -27,7 +27,7 @@ Progress slower_until(int64_t end_ns, int64_t slow, const Progress& from) {
 int64_t Walk::slowed(int64_t begin_ns, int64_t work_ns, int64_t also_from_ns) const {
   if (job_.overlap_slowdown == 0) return begin_ns + work_ns;
   const int64_t slow = kOne + job_.overlap_slowdown;
-  Progress now{begin_ns, work_ns};
+  Transfer now{begin_ns, work_ns};
   const auto free_until = [&](int64_t end_ns) {
     const int64_t free = std::clamp<int64_t>(end_ns - now.time_ns, 0, now.left_ns);
     now = {now.time_ns + free, now.left_ns - free};
@@ -55,7 +55,7 @@ int64_t Walk::compute_ends_beside(int64_t start_ns) const {
 
 // The end of a transfer of so long a time that goes slower until compute has ended.
 int64_t Walk::stretched(int64_t begin_ns, int64_t transfer_ns, int64_t compute_end_ns) const {
-  const Progress end =
+  const Transfer end =
       slower_until(compute_end_ns, kOne + job_.comm_slowdown, {begin_ns, transfer_ns});
   return end.time_ns + end.left_ns;
 }

@@ -16,7 +16,8 @@ bool Walk::is_gone(size_t member, int64_t bucket) const {
   if (end->place == RankEvents::End::Place::bucket)
     return communicates(job_, pass_) && (after || (bucket >= 0 && end->bucket == bucket));
   if (end->phase == Phase::load || end->phase == Phase::forward) return true;
-  if (end->phase == Phase::backward) return bucket != kRebuild || !first_pass();
+  const bool in_forward = bucket == kRebuild || bucket == kForwardUnit;
+  if (end->phase == Phase::backward) return !in_forward || !first_pass();
   if (end->phase == Phase::wait) return after || bucket == kGather;
   return end->phase == Phase::optimizer && bucket == kAverage;
 }
@@ -105,7 +106,8 @@ bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends, Gr
   failure_->entered = came;
   failure_->apart_ns = apart_ns;
   failure_->transfer_ns = last_end_ns - launched_[last];
-  const bool before_backward = work.bucket == kRebuild || work.bucket == kAverage;
+  const bool before_backward =
+      work.bucket == kRebuild || work.bucket == kForwardUnit || work.bucket == kAverage;
   failure_->at_ns = came ? arrival_[late] : before_backward ? begin_[late] : backward_[late];
   for (size_t m = group.begin; m < group.end; ++m) {
     if (arrival_[m] >= known_ns) arrival_[m] = kNever;
@@ -117,9 +119,10 @@ bool Walk::time_out(const BucketWork& work, const std::vector<int64_t>& ends, Gr
 void Walk::fail(EndedBy cause, size_t member, const BucketWork& work, int64_t known_ns) {
   const bool nobody = cause == EndedBy::short_timeout;
   const auto end = nobody ? std::nullopt : end_of(member);
-  std::string place = work.bucket == kAverage  ? "optimizer"
-                      : work.bucket == kGather ? "wait"
-                                               : "backward";
+  std::string place = work.bucket == kAverage       ? "optimizer"
+                      : work.bucket == kGather      ? "wait"
+                      : work.bucket == kForwardUnit ? "forward"
+                                                    : "backward";
   if (end && end->place == RankEvents::End::Place::phase) place = to_word(end->phase);
   if (end && end->place == RankEvents::End::Place::bucket)
     place = fmt::format("bucket {}", end->bucket);
@@ -132,7 +135,7 @@ void Walk::fail(EndedBy cause, size_t member, const BucketWork& work, int64_t kn
                               .known_ns = known_ns,
                               .bucket = std::max(work.bucket, kRebuild),
                               .averaging = work.bucket == kAverage,
-                              .gathering = work.bucket == kGather,
+                              .gathering = work.bucket <= kGather,
                               .timeout_ns = job_.collective_ns};
   if (nobody) failure_->rank.reset();
 }

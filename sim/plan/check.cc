@@ -173,6 +173,7 @@ class ScenarioCheck : PartCheck {
 void check_scenario(const Scenario& scenario, const SimulatedSize& simulated, InputErrors* errors) {
   ScenarioCheck(scenario, errors).run();
   check_faults(scenario, simulated, errors);
+  check_fsdp(scenario, simulated, errors);
 }
 
 namespace {

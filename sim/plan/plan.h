@@ -61,6 +61,7 @@ struct RunPlan {
 // More ranks and steps than the scenario has, which only virtual time is asked for; 0: no more.
 struct SimulatedSize {
   int64_t ranks = 0, steps = 0;
+  bool only = false;  // nothing of it is executed: what no worker can do is let in
 };
 
 // Everything that the plan decides: lanes that cannot apply, replay rule, golden runs, time-outs

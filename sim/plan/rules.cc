@@ -159,7 +159,7 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
     rule.layout = "registration";
     rule.gathered = true;
     rule.division_first_step = rule.division_later = "none";
-  } else if (kind == "none") {
+  } else if (kind == "none" || kind == "fsdp") {
     rule.layout = "registration";
     rule.division_first_step = rule.division_later = "none";
     if (scenario.reducer.kind == "none") rule.broadcast_buffers = false;
@@ -176,7 +176,7 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
 
 BucketLayout first_layout(const Scenario& scenario, const ModelManifest& manifest) {
   const std::string& kind = followed_kind(scenario);
-  if (kind == "data_parallel" || kind == "none") return {};
+  if (kind == "data_parallel" || kind == "none" || kind == "fsdp") return {};
   if (has_ddp_buckets(scenario)) return buckets_of_several(scenario, manifest);
   const std::vector<int64_t> trained = trained_in(scenario, manifest);
   if (kind == "flat" || is_sharded(scenario) || has_virtual_shards(scenario))

@@ -63,6 +63,9 @@ void check_sharing(const Scenario& scenario, InputErrors* errors);
 // Of it: what reducer invariant needs, and what nobody has thought through for virtual shards.
 void check_invariant(const Scenario& scenario, InputErrors* errors);
 
+// Of it: reducer fsdp, which virtual time alone knows, and the keys that it alone has.
+void check_fsdp(const Scenario& scenario, const SimulatedSize& simulated, InputErrors* errors);
+
 // Does it give a shard other samples? Of reducer invariant its ranks are virtual shards.
 bool is_of_shards(const MutantSpec& mutant);
 

@@ -62,22 +62,44 @@ std::string text_of_caps(int64_t ranks, const Caps& caps, double error) {
 }
 
 std::string text_of_caps(const RowFit& fit) {
-  std::map<int64_t, Caps> worlds;
+  std::map<std::pair<int64_t, int64_t>, Caps> worlds;
   for (const PredictedRow& row : fit.rows)
-    if (row.row.cap_mb) worlds[row.row.ranks].push_back(&row);
+    if (row.row.cap_mb) worlds[{row.row.ranks, row.row.passes.value_or(0)}].push_back(&row);
   const Accuracy& accuracy = *fit.machine.accuracy;
   std::string text;
-  for (const auto& [ranks, caps] : worlds)
+  for (const auto& [place, caps] : worlds)
     if (caps.size() > 1)
-      text += text_of_caps(ranks, caps, accuracy.cap_error.value_or(2 * accuracy.step_error));
+      text += text_of_caps(place.first, caps, accuracy.cap_error.value_or(2 * accuracy.step_error));
+  return text;
+}
+
+// Each of them once: what a bucket costs and how far ranks are spread is varied in all alike.
+std::string text_of_explanations(const std::vector<RowExplanation>& explanations) {
+  double bucket_us = 0, spread = 0;
+  for (const RowExplanation& one : explanations) {
+    bucket_us = std::max(bucket_us, one.bucket_us);
+    spread = std::max(spread, one.spread);
+  }
+  const RowExplanation& first = explanations.front();
+  std::string text = "the fitted row alone does not tell these apart:\n";
+  for (const RowExplanation& one : explanations)
+    if (one.bucket_us == first.bucket_us && one.spread == first.spread)
+      text += "  " + to_text(one) + "\n";
+  if (bucket_us > first.bucket_us)
+    text += fmt::format("  each of them with a bucket that costs compute {:.0f} us\n", bucket_us);
+  if (spread > first.spread)
+    text += fmt::format(
+        "  each of them with ranks whose speeds are spread by {:.1f} %, the slowest of whom all "
+        "wait "
+        "for\n",
+        spread * 100);
   return text;
 }
 
 std::string text_of_fit(const RowFit& fit, const PublishedTable& table) {
   std::string text = "published: " + printable(table.source) + "\n\n" + text_of_rows(fit) + "\n";
   text += text_of_caps(fit);
-  text += "the fitted row alone does not tell these apart:\n";
-  for (const RowExplanation& one : fit.explanations) text += "  " + to_text(one) + "\n";
+  text += text_of_explanations(fit.explanations);
   for (const std::string& note : fit.notes) text += "note: " + note + "\n";
   if (fit.emulated)
     text += fmt::format(
@@ -108,6 +130,7 @@ Expected<RunPlan> plan_of(const TableOptions& options) {
   Selection selection;
   selection.paths = options.scenarios;
   selection.sets = options.sets;
+  selection.simulated.only = true;
   const auto files = select(selection);
   if (!files) return files.errors();
   std::vector<RunPlan> plans;

@@ -72,7 +72,11 @@ std::string text_of(const char* what, const MaybeFitted& fitted) {
                      fitted.number->low, fitted.number->high);
 }
 
-std::string text_of(const std::optional<Accuracy>& accuracy) {
+std::string text_of(const std::optional<Accuracy>& accuracy, bool of_traces) {
+  if (!accuracy && of_traces)
+    return "a simulated step: not compared with the traced ones, for traces do not say which cap "
+           "they ran with; lockstep simulate --machine with a scenario of that cap tells a step to "
+           "hold beside theirs\n";
   if (!accuracy)
     return "a simulated step: never compared with these runs, which cannot be simulated\n";
   std::string text = fmt::format("a simulated step: within {:.1f} % ", accuracy->step_error * 100);
@@ -111,7 +115,8 @@ std::string text_of_fit(const Fit& fit) {
              static_cast<double>(machine.launch_ns) * 1e-3) +
          (fit.latency_assumed ? fmt::format("latency: unknown; {}\n", kOneSize) : "") +
          text_of("each bucket in backward, us", fit.backward.bucket_us) +
-         text_of("overlap_slowdown", fit.backward.overlap_slowdown) + text_of(machine.accuracy);
+         text_of("overlap_slowdown", fit.backward.overlap_slowdown) +
+         text_of(machine.accuracy, fit.of_traces);
 }
 
 std::string answer_of_fit(const Fit& fit, int64_t count, const char* what) {

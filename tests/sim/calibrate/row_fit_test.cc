@@ -162,8 +162,9 @@ TEST(RowFit, AccuracyIsOfTheFittedCompute) {
   as.ranks = 4;
   Job job = job_of_plan(plan, fit.machine, as).value().job;
   EXPECT_FALSE(accuracy_of(fit.machine, job));
-  job.forward_ns = std::llround(fit.forward_ms * 1e6);
-  job.backward_ns = std::llround(fit.backward_ms * 1e6);
+  const double slowest = slowest_of(job.ranks, fit.machine.rank_spread);
+  job.forward_ns = std::llround(fit.forward_ms * slowest * 1e6);
+  job.backward_ns = std::llround(fit.backward_ms * slowest * 1e6);
   EXPECT_TRUE(accuracy_of(fit.machine, job));
   EXPECT_GE(accuracy_of(fit.machine, job)->step_error, kLeastError);
 }
@@ -192,6 +193,56 @@ TEST(RowFit, SyncIsOfSeveralRanks) {
   waits.sync_ns = 7'000'000;
   EXPECT_DOUBLE_EQ(step_ms(plan, waits, 1, 25), step_ms(plan, machine(), 1, 25));
   EXPECT_NEAR(step_ms(plan, waits, 2, 25), step_ms(plan, machine(), 2, 25) + 7, 1e-6);
+}
+
+// All wait for the slowest of more ranks, which is slower.
+TEST(RowFit, RanksAreSpread) {
+  EXPECT_EQ(slowest_of(1, 0.1), 1);
+  EXPECT_NEAR(slowest_of(8, 0.1), 1.142, 0.002);  // the expected largest of 8 draws is 1.424
+  EXPECT_NEAR(slowest_of(100, 0.1), 1.25, 0.002);
+  const RunPlan plan = resnet("resnet50");
+  MachineModel spread = machine();
+  spread.rank_spread = 0.02;
+  EXPECT_DOUBLE_EQ(step_ms(plan, spread, 1, 25), step_ms(plan, machine(), 1, 25));
+  EXPECT_GT(step_ms(plan, spread, 8, 25), step_ms(plan, machine(), 8, 25) * 1.02);
+  PublishedTable table{"made", {}};
+  for (const int64_t ranks : {8, 64, 512})
+    table.rows.push_back({ranks, 25.0, step_ms(plan, spread, ranks, 25), true, ranks == 8});
+  const auto fit = fit_row(plan, machine(), table).value();
+  for (const PredictedRow& row : fit.rows) {
+    EXPECT_GE(row.row.ms, row.low * 0.9999) << row.row.ranks;
+    EXPECT_LE(row.row.ms, row.high * 1.0001) << row.row.ranks;
+  }
+  EXPECT_EQ(fit_row(plan, spread, table).value().machine.rank_spread, 0.02);
+}
+
+// A row that takes a hundred times as much for a parameter as DDP does is not DDP's hooks.
+TEST(RowFit, HooksDoNotExplainEverything) {
+  const PublishedTable table{"made", {{1, {}, 300, false, false}, {16, 25.0, 400, true, true}}};
+  const auto fit = fit_row(resnet("resnet50"), machine(), table).value();
+  EXPECT_FALSE(fit.explanations.empty());
+  for (const RowExplanation& one : fit.explanations) EXPECT_NE(one.excess, Excess::reducer);
+  EXPECT_LE(fit.machine.parameter_ns, std::llround(kMostParameterUs * 1e3));
+}
+
+TEST(RowFit, RowsMayHaveTheirOwnMicroBatches) {
+  const RunPlan plan = resnet("resnet50");
+  PublishedTable table{"made", {{8, 25.0, 1200, true, true}, {8, 25.0, 600, true, false}}};
+  table.rows[0].passes = 4;
+  table.rows[1].passes = 2;
+  const auto fit = fit_row(plan, machine(), table).value();
+  EXPECT_NEAR(fit.rows[1].ms, 600, 6);
+  EXPECT_GT(fit.rows[1].ms, 600);  // its one communicated pass is as long
+}
+
+TEST(RowFit, ACapWhereThereAreNoBucketsIsRefused) {
+  const auto file =
+      load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/stragglers/emulated_resnet50.json",
+                         {.sets = {R"(/reducer={"kind": "flat"})"}, .seed = {}});
+  const PublishedTable table{"made", {{4, 25.0, 500, true, true}}};
+  const auto fit = fit_row(make_plans(file.value()).value().front(), machine(), table);
+  ASSERT_FALSE(fit);
+  EXPECT_THAT(fit.errors().front().message, testing::HasSubstr("no cap"));
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ Expected<RunPlan> planned(const Sets& sets, const std::string& file) {
   const auto loaded =
       load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/" + file, {.sets = sets, .seed = {}});
   if (!loaded) return loaded.errors();
-  const auto plans = make_plans(loaded.value());
+  const auto plans = make_plans(loaded.value(), {.only = true});
   if (!plans) return plans.errors();
   return plans.value().front();
 }
@@ -191,6 +191,18 @@ std::vector<Change> changes() {
       {"/reducer/virtual_shards",
        {R"(/reducer={"kind": "invariant", "virtual_shards": 3})"},
        {R"(/reducer={"kind": "invariant", "virtual_shards": 6})"}},
+      {"/reducer/reshard_after_forward",
+       {R"(/reducer={"kind": "fsdp"})"},
+       {R"(/reducer={"kind": "fsdp", "reshard_after_forward": false})"}},
+      {"/reducer/prefetch",
+       {R"(/reducer={"kind": "fsdp"})"},
+       {R"(/reducer={"kind": "fsdp", "prefetch": 0})"}},
+      {"/reducer/gather_dtype",
+       {R"(/reducer={"kind": "fsdp"})"},
+       {R"(/reducer={"kind": "fsdp", "gather_dtype": "bfloat16", "reduce_dtype": "float32"})"}},
+      {"/reducer/reduce_dtype",
+       {R"(/reducer={"kind": "fsdp"})"},
+       {R"(/reducer={"kind": "fsdp", "reduce_dtype": "bfloat16"})"}},
       {"/reducer/bucket_cap_mb", {}, {"/reducer/bucket_cap_mb=0.005"}},
       {"/reducer/first_bucket_mb", {}, {"/reducer/first_bucket_mb=0.001"}},
       {"/reducer/gradient_as_bucket_view", {}, {"/reducer/gradient_as_bucket_view=true"}},

@@ -175,7 +175,8 @@ TEST(VirtualShards, EnginesGiveTheSameNanoseconds) {
 // (p-1)/p n beta, of all buckets' exchanges and gatherings together; written down again.
 int64_t least_shards_ns(const Job& job, const std::vector<BucketWork>& buckets) {
   const CostModel& cost = job.cost;
-  const bool hosts = cost.ranks_per_host > 1 && job.ranks > cost.ranks_per_host;
+  const bool told_apart = cost.ranks_per_host > 1 || cost.algorithm == Algorithm::hierarchical;
+  const bool hosts = told_apart && job.ranks > cost.ranks_per_host;
   const int64_t link = cost.link.beta_fs_per_byte;
   const int64_t fs = hosts ? std::min(link, cost.across.beta_fs_per_byte) : link;
   int64_t sum = 0;

@@ -1,0 +1,77 @@
+// Tables that the rule of row_fit.h was not made with: one row is fitted to, the others follow.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "scenarios/parse/suite.h"
+#include "sim/calibrate/row_fit.h"
+#include "sim/plan/plan.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kFolder = LOCKSTEP_SOURCE_DIR "/golden/data/published/";
+
+// By what is in the table: where the machine is no word, a file beside it.
+struct Case {
+  const char *table, *machine;
+  std::vector<std::string> sets;
+  double mean = 0;  // bound of the mean error
+};
+
+std::vector<std::string> tokens(const std::string& model, int64_t vocabulary, int64_t length) {
+  return {"/model=" + model, R"(/data={"kind": "tokens", "samples": 64, "vocabulary": )" +
+                                 std::to_string(vocabulary) + R"(, "length": )" +
+                                 std::to_string(length) + "}"};
+}
+
+std::vector<std::string> gpt(int64_t layers, int64_t width, int64_t vocabulary, int64_t length) {
+  auto sets = tokens(R"({"kind": "gpt", "heads": 8, "vocabulary": )" + std::to_string(vocabulary) +
+                         R"(, "context": )" + std::to_string(length) + R"(, "layers": )" +
+                         std::to_string(layers) + R"(, "width": )" + std::to_string(width) + "}",
+                     vocabulary, length);
+  sets.emplace_back(
+      R"(/reducer={"kind": "fsdp", "gather_dtype": "bfloat16", "reduce_dtype": "float32"})");
+  return sets;
+}
+
+std::vector<Case> cases() {
+  const std::string bert = R"({"kind": "bert", "vocabulary": 30528, "width": 1024, "layers": 24})";
+  return {{"llama_8b_dgx_h100", "dgx_h100", gpt(32, 4096, 128256, 8192), 0.01},
+          {"mpt_760m_dgx_h100", "dgx_h100", gpt(24, 1536, 50368, 2048), 0.01},
+          {"mpt_1b_dgx_h100", "dgx_h100", gpt(24, 2048, 50368, 2048), 0.025},
+          {"mpt_7b_dgx_a100", "dgx_a100", gpt(32, 4096, 50368, 2048), 0.02},
+          {"bert_large_tf32_128_dgx_a100", "dgx_a100", tokens(bert, 30528, 128), 0.015},
+          {"bert_large_amp_128_dgx_a100", "dgx_a100", tokens(bert, 30528, 128), 0.015},
+          {"bert_large_amp_512_dgx_a100", "dgx_a100", tokens(bert, 30528, 512), 0.02},
+          {"resnet50_tf32_dgx_a100", "dgx_a100", {R"(/model={"kind": "resnet50"})"}, 0.02},
+          {"resnet50_fp32_dgx_v100", "dgx_v100", {R"(/model={"kind": "resnet50"})"}, 0.02}};
+}
+
+MachineModel machine_for(const std::string& name) {
+  if (const auto preset = machine_preset(name)) return *preset;
+  return read_machine_model(kFolder + name + ".json").value();
+}
+
+TEST(PublishedRows, FollowFromOne) {
+  for (const Case& one : cases()) {
+    const auto file =
+        load_scenario_file(LOCKSTEP_SOURCE_DIR "/scenarios/stragglers/emulated_resnet50.json",
+                           {.sets = one.sets, .seed = {}});
+    ASSERT_TRUE(file) << one.table << ": " << to_text(file.errors().front());
+    const auto plans = make_plans(file.value(), {.only = true});
+    ASSERT_TRUE(plans) << one.table << ": " << to_text(plans.errors().front());
+    const auto table = read_published_table(kFolder + one.table + ".json");
+    ASSERT_TRUE(table) << to_text(table.errors().front());
+    const auto fit = fit_row(plans.value().front(), machine_for(one.machine), table.value());
+    ASSERT_TRUE(fit) << one.table << ": " << to_text(fit.errors().front());
+    double sum = 0;
+    for (const PredictedRow& row : fit.value().rows) sum += std::fabs(row.ms / row.row.ms - 1);
+    EXPECT_LT(sum / static_cast<double>(fit.value().rows.size() - 1), one.mean) << one.table;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
