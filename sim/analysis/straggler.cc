@@ -13,6 +13,22 @@
 #include "scenarios/json/json_text.h"
 
 namespace lockstep {
+
+std::string text_of(const Straggler& s) {
+  if (s.late_class == "none")
+    return fmt::format("no straggler: in {} steps no rank is late beyond chance", s.steps);
+  const std::string who = s.rank
+                              ? fmt::format("rank {} is late: ", *s.rank)
+                              : fmt::format("ranks {} are late in turn: ", fmt::join(s.ranks, " "));
+  std::string how = s.late_class;
+  if (s.period > 0) how += fmt::format(" (every {} steps)", s.period);
+  if (!s.phase.empty()) how += " in " + s.phase;
+  return fmt::format(
+      "{}{}, {:.1f} ms per step ({:.2f}x) in {} of {} steps; without it a step would take {:.1f} "
+      "ms instead of {:.1f}",
+      who, how, s.cost_ms, s.times, s.late_steps, s.steps, s.without_ms, s.step_ms);
+}
+
 namespace {
 
 constexpr double kLeastNs = kLeastMs * 1e6;
@@ -100,7 +116,7 @@ class Finder {
       found = Straggler{};
       found.steps = static_cast<int64_t>(steps_.size());
     }
-    say(&found);
+    found.text = text_of(found);
     return found;
   }
 
@@ -280,23 +296,6 @@ class Finder {
       medians.push_back(median_of(std::move(works)));
     }
     return *std::min_element(medians.begin(), medians.end()) / std::max(medians[rank], 1.0);
-  }
-
-  static void say(Straggler* s) {
-    if (s->late_class == "none") {
-      s->text = fmt::format("no straggler: in {} steps no rank is late beyond chance", s->steps);
-      return;
-    }
-    const std::string who =
-        s->rank ? fmt::format("rank {} is late: ", *s->rank)
-                : fmt::format("ranks {} are late in turn: ", fmt::join(s->ranks, " "));
-    std::string how = s->late_class;
-    if (s->period > 0) how += fmt::format(" (every {} steps)", s->period);
-    if (!s->phase.empty()) how += " in " + s->phase;
-    s->text = fmt::format(
-        "{}{}, {:.1f} ms per step ({:.2f}x) in {} of {} steps; without it a step would take {:.1f} "
-        "ms instead of {:.1f}",
-        who, how, s->cost_ms, s->times, s->late_steps, s->steps, s->without_ms, s->step_ms);
   }
 
   const std::vector<StepModel>& steps_;

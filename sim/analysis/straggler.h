@@ -68,6 +68,9 @@ inline constexpr double kStoppedMs = 50;
 inline constexpr double kBusySteps = 0.25;
 inline constexpr const char* kStarved = "starved";
 
+// The one sentence that the rest of it makes.
+std::string text_of(const Straggler& straggler);
+
 // Nothing where there is nothing to conclude from: no step of more than one rank.
 std::optional<Straggler> find_straggler(const std::vector<StepModel>& steps);
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "scenarios/base/text.h"
-#include "sim/calibrate/measured_collectives.h"
 #include "sim/cli/cap_advice.h"
 #include "sim/cli/execution.h"
 #include "sim/des/job_of_plan.h"
@@ -35,14 +34,6 @@ InputErrors once_each(const InputErrors& errors) {
                      [&](const InputError& known) { return to_text(known) == to_text(error); }))
       unique.push_back(error);
   return unique;
-}
-
-// What is wrong with a word, with the option that it was given to.
-void append_of(const char* option, const InputErrors& more, InputErrors* errors) {
-  for (InputError error : more) {
-    error.message = fmt::format("{}: {}", option, error.message);
-    errors->push_back(std::move(error));
-  }
 }
 
 // Ranks of a run that is told rank by rank, and judged.
@@ -123,9 +114,11 @@ void note_machine(const MachineModel& machine, const Job& job, SimulatedLine* li
         machine.accuracy->forward_ms, machine.accuracy->backward_ms,
         static_cast<double>(job.forward_ns) * 1e-6, static_cast<double>(job.backward_ns) * 1e-6,
         machine.accuracy->forward_ms, machine.accuracy->backward_ms));
+  if (job.cost.rails && job.cost.algorithm == Algorithm::hierarchical && !job.shards)
+    line->notes.push_back("rings across hosts keep to their rails, which cost them nothing");
   const bool one_at_a_time =
       is_ring(job.cost.algorithm) || job.cost.algorithm == Algorithm::double_binary_tree;
-  if (job.cost.nics_per_host > 1 && one_at_a_time && !job.shards &&
+  if (job.cost.nics_per_host > 1 && !job.cost.stripes && one_at_a_time && !job.shards &&
       goes_across(job.cost, job.ranks))
     line->notes.push_back(
         fmt::format("{} NICs a host: in a {} one rank of a host sends out of it at a time, over "
@@ -172,6 +165,42 @@ std::string drawn(const RunOutcome& outcome, const RunResult& judged) {
   return one.take({true}).front();
 }
 
+// A step of the job without what its faults do to a rank, or to all.
+std::optional<double> step_ms_without(Job job, std::optional<int64_t> rank) {
+  if (!rank) {
+    job.schedule = {};
+  } else {
+    job.schedule.weigh = nullptr;
+    job.schedule.at = [at = job.schedule.at, late = *rank](int64_t of, int64_t step) {
+      return of == late ? RankEvents{} : at(of, step);
+    };
+  }
+  const auto run = simulate(job);
+  if (!run || run.value().failure) return std::nullopt;
+  return numbers_of(job, run.value()).step_ms;
+}
+
+// Records tell what ranks wait for at buckets, not what they wait for at units of parameters within
+// forward and backward: what a step would take otherwise is simulated instead.
+void tell_without(const PlannedJob& planned, SimulatedLine* line) {
+  if (!planned.job.parts || !line->judged) return;
+  RunResult& judged = *line->judged;
+  const double step_ms = line->numbers.step_ms;
+  if (judged.metrics && judged.metrics->slowdown) {
+    const auto ideal_ms = step_ms_without(planned.job, std::nullopt);
+    judged.metrics->step_ms = step_ms;
+    judged.metrics->ideal_ms = ideal_ms;
+    judged.metrics->slowdown.reset();
+    if (ideal_ms && *ideal_ms > 0) judged.metrics->slowdown = step_ms / *ideal_ms;
+  }
+  if (!judged.straggler || !judged.straggler->rank) return;
+  Straggler& straggler = *judged.straggler;
+  straggler.step_ms = step_ms;
+  straggler.without_ms = step_ms_without(planned.job, straggler.rank).value_or(step_ms);
+  straggler.cost_ms = step_ms - straggler.without_ms;
+  straggler.text = text_of(straggler);
+}
+
 // With the records of all ranks, as of a real run.
 Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& plan,
                                       const PlannedJob& planned, SimulatedLine line) {
@@ -185,6 +214,7 @@ Expected<SimulatedLine> recorded_line(const SimulateVerb& verb, const RunPlan& p
   note_timeouts(plan, as_asked(verb), &line);
   const RunOutcome outcome = records.take(run.value());
   line.judged = judge_run(outcome, {.metrics = true});
+  tell_without(planned, &line);
   if (!verb.html.empty()) line.timeline = drawn(outcome, *line.judged);
   leave_records(verb, outcome);
   return line;
@@ -278,95 +308,7 @@ bool is_known(const Layout& layout, double cap_mb, std::vector<Layout>* layouts,
   return true;
 }
 
-// Whoever mistyped a word is told the words.
-InputErrors with_preset_words(const std::string& machine, InputErrors errors) {
-  const bool is_word = machine.find_first_of("/.") == std::string::npos;
-  if (is_word && errors.size() == 1 && errors.front().line == 0)
-    errors.front().allowed = "a file of lockstep calibrate, or " + machine_preset_words();
-  return errors;
-}
-
-// "collectives measured at 2, 8 ranks"; of other operations than all-reduces by their name.
-std::string words_of_tables(const CostModel& cost) {
-  if (cost.tables.front().ranks == 0)  // then it is the only one
-    return "collectives measured at a number of ranks that its table does not tell, taken for "
-           "every one (\"tables\" would)";
-  std::string words;
-  for (const Operation operation : kMeasuredOperations) {
-    const std::string ranks = measured_ranks(cost, operation);
-    const bool sums = operation == Operation::all_reduce;
-    if (!ranks.empty())
-      words += fmt::format("{}{} measured at {} ranks", words.empty() ? "" : ", ",
-                           sums ? "collectives" : to_word(operation), ranks);
-  }
-  return words;
-}
-
 }  // namespace
-
-Expected<MachineModel> machine_of(const SimulateVerb& verb) {
-  MachineModel machine = default_machine_model();
-  if (const auto preset = machine_preset(verb.machine)) {
-    machine = *preset;
-  } else if (!verb.machine.empty()) {
-    auto read = read_machine_model(verb.machine);
-    if (!read) return with_preset_words(verb.machine, read.errors());
-    machine = std::move(read.value());
-  }
-  InputErrors errors;
-  const auto us = [](double value) { return std::llround(value * 1e3); };
-  if (!verb.algorithm.empty()) {
-    const auto algorithm = algorithm_of(verb.algorithm);
-    if (algorithm)
-      machine.algorithm = algorithm.value();
-    else
-      append_of("--algorithm", algorithm.errors(), &errors);
-  }
-  if (!verb.noise.empty()) {
-    const auto noise = noise_of(verb.noise);
-    if (noise)
-      machine.noise = noise.value();
-    else
-      append_of("--noise", noise.errors(), &errors);
-  }
-  CostModel& cost = machine.cost;
-  if (!verb.collectives.empty()) cost.tables.clear();
-  for (const std::string& file : verb.collectives) {
-    auto table = read_measured_collectives(file);
-    if (table)
-      cost.tables.push_back(std::move(table.value()));
-    else
-      errors.insert(errors.end(), table.errors().begin(), table.errors().end());
-  }
-  append_of("--collectives", verb.collectives.empty() ? InputErrors() : problems_of(cost), &errors);
-  if (verb.latency_us) cost.link.alpha_ns = us(*verb.latency_us);
-  if (verb.bandwidth_mb_per_s)
-    cost.link.beta_fs_per_byte = fs_per_byte_of(*verb.bandwidth_mb_per_s);
-  if (verb.across_latency_us) cost.across.alpha_ns = us(*verb.across_latency_us);
-  if (verb.across_bandwidth_mb_per_s)
-    cost.across.beta_fs_per_byte = fs_per_byte_of(*verb.across_bandwidth_mb_per_s);
-  cost.ranks_per_host = verb.ranks_per_host.value_or(cost.ranks_per_host);
-  machine.channels = verb.channels.value_or(machine.channels);
-  machine.overlap_slowdown = verb.overlap_slowdown.value_or(machine.overlap_slowdown);
-  machine.comm_slowdown = verb.comm_slowdown.value_or(machine.comm_slowdown);
-  if (verb.forward_ms) machine.forward_ms = verb.forward_ms;
-  if (verb.backward_ms) machine.backward_ms = verb.backward_ms;
-  if (!errors.empty()) return errors;
-  return machine;
-}
-
-std::string words_of(const SimulateVerb& verb, const MachineModel& machine) {
-  const LinkCost& link = machine.cost.link;
-  std::string text = verb.machine.empty() ? "default" : verb.machine;
-  if (!machine.cost.tables.empty()) return text + ", " + words_of_tables(machine.cost);
-  text += fmt::format(", {:.1f} us a message", static_cast<double>(link.alpha_ns) * 1e-3);
-  if (link.beta_fs_per_byte > 0)
-    text += fmt::format(", {:.0f} MB/s", 1e9 / static_cast<double>(link.beta_fs_per_byte));
-  if (machine.noise.any())
-    text += fmt::format(", noise {} {}{}", to_word(machine.noise.distribution),
-                        machine.noise.spread, machine.noise.per_bucket ? " a bucket" : "");
-  return text;
-}
 
 Expected<std::vector<SimulatedLine>> simulate_plans(const SimulateVerb& verb,
                                                     const MachineModel& machine,

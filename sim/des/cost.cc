@@ -55,11 +55,32 @@ int64_t nics_of(const CostModel& cost) {
   return cost.nics_per_host > 0 ? cost.nics_per_host : std::max<int64_t>(cost.ranks_per_host, 1);
 }
 
+// What a rank's byte costs between hosts where nobody else sends: no less.
+int64_t least_across_fs(const CostModel& cost) {
+  return cost.stripes ? cost.across.beta_fs_per_byte / nics_of(cost) : cost.across.beta_fs_per_byte;
+}
+
+// Must a message between ranks of different places in their hosts change its NIC?
+bool changes_rails(const CostModel& cost) {
+  return cost.rails && !cost.stripes && nics_of(cost) > 1;
+}
+
 // NICs' worth of bandwidth out of a rack, times 1000 / oversubscription_millis.
 int64_t nics_of_rack(const CostModel& cost) { return cost.hosts_per_rack * nics_of(cost); }
 
 bool crosses_racks(const CostModel& cost, int64_t ranks) {
   return hosts_of(cost, ranks) > cost.hosts_per_rack;
+}
+
+LinkCost slower_of(const LinkCost& a, const LinkCost& b) {
+  return {std::max(a.alpha_ns, b.alpha_ns), std::max(a.beta_fs_per_byte, b.beta_fs_per_byte),
+          std::max(a.gamma_fs_per_byte, b.gamma_fs_per_byte)};
+}
+
+// All ranks of all hosts at once, over racks or, `within_rack`, in each by themselves.
+Senders all_at_once(const CostModel& cost, int64_t ranks, bool within_rack) {
+  const int64_t inside = on_host(cost, ranks);
+  return {inside, within_rack ? 0 : inside * cost.hosts_per_rack};
 }
 
 // What a byte costs on the wire, or in the core that moves it where that is shared by so many ranks
@@ -312,7 +333,8 @@ bool goes_across(const CostModel& cost, int64_t ranks) {
 
 LinkCost shared_across(const CostModel& cost, int64_t ranks, const Senders& senders) {
   const Wide beta = cost.across.beta_fs_per_byte, nics = nics_of(cost);
-  Wide shared = std::max(beta, (beta * senders.of_host + nics - 1) / nics);
+  Wide shared = (beta * senders.of_host + nics - 1) / nics;
+  if (!cost.stripes) shared = std::max(beta, shared);
   if (crosses_racks(cost, ranks)) {
     const Wide above = Wide{nics_of_rack(cost)} * 1000;
     const Wide of_rack = beta * senders.of_rack * cost.oversubscription_millis;
@@ -323,24 +345,12 @@ LinkCost shared_across(const CostModel& cost, int64_t ranks, const Senders& send
   return link;
 }
 
-namespace {
-
-LinkCost slower_of(const LinkCost& a, const LinkCost& b) {
-  return {std::max(a.alpha_ns, b.alpha_ns), std::max(a.beta_fs_per_byte, b.beta_fs_per_byte),
-          std::max(a.gamma_fs_per_byte, b.gamma_fs_per_byte)};
-}
-
-// All ranks of all hosts at once, over racks or, `within_rack`, in each by themselves.
-Senders all_at_once(const CostModel& cost, int64_t ranks, bool within_rack) {
-  const int64_t inside = on_host(cost, ranks);
-  return {inside, within_rack ? 0 : inside * cost.hosts_per_rack};
-}
-
-}  // namespace
-
 LinkCost flat_link(const CostModel& cost, int64_t ranks) {
   if (!goes_across(cost, ranks) || cost.algorithm == Algorithm::hierarchical) return cost.link;
-  return slower_of(cost.link, shared_across(cost, ranks, {}));
+  LinkCost link = slower_of(cost.link, shared_across(cost, ranks, {}));
+  // From a host's last rank to the next one's first.
+  if (changes_rails(cost)) link.alpha_ns = cost.across.alpha_ns + cost.link.alpha_ns;
+  return link;
 }
 
 int64_t exchange_ns(const CostModel& cost, const Exchange& exchange, int64_t bytes, int64_t ranks) {
@@ -348,9 +358,12 @@ int64_t exchange_ns(const CostModel& cost, const Exchange& exchange, int64_t byt
   const bool in_rack =
       Wide{cost.ranks_per_host} * cost.hosts_per_rack % (2 * exchange.distance) == 0;
   const bool flat = within || !goes_across(cost, ranks);
-  const LinkCost link =
+  LinkCost link =
       flat ? cost.link
            : slower_of(cost.link, shared_across(cost, ranks, all_at_once(cost, ranks, in_rack)));
+  const bool same_place = exchange.distance % std::max<int64_t>(cost.ranks_per_host, 1) == 0;
+  if (!flat && !same_place && changes_rails(cost))
+    link.alpha_ns = cost.across.alpha_ns + cost.link.alpha_ns;
   const Wide wire = moved_ns(bytes, beta_of(cost, link, on_host(cost, ranks)), 1, exchange.of);
   const Wide sum =
       exchange.adds ? moved_ns(bytes, link.gamma_fs_per_byte, 1, exchange.of) : Wide{0};
@@ -378,7 +391,11 @@ Wide exchange_with_all_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
            moved_ns(bytes, beta_of(cost, link, sharers), peers, ranks) +
            moved_ns(bytes, link.gamma_fs_per_byte, peers, ranks);
   };
-  return to(cost.link, inside - 1) +
+  // Those that stay on the NIC of their sender.
+  const int64_t at_nic = (inside + nics_of(cost) - 1) / nics_of(cost);
+  const int64_t on_rail = std::min(ranks - inside, (hosts_of(cost, ranks) - 1) * at_nic);
+  const Wide changing = changes_rails(cost) ? to(cost.link, ranks - inside - on_rail) : Wide{0};
+  return to(cost.link, inside - 1) + changing +
          to(shared_across(cost, ranks, all_at_once(cost, ranks, false)), ranks - inside);
 }
 
@@ -458,8 +475,11 @@ int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks)
   };
   const int64_t across = cost.across.beta_fs_per_byte;
   if (!goes_across(cost, ranks)) return saturated(least(ranks, 1, cost.link.beta_fs_per_byte));
-  const Wide of_ranks = least(ranks, 1, std::min(cost.link.beta_fs_per_byte, across));
-  const auto links = [&](int64_t members) { return std::min(members, nics_of(cost)); };
+  const Wide of_ranks =
+      least(ranks, 1, std::min(cost.link.beta_fs_per_byte, least_across_fs(cost)));
+  const auto links = [&](int64_t members) {
+    return cost.stripes ? nics_of(cost) : std::min(members, nics_of(cost));
+  };
   const Wide of_hosts = std::max(least(hosts_of(cost, ranks), links(on_host(cost, ranks)), across),
                                  least(2, links(on_smallest_host(cost, ranks)), across));
   const Wide of_rack = crosses_racks(cost, ranks)
@@ -472,7 +492,7 @@ int64_t least_all_reduce_ns(const CostModel& cost, int64_t bytes, int64_t ranks)
 int64_t least_exchange_ns(const CostModel& cost, int64_t bytes, int64_t ranks) {
   if (ranks <= 1 || !cost.tables.empty()) return 0;
   const bool hosts = goes_across(cost, ranks);
-  const int64_t fastest = hosts ? std::min(cost.link.beta_fs_per_byte, cost.across.beta_fs_per_byte)
+  const int64_t fastest = hosts ? std::min(cost.link.beta_fs_per_byte, least_across_fs(cost))
                                 : cost.link.beta_fs_per_byte;
   return saturated(Wide{bytes} * fastest * (ranks - 1) / ranks / kFsPerNs);  // rounded down
 }

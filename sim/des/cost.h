@@ -50,6 +50,12 @@ struct CostModel {
   // `across` is one NIC's, and so many are shared by those ranks of a host that send out of it at
   // once, each over one at a time. 0: a link across for each rank.
   int64_t nics_per_host = 0;
+  // A message leaves its host over all of its NICs at once, a part over each (NCCL's channels).
+  bool stripes = false;
+  // A host's i-th NIC reaches the i-th of other hosts alone. A message to a rank of another place
+  // in its host first goes within the host, to the rank at that NIC. Nothing with stripes, which
+  // keep to their rails.
+  bool rails = false;
   // Of neighbouring hosts. What leaves a rack has 1000/oversubscription_millis of the bandwidth
   // that all of its hosts' NICs have together.
   int64_t hosts_per_rack = 1, oversubscription_millis = 1000;

@@ -101,12 +101,18 @@ InputErrors check_network(const Json& json, const CostModel& cost) {
     errors.push_back(std::move(error));
   };
   const bool hosts = cost.ranks_per_host > 1 || cost.algorithm == Algorithm::hierarchical;
-  for (const char* key : {"nics_per_host", "hosts_per_rack", "oversubscription"}) {
+  for (const char* key :
+       {"nics_per_host", "hosts_per_rack", "oversubscription", "stripes", "rails"}) {
     if (!json.contains(key)) continue;
     if (!cost.tables.empty())
       refuse(key, "collectives take what was measured", "either this or tables");
     else if (!hosts)
       refuse(key, "hosts are not told apart", "ranks_per_host of at least 2 beside it");
+    else if (std::string(key) == "rails" && cost.stripes)
+      refuse(key, "stripes keep to their rails", "either this or stripes");
+    else if ((std::string(key) == "rails" || std::string(key) == "stripes") &&
+             json.value("nics_per_host", cost.ranks_per_host) < 2)
+      refuse(key, "a host has one NIC", "nics_per_host of at least 2 beside it");
     else if (std::string(key) == "hosts_per_rack" && !json.contains("oversubscription"))
       refuse(key, "what is above a rack is not oversubscribed", "oversubscription beside it");
   }
@@ -124,6 +130,8 @@ InputErrors take(const Json& json, MachineModel* machine) {
   cost.across = link_of(json.value("across", Json()), cost.across);
   cost.ranks_per_host = json.value("ranks_per_host", cost.ranks_per_host);
   cost.nics_per_host = json.value("nics_per_host", cost.nics_per_host);
+  cost.stripes = json.value("stripes", cost.stripes);
+  cost.rails = json.value("rails", cost.rails);
   cost.hosts_per_rack = json.value("hosts_per_rack", cost.hosts_per_rack);
   cost.oversubscription_millis = std::llround(json.value("oversubscription", 1.0) * 1000);
   if (json.contains("overhead_us")) cost.overhead_ns = ns_of_key(json, "overhead_us", 1e3);
@@ -193,6 +201,8 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   json["across"] = json_of(cost.across);
   json["ranks_per_host"] = cost.ranks_per_host;
   if (cost.nics_per_host > 0) json["nics_per_host"] = cost.nics_per_host;
+  if (cost.stripes) json["stripes"] = true;
+  if (cost.rails) json["rails"] = true;
   if (cost.hosts_per_rack > 1) json["hosts_per_rack"] = cost.hosts_per_rack;
   if (cost.oversubscription_millis > 1000)
     json["oversubscription"] = static_cast<double>(cost.oversubscription_millis) / 1000;

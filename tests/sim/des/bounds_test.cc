@@ -31,14 +31,17 @@ int64_t least_ns(const Job& job, const std::vector<BucketWork>& buckets) {
   const CostModel& cost = job.cost;
   const bool hosts = cost.ranks_per_host > 1 || cost.algorithm == Algorithm::hierarchical;
   const int64_t link = cost.link.beta_fs_per_byte, across = cost.across.beta_fs_per_byte;
+  const int64_t of_host = cost.nics_per_host == 0 ? cost.ranks_per_host : cost.nics_per_host;
+  const int64_t alone = cost.stripes ? across / of_host : across;
   const bool leaves = hosts && job.ranks > cost.ranks_per_host;
   const int64_t rest = job.ranks % cost.ranks_per_host;
   const int64_t nics = cost.nics_per_host == 0 ? cost.ranks_per_host : cost.nics_per_host;
-  const int64_t smallest = std::min(rest == 0 ? cost.ranks_per_host : rest, nics);
+  const int64_t smallest =
+      cost.stripes ? nics : std::min(rest == 0 ? cost.ranks_per_host : rest, nics);
   const int64_t rack = cost.hosts_per_rack * cost.ranks_per_host;
   int64_t sum = 0;
   for (const BucketWork& bucket : buckets)
-    sum += leaves ? std::max({least_ns(job.ranks, bucket.bytes, std::min(link, across)),
+    sum += leaves ? std::max({least_ns(job.ranks, bucket.bytes, std::min(link, alone)),
                               least_ns(2, bucket.bytes, across) / smallest,
                               job.ranks > rack ? least_ns(2, bucket.bytes, across) *
                                                      cost.oversubscription_millis / 1000 /

@@ -48,6 +48,42 @@ TEST(Network, RanksOfAHostShareItsNics) {
   EXPECT_EQ(exchange_ns(cost, {2, 8, true}, 8'000'000, 8), 1000 + 1'000'000) << "within a host";
 }
 
+// A ring's one sender of a host at a time has all of its NICs, and whatever sends at once its
+// share.
+TEST(Network, StripesGoOverAllNicsOfAHost) {
+  CostModel cost = of_hosts(Algorithm::ring);
+  cost.nics_per_host = 4;
+  const int64_t one_nic = all_reduce_ns(cost, 8'000'000, 8);
+  EXPECT_EQ(one_nic, 14 * int64_t{1'000'005'000});
+  cost.stripes = true;
+  EXPECT_EQ(all_reduce_ns(cost, 8'000'000, 8), 14 * int64_t{250'005'000});
+  EXPECT_GE(all_reduce_ns(cost, 8'000'000, 8), least_all_reduce_ns(cost, 8'000'000, 8));
+  cost.across.beta_fs_per_byte = 2'000'000;  // no faster than the link within, which it goes over
+  EXPECT_EQ(all_reduce_ns(cost, 8'000'000, 8), 14 * (5000 + 1'000'000));
+  cost = of_hosts(Algorithm::hierarchical);
+  cost.nics_per_host = 4;
+  const int64_t each = all_reduce_ns(cost, 4'000'000, 8);
+  cost.stripes = true;  // four rings at once share four NICs, striped or not
+  EXPECT_EQ(all_reduce_ns(cost, 4'000'000, 8), each);
+}
+
+TEST(Network, MessagesThatChangeTheirRailGoWithinTheHostFirst) {
+  CostModel cost = of_hosts(Algorithm::ring);
+  cost.nics_per_host = 4;
+  const int64_t ring = all_reduce_ns(cost, 8'000'000, 8), all = all_to_all_ns(cost, 8'000'000, 8);
+  const int64_t near = exchange_ns(cost, {4, 8, true}, 8'000'000, 8);
+  cost.rails = true;
+  EXPECT_EQ(all_reduce_ns(cost, 8'000'000, 8), ring + 14 * 1000);
+  // Of four peers on the other host one is on the same rail.
+  EXPECT_EQ(all_to_all_ns(cost, 8'000'000, 8), all + 3 * (1000 + 1'000'000));
+  EXPECT_EQ(exchange_ns(cost, {4, 8, true}, 8'000'000, 8), near)
+      << "the same place of the next host";
+  cost.algorithm = Algorithm::hierarchical;
+  CostModel without = cost;
+  without.rails = false;
+  EXPECT_EQ(all_reduce_ns(cost, 8'000'000, 8), all_reduce_ns(without, 8'000'000, 8));
+}
+
 TEST(Network, HostsOfARackShareWhatIsAboveIt) {
   CostModel cost = of_hosts(Algorithm::hierarchical);
   cost.nics_per_host = 4;
@@ -80,6 +116,8 @@ TEST(Network, MoreNicsOrLessOversubscriptionIsNeverSlower) {
   int64_t nics_counted = 0, racks_counted = 0;
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     Job job = drawn_job(seed);
+    job.cost.rails =
+        false;  // with rails one more NIC is one more place that a message may not reach
     int64_t before = kMostNs;
     for (int64_t nics = 1; nics <= 6; ++nics) {
       job.cost.nics_per_host = nics;
@@ -150,6 +188,11 @@ TEST(Network, WhatAMachineFileWouldSayForNothingIsRefused) {
   EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "nics_per_host": 2,
                           "tables": [{"ranks": 2, "rows": [[1, 1]]}])"),
               HasSubstr("either this or tables"));
+  EXPECT_THAT(refusal(R"(, "stripes": true)"), HasSubstr("hosts are not told apart"));
+  EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "nics_per_host": 1, "rails": true)"),
+              HasSubstr("a host has one NIC"));
+  EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "rails": true, "stripes": true)"),
+              HasSubstr("keep to their rails"));
   EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "nics_per_host": 0)"),
               HasSubstr("an integer >= 1"));
   EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "oversubscription": 0.5)"),

@@ -58,6 +58,8 @@ inline CostModel random_cost(Rng& rng) {
   cost.nics_per_host = drawn(rng, 0, 4);
   cost.hosts_per_rack = drawn(rng, 1, 3);
   cost.oversubscription_millis = drawn(rng, 1000, 9000);
+  cost.stripes = drawn(rng, 0, 2) == 0;
+  cost.rails = drawn(rng, 0, 2) == 0;
   return cost;
 }
 

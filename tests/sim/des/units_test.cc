@@ -140,8 +140,10 @@ int64_t least_pass_ns(const Job& job, bool due) {
   const CostModel& cost = job.cost;
   const bool hosts = (cost.ranks_per_host > 1 || cost.algorithm == Algorithm::hierarchical) &&
                      job.ranks > cost.ranks_per_host;
-  const int64_t fs = hosts ? std::min(cost.link.beta_fs_per_byte, cost.across.beta_fs_per_byte)
-                           : cost.link.beta_fs_per_byte;
+  const int64_t nics = cost.nics_per_host == 0 ? cost.ranks_per_host : cost.nics_per_host;
+  const int64_t across = cost.across.beta_fs_per_byte / (cost.stripes ? nics : 1);
+  const int64_t fs =
+      hosts ? std::min(cost.link.beta_fs_per_byte, across) : cost.link.beta_fs_per_byte;
   int64_t bytes = 0;
   for (size_t u = 0; u < job.parts->units.size(); ++u)
     bytes += job.parts->units[u].bytes * (u > 0 && job.parts->reshard ? 2 : 1);

@@ -178,7 +178,9 @@ int64_t least_shards_ns(const Job& job, const std::vector<BucketWork>& buckets) 
   const bool told_apart = cost.ranks_per_host > 1 || cost.algorithm == Algorithm::hierarchical;
   const bool hosts = told_apart && job.ranks > cost.ranks_per_host;
   const int64_t link = cost.link.beta_fs_per_byte;
-  const int64_t fs = hosts ? std::min(link, cost.across.beta_fs_per_byte) : link;
+  const int64_t nics = cost.nics_per_host == 0 ? cost.ranks_per_host : cost.nics_per_host;
+  const int64_t across = cost.across.beta_fs_per_byte / (cost.stripes ? nics : 1);
+  const int64_t fs = hosts ? std::min(link, across) : link;
   int64_t sum = 0;
   for (const BucketWork& bucket : buckets)
     for (const int64_t bytes : {bucket.bytes * job.shards->roots, bucket.bytes})
