@@ -2,10 +2,16 @@
 taken for one."""
 import gzip
 import json
+import pathlib
 import pickle
+import sys
 import unittest
 
-from harness import ProgramTest
+from harness import PROGRAM, ROOT, ProgramTest
+
+sys.path.insert(0, str(ROOT / "tests/sim/tools/explain"))
+import made_incidents
+import made_parallel
 
 
 class Stranger:
@@ -289,6 +295,10 @@ class Explain(ProgramTest):
         done = self.run_program("explain", folder, "--scenario", self.tmp / "none" / "again.json")
         self.assertEqual(done.code, 2, done.text)
         self.assertIn("--scenario", done.err)
+
+    def test_what_was_made_up_to_accuse_innocents_does_not(self):
+        for name, incidents in (("jobs", made_incidents.INCIDENTS), ("parallel", made_parallel.INCIDENTS)):
+            self.assertEqual(made_incidents.judge_all(incidents, PROGRAM, pathlib.Path(self.tmp) / name), [])
 
     def test_junit_and_schema(self):
         folder = self.logs({"log.0": error(0, CLOSED), "log.1": error(1, "ValueError: \x1b[2J::error::forged")})

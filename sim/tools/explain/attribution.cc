@@ -11,6 +11,7 @@
 #include "sim/tools/explain/flight_groups.h"
 #include "sim/tools/explain/flight_lateness.h"
 #include "sim/tools/explain/flight_mismatch.h"
+#include "sim/tools/explain/flight_transfers.h"
 
 namespace lockstep {
 namespace {
@@ -21,7 +22,10 @@ class FlightAttribution {
  public:
   FlightAttribution(const std::vector<FlightDump>& dumps, const RankSet& sent_more)
       : dumps_(dumps), sent_more_(sent_more), groups_(flight_groups(dumps, &ambiguous_)) {
-    for (const FlightDump& dump : dumps) dumped_.insert(dump.rank);
+    for (const FlightDump& dump : dumps) {
+      dumped_.insert(dump.rank);
+      if (dump.lost_numbers) lost_numbers_.insert(dump.rank);
+    }
     for (auto& [name, group] : groups_)
       for (const int64_t rank : group.members)
         if (!dumped_.contains(rank)) absent_.insert(rank);
@@ -38,6 +42,7 @@ class FlightAttribution {
     finding_.ranks = ranks_;
     if (find_mismatch(true)) return std::move(finding_);
     for (const auto& [name, group] : groups_) wait_in(name, group);
+    find_transfers();
     for (const auto& [name, group] : groups_) find_held(name, group);
     for (const auto& [name, group] : groups_) find_unstarted(name, group);
     for (const auto& [name, group] : groups_)
@@ -57,7 +62,9 @@ class FlightAttribution {
     finding_.description = group.description;
     finding_.sequence = sequence;
     finding_.operation = operation;
-    for (const FlightArrival& arrival : group.collectives.at(sequence))
+    const auto arrivals = group.collectives.find(sequence);
+    if (arrivals == group.collectives.end()) return;
+    for (const FlightArrival& arrival : arrivals->second)
       finding_.timeout_ms = std::max(finding_.timeout_ms, arrival.entry->timeout_ms);
   }
 
@@ -159,6 +166,15 @@ class FlightAttribution {
                                  name, there.front().rank, last));
   }
 
+  void find_transfers() {
+    transfers_ = open_transfers(dumps_, groups_);
+    waits_.insert(transfers_.waiting.begin(), transfers_.waiting.end());
+    for (const auto& [rank, side] : transfers_.missing)
+      if (side.is_sure() && dumped_.contains(rank))
+        missed_.try_emplace(rank,
+                            Missed{side.group, side.sequence, side.operation, side.waiting, true});
+  }
+
   static bool is_missed(const GroupRecord& group, int64_t sequence) {
     return std::any_of(group.status.begin(), group.status.end(),
                        [&](const auto& one) { return one.second.enqueued < sequence; });
@@ -257,6 +273,7 @@ class FlightAttribution {
     int64_t sequence;
     std::string operation;
     RankSet others;
+    bool transfer = false;  // a send or receive: the operation is the others'
   };
 
   void accuse(const char* what, FlightClass kind, int64_t rank, const Missed& missed) {
@@ -269,6 +286,20 @@ class FlightAttribution {
         group.description, missed.others.empty() ? "" : ": " + rank_list(missed.others)));
   }
 
+  void accuse_of_missing(int64_t rank, const Missed& missed) {
+    if (!missed.transfer) never_in_[missed.group].insert(rank);
+    accuse(missed.transfer ? "never called its side of" : "never entered",
+           FlightClass::never_entered, rank, missed);
+  }
+
+  void doubt_for_transfers() {
+    for (const auto& [rank, side] : transfers_.missing) {
+      if (side.is_sure() || !dumped_.contains(rank) || waits_.contains(rank)) continue;
+      finding_.candidates.insert(rank);
+      doubt(whether_missing(rank, side));
+    }
+  }
+
   void conclude() {
     for (const auto& [rank, missed] : late_)
       accuse("came after the time-out to", FlightClass::late, rank, missed);
@@ -278,8 +309,7 @@ class FlightAttribution {
       if (waits_.contains(rank) || late_.contains(rank) || held_.contains(rank)) continue;
       if (waits_alone(rank, missed)) continue;
       ++never;
-      never_in_[missed.group].insert(rank);
-      accuse("never entered", FlightClass::never_entered, rank, missed);
+      accuse_of_missing(rank, missed);
       if (waits_in_point_to_point(rank))
         doubt(fmt::format("what rank {} waits for in a send or receive", rank));
       else
@@ -310,6 +340,7 @@ class FlightAttribution {
                       rank_list(unaligned_)));
       finding_.candidates.insert(unaligned_.begin(), unaligned_.end());
     }
+    doubt_for_transfers();
     doubt_for_point_to_point();
     if (any_gloo_ && finding_.kind == FlightClass::nothing)
       finding_.evidence.push_back(
@@ -410,6 +441,12 @@ class FlightAttribution {
       doubt(fmt::format("the dump of {}: dead, or never asked", rank_list(absent_)));
       finding_.candidates.insert(absent_.begin(), absent_.end());
     }
+    if (!lost_numbers_.empty())
+      doubt(fmt::format(
+          "what {} called in which group: its recorder numbers the calls of all groups in "
+          "one, and its ring has lost the first",
+          rank_list(lost_numbers_)));
+    finding_.candidates.insert(lost_numbers_.begin(), lost_numbers_.end());
     if (!unknown_.empty() && (any_gloo_ || !finding_.victims.empty())) {
       doubt(fmt::format("where {} was in its groups", rank_list(unknown_)));
       finding_.candidates.insert(unknown_.begin(), unknown_.end());
@@ -435,8 +472,9 @@ class FlightAttribution {
   const RankSet& sent_more_;
   std::set<std::string> ambiguous_;
   const std::map<std::string, GroupRecord> groups_;
-  RankSet dumped_, absent_, unknown_, unaligned_;
+  RankSet dumped_, absent_, unknown_, unaligned_, lost_numbers_;
   std::map<int64_t, Missed> missed_, held_, late_, unstarted_;
+  OpenTransfers transfers_;
   std::map<std::string, RankSet> never_in_;          // by group: who is named for not entering
   std::map<int64_t, Missed> waiting_;                // the first collective in which a rank waits
   RankSet waits_;                                    // for somebody who did not enter, or came late

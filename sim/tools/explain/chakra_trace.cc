@@ -8,27 +8,21 @@
 #include <filesystem>
 #include <utility>
 
+#include "scenarios/base/file.h"
 #include "scenarios/base/streamed_json.h"
 #include "scenarios/base/text.h"
 #include "scenarios/base/unpacked_bytes.h"
+#include "sim/tools/explain/chakra_nodes.h"
 
 namespace lockstep {
 namespace {
 
 using ChakraJson = nlohmann::json;
 
-constexpr const char* kAllowed = "an execution trace of Chakra, in JSON";
-constexpr double kLongestUs = 1e12;  // of a node: a week and more
-constexpr int kCollectiveType = 7;   // COMM_COLL_NODE of et_def.proto
+constexpr const char* kAllowed = "an execution trace of Chakra, in JSON or protobuf (.et)";
 constexpr int kSendType = 5, kReceiveType = 6;
+constexpr int64_t kMessagesMost = int64_t{1} << 30;
 constexpr size_t kMostTold = 16;
-
-struct ChakraNode {
-  std::string name;
-  int type = 0;  // 0: the trace does not say
-  double micros = -1;
-  bool on_cpu = true;
-};
 
 // Of PyTorch's trace, which has no types: the backend's own call. record_param_comms and c10d's
 // stand for the same one.
@@ -59,7 +53,7 @@ class ChakraReader : public nlohmann::json_sax<ChakraJson> {
     if (key_ == "Name" || key_ == "name")
       node_.name = std::move(text);
     else if (key_ == "type" && text == "COMM_COLL_NODE")
-      node_.type = kCollectiveType;
+      node_.type = kChakraCollective;
     return true;
   }
   bool binary(binary_t&) override { return false; }
@@ -78,34 +72,9 @@ class ChakraReader : public nlohmann::json_sax<ChakraJson> {
   }
 
   bool has_nodes() const { return has_nodes_; }
-  ChakraTrace finish() const {
-    ChakraTrace trace;
-    const Sum& sum = kernels_.nodes > 0 ? kernels_ : all_;
-    trace.nodes = all_.nodes;
-    trace.collectives = sum.collectives;
-    trace.compute_ms = sum.compute_us * 1e-3;
-    trace.communication_ms = sum.communication_us * 1e-3;
-    trace.timed = sum.timed;
-    return trace;
-  }
+  ChakraTrace finish(const std::string& file) const { return nodes_.finish(file); }
 
  private:
-  struct Sum {
-    int64_t nodes = 0, collectives = 0;
-    double compute_us = 0, communication_us = 0;
-    bool timed = false;
-
-    void add(const ChakraNode& node) {
-      const bool collective = node.type == kCollectiveType || is_backend_call(node.name);
-      ++nodes;
-      collectives += collective ? 1 : 0;
-      timed |= node.micros >= 0;
-      if (node.micros < 0) return;
-      const bool communicates = collective || node.type == kSendType || node.type == kReceiveType;
-      (communicates ? communication_us : compute_us) += node.micros;
-    }
-  };
-
   void pause() {
     if (bytes_ != nullptr) bytes_->pause();
   }
@@ -115,7 +84,7 @@ class ChakraReader : public nlohmann::json_sax<ChakraJson> {
   bool number(double value) {
     pause();
     if (!in_node()) return true;
-    const bool sane = value >= 0 && value < kLongestUs;
+    const bool sane = value >= 0 && value < kChakraLongest;
     if ((key_ == "NodeType" || key_ == "type") && sane && value < 100)
       node_.type = static_cast<int>(value);
     if ((key_ == "runtime" || key_ == "duration_micros" || key_ == "durationMicros") && sane)
@@ -135,8 +104,7 @@ class ChakraReader : public nlohmann::json_sax<ChakraJson> {
     pause();
     --depth_;
     if (depth_ != 2 || !in_nodes()) return true;
-    all_.add(node_);
-    if (!node_.on_cpu) kernels_.add(node_);
+    nodes_.add(node_);
     return true;
   }
 
@@ -145,7 +113,7 @@ class ChakraReader : public nlohmann::json_sax<ChakraJson> {
   std::string root_, key_;      // of the document, and of what is innermost
   bool has_nodes_ = false;
   ChakraNode node_;
-  Sum all_, kernels_;
+  ChakraNodes nodes_;
 };
 
 // Throws TooMuch. `bytes`: null where the text is in memory.
@@ -156,9 +124,7 @@ Expected<ChakraTrace> parse(Iterator begin, Iterator end, UnpackedBytes* bytes,
   if (auto error = read_streamed(begin, end, bytes, path, kAllowed, &reader)) return *error;
   if (!reader.has_nodes())
     return file_error(path, "holds neither \"workload_graph\" nor \"nodes\"", kAllowed);
-  ChakraTrace trace = reader.finish();
-  trace.file = path;
-  return trace;
+  return reader.finish(path);
 }
 
 std::string told(const ChakraTrace& trace) {
@@ -174,7 +140,30 @@ std::string told(const ChakraTrace& trace) {
 
 }  // namespace
 
+void ChakraNodes::Sum::add(const ChakraNode& node) {
+  const bool collective = node.type == kChakraCollective || is_backend_call(node.name);
+  ++nodes;
+  collectives += collective ? 1 : 0;
+  timed |= node.micros >= 0;
+  if (node.micros < 0) return;
+  const bool communicates = collective || node.type == kSendType || node.type == kReceiveType;
+  (communicates ? communication_us : compute_us) += node.micros;
+}
+
+ChakraTrace ChakraNodes::finish(const std::string& file) const {
+  ChakraTrace trace;
+  const Sum& sum = kernels_.nodes > 0 ? kernels_ : all_;
+  trace.file = file;
+  trace.nodes = all_.nodes;
+  trace.collectives = sum.collectives;
+  trace.compute_ms = sum.compute_us * 1e-3;
+  trace.communication_ms = sum.communication_us * 1e-3;
+  trace.timed = sum.timed;
+  return trace;
+}
+
 bool is_chakra_head(std::string_view head) {
+  if (is_chakra_messages(head)) return true;
   const size_t first = head.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || head[first] != '{') return false;
   if (head.find("\"workload_graph\"") != std::string_view::npos) return true;
@@ -184,11 +173,20 @@ bool is_chakra_head(std::string_view head) {
 }
 
 Expected<ChakraTrace> read_chakra_trace(const std::string& path) {
+  auto file = open_foreign_file(path, kMessagesMost);
+  std::string head(file ? static_cast<size_t>(std::min<int64_t>(file.value().bytes, 64)) : 0, '\0');
+  if (file && read_at(file.value().fd.get(), 0, head.data(), head.size()) &&
+      is_chakra_messages(head)) {
+    const auto bytes = read_foreign_file(path, kMessagesMost);
+    if (!bytes) return bytes.errors();
+    return chakra_messages_of(bytes.value(), path);
+  }
   return read_streamed_file<ChakraTrace>(path, kAllowed,
                                          [](auto... from) { return parse(std::move(from)...); });
 }
 
 Expected<ChakraTrace> chakra_trace_of(const std::string& bytes, const std::string& path) {
+  if (is_chakra_messages(bytes)) return chakra_messages_of(bytes, path);
   return parse(bytes.begin(), bytes.end(), nullptr, path);
 }
 
@@ -199,7 +197,7 @@ void tell_chakra(const std::vector<ChakraTrace>& traces, bool alone, FlightFindi
     finding->evidence.push_back(fmt::format("and {} more traces", traces.size() - kMostTold));
   if (!traces.empty() && alone)
     leave_undecided({},
-                    "when each call began, which Chakra's JSON does not say: traces of "
+                    "when each call began, which Chakra's traces do not say: traces of "
                     "torch.profiler, or flight recorder dumps",
                     finding);
 }

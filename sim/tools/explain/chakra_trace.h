@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// What an execution trace of Chakra in JSON says of one rank: how long its nodes took and what they
+// What an execution trace of Chakra says of one rank: how long its nodes took and what they
 // depend on, but not when they ran.
 struct ChakraTrace {
   std::string file;
@@ -20,12 +20,12 @@ struct ChakraTrace {
   bool timed = false;
 };
 
-// Is this the beginning of such a file? As Chakra's feeder reads it ("workload_graph"), and as
-// PyTorch's ExecutionTraceObserver writes it ("schema": "...chakra...").
+// Is this the beginning of such a file? In JSON as Chakra's feeder reads it ("workload_graph"), and
+// as PyTorch's ExecutionTraceObserver writes it ("schema": "...chakra..."); or in protobuf (.et).
 bool is_chakra_head(std::string_view head);
 
-// One file, packed by gzip or not, as a stream: memory does not grow with it. Bad input: no such
-// trace, with the place; one that unpacks to more than 2 GiB.
+// One file. JSON, packed by gzip or not, as a stream: memory does not grow with it. Bad input: no
+// such trace, with the place; JSON that unpacks to more than 2 GiB, or protobuf of more than 1 GiB.
 Expected<ChakraTrace> read_chakra_trace(const std::string& path);
 // Of the content of such a file.
 Expected<ChakraTrace> chakra_trace_of(const std::string& bytes, const std::string& path);

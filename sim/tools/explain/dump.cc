@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
@@ -55,7 +57,6 @@ RankList ranks_of(const std::string& text, RankLists* lists) {
   if (!list.is_array()) return nullptr;
   auto ranks = std::make_shared<std::vector<int64_t>>();
   for (const Json& rank : list) ranks->push_back(number_of(rank));
-  std::sort(ranks->begin(), ranks->end());
   return lists->emplace(text, std::move(ranks)).first->second;
 }
 
@@ -80,32 +81,74 @@ std::string both(const Json& object, const char* inputs, const char* outputs) {
   return out.empty() || out == in ? in : in + "->" + out;
 }
 
+// What wrote an entry, by its name, "nccl:all_reduce".
+struct Recorder {
+  std::string library;
+  // A recorder of its own, which names the library as the group's description, too, counts the
+  // calls of all groups in one, and retires what completed, whatever the state says.
+  bool torchcomms = false;
+
+  // NCCL's states, and those of its kin (nccl2, rccl, hccl, xccl), are kept up to date: what is not
+  // completed, and no longer waited for, timed out.
+  bool keeps_states() const { return !torchcomms && library.find("ccl") != std::string::npos; }
+  // c10d's hook, which records for libraries without a recorder: its status counts all calls, from
+  // 0, also those that are in no dump.
+  bool is_hook() const {
+    static constexpr std::array<std::string_view, 6> kOwn = {"",     "nccl", "gloo",
+                                                             "xccl", "hccl", "rccl"};
+    return torchcomms || std::find(kOwn.begin(), kOwn.end(), library) == kOwn.end();
+  }
+};
+
+bool is_done(const Json& from, const Recorder& recorder) {
+  const std::string state = text_of(from, "state");
+  return state == "completed" ||
+         (bool_of(from, "retired") && (!recorder.keeps_states() || state.empty()));
+}
+
+// Of Gloo, and of libraries of which c10d's hook is not told when a call completes.
+bool is_seen_issued_only(const Json& from, const Recorder& recorder) {
+  if (recorder.torchcomms) return false;
+  if (recorder.library == "gloo") return true;
+  return recorder.is_hook() && !recorder.keeps_states() && bool_of(from, "retired") &&
+         text_of(from, "state") == "scheduled";
+}
+
+// "send 0->1", "recv 1<-0", by numbers within the group; "recv 1<-?" of any source.
+void read_transfer(FlightEntry* entry) {
+  const std::string name = entry->operation;
+  entry->sends = name.starts_with("send");
+  if (!entry->sends && !name.starts_with("recv ")) return;
+  const std::string_view ends = std::string_view(name).substr(4);
+  const size_t arrow = ends.find(entry->sends ? "->" : "<-");
+  if (arrow == std::string_view::npos || !ends.starts_with(" ")) return;
+  entry->operation.resize(4);
+  const auto own = number_in<int64_t>(ends.substr(1, arrow - 1));
+  const auto peer = number_in<int64_t>(ends.substr(arrow + 2));
+  if (!own || !peer || *own < 0 || *peer < 0) return;
+  entry->own_number = *own;
+  entry->peer = *peer;
+}
+
+// Until PyTorch 2.3 one number counts collectives, sends and receives.
+void read_sequences(const Json& from, const Recorder& recorder, FlightEntry* entry) {
+  const bool by_name = entry->operation.starts_with("send") || entry->operation.starts_with("recv");
+  if (from.contains("collective_seq_id")) {
+    entry->sequence = number_of(from.at("collective_seq_id"));
+    entry->point_to_point = bool_of(from, "is_p2p") || (recorder.torchcomms && by_name);
+    entry->point_to_point_sequence = number_of(from, "p2p_seq_id", 0);
+  } else {
+    entry->sequence = number_of(from.at("seq_id"));
+    entry->point_to_point = by_name;
+  }
+}
+
 struct EntryOfId {
   FlightEntry entry;
   int64_t id = 0;
   std::string description;
+  Recorder recorder;
 };
-
-// NCCL's states, and those of its kin (rccl, hccl, xccl), are kept up to date: what is not
-// completed, and no longer waited for, timed out.
-bool is_done(const Json& from, const std::string& library) {
-  const std::string state = text_of(from, "state");
-  const bool kept = library.ends_with("ccl");
-  return state == "completed" || (bool_of(from, "retired") && (!kept || state.empty()));
-}
-
-// Until PyTorch 2.3 one number counts collectives, sends and receives.
-void read_sequences(const Json& from, FlightEntry* entry) {
-  if (from.contains("collective_seq_id")) {
-    entry->sequence = number_of(from.at("collective_seq_id"));
-    entry->point_to_point = bool_of(from, "is_p2p");
-    entry->point_to_point_sequence = number_of(from, "p2p_seq_id", 0);
-  } else {
-    entry->sequence = number_of(from.at("seq_id"));
-    entry->point_to_point =
-        entry->operation.starts_with("send") || entry->operation.starts_with("recv");
-  }
-}
 
 EntryOfId entry_of(const Json& from) {
   EntryOfId found;
@@ -117,15 +160,18 @@ EntryOfId entry_of(const Json& from) {
   entry.record = number_of(from, "record_id", 0);
   const std::string name = from.at("profiling_name").get<std::string>();
   const size_t colon = name.find(':');
-  const std::string library = name.substr(0, colon == std::string::npos ? 0 : colon);
-  entry.gloo = library == "gloo";
+  Recorder& recorder = found.recorder;
+  recorder.library = name.substr(0, colon == std::string::npos ? 0 : colon);
+  recorder.torchcomms = !recorder.library.empty() && recorder.library == found.description;
+  entry.gloo = is_seen_issued_only(from, recorder);
   entry.operation = colon == std::string::npos ? name : name.substr(colon + 1);
-  read_sequences(from, &entry);
+  read_sequences(from, recorder, &entry);
+  if (entry.point_to_point) read_transfer(&entry);
   entry.sizes = both(from, "input_sizes", "output_sizes");
   entry.dtypes = both(from, "input_dtypes", "output_dtypes");
   entry.created_ns = number_of(from, "time_created_ns", 0);
   entry.timeout_ms = std::clamp(number_of(from, "timeout_ms", 0), int64_t{0}, kTimeoutMsMost);
-  entry.done = is_done(from, library);
+  entry.done = is_done(from, recorder);
   entry.started =
       text_of(from, "state") == "started" || number_of(from, "time_discovered_started_ns", 0) > 0;
   return found;
@@ -149,6 +195,23 @@ std::map<int64_t, std::string> names_of_ids(const FlightDump& dump,
   return all;
 }
 
+// torchcomms' numbers count the calls of all groups of a process, so those of a group differ where
+// ranks are in other groups. A ring that has lost calls does not tell how many were of which group.
+void number_by_group(FlightDump* dump) {
+  if (dump->entries.front().record > 0) {
+    dump->lost_numbers = true;
+    dump->entries.clear();
+    return;
+  }
+  std::map<std::string, std::pair<int64_t, int64_t>> numbers;  // collectives, others
+  for (FlightEntry& entry : dump->entries) {
+    auto& [collectives, others] = numbers[entry.group];
+    (entry.point_to_point ? others : collectives) += 1;
+    entry.sequence = collectives;
+    entry.point_to_point_sequence = others;
+  }
+}
+
 FlightDump dump_of(const Json& document, RankLists* lists) {
   FlightDump dump;
   for (const auto& [key, group] : document.at("pg_config").items()) {
@@ -167,16 +230,20 @@ FlightDump dump_of(const Json& document, RankLists* lists) {
         dump.tells_starts |= number_of(status, "last_started_collective", -1) > 0;
       }
   std::map<int64_t, std::string> names;
+  bool torchcomms = false;
   if (const auto found = document.find("entries"); found != document.end())
     for (const Json& from : *found) {
       EntryOfId read = entry_of(from);
       if (read.id >= 0) names[read.id] = read.entry.group;
       dump.tells_starts |= read.entry.started;
+      torchcomms |= read.recorder.torchcomms;
+      dump.status_differs |= read.recorder.is_hook();
       dump.groups.try_emplace(read.entry.group, FlightGroup{read.description, nullptr});
       dump.entries.push_back(std::move(read.entry));
     }
   std::stable_sort(dump.entries.begin(), dump.entries.end(),
                    [](const FlightEntry& a, const FlightEntry& b) { return a.record < b.record; });
+  if (torchcomms) number_by_group(&dump);
   settle(&dump);
   for (const auto& [id, name] : names_of_ids(dump, names))
     if (const auto status = dump.status_by_id.find(id); status != dump.status_by_id.end()) {

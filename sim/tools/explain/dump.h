@@ -24,7 +24,10 @@ struct FlightEntry {
   int64_t created_ns = 0;
   int64_t timeout_ms = 0;
   bool point_to_point = false;
-  bool gloo = false;
+  bool sends = false;       // of a send or receive: which
+  int64_t own_number = -1;  // and the rank's and its peer's number within the group; -1: not told
+  int64_t peer = -1;
+  bool gloo = false;       // or another library of which the recorder does not see what completed
   bool started = false;    // seen to run on its GPU; said only where the job times its calls
   bool done = false;       // completed; Gloo says this of time-outs, too
   bool comparable = true;  // all of it is here: operation, sizes and dtypes are the rank's
@@ -38,7 +41,8 @@ struct FlightStatus {
   bool operator==(const FlightStatus&) const = default;
 };
 
-// Ascending. All dumps of a job name the same groups: a list that is there already is shared.
+// In the group's order. All dumps of a job name the same groups: a list that is there already is
+// shared.
 using RankList = std::shared_ptr<const std::vector<int64_t>>;
 using RankLists = std::map<std::string, RankList, std::less<>>;  // by their text
 
@@ -55,6 +59,8 @@ struct FlightDump {
   bool from_log = false;                      // only what a text log says: part of its groups
   int64_t ranks_at_least = 0;                 // that the job has
   bool tells_starts = false;                  // of what began on its GPU
+  bool status_differs = false;                // its status counts otherwise than entries do
+  bool lost_numbers = false;                  // its calls cannot be told apart by group
   std::map<std::string, FlightGroup> groups;  // by name
   std::map<std::string, FlightStatus> status;
   std::map<int64_t, FlightStatus> status_by_id;  // of ids whose group's name is not known here

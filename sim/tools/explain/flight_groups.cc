@@ -1,6 +1,7 @@
 #include "sim/tools/explain/flight_groups.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -14,10 +15,12 @@ class FlightGroups {
   explicit FlightGroups(std::set<std::string>* ambiguous) : ambiguous_(ambiguous) {}
 
   std::map<std::string, GroupRecord> of(const std::vector<FlightDump>& dumps) {
-    for (const FlightDump& dump : dumps)
+    for (const FlightDump& dump : dumps) {
+      status_differs_ |= dump.status_differs;
       for (const FlightEntry& entry : dump.entries)
         groups_[entry.group].point_to_point |=
             entry.point_to_point || entry.point_to_point_sequence > 0;
+    }
     for (const FlightDump& dump : dumps) take(dump);
     add_to_default_groups(dumps);
     return std::move(groups_);
@@ -37,8 +40,11 @@ class FlightGroups {
       into.from_log |= dump.from_log;
     }
     for (const auto& [name, status] : dump.status)
-      if (!groups_[name].point_to_point) groups_[name].status[dump.rank] = status;
+      if (!groups_[name].point_to_point && !status_differs_)
+        groups_[name].status[dump.rank] = status;
     for (const FlightEntry& entry : dump.entries) take(dump.rank, entry);
+    if (is_whole(dump))
+      for (const auto& [name, group] : dump.groups) groups_[name].status.try_emplace(dump.rank);
   }
 
   // All ranks are in the default group, whose members Gloo's dumps do not list: who called
@@ -69,9 +75,20 @@ class FlightGroups {
 
   std::map<std::string, GroupRecord> groups_;
   std::set<std::string>* ambiguous_;
+  bool status_differs_ = false;  // of a dump, and so of those without entries to tell by
 };
 
 }  // namespace
+
+// A recorder that was reset begins at 0, too, but not the numbers of its groups.
+bool is_whole(const FlightDump& dump) {
+  if (dump.from_log || dump.entries.empty() || dump.entries.front().record > 0) return false;
+  std::set<std::string_view> begun;
+  return std::all_of(dump.entries.begin(), dump.entries.end(), [&](const FlightEntry& entry) {
+    if (!begun.insert(entry.group).second) return true;
+    return entry.sequence <= 1 && entry.point_to_point_sequence <= 1;
+  });
+}
 
 std::map<std::string, GroupRecord> flight_groups(const std::vector<FlightDump>& dumps,
                                                  std::set<std::string>* ambiguous) {

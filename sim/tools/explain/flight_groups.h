@@ -30,6 +30,9 @@ struct GroupRecord {
   bool point_to_point = false;
 };
 
+// Holds all that its rank called since it began.
+bool is_whole(const FlightDump& dump);
+
 // By name. `ambiguous`: those of which dumps disagree on who is in them.
 std::map<std::string, GroupRecord> flight_groups(const std::vector<FlightDump>& dumps,
                                                  std::set<std::string>* ambiguous);

@@ -29,6 +29,7 @@ constexpr std::array kTypes = {
     TypeOrigin{"RendezvousConnectionError", ExceptionOrigin::communication},
     TypeOrigin{"RendezvousClosedError", ExceptionOrigin::communication},
     TypeOrigin{"RendezvousStateError", ExceptionOrigin::communication},
+    TypeOrigin{"HorovodInternalError", ExceptionOrigin::communication},
     TypeOrigin{"EOFError", ExceptionOrigin::unclear},
     TypeOrigin{"Empty", ExceptionOrigin::unclear},
     TypeOrigin{"CancelledError", ExceptionOrigin::unclear},
@@ -41,12 +42,31 @@ constexpr std::array kTypes = {
     TypeOrigin{"NodeDiedError", ExceptionOrigin::unclear},
     TypeOrigin{"ObjectLostError", ExceptionOrigin::unclear},
     TypeOrigin{"OwnerDiedError", ExceptionOrigin::unclear},
+    // Of what the rank asks of other processes, by HTTP, gRPC or ZeroMQ: these may be peers.
+    TypeOrigin{"ConnectError", ExceptionOrigin::unclear},
+    TypeOrigin{"ConnectTimeout", ExceptionOrigin::unclear},
+    TypeOrigin{"ReadError", ExceptionOrigin::unclear},
+    TypeOrigin{"ReadTimeout", ExceptionOrigin::unclear},
+    TypeOrigin{"RemoteProtocolError", ExceptionOrigin::unclear},
+    TypeOrigin{"ServerDisconnectedError", ExceptionOrigin::unclear},
+    TypeOrigin{"ClientConnectorError", ExceptionOrigin::unclear},
+    TypeOrigin{"ClientOSError", ExceptionOrigin::unclear},
+    TypeOrigin{"Again", ExceptionOrigin::unclear},
+    TypeOrigin{"ZMQError", ExceptionOrigin::unclear},
+    TypeOrigin{"RpcError", ExceptionOrigin::unclear},
+    TypeOrigin{"_InactiveRpcError", ExceptionOrigin::unclear},
+    TypeOrigin{"AioRpcError", ExceptionOrigin::unclear},
+    TypeOrigin{"DistributedOperationException", ExceptionOrigin::unclear},  // of all of them
     TypeOrigin{"KeyboardInterrupt", ExceptionOrigin::stop},
+    TypeOrigin{"SIGTERMException", ExceptionOrigin::stop},
+    TypeOrigin{"RankShouldRestart", ExceptionOrigin::stop},
+    TypeOrigin{"HostsUpdatedInterrupt", ExceptionOrigin::stop},
     TypeOrigin{"SystemExit", ExceptionOrigin::stop},
     TypeOrigin{"SignalException", ExceptionOrigin::stop},
     TypeOrigin{"ChildFailedError", ExceptionOrigin::launcher},
     TypeOrigin{"ProcessExitedException", ExceptionOrigin::launcher},
     TypeOrigin{"ProcessRaisedException", ExceptionOrigin::launcher},
+    TypeOrigin{"CheckpointException", ExceptionOrigin::launcher},  // whose follows below it
     TypeOrigin{"CalledProcessError", ExceptionOrigin::launcher},
 };
 
@@ -59,6 +79,7 @@ constexpr std::array kWords = {
     // First, whatever the type: peers cannot have caused these.
     WordOrigin{"address already in use", ExceptionOrigin::own},
     WordOrigin{"dataloader timed out", ExceptionOrigin::own},
+    WordOrigin{"in local grad norm", ExceptionOrigin::own},  // Megatron's, before it communicates
     WordOrigin{"unable to find address for", ExceptionOrigin::own},  // of its own device
     WordOrigin{"httpconnectionpool", ExceptionOrigin::own},
     WordOrigin{"httpsconnectionpool", ExceptionOrigin::own},
@@ -82,7 +103,26 @@ constexpr std::array kWords = {
     WordOrigin{"ucc", ExceptionOrigin::unclear},
     WordOrigin{"mpi", ExceptionOrigin::unclear},
     WordOrigin{"nvlink", ExceptionOrigin::unclear},
+    WordOrigin{"ucx", ExceptionOrigin::unclear},
+    WordOrigin{"hccl", ExceptionOrigin::unclear},
+    WordOrigin{"rccl", ExceptionOrigin::unclear},
+    WordOrigin{"xccl", ExceptionOrigin::unclear},
+    WordOrigin{"cncl", ExceptionOrigin::unclear},
+    WordOrigin{"mccl", ExceptionOrigin::unclear},
+    WordOrigin{"bkcl", ExceptionOrigin::unclear},
+    WordOrigin{"oneccl", ExceptionOrigin::unclear},
+    WordOrigin{"torchcomm", ExceptionOrigin::unclear},
+    WordOrigin{"comm aborted", ExceptionOrigin::unclear},
+    // An NPU's stream does not end where a peer does not come to HCCL's operation in it.
+    WordOrigin{"acl stream synchronize", ExceptionOrigin::unclear},
+    WordOrigin{"aclrtsynchronize", ExceptionOrigin::unclear},
+    // Of processes that the rank started, which say themselves why they ended.
+    WordOrigin{"engine core", ExceptionOrigin::unclear},
+    WordOrigin{"worker failed", ExceptionOrigin::unclear},
 };
+
+// A worker of the DataLoader, which whoever ends the job ends, too.
+constexpr std::string_view kEndedWorker = "is killed by signal: terminated";
 
 // Of NCCL, but not for sure of a peer: the rank's own GPU or call.
 constexpr std::array<std::string_view, 2> kOwnSide = {"unhandled cuda error", "invalid usage"};
@@ -126,6 +166,7 @@ ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) 
   if (const size_t dot = type.rfind('.'); dot != std::string_view::npos)
     type.remove_prefix(dot + 1);
   const std::string low = lower(message);
+  if (has_word(low, kEndedWorker)) return ExceptionOrigin::stop;
   for (const WordOrigin& row : kWords)
     if (row.origin == ExceptionOrigin::own && has_word(low, row.word)) return row.origin;
   for (const std::string_view words : kOwnSide)

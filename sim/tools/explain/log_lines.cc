@@ -30,12 +30,18 @@ constexpr std::array<std::string_view, 5> kStepEnds = {
     "Terminating StepId=", "Terminating job step", "Force Terminated", "forcing job termination",
     "Job step aborted"};
 constexpr std::string_view kRestart = "will restart worker group";
+// A launcher's first words: what the log told before is of a run that is over. Of several nodes'
+// launchers none begins after a failure.
+constexpr std::array<std::string_view, 3> kBegins = {
+    "Setting OMP_NUM_THREADS environment variable for each process",
+    "Starting elastic_operator with launch configs", "DUE TO JOB REQUEUE"};
 constexpr std::string_view kHandling = "During handling of the above exception, another";
 constexpr std::string_view kTime = "  time      : ";
 constexpr std::string_view kRank = "  rank      : ";
 constexpr std::string_view kExitCode = "  exitcode  : ";
 constexpr std::string_view kClosing = " closing signal ";
 constexpr std::string_view kForced = "Unable to shutdown process ";
+constexpr std::string_view kOutOfMemory = "OutOfMemoryError: CUDA out of memory";
 
 // A line without any of these says nothing by itself.
 const Needles& known_words() {
@@ -43,6 +49,8 @@ const Needles& known_words() {
     std::vector<std::string_view> all = {kTraceback, kRootCause, kElastic, kSpawned, kTime,  kRank,
                                          kExitCode,  kHandling,  kRestart, kClosing, kForced};
     all.insert(all.end(), kStepEnds.begin(), kStepEnds.end());
+    all.insert(all.end(), kBegins.begin(), kBegins.end());
+    all.push_back(kOutOfMemory);
     for (const LogPattern& pattern : log_patterns()) all.emplace_back(pattern.needle);
     return Needles(std::move(all));
   }();
@@ -149,6 +157,7 @@ void LogReader::find_rank(std::string_view line, std::string_view needle, const 
 }
 
 void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) {
+  if (holds_any(line, kBegins)) return forget_attempt();
   auto recognized = recognize(line);
   if (!recognized) return take_field(line, prefix);
   const LogPattern& pattern = recognized->pattern;
@@ -187,6 +196,14 @@ void LogReader::take_wrapped(std::string_view line) {
   if (number == kSigterm) event.kind = stopped;
 }
 
+// Of an uncaught exception, without the calls before it.
+void LogReader::take_last_line(const LogPrefix& prefix) {
+  LogEvent event;
+  event.kind = LogEventKind::exception;
+  event.own = event.certain = true;
+  keep(std::move(event), prefix, prefix.rest);
+}
+
 // What says how the lines after it are to be read.
 void LogReader::take_field(std::string_view line, const LogPrefix& prefix) {
   if (line.find(kRootCause) != std::string_view::npos) {
@@ -198,6 +215,9 @@ void LogReader::take_field(std::string_view line, const LogPrefix& prefix) {
     forget_handled(prefix);
   } else if (const auto forced = after(line, kForced); forced.data() != nullptr) {
     if (killed_.size() < kKilledMost) killed_.insert(leading_number(forced).value_or(-1));
+  } else if (prefix.uncaught && is_exception(prefix.rest) &&
+             line.find(kOutOfMemory) != std::string_view::npos) {
+    take_last_line(prefix);
   } else if (line.find(kElastic) != std::string_view::npos) {
     agent_ = true;
   } else if (line.find(kClosing) != std::string_view::npos) {
@@ -260,6 +280,9 @@ bool LogReader::take_traceback(std::string_view line, const LogPrefix& prefix) {
     traceback.open = true;
     traceback.in_distributed = false;
     traceback.spawned = spawned_;
+    // Of a checkpoint, which tells all ranks what some of them raised.
+    if (const auto told = line.substr(start + kTraceback.size()); told.starts_with(" (RANK "))
+      traceback.spawned = rank_at(told.substr(7)).value_or(-1);
     spawned_ = -1;
     traceback.uncaught =
         owner.uncaught ||
@@ -274,7 +297,9 @@ bool LogReader::take_traceback(std::string_view line, const LogPrefix& prefix) {
   if (!traceback.open) return false;
   if (rest.empty() || rest[0] == ' ' || rest[0] == '\t') {
     if (const auto file = after(rest, "File \""); file.data() != nullptr)
-      traceback.in_distributed = file.find("torch/distributed/") != std::string_view::npos;
+      traceback.in_distributed =
+          file.find("torch/distributed/") != std::string_view::npos &&
+          file.find("torch/distributed/checkpoint/") == std::string_view::npos;
     return true;
   }
   end_traceback(&traceback, line, prefix);

@@ -53,6 +53,7 @@ class LogReader {
   void find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
                  LogEvent* event);
   void take_wrapped(std::string_view line);
+  void take_last_line(const LogPrefix& prefix);
   void take_field(std::string_view line, const LogPrefix& prefix);
   void take_failure(std::string_view line, const LogPrefix& prefix);
   void take_exit_code(std::string_view code, const LogPrefix& prefix);

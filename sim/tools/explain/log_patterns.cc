@@ -180,6 +180,14 @@ void read_child(std::string_view line, LogEvent* event) {
   event->first = true;
 }
 
+// horovodrun's, of those that it ended after the first, too.
+void read_horovod_end(std::string_view line, LogEvent* event) {
+  const std::string_view before = line.substr(0, line.find(" exit with status code "));
+  if (const size_t word = before.rfind("Process "); word != std::string_view::npos)
+    event->rank = rank_at(before.substr(word + 8)).value_or(-1);
+  event->code = number_after(line, " exit with status code ", 0);
+}
+
 void read_segmentation(std::string_view, LogEvent* event) { event->signal = 11; }
 void read_bus_error(std::string_view, LogEvent* event) { event->signal = 7; }
 void read_out_of_memory(std::string_view, LogEvent* event) { event->signal = 9; }
@@ -282,6 +290,21 @@ constexpr std::array kLogRows = {
     LogRow{{"Read error [", lost_peer, "gloo/transport/tcp/pair.cc", "Gloo"}, read_nothing},
     LogRow{{"gloo/transport/tcp/", lost_peer, "gloo/transport/tcp/*.cc", "Gloo"}, read_nothing},
     LogRow{{"[c10d] recvValue failed", lost_peer, "TCPStore.cpp", "PyTorch 2.5"}, read_nothing},
+    LogRow{{"[c10d] sendBytes failed", lost_peer, "TCPStore.cpp", "PyTorch 2.5"}, read_nothing},
+    LogRow{{"Failed to check the \"should dump\" flag on TCPStore", lost_peer,
+            "ProcessGroupNCCL.cpp", "PyTorch 2.2"},
+           read_nothing},
+    LogRow{{"timeout watchdog detected operation timeout", timed_out, "nccl2, torchcomms",
+            "PyTorch 2.13"},
+           read_nothing},
+    LogRow{{"timeout - collective operation timed out", timed_out, "nccl2", "PyTorch 2.13"},
+           read_nothing},
+    LogRow{{"timeout watchdog detected operation error", lost_peer, "nccl2, torchcomms",
+            "PyTorch 2.13"},
+           read_nothing},
+    LogRow{{"nccl hit async error", lost_peer, "nccl2, torchcomms", "PyTorch 2.13"}, read_nothing},
+    LogRow{{"Heartbeat monitor timed out!", stuck, "ProcessGroupNCCL.cpp", "PyTorch 2.2"},
+           read_nothing},
     LogRow{{"Stop_waiting response is expected", lost_peer, "TCPStore.cpp", "PyTorch 1.8"},
            read_nothing},
     LogRow{{"Detected mismatch between collectives on ranks", mismatch, "ProcessGroupWrapper.cpp",
@@ -296,6 +319,8 @@ constexpr std::array kLogRows = {
     LogRow{{"Forcefully terminating all other processes", ended, "subprocess_script.py",
             "Lightning 2.0", LogWriter::agent},
            read_child},
+    LogRow{{" exit with status code ", ended, "horovodrun", "Horovod 0.19", LogWriter::agent},
+           read_horovod_end},
     LogRow{{"noticed that process rank ", ended, "mpirun, prterun", "Open MPI 1.8"},
            read_mpirun_signal},
     LogRow{{"Process name: [", ended, "mpirun, prterun", "Open MPI 1.8"}, read_mpirun_exit},

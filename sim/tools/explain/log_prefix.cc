@@ -119,6 +119,16 @@ bool take_role(LogPrefix* prefix) {
   return false;
 }
 
+// "[3]<stderr>:" of horovodrun.
+bool take_stream(LogPrefix* prefix) {
+  LogPrefix taken = *prefix;
+  if (!take_bracket("[", "]<std", &taken, 6)) return false;
+  if (!taken.rest.starts_with("err>:") && !taken.rest.starts_with("out>:")) return false;
+  taken.rest.remove_prefix(5);
+  *prefix = taken;
+  return true;
+}
+
 // "[1,3]<stderr>:" of mpirun; "[prterun-node-4711@1,3]<stderr>:" since Open MPI 5.
 bool take_tagged(LogPrefix* prefix) {
   const std::string_view line = prefix->rest;
@@ -154,7 +164,7 @@ bool take_number(LogPrefix* prefix) { return take_bracket("[", "] ", prefix, 6);
 void take_launcher(LogPrefix* prefix) {
   if (take_role(prefix))
     prefix->owner = LineOwner::node;
-  else if (take_tagged(prefix))
+  else if (take_tagged(prefix) || take_stream(prefix))
     prefix->owner = LineOwner::job;
   else if (take_label(prefix))
     prefix->owner = LineOwner::label;

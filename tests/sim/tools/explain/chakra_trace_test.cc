@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string>
 
+#include "sim/report/trace/protobuf.h"
 #include "sim/tools/explain/job_attribution.h"
 #include "sim/tools/explain/source_kind.h"
 
@@ -46,6 +47,41 @@ TEST(ChakraTrace, OfAnObserversTraceTheBackendsCallsCountAndNoTimes) {
   EXPECT_EQ(trace.value().nodes, 3);
   EXPECT_EQ(trace.value().collectives, 1);
   EXPECT_FALSE(trace.value().timed);
+}
+
+TEST(ChakraTrace, MessagesAreReadAsJsonIs) {
+  const std::string messages = seed("messages.et");
+  EXPECT_EQ(kind_of("trace.0.et", messages.substr(0, 64)), SourceKind::chakra);
+  const auto trace = chakra_trace_of(messages, "trace.0.et");
+  ASSERT_TRUE(trace);
+  EXPECT_EQ(trace.value().nodes, 4);
+  EXPECT_EQ(trace.value().collectives, 1);
+  EXPECT_DOUBLE_EQ(trace.value().compute_ms, 1.5);  // of kernels
+  EXPECT_DOUBLE_EQ(trace.value().communication_ms, 3);
+}
+
+// As ours are written; a node that was cut short is bad input, with the byte at which it begins.
+TEST(ChakraTrace, MessagesThatAreCutShortAreBadInput) {
+  ProtobufMessage head, node;
+  head.text(1, "1.0.2-chakra.0.0.4");
+  node.text(2, "backward of step 3");
+  node.number(7, 20);
+  const std::string bytes = head.delimited() + node.delimited();
+  ASSERT_TRUE(chakra_trace_of(bytes, "a.et"));
+  EXPECT_EQ(chakra_trace_of(bytes, "a.et").value().nodes, 1);
+  EXPECT_TRUE(chakra_trace_of(head.delimited(), "a.et"));
+  for (size_t kept = head.delimited().size() + 1; kept < bytes.size(); ++kept) {
+    const auto cut = chakra_trace_of(bytes.substr(0, kept), "a.et");
+    ASSERT_FALSE(cut) << kept;
+    EXPECT_NE(cut.errors()[0].message.find("no node at byte 21"), std::string::npos);
+  }
+}
+
+TEST(ChakraTrace, TextIsNoMessages) {
+  for (const char* text : {"A\n(12345678901234567890", "5\n5.", "",
+                           "\x05\n\x03"
+                           "a.b"})
+    EXPECT_NE(kind_of("a.log", text), SourceKind::chakra) << text;
 }
 
 TEST(ChakraTrace, IsKnownByItsContent) {
