@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -119,18 +120,28 @@ std::optional<ChakraNode> node_of(std::string_view bytes) {
   return node;
 }
 
+// "0.0.4", "1.0.2-chakra.0.0.4"
+bool is_version(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789.";
+  const size_t end = std::min(text.find_first_not_of(kDigits), text.size());
+  return end >= 3 && (end == text.size() || text.substr(end).starts_with("-chakra."));
+}
+
 }  // namespace
 
 bool is_chakra_messages(std::string_view head) {
-  ProtobufFields wire(head);
-  const auto length = wire.number();
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz_";
+  ProtobufFields metadata(head);
+  const auto length = metadata.number();
   if (!length || *length < 5 || *length > uint64_t{1} << 20) return false;
-  const auto field = wire.field();
-  if (!field || field->number != 1 || field->bytes.size() < 3 || field->bytes.size() > 40)
-    return false;
-  // "0.0.4", "1.0.2-chakra.0.0.4"
-  return field->bytes.find_first_not_of("0123456789.") == std::string_view::npos ||
-         field->bytes.find("chakra") != std::string_view::npos;
+  const auto field = metadata.field();
+  if (!field || field->bytes.size() < 3 || field->bytes.size() > 200) return false;
+  if (field->number == 1) return is_version(field->bytes);
+  // A trace without its version has attributes first, which begin with their names.
+  ProtobufFields attribute(field->bytes);
+  const auto name = attribute.field();
+  return field->number == 2 && name && name->number == kAttributeName && !name->bytes.empty() &&
+         name->bytes.find_first_not_of(kLetters) == std::string_view::npos;
 }
 
 Expected<ChakraTrace> chakra_messages_of(std::string_view bytes, const std::string& path) {

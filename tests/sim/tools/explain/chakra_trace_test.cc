@@ -77,6 +77,23 @@ TEST(ChakraTrace, MessagesThatAreCutShortAreBadInput) {
   }
 }
 
+// As Chakra's own test trace begins.
+TEST(ChakraTrace, MetadataMayHaveNoVersion) {
+  ProtobufMessage schema, head;
+  schema.text(1, "schema");
+  schema.text(29, "1.0.1");
+  head.message(2, schema);
+  EXPECT_EQ(kind_of("chakra.0.et", head.delimited()), SourceKind::chakra);
+  ASSERT_TRUE(chakra_trace_of(head.delimited(), "chakra.0.et"));
+}
+
+// By the bytes, "{" and a line's end are a length and a field as well.
+TEST(ChakraTrace, JsonIsNotTakenForMessages) {
+  const std::string text =
+      "{\n    \"schema\": \"1.0.2-chakra.0.0.4\", \"nodes\": []\n}" + std::string(200, ' ');
+  EXPECT_TRUE(chakra_trace_of(text, "et.json"));
+}
+
 TEST(ChakraTrace, TextIsNoMessages) {
   for (const char* text : {"A\n(12345678901234567890", "5\n5.", "",
                            "\x05\n\x03"
