@@ -294,7 +294,7 @@ class FlightAttribution {
 
   void doubt_for_transfers() {
     for (const auto& [rank, side] : transfers_.missing) {
-      if (side.is_sure() || !dumped_.contains(rank) || waits_.contains(rank)) continue;
+      if (missed_.contains(rank) || !dumped_.contains(rank) || waits_.contains(rank)) continue;
       finding_.candidates.insert(rank);
       doubt(whether_missing(rank, side));
     }

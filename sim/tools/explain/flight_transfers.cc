@@ -75,19 +75,21 @@ class Transfers {
   }
 
   void look_at(int64_t rank, const Side& own, int64_t peer, const Side& other) {
-    if (own.open.empty()) return;
-    if (other.open.empty()) {
-      // What the peer is done with may be what the rank waits for, and got lost on its way.
-      const bool whole = whole_.contains(rank) && whole_.contains(peer);
-      if (!whole || other.called < own.called) miss(rank, peer, whole, *own.open.front());
+    if (own.open.empty() || !run_together(*first_[rank], *own.open.front())) return;
+    const FlightEntry* first = first_[peer];
+    if (!other.open.empty()) {
+      if (first != nullptr && !run_together(*first, *other.open.front()))
+        found_.waiting.insert(rank);
       return;
     }
-    const FlightEntry* first = first_[peer];
-    if (first != nullptr && !run_together(*first, *other.open.front())) found_.waiting.insert(rank);
+    // What the peer is done with may be what the rank waits for, and got lost on its way.
+    const bool whole = whole_.contains(rank) && whole_.contains(peer);
+    if (whole && other.called >= own.called) return;
+    found_.waiting.insert(rank);
+    if (first == nullptr) miss(rank, peer, whole, *own.open.front());
   }
 
   void miss(int64_t rank, int64_t peer, bool counted, const FlightEntry& entry) {
-    found_.waiting.insert(rank);
     MissingSide& side =
         found_.missing
             .try_emplace(

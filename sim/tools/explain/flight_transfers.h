@@ -22,8 +22,10 @@ struct MissingSide {
 };
 
 struct OpenTransfers {
-  RankSet waiting;  // in a send or receive whose peer has not called its side, or is kept from it
-  std::map<int64_t, MissingSide> missing;  // by that peer; its first
+  // In a send or receive, before which nothing keeps it, and whose peer has not called its side or
+  // is kept from it.
+  RankSet waiting;
+  std::map<int64_t, MissingSide> missing;  // by that peer, if no call of its own is open; its first
 };
 
 // Of sends and receives whose entries name both sides (NCCL's "recv 1<-0"), in groups of which the

@@ -138,6 +138,30 @@ TEST(ExplainTransfers, WhoIsDoneWithAsManyAsItsPeerCalledIsNotAccused) {
   EXPECT_EQ(attribute(job.dumps).guilty, RankSet{2});
 }
 
+// As in a hang of NVRx's test traces: who is named for a collective is not doubted for a transfer.
+TEST(ExplainTransfers, OfWhoMissedACollectiveATransferIsNotDoubted) {
+  Stages job;
+  job.receive(1, 0, false);
+  FlightEntry all = job.dumps[0].entries.front();
+  all.sequence = 2;
+  all.done = false;
+  for (FlightDump& dump : job.dumps) {
+    if (dump.rank % 2 != 0 || dump.rank == 6) dump.entries.push_back(all);
+    for (FlightEntry& entry : dump.entries) entry.record += 100;
+  }
+  EXPECT_TRUE(attribute(job.dumps).decided);
+  EXPECT_EQ(attribute(job.dumps).guilty, (RankSet{0, 2}));
+  EXPECT_TRUE(attribute(job.dumps).victims.contains(4));
+}
+
+// What waits behind another call of its own says nothing of the peer.
+TEST(ExplainTransfers, OnlyTheFirstOpenCallOfARankTellsForWhomItWaits) {
+  Stages job;
+  job.receive(1, 0, false);
+  job.receive(1, 2, false);
+  EXPECT_EQ(attribute(job.dumps).guilty, RankSet{2});
+}
+
 TEST(ExplainTransfers, WithoutADumpOfTheOtherSideNobodyIsAccused) {
   Stages job;
   job.receive(1, 0, false);
