@@ -331,6 +331,7 @@ class FlightAttribution {
     }
     finding_.victims.insert(waits_.begin(), waits_.end());
     for (const auto& [rank, waiting] : waiting_) finding_.victims.insert(rank);
+    doubt_for_transfers();
     doubt_for_absent();
     finding_.times_unclear = !unaligned_.empty();
     if (!unaligned_.empty()) {
@@ -340,7 +341,6 @@ class FlightAttribution {
                       rank_list(unaligned_)));
       finding_.candidates.insert(unaligned_.begin(), unaligned_.end());
     }
-    doubt_for_transfers();
     doubt_for_point_to_point();
     if (any_gloo_ && finding_.kind == FlightClass::nothing)
       finding_.evidence.push_back(

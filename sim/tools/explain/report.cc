@@ -52,7 +52,9 @@ std::string what_happened(const FlightFinding& found) {
       found.sequence, found.group, found.description);
   switch (found.kind) {
     case FlightClass::never_entered:
-      return "never entered " + collective;
+      return (found.operation == "send" || found.operation == "recv" ? "never called its side of "
+                                                                     : "never entered ") +
+             collective;
     case FlightClass::held:
       return "did not complete " + collective + ", which peers completed";
     case FlightClass::late:
