@@ -173,6 +173,9 @@ class FlightAttribution {
       if (side.is_sure() && dumped_.contains(rank))
         missed_.try_emplace(rank,
                             Missed{side.group, side.sequence, side.operation, side.waiting, true});
+    for (const auto& [rank, side] : transfers_.unstarted)
+      unstarted_.try_emplace(rank,
+                             Missed{side.group, side.sequence, side.operation, side.waiting, true});
   }
 
   static bool is_missed(const GroupRecord& group, int64_t sequence) {
@@ -307,6 +310,7 @@ class FlightAttribution {
     size_t never = 0;
     for (const auto& [rank, missed] : missed_) {
       if (waits_.contains(rank) || late_.contains(rank) || held_.contains(rank)) continue;
+      if (unstarted_.contains(rank)) continue;  // what it called before keeps it
       if (waits_alone(rank, missed)) continue;
       ++never;
       accuse_of_missing(rank, missed);

@@ -245,6 +245,10 @@ FlightDump dump_of(const Json& document, RankLists* lists) {
                    [](const FlightEntry& a, const FlightEntry& b) { return a.record < b.record; });
   if (torchcomms) number_by_group(&dump);
   settle(&dump);
+  const auto is_unused = [](const auto& status) { return status.second.enqueued < 0; };
+  dump.called_nothing = dump.entries.empty() && !dump.lost_numbers && !dump.groups.empty() &&
+                        document.contains("pg_status") &&
+                        std::all_of(dump.status_by_id.begin(), dump.status_by_id.end(), is_unused);
   for (const auto& [id, name] : names_of_ids(dump, names))
     if (const auto status = dump.status_by_id.find(id); status != dump.status_by_id.end()) {
       dump.status[name] = status->second;

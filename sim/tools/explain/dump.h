@@ -61,6 +61,7 @@ struct FlightDump {
   bool tells_starts = false;                  // of what began on its GPU
   bool status_differs = false;                // its status counts otherwise than entries do
   bool lost_numbers = false;                  // its calls cannot be told apart by group
+  bool called_nothing = false;                // it has groups, and no call was recorded in any
   std::map<std::string, FlightGroup> groups;  // by name
   std::map<std::string, FlightStatus> status;
   std::map<int64_t, FlightStatus> status_by_id;  // of ids whose group's name is not known here

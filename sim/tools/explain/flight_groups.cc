@@ -82,6 +82,7 @@ class FlightGroups {
 
 // A recorder that was reset begins at 0, too, but not the numbers of its groups.
 bool is_whole(const FlightDump& dump) {
+  if (dump.called_nothing) return true;
   if (dump.from_log || dump.entries.empty() || dump.entries.front().record > 0) return false;
   std::set<std::string_view> begun;
   return std::all_of(dump.entries.begin(), dump.entries.end(), [&](const FlightEntry& entry) {

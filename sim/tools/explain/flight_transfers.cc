@@ -43,6 +43,7 @@ class Transfers {
     for (const FlightDump& dump : dumps) {
       first_[dump.rank] = first_open(dump);
       if (is_whole(dump)) whole_.insert(dump.rank);
+      if (dump.tells_starts) tells_starts_.insert(dump.rank);
       for (const FlightEntry& entry : dump.entries) take(dump.rank, entry);
     }
   }
@@ -77,16 +78,25 @@ class Transfers {
   void look_at(int64_t rank, const Side& own, int64_t peer, const Side& other) {
     if (own.open.empty() || !run_together(*first_[rank], *own.open.front())) return;
     const FlightEntry* first = first_[peer];
-    if (!other.open.empty()) {
-      if (first != nullptr && !run_together(*first, *other.open.front()))
-        found_.waiting.insert(rank);
-      return;
-    }
+    if (!other.open.empty())
+      return look_at_both(rank, *own.open.front(), peer, *other.open.front());
     // What the peer is done with may be what the rank waits for, and got lost on its way.
     const bool whole = whole_.contains(rank) && whole_.contains(peer);
     if (whole && other.called >= own.called) return;
     found_.waiting.insert(rank);
     if (first == nullptr) miss(rank, peer, whole, *own.open.front());
+  }
+
+  // `rank` waits in nothing else.
+  void look_at_both(int64_t rank, const FlightEntry& own, int64_t peer, const FlightEntry& other) {
+    const FlightEntry* first = first_[peer];
+    if (first != nullptr && !run_together(*first, other)) {
+      found_.waiting.insert(rank);
+    } else if (tells_starts_.contains(rank) && !own.started && other.started) {
+      found_.waiting.insert(peer);
+      found_.unstarted.try_emplace(
+          rank, MissingSide{own.group, own.point_to_point_sequence, own.operation, {peer}});
+    }
   }
 
   void miss(int64_t rank, int64_t peer, bool counted, const FlightEntry& entry) {
@@ -101,7 +111,7 @@ class Transfers {
 
   const std::map<std::string, GroupRecord>& groups_;
   std::map<int64_t, const FlightEntry*> first_;
-  RankSet whole_;
+  RankSet whole_, tells_starts_;
   std::map<ChannelName, Channel> channels_;
   OpenTransfers found_;
 };

@@ -26,6 +26,9 @@ struct OpenTransfers {
   // is kept from it.
   RankSet waiting;
   std::map<int64_t, MissingSide> missing;  // by that peer, if no call of its own is open; its first
+  // By the rank that called its side, before which nothing keeps it either, and whose GPU never
+  // began it, while its peer's did.
+  std::map<int64_t, MissingSide> unstarted;
 };
 
 // Of sends and receives whose entries name both sides (NCCL's "recv 1<-0"), in groups of which the

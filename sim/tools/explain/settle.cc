@@ -63,8 +63,10 @@ class Settled {
     entry->point_to_point = true;
     for (auto part = all_.rbegin(); part != all_.rend() && part->point_to_point &&
                                     part->point_to_point_sequence == entry->point_to_point_sequence;
-         ++part)
+         ++part) {
       part->done = entry->done;
+      part->started |= entry->started;
+    }
   }
 
   std::vector<FlightEntry> all_;

@@ -117,6 +117,33 @@ TEST(ExplainTransfers, WhatBothCalledAccusesNobody) {
   EXPECT_EQ(attribute(job.dumps).victims, (RankSet{2, 4}));
 }
 
+// Where starts are told: the GPU of rank 2 is kept by something else.
+TEST(ExplainTransfers, WhoseGpuNeverBeganWhatItsPeersDidIsGuilty) {
+  Stages job;
+  job.send(0, 1, false);
+  job.receive(1, 0, false);
+  job.dumps[4].entries.back().started = true;
+  EXPECT_FALSE(attribute(job.dumps).decided);
+  for (FlightDump& dump : job.dumps) dump.tells_starts = true;
+  const FlightFinding found = attribute(job.dumps);
+  EXPECT_EQ(found.kind, FlightClass::not_started);
+  EXPECT_EQ(found.guilty, RankSet{2});
+  EXPECT_EQ(found.victims, RankSet{4});
+  job.dumps[2].entries.back().started = true;
+  EXPECT_FALSE(attribute(job.dumps).decided);
+}
+
+TEST(ExplainTransfers, WhoCalledNothingAtAllEnteredNothing) {
+  Stages job;
+  FlightEntry all = job.dumps[0].entries.front();
+  all.done = false;
+  for (FlightDump& dump : job.dumps) dump.entries = {all};
+  job.dumps[3].entries.clear();
+  EXPECT_FALSE(attribute(job.dumps).decided);
+  job.dumps[3].called_nothing = true;
+  EXPECT_EQ(attribute(job.dumps).guilty, RankSet{3});
+}
+
 // Behind a call of its own that waits: rank 2 never came to what rank 4 waits for.
 TEST(ExplainTransfers, WhatIsKeptByAnEarlierCallWaitsForThatOnesPeer) {
   Stages job;
@@ -241,6 +268,22 @@ TEST(ExplainDump, TorchcommsCallsAreNumberedByGroup) {
   const FlightDump lost = read(call(7, "all", "all_reduce"));
   EXPECT_TRUE(lost.lost_numbers && lost.entries.empty());
   EXPECT_FALSE(attribute({lost}).decided);
+}
+
+TEST(ExplainDump, WhatCalledNothingIsToldFromWhatDoesNotSay) {
+  const auto read = [](const std::string& rest) {
+    RankLists lists;
+    return flight_dump_of(R"({"version": "2.10", "pg_config": {"0": {"desc": "default_pg", "ranks":
+                              "[0, 1]"}}, )" +
+                              rest + "}",
+                          "_dump_0.json", &lists)
+        .value()
+        .called_nothing;
+  };
+  EXPECT_TRUE(read(R"("pg_status": {}, "entries": [])"));
+  EXPECT_FALSE(read(R"("entries": [])"));
+  EXPECT_FALSE(read(R"("pg_status": {"0": {"last_enqueued_collective": 4,
+                       "last_completed_collective": 4}}, "entries": [])"));
 }
 
 TEST(ExplainDump, BothSidesOfATransferAreRead) {
