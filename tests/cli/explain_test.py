@@ -1,5 +1,6 @@
 """lockstep explain: dumps as PyTorch's flight recorder writes them, logs of ranks and launchers, and what must not be
 taken for one."""
+import collections
 import gzip
 import json
 import pathlib
@@ -12,6 +13,7 @@ from harness import PROGRAM, ROOT, ProgramTest
 sys.path.insert(0, str(ROOT / "tests/sim/tools/explain"))
 import made_incidents
 import made_parallel
+import made_random
 
 
 class Stranger:
@@ -299,6 +301,12 @@ class Explain(ProgramTest):
     def test_what_was_made_up_to_accuse_innocents_does_not(self):
         for name, incidents in (("jobs", made_incidents.INCIDENTS), ("parallel", made_parallel.INCIDENTS)):
             self.assertEqual(made_incidents.judge_all(incidents, PROGRAM, pathlib.Path(self.tmp) / name), [])
+
+    def test_of_random_parallel_jobs_who_hangs_is_named_and_nobody_else(self):
+        table = made_random.counted(PROGRAM, pathlib.Path(self.tmp), 120, 1)
+        self.assertEqual(sum(counts["innocent"] for counts in table.values()), 0)
+        one = sum((counts for (hang, missing, _), counts in table.items() if hang == 1 and not missing), collections.Counter())
+        self.assertGreater(one["exact"], 0.9 * one.total())
 
     def test_junit_and_schema(self):
         folder = self.logs({"log.0": error(0, CLOSED), "log.1": error(1, "ValueError: \x1b[2J::error::forged")})

@@ -32,9 +32,14 @@ constexpr std::array<std::string_view, 5> kStepEnds = {
 constexpr std::string_view kRestart = "will restart worker group";
 // A launcher's first words: what the log told before is of a run that is over. Of several nodes'
 // launchers none begins after a failure.
-constexpr std::array<std::string_view, 3> kBegins = {
-    "Setting OMP_NUM_THREADS environment variable for each process",
+constexpr std::array<std::string_view, 2> kBegins = {
     "Starting elastic_operator with launch configs", "DUE TO JOB REQUEUE"};
+// Of torchrun alone: PyTorch 1.8's launcher printed it, so that it comes after what failed.
+constexpr std::string_view kThreads =
+    "Setting OMP_NUM_THREADS environment variable for each process";
+constexpr std::array<std::string_view, 2> kTorchrun = {"torch.distributed.run",
+                                                       "torch/distributed/run.py:"};
+constexpr int64_t kWarningLines = 3;
 constexpr std::string_view kHandling = "During handling of the above exception, another";
 constexpr std::string_view kTime = "  time      : ";
 constexpr std::string_view kRank = "  rank      : ";
@@ -50,6 +55,8 @@ const Needles& known_words() {
                                          kExitCode,  kHandling,  kRestart, kClosing, kForced};
     all.insert(all.end(), kStepEnds.begin(), kStepEnds.end());
     all.insert(all.end(), kBegins.begin(), kBegins.end());
+    all.insert(all.end(), kTorchrun.begin(), kTorchrun.end());
+    all.push_back(kThreads);
     all.push_back(kOutOfMemory);
     for (const LogPattern& pattern : log_patterns()) all.emplace_back(pattern.needle);
     return Needles(std::move(all));
@@ -157,7 +164,10 @@ void LogReader::find_rank(std::string_view line, std::string_view needle, const 
 }
 
 void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) {
-  if (holds_any(line, kBegins)) return forget_attempt();
+  if (holds_any(line, kTorchrun)) torchrun_ = line_;
+  if (holds_any(line, kBegins) ||
+      (line.find(kThreads) != std::string_view::npos && line_ - torchrun_ < kWarningLines))
+    return forget_attempt();
   auto recognized = recognize(line);
   if (!recognized) return take_field(line, prefix);
   const LogPattern& pattern = recognized->pattern;

@@ -72,6 +72,7 @@ class LogReader {
   int64_t labels_ = 0;  // lines with "3: " before them
   int64_t lines_ = 0;   // from the first of these on
   int64_t counted_ = 0;
+  int64_t torchrun_ = -1000;                    // the last line in which it told of itself
   bool numbered_ = false, unnumbered_ = false;  // lines with "[3] " before them; others after one
   std::set<int64_t> told_, told_twice_;         // by "[rank3]:"
   std::set<int64_t> labelled_;                  // by "3: ", and by mpirun

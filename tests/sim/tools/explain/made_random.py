@@ -125,6 +125,24 @@ def judged(answer, guilty):
     return "exact" if named == guilty else "missed" if not named else "some"
 
 
+def counted(program, into, jobs, seed):
+    """Answers of each kind, by how many hang, whether a dump is missing, and the length of rings."""
+    table = collections.defaultdict(collections.Counter)
+    for number in range(jobs):
+        job, guilty = made(random.Random(1000 * seed + number))
+        folder = into.absolute() / f"{number:05}"
+        shutil.rmtree(folder, ignore_errors=True)
+        job.write(folder / "job")
+        answer = answer_of(program, folder)
+        result = judged(answer, guilty)
+        table[len(guilty), bool(job.missing), job.ring][result] += 1
+        if result in ("innocent", "missed", "some"):
+            print(folder, result, answer["class"], answer["guilty"], "of", sorted(guilty), answer["evidence"][:3])
+        else:
+            shutil.rmtree(folder)
+    return table
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", type=pathlib.Path)
@@ -132,20 +150,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    table = collections.defaultdict(collections.Counter)
-    for number in range(options.jobs):
-        draw = random.Random(1000 * options.seed + number)
-        job, guilty = made(draw)
-        folder = options.folder.absolute() / f"{number:05}"
-        shutil.rmtree(folder, ignore_errors=True)
-        job.write(folder / "job")
-        answer = answer_of(options.program, folder)
-        result = judged(answer, guilty)
-        table[len(guilty), bool(job.missing), job.ring][result] += 1
-        if result in ("innocent", "missed", "some"):
-            print(folder, result, answer["class"], answer["guilty"], "of", sorted(guilty), answer["evidence"][:3])
-        else:
-            shutil.rmtree(folder)
+    table = counted(options.program, options.folder, options.jobs, options.seed)
     for (guilty, missing, ring), counts in sorted(table.items(), key=str):
         print(f"{guilty} hang{', a dump is missing' if missing else ''}, rings of {ring}: {dict(counts)}")
     return 1 if any(counts["innocent"] for counts in table.values()) else 0
