@@ -2,7 +2,7 @@
 #include "tests/fuzz/explained.h"
 #include "tests/fuzz/fuzz.h"
 
-// An execution trace of Chakra in JSON.
+// An execution trace of Chakra, in JSON or protobuf.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;  // NOLINT
   static fuzz::MemoryFile file;

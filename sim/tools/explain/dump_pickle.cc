@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "scenarios/json/json_text.h"
@@ -27,12 +30,57 @@ struct PlainItem {
   Json value;
   int depth = 0;
   size_t values = 1;
-  size_t bytes = 0;  // of texts
+  size_t bytes = 0;     // of texts
+  int64_t shared = -1;  // by what it is remembered, where that is before it is filled
 };
+
+uint64_t number_at(std::string_view bytes, size_t at, size_t size) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < size && at + i < bytes.size(); ++i)
+    number |= uint64_t{static_cast<uint8_t>(bytes[at + i])} << (8 * i);
+  return number;
+}
+
+// Bytes of an operation's argument; texts and long numbers follow their lengths.
+struct ArgumentSize {
+  uint8_t opcode;
+  size_t size;
+  bool is_length;
+};
+constexpr std::array kArgumentSizes = {
+    ArgumentSize{'K', 1, false},  ArgumentSize{'M', 2, false}, ArgumentSize{'J', 4, false},
+    ArgumentSize{0x8a, 1, true},  ArgumentSize{'G', 8, false}, ArgumentSize{'X', 4, true},
+    ArgumentSize{0x8c, 1, true},  ArgumentSize{0x8d, 8, true}, ArgumentSize{0x80, 1, false},
+    ArgumentSize{0x95, 8, false}, ArgumentSize{'q', 1, false}, ArgumentSize{'r', 4, false},
+    ArgumentSize{'h', 1, false},  ArgumentSize{'j', 4, false}};
+
+constexpr uint8_t kIsLength = 0x80;
+constexpr std::array<uint8_t, 256> kSizesByOpcode = [] {
+  std::array<uint8_t, 256> sizes{};
+  for (const ArgumentSize& row : kArgumentSizes)
+    sizes[row.opcode] = static_cast<uint8_t>(row.size | (row.is_length ? kIsLength : 0));
+  return sizes;
+}();
+
+// What is recalled somewhere: only that has to be kept. Of what is no pickle, anything.
+std::unordered_set<uint32_t> recalled(std::string_view bytes) {
+  std::unordered_set<uint32_t> keys;
+  for (size_t at = 0; at < bytes.size();) {
+    const auto opcode = static_cast<uint8_t>(bytes[at++]);
+    const uint8_t argument = kSizesByOpcode[opcode];
+    if (argument == 0) continue;
+    const size_t size = argument & 0x7FU;
+    const bool recalls = opcode == 'h' || opcode == 'j', is_length = (argument & kIsLength) != 0;
+    const uint64_t number = recalls || is_length ? number_at(bytes, at, size) : 0;
+    if (recalls) keys.insert(static_cast<uint32_t>(number));
+    at += size + (is_length ? std::min<uint64_t>(number, bytes.size()) : 0);
+  }
+  return keys;
+}
 
 class PlainUnpickler {
  public:
-  explicit PlainUnpickler(std::string_view bytes) : bytes_(bytes) {}
+  explicit PlainUnpickler(std::string_view bytes) : bytes_(bytes), recalled_(recalled(bytes)) {}
 
   Json run() {
     while (step()) {
@@ -218,6 +266,7 @@ class PlainUnpickler {
     PlainItem made{Json::array()};
     made.value.get_ref<Json::array_t&>().reserve(count);
     for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
+      keep_filled(stack_[i]);
       take_in(&made, stack_[i]);
       made.value.push_back(std::move(stack_[i].value));
     }
@@ -230,6 +279,7 @@ class PlainUnpickler {
     if (!to.value.is_array()) throw BadPickle{"items for what is no list"};
     if (to.value.empty()) to.value.get_ref<Json::array_t&>().reserve(count);
     for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
+      keep_filled(stack_[i]);
       take_in(&to, stack_[i]);
       to.value.push_back(std::move(stack_[i].value));
     }
@@ -242,6 +292,7 @@ class PlainUnpickler {
     auto& members = to.value.get_ref<Json::object_t&>();
     if (members.empty()) members.reserve(count / 2);
     for (size_t i = stack_.size() - count; i < stack_.size(); i += 2) {
+      keep_filled(stack_[i + 1]);
       take_in(&to, stack_[i + 1]);
       Json& key = stack_[i].value;
       if (!key.is_string() && !key.is_number_integer())
@@ -254,31 +305,55 @@ class PlainUnpickler {
     stack_.resize(stack_.size() - count);
   }
 
-  // Dictionaries and lists are remembered before they are filled; one used twice would be a copy.
+  // Dictionaries and lists are remembered before they are filled, by Python; one used again is a
+  // copy of what is in it by then.
   void remember(uint32_t key) {
     need(1);
-    const PlainItem& item = stack_.back();
+    PlainItem& item = stack_.back();
     const bool empty = item.value.is_structured() && item.value.empty();
+    if (empty && recalled_.contains(key)) {
+      item.shared = key;
+      on_stack_[key] = stack_.size() - 1;
+    }
     copied_bytes_ += item.bytes;
     made_ += item.values;
     if (made_ > kMostPlainValues || copied_bytes_ > kMostPlainText)
       throw BadPickle{"more values than lockstep reads"};
     memo_[key] = empty ? PlainItem{Json(nullptr), -1} : item;
   }
+  // What goes into another list or dictionary is filled.
+  void keep_filled(PlainItem& item) {
+    if (item.shared < 0) return;
+    const auto key = static_cast<uint32_t>(item.shared);
+    item.shared = -1;
+    on_stack_.erase(key);
+    made_ += item.values;
+    copied_bytes_ += item.bytes;
+    if (made_ > kMostPlainValues || copied_bytes_ > kMostPlainText)
+      throw BadPickle{"more values than lockstep reads"};
+    memo_[key] = item;
+  }
   void recall(uint32_t key) {
     const auto found = memo_.find(key);
     if (found == memo_.end()) throw BadPickle{fmt::format("nothing was remembered as {}", key)};
-    if (found->second.depth < 0) throw BadPickle{"a list or dictionary that stands in two places"};
-    made_ += found->second.values;
-    copied_bytes_ += found->second.bytes;
+    const auto place = on_stack_.find(key);
+    const bool open = place != on_stack_.end() && place->second < stack_.size() &&
+                      stack_[place->second].shared == key;
+    if (!open && found->second.depth < 0) throw BadPickle{"a list or dictionary that is gone"};
+    PlainItem item = open ? stack_[place->second] : found->second;
+    item.shared = -1;
+    made_ += item.values;
+    copied_bytes_ += item.bytes;
     if (copied_bytes_ > kMostPlainText) throw BadPickle{"more text than lockstep reads"};
-    push_item(found->second);
+    push_item(std::move(item));
   }
 
   std::string_view bytes_;
+  const std::unordered_set<uint32_t> recalled_;
   size_t at_ = 0, opcode_at_ = 0, made_ = 0, copied_bytes_ = 0;
   std::vector<PlainItem> stack_;
   std::vector<size_t> marks_;
+  std::unordered_map<uint32_t, size_t> on_stack_;  // what is remembered before it was filled
   std::unordered_map<uint32_t, PlainItem> memo_ = std::unordered_map<uint32_t, PlainItem>(4096);
   Json result_;
 };

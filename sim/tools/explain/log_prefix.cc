@@ -129,7 +129,8 @@ bool take_stream(LogPrefix* prefix) {
   return true;
 }
 
-// "[1,3]<stderr>:" of mpirun; "[prterun-node-4711@1,3]<stderr>:" since Open MPI 5.
+// "[1,3]<stderr>:" of mpirun; "[prterun-node-4711@1,3]<stderr>:" since Open MPI 5;
+// "[1,mpirank:3,algo-1]<stderr>:" of SageMaker.
 bool take_tagged(LogPrefix* prefix) {
   const std::string_view line = prefix->rest;
   const size_t close = line.find(">:");
@@ -137,7 +138,9 @@ bool take_tagged(LogPrefix* prefix) {
   size_t at = 1;
   if (line.starts_with("[prterun-")) at = std::min(line.find('@'), close) + 1;
   if (!line.substr(at).starts_with("1,")) return false;
-  const auto rank = rank_at(line.substr(at + 2));
+  std::string_view number = line.substr(at + 2);
+  if (number.starts_with("mpirank:")) number.remove_prefix(8);  // SageMaker's
+  const auto rank = rank_at(number);
   if (!rank) return false;
   prefix->rank = *rank;
   prefix->rest.remove_prefix(close + 2);

@@ -270,6 +270,29 @@ TEST(ExplainPickle, ReadsPlainValuesAndExecutesNothing) {
   EXPECT_FALSE(read_plain_pickle(plain.substr(0, 15), "x"));
 }
 
+// Python remembers a list before it is filled: [[8], [8]], both the same one.
+TEST(ExplainPickle, AListInTwoPlacesIsReadTwice) {
+  const auto beside = read_plain_pickle(
+      "\x80\x02]q\x01(]q\x02K\x08\x61h\x02"
+      "e.",
+      "x");
+  ASSERT_TRUE(beside) << to_text(beside.errors()[0]);
+  EXPECT_EQ(beside.value().dump(), "[[8],[8]]");
+  const auto later = read_plain_pickle(
+      "\x80\x02]q\x01(]q\x02K\x08\x61]q\x03h\x02\x61"
+      "e.",
+      "x");
+  ASSERT_TRUE(later);
+  EXPECT_EQ(later.value().dump(), "[[8],[[8]]]");
+  // One that is in itself ends all the same.
+  const auto itself = read_plain_pickle(
+      "\x80\x02]q\x01h\x01"
+      "a.",
+      "x");
+  ASSERT_TRUE(itself);
+  EXPECT_EQ(itself.value().dump(), "[[]]");
+}
+
 TEST(ExplainDump, JsonIsRead) {
   const TemporaryFolder folder;
   const std::string file = folder.write(

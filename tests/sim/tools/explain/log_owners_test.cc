@@ -66,6 +66,7 @@ TEST(LogOwners, WhatContainersAndRayWriteBeforeALineIsSkipped) {
 }
 
 TEST(LogOwners, OpenMpiFiveTagsLines) {
+  EXPECT_EQ(log_prefix("[1,mpirank:2,algo-1]<stderr>:x").rank, 2);
   const LogPrefix prefix = log_prefix("[prterun-node-4711@1,2]<stderr>:x");
   EXPECT_EQ(prefix.rank, 2);
   EXPECT_EQ(prefix.rest, "x");
