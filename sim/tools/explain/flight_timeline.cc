@@ -151,8 +151,11 @@ class FlightPicture {
   }
 
   std::string words_of(const FlightEntry& entry, const GroupRecord& group) const {
-    if (groups_.size() < 2) return entry.operation;
-    return fmt::format("{} of {}", entry.operation,
+    std::string call = entry.operation;
+    if (entry.peer >= 0)
+      call += fmt::format(" {}{}{}", entry.own_number, entry.sends ? "->" : "<-", entry.peer);
+    if (groups_.size() < 2) return call;
+    return fmt::format("{} of {}", call,
                        group.description.empty() ? "group " + entry.group : group.description);
   }
 
