@@ -1,6 +1,7 @@
 #include "sim/cli/simulate_jobs.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "scenarios/base/clock.h"
 #include "scenarios/base/text.h"
 #include "sim/cli/cap_advice.h"
 #include "sim/cli/execution.h"
@@ -21,6 +23,7 @@
 #include "sim/report/fault_marks.h"
 #include "sim/report/html/timeline.h"
 #include "sim/report/machine.h"
+#include "sim/report/moving_line.h"
 #include "sim/report/timeline_svg.h"
 
 namespace lockstep {
@@ -308,6 +311,34 @@ bool is_known(const Layout& layout, double cap_mb, std::vector<Layout>* layouts,
   return true;
 }
 
+// Of many simulations that together take more than a second.
+class SimulationProgress {
+ public:
+  SimulationProgress(const SimulateVerb& verb, size_t count)
+      : line_(!verb.quiet && can_move(STDERR_FILENO)), count_(count), begin_ns_(now_ns()) {}
+
+  // Before each of them.
+  void next(const std::string& what) {
+    ++at_;
+    if (now_ns() - begin_ns_ > kShownAfterNs)
+      line_.show(fmt::format("simulating {} of {}{}", at_, count_, what));
+  }
+
+ private:
+  static constexpr int64_t kShownAfterNs = 1'000'000'000;
+  MovingLine line_;
+  const size_t count_;
+  const int64_t begin_ns_;
+  size_t at_ = 0;
+};
+
+std::string words_of(const SimulatedAs& as) {
+  std::string words;
+  if (as.ranks) words += fmt::format(", {} ranks", *as.ranks);
+  if (as.cap_mb) words += fmt::format(", cap {} MiB", *as.cap_mb);
+  return words;
+}
+
 }  // namespace
 
 Expected<std::vector<SimulatedLine>> simulate_plans(const SimulateVerb& verb,
@@ -315,7 +346,9 @@ Expected<std::vector<SimulatedLine>> simulate_plans(const SimulateVerb& verb,
                                                     const std::vector<RunPlan>& plans) {
   std::vector<SimulatedLine> lines;
   InputErrors errors;
+  SimulationProgress progress(verb, plans.size());
   for (const RunPlan& plan : plans) {
+    progress.next(": " + plan.scenario.name);
     auto line = simulated_line(verb, machine, plan);
     const InputErrors problems =
         line ? add_long_run(verb, machine, plan.scenario.seed, &line.value()) : line.errors();
@@ -338,11 +371,13 @@ Expected<PredictionJobs> predict(const SimulateVerb& verb, const MachineModel& m
   PredictionJobs prediction;
   std::vector<Layout> layouts;
   std::optional<Accuracy> accuracy;
+  SimulationProgress progress(verb, worlds.size() * caps.size());
   for (const auto& world : worlds)
     for (const auto& cap : caps) {
       SimulatedAs as = as_asked(verb);
       as.ranks = world;
       as.cap_mb = cap;
+      progress.next(words_of(as));
       const auto planned = job_of_plan(plan, machine, as);
       if (!planned) return planned.errors();
       const Job& job = planned.value().job;
