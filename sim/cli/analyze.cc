@@ -67,6 +67,7 @@ void add_analyze(CLI::App& app, std::function<int()>* action, const OtherCommand
   lockstep analyze slow/0001 --trace trace.json --svg step.svg
   lockstep analyze slow/0001 --trace dumps/ --trace-kind flight_recorder
   lockstep analyze golden/data/stragglers/timeline-ST.json.gz
+  lockstep analyze -- python3 train.py   (a PyTorch script of your own: lockstep program-analyze --help)
 )"));
   verb->callback([=] {
     *action = [=] {

@@ -357,10 +357,10 @@ int parse(CLI::App& app, int argc, char** argv, std::function<int()>* action) {
 
 const std::vector<Tool>& tools() {
 #ifdef LOCKSTEP_TOOLS
-  static const std::vector<Tool> all = {campaign_tool(),    calibrate_tool(),    collective_tool(),
-                                        explore_tool(),     soak_tool(),         whatif_tool(),
-                                        compare_tool(),     explain_tool(),      program_tool(),
-                                        program_run_tool(), program_sweep_tool()};
+  static const std::vector<Tool> all = {
+      campaign_tool(), calibrate_tool(),   collective_tool(),    explore_tool(),
+      soak_tool(),     whatif_tool(),      compare_tool(),       explain_tool(),
+      program_tool(),  program_run_tool(), program_sweep_tool(), program_analyze_tool()};
 #else
   static const std::vector<Tool> all;
 #endif
@@ -415,12 +415,14 @@ int run_cli(int argc, char** argv) try {
   if (argc > 1 && std::string(argv[1]) == "worker" && internal)
     return exec_worker(std::vector<std::string>(argv + 2, argv + argc));
 #ifdef LOCKSTEP_TOOLS
-  // `verify [options] -- COMMAND`, run and sweep are about a program, not about scenario files.
+  // `verify [options] -- COMMAND`, run, sweep and analyze are about a program, not about scenario
+  // files.
   static char program_verb[] = "program", run_verb[] = "program-run",
-              sweep_verb[] = "program-sweep";
+              sweep_verb[] = "program-sweep", analyze_verb[] = "program-analyze";
   if (is_about_program(argc, argv, "verify")) argv[1] = program_verb;
   if (is_about_program(argc, argv, "run")) argv[1] = run_verb;
   if (is_about_program(argc, argv, "sweep")) argv[1] = sweep_verb;
+  if (is_about_program(argc, argv, "analyze")) argv[1] = analyze_verb;
 #endif
   std::function<int()> action;
   CLI::App app("Is data-parallel training right? Real processes, real Gloo, a verdict.",

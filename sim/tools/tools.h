@@ -12,6 +12,7 @@ Tool compare_tool();
 Tool explain_tool();
 Tool explore_tool();
 Tool program_tool();
+Tool program_analyze_tool();
 Tool program_run_tool();
 Tool program_sweep_tool();
 Tool soak_tool();

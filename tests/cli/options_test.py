@@ -350,6 +350,12 @@ class Options(OptionWalk):
                                 test.assertTrue(path.is_dir())),
             "--follow": says("none/gradients-0.jsonl", "--gradients", "{tmp}/following", "--follow", "{tmp}/none", code=2),
             "--limit": says("several stand at the same place", "--limit", "1", "slow", code=3)})
+        self.walk("program-analyze", "", [script], {
+            "--world-size": says("^3 ranks", "--world-size", "3"),
+            "--spawns": says("the program that starts the ranks ended with exit code 5", "--spawns", code=3),
+            "--pretend-gpus": says("gpus=1", "--pretend-gpus"),
+            "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
+            "--limit": says("several stand at the same place", "--limit", "1", "slow", code=3)})
         self.walk("program-sweep", "", [script], {
             "--worlds": says("^3 ranks", "--worlds", "3", code=3),
             "--spawns": says("the program ended with exit code 5", "--spawns", code=3),

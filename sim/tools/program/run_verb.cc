@@ -7,9 +7,13 @@
 
 #include "scenarios/json/schema.h"
 #include "sim/analysis/gradient_log.h"
+#include "sim/analysis/metrics.h"
+#include "sim/analysis/timeline.h"
 #include "sim/cli/outputs.h"
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
+#include "sim/report/run_text.h"
+#include "sim/report/text_style.h"
 #include "sim/tools/program/command.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/run_asked.h"
@@ -22,6 +26,7 @@ namespace fs = std::filesystem;
 
 struct RunOptions {
   ProgramRunAsked asked;
+  bool analyzes = false;            // `analyze -- COMMAND`: where the time of its steps goes
   std::vector<std::string> faults;  // as they were given
   bool quiet = false;
   std::string gradients, follow;
@@ -75,8 +80,29 @@ std::vector<std::string> variables_of(const RunOptions& options) {
   return all;
 }
 
-HtmlPage page_of(const RanProgram& ran, const std::string& text) {
-  HtmlPage page{"run", text, to_text(as_json(ran.result))};
+// The columns of docs/metrics.md, of a run whose ranks all ended well.
+std::string metrics_text(const RanProgram& ran) {
+  RunResult measured;
+  measured.metrics = metrics_of(timeline_of(ran.run.outcome));
+  return metrics_table(measured, Style(false)) + "\n";
+}
+
+std::string text_of(const RanProgram& ran, const RunOptions& options) {
+  const bool measured = options.analyzes && ran.result.completed && !options.quiet;
+  return (measured ? metrics_text(ran) : "") + program_run_text(ran.result, options.quiet);
+}
+
+nlohmann::ordered_json json_of(const RanProgram& ran, const RunOptions& options) {
+  nlohmann::ordered_json json = as_json(ran.result);
+  if (!options.analyzes) return json;
+  json["metrics"] = nullptr;
+  if (ran.result.completed)
+    json["metrics"] = as_json(metrics_of(timeline_of(ran.run.outcome)), nullptr);
+  return json;
+}
+
+HtmlPage page_of(const RanProgram& ran, const RunOptions& options, const std::string& text) {
+  HtmlPage page{options.analyzes ? "analyze" : "run", text, to_text(json_of(ran, options))};
   if (auto timeline = timeline_page(ran)) page.timelines.push_back(std::move(*timeline));
   return page;
 }
@@ -96,10 +122,10 @@ int run_program_with_faults(const RunOptions& options) {
   const RanProgram ran = run_with_faults(asked, scratch.path, &signals);
   const ProgramRunResult& result = ran.result;
   int code = write_output("--json", options.json, exit_code_of(result),
-                          [&] { return to_text(as_json(result)); });
+                          [&] { return to_text(json_of(ran, options)); });
   code = leave_ci_reports(options.ci, test_report(result), code);
-  const std::string text = program_run_text(result, options.quiet);
-  code = write_page(options.html, code, [&] { return page_of(ran, text); });
+  const std::string text = text_of(ran, options);
+  code = write_page(options.html, code, [&] { return page_of(ran, options, text); });
   return print_result(text, code);
 }
 
@@ -113,10 +139,6 @@ void add_what(CLI::App* verb, RunOptions* options) {
   verb->add_flag("--spawns", options->asked.spawns, "COMMAND starts its ranks itself (mp.spawn)");
   verb->add_flag("--pretend-gpus", options->asked.pretends_gpus,
                  "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");
-  verb->add_option("--fault", options->faults,
-                   "What goes wrong on purpose, as \"kill rank=1 step=3\"; may be repeated")
-      ->option_text("FAULT")
-      ->allow_extra_args(false);
   verb->add_option("--timeout-scale", options->asked.timeout_scale,
                    "Of the time-outs of the program's groups: 0.01 makes 30 minutes 18 seconds (1)")
       ->option_text("X")
@@ -128,6 +150,13 @@ void add_what(CLI::App* verb, RunOptions* options) {
                    "Seconds without anything new of any rank that are taken for a hang (30)")
       ->option_text("S")
       ->check(between(1.0, 604'800.0));
+}
+
+void add_faults(CLI::App* verb, RunOptions* options) {
+  verb->add_option("--fault", options->faults,
+                   "What goes wrong on purpose, as \"kill rank=1 step=3\"; may be repeated")
+      ->option_text("FAULT")
+      ->allow_extra_args(false);
 }
 
 void add_gradients(CLI::App* verb, RunOptions* options) {
@@ -145,12 +174,7 @@ void add_gradients(CLI::App* verb, RunOptions* options) {
       ->needs(gradients);
 }
 
-void add_program_run(CLI::App& app, std::function<int()>* action) {
-  auto options = std::make_shared<RunOptions>();
-  CLI::App* verb = app.add_subcommand(
-      "program-run", "Run a PyTorch training of your own, with faults: run [options] -- COMMAND.");
-  add_what(verb, options.get());
-  add_gradients(verb, options.get());
+void add_written(CLI::App* verb, RunOptions* options) {
   verb->add_option("--json", options->json,
                    "Write the result as JSON (see lockstep schema --program-run)")
       ->option_text("FILE")
@@ -158,6 +182,37 @@ void add_program_run(CLI::App& app, std::function<int()>* action) {
   add_html(verb, &options->html);
   add_ci(verb, &options->ci);
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
+}
+
+void add_program_analyze(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<RunOptions>();
+  options->analyzes = true;
+  CLI::App* verb = app.add_subcommand(
+      "program-analyze",
+      "Say where the time of a PyTorch training of your own goes: analyze [options] -- COMMAND.");
+  add_what(verb, options.get());
+  add_written(verb, options.get());
+  verb->footer(R"(Examples, from the root of the repository
+  lockstep analyze -- python3 examples/toy_ddp.py
+  lockstep analyze --world-size 4 --html report.html -- python3 examples/cifar_like.py
+
+Exit codes
+  0      all ranks ended well (somebody may have been late)
+  1      the program failed: who, how, and who because of it
+  2      bad input
+  3      inconclusive: nobody can be named
+  128+n  interrupted by signal n)");
+  verb->callback([=] { *action = [=] { return run_program_with_faults(*options); }; });
+}
+
+void add_program_run(CLI::App& app, std::function<int()>* action) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "program-run", "Run a PyTorch training of your own, with faults: run [options] -- COMMAND.");
+  add_what(verb, options.get());
+  add_faults(verb, options.get());
+  add_gradients(verb, options.get());
+  add_written(verb, options.get());
   verb->footer(R"(Examples, from the root of the repository
   lockstep run -- python3 examples/toy_ddp.py
   lockstep run --world-size 3 --fault "kill rank=1 step=3" -- python3 examples/toy_ddp.py
@@ -177,6 +232,15 @@ Exit codes
 }
 
 }  // namespace
+
+Tool program_analyze_tool() {
+  return {.verb = "program-analyze",
+          .add = add_program_analyze,
+          .forms = {{"",
+                     "",
+                     {" --annotations --hang-after --html --json --junit --limit --pretend-gpus "
+                      "--quiet --spawns --timeout-scale --world-size "}}}};
+}
 
 Tool program_run_tool() {
   return {
