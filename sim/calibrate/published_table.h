@@ -12,11 +12,11 @@ namespace lockstep {
 // Step times that somebody published (scenarios/table_schema.json).
 struct PublishedRow {
   int64_t ranks = 1;
-  std::optional<double> cap_mb;   // MiB; none: the scenario's
-  double ms = 0;                  // a step; > 0
-  bool synchronized = true;       // false: one rank's compute alone, without a reducer
-  bool fitted = false;            // what a machine is fitted to
-  std::optional<int64_t> passes;  // micro-batches of a step; none: the scenario's
+  std::optional<double> cap_mb;        // MiB; none: the scenario's
+  double ms = 0;                       // a step; > 0
+  bool synchronized = true;            // false: one rank's compute alone, without a reducer
+  bool fitted = false;                 // what a machine is fitted to
+  std::optional<int64_t> passes = {};  // micro-batches of a step; none: the scenario's
 };
 struct PublishedTable {
   std::string source;

@@ -91,11 +91,11 @@ class RunTest(FolderTest):
                 return answer
             time.sleep(rest_s)
 
-    def run_once(self, text, *options, python, world):
+    def run_once(self, text, *options, python, world, verb="run"):
         path, result = self.folder / "train.py", self.folder / "result.json"
         path.write_text(text)
         result.unlink(missing_ok=True)
-        command = [PROGRAM, "run", "--world-size", str(world), "--json", str(result), *options, "--", python, str(path)]
+        command = [PROGRAM, verb, "--world-size", str(world), "--json", str(result), *options, "--", python, str(path)]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=600,
                              env={**self.environment, "OMP_NUM_THREADS": "1"})
         self.said = ran.stdout + ran.stderr
@@ -124,6 +124,16 @@ class Runs(RunTest):
         self.assertEqual(code, 0, self.said)
         self.assertIsNone(found["straggler"]["rank"], self.said)
         self.assertIn(found["straggler"]["class"], ("starved", "none"), self.said)
+
+    def test_where_the_time_of_steps_goes(self):
+        code, found = self.run_once(script(pace=PACE), python=PYTHON, world=3, verb="analyze")
+        self.assertEqual(code, 0, self.said)
+        ranks = found["metrics"]["ranks"]
+        self.assertEqual([rank["rank"] for rank in ranks], [0, 1, 2])
+        self.assertIn("means of 11 steps", self.said)
+        self.assertNotIn("nothing can be said", self.said)
+        code, found = self.run_once(script(begin="if rank == 1 and step == 2: sys.exit(3)"), python=PYTHON, world=2, verb="analyze")
+        self.assertEqual((code, found["metrics"], found["failure"]["rank"]), (1, None, 1), self.said)
 
     def test_a_killed_rank_and_its_victims(self):
         found = self.fails("kill rank=1 step=3", "crash", 1, 3, world=3)

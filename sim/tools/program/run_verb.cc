@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -80,10 +81,19 @@ std::vector<std::string> variables_of(const RunOptions& options) {
   return all;
 }
 
-// The columns of docs/metrics.md, of a run whose ranks all ended well.
+// Of a run whose ranks all ended well. What follows the last step of all is none.
+Metrics metrics_of_program(const RanProgram& ran) {
+  Metrics metrics = metrics_of(timeline_of(ran.run.outcome));
+  const std::vector<int64_t>& last = ran.result.last_steps;
+  const int64_t steps = last.empty() ? 0 : *std::max_element(last.begin(), last.end());
+  std::erase_if(metrics.left_out, [&](const auto& one) { return one.step > steps; });
+  return metrics;
+}
+
+// The columns of docs/metrics.md.
 std::string metrics_text(const RanProgram& ran) {
   RunResult measured;
-  measured.metrics = metrics_of(timeline_of(ran.run.outcome));
+  measured.metrics = metrics_of_program(ran);
   return metrics_table(measured, Style(false)) + "\n";
 }
 
@@ -96,8 +106,7 @@ nlohmann::ordered_json json_of(const RanProgram& ran, const RunOptions& options)
   nlohmann::ordered_json json = as_json(ran.result);
   if (!options.analyzes) return json;
   json["metrics"] = nullptr;
-  if (ran.result.completed)
-    json["metrics"] = as_json(metrics_of(timeline_of(ran.run.outcome)), nullptr);
+  if (ran.result.completed) json["metrics"] = as_json(metrics_of_program(ran), nullptr);
   return json;
 }
 
