@@ -56,7 +56,7 @@ class Help : public CLI::Formatter {
     std::string text;
     for (const CLI::App* verb : app->get_subcommands({}))
       if (!verb->get_name().empty())
-        text += fmt::format("  {:<14}{}\n", verb->get_name(), verb->get_description());
+        text += fmt::format("  {:<17}{}\n", verb->get_name(), verb->get_description());
     return text;
   }
   std::string lines(const std::vector<const CLI::Option*>& options, bool positional) const {
