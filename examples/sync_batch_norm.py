@@ -1,5 +1,5 @@
-"""Normalization over the batch of all ranks. torch.nn.SyncBatchNorm runs on GPUs alone, so the one here
-is made of all_reduce that autograd knows; --torch takes torch's. --bug plants one classic mistake."""
+"""Normalization over the batch of all ranks. torch.nn.SyncBatchNorm runs on GPUs alone (and under lockstep), so the one
+here is made of all_reduce that autograd knows; --torch takes torch's. --bug plants one classic mistake."""
 import argparse
 
 import torch

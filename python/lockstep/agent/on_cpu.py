@@ -7,7 +7,7 @@ import sys
 import time
 import types
 
-from . import arguments
+from . import arguments, sync_batch_norm
 from .imports import after_import
 
 HARMLESS = ("empty_cache",)  # does nothing where there is no GPU: libraries call it on the CPU as well
@@ -320,6 +320,7 @@ def stand_in(recorder):
     watch_cuda(recorder)
     watch_groups(recorder)
     watch_models(recorder)
+    sync_batch_norm.watch(recorder)
     if os.environ.get("LOCKSTEP_PROGRAM_PRETEND_GPUS"):
         pretend(recorder)
     else:
