@@ -329,7 +329,9 @@ class Options(OptionWalk):
     def test_programs(self):
         script = self.tmp / "train"
         script.write_text('#!/bin/sh\n[ "$1" = slow ] && sleep 30\n'
-                          "echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS seed=$LOCKSTEP_PROGRAM_SEED hook=$LOCKSTEP_PROGRAM_LOSSY_HOOK\nexit 5\n")
+                          "echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS seed=$LOCKSTEP_PROGRAM_SEED hook=$LOCKSTEP_PROGRAM_LOSSY_HOOK\n"
+                          f"echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS >>{self.tmp}/seen\nexit 5\n")
+        pretends = Case(["--pretend-gpus"], lambda test, base, result, path: test.assertIn("gpus=1", (test.tmp / "seen").read_text()))
         script.chmod(0o700)
         self.walk("program", "", [script], {
             "--world-sizes": says("^3 ranks", "--world-sizes", "3", code=3),
@@ -340,20 +342,22 @@ class Options(OptionWalk):
             "--hook-error": says("hook=1", "--hook-error", "0.1", code=3),
             "--hook-owed": says("hook=1", "--hook-owed", "2", code=3),
             "--limit": says("had not ended after 1 s", "--limit", "1", "slow", code=3)})
+        (self.tmp / "seen").unlink()
         self.walk("program-run", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),
             "--fault": says('fault "kill rank=1 step=3": never acted', "--fault", "kill rank=1 step=3"),
             "--spawns": says("the program that starts the ranks ended with exit code 5", "--spawns", code=3),
-            "--pretend-gpus": says("gpus=1", "--pretend-gpus"),
+            "--pretend-gpus": pretends,
             "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
             "--gradients": Case(["--gradients", "{tmp}/written"], lambda test, base, result, path:
                                 test.assertTrue(path.is_dir())),
             "--follow": says("none/gradients-0.jsonl", "--gradients", "{tmp}/following", "--follow", "{tmp}/none", code=2),
             "--limit": says("several stand at the same place", "--limit", "1", "slow", code=3)})
+        (self.tmp / "seen").unlink()
         self.walk("program-analyze", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),
             "--spawns": says("the program that starts the ranks ended with exit code 5", "--spawns", code=3),
-            "--pretend-gpus": says("gpus=1", "--pretend-gpus"),
+            "--pretend-gpus": pretends,
             "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
             "--limit": says("several stand at the same place", "--limit", "1", "slow", code=3)})
         self.walk("program-sweep", "", [script], {

@@ -1,5 +1,5 @@
 """What README.md shows is what the program prints: every command with its output is run as it stands, and compared but for
-times, versions and what a machine is called."""
+times, versions, what a machine is called and the last bits of a sum."""
 import pathlib
 import re
 import subprocess
