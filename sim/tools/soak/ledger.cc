@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kLedgerBytesMost = int64_t{256} << 20;
 constexpr int64_t kSeedMost = int64_t{1} << 53;
+constexpr int64_t kCountMost = int64_t{1} << 40;  // so that those of all lines can be added up
 
 // Throws nlohmann::json::exception. What is wrong; empty: the line is taken.
 std::string take(const Json& line, SoakSlice* slice) {
@@ -35,8 +36,9 @@ std::string take(const Json& line, SoakSlice* slice) {
   slice->broken = line.at("broken").get<std::string>();
   for (const Json& one : line.at("failures"))
     slice->counts.failures.push_back({one.at("name"), one.at("again")});
-  const bool counts = slice->seeds > 0 && slice->counts.runs >= 0 && slice->counts.undecided >= 0 &&
-                      slice->counts.runs <= kSeedMost && slice->counts.undecided <= kSeedMost;
+  const auto possible = [](int64_t count) { return count >= 0 && count <= kCountMost; };
+  const bool counts = slice->seeds > 0 && possible(slice->seeds) && possible(slice->counts.runs) &&
+                      possible(slice->counts.undecided);
   if (seed < 0 || seed > kSeedMost || !counts) return "has a seed or a count that none can be";
   if (!(slice->duration_s >= 0 && slice->duration_s < 1e9)) return "took no time that can be";
   return "";

@@ -65,6 +65,7 @@ TEST_F(Ledger, WhatIsNoLineOfOneIsRefusedWithItsPlace) {
   for (const auto& [key, value] : {std::pair<std::string, nlohmann::ordered_json>{"work", "naps"},
                                    {"seed", -1},
                                    {"runs", -5},
+                                   {"runs", int64_t{1} << 60},
                                    {"seeds", 0},
                                    {"duration_s", -1},
                                    {"failures", 3}}) {
