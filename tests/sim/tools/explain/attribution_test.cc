@@ -257,7 +257,7 @@ TEST(ExplainPickle, ReadsPlainValuesAndExecutesNothing) {
   const std::string_view plain(
       "\x80\x02}q\x01X\x01\x00\x00\x00"
       "aq\x02K\x07s.",
-      19);
+      17);
   const auto read = read_plain_pickle(plain, "x");
   ASSERT_TRUE(read);
   EXPECT_EQ(read.value().dump(), "{\"a\":7}");
