@@ -280,14 +280,14 @@ class RowFitter {
     if (has(Excess::link))
       slow_links(std::sqrt(solved({Excess::link, bucket_us, 0}, 1, kMostSlower).value_or(1)),
                  &middle_.machine);
+    const double parameter_us =
+        solved({Excess::reducer, bucket_us, 0}, 0, kMostOneRankUs).value_or(0);
     if (fitted_.ranks == 1) {
-      const auto parameter_us = solved({Excess::reducer, bucket_us, 0}, 0, kMostOneRankUs);
-      middle_.machine.parameter_ns += std::llround(parameter_us.value_or(0) * 1e3);
+      middle_.machine.parameter_ns += std::llround(parameter_us * 1e3);
       return;
     }
-    const auto parameter_us = solved({Excess::reducer, bucket_us, 0}, 0, kMostOneRankUs);
     middle_.machine.parameter_ns +=
-        std::llround(std::min(parameter_us.value_or(0) / 2, kMostParameterUs) * 1e3);
+        std::llround(std::min(parameter_us / 2, kMostParameterUs) * 1e3);
     middle_.machine.sync_ns += std::llround(
         std::max(0.0, fitted_.ms - simulator_.step_ms(middle_, place_of(fitted_))) * 1e6);
   }

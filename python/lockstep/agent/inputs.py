@@ -41,19 +41,18 @@ def is_standardized(tensor):
 
 
 def loaded(recorder, batch):
-    tensor = first_tensor(batch)
     if len(recorder.loaded) <= MOST_SAMPLES:
         recorder.loaded += rows(batch)
-    recorder.loaded_standardized |= is_standardized(tensor)
+    recorder.loaded_standardized = recorder.loaded_standardized or is_standardized(first_tensor(batch))
     recorder.states = random_states()
 
 
 def given(recorder, batch):
     """To a forward that no other surrounds."""
-    recorder.drew |= recorder.states is not None and recorder.states != random_states()
+    recorder.drew = recorder.drew or (recorder.states is not None and recorder.states != random_states())
     if not recorder.samples:
         recorder.standardized = True  # until one is not
-    recorder.standardized &= is_standardized(first_tensor(batch))
+    recorder.standardized = recorder.standardized and is_standardized(first_tensor(batch))
 
 
 def names_of(recorder):

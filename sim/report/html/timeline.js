@@ -361,9 +361,7 @@ class TimelineView {
       pen.lineWidth = 2;
       pen.strokeRect(x - 1, top - 1, Math.max(3, width + 2), height + 2);
     }
-    if (height > 9)
-      this.label_bar(pen, label_of(bar), x, x + width,
-                     top + height / 2 + 0.5);
+    if (height > 9) this.label_bar(pen, label_of(bar), x, x + width, top + height / 2 + 0.5);
   }
 
   // Where there is room for it.

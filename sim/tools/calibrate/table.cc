@@ -90,8 +90,7 @@ std::string text_of_explanations(const std::vector<RowExplanation>& explanations
   if (spread > first.spread)
     text += fmt::format(
         "  each of them with ranks whose speeds are spread by {:.1f} %, the slowest of whom all "
-        "wait "
-        "for\n",
+        "wait for\n",
         spread * 100);
   return text;
 }

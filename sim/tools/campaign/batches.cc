@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "scenarios/base/text.h"
+#include "sim/analysis/rate_bound.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
 #include "sim/launch/run_files.h"
@@ -119,8 +120,11 @@ std::vector<uint64_t> seeds_of_shard(const CampaignOptions& options, uint64_t fi
 InputErrors empty_shard(const CampaignOptions& options, int64_t count) {
   const Shard shard = options.verify.shard.value_or(Shard());
   if (shard.index <= count) return {};
-  return {
-      option_error(fmt::format("--shard {}/{}: there are fewer runs", shard.index, shard.count))};
+  return {fewer_runs(shard)};
+}
+
+InputError fewer_runs(const Shard& shard) {
+  return option_error(fmt::format("--shard {}/{}: there are fewer runs", shard.index, shard.count));
 }
 
 struct BusyCores::Spinners {

@@ -60,10 +60,11 @@ std::string campaign_again(const char* option, const std::string& name);
 // with the first seed and the number of each, until it returns false.
 void in_batches(uint64_t first, int64_t count,
                 const std::function<bool(uint64_t first, int64_t count)>& batch);
-// Of these seeds those of the machine's part (--shard); all where there are no parts. Bad input:
-// the part is empty.
+// Of these seeds those of the machine's part (--shard); all where there are no parts.
 std::vector<uint64_t> seeds_of_shard(const CampaignOptions& options, uint64_t first, int64_t count);
+// Of a campaign of `count` runs, where the part has none; empty where it has.
 InputErrors empty_shard(const CampaignOptions& options, int64_t count);
+InputError fewer_runs(const Shard& shard);
 
 // Keeps `count` processes busy for as long as it lives.
 class BusyCores {

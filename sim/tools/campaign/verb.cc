@@ -137,9 +137,7 @@ int campaign(CampaignOptions options) {
   auto files = select(verify.selection);
   if (!files) return refuse(files.errors());
   if (verify.shard) keep_shard(*verify.shard, &files.value());
-  if (count_runs(files.value()) == 0)
-    return refuse({option_error(fmt::format("--shard {}/{}: there are fewer runs",
-                                            verify.shard->index, verify.shard->count))});
+  if (count_runs(files.value()) == 0) return refuse({fewer_runs(*verify.shard)});
   ResultDocument document =
       execute_selected(verify, files.value(), worker.value(), directory.value().path());
   document.seed = options.seed;

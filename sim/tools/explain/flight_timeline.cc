@@ -33,16 +33,12 @@ struct DrawnCall {
   std::string name;  // "all_reduce of group 3"
   std::map<int64_t, DrawnPassage> ranks;
   std::set<int64_t> missing;
+  int64_t first_ns = INT64_MAX, last_ns = 0;  // at which one of them called it
 
-  int64_t first_ns() const {
-    int64_t first = INT64_MAX;
-    for (const auto& [rank, one] : ranks) first = std::min(first, one.called_ns);
-    return first;
-  }
-  int64_t last_ns() const {
-    int64_t last = 0;
-    for (const auto& [rank, one] : ranks) last = std::max(last, one.called_ns);
-    return last;
+  void enter(int64_t rank, const FlightEntry& entry, bool open) {
+    ranks[rank] = {entry.created_ns, open};
+    first_ns = std::min(first_ns, entry.created_ns);
+    last_ns = std::max(last_ns, entry.created_ns);
   }
 };
 
@@ -60,13 +56,13 @@ class FlightPicture {
       for (const auto& [sequence, arrivals] : group.collectives)
         add(name, group, sequence, arrivals);
     std::sort(calls_.begin(), calls_.end(),
-              [](const DrawnCall& a, const DrawnCall& b) { return a.first_ns() < b.first_ns(); });
+              [](const DrawnCall& a, const DrawnCall& b) { return a.first_ns < b.first_ns; });
   }
 
   std::optional<std::string> text(int64_t most) {
-    if (calls_.empty()) return std::nullopt;
+    if (calls_.empty() || ranks_ > most) return std::nullopt;
     const size_t left_out = leave_out_oldest(most);
-    origin_ns_ = calls_.front().first_ns();
+    origin_ns_ = calls_.front().first_ns;
     Json calls = Json::array();
     const size_t end = begin_of_end();
     for (size_t i = 0; i < calls_.size(); ++i)
@@ -97,10 +93,11 @@ class FlightPicture {
  private:
   // Of collectives who has called what last; sends and receives are calls of one rank.
   void take(int64_t rank, const FlightEntry& entry) {
-    if (entry.created_ns <= 0) return;
-    if (!entry.point_to_point) return;
-    DrawnCall call{entry.point_to_point_sequence, words_of(entry, groups_.at(entry.group)), {}, {}};
-    call.ranks[rank] = {entry.created_ns, !entry.done && !entry.gloo};
+    if (entry.created_ns <= 0 || !entry.point_to_point) return;
+    DrawnCall call;
+    call.sequence = entry.point_to_point_sequence;
+    call.name = words_of(entry, groups_.at(entry.group));
+    call.enter(rank, entry, !entry.done && !entry.gloo);
     calls_.push_back(std::move(call));
   }
 
@@ -111,7 +108,7 @@ class FlightPicture {
     for (const FlightArrival& one : arrivals) {
       if (one.entry->created_ns <= 0) continue;
       call.name = words_of(*one.entry, group);
-      call.ranks[one.rank] = {one.entry->created_ns, is_open(name, group, one, sequence)};
+      call.enter(one.rank, *one.entry, is_open(name, group, one, sequence));
     }
     if (call.ranks.empty()) return;
     for (const int64_t rank : group.members)
@@ -189,9 +186,8 @@ class FlightPicture {
         continue;
       }
       const DrawnPassage& passage = own->second;
-      row.push_back(
-          {nullptr, at(passage.called_ns), nullptr,
-           passage.open ? Json() : Json(at(std::max(call.last_ns(), passage.called_ns)))});
+      row.push_back({nullptr, at(passage.called_ns), nullptr,
+                     passage.open ? Json() : Json(at(call.last_ns))});
     }
     return row;
   }

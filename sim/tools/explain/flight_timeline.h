@@ -16,8 +16,9 @@ namespace lockstep {
 // collective ended: one that is done is drawn to the moment at which the last of its ranks came.
 // Only ranks of whose calls in a group the dump tells are said to have missed one.
 //
-// Nothing where no dump holds a call with a time. `most`: ranks that enter a collective, added up;
-// the oldest calls are left out beyond it.
+// Nothing where no dump holds a call with a time, or of a rank beyond `most`, which only a name can
+// make up. `most`: ranks that enter a collective, added up; the oldest calls are left out beyond
+// it.
 std::optional<std::string> flight_timeline(const std::vector<FlightDump>& dumps,
                                            const FlightFinding& found, int64_t most = 200'000);
 

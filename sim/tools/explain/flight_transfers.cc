@@ -126,8 +126,7 @@ OpenTransfers open_transfers(const std::vector<FlightDump>& dumps,
 std::string whether_missing(int64_t rank, const MissingSide& side) {
   return fmt::format(
       "whether rank {} called its side of {} {} of group {}, in which {} waits: rings that hold "
-      "all "
-      "of their calls",
+      "all of their calls",
       rank, side.operation, side.sequence, side.group, rank_list(side.waiting));
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 
 #include "scenarios/json/schema.h"
@@ -81,8 +82,9 @@ std::vector<std::string> variables_of(const RunOptions& options) {
   return all;
 }
 
-// Of a run whose ranks all ended well. What follows the last step of all is none.
-Metrics metrics_of_program(const RanProgram& ran) {
+// Of `analyze`, where all ranks ended well. What follows the last step of all is none.
+std::optional<Metrics> metrics_of_program(const RanProgram& ran, const RunOptions& options) {
+  if (!options.analyzes || !ran.result.completed) return std::nullopt;
   Metrics metrics = metrics_of(timeline_of(ran.run.outcome));
   const std::vector<int64_t>& last = ran.result.last_steps;
   const int64_t steps = last.empty() ? 0 : *std::max_element(last.begin(), last.end());
@@ -90,28 +92,27 @@ Metrics metrics_of_program(const RanProgram& ran) {
   return metrics;
 }
 
-// The columns of docs/metrics.md.
-std::string metrics_text(const RanProgram& ran) {
+std::string text_of(const RanProgram& ran, const RunOptions& options,
+                    const std::optional<Metrics>& metrics) {
+  std::string text = program_run_text(ran.result, options.quiet);
+  if (!metrics || options.quiet) return text;
   RunResult measured;
-  measured.metrics = metrics_of_program(ran);
-  return metrics_table(measured, Style(false)) + "\n";
+  measured.metrics = metrics;
+  return metrics_table(measured, Style(false)) + "\n" + text;
 }
 
-std::string text_of(const RanProgram& ran, const RunOptions& options) {
-  const bool measured = options.analyzes && ran.result.completed && !options.quiet;
-  return (measured ? metrics_text(ran) : "") + program_run_text(ran.result, options.quiet);
-}
-
-nlohmann::ordered_json json_of(const RanProgram& ran, const RunOptions& options) {
+nlohmann::ordered_json json_of(const RanProgram& ran, const RunOptions& options,
+                               const std::optional<Metrics>& metrics) {
   nlohmann::ordered_json json = as_json(ran.result);
   if (!options.analyzes) return json;
   json["metrics"] = nullptr;
-  if (ran.result.completed) json["metrics"] = as_json(metrics_of_program(ran), nullptr);
+  if (metrics) json["metrics"] = as_json(*metrics, nullptr);
   return json;
 }
 
-HtmlPage page_of(const RanProgram& ran, const RunOptions& options, const std::string& text) {
-  HtmlPage page{options.analyzes ? "analyze" : "run", text, to_text(json_of(ran, options))};
+HtmlPage page_of(const RanProgram& ran, const RunOptions& options, const std::string& text,
+                 const std::string& json) {
+  HtmlPage page{options.analyzes ? "analyze" : "run", text, json};
   if (auto timeline = timeline_page(ran)) page.timelines.push_back(std::move(*timeline));
   return page;
 }
@@ -130,11 +131,12 @@ int run_program_with_faults(const RunOptions& options) {
   Signals signals;
   const RanProgram ran = run_with_faults(asked, scratch.path, &signals);
   const ProgramRunResult& result = ran.result;
-  int code = write_output("--json", options.json, exit_code_of(result),
-                          [&] { return to_text(json_of(ran, options)); });
+  const std::optional<Metrics> metrics = metrics_of_program(ran, options);
+  const auto json = [&] { return to_text(json_of(ran, options, metrics)); };
+  int code = write_output("--json", options.json, exit_code_of(result), json);
   code = leave_ci_reports(options.ci, test_report(result), code);
-  const std::string text = text_of(ran, options);
-  code = write_page(options.html, code, [&] { return page_of(ran, options, text); });
+  const std::string text = text_of(ran, options, metrics);
+  code = write_page(options.html, code, [&] { return page_of(ran, options, text, json()); });
   return print_result(text, code);
 }
 

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cmath>
 #include <filesystem>
 #include <set>
 #include <tuple>
@@ -10,6 +9,7 @@
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_lines.h"
 #include "scenarios/json/json_text.h"
+#include "sim/analysis/rate_bound.h"
 
 namespace lockstep {
 namespace {
@@ -136,8 +136,7 @@ SoakTotal sum_of(const std::vector<SoakTotal>& totals) {
 
 double rate_below_95(const SoakTotal& total) {
   if (total.failures > 0) return -1;
-  if (total.runs == 0) return 1;
-  return 1 - std::pow(0.05, 1 / static_cast<double>(total.runs));
+  return rate_bound_95(0, total.runs);
 }
 
 }  // namespace lockstep

@@ -42,8 +42,7 @@ struct SoakTotal {
 std::vector<SoakTotal> totals(const std::vector<SoakSlice>& slices);
 SoakTotal sum_of(const std::vector<SoakTotal>& totals);
 
-// The rate of failures that N runs without one would have shown with 95 %: 1 - 0.05^(1/N), Clopper
-// and Pearson's bound. 1 without runs, and where there was a failure no such bound: -1.
+// rate_bound_95() of failures where there was none; where there was one, no such bound: -1.
 double rate_below_95(const SoakTotal& total);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "scenarios/json/schema.h"
+#include "sim/analysis/rate_bound.h"
 #include "sim/report/document.h"
 #include "sim/tools/campaign/tally.h"
 #include "tests/sim/report/schema_errors.h"

@@ -103,6 +103,12 @@ TEST(FlightTimeline, LeavesOutTheOldestCallsOfManyAndSaysSo) {
   EXPECT_THAT(seen["note"].get<std::string>(), HasSubstr("2 earlier calls are left out"));
 }
 
+TEST(FlightTimeline, OfARankThatOnlyItsNameMakesSoLargeThereIsNone) {
+  auto job = hang();
+  job[2].rank = int64_t{1} << 40;
+  EXPECT_TRUE(picture_of(job).is_null());
+}
+
 TEST(FlightTimeline, OfNoDumpOrNoTimeThereIsNone) {
   EXPECT_TRUE(picture_of({}).is_null());
   auto job = hang();

@@ -305,13 +305,13 @@ def judge_all(incidents, program, into):
     return wrong
 
 
-def main():
+def main(incidents):
     parser = argparse.ArgumentParser()
     parser.add_argument("program", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
     options = parser.parse_args()
-    return 1 if judge_all(INCIDENTS, options.program, options.folder) else 0
+    return 1 if judge_all(incidents, options.program, options.folder) else 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(INCIDENTS))

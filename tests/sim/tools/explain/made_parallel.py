@@ -6,10 +6,7 @@ with who is guilty. No torch is needed.
 usage: made_parallel.py PROGRAM FOLDER
 Exit status 1 if an innocent rank was accused, a failure overlooked, or what must be exact is not.
 """
-import argparse
-import pathlib
-
-from made_incidents import WAITS, Job, judge_all
+from made_incidents import WAITS, Job, main
 
 SCHEDULED = {"state": "scheduled"}
 
@@ -341,13 +338,5 @@ INCIDENTS = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program", type=pathlib.Path)
-    parser.add_argument("folder", type=pathlib.Path)
-    options = parser.parse_args()
-    return 1 if judge_all(INCIDENTS, options.program, options.folder) else 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(INCIDENTS))
