@@ -114,8 +114,12 @@ class ReadyOrder {
   ReadyOrder(const NamedTensors& parameters, std::vector<size_t>* order) : parameters_(parameters) {
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (!parameters[i].tensor.requires_grad()) continue;
-      const unsigned key = parameters[i].tensor.register_hook(
-          [i, order](const at::Tensor&) { order->push_back(i); });
+      const unsigned key =
+          parameters[i].tensor.register_hook([this, i, order](const at::Tensor& gradient) {
+            if (!gradient.defined()) return;
+            const std::lock_guard lock(mutex_);
+            order->push_back(i);
+          });
       hooks_.emplace_back(i, key);
     }
   }
@@ -128,6 +132,7 @@ class ReadyOrder {
  private:
   const NamedTensors& parameters_;
   std::vector<std::pair<size_t, unsigned>> hooks_;
+  std::mutex mutex_;  // each device's gradients come on a thread of its own
 };
 
 const std::string kNone = "none";
@@ -146,7 +151,8 @@ Replay::Replay(const ReplayRule& rule, const Scenario& scenario, Training& train
       scenario_(scenario),
       world_size_(scenario.world_size),
       training_(training),
-      buckets_(rule, training.parameters, scenario.world_size) {
+      buckets_(rule, training.parameters, scenario.world_size),
+      ready_of_rank_(static_cast<size_t>(scenario.world_size)) {
   if (scenario.comm_hook.kind == "powersgd") power_sgd_.emplace(scenario, rule.algorithm);
   if (!training.buffers.empty()) rank_buffers_.resize(static_cast<size_t>(world_size_));
   for (int64_t rank = 0; rank < world_size_; ++rank) keep_buffers(training, rank);
@@ -226,8 +232,7 @@ void Replay::average_stretch(const Stretch& stretch, const std::function<void(in
     else
       take_gradients(replicas_[static_cast<size_t>(rank)], training_);
     if (visit) visit(rank);
-    for (size_t i = 0; i < used_.size(); ++i)
-      used_[i] = used_[i] || training_.parameters[i].tensor.grad().defined();
+    note_used(rank);
     buckets_.take(rank, later);
   }
   if (rule_.buffer_hook == "average_after_forward") average_buffers(&rank_buffers_);
@@ -237,6 +242,14 @@ void Replay::average_stretch(const Stretch& stretch, const std::function<void(in
     for (auto& buffers : rank_buffers_)
       buffers = rank_buffers_[static_cast<size_t>(buffer_source_)];
   load_kept_buffers();
+}
+
+void Replay::note_used(int64_t rank) {
+  for (size_t i = 0; i < used_.size(); ++i) {
+    const bool found_only = rule_.keeps_unused && !buckets_.stands_alone(i);
+    if (!found_only) used_[i] = used_[i] || training_.parameters[i].tensor.grad().defined();
+  }
+  for (const size_t i : ready_of_rank_[static_cast<size_t>(rank)]) used_[i] = true;
 }
 
 // Rank 0's, as its last forward left them.
@@ -340,13 +353,16 @@ void Replay::backward(Training& own, const Stretch& stretch, int64_t rank) {
   if (scenario_.accumulate_sync == "each") samples *= scenario_.accumulate_steps;
   const double share = loss_share(scenario_, samples, stretch.batch_samples) *
                        loss_factor(scenario_, training_, stretch.step, rank);
-  for (size_t i = 0; i < micro_batches.size(); ++i) {
+  std::vector<size_t>& ready = ready_of_rank_[static_cast<size_t>(rank)];
+  ready.clear();
+  for (const Batch& batch : micro_batches) {
+    const size_t before = ready.size();
+    const ReadyOrder order(own.parameters, &ready);
+    const at::Tensor output = forward_of(own, stretch.step, batch);
+    loss_of(scenario_.loss, output, batch.target, world_size_, share).backward();
     // Order matters of the synchronized one only.
-    const bool watch = rank == 0 && ready_order_.empty() && i + 1 == micro_batches.size();
-    std::optional<ReadyOrder> order;
-    if (watch) order.emplace(own.parameters, &ready_order_);
-    const at::Tensor output = forward_of(own, stretch.step, micro_batches[i]);
-    loss_of(scenario_.loss, output, micro_batches[i].target, world_size_, share).backward();
+    if (rank == 0 && ready_order_.empty() && &batch == &micro_batches.back())
+      ready_order_.assign(ready.begin() + static_cast<std::ptrdiff_t>(before), ready.end());
   }
 }
 

@@ -54,6 +54,7 @@ class Replay {
   void load_buffers(Training& own, int64_t rank);
   void keep_buffers(const Training& own, int64_t rank);
   int64_t buffer_source(size_t buffer, int64_t rank) const;
+  void note_used(int64_t rank);
   void average_buffers(std::vector<std::vector<at::Tensor>>* of_ranks) const;
   void load_kept_buffers();
   at::Tensor left_by_none(at::Tensor found) const;
@@ -73,10 +74,11 @@ class Replay {
   int64_t buffer_source_ = 0;  // the rank whose buffers all ranks get in this step
   int64_t age_ = 0;            // of the step, from 1, since the start or the last restart
   bool rebuilt_ = false;
-  std::vector<size_t> ready_order_;                    // of rank 0 in its first backward
-  std::vector<bool> used_;                             // parameters that got a gradient on any rank
-  std::vector<at::Tensor> start_gradients_;            // of parameters, as the step found them
-  std::vector<std::vector<at::Tensor>> rank_buffers_;  // of each rank; empty without buffers
+  std::vector<size_t> ready_order_;                 // of rank 0 in its first backward
+  std::vector<std::vector<size_t>> ready_of_rank_;  // parameters whose gradients its pass added to
+  std::vector<bool> used_;                          // parameters that got a gradient on any rank
+  std::vector<at::Tensor> start_gradients_;         // of parameters, as the step found them
+  std::vector<std::vector<at::Tensor>> rank_buffers_;   // of each rank; empty without buffers
   std::vector<std::vector<at::Tensor>> start_buffers_;  // the same, as the step found them
 };
 

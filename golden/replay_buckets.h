@@ -39,6 +39,8 @@ class ReplayBuckets {
   void sum();
   // The sum, in the shape of the parameter and its dtype; sparse where gradients are.
   at::Tensor result(size_t parameter) const;
+  // A sparse gradient, or one that is averaged by hand: no bucket shares it.
+  bool stands_alone(size_t parameter) const;
 
  private:
   // What may share a bucket: gradients of one dtype, on one device, in one of the wrapped modules.
@@ -58,7 +60,6 @@ class ReplayBuckets {
 
   std::vector<size_t> trained() const;
   Key key_of(size_t parameter) const;
-  bool stands_alone(size_t parameter) const;
   bool is_ignored(size_t parameter) const;
   std::vector<std::vector<size_t>> one_per_key() const;
   std::vector<std::vector<size_t>> greedy(const std::vector<size_t>& order) const;

@@ -48,6 +48,9 @@ struct ReplayRule {
   std::vector<int64_t> restart_after_steps;
   std::vector<int64_t> double_restart_after_steps;  // the same of the double run
   std::string algorithm = "ring";                   // a word of golden/reduction_order.h
+  // A gradient that no rank has added to since the last average stays as it is, where it stands in
+  // no bucket alone. Else W copies of it / W are added.
+  bool keeps_unused = false;
   // Each shard's gradients are those of an undefined grad(), whatever zero_grad is.
   bool fresh_shards = false;
   // Of golden run invariant, in which step it also tells what its gradients would be if two shards

@@ -98,6 +98,8 @@ void set_generator_state(const at::Tensor& state) {
   generator.set_state(state);
 }
 
+void prepare_libtorch_for_forks() { at::set_num_threads(1); }
+
 void prepare_libtorch(int64_t threads) {
   at::set_num_threads(static_cast<int>(threads));
   at::set_num_interop_threads(static_cast<int>(threads));

@@ -189,6 +189,10 @@ void clear_gradients(const NamedTensors& parameters, const std::string& zero_gra
 // Rounds every weight to the nearest multiple of 1/denominator, in place; 0 does nothing.
 void requantize(const NamedTensors& parameters, int64_t denominator);
 
+// Before a process of one thread forks those that use LibTorch: else each makes a pool of a thread
+// per core for mobile operators, whose threads spin until prepare_libtorch() ends them.
+void prepare_libtorch_for_forks();
+
 // `threads` per rank for LibTorch and BLAS, deterministic algorithms: call once per process, after
 // fork and before any other operation.
 void prepare_libtorch(int64_t threads);

@@ -53,6 +53,7 @@ void rule_members(R& rule, F&& use) {
   use("restart_after_steps", rule.restart_after_steps);
   use("double_restart_after_steps", rule.double_restart_after_steps);
   use("algorithm", rule.algorithm);
+  use("keeps_unused", rule.keeps_unused);
   use("fresh_shards", rule.fresh_shards);
   use("exchange_in_step", rule.exchange_in_step);
 }

@@ -139,7 +139,10 @@ ReplayRule replay_rule_of(const Scenario& scenario) {
     rule.rebuild = !searches_unused(scenario);
     // From the second average on, wherever gradients outlive the first.
     const bool outlive = scenario.zero_grad == "zero" || scenario.accumulate_sync == "each";
-    if (outlive && options.flag("gradient_as_bucket_view")) rule.division_later = "divide_before";
+    const bool views = options.flag("gradient_as_bucket_view");
+    if (outlive && views) rule.division_later = "divide_before";
+    // A view of a bucket has been divided and summed with it.
+    rule.keeps_unused = searches_unused(scenario) && !views;
     // LibTorch's first step on a static graph counts the hooks' calls and asks for no order.
     const bool counts_first = kind == "c10d" && options.flag("static_graph");
     if (counts_first) rule.rebuild_after_step = 2;

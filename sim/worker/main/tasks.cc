@@ -27,6 +27,8 @@ RunPlan read_plan(const std::string& path) {
 
 }  // namespace
 
+void prepare_forks() { prepare_libtorch_for_forks(); }
+
 int run_task(const WorkerTask& task, Control& control) {
   if (task.role == "thread_host") return run_thread_host(task, control);
   take_room(1);

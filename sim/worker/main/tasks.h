@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+// Before the first fork of a process whose children run tasks; leaves it with one thread.
+void prepare_forks();
+
 // Does what the task says, in this process, and returns its exit code (kExitDone, kExitCommError,
 // kExitException). Called once, in a process with one thread, after it has its name, its log as
 // stdout and stderr, default signals (SIGPIPE ignored) and its own process group; the process ends

@@ -49,7 +49,10 @@ int profile(const char* plan_file, const char* repetitions) {
 // Where ranks would find no room there is nobody to accuse: none is forked.
 int zygote(int fd) {
   const std::string why = why_no_room(1);
-  if (why.empty()) return run_zygote(fd, run_task);
+  if (why.empty()) {
+    prepare_forks();
+    return run_zygote(fd, run_task);
+  }
   fmt::print(stderr, "{}\n", why);
   return kExitNoRoom;
 }
