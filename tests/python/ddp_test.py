@@ -39,6 +39,7 @@ CASES = [
     ("scenarios/features/accumulation.json", "/accumulate_steps=3", VIEW, "/zero_grad=zero"),
     ("scenarios/features/accumulation_unused.json",),
     ("scenarios/features/every_micro_batch_synchronized.json", "/accumulate_steps=2"),
+    ("scenarios/features/every_micro_batch_unused.json", "/data/block=6"),
     ("scenarios/features/frozen_parameters.json", "/zero_grad=none"),
     ("scenarios/features/sparse_gradients.json", "/world_size=4", "/accumulate_steps=2",
      '/optimizer={"kind":"sgd","lr":0.5}'),
