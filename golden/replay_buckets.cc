@@ -243,9 +243,13 @@ bool ReplayBuckets::is_compressed(const Bucket& bucket) const {
 }
 
 void ReplayBuckets::compress(Bucket& bucket) {
+  // As DDP hands a bucket to a hook: in the parameters' shapes, whatever their strides.
   const auto views_in = [&](const at::Tensor& flat) {
     std::vector<at::Tensor> views;
-    for (size_t i : bucket.parameters) views.push_back(place_in(flat, i));
+    for (size_t i : bucket.parameters) {
+      const at::Tensor& like = parameters_[i].tensor;
+      views.push_back(flat.narrow(0, places_[i].offset, like.numel()).view(like.sizes()));
+    }
     return views;
   };
   std::vector<std::vector<at::Tensor>> of_ranks;

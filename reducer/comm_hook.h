@@ -24,8 +24,10 @@ struct HookBucket {
   int64_t step = 1;   // synchronized backward passes since construction, this one included
   int64_t index = 0;  // in launch order; buckets are laid out anew after the first step
   bool is_last = false;
-  at::Tensor gradients;                  // [elements], flat: local sums, not divided
-  std::vector<at::Tensor> by_parameter;  // the same memory, in the parameters' shapes
+  at::Tensor gradients;  // [elements], flat: local sums, not divided
+  // The same memory in the parameters' shapes, contiguous as LibTorch's GradBucket has them: of a
+  // parameter with other strides (channels_last) the elements are in the order of its memory.
+  std::vector<at::Tensor> by_parameter;
 };
 
 // The reducer's process group. Tensors must stay as they are until a work is done.

@@ -50,10 +50,16 @@ BucketStorage::BucketStorage(const BucketLayout& layout, const std::vector<at::T
   }
 }
 
-std::vector<at::Tensor> BucketStorage::views_in(const std::vector<int64_t>& parameters) const {
-  std::vector<at::Tensor> views;
-  for (int64_t p : parameters) views.push_back(views_[static_cast<size_t>(p)]);
-  return views;
+std::vector<at::Tensor> BucketStorage::by_parameter(const BucketLayout& layout,
+                                                    size_t bucket) const {
+  std::vector<at::Tensor> gradients;
+  int64_t offset = 0;
+  for (const int64_t p : layout[bucket]) {
+    const at::Tensor& view = views_[static_cast<size_t>(p)];
+    gradients.push_back(flat_[bucket].narrow(0, offset, view.numel()).view(view.sizes()));
+    offset += view.numel();
+  }
+  return gradients;
 }
 
 void StepTimes::forward_begins() { forward_ = now_ns(); }
@@ -269,7 +275,7 @@ void BucketedReducer::start_hook(BucketStorage& storage, size_t bucket) {
                          .index = static_cast<int64_t>(bucket),
                          .is_last = bucket + 1 == policy_.layout.size(),
                          .gradients = storage.flat(bucket),
-                         .by_parameter = storage.views_in(policy_.layout[bucket])};
+                         .by_parameter = storage.by_parameter(policy_.layout, bucket)};
   finishes_.push_back(comm_hook_->start(given, hook_group()));
 }
 

@@ -26,7 +26,8 @@ class BucketStorage {
   const at::Tensor& flat(size_t bucket) const { return flat_[bucket]; }
   const at::Tensor& view(size_t parameter) const { return views_[parameter]; }
   size_t bucket_of(size_t parameter) const { return bucket_of_[parameter]; }
-  std::vector<at::Tensor> views_in(const std::vector<int64_t>& parameters) const;
+  // For a comm hook: of each parameter of `bucket`, in its shape and contiguous.
+  std::vector<at::Tensor> by_parameter(const BucketLayout& layout, size_t bucket) const;
 
  private:
   std::vector<at::Tensor> flat_;

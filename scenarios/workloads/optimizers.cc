@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -31,6 +32,13 @@ Key state_key(const at::Tensor& parameter) {
   }
 }
 
+// A file keeps values, not strides; state that a first update makes has the parameter's. They
+// decide which elements a kernel takes one by one, and so how half precision rounds.
+inline at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& value) {
+  if (value.sizes() != parameter.sizes()) return value.detach().clone();
+  return at::empty_like(parameter, value.options()).copy_(value).detach();
+}
+
 // `ParamState`: LibTorch's class of one parameter's state. A `Word` names one thing in it: a tensor
 // or the number of steps taken.
 template <class LibTorchOptimizer, class ParamState>
@@ -46,6 +54,7 @@ class Wrapped : public Optimizer {
   Wrapped(const NamedTensors& parameters, const LibTorchOptions& options, std::vector<Word> words)
       : optimizer_(tensors_of(parameters), options), words_(std::move(words)) {
     for (const NamedTensor& parameter : parameters) {
+      tensors_.push_back(parameter.tensor);
       keys_.push_back(state_key<Key>(parameter.tensor));
       for (const Word& word : words_) names_.push_back(parameter.name + "." + word.name);
     }
@@ -76,7 +85,7 @@ class Wrapped : public Optimizer {
     for (size_t i = 0; i < saved.size(); ++i)
       LOCKSTEP_CHECK(saved[i].name == names_[i], "no optimizer state " + saved[i].name);
     if (words_.empty()) return;
-    for (size_t p = 0; p < keys_.size(); ++p) load_parameter(keys_[p], &saved[p * words_.size()]);
+    for (size_t p = 0; p < keys_.size(); ++p) load_parameter(p, &saved[p * words_.size()]);
   }
 
  private:
@@ -92,7 +101,8 @@ class Wrapped : public Optimizer {
 
   // saved: one for each word. A parameter without any tensor has not been updated yet: LibTorch
   // makes its state at the first update only if there is none.
-  void load_parameter(const Key& key, const NamedTensor* saved) {
+  void load_parameter(size_t parameter, const NamedTensor* saved) {
+    const Key& key = keys_[parameter];
     bool any = false;
     for (size_t w = 0; w < words_.size(); ++w)
       any = any || (words_[w].tensor != nullptr && saved[w].tensor.defined());
@@ -104,15 +114,16 @@ class Wrapped : public Optimizer {
       if (words_[w].counter != nullptr)
         words_[w].counter(*state) = value.template item<int64_t>();
       else if (value.defined())
-        words_[w].tensor(*state) = value.detach().clone();
+        words_[w].tensor(*state) = laid_out_like(tensors_[parameter], value);
     }
     optimizer_.state()[key] = std::move(state);
   }
 
   LibTorchOptimizer optimizer_;
   std::vector<Word> words_;
-  std::vector<Key> keys_;           // per parameter
-  std::vector<std::string> names_;  // per parameter and word
+  std::vector<at::Tensor> tensors_;  // per parameter
+  std::vector<Key> keys_;            // per parameter
+  std::vector<std::string> names_;   // per parameter and word
 };
 
 // One function per family of optimizers.

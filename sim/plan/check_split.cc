@@ -185,7 +185,7 @@ class JoinCheck : PartCheck {
 
   // What the others need of a rank in every step, and a rank without a batch does not do.
   void alone() {
-    need(s_.accumulate_sync == "last", "/accumulate_sync",
+    need(s_.accumulate_sync == "last" || s_.accumulate_steps == 1, "/accumulate_sync",
          "micro-batches synchronized each, with join: a rank without a batch shadows one average a "
          "step",
          "\"last\"");
@@ -256,6 +256,10 @@ class LocalStepsCheck : PartCheck {
     const Options& reducer = s_.reducer.options;
     need(!reducer.flag("find_unused_parameters"), "/reducer/find_unused_parameters",
          "a rank's own gradients, where others may use parameters that it does not", "false");
+    need(s_.accumulate_sync == "last", "/accumulate_sync",
+         "a hook counts the backward passes that it averages, several a step, and start_step is a "
+         "step",
+         "\"last\"");
     const auto manifest = manifest_of(s_.model, s_.dtype);
     need(!manifest || manifest->buffers.empty() || reducer.flag("broadcast_buffers"),
          "/reducer/broadcast_buffers", "local steps, in which buffers part as well", "true");

@@ -71,10 +71,16 @@ std::vector<nlohmann::ordered_json> some_enumerated_cases(uint64_t seed, int64_t
 // one that arithmetic allows to be told from a wrong one:
 // * defects of LibTorch's own: c10d with parameters that only micro-batches under no_sync used, or
 //   that no rank left in a join uses; ProcessGroupGloo with bfloat16;
-// * what no shard of a batch can be: BatchNorm with the statistics of a shard, local steps;
+// * what no shard of a batch can be, before lanes float64 and rounding: BatchNorm with the
+//   statistics of a shard, local steps;
 // * Adam and its like where a gradient is zero but for rounding (attention's key bias, biases
 //   before a norm): they make of rounding a step as long as any other.
 nlohmann::ordered_json clean_case(uint64_t seed);
+
+// Now and then makes of a clean training, last of all, one that reducer invariant does, that no
+// lane but replica and replay can judge (PowerSGD, local steps, batch norm over shards), or whose
+// ignored parameters are averaged by hand.
+void vary_clean_case(Draw* draw, nlohmann::ordered_json* body);
 
 // A random small training with one random defect (`mutants`), and under `expect` that the run must
 // fail, with the step and, where the defect determines them, tensor and bucket of the first

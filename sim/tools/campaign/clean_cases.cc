@@ -31,6 +31,7 @@ class CleanDraw {
     if (draw_.once_in(8)) resume();
     if (draw_.once_in(6)) delay();
     lanes();
+    vary_clean_case(&draw_, &body_);
     return body_;
   }
 

@@ -153,6 +153,10 @@ TEST(LocalSteps, WhatTheyCannotGoWithIsRefused) {
   EXPECT_EQ(errors_of_8_steps({kHook, R"(/model_averaging={"kind":"periodic","warmup_steps":8})"}),
             "/model_averaging/warmup_steps: /model_averaging/warmup_steps is 8: no step of 8 is "
             "averaged; expected less than 8");
+  const Strings each = {kHook, "/batch_size=24", "/accumulate_steps=2", "/accumulate_sync=each"};
+  EXPECT_EQ(errors_of_8_steps(each),
+            "/accumulate_sync: a hook counts the backward passes that it averages, several a step, "
+            "and start_step is a step; expected \"last\"");
   EXPECT_EQ(errors_of_8_steps({kHook, "/reducer/find_unused_parameters=true"}).substr(0, 33),
             "/reducer/find_unused_parameters: ");
   EXPECT_EQ(

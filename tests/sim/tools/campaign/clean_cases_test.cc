@@ -54,8 +54,10 @@ TEST(CleanDraw, DrawsEveryFeature) {
                           "comm_hook",
                           "faults",
                           "frozen",
+                          "ignored",
                           "join",
                           "loss_scaling",
+                          "model_averaging",
                           "lr_schedule",
                           "optimizer_sharding",
                           "split",
@@ -68,15 +70,15 @@ TEST(CleanDraw, DrawsEveryFeature) {
                           "single_elements"})
     EXPECT_GT(keys[key], 10) << key;
   EXPECT_EQ(worlds, (std::set<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
-  EXPECT_EQ(kinds["reducer"].size(), 7U);
+  EXPECT_EQ(kinds["reducer"].size(), 8U);
   EXPECT_EQ(kinds["communicator"].size(), 5U);
   EXPECT_EQ(kinds["optimizer"].size(), 5U);
   EXPECT_EQ(kinds["dtype"].size(), 2U);
   EXPECT_EQ(kinds["memory_format"].size(), 3U);
   EXPECT_EQ(kinds["dropout"].size(), 3U);
-  EXPECT_EQ(kinds["lanes"].size(), 5U);
+  EXPECT_EQ(kinds["lanes"].size(), 6U);
   EXPECT_EQ(kinds["clipping"].size(), 2U);
-  EXPECT_EQ(kinds["comm_hook"].size(), 3U);
+  EXPECT_EQ(kinds["comm_hook"].size(), 5U);
   EXPECT_EQ(kinds["split"].size(), 3U);
   EXPECT_GE(kinds["model"].size(), 7U);
 }
