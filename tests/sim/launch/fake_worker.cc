@@ -141,6 +141,8 @@ int fake_host(const WorkerTask& task, Control& control) {
 std::string worker_profile(const std::string&, int64_t) { return "{}"; }
 int worker_explore(const std::string&) { return 0; }
 
+void prepare_forks() {}
+
 std::string worker_libraries() { return "{}"; }
 std::string worker_devices() { return "{}"; }
 
