@@ -30,6 +30,7 @@ for step, (x, y) in enumerate(loader, 1):
 dist.destroy_process_group()
 """
 DDP = "net = DistributedDataParallel(net)\n"
+ALONE = "net = DistributedDataParallel(net, process_group=[dist.new_group([one]) for one in range(world)][rank])\n"
 EACH = "for p in net.parameters(): "
 MEAN = EACH + "dist.all_reduce(p.grad); p.grad /= world"
 OWN = """class Own(nn.Module):
@@ -97,6 +98,18 @@ CENTER = """class Centered(nn.Module):
         return loss
 criterion = Centered()
 """ + DDP
+# As libraries derive optimizers that sum gradients: `{before}` or `{after}` the step that they are made of.
+OPTIMIZER = """class Summing(torch.optim.SGD):
+    def sums(self):
+        for p in self.param_groups[0]["params"]: dist.all_reduce(p.grad); p.grad /= world
+    def step(self, closure=None):
+        {before}
+        super().step(closure)
+        {after}
+"""
+SPLIT = ("from torch.utils.data import random_split\n"
+         "x = random_split(x, [40, 8], generator=torch.Generator().manual_seed({seed}))[0]\n"
+         "loader = DataLoader(TensorDataset(x.dataset[x.indices], (x.dataset[x.indices].sum(1) > 0).long()), 4, sampler=DistributedSampler(x))\n")
 # Of two parameters of one size, rank 1 sums the second first.
 SWAPPED = ("net = nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 2, bias=False), nn.Tanh(), nn.Linear(2, 2, bias=False))\n",
            "own = list(net.parameters())\n    if rank == 1: own[2], own[3] = own[3], own[2]\n"
@@ -145,6 +158,11 @@ CASES = (  # model, before, after, what it must give: step, entry, cause
     (DDP, "x = (x - x.mean(0)) / x.std(0)", "pass", (1, "inputs", "own_statistics")),
     (SUMMED, "pass", "nn.utils.clip_grad_norm_(net.parameters(), 0.001)", (1, W0, "summed_loss")),
     (DDP, "if step == 1 and rank == 1: net.module[3].bias.data += 1", "pass", (1, "parameter 3.bias", "changed_between_steps")),
+    (ALONE, "pass", "pass", (1, "parameter 0.weight", "some_ranks_summed")),
+    ("", "pass", EACH + "dist.all_reduce(p.grad); p.grad /= max(1, world - 1)", (1, W0, "scaled_by_ranks")),
+    (DDP, "optimizer.param_groups[0]['momentum'] = 0.9\n"
+     "    if step == 3 and rank == 1: optimizer.state[net.module[0].weight]['momentum_buffer'].zero_()", "pass",
+     (3, "parameter 0.weight", "state_changed")),
 )
 CORRECT = (
     (DDP, "pass", NOISE.format(seed="step")),
@@ -194,6 +212,29 @@ class Causes(FolderTest):
                 code, said = self.verify_text(self.text(DDP, "pass", "pass").replace("DistributedSampler(x)", f"DistributedSampler({given})"))
                 self.assertEqual(code, 1, said)
                 self.assertIn(f"fail: sample order\n      cause {cause}: ", said)
+
+    def test_splits_of_the_data_that_ranks_draw_for_themselves(self):
+        """One device is handed their batches, and all steps agree: that some samples are dealt twice is still told."""
+        code, said = self.verify_text(self.text(SPLIT.format(seed="rank") + DDP, "pass", "pass"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: sample order\n      cause other_splits: ", said)
+        code, said = self.verify_text(self.text(SPLIT.format(seed="1") + DDP, "pass", "pass"))
+        self.assertEqual(code, 0, said)
+
+    def test_an_optimizer_of_the_scripts_own_that_sums_within_its_step(self):
+        text = self.text(OPTIMIZER, "pass", "pass").replace("torch.optim.SGD(net", "Summing(net")
+        code, said = self.verify_text(text.format(before="self.sums()", after="pass"))
+        self.assertEqual(code, 0, said)
+        code, said = self.verify_text(text.format(before="pass", after="self.sums()"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause not_reduced: ", said)
+        whole = "self.sums()\n        with torch.no_grad():\n            for p in self.param_groups[0]['params']: p -= {rate} * p.grad"
+        text = text.replace("super().step(closure)", "pass")
+        code, said = self.verify_text(text.format(before=whole.format(rate="0.1"), after="pass"))
+        self.assertEqual(code, 0, said)
+        code, said = self.verify_text(text.format(before=whole.format(rate="0.1 * world"), after="pass"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, parameter 0.weight", said)
 
     def test_what_is_only_looked_at_is_dealt_as_often_as_it_likes(self):
         """A first batch on one rank, a validation that shuffles and pads, in a worker that ends before the script calls a

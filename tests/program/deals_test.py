@@ -49,7 +49,7 @@ class Loader:
 
 class DealsTest(unittest.TestCase):
     def setUp(self):
-        self.end = {"stale_epochs": 0, "padded": 0, "replicas": 0, "replicas_dealt": [], "shuffles": []}
+        self.end = {"stale_epochs": 0, "padded": 0, "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": []}
         self.recorder = types.SimpleNamespace(end=self.end, calls=0, world=2, position=0, batches=0)
         self.deals = self.recorder.deals = Deals(self.recorder)
         self.loader = Loader(self.deals, Sampler())

@@ -99,6 +99,11 @@ class Drill(FolderTest):
         self.assertIn("cause clipped_before_sum: ", self.said)
         self.assertIn("each rank limited the norm of its own gradients to 0.05", self.said)
 
+    def test_a_loss_that_each_rank_weights_otherwise(self):
+        self.drilled(script(loss=f"(1 + rank) * {MEAN}"))
+        self.assertIn("cause loss_scaled_apart: ", self.said)
+        self.assertIn("they are multiplied by 1, 2, 3", self.said)
+
     def test_examples(self):
         example = ROOT / "examples/contrastive.py"
         for bug, function in (("own_negatives", "torch.Tensor.matmul"), ("scaled_by_maximum", "torch.Tensor.max"),
@@ -107,6 +112,7 @@ class Drill(FolderTest):
                 code, drill = self.verify(example, "--bug", bug, options=("--drill",))
                 self.assertEqual(code, 1, self.said)
                 self.assertEqual(drill["operator"]["function"], function, self.said)
+                self.assertIn("cause own_batch: ", self.said)
         code, drill = self.verify(example)
         self.assertEqual((code, drill), (0, None), self.said)
 

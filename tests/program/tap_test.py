@@ -121,6 +121,10 @@ class Tap(unittest.TestCase):
                 self.assertEqual(code, 1, self.said)
                 self.assertEqual(world["lanes"]["float64"]["cause"], "summed_loss")
                 self.assertEqual(world["lanes"]["float64"]["entry"], "gradient of 0.weight")
+                late = "net.set_requires_gradient_sync(False); net(x).pow(2).mean().backward()"
+                code, world = self.verify(python, script(model=SHARDED, after=late))
+                found = world["lanes"]["float64"]  # one device leaves nothing out
+                self.assertEqual((code, found["cause"], found["step"]), (1, "no_sync_at_step", 1), self.said)
                 once = script("import itertools; steps = itertools.count(1)", SHARDED, after="if next(steps) == 2 and rank == 1: continue")
                 code, world = self.verify(python, once)
                 found = world["lanes"]["replica"]  # its shards alone miss an update; no collective does

@@ -57,10 +57,12 @@ def watch(recorder):
 
 
 def noting_exchange(recorder, call):
-    """Within a forward that is trained, as parts of one model call it that ranks hold."""
+    """Within a forward that is trained, as parts of one model call it that ranks hold, or within an optimizer's step."""
     @functools.wraps(call)
     def called(*args, **kwargs):
-        recorder.exchanges += recorder.depth > 0 and not recorder.quiet and is_script()
+        if (recorder.depth > 0 or recorder.counts_exchanges) and not recorder.quiet and is_script():
+            recorder.exchanges += recorder.depth > 0
+            recorder.within_step += recorder.counts_exchanges
         return call(*args, **kwargs)
     return called
 
@@ -88,7 +90,15 @@ def reduced_oddly(recorder, names, params):
             "sum_order": order_of_sums(recorder, [place for _, place in places]),
             "no_sums": [name for name, place in places if place in recorder.no_sums],
             "summed_early": [name for name, place in places if place in recorder.early and recorder.reduced[place] == 1],
-            "partly": [name for name, place in places if place in recorder.partly]}
+            "partly": [name for name, place in places if place in recorder.partly] + held_by_some(recorder, names, params)}
+
+
+def held_by_some(recorder, names, params):
+    """By a DistributedDataParallel that was given a group of some ranks, or of this one alone."""
+    import torch.distributed as dist
+    own = {id(param) for model in recorder.models for _, param in model.params
+           if recorder.world > 1 and 0 < dist.get_world_size(model.group) < recorder.world}
+    return [name for name, param in zip(names, params) if id(param) in own]
 
 
 def order_of_sums(recorder, places):

@@ -1,7 +1,22 @@
 """What was trained on, of all that loaders gave: how samplers dealt it, and where in its iteration the loader is. An evaluation,
 a first batch for a summary or a mean over the data set may see any order, as often as it likes."""
 
+import hashlib
+import sys
+
 MOST_SHUFFLES = 1024
+MOST_INDICES = 1 << 22
+
+
+def split_of(dataset):
+    """A hash of the indices that a part of a data set has, in their order; empty: it is no part, or too large a one."""
+    data, hashes = sys.modules.get("torch.utils.data"), []
+    while data is not None and isinstance(dataset, data.Subset):
+        if len(dataset.indices) > MOST_INDICES:
+            return ""
+        hashes.append(",".join(str(int(index)) for index in dataset.indices))
+        dataset = dataset.dataset
+    return hashlib.blake2b(";".join(hashes).encode(), digest_size=8).hexdigest() if hashes else ""
 
 
 class Iteration:
@@ -27,6 +42,7 @@ class Deal:
         self.shuffle, self.seed, self.epoch = sampler.shuffle, sampler.seed, sampler.epoch
         self.replicas, self.rank = sampler.num_replicas, sampler.rank
         self.padded = sampler.total_size - len(sampler.dataset)
+        self.split = split_of(sampler.dataset) if self.replicas > 1 else ""
 
     def note(self, recorder, sure):
         end = recorder.end
@@ -38,6 +54,8 @@ class Deal:
             if self.replicas == recorder.world and len(end["shuffles"]) < MOST_SHUFFLES:
                 end["shuffles"].append(f"seed {self.seed}, epoch {self.epoch}")
         self.used.add(self.epoch)
+        if self.replicas == recorder.world and len(end["splits"]) < MOST_SHUFFLES:
+            end["splits"].append(self.split)
         end["replicas"] = max(end["replicas"], self.replicas)
         if self.rank not in end["replicas_dealt"]:
             end["replicas_dealt"].append(self.rank)

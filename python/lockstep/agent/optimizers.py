@@ -1,4 +1,6 @@
 """Every step of every optimizer: gradients before it, parameters and state after it."""
+import contextlib
+import functools
 import hashlib
 import os
 import sys
@@ -35,11 +37,20 @@ def state_tensors(optimizer, params):
             if isinstance(value, torch.Tensor)]
 
 
+def state_before(recorder, optimizer, params):
+    """Empty where nothing was left yet, it would cost too much, or each rank has its share alone."""
+    if recorder.steps == 0 or is_sharded(optimizer) or sum(param.numel() for param in params) > MOST_STATES:
+        return ""
+    state = state_tensors(optimizer, params)
+    return "" if any(is_shard(one) for one in state) else digest(state)
+
+
 def is_sharded(optimizer):
     """Each rank holds the state of its share alone."""
     return any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__)
 
 
+MOST_STATES = 1 << 22  # elements of parameters
 MOST_HASHED = 1 << 24  # elements; of more parameters there is no hash before each step
 
 
@@ -95,7 +106,7 @@ def recorded(recorder, tensors, shards):
     return sketches, hashes
 
 
-def before_step(recorder, number, params):
+def before_step(recorder, number, optimizer, params):
     for model in recorder.models:
         name_parameters(recorder, model.module)
     names = [recorder.names.get(id(param), f"parameter {i}") for i, param in enumerate(params)]
@@ -113,7 +124,7 @@ def before_step(recorder, number, params):
             "unheld": unheld(recorder, names, params), "untrained": untrained_hash(recorder),
             **reduced_oddly(recorder, names, params),
             "hooked": names_of(recorder, names, params), **untouched.names_of(recorder, names, params),
-            **whole_hashes,
+            **whole_hashes, "state_before": state_before(recorder, optimizer, params),
             "moved": moved(recorder, number, params, whole_hashes["before_hash"]), "carried": recorder.carried, "gathered": recorder.gathered,
             "gathered_inside": recorder.gathered_inside and not recorder.summed_back,
             "norms": recorder.norms, "by_grad": [name for name, param in zip(names, params) if id(param) in recorder.by_grad],
@@ -133,10 +144,58 @@ def after_step(recorder, number, optimizer, params):
             "state_hash": "" if is_sharded(optimizer) else digest(state),
             "ddp_forwards": recorder.ddp_forwards, "forwards": recorder.forwards,
             "targets": recorder.targets if len(recorder.targets) <= MOST_TARGETS else [],
-            "exchanges": recorder.exchanges, "unsynced": recorder.unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
+            "exchanges": recorder.exchanges, "within_step": recorder.within_step,
+            "unsynced": recorder.unsynced or recorder.shards_unsynced, "dropouts": recorder.dropouts, "backwards": recorder.backwards,
             "model_loads": recorder.loads["model"],
             "optimizer_loads": recorder.loads["optimizer"], "position": recorder.position,
             "batches": recorder.batches, **(recorder.lossy.take_step() if recorder.lossy else {})}
+
+
+OF_ENTRY = ("line", "before", "before_hash", "models_hash", "moved", "state_before")  # known where the script calls its step
+
+
+def found_again(recorder, number, optimizer, params, line):
+    """Gradients and options as the innermost step finds them: the script's own step, or a hook before it, may have summed
+    the ones and set the others."""
+    recorder.counts_exchanges, recorder.within_step = False, 0  # what follows does not change what was found
+    with Gathering(recorder, params):
+        line.update({name: fact for name, fact in before_step(recorder, number, optimizer, params).items() if name not in OF_ENTRY})
+    line["options"] = options_of(optimizer)
+
+
+def watch_base(recorder, kind):
+    """Of an optimizer that a script derives from one of torch's: the step that it calls once gradients are as it wants them."""
+    import torch
+    with_step = [one for one in kind.__mro__ if "step" in vars(one) and one is not torch.optim.Optimizer]
+    for base in with_step[1:]:
+        step = vars(base)["step"]
+        if getattr(step, "of_lockstep", False) or not callable(step):
+            continue
+
+        @functools.wraps(step)
+        def entered(self, *args, __step=step, **kwargs):
+            given = args[0] if args else kwargs.get("closure")
+            if recorder.found_again is not None and recorder.found_again[0] is self and given is None:
+                recorder.found_again[1]()
+            return __step(self, *args, **kwargs)
+        entered.of_lockstep = True
+        base.step = entered
+
+
+@contextlib.contextmanager
+def within_step(recorder, optimizer, again):
+    """While `optimizer` steps: `again` is called after what a script does before the innermost step."""
+    from torch.optim import optimizer as module
+    recorder.stepping, recorder.found_again = True, (optimizer, again)
+    recorder.counts_exchanges = not type(optimizer).step.__module__.startswith("torch.")
+    hooks = [*getattr(module, "_global_optimizer_pre_hooks", ()), *getattr(optimizer, "_optimizer_step_pre_hooks", ())]
+    last = optimizer.register_step_pre_hook(lambda *_: again()) if hooks else None
+    try:
+        yield
+    finally:
+        recorder.stepping, recorder.found_again, recorder.counts_exchanges = False, None, False
+        if last is not None:
+            last.remove()
 
 
 def followed(closure, action):
@@ -154,6 +213,7 @@ def watch(recorder):
 
     def init(self, *args, **kwargs):
         begin(self, *args, **kwargs)
+        watch_base(recorder, type(self))
         step = self.step.__func__
         number = recorder.optimizers
         recorder.optimizers += 1
@@ -170,19 +230,16 @@ def watch(recorder):
                 if "grads" not in line:  # LBFGS calls its closure again
                     recorder.recall(number)
                     with Gathering(recorder, params):
-                        line.update(before_step(recorder, number, params))
+                        line.update(before_step(recorder, number, self, params))
             if closure is None:
                 before()
             else:
                 args = (followed(closure, before),)
                 if recorder.drill is not None:
                     recorder.drill.refuse("optimizer.step() is given a closure")
-            recorder.stepping = True
             recorder.deals.trained()  # where torch.autograd made the gradients
-            try:
+            with within_step(recorder, self, lambda: "grads" in line and found_again(recorder, number, self, params, line)):
                 result = step(self, *args, **kwargs)
-            finally:
-                recorder.stepping = False
             before()  # of a closure that the optimizer never called
             recorder.steps += 1
             with Gathering(recorder, params):

@@ -27,6 +27,7 @@ def of_forwards():
 def of_backwards():
     """What belongs to one step, and to what follows its forwards."""
     return {
+        "within_step": 0,  # collectives that the script called within an optimizer's step
         "backwards": 0, "clipped": False, "backward_after_clip": False,
         "carried": False,  # there was a gradient before the first backward
         "in_backward": False, "summed_back": False,  # the script called all_reduce within backward
@@ -75,9 +76,12 @@ class Recorder:
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
                     "scale_known": True, "broadcasts": 0, "constants": "", "comm_hook": "",
-                    "replicas": 0, "replicas_dealt": [], "shuffles": []}
+                    "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": []}
         self.deals, self.calls = Deals(self), 0  # calls: of modules that no other surrounds
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
+        self.shards_unsynced = False  # fully_shard was told last to sum no gradients
+        self.counts_exchanges = False  # an optimizer's own step is under way, in code of the script
+        self.found_again = None  # of optimizers.py: the optimizer that steps, and what to do once its gradients are final
         self.last = None  # the optimizer that stepped last, and what belonged to its step
         self.forget()
 

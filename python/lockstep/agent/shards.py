@@ -67,6 +67,17 @@ class Gathering:
             os.remove(self.path)
 
 
+def watch_sync(recorder, module):
+    """One device sums each gradient at once, whatever the script says: it would leave the same ones out of a step as ranks do."""
+    set_sync = module.FSDPModule.set_requires_gradient_sync
+
+    @functools.wraps(set_sync)
+    def noted(self, requires_gradient_sync, *args, **kwargs):
+        recorder.shards_unsynced = not requires_gradient_sync
+        return set_sync(self, requires_gradient_sync or recorder.scale > 1, *args, **kwargs)
+    module.FSDPModule.set_requires_gradient_sync = noted
+
+
 def watch(recorder):
     def imported(fsdp):
         flat = fsdp.FullyShardedDataParallel
@@ -78,3 +89,4 @@ def watch(recorder):
             begin(self, *args, **kwargs)
         flat.__init__ = init
     after_import("torch.distributed.fsdp", imported)
+    after_import("torch.distributed.fsdp._fully_shard._fully_shard", lambda module: watch_sync(recorder, module))

@@ -107,8 +107,8 @@ constexpr std::array kRows = {
                     "optimizer.step()",
                     "change parameters on every rank alike, or broadcast them afterwards"},
     ProgramCauseRow{C::gathered_as_constants, "gathered_as_constants",
-                    "what was gathered of other ranks enters the loss as a constant: no gradient "
-                    "goes back to them",
+                    "what was gathered of other ranks, or summed over them, enters the loss as a "
+                    "constant: no gradient goes back to them",
                     "gather by torch.distributed.nn.functional.all_gather, or multiply the loss's "
                     "gradient as your derivation needs"},
     ProgramCauseRow{
@@ -213,6 +213,29 @@ constexpr std::array kRows = {
     ProgramCauseRow{C::misplaced_gradients, "misplaced_gradients",
                     "gradients are put back to other parameters than they were taken from",
                     "cut a flat tensor up in the order in which it was put together"},
+    ProgramCauseRow{C::other_splits, "other_splits",
+                    "ranks split the data set differently, and each is dealt a part of its own "
+                    "split: some samples are trained on by several ranks, some by none, and what "
+                    "one rank holds out another trains on",
+                    "split by a torch.Generator with the same seed on every rank, or once, and "
+                    "broadcast the indices"},
+    ProgramCauseRow{C::loss_scaled_apart, "loss_scaled_apart",
+                    "ranks multiply their losses, or their gradients before the sum, by different "
+                    "numbers",
+                    "weight by a number that all ranks share, or divide the weights by their mean"},
+    ProgramCauseRow{C::scaled_by_ranks, "scaled_by_ranks",
+                    "loss or gradients are multiplied by a number that depends on the number of "
+                    "ranks, and is not the one that an average needs",
+                    "divide the sum of gradients by the number of ranks, and scale nothing else by "
+                    "it"},
+    ProgramCauseRow{C::own_batch, "own_batch",
+                    "something is made of a batch as a whole (pairs of samples, a maximum, a "
+                    "ranking, a variance), and each rank makes it of its own batch alone",
+                    "make it sample by sample, or of what torch.distributed.nn.functional's "
+                    "all_gather or all_reduce makes of all ranks"},
+    ProgramCauseRow{C::state_changed, "state_changed",
+                    "some ranks changed the state of their optimizer between two steps",
+                    "change it on every rank alike"},
 };
 
 constexpr bool in_order() {

@@ -59,8 +59,13 @@ enum class ProgramCause {
   changed_after_sum,
   own_statistics,
   misplaced_gradients,
+  other_splits,
+  loss_scaled_apart,
+  scaled_by_ranks,
+  own_batch,
+  state_changed,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::misplaced_gradients;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::state_changed;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

@@ -44,6 +44,7 @@ class DrillJudge {
   bool start();  // true once something was found, as in all that follow
   bool forward();
   bool forward_of(const DrillOutput& output);
+  bool given_fits(size_t call) const;
   bool backward(double factor);
   bool backward_of(const DrillGradient& gradient, size_t call, size_t time, double factor);
   bool local_gradients(double factor);
@@ -186,6 +187,20 @@ void DrillJudge::take_tensors(const DrillTensors& ranks, const DrillTensor& one)
   found_.one_shape = one.shape;
 }
 
+// By rank 0 it was made of the same calls, and what those made fits.
+bool DrillJudge::given_fits(size_t call) const {
+  const std::vector<size_t>&one = of_one(call).inputs, &rank = of_rank_0(call).inputs;
+  for (size_t i = 0; i < one.size(); ++i) {
+    const auto input = aligned_.of_one[one[i]];
+    if (!input || i >= rank.size() || aligned_.of[0][rank[i]] != input) return false;
+    for (size_t k = 0; k < of_one(*input).outputs.size(); ++k) {
+      const auto fits = relations_.find({*input, k});
+      if (fits == relations_.end() || fits->second.empty()) return false;
+    }
+  }
+  return !one.empty() && one.size() == rank.size();
+}
+
 bool DrillJudge::forward_of(const DrillOutput& output) {
   const DrillTensor& one = of_one(output.first).outputs[output.second];
   DrillRelations& fits = relations_[output];
@@ -205,6 +220,7 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   if (one.rows && one.rows->size() == 2 && one.shape.empty()) found_.ratio.reset();  // no wonder
   found_.stage = DrillStage::forward;
   found_.place = place_of(of_rank_0(output.first));
+  found_.given_fits = given_fits(output.first);
   take_tensors(outputs(output), one);
   if (aligned_.parting && aligned_.parting->before <= aligned_.calls[output.first].one)
     found_.parting = aligned_.parting;
@@ -396,8 +412,10 @@ bool DrillJudge::optimizer_step() {
     }
     return false;
   };
-  return differs(ranks.grads, one.grads, kDrillFloor * largest_norm(one.grads),
-                 DrillStage::reduction) ||
+  // Of a step that exchanges gradients within itself, what it finds is each rank's own.
+  return (ranks.within_step == 0 &&
+          differs(ranks.grads, one.grads, kDrillFloor * largest_norm(one.grads),
+                  DrillStage::reduction)) ||
          differs(ranks.params, one.params, 0, DrillStage::update);
 }
 

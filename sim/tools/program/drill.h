@@ -38,7 +38,9 @@ struct DrillFinding {
   std::optional<DrillParting> parting;    // of calls; else where they part before that
   std::vector<int64_t> shape, one_shape;  // of rank 0, of one device
   std::optional<double> distance, ratio;  // ratio: to what is due, if it is one number
-  size_t consumers = 0;                   // backward: operators that were given this input
+  bool given_fits = false;  // of forward: all that it was given and that has a gradient, of which
+                            // there is some
+  size_t consumers = 0;     // backward: operators that were given this input
   int64_t compared = 0, skipped = 0;  // outputs and gradients; skipped: too large, or not finite
   std::string words;                  // why it was not drilled
   std::vector<double>

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
+#include <string_view>
 
 #include "sim/tools/program/weights_fit.h"
 
@@ -25,19 +28,56 @@ bool is_proven(const DrillFinding& drilled, const std::vector<ProgramRank>& rank
 
 namespace {
 
-// Of a loss whose scale is each rank's own (its number plus one, say) weights are shares as well,
-// and add up to something else than one: that fits no known mistake.
+bool is_about(double value, double expected) {
+  return std::abs(value / expected - 1) < kProgramRatioBound;
+}
+
+// Shares of a count that add up to one, whether or not the mean is then divided as it should be.
 ProgramCause cause_of(const std::vector<double>& weights) {
-  const bool shares = are_shares_of_a_count(weights);
+  if (!are_shares_of_a_count(weights)) return ProgramCause::function_of_mean;
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  if (std::abs(sum - 1) < kProgramRatioBound)
-    return shares ? ProgramCause::mean_of_means : ProgramCause::function_of_mean;
-  return shares ? ProgramCause::unknown : ProgramCause::function_of_mean;
+  const auto world = static_cast<double>(weights.size());
+  const bool of_one_count = is_about(sum, 1) || is_about(sum, world) || is_about(sum, 1 / world);
+  return of_one_count ? ProgramCause::mean_of_means : ProgramCause::loss_scaled_apart;
+}
+
+// By how much each rank's gradient was multiplied beside one device's.
+std::string multiples_text(const std::vector<double>& weights) {
+  std::vector<double> factors;
+  for (const double weight : weights) {
+    if (weight == 0) return "";
+    factors.push_back(1 / (weight * static_cast<double>(weights.size())));
+  }
+  return fmt::format(": they are multiplied by {:.4g}", fmt::join(factors, ", "));
+}
+
+// Of one tensor alone, so that what it makes of samples that are right is not made one by one.
+bool mixes_samples(const std::string& function) {
+  constexpr std::array<std::string_view, 27> kMixing = {
+      "topk",     "sort", "argsort",  "kthvalue", "median",    "nanmedian",   "mode",
+      "quantile", "max",  "min",      "amax",     "amin",      "aminmax",     "std",
+      "var",      "norm", "std_mean", "var_mean", "logsumexp", "vector_norm", "cdist",
+      "pdist",    "cov",  "corrcoef", "cumsum",   "cumprod",   "prod"};
+  const std::string name = function.substr(function.rfind('.') + 1);
+  return std::find(kMixing.begin(), kMixing.end(), name) != kMixing.end();
+}
+
+ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& of_rank_0) {
+  const std::string& function = drilled.place.function;
+  if (drilled.stage == DrillStage::backward)
+    return function.ends_with(".apply") && of_rank_0.exchanges > 0
+               ? ProgramCause::gathered_as_constants
+               : ProgramCause::unknown;
+  if (drilled.stage != DrillStage::forward || !drilled.given_fits) return ProgramCause::unknown;
+  if (function.ends_with(".batch_norm")) return ProgramCause::local_batch_norm;
+  const bool other_shape = drilled.shape != drilled.one_shape && !drilled.distance;
+  return other_shape || mixes_samples(function) ? ProgramCause::own_batch : ProgramCause::unknown;
 }
 
 }  // namespace
 
-ProgramFinding with_cause(const DrillFinding& drilled, ProgramFinding wrong) {
+ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_rank_0,
+                          ProgramFinding wrong) {
   const bool unknown = wrong.cause == ProgramCause::unknown;
   if (drilled.limited && (unknown || wrong.cause == ProgramCause::local_batch_norm)) {
     wrong.cause = ProgramCause::clipped_before_sum;
@@ -48,6 +88,10 @@ ProgramFinding with_cause(const DrillFinding& drilled, ProgramFinding wrong) {
     if (unknown) wrong.cause = cause_of(drilled.weights);
     wrong.words += fmt::format("; one device's gradient is that of the ranks, weighted {:.3g}",
                                fmt::join(drilled.weights, ", "));
+    if (wrong.cause == ProgramCause::loss_scaled_apart)
+      wrong.words += multiples_text(drilled.weights);
+  } else if (unknown) {
+    wrong.cause = cause_of_operator(drilled, of_rank_0);
   }
   return wrong;
 }

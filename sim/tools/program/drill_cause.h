@@ -14,6 +14,7 @@ namespace lockstep {
 bool is_proven(const DrillFinding& drilled, const std::vector<ProgramRank>& ranks);
 
 // `wrong`, with the cause that the drill found where the facts of the step had none.
-ProgramFinding with_cause(const DrillFinding& drilled, ProgramFinding wrong);
+ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_rank_0,
+                          ProgramFinding wrong);
 
 }  // namespace lockstep

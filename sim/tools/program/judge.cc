@@ -265,6 +265,24 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
   return found;
 }
 
+// Gradients that ranks sum within the optimizer's step are found as each rank's own: what it leaves
+// tells, and which samples it is of.
+ProgramFinding within_step_failure(const Ranks& ranks, const ProgramRank& one, size_t step,
+                                   size_t i, double off) {
+  ProgramFinding found = gradient_failure(ranks, one, step, i, off);
+  if (found.verdict != Verdict::fail || found.cause == ProgramCause::same_samples) return found;
+  const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
+  found.entry = parameter(a, i);
+  found.cause = a.lr != b.lr             ? ProgramCause::lr_scaled
+                : a.options != b.options ? ProgramCause::option_scaled
+                                         : ProgramCause::unknown;
+  found.words = fmt::format(
+      "distance {:.2g}; ranks exchange gradients within the optimizer's step, so that what it was "
+      "made of is not known",
+      off);
+  return found;
+}
+
 // Compares one step; `noisy` collects parameters whose gradient was once rounding alone.
 ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t step,
                             std::vector<char>* noisy, ProgramFinding* total) {
@@ -277,6 +295,7 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
   const double floor = largest_norm(b.grads) * 1e-4;
   for (size_t i = 0; i < a.names.size(); ++i) {
     if (b.grads[i] && (*b.grads[i])[4] <= kNoise * largest_norm(b.grads)) (*noisy)[i] = 1;
+    if (a.within_step > 0) continue;
     const double off = sketch_distance(a.grads[i], b.grads[i], floor);
     if (off > kProgramBound)
       return judge_clipped(ranks, one, step, i, off)
@@ -289,7 +308,9 @@ ProgramFinding compare_step(const Ranks& ranks, const ProgramRank& one, size_t s
       continue;
     }
     const double off = sketch_distance(a.params[i], b.params[i], 0);
-    if (off > kProgramBound) return update_failure(ranks, one, step, i, off);
+    if (off > kProgramBound)
+      return a.within_step > 0 ? within_step_failure(ranks, one, step, i, off)
+                               : update_failure(ranks, one, step, i, off);
     total->worst = std::max(total->worst, off);
   }
   return {};

@@ -194,7 +194,8 @@ ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, si
   if (loaded_by_one(first, rank, step, &ProgramStep::optimizer_loads))
     return ProgramCause::state_on_one_rank;
   if (a.optimizer != b.optimizer) return ProgramCause::optimizer_made_anew;
-  return a.options != b.options ? ProgramCause::other_options : ProgramCause::unknown;
+  if (a.options != b.options) return ProgramCause::other_options;
+  return a.state_before != b.state_before ? ProgramCause::state_changed : ProgramCause::unknown;
 }
 
 std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& of) {
@@ -247,7 +248,10 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   if (one.batch_norms > 0) return ProgramCause::local_batch_norm;
   if (buffers_parted(ranks, step)) return ProgramCause::own_buffers;
   if (holds(a.unreduced, a.names[i])) return ProgramCause::not_reduced;
-  return a.gathered ? ProgramCause::gathered_as_constants : ProgramCause::unknown;
+  if (a.unsynced && holds(a.shards, a.names[i])) return ProgramCause::no_sync_at_step;
+  if (a.gathered) return ProgramCause::gathered_as_constants;
+  const bool scaled = largest_norm(a.grads) > 0 && largest_norm(b.grads) > 0 && multiples(b, a);
+  return scaled ? ProgramCause::scaled_by_ranks : ProgramCause::unknown;
 }
 
 }  // namespace lockstep

@@ -12,9 +12,13 @@ bool replica_control_fails(std::vector<ProgramRank> ranks) {
 
 bool one_device_control_fails(std::vector<ProgramRank> ranks, ProgramRank one) {
   if (one.steps.empty() || ranks.empty()) return false;
-  for (Sketch& gradient : one.steps.back().grads)
-    if (gradient)
-      for (double& value : *gradient) value *= 1.001;
+  ProgramStep& last = one.steps.back();
+  for (auto* sketches : {&last.grads, &last.params}) {
+    if (sketches == &last.params && last.within_step == 0) continue;  // gradients are compared
+    for (Sketch& one_of_them : *sketches)
+      if (one_of_them)
+        for (double& value : *one_of_them) value *= 1.001;
+  }
   // It is about numbers: what else might leave it undecided is out of its way.
   for (ProgramRank& rank : ranks) {
     rank.draws = false;

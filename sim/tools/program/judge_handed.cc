@@ -23,6 +23,7 @@ bool is_certain(ProgramCause cause) {
     case ProgramCause::epoch_never_set:
     case ProgramCause::other_replicas:
     case ProgramCause::other_shuffles:
+    case ProgramCause::other_splits:
       return true;
     default:
       return false;

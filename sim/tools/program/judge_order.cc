@@ -62,6 +62,18 @@ std::string other_shuffle(const std::vector<ProgramRank>& ranks) {
   return "";
 }
 
+// The first split of a rank that is not that of rank 0, in words; empty: there is none.
+std::string other_split(const std::vector<ProgramRank>& ranks) {
+  for (const ProgramRank& rank : ranks)
+    for (size_t i = 0; i < std::min(rank.splits.size(), ranks[0].splits.size()); ++i)
+      if (rank.splits[i] != ranks[0].splits[i])
+        return fmt::format(
+            "DistributedSampler deals of a Subset with other indices on rank {} "
+            "than on rank 0",
+            rank.rank);
+  return "";
+}
+
 }  // namespace
 
 ProgramFinding judge_order(const std::vector<ProgramRank>& ranks) {
@@ -75,6 +87,8 @@ ProgramFinding judge_order(const std::vector<ProgramRank>& ranks) {
                     rank.stale_epochs));
   if (const std::string other = other_shuffle(ranks); !other.empty())
     return run_finding(ProgramCause::other_shuffles, other);
+  if (const std::string other = other_split(ranks); !other.empty())
+    return run_finding(ProgramCause::other_splits, other);
   if (const size_t without = without_ranks(ranks); without > 0)
     return run_finding(
         ProgramCause::other_replicas,

@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <initializer_list>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -26,9 +29,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int64_t kReasonBytesMost = 4096;
 
-// Free now; that nobody takes it before rank 0 does is likely, not certain.
-int free_port() {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// Free, and bound by `fd`, so that the kernel gives it to nobody who asks for any port. Rank 0
+// can listen there all the same: as PyTorch's store does, `fd` allows others to reuse it.
+int free_port(const UniqueFd& fd) {
+  const int yes = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -61,7 +66,7 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
   return all;
 }
 
-constexpr int kLogTailLines = 10, kShutdownLines = 100;
+constexpr int kLogTailLines = 10, kShutdownLines = 100, kErrorLines = 40;
 
 // What libraries print as the interpreter ends, after the reason for which it does.
 bool is_of_shutdown(const std::string& line) {
@@ -100,10 +105,36 @@ std::string late_text(const std::vector<ProgramChild>& children, double limit_s)
   return fmt::format("{} of its processes had not ended after {:g} s (--limit)", left, limit_s);
 }
 
+namespace {
+
+bool has_any(const std::string& text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return text.find(word) != std::string::npos; });
+}
+
+// An error that a log ends with and that names nothing of the kind has nothing to do with GPUs. An
+// end without one may have.
+bool may_miss_gpus(const std::string& folder) {
+  bool errors = false;
+  std::error_code error;
+  for (int64_t rank = 0; std::filesystem::exists(program_log(folder, rank), error); ++rank) {
+    std::string said = log_tail(program_log(folder, rank), kErrorLines);
+    std::transform(said.begin(), said.end(), said.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (const size_t last = said.rfind("traceback"); last != std::string::npos) said.erase(0, last);
+    if (has_any(said, {"cuda", "gpu", "nccl", "accelerator", "zerodivisionerror"})) return true;
+    errors |= has_any(said, {"error", "traceback", "exception"});
+  }
+  return !errors;
+}
+
+}  // namespace
+
 std::string gpu_advice(const std::string& folder) {
   std::error_code error;
   const bool asked = std::filesystem::exists(folder + "/asked_for_gpus", error);
-  return asked ? "it asked whether there are GPUs: try --pretend-gpus" : "";
+  return asked && may_miss_gpus(folder) ? "it asked whether there are GPUs: try --pretend-gpus"
+                                        : "";
 }
 
 std::string gpu_advice_after(const std::string& folder) {
@@ -135,7 +166,8 @@ ProgramProcesses::~ProgramProcesses() {
 }
 
 void ProgramProcesses::start(const ProgramLaunch& launch) {
-  const int port = free_port();
+  port_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int port = free_port(port_);
   for (int64_t rank = 0; rank < (launch.spawns ? 1 : launch.world); ++rank) {
     const SpawnOptions options{.argv = launch.command,
                                .log = program_log(launch.folder, rank),

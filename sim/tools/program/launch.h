@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/base/file.h"
 #include "sim/launch/event_loop.h"
 #include "sim/launch/workers.h"
 #include "sim/tools/program/zygote.h"
@@ -58,6 +59,7 @@ class ProgramProcesses {
 
  private:
   std::vector<ProgramChild> children_;
+  UniqueFd port_;  // held for them to meet at
 };
 
 struct ProgramEnd {

@@ -69,6 +69,7 @@ ProgramStep program_step_of(const Json& line) {
   step.shards = line.at("shards").get<std::vector<std::string>>();
   step.dropouts = whole_number(line.at("dropouts"));
   step.exchanges = whole_number(line.at("exchanges"));
+  step.within_step = whole_number(line.at("within_step"));
   step.options = line.at("options").get<std::vector<std::string>>();
   step.before_hash = line.at("before_hash").get<std::string>();
   step.unreduced = line.at("unreduced").get<std::vector<std::string>>();
@@ -80,6 +81,7 @@ ProgramStep program_step_of(const Json& line) {
   step.samples = line.at("samples").get<std::vector<std::string>>();
   step.buffer_hash = line.at("buffer_hash").get<std::string>();
   step.state_hash = line.at("state_hash").get<std::string>();
+  step.state_before = line.at("state_before").get<std::string>();
   step.by_grad = line.at("by_grad").get<std::vector<std::string>>();
   get_exact(line.at("sum_order"), step.sum_order);
   for (const auto& [name, hash] : line.at("left_by_sums").items())
@@ -143,6 +145,7 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->replicas = whole_number(line.at("replicas"));
     get_exact(line.at("replicas_dealt"), rank->replicas_dealt);
     rank->shuffles = line.at("shuffles").get<std::vector<std::string>>();
+    rank->splits = line.at("splits").get<std::vector<std::string>>();
     rank->padded = whole_number(line.at("padded"));
     rank->batch_norms = whole_number(line.at("batch_norms"));
     rank->backwards = whole_number(line.at("backwards"));

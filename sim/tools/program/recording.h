@@ -38,7 +38,8 @@ struct ProgramStep {
   int64_t backwards = 0;                         // of this step
   int64_t model_loads = 0, optimizer_loads = 0;  // load_state_dict() since the start
   int64_t dropouts = 0;                          // that would have drawn
-  int64_t exchanges = 0;              // collectives that the script called within forwards
+  int64_t exchanges = 0;    // collectives that the script called within forwards
+  int64_t within_step = 0;  // that it called within the optimizer's, and after what found `grads`
   int64_t position = 0, batches = 0;  // of the loader: batch last taken, from 1
   bool not_waited = false;  // an asynchronous collective of gradients is under way at the step
   bool carried = false;     // there was a gradient before the first backward: of the step before
@@ -74,6 +75,7 @@ struct ProgramStep {
   // holds; empty: not known, or none.
   std::string before_hash, models_hash;
   std::string buffer_hash, state_hash;
+  std::string state_before;  // hash of the optimizer's state as the step found it; empty: not known
   // Names: for which torch.autograd.grad() was asked. Numbers of parameters, where their gradients
   // were given to all_reduce in another order than theirs.
   std::vector<std::string> by_grad;
@@ -109,6 +111,7 @@ struct ProgramRank {
   int64_t replicas = 0;        // to which a sampler deals, and those of them that this rank was
   std::vector<int64_t> replicas_dealt;
   std::vector<std::string> shuffles;  // of samplers that deal to all ranks: "seed 0, epoch 1"
+  std::vector<std::string> splits;    // of a data set, that those deal of: hashes; "": of the whole
   int64_t padded = 0;  // samples that a sampler repeated, so that each rank has as many
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;
 };

@@ -90,7 +90,7 @@ std::string world_text(const ProgramWorld& world) {
   if (world.handed)
     text +=
         "  note: one device was handed the ranks' first weights, inputs and targets, since it drew "
-        "others; how samples are dealt to ranks is not judged\n";
+        "others; how samples are dealt is judged where a DistributedSampler deals\n";
   if (!world.comm_hook.empty())
     text += fmt::format(
         "  note: gradients go through {}, a comm hook of the script; what one loses on purpose is "

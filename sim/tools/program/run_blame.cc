@@ -260,11 +260,21 @@ void add_slow_victims(const ProgramRun& run, Failure* failure) {
 
 std::string type_of_error(const std::string& error) { return error.substr(0, error.find(':')); }
 
+namespace {
+
+// Of these all ranks give as much, over Gloo; of a broadcast or a scatter the source may alone.
+bool is_sized_alike(uint8_t operation) {
+  return operation == static_cast<uint8_t>(Operation::all_reduce) ||
+         operation == static_cast<uint8_t>(Operation::all_gather) ||
+         operation == static_cast<uint8_t>(Operation::reduce_scatter);
+}
+
+}  // namespace
+
 bool is_other_call(const Event& a, const Event& b) {
   const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);
-  constexpr auto kAllReduce = static_cast<uint8_t>(Operation::all_reduce);
   return one.operation != two.operation ||
-         (one.operation == kAllReduce && (one.bytes != two.bytes || one.dtype != two.dtype));
+         (is_sized_alike(one.operation) && (one.bytes != two.bytes || one.dtype != two.dtype));
 }
 
 void take_failure(const ProgramRun& run, ProgramRunResult* result) {

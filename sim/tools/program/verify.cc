@@ -20,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kQuickPairSeconds = 10;  // is run once more without being asked
+// Is run once more without being asked; longer ones where no cause is known.
+constexpr double kQuickPairSeconds = 10, kUnknownPairSeconds = 60;
 
 struct Recorded {
   std::vector<ProgramRank> ranks;
@@ -117,7 +118,7 @@ Recorded record(const Session& session, const std::string& folder, const RunOf& 
   found.log_tail = end.log_tail;
   const std::string advice = gpu_advice_after(folder);
   if (!found.why.empty()) {
-    found.why += end.signal == 0 ? advice : "";
+    found.why += end.exited ? advice : "";  // who hangs, or was killed, misses none
     return with_broken_off(std::move(found), folder, world);
   }
   for (int64_t rank = 0; rank < world && found.why.empty(); ++rank) {
@@ -228,15 +229,27 @@ bool is_drilled(const ProgramVerification& options, const Pair& pair, const Prog
   for (const ProgramCause cause : {ProgramCause::same_samples, ProgramCause::loader_state_lost,
                                    ProgramCause::update_on_one_rank})
     if (found.cause == cause) return false;  // there is no operator to compare, or none is wrong
-  if (found.verdict == Verdict::fail) return options.drills || pair.seconds <= kQuickPairSeconds;
+  const double most =
+      found.cause == ProgramCause::unknown ? kUnknownPairSeconds : kQuickPairSeconds;
+  if (found.verdict == Verdict::fail) return options.drills || pair.seconds <= most;
   return options.drills && found.verdict == Verdict::inconclusive && !pair.handed;
 }
 
-// Ranks that have parted leave one device as well, and not by another mistake.
+// Of two ranks that begin a step with other weights its gradients tell nothing more.
+bool begins_apart(ProgramCause cause) {
+  return cause == ProgramCause::state_on_one_rank || cause == ProgramCause::different_start ||
+         cause == ProgramCause::changed_between_steps;
+}
+
+// Ranks that have parted leave one device as well, and not by another mistake: neither where no
+// other cause is known, nor in the gradients of weights that were others already.
 void take_cause_of_replicas(const std::vector<ProgramLane>& lanes, ProgramFinding* found) {
   const ProgramFinding& replicas = lanes[0].finding;
-  if (found->cause != ProgramCause::unknown || replicas.verdict != Verdict::fail ||
-      replicas.step > found->step)
+  const bool later = found->verdict == Verdict::fail &&
+                     (replicas.step < found->step || begins_apart(replicas.cause)) &&
+                     found->entry.starts_with("gradient of ");
+  if ((found->cause != ProgramCause::unknown && !later) || replicas.verdict != Verdict::fail ||
+      replicas.step > found->step || found->cause == replicas.cause)
     return;
   found->cause = replicas.cause;
   found->words += fmt::format("; ranks differ since step {}", replicas.step);
@@ -269,6 +282,12 @@ DrilledPair run_drilled(const Session& session, const Pair& pair, int64_t world,
   return runs;
 }
 
+// Of rank 0; empty: it was not reached.
+ProgramStep step_of(const DrilledPair& runs, int64_t step) {
+  if (runs.ranks.ranks.empty() || step > std::ssize(runs.ranks.ranks[0].steps)) return {};
+  return runs.ranks.ranks[0].steps[static_cast<size_t>(step - 1)];
+}
+
 // Runs the pair once more, its first wrong step recorded operator by operator. A signal, where one
 // came; `found` is left without a drill where none is wanted.
 int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
@@ -289,7 +308,7 @@ int drill(const Session& session, const Pair& pair, ProgramWorld* found) {
   }
   if (pair.suspected && !is_proven(drilled, runs.ranks.ranks)) return signal;
   found->handed |= pair.suspected.has_value();
-  found->lanes.back().finding = with_cause(drilled, wrong);
+  found->lanes.back().finding = with_cause(drilled, step_of(runs, wrong.step), wrong);
   found->drill = std::move(drilled);
   return signal;
 }

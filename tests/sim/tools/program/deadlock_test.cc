@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "reducer/probe.h"
 #include "sim/tools/program/group_waits.h"
 #include "tests/scenarios/parse/temporary_file.h"
@@ -24,11 +26,11 @@ ProgramRun silent_run(size_t ranks) {
 }
 
 void enter_call(ProgramRun* run, size_t rank, uint32_t sequence, bool ends,
-                uint8_t operation = kAllReduce) {
+                uint8_t operation = kAllReduce, uint64_t bytes = 0) {
   Event event{};
   event.sequence = sequence;
   event.subject = -1;
-  event.value = uint64_t{operation} << 56;
+  event.value = uint64_t{operation} << 56 | bytes;
   event.kind = static_cast<uint16_t>(EventKind::arrival);
   run->outcome.ranks[rank].events.push_back(event);
   event.kind = static_cast<uint16_t>(EventKind::end);
@@ -57,6 +59,19 @@ TEST(Deadlock, OneThatIsAtWorkMayCome) {
   EXPECT_TRUE(nobody_can_go_on(run, {0, 1})) << "rank 2 has ended";
   enter_call(&run, 2, 2, false, kBarrier);
   EXPECT_TRUE(nobody_can_go_on(run, {0, 1, 2})) << "rank 2 called another";
+}
+
+// As where a rank leaves out a backward of fully_shard, and gathers another layer.
+TEST(Deadlock, AGatherOfAnotherSizeIsAnotherCall) {
+  constexpr auto kAllGather = static_cast<uint8_t>(Operation::all_gather);
+  constexpr auto kBroadcast = static_cast<uint8_t>(Operation::broadcast);
+  for (const auto& [operation, certain] :
+       {std::pair{kAllGather, true}, std::pair{kBroadcast, false}}) {
+    ProgramRun run = silent_run(3);
+    for (size_t rank = 0; rank < 3; ++rank)
+      enter_call(&run, rank, 1, false, operation, rank == 1 ? 68 : 452);
+    EXPECT_EQ(nobody_can_go_on(run, {0, 1, 2}), certain) << "of a broadcast one side may give none";
+  }
 }
 
 TEST(Deadlock, WhoWaitsInAnEarlierCallComesToNoLaterOne) {

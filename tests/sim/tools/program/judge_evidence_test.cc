@@ -135,6 +135,40 @@ TEST(ProgramEvidence, SamplersThatShuffleOtherwiseAreTold) {
       "DistributedSampler shuffles by seed 0, epoch 0 on rank 0, by seed 1, epoch 0 on rank 1");
 }
 
+TEST(ProgramEvidence, AStepThatExchangesGradientsIsJudgedByWhatItLeaves) {
+  Ranks ranks = two();
+  for (ProgramRank& rank : ranks) rank.steps[0].grads[0] = kBias;
+  EXPECT_EQ(judge_one_device(ranks, made(0, 1)).verdict, Verdict::fail);
+  ProgramRank one = made(0, 1);
+  for (ProgramStep& step : one.steps) step.within_step = 2;
+  for (ProgramRank& rank : ranks)
+    for (ProgramStep& step : rank.steps) step.within_step = 2;
+  EXPECT_EQ(judge_one_device(ranks, one).verdict, Verdict::pass);
+  EXPECT_TRUE(one_device_control_fails(ranks, one));
+  for (ProgramRank& rank : ranks) rank.steps[0].params[1] = kWeights;
+  EXPECT_EQ(judge_one_device(ranks, made(0, 1)).entry, "parameter bias");
+  ranks[0].steps[0].samples = {"another"};
+  EXPECT_EQ(judge_one_device(ranks, made(0, 1)).verdict, Verdict::inconclusive);
+}
+
+TEST(ProgramEvidence, SplitsThatDifferAreTold) {
+  Ranks ranks = two();
+  for (ProgramRank& rank : ranks) rank.splits = {"a", "b"};
+  EXPECT_EQ(judge_order(ranks).verdict, Verdict::pass);
+  ranks[1].splits[1] = "c";
+  EXPECT_EQ(judge_order(ranks).cause, ProgramCause::other_splits);
+  ranks[1].splits.pop_back();
+  EXPECT_EQ(judge_order(ranks).verdict, Verdict::pass);
+}
+
+TEST(ProgramEvidence, AnOptimizersStateThatARankChangedIsTold) {
+  Ranks ranks = two();
+  ranks[1].steps[0].param_hashes[0] = "x";
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::unknown);
+  ranks[1].steps[0].state_before = "y";
+  EXPECT_EQ(judge_replicas(ranks).cause, ProgramCause::state_changed);
+}
+
 TEST(ProgramEvidence, AnOptimizerOfAnotherCopyIsTold) {
   Ranks ranks = two();
   ProgramRank one = made(0, 1);

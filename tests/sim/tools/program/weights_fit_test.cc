@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 
 #include "sim/tools/program/drill_cause.h"
 
@@ -33,13 +34,61 @@ TEST(WeightsFit, AFunctionOfAMeanIsNoMeanOfMeans) {
   wrong.cause = ProgramCause::unknown;
   DrillFinding drilled;
   drilled.weights = {0.25, 0.75};
-  EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::mean_of_means);
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::mean_of_means);
   drilled.weights = {std::sqrt(0.2), 1 - std::sqrt(0.2)};
-  EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::function_of_mean);
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::function_of_mean);
   drilled.weights = {std::sqrt(0.2), std::sqrt(0.3)};  // as of a root
-  EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::function_of_mean);
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::function_of_mean);
   drilled.weights = {0.5, 0.25};  // as where rank 1 doubles its loss
-  EXPECT_EQ(with_cause(drilled, wrong).cause, ProgramCause::unknown);
+  const ProgramFinding apart = with_cause(drilled, {}, wrong);
+  EXPECT_EQ(apart.cause, ProgramCause::loss_scaled_apart);
+  EXPECT_NE(apart.words.find("multiplied by 1, 2"), std::string::npos) << apart.words;
+  drilled.weights = {0.375, 0.125};  // of a count, and divided by the number of ranks once more
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::mean_of_means);
+}
+
+ProgramCause cause_of_operator(DrillStage stage, const std::string& function,
+                               const ProgramStep& step = {}) {
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.stage = stage;
+  drilled.place.function = function;
+  drilled.shape = drilled.one_shape = {4};
+  drilled.distance = 0.1;
+  drilled.given_fits = true;
+  return with_cause(drilled, step, wrong).cause;
+}
+
+TEST(DrillCause, WhatIsMadeOfABatchAsAWholeIsTold) {
+  constexpr auto kForward = DrillStage::forward, kBackward = DrillStage::backward;
+  EXPECT_EQ(cause_of_operator(kForward, "torch.Tensor.topk"), ProgramCause::own_batch);
+  EXPECT_EQ(cause_of_operator(kForward, "torch.Tensor.mul"), ProgramCause::unknown)
+      << "what is multiplied by may be each rank's own";
+  EXPECT_EQ(cause_of_operator(kBackward, "torch.Tensor.topk"), ProgramCause::unknown);
+  EXPECT_EQ(cause_of_operator(kForward, "torch.nn.functional.batch_norm"),
+            ProgramCause::local_batch_norm);
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding pairs;
+  pairs.stage = kForward;
+  pairs.place.function = "torch.Tensor.matmul";
+  pairs.shape = {4, 4};
+  pairs.one_shape = {12, 12};
+  pairs.given_fits = true;
+  EXPECT_EQ(with_cause(pairs, {}, wrong).cause, ProgramCause::own_batch);
+  pairs.given_fits = false;
+  EXPECT_EQ(with_cause(pairs, {}, wrong).cause, ProgramCause::unknown);
+}
+
+TEST(DrillCause, ASumOverRanksWithoutABackwardIsAConstant) {
+  ProgramStep step;
+  EXPECT_EQ(cause_of_operator(DrillStage::backward, "Mean.apply", step), ProgramCause::unknown);
+  step.exchanges = 1;
+  EXPECT_EQ(cause_of_operator(DrillStage::backward, "Mean.apply", step),
+            ProgramCause::gathered_as_constants);
+  EXPECT_EQ(cause_of_operator(DrillStage::backward, "torch.Tensor.mean", step),
+            ProgramCause::unknown);
 }
 
 }  // namespace
