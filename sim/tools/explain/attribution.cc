@@ -24,6 +24,7 @@ class FlightAttribution {
       : dumps_(dumps), sent_more_(sent_more), groups_(flight_groups(dumps, &ambiguous_)) {
     for (const FlightDump& dump : dumps) {
       dumped_.insert(dump.rank);
+      only_logs_ &= dump.from_log;
       if (dump.lost_numbers) lost_numbers_.insert(dump.rank);
     }
     for (auto& [name, group] : groups_)
@@ -442,7 +443,8 @@ class FlightAttribution {
 
   void doubt_for_absent() {
     if (!absent_.empty() && late_.empty()) {
-      doubt(fmt::format("the dump of {}: dead, or never asked", rank_list(absent_)));
+      doubt(fmt::format("the {} of {}: dead, or {}", only_logs_ ? "log, or dump," : "dump",
+                        rank_list(absent_), only_logs_ ? "not given" : "never asked"));
       finding_.candidates.insert(absent_.begin(), absent_.end());
     }
     if (!lost_numbers_.empty())
@@ -484,7 +486,7 @@ class FlightAttribution {
   RankSet waits_;                                    // for somebody who did not enter, or came late
   std::map<const FlightEntry*, std::string> alone_;  // last of its group, of one rank only
   std::optional<double> lateness_ms_;
-  bool any_gloo_ = false;
+  bool any_gloo_ = false, only_logs_ = true;
   int64_t ranks_ = 0;
   FlightFinding finding_;
 };
