@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "sim/tools/explain/flight_calls.h"
 #include "sim/tools/explain/flight_groups.h"
 #include "sim/tools/explain/flight_lateness.h"
 #include "sim/tools/explain/flight_mismatch.h"
@@ -24,6 +25,7 @@ class FlightAttribution {
       : dumps_(dumps), sent_more_(sent_more), groups_(flight_groups(dumps, &ambiguous_)) {
     for (const FlightDump& dump : dumps) {
       dumped_.insert(dump.rank);
+      only_logs_ &= dump.from_log;
       if (dump.lost_numbers) lost_numbers_.insert(dump.rank);
     }
     for (auto& [name, group] : groups_)
@@ -137,9 +139,13 @@ class FlightAttribution {
   // Who waits for whom: in a collective that somebody of the group has not entered.
   void wait_in(const std::string& name, const GroupRecord& group) {
     for (const auto& [sequence, arrivals] : group.collectives) {
-      RankSet here;
-      for (const FlightArrival& arrival : arrivals)
-        if (is_waiting(group, arrival)) here.insert(arrival.rank);
+      RankSet here, began;
+      for (const FlightArrival& arrival : arrivals) {
+        if (!is_waiting(group, arrival)) continue;
+        here.insert(arrival.rank);
+        if (arrival.entry->started || !dump_of(arrival.rank).tells_starts)
+          began.insert(arrival.rank);
+      }
       if (here.empty()) continue;
       // Gloo marks what timed out like what completed.
       if (!group.gloo)
@@ -154,6 +160,7 @@ class FlightAttribution {
           missed_.try_emplace(rank,
                               Missed{name, sequence, arrivals.front().entry->operation, here});
           waits_.insert(here.begin(), here.end());
+          began_.insert(began.begin(), began.end());
         }
       }
     }
@@ -211,20 +218,13 @@ class FlightAttribution {
         else if (waits_first_in(*arrival.entry, dump_of(arrival.rank)))
           behind.insert(arrival.rank);
       }
-      if (began.empty()) continue;
+      if (began.empty() || behind.empty()) continue;
+      waits_.insert(began.begin(), began.end());
+      began_.insert(began.begin(), began.end());
       for (const int64_t rank : behind)
         unstarted_.try_emplace(rank,
                                Missed{name, sequence, arrivals.front().entry->operation, began});
     }
-  }
-
-  // Of all that the rank called, of which it is known when it began.
-  static bool waits_first_in(const FlightEntry& entry, const FlightDump& dump) {
-    if (!dump.tells_starts) return false;
-    const auto first =
-        std::find_if(dump.entries.begin(), dump.entries.end(),
-                     [](const FlightEntry& other) { return !other.done && !other.gloo; });
-    return first != dump.entries.end() && *first == entry;
   }
 
   void find_late(const std::string& name, const GroupRecord& group) {
@@ -262,13 +262,6 @@ class FlightAttribution {
   const FlightDump& dump_of(int64_t rank) const {
     return *std::find_if(dumps_.begin(), dumps_.end(),
                          [&](const FlightDump& dump) { return dump.rank == rank; });
-  }
-
-  bool waits_in_point_to_point(int64_t rank) const {
-    const std::vector<FlightEntry>& entries = dump_of(rank).entries;
-    return std::any_of(entries.begin(), entries.end(), [](const FlightEntry& entry) {
-      return entry.point_to_point && !entry.done;
-    });
   }
 
   struct Missed {
@@ -314,7 +307,7 @@ class FlightAttribution {
       if (waits_alone(rank, missed)) continue;
       ++never;
       accuse_of_missing(rank, missed);
-      if (waits_in_point_to_point(rank))
+      if (waits_in_point_to_point(dump_of(rank)))
         doubt(fmt::format("what rank {} waits for in a send or receive", rank));
       else
         doubt_for_waiting(rank);
@@ -324,7 +317,7 @@ class FlightAttribution {
     doubt_for_many();
     doubt_for_many_holders();
     for (const auto& [rank, missed] : unstarted_)
-      if (!held_.contains(rank) && !waits_.contains(rank))
+      if (!held_.contains(rank) && !began_.contains(rank) && !transfers_.waiting.contains(rank))
         accuse("never began", FlightClass::not_started, rank, missed);
     if (any_gloo_ && never > 1)
       doubt("which of them failed first: Gloo does not record what completed");
@@ -403,16 +396,6 @@ class FlightAttribution {
     doubt(fmt::format("for whom {} wait in sends or receives", rank_list(waiting)));
   }
 
-  // Is the last call of a group a send or receive that is not done?
-  static bool ends_in_point_to_point(const FlightDump& dump) {
-    std::map<std::string, const FlightEntry*> last;
-    for (const FlightEntry& entry : dump.entries)
-      if (!entry.gloo) last[entry.group] = &entry;
-    return std::any_of(last.begin(), last.end(), [](const auto& one) {
-      return one.second->point_to_point && !one.second->done;
-    });
-  }
-
   // Who waits in a collective that all have entered may do nothing else.
   void doubt_for_waiting(int64_t rank) {
     const auto found = waiting_.find(rank);
@@ -442,7 +425,8 @@ class FlightAttribution {
 
   void doubt_for_absent() {
     if (!absent_.empty() && late_.empty()) {
-      doubt(fmt::format("the dump of {}: dead, or never asked", rank_list(absent_)));
+      doubt(fmt::format("the {} of {}: dead, or {}", only_logs_ ? "log, or dump," : "dump",
+                        rank_list(absent_), only_logs_ ? "not given" : "never asked"));
       finding_.candidates.insert(absent_.begin(), absent_.end());
     }
     if (!lost_numbers_.empty())
@@ -482,9 +466,10 @@ class FlightAttribution {
   std::map<std::string, RankSet> never_in_;          // by group: who is named for not entering
   std::map<int64_t, Missed> waiting_;                // the first collective in which a rank waits
   RankSet waits_;                                    // for somebody who did not enter, or came late
+  RankSet began_;                                    // of these, whose GPU does, as far as is told
   std::map<const FlightEntry*, std::string> alone_;  // last of its group, of one rank only
   std::optional<double> lateness_ms_;
-  bool any_gloo_ = false;
+  bool any_gloo_ = false, only_logs_ = true;
   int64_t ranks_ = 0;
   FlightFinding finding_;
 };

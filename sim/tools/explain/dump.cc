@@ -74,11 +74,12 @@ std::string dumped(const Json& object, const char* key) {
              : found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Of inputs and outputs.
+// Of inputs and outputs; empty where one is not told, and so nothing to compare with.
 std::string both(const Json& object, const char* inputs, const char* outputs) {
   std::string in = dumped(object, inputs);
   const std::string out = dumped(object, outputs);
-  return out.empty() || out == in ? in : in + "->" + out;
+  if (in.empty() || out.empty()) return "";
+  return out == in ? in : in + "->" + out;
 }
 
 // What wrote an entry, by its name, "nccl:all_reduce".

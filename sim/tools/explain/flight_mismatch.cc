@@ -72,15 +72,21 @@ std::string counts_text(std::string_view sizes) {
   return text;
 }
 
-// To be compared with what the others called. `in_all`: sizes are known of all of them.
-std::string key_of(const FlightEntry& entry, const FlightEntry& first, bool from_log, bool in_all) {
-  if (!in_all || entry.operation != first.operation || !has_equal_sizes(first.operation))
+// What is told of all that are compared.
+struct Told {
+  bool sizes = true, dtypes = true;
+};
+
+// To be compared with what the others called.
+std::string key_of(const FlightEntry& entry, const FlightEntry& first, bool from_log,
+                   const Told& told) {
+  if (!told.sizes || entry.operation != first.operation || !has_equal_sizes(first.operation))
     return entry.operation;
   if (from_log) return fmt::format("{} {}", entry.operation, elements_of(entry));
   const size_t arrow = std::min(entry.sizes.find("->"), entry.sizes.size());
-  return fmt::format("{} {}> {}{}", entry.operation,
-                     counts_text(std::string_view(entry.sizes).substr(0, arrow)),
-                     counts_text(std::string_view(entry.sizes).substr(arrow)), entry.dtypes);
+  return fmt::format(
+      "{} {}> {}{}", entry.operation, counts_text(std::string_view(entry.sizes).substr(0, arrow)),
+      counts_text(std::string_view(entry.sizes).substr(arrow)), told.dtypes ? entry.dtypes : "");
 }
 
 std::string text_of(const FlightEntry& entry, bool with_sizes) {
@@ -120,16 +126,17 @@ std::optional<FlightMismatch> mismatch_at(const GroupRecord& group, int64_t sequ
   for (const FlightArrival& arrival : arrivals)
     if (is_compared(*arrival.entry)) compared.push_back(&arrival);
   if (compared.empty()) return std::nullopt;
-  const bool in_all =
-      !group.from_log || std::all_of(compared.begin(), compared.end(), [](const auto* arrival) {
-        return !arrival->entry->sizes.empty();
-      });
+  Told told;
+  for (const FlightArrival* arrival : compared) {
+    told.sizes &= !arrival->entry->sizes.empty();
+    told.dtypes &= !arrival->entry->dtypes.empty();
+  }
   FlightMismatch found;
   std::vector<const FlightEntry*> of_sides;
   const FlightEntry& first = *compared.front()->entry;
   for (const FlightArrival* arrival : compared) {
     const FlightEntry& entry = *arrival->entry;
-    const std::string key = key_of(entry, first, group.from_log, in_all);
+    const std::string key = key_of(entry, first, group.from_log, told);
     const auto [side, fresh] = found.sides.try_emplace(key);
     side->second.ranks.insert(arrival->rank);
     if (!fresh) continue;

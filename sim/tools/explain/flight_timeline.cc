@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "scenarios/json/json_text.h"
+#include "sim/tools/explain/flight_clocks.h"
 #include "sim/tools/explain/flight_groups.h"
 
 namespace lockstep {
@@ -35,17 +36,20 @@ struct DrawnCall {
   std::set<int64_t> missing;
   int64_t first_ns = INT64_MAX, last_ns = 0;  // at which one of them called it
 
-  void enter(int64_t rank, const FlightEntry& entry, bool open) {
-    ranks[rank] = {entry.created_ns, open};
-    first_ns = std::min(first_ns, entry.created_ns);
-    last_ns = std::max(last_ns, entry.created_ns);
+  void enter(int64_t rank, int64_t called_ns, bool open) {
+    ranks[rank] = {called_ns, open};
+    first_ns = std::min(first_ns, called_ns);
+    last_ns = std::max(last_ns, called_ns);
   }
 };
 
 class FlightPicture {
  public:
   FlightPicture(const std::vector<FlightDump>& dumps, const FlightFinding& found)
-      : dumps_(dumps), found_(found), groups_(flight_groups(dumps, &ambiguous_)) {
+      : dumps_(dumps),
+        found_(found),
+        groups_(flight_groups(dumps, &ambiguous_)),
+        ahead_(clocks_ahead(groups_)) {
     for (const FlightDump& dump : dumps) {
       if (!dump.from_log) dumped_.insert(dump.rank);
       ranks_ = std::max(ranks_, dump.rank + 1);
@@ -97,7 +101,7 @@ class FlightPicture {
     DrawnCall call;
     call.sequence = entry.point_to_point_sequence;
     call.name = words_of(entry, groups_.at(entry.group));
-    call.enter(rank, entry, !entry.done && !entry.gloo);
+    call.enter(rank, called_ns(rank, entry), !entry.done && !entry.gloo);
     calls_.push_back(std::move(call));
   }
 
@@ -108,12 +112,19 @@ class FlightPicture {
     for (const FlightArrival& one : arrivals) {
       if (one.entry->created_ns <= 0) continue;
       call.name = words_of(*one.entry, group);
-      call.enter(one.rank, *one.entry, is_open(name, group, one, sequence));
+      call.enter(one.rank, called_ns(one.rank, *one.entry), is_open(name, group, one, sequence));
     }
     if (call.ranks.empty()) return;
     for (const int64_t rank : group.members)
       if (!call.ranks.contains(rank) && never_came(name, rank, sequence)) call.missing.insert(rank);
     calls_.push_back(std::move(call));
+  }
+
+  // By the middle clock, where the rank's own is far from it.
+  int64_t called_ns(int64_t rank, const FlightEntry& entry) const {
+    const auto ahead = ahead_.find(rank);
+    if (ahead == ahead_.end() || entry.created_ns > INT64_MAX / 2) return entry.created_ns;
+    return std::max<int64_t>(1, entry.created_ns - ahead->second);
   }
 
   // Gloo does not say what completed: whoever called something after it in the group has left it,
@@ -201,11 +212,26 @@ class FlightPicture {
     return words;
   }
 
-  static std::string note(size_t left_out) {
+  std::string clocks() const {
+    if (ahead_.empty()) return "Each rank's times are those of its own clock.";
+    constexpr size_t kMostTold = 8;
     std::string text =
-        "Each rank's times are those of its own clock. Dumps do not say when a collective ended: "
-        "one "
-        "that is done is drawn to the moment at which its last rank came.";
+        "Times are those of each rank's own clock, but for clocks that are apart, by";
+    size_t told = 0;
+    for (const auto& [rank, ns] : ahead_) {
+      if (told == kMostTold) break;
+      text += fmt::format("{} {:+.1f} s (rank {})", told++ == 0 ? "" : ",",
+                          static_cast<double>(ns) / 1e9, rank);
+    }
+    if (ahead_.size() > told) text += fmt::format(" and {} more", ahead_.size() - told);
+    return text + ": these are set right by the collectives that ranks called together.";
+  }
+
+  std::string note(size_t left_out) const {
+    std::string text =
+        clocks() +
+        " Dumps do not say when a collective ended: one that is done is drawn to the moment at "
+        "which its last rank came.";
     if (left_out > 0) text += fmt::format(" {} earlier calls are left out.", left_out);
     return text;
   }
@@ -214,6 +240,7 @@ class FlightPicture {
   const FlightFinding& found_;
   std::set<std::string> ambiguous_;
   const std::map<std::string, GroupRecord> groups_;
+  const std::map<int64_t, int64_t> ahead_;  // by rank: nanoseconds, of a clock that is far apart
   std::set<int64_t> dumped_;
   std::map<std::pair<std::string, int64_t>, int64_t> last_;  // by group and rank
   std::vector<DrawnCall> calls_;

@@ -12,6 +12,7 @@
 
 #include "sim/tools/explain/dumps_of_logs.h"
 #include "sim/tools/explain/late_arrivals.h"
+#include "sim/tools/explain/other_runs.h"
 
 namespace lockstep {
 namespace {
@@ -60,6 +61,7 @@ class JobAttribution {
 
   FlightFinding run() {
     finding_ = attribute(with_logs(job_), sent_more_);
+    doubt_other_runs();
     const bool failed = !victims_.empty() || !died_.empty() || !unclear_.empty();
     if (finding_.kind == FlightClass::nothing && finding_.decided && !failed)
       find_late_arrivals(job_.dumps, &finding_);
@@ -92,6 +94,7 @@ class JobAttribution {
       return;
     }
     if (event.kind == LogEventKind::job_ended && job_end_ == nullptr) job_end_ = &event;
+    if (event.repeated && repeated_ == nullptr) repeated_ = &event;
     if (event.kind == LogEventKind::mismatch && mismatch_ == nullptr) mismatch_ = &event;
     for (const auto& [rank, what] : event.called) called_.emplace(rank, what);
     if (event.sent_more && event.rank >= 0 && !event.local) sent_more_.insert(event.rank);
@@ -115,7 +118,7 @@ class JobAttribution {
       case LogEventKind::lost_peer:
       case LogEventKind::mismatch:
       case LogEventKind::absent:
-        if (story->victim == nullptr) story->victim = &event;
+        if (story->victim == nullptr && !event.of_others) story->victim = &event;
         break;
       case LogEventKind::exception:
         // After what it lost, or in another file than that, it is a consequence.
@@ -145,9 +148,10 @@ class JobAttribution {
     const bool first = exception != nullptr &&
                        (story.victim == nullptr || (story.victim->file == exception->file &&
                                                     exception->line < story.victim->line));
-    if (first && exception->own && !exception->local &&
-        (exception->certain || story.end != nullptr))
-      return Death::own;
+    // Who reports a lost peer after what nobody is said to have left uncaught, caught it.
+    const bool ended = exception != nullptr &&
+                       (exception->certain || (story.end != nullptr && story.victim == nullptr));
+    if (first && exception->own && !exception->local && ended) return Death::own;
     if (first) return Death::unclear;
     if (story.victim != nullptr || story.end == nullptr) return Death::none;
     const bool own = is_own_signal(story.end->signal) && !story.end->local && !story.end->forced;
@@ -186,6 +190,8 @@ class JobAttribution {
     for (const int64_t rank : died_) others.erase(rank);
     if (died_.size() > 1) {
       undecided("which of them ended first", died_);
+    } else if (repeated_ != nullptr && repeated_->kind != LogEventKind::ended) {
+      undecided(who_else(), died_);
     } else if (!others.empty()) {
       others.insert(died_.begin(), died_.end());
       undecided("which comes first, what the dumps say or the end that the log tells of", others);
@@ -199,6 +205,13 @@ class JobAttribution {
       const RankStory& story = stories_.at(*died_.begin());
       if (story.exception == nullptr) finding_.signal = story.end->signal;
     }
+  }
+
+  std::string who_else() const {
+    return fmt::format(
+        "which ranks said the same ({}), of which Ray shows one: a log with "
+        "RAY_DEDUP_LOGS=0",
+        place_of(*repeated_));
   }
 
   void name(const RankSet& ranks, FlightClass kind) {
@@ -282,7 +295,7 @@ class JobAttribution {
         quiet.size() == 1 && finding_.only_order_missing && includes(finding_.candidates, quiet);
     const bool missed = !quiet.empty() && accused_ == quiet;
     const bool doubtful = !unclear_.empty() || !stuck_.empty() || nobody_ended_ != nullptr ||
-                          job_end_ != nullptr || mismatch_ != nullptr;
+                          job_end_ != nullptr || mismatch_ != nullptr || repeated_ != nullptr;
     if (!doubtful && (gone || behind || missed) && all_others_are_victims(quiet)) {
       finding_.evidence.push_back(fmt::format("{} reported nothing{}; all others lost their peers",
                                               rank_list(quiet), behind ? "" : " and left no dump"));
@@ -303,6 +316,15 @@ class JobAttribution {
       return name(cut, FlightClass::silent);
     }
     tell_doubts(quiet);
+  }
+
+  void doubt_other_runs() {
+    const RankSet others = of_other_runs(job_.dumps);
+    if (!others.empty())
+      undecided(fmt::format("whether the dump of {} is of this run: its calls and those of the "
+                            "others are hours apart",
+                            rank_list(others)),
+                others);
   }
 
   // Who lost a peer was in a call: one of a group of which no other dump tells.
@@ -349,8 +371,8 @@ class JobAttribution {
 
   void tell_doubts(const RankSet& quiet) {
     if (accusation_ != nullptr)
-      undecided(fmt::format("why {} did not come to the barrier ({}): a log", rank_list(accused_),
-                            place_of(*accusation_)),
+      undecided(fmt::format("why {} did not come to what others wait in ({}): a log",
+                            rank_list(accused_), place_of(*accusation_)),
                 accused_);
     tell_unclear();
     if (!unclear_.empty())
@@ -365,6 +387,7 @@ class JobAttribution {
       undecided(
           fmt::format("which rank ended ({}): {}", place_of(*nobody_ended_), nobody_ended_->text),
           {});
+    if (repeated_ != nullptr && !finding_.decided) undecided(who_else(), {});
     if (job_end_ != nullptr)
       undecided(fmt::format("what went before the end of the job ({}): {}", place_of(*job_end_),
                             job_end_->text),
@@ -404,6 +427,7 @@ class JobAttribution {
   const LogEvent* job_end_ = nullptr;
   const LogEvent* nobody_ended_ = nullptr;
   const LogEvent* mismatch_ = nullptr;
+  const LogEvent* repeated_ = nullptr;  // of several ranks, of which one is told
   std::vector<const LogEvent*> node_faults_;
   std::map<int64_t, std::string> called_;
   bool reported_ = false;  // a line of nobody

@@ -406,6 +406,40 @@ std::map<std::string, std::vector<Member>> by_group(const std::vector<FlightDump
   return groups;
 }
 
+// The rank that a send or receive is with; -1: not told.
+int64_t peer_of(const FlightEntry& entry, const FlightDump& dump) {
+  const auto group = dump.groups.find(entry.group);
+  if (entry.peer < 0 || group == dump.groups.end() || !group->second.ranks) return -1;
+  const std::vector<int64_t>& ranks = *group->second.ranks;
+  const auto place = static_cast<size_t>(entry.peer);
+  return place < ranks.size() ? ranks[place] : -1;
+}
+
+// Are some of the group stages of a pipeline, that send each other what they compute? Of these one
+// is last in each step by design.
+bool holds_stages(const std::vector<Member>& members) {
+  RankSet ranks;
+  for (const Member& member : members) ranks.insert(member.dump->rank);
+  return std::any_of(members.begin(), members.end(), [&](const Member& member) {
+    const std::vector<FlightEntry>& entries = member.dump->entries;
+    return std::any_of(entries.begin(), entries.end(), [&](const FlightEntry& entry) {
+      if (!entry.point_to_point) return false;
+      const int64_t peer = peer_of(entry, *member.dump);
+      return peer < 0 || (peer != member.dump->rank && ranks.contains(peer));
+    });
+  });
+}
+
+void doubt_for_stages(FlightFinding* finding) {
+  doubt({},
+        fmt::format("whether it is by design that {} {} late to group {}: ranks of it send each "
+                    "other what they compute, as stages of a pipeline do, and no group of ranks of "
+                    "one stage shows a late one",
+                    rank_list(finding->guilty), finding->guilty.size() > 1 ? "are" : "is",
+                    finding->group),
+        finding);
+}
+
 // A rank that is late in one group is late in what its peers do in others: who is first is not
 // known.
 void compare(const FlightFinding& other, FlightFinding* finding) {
@@ -423,7 +457,7 @@ void compare(const FlightFinding& other, FlightFinding* finding) {
 
 bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding,
                         const ArrivalClocks& clocks) {
-  std::optional<FlightFinding> first;
+  std::optional<FlightFinding> first, of_stages;
   bool enough = false;
   for (const auto& [name, members] : by_group(dumps)) {
     if (members.size() < 2) continue;
@@ -435,10 +469,16 @@ bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* fin
     LateArrivals(group, steps, clocks.agree).tell(&found);
     if (found.kind != FlightClass::straggler)
       finding->evidence = found.evidence;
+    else if (holds_stages(members))
+      of_stages = std::move(found);
     else if (!first)
       first = std::move(found);
     else
       compare(found, &*first);
+  }
+  if (!first && of_stages) {
+    if (of_stages->decided) doubt_for_stages(&*of_stages);
+    first = std::move(of_stages);
   }
   if (!first) return enough;
   *finding = *std::move(first);

@@ -29,6 +29,7 @@ constexpr std::array kTypes = {
     TypeOrigin{"RendezvousConnectionError", ExceptionOrigin::communication},
     TypeOrigin{"RendezvousClosedError", ExceptionOrigin::communication},
     TypeOrigin{"RendezvousStateError", ExceptionOrigin::communication},
+    TypeOrigin{"RendezvousGracefulExitError", ExceptionOrigin::stop},
     TypeOrigin{"HorovodInternalError", ExceptionOrigin::communication},
     TypeOrigin{"EOFError", ExceptionOrigin::unclear},
     TypeOrigin{"Empty", ExceptionOrigin::unclear},
@@ -81,7 +82,6 @@ constexpr std::array kWords = {
     WordOrigin{"dataloader timed out", ExceptionOrigin::own},
     WordOrigin{"in local grad norm", ExceptionOrigin::own},  // Megatron's, before it communicates
     WordOrigin{"unable to find address for", ExceptionOrigin::own},  // of its own device
-    WordOrigin{"httpconnectionpool", ExceptionOrigin::own},
     WordOrigin{"httpsconnectionpool", ExceptionOrigin::own},
     WordOrigin{"gloo", ExceptionOrigin::communication},
     WordOrigin{"nccl", ExceptionOrigin::communication},
@@ -92,6 +92,8 @@ constexpr std::array kWords = {
     WordOrigin{"socket", ExceptionOrigin::communication},
     WordOrigin{"monitoredbarrier", ExceptionOrigin::communication},
     WordOrigin{"peer", ExceptionOrigin::unclear},
+    WordOrigin{"httpconnectionpool", ExceptionOrigin::unclear},  // a server that may be of the job
+    WordOrigin{"horovod detected", ExceptionOrigin::launcher},
     WordOrigin{"in process", ExceptionOrigin::unclear},  // DDP's ranks, whose models differ
     WordOrigin{"rank", ExceptionOrigin::unclear},
     WordOrigin{"collective", ExceptionOrigin::unclear},
@@ -163,6 +165,8 @@ bool is_exception(std::string_view line) {
 ExceptionOrigin origin_of_exception(std::string_view line, bool in_distributed) {
   std::string_view type = type_of(line);
   std::string_view message = line.substr(type.size());
+  // Ray raises in one process what became of another.
+  if (type.starts_with("ray.exceptions.")) return ExceptionOrigin::unclear;
   if (const size_t dot = type.rfind('.'); dot != std::string_view::npos)
     type.remove_prefix(dot + 1);
   const std::string low = lower(message);

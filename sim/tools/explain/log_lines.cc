@@ -41,6 +41,18 @@ constexpr std::array<std::string_view, 2> kTorchrun = {"torch.distributed.run",
                                                        "torch/distributed/run.py:"};
 constexpr int64_t kWarningLines = 3;
 constexpr std::string_view kHandling = "During handling of the above exception, another";
+constexpr std::string_view kCause = "The above exception was the direct cause of";
+// Before the traceback of what a thread, a destructor, a task or a handler of logs raised: none of
+// these ends its process.
+constexpr std::array<std::string_view, 5> kPassing = {
+    "Exception in thread ", "Exception ignored ", "--- Logging error ---",
+    "Task exception was never retrieved", "Future exception was never retrieved"};
+constexpr int64_t kPassingLines = 4;  // that may stand between
+// Who wrote so many lines after an exception that nobody is said to have left uncaught, caught it.
+constexpr int64_t kLinesOfTheEnd = 200;
+constexpr std::string_view kRepeated = "x across cluster]";  // Ray's
+constexpr std::string_view kTableTraceback = "  traceback : Traceback";
+constexpr std::string_view kProcessName = "Process name: ";
 constexpr std::string_view kTime = "  time      : ";
 constexpr std::string_view kRank = "  rank      : ";
 constexpr std::string_view kExitCode = "  exitcode  : ";
@@ -51,8 +63,10 @@ constexpr std::string_view kOutOfMemory = "OutOfMemoryError: CUDA out of memory"
 // A line without any of these says nothing by itself.
 const Needles& known_words() {
   static const Needles words = [] {
-    std::vector<std::string_view> all = {kTraceback, kRootCause, kElastic, kSpawned, kTime,  kRank,
-                                         kExitCode,  kHandling,  kRestart, kClosing, kForced};
+    std::vector<std::string_view> all = {kTraceback, kRootCause, kElastic,  kSpawned,
+                                         kTime,      kRank,      kExitCode, kHandling,
+                                         kRestart,   kClosing,   kForced,   kCause};
+    all.insert(all.end(), kPassing.begin(), kPassing.end());
     all.insert(all.end(), kStepEnds.begin(), kStepEnds.end());
     all.insert(all.end(), kBegins.begin(), kBegins.end());
     all.insert(all.end(), kTorchrun.begin(), kTorchrun.end());
@@ -112,6 +126,7 @@ void LogReader::take(std::string_view line) {
   LogPrefix prefix = log_prefix(line, &hosts_);
   see(prefix);
   if (prefix.rank < 0) prefix.rank = file_rank_;
+  if (prefix.rank >= 0 && prefix.rank < kLogRankMost) ++lines_of_[prefix.rank];
   if (wrapped_ > 0) take_wrapped(prefix.rest);
   const bool known = known_words().any_in(line);
   if ((known || !tracebacks_.empty()) && take_traceback(line, prefix)) return;
@@ -130,8 +145,11 @@ void LogReader::keep(LogEvent event, const LogPrefix& prefix, std::string_view t
   if (events_.size() >= kKeptMost) return;
   if (kept_[{event.local ? -2 - event.rank : event.rank, event.kind}]++ >= kKeptOfAKind) return;
   event.text = cut(text);
+  event.repeated |= text.find(kRepeated) != std::string_view::npos;
   event.file = file_;
   event.line = line_;
+  if (const auto lines = lines_of_.find(event.rank); lines != lines_of_.end())
+    kept.lines_before = lines->second;
   kept.event = std::move(event);
   events_.push_back(std::move(kept));
 }
@@ -142,6 +160,14 @@ void LogReader::forget_handled(const LogPrefix& prefix) {
   Kept& last = events_.back();
   if (last.event.kind == LogEventKind::exception && last.event.rank == prefix.rank)
     last.handled = true;
+}
+
+// A worker of the DataLoader ended: what its rank saw of that first, a lost connection, is no
+// peer's.
+void LogReader::forget_chained(std::string_view last, int64_t rank) {
+  if (last.find("DataLoader worker") == std::string_view::npos || events_.empty()) return;
+  Kept& before = events_.back();
+  if (before.event.kind == lost_peer && before.event.rank == rank) before.handled = true;
 }
 
 // Of torchelastic's attempts the last counts.
@@ -181,8 +207,7 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
     event.signal = event.code < 0 ? -event.code : event.code == kExitOfSigterm ? kSigterm : 0;
   }
   if (event.kind == ended && event.signal == kSigterm) event.kind = stopped;
-  const bool wrapped = event.kind == ended && event.first && event.signal == 0 && event.code == 0 &&
-                       pattern.writer == LogWriter::process;
+  const bool wrapped = event.kind == ended && event.first && event.signal == 0 && event.code == 0;
   if (wrapped) wrapped_ = kWrappedMost;
   if (pattern.writer != LogWriter::slurm) return keep(std::move(event), prefix, prefix.rest);
   if (event.ranks.empty() || (event.code == 0 && event.signal == 0)) return;
@@ -195,15 +220,29 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   }
 }
 
-// prterun breaks its lines where they get long.
+// prterun breaks its lines where they get long; mpirun and horovodrun tell line by line who was
+// first, and its code.
 void LogReader::take_wrapped(std::string_view line) {
   --wrapped_;
-  const int64_t number = number_after(line, "signal ", 0);
-  if (number <= 0 || events_.empty()) return;
+  if (events_.empty()) return;
+  Kept& last = events_.back();
+  // Of an elastic job the name is "host[0]", which counts a host's processes.
+  if (const auto name = after(line, kProcessName);
+      name.data() != nullptr &&
+      name.find_first_not_of("0123456789 \t\r") == std::string_view::npos) {
+    last.event.rank = rank_at(name).value_or(-1);
+    last.of_file = false;
+    last.owner = LineOwner::job;
+  }
+  const int64_t code = number_after(line, "Exit code:", 0);
+  const int64_t number = code == 0  ? number_after(line, "signal ", 0)
+                         : code < 0 ? -code
+                                    : code - 128;
+  if (code != 0) last.event.code = code;
+  if (number <= 0) return;
   wrapped_ = 0;
-  LogEvent& event = events_.back().event;
-  event.signal = number;
-  if (number == kSigterm) event.kind = stopped;
+  last.event.signal = number;
+  if (number == kSigterm) last.event.kind = stopped;
 }
 
 // Of an uncaught exception, without the calls before it.
@@ -223,6 +262,8 @@ void LogReader::take_field(std::string_view line, const LogPrefix& prefix) {
     forget_attempt();
   } else if (line.find(kHandling) != std::string_view::npos) {
     forget_handled(prefix);
+  } else if (holds_any(line, kPassing)) {
+    if (passing_.size() < static_cast<size_t>(kLogRankMost)) passing_[prefix.rank] = line_;
   } else if (const auto forced = after(line, kForced); forced.data() != nullptr) {
     if (killed_.size() < kKilledMost) killed_.insert(leading_number(forced).value_or(-1));
   } else if (prefix.uncaught && is_exception(prefix.rest) &&
@@ -266,6 +307,7 @@ void LogReader::take_exit_code(std::string_view code, const LogPrefix& prefix) {
   failure_.kind = by_agent ? stopped : ended;
   failure_.first = root_cause_;
   if (root_cause_ && failure_.signal == 0 && !closes_) doubt_kills();
+  table_rank_ = failure_.rank;
   keep(failure_, prefix, prefix.rest);
   failure_ = {};
 }
@@ -280,40 +322,54 @@ void LogReader::doubt_kills() {
 
 bool LogReader::take_traceback(std::string_view line, const LogPrefix& prefix) {
   const size_t start = line.find(kTraceback);
-  if (start != std::string_view::npos) {
-    LogPrefix owner = prefix;
-    if (const auto rank = rank_before(line, start)) owner.rank = *rank;
-    if (tracebacks_.size() >= static_cast<size_t>(kLogRankMost) &&
-        !tracebacks_.contains(owner.rank))
-      return true;
-    Traceback& traceback = tracebacks_[owner.rank];
-    traceback.open = true;
-    traceback.in_distributed = false;
-    traceback.spawned = spawned_;
-    // Of a checkpoint, which tells all ranks what some of them raised.
-    if (const auto told = line.substr(start + kTraceback.size()); told.starts_with(" (RANK "))
-      traceback.spawned = rank_at(told.substr(7)).value_or(-1);
-    spawned_ = -1;
-    traceback.uncaught =
-        owner.uncaught ||
-        line.find("]: Traceback", start - std::min<size_t>(start, 3)) != std::string_view::npos;
-    return true;
-  }
+  if (start != std::string_view::npos) return begin_traceback(line, start, prefix);
   if (tracebacks_.empty()) return false;
   const auto found = tracebacks_.find(prefix.rank);
-  if (found == tracebacks_.end()) return false;
-  Traceback& traceback = found->second;
-  const std::string_view rest = prefix.rest;
-  if (!traceback.open) return false;
+  if (found == tracebacks_.end() || !found->second.open) return false;
+  go_on_with(&found->second, line, prefix);
+  return true;
+}
+
+bool LogReader::begin_traceback(std::string_view line, size_t start, const LogPrefix& prefix) {
+  LogPrefix owner = prefix;
+  if (const auto rank = rank_before(line, start)) owner.rank = *rank;
+  if (tracebacks_.size() >= static_cast<size_t>(kLogRankMost) && !tracebacks_.contains(owner.rank))
+    return true;
+  Traceback traceback;
+  traceback.open = true;
+  traceback.spawned = spawned_;
+  // Of a checkpoint, which tells all ranks what some of them raised.
+  const std::string_view told = line.substr(start + kTraceback.size());
+  if (told.starts_with(" (RANK ")) traceback.spawned = rank_at(told.substr(7)).value_or(-1);
+  if (prefix.rest.starts_with(kTableTraceback)) {
+    traceback.spawned = table_rank_;
+    traceback.indent = 2;
+  }
+  spawned_ = -1;
+  traceback.uncaught =
+      owner.uncaught ||
+      line.find("]: Traceback", start - std::min<size_t>(start, 3)) != std::string_view::npos;
+  const auto passing = passing_.find(owner.rank);
+  traceback.passing = passing != passing_.end() && line_ - passing->second <= kPassingLines;
+  traceback.repeated = told.find(kRepeated) != std::string_view::npos;
+  tracebacks_[owner.rank] = traceback;
+  return true;
+}
+
+void LogReader::go_on_with(Traceback* traceback, std::string_view line, const LogPrefix& prefix) {
+  LogPrefix moved = prefix;
+  std::string_view& rest = moved.rest;
+  if (rest.find_first_not_of(' ') >= traceback->indent)
+    rest.remove_prefix(std::min(traceback->indent, rest.size()));
   if (rest.empty() || rest[0] == ' ' || rest[0] == '\t') {
     if (const auto file = after(rest, "File \""); file.data() != nullptr)
-      traceback.in_distributed =
+      traceback->in_distributed =
           file.find("torch/distributed/") != std::string_view::npos &&
           file.find("torch/distributed/checkpoint/") == std::string_view::npos;
-    return true;
+    traceback->repeated |= rest.find(kRepeated) != std::string_view::npos;
+    return;
   }
-  end_traceback(&traceback, line, prefix);
-  return true;
+  end_traceback(traceback, line, moved);
 }
 
 void LogReader::end_traceback(Traceback* traceback, std::string_view line,
@@ -325,15 +381,18 @@ void LogReader::end_traceback(Traceback* traceback, std::string_view line,
   const size_t before = events_.size();
   if (origin != ExceptionOrigin::own) take_recognized(line, prefix);
   if (events_.size() > before) return;  // a line of the table, which says more
+  if (traceback->passing && origin != ExceptionOrigin::communication) return;
   LogEvent event;
   event.certain = uncaught || traceback->spawned >= 0;
   event.rank = traceback->spawned;
+  event.repeated = traceback->repeated;
   switch (origin) {
     case ExceptionOrigin::launcher:
       return;
     case ExceptionOrigin::own:
       event.kind = LogEventKind::exception;
       event.own = true;
+      forget_chained(prefix.rest, event.rank < 0 ? prefix.rank : event.rank);
       break;
     case ExceptionOrigin::unclear:
       event.kind = LogEventKind::exception;
@@ -370,10 +429,18 @@ void LogReader::settle(Kept* kept) const {
   event.local = false;
 }
 
+// Did the rank write much after an exception that may have been caught?
+bool LogReader::went_on(const Kept& kept) const {
+  const auto lines = lines_of_.find(kept.event.rank);
+  return kept.event.kind == LogEventKind::exception && !kept.event.certain &&
+         lines != lines_of_.end() && lines->second - kept.lines_before > kLinesOfTheEnd;
+}
+
 std::vector<LogEvent> LogReader::finish() {
   if (role_ranks_) told_ = std::move(told_twice_);
   std::vector<LogEvent> events;
   for (Kept& kept : events_) {
+    if (went_on(kept)) kept.event.own = false;
     settle(&kept);
     if (!kept.handled) events.push_back(std::move(kept.event));
   }

@@ -34,20 +34,26 @@ class LogReader {
     bool open = false;
     bool in_distributed = false;  // the innermost call so far is one of torch.distributed
     bool uncaught = false;
-    int64_t spawned = -1;  // whose it is, as torch.multiprocessing.spawn says
+    bool passing = false;  // what raised it did not end for it
+    bool repeated = false;
+    size_t indent = 0;     // of its last line: in torchelastic's table, which moves all of it
+    int64_t spawned = -1;  // whose it is, as torch.multiprocessing.spawn or that table says
   };
 
   // An event, and by whose word its rank is known.
   struct Kept {
     LogEvent event;
     LineOwner owner = LineOwner::nobody;
-    bool of_file = false;     // by the file's name
-    bool told_twice = false;  // by "[rank0]:[rank8]:"
-    bool handled = false;     // an exception while whose handling another came
+    bool of_file = false;      // by the file's name
+    bool told_twice = false;   // by "[rank0]:[rank8]:"
+    bool handled = false;      // an exception while whose handling another came
+    int64_t lines_before = 0;  // of the same rank
   };
 
   void take_recognized(std::string_view line, const LogPrefix& prefix);
   bool take_traceback(std::string_view line, const LogPrefix& prefix);
+  bool begin_traceback(std::string_view line, size_t start, const LogPrefix& prefix);
+  void go_on_with(Traceback* traceback, std::string_view line, const LogPrefix& prefix);
   void end_traceback(Traceback* traceback, std::string_view line, const LogPrefix& prefix);
   void keep(LogEvent event, const LogPrefix& prefix, std::string_view text);
   void find_rank(std::string_view line, std::string_view needle, const LogPrefix& prefix,
@@ -61,6 +67,8 @@ class LogReader {
   void see(const LogPrefix& prefix);
   void set_node_offset(int64_t rank, int64_t local);
   void forget_handled(const LogPrefix& prefix);
+  void forget_chained(std::string_view last, int64_t rank);
+  bool went_on(const Kept& kept) const;
   void forget_attempt();
   int64_t own_rank() const;
   bool numbers_are_ranks() const;
@@ -80,10 +88,14 @@ class LogReader {
   std::vector<Kept> events_;
   std::map<std::pair<int64_t, LogEventKind>, int64_t> kept_;
   std::map<int64_t, Traceback> tracebacks_;
+  std::map<int64_t, int64_t>
+      passing_;  // by rank: the line that says of what comes that it ends nothing
+  std::map<int64_t, int64_t> lines_of_;  // by rank: how many there were
   std::set<int64_t> ranks_;
   int64_t spawned_ = -1;            // the process whose traceback comes next
   int64_t wrapped_ = 0;             // lines in which the signal of the last end may still come
-  LogEvent failure_;                // of torchelastic's table, as far as it was read
+  int64_t table_rank_ = -1;         // of torchelastic's table: whose part was read last
+  LogEvent failure_;                // and that, as far as it was read
   bool root_cause_ = false;         // the table's last part has begun
   bool launcher_ = false;           // how processes ended is told here: the file is no rank's
   bool agent_ = false;              // torchelastic writes here: a task of Slurm is no rank

@@ -90,6 +90,14 @@ void read_fingerprints(std::string_view line, LogEvent* event) {
 }
 
 // "Out Of Memory" is said of all tasks of a step in which one was killed.
+// A shell, or whoever hands on a shell's exit code, counts signals from 128. What SIGKILL ended may
+// be the launcher's doing.
+int64_t signal_of_shell(int64_t code) {
+  constexpr std::array kOwn = {int64_t{4}, int64_t{7}, int64_t{8}, int64_t{11}};
+  const bool own = std::find(kOwn.begin(), kOwn.end(), code - 128) != kOwn.end();
+  return own ? code - 128 : 0;
+}
+
 struct SlurmEnd {
   std::string_view words;
   int64_t signal;
@@ -104,6 +112,7 @@ void read_slurm(std::string_view line, LogEvent* event) {
   if (tasks.data() == nullptr) return;
   event->ranks = ranks_in(tasks);
   event->code = number_after(line, "Exited with exit code ", 0);
+  event->signal = signal_of_shell(event->code);
   for (const SlurmEnd& end : kSlurmEnds) {
     if (tasks.find(end.words) == std::string_view::npos) continue;
     event->signal = end.signal;
@@ -123,9 +132,11 @@ void read_mpirun_exit(std::string_view line, LogEvent* event) {
   name = name.substr(0, name.find_first_of(" \t\r"));
   const std::string_view rank = after(name, name.starts_with("[") ? ",1]," : "@1,");
   event->rank = rank_at(rank).value_or(-1);
-  event->code = 1;  // the next line has it
-  event->first = true;
+  event->first = true;  // the next line has its code
 }
+
+// Whom it saw, and its code, stand in the next lines.
+void read_first_told(std::string_view, LogEvent* event) { event->first = true; }
 
 void read_mpi_abort(std::string_view line, LogEvent* event) {
   event->rank = rank_at(after(line, "MPI_ABORT was invoked on rank ")).value_or(-1);
@@ -186,6 +197,34 @@ void read_horovod_end(std::string_view line, LogEvent* event) {
   if (const size_t word = before.rfind("Process "); word != std::string_view::npos)
     event->rank = rank_at(before.substr(word + 8)).value_or(-1);
   event->code = number_after(line, " exit with status code ", 0);
+  event->signal = signal_of_shell(event->code);
+}
+
+void read_composer_first(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, "composer.cli.launcher:Rank ")).value_or(-1);
+  event->code = number_after(line, " crashed with exit code ", 0);
+  event->first = true;
+}
+
+// Of all that did not end well: those that the launcher killed, too.
+void read_composer_end(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, "lobal rank ")).value_or(-1);
+  event->code = number_after(line, " exited with code ", 0);
+  event->forced = event->code == -9;
+}
+
+// By its number on its host.
+void read_vllm_worker(std::string_view line, LogEvent* event) {
+  event->rank = rank_at(after(line, "Worker proc VllmWorker-")).value_or(-1);
+  event->local = true;
+}
+
+// The coordinator lists, tensor by tensor, the ranks that did not ask for it.
+void read_stalled(std::string_view line, LogEvent* event) {
+  constexpr std::string_view kKey = "[missing ranks: ";
+  for (size_t at = line.find(kKey); at != std::string_view::npos; at = line.find(kKey, at + 1))
+    event->ranks.merge(ranks_in(line.substr(at + kKey.size())));
+  event->of_others = true;
 }
 
 void read_segmentation(std::string_view, LogEvent* event) { event->signal = 11; }
@@ -193,8 +232,10 @@ void read_bus_error(std::string_view, LogEvent* event) { event->signal = 7; }
 void read_out_of_memory(std::string_view, LogEvent* event) { event->signal = 9; }
 // Both ends of a link see its error.
 void read_device_error(std::string_view line, LogEvent* event) {
-  event->own = event->certain = line.find("NVLink") == std::string_view::npos;
+  event->own = event->certain =
+      line.find("NVLink") == std::string_view::npos && line.find("XGMI") == std::string_view::npos;
 }
+void read_own_abort(std::string_view, LogEvent* event) { event->own = event->certain = true; }
 void read_sent_more(std::string_view, LogEvent* event) { event->sent_more = true; }
 void read_nothing(std::string_view, LogEvent*) {}
 
@@ -238,6 +279,14 @@ constexpr std::array kLogRows = {
     LogRow{{"terminated with exception: CUDA error", LogEventKind::exception,
             "ProcessGroupNCCL.cpp", "PyTorch 2.0"},
            read_device_error},
+    LogRow{{"terminated with exception: HIP error", LogEventKind::exception, "ProcessGroupNCCL.cpp",
+            "PyTorch 2.0, ROCm"},
+           read_device_error},
+    LogRow{{"Memory access fault by GPU node-", LogEventKind::exception, "ROCr runtime", "ROCm 5"},
+           read_own_abort},
+    LogRow{{"terminate called after throwing an instance of 'std::bad_alloc'",
+            LogEventKind::exception, "libstdc++", "GCC 4"},
+           read_own_abort},
     LogRow{{"timed out in blocking wait", timed_out, "ProcessGroupNCCL.cpp", "PyTorch 2.0"},
            read_work},
     LogRow{{"'s watchdog got stuck for ", stuck, "ProcessGroupNCCL.cpp", "PyTorch 2.2"},
@@ -319,6 +368,19 @@ constexpr std::array kLogRows = {
     LogRow{{"Forcefully terminating all other processes", ended, "subprocess_script.py",
             "Lightning 2.0", LogWriter::agent},
            read_child},
+    LogRow{{"composer.cli.launcher:Rank ", ended, "composer/cli/launcher.py", "Composer 0.14",
+            LogWriter::agent},
+           read_composer_first},
+    LogRow{{"composer.cli.launcher:Global rank ", ended, "composer/cli/launcher.py",
+            "Composer 0.14", LogWriter::agent},
+           read_composer_end},
+    LogRow{{"[missing ranks: ", absent, "horovod/common/stall_inspector.cc", "Horovod 0.16"},
+           read_stalled},
+    LogRow{{"Worker proc VllmWorker-", ended, "vllm/v1/executor/multiproc_executor.py", "vLLM 0.9"},
+           read_vllm_worker},
+    LogRow{{"Horovod detected that one or more processes exited", ended, "horovodrun",
+            "Horovod 0.19", LogWriter::agent},
+           read_first_told},
     LogRow{{" exit with status code ", ended, "horovodrun", "Horovod 0.19", LogWriter::agent},
            read_horovod_end},
     LogRow{{"noticed that process rank ", ended, "mpirun, prterun", "Open MPI 1.8"},
@@ -333,10 +395,13 @@ constexpr std::array kLogRows = {
            read_spawned},
     LogRow{{" terminated with exit code ", ended, "multiprocessing/spawn.py", "PyTorch 1.5"},
            read_spawned},
+    LogRow{{"srun: error: Node failure on ", job_ended, "srun", "Slurm 14"}, read_nothing},
     LogRow{{"srun: error: ", ended, "srun", "Slurm 14", LogWriter::slurm}, read_slurm},
     LogRow{{"oom-kill event", ended, "slurmstepd", "Slurm 17"}, read_out_of_memory},
     LogRow{{"oom_kill event", ended, "slurmstepd", "Slurm 21"}, read_out_of_memory},
     LogRow{{"slurmstepd: error: *** ", job_ended, "slurmstepd", "Slurm 14"}, read_nothing},
+    LogRow{{"error: *** STEP ", job_ended, "slurmstepd", "Slurm 14"}, read_nothing},
+    LogRow{{"error: *** JOB ", job_ended, "slurmstepd", "Slurm 14"}, read_nothing},
     LogRow{{"NVRM: Xid (", node_fault, "NVIDIA's kernel module", "340", LogWriter::kernel},
            read_nothing},
     LogRow{{"Killed process ", node_fault, "Linux mm/oom_kill.c", "Linux 2.6", LogWriter::kernel},
@@ -344,6 +409,8 @@ constexpr std::array kLogRows = {
     LogRow{{"Fatal Python error: Segmentation fault", ended, "faulthandler", "Python 3.3"},
            read_segmentation},
     LogRow{{"Fatal Python error: Bus error", ended, "faulthandler", "Python 3.3"}, read_bus_error},
+    LogRow{{"Segmentation fault (core dumped)", ended, "a shell", "bash 4"}, read_segmentation},
+    LogRow{{"Bus error (core dumped)", ended, "a shell", "bash 4"}, read_bus_error},
     LogRow{{"Signal: Segmentation fault (11)", ended, "Open MPI", "Open MPI 1.8"},
            read_segmentation},
     LogRow{{"Signal: Bus error (7)", ended, "Open MPI", "Open MPI 1.8"}, read_bus_error},

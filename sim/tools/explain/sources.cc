@@ -12,7 +12,9 @@
 #include "scenarios/json/json_text.h"
 #include "sim/tools/explain/archive.h"
 #include "sim/tools/explain/file_rank.h"
+#include "sim/tools/explain/flight_calls.h"
 #include "sim/tools/explain/log_source.h"
+#include "sim/tools/explain/namesakes.h"
 #include "sim/tools/explain/source_kind.h"
 
 namespace lockstep {
@@ -104,6 +106,8 @@ class JobReader {
     std::sort(job_.dumps.begin(), job_.dumps.end(),
               [](const FlightDump& a, const FlightDump& b) { return a.rank < b.rank; });
     job_.logs = static_cast<int64_t>(logs_.size() + error_files_.size());
+    tell_namesakes_apart(&job_);
+    share_starts(&job_.dumps);
     return std::move(job_);
   }
 

@@ -231,6 +231,7 @@ class TraceArrivals {
       all[trace].file = traces_[trace].file;
       for (const auto& [name, description] : traces_[trace].groups)
         all[trace].groups[name] = {description, nullptr};
+      add_transfer(traces_[trace].calls, &all[trace].entries);
     }
     for (const auto& [name, group] : groups_) {
       const double begin_us = group.came_us(0, 0);
@@ -240,6 +241,17 @@ class TraceArrivals {
         add_entries(name, group, member, begin_us, places, &all[group.traces()[member]].entries);
     }
     return all;
+  }
+
+  // One says enough: that the rank may be a stage of a pipeline. With whom, traces do not tell.
+  static void add_transfer(const std::vector<TraceCall>& calls, std::vector<FlightEntry>* entries) {
+    const auto found = std::find_if(calls.begin(), calls.end(),
+                                    [](const TraceCall& call) { return call.point_to_point; });
+    if (found == calls.end()) return;
+    FlightEntry transfer;
+    transfer.group = found->group;
+    transfer.point_to_point = true;
+    entries->push_back(std::move(transfer));
   }
 
   // Of each call, which one of its step it is; nothing where a third of the steps have more or

@@ -109,6 +109,47 @@ TEST(FlightTimeline, OfARankThatOnlyItsNameMakesSoLargeThereIsNone) {
   EXPECT_TRUE(picture_of(job).is_null());
 }
 
+// Hosts whose clocks are minutes apart: what was called together is drawn together.
+TEST(FlightTimeline, ClocksThatAreApartAreSetRight) {
+  auto job = hang();
+  for (FlightEntry& entry : job[1].entries) entry.created_ns += int64_t{900} * 1'000'000'000;
+  const json seen = picture_of(job);
+  const json set_right = seen["collectives"][3][6];
+  const int64_t called = set_right[1];
+  EXPECT_NEAR(called, picture_of(hang())["collectives"][3][6][1].get<int64_t>(), 20'000);
+  EXPECT_THAT(seen["note"].get<std::string>(), HasSubstr("+900.0 s (rank 1)"));
+  EXPECT_THAT(picture_of(hang())["note"].get<std::string>(), HasSubstr("its own clock."));
+}
+
+// Ranks 0 and 2 have no collective in common, but each some with rank 1.
+TEST(FlightTimeline, ClocksAreSetRightThroughOtherRanks) {
+  std::vector<FlightDump> job(3);
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    FlightDump& dump = job[static_cast<size_t>(rank)];
+    dump.rank = rank;
+    const int64_t ahead = 60'000 * rank;  // ms
+    for (const auto& [name, first] : {std::pair<std::string, int64_t>("a", 0), {"b", 1}}) {
+      if (rank != first && rank != first + 1) continue;
+      dump.groups[name] = {"pair", ranks_in_group({first, first + 1})};
+      for (int64_t sequence = 1; sequence <= 3; ++sequence)
+        dump.entries.push_back(call(name, sequence, true, 1000 * sequence + ahead));
+    }
+  }
+  const json seen = picture_of(job);
+  for (const json& row : seen["collectives"])
+    for (size_t rank = 5; rank < 8; ++rank)
+      if (row[rank].is_array()) {
+        EXPECT_EQ(row[rank][1], 1'000'000 * (row[0].get<int64_t>() - 1));
+      }
+}
+
+// A rank that is late by less than a second may be late.
+TEST(FlightTimeline, WhoIsLateIsDrawnLate) {
+  auto job = hang();
+  for (FlightEntry& entry : job[1].entries) entry.created_ns += 700'000'000;
+  EXPECT_EQ(picture_of(job)["collectives"][3][6][1], 2'801'000);
+}
+
 TEST(FlightTimeline, OfNoDumpOrNoTimeThereIsNone) {
   EXPECT_TRUE(picture_of({}).is_null());
   auto job = hang();

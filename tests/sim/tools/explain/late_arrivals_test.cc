@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <random>
 
 namespace lockstep {
@@ -161,6 +162,32 @@ TEST(LateArrivals, WhereRanksTakeTurnsInAStepOrDumpsAreMissingNobodyIsNamed) {
   EXPECT_FALSE(turns.decided);
   EXPECT_THAT(turns.candidates, ElementsAre(0, 1));
   EXPECT_THAT(turns.missing, ElementsAre(HasSubstr("who makes a step long: rank ")));
+}
+
+// Of a pipeline's stages one is last in each step by design, not within a group of one stage.
+TEST(LateArrivals, OfAPipelinesStagesNobodyIsNamedByWhatAllStagesCall) {
+  const auto all = std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{0, 1, 2});
+  std::vector<FlightDump> dumps = MadeJob{.late = 0, .before_bucket = 2, .late_ms = 30}.dumps();
+  FlightEntry transfer;
+  transfer.group = "pp";
+  transfer.operation = "recv";
+  transfer.point_to_point = true;
+  transfer.own_number = 0;
+  transfer.peer = 1;
+  dumps[0].groups["pp"] = {"pp", all};
+  dumps[0].entries.push_back(transfer);
+  FlightFinding staged;
+  find_late_arrivals(dumps, &staged);
+  EXPECT_FALSE(staged.decided);
+  EXPECT_THAT(staged.candidates, ElementsAre(0));
+  EXPECT_THAT(staged.missing,
+              ElementsAre(HasSubstr("whether it is by design that rank 0 is late")));
+
+  dumps[0].groups["pp"] = {"pp",
+                           std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{0, 7})};
+  FlightFinding of_one_stage;  // who sends to rank 7, which is not in this group
+  find_late_arrivals(dumps, &of_one_stage);
+  EXPECT_THAT(of_one_stage.guilty, ElementsAre(0));
 }
 
 // In a broadcast by a tree who sends to a late rank waits for it, and then comes late as well.

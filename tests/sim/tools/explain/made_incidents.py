@@ -282,9 +282,12 @@ INCIDENTS = {
 }
 
 
-def answer_of(program, folder):
+def answer_of(program, folder, job=None):
     path = folder / "answer.json"
-    subprocess.run([program, "explain", folder / "job", "--json", path], capture_output=True, timeout=60, check=False)
+    path.unlink(missing_ok=True)
+    said = subprocess.run([program, "explain", job or folder / "job", "--json", path], capture_output=True, timeout=60, check=False)
+    if not path.exists():
+        raise RuntimeError(f"{job or folder}: {said.stderr.decode()}")
     return json.loads(path.read_text())
 
 

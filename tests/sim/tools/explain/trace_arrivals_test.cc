@@ -50,6 +50,16 @@ TEST(TraceArrivals, TheLateRankIsNamed) {
   }
 }
 
+// Of a pipeline's stages one is last in each step by design.
+TEST(TraceArrivals, WhoSendsAndReceivesMayBeAStage) {
+  auto made = MadeTraces{.late = 0, .late_ms = 15}.make();
+  made[0].kernel("ncclDevKernel_SendRecv(ncclDevKernelArgs)", 1e5, 1.1e5,
+                 R"("Collective name": "send", "Process Group Name": "1")");
+  const Explained found = explained(made);
+  EXPECT_FALSE(found.finding.decided);
+  EXPECT_THAT(found.finding.candidates, ElementsAre(0));
+}
+
 TEST(TraceArrivals, NobodyIsAccusedWhereAllAreAsFast) {
   for (const double jitter_ms : {0.1, 1.0, 4.0}) {
     const Explained found = explained(MadeTraces{.world_size = 4, .jitter_ms = jitter_ms}.make());
