@@ -129,6 +129,18 @@ double worst_ratio(const Error& run, const Error& null) {
   return std::max(ratio(run.l2, null.l2), ratio(run.max, null.max));
 }
 
+// No draw can be promised to lie nearer to its oracle than half of the last place of the result. Of
+// a gradient of few elements all of them may have been as lucky: that is no measure of others'
+// errors.
+Error at_least_half_a_place(const Error& null, const at::Tensor& gradient,
+                            const at::Tensor& oracle) {
+  if (oracle.numel() == 0) return null;
+  const bool is_double = gradient.scalar_type() == at::kDouble;
+  const double u = is_double ? 0x1p-53 : 0x1p-24;
+  return {std::max(null.l2, u * oracle.norm().item<double>()),
+          std::max(null.max, u * oracle.abs().max().item<double>())};
+}
+
 // Null draws are correct by construction: whatever a scenario does to its loss, the average of the
 // shards' losses is that of the whole batch.
 Scenario null_of(Scenario scenario) {
@@ -180,10 +192,11 @@ class RoundingLane : public StatisticLane {
       if (entry.kind != StateKind::gradient || !measurable(i)) continue;
       const at::Tensor exact = whole(oracle_.parameters[i].tensor.grad());
       const at::Tensor gradient = own_.values_in(entry, after);
-      const double r = worst_ratio(error_of(gradient, exact), null[i]);
+      const Error usual = at_least_half_a_place(null[i], gradient, exact);
+      const double r = worst_ratio(error_of(gradient, exact), usual);
       if (result.entry < 0) {
         flip_highest_mantissa_bit_of_largest(gradient);
-        result.control_r = worst_ratio(error_of(gradient, exact), null[i]);
+        result.control_r = worst_ratio(error_of(gradient, exact), usual);
       }
       result.control_r = std::max(result.control_r, result.entry < 0 ? 0 : r);
       if (result.entry < 0 || r > result.r) {
