@@ -179,10 +179,15 @@ void ReplayBuckets::number() {
 // in memory, if they fill theirs without gaps: where an element lies decides what it is added from.
 at::Tensor ReplayBuckets::place_in(const at::Tensor& flat, size_t parameter) const {
   const at::Tensor& like = parameters_[parameter].tensor;
-  const int64_t offset = places_[parameter].offset;
   return like.is_non_overlapping_and_dense()
-             ? flat.as_strided(like.sizes(), like.strides(), offset)
-             : flat.narrow(0, offset, like.numel()).view(like.sizes());
+             ? flat.as_strided(like.sizes(), like.strides(), places_[parameter].offset)
+             : shaped_in(flat, parameter);
+}
+
+// The same elements, contiguous, whatever the parameter's strides.
+at::Tensor ReplayBuckets::shaped_in(const at::Tensor& flat, size_t parameter) const {
+  const at::Tensor& like = parameters_[parameter].tensor;
+  return flat.narrow(0, places_[parameter].offset, like.numel()).view(like.sizes());
 }
 
 // LibTorch's own arithmetic of one operation: half types round in a way of its own.
@@ -246,10 +251,7 @@ void ReplayBuckets::compress(Bucket& bucket) {
   // As DDP hands a bucket to a hook: in the parameters' shapes, whatever their strides.
   const auto views_in = [&](const at::Tensor& flat) {
     std::vector<at::Tensor> views;
-    for (size_t i : bucket.parameters) {
-      const at::Tensor& like = parameters_[i].tensor;
-      views.push_back(flat.narrow(0, places_[i].offset, like.numel()).view(like.sizes()));
-    }
+    for (size_t i : bucket.parameters) views.push_back(shaped_in(flat, i));
     return views;
   };
   std::vector<std::vector<at::Tensor>> of_ranks;

@@ -66,6 +66,7 @@ class ReplayBuckets {
   void lay_out(const std::vector<std::vector<size_t>>& buckets);
   void number();
   at::Tensor place_in(const at::Tensor& flat, size_t parameter) const;
+  at::Tensor shaped_in(const at::Tensor& flat, size_t parameter) const;
   at::Tensor divided(const at::Tensor& gradient, const std::string& division) const;
   void take_sparse(int64_t rank, Bucket& bucket);
   void sum_sparse(Bucket& bucket);

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "scenarios/base/clock.h"
+#include "scenarios/base/median.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/tensor_hooks.h"
 #include "sim/worker/libraries.h"
@@ -111,12 +112,6 @@ void add_backward(const PassTimes& times, std::vector<std::vector<double>>* ms) 
   }
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 }  // namespace
 
 LayerProfile measure_layers(const RunPlan& plan, int64_t repetitions) {
@@ -148,7 +143,8 @@ LayerProfile measure_layers(const RunPlan& plan, int64_t repetitions) {
                        fingerprint(),
                        {}};
   for (size_t i = 0; i < layers; ++i)
-    profile.layers.push_back({manifest->layers[i].name, median(forward[i]), median(backward[i])});
+    profile.layers.push_back(
+        {manifest->layers[i].name, upper_median_of(forward[i]), upper_median_of(backward[i])});
   return profile;
 }
 

@@ -96,8 +96,8 @@ def reduced_oddly(recorder, names, params):
 def held_by_some(recorder, names, params):
     """By a DistributedDataParallel that was given a group of some ranks, or of this one alone."""
     import torch.distributed as dist
-    own = {id(param) for model in recorder.models for _, param in model.params
-           if recorder.world > 1 and 0 < dist.get_world_size(model.group) < recorder.world}
+    some = [model for model in recorder.models if recorder.world > 1 and 0 < dist.get_world_size(model.group) < recorder.world]
+    own = {id(param) for model in some for _, param in model.params}
     return [name for name, param in zip(names, params) if id(param) in own]
 
 

@@ -1,6 +1,7 @@
 """What was trained on, of all that loaders gave: how samplers dealt it, and where in its iteration the loader is. An evaluation,
 a first batch for a summary or a mean over the data set may see any order, as often as it likes."""
 
+import array
 import hashlib
 import sys
 
@@ -14,9 +15,17 @@ def split_of(dataset):
     while data is not None and isinstance(dataset, data.Subset):
         if len(dataset.indices) > MOST_INDICES:
             return ""
-        hashes.append(",".join(str(int(index)) for index in dataset.indices))
+        hashes.append(bytes_of(dataset.indices))
         dataset = dataset.dataset
-    return hashlib.blake2b(";".join(hashes).encode(), digest_size=8).hexdigest() if hashes else ""
+    return hashlib.blake2b(b";".join(hashes), digest_size=8).hexdigest() if hashes else ""
+
+
+def bytes_of(indices):
+    """Mostly of numbers; a data set may have keys of another kind."""
+    try:
+        return array.array("q", indices).tobytes()
+    except (TypeError, ValueError, OverflowError):
+        return ",".join(str(index) for index in indices).encode()
 
 
 class Iteration:

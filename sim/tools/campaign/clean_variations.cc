@@ -1,7 +1,7 @@
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "sim/tools/campaign/cases.h"
@@ -60,7 +60,7 @@ class Variation {
 
   // Each rank's batch norm has the statistics of its own shard: no function of the whole batch.
   void own_statistics() {
-    if (!is_plain_ddp() || has("frozen") || is("data", "routed") || is("split", "manual")) return;
+    if (!takes_another_model()) return;
     enlarge(4);
     model({{"kind", "batch_norm_mlp"}, {"hidden", Json::array({draw_.between(4, 12)})}});
     // After the first of several forwards is refused.
@@ -68,6 +68,10 @@ class Variation {
     body_["reducer"]["buffer_hook"] =
         draw_.one_of<std::string>({"none", "average_before_forward", last});
     ask({"replica", "replay"});
+  }
+
+  bool takes_another_model() const {
+    return is_plain_ddp() && !has("frozen") && !is("data", "routed") && !is("split", "manual");
   }
 
   // In place of the drawn one, of numbers.
@@ -89,7 +93,7 @@ class Variation {
 
   // Left out of DDP by name, and averaged by hand.
   void ignored() {
-    if (!is_plain_ddp() || has("frozen") || is("data", "routed") || is("split", "manual")) return;
+    if (!takes_another_model()) return;
     model({{"kind", "mlp"}, {"hidden", Json::array({draw_.between(2, 9), draw_.between(1, 9)})}});
     body_["rank_seeds"] = "equal";  // what is left out is not broadcast
     body_["ignored"] = Json::array({draw_.one_of<std::string>({"fc1", "fc2", "fc1.weight"})});

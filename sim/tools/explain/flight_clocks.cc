@@ -1,17 +1,17 @@
 #include "sim/tools/explain/flight_clocks.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <optional>
 #include <utility>
 #include <vector>
+
+#include "scenarios/base/median.h"
+#include "sim/tools/explain/flight_lateness.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kApartNs = 1'000'000'000;
 constexpr int64_t kAgreeNs = 500'000'000;
-constexpr size_t kEnough = 2;                       // collectives in common
 constexpr size_t kMostOfPair = 64;                  // the newest say enough
 constexpr int64_t kMostApartNs = int64_t{1} << 56;  // years: no clock's doing
 
@@ -36,22 +36,12 @@ Differences differences_of(const std::map<std::string, GroupRecord>& groups) {
   return all;
 }
 
-std::optional<int64_t> usual(std::vector<int64_t> differences) {
-  if (differences.size() < kEnough) return std::nullopt;
-  const auto middle = differences.begin() + static_cast<ptrdiff_t>(differences.size() / 2);
-  std::nth_element(differences.begin(), middle, differences.end());
-  const auto agree = std::count_if(differences.begin(), differences.end(), [&](int64_t one) {
-    return std::abs(one - *middle) <= kAgreeNs;
-  });
-  if (2 * static_cast<size_t>(agree) <= differences.size()) return std::nullopt;
-  return *middle;
-}
-
 // By rank, against the first one: as far as pairs lead.
 std::map<int64_t, int64_t> against_one(const Differences& differences) {
   std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> neighbours;
   for (const auto& [pair, all] : differences)
-    if (const auto ahead = usual(all); ahead && std::abs(*ahead) <= kMostApartNs) {
+    if (const auto ahead = usual_difference(all, kAgreeNs);
+        ahead && std::abs(*ahead) <= kMostApartNs) {
       neighbours[pair.first].emplace_back(pair.second, *ahead);
       neighbours[pair.second].emplace_back(pair.first, -*ahead);
     }
@@ -77,9 +67,7 @@ std::map<int64_t, int64_t> clocks_ahead(const std::map<std::string, GroupRecord>
   if (ahead.empty()) return ahead;
   std::vector<int64_t> all;
   for (const auto& [rank, ns] : ahead) all.push_back(ns);
-  const auto middle = all.begin() + static_cast<ptrdiff_t>(all.size() / 2);
-  std::nth_element(all.begin(), middle, all.end());
-  const int64_t middle_ns = *middle;
+  const int64_t middle_ns = upper_median_of(std::move(all));
   for (auto& [rank, ns] : ahead) ns -= middle_ns;
   std::erase_if(ahead, [](const auto& one) { return std::abs(one.second) <= kApartNs; });
   return ahead;

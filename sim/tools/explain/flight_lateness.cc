@@ -4,21 +4,23 @@
 #include <cstdlib>
 #include <optional>
 
+#include "scenarios/base/median.h"
+
 namespace lockstep {
+std::optional<int64_t> usual_difference(const std::vector<int64_t>& differences,
+                                        int64_t tolerance_ns) {
+  if (differences.size() < 2) return std::nullopt;
+  const int64_t middle = upper_median_of(differences);
+  const auto agree = std::count_if(differences.begin(), differences.end(), [&](int64_t one) {
+    return std::abs(one - middle) <= tolerance_ns;
+  });
+  if (2 * static_cast<size_t>(agree) <= differences.size()) return std::nullopt;
+  return middle;
+}
+
 namespace {
 
 constexpr size_t kFewCollectives = 8;  // of a group, to align clocks by
-
-std::optional<int64_t> usual_difference(std::vector<int64_t> differences, int64_t tolerance_ns) {
-  if (differences.size() < 2) return std::nullopt;
-  const auto middle = differences.begin() + static_cast<ptrdiff_t>(differences.size() / 2);
-  std::nth_element(differences.begin(), middle, differences.end());
-  const auto agree = std::count_if(differences.begin(), differences.end(), [&](int64_t other_one) {
-    return std::abs(other_one - *middle) <= tolerance_ns;
-  });
-  if (2 * static_cast<size_t>(agree) <= differences.size()) return std::nullopt;
-  return *middle;
-}
 
 // Nanoseconds by which one rank's clock is ahead of another's: the median difference at the
 // newest collectives of both before this one, where most of them agree. One that a rank was late

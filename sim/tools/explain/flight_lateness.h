@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct FlightLateness {
 FlightLateness lateness_for(const std::map<std::string, GroupRecord>& groups,
                             const GroupRecord& group, const std::vector<FlightArrival>& arrivals,
                             const FlightArrival& first, CallTimes* created);
+
+// The median, where most are no further from it than the tolerance; none of fewer than two.
+std::optional<int64_t> usual_difference(const std::vector<int64_t>& differences,
+                                        int64_t tolerance_ns);
 
 // Did the first rank call anything after the late ones had come? Those that had timed out would not
 // have: then these came in time after all.

@@ -89,7 +89,6 @@ void read_fingerprints(std::string_view line, LogEvent* event) {
   }
 }
 
-// "Out Of Memory" is said of all tasks of a step in which one was killed.
 // A shell, or whoever hands on a shell's exit code, counts signals from 128. What SIGKILL ended may
 // be the launcher's doing.
 int64_t signal_of_shell(int64_t code) {
@@ -98,6 +97,7 @@ int64_t signal_of_shell(int64_t code) {
   return own ? code - 128 : 0;
 }
 
+// "Out Of Memory" is said of all tasks of a step in which one was killed.
 struct SlurmEnd {
   std::string_view words;
   int64_t signal;

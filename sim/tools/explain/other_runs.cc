@@ -6,6 +6,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include "scenarios/base/median.h"
 
 namespace lockstep {
 namespace {
@@ -52,11 +55,9 @@ bool clocks_explain(const FlightDump& a, const FlightDump& b) {
     if (const auto other = times.find(call); other != times.end())
       apart.push_back(time - other->second);
   if (apart.size() < kEnoughCalls || !are_as_far(a, b)) return false;
-  const auto middle = apart.begin() + static_cast<ptrdiff_t>(apart.size() / 2);
-  std::nth_element(apart.begin(), middle, apart.end());
-  const auto near = std::count_if(apart.begin(), apart.end(), [&](int64_t one) {
-    return std::abs(one - *middle) <= kSecondNs;
-  });
+  const int64_t middle = upper_median_of(apart);
+  const auto near = std::count_if(apart.begin(), apart.end(),
+                                  [&](int64_t one) { return std::abs(one - middle) <= kSecondNs; });
   return 10 * static_cast<size_t>(near) >= 9 * apart.size();
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "scenarios/base/median.h"
 #include "scenarios/base/text.h"
 #include "sim/tools/explain/late_arrivals.h"
 
@@ -21,12 +22,6 @@ constexpr double kDoubtfulEnds = 0.35;  // of the lateness: by so much ends may 
 constexpr double kMuchWaiting = 0.25;   // of a step, that healthy ranks do not wait for each other
 constexpr double kLeastShare = 0.08;    // of a step, which a lateness takes that is told
 constexpr double kNsPerUs = 1000;
-
-double median(std::vector<double> values) {
-  const auto at = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
 
 // All ranks leave it at the same time.
 bool ends_together(const TraceCall& call) {
@@ -57,9 +52,9 @@ Alignment aligned(const Calls& one, const Calls& other, size_t shift, size_t cou
   }
   if (apart.empty()) return {};
   Alignment found;
-  found.offset_us = median(apart);
+  found.offset_us = upper_median_of(apart);
   for (double& difference : apart) difference = std::abs(difference - found.offset_us);
-  found.spread_us = median(apart);
+  found.spread_us = upper_median_of(apart);
   return found;
 }
 
@@ -265,10 +260,8 @@ class TraceArrivals {
       places.push_back(counts[step]++);
     }
     if (steps.size() < 2) return {};
-    std::vector<size_t> inner(counts.begin() + 1, counts.end());
-    const auto middle = inner.begin() + static_cast<ptrdiff_t>(inner.size() / 2);
-    std::nth_element(inner.begin(), middle, inner.end());
-    const auto usual = std::count(inner.begin(), inner.end(), *middle);
+    const std::vector<size_t> inner(counts.begin() + 1, counts.end());
+    const auto usual = std::count(inner.begin(), inner.end(), upper_median_of(inner));
     return static_cast<size_t>(usual) * 3 >= inner.size() * 2 ? places : std::vector<size_t>();
   }
 

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "scenarios/base/text.h"
 
@@ -52,26 +56,31 @@ size_t without_ranks(const std::vector<ProgramRank>& ranks) {
   return replicas > ranks.size() && dealt.size() < replicas ? replicas - dealt.size() : 0;
 }
 
-// The first shuffle of a rank that is not that of rank 0, in words; empty: there is none.
-std::string other_shuffle(const std::vector<ProgramRank>& ranks) {
+// The first rank, and the place in a list of facts, whose fact is not that of rank 0 there.
+std::optional<std::pair<const ProgramRank*, size_t>> first_other(
+    const std::vector<ProgramRank>& ranks, std::vector<std::string> ProgramRank::*facts) {
+  const std::vector<std::string>& of_0 = ranks[0].*facts;
   for (const ProgramRank& rank : ranks)
-    for (size_t i = 0; i < std::min(rank.shuffles.size(), ranks[0].shuffles.size()); ++i)
-      if (rank.shuffles[i] != ranks[0].shuffles[i])
-        return fmt::format("DistributedSampler shuffles by {} on rank 0, by {} on rank {}",
-                           printable(ranks[0].shuffles[i]), printable(rank.shuffles[i]), rank.rank);
-  return "";
+    for (size_t i = 0; i < std::min((rank.*facts).size(), of_0.size()); ++i)
+      if ((rank.*facts)[i] != of_0[i]) return {{&rank, i}};
+  return std::nullopt;
 }
 
-// The first split of a rank that is not that of rank 0, in words; empty: there is none.
-std::string other_split(const std::vector<ProgramRank>& ranks) {
-  for (const ProgramRank& rank : ranks)
-    for (size_t i = 0; i < std::min(rank.splits.size(), ranks[0].splits.size()); ++i)
-      if (rank.splits[i] != ranks[0].splits[i])
-        return fmt::format(
-            "DistributedSampler deals of a Subset with other indices on rank {} "
-            "than on rank 0",
-            rank.rank);
-  return "";
+ProgramFinding judge_deals(const std::vector<ProgramRank>& ranks) {
+  if (const auto other = first_other(ranks, &ProgramRank::shuffles)) {
+    const auto& [rank, i] = *other;
+    return run_finding(
+        ProgramCause::other_shuffles,
+        fmt::format("DistributedSampler shuffles by {} on rank 0, by {} on rank {}",
+                    printable(ranks[0].shuffles[i]), printable(rank->shuffles[i]), rank->rank));
+  }
+  if (const auto other = first_other(ranks, &ProgramRank::splits))
+    return run_finding(
+        ProgramCause::other_splits,
+        fmt::format("DistributedSampler deals of a Subset with other indices on rank {} than on "
+                    "rank 0",
+                    other->first->rank));
+  return {};
 }
 
 }  // namespace
@@ -85,10 +94,7 @@ ProgramFinding judge_order(const std::vector<ProgramRank>& ranks) {
         ProgramCause::epoch_never_set,
         fmt::format("DistributedSampler shuffled {} times for an epoch it had already dealt",
                     rank.stale_epochs));
-  if (const std::string other = other_shuffle(ranks); !other.empty())
-    return run_finding(ProgramCause::other_shuffles, other);
-  if (const std::string other = other_split(ranks); !other.empty())
-    return run_finding(ProgramCause::other_splits, other);
+  if (ProgramFinding dealt = judge_deals(ranks); dealt.verdict != Verdict::pass) return dealt;
   if (const size_t without = without_ranks(ranks); without > 0)
     return run_finding(
         ProgramCause::other_replicas,

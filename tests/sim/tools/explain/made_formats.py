@@ -6,7 +6,6 @@ torch is needed.
 usage: made_formats.py PROGRAM FOLDER [--jobs N] [--seed S]
 Exit status 1 if an innocent rank was accused, or if a form that loses nothing changed an answer.
 """
-import argparse
 import collections
 import gzip
 import io
@@ -19,7 +18,7 @@ import tarfile
 import zipfile
 
 from made_incidents import answer_of
-from made_random import judged, made
+from made_random import asked, judged, made
 
 NAMES = ("_dump_{}", "nccl_trace_rank_{}", "comm_lib_trace_rank_{}", "rank_{}.json", "rank-{}-of-64.pkl", "dump.{}", "run3_rank{}_host_7.bin",
          "rank_{}/dump.pkl", "fr_rank{}.pickle")
@@ -196,12 +195,7 @@ def counted(program, into, jobs, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program", type=pathlib.Path)
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--jobs", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = asked()
     return counted(options.program, options.folder, options.jobs, options.seed)
 
 

@@ -143,13 +143,17 @@ def counted(program, into, jobs, seed):
     return table
 
 
-def main():
+def asked():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    options = asked()
     table = counted(options.program, options.folder, options.jobs, options.seed)
     for (guilty, missing, ring), counts in sorted(table.items(), key=str):
         print(f"{guilty} hang{', a dump is missing' if missing else ''}, rings of {ring}: {dict(counts)}")
