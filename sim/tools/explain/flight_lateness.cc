@@ -7,6 +7,7 @@
 #include "scenarios/base/median.h"
 
 namespace lockstep {
+
 std::optional<int64_t> usual_difference(const std::vector<int64_t>& differences,
                                         int64_t tolerance_ns) {
   if (differences.size() < 2) return std::nullopt;
@@ -34,7 +35,7 @@ std::optional<int64_t> clock_offset(const std::map<int64_t, int64_t>& base,
     if (const auto same = other.find(at->first); same != other.end())
       differences.push_back(same->second - at->second);
   }
-  return usual_difference(std::move(differences), tolerance_ns);
+  return usual_difference(differences, tolerance_ns);
 }
 
 // The same by the collectives of all groups, for groups that are used seldom.
@@ -52,7 +53,7 @@ std::optional<int64_t> clock_offset_by_all(const std::map<std::string, GroupReco
       if (of_base != nullptr && of_other != nullptr && of_base->created_ns < base.entry->created_ns)
         differences.push_back(of_other->created_ns - of_base->created_ns);
     }
-  return usual_difference(std::move(differences), tolerance_ns);
+  return usual_difference(differences, tolerance_ns);
 }
 
 }  // namespace
