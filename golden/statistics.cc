@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "golden/replay.h"
@@ -204,6 +205,7 @@ class RoundingLane : public StatisticLane {
         result.entry = static_cast<int64_t>(e);
       }
     }
+    result.has_control = step == 1;
     return result;
   }
 
@@ -285,31 +287,74 @@ double gamma(int64_t world_size) {
   return k * u / (1 - k * u);
 }
 
-// Each rank's part of the mean, and of the mean of absolute values.
+// Each rank's part of the mean, and of the mean of absolute values; the last rank's alone.
 struct Means {
-  at::Tensor of_values, of_sizes;
+  at::Tensor of_values, of_sizes, of_last_rank;
 };
 
-// Parameters' gradients are compared; what is left out no rank has a gradient of.
-class CommunicationLane : public StatisticLane {
+// The ranks' gradients once more, from the run's own weights.
+class RankMeans {
  public:
-  CommunicationLane(const Scenario& given, const ReplayRule& rule)
+  RankMeans(const Scenario& given, const ReplayRule& rule)
       : scenario_(fresh(given)),
         own_(given),
         replay_(rule, scenario_, own_.setup.training),
         samples_(scenario_, own_.setup.data) {}
 
-  StatisticStep judge(int64_t step, const std::byte* before, const std::byte* after) override {
+  // Of each parameter; undefined where no rank has a gradient. before: the run's state.
+  std::vector<Means> of_step(int64_t step, const std::byte* before) {
     own_.set(before);
     std::vector<Means> means(own_.setup.training.parameters.size());
-    replay_.average(step, samples_.shards(step), [&](int64_t) { add(&means); });
+    replay_.average(step, samples_.shards(step), [&](int64_t rank) { add(rank, &means); });
+    return means;
+  }
+
+  const OwnWeights& own() const { return own_; }
+  int64_t ranks() const { return scenario_.world_size; }
+
+ private:
+  // Gradients of a step before are no part of this one's, and a comm hook is what is judged.
+  static Scenario fresh(Scenario scenario) {
+    scenario.zero_grad = "none";
+    scenario.comm_hook = Part{"none", {}};
+    return scenario;
+  }
+
+  // Of the rank whose gradients the parameters hold now.
+  void add(int64_t rank, std::vector<Means>* means) const {
+    for (size_t i = 0; i < means->size(); ++i) {
+      const at::Tensor& gradient = own_.setup.training.parameters[i].tensor.grad();
+      if (!gradient.defined()) continue;
+      const at::Tensor part =
+          whole(gradient.detach()).to(at::kDouble) / static_cast<double>(ranks());
+      Means& mean = (*means)[i];
+      mean.of_values = mean.of_values.defined() ? mean.of_values + part : part;
+      mean.of_sizes = mean.of_sizes.defined() ? mean.of_sizes + part.abs() : part.abs();
+      if (rank == ranks() - 1) mean.of_last_rank = part;
+    }
+  }
+
+  const Scenario scenario_;
+  OwnWeights own_;
+  Replay replay_;
+  SampleCache samples_;
+};
+
+// Parameters' gradients are compared; what is left out no rank has a gradient of.
+class CommunicationLane : public StatisticLane {
+ public:
+  CommunicationLane(const Scenario& given, const ReplayRule& rule) : means_(given, rule) {}
+
+  StatisticStep judge(int64_t step, const std::byte* before, const std::byte* after) override {
+    const std::vector<Means> means = means_.of_step(step, before);
+    const StateLayout& layout = means_.own().layout;
     StatisticStep result;
-    for (size_t e = 0; e < own_.layout.entries.size(); ++e) {
-      const StateEntry& entry = own_.layout.entries[e];
+    for (size_t e = 0; e < layout.entries.size(); ++e) {
+      const StateEntry& entry = layout.entries[e];
       if (entry.kind != StateKind::gradient) continue;
       const Means& mean = means[static_cast<size_t>(entry.parameter)];
       if (!mean.of_values.defined()) continue;
-      const at::Tensor average = own_.values_in(entry, after);
+      const at::Tensor average = means_.own().values_in(entry, after);
       const double r = ratio(average, mean);
       if (result.entry < 0) {
         flip_highest_mantissa_bit_of_largest(average);
@@ -321,34 +366,16 @@ class CommunicationLane : public StatisticLane {
       }
     }
     result.control_r = std::max(result.control_r, result.r);
+    result.has_control = step == 1;
     return result;
   }
 
  private:
-  // Gradients of a step before are no part of this one's.
-  static Scenario fresh(Scenario scenario) {
-    scenario.zero_grad = "none";
-    return scenario;
-  }
-
-  // Of the rank whose gradients the parameters hold now.
-  void add(std::vector<Means>* means) const {
-    const auto ranks = static_cast<double>(scenario_.world_size);
-    for (size_t i = 0; i < means->size(); ++i) {
-      const at::Tensor& gradient = own_.setup.training.parameters[i].tensor.grad();
-      if (!gradient.defined()) continue;
-      const at::Tensor part = whole(gradient.detach()).to(at::kDouble) / ranks;
-      Means& mean = (*means)[i];
-      mean.of_values = mean.of_values.defined() ? mean.of_values + part : part;
-      mean.of_sizes = mean.of_sizes.defined() ? mean.of_sizes + part.abs() : part.abs();
-    }
-  }
-
   // Where all ranks have 0, the average must be 0. NaN and infinity are beyond every bound.
   double ratio(const at::Tensor& average, const Means& mean) const {
     if (average.numel() == 0) return 0;
     const at::Tensor error = (average.to(at::kDouble) - mean.of_values).abs();
-    const at::Tensor allowed = mean.of_sizes * gamma(scenario_.world_size) + kSmallest;
+    const at::Tensor allowed = mean.of_sizes * gamma(means_.ranks()) + kSmallest;
     const double worst = (error / allowed).max().item<double>();
     return std::isnan(worst) ? std::numeric_limits<double>::infinity() : worst;
   }
@@ -356,16 +383,95 @@ class CommunicationLane : public StatisticLane {
   // Below it float32 has no relative precision.
   static constexpr double kSmallest = std::numeric_limits<float>::denorm_min();
 
-  const Scenario scenario_;
-  OwnWeights own_;
-  Replay replay_;
-  SampleCache samples_;
+  RankMeans means_;
+};
+
+// A comm hook that loses a part of the gradients on purpose, by the bound that the scenario states.
+class HookBoundLane : public StatisticLane {
+ public:
+  HookBoundLane(const Scenario& given, const ReplayRule& rule)
+      : steps_(given.steps), means_(given, rule), sums_(means_.own().layout.entries.size()) {
+    const Options& stated = given.comm_hook.options;
+    if (stated.has("error")) error_bound_ = stated.number("error");
+    if (stated.has("owed")) owed_bound_ = stated.number("owed");
+  }
+
+  StatisticStep judge(int64_t step, const std::byte* before, const std::byte* after) override {
+    const std::vector<Means> means = means_.of_step(step, before);
+    const StateLayout& layout = means_.own().layout;
+    Measured measured;
+    for (size_t e = 0; e < layout.entries.size(); ++e) {
+      const StateEntry& entry = layout.entries[e];
+      const Means& mean = means[static_cast<size_t>(entry.parameter)];
+      if (entry.kind == StateKind::gradient && mean.of_values.defined())
+        measure(e, means_.own().values_in(entry, after), mean, &measured);
+    }
+    const double mean = std::sqrt(measured.mean);
+    largest_mean_ = std::max(largest_mean_, mean);
+    control_ = std::max(control_, part_of_bound(measured.control, mean));
+    const bool has_control =
+        !had_control_ && (control_ > kCommunicationThreshold || step == steps_);
+    had_control_ = had_control_ || has_control;
+    return {part_of_bound(measured.run, mean), control_, measured.worst, has_control};
+  }
+
+ private:
+  // Over all parameters, of one step's difference and of the sum of all so far.
+  struct Squares {
+    double error = 0, owed = 0;
+  };
+  // Of one step; control: without the last rank's gradients.
+  struct Measured {
+    Squares run, control;
+    double mean = 0;      // square
+    double largest = -1;  // square of a tensor's difference
+    int64_t worst = -1;   // entry of that
+  };
+  struct Sums {
+    at::Tensor run, control;
+  };
+
+  static double square(const at::Tensor& values) { return values.square().sum().item<double>(); }
+
+  static void add(const at::Tensor& lost, at::Tensor* so_far, Squares* squares) {
+    *so_far = so_far->defined() ? *so_far + lost : lost;
+    squares->error += square(lost);
+    squares->owed += square(*so_far);
+  }
+
+  void measure(size_t e, const at::Tensor& average, const Means& mean, Measured* measured) {
+    const at::Tensor lost = average.to(at::kDouble) - mean.of_values;
+    const at::Tensor& last = mean.of_last_rank;
+    add(lost, &sums_[e].run, &measured->run);
+    add(last.defined() ? lost - last : lost, &sums_[e].control, &measured->control);
+    measured->mean += square(mean.of_values);
+    const double size = square(lost);
+    if (size <= measured->largest) return;
+    measured->largest = std::isfinite(size) ? size : std::numeric_limits<double>::infinity();
+    measured->worst = static_cast<int64_t>(e);
+  }
+
+  double part_of_bound(const Squares& squares, double mean) const {
+    double worst = 0;
+    if (error_bound_) worst = ratio(std::sqrt(squares.error), *error_bound_ * mean);
+    if (owed_bound_)
+      worst = std::max(worst, ratio(std::sqrt(squares.owed), *owed_bound_ * largest_mean_));
+    return worst;
+  }
+
+  const int64_t steps_;
+  RankMeans means_;
+  std::optional<double> error_bound_, owed_bound_;
+  std::vector<Sums> sums_;
+  double largest_mean_ = 0, control_ = 0;
+  bool had_control_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<StatisticLane> make_communication_lane(const Scenario& scenario,
                                                        const ReplayRule& rule) {
+  if (states_bound(scenario)) return std::make_unique<HookBoundLane>(scenario, rule);
   return std::make_unique<CommunicationLane>(scenario, rule);
 }
 

@@ -16,7 +16,10 @@ namespace lockstep {
 //                any order may lose: gamma_k x mean of |gradient| over the ranks, gamma_k =
 //                ku/(1-ku), u = 2^-24, k = W - 1 + (0 where W is a power of two, else 2). For sums
 //                whose order nobody knows; the ranks' gradients are computed once more, on the
-//                golden device.
+//                golden device. Of a comm hook with a stated bound (states_bound()) the ratio of
+//                what it loses to that bound, norms over all parameters: `error`, of one step's
+//                difference to its mean; `owed`, of the sum of all differences so far to the
+//                largest mean so far.
 enum class Statistic { rounding, communication };
 inline constexpr double kRoundingThreshold = 8;
 inline constexpr double kCommunicationThreshold = 1;
@@ -26,8 +29,12 @@ double threshold_of(Statistic statistic);
 struct StatisticStep {
   double r = 0;          // worst over tensors
   double control_r = 0;  // the same for a damaged copy of the run's gradients: the highest mantissa
-                         // bit flipped in the largest element of the first gradient
+                         // bit flipped in the largest element of the first gradient; of a comm
+                         // hook's bound: without the last rank's gradients, the worst so far
   int64_t entry = -1;    // tensor of the worst
+  bool has_control =
+      false;  // the run's control is this step's: the first one's, but of a bound that
+              // is met by sums over steps the first beyond it, or the last step's
 };
 
 // Item s-1 (s from 1) of these lanes' stream: the state before step s (its weights are used), then

@@ -84,6 +84,11 @@ int64_t ranks_of(const Scenario& scenario) {
 
 bool has_virtual_shards(const Scenario& scenario) { return scenario.reducer.kind == "invariant"; }
 
+bool states_bound(const Scenario& scenario) {
+  const Options& hook = scenario.comm_hook.options;
+  return hook.has("error") || hook.has("owed");
+}
+
 int64_t shards_of(const Scenario& scenario) {
   const Options& options = scenario.reducer.options;
   // Before the plan has checked it, it may be missing.

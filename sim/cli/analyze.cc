@@ -192,7 +192,7 @@ Expected<RunResult> analyze_run(const std::string& folder, const AnalyzeOptions&
 }
 
 int report_analysis(const AnalyzeOptions& options, const ResultDocument& document) {
-  const Style style(wants_color(options.color, STDOUT_FILENO));
+  const Style style = style_of(options.color, STDOUT_FILENO);
   int code = document.exit_code;
   code = write_output("--json", options.json, code, [&] { return to_text(document); });
   code = leave_ci_reports(options.ci, test_report("analyze", document), code);
@@ -293,7 +293,7 @@ int analyze_recording(const AnalyzeOptions& options) {
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
   }
-  const Style style(wants_color(options.color, STDOUT_FILENO));
+  const Style style = style_of(options.color, STDOUT_FILENO);
   const std::string text = recorded_text(outcome.value(), result, end, style);
   return print_result(
       text, write_page(options.html, code, [&] {
@@ -334,7 +334,7 @@ int analyze_trace(const AnalyzeOptions& options) {
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});
   }
-  const Style style(wants_color(options.color, STDOUT_FILENO));
+  const Style style = style_of(options.color, STDOUT_FILENO);
   const std::string text = pipeline_text(document, style);
   return print_result(text, write_page(options.html, kExitPass, [&] {
                         return HtmlPage{"analyze", text, to_text(as_json(document))};

@@ -156,7 +156,7 @@ class Report {
         {finding.good ? "ok" : "missing", what, finding.detail, finding.good ? "" : without});
   }
   int64_t missing() const { return missing_; }
-  std::string text() const { return table_.text(Style(false)); }
+  std::string text() const { return table_.text(style_of("never", STDOUT_FILENO)); }
 
  private:
   Table table_;

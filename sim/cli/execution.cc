@@ -34,7 +34,7 @@ int report(const VerifyOptions& options, const ResultDocument& document) {
   terminal.verbose = options.verbose;
   terminal.metrics = options.metrics;
   terminal.explain = options.explain;
-  terminal.color = wants_color(options.color, STDOUT_FILENO);
+  terminal.style = style_of(options.color, STDOUT_FILENO);
   const std::string text = terminal_text(document, terminal);
   code = write_page(options.html, code, [&] {
     return HtmlPage{options.verb(), text, to_text(document), document.timelines};

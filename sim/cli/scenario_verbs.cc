@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include <system_error>
@@ -51,7 +52,7 @@ int scenario_list(const Selection& selection) {
   table.column("what");
   for (const SelectedFile& file : files.value())
     table.row({file.name, grouped(static_cast<int64_t>(file.plans.size())), file.path, file.what});
-  return print_result(table.text(Style(false)), kExitPass);
+  return print_result(table.text(style_of("never", STDOUT_FILENO)), kExitPass);
 }
 
 int scenario_explain(const Selection& selection) {

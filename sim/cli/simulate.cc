@@ -226,7 +226,7 @@ int report_simulation(const SimulateVerb& verb, SimulateDocument* document) {
                           [&] { return to_text(as_json(*document)); });
   if (!verb.svg.empty() && document->prediction)
     code = write_output("--svg", verb.svg, code, [&] { return simulate_svg(*document); });
-  const Style style(wants_color(verb.color, STDOUT_FILENO));
+  const Style style = style_of(verb.color, STDOUT_FILENO);
   const std::string text = verb.quiet ? document->answer + "\n" : to_text(*document, style);
   code = write_page(verb.html, code, [&] {
     HtmlPage page{"simulate", text, to_text(as_json(*document))};

@@ -241,7 +241,7 @@ int write_outputs(const SweepOptions& options, const SweepDocument& document) {
 int report(const SweepOptions& options, const SweepDocument& document) {
   int code = write_outputs(options, document);
   code = leave_ci_reports(options.ci, test_report(document), code);
-  const Style style(wants_color(options.color, STDOUT_FILENO));
+  const Style style = style_of(options.color, STDOUT_FILENO);
   const std::string text = options.quiet ? sweep_answer(document) : sweep_text(document, style);
   code = write_page(options.html, code, [&] {
     return HtmlPage{"sweep", text, to_text(as_json(document))};

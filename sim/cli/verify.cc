@@ -32,7 +32,7 @@ int list(const std::vector<SelectedFile>& files) {
   table.column("what");
   for (const SelectedFile& file : files)
     if (!file.plans.empty()) table.row({file.name, std::to_string(file.plans.size()), file.what});
-  return print_result(table.text(Style(false)), kExitPass);
+  return print_result(table.text(style_of("never", STDOUT_FILENO)), kExitPass);
 }
 
 std::string no_match(const VerifyOptions& options, size_t files) {

@@ -396,6 +396,8 @@ const std::vector<ModelledKey>& modelled_keys() {
       {"/comm_hook/rank", "", {}, nothing, kOfARefusedKind},
       {"/comm_hook/error_feedback", "", {}, nothing, kOfARefusedKind},
       {"/comm_hook/name", "", {}, nothing, kOfARefusedKind},
+      {"/comm_hook/error", "", {}, nothing, kNoValues},
+      {"/comm_hook/owed", "", {}, nothing, kNoValues},
       {"/model_averaging/kind", "", {}, time, "an all-reduce of the parameters"},
       {"/model_averaging/period", "", {}, time, "steps between two of them"},
       {"/model_averaging/warmup_steps", "", {}, time, "steps before the first"},

@@ -20,6 +20,15 @@
 
 namespace lockstep {
 
+// Neither a matcher nor its Not() may be satisfied by what was not judged (no such file, a rank that
+// died): the test fails either way.
+inline void expect_judged(const std::string& scenario, const ApartVerdict& result) {
+  if (result.verdict != Verdict::inconclusive) return;
+  std::string why;
+  for (const std::string& finding : result.findings) why += "\n  " + finding;
+  ADD_FAILURE() << scenario << " is inconclusive, neither equivalent to one device nor not:" << why;
+}
+
 inline std::string listed(const ApartVerdict& result) {
   std::string text = to_word(result.verdict);
   for (const std::string& finding : result.findings) text += "\n  " + finding;
@@ -29,9 +38,11 @@ inline std::string listed(const ApartVerdict& result) {
 // Every run of the scenario ends with the weights of one device: its lanes pass, at least one of
 // them compares with a golden run, and its control was detected. What the scenario expects does not
 // matter. A failure names step, tensor, bucket, element, both values and the class of the cause.
+// Scenarios that are inconclusive or missing fail the test under Not(), too.
 MATCHER(IsEquivalentToOneDevice,
         std::string(negation ? "differs" : "is equivalent") + " to training on one device") {
   const ApartVerdict result = verify_apart(arg);
+  expect_judged(arg, result);
   *result_listener << "which " << listed(result);
   if (result.verdict == Verdict::pass && !result.against_one_device)
     *result_listener << ", but of some run no lane that passed compares it with one device";
@@ -43,6 +54,7 @@ MATCHER(IsEquivalentToOneDevice,
 MATCHER_P(DivergesBecauseOf, cause,
           std::string(negation ? "does not diverge" : "diverges") + " with cause " + cause) {
   const ApartVerdict result = verify_apart(arg);
+  expect_judged(arg, result);
   *result_listener << "which " << listed(result);
   return std::count(result.causes.begin(), result.causes.end(), std::string(cause)) > 0;
 }

@@ -92,6 +92,11 @@ class ScenarioCheck : PartCheck {
     const std::string& kind = s_.reducer.kind;
     const Options& options = s_.reducer.options;
     if (options.text("write_back") == "per_bucket") write_back(kind, options);
+    for (const char* bound : {"error", "owed"})
+      need(!s_.comm_hook.options.has(bound) || asks_for(s_, Lane::communication),
+           std::string("/comm_hook/") + bound,
+           "only lane communication judges what a comm hook loses",
+           "lane \"communication\" among /lanes");
     if (s_.comm_hook.kind == "none" || kind == "bucketed" || kind == "c10d") return;
     fail("/comm_hook/kind", fmt::format("reducer \"{}\" has no comm hooks", kind),
          "reducer bucketed or c10d");

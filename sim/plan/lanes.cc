@@ -89,6 +89,9 @@ std::string why_not_of_hook(Lane lane, const Scenario& scenario) {
   const std::string& hook = scenario.comm_hook.kind;
   if (hook == "none" || hook == "allreduce" || lane == Lane::replica) return "";
   const bool of_statistic = row_of(lane).method == LaneMethod::statistic;
+  if (states_bound(scenario) && lane == Lane::communication) return "";
+  if (states_bound(scenario) && !of_statistic && lane != Lane::replay)
+    return "lane communication holds comm hook " + hook + " to the bound that is stated for it";
   if (hook == "post_local_sgd")
     return of_statistic ? "it knows averaged gradients, not those of single ranks" : "";
   // Lane rounding says that they are not float32's: cause precision.
@@ -98,8 +101,13 @@ std::string why_not_of_hook(Lane lane, const Scenario& scenario) {
                : "comm hook " + hook + " rounds gradients to half precision on purpose";
   if (hook == "powersgd" && (lane == Lane::replay || !compresses(scenario))) return "";
   if (lane != Lane::replay && !of_statistic) return "";
-  return hook == "powersgd" ? "PowerSGD loses a part of a gradient on purpose"
-                            : "the arithmetic of a registered comm hook is its own";
+  const std::string bound =
+      lane == Lane::communication
+          ? ": /comm_hook/error or /comm_hook/owed can say how much it may lose"
+          : "";
+  return (hook == "powersgd" ? "PowerSGD loses a part of a gradient on purpose"
+                             : "the arithmetic of a registered comm hook is its own") +
+         bound;
 }
 
 std::string why_not_applicable(Lane lane, const RunPlan& plan) {

@@ -296,7 +296,7 @@ std::string colored_answer(const std::string& answer, const Style& style) {
 }
 
 std::string terminal_text(const ResultDocument& document, const TerminalOptions& options) {
-  const Style style(options.color);
+  const Style& style = options.style;
   std::string colored = colored_answer(answer_line(document), style);
   if (options.quiet || document.runs.empty()) return colored;
   std::string text = head_line(document) + "\n";

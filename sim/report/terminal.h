@@ -16,7 +16,7 @@ namespace lockstep {
 struct TerminalOptions {
   bool quiet = false;    // only the last line
   bool verbose = false;  // one line a run, and every failure in full
-  bool color = false;
+  Style style{false};
   bool metrics = false;  // the table of every run that has metrics
   bool explain = false;  // every run in words (run_text()), instead of the failures alone
 };

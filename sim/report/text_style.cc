@@ -8,9 +8,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/text.h"
+#include "sim/report/moving_line.h"
 
 namespace lockstep {
 namespace {
@@ -43,6 +45,10 @@ bool wants_color(const std::string& when, int fd) {
   return isatty(fd) == 1;
 }
 
+Style style_of(const std::string& color, int fd) {
+  return Style(wants_color(color, fd), isatty(fd) == 1 ? columns_of(fd) : 0);
+}
+
 std::string short_path(const std::string& path) {
   const char* home = std::getenv("HOME");
   if (home == nullptr || *home != '/' || home[1] == '\0') return path;
@@ -73,12 +79,51 @@ void Table::row(std::vector<std::string> cells, std::optional<Verdict> verdict) 
   rows_.push_back({std::move(cells), verdict});
 }
 
-std::string Table::text(const Style& style, const std::string& colored_column) const {
+std::vector<size_t> Table::widths() const {
   std::vector<size_t> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {
     widths.push_back(width_of(columns_[c].header));
     for (const Row& row : rows_) widths[c] = std::max(widths[c], width_of(row.cells[c]));
   }
+  return widths;
+}
+
+namespace {
+
+std::string named(const std::string& header, const std::string& cell) {
+  return header.empty() ? cell : header + " " + cell;
+}
+
+}  // namespace
+
+std::string Table::folded(const Style& style, const std::string& colored_column) const {
+  constexpr size_t kIndent = 2, kGap = 2;
+  std::string text;
+  for (const Row& row : rows_) {
+    const bool is_number = columns_.front().align == Align::right;
+    text += named(is_number ? columns_.front().header : "", row.cells.front());
+    size_t used = style.columns();  // of the line: the first cell stands by itself
+    for (size_t c = 1; c < columns_.size(); ++c) {
+      const std::string& cell = row.cells[c];
+      if (cell.empty()) continue;
+      const std::string& header = columns_[c].header;
+      const size_t width = width_of(named(header, cell));
+      const bool fits = used + kGap + width <= style.columns();
+      text += fits ? std::string(kGap, ' ') : "\n" + std::string(kIndent, ' ');
+      used = (fits ? used + kGap : kIndent) + width;
+      text += named(header, header == colored_column ? style.verdict(row.verdict, cell) : cell);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string Table::text(const Style& style, const std::string& colored_column) const {
+  const std::vector<size_t> widths = this->widths();
+  const size_t gaps = 2 * (std::max<size_t>(columns_.size(), 1) - 1);
+  const size_t width = std::accumulate(widths.begin(), widths.end(), gaps);
+  if (style.columns() > 0 && width > style.columns() && !columns_.empty())
+    return folded(style, colored_column);
   std::string text;
   const auto line = [&](const auto& cell_of) {
     std::string out;

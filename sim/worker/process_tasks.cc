@@ -231,7 +231,7 @@ void watch_states(const RunPlan& plan, StateStream& stream, Deadline deadline, R
     recorder.set_step(static_cast<int32_t>(step));
     recorder.append(EventKind::statistic, lane, std::bit_cast<uint64_t>(result.r),
                     static_cast<uint32_t>(result.entry));
-    if (step == 1)
+    if (result.has_control)
       recorder.append(EventKind::control, lane, result.control_r > threshold_of(statistic));
   };
   run_statistics(plan.scenario, plan.replay, statistics_of(plan), stream, deadline, record);

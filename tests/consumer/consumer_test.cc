@@ -1,5 +1,7 @@
 #include "sim/main/matchers.h"
 
+#include <gtest/gtest-spi.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -34,10 +36,15 @@ TEST(Consumer, AWrongDivisorIsNamed) {
 }
 
 TEST(Consumer, WhatIsNoScenarioIsSaid) {
-  ::testing::StringMatchResultListener listener;
-  EXPECT_FALSE(::testing::ExplainMatchResult(IsEquivalentToOneDevice(),
-                                             std::string("{\"name\": 3}"), &listener));
-  EXPECT_THAT(listener.str(), HasSubstr("/name is 3"));
+  EXPECT_NONFATAL_FAILURE(
+      EXPECT_THAT(std::string("{\"name\": 3}"), Not(IsEquivalentToOneDevice())), "/name is 3");
+}
+
+TEST(Consumer, AMissingScenarioIsNoDifference) {
+  EXPECT_NONFATAL_FAILURE(EXPECT_THAT("missing.json", Not(IsEquivalentToOneDevice())),
+                          "no such file");
+  EXPECT_NONFATAL_FAILURE(EXPECT_THAT("missing.json", Not(DivergesBecauseOf("wrong_divisor"))),
+                          "missing.json is inconclusive");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python"))
-from lockstep.agent.deals import Deals, Iteration  # noqa: E402
+from lockstep.agent.deals import Deals, Iteration, bytes_of  # noqa: E402
 
 
 class Sampler:
@@ -100,6 +100,14 @@ class DealsTest(unittest.TestCase):
             self.recorder.calls += 1
             self.deals.trained()
         self.assertEqual((self.end["padded"], self.end["stale_epochs"]), (1, 0))
+
+    def test_keys_of_a_part_need_not_be_numbers(self):
+        self.assertEqual(bytes_of(range(3)), bytes_of([0, 1, 2]))
+        self.assertNotEqual(bytes_of(["a", "b"]), bytes_of(["b", "a"]))
+        self.assertNotEqual(bytes_of(["a,b"]), bytes_of(["a", "b"]))
+        self.assertEqual(bytes_of([("x", 1), ("y", 1 << 70)]), bytes_of([("x", 1), ("y", 1 << 70)]))
+        self.assertIsNone(bytes_of([object()]))
+        self.assertIsNone(bytes_of([("x", object())]))
 
 
 if __name__ == "__main__":

@@ -15,17 +15,25 @@ def split_of(dataset):
     while data is not None and isinstance(dataset, data.Subset):
         if len(dataset.indices) > MOST_INDICES:
             return ""
-        hashes.append(bytes_of(dataset.indices))
+        keys = bytes_of(dataset.indices)
+        if keys is None:
+            return ""
+        hashes.append(keys)
         dataset = dataset.dataset
     return hashlib.blake2b(b";".join(hashes), digest_size=8).hexdigest() if hashes else ""
 
 
 def bytes_of(indices):
-    """Mostly of numbers; a data set may have keys of another kind."""
+    """Mostly of numbers; a data set may have keys of another kind. None: of one that need not say the same on every rank, as
+    an object that is shown by its address."""
     try:
         return array.array("q", indices).tobytes()
     except (TypeError, ValueError, OverflowError):
-        return ",".join(str(index) for index in indices).encode()
+        return repr(list(indices)).encode() if all(is_plain(index) for index in indices) else None
+
+
+def is_plain(key):
+    return all(map(is_plain, key)) if isinstance(key, tuple) else key is None or type(key) in (str, bytes, bool, int, float)
 
 
 class Iteration:

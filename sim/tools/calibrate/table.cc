@@ -1,6 +1,7 @@
 #include "sim/tools/calibrate/table.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +37,7 @@ std::string text_of_rows(const RowFit& fit) {
                fmt::format("{:.2f}", row.row.ms), fmt::format("{:.2f}", row.ms),
                fmt::format("{:.2f} .. {:.2f}", row.low, row.high),
                fmt::format("{:+.1f} %", error_of(row) * 100), row.row.fitted ? "fitted" : ""});
-  return table.text(Style(false));
+  return table.text(style_of("never", STDOUT_FILENO));
 }
 
 using Caps = std::vector<const PredictedRow*>;

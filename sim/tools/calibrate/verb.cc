@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -103,7 +104,7 @@ std::string text_of_fit(const Fit& fit) {
                fmt::format("{:.1f}", size.fitted_us),
                fmt::format("{:+.1f} %", (size.fitted_us / size.measured_us - 1) * 100)});
   const MachineModel& machine = fit.machine;
-  return table.text(Style(false)) +
+  return table.text(style_of("never", STDOUT_FILENO)) +
          fmt::format(
              "\nlatency {:.1f} us (95 % interval {:.1f} .. {:.1f}), {:.0f} MB/s ({:.0f} .. "
              "{:.0f})\n"

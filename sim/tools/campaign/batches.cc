@@ -205,7 +205,7 @@ std::string clean_answer(const CleanTally& tally, int64_t duration_ms, int code)
 
 std::string text_of_clean(const CampaignOptions& options, const CleanCampaign& campaign,
                           const CleanTally& tally, int code) {
-  const Style style(wants_color(options.verify.color, STDOUT_FILENO));
+  const Style style = style_of(options.verify.color, STDOUT_FILENO);
   std::string last =
       colored_answer(clean_answer(tally, campaign.head.duration_ms, code), style) + "\n";
   if (options.verify.quiet) return last;
@@ -326,7 +326,7 @@ std::string mutants_answer(const MutantTally& all, int64_t duration_ms, int code
 std::string text_of_mutants(const CampaignOptions& options, const MutantCampaign& campaign,
                             const std::vector<MutantTally>& tallies, int code) {
   const MutantTally all = sum_of(tallies);
-  const Style style(wants_color(options.verify.color, STDOUT_FILENO));
+  const Style style = style_of(options.verify.color, STDOUT_FILENO);
   std::string last =
       colored_answer(mutants_answer(all, campaign.head.duration_ms, code), style) + "\n";
   if (options.verify.quiet) return last;

@@ -80,7 +80,7 @@ std::string replay_command(const CampaignOptions& options, const RunResult& run)
 
 std::string text_of(const CampaignOptions& options, const ResultDocument& document,
                     const std::vector<KindTally>& tallies) {
-  const Style style(wants_color(options.verify.color, fileno(stdout)));
+  const Style style = style_of(options.verify.color, STDOUT_FILENO);
   std::string answer = colored_answer(answer_line(document), style);
   if (options.verify.quiet) return answer;
   std::string text = head_line(document) + "\n" + table_of(tallies, style);

@@ -136,7 +136,7 @@ int report_collectives(const CollectiveOptions& options, const CollectiveDocumen
   code = write_output("--json", options.json, code, [&] { return to_text(as_json(document)); });
   code = write_output("--csv", options.csv, code, [&] { return collective_csv(document); });
   code = leave_ci_reports(options.ci, test_report(document), code);
-  const Style style(wants_color(options.color, STDOUT_FILENO));
+  const Style style = style_of(options.color, STDOUT_FILENO);
   return print_result(
       options.quiet ? collective_answer(document) : collective_text(document, style), code);
 }

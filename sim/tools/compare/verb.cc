@@ -105,7 +105,7 @@ int report_text(const CompareOptions& options, int code, const std::function<std
 
 int report_comparison(const CompareOptions& options, const CompareDocument& document) {
   const auto json = [&] { return to_text(as_json(document)); };
-  const Style style(wants_color(options.color, STDOUT_FILENO));
+  const Style style = style_of(options.color, STDOUT_FILENO);
   const std::string text = compare_text(document, {options.quiet, options.verbose}, style);
   return report_text(options, document.exit_code, json, text);
 }
@@ -195,7 +195,7 @@ int compare_by_hashes(const CompareOptions& options, const RecordedHashes& a,
                       const RecordedHashes& b) {
   const RecordedComparison comparison = compare_recordings(a, b);
   const auto json = [&] { return to_text(as_json(comparison, options.a, options.b)); };
-  const Style style(wants_color(options.color, STDOUT_FILENO));
+  const Style style = style_of(options.color, STDOUT_FILENO);
   return report_text(
       options, exit_code_of(comparison.verdict), json,
       recorded_comparison_text(comparison, options.a, options.b, options.quiet, style));
@@ -226,7 +226,7 @@ int compare_gradients(const CompareOptions& options) {
   if (!b) return bad_input(b.errors(), options.json);
   const Certificate certificate = certify(a.value(), b.value());
   const auto json = [&] { return to_text(as_json(certificate, options.a, options.b)); };
-  const Style style(wants_color(options.color, STDOUT_FILENO));
+  const Style style = style_of(options.color, STDOUT_FILENO);
   return report_text(options, exit_code_of(certificate.verdict), json,
                      certificate_text(certificate, options.a, options.b, options.quiet, style));
 }

@@ -262,7 +262,7 @@ ExploredScenario explore_one(const ExploreOptions& options, const std::string& w
 int report_exploration(const ExploreOptions& options, const ExploreDocument& document) {
   const int code = write_output("--json", options.json, document.exit_code,
                                 [&] { return to_text(as_json(document)); });
-  const Style style(wants_color(options.color, STDOUT_FILENO));
+  const Style style = style_of(options.color, STDOUT_FILENO);
   return print_result(options.quiet ? explore_answer(document) : explore_text(document, style),
                       code);
 }

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -98,7 +99,7 @@ std::string text_of(const RanProgram& ran, const RunOptions& options,
   if (!metrics || options.quiet) return text;
   RunResult measured;
   measured.metrics = metrics;
-  return metrics_table(measured, Style(false)) + "\n" + text;
+  return metrics_table(measured, style_of("never", STDOUT_FILENO)) + "\n" + text;
 }
 
 nlohmann::ordered_json json_of(const RanProgram& ran, const RunOptions& options,

@@ -66,7 +66,7 @@ void print_list(const std::vector<ProgramScenarioFile>& files, bool with_path, s
     else if (!file.runs.empty())
       table.row({file.name, runs, file.what});
   }
-  *text = table.text(Style(false));
+  *text = table.text(style_of("never", STDOUT_FILENO));
 }
 
 size_t count_runs(const std::vector<ProgramScenarioFile>& files) {

@@ -72,14 +72,14 @@ Table predictions_of(const ProgramPrediction& prediction) {
   return table;
 }
 
-std::string prediction_text(const ProgramPrediction& prediction) {
+std::string prediction_text(const ProgramPrediction& prediction, const Style& style) {
   if (prediction.caps.empty() || !prediction.model) return "";
   const Fit& fit = prediction.model->fit;
   return fmt::format(
       "\n{}\na measured cap is predicted from traced runs of the others: off by {:.1f} % on "
       "average, {:.1f} % at most; tracing made a step {:.1f} % {}\nsimulated machine: {:.1f} us a "
       "message, {:.0f} MB/s; {} all-reduces of {} {}\n",
-      predictions_of(prediction).text(Style(false)), prediction.mean_off * 100,
+      predictions_of(prediction).text(style), prediction.mean_off * 100,
       prediction.largest_off * 100, std::fabs(prediction.tracing) * 100,
       prediction.tracing < 0 ? "shorter" : "longer", fit.latency_us.value,
       fit.bandwidth_mb_per_s.value, grouped(fit.samples), prediction.runs,
@@ -119,7 +119,8 @@ std::string answer_lines(const ProgramSweepPlan& plan, const ProgramSweepWorld& 
                      predicted_answer(plan, world));
 }
 
-std::string world_text(const ProgramSweepPlan& plan, const ProgramSweepWorld& world) {
+std::string world_text(const ProgramSweepPlan& plan, const ProgramSweepWorld& world,
+                       const Style& style) {
   std::string text = fmt::format("{} ranks", world.world_size);
   if (!world.lines.empty())
     text += fmt::format(
@@ -127,7 +128,7 @@ std::string world_text(const ProgramSweepPlan& plan, const ProgramSweepWorld& wo
         "own bucket_cap_mb: {}\n\n{}\n",
         printable(world.torch), world.rounds, plural(world.rounds, "round"),
         world.lines.front().runs.front().numbers.steps, plan.warmup, own_caps(world),
-        lines_of(world).text(Style(false)));
+        lines_of(world).text(style));
   else
     text += "\n";
   if (world.on_cpu)
@@ -137,7 +138,7 @@ std::string world_text(const ProgramSweepPlan& plan, const ProgramSweepWorld& wo
     text += fmt::format("machine {}: {} of {} {} with other work beside them, {} measured again\n",
                         world.watch.verdict, world.watch.contaminated, world.watch.runs,
                         plural(world.watch.runs, "run"), world.watch.repeated);
-  if (world.prediction) text += prediction_text(*world.prediction) + "\n";
+  if (world.prediction) text += prediction_text(*world.prediction, style) + "\n";
   return text;
 }
 
@@ -268,10 +269,10 @@ int exit_code_of(const ProgramSweepResult& result) {
   return exit_code_of(verdict_of(result));
 }
 
-std::string program_sweep_text(const ProgramSweepResult& result, bool quiet) {
+std::string program_sweep_text(const ProgramSweepResult& result, bool quiet, const Style& style) {
   std::string text;
   for (const ProgramSweepWorld& world : result.worlds) {
-    if (!quiet) text += world_text(result.plan, world);
+    if (!quiet) text += world_text(result.plan, world, style);
     text += answer_lines(result.plan, world) + (quiet ? "" : "\n");
   }
   return text + calibration_text(result) + last_line(result) + "\n";
@@ -328,7 +329,7 @@ TestReport test_report(const ProgramSweepResult& result) {
       one.result = TestCase::Result::inconclusive;
       one.kind = to_word(Verdict::inconclusive);
       one.message = why;
-      one.text = world_text(result.plan, world);
+      one.text = world_text(result.plan, world, Style(false));
     }
     report.cases.push_back(std::move(one));
   }

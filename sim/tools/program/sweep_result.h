@@ -8,6 +8,7 @@
 
 #include "sim/report/ci/test_report.h"
 #include "sim/report/machine.h"
+#include "sim/report/text_style.h"
 #include "sim/tools/program/judge.h"
 #include "sim/tools/program/sweep_runs.h"
 
@@ -28,7 +29,8 @@ Verdict verdict_of(const ProgramSweepResult& result);
 int exit_code_of(const ProgramSweepResult& result);
 
 // Table and answer of each world size; quiet: the answer alone.
-std::string program_sweep_text(const ProgramSweepResult& result, bool quiet);
+std::string program_sweep_text(const ProgramSweepResult& result, bool quiet,
+                               const Style& style = Style(false));
 std::string program_sweep_csv(const ProgramSweepResult& result);
 std::string program_sweep_markdown(const ProgramSweepResult& result);
 nlohmann::ordered_json as_json(const ProgramSweepResult& result);

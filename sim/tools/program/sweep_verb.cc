@@ -153,7 +153,8 @@ int sweep_program(const ProgramSweepOptions& options) {
   sweep_worlds(options, scratch.path, &result);
   result.duration_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const std::string text = program_sweep_text(result, options.quiet);
+  const std::string text =
+      program_sweep_text(result, options.quiet, style_of("never", STDOUT_FILENO));
   const int code = write_page(options.html, write_results(options, result), [&] {
     return HtmlPage{"sweep", text, to_text(as_json(result))};
   });

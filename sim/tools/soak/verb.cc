@@ -38,7 +38,7 @@ int report(const SoakVerb& verb, const SoakReport& report) {
   const auto json = [&] { return to_text(as_json(report)); };
   code = write_output("--json", verb.json, code, json);
   code = write_output("--markdown", verb.markdown, code, [&] { return soak_markdown(report); });
-  const Style style(wants_color(verb.color, STDOUT_FILENO));
+  const Style style = style_of(verb.color, STDOUT_FILENO);
   const std::string answer = colored_answer(soak_answer(report), style) + "\n";
   const std::string text = verb.quiet ? answer : soak_text(report, style) + "\n" + answer;
   code = write_page(verb.html, code, [&] { return HtmlPage{"soak", text, json()}; });

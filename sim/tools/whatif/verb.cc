@@ -61,7 +61,7 @@ int whatif(const WhatIfOptions& options) {
       document.runs.push_back(std::move(run.value()));
     }
     if (!options.json.empty()) write_atomically(options.json, to_text(as_json(document)));
-    const Style style(wants_color(options.color, STDOUT_FILENO));
+    const Style style = style_of(options.color, STDOUT_FILENO);
     return print_result(whatif_text(document, style), document.exit_code);
   } catch (const std::exception& error) {
     return bad_input({option_error(error.what())});

@@ -60,6 +60,27 @@ TEST(CommHookPlan, EveryHookDeclaresItsLanes) {
             (Strings{"replay", "rounding"}));
 }
 
+TEST(CommHookPlan, AStatedBoundIsJudgedByLaneCommunication) {
+  const Strings lanes{R"(/lanes=["replica","replay","float64","communication"])"};
+  const RunPlan unstated = plan_of(R"({"kind": "powersgd"})", lanes);
+  EXPECT_EQ(refused(unstated), Strings{"communication"});
+  EXPECT_EQ(unstated.not_applicable[0].second,
+            "PowerSGD loses a part of a gradient on purpose: /comm_hook/error or /comm_hook/owed "
+            "can say how much it may lose");
+  for (const char* hook :
+       {R"({"kind": "fp16", "error": 0.01})", R"({"kind": "powersgd", "owed": 3})"}) {
+    const RunPlan stated = plan_of(hook, lanes);
+    EXPECT_EQ(refused(stated), Strings{"float64"}) << hook;
+    EXPECT_TRUE(stated.communication) << hook;
+    EXPECT_FALSE(stated.double_run) << hook;
+  }
+  EXPECT_EQ(refused(plan_of(R"({"kind": "registered", "name": "mine", "error": 0.1})", lanes)),
+            (Strings{"replay", "float64"}));
+  EXPECT_EQ(first_error({R"(/comm_hook={"kind": "fp16", "error": 0.01})"}),
+            "/comm_hook/error: only lane communication judges what a comm hook loses; expected "
+            "lane \"communication\" among /lanes");
+}
+
 TEST(CommHookPlan, ReplayRuleOfEachHook) {
   for (const char* kind : {"bucketed", "c10d"}) {
     const Strings reducer{std::string("/reducer/kind=") + kind,

@@ -126,7 +126,7 @@ TEST(Terminal, QuietPrintsTheLastLineOnlyAndColorMeansVerdict) {
   TerminalOptions options;
   options.quiet = true;
   EXPECT_EQ(terminal_text(document({failed()}, 1), options), "fail: 1 of 1 run; exit 1\n");
-  options.color = true;
+  options.style = Style(true);
   EXPECT_EQ(terminal_text(document({failed()}, 1), options),
             "\033[31mfail\033[0m: 1 of 1 run; exit 1\n");
 }
