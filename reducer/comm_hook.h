@@ -72,6 +72,8 @@ std::unique_ptr<CommHook> make_comm_hook(const CommHookOptions& options);
 using CommHookFactory = std::function<std::unique_ptr<CommHook>()>;
 // Returns true; a name that is taken aborts. Call before main() or at least before any reducer.
 bool register_comm_hook(const std::string& name, CommHookFactory factory);
+// Throws std::runtime_error that says which there are, where none has the name.
+void find_comm_hook(const std::string& name);
 
 #define LOCKSTEP_REGISTER_COMM_HOOK(name, Type) \
   LOCKSTEP_REGISTERED =                         \

@@ -30,6 +30,8 @@ struct ReducerParts {
 using ReducerFactory = std::function<std::unique_ptr<Reducer>(const ReducerParts& parts)>;
 // Returns true; a name that is taken aborts. Call before main(), or at least before any run.
 bool register_reducer(const std::string& name, ReducerFactory factory);
+// Throws std::runtime_error that says which there are, where none has the name.
+void find_reducer(const std::string& name);
 
 // A class with a constructor from `const lockstep::ReducerParts&`.
 #define LOCKSTEP_REGISTER_REDUCER(name, Type)         \

@@ -237,6 +237,8 @@ bool register_comm_hook(const std::string& name, CommHookFactory factory) {
   return hooks().add(name, std::move(factory));
 }
 
+void find_comm_hook(const std::string& name) { hooks().get(name); }
+
 std::unique_ptr<CommHook> make_comm_hook(const CommHookOptions& options) {
   if (options.kind == "none") return nullptr;
   if (options.kind == "registered") return hooks().get(options.name)();

@@ -237,6 +237,8 @@ bool register_reducer(const std::string& name, ReducerFactory factory) {
   return reducers().add(name, std::move(factory));
 }
 
+void find_reducer(const std::string& name) { reducers().get(name); }
+
 std::unique_ptr<Reducer> make_registered_reducer(const ReducerParts& parts) {
   return reducers().get(parts.options.name)(parts);
 }

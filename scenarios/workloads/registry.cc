@@ -43,6 +43,10 @@ bool register_data_set(const std::string& name, DataFactory factory) {
   return data_sets().add(name, std::move(factory));
 }
 
+void find_model(const std::string& name) { models().get(name); }
+
+void find_data_set(const std::string& name) { data_sets().get(name); }
+
 std::unique_ptr<Model> build_registered(const Options& options, const std::string& dtype) {
   const std::string& name = options.text("name");
   auto model = models().get(name)(own_options(options), dtype);

@@ -22,6 +22,8 @@ using ModelFactory =
     std::function<std::unique_ptr<Model>(const Options& options, const std::string& dtype)>;
 // Returns true; a name that is taken aborts. Call before main(), or at least before any run.
 bool register_model(const std::string& name, ModelFactory factory);
+// Throws std::runtime_error that says which there are, where none has the name.
+void find_model(const std::string& name);
 
 // A torch::nn::Module with a constructor from `const lockstep::Options&` and
 // `at::Tensor forward(const at::Tensor&)`. Options are its own: check has() for what may be absent.
@@ -36,6 +38,7 @@ bool register_model(const std::string& name, ModelFactory factory);
 // anywhere.
 using DataFactory = std::function<Batch(const Options& options, int64_t samples)>;
 bool register_data_set(const std::string& name, DataFactory factory);
+void find_data_set(const std::string& name);  // likewise
 
 #define LOCKSTEP_REGISTER_DATA_SET(name, function) \
   LOCKSTEP_REGISTERED = ::lockstep::register_data_set(name, function)

@@ -9,6 +9,7 @@
 #include "scenarios/base/clock.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
+#include "sim/cli/registered_names.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/shared_options.h"
 #include "sim/cli/simulate_jobs.h"
@@ -289,6 +290,12 @@ void measure(const SweepOptions& options, Prepared* prepared, const std::string&
   document->signal = runs.signal();
 }
 
+std::vector<const RunPlan*> plans_of(const std::vector<Cell>& cells) {
+  std::vector<const RunPlan*> plans;
+  for (const Cell& cell : cells) plans.push_back(&cell.plan);
+  return plans;
+}
+
 }  // namespace
 
 int sweep(const SweepOptions& options) {
@@ -296,6 +303,8 @@ int sweep(const SweepOptions& options) {
   if (!prepared) return bad_input(prepared.errors(), options.json, options.ci);
   const auto worker = find_worker();
   if (!worker) return bad_input(worker.errors(), options.json, options.ci);
+  const InputErrors unknown = unknown_names(worker.value(), plans_of(prepared.value().cells));
+  if (!unknown.empty()) return bad_input(unknown, options.json, options.ci);
   auto directory = options.out.empty() ? RunDirectory::numbered() : RunDirectory::at(options.out);
   if (!directory) return bad_input(directory.errors(), options.json, options.ci);
   const RunPlan& first = prepared.value().cells.front().plan;

@@ -12,6 +12,7 @@
 #include "scenarios/base/text.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
+#include "sim/cli/registered_names.h"
 #include "sim/cli/run_directory.h"
 #include "sim/cli/select.h"
 #include "sim/cli/verbs.h"
@@ -132,6 +133,8 @@ int verify(const VerifyOptions& options) {
   if (options.list) return list(files.value());
   const auto worker = find_worker();
   if (!worker) return refuse(worker.errors());
+  errors = unknown_names(worker.value(), files.value());
+  if (!errors.empty()) return refuse(errors);
   errors = settle_devices(worker.value(), options.quiet, &files.value());
   if (!errors.empty()) return refuse(errors);
   if (auto error = output_error(options, &files.value())) return refuse({*error});

@@ -83,8 +83,14 @@ class Consumer(ProgramTest):
                 self.assertEqual(run["first_divergence"]["state_kind"], "gradient")
 
     def test_what_nobody_registered_is_named(self):
-        document = self.verify_json(ROOT / "tests/consumer/own.json", "--filter", "local", code=3)
-        self.assertIn('is registered in this worker', str(document["runs"][0]))
+        # Bad input: nothing is run.
+        document = self.verify_json(ROOT / "tests/consumer/own.json", "--filter", "local", code=2)
+        self.assertEqual(document["runs"], [])
+        self.assertEqual([error["pointer"] for error in document["errors"]], ["/reducer/name"])
+        self.assertIn("is registered in this worker", document["errors"][0]["message"])
+        hook = ROOT / "scenarios/features/own_comm_hook.json"
+        document = self.verify_json(hook, "--set", "/comm_hook/name=\"mistyped\"", "--set", '/matrix={"/steps": [4]}', code=2)
+        self.assertIn("divide_after", document["errors"][0]["message"])
 
     def test_the_guide_to_a_reducer_of_ones_own(self):
         text = GUIDE.read_text()

@@ -23,6 +23,7 @@
 #include "scenarios/json/schema.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/outputs.h"
+#include "sim/cli/registered_names.h"
 #include "sim/cli/select.h"
 #include "sim/cli/shared_options.h"
 #include "sim/cli/verbs.h"
@@ -280,6 +281,10 @@ int explore(const ExploreOptions& options) {
         "explore", options.json, {.junit = "", .annotations = "none"});
   const auto worker = find_worker();
   if (!worker) return bad_input(worker.errors(), options.json);
+  std::vector<const RunPlan*> asked;
+  for (const ToExplore& one : plans.value()) asked.push_back(&one.plan);
+  const InputErrors unknown = unknown_names(worker.value(), asked);
+  if (!unknown.empty()) return bad_input(unknown, options.json);
   ExploreDocument document;
   document.spec = options.spec;
   document.spec.seed = plans.value().front().plan.scenario.seed;

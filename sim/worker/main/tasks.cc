@@ -1,10 +1,14 @@
 #include "sim/worker/main/tasks.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "reducer/comm_hook.h"
+#include "reducer/registry.h"
 #include "scenarios/base/file.h"
 #include "scenarios/json/json_text.h"
+#include "scenarios/workloads/registry.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/launch/limits.h"
 #include "sim/worker/libraries.h"
@@ -54,6 +58,38 @@ int worker_explore([[maybe_unused]] const std::string& file) {
 #else
   throw std::runtime_error("this worker was built without sim/tools");
 #endif
+}
+
+namespace {
+
+struct RegistryRow {
+  const char* part;  // of a scenario
+  void (*find)(const std::string& name);
+};
+constexpr std::array kRegistries = {
+    RegistryRow{"model", find_model}, RegistryRow{"data", find_data_set},
+    RegistryRow{"reducer", find_reducer}, RegistryRow{"comm_hook", find_comm_hook}};
+
+std::string problem_of(const std::string& part, const std::string& name) {
+  for (const RegistryRow& row : kRegistries) {
+    if (part != row.part) continue;
+    try {
+      row.find(name);
+      return "";
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  }
+  return "nothing is registered as " + part;
+}
+
+}  // namespace
+
+std::string worker_unknown_names(const std::vector<std::string>& asked) {
+  auto problems = nlohmann::json::array();
+  for (size_t i = 0; i + 1 < asked.size(); i += 2)
+    problems.push_back(problem_of(asked[i], asked[i + 1]));
+  return problems.dump();
 }
 
 std::string worker_libraries() { return libraries_json(); }

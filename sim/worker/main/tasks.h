@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "sim/launch/protocol.h"
 #include "sim/worker/worker_process.h"
@@ -35,5 +36,9 @@ int worker_explore(const std::string& file);
 std::string worker_libraries();
 // The devices that it can use, likewise.
 std::string worker_devices();
+// Which of the names that scenarios ask for nothing is registered under: `asked` holds pairs of
+// "model", "data", "reducer" or "comm_hook" and a name. A JSON array of a sentence for each pair,
+// empty where there is something.
+std::string worker_unknown_names(const std::vector<std::string>& asked);
 
 }  // namespace lockstep

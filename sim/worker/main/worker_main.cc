@@ -62,7 +62,7 @@ int zygote(int fd) {
 bool is_worker_call(int argc, char** argv) {
   if (argc < 2) return false;
   for (const char* word :
-       {"--libraries", "--devices", "--profile", "--explore", "--zygote", "--task"})
+       {"--libraries", "--devices", "--registered", "--profile", "--explore", "--zygote", "--task"})
     if (std::strcmp(argv[1], word) == 0) return true;
   return false;
 }
@@ -74,6 +74,10 @@ int worker_main(int argc, char** argv) {
   }
   if (argc == 2 && std::strcmp(argv[1], "--devices") == 0) {
     fmt::print("{}\n", worker_devices());
+    return 0;
+  }
+  if (argc >= 2 && std::strcmp(argv[1], "--registered") == 0) {
+    fmt::print("{}\n", worker_unknown_names({argv + 2, argv + argc}));
     return 0;
   }
   if (argc == 4 && std::strcmp(argv[1], "--profile") == 0) return profile(argv[2], argv[3]);

@@ -145,6 +145,7 @@ void prepare_forks() {}
 
 std::string worker_libraries() { return "{}"; }
 std::string worker_devices() { return "{}"; }
+std::string worker_unknown_names(const std::vector<std::string>&) { return "[]"; }
 
 int run_task(const WorkerTask& task, Control& control) {
   if (task.role == "thread_host") return fake_host(task, control);
