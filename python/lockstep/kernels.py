@@ -36,7 +36,8 @@ __all__ = ["Finding", "Report", "look"]
 OVER_THE_BATCH = ("batch_norm",)
 NO_ARITHMETIC = ("empty", "aten.clone", "aten.copy_", "aten._unsafe_view", "is_same_size")  # and not called for every shape
 DRAWS = ("bernoulli", "dropout", "rand", "normal", "uniform", "multinomial", "exponential", "rrelu")
-ROUNDING = 1e-3  # of the largest number: beyond it, no order of additions alone
+ROUNDING = 1e-3  # of the largest number, or some last places: beyond it, no order of additions alone
+LAST_PLACES = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +87,16 @@ class Report:
         rows = [("the same samples again", self.again), *self.threads, *self.parts]
         width = max(len(what) for what, _ in rows) + 1
         lines = [f"{what + ':':{width}}  {found or 'the same bits'}" for what, found in rows]
-        return "\n".join([*lines, f"{self.operators} operators"])
+        return "\n".join([*lines, f"Compared: {self.operators} operators. {self._conclusion()}"])
+
+    def _conclusion(self):
+        if self.again is not None:
+            return "A shard has other bits each time: virtual shards do not help."
+        threads = ", with as many threads" if any(found for _, found in self.threads) else ""
+        shard = f"A shard of these sizes has the same bits wherever it is computed{threads}"
+        return {True: f"{shard}; in shards of other sizes, samples have other bits.",
+                False: f"{shard}, and so has each sample in shards of other sizes.",
+                None: f"{shard}; shards of other sizes were not compared to the end."}[self.depends_on_batch]
 
 
 def look(model, *inputs, parts=None, threads=None):
@@ -121,6 +131,8 @@ def look(model, *inputs, parts=None, threads=None):
 
 def _samples_of(inputs):
     counts = {one.shape[0] for one in inputs if isinstance(one, torch.Tensor) and one.dim()}
+    if any(isinstance(one, torch.Tensor) and one.device.type != "cpu" for one in inputs):
+        raise ValueError("operators are looked at on the CPU: a GPU's backward runs where they are not seen")
     if len(counts) != 1:
         raise ValueError("inputs: tensors that have the samples as their first dimension, all as many")
     return counts.pop()
@@ -216,7 +228,7 @@ class _Comparison(_Tape):
         one, own = min(pairs, key=lambda pair: _relative(*pair))
         far = _relative(one, own)
         why = ("draws" if any(word in name for word in DRAWS) else
-               "over_the_batch" if any(word in name for word in OVER_THE_BATCH) or far > ROUNDING else "kernel")
+               "over_the_batch" if any(word in name for word in OVER_THE_BATCH) or far > _rounding(own) else "kernel")
         whole = len(self.part) == self.samples
         return self.finding(name, module, "kernel" if whole and why == "over_the_batch" else why,
                             0 if whole else _differing_samples(one, own, len(self.part)), _worst(one, own, far))
@@ -318,6 +330,10 @@ def _relative(one, other):
     one, other = one.detach().double(), other.detach().double()
     largest = float(one.abs().max())
     return float((one - other).abs().max()) / largest if largest > 0 else float("inf")
+
+
+def _rounding(tensor):
+    return max(ROUNDING, LAST_PLACES * torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() else ROUNDING
 
 
 def _worst(one, other, far):

@@ -72,7 +72,8 @@ class Kernels(unittest.TestCase):
         self.assertTrue(report.repeats)
         self.assertIs(report.depends_on_batch, False)
         self.assertGreaterEqual(report.operators, 8)
-        self.assertEqual(str(report).count("the same bits"), 5, report)
+        self.assertEqual(sum(line.endswith("  the same bits") for line in str(report).splitlines()), 5, report)
+        self.assertIn("wherever it is computed, and so has each sample in shards of other sizes", str(report))
 
     def test_a_kernel_that_depends_on_the_batch(self):
         self.assertTrue(look(Scale(), Scale(BATCH)).repeats)
@@ -113,7 +114,9 @@ class Kernels(unittest.TestCase):
             self.assertIn("another function", str(found))
 
     def test_draws(self):
-        (_, found), = look(Scale(), nn.Dropout(0.5), parts=[range(1, 5)], threads=[]).parts
+        report = look(Scale(), nn.Dropout(0.5), parts=[range(1, 5)], threads=[])
+        self.assertIsNone(report.again)
+        (_, found), = report.parts
         self.assertEqual((found.why, found.module), ("draws", "1 (Dropout)"))
 
     def test_a_model_that_refuses_one_sample_or_branches(self):
@@ -157,6 +160,8 @@ class Kernels(unittest.TestCase):
     def test_misuse_is_told(self):
         with self.assertRaisesRegex(ValueError, "first dimension"):
             kernels.look(nn.Linear(3, 3), torch.zeros(3, 3), torch.zeros(4))
+        with self.assertRaisesRegex(ValueError, "on the CPU"):
+            kernels.look(nn.Linear(3, 3), torch.zeros(3, 3, device="meta"))
         with self.assertRaisesRegex(ValueError, "a range of some"):
             look(Scale(), parts=[range(4, 12)])
         with self.assertRaisesRegex(ValueError, "no loss"):
