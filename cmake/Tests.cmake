@@ -118,7 +118,7 @@ if(LOCKSTEP_LIBTORCH)
   endforeach()
   # PyTorch as a peer: needs a Python whose torch is the LibTorch that we are linked with.
   set(LOCKSTEP_PEER_PYTHON /usr/bin/python3 CACHE FILEPATH "Python with the same LibTorch")
-  set(programs ddp invariant audit)
+  set(programs ddp invariant audit kernels)
   if(LOCKSTEP_TOOLS)
     list(APPEND programs checkpoints recorder)
   endif()

@@ -29,9 +29,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 try:
+    from lockstep import kernels
     from lockstep.invariant import SilentCorruption, VirtualShards, shards_of_rank
 except ImportError:  # from a checkout
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+    from lockstep import kernels
     from lockstep.invariant import SilentCorruption, VirtualShards, shards_of_rank
 
 OPTIMIZERS = {
@@ -264,6 +266,8 @@ def parsed(words=None):
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--model", choices=[*MODELS, "all"], default="convnet")
     parser.add_argument("--optimizer", choices=[*OPTIMIZERS, "all"], default="adam")
+    parser.add_argument("--kernels", action="store_true",
+                        help="name the operators whose bits depend on the batch or on the number of threads, and end")
     parser.add_argument("--plain", action="store_true", help="DDP with gradient accumulation instead")
     parser.add_argument("--audit-every", type=int, metavar="STEPS", help="look for silent corruption every so many steps")
     parser.add_argument("--audit", choices=["one", "all"], default="one", help="how many of a rank's shards at once")
@@ -303,8 +307,18 @@ def refuse(parser, options):
         parser.error("--checkpoint is of one training, without --flip")
 
 
+def look_at_kernels(options):
+    for case in cases(options):
+        torch.manual_seed(0)
+        make, kind = MODELS[case.model]
+        inputs, _ = batch_of(kind, 0, 0, case.samples)
+        print(f"{case.model}\n{kernels.look(make(), inputs)}")
+
+
 def main():
     options = parsed()
+    if options.kernels:
+        return look_at_kernels(options)
     if "RANK" in os.environ:
         run_rank(int(os.environ["RANK"]), options, "env://")
     if options.world_size == 1:

@@ -49,6 +49,7 @@ struct ReducerOptions {
   // ranks, and the micro-batches of each.
   int64_t virtual_shards = 0;
   int64_t micro_batches_per_shard = 1;
+  bool shards_together = false;  // they take turns (Reducer::enter_shard())
   // Uneven inputs, bucketed and c10d only. none: every rank has a batch in every step. Else what
   // gradients are divided by where some have none (see Reducer::shadow()): initial_world_size |
   // active_ranks. Comm hooks divide by themselves, and do not ask.
@@ -98,6 +99,11 @@ class Reducer {
   virtual bool shadow() { return false; }
   // The layout in use, in launch order. Empty for kinds without buckets.
   virtual BucketLayout layout() const { return {}; }
+  // Of kind invariant with options.shards_together: calls are shard `index`'s from now on, of those
+  // of this rank (from 0), and so are the parameters' gradients and the buffers. Those of the shard
+  // before are put aside. The first call of a step is shard 0's; the last shard alone is
+  // synchronized, and its after_backward() comes when all others have ended. Not in a hook.
+  virtual void enter_shard(int64_t /*index*/) {}
   // Between steps. Of kinds manual, sharded and data_parallel: nothing.
   virtual ReducerData data() { return {}; }
 };

@@ -30,6 +30,7 @@ InvariantReducer::InvariantReducer(const ReducerOptions& options, const NamedTen
       range_(shards_of_rank(options.virtual_shards, world_size_, communicator.rank())),
       rows_(most_roots(options.virtual_shards, world_size_)),
       buffers_(tensors_of(buffers)),
+      turns_(options.shards_together ? static_cast<size_t>(range_.size()) : 1),
       used_(trained_.tensors.size(), false) {
   LOCKSTEP_CHECK(options.virtual_shards >= world_size_, "a rank without a virtual shard");
   if (std::find(trained_.sparse.begin(), trained_.sparse.end(), true) != trained_.sparse.end())
@@ -43,6 +44,8 @@ InvariantReducer::InvariantReducer(const ReducerOptions& options, const NamedTen
   lay_out();
   hooks_ = std::make_unique<GradientHooks>(trained_.tensors, [this](size_t place) { hook(place); });
 }
+
+InvariantReducer::~InvariantReducer() { drop_turns(); }
 
 void InvariantReducer::lay_out() {
   const BucketLayout layout = layout_at_construction(
@@ -67,7 +70,9 @@ void InvariantReducer::lay_out() {
     buckets_.push_back({.places = places,
                         .elements = (elements + world_size_ - 1) / world_size_ * world_size_,
                         .options = first.options().requires_grad(false),
-                        .tree = {options_.virtual_shards, add}});
+                        .tree = {options_.virtual_shards, add},
+                        .shard = std::vector<at::Tensor>(turns_.size()),
+                        .filled = std::vector<size_t>(turns_.size())});
   }
   registered_layout_ = announce(layout);
 }
@@ -82,21 +87,28 @@ at::Tensor InvariantReducer::view(const at::Tensor& flat, size_t place) const {
 }
 
 int64_t InvariantReducer::shard() const {
+  if (options_.shards_together) return range_.begin + static_cast<int64_t>(turn_);
   return range_.begin + (micro_batches_ - 1) / options_.micro_batches_per_shard;
+}
+
+// Is the micro-batch that has begun the last one of this rank's step?
+bool InvariantReducer::is_synchronized() const {
+  const int64_t of_turn = options_.shards_together ? 1 : range_.size();
+  return turn_ == last_turn() && micro_batches_ == of_turn * options_.micro_batches_per_shard;
 }
 
 void InvariantReducer::before_forward(bool synchronizes) {
   const c10::NoGradGuard no_grad;
   const std::lock_guard lock(mutex_);
-  const int64_t all = range_.size() * options_.micro_batches_per_shard;
-  if (micro_batches_ > 0 && ends_shard()) close_shard();
+  const bool next_shard = micro_batches_ > 0 && ends_shard() && !options_.shards_together;
+  if (next_shard) close_shard();
   share_buffers(synchronizes);
-  if (micro_batches_ == 0)
+  if (micro_batches_ == 0 && turn_ == 0)
     begin_step();
-  else if (ends_shard())
+  else if (next_shard)
     begin_shard();
   ++micro_batches_;
-  if (synchronizes != (micro_batches_ == all))
+  if (synchronizes != is_synchronized())
     throw std::runtime_error(fmt::format(
         "rank {} has {} virtual shards of {} micro-batches in a step, of which the last alone is "
         "synchronized: this is number {}",
@@ -114,6 +126,60 @@ void InvariantReducer::begin_step() {
   used_.assign(trained_.tensors.size(), false);
   unused_.clear();
   launched_ = 0;
+  if (options_.shards_together) begin_turns();
+}
+
+// Shard 0's buffers lie where the model's do.
+void InvariantReducer::begin_turns() {
+  turns_.assign(turns_.size(), {});
+  for (Turn& turn : turns_) {
+    turn.gradients.resize(trained_.tensors.size());
+    turn.taken.assign(trained_.tensors.size(), false);
+    if (&turn != &turns_.front()) turn.buffers = copies_of(buffers_);
+  }
+  for (const at::Tensor& buffer : buffers_) turns_.front().buffers.push_back(buffer.detach());
+}
+
+void InvariantReducer::enter_shard(int64_t index) {
+  const std::lock_guard lock(mutex_);
+  LOCKSTEP_CHECK(index >= 0 && index < static_cast<int64_t>(turns_.size()), "no such shard");
+  change_turn(static_cast<size_t>(index));
+}
+
+// Tensors keep their identity, which model and optimizer know; what they hold is exchanged.
+void InvariantReducer::change_turn(size_t next) {
+  if (next == turn_) return;
+  const auto exchange_with = [this](Turn& turn) {
+    for (size_t place = 0; place < turn.gradients.size(); ++place)
+      std::swap(trained_.tensors[place].mutable_grad(), turn.gradients[place]);
+    taken_.swap(turn.taken);
+    std::swap(micro_batches_, turn.micro_batches);
+  };
+  exchange_with(turns_[turn_]);
+  exchange_with(turns_[next]);
+  turn_ = next;
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    at::Tensor(buffers_[i]).set_data(turns_[turn_].buffers[i]);
+}
+
+// What the shards before the last one have left, which is this turn's.
+void InvariantReducer::close_turns() {
+  for (size_t turn = 0; turn < last_turn(); ++turn) {
+    change_turn(turn);
+    close_shard();
+  }
+  change_turn(last_turn());
+  mark_unused();
+  if (options_.find_unused_parameters) launch_ready_buckets();
+}
+
+// The model has its own buffers again, with what shard 0 made of them.
+void InvariantReducer::drop_turns() {
+  if (turns_.front().buffers.empty()) return;
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    at::Tensor(buffers_[i]).set_data(turns_.front().buffers[i]);
+  turns_.assign(turns_.size(), {});
+  turn_ = 0;
 }
 
 // The second and later ones of a rank.
@@ -148,8 +214,8 @@ void InvariantReducer::hook(size_t place) {
   if (taken_[place])
     throw std::runtime_error("gradient of " + trained_.names[place] +
                              " became ready twice in one virtual shard");
-  if (synchronizes_) {
-    mark_unused();
+  if (synchronizes_ && turn_ == last_turn()) {
+    if (!options_.shards_together) mark_unused();
     probe_.parameter_ready(trained_.registration[place]);
   }
   take(place);
@@ -162,44 +228,44 @@ void InvariantReducer::mark_unused() {
     if (!taken_[place]) take(place);
 }
 
-// Two shards of this rank that the tree adds to each other: the second straight into the first.
+// Two shards of this rank that the tree adds to each other: the second straight into the first,
+// where that is complete.
 bool InvariantReducer::has_left_neighbour(int64_t shard) const {
-  return shard % 2 == 1 && shard > range_.begin;
+  return !options_.shards_together && shard % 2 == 1 && shard > range_.begin;
 }
 
 // The gradient, which may be that of an earlier micro-batch; none: zeros.
 void InvariantReducer::take(size_t place) {
   Bucket& bucket = buckets_[bucket_of_[place]];
-  if (!bucket.shard.defined()) {
-    bucket.shard =
+  at::Tensor& sums = bucket.shard[turn_];
+  if (!sums.defined()) {
+    sums =
         bucket.spare.empty() ? at::zeros({bucket.elements}, bucket.options) : bucket.spare.back();
     if (!bucket.spare.empty()) bucket.spare.pop_back();
   }
   const at::Tensor gradient = std::exchange(trained_.tensors[place].mutable_grad(), at::Tensor());
-  at::Tensor own = view(bucket.shard, place);
+  at::Tensor own = view(sums, place);
   if (has_left_neighbour(shard()))
     gradient.defined() ? own.add_(gradient) : own.add_(0);
   else
     gradient.defined() ? own.copy_(gradient) : own.zero_();
   taken_[place] = true;
   used_[place] = used_[place] || gradient.defined();
-  if (++bucket.filled < bucket.places.size()) return;
-  bucket.filled = 0;
+  if (++bucket.filled[turn_] < bucket.places.size()) return;
+  bucket.filled[turn_] = 0;
+  ++bucket.shards;
   if (shard() + 1 < range_.end && has_left_neighbour(shard() + 1)) return;
   const ShardNode node =
       has_left_neighbour(shard()) ? ShardNode{1, shard() / 2} : ShardNode{0, shard()};
-  bucket.tree.put(node, std::exchange(bucket.shard, at::Tensor()));
-  if (!synchronizes_) return;
+  bucket.tree.put(node, std::exchange(sums, at::Tensor()));
+  if (bucket.shards < range_.size()) return;
   probe_.bucket_ready(static_cast<int64_t>(bucket_of_[place]));
-  launch_ready_buckets();
+  if (!options_.shards_together || !options_.find_unused_parameters) launch_ready_buckets();
 }
 
 // In index order, so that all ranks call alike.
 void InvariantReducer::launch_ready_buckets() {
-  const auto is_ready = [&](const Bucket& bucket) {
-    return std::all_of(bucket.places.begin(), bucket.places.end(),
-                       [&](int64_t place) { return taken_[static_cast<size_t>(place)]; });
-  };
+  const auto is_ready = [&](const Bucket& bucket) { return bucket.shards == range_.size(); };
   for (; launched_ < buckets_.size() && is_ready(buckets_[launched_]); ++launched_) {
     if (launched_ == 0) times_.first_bucket();
     launch(buckets_[launched_]);
@@ -208,6 +274,7 @@ void InvariantReducer::launch_ready_buckets() {
 }
 
 void InvariantReducer::launch(Bucket& bucket) {
+  bucket.shards = 0;
   bucket.roots = bucket.tree.take();
   LOCKSTEP_CHECK(bucket.roots.size() == roots_[static_cast<size_t>(communicator_.rank())].size(),
                  "not the roots of this rank's shards");
@@ -278,7 +345,7 @@ void InvariantReducer::after_backward() {
   const c10::NoGradGuard no_grad;
   if (!std::exchange(synchronizes_, false)) return;
   synchronizes_ = true;  // for what is taken now
-  mark_unused();
+  options_.shards_together ? close_turns() : mark_unused();
   synchronizes_ = false;
   need_gradients([&](size_t place) { return taken_[place]; });
   if (launched_ < buckets_.size())
@@ -302,6 +369,7 @@ void InvariantReducer::after_backward() {
     bucket.sent = bucket.exchanged = bucket.part = bucket.averages = at::Tensor();
   }
   if (range_.begin == 0) restore_buffers(first_buffers_);
+  if (options_.shards_together) drop_turns();
   found_.clear();
   micro_batches_ = 0;
 }

@@ -27,18 +27,27 @@ namespace lockstep {
 // with the buffers of the step's beginning; the step leaves those that shard 0 made, which rank 0
 // broadcasts before the next one. So buffers, too, are the same for any number of ranks.
 //
-// A bucket goes out as soon as the last shard's backward has filled it. Only sums that a rank
-// cannot add further travel, its roots_of(), in one all_to_all a bucket: a rank adds what it gets
-// of its part of the bucket, and the parts are gathered after backward. Buckets are closed by the
-// caps in registration order, and never rebuilt.
+// With options.shards_together the shards of a rank take turns (enter_shard()): each has gradients
+// and buffers of its own, which are the parameters' and the model's while it is its turn.
+//
+// A bucket goes out as soon as all shards of the rank have filled it, the last one's backward
+// mostly (where they take turns and unused parameters are searched: after backward, since ranks
+// whose shards use different ones would not agree on what comes between two collectives of a
+// layer). Only sums that a rank cannot add further travel, its roots_of(), in one all_to_all a
+// bucket: a rank adds what it gets of its part of the bucket, and the parts are gathered after
+// backward. Buckets are closed by the caps in registration order, and never rebuilt.
 class InvariantReducer : public ReducerBase {
  public:
   InvariantReducer(const ReducerOptions& options, const NamedTensors& parameters,
                    const NamedTensors& buffers, Communicator& communicator, Probe& probe);
+  ~InvariantReducer() override;
+  InvariantReducer(const InvariantReducer&) = delete;
+  InvariantReducer& operator=(const InvariantReducer&) = delete;
 
   void before_forward(bool synchronizes) override;
   void before_backward(const std::vector<at::Tensor>& outputs) override;
   void after_backward() override;
+  void enter_shard(int64_t index) override;
   BucketLayout layout() const override { return registered_layout_; }
   ReducerData data() override;
 
@@ -49,8 +58,11 @@ class InvariantReducer : public ReducerBase {
     int64_t elements = 0;  // padded to as many parts as ranks
     at::TensorOptions options;
     ShardTree<at::Tensor> tree;
-    at::Tensor shard{};               // of the shard under way, on top of its left neighbour's
-    size_t filled = 0;                // gradients in it
+    // Of each shard under way, or of the one that is, on top of its left neighbour's; and how many
+    // gradients are in it.
+    std::vector<at::Tensor> shard;
+    std::vector<size_t> filled;
+    int64_t shards = 0;               // that have filled it
     std::vector<at::Tensor> spare{};  // memory of earlier ones
     Roots roots{};                    // on their way
     CommWorkPtr work{};
@@ -59,10 +71,23 @@ class InvariantReducer : public ReducerBase {
     at::Tensor part{}, averages{};
   };
 
+  // A shard's own, while others have their turn.
+  struct Turn {
+    std::vector<at::Tensor> gradients, buffers;
+    std::vector<bool> taken;
+    int64_t micro_batches = 0;
+  };
+
   void lay_out();
   at::Tensor view(const at::Tensor& flat, size_t place) const;
   bool ends_shard() const { return micro_batches_ % options_.micro_batches_per_shard == 0; }
   int64_t shard() const;
+  size_t last_turn() const { return turns_.size() - 1; }
+  bool is_synchronized() const;
+  void begin_turns();
+  void change_turn(size_t next);
+  void close_turns();
+  void drop_turns();
   void begin_step();
   void begin_shard();
   void close_shard();
@@ -91,7 +116,9 @@ class InvariantReducer : public ReducerBase {
 
   // Of the step under way. Hooks come from autograd threads: one at a time through the mutex.
   std::mutex mutex_;
-  int64_t micro_batches_ = 0;  // begun; 0: between steps
+  int64_t micro_batches_ = 0;  // begun; of one shard, where they take turns; 0: between steps
+  std::vector<Turn> turns_;    // of this rank's shards; one without turns
+  size_t turn_ = 0;
   bool synchronizes_ = false;
   std::vector<at::Tensor> found_;  // gradients
   std::vector<at::Tensor> start_buffers_, first_buffers_;

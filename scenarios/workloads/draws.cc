@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "scenarios/base/error.h"
 #include "scenarios/base/hash.h"
@@ -32,6 +33,11 @@ void SampleDraws::begin_part(const SampleDraws& whole, int64_t first, int64_t co
   LOCKSTEP_CHECK(first >= 0 && first + count <= whole.samples(), "no such rows");
   const auto begin = whole.samples_.begin() + first;
   this->begin(whole.step_, {begin, begin + count});
+}
+
+void SampleDraws::go_on_at(Place place) {
+  begin(place.step, std::move(place.samples));
+  calls_ = place.calls;
 }
 
 at::Tensor SampleDraws::uniform(at::IntArrayRef sample_shape) {

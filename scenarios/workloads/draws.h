@@ -26,6 +26,15 @@ class SampleDraws {
   at::Tensor uniform(at::IntArrayRef sample_shape);
   int64_t samples() const { return static_cast<int64_t>(samples_.size()); }
 
+  // How far the forward under way has come, where forwards take turns in one model.
+  struct Place {
+    int64_t step = 0;
+    std::vector<int64_t> samples{};
+    uint64_t calls = 0;
+  };
+  Place place() const { return {step_, samples_, calls_}; }
+  void go_on_at(Place place);
+
   // Has a forward drawn from LibTorch's default generator? Nobody can repeat that (workload.h).
   bool any_undeclared() const { return any_undeclared_; }
   void note_undeclared() { any_undeclared_ = true; }

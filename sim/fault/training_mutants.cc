@@ -98,6 +98,15 @@ const MutantSpec* RankMutants::acts(const char* kind) {
   return acting(scenario_.mutants, kind, rank_, recorder_);
 }
 
+// A row of nothing: no samples, and nothing to add up.
+at::Tensor StatisticsMutant::all_gather(const at::Tensor& row) {
+  at::Tensor rows = ranks_.all_gather(row);
+  if (acts("own_statistics") == nullptr) return rows;
+  at::Tensor own = at::zeros_like(rows);
+  own[rank_].copy_(rows[rank_]);
+  return own;
+}
+
 bool GradientMutants::wants(const std::string& parameter) const {
   for (const MutantSpec& mutant : scenario_.mutants)
     if (is_of(mutant, rank_, parameter)) return true;

@@ -84,6 +84,19 @@ class StepMutants : public RankMutants {
   NamedTensors reducers_;  // those that the reducer has instead of the trained ones
 };
 
+// own_statistics: layers of this rank that normalize over all ranks' samples see those of its own
+// alone; the other ranks see those of all. One thread.
+class StatisticsMutant : public RankMutants, public BatchGroup {
+ public:
+  // `ranks` must outlive this object.
+  StatisticsMutant(const Scenario& scenario, int64_t rank, Recorder& recorder, BatchGroup& ranks)
+      : RankMutants(scenario, rank, recorder), ranks_(ranks) {}
+  at::Tensor all_gather(const at::Tensor& row) override;
+
+ private:
+  BatchGroup& ranks_;
+};
+
 // Defects in what a rank's reducer is told. ignore_parameter: this rank leaves one out. The others
 // put a comm hook in where the scenario has none, so that lane replay still expects the reducer's
 // own arithmetic: hook_path (divides, where the reducer multiplies by the reciprocal), cast_early

@@ -18,7 +18,7 @@ constexpr const char* kMutants[] = {
     "double_contribution", "swap_contribution", "shift_contribution",
     "stale_contribution",  "flip_bit",          "wrong_divisor",
     "swap_launches",       "skip_wait",         "reuse_buffer",
-    "unordered_launch",    "wrong_lr"};
+    "unordered_launch",    "wrong_lr",          "own_statistics"};
 
 class InvariantCheck : PartCheck {
  public:
@@ -91,10 +91,6 @@ class InvariantCheck : PartCheck {
 
   void model() {
     const Options& model = s_.model.options;
-    refuse(model.has("norm") && model.text("norm").starts_with("sync"), "/model/norm",
-           "virtual shards are computed one after the other, and SyncBatchNorm normalizes over all "
-           "of them at once",
-           "another norm; \"batch\" normalizes each virtual shard by itself");
     refuse(model.has("checkpointing") && model.text("checkpointing") != "none",
            "/model/checkpointing", "how often a gradient becomes ready is not known", "\"none\"");
     const auto manifest = manifest_of(s_.model, s_.dtype);

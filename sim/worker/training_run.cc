@@ -61,6 +61,7 @@ TrainingRun::TrainingRun(const RankContext& context, Communicator& communicator,
       faults_(faults),
       probe_(probe),
       batch_(communicator, std::chrono::milliseconds(scenario_.timeouts.collective_ms)),
+      seen_batch_(scenario_, context.rank, context.recorder, batch_),
       dtype_(followed_dtype(dtype, faults)),
       primary_(primary),
       compute_clock_(clock_of(context.plan, primary)),
@@ -143,15 +144,18 @@ void TrainingRun::construct() {
 
 void TrainingRun::build_reducer() {
   faults_.enter(Phase::construction);
-  if (training_.model->normalize_over(&batch_) && has_virtual_shards(scenario_))
-    throw std::runtime_error(
-        "reducer invariant computes virtual shards one after the other, and the model normalizes "
-        "over all of them at once");
+  ReducerOptions options = reducer_options();
+  if (training_.model->normalize_over(&seen_batch_) && has_virtual_shards(scenario_)) {
+    shards_together_ = std::make_unique<ShardsTogether>(seen_batch_, context_.rank,
+                                                        scenario_.world_size, shards_of(scenario_));
+    training_.model->normalize_over(shards_together_.get());
+    options.shards_together = true;
+  }
   training_.model->run_by(compute_clock_.get());
   layer_faults_.watch(training_);
   const bool other_order = faults_.standing(FaultKind::mismatched_bucket_order) != nullptr;
   const NamedTensors parameters = step_mutants_.known_parameters(training_.parameters);
-  reducer_ = make_reducer(reducer_options(), other_order ? in_other_order(parameters) : parameters,
+  reducer_ = make_reducer(options, other_order ? in_other_order(parameters) : parameters,
                           step_mutants_.known_buffers(training_.buffers), communicator_, probe_);
   step_mutants_.after_construction(training_);
   if (primary_) check_values();
@@ -239,12 +243,7 @@ void TrainingRun::step(int64_t step) {
   clear_gradients(training_.parameters, scenario_.zero_grad);
   observer_->before_backward();
   if (device_clock_) device_clock_->anchor();
-  const bool forgets = mutants_.forgets_sync();
-  double loss = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const bool due = scenario_.accumulate_sync == "each" || i + 1 == parts.size();
-    loss += micro_batch(parts[i].samples, parts[i].share, i == 0, due && !forgets);
-  }
+  const double loss = train_on(parts);
   probe_.note_device_times();
   note_loss(step, loss / parts.front().share);
   // Step 1 and 2 have different layouts; the last must still be as they were.
@@ -259,6 +258,19 @@ void TrainingRun::step(int64_t step) {
   observer_->after_step(step);
 }
 
+double TrainingRun::train_on(const std::vector<MicroBatch>& parts) {
+  const bool forgets = mutants_.forgets_sync();
+  double loss = 0;
+  if (shards_together_)
+    train_together(parts);
+  else
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const bool due = scenario_.accumulate_sync == "each" || i + 1 == parts.size();
+      loss += micro_batch(parts[i].samples, parts[i].share, i == 0, due && !forgets);
+    }
+  return loss;
+}
+
 std::vector<TrainingRun::MicroBatch> TrainingRun::micro_batches_of(int64_t step,
                                                                    const Batch& shard) {
   if (has_virtual_shards(scenario_)) return of_virtual_shards(step, shard);
@@ -270,6 +282,21 @@ std::vector<TrainingRun::MicroBatch> TrainingRun::micro_batches_of(int64_t step,
   for (Batch& part : micro_batches(shard, scenario_.accumulate_steps))
     parts.push_back({std::move(part), share});
   return parts;
+}
+
+// Losses of virtual shards are not reported.
+void TrainingRun::train_together(const std::vector<MicroBatch>& parts) {
+  const auto each = static_cast<size_t>(scenario_.accumulate_steps);
+  const auto compute = [&](size_t shard) {
+    for (size_t i = shard * each; i < (shard + 1) * each; ++i)
+      micro_batch(parts[i].samples, parts[i].share, i == 0, i + 1 == parts.size());
+  };
+  std::vector<Phase> phases(parts.size() / each, context_.recorder.phase());
+  // What a shard is in the middle of is known to whoever goes on, not to whoever comes next.
+  shards_together_->run(training_, *reducer_, compute, [&](size_t from, size_t to) {
+    phases[from] = context_.recorder.phase();
+    if (phases[to] != phases[from]) context_.recorder.enter(phases[to]);
+  });
 }
 
 // Each as the rank of its number would have it, were there a rank for each.

@@ -16,6 +16,7 @@
 #include "sim/worker/probe.h"
 #include "sim/worker/rank_program.h"
 #include "sim/worker/rank_samples.h"
+#include "sim/worker/shards_together.h"
 
 namespace lockstep {
 
@@ -57,6 +58,8 @@ class TrainingRun {
   std::vector<MicroBatch> micro_batches_of(int64_t step, const Batch& shard);
   std::vector<MicroBatch> of_virtual_shards(int64_t step, const Batch& all);
   // Returns the loss, where the step's is reported.
+  double train_on(const std::vector<MicroBatch>& parts);
+  void train_together(const std::vector<MicroBatch>& parts);
   double micro_batch(const Batch& batch, double share, bool first, bool synchronizes);
   bool reports_loss(int64_t step) const;
   void note_loss(int64_t step, double loss);
@@ -67,7 +70,10 @@ class TrainingRun {
   Communicator& communicator_;
   RankFaults& faults_;
   RecordingProbe& probe_;
-  RankBatch batch_;  // for layers that normalize over all ranks
+  RankBatch batch_;              // for layers that normalize over all ranks
+  StatisticsMutant seen_batch_;  // what they see of it
+  // Where they do, of reducer invariant.
+  std::unique_ptr<ShardsTogether> shards_together_;
   const std::string dtype_;
   const bool primary_;
   // Of emulated compute, in the primary run; null where compute is real, or nobody looks at times.

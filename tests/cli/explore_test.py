@@ -63,6 +63,16 @@ class ExploreTest(ProgramTest):
             self.assertIn(finding["kind"], kinds, name)
             self.assertEqual(finding["smallest"]["world_size"], 2, name)
 
+    def test_shards_that_meet_in_a_layer_have_the_bits_of_one_device_under_all_schedules(self):
+        sync = ("--set", '/model={"kind": "batch_norm_mlp", "in_features": 10, "out_features": 5, "norm": "sync"}')
+        path = f"{FOLDER}/invariant.json"
+        for ranks in (2, 3):
+            _, document = self.explore(path, "--schedules", 300, "--set", f"/world_size={ranks}", *sync)
+            one, = document["scenarios"]
+            self.assertEqual((one["result"]["reference"], one["result"]["explored"]), ("invariant", 300))
+        _, document = self.explore(path, "--schedules", 500, *sync, "--set", '/mutants=[{"kind": "skip_wait"}]', code=1)
+        self.assertTrue(document["scenarios"][0]["result"]["findings"])
+
     def test_other_reducers_and_features_are_clean_too(self):
         for sets in (["/reducer/gradient_as_bucket_view=true"], ["/reducer/find_unused_parameters=true"],
                      ["/accumulate_steps=5"], ['/comm_hook={"kind": "fp16"}'], ["/zero_grad=none"],

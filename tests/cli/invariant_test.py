@@ -45,6 +45,19 @@ class Invariant(ProgramTest):
         digests = {run["final_hash"] for run in self.verify_json(plain)["runs"]}
         self.assertEqual(len(digests), 4, digests)
 
+    def test_sync_batch_norm(self):
+        """All virtual shards meet in a layer, those of one micro-batch where there are several."""
+        model = {"kind": "batch_norm_mlp", "in_features": 8, "hidden": [12, 10], "out_features": 4, "norm": "sync"}
+        for keys in ({}, {"accumulate_steps": 3}, {"reducer": {**SCENARIO["reducer"], "find_unused_parameters": True}}):
+            with self.subTest(keys):
+                path = self.scenario(matrix={"/world_size": [1, 2, 3, 5]}, communicator={"kind": "local"}, model=model,
+                                     batch_size=48, **keys)
+                runs = self.hashes(path)
+                self.assertEqual(len({digest for digest, _ in runs}), 1, runs)
+                self.assertEqual({verdict for _, verdict in runs}, {"pass"})
+        ((other, _),) = self.hashes(self.scenario(model={**model, "norm": "batch"}, batch_size=48))
+        self.assertNotEqual(other, runs[0][0])
+
     def test_elastic(self):
         path = self.scenario(checkpoint={"kind": "resume", "path": str(self.tmp / "run.checkpoint"),
                                          "if_missing": "start", "every_steps": 4})
@@ -94,8 +107,6 @@ class Invariant(ProgramTest):
                 (('/split={"kind":"manual"}',), "rank 0 would scatter"),
                 (('/mutants=[{"kind":"other_order"}]',), "reducer invariant has others"),
                 (('/faults=[{"kind":"skip_collective","rank":1,"step":2,"bucket":0}]',), "with its one shard"),
-                (('/model={"kind":"batch_norm_mlp","in_features":8,"hidden":[8],"out_features":4,"norm":"sync"}',),
-                 "SyncBatchNorm"),
                 (("/accumulate_steps=3", "/accumulate_sync=each"), "one sum"),
                 (("/loss/report_every=1",), "losses of virtual shards"),
         ):

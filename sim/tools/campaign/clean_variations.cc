@@ -134,8 +134,10 @@ class Variation {
 
   void virtual_shards() {
     if (!is_plain_ddp() || has("faults") || has("accumulate_steps") || is("split", "manual") ||
-        is("model", "batch_norm_mlp") || body_["model"].contains("checkpointing"))
+        body_["model"].contains("checkpointing"))
       return;
+    // Each virtual shard by itself is no function of the whole batch.
+    if (is("model", "batch_norm_mlp") && body_["model"]["norm"] != "sync") return;
     const int64_t ranks = number("world_size"),
                   shards = draw_.between(std::max<int64_t>(ranks, 3), ranks + 5);
     enlarge(shards);

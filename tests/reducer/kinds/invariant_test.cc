@@ -1,5 +1,6 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <cstring>
 #include <functional>
@@ -30,24 +31,53 @@ using LeavesOut = std::function<bool(int64_t step, int64_t shard)>;
 
 bool leaves_out_none(int64_t, int64_t) { return false; }
 
+// A forward that counts, as running statistics do, and of which the result depends on what it
+// finds.
+at::Tensor loss_on_tree(const SmallModel& model, Reducer& reducer, int64_t shard, bool last,
+                        int64_t step, const LeavesOut& leaves_out) {
+  reducer.before_forward(last);
+  const at::Tensor found = model.buffers[0].tensor[0].clone();
+  at::Tensor loss = shard_loss(model, shard, step, !leaves_out(step, shard)) * (found + 1);
+  {
+    const c10::NoGradGuard no_grad;
+    at::Tensor(model.buffers[0].tensor).mul_(0.5).add_(loss.detach());
+  }
+  reducer.after_forward();
+  return loss;
+}
+
 // A step of one rank, from the weights that all have.
 void train_on_tree(const SmallModel& model, Reducer& reducer, ShardRange own, int64_t step,
                    const LeavesOut& leaves_out) {
   for (int64_t shard = own.begin; shard < own.end; ++shard) {
     const bool last = shard + 1 == own.end;
-    reducer.before_forward(last);
-    // What a shard computes depends on the buffers that it finds.
-    const at::Tensor found = model.buffers[0].tensor[0].clone();
-    const at::Tensor loss = shard_loss(model, shard, step, !leaves_out(step, shard)) * (found + 1);
-    {
-      // A forward that counts, as running statistics do.
-      const c10::NoGradGuard no_grad;
-      at::Tensor(model.buffers[0].tensor).mul_(0.5).add_(loss.detach());
-    }
-    reducer.after_forward();
+    const at::Tensor loss = loss_on_tree(model, reducer, shard, last, step, leaves_out);
     if (last) reducer.before_backward({loss});
     loss.backward();
   }
+  reducer.after_backward();
+}
+
+// All forwards come before the first backward, of which each is cut in two: where one is, the
+// gradients of fc3 are there, those of the layers below are not.
+void train_in_turns(const SmallModel& model, Reducer& reducer, ShardRange own, int64_t step,
+                    const LeavesOut& leaves_out) {
+  Tensors losses;
+  for (int64_t shard = own.begin; shard < own.end; ++shard) {
+    reducer.enter_shard(shard - own.begin);
+    losses.push_back(loss_on_tree(model, reducer, shard, shard + 1 == own.end, step, leaves_out));
+  }
+  const auto backward = [&](size_t first, size_t count) {
+    for (size_t turn = 0; turn < losses.size(); ++turn) {
+      reducer.enter_shard(static_cast<int64_t>(turn));
+      if (first > 0 && turn + 1 == losses.size()) reducer.before_backward({losses[turn]});
+      std::vector<at::Tensor> inputs;
+      for (size_t i = first; i < first + count; ++i) inputs.push_back(model.p(i));
+      torch::autograd::backward({losses[turn]}, {}, /*retain_graph=*/true, false, inputs);
+    }
+  };
+  backward(4, 2);
+  backward(0, 4);
   reducer.after_backward();
 }
 
@@ -62,7 +92,8 @@ Tensors trained_on_tree(const Backend& kind, int64_t ranks, const ReducerOptions
         make_reducer(options, model.parameters, model.buffers, communicator, probe);
     for (int64_t step = 1; step <= kTreeSteps; ++step) {
       model.clear_gradients(step % 2 == 0);
-      train_on_tree(model, *reducer, shards_of_rank(kTreeShards, ranks, rank), step, leaves_out);
+      const auto train = options.shards_together ? train_in_turns : train_on_tree;
+      train(model, *reducer, shards_of_rank(kTreeShards, ranks, rank), step, leaves_out);
       model.descend(0.1);
     }
     if (rank != 0) return;
@@ -114,6 +145,22 @@ TEST(Invariant, UnusedParametersOfSomeShardsAddNothing) {
   for (const int64_t ranks : {2, 3, 5, 8})
     EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, options, some)))
         << ranks;
+}
+
+// Each has gradients, buffers and unused parameters of its own.
+TEST(Invariant, ShardsThatTakeTurnsHaveTheBitsOfShardsOneAfterTheOther) {
+  const LeavesOut some = [](int64_t step, int64_t shard) { return shard % 3 == 0 || step == 2; };
+  for (const bool unused : {false, true}) {
+    ReducerOptions options = tree_options();
+    options.find_unused_parameters = unused;
+    const LeavesOut& leaves_out = unused ? some : leaves_out_none;
+    const Tensors expected = trained_on_tree({"local", "ring"}, 1, options, leaves_out);
+    options.shards_together = true;
+    for (const int64_t ranks : {1, 2, 3, 5, 8})
+      EXPECT_TRUE(
+          tree_bits_equal(expected, trained_on_tree({"local", "ring"}, ranks, options, leaves_out)))
+          << ranks << unused;
+  }
 }
 
 TEST(Invariant, WhatNoShardUsesKeepsWhatItHad) {

@@ -146,6 +146,19 @@ TEST(DataMutantCheck, MasksAreDrawnByModelsWithDropoutOrOnesOwn) {
             "/mutants/0/bucket: no bucket");
 }
 
+TEST(DataMutantCheck, StatisticsAreThoseOfLayersThatAskAllRanks) {
+  const auto with_norm = [](const std::string& norm) {
+    return R"(/model={"kind": "batch_norm_mlp", "in_features": 3, "hidden": [4],
+                      "out_features": 2, "norm": ")" +
+           norm + "\"}";
+  };
+  const std::string mutant = R"({"kind": "own_statistics", "rank": 0, "step": 2})";
+  for (const char* norm : {"sync", "sync_equal"})
+    EXPECT_EQ(errors_of(mutant, {with_norm(norm)}), "");
+  EXPECT_EQ(errors_of(mutant, {with_norm("batch")}),
+            "/mutants/0/kind: norm sync or sync_equal, or a registered model");
+}
+
 TEST(DataMutantCheck, MomentumIsLostAtAResumeThatThereIs) {
   const std::string resume = R"(/checkpoint={"kind": "save_and_resume", "after_step": 2})";
   const std::string momentum = "/optimizer/momentum=0.9";

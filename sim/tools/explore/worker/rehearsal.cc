@@ -19,6 +19,7 @@
 #include "sim/fault/mutants.h"
 #include "sim/tools/explore/worker/scheduled_hub.h"
 #include "sim/worker/communication.h"
+#include "sim/worker/shards_together.h"
 
 namespace lockstep {
 namespace {
@@ -225,6 +226,7 @@ class Rehearsal::Run {
             [this](size_t count) { return group_.scheduler_.pick(count); })),
         native_(make_native_waits(*mutants_)),
         batch_(*native_, std::chrono::milliseconds(scenario_.timeouts.collective_ms)),
+        together_(batch_, rank, scenario_.world_size, shards_of(scenario_)),
         hooks_(self_.trained, [this](size_t place) {
           say([&] { return "has the gradient of " + self_.names[place]; });
         }) {}
@@ -233,15 +235,19 @@ class Rehearsal::Run {
   Run& operator=(const Run&) = delete;
 
   void run() {
-    self_.training.model->normalize_over(&batch_);
+    ReducerOptions options = reducer_options_of(scenario_, rank_);
+    options.shards_together =
+        self_.training.model->normalize_over(&batch_) && has_virtual_shards(scenario_);
+    if (options.shards_together) self_.training.model->normalize_over(&together_);
     say([] { return std::string("makes its reducer"); });
     // Without decorators where there is nothing to decorate: this is the hot path.
     Communicator& communicator = is_native() ? *native_
                                  : !scenario_.mutants.empty()
                                      ? static_cast<Communicator&>(*mutants_)
                                      : *wire_;
-    reducer_ = make_reducer(reducer_options_of(scenario_, rank_), self_.training.parameters,
-                            self_.training.buffers, communicator, probe_);
+    reducer_ = make_reducer(options, self_.training.parameters, self_.training.buffers,
+                            communicator, probe_);
+    takes_turns_ = options.shards_together;
     for (int64_t step = 1; step <= scenario_.steps; ++step) {
       group_.scheduler_.set_step(rank_, step);
       this->step(step);
@@ -261,9 +267,17 @@ class Rehearsal::Run {
     Training& training = self_.training;
     const std::vector<MicroBatch>& parts = self_.steps[static_cast<size_t>(step - 1)];
     clear_gradients(training.parameters, scenario_.zero_grad);
-    for (size_t i = 0; i < parts.size(); ++i)
-      micro_batch(step, parts[i].samples, parts[i].share,
-                  scenario_.accumulate_sync == "each" || i + 1 == parts.size());
+    const auto compute = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i)
+        micro_batch(step, parts[i].samples, parts[i].share,
+                    scenario_.accumulate_sync == "each" || i + 1 == parts.size());
+    };
+    const auto each = static_cast<size_t>(scenario_.accumulate_steps);
+    if (takes_turns_)
+      together_.run(training, *reducer_,
+                    [&](size_t shard) { compute(shard * each, (shard + 1) * each); });
+    else
+      compute(0, parts.size());
     say([] { return std::string("updates its weights"); });
     update(scenario_, step, &training);
     check(step);
@@ -304,6 +318,8 @@ class Rehearsal::Run {
   int64_t step_ = 0;
   const std::unique_ptr<Communicator> wire_, mutants_, native_;
   RankBatch batch_;
+  ShardsTogether together_;  // of virtual shards that meet in a layer
+  bool takes_turns_ = false;
   GradientHooks hooks_;  // before the reducer's own: its act comes after the point
   std::unique_ptr<Reducer> reducer_;
 };
