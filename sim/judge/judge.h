@@ -51,6 +51,7 @@ struct Explanation {
     int64_t sequence = 0;
     std::optional<int64_t> bucket;
     int64_t bytes = 0;
+    std::optional<int64_t> root = {};  // of a program's, whose source or destination it named
   };
   // What a rank was doing that kept the others waiting.
   struct Doing {

@@ -235,6 +235,7 @@ Explanation::Collective collective_of(const Event& arrival) {
   collective.operation = operation_word(packed.operation);
   collective.sequence = arrival.sequence;
   if (arrival.subject >= 0) collective.bucket = arrival.subject;
+  if (arrival.subject <= kRootSubject) collective.root = kRootSubject - arrival.subject;
   collective.bytes = packed.bytes;
   return collective;
 }
@@ -242,7 +243,12 @@ Explanation::Collective collective_of(const Event& arrival) {
 std::string to_words(const Explanation::Collective& collective) {
   const std::string bucket =
       collective.bucket ? fmt::format("bucket {}, ", *collective.bucket) : "";
-  return fmt::format("{} {} ({}{})", collective.operation, collective.sequence, bucket,
+  const std::string root =
+      collective.root
+          ? fmt::format("{} rank {}, ", collective.operation == "gather" ? "to" : "from",
+                        *collective.root)
+          : "";
+  return fmt::format("{} {} ({}{}{})", collective.operation, collective.sequence, bucket, root,
                      size_text(collective.bytes));
 }
 

@@ -74,6 +74,9 @@ std::vector<RankView> views_at(const RunOutcome& outcome, const std::vector<Rank
 // "all_reduce 12 (bucket 1, 0.4 MB)".
 std::string to_words(const Explanation::Collective& collective);
 Explanation::Collective collective_of(const Event& arrival);
+// Of an arrival, in place of a bucket: this less the rank that a program's call names as its source
+// or destination (python/lockstep/agent/run/arrivals.py).
+inline constexpr int32_t kRootSubject = -2;
 std::string collective_text(const Event& arrival);
 
 // "arrival of all_reduce 12 (bucket 1, 0.4 MB)"; empty: before the first record.

@@ -182,10 +182,10 @@ CORRECT = (
 
 
 class Causes(FolderTest):
-    def verify_text(self, text, *options):
+    def verify_text(self, text, *options, drill="--no-drill"):
         path = self.folder / "train.py"
         path.write_text(text)
-        ran = subprocess.run([PROGRAM, "verify", "--no-drill", *options, "--", PYTHON, path], capture_output=True, text=True,
+        ran = subprocess.run([PROGRAM, "verify", drill, *options, "--", PYTHON, path], capture_output=True, text=True,
                              timeout=600, env=self.environment)
         self.assertEqual(list(self.left.iterdir()), [], "nothing is left behind")
         return ran.returncode, ran.stdout + ran.stderr
@@ -235,6 +235,9 @@ class Causes(FolderTest):
         code, said = self.verify_text(text.format(before=whole.format(rate="0.1 * world"), after="pass"))
         self.assertEqual(code, 1, said)
         self.assertIn("fail: step 1, parameter 0.weight", said)
+        code, said = self.verify_text(text.format(before=whole.format(rate="0.1 * world"), after="pass"), drill="--drill")
+        self.assertIn("cause not_divided: ", said)
+        self.assertIn("the update of 0.weight is 2 times that of one device", said)
 
     def test_what_is_only_looked_at_is_dealt_as_often_as_it_likes(self):
         """A first batch on one rank, a validation that shuffles and pads, in a worker that ends before the script calls a
@@ -303,6 +306,20 @@ class Causes(FolderTest):
         code, said = self.verify_text(text)
         self.assertEqual(code, 1, said)
         self.assertRegex(said, "broke off: .*rank 1 .* while rank 0 waited in .* is not known")
+
+    def test_ranks_that_broadcast_each_from_itself_are_told(self):
+        """Each sends, and nobody receives."""
+        code, said = self.verify_text(self.text(EACH + "dist.broadcast(p.data, src=rank)\n", "pass", MEAN), "--world-sizes", "3")
+        self.assertEqual(code, 1, said)
+        self.assertIn("broke off: ranks called different collectives: rank 0 called broadcast 1 (from rank 0, 384 bytes), rank 1 called "
+                      "broadcast 1 (from rank 1, 384 bytes), rank 2 called broadcast 1 (from rank 2, 384 bytes)", said)
+
+    def test_a_layer_that_the_optimizer_never_got_is_noted(self):
+        """One device does the same, so that it is no difference."""
+        stale = "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)"
+        code, said = self.verify_text(self.text(stale + "\nnet[3] = nn.Linear(8, 2)\n" + DDP, "pass", "pass").replace("\n" + stale + "\nfor", "\nfor"))
+        self.assertEqual(code, 0, said)
+        self.assertIn("note: no optimizer has 3.weight, 3.bias, which are trained; ", said)
 
     def test_ranks_that_wrap_other_models_are_told_and_none_is_named(self):
         text = self.text("if rank == 1: net[0].requires_grad_(False)\n" + DDP, "pass", "pass")

@@ -99,6 +99,29 @@ class Drill(FolderTest):
         self.assertIn("cause clipped_before_sum: ", self.said)
         self.assertIn("each rank limited the norm of its own gradients to 0.05", self.said)
 
+    def test_what_an_operator_is_given_of_each_ranks_own_batch(self):
+        """A weight, advantages, a running mean that is no buffer: made without a gradient, so that no operator that has one is to blame."""
+        weighted = "w = (y[mine] > 0).sum() / (y[mine] < 0).sum()"
+        normalized = "adv = y[mine, 0]\n    adv = (adv - adv.mean()) / (adv.std() + 1e-5)"
+        running = "seen = 0.9 * globals().get('seen', torch.zeros(7)) + 0.1 * x[mine].mean(0)"
+        for before, loss, whole in (
+                (weighted, "F.binary_cross_entropy_with_logits(out, (y[mine] > 0).double(), pos_weight=w)", "torch.Tensor.sum"),
+                (normalized, "-(out.log_softmax(1)[:, 0] * adv).mean()", "torch.Tensor.mean"),
+                (running, "F.mse_loss(out + (x[mine] - seen)[:, :3] * out, y[mine])", "torch.Tensor.mean")):
+            with self.subTest(loss):
+                text = script(before=before, loss=loss)
+                self.drilled(text)
+                self.assertIn("cause own_batch: ", self.said)
+                line = line_of(text, before.split("\n")[-1].strip())
+                self.assertIn(f"is given what {whole} makes of each rank's own batch, at train.py:{line}", self.said)
+
+    def test_what_all_ranks_share_of_their_batches_is_no_rank_s_own(self):
+        """The mean is summed over the ranks, and what is wrong is the loss's."""
+        shared = "seen = x[mine].mean(0)\n    dist.all_reduce(seen)\n    seen /= world"
+        drill = self.drilled(script(before=shared, loss=f"({MEAN} + ((out[:, :1] - seen[0]) ** 2).mean() + out.std())"))
+        self.assertEqual(drill["operator"]["function"], "torch.Tensor.std", self.said)
+        self.assertNotIn("is given what", self.said)
+
     def test_a_loss_that_each_rank_weights_otherwise(self):
         self.drilled(script(loss=f"(1 + rank) * {MEAN}"))
         self.assertIn("cause loss_scaled_apart: ", self.said)

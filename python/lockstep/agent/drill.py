@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 
+from . import drill_whole
 from .optimizers import user_line
 from .shards import is_shard
 from .sketches import sketch
@@ -37,10 +38,13 @@ class Drill:
         self.leaves = {}  # by the id of the parameter
         self.samples = self.batch = 0  # all of the step so far; those of the last forward
 
+    def is_under_way(self):
+        """Whether or not gradients are."""
+        return self.recorder.steps == self.step - 1 and not self.quiet and not self.why and not self.recorder.stepping
+
     def is_on(self):
         import torch
-        return (self.recorder.steps == self.step - 1 and not self.quiet and not self.why
-                and torch.is_grad_enabled() and not self.recorder.stepping)
+        return self.is_under_way() and torch.is_grad_enabled()
 
     def add(self, line):
         text = json.dumps(line)
@@ -61,18 +65,26 @@ class Drill:
             return
         self.quiet = True
         self.count_samples()
-        inputs, leaves = given
+        inputs, leaves, wholes = given
         try:
             for leaf in leaves:
                 leaf.values = leaf.values or sketch(leaf.tensor)
             module, kind = self.path[-1][:2] if self.path else ("", "")
             self.add({"kind": "call", "name": name, "module": module, "class": kind, "line": user_line(),
-                      "samples": self.samples, "inputs": inputs,
+                      "samples": self.samples, "inputs": inputs, "wholes": self.wholes(wholes),
                       "outputs": [fingerprint(tensor, self.batch) for tensor in outputs]})
             for number, tensor in enumerate(outputs):
                 tensor._lockstep_call = self.calls
                 tensor.register_hook(functools.partial(self.came_back, self.calls, number, self.batch))
             self.calls += 1
+        finally:
+            self.quiet = False
+
+    def made(self, func, given, result):
+        """A call is over that made nothing with a gradient."""
+        self.quiet = True
+        try:
+            drill_whole.take(name_of(func), user_line, tensors_of(given), tensors_of(result))
         finally:
             self.quiet = False
 
@@ -93,8 +105,8 @@ class Drill:
             self.quiet = quiet
 
     def inputs(self, args, kwargs):
-        """Which calls made them, and which parameters are among them."""
-        made, leaves = [], []
+        """Which calls made them, which parameters are among them, and what is of a batch as a whole."""
+        made, leaves, wholes = [], [], []
         for tensor in tensors_of((args, kwargs)):
             call = getattr(tensor, "_lockstep_call", None)
             if call is not None:
@@ -102,7 +114,13 @@ class Drill:
                     made.append(call)
             elif tensor.requires_grad and tensor.is_leaf and not is_shard(tensor):
                 leaves.append(self.leaf_of(tensor))
-        return made, leaves
+            elif drill_whole.made_of(tensor) is not None and tensor.is_floating_point() and len(wholes) < MOST_OUTPUTS:
+                wholes.append(tensor)
+        return made, leaves, wholes
+
+    def wholes(self, tensors):
+        return [{"name": name, "line": line, **fingerprint(tensor, self.batch)}
+                for tensor in tensors for name, line in [drill_whole.made_of(tensor)]]
 
     def leaf_of(self, tensor):
         key = id(tensor)
@@ -215,6 +233,16 @@ def watch(recorder):
     watch_modules(recorder.drill)
 
 
+def without_gradients(drill, func, args, kwargs):
+    drill.quiet = True
+    try:
+        result = func(*args, **kwargs)
+    finally:
+        drill.quiet = False
+    drill.made(func, (args, kwargs), result)
+    return result
+
+
 def watch_functions(drill):
     from torch.overrides import TorchFunctionMode
 
@@ -224,7 +252,7 @@ def watch_functions(drill):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
             if not drill.is_on():
-                return func(*args, **kwargs)
+                return func(*args, **kwargs) if not drill.is_under_way() else without_gradients(drill, func, args, kwargs)
             inputs = drill.inputs(args, kwargs)
             drill.quiet = True
             try:
@@ -233,6 +261,8 @@ def watch_functions(drill):
                 drill.quiet = False
             if any(has_history(tensor) for tensor in tensors_of(result)):
                 drill.took(name_of(func), inputs, result)
+            else:
+                drill.made(func, (args, kwargs), result)
             return result
     Watching().__enter__()
 

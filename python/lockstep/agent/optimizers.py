@@ -8,7 +8,7 @@ import types
 import weakref
 
 from .collectives import clipped_early, reduced_oddly, unreduced
-from . import inputs, untouched
+from . import inputs, stale, untouched
 from .hooked import names_of
 from .losses import MOST_TARGETS
 from .models import buffers, name_parameters, unheld, untrained_hash
@@ -110,6 +110,7 @@ def before_step(recorder, number, optimizer, params):
     for model in recorder.models:
         name_parameters(recorder, model.module)
     names = [recorder.names.get(id(param), f"parameter {i}") for i, param in enumerate(params)]
+    stale.found(recorder, params)
     grads, shards = [param.grad for param in params], shards_of(recorder, params)
     sketches, hashes = recorded(recorder, grads, shards)
     whole_hashes = hashes_before(recorder, params)

@@ -2,6 +2,7 @@
 import json
 import os
 
+from . import stale
 from .deals import Deals
 
 MOST_SAMPLES = 65536  # of a step; beyond, the step has none
@@ -64,6 +65,7 @@ class Recorder:
         self.seen = set()  # numbers of models that were noted
         self.left = {}  # by the number of an optimizer: a hash of the parameters that it left
         self.made = []  # optimizers, as weak references
+        self.had_gradients = set()  # parameters that an optimizer found with one, by id
         self.depth = 0  # of modules' calls under way
         self.states = None  # of random generators, when a loader gave its last batch
         self.within_ddp = False  # a forward of DistributedDataParallel is under way
@@ -76,7 +78,7 @@ class Recorder:
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
                     "scale_known": True, "broadcasts": 0, "constants": "", "comm_hook": "",
-                    "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": []}
+                    "never_updated": [], "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": []}
         self.deals, self.calls = Deals(self), 0  # calls: of modules that no other surrounds
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.shards_unsynced = False  # fully_shard was told last to sum no gradients
@@ -132,5 +134,6 @@ class Recorder:
             self.write({"kind": "begin"})  # which rank this is
         if self.hands is not None:
             self.hands.close()
+        self.end["never_updated"] = stale.names(self)
         self.write({"kind": "end", "steps": self.steps, **self.end})
         self.file.close()

@@ -2,6 +2,7 @@
 import os
 
 MET = "LOCKSTEP_PROGRAM_MET"  # this process, or one above it, is a rank
+OWN_RUN = "lockstep"  # what lockstep says where torchrun would; another: a torchrun within the command
 
 
 def watch(recorder):
@@ -33,6 +34,7 @@ def watch_meeting(dist, folder):
     @functools.wraps(init)
     def initialized(*args, **kwargs):
         is_child = multiprocessing.parent_process() is not None and MET not in os.environ
+        is_child |= os.environ.get("TORCHELASTIC_RUN_ID", OWN_RUN) != OWN_RUN
         if is_child and "LOCKSTEP_PROGRAM_SPAWNS" not in os.environ:
             open(f"{folder}/spawns", "a").close()
             raise RuntimeError("a process that the program has started is a rank: say --spawns to lockstep")

@@ -33,17 +33,21 @@ bool can_be_executed(const fs::path& path) {
   return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
 }
 
-bool is_program(const std::string& program, const std::string& directory) {
-  if (program.find('/') != std::string::npos) return can_be_executed(fs::path(directory) / program);
+}  // namespace
+
+std::string find_program(const std::string& program, const std::string& directory) {
+  if (program.find('/') != std::string::npos) {
+    const fs::path path = fs::path(directory) / program;
+    return can_be_executed(path) ? path.string() : "";
+  }
   const char* path = ::getenv("PATH");
   std::istringstream folders(path == nullptr ? "/usr/bin:/bin" : path);
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (can_be_executed(fs::path(directory) / (folder.empty() ? "." : folder) / program))
-      return true;
-  return false;
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path found = fs::path(directory) / (folder.empty() ? "." : folder) / program;
+    if (can_be_executed(found)) return found.string();
+  }
+  return "";
 }
-
-}  // namespace
 
 std::optional<PythonCommand> python_command(const std::vector<std::string>& argv) {
   if (argv.empty() || !is_python(argv[0])) return std::nullopt;
@@ -68,7 +72,7 @@ std::optional<PythonCommand> python_command(const std::vector<std::string>& argv
 
 void check_command(const std::vector<std::string>& argv, InputErrors* errors,
                    const std::string& directory) {
-  if (!is_program(argv[0], directory)) {
+  if (find_program(argv[0], directory).empty()) {
     errors->push_back(option_error(fmt::format(
         "COMMAND {}: {}", argv[0],
         argv[0].find('/') == std::string::npos ? "no such program on PATH" : "no such program")));

@@ -45,10 +45,13 @@ class DrillJudge {
   bool forward();
   bool forward_of(const DrillOutput& output);
   bool given_fits(size_t call) const;
+  GivenCalls given_of(size_t call) const;
+  std::optional<ScalarFactors> factors_of(size_t call) const;
   bool backward(double factor);
   bool backward_of(const DrillGradient& gradient, size_t call, size_t time, double factor);
   bool local_gradients(double factor);
   bool optimizer_step();
+  std::optional<double> update_ratio() const;
   double reduction_factor() const;
   std::optional<DrillFit> forward_fit(DrillRelation relation, const DrillOutput& output) const;
   std::optional<DrillFit> backward_fit(DrillRelation relation, const DrillTensors& ranks,
@@ -201,6 +204,20 @@ bool DrillJudge::given_fits(size_t call) const {
   return !one.empty() && one.size() == rank.size();
 }
 
+GivenCalls DrillJudge::given_of(size_t call) const {
+  GivenCalls given{.one = &of_one(call)};
+  for (size_t rank = 0; rank < world_; ++rank)
+    given.ranks.push_back(&facts_.ranks[rank].calls[aligned_.calls[call].ranks[rank]]);
+  return given;
+}
+
+// Of a number of which a mean, or a sum over ranks, is that of one device.
+std::optional<ScalarFactors> DrillJudge::factors_of(size_t call) const {
+  if (of_one(call).inputs.size() != 1 || !given_fits(call)) return std::nullopt;
+  const auto input = aligned_.of_one[of_one(call).inputs[0]];
+  return input ? scalar_factors(given_of(call), given_of(*input)) : std::nullopt;
+}
+
 bool DrillJudge::forward_of(const DrillOutput& output) {
   const DrillTensor& one = of_one(output.first).outputs[output.second];
   DrillRelations& fits = relations_[output];
@@ -221,6 +238,8 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   found_.stage = DrillStage::forward;
   found_.place = place_of(of_rank_0(output.first));
   found_.given_fits = given_fits(output.first);
+  found_.whole = differing_whole(given_of(output.first));
+  found_.factors = factors_of(output.first);
   take_tensors(outputs(output), one);
   if (aligned_.parting && aligned_.parting->before <= aligned_.calls[output.first].one)
     found_.parting = aligned_.parting;
@@ -413,14 +432,43 @@ bool DrillJudge::optimizer_step() {
     return false;
   };
   // Of a step that exchanges gradients within itself, what it finds is each rank's own.
-  return (ranks.within_step == 0 &&
-          differs(ranks.grads, one.grads, kDrillFloor * largest_norm(one.grads),
-                  DrillStage::reduction)) ||
-         differs(ranks.params, one.params, 0, DrillStage::update);
+  if (ranks.within_step == 0 &&
+      differs(ranks.grads, one.grads, kDrillFloor * largest_norm(one.grads), DrillStage::reduction))
+    return true;
+  if (!differs(ranks.params, one.params, 0, DrillStage::update)) return false;
+  found_.ratio = update_ratio();
+  return true;
+}
+
+// What a step added to a parameter.
+Sketch update_of(const DrillRank& rank, const ProgramStep& step, size_t i) {
+  const DrillParameter* before = parameter_of(rank, step.names[i]);
+  if (before == nullptr || !before->values || !step.params[i]) return std::nullopt;
+  Sketch added = step.params[i];
+  for (size_t k = 0; k < kProjections; ++k) (*added)[k] -= (*before->values)[k];
+  return added;
+}
+
+// Of all updates that can be told from those of one device: one number, if it is.
+std::optional<double> DrillJudge::update_ratio() const {
+  const ProgramStep &ranks = facts_.steps[0], &one = facts_.one_step;
+  std::optional<double> common;
+  for (size_t i = 0; i < std::min(ranks.names.size(), one.names.size()); ++i) {
+    const Sketch own = update_of(facts_.ranks[0], ranks, i), due = update_of(facts_.one, one, i);
+    if (!own || !due) return std::nullopt;
+    for (size_t k = 0; k < kProjections; ++k) {
+      if (std::abs((*due)[k]) <= kDrillFloor * due->back()) continue;  // rounding
+      const double ratio = (*own)[k] / (*due)[k];
+      if (common && std::abs(ratio / *common - 1) > kProgramRatioBound) return std::nullopt;
+      common = common.value_or(ratio);
+    }
+  }
+  return common && *common > 0 ? common : std::nullopt;
 }
 
 DrillFinding DrillJudge::judge() {
   found_.step = facts_.step;
+  found_.world = world_;
   found_.words = unfit();
   if (found_.words.empty()) found_.words = other_samples();
   if (!found_.words.empty() || start() || forward()) return found_;

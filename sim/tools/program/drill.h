@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/tools/program/drill_align.h"
+#include "sim/tools/program/drill_given.h"
 #include "sim/tools/program/drill_recording.h"
 #include "sim/tools/program/rank_weights.h"
 #include "sim/tools/program/recording.h"
@@ -31,6 +32,7 @@ const char* name_of(DrillStage stage);
 struct DrillFinding {
   DrillStage stage = DrillStage::not_drilled;
   int64_t step = 0;
+  size_t world = 0;                       // ranks
   DrillPlace place;                       // of forward and backward
   DrillPlace input;                       // of backward: what made the operator's input
   std::string parameter;                  // of start and of the last three
@@ -40,9 +42,12 @@ struct DrillFinding {
   std::optional<double> distance, ratio;  // ratio: to what is due, if it is one number
   bool given_fits = false;  // of forward: all that it was given and that has a gradient, of which
                             // there is some
-  size_t consumers = 0;     // backward: operators that were given this input
-  int64_t compared = 0, skipped = 0;  // outputs and gradients; skipped: too large, or not finite
-  std::string words;                  // why it was not drilled
+  std::optional<DrillPlace> whole;  // of forward: what made of each rank's own batch as a whole
+                                    // what it was given, which is another on one device
+  std::optional<ScalarFactors> factors;  // of forward
+  size_t consumers = 0;                  // backward: operators that were given this input
+  int64_t compared = 0, skipped = 0;     // outputs and gradients; skipped: too large, or not finite
+  std::string words;                     // why it was not drilled
   std::vector<double>
       weights;  // of each rank's gradient, where the mean of one device is a weighted one
   std::optional<LimitedNorms> limited;  // by each rank, before any reduction

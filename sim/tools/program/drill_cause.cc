@@ -62,16 +62,56 @@ bool mixes_samples(const std::string& function) {
   return std::find(kMixing.begin(), kMixing.end(), name) != kMixing.end();
 }
 
+// Of shares of a count, which is then divided by, the counts add up to that of one device.
+ProgramCause cause_of_factors(const ScalarFactors& factors) {
+  double counts = 0;
+  for (const double factor : factors.ranks) counts += 1 / factor;
+  const bool alike = std::all_of(factors.ranks.begin(), factors.ranks.end(),
+                                 [&](double factor) { return is_about(factor, factors.ranks[0]); });
+  if (alike) return ProgramCause::unknown;
+  return is_about(counts, 1 / factors.one) ? ProgramCause::mean_of_means
+                                           : ProgramCause::loss_scaled_apart;
+}
+
+std::string factors_text(const ScalarFactors& factors, ProgramCause cause) {
+  if (cause != ProgramCause::mean_of_means)
+    return fmt::format("; they are multiplied by {:.4g}", fmt::join(factors.ranks, ", "));
+  std::vector<double> counts;
+  for (const double factor : factors.ranks) counts.push_back(1 / factor);
+  return fmt::format("; they are divided by {:.4g}", fmt::join(counts, ", "));
+}
+
+// An optimizer that exchanges gradients within its step, and updates by a multiple of their mean.
+ProgramCause cause_of_update(const DrillFinding& drilled, const ProgramStep& of_rank_0) {
+  if (of_rank_0.within_step == 0 || !drilled.ratio) return ProgramCause::unknown;
+  const auto ranks = static_cast<double>(drilled.world);
+  if (is_about(*drilled.ratio, ranks)) return ProgramCause::not_divided;
+  return is_about(*drilled.ratio, 1 / ranks) ? ProgramCause::divided_twice : ProgramCause::unknown;
+}
+
 ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& of_rank_0) {
   const std::string& function = drilled.place.function;
   if (drilled.stage == DrillStage::backward)
     return function.ends_with(".apply") && of_rank_0.exchanges > 0
                ? ProgramCause::gathered_as_constants
                : ProgramCause::unknown;
-  if (drilled.stage != DrillStage::forward || !drilled.given_fits) return ProgramCause::unknown;
+  if (drilled.stage != DrillStage::forward) return ProgramCause::unknown;
+  if (drilled.factors)
+    if (const auto cause = cause_of_factors(*drilled.factors); cause != ProgramCause::unknown)
+      return cause;
+  if (drilled.whole) return ProgramCause::own_batch;
+  if (!drilled.given_fits) return ProgramCause::unknown;
   if (function.ends_with(".batch_norm")) return ProgramCause::local_batch_norm;
   const bool other_shape = drilled.shape != drilled.one_shape && !drilled.distance;
   return other_shape || mixes_samples(function) ? ProgramCause::own_batch : ProgramCause::unknown;
+}
+
+std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
+  if (cause == ProgramCause::loss_scaled_apart || cause == ProgramCause::mean_of_means)
+    return drilled.factors ? factors_text(*drilled.factors, cause) : "";
+  if (cause != ProgramCause::own_batch || !drilled.whole) return "";
+  return fmt::format("; {} is given what {} makes of each rank's own batch, at {}",
+                     drilled.place.function, drilled.whole->function, drilled.whole->line);
 }
 
 }  // namespace
@@ -91,7 +131,9 @@ ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_ran
     if (wrong.cause == ProgramCause::loss_scaled_apart)
       wrong.words += multiples_text(drilled.weights);
   } else if (unknown) {
-    wrong.cause = cause_of_operator(drilled, of_rank_0);
+    wrong.cause = drilled.stage == DrillStage::update ? cause_of_update(drilled, of_rank_0)
+                                                      : cause_of_operator(drilled, of_rank_0);
+    wrong.words += words_of_operator(drilled, wrong.cause);
   }
   return wrong;
 }

@@ -49,6 +49,9 @@ DrillCall drill_call(const Json& line) {
   for (const Json& input : line.at("inputs"))
     found.inputs.push_back(static_cast<size_t>(whole_number(input)));
   for (const Json& output : line.at("outputs")) found.outputs.push_back(drill_tensor(output));
+  for (const Json& whole : line.at("wholes"))
+    found.wholes.push_back({whole.at("name").get<std::string>(),
+                            whole.at("line").get<std::string>(), drill_tensor(whole)});
   return found;
 }
 

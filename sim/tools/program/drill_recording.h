@@ -30,6 +30,12 @@ struct DrillTensor {
   double norm() const { return norms ? norms->two : 0; }
 };
 
+// What a call was given that has no gradient and was made of a batch as a whole.
+struct DrillWhole {
+  std::string function, line;  // that made it so
+  DrillTensor value;
+};
+
 // Of a function of torch, or of an autograd function.
 struct DrillCall {
   std::string name;            // "torch.nn.functional.batch_norm"
@@ -38,6 +44,7 @@ struct DrillCall {
   int64_t samples = 0;         // of the step so far, those of the forward it belongs to included
   std::vector<size_t> inputs;  // calls that made what it was given
   std::vector<DrillTensor> outputs;
+  std::vector<DrillWhole> wholes;
 };
 
 // What backward brought to an output, in its order.

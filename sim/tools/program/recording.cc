@@ -134,6 +134,7 @@ std::string take(const Json& line, ProgramRank* rank) {
     rank->flat_shards = line.at("flat_shards").get<bool>();
     rank->draws = line.at("draws").get<bool>();
     rank->on_cpu = line.at("on_cpu").get<bool>();
+    rank->never_updated = line.at("never_updated").get<std::vector<std::string>>();
     rank->compile_off = line.at("compile_off").get<bool>();
     rank->handed = line.at("handed").get<bool>();
     rank->scale_known = line.at("scale_known").get<bool>();

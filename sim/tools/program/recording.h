@@ -98,9 +98,10 @@ struct ProgramRank {
   int64_t rank = -1, world = 0;
   std::vector<ProgramStep> steps;
   bool ended = false, summed = false, dropout = false, draws = false;
-  bool on_cpu = false;         // CUDA was asked for, and was the CPU
-  bool compile_off = false;    // torch.compile was called, and compiled nothing
-  bool refused = false;        // DistributedDataParallel threw in a forward
+  bool on_cpu = false;                     // CUDA was asked for, and was the CPU
+  std::vector<std::string> never_updated;  // trained parameters that no optimizer has
+  bool compile_off = false;                // torch.compile was called, and compiled nothing
+  bool refused = false;                    // DistributedDataParallel threw in a forward
   bool flat_shards = false;    // of FullyShardedDataParallel, whose parts are not put together
   bool handed = false;         // one device was given the data of the ranks, all of it
   bool scale_known = true;     // of its loss, of handed batches that are larger than its own

@@ -72,7 +72,8 @@ std::string world_text(const ProgramWorld& world) {
   std::string text = fmt::format("{} ranks\n", world.world_size);
   for (const ProgramLane& lane : world.lanes) text += lane_text(lane);
   if (world.drill) text += fmt::format("      {}\n", sentence_of(*world.drill));
-  const char* end = verdict_of(world) == Verdict::fail ? "broke off" : "inconclusive";
+  const bool fails = verdict_of(world) == Verdict::fail;
+  const char* end = !fails ? "inconclusive" : world.lanes.empty() ? "broke off" : "not judged";
   if (world.failed)
     text += "  broke off:" + failure_text(*world.failed).substr(1);
   else if (!world.not_run.empty())
@@ -96,6 +97,11 @@ std::string world_text(const ProgramWorld& world) {
         "  note: gradients go through {}, a comm hook of the script; what one loses on purpose is "
         "judged by --hook-error\n",
         world.comm_hook);
+  if (!world.never_updated.empty())
+    text += fmt::format(
+        "  note: no optimizer has {}, which {} trained; one has parameters that never had a "
+        "gradient: was a layer replaced after the optimizer was made?\n",
+        fmt::join(world.never_updated, ", "), world.never_updated.size() == 1 ? "is" : "are");
   if (world.on_cpu) text += "  note: its CUDA devices were the CPU, its NCCL was Gloo\n";
   if (world.compile_off) text += "  note: torch.compile was off\n";
   return text;
@@ -179,6 +185,7 @@ Json world_json(const ProgramWorld& world) {
           {"comm_hook", text_or_null(world.comm_hook)},
           {"on_cpu", world.on_cpu},
           {"compile_off", world.compile_off},
+          {"never_updated", world.never_updated},
           {"drill", world.drill ? drill_json(*world.drill) : Json()},
           {"duration_ms", static_cast<int64_t>(world.duration_s * 1e3)}};
 }

@@ -38,6 +38,7 @@ struct ProgramWorld {
   bool dropout_off = false, buffers_differ = false;
   bool handed = false;    // one device, the data of the ranks
   std::string comm_hook;  // of the script, where float64 failed and no lane judged it
+  std::vector<std::string> never_updated;    // parameters with gradients that no optimizer has
   bool on_cpu = false, compile_off = false;  // what was asked of CUDA, of torch.compile
   ProgramReplay replay;                      // what the tap on collectives saw
   std::optional<DrillFinding> drill = {};    // of lane float64, where it was drilled

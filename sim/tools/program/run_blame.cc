@@ -273,7 +273,9 @@ bool is_sized_alike(uint8_t operation) {
 
 bool is_other_call(const Event& a, const Event& b) {
   const PackedCollective one = unpack_collective(a.value), two = unpack_collective(b.value);
-  return one.operation != two.operation ||
+  const bool other_root =
+      a.subject <= kRootSubject && b.subject <= kRootSubject && a.subject != b.subject;
+  return one.operation != two.operation || other_root ||
          (is_sized_alike(one.operation) && (one.bytes != two.bytes || one.dtype != two.dtype));
 }
 

@@ -18,6 +18,7 @@
 #include "sim/report/run_text.h"
 #include "sim/report/text_style.h"
 #include "sim/tools/program/command.h"
+#include "sim/tools/program/launcher.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/run_asked.h"
 #include "sim/tools/tools.h"
@@ -31,6 +32,7 @@ struct RunOptions {
   ProgramRunAsked asked;
   bool analyzes = false;            // `analyze -- COMMAND`: where the time of its steps goes
   std::vector<std::string> faults;  // as they were given
+  CLI::Option* world = nullptr;     // was it given?
   bool quiet = false;
   std::string gradients, follow;
   std::string json, html;
@@ -118,8 +120,11 @@ HtmlPage page_of(const RanProgram& ran, const RunOptions& options, const std::st
   return page;
 }
 
-int run_program_with_faults(const RunOptions& options) {
+int run_program_with_faults(RunOptions options) {
   InputErrors errors = ci_errors(options.ci);
+  const auto asked_world =
+      leave_out_launcher(&options.asked.command, options.asked.spawns, &errors);
+  if (asked_world && options.world->empty()) options.asked.world = *asked_world;
   check_output("--json", options.json, &errors);
   ProgramRunAsked asked = options.asked;
   asked.faults = read_faults(options, &errors);
@@ -145,9 +150,9 @@ void add_what(CLI::App* verb, RunOptions* options) {
   verb->add_option("COMMAND", options->asked.command, "What starts the training")
       ->required()
       ->option_text("COMMAND ...");
-  verb->add_option("--world-size", options->asked.world, "How many ranks (2)")
-      ->option_text("W")
-      ->check(between(int64_t{2}, int64_t{64}));
+  options->world = verb->add_option("--world-size", options->asked.world, "How many ranks (2)")
+                       ->option_text("W")
+                       ->check(between(int64_t{2}, int64_t{64}));
   verb->add_flag("--spawns", options->asked.spawns, "COMMAND starts its ranks itself (mp.spawn)");
   verb->add_flag("--pretend-gpus", options->asked.pretends_gpus,
                  "Let torch.cuda.is_available() say yes; the CPU does what is asked of CUDA");

@@ -15,6 +15,7 @@
 #include "scenarios/parse/document.h"
 #include "scenarios/parse/make_scenario.h"
 #include "sim/tools/program/command.h"
+#include "sim/tools/program/launcher.h"
 
 namespace lockstep {
 namespace {
@@ -107,6 +108,11 @@ void check_caps(const std::vector<double>& caps, Problems* problems) {
 
 void check_started(const ProgramPart& program, Problems* problems) {
   InputErrors errors;
+  if (!program.spawns) {
+    if (const auto of = of_launcher(program.command, &errors))
+      errors.push_back(option_error(of->left_out + " starts ranks, and so does lockstep",
+                                    "what each rank runs; world_size says how many"));
+  }
   check_command(program.command, &errors, program.directory);
   for (const InputError& error : errors)
     problems->push_back({"/program/command", false, printable(error.message), error.allowed});

@@ -16,6 +16,7 @@
 #include "sim/report/moving_line.h"
 #include "sim/sweep/design.h"
 #include "sim/tools/program/command.h"
+#include "sim/tools/program/launcher.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/scenario_verb.h"
 #include "sim/tools/program/sweep_result.h"
@@ -141,11 +142,13 @@ int sweep_program(const ProgramSweepOptions& options) {
     check_output(name, *path, &errors);
   ProgramSweepResult result;
   result.plan = options.plan;
+  const auto asked_world = leave_out_launcher(&result.plan.command, result.plan.spawns, &errors);
+  if (asked_world && options.worlds.empty()) result.plan.worlds = {*asked_world};
   read_lists(options, &result.plan, &errors);
   check_prediction(result.plan, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);
-  check_command(options.plan.command, &errors, options.plan.directory);
+  check_command(result.plan.command, &errors, result.plan.directory);
   make_calibration_folder(result.plan.calibration, &errors);
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   result.machine = this_machine();

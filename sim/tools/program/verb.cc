@@ -9,6 +9,7 @@
 #include "sim/cli/shared_options.h"
 #include "sim/report/document.h"
 #include "sim/tools/program/command.h"
+#include "sim/tools/program/launcher.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/result.h"
 #include "sim/tools/program/scenario.h"
@@ -21,7 +22,7 @@ namespace {
 
 struct ProgramOptions {
   ProgramVerification asked;
-  std::vector<int64_t> worlds = {2};
+  std::vector<int64_t> worlds;  // as asked for; none: those of the command's launcher, or 2
   bool quiet = false;
   std::string json, html;
   CiOptions ci;
@@ -33,8 +34,11 @@ void say_progress(const ProgramOptions& options, int64_t world) {
     print_error(fmt::format("{} on {} ranks ...\n", options.asked.command[0], world));
 }
 
-int verify_program(const ProgramOptions& options) {
+int verify_program(ProgramOptions options) {
   InputErrors errors = ci_errors(options.ci);
+  const auto asked_world =
+      leave_out_launcher(&options.asked.command, options.asked.spawns, &errors);
+  if (options.worlds.empty()) options.worlds = {asked_world.value_or(2)};
   check_output("--json", options.json, &errors);
   const ProgramScratch scratch;
   check_places(scratch, &errors);

@@ -163,6 +163,7 @@ void judge_ranks(const ProgramVerification& options, const Recorded& several,
   found->buffers_differ = buffers_differ(several.ranks);
   found->dropout_off = several.ranks[0].dropout;
   found->on_cpu = several.ranks[0].on_cpu;
+  found->never_updated = several.ranks[0].never_updated;
   found->compile_off = several.ranks[0].compile_off;
 }
 

@@ -16,12 +16,20 @@ OPERATIONS = (("allreduce", 1), ("all_reduce", 1), ("broadcast", 2), ("allgather
 INPUTS = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "gather": "tensor",
           "scatter": "scatter_list", "reduce_scatter": "input_list", "reduce_scatter_tensor": "input", "all_to_all": "input_tensor_list",
           "all_to_all_single": "input"}
+ROOTS = ("src", "group_src", "dst", "group_dst")
+ROOT = -2  # sim/judge/rank_view.h: where a bucket would stand, less the rank that a broadcast, scatter or gather names
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
           "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16")  # c10::ScalarType
 
 
 def operation_of(name):
     return next((number for word, number in OPERATIONS if word in name), 0)
+
+
+def root_of(name, given):
+    """As a bucket, which such a call is none of: -1 where no rank is named."""
+    rank = next((given[key] for key in ROOTS if isinstance(given.get(key), int)), None)
+    return ROOT - rank if rank is not None and operation_of(name) in (2, 5, 6) else -1
 
 
 def tensors_in(values):
@@ -237,14 +245,17 @@ def entered(arrivals, name, given, call):
     """A hook sees the arrival itself; this one the end of what the caller waits for."""
     arrivals.look()
     if arrivals.kind == "hooks":
-        before = arrivals.sequence
-        result = call()
+        before, arrivals.here.root = arrivals.sequence, root_of(name, given)
+        try:
+            result = call()
+        finally:
+            arrivals.here.root = -1
         arrivals.look()
         if result is None and not given.get("async_op"):
             arrivals.end_since(before)
         return result
     gives = [given.get(INPUTS[name])] if name in INPUTS else given.values()
-    sequence = arrivals.arrive(name, list(tensors_in(gives)))
+    sequence = arrivals.arrive(name, list(tensors_in(gives)), root_of(name, given))
     return followed(arrivals, given, call, sequence, arrivals.end, arrivals.follow)
 
 
@@ -273,7 +284,7 @@ class Hooks(GroupHooks):
         name = name_of(call)
         if name in PEERS:
             return
-        bucket = self.arrivals.next_bucket() if of_reducer(self.arrivals) else -1
+        bucket = self.arrivals.next_bucket() if of_reducer(self.arrivals) else getattr(self.arrivals.here, "root", -1)
         self.begun[call.op_id] = self.arrivals.arrive(name, list(call.input_tensors), bucket)
 
     def after(self, call):

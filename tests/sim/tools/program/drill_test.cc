@@ -368,7 +368,8 @@ TEST(Drill, WhatCannotBeComparedSaysWhy) {
 
 const std::string kCall =
     R"({"kind": "call", "name": "f", "module": "", "class": "", "line": "a.py:1", "samples": 2, )"
-    R"("inputs": [], "outputs": [{"shape": [2, 1], "norms": [3, 3, 2, 2], "rows": [1, 2, 3, 4]}]})";
+    R"("inputs": [], "outputs": [{"shape": [2, 1], "norms": [3, 3, 2, 2], "rows": [1, 2, 3, 4]}], )"
+    R"("wholes": []})";
 
 TEST(DrillRecording, LinesAreReadAndOthersRefused) {
   const TemporaryFolder folder;

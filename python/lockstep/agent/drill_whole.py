@@ -1,0 +1,44 @@
+"""Tensors without a gradient that torch made of a batch as a whole, in the step that is drilled: a mean, a count, a maximum,
+and all that is computed of them. Each carries where it was made, until an operator of the drill is given it."""
+REDUCING = {"mean", "sum", "std", "var", "std_mean", "var_mean", "max", "min", "amax", "amin", "aminmax", "median", "nanmedian",
+            "quantile", "norm", "vector_norm", "logsumexp", "prod", "count_nonzero", "bincount", "histc", "unique", "nansum",
+            "nanmean", "mode", "kthvalue", "topk", "cov", "corrcoef", "any", "all"}
+IN_PLACE = {"__setitem__", "__iadd__", "__imul__", "__isub__", "__itruediv__"}
+
+
+def short(name):
+    return name.rsplit(".", 1)[-1]
+
+
+def made_of(tensor):
+    """Where, and by which function: or None."""
+    return getattr(tensor, "_lockstep_whole", None)
+
+
+def first_made(tensors):
+    return next((made_of(tensor) for tensor in tensors if made_of(tensor) is not None), None)
+
+
+def loses_rows(given, result):
+    """Were there samples, and are they gone?"""
+    rows = next((tensor.shape[0] for tensor in given if tensor.dim() > 0), 1)
+    return rows > 1 and (result.dim() == 0 or result.shape[0] != rows)
+
+
+def take(name, line, given, results):
+    """A call is over: `given` and `results` are tensors. Marks what it made of the whole, or of what is of the whole."""
+    source = first_made(given)
+    kind = short(name)
+    if kind in IN_PLACE and source is not None:
+        mark(given[:1], source)
+    for result in results:
+        if source is not None:
+            mark([result], source)
+        elif kind in REDUCING and loses_rows(given, result):
+            mark([result], (name, line()))
+
+
+def mark(tensors, source):
+    for tensor in tensors:
+        if not tensor.requires_grad:
+            tensor._lockstep_whole = source

@@ -1,0 +1,70 @@
+#include "sim/tools/program/drill_given.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "sim/tools/program/drill_fit.h"
+#include "sim/tools/program/judge.h"
+
+namespace lockstep {
+namespace {
+
+bool fits(const std::optional<DrillFit>& fit) { return fit && fit->distance <= kProgramBound; }
+
+bool is_product(const std::string& function) {
+  constexpr std::array<std::string_view, 8> kProducts = {
+      "mul", "div", "truediv", "true_divide", "multiply", "divide", "mul_", "div_"};
+  std::string name = function.substr(function.rfind('.') + 1);
+  if (name.starts_with("__") && name.ends_with("__")) name = name.substr(2, name.size() - 4);
+  if (name.starts_with("r") || name.starts_with("i")) name = name.substr(1);
+  return std::find(kProducts.begin(), kProducts.end(), name) != kProducts.end();
+}
+
+// Nothing where it is more than one number, or zero.
+std::optional<double> number_of(const DrillCall& call) {
+  if (call.outputs.size() != 1 || !call.outputs[0].shape.empty() || !call.outputs[0].norms)
+    return std::nullopt;
+  const double value = call.outputs[0].norms->sum;
+  return value == 0 ? std::nullopt : std::optional(value);
+}
+
+std::optional<double> factor_of(const DrillCall& call, const DrillCall& made) {
+  const auto to = number_of(call), from = number_of(made);
+  if (!to || !from || call.inputs.size() != 1 || !is_product(call.name)) return std::nullopt;
+  return *to / *from;
+}
+
+}  // namespace
+
+std::optional<DrillPlace> differing_whole(const GivenCalls& calls) {
+  const std::vector<double> ones(calls.ranks.size(), 1.0);
+  for (size_t i = 0; i < calls.one->wholes.size(); ++i) {
+    DrillTensors ranks;
+    for (const DrillCall* rank : calls.ranks)
+      if (i < rank->wholes.size()) ranks.push_back(&rank->wholes[i].value);
+    if (ranks.size() < calls.ranks.size()) return std::nullopt;  // they were given other things
+    const DrillWhole& whole = calls.one->wholes[i];
+    if (fits(fit_each(ranks, whole.value, ones, 0)) || fits(fit_rows(ranks, whole.value, 1, 0)) ||
+        may_fit(ranks, whole.value))
+      continue;
+    return DrillPlace{whole.function, "", "", whole.line};
+  }
+  return std::nullopt;
+}
+
+std::optional<ScalarFactors> scalar_factors(const GivenCalls& calls, const GivenCalls& made) {
+  ScalarFactors found;
+  const auto one = factor_of(*calls.one, *made.one);
+  if (!one) return std::nullopt;
+  found.one = *one;
+  for (size_t rank = 0; rank < calls.ranks.size(); ++rank) {
+    const auto own = factor_of(*calls.ranks[rank], *made.ranks[rank]);
+    if (!own) return std::nullopt;
+    found.ranks.push_back(*own);
+  }
+  return found;
+}
+
+}  // namespace lockstep
