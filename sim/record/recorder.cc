@@ -109,7 +109,7 @@ void Recorder::end_step() {
 void Recorder::measure_core_wait() { core_wait_ = CoreWait::of_this_thread(); }
 
 uint64_t Recorder::core_wait_ns() noexcept {
-  return core_wait_ ? static_cast<uint64_t>(core_wait_->own_ns()) : 0;
+  return core_wait_ ? static_cast<uint64_t>(core_wait_->own_ns() + added_core_wait_ns_) : 0;
 }
 
 Phase Recorder::phase() const { return static_cast<Phase>(phase_.load(std::memory_order_relaxed)); }

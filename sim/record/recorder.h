@@ -142,6 +142,10 @@ class Recorder {
   // long it has waited for a core.
   void measure_core_wait();
 
+  // Where other threads do the main one's work in turn: what one of them has waited counts as the
+  // main one's.
+  void add_core_wait(int64_t ns) noexcept { added_core_wait_ns_ += ns; }
+
   uint64_t core_wait_ns() noexcept;  // of the thread that asked for it, so far; 0 where none did
 
   // Forgets all events (a host of many short runs uses one file again and again).
@@ -155,6 +159,7 @@ class Recorder {
   std::atomic<int32_t> step_{0};
   std::atomic<uint16_t> phase_{0};
   std::unique_ptr<CoreWait> core_wait_;
+  std::atomic<int64_t> added_core_wait_ns_{0};
 };
 
 // What a rank left behind, oldest event first.

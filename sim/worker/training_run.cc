@@ -14,6 +14,7 @@
 #include "scenarios/workloads/update.h"
 #include "scenarios/workloads/workload.h"
 #include "sim/fault/training_mutants.h"
+#include "sim/record/core_wait.h"
 #include "sim/worker/communication.h"
 #include "sim/worker/gradient_checks.h"
 #include "sim/worker/partition.h"
@@ -40,6 +41,29 @@ NamedTensors in_other_order(NamedTensors parameters) {
   std::reverse(parameters.begin(), parameters.end());
   return parameters;
 }
+
+// What the threads of shards that take turns wait for a core, which is the rank's wait.
+class TurnWaits {
+ public:
+  TurnWaits(Recorder& recorder, size_t shards) : recorder_(recorder), threads_(shards) {}
+
+  // Of the thread of `shard`, which calls first.
+  void note(size_t shard) {
+    Thread& thread = threads_[shard];
+    if (!thread.wait) thread.wait = CoreWait::of_this_thread();
+    const int64_t before = thread.noted_ns;
+    thread.noted_ns = std::max(before, thread.wait->own_ns());  // 0 where it has ended
+    recorder_.add_core_wait(thread.noted_ns - before);
+  }
+
+ private:
+  struct Thread {
+    std::unique_ptr<CoreWait> wait;
+    int64_t noted_ns = 0;
+  };
+  Recorder& recorder_;
+  std::vector<Thread> threads_;
+};
 
 }  // namespace
 
@@ -287,13 +311,17 @@ std::vector<TrainingRun::MicroBatch> TrainingRun::micro_batches_of(int64_t step,
 // Losses of virtual shards are not reported.
 void TrainingRun::train_together(const std::vector<MicroBatch>& parts) {
   const auto each = static_cast<size_t>(scenario_.accumulate_steps);
+  TurnWaits waits(context_.recorder, parts.size() / each);
   const auto compute = [&](size_t shard) {
     for (size_t i = shard * each; i < (shard + 1) * each; ++i)
       micro_batch(parts[i].samples, parts[i].share, i == 0, i + 1 == parts.size());
+    waits.note(shard);
   };
   std::vector<Phase> phases(parts.size() / each, context_.recorder.phase());
   // What a shard is in the middle of is known to whoever goes on, not to whoever comes next.
   shards_together_->run(training_, *reducer_, compute, [&](size_t from, size_t to) {
+    if (from != to) waits.note(from);
+    waits.note(to);
     phases[from] = context_.recorder.phase();
     if (phases[to] != phases[from]) context_.recorder.enter(phases[to]);
   });

@@ -64,7 +64,7 @@ class ExploreTest(ProgramTest):
             self.assertEqual(finding["smallest"]["world_size"], 2, name)
 
     def test_shards_that_meet_in_a_layer_have_the_bits_of_one_device_under_all_schedules(self):
-        sync = ("--set", '/model={"kind": "batch_norm_mlp", "in_features": 10, "out_features": 5, "norm": "sync"}')
+        sync = ("--set", '/model={"kind": "batch_norm_mlp", "in_features": 10, "hidden": [6], "out_features": 5, "norm": "sync"}')
         path = f"{FOLDER}/invariant.json"
         for ranks in (2, 3):
             _, document = self.explore(path, "--schedules", 300, "--set", f"/world_size={ranks}", *sync)
@@ -76,7 +76,7 @@ class ExploreTest(ProgramTest):
     def test_other_reducers_and_features_are_clean_too(self):
         for sets in (["/reducer/gradient_as_bucket_view=true"], ["/reducer/find_unused_parameters=true"],
                      ["/accumulate_steps=5"], ['/comm_hook={"kind": "fp16"}'], ["/zero_grad=none"],
-                     ['/model={"kind": "batch_norm_mlp", "in_features": 10, "out_features": 5}'],
+                     ['/model={"kind": "batch_norm_mlp", "in_features": 10, "hidden": [6], "out_features": 5}'],
                      ["/reducer/kind=flat"], ["/reducer/kind=per_parameter"], ["/reducer/kind=manual"],
                      ["/world_size=7"], ["/communicator/algorithm=bcube"],
                      ['/optimizer={"kind": "adam", "lr": 0.01}']):

@@ -119,6 +119,18 @@ TEST(CoreWait, IsRecordedWithPhasesAndEndsOfSteps) {
   ::rmdir(dir.c_str());
 }
 
+TEST(CoreWait, OfThreadsThatDoTheMainOnesWorkIsTheMainOnes) {
+  char name[] = "/tmp/lockstep-core-wait-XXXXXX";
+  const std::string dir = ::mkdtemp(name), path = dir + "/rank-0.records";
+  auto recorder = Recorder::create(path, 0, 1, 100);
+  recorder->add_core_wait(7'000'000'000);
+  EXPECT_EQ(recorder->core_wait_ns(), 0u) << "not measured";
+  recorder->measure_core_wait();
+  EXPECT_GE(recorder->core_wait_ns(), 7'000'000'000u);
+  ::unlink(path.c_str());
+  ::rmdir(dir.c_str());
+}
+
 }  // namespace
 
 }  // namespace lockstep
