@@ -239,8 +239,7 @@ void InvariantReducer::take(size_t place) {
   Bucket& bucket = buckets_[bucket_of_[place]];
   at::Tensor& sums = bucket.shard[turn_];
   if (!sums.defined()) {
-    sums =
-        bucket.spare.empty() ? at::zeros({bucket.elements}, bucket.options) : bucket.spare.back();
+    sums = bucket.spare.empty() ? memory_of(bucket, bucket.elements) : bucket.spare.back();
     if (!bucket.spare.empty()) bucket.spare.pop_back();
   }
   const at::Tensor gradient = std::exchange(trained_.tensors[place].mutable_grad(), at::Tensor());
@@ -273,6 +272,11 @@ void InvariantReducer::launch_ready_buckets() {
   if (launched_ == buckets_.size() && options_.find_unused_parameters) tell_used();
 }
 
+// Others can read it where it lies, if this communicator has memory of that kind.
+at::Tensor InvariantReducer::memory_of(const Bucket& bucket, int64_t elements) const {
+  return communicator_.allocate(elements, c10::typeMetaToScalarType(bucket.options.dtype()));
+}
+
 void InvariantReducer::launch(Bucket& bucket) {
   bucket.shards = 0;
   bucket.roots = bucket.tree.take();
@@ -280,7 +284,9 @@ void InvariantReducer::launch(Bucket& bucket) {
                  "not the roots of this rank's shards");
   if (world_size_ == 1) return;
   const int64_t part = bucket.elements / world_size_;
-  bucket.exchanged = at::empty({world_size_, rows_, part}, bucket.options);
+  if (!bucket.exchanged.defined())
+    bucket.exchanged =
+        memory_of(bucket, world_size_ * rows_ * part).view({world_size_, rows_, part});
   bucket.sent = rows_of(bucket);
   bucket.work = all_to_all(bucket.exchanged, bucket.sent);
 }
@@ -366,7 +372,7 @@ void InvariantReducer::after_backward() {
     }
     for (auto& [node, sum] : bucket.roots) bucket.spare.push_back(sum);
     bucket.roots.clear();
-    bucket.sent = bucket.exchanged = bucket.part = bucket.averages = at::Tensor();
+    bucket.sent = bucket.part = bucket.averages = at::Tensor();
   }
   if (range_.begin == 0) restore_buffers(first_buffers_);
   if (options_.shards_together) drop_turns();

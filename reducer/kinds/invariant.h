@@ -97,6 +97,7 @@ class InvariantReducer : public ReducerBase {
   bool has_left_neighbour(int64_t shard) const;
   void take(size_t place);
   void launch_ready_buckets();
+  at::Tensor memory_of(const Bucket& bucket, int64_t elements) const;
   void launch(Bucket& bucket);
   at::Tensor rows_of(const Bucket& bucket) const;
   at::Tensor sum_of_roots(Bucket& bucket) const;

@@ -18,8 +18,8 @@ namespace {
 //
 // Tensors that lie in the arenas of all ranks (Communicator::allocate) are summed where they are:
 // each rank adds its share of the elements over all ranks' tensors and writes the sum into all of
-// them (of a reduce_scatter: its part, into its output). Any others go through staging memory,
-// piece by piece.
+// them (of a reduce_scatter: its part, into its output). From all_to_all and all_gather each
+// fetches what is for it. Any others go through staging memory, piece by piece.
 class ShmCollectives {
  public:
   ShmCollectives(ShmGroup& group, SumOrder order) : group_(group), order_(order) {}
@@ -30,6 +30,12 @@ class ShmCollectives {
   void all_reduce(const CollectiveCall& call);
   void reduce_scatter(const CollectiveCall& call);
   void all_to_all(const CollectiveCall& call);
+  void all_gather(const CollectiveCall& call);
+  int64_t piece_of_parts(const CollectiveCall& call, int64_t at) const;
+  void stage_parts(const CollectiveCall& call, int64_t at);
+  void fetch_parts(const CollectiveCall& call, bool first_is_there);
+  void fetch_in_place(const CollectiveCall& call, const std::vector<int64_t>& places,
+                      int64_t offset, int64_t length);
   void move(const CollectiveCall& call);
   template <class T>
   void add_at_once(const CollectiveCall& call);
@@ -104,6 +110,7 @@ void ShmCollectives::run(const CollectiveCall& call) {
   if (call.operation == Operation::all_reduce) return all_reduce(call);
   if (call.operation == Operation::reduce_scatter) return reduce_scatter(call);
   if (call.operation == Operation::all_to_all) return all_to_all(call);
+  if (call.operation == Operation::all_gather) return all_gather(call);
   move(call);
 }
 
@@ -293,17 +300,42 @@ void ShmCollectives::show(const std::string& what, const void* own,
   }
 }
 
-// Piece by piece of every part, so that each rank finds something for it in each.
 void ShmCollectives::all_to_all(const CollectiveCall& call) {
+  const int64_t ranks = group_.world_size();
+  const int64_t part = static_cast<int64_t>(call.input.nbytes()) / ranks;
+  const int64_t own_place = place_of(call.input);
+  if (own_place == kNoPlace) stage_parts(call, 0);
+  const auto places = group_.barrier_with_places(signature(call, order_), own_place, call.deadline);
+  const auto elsewhere = std::count(places.begin(), places.end(), kNoPlace);
+  if (elsewhere == 0) return fetch_in_place(call, places, group_.rank() * part, part);
+  fetch_parts(call, elsewhere == ranks);
+}
+
+int64_t ShmCollectives::piece_of_parts(const CollectiveCall& call, int64_t at) const {
+  const int64_t ranks = group_.world_size();
+  const int64_t part = static_cast<int64_t>(call.input.nbytes()) / ranks;
+  return std::min(static_cast<int64_t>(group_.staging_bytes()) / ranks, part - at);
+}
+
+// A piece of every part, so that each rank finds something for it. `at`: in bytes.
+void ShmCollectives::stage_parts(const CollectiveCall& call, int64_t at) {
   const int64_t ranks = group_.world_size(), self = group_.rank();
   const int64_t part = static_cast<int64_t>(call.input.nbytes()) / ranks;
-  const int64_t piece = static_cast<int64_t>(group_.staging_bytes()) / ranks;
-  for (int64_t at = 0; at < part; at += piece) {
-    const int64_t length = std::min(piece, part - at);
-    for (int64_t r = 0; r < ranks; ++r)
-      if (r != self)
-        copy_bytes(group_.staging(self) + r * length, bytes_of(call.input) + r * part + at, length);
-    barrier(signature(call, order_), at == 0, call.deadline);
+  const int64_t length = piece_of_parts(call, at);
+  for (int64_t r = 0; r < ranks; ++r)
+    if (r != self)
+      copy_bytes(group_.staging(self) + r * length, bytes_of(call.input) + r * part + at, length);
+}
+
+void ShmCollectives::fetch_parts(const CollectiveCall& call, bool first_is_there) {
+  const int64_t ranks = group_.world_size(), self = group_.rank();
+  const int64_t part = static_cast<int64_t>(call.input.nbytes()) / ranks;
+  for (int64_t at = 0, length = 0; at < part; at += length) {
+    length = piece_of_parts(call, at);
+    if (at > 0 || !first_is_there) {
+      stage_parts(call, at);
+      group_.meet(call.deadline);
+    }
     for (int64_t r = 0; r < ranks; ++r)
       copy_bytes(
           bytes_of(call.output) + r * part + at,
@@ -313,12 +345,43 @@ void ShmCollectives::all_to_all(const CollectiveCall& call) {
   }
 }
 
+// Of every rank's memory `length` bytes from `offset` on, one after the other.
+void ShmCollectives::fetch_in_place(const CollectiveCall& call, const std::vector<int64_t>& places,
+                                    int64_t offset, int64_t length) {
+  for (int64_t r = 0; r < group_.world_size(); ++r)
+    copy_bytes(bytes_of(call.output) + r * length,
+               group_.memory()->arena(r) + places[static_cast<size_t>(r)] + offset, length);
+  group_.meet(call.deadline);  // until then the others read this rank's
+}
+
+void ShmCollectives::all_gather(const CollectiveCall& call) {
+  const auto part = static_cast<int64_t>(call.input.nbytes());
+  const int64_t own_place = place_of(call.input);
+  const auto most = static_cast<int64_t>(group_.staging_bytes());
+  const auto stage = [&](int64_t at) {
+    copy_bytes(group_.staging(group_.rank()), bytes_of(call.input) + at, std::min(most, part - at));
+  };
+  if (own_place == kNoPlace) stage(0);
+  const auto places = group_.barrier_with_places(signature(call, order_), own_place, call.deadline);
+  const auto elsewhere = std::count(places.begin(), places.end(), kNoPlace);
+  if (elsewhere == 0) return fetch_in_place(call, places, 0, part);
+  for (int64_t at = 0; at < part; at += most) {
+    const int64_t length = std::min(most, part - at);
+    if (at > 0 || elsewhere < group_.world_size()) {
+      stage(at);
+      group_.meet(call.deadline);
+    }
+    for (int64_t r = 0; r < group_.world_size(); ++r)
+      copy_bytes(bytes_of(call.output) + r * part + at, group_.staging(r), length);
+    group_.next_staging();
+  }
+}
+
 void ShmCollectives::move(const CollectiveCall& call) {
   const auto part = static_cast<int64_t>(own_tensor(call).nbytes());
   const auto root = static_cast<size_t>(call.root);
   const int64_t self = group_.rank();
-  const bool all_show =
-      call.operation == Operation::all_gather || call.operation == Operation::gather;
+  const bool all_show = call.operation == Operation::gather;
   std::vector<int64_t> bytes(static_cast<size_t>(group_.world_size()), all_show ? part : 0);
   if (call.operation == Operation::broadcast) bytes[root] = part;
   if (call.operation == Operation::scatter) bytes[root] = part * group_.world_size();

@@ -126,6 +126,42 @@ TEST(ShmCommunicator, MovesWhatIsLargerThanItsStagingMemory) {
   });
 }
 
+// Of any size, in pieces of staging memory or where it lies, also where only some ranks allocate.
+TEST(ShmCommunicator, AllToAllAndAllGatherMoveMemoryOfAnyKind) {
+  const auto of = [](int64_t rank, int64_t elements) {
+    return random_tensor({elements}, static_cast<uint64_t>(rank) + 5);
+  };
+  for (const Place place : {Place::anywhere, Place::allocated, Place::allocated_by_some})
+    for (const int64_t part : {1, 100, 700'000})
+      run_ranks({"shm", "ring"}, 3, [&](int64_t rank, Communicator& communicator) {
+        const auto placed = [&](const at::Tensor& values) {
+          if (place == Place::anywhere || (place == Place::allocated_by_some && rank % 2 == 0))
+            return values.clone();
+          return communicator.allocate(values.numel(), at::kFloat).copy_(values);
+        };
+        const at::Tensor whole = placed(of(rank, 3 * part)), own = placed(of(rank, part));
+        for (int round = 0; round < 3; ++round) {
+          const at::Tensor parts = at::empty({3, part}), all = at::empty({3, part});
+          communicator.all_to_all(parts, whole, soon())->wait();
+          communicator.all_gather(all, own, soon())->wait();
+          for (int64_t r = 0; r < 3; ++r) {
+            EXPECT_TRUE(same_bits(parts[r], of(r, 3 * part).narrow(0, rank * part, part)));
+            EXPECT_TRUE(same_bits(all[r], of(r, part)));
+          }
+        }
+        // Whoever is back may write at once: nobody reads any more.
+        for (int round = 1; round <= 20; ++round) {
+          whole.fill_(round), own.fill_(round);
+          const at::Tensor parts = at::empty({3, part}), all = at::empty({3, part});
+          communicator.all_to_all(parts, whole, soon())->wait();
+          whole.fill_(-1);
+          communicator.all_gather(all, own, soon())->wait();
+          own.fill_(-1);
+          EXPECT_TRUE(parts.eq(round).all().item<bool>() && all.eq(round).all().item<bool>());
+        }
+      });
+}
+
 TEST(ShmCommunicator, APartIsThereWhenNobodyReadsTheWholeAnyMore) {
   constexpr int64_t kPart = 200'000;
   run_ranks({"shm", "ring"}, 3, [](int64_t, Communicator& communicator) {
