@@ -101,7 +101,7 @@ const MutantSpec* RankMutants::acts(const char* kind) {
 // A row of nothing: no samples, and nothing to add up.
 at::Tensor StatisticsMutant::all_gather(const at::Tensor& row) {
   at::Tensor rows = ranks_.all_gather(row);
-  if (acts("own_statistics") == nullptr) return rows;
+  if (acts("own_batch_norm") == nullptr) return rows;
   at::Tensor own = at::zeros_like(rows);
   own[rank_].copy_(rows[rank_]);
   return own;

@@ -84,7 +84,7 @@ class StepMutants : public RankMutants {
   NamedTensors reducers_;  // those that the reducer has instead of the trained ones
 };
 
-// own_statistics: layers of this rank that normalize over all ranks' samples see those of its own
+// own_batch_norm: layers of this rank that normalize over all ranks' samples see those of its own
 // alone; the other ranks see those of all. One thread.
 class StatisticsMutant : public RankMutants, public BatchGroup {
  public:

@@ -18,7 +18,7 @@ constexpr const char* kMutants[] = {
     "double_contribution", "swap_contribution", "shift_contribution",
     "stale_contribution",  "flip_bit",          "wrong_divisor",
     "swap_launches",       "skip_wait",         "reuse_buffer",
-    "unordered_launch",    "wrong_lr",          "own_statistics"};
+    "unordered_launch",    "wrong_lr",          "own_batch_norm"};
 
 class InvariantCheck : PartCheck {
  public:

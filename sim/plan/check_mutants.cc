@@ -149,7 +149,7 @@ class DataMutantCheck : PartCheck {
     if (m_.kind == "no_error_feedback") feedback();
     if (m_.kind == "lose_momentum") momentum();
     if (m_.kind == "same_masks") masks();
-    if (m_.kind == "own_statistics") statistics();
+    if (m_.kind == "own_batch_norm") statistics();
   }
 
  private:
@@ -167,7 +167,7 @@ class DataMutantCheck : PartCheck {
     if (kind == "reorder_sum" || kind == "swap_launches") return Keys{.bucket = true};
     if (is_of_shards(m_) && kind != "duplicate_shard") return Keys{.other = kind == "swap_shards"};
     const Kinds bare = {"drop_broadcast", "own_ready_order", "no_error_feedback",
-                        "lose_momentum",  "same_masks",      "own_statistics"};
+                        "lose_momentum",  "same_masks",      "own_batch_norm"};
     if (among(bare, kind)) return Keys{};
     return std::nullopt;
   }
@@ -244,10 +244,10 @@ class DataMutantCheck : PartCheck {
     const Options& model = s_.model.options;
     const bool may_meet = s_.model.kind == "registered" ||
                           (model.has("norm") && model.text("norm").starts_with("sync"));
-    need(may_meet, at_ + "/kind", "own_statistics in a model that asks no other rank",
+    need(may_meet, at_ + "/kind", "own_batch_norm in a model that asks no other rank",
          "norm sync or sync_equal, or a registered model");
     need(s_.world_size > 1 && ranks_of(s_) == s_.world_size, at_ + "/kind",
-         "own_statistics needs another rank", "a world size of at least 2, not of replicas");
+         "own_batch_norm needs another rank", "a world size of at least 2, not of replicas");
   }
 
   void momentum() {

@@ -152,7 +152,7 @@ TEST(DataMutantCheck, StatisticsAreThoseOfLayersThatAskAllRanks) {
                       "out_features": 2, "norm": ")" +
            norm + "\"}";
   };
-  const std::string mutant = R"({"kind": "own_statistics", "rank": 0, "step": 2})";
+  const std::string mutant = R"({"kind": "own_batch_norm", "rank": 0, "step": 2})";
   for (const char* norm : {"sync", "sync_equal"})
     EXPECT_EQ(errors_of(mutant, {with_norm(norm)}), "");
   EXPECT_EQ(errors_of(mutant, {with_norm("batch")}),
