@@ -314,6 +314,31 @@ class Causes(FolderTest):
         self.assertIn("broke off: ranks called different collectives: rank 0 called broadcast 1 (from rank 0, 384 bytes), rank 1 called "
                       "broadcast 1 (from rank 1, 384 bytes), rank 2 called broadcast 1 (from rank 2, 384 bytes)", said)
 
+    def test_a_module_around_the_one_that_ddp_takes(self):
+        """One device calls it, and has other names for its parameters."""
+        around = "class Task(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.part = net\n" \
+                 "    def forward(self, x):\n        return self.part(x)\nnet = Task()\nif world > 1: net.part = DistributedDataParallel(net.part)\n"
+        code, said = self.verify_text(self.text(around, "pass", "pass"))
+        self.assertEqual(code, 0, said)
+        code, said = self.verify_text(self.text(around, "pass", "for p in net.parameters(): p.grad /= world"), drill="--drill")
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, gradient of 0.weight\n      cause divided_twice: ", said)
+        self.assertIn("every operator fits, and so does each rank's gradient; ", said)
+
+    def test_arrays_of_numpy_are_made_double(self):
+        for made in ("torch.tensor", "torch.as_tensor", "torch.from_numpy"):
+            with self.subTest(made):
+                code, said = self.verify_text(self.text(DDP, f"x = {made}(x.numpy().astype('float32'))", "pass"))
+                self.assertEqual(code, 0, said)
+
+    def test_a_factor_that_clips_one_side_alone(self):
+        """The norm that clip_grad_norm_() found has it, as gradients no longer do."""
+        model = DDP + "cross_entropy = nn.CrossEntropyLoss(reduction='sum')\n"
+        code, said = self.verify_text(self.text(model, "pass", "nn.utils.clip_grad_norm_(net.parameters(), 3.0)"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, gradient of 0.weight\n      cause summed_loss: ", said)
+        self.assertNotIn(" 0.5 times that of one device", said)
+
     def test_a_layer_that_the_optimizer_never_got_is_noted(self):
         """One device does the same, so that it is no difference."""
         stale = "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)"

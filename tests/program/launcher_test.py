@@ -42,8 +42,8 @@ def working_run():
 
 
 class Launchers(FolderTest):
-    def lockstep(self, verb, *words):
-        pathlib.Path(self.folder, "train.py").write_text(SCRIPT)
+    def lockstep(self, verb, *words, text=SCRIPT):
+        pathlib.Path(self.folder, "train.py").write_text(text)
         result = self.folder / "result.json"
         ran = subprocess.run([PROGRAM, verb, "--json", result, *words], capture_output=True, text=True, timeout=600,
                              cwd=self.folder, env=self.environment)
@@ -60,6 +60,21 @@ class Launchers(FolderTest):
         self.assertEqual(code, 1, self.said)
         self.assertEqual([world["world_size"] for world in found["worlds"]], [2])
         self.assertIn("cause summed_loss: ", self.said)
+
+    def test_lightnings_and_accelerates_tell_the_ranks_by_variables(self):
+        for name, words, told in (("fabric", ("run", "--devices=2", "--precision", "64", "--strategy", "ddp"),
+                                   {"LT_CLI_USED": "1", "LT_PRECISION": "64", "LT_STRATEGY": "ddp"}),
+                                  ("accelerate", ("launch", "--cpu", "--num_processes", "2", "--mixed_precision", "no"),
+                                   {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no"})):
+            with self.subTest(name):
+                launcher = self.folder / name
+                launcher.write_text(f"#!{PYTHON}\n")
+                launcher.chmod(0o755)
+                check = f"assert {told} == {{name: os.environ.get(name) for name in {list(told)}}}\n" \
+                        "assert os.environ.get('LT_DEVICES', os.environ['WORLD_SIZE']) == os.environ['WORLD_SIZE']\n"
+                code, found = self.lockstep("verify", "--", launcher, *words, "train.py", text=SCRIPT.replace("dist.init", check + "dist.init"))
+                self.assertEqual(code, 0, self.said)
+                self.assertEqual([world["world_size"] for world in found["worlds"]], [2])
 
     def test_torchrun_is_of_the_python_beside_it(self):
         """By its first line, and where that says nothing, the python3 of its folder."""

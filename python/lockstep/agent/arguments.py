@@ -2,6 +2,7 @@
 import functools
 
 replacements = {}  # by name of the argument: a function of what was asked for
+results = {}  # by function of torch: of what it made
 
 
 def replace(name, function):
@@ -29,7 +30,8 @@ def watch(recorder):
 
     class Replacing(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            return func(*args, **named(kwargs)) if kwargs else func(*args)
+            made = func(*args, **named(kwargs)) if kwargs else func(*args)
+            return results[func](made) if func in results else made
     Replacing().__enter__()
     for kind in (torch.Tensor, torch.nn.Module):
         kind.to = with_replaced(kind.to)

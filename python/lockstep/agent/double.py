@@ -16,6 +16,11 @@ def in_double(value):
     return value
 
 
+def made_in_double(tensor):
+    double = in_double(tensor)
+    return double if double is tensor or not tensor.is_leaf else double.detach().requires_grad_(tensor.requires_grad)
+
+
 def dtype_in_double(dtype):
     import torch
     fewer = isinstance(dtype, torch.dtype) and dtype in (torch.float32, torch.float16, torch.bfloat16)
@@ -34,6 +39,9 @@ def watch(recorder):
     for kind in (torch.Tensor, torch.nn.Module):
         kind.half = kind.bfloat16 = lambda self, *args, **kwargs: self.double()
     arguments.replace("dtype", dtype_in_double)
+    for name in ("tensor", "as_tensor", "asarray"):  # of an array, whose dtype theirs is
+        if hasattr(torch, name):
+            arguments.results[getattr(torch, name)] = made_in_double
     without_autocast()
     after_import("torch.distributed.fsdp._fully_shard._fsdp_api", without_mixed_precision)
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "sim/tools/program/judge_names.h"
 #include "sim/tools/program/rank_weights.h"
 
 namespace lockstep {
@@ -44,6 +45,8 @@ DrillFinding drill_runs(const std::vector<ProgramRank>& ranks, const std::string
   const auto at = static_cast<size_t>(step - 1);
   for (const ProgramRank& rank : ranks) facts.steps.push_back(rank.steps.at(at));
   facts.one_step = one.steps.at(at);
+  take_names_of(facts.steps[0], facts.one_step, &facts.one);
+  facts.one_step.names = facts.steps[0].names;
   DrillFinding found = judge_drill(facts);
   found.weights = rank_weights(facts.ranks, facts.one).value_or(std::vector<double>());
   found.limited = limited_norms(facts.ranks, facts.steps[0]);

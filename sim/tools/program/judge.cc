@@ -11,6 +11,7 @@
 #include "sim/tools/program/judge_evidence.h"
 #include "sim/tools/program/judge_inputs.h"
 #include "sim/tools/program/judge_lists.h"
+#include "sim/tools/program/judge_names.h"
 #include "sim/tools/program/judge_order.h"
 #include "sim/tools/program/judge_parts.h"
 #include "sim/tools/program/judge_shards.h"
@@ -447,7 +448,8 @@ ProgramFinding judge_steps(const Ranks& ranks, const ProgramRank& one) {
 }
 
 ProgramFinding judge_one_device(const Ranks& ranks, const ProgramRank& one) {
-  ProgramFinding found = judge_steps(ranks, one);
+  const std::optional<ProgramRank> renamed = with_names_of(ranks, one);
+  ProgramFinding found = judge_steps(ranks, renamed ? *renamed : one);
   if (found.verdict != Verdict::pass) return found;
   const ProgramFinding order = judge_order(ranks);
   return order.verdict == Verdict::pass ? found : order;

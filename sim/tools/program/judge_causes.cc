@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/tools/program/judge_inputs.h"
 #include "sim/tools/program/sketch.h"
 
 namespace lockstep {
@@ -221,6 +222,20 @@ ProgramCause factor_cause(const Ranks& ranks, const ProgramRank& one, size_t ste
   return ProgramCause::none;
 }
 
+namespace {
+
+// Where clip_grad_norm_() clipped on one side alone, or on both, its norms have the factor.
+ProgramCause cause_behind_clipping(const Ranks& ranks, const ProgramRank& one, size_t step,
+                                   size_t i) {
+  const ProgramStep& a = ranks[0].steps[step];
+  const auto factor = factor_of_norms(a, one.steps[step]);
+  if (!factor) return ProgramCause::none;
+  const ProgramCause cause = factor_cause(ranks, one, step, i, *factor);
+  return may_divide_by_hand(a, cause) ? ProgramCause::none : cause;
+}
+
+}  // namespace
+
 ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
   const ProgramStep &a = ranks[0].steps[step], &b = one.steps[step];
   const double factor = sketch_ratio(a.grads[i], b.grads[i]);
@@ -251,7 +266,9 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   if (a.unsynced && holds(a.shards, a.names[i])) return ProgramCause::no_sync_at_step;
   if (a.gathered) return ProgramCause::gathered_as_constants;
   const bool scaled = largest_norm(a.grads) > 0 && largest_norm(b.grads) > 0 && multiples(b, a);
-  return scaled ? ProgramCause::scaled_by_ranks : ProgramCause::unknown;
+  if (!scaled) return ProgramCause::unknown;
+  const ProgramCause clipped = cause_behind_clipping(ranks, one, step, i);
+  return clipped == ProgramCause::none ? ProgramCause::scaled_by_ranks : clipped;
 }
 
 }  // namespace lockstep

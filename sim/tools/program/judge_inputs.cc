@@ -34,7 +34,8 @@ bool gives_all(const ProgramStep& step) {
   return !step.drew && !step.loaded.empty() && step.loaded.size() == step.samples.size();
 }
 
-// Of the norms that clipping found; nothing where they tell of none, or of several.
+}  // namespace
+
 std::optional<double> factor_of_norms(const ProgramStep& a, const ProgramStep& b) {
   if (a.norms.empty() || a.norms.size() != b.norms.size() || b.norms[0] <= 0) return std::nullopt;
   const double factor = a.norms[0] / b.norms[0];
@@ -45,7 +46,9 @@ std::optional<double> factor_of_norms(const ProgramStep& a, const ProgramStep& b
   return factor;
 }
 
-}  // namespace
+bool may_divide_by_hand(const ProgramStep& a, ProgramCause cause) {
+  return cause == ProgramCause::not_divided && a.ddp_forwards == 0;
+}
 
 bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step) {
   return all_of(ranks, step, &ProgramStep::samples) == sorted(one.steps[step].samples);
@@ -112,9 +115,7 @@ std::optional<ProgramFinding> judge_clipped(const std::vector<ProgramRank>& rank
   if (!factor || off >= kProgramFailure || ranks[0].draws || one.draws) return std::nullopt;
   if (b.samples.empty() || !have_its_samples(ranks, one, step)) return std::nullopt;
   const ProgramCause cause = factor_cause(ranks, one, step, i, *factor);
-  // A number that a script divides by on one device as well is not seen behind a clipping.
-  const bool by_hand = cause == ProgramCause::not_divided && a.ddp_forwards == 0;
-  if (cause == ProgramCause::none || by_hand) return std::nullopt;
+  if (cause == ProgramCause::none || may_divide_by_hand(a, cause)) return std::nullopt;
   ProgramFinding found;
   found.verdict = Verdict::fail;
   found.cause = cause;

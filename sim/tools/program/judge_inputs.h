@@ -9,6 +9,12 @@ namespace lockstep {
 
 // What the loaders gave in a step (from 0), beside what forwards were given.
 
+// By what the norms that clip_grad_norm_() found on ranks are those of one device: nothing where
+// they tell of none, or of several.
+std::optional<double> factor_of_norms(const ProgramStep& a, const ProgramStep& b);
+// A number that a script divides by on one device as well is not seen behind a clipping.
+bool may_divide_by_hand(const ProgramStep& a, ProgramCause cause);
+
 // Do forwards of all ranks have the samples of one device?
 bool have_its_samples(const std::vector<ProgramRank>& ranks, const ProgramRank& one, size_t step);
 // Were ranks dealt what one device was, all of it given to forwards, and nothing drawn in between?

@@ -62,6 +62,8 @@ std::vector<std::string> variables(const ProgramLaunch& launch, int64_t rank, in
     all.push_back(fmt::format("{}={}", name, rank));
   for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"})
     all.push_back(fmt::format("{}={}", name, launch.world));
+  if (::getenv("LT_CLI_USED") != nullptr)  // Lightning's Fabric wants to know the number twice
+    all.insert(all.end(), {fmt::format("LT_DEVICES={}", launch.world), "LT_NUM_NODES=1"});
   all.insert(all.end(), {"GROUP_RANK=0", "GROUP_WORLD_SIZE=1", "ROLE_NAME=default"});
   return all;
 }

@@ -8,6 +8,7 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
@@ -16,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-enum class Launcher { torchrun, accelerate, other };
+enum class Launcher { torchrun, accelerate, fabric, other };
 enum class Takes { nothing, value };
 enum class Means { nothing, world, hosts, module, no_python, variable, refused };
 
@@ -95,8 +96,20 @@ constexpr std::array kAccelerate = {
     Option{"--log-dir", Takes::value},
 };
 
-constexpr std::array<std::string_view, 7> kOthers = {"mpirun",     "mpiexec", "srun",  "deepspeed",
-                                                     "horovodrun", "orterun", "fabric"};
+// Of Lightning; how many devices there are, launch.cc says of each run.
+constexpr std::array kFabric = {
+    Option{"--devices", Takes::value, Means::world},
+    Option{"--num-nodes", Takes::value, Means::hosts},
+    Option{"--accelerator", Takes::value, Means::variable, "LT_ACCELERATOR"},
+    Option{"--strategy", Takes::value, Means::variable, "LT_STRATEGY"},
+    Option{"--precision", Takes::value, Means::variable, "LT_PRECISION"},
+    Option{"--node-rank", Takes::value},
+    Option{"--main-address", Takes::value},
+    Option{"--main-port", Takes::value},
+};
+
+constexpr std::array<std::string_view, 6> kOthers = {"mpirun",    "mpiexec",    "srun",
+                                                     "deepspeed", "horovodrun", "orterun"};
 
 std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
@@ -104,7 +117,7 @@ std::string file_name(const std::string& path) { return path.substr(path.rfind('
 struct Found {
   Launcher launcher = Launcher::torchrun;
   size_t options = 1;
-  std::string python;
+  std::string python = {};
   bool gives_local_rank = false;  // as an option of the script's
 };
 
@@ -131,6 +144,8 @@ std::optional<Found> find_launcher(const std::vector<std::string>& argv) {
   if (name == "accelerate" && second == "launch")
     return Found{Launcher::accelerate, 2, python_of(argv[0])};
   if (name == "accelerate-launch") return Found{Launcher::accelerate, 1, python_of(argv[0])};
+  if (name == "fabric" && second == "run")
+    return Found{Launcher::fabric, third == "model" ? size_t{3} : size_t{2}, python_of(argv[0])};
   if (std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end())
     return Found{.launcher = Launcher::other};
   if (!python_command({argv[0], "x"}) || second != "-m") return std::nullopt;
@@ -148,6 +163,7 @@ const Option* option_of(Launcher launcher, std::string name) {
                                     [&](const Option& option) { return option.name == name; });
     return found == table.end() ? nullptr : &*found;
   };
+  if (launcher == Launcher::fabric) return in(kFabric);
   return launcher == Launcher::torchrun ? in(kTorchrun) : in(kAccelerate);
 }
 
@@ -266,6 +282,7 @@ std::optional<OfLauncher> of_launcher(const std::vector<std::string>& argv, Inpu
   }
   auto of = Reader(argv, *found, errors).read();
   if (of) {
+    if (found->launcher == Launcher::fabric) of->variables.emplace_back("LT_CLI_USED=1");
     of->variables.emplace_back("TORCHELASTIC_RUN_ID=lockstep");
     of->variables.emplace_back("OMP_NUM_THREADS=1");  // unless it is set, as both do
   }

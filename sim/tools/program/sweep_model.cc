@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kSteps = 5;  // of the scenario; the first has other buckets
+constexpr int64_t kModelSteps = 5;  // of the scenario; the first has other buckets
 
 double ns_between(int64_t begin_ns, int64_t end_ns) {
   return static_cast<double>(end_ns - begin_ns);
@@ -163,13 +163,13 @@ Json scenario_json(const ProgramModel& model, double cap_mb, int64_t first_bucke
       {"name", "program"},
       {"what", "From `lockstep sweep --predict -- " + model.command + "`"},
       {"world_size", model.world_size},
-      {"steps", kSteps},
+      {"steps", kModelSteps},
       {"batch_size", model.world_size},
       {"dtype", model.dtype},
       {"model", model_json(model)},
       {"data",
        {{"kind", "randn"},
-        {"samples", kSteps * model.world_size},
+        {"samples", kModelSteps * model.world_size},
         {"features", 1},
         {"targets", 1}}},
       {"loss", {{"kind", "mse"}}},

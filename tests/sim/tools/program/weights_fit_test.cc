@@ -91,5 +91,44 @@ TEST(DrillCause, ASumOverRanksWithoutABackwardIsAConstant) {
             ProgramCause::unknown);
 }
 
+TEST(DrillCause, FactorsOfRanksAndWhatAnOperatorIsGivenAreTold) {
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.stage = DrillStage::forward;
+  drilled.world = 2;
+  drilled.factors = ScalarFactors{{1, 2}, 1};
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::loss_scaled_apart);
+  drilled.factors = ScalarFactors{{0.25, 0.125}, 1.0 / 12};
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::mean_of_means);
+  drilled.factors = ScalarFactors{{3, 3}, 1};
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "no rank's own";
+  drilled.whole = DrillPlace{"torch.Tensor.mean", "", "", "train.py:3"};
+  const ProgramFinding given = with_cause(drilled, {}, wrong);
+  EXPECT_EQ(given.cause, ProgramCause::own_batch);
+  EXPECT_NE(given.words.find("torch.Tensor.mean makes of each rank's own batch, at train.py:3"),
+            std::string::npos);
+}
+
+TEST(DrillCause, UpdatesOfAnOptimizerThatExchangesGradients) {
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.stage = DrillStage::update;
+  drilled.world = 3;
+  ProgramStep step;
+  step.within_step = 1;
+  const auto cause = [&](std::optional<double> ratio) {
+    drilled.ratio = ratio;
+    return with_cause(drilled, step, wrong).cause;
+  };
+  EXPECT_EQ(cause(3), ProgramCause::not_divided);
+  EXPECT_EQ(cause(1.0 / 3), ProgramCause::divided_twice);
+  EXPECT_EQ(cause(2), ProgramCause::unknown);
+  EXPECT_EQ(cause(std::nullopt), ProgramCause::unknown);
+  step.within_step = 0;
+  EXPECT_EQ(cause(3), ProgramCause::unknown);
+}
+
 }  // namespace
 }  // namespace lockstep
