@@ -74,13 +74,14 @@ if(LOCKSTEP_LIBTORCH)
 endif()
 
 # From outside: the program as a user runs it, and every shipped scenario against its expectation.
-# Two programs at a time (scripts/test), but for those that measure a time: they take both places.
+# Three programs at a time on two cores, since most of them wait for something most of the time
+# (scripts/test), but for those that measure a time: they take all places.
 set(lockstep_timed cli.blame cli.collective cli.emulation cli.sweep cli.whatif program.sweep
     scenario.stragglers scenario.sweeps)
 function(lockstep_cli_test name)
   set(places 1)
   if(name IN_LIST lockstep_timed)
-    set(places 2)
+    set(places 3)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS cli PROCESSORS ${places} ${ARGN})
   if(name MATCHES "^(python.ddp|scenario.equivalence|cli.consumer)$")  # begun first: the longest
