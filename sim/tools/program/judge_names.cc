@@ -1,7 +1,6 @@
 #include "sim/tools/program/judge_names.h"
 
 #include <algorithm>
-#include <string_view>
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,7 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
