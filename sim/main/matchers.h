@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-// Neither a matcher nor its Not() may be satisfied by what was not judged (no such file, a rank that
-// died): the test fails either way.
+// Neither a matcher nor its Not() may be satisfied by what was not judged (no such file, a rank
+// that died): the test fails either way.
 inline void expect_judged(const std::string& scenario, const ApartVerdict& result) {
   if (result.verdict != Verdict::inconclusive) return;
   std::string why;

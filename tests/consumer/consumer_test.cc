@@ -36,8 +36,8 @@ TEST(Consumer, AWrongDivisorIsNamed) {
 }
 
 TEST(Consumer, WhatIsNoScenarioIsSaid) {
-  EXPECT_NONFATAL_FAILURE(
-      EXPECT_THAT(std::string("{\"name\": 3}"), Not(IsEquivalentToOneDevice())), "/name is 3");
+  EXPECT_NONFATAL_FAILURE(EXPECT_THAT(std::string("{\"name\": 3}"), Not(IsEquivalentToOneDevice())),
+                          "/name is 3");
 }
 
 TEST(Consumer, AMissingScenarioIsNoDifference) {
