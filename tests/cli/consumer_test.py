@@ -86,8 +86,8 @@ class Consumer(ProgramTest):
         # Bad input: nothing is run.
         document = self.verify_json(ROOT / "tests/consumer/own.json", "--filter", "local", code=2)
         self.assertEqual(document["runs"], [])
-        self.assertEqual([error["pointer"] for error in document["errors"]], ["/reducer/name"])
-        self.assertIn("is registered in this worker", document["errors"][0]["message"])
+        self.assertEqual([error["pointer"] for error in document["errors"]], ["/data/name", "/model/name", "/reducer/name"])
+        self.assertIn("is registered in this worker", document["errors"][2]["message"])
         hook = ROOT / "scenarios/features/own_comm_hook.json"
         document = self.verify_json(hook, "--set", "/comm_hook/name=\"mistyped\"", "--set", '/matrix={"/steps": [4]}', code=2)
         self.assertIn("divide_after", document["errors"][0]["message"])
