@@ -4,20 +4,19 @@ if(LOCKSTEP_LIBTORCH)
 endif()
 set(OPENSSL_USE_STATIC_LIBS ON)
 set(ZLIB_USE_STATIC_LIBS ON)
-find_library(LOCKSTEP_XXHASH libxxhash.a REQUIRED)
+find_library(LOCKSTEP_XXHASH libxxhash.a)
 add_link_options(-static-libstdc++ -static-libgcc -s)
 
 # All that is missing in one message, since pip shows the end of a build alone.
 find_path(LOCKSTEP_CLI11_INCLUDE CLI/CLI.hpp)
 find_path(LOCKSTEP_VALIJSON_INCLUDE valijson/schema.hpp)
-find_path(LOCKSTEP_XXHASH_INCLUDE xxhash.h)
 find_package(nlohmann_json QUIET)
 find_package(fmt QUIET)
 find_package(ZLIB QUIET)
 find_package(OpenSSL QUIET COMPONENTS Crypto)
 set(missing "")
 foreach(need "LOCKSTEP_CLI11_INCLUDE libcli11-dev" "LOCKSTEP_VALIJSON_INCLUDE libvalijson-dev"
-             "LOCKSTEP_XXHASH_INCLUDE libxxhash-dev" "nlohmann_json_FOUND nlohmann-json3-dev" "fmt_FOUND libfmt-dev"
+             "LOCKSTEP_XXHASH libxxhash-dev" "nlohmann_json_FOUND nlohmann-json3-dev" "fmt_FOUND libfmt-dev"
              "ZLIB_FOUND zlib1g-dev" "OPENSSL_CRYPTO_LIBRARY libssl-dev")
   separate_arguments(need)
   list(GET need 0 found)
