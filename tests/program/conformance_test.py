@@ -28,7 +28,7 @@ TEXT = BOARD.PAGE.read_text()
 class Conformance(unittest.TestCase):
     def test_every_row_has_a_cell_of_each_column(self):
         columns, cells = BOARD.read_page(TEXT)
-        self.assertEqual(len(columns), 2, columns)
+        self.assertEqual(len(columns), 3, columns)
         for row in BOARD.ROWS:
             for torch in columns:
                 for world in BOARD.WORLDS:
