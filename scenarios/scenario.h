@@ -147,11 +147,11 @@ struct Scenario {
 // Ranks that train, each with records of its own: as many as there are shards, but of reducer
 // data_parallel, where one process trains on all.
 int64_t ranks_of(const Scenario& scenario);
+// Does the scenario say how much its comm hook may lose? Then lane communication holds it to that.
+bool states_bound(const Scenario& scenario);
 // Into how many shards a step's batch is cut, whose gradients are averaged: one a rank, but of
 // reducer invariant, whose virtual shards do not depend on the number of ranks.
 bool has_virtual_shards(const Scenario& scenario);
-// Does the scenario say how much its comm hook may lose? Then lane communication holds it to that.
-bool states_bound(const Scenario& scenario);
 int64_t shards_of(const Scenario& scenario);
 // The same training with a rank for each of them: how samples are dealt to virtual shards.
 Scenario with_rank_per_shard(Scenario scenario);
