@@ -182,7 +182,8 @@ endif()
 
 # Ranks as threads under ThreadSanitizer: see scripts/races.
 if(LOCKSTEP_LIBTORCH)
-  add_executable(races EXCLUDE_FROM_ALL tests/races/races.cc sim/fault/race_mutants.cc)
+  add_executable(races EXCLUDE_FROM_ALL tests/races/races.cc sim/fault/race_mutants.cc
+                                        sim/worker/shards_together.cc scenarios/workloads/draws.cc)
   target_link_libraries(races PRIVATE lockstep_reducer)
   lockstep_torch_units(races)
 endif()

@@ -40,4 +40,8 @@ int64_t most_roots(int64_t shards, int64_t world_size) {
   return static_cast<int64_t>(most);
 }
 
+bool is_one_addition(int64_t world_size, int64_t most_roots) {
+  return world_size == 2 && most_roots == 1;
+}
+
 }  // namespace lockstep

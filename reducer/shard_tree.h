@@ -43,6 +43,10 @@ std::vector<ShardNode> roots_of(ShardRange range, int64_t shards);
 // Of the rank that has most.
 int64_t most_roots(int64_t shards, int64_t world_size);
 
+// Do two ranks have a root each? Then one addition is left, a + b or b + a, which are the same
+// bits: an all-reduce is enough, in whatever order it adds.
+bool is_one_addition(int64_t world_size, int64_t most_roots);
+
 // The node of all V shards.
 ShardNode top_of(int64_t shards);
 

@@ -283,6 +283,10 @@ void InvariantReducer::launch(Bucket& bucket) {
   LOCKSTEP_CHECK(bucket.roots.size() == roots_[static_cast<size_t>(communicator_.rank())].size(),
                  "not the roots of this rank's shards");
   if (world_size_ == 1) return;
+  if (adds_once()) {
+    bucket.work = all_reduce(bucket.roots.front().second);
+    return;
+  }
   const int64_t part = bucket.elements / world_size_;
   if (!bucket.exchanged.defined())
     bucket.exchanged =
@@ -302,7 +306,7 @@ at::Tensor InvariantReducer::rows_of(const Bucket& bucket) const {
   return at::stack(rows, 1);
 }
 
-// What this rank has of all shards: its part of the bucket, or, alone, all of it.
+// What this rank has of all shards: its part of the bucket, or, alone or by an all-reduce, all.
 at::Tensor InvariantReducer::sum_of_roots(Bucket& bucket) const {
   ShardTree<at::Tensor> tree(options_.virtual_shards, [](at::Tensor left, const at::Tensor& right) {
     return left.add_(right);
@@ -313,6 +317,7 @@ at::Tensor InvariantReducer::sum_of_roots(Bucket& bucket) const {
     return tree.take_sum();
   }
   std::exchange(bucket.work, nullptr)->wait();
+  if (adds_once()) return bucket.roots.front().second;
   for (size_t rank = 0; rank < roots_.size(); ++rank)
     for (size_t i = 0; i < roots_[rank].size(); ++i)
       tree.put(roots_[rank][i],
@@ -323,7 +328,7 @@ at::Tensor InvariantReducer::sum_of_roots(Bucket& bucket) const {
 void InvariantReducer::average(Bucket& bucket) {
   bucket.part = sum_of_roots(bucket).div_(options_.virtual_shards);
   bucket.averages = bucket.part;
-  if (world_size_ == 1) return;
+  if (world_size_ == 1 || adds_once()) return;
   bucket.averages = at::empty({bucket.elements}, bucket.options);
   bucket.work = all_gather(bucket.averages, bucket.part);
 }

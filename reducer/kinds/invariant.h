@@ -35,7 +35,8 @@ namespace lockstep {
 // whose shards use different ones would not agree on what comes between two collectives of a
 // layer). Only sums that a rank cannot add further travel, its roots_of(), in one all_to_all a
 // bucket: a rank adds what it gets of its part of the bucket, and the parts are gathered after
-// backward. Buckets are closed by the caps in registration order, and never rebuilt.
+// backward. Where one addition is left (is_one_addition()), in an all-reduce. Buckets are closed by
+// the caps in registration order, and never rebuilt.
 class InvariantReducer : public ReducerBase {
  public:
   InvariantReducer(const ReducerOptions& options, const NamedTensors& parameters,
@@ -80,6 +81,7 @@ class InvariantReducer : public ReducerBase {
 
   void lay_out();
   at::Tensor view(const at::Tensor& flat, size_t place) const;
+  bool adds_once() const { return is_one_addition(world_size_, rows_); }
   bool ends_shard() const { return micro_batches_ % options_.micro_batches_per_shard == 0; }
   int64_t shard() const;
   size_t last_turn() const { return turns_.size() - 1; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reducer/bucket.h"
+#include "reducer/shard_tree.h"
 #include "scenarios/base/text.h"
 #include "sim/cli/execution.h"
 #include "sim/cli/simulate.h"
@@ -198,12 +199,22 @@ bool any_plan(const SimulatedWith& with, Matches matches) {
   return std::any_of(with.plans.begin(), with.plans.end(), matches);
 }
 
-// Buckets of virtual shards are exchanged, whatever the algorithm of all-reduces.
-bool all_reduces(const RunPlan& plan) { return !has_virtual_shards(plan.scenario); }
+// Buckets of virtual shards are exchanged, whatever the algorithm of all-reduces, but for those of
+// two ranks with one addition.
+bool exchanges_parts(const RunPlan& plan, int64_t ranks) {
+  return has_virtual_shards(plan.scenario) &&
+         !is_one_addition(ranks, most_roots(shards_on(plan.scenario, ranks), ranks));
+}
 
-bool has_collectives_of(const RunPlan& plan, Operation operation) {
+bool all_reduces(const SimulatedWith& with, const RunPlan& plan) {
+  return std::any_of(with.worlds.begin(), with.worlds.end(),
+                     [&](int64_t ranks) { return !exchanges_parts(plan, ranks); });
+}
+
+bool has_collectives_of(const SimulatedWith& with, const RunPlan& plan, Operation operation) {
   if (has_virtual_shards(plan.scenario))
-    return operation == Operation::all_to_all || operation == Operation::all_gather;
+    return operation == Operation::all_to_all || operation == Operation::all_gather ||
+           (operation == Operation::all_reduce && all_reduces(with, plan));
   if (holds_parts(plan.scenario))
     return operation == Operation::reduce_scatter || operation == Operation::all_gather;
   return operation == Operation::all_reduce;
@@ -211,7 +222,7 @@ bool has_collectives_of(const RunPlan& plan, Operation operation) {
 
 bool is_hierarchical(const SimulatedWith& with) {
   return any_plan(with, [&](const RunPlan& plan) {
-    return all_reduces(plan) &&
+    return all_reduces(with, plan) &&
            algorithm_of(plan.scenario, with.machine) == Algorithm::hierarchical;
   });
 }
@@ -227,15 +238,17 @@ std::string needs_no_table(const SimulatedWith& with) {
 }
 
 std::string algorithm(const SimulatedWith& with) {
-  if (!any_plan(with, all_reduces)) return "reducer invariant has no all-reduce";
+  if (!any_plan(with, [&](const RunPlan& plan) { return all_reduces(with, plan); }))
+    return "reducer invariant has no all-reduce";
   return needs_no_table(with);
 }
 
 // Of each operation that was measured some run must have one.
 std::string collectives(const SimulatedWith& with) {
   for (const CostModel::Table& table : with.machine.cost.tables) {
-    if (!any_plan(with,
-                  [&](const RunPlan& plan) { return has_collectives_of(plan, table.operation); }))
+    if (!any_plan(with, [&](const RunPlan& plan) {
+          return has_collectives_of(with, plan, table.operation);
+        }))
       return fmt::format("no run has an {}", to_word(table.operation));
   }
   return needs_ranks(with);
@@ -253,7 +266,7 @@ bool link_differs(const SimulatedWith& with, const CostModel& other) {
   CostModel cost = with.machine.cost, changed = other;
   for (const RunPlan& plan : with.plans)
     for (const int64_t ranks : with.worlds) {
-      const bool exchanges = !all_reduces(plan);
+      const bool exchanges = exchanges_parts(plan, ranks);
       cost.algorithm = changed.algorithm =
           exchanges ? Algorithm::ring : algorithm_of(plan.scenario, with.machine);
       const bool both = exchanges || cost.algorithm == Algorithm::hierarchical;

@@ -78,8 +78,8 @@ SimulatedLine line_of(const RunPlan& plan, const PlannedJob& planned, const Simu
   line.ranks = planned.job.ranks;
   line.steps = planned.job.steps;
   line.reducer = plan.scenario.reducer.kind;
-  line.algorithm = planned.job.shards ? to_word(bucket_operation(planned.job))
-                                      : to_word(planned.job.cost.algorithm);
+  line.algorithm = exchanges_parts(planned.job) ? to_word(bucket_operation(planned.job))
+                                                : to_word(planned.job.cost.algorithm);
   if (has_cap(plan))
     line.cap_mb = as.cap_mb.value_or(plan.scenario.reducer.options.number("bucket_cap_mb"));
   line.buckets = static_cast<int64_t>(planned.job.settled.size());

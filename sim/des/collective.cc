@@ -80,7 +80,7 @@ int64_t wire_ns(const Job& job, Operation operation, int64_t bytes) {
 }
 
 bool has_rounds(const Job& job) {
-  if (!job.cost.tables.empty() || job.ranks == 1 || job.shards || job.parts) return false;
+  if (!job.cost.tables.empty() || job.ranks == 1 || exchanges_parts(job) || job.parts) return false;
   const Algorithm algorithm = job.cost.algorithm;
   if (is_ring(algorithm)) return true;
   return is_power_of_two(job.ranks) &&

@@ -170,7 +170,7 @@ int64_t gathers_ns(const Job& job) {
 int64_t bucket_ns(const Job& job, int64_t bytes) {
   const int64_t ns =
       collective_ns(job.cost, bucket_operation(job), exchanged_bytes(job, bytes), job.ranks);
-  return job.shards ? ns + all_gather_ns(job.cost, bytes, job.ranks) : ns;
+  return exchanges_parts(job) ? ns + all_gather_ns(job.cost, bytes, job.ranks) : ns;
 }
 
 // What a run takes at most, but for faults: every factor at its largest.
@@ -233,9 +233,9 @@ void check_tables(const Job& job, Ranges* ranges) {
       ranges->problems.push_back(*problem);
   };
   check(job.ranks, bucket_operation(job));
-  if (job.shards || job.parts) check(job.ranks, Operation::all_gather);
+  if (exchanges_parts(job) || job.parts) check(job.ranks, Operation::all_gather);
   for (const Averaging& level : job.averaging)
-    if (level.ranks != job.ranks || job.shards) check(level.ranks, Operation::all_reduce);
+    if (level.ranks != job.ranks || exchanges_parts(job)) check(level.ranks, Operation::all_reduce);
 }
 
 void check_shards(const Job& job, Ranges* ranges) {
@@ -350,9 +350,13 @@ int64_t first_pass_of(const Job& job, int64_t rank) {
 
 bool is_uneven(const Job& job) { return job.shards && job.shards->count % job.ranks != 0; }
 
+bool exchanges_parts(const Job& job) {
+  return job.shards && !is_one_addition(job.ranks, job.shards->roots);
+}
+
 Operation bucket_operation(const Job& job) {
   if (job.parts) return Operation::reduce_scatter;
-  return job.shards ? Operation::all_to_all : Operation::all_reduce;
+  return exchanges_parts(job) ? Operation::all_to_all : Operation::all_reduce;
 }
 
 int64_t exchanged_bytes(const Job& job, int64_t bucket_bytes) {

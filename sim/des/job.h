@@ -119,7 +119,7 @@ struct Averaging {
 // Of reducer invariant: a step's virtual shards, which ranks compute one after the other, from
 // shards_of_rank() (reducer/shard_tree.h). In the backward of the last one a bucket is exchanged by
 // an all-to-all, of as many times its bytes as the rank that has most has roots, and after that
-// backward its parts are gathered.
+// backward its parts are gathered. Where is_one_addition(): by an all-reduce.
 struct VirtualShards {
   int64_t count = 1;
   int64_t micro_batches = 1;  // of each
@@ -202,6 +202,8 @@ const std::vector<BucketWork>& buckets_of(const Job& job, int64_t pass);
 int64_t first_pass_of(const Job& job, int64_t rank);
 // Do some ranks have more passes than others?
 bool is_uneven(const Job& job);
+// Do they exchange parts of their virtual shards' sums, and gather them afterwards?
+bool exchanges_parts(const Job& job);
 // What a bucket is brought together by in backward, and the bytes that each rank gives to it.
 Operation bucket_operation(const Job& job);
 int64_t exchanged_bytes(const Job& job, int64_t bucket_bytes);

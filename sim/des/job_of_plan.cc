@@ -223,21 +223,21 @@ int64_t bytes_of_element(const std::string& dtype) {
   return dtype == "float64" ? 8 : dtype == "bfloat16" ? 2 : 4;
 }
 
-// Of `ranks` ranks that each have as many as one of the scenario: V grows with them. Where V is not
-// a multiple of the scenario's ranks, nobody knows which of them each is as.
+// Where V is not a multiple of the scenario's ranks, nobody knows which of them each one of others
+// is as.
 Expected<VirtualShards> virtual_shards_of(const RunPlan& plan, const SimulatedAs& as,
                                           int64_t ranks) {
   const Scenario& scenario = plan.scenario;
-  VirtualShards shards{shards_of(scenario), scenario.accumulate_steps, 1};
+  VirtualShards shards{shards_on(scenario, ranks), scenario.accumulate_steps, 1};
   if (ranks != scenario.world_size) {
-    if (shards.count % scenario.world_size != 0)
+    const int64_t count = shards_of(scenario);
+    if (count % scenario.world_size != 0)
       return refused(
           plan, "/reducer/virtual_shards",
           fmt::format("{} virtual shards of {} ranks are not equally many for each, so "
                       "that {} ranks with the work of one of these cannot be simulated",
-                      shards.count, scenario.world_size, ranks),
+                      count, scenario.world_size, ranks),
           fmt::format("a multiple of {}, or --set /world_size={}", scenario.world_size, ranks));
-    shards.count = shards.count / scenario.world_size * ranks;
   }
   if (!as.averaging.empty())
     return refused(plan, "/reducer/kind",
@@ -301,6 +301,11 @@ std::vector<std::pair<std::string, int64_t>> layer_ready(const RunPlan& plan, co
 }
 
 }  // namespace
+
+int64_t shards_on(const Scenario& scenario, int64_t ranks) {
+  const int64_t shards = shards_of(scenario);
+  return ranks == scenario.world_size ? shards : shards / scenario.world_size * ranks;
+}
 
 Algorithm algorithm_of(const Scenario& scenario, const MachineModel& machine) {
   if (machine.algorithm) return *machine.algorithm;

@@ -39,6 +39,9 @@ struct PlannedJob {
 Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machine,
                                  const SimulatedAs& as = {});
 
+// Virtual shards of so many ranks that each have as many as one of the scenario: V grows with them.
+int64_t shards_on(const Scenario& scenario, int64_t ranks);
+
 // Of its all-reduces: the machine's, where that says one, else the communicator's.
 Algorithm algorithm_of(const Scenario& scenario, const MachineModel& machine);
 

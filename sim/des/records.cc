@@ -74,7 +74,7 @@ int64_t recorded_events(const PlannedJob& planned) {
   const auto buckets = static_cast<int64_t>(planned.settled.size());
   return planned.job.ranks * planned.job.steps *
          (planned.job.passes * (parameters + 4 * buckets + 5) +
-          (planned.job.shards ? 3 * buckets : 0) +
+          (exchanges_parts(planned.job) ? 3 * buckets : 0) +
           (planned.job.parts ? 6 * buckets * planned.job.passes : 0) + 4);
 }
 

@@ -352,7 +352,7 @@ void Walk::end_pass() {
     next_[m] = wait_[m];
     if (due) next_[m] += step.wait_ns + (first_due_pass() ? step.once_wait_ns : 0);
   }
-  if (job_.shards && !failure_) gather();
+  if (exchanges_parts(job_) && !failure_) gather();
   for (size_t m = 0; m < members_.size() && !failure_; ++m)
     for (const auto& ends : done_) next_[m] = std::max(next_[m], ends[m]);
   trace_pass();

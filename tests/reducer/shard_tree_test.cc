@@ -138,6 +138,16 @@ TEST(ShardTree, FewRootsTravel) {
       EXPECT_LE(most_roots(shards, world_size), 3) << shards << " on " << world_size;
 }
 
+// Two roots and no more: one rank with two and another with none, or three ranks, are not.
+TEST(ShardTree, OneAdditionIsLeftOfTwoRanksWithARootEach) {
+  for (const int64_t shards : {2, 4, 8, 16})
+    EXPECT_TRUE(is_one_addition(2, most_roots(shards, 2))) << shards;
+  for (const int64_t shards : {5, 6, 7, 10, 12})
+    EXPECT_FALSE(is_one_addition(2, most_roots(shards, 2))) << shards;
+  for (const int64_t ranks : {1, 3, 4, 8})
+    EXPECT_FALSE(is_one_addition(ranks, most_roots(8, ranks))) << ranks;
+}
+
 TEST(ShardTree, RanksHaveEquallyManyShardsButForOne) {
   EXPECT_EQ(shards_of_rank(8, 3, 0), (ShardRange{0, 2}));
   EXPECT_EQ(shards_of_rank(8, 3, 1), (ShardRange{2, 5}));

@@ -93,7 +93,7 @@ Tensors trained_on_tree(const Backend& kind, int64_t ranks, const ReducerOptions
     for (int64_t step = 1; step <= kTreeSteps; ++step) {
       model.clear_gradients(step % 2 == 0);
       const auto train = options.shards_together ? train_in_turns : train_on_tree;
-      train(model, *reducer, shards_of_rank(kTreeShards, ranks, rank), step, leaves_out);
+      train(model, *reducer, shards_of_rank(options.virtual_shards, ranks, rank), step, leaves_out);
       model.descend(0.1);
     }
     if (rank != 0) return;
@@ -127,6 +127,18 @@ TEST(Invariant, AnyNumberOfRanksAndAnyBucketsHaveTheSameBits) {
   for (const int64_t cap : {1, 1000, 1 << 20})
     EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({"local", "ring"}, 3, tree_options(cap))))
         << cap;
+}
+
+// Two ranks with a root each add in an all-reduce, others exchange.
+TEST(Invariant, TwoRanksWithOneRootOrMoreHaveTheBitsOfOne) {
+  for (const int64_t shards : {2, 3, 4, 5, 6, 7, 8}) {
+    ReducerOptions options = tree_options();
+    options.virtual_shards = shards;
+    const Tensors expected = trained_on_tree({"local", "ring"}, 1, options);
+    for (const char* kind : {"local", "gloo", "shm"})
+      EXPECT_TRUE(tree_bits_equal(expected, trained_on_tree({kind, "ring"}, 2, options)))
+          << shards << " over " << kind;
+  }
 }
 
 TEST(Invariant, OverSocketsAndSharedMemoryAsWell) {
@@ -198,26 +210,40 @@ TEST(Invariant, TheLastShardAloneIsSynchronized) {
   });
 }
 
-// Buckets leave while backward goes on: in index order, each as soon as it is full.
-TEST(Invariant, BucketsLeaveDuringTheLastShardsBackward) {
-  run_ranks({"local", "ring"}, 3, [&](int64_t rank, Communicator& communicator) {
+// Of rank 0's first step, but for buffers; in the order of the calls.
+std::vector<Operation> operations_of_a_step(int64_t ranks) {
+  std::vector<Operation> operations;
+  run_ranks({"local", "ring"}, ranks, [&](int64_t rank, Communicator& communicator) {
     const SmallModel model(0);
     TestProbe probe;
     const auto recording = make_recording(communicator, probe);
     const auto reducer =
         make_reducer(tree_options(), model.parameters, model.buffers, *recording, probe);
     const size_t before = probe.arrivals.size();
-    train_on_tree(model, *reducer, shards_of_rank(kTreeShards, 3, rank), 1, leaves_out_none);
-    const size_t buckets = reducer->layout().size();
-    EXPECT_GT(buckets, 2U);
-    EXPECT_EQ(probe.buckets.size(), buckets);
-    // Buffers; of every bucket an all_to_all, and after backward an all_gather.
-    ASSERT_EQ(probe.arrivals.size(), before + 1 + 2 * buckets);
-    for (size_t i = 0; i < buckets; ++i) {
-      EXPECT_EQ(probe.arrivals[before + 1 + i].operation, Operation::all_to_all);
-      EXPECT_EQ(probe.arrivals[before + 1 + buckets + i].operation, Operation::all_gather);
-    }
+    train_on_tree(model, *reducer, shards_of_rank(kTreeShards, ranks, rank), 1, leaves_out_none);
+    EXPECT_GT(reducer->layout().size(), 2U);
+    EXPECT_EQ(probe.buckets.size(), reducer->layout().size());
+    if (rank != 0) return;
+    for (size_t i = before + 1; i < probe.arrivals.size(); ++i)
+      operations.push_back(probe.arrivals[i].operation);
   });
+  return operations;
+}
+
+// Buckets leave while backward goes on: in index order, each as soon as it is full; after it their
+// parts are gathered.
+TEST(Invariant, BucketsLeaveDuringTheLastShardsBackward) {
+  const std::vector<Operation> called = operations_of_a_step(3);
+  ASSERT_GT(called.size(), 2U);
+  std::vector<Operation> expected(called.size() / 2, Operation::all_to_all);
+  expected.resize(called.size(), Operation::all_gather);
+  EXPECT_EQ(called, expected);
+}
+
+TEST(Invariant, OneAdditionIsAnAllReduceForEachBucket) {
+  const std::vector<Operation> called = operations_of_a_step(2);
+  EXPECT_GT(called.size(), 2U);
+  EXPECT_EQ(called, std::vector<Operation>(called.size(), Operation::all_reduce));
 }
 
 }  // namespace

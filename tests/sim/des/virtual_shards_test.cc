@@ -53,6 +53,25 @@ TEST(VirtualShards, AreExchangedBesideTheLastBackwardAndGatheredAfterIt) {
   EXPECT_EQ(why_not(job, Engine::events), "its collective is known by its formula only");
 }
 
+// One root each: an all-reduce of each bucket beside the last backward, and nothing after it. Two
+// roots of one of them: exchanged, as ever.
+TEST(VirtualShards, OfTwoRanksWithOneRootEachAreAllReduced) {
+  Job job = plain_shards();
+  job.ranks = 2;
+  job.shards = VirtualShards{4, 1, 1};
+  EXPECT_FALSE(exchanges_parts(job));
+  EXPECT_EQ(bucket_operation(job), Operation::all_reduce);
+  // Of 4000 bytes 2 x 2 ms: the first begins at 5 ms, the second at 9.
+  EXPECT_EQ(step_ns(job), 13'000'000);
+  Job bucketed = job;
+  bucketed.shards.reset();
+  EXPECT_EQ(step_ns(job), step_ns(bucketed));
+  EXPECT_EQ(cheapest_engine(job), cheapest_engine(bucketed));
+  job.shards->roots = 2;
+  EXPECT_TRUE(exchanges_parts(job));
+  EXPECT_EQ(bucket_operation(job), Operation::all_to_all);
+}
+
 // What a bucket costs the reducer: its filling in every shard, its launch in the last.
 TEST(VirtualShards, FillBucketsOncePerShard) {
   Job job = plain_shards();
@@ -311,7 +330,8 @@ TEST(VirtualShards, LeaveTheRecordsOfARealRun) {
     VirtualRecords records(plan, planned);
     const auto run = simulate(planned.job, {}, [&](const StepTrace& t) { records.add(t); });
     const RunOutcome outcome = records.take(run.value());
-    const size_t each = ranks == 1 ? 0 : 2 * planned.job.settled.size();
+    const size_t calls = ranks == 1 ? 0 : exchanges_parts(planned.job) ? 2 : 1;
+    const size_t each = calls * planned.job.settled.size();
     for (const RankRecords& rank : outcome.ranks) {
       int64_t last_ns = 0, forwards = 0;
       std::vector<uint32_t> sequences;
