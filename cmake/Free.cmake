@@ -144,7 +144,7 @@ endif()
 # than what -O2 would gain. Not so what reads large files, or simulates.
 foreach(target lockstep_plan lockstep_launch lockstep_join lockstep_judge lockstep_sweep lockstep_report lockstep_cli
                lockstep_collective lockstep_explore lockstep_tools lockstep_program)
-  if(TARGET ${target})
+  if(TARGET ${target} AND NOT LOCKSTEP_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
 endforeach()

@@ -139,9 +139,9 @@ def dictionary(target, folders):
 class Fuzzer:
     """One target, begun again after each finding until its time or number of runs is over."""
 
-    def __init__(self, target, options, build, seeds, scratch):
+    def __init__(self, target, options, programs, seeds, scratch):
         self.target, self.options, self.scratch = target, options, scratch
-        self.program = build / "bin" / f"fuzz_{target}"
+        self.program = programs / f"fuzz_{target}"
         self.corpus = WORK / "corpus" / target
         self.corpus.mkdir(parents=True, exist_ok=True)
         self.findings = WORK / "findings"
@@ -303,11 +303,11 @@ def fuzz_folders(program, options):
     return code == 0
 
 
-def how_to_replay(results):
+def how_to_replay(results, programs):
     for result in results:
         for path in result.findings:
-            program = ROOT / "build/sanitized/bin" / f"fuzz_{result.target}"
-            print(f"again: {program.relative_to(ROOT)} {path}    ({path}.log)")
+            program = programs / f"fuzz_{result.target}"
+            print(f"again: {os.path.relpath(program, ROOT)} {path}    ({path}.log)")
 
 
 def main():
@@ -334,16 +334,16 @@ def main():
         targets = [t for t in targets if runs_left(t, options) > 0]
     signal.signal(signal.SIGINT, STOP.ask)
     signal.signal(signal.SIGTERM, STOP.ask)
-    build = ROOT / "build/sanitized"
+    programs = pathlib.Path(os.environ["LOCKSTEP_FUZZERS"])
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="lockstep-fuzz-", dir=memory) as scratch:
         seeds = pathlib.Path(scratch) / "seeds"  # another call may run beside this one
-        subprocess.run([build / "bin/fuzz_seeds", seeds], check=True, env=environment(scratch))
+        subprocess.run([programs / "fuzz_seeds", seeds], check=True, env=environment(scratch))
         print(f"{'target':<14}{'executions':>12}{'a second':>12}{'new inputs':>12}"
               f"{'peak MB':>10}{'findings':>10}")
-        fuzzers = [Fuzzer(t, options, build, seeds, scratch) for t in targets if t != "folders"]
+        fuzzers = [Fuzzer(t, options, programs, seeds, scratch) for t in targets if t != "folders"]
         results = side_by_side([f.run for f in fuzzers], options.jobs, options)
-    how_to_replay(results)
+    how_to_replay(results, programs)
     failed = any(r.findings for r in results)
     idle = [r.target for r in results if r.executions == 0 and not STOP.asked]
     if idle:

@@ -11,6 +11,7 @@
 #include "scenarios/base/clock.h"
 #include "sim/record/core_wait.h"
 #include "sim/record/recorder.h"
+#include "tests/scenarios/parse/temporary_file.h"
 
 namespace lockstep {
 namespace {
@@ -97,8 +98,8 @@ TEST(CoreWait, AMainThreadSpeaksForTheOthersOfItsProcess) {
 }
 
 TEST(CoreWait, IsRecordedWithPhasesAndEndsOfSteps) {
-  char name[] = "/tmp/lockstep-core-wait-XXXXXX";
-  const std::string dir = ::mkdtemp(name), path = dir + "/rank-0.records";
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/rank-0.records";
   RankRecords records;
   on_one_core([&](int core) {
     auto recorder = Recorder::create(path, 0, 1, 100);
@@ -115,20 +116,16 @@ TEST(CoreWait, IsRecordedWithPhasesAndEndsOfSteps) {
   EXPECT_EQ(records.events[0].value, 0u) << "not measured";
   EXPECT_EQ(records.events[2].kind, static_cast<uint16_t>(EventKind::step_end));
   EXPECT_GE(records.events[2].value - records.events[1].value, 50'000'000u);
-  ::unlink(path.c_str());
-  ::rmdir(dir.c_str());
 }
 
 TEST(CoreWait, OfThreadsThatDoTheMainOnesWorkIsTheMainOnes) {
-  char name[] = "/tmp/lockstep-core-wait-XXXXXX";
-  const std::string dir = ::mkdtemp(name), path = dir + "/rank-0.records";
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/rank-0.records";
   auto recorder = Recorder::create(path, 0, 1, 100);
   recorder->add_core_wait(7'000'000'000);
   EXPECT_EQ(recorder->core_wait_ns(), 0u) << "not measured";
   recorder->measure_core_wait();
   EXPECT_GE(recorder->core_wait_ns(), 7'000'000'000u);
-  ::unlink(path.c_str());
-  ::rmdir(dir.c_str());
 }
 
 }  // namespace
