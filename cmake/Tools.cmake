@@ -14,10 +14,13 @@ target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJ
 target_compile_options(lockstep_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 if(LOCKSTEP_SANITIZE)
-  # -O0: with both sanitizers g++ takes minutes for a unit at -O2, and twice as long at -O1, clang at -O1 more than
-  # twice as long. What a fuzzer does a million times is worth that (scripts/fuzz), tests lose what compiling would gain.
-  set(LOCKSTEP_SANITIZED_LEVEL -O0 CACHE STRING "Optimization beside LOCKSTEP_SANITIZE")
-  target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -g1 ${LOCKSTEP_SANITIZED_LEVEL}
+  # -O0: with both sanitizers g++ takes minutes for a unit at -O2, and twice as long at -O1. What a
+  # fuzzer does a million times is worth -O1, and tests lose what compiling would gain.
+  set(level -O0)
+  if(LOCKSTEP_FUZZ)
+    set(level $<IF:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_QUICKLY_BUILT>>,-O0,-O1>)  # of who links these flags
+  endif()
+  target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -g1 ${level}
                                                   -fno-sanitize-recover=all)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND LOCKSTEP_SANITIZE MATCHES address)

@@ -14,9 +14,10 @@ check_packages="clang-format clang-tidy"
 fuzz_packages="clang libclang-rt-dev lld llvm"  # llvm names functions in stacks
 peer_packages="libsimgrid-dev libopenmpi-dev"  # what bench/peers compares with
 
-# Of build/sanitized: tests that need no LibTorch, and the fuzzers.
-sanitized_args="-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DLOCKSTEP_LIBTORCH=OFF
+# Of build/fuzzers, and of build/sanitized: tests that need no LibTorch, and the fuzzers for a few executions.
+fuzz_args="-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DLOCKSTEP_LIBTORCH=OFF
   -DLOCKSTEP_SANITIZE=address,undefined -DLOCKSTEP_FUZZ=ON"
+sanitized_args="$fuzz_args -DLOCKSTEP_FEW_EXECUTIONS=ON"
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
