@@ -1,12 +1,23 @@
 """Draws of the forward differ between W ranks and one device: those of dropout are off in this lane."""
 import functools
+import random
+import sys
+import weakref
+
+from . import sketches
+from .inputs import random_states
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial")
+FILLING = ("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "log_normal_", "cauchy_", "geometric_")
+MOST_GENERATORS = 64
 
 
 def watch(recorder):
     import torch
     functional = torch.nn.functional
+    recorder.generators = Generators()
+    recorder.generators.watch(torch)
     for name in DROPOUTS:
         if hasattr(functional, name):
             setattr(functional, name, kept(recorder, getattr(functional, name)))
@@ -31,3 +42,45 @@ def kept(recorder, drop):
         note(recorder, bool(training and p > 0))
         return input
     return dropped
+
+
+class Generators:
+    """Those that everybody shares, and those that a script makes for itself: was any drawn from?"""
+
+    def __init__(self):
+        self.given = 0  # calls of torch that were given a generator
+        self.of_numpy, self.of_python = [], weakref.WeakSet()  # the former cannot be referred to weakly
+
+    def states(self):
+        own = [one.bit_generator.state for one in self.of_numpy if hasattr(one, "bit_generator")]
+        return random_states(), self.given, str(own), [one.getstate() for one in self.of_python]
+
+    def watch(self, torch):
+        for where, names in ((torch, DRAWING), (torch.Tensor, FILLING)):
+            for name in names:
+                setattr(where, name, self.counting(getattr(where, name)))
+        numpy, begin = sys.modules.get("numpy"), random.Random.__init__
+        if numpy is not None:
+            numpy.random.default_rng = self.keeping(numpy.random.default_rng)
+
+        def init(one, *args, **kwargs):
+            begin(one, *args, **kwargs)
+            if len(self.of_python) < MOST_GENERATORS:
+                self.of_python.add(one)
+        random.Random.__init__ = init
+
+    def counting(self, draw):
+        @functools.wraps(draw)
+        def drawn(*args, **kwargs):
+            self.given += kwargs.get("generator") is not None and not sketches.drawing
+            return draw(*args, **kwargs)
+        return drawn
+
+    def keeping(self, make):
+        @functools.wraps(make)
+        def made(*args, **kwargs):
+            generator = make(*args, **kwargs)
+            if len(self.of_numpy) < MOST_GENERATORS:
+                self.of_numpy.append(generator)
+            return generator
+        return made

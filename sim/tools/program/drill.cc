@@ -240,6 +240,7 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   found_.given_fits = given_fits(output.first);
   found_.whole = differing_whole(given_of(output.first));
   found_.factors = factors_of(output.first);
+  found_.numbers = differing_numbers(given_of(output.first));
   take_tensors(outputs(output), one);
   if (aligned_.parting && aligned_.parting->before <= aligned_.calls[output.first].one)
     found_.parting = aligned_.parting;
@@ -489,6 +490,10 @@ DrillFinding DrillJudge::judge() {
 
 }  // namespace
 
-DrillFinding judge_drill(const DrillFacts& facts) { return DrillJudge(facts).judge(); }
+DrillFinding judge_drill(const DrillFacts& facts) {
+  DrillFinding found = DrillJudge(facts).judge();
+  found.branch = other_branch(facts.ranks, facts.one);
+  return found;
+}
 
 }  // namespace lockstep
