@@ -194,6 +194,7 @@ CORRECT = (
     (DDP, "net.train(step < 3)", "pass"),
     (DDP + CRITIC, CRITICIZED.format(when=""), "pass"),
     (LAYERS.format(made="drawn = random.Random(7)", does=GO.format(when="drawn.random() < 0.5")), "pass", "pass"),
+    (LAYERS.format(made="drawn = random.SystemRandom()", does=GO.format(when="drawn.random() < 2")), "pass", "pass"),
     (LAYERS.format(made="", does="h = h.clone(); h[x[:, 0] > 0] += self.middle(h[x[:, 0] > 0])"), "pass", "pass"),
     (DDP, "pass", EACH + "p.grad.mul_(0.5)"),
     (TEACHER.format(seed="1"), TAUGHT, "pass"),
@@ -333,6 +334,15 @@ class Causes(FolderTest):
                 self.assertIn("fail: step 1, gradient of ", said)
                 self.assertIn(f"cause {cause}: ", said)
                 self.assertIn(said_of_it, said)
+
+    def test_a_number_that_only_backward_shows(self):
+        """A loss that is scaled to the other's size has that one's value, whatever it is of."""
+        two = "a = cross_entropy(net(x), y)\n    b = net(x).square().mean()\n    a.backward(retain_graph=True)\n    (b * (a.item() / b.item())).backward()"
+        text = self.text(DDP, "pass", "pass").replace("cross_entropy(net(x), y).backward()", two)
+        code, said = self.verify_text(text, drill="--drill")
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause own_numbers: ", said)
+        self.assertIn("torch.Tensor.mul is given ", said)
 
     def test_a_forward_that_draws_by_any_generator_is_not_accused(self):
         noise = "h = h + 0.1 * torch.randn(h.shape, generator=drawn)"

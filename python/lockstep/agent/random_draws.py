@@ -52,20 +52,21 @@ class Generators:
         self.of_numpy, self.of_python = [], weakref.WeakSet()  # the former cannot be referred to weakly
 
     def states(self):
-        own = [one.bit_generator.state for one in self.of_numpy if hasattr(one, "bit_generator")]
-        return random_states(), self.given, str(own), [one.getstate() for one in self.of_python]
+        return random_states(), self.given, [state_of(one) for one in self.of_numpy], [one.getstate() for one in list(self.of_python)]
 
     def watch(self, torch):
         for where, names in ((torch, DRAWING), (torch.Tensor, FILLING)):
             for name in names:
-                setattr(where, name, self.counting(getattr(where, name)))
+                setattr(where, name, as_builtin(torch, getattr(where, name), self.counting(getattr(where, name))))
         numpy, begin = sys.modules.get("numpy"), random.Random.__init__
         if numpy is not None:
             numpy.random.default_rng = self.keeping(numpy.random.default_rng)
+            numpy.random.RandomState = self.kept_kind(numpy.random.RandomState)
 
         def init(one, *args, **kwargs):
             begin(one, *args, **kwargs)
-            if len(self.of_python) < MOST_GENERATORS:
+            has_state = type(one).getstate is random.Random.getstate  # random.SystemRandom has none
+            if has_state and len(self.of_python) < MOST_GENERATORS:
                 self.of_python.add(one)
         random.Random.__init__ = init
 
@@ -80,7 +81,37 @@ class Generators:
         @functools.wraps(make)
         def made(*args, **kwargs):
             generator = make(*args, **kwargs)
-            if len(self.of_numpy) < MOST_GENERATORS:
-                self.of_numpy.append(generator)
+            self.keep(generator)
             return generator
         return made
+
+    def keep(self, generator):
+        if len(self.of_numpy) < MOST_GENERATORS:
+            self.of_numpy.append(generator)
+
+    def kept_kind(self, kind):
+        """A class still, of which those that others made are instances, too."""
+        class Kind(type):
+            def __instancecheck__(cls, one):
+                return isinstance(one, kind)
+
+        def init(one, *args, **kwargs):
+            kind.__init__(one, *args, **kwargs)
+            self.keep(one)
+        return Kind(kind.__name__, (kind,), {"__init__": init, "__module__": kind.__module__})
+
+
+def state_of(generator):
+    """Of NumPy's: RandomState holds arrays."""
+    if hasattr(generator, "get_state"):
+        _, key, position, *_ = generator.get_state()
+        return key.tobytes(), position
+    return str(generator.bit_generator.state)
+
+
+def as_builtin(torch, function, stand_in):
+    """So that torch.jit.script() still finds the operator that it stands for."""
+    operator = torch.jit._builtins._find_builtin(function)
+    if operator is not None:
+        torch.jit._builtins._register_builtin(stand_in, operator)
+    return stand_in

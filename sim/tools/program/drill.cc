@@ -353,6 +353,9 @@ bool DrillJudge::backward_of(const DrillGradient& gradient, size_t call, size_t 
   found_.consumers = consumers.size();
   found_.input = place_of(of_rank_0(call));
   found_.place = consumers.empty() ? found_.input : place_of(facts_.one.calls[consumers.back()]);
+  if (consumers.size() == 1)
+    if (const auto consumer = aligned_.of_one[consumers[0]])
+      found_.numbers = differing_numbers(given_of(*consumer));
   found_.parting = aligned_.parting;
   return true;
 }
@@ -490,10 +493,6 @@ DrillFinding DrillJudge::judge() {
 
 }  // namespace
 
-DrillFinding judge_drill(const DrillFacts& facts) {
-  DrillFinding found = DrillJudge(facts).judge();
-  found.branch = other_branch(facts.ranks, facts.one);
-  return found;
-}
+DrillFinding judge_drill(const DrillFacts& facts) { return DrillJudge(facts).judge(); }
 
 }  // namespace lockstep

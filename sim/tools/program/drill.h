@@ -46,7 +46,7 @@ struct DrillFinding {
   std::optional<DrillPlace> whole;  // of forward: what made of each rank's own batch as a whole
                                     // what it was given, which is another on one device
   std::optional<ScalarFactors> factors;  // of forward
-  std::optional<GivenNumbers> numbers;   // of forward
+  std::optional<GivenNumbers> numbers;   // of forward; of backward, if one operator had the input
   std::optional<DrillBranch> branch;
   size_t consumers = 0;               // backward: operators that were given this input
   int64_t compared = 0, skipped = 0;  // outputs and gradients; skipped: too large, or not finite

@@ -95,7 +95,8 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
   if (drilled.stage == DrillStage::backward)
     return function.ends_with(".apply") && of_rank_0.exchanges > 0
                ? ProgramCause::gathered_as_constants
-               : ProgramCause::unknown;
+           : drilled.numbers ? ProgramCause::own_numbers
+                             : ProgramCause::unknown;
   if (drilled.stage != DrillStage::forward) return ProgramCause::unknown;
   if (drilled.factors)
     if (const auto cause = cause_of_factors(*drilled.factors); cause != ProgramCause::unknown)

@@ -121,6 +121,9 @@ TEST(DrillCause, NumbersAndBranchesOfEachRanksOwnAreTold) {
   drilled.given_fits = true;
   const ProgramFinding numbers = with_cause(drilled, {}, wrong);
   EXPECT_EQ(numbers.cause, ProgramCause::own_numbers);
+  drilled.stage = DrillStage::backward;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_numbers);
+  drilled.stage = DrillStage::forward;
   EXPECT_EQ(numbers.words, "; torch.Tensor.div is given 0.5, 0.25, and on one device 0.4");
   drilled.branch = DrillBranch{"b.weight", {1}, false};
   EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_numbers);
