@@ -116,6 +116,24 @@ SWAPPED = ("net = nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 2, bias
            "    for p in own: dist.all_reduce(p.grad); p.grad /= world")
 SUMMED = "cross_entropy = lambda out, y: nn.functional.cross_entropy(out, y, reduction='sum')\n" + DDP
 NOISE = EACH + "p.grad += 0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed({seed}))"
+# A layer that some forwards go past, and what each forward does by `{does}`, of `h`.
+LAYERS = """import random, numpy
+{made}
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+    def forward(self, x, go=True):
+        h = self.first(x).tanh()
+        {does}
+        return self.last(h)
+net = DistributedDataParallel(Layers(), find_unused_parameters=True)
+"""
+GO = "if {when}: h = h + self.middle(h).tanh()"
+CRITIC = """critic = DistributedDataParallel(nn.Linear(2, 1))
+other = torch.optim.SGD(critic.parameters(), lr=0.1)
+"""
+CRITICIZED = "for p in other.param_groups[0]['params']: p.grad = None\n    critic(net(x).detach()).square().mean().backward()\n    {when}other.step()"
 SOME = "group = [dist.new_group([0, 1]), dist.new_group([2])][rank // 2]\n    "
 W0 = "gradient of 0.weight"
 CASES = (  # model, before, after, what it must give: step, entry, cause
@@ -163,6 +181,9 @@ CASES = (  # model, before, after, what it must give: step, entry, cause
     (DDP, "optimizer.param_groups[0]['momentum'] = 0.9\n"
      "    if step == 3 and rank == 1: optimizer.state[net.module[0].weight]['momentum_buffer'].zero_()", "pass",
      (3, "parameter 0.weight", "state_changed")),
+    ("", "pass", EACH + "dist.all_reduce(p.grad)\n    nn.utils.clip_grad_norm_(net.parameters(), 0.01)\n    " + EACH + "p.grad /= world",
+     (1, W0, "clipped_before_sum")),
+    (DDP + CRITIC, CRITICIZED.format(when="if rank == 0: "), "pass", (1, "optimizer", "update_on_one_rank")),
 )
 CORRECT = (
     (DDP, "pass", NOISE.format(seed="step")),
@@ -171,6 +192,10 @@ CORRECT = (
     (OWN.format(rank="0"), "pass", "pass"),
     ("", "pass", f"{MEAN}; dist.all_reduce(p.grad); p.grad /= world"),  # a mean of means that are alike
     (DDP, "net.train(step < 3)", "pass"),
+    (DDP + CRITIC, CRITICIZED.format(when=""), "pass"),
+    (LAYERS.format(made="drawn = random.Random(7)", does=GO.format(when="drawn.random() < 0.5")), "pass", "pass"),
+    (LAYERS.format(made="drawn = random.SystemRandom()", does=GO.format(when="drawn.random() < 2")), "pass", "pass"),
+    (LAYERS.format(made="", does="h = h.clone(); h[x[:, 0] > 0] += self.middle(h[x[:, 0] > 0])"), "pass", "pass"),
     (DDP, "pass", EACH + "p.grad.mul_(0.5)"),
     (TEACHER.format(seed="1"), TAUGHT, "pass"),
     (GATHER.format(summed="dist.all_reduce(gradient)"), "pass", "pass"),
@@ -294,6 +319,52 @@ class Causes(FolderTest):
         code, said = self.verify_text(self.text(DDP, "pass", "optimizer.zero_grad()"))
         self.assertEqual(code, 3, said)
         self.assertIn("zero_grad()", said)
+
+    def test_what_each_rank_decides_or_computes_for_itself(self):
+        """By item(), by NumPy, by its rank: the drill finds the parameter, or the number."""
+        for does, cause, said_of_it in (
+                (GO.format(when="rank % 2"), "other_branches", "; rank 1 uses middle.bias, and one device does not"),
+                (GO.format(when="float(x.mean()) > 0.05"), "other_branches", " middle.bias, and one device does"),
+                ("h = h / h.detach().std().item()", "own_numbers", "; torch.Tensor.div is given "),
+                ("h = h * (1 + 0.1 * rank)", "own_numbers", "; torch.Tensor.mul is given 1, 1.1, and on one device 1"),
+                ("h = h * (h > float(numpy.median(h.detach().numpy())))", "own_numbers", "; torch.Tensor.mul is given ")):
+            with self.subTest(does):
+                code, said = self.verify_text(self.text(LAYERS.format(made="", does=does), "pass", "pass"), drill="--drill")
+                self.assertEqual(code, 1, said)
+                self.assertIn("fail: step 1, gradient of ", said)
+                self.assertIn(f"cause {cause}: ", said)
+                self.assertIn(said_of_it, said)
+
+    def test_a_number_that_only_backward_shows(self):
+        """A loss that is scaled to the other's size has that one's value, whatever it is of."""
+        two = "a = cross_entropy(net(x), y)\n    b = net(x).square().mean()\n    a.backward(retain_graph=True)\n    (b * (a.item() / b.item())).backward()"
+        text = self.text(DDP, "pass", "pass").replace("cross_entropy(net(x), y).backward()", two)
+        code, said = self.verify_text(text, drill="--drill")
+        self.assertEqual(code, 1, said)
+        self.assertIn("cause own_numbers: ", said)
+        self.assertIn("torch.Tensor.mul is given ", said)
+
+    def test_a_forward_that_draws_by_any_generator_is_not_accused(self):
+        noise = "h = h + 0.1 * torch.randn(h.shape, generator=drawn)"
+        for made, does in (("numpy.random.seed(rank)", GO.format(when="numpy.random.random() < 0.5")),
+                           ("random.seed(rank)", GO.format(when="random.random() < 0.5")),
+                           ("drawn = random.Random(rank)", GO.format(when="drawn.random() < 0.5")),
+                           ("drawn = numpy.random.default_rng(rank)", "h = h + 0.1 * torch.from_numpy(drawn.standard_normal(tuple(h.shape))).to(h)"),
+                           ("drawn = torch.Generator().manual_seed(rank)", noise)):
+            with self.subTest(made):
+                code, said = self.verify_text(self.text(LAYERS.format(made=made, does=does), "pass", "pass"))
+                self.assertEqual(code, 3, said)
+                self.assertIn("its forward draws random numbers", said)
+
+    def test_a_parameter_that_is_used_under_no_sync_alone(self):
+        """PyTorch before 2.4 leaves it out of the sum; of a later one all is right."""
+        parts = "with net.no_sync(): cross_entropy(net(x[:2]), y[:2]).backward()\n    cross_entropy(net(x[2:], False), y[2:]).backward()"
+        text = self.text(LAYERS.format(made="", does=GO.format(when="go")), "pass", "pass").replace("cross_entropy(net(x), y).backward()", parts)
+        code, said = self.verify_text(text)
+        if code == 0:
+            self.skipTest("PyTorch 2.4 or later")
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, parameter middle.weight\n      cause used_unsynced_alone: ", said)
 
     def test_a_layer_that_is_replaced_late_is_told_where_ddp_refuses(self):
         late = "if step == 3: net.module[3] = nn.Linear(8, 2); optimizer.add_param_group({'params': net.module[3].parameters()})"

@@ -10,13 +10,14 @@ import os
 from . import drill_whole
 from .optimizers import user_line
 from .shards import is_shard
-from .sketches import sketch
+from .sketches import drawn, sketch
 
 MOST_BYTES = 64 << 20  # of a rank
 MOST_CALLS = 50_000
 MOST_OUTPUTS = 16  # of a call
 MOST_ROWS = 16_384  # of a tensor, each with two numbers
 MOST_IN_A_ROW = 1 << 22
+MOST_CARRIED = 2  # numbers that a tensor was made with; more are likely data
 
 
 class Leaf:
@@ -65,13 +66,14 @@ class Drill:
             return
         self.quiet = True
         self.count_samples()
-        inputs, leaves, wholes = given
+        inputs, leaves, wholes, numbers = given
         try:
             for leaf in leaves:
                 leaf.values = leaf.values or sketch(leaf.tensor)
             module, kind = self.path[-1][:2] if self.path else ("", "")
             self.add({"kind": "call", "name": name, "module": module, "class": kind, "line": user_line(),
                       "samples": self.samples, "inputs": inputs, "wholes": self.wholes(wholes),
+                      "numbers": numbers,
                       "outputs": [fingerprint(tensor, self.batch) for tensor in outputs]})
             for number, tensor in enumerate(outputs):
                 tensor._lockstep_call = self.calls
@@ -85,6 +87,9 @@ class Drill:
         self.quiet = True
         try:
             drill_whole.take(name_of(func), user_line, tensors_of(given), tensors_of(result))
+            numbers = given_numbers(given)
+            for tensor in tensors_of(result) if 0 < len(numbers) <= MOST_CARRIED else ():
+                tensor._lockstep_numbers = numbers
         finally:
             self.quiet = False
 
@@ -105,7 +110,7 @@ class Drill:
             self.quiet = quiet
 
     def inputs(self, args, kwargs):
-        """Which calls made them, which parameters are among them, and what is of a batch as a whole."""
+        """Which calls made them, which parameters are among them, what is of a batch as a whole, and numbers of Python's."""
         made, leaves, wholes = [], [], []
         for tensor in tensors_of((args, kwargs)):
             call = getattr(tensor, "_lockstep_call", None)
@@ -116,7 +121,7 @@ class Drill:
                 leaves.append(self.leaf_of(tensor))
             elif drill_whole.made_of(tensor) is not None and tensor.is_floating_point() and len(wholes) < MOST_OUTPUTS:
                 wholes.append(tensor)
-        return made, leaves, wholes
+        return made, leaves, wholes, given_numbers((args, kwargs))
 
     def wholes(self, tensors):
         return [{"name": name, "line": line, **fingerprint(tensor, self.batch)}
@@ -174,6 +179,23 @@ def tensors_of(value):
     return [tensor for part in value for tensor in tensors_of(part)]
 
 
+def numbers_of(value):
+    """Fractions alone: whole numbers are mostly sizes and dimensions."""
+    if isinstance(value, float):
+        return [value] if abs(value) < float("inf") else []
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [number for part in value for number in numbers_of(part)][:MOST_OUTPUTS]
+
+
+def given_numbers(value):
+    """And those with which tensors without a gradient were made, as a mask by a threshold."""
+    carried = [number for tensor in tensors_of(value) for number in getattr(tensor, "_lockstep_numbers", ())]
+    return (numbers_of(value) + carried)[:MOST_OUTPUTS]
+
+
 def has_history(tensor):
     return tensor.requires_grad and not tensor.is_leaf and tensor.is_floating_point() and not is_shard(tensor)
 
@@ -182,7 +204,7 @@ def has_history(tensor):
 def directions(count):
     """Not signs, which may be the same twice where a row is short."""
     import torch
-    return torch.randn(count, 2, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+    return drawn(count, lambda own: torch.randn(count, 2, generator=own, dtype=torch.float64))
 
 
 def projected(rows):

@@ -40,6 +40,18 @@ def carries(recorder):
     return any(values(param.grad).any().item() for param in params if param.grad is not None)
 
 
+def written(recorder):
+    """By parameter that DistributedDataParallel holds: which tensor its gradient is, and how often that was written to."""
+    return {id(param): (id(param.grad), param.grad._version) for model in recorder.models for _, param in model.params
+            if param.grad is not None and not is_shard(param)}
+
+
+def note_written(recorder, before):
+    """What a backward left as it was took no part in it, nor in what DistributedDataParallel summed at its end."""
+    to = recorder.written_unsynced if recorder.unsynced else recorder.written_synced
+    to |= {key for key, now in written(recorder).items() if before.get(key) != now}
+
+
 def values(tensor):
     """Of any layout, and of this rank's share alone."""
     own = tensor.to_local() if is_shard(tensor) else tensor
@@ -89,6 +101,7 @@ def watch(recorder):
         if recorder.file is None:  # while the group still says which rank this is
             recorder.write({"kind": "begin"})
         untouched.backward_begins(recorder)
+        before = written(recorder)
         recorder.early = set(recorder.reduced)
         inside = recorder.in_backward = True
         try:
@@ -96,6 +109,7 @@ def watch(recorder):
         finally:
             inside = recorder.in_backward = False
         untouched.backward_ended(recorder)
+        note_written(recorder, before)
         return result
     torch.Tensor.backward = counted
     watch_grad(recorder, torch.autograd)

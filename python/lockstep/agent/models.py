@@ -36,10 +36,10 @@ class Wrapped:
         """Trained when they were wrapped, and no longer: another rank that waits for their gradients waits in vain."""
         return [name for name, param in self.params if not param.requires_grad and name not in self.frozen]
 
-    def unused(self):
-        """Without a gradient, although each was promised one."""
+    def unused(self, unsynced):
+        """Without a gradient, or with one of micro-batches under no_sync() alone (their ids), although each was promised one."""
         return [name for name, param in self.params
-                if self.all_used and param.requires_grad and param.grad is None]
+                if self.all_used and param.requires_grad and (param.grad is None or id(param) in unsynced)]
 
 
 def unheld(recorder, names, params):
@@ -117,7 +117,7 @@ def watch_calls(recorder):
                 recorder.drawn += rows(args or tuple(kwargs.values()))
             args, kwargs = recorder.hands.call(self, args, kwargs)
         take_samples(recorder, self, args or tuple(kwargs.values()))
-        state = torch.get_rng_state()
+        states = recorder.generators.states()
         recorder.depth += 1
         try:
             result = call(self, *args, **kwargs)
@@ -126,7 +126,7 @@ def watch_calls(recorder):
             return result
         finally:
             recorder.depth -= 1
-            recorder.end["draws"] |= trained(self) and not torch.equal(state, torch.get_rng_state())
+            recorder.end["draws"] |= trained(self) and states != recorder.generators.states()
     torch.nn.Module.__call__ = called
 
 

@@ -114,12 +114,13 @@ def before_step(recorder, number, optimizer, params):
     grads, shards = [param.grad for param in params], shards_of(recorder, params)
     sketches, hashes = recorded(recorder, grads, shards)
     whole_hashes = hashes_before(recorder, params)
+    alone = set() if recorder.unsynced else recorder.written_unsynced - recorder.written_synced
     return {"kind": "step", "line": user_line(), "names": names,
             "before": recorded(recorder, params, shards)[0] if recorder.steps == 0 else [],
             "grads": sketches, "grad_hashes": hashes, "shards": [name for name, shard in zip(names, shards) if shard],
             "copy": copy_of(next((param for param, shard in zip(params, shards) if shard), None)),
             "replaced": [name for model in recorder.models for name in model.replaced()],
-            "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused()],
+            "unused": [name for model in recorder.models if model.has_any(params) for name in model.unused(alone)],
             "unfrozen": [name for model in recorder.models for name in model.unfrozen()],
             "refrozen": [name for model in recorder.models for name in model.refrozen()],
             "unheld": unheld(recorder, names, params), "untrained": untrained_hash(recorder),
@@ -129,6 +130,7 @@ def before_step(recorder, number, optimizer, params):
             "moved": moved(recorder, number, params, whole_hashes["before_hash"]), "carried": recorder.carried, "gathered": recorder.gathered,
             "gathered_inside": recorder.gathered_inside and not recorder.summed_back,
             "norms": recorder.norms, "by_grad": [name for name, param in zip(names, params) if id(param) in recorder.by_grad],
+            "unsynced_alone": [name for name, param in zip(names, params) if id(param) in alone],
             "not_waited": bool(recorder.held and recorder.held.has(grads)),
             "unreduced": unreduced(recorder, names, params), "clipped_early": clipped_early(recorder, grads)}
 

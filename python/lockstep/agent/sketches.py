@@ -2,6 +2,7 @@
 import hashlib
 
 _signs = {}  # by number of elements
+drawing = False  # by the agent itself, and not by the script
 
 
 def flat(tensor):
@@ -13,12 +14,22 @@ def flat(tensor):
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
 
 
+def drawn(seed, draw):
+    """`draw(generator)`, with one of that seed."""
+    global drawing
+    import torch
+    drawing = True
+    try:
+        return draw(torch.Generator().manual_seed(seed))
+    finally:
+        drawing = False
+
+
 def signs_of(count):
     import torch
     signs = _signs.get(count)
     if signs is None:
-        generator = torch.Generator().manual_seed(count)
-        signs = torch.randint(0, 2, (4, count), generator=generator).to(torch.float64) * 2 - 1
+        signs = drawn(count, lambda own: torch.randint(0, 2, (4, count), generator=own)).to(torch.float64) * 2 - 1
         _signs[count] = signs
     return signs
 

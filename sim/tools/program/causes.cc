@@ -236,6 +236,20 @@ constexpr std::array kRows = {
     ProgramCauseRow{C::state_changed, "state_changed",
                     "some ranks changed the state of their optimizer between two steps",
                     "change it on every rank alike"},
+    ProgramCauseRow{C::used_unsynced_alone, "used_unsynced_alone",
+                    "a parameter was used under no_sync() alone, and DistributedDataParallel "
+                    "before PyTorch 2.4 then leaves its gradient out of the sum",
+                    "use the parameter in the last micro-batch of each step as well, leave out "
+                    "no_sync(), or take PyTorch 2.4"},
+    ProgramCauseRow{C::other_branches, "other_branches",
+                    "ranks, or one device, go through other parts of the model in the same step, "
+                    "as each decides for itself, by its batch or its rank",
+                    "decide for all ranks alike: by a generator with one seed, or by what is "
+                    "broadcast; what depends on samples, sample by sample"},
+    ProgramCauseRow{C::own_numbers, "own_numbers",
+                    "an operator is given a number that each rank makes for itself, of its own "
+                    "batch (by item() or NumPy) or of its rank",
+                    "all_reduce what it is made of, or make it sample by sample"},
 };
 
 constexpr bool in_order() {

@@ -64,8 +64,11 @@ enum class ProgramCause {
   scaled_by_ranks,
   own_batch,
   state_changed,
+  used_unsynced_alone,
+  other_branches,
+  own_numbers,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::state_changed;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::own_numbers;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

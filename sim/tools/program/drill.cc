@@ -240,6 +240,7 @@ bool DrillJudge::forward_of(const DrillOutput& output) {
   found_.given_fits = given_fits(output.first);
   found_.whole = differing_whole(given_of(output.first));
   found_.factors = factors_of(output.first);
+  found_.numbers = differing_numbers(given_of(output.first));
   take_tensors(outputs(output), one);
   if (aligned_.parting && aligned_.parting->before <= aligned_.calls[output.first].one)
     found_.parting = aligned_.parting;
@@ -352,6 +353,9 @@ bool DrillJudge::backward_of(const DrillGradient& gradient, size_t call, size_t 
   found_.consumers = consumers.size();
   found_.input = place_of(of_rank_0(call));
   found_.place = consumers.empty() ? found_.input : place_of(facts_.one.calls[consumers.back()]);
+  if (consumers.size() == 1)
+    if (const auto consumer = aligned_.of_one[consumers[0]])
+      found_.numbers = differing_numbers(given_of(*consumer));
   found_.parting = aligned_.parting;
   return true;
 }

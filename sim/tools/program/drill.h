@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/tools/program/drill_align.h"
+#include "sim/tools/program/drill_branch.h"
 #include "sim/tools/program/drill_given.h"
 #include "sim/tools/program/drill_recording.h"
 #include "sim/tools/program/rank_weights.h"
@@ -45,9 +46,11 @@ struct DrillFinding {
   std::optional<DrillPlace> whole;  // of forward: what made of each rank's own batch as a whole
                                     // what it was given, which is another on one device
   std::optional<ScalarFactors> factors;  // of forward
-  size_t consumers = 0;                  // backward: operators that were given this input
-  int64_t compared = 0, skipped = 0;     // outputs and gradients; skipped: too large, or not finite
-  std::string words;                     // why it was not drilled
+  std::optional<GivenNumbers> numbers;   // of forward; of backward, if one operator had the input
+  std::optional<DrillBranch> branch;
+  size_t consumers = 0;               // backward: operators that were given this input
+  int64_t compared = 0, skipped = 0;  // outputs and gradients; skipped: too large, or not finite
+  std::string words;                  // why it was not drilled
   std::vector<double>
       weights;  // of each rank's gradient, where the mean of one device is a weighted one
   std::optional<LimitedNorms> limited;  // by each rank, before any reduction

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "sim/judge/rank_view.h"
 #include "sim/tools/program/weights_fit.h"
 
 namespace lockstep {
@@ -94,13 +95,15 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
   if (drilled.stage == DrillStage::backward)
     return function.ends_with(".apply") && of_rank_0.exchanges > 0
                ? ProgramCause::gathered_as_constants
-               : ProgramCause::unknown;
+           : drilled.numbers ? ProgramCause::own_numbers
+                             : ProgramCause::unknown;
   if (drilled.stage != DrillStage::forward) return ProgramCause::unknown;
   if (drilled.factors)
     if (const auto cause = cause_of_factors(*drilled.factors); cause != ProgramCause::unknown)
       return cause;
   if (drilled.whole) return ProgramCause::own_batch;
   if (!drilled.given_fits) return ProgramCause::unknown;
+  if (drilled.numbers) return ProgramCause::own_numbers;
   if (function.ends_with(".batch_norm")) return ProgramCause::local_batch_norm;
   const bool other_shape = drilled.shape != drilled.one_shape && !drilled.distance;
   return other_shape || mixes_samples(function) ? ProgramCause::own_batch : ProgramCause::unknown;
@@ -109,9 +112,26 @@ ProgramCause cause_of_operator(const DrillFinding& drilled, const ProgramStep& o
 std::string words_of_operator(const DrillFinding& drilled, ProgramCause cause) {
   if (cause == ProgramCause::loss_scaled_apart || cause == ProgramCause::mean_of_means)
     return drilled.factors ? factors_text(*drilled.factors, cause) : "";
+  if (cause == ProgramCause::own_numbers)
+    return fmt::format("; {} is given {:.4g}, and on one device {:.4g}", drilled.place.function,
+                       fmt::join(drilled.numbers->ranks, ", "), drilled.numbers->one);
   if (cause != ProgramCause::own_batch || !drilled.whole) return "";
   return fmt::format("; {} is given what {} makes of each rank's own batch, at {}",
                      drilled.place.function, drilled.whole->function, drilled.whole->line);
+}
+
+void take_branch(const DrillFinding& drilled, ProgramFinding* wrong) {
+  if (!drilled.branch) return;
+  // The first wrong operator is given what ranks made by other ones.
+  const bool parted =
+      drilled.stage == DrillStage::forward && drilled.parting && !drilled.given_fits;
+  if (drilled.branch->together && !parted) return;
+  wrong->cause = ProgramCause::other_branches;
+  const std::vector<int64_t>& users = drilled.branch->ranks;
+  wrong->words +=
+      fmt::format("; {} {} {}, and one device {}", users.empty() ? "no rank" : ranks_text(users),
+                  users.size() < 2 ? "uses" : "use", drilled.branch->parameter,
+                  drilled.branch->one ? "does" : "does not");
 }
 
 }  // namespace
@@ -134,6 +154,7 @@ ProgramFinding with_cause(const DrillFinding& drilled, const ProgramStep& of_ran
     wrong.cause = drilled.stage == DrillStage::update ? cause_of_update(drilled, of_rank_0)
                                                       : cause_of_operator(drilled, of_rank_0);
     wrong.words += words_of_operator(drilled, wrong.cause);
+    if (wrong.cause == ProgramCause::unknown) take_branch(drilled, &wrong);
   }
   return wrong;
 }

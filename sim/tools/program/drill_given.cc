@@ -54,6 +54,21 @@ std::optional<DrillPlace> differing_whole(const GivenCalls& calls) {
   return std::nullopt;
 }
 
+std::optional<GivenNumbers> differing_numbers(const GivenCalls& calls) {
+  for (size_t i = 0; i < calls.one->numbers.size(); ++i) {
+    GivenNumbers found;
+    found.one = calls.one->numbers[i];
+    for (const DrillCall* rank : calls.ranks) {
+      if (rank->numbers.size() != calls.one->numbers.size()) return std::nullopt;
+      found.ranks.push_back(rank->numbers[i]);
+    }
+    if (std::any_of(found.ranks.begin(), found.ranks.end(),
+                    [&](double own) { return own != found.ranks[0]; }))
+      return found;
+  }
+  return std::nullopt;
+}
+
 std::optional<ScalarFactors> scalar_factors(const GivenCalls& calls, const GivenCalls& made) {
   ScalarFactors found;
   const auto one = factor_of(*calls.one, *made.one);

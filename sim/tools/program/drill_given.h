@@ -17,6 +17,15 @@ struct GivenCalls {
 // alike on all ranks nor theirs together that of one device.
 std::optional<DrillPlace> differing_whole(const GivenCalls& calls);
 
+// Numbers of Python, of one place: of each rank, and of one device.
+struct GivenNumbers {
+  std::vector<double> ranks;
+  double one = 0;
+};
+
+// The first that is not alike on all ranks.
+std::optional<GivenNumbers> differing_numbers(const GivenCalls& calls);
+
 // By what one number, which fits, was multiplied.
 struct ScalarFactors {
   std::vector<double> ranks;

@@ -52,6 +52,7 @@ DrillCall drill_call(const Json& line) {
   for (const Json& whole : line.at("wholes"))
     found.wholes.push_back({whole.at("name").get<std::string>(),
                             whole.at("line").get<std::string>(), drill_tensor(whole)});
+  found.numbers = line.at("numbers").get<std::vector<double>>();
   return found;
 }
 

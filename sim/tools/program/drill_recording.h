@@ -45,6 +45,7 @@ struct DrillCall {
   std::vector<size_t> inputs;  // calls that made what it was given
   std::vector<DrillTensor> outputs;
   std::vector<DrillWhole> wholes;
+  std::vector<double> numbers;  // of Python, fractions alone
 };
 
 // What backward brought to an output, in its order.

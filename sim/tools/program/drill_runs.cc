@@ -49,6 +49,7 @@ DrillFinding drill_runs(const std::vector<ProgramRank>& ranks, const std::string
   facts.one_step.names = facts.steps[0].names;
   DrillFinding found = judge_drill(facts);
   found.weights = rank_weights(facts.ranks, facts.one).value_or(std::vector<double>());
+  found.branch = other_branch(facts.ranks, facts.one);
   found.limited = limited_norms(facts.ranks, facts.steps[0]);
   return found;
 }

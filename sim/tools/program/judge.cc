@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "sim/judge/rank_view.h"
 #include "sim/tools/program/judge_averaging.h"
@@ -53,12 +54,20 @@ std::string unfit(const Ranks& ranks) {
   return "";
 }
 
+// Of each optimizer that stepped, the parameters that its last step left.
+std::map<int64_t, std::vector<std::string>> left_by_optimizers(const ProgramRank& rank) {
+  std::map<int64_t, std::vector<std::string>> left;
+  for (const ProgramStep& step : rank.steps) left[step.optimizer] = step.param_hashes;
+  return left;
+}
+
 // A rank whose backwards were as many left out an update, and holds other weights since then.
 ProgramFinding left_out(const ProgramRank& most, const ProgramRank& least) {
   if (least.steps.empty() || most.backwards != least.backwards || least.broadcasts > 0) return {};
-  if (most.steps.back().param_hashes == least.steps.back().param_hashes) return {};
+  if (left_by_optimizers(most) == left_by_optimizers(least)) return {};
   const auto is_alike = [](const ProgramStep& a, const ProgramStep& b) {
-    return a.backwards == b.backwards && a.param_hashes == b.param_hashes;
+    return a.optimizer == b.optimizer && a.backwards == b.backwards &&
+           a.param_hashes == b.param_hashes;
   };
   size_t step = 0;
   while (step < least.steps.size() && is_alike(least.steps[step], most.steps[step])) ++step;

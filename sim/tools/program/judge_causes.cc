@@ -26,6 +26,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (step.unsynced) return ProgramCause::no_sync_at_step;
   if (!step.unused.empty()) return ProgramCause::unused_parameter;
   if (step.ddp_forwards < step.forwards) return ProgramCause::module_past_ddp;
+  if (holds(step.unsynced_alone, parameter)) return ProgramCause::used_unsynced_alone;
   if (step.ddp_forwards > 0 && holds(step.by_grad, parameter)) return ProgramCause::past_hooks;
   if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
     return ProgramCause::outside_ddp;
@@ -143,6 +144,15 @@ bool other_untrained(const Ranks& ranks, size_t step) {
   return false;
 }
 
+constexpr double kClippingBound = 1e-3;  // clip_grad_norm_() adds a little to the norm
+
+// What was clipped was the sum over ranks, so that the limit was divided with it.
+bool clipped_sum(const Ranks& ranks, const ProgramRank& one, size_t step, double factor) {
+  const auto world = static_cast<double>(ranks.size());
+  const auto norms = factor_of_norms(ranks[0].steps[step], one.steps[step]);
+  return norms && near(*norms, world) && std::abs(factor * world - 1) < kClippingBound;
+}
+
 // By 1 / world, since backward: not by what was made of the loss.
 ProgramCause divided_cause(const Ranks& ranks, const ProgramRank& one, size_t step, size_t i) {
   const ProgramStep& a = ranks[0].steps[step];
@@ -150,6 +160,7 @@ ProgramCause divided_cause(const Ranks& ranks, const ProgramRank& one, size_t st
   for (const HookedGradient& own : a.multiplied)
     if (own.name == a.names[i] && own.factor && near(*own.factor, 1 / world))
       return ProgramCause::divided_twice;
+  if (clipped_sum(ranks, one, step, 1 / world)) return ProgramCause::clipped_before_sum;
   if (one.summed) return ProgramCause::summed_loss;
   const bool gathered = a.gathered || a.gathered_inside;
   return gathered ? ProgramCause::gathered_as_constants : ProgramCause::divided_twice;
@@ -267,6 +278,7 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
   if (a.gathered) return ProgramCause::gathered_as_constants;
   const bool scaled = largest_norm(a.grads) > 0 && largest_norm(b.grads) > 0 && multiples(b, a);
   if (!scaled) return ProgramCause::unknown;
+  if (clipped_sum(ranks, one, step, factor)) return ProgramCause::clipped_before_sum;
   const ProgramCause clipped = cause_behind_clipping(ranks, one, step, i);
   return clipped == ProgramCause::none ? ProgramCause::scaled_by_ranks : clipped;
 }

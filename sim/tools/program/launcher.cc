@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -28,28 +29,32 @@ struct Option {
   std::string_view variable = {};  // of Means::variable: NAME, or "NAME=value" of a flag
 };
 
-// What is nothing to the ranks: logs, restarts, where agents meet.
-constexpr std::array kTorchrun = {
-    Option{"--nproc-per-node", Takes::value, Means::world},
-    Option{"--nnodes", Takes::value, Means::hosts},
+// Of torchrun and of accelerate, which is made of it. What means nothing to the ranks: logs,
+// restarts, where agents meet.
+constexpr std::array kCommon = {
     Option{"--module", Takes::nothing, Means::module},
     Option{"-m", Takes::nothing, Means::module},
     Option{"--no-python", Takes::nothing, Means::no_python},
+    Option{"--max-restarts", Takes::value},
+    Option{"--monitor-interval", Takes::value},
+    Option{"--rdzv-backend", Takes::value},
+    Option{"--rdzv-conf", Takes::value},
+    Option{"--role", Takes::value},
+    Option{"--log-dir", Takes::value},
+};
+
+constexpr std::array kTorchrun = {
+    Option{"--nproc-per-node", Takes::value, Means::world},
+    Option{"--nnodes", Takes::value, Means::hosts},
     Option{"--run-path", Takes::nothing, Means::refused},
     Option{"--virtual-local-rank", Takes::nothing, Means::refused},
     Option{"--standalone", Takes::nothing},
     Option{"--use-env", Takes::nothing},
     Option{"--print-completion", Takes::value, Means::refused},
-    Option{"--rdzv-backend", Takes::value},
     Option{"--rdzv-endpoint", Takes::value},
     Option{"--rdzv-id", Takes::value},
-    Option{"--rdzv-conf", Takes::value},
-    Option{"--max-restarts", Takes::value},
-    Option{"--monitor-interval", Takes::value},
     Option{"--start-method", Takes::value},
     Option{"--event-log-handler", Takes::value},
-    Option{"--role", Takes::value},
-    Option{"--log-dir", Takes::value},
     Option{"-r", Takes::value},
     Option{"--redirects", Takes::value},
     Option{"-t", Takes::value},
@@ -71,9 +76,6 @@ constexpr std::array kTorchrun = {
 constexpr std::array kAccelerate = {
     Option{"--num-processes", Takes::value, Means::world},
     Option{"--num-machines", Takes::value, Means::hosts},
-    Option{"--module", Takes::nothing, Means::module},
-    Option{"-m", Takes::nothing, Means::module},
-    Option{"--no-python", Takes::nothing, Means::no_python},
     Option{"--mixed-precision", Takes::value, Means::variable, "ACCELERATE_MIXED_PRECISION"},
     Option{"--gradient-accumulation-steps", Takes::value, Means::variable,
            "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"},
@@ -84,16 +86,10 @@ constexpr std::array kAccelerate = {
     Option{"--main-process-ip", Takes::value},
     Option{"--main-process-port", Takes::value},
     Option{"--num-cpu-threads-per-process", Takes::value, Means::variable, "OMP_NUM_THREADS"},
-    Option{"--max-restarts", Takes::value},
-    Option{"--monitor-interval", Takes::value},
     Option{"--same-network", Takes::nothing},
     Option{"--quiet", Takes::nothing},
     Option{"-q", Takes::nothing},
     Option{"--gpu-ids", Takes::value},
-    Option{"--rdzv-backend", Takes::value},
-    Option{"--rdzv-conf", Takes::value},
-    Option{"--role", Takes::value},
-    Option{"--log-dir", Takes::value},
 };
 
 // Of Lightning; how many devices there are, launch.cc says of each run.
@@ -156,15 +152,19 @@ std::optional<Found> find_launcher(const std::vector<std::string>& argv) {
   return std::nullopt;
 }
 
+const Option* find_option(std::span<const Option> table, const std::string& name) {
+  const auto found = std::find_if(table.begin(), table.end(),
+                                  [&](const Option& option) { return option.name == name; });
+  return found == table.end() ? nullptr : &*found;
+}
+
 const Option* option_of(Launcher launcher, std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
-  const auto in = [&](const auto& table) -> const Option* {
-    const auto found = std::find_if(table.begin(), table.end(),
-                                    [&](const Option& option) { return option.name == name; });
-    return found == table.end() ? nullptr : &*found;
-  };
-  if (launcher == Launcher::fabric) return in(kFabric);
-  return launcher == Launcher::torchrun ? in(kTorchrun) : in(kAccelerate);
+  if (launcher == Launcher::fabric) return find_option(kFabric, name);
+  const Option* common = find_option(kCommon, name);
+  if (common != nullptr) return common;
+  return launcher == Launcher::torchrun ? find_option(kTorchrun, name)
+                                        : find_option(kAccelerate, name);
 }
 
 constexpr const char* kSayOneRank =

@@ -73,6 +73,7 @@ ProgramStep program_step_of(const Json& line) {
   step.options = line.at("options").get<std::vector<std::string>>();
   step.before_hash = line.at("before_hash").get<std::string>();
   step.unreduced = line.at("unreduced").get<std::vector<std::string>>();
+  step.unsynced_alone = line.at("unsynced_alone").get<std::vector<std::string>>();
   step.unsynced = line.at("unsynced").get<bool>();
   step.line = line.at("line").get<std::string>();
   step.names = line.at("names").get<std::vector<std::string>>();

@@ -66,6 +66,8 @@ struct ProgramStep {
   // Names: with a gradient that the script changed between backward and the sum over ranks,
   // otherwise than by a factor or a clamp.
   std::vector<std::string> changed;
+  // Names: with a gradient that backwards under no_sync() wrote, and no other backward.
+  std::vector<std::string> unsynced_alone;
   std::vector<std::string> partly;  // names: summed over a group that does not hold all ranks
   // By which factor since backward, where no sum of the script's came between.
   std::vector<HookedGradient> multiplied;

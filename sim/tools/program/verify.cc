@@ -180,7 +180,8 @@ int judge_failed(const Session& session, const Recorded& several, bool in_double
   if (!several.certain) {
     const bool waited = failed.failure && !several.exited;
     if (waited) found->not_run += "; " + failed.failure->message;
-    if (!several.exited && !failed.why.empty() && failed.why.find("--limit") == std::string::npos)
+    if (!several.exited && !failed.why.empty() && failed.why != several.why &&
+        failed.why.find("--limit") == std::string::npos)
       found->not_run += "; " + failed.why;
     return 0;
   }

@@ -369,7 +369,7 @@ TEST(Drill, WhatCannotBeComparedSaysWhy) {
 const std::string kCall =
     R"({"kind": "call", "name": "f", "module": "", "class": "", "line": "a.py:1", "samples": 2, )"
     R"("inputs": [], "outputs": [{"shape": [2, 1], "norms": [3, 3, 2, 2], "rows": [1, 2, 3, 4]}], )"
-    R"("wholes": []})";
+    R"("wholes": [], "numbers": [0.5]})";
 
 TEST(DrillRecording, LinesAreReadAndOthersRefused) {
   const TemporaryFolder folder;
@@ -383,6 +383,7 @@ TEST(DrillRecording, LinesAreReadAndOthersRefused) {
   ASSERT_TRUE(found);
   EXPECT_TRUE(found.value().ended);
   EXPECT_EQ(found.value().calls[0].outputs[0].rows->size(), 4U);
+  EXPECT_EQ(found.value().calls[0].numbers, std::vector<double>{0.5});
   EXPECT_FALSE(found.value().gradients[0].value.rows);
   EXPECT_FALSE(found.value().gradients[0].value.norms);
   EXPECT_FALSE(read(kCall + "\n").value().ended);

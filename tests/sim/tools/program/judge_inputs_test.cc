@@ -138,6 +138,24 @@ TEST(ProgramInputs, WhatRanksMadeOfSumsHasCauses) {
             ProgramCause::summed_in_other_order);
   EXPECT_EQ(cause([](ProgramStep* step, int64_t) { step->by_grad = {"weight"}; }),
             ProgramCause::past_hooks);
+  EXPECT_EQ(cause([](ProgramStep* step, int64_t) { step->unsynced_alone = {"weight"}; }),
+            ProgramCause::used_unsynced_alone);
+  EXPECT_EQ(cause([](ProgramStep* step, int64_t) {
+              step->unsynced_alone = {"weight"};
+              step->unsynced = true;
+            }),
+            ProgramCause::no_sync_at_step);
+}
+
+TEST(ProgramInputs, ASumThatIsClippedAndThenDividedIsClippedTooEarly) {
+  Ranks ranks = two("");
+  ProgramRank one = made(0, 1, "");
+  EXPECT_EQ(factor_cause(ranks, one, 0, 0, 0.5), ProgramCause::divided_twice);
+  for (ProgramRank& rank : ranks) rank.steps[0].norms = {6};
+  one.steps[0].norms = {3};
+  EXPECT_EQ(factor_cause(ranks, one, 0, 0, 0.5), ProgramCause::clipped_before_sum);
+  one.steps[0].norms = {6};
+  EXPECT_EQ(factor_cause(ranks, one, 0, 0, 0.5), ProgramCause::divided_twice);
 }
 
 }  // namespace

@@ -322,6 +322,18 @@ TEST(ProgramJudge, ARankThatLeavesOutAnUpdateIsTold) {
   EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::inconclusive);
 }
 
+TEST(ProgramJudge, ARankThatLeavesOutOneOfTwoOptimizersIsTold) {
+  Ranks ranks = three();
+  for (ProgramRank& rank : ranks) {
+    rank.backwards = 2;
+    rank.steps[1].optimizer = 1;
+  }
+  ranks[1].steps.erase(ranks[1].steps.begin());  // its last step is that of the others
+  const ProgramFinding found = judge_replicas(ranks);
+  EXPECT_EQ(found.cause, ProgramCause::update_on_one_rank);
+  EXPECT_EQ(found.step, 1);
+}
+
 TEST(ProgramJudge, ARankThatIsSentItsWeightsIsNotAccused) {
   Ranks ranks = three();
   ranks[1].steps.clear();

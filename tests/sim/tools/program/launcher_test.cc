@@ -54,6 +54,17 @@ TEST(Launcher, WhatItTellsTheRanksIsKept) {
   EXPECT_EQ(found.world, 3);
 }
 
+TEST(Launcher, WhatSeveralTakeIsTakenOfEach) {
+  const Words accelerate = {"python3", "-m", "accelerate.commands.launch"};
+  for (const Words& launcher : {kRun, accelerate}) {
+    const Words options = {"--rdzv_backend", "c10d", "--max_restarts=1", "--log-dir", "logs", "-m"};
+    EXPECT_THAT(left_of(with(with(launcher, options), {"pkg.train"})).command,
+                ElementsAre("python3", "-u", "-m", "pkg.train"));
+  }
+  EXPECT_THAT(error_of({"fabric", "run", "--rdzv-backend", "c10d", "t.py"}),
+              HasSubstr("its option --rdzv-backend cannot be left out"));
+}
+
 TEST(Launcher, OthersAreRefusedOrNone) {
   InputErrors errors;
   for (const Words& argv : {Words{"python3", "t.py"}, Words{"python3", "-m", "train"},

@@ -110,6 +110,74 @@ TEST(DrillCause, FactorsOfRanksAndWhatAnOperatorIsGivenAreTold) {
             std::string::npos);
 }
 
+TEST(DrillCause, NumbersAndBranchesOfEachRanksOwnAreTold) {
+  ProgramFinding wrong;
+  wrong.cause = ProgramCause::unknown;
+  DrillFinding drilled;
+  drilled.stage = DrillStage::forward;
+  drilled.place.function = "torch.Tensor.div";
+  drilled.numbers = GivenNumbers{{0.5, 0.25}, 0.4};
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "what came in differs";
+  drilled.given_fits = true;
+  const ProgramFinding numbers = with_cause(drilled, {}, wrong);
+  EXPECT_EQ(numbers.cause, ProgramCause::own_numbers);
+  drilled.stage = DrillStage::backward;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_numbers);
+  drilled.stage = DrillStage::forward;
+  EXPECT_EQ(numbers.words, "; torch.Tensor.div is given 0.5, 0.25, and on one device 0.4");
+  drilled.branch = DrillBranch{"b.weight", {1}, false};
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::own_numbers);
+  drilled.numbers.reset();
+  const ProgramFinding branch = with_cause(drilled, {}, wrong);
+  EXPECT_EQ(branch.cause, ProgramCause::other_branches);
+  EXPECT_EQ(branch.words, "; rank 1 uses b.weight, and one device does not");
+  drilled.branch->together = true;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown);
+  drilled.parting = DrillParting();
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::unknown) << "what came in fits";
+  drilled.given_fits = false;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::other_branches);
+  wrong.cause = ProgramCause::summed_loss;
+  EXPECT_EQ(with_cause(drilled, {}, wrong).cause, ProgramCause::summed_loss);
+}
+
+TEST(DrillCause, WhereEachSampleDecidesNoRankGoesAWayOfItsOwn) {
+  const auto using_ones = [](const std::vector<std::string>& names) {
+    DrillRank made;
+    for (const std::string& name : names) made.parameters.push_back({name, {}, {}});
+    return made;
+  };
+  const std::vector<DrillRank> ranks = {using_ones({"a", "b"}), using_ones({"a", "c"})};
+  ASSERT_TRUE(other_branch(ranks, using_ones({"a", "b", "c"})));
+  EXPECT_TRUE(other_branch(ranks, using_ones({"a", "b", "c"}))->together);
+  const auto found = other_branch(ranks, using_ones({"a", "b"}));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->parameter, "b");
+  EXPECT_EQ(found->ranks, std::vector<int64_t>{0});
+  EXPECT_TRUE(found->one);
+  EXPECT_FALSE(found->together);
+  EXPECT_FALSE(other_branch({ranks[0], ranks[0]}, using_ones({"a", "b"})));
+  const auto alone = other_branch({ranks[0], ranks[0]}, using_ones({"a", "b", "d"}));
+  ASSERT_TRUE(alone) << "by its own batch one device went another way";
+  EXPECT_EQ(alone->parameter, "d");
+  EXPECT_TRUE(alone->ranks.empty());
+}
+
+TEST(DrillCause, NumbersThatAllRanksShareAreNobodysOwn) {
+  DrillCall a, b, one;
+  a.numbers = {0.1, 2.5};
+  b.numbers = {0.1, 2.5};
+  one.numbers = {0.1, 7.5};
+  EXPECT_FALSE(differing_numbers({{&a, &b}, &one}));
+  b.numbers[1] = 3.5;
+  const auto found = differing_numbers({{&a, &b}, &one});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->ranks, (std::vector<double>{2.5, 3.5}));
+  EXPECT_EQ(found->one, 7.5);
+  b.numbers.pop_back();
+  EXPECT_FALSE(differing_numbers({{&a, &b}, &one})) << "other calls";
+}
+
 TEST(DrillCause, UpdatesOfAnOptimizerThatExchangesGradients) {
   ProgramFinding wrong;
   wrong.cause = ProgramCause::unknown;
