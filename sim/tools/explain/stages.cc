@@ -90,9 +90,8 @@ std::string told_by_company(const RankSet& late, const std::vector<FlightDump>& 
                      first);
 }
 
-}  // namespace
-
-int64_t unrecorded_transfers(const FlightDump& dump) {
+// While the rank called what its dump holds.
+int64_t transfers_meanwhile(const FlightDump& dump) {
   std::map<std::string_view, std::pair<int64_t, int64_t>> counted;  // by group: first and last
   for (const FlightEntry& entry : dump.entries) {
     const bool begins = entry.record == 0 || entry.sequence == 1;
@@ -105,12 +104,22 @@ int64_t unrecorded_transfers(const FlightDump& dump) {
   return all;
 }
 
+}  // namespace
+
+int64_t unrecorded_transfers(const FlightDump& dump) {
+  std::map<std::string_view, int64_t> counted;
+  for (const FlightEntry& entry : dump.entries) counted[entry.group] = entry.unrecorded;
+  int64_t all = 0;
+  for (const auto& [group, count] : counted) all += count;
+  return all;
+}
+
 std::string told_stages(const RankSet& ranks, const RankSet& late,
                         const std::vector<FlightDump>& dumps) {
   for (const FlightDump& dump : dumps) {
     if (dump.from_log || !ranks.contains(dump.rank)) continue;
     if (exchanges_within(dump, ranks)) return "ranks of it send each other what they compute";
-    if (const int64_t count = unrecorded_transfers(dump); count >= kLeastCalls)
+    if (const int64_t count = transfers_meanwhile(dump); count >= kLeastCalls)
       return fmt::format("rank {} made {} sends and receives, which Gloo counts and no dump holds",
                          dump.rank, count);
     if (!late.contains(dump.rank)) continue;

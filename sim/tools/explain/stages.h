@@ -14,7 +14,8 @@ namespace lockstep {
 std::string told_stages(const RankSet& ranks, const RankSet& late,
                         const std::vector<FlightDump>& dumps);
 
-// Sends and receives of the rank, while it called what the dump holds, that are not in it.
+// Sends and receives of the rank that are not in its dump: all of them, also before what its ring
+// holds.
 int64_t unrecorded_transfers(const FlightDump& dump);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/tools/explain/job_attribution.h"
 #include "sim/tools/explain/late_arrivals.h"
 
 namespace lockstep {
@@ -156,6 +157,39 @@ TEST(Stages, WhoMissedACollectiveOfGlooMayWaitInAReceive) {
     EXPECT_EQ(found.decided, transfers == 0);
     EXPECT_EQ(found.guilty, transfers == 0 ? RankSet{0} : RankSet{});
     EXPECT_EQ(found.candidates, transfers == 0 ? RankSet{} : RankSet{0});
+  }
+}
+
+// Of a healthy job and of one whose ranks wait in receives the dumps are alike.
+TEST(Stages, WhereNobodyIsMissingSomebodyMayWaitInAReceive) {
+  for (const int64_t transfers : {0, 4}) {
+    JobEvidence job;
+    for (int64_t rank = 0; rank < 2; ++rank)
+      job.dumps.push_back(
+          read(rank, call_of(1, 1, "gloo") + "," + call_of(2, 2 + transfers, "gloo")));
+    const FlightFinding found = attribute_job(job);
+    EXPECT_EQ(found.decided, transfers == 0);
+    EXPECT_TRUE(found.guilty.empty() && found.candidates.empty());
+    if (transfers > 0) EXPECT_THAT(found.missing, ElementsAre(HasSubstr("rank 0 made 4, of")));
+  }
+}
+
+// A rank that a launcher ended before it left a dump may have waited in a receive.
+TEST(Stages, WhoWasEndedWithoutADumpMayHaveWaitedInAReceive) {
+  for (const int64_t transfers : {0, 4}) {
+    const std::string calls = call_of(1, 1, "gloo") + "," + call_of(2, 2 + transfers, "gloo");
+    JobEvidence job;
+    job.dumps = {read(0, calls)};
+    LogEvent waited, cut;
+    waited.rank = 0;
+    waited.kind = LogEventKind::timed_out;
+    cut.rank = 1;
+    cut.kind = LogEventKind::stopped;
+    cut.signal = 15;
+    job.events = {waited, cut};
+    job.logged = {0, 1};
+    job.logs = 1;
+    EXPECT_EQ(attribute_job(job).guilty, transfers == 0 ? RankSet{1} : RankSet{}) << transfers;
   }
 }
 
