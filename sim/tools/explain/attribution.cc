@@ -13,6 +13,7 @@
 #include "sim/tools/explain/flight_lateness.h"
 #include "sim/tools/explain/flight_mismatch.h"
 #include "sim/tools/explain/flight_transfers.h"
+#include "sim/tools/explain/stages.h"
 
 namespace lockstep {
 namespace {
@@ -297,8 +298,10 @@ class FlightAttribution {
   }
 
   void conclude() {
-    for (const auto& [rank, missed] : late_)
+    for (const auto& [rank, missed] : late_) {
       accuse("came after the time-out to", FlightClass::late, rank, missed);
+      doubt_for_unrecorded(rank);
+    }
     if (!late_.empty()) finding_.lateness_ms = lateness_ms_;
     size_t never = 0;
     for (const auto& [rank, missed] : missed_) {
@@ -396,8 +399,18 @@ class FlightAttribution {
     doubt(fmt::format("for whom {} wait in sends or receives", rank_list(waiting)));
   }
 
+  // Gloo's recorder keeps no send or receive.
+  void doubt_for_unrecorded(int64_t rank) {
+    if (const int64_t count = unrecorded_transfers(dump_of(rank)); count > 0)
+      doubt(
+          fmt::format("whether rank {} waited in a send or receive: it made {} that are in no "
+                      "dump, as Gloo's recorder keeps none",
+                      rank, count));
+  }
+
   // Who waits in a collective that all have entered may do nothing else.
   void doubt_for_waiting(int64_t rank) {
+    doubt_for_unrecorded(rank);
     const auto found = waiting_.find(rank);
     if (found == waiting_.end()) return;
     const Missed& waiting = found->second;

@@ -168,6 +168,10 @@ EntryOfId entry_of(const Json& from) {
   entry.operation = colon == std::string::npos ? name : name.substr(colon + 1);
   read_sequences(from, recorder, &entry);
   if (entry.point_to_point) read_transfer(&entry);
+  // Of all calls of the group; barriers that the recorder leaves out count in the sequence, too.
+  if (recorder.library == "gloo" && !entry.point_to_point)
+    entry.unrecorded = std::max<int64_t>(
+        0, number_of(from, "op_id", entry.sequence) - std::max<int64_t>(0, entry.sequence));
   entry.sizes = both(from, "input_sizes", "output_sizes");
   entry.dtypes = both(from, "input_dtypes", "output_dtypes");
   entry.created_ns = number_of(from, "time_created_ns", 0);

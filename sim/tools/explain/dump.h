@@ -27,6 +27,8 @@ struct FlightEntry {
   bool sends = false;       // of a send or receive: which
   int64_t own_number = -1;  // and the rank's and its peer's number within the group; -1: not told
   int64_t peer = -1;
+  // Sends and receives of the rank in its group before it that Gloo counts and does not record.
+  int64_t unrecorded = 0;
   bool gloo = false;       // or another library of which the recorder does not see what completed
   bool started = false;    // seen to run on its GPU; said only where the job times its calls
   bool done = false;       // completed; Gloo says this of time-outs, too

@@ -13,6 +13,7 @@
 #include "sim/tools/explain/dumps_of_logs.h"
 #include "sim/tools/explain/late_arrivals.h"
 #include "sim/tools/explain/other_runs.h"
+#include "sim/tools/explain/stages.h"
 
 namespace lockstep {
 namespace {
@@ -47,6 +48,7 @@ class JobAttribution {
     for (const FlightDump& dump : job.dumps) {
       dumped_.insert(dump.rank);
       world_ = std::max(world_, dump.ranks_at_least);
+      if (exchanges_ == nullptr && unrecorded_transfers(dump) > 0) exchanges_ = &dump;
     }
     // A dump of Gloo's lists the ranks of one group, not always of that of all.
     if (world_ > 0 && !job.logged.empty()) world_ = std::max(world_, *job.logged.rbegin() + 1);
@@ -65,6 +67,7 @@ class JobAttribution {
     const bool failed = !victims_.empty() || !died_.empty() || !unclear_.empty();
     if (finding_.kind == FlightClass::nothing && finding_.decided && !failed)
       find_late_arrivals(job_.dumps, &finding_);
+    doubt_exchanges();
     if (!job_.ignored.empty())
       finding_.evidence.push_back(fmt::format(
           "not read, being neither dump nor text: {}{}", job_.ignored.front(),
@@ -275,7 +278,7 @@ class JobAttribution {
   bool is_waited_for(int64_t rank) const {
     const int64_t ranks = std::max(world_, finding_.ranks);
     const bool late = finding_.times_unclear || finding_.kind == FlightClass::late;
-    if (finding_.decided || late || rank >= ranks) return false;
+    if (finding_.decided || late || rank >= ranks || exchanges_ != nullptr) return false;
     if (static_cast<int64_t>(job_.dumps.size()) != ranks - 1) return false;
     RankSet open = finding_.candidates;
     bool timed_out = false;
@@ -325,6 +328,15 @@ class JobAttribution {
                             "others are hours apart",
                             rank_list(others)),
                 others);
+  }
+
+  // Who waits in a send or receive of Gloo's, of which no dump tells, looks like one that is done.
+  void doubt_exchanges() {
+    if (exchanges_ == nullptr || finding_.kind != FlightClass::nothing || !finding_.decided) return;
+    undecided(fmt::format("whether a rank waits in a send or receive: rank {} made {}, of which "
+                          "Gloo's recorder keeps none; the stacks (py-spy dump) of all ranks",
+                          exchanges_->rank, unrecorded_transfers(*exchanges_)),
+              {});
   }
 
   // Who lost a peer was in a call: one of a group of which no other dump tells.
@@ -423,6 +435,7 @@ class JobAttribution {
   std::map<int64_t, RankStory> stories_;
   RankSet dumped_, died_, unclear_, stuck_, victims_, accused_, sent_more_;
   int64_t world_ = 0;
+  const FlightDump* exchanges_ = nullptr;  // the first whose rank made sends or receives unseen
   const LogEvent* accusation_ = nullptr;
   const LogEvent* job_end_ = nullptr;
   const LogEvent* nobody_ended_ = nullptr;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "scenarios/base/text.h"
+#include "sim/tools/explain/stages.h"
 
 namespace lockstep {
 namespace {
@@ -406,38 +407,19 @@ std::map<std::string, std::vector<Member>> by_group(const std::vector<FlightDump
   return groups;
 }
 
-// The rank that a send or receive is with; -1: not told.
-int64_t peer_of(const FlightEntry& entry, const FlightDump& dump) {
-  const auto group = dump.groups.find(entry.group);
-  if (entry.peer < 0 || group == dump.groups.end() || !group->second.ranks) return -1;
-  const std::vector<int64_t>& ranks = *group->second.ranks;
-  const auto place = static_cast<size_t>(entry.peer);
-  return place < ranks.size() ? ranks[place] : -1;
+void doubt_for_stages(const std::string& told, FlightFinding* finding) {
+  doubt({},
+        fmt::format("whether it is by design that {} {} late to group {}: {}, as stages of a "
+                    "pipeline do, and no group of ranks of one stage shows a late one",
+                    rank_list(finding->guilty), finding->guilty.size() > 1 ? "are" : "is",
+                    finding->group, told),
+        finding);
 }
 
-// Are some of the group stages of a pipeline, that send each other what they compute? Of these one
-// is last in each step by design.
-bool holds_stages(const std::vector<Member>& members) {
+RankSet ranks_of(const std::vector<Member>& members) {
   RankSet ranks;
   for (const Member& member : members) ranks.insert(member.dump->rank);
-  return std::any_of(members.begin(), members.end(), [&](const Member& member) {
-    const std::vector<FlightEntry>& entries = member.dump->entries;
-    return std::any_of(entries.begin(), entries.end(), [&](const FlightEntry& entry) {
-      if (!entry.point_to_point) return false;
-      const int64_t peer = peer_of(entry, *member.dump);
-      return peer < 0 || (peer != member.dump->rank && ranks.contains(peer));
-    });
-  });
-}
-
-void doubt_for_stages(FlightFinding* finding) {
-  doubt({},
-        fmt::format("whether it is by design that {} {} late to group {}: ranks of it send each "
-                    "other what they compute, as stages of a pipeline do, and no group of ranks of "
-                    "one stage shows a late one",
-                    rank_list(finding->guilty), finding->guilty.size() > 1 ? "are" : "is",
-                    finding->group),
-        finding);
+  return ranks;
 }
 
 // A rank that is late in one group is late in what its peers do in others: who is first is not
@@ -458,6 +440,7 @@ void compare(const FlightFinding& other, FlightFinding* finding) {
 bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* finding,
                         const ArrivalClocks& clocks) {
   std::optional<FlightFinding> first, of_stages;
+  std::string told;  // of the latter: what says so
   bool enough = false;
   for (const auto& [name, members] : by_group(dumps)) {
     if (members.size() < 2) continue;
@@ -467,17 +450,22 @@ bool find_late_arrivals(const std::vector<FlightDump>& dumps, FlightFinding* fin
     enough = true;
     FlightFinding found = *finding;
     LateArrivals(group, steps, clocks.agree).tell(&found);
-    if (found.kind != FlightClass::straggler)
+    if (found.kind != FlightClass::straggler) {
       finding->evidence = found.evidence;
-    else if (holds_stages(members))
+      continue;
+    }
+    std::string why = told_stages(ranks_of(members), found.guilty, dumps);
+    if (!why.empty()) {
       of_stages = std::move(found);
-    else if (!first)
+      told = std::move(why);
+    } else if (!first) {
       first = std::move(found);
-    else
+    } else {
       compare(found, &*first);
+    }
   }
   if (!first && of_stages) {
-    if (of_stages->decided) doubt_for_stages(&*of_stages);
+    if (of_stages->decided) doubt_for_stages(told, &*of_stages);
     first = std::move(of_stages);
   }
   if (!first) return enough;

@@ -9,6 +9,7 @@
 #include "sim/tools/explain/log_exception.h"
 #include "sim/tools/explain/log_fields.h"
 #include "sim/tools/explain/log_patterns.h"
+#include "sim/tools/explain/log_record.h"
 #include "sim/tools/explain/needles.h"
 
 namespace lockstep {
@@ -186,7 +187,22 @@ void LogReader::find_rank(std::string_view line, std::string_view needle, const 
   } else if (prefix.rank < 0 &&
              (event->kind == timed_out || event->kind == progress || event->kind == absent)) {
     event->rank = group_rank(line, *event).value_or(-1);
+    event->in_group = event->group.empty();
   }
+}
+
+// glog's lines, and those before PyTorch 2.3, have "[Rank 3]" alone, which counts within the group.
+void LogReader::take_group(const LogEvent& event) {
+  groups_ |= !event.group.empty() && event.group != "0" && event.description != "default_pg";
+}
+
+// What a number of an engine's worker is in the job.
+void LogReader::take_assignment(std::string_view line, const LogPrefix& prefix) {
+  const size_t at = line.find(" in world size ");
+  if (at == std::string_view::npos || !prefix.local()) return;
+  const size_t word = line.substr(0, at).rfind("rank ");
+  if (word == std::string_view::npos) return;
+  set_node_offset(rank_at(line.substr(word + 5)).value_or(-1), prefix.rank);
 }
 
 void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) {
@@ -199,6 +215,8 @@ void LogReader::take_recognized(std::string_view line, const LogPrefix& prefix) 
   const LogPattern& pattern = recognized->pattern;
   LogEvent event = std::move(recognized->event);
   if (event.foreign || (event.kind == world && event.world <= 0)) return;
+  take_group(event);
+  if (event.kind == world) take_assignment(line, prefix);
   if (pattern.writer == LogWriter::kernel) return keep(std::move(event), LogPrefix{}, prefix.rest);
   if (event.rank < 0) find_rank(line, pattern.needle, prefix, &event);
   if (event.kind == job_ended) step_ends_ = true;
@@ -326,6 +344,7 @@ bool LogReader::take_traceback(std::string_view line, const LogPrefix& prefix) {
   if (tracebacks_.empty()) return false;
   const auto found = tracebacks_.find(prefix.rank);
   if (found == tracebacks_.end() || !found->second.open) return false;
+  if (native_level(prefix.rest) != '\0') return false;  // another thread's, in between
   go_on_with(&found->second, line, prefix);
   return true;
 }
@@ -423,6 +442,7 @@ void LogReader::settle(Kept* kept) const {
   if (kept->of_file || (kept->owner == LineOwner::label && !labels_are_ranks) ||
       (kept->owner == LineOwner::number && !numbers_are_ranks()))
     event.rank = own_rank();
+  if (event.in_group && groups_) event.rank = -1;
   if (role_ranks_ && kept->owner == LineOwner::process && !kept->told_twice) event.local = true;
   if (!event.local || node_offsets_.size() != 1 || event.rank < 0) return;
   event.rank += *node_offsets_.begin();

@@ -65,6 +65,8 @@ class LogReader {
   void take_exit_code(std::string_view code, const LogPrefix& prefix);
   void doubt_kills();
   void see(const LogPrefix& prefix);
+  void take_group(const LogEvent& event);
+  void take_assignment(std::string_view line, const LogPrefix& prefix);
   void set_node_offset(int64_t rank, int64_t local);
   void forget_handled(const LogPrefix& prefix);
   void forget_chained(std::string_view last, int64_t rank);
@@ -102,6 +104,7 @@ class LogReader {
   bool closes_ = false;             // and whom it ended, it says
   std::set<int64_t> killed_;        // process ids that torchelastic ended with SIGKILL
   bool step_ends_ = false;          // Slurm ends all tasks: further ends say nothing
+  bool groups_ = false;             // of some of the ranks are named here
   bool role_ranks_ = false;         // "[rank0]:[rank8]:" was there: alone, the first is of a node
   std::set<int64_t> node_offsets_;  // ranks of the job minus ranks of the node: one, if it is known
 };

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/tools/explain/log_fields.h"
+#include "sim/tools/explain/log_record.h"
 
 namespace lockstep {
 namespace {
@@ -258,6 +259,18 @@ void read_processes(std::string_view line, LogEvent* event) {
   event->world = number_after(line, "Starting with ", 0);
 }
 
+// vLLM's, behind what counts the workers of one engine: "rank 5 in world size 8 is assigned as".
+void read_assigned(std::string_view line, LogEvent* event) {
+  event->world = number_after(line, " in world size ", 0);
+}
+
+// Whoever logs it at another level goes on.
+void read_check(std::string_view line, LogEvent* event) {
+  event->foreign = true;
+  for (size_t at = line.find('F'); at != std::string_view::npos; at = line.find('F', at + 1))
+    if (native_level(line.substr(at)) == 'F') event->foreign = false;
+}
+
 struct LogRow {
   LogPattern pattern;
   void (*read)(std::string_view line, LogEvent* event);
@@ -421,6 +434,9 @@ constexpr std::array kLogRows = {
     LogRow{{"All distributed processes registered. Starting with ", world, "Lightning",
             "Lightning 1.4"},
            read_processes},
+    LogRow{{" is assigned as DP rank ", world, "vllm/distributed/parallel_state.py", "vLLM 0.8"},
+           read_assigned},
+    LogRow{{"] Check failed: ", LogEventKind::exception, "glog, absl", "glog 0.3"}, read_check},
 };
 
 }  // namespace

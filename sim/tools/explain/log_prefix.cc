@@ -5,6 +5,7 @@
 
 #include "scenarios/base/text.h"
 #include "sim/tools/explain/log_fields.h"
+#include "sim/tools/explain/log_record.h"
 
 namespace lockstep {
 namespace {
@@ -45,7 +46,7 @@ size_t skip_time(std::string_view line) {
   return at;
 }
 
-// "(TrainWorker pid=3264030, ip=10.1.101.236) ", as Ray writes it.
+// "(TrainWorker pid=3264030, ip=10.1.101.236) ", as Ray writes it, and vLLM, "(EngineCore pid=7) ".
 size_t skip_actor(std::string_view line) {
   if (!line.starts_with("(")) return 0;
   const size_t end = line.find(')');
@@ -89,9 +90,31 @@ size_t skip_host(std::string_view line, LogHosts* hosts) {
   return end + 2;
 }
 
-std::string_view without_wrapping(std::string_view line, LogHosts* hosts) {
+// The number of "(VllmWorker rank=3 pid=406) " (vLLM to 0.10) or "(Worker_TP3_EP3 pid=1610) ", or
+// -1. It counts the workers of one engine. "(Worker_DP1_TP3 " and "(Worker_PP1_TP3 " tell places in
+// a mesh, of which no number is a rank.
+int64_t worker_of(std::string_view actor) {
+  for (const std::string_view name : {"(VllmWorker rank=", "(Worker_TP"}) {
+    if (!actor.starts_with(name)) continue;
+    const std::string_view number = actor.substr(name.size());
+    const size_t end = std::min(number.find_first_not_of("0123456789"), number.size());
+    if (end > 0 && (number.substr(end).starts_with(" ") || number.substr(end).starts_with("_EP")))
+      return rank_at(number.substr(0, end)).value_or(-1);
+  }
+  return -1;
+}
+
+// The last one counts: of two at once, the first is of a line that another process broke off.
+void take_worker(std::string_view line, LogPrefix* prefix) {
+  if (skip_actor(line) == 0) return;
+  prefix->rank = worker_of(line);
+  prefix->owner = prefix->rank < 0 ? LineOwner::nobody : LineOwner::node;
+}
+
+std::string_view without_wrapping(std::string_view line, LogHosts* hosts, LogPrefix* prefix) {
   for (int layers = 0; layers < 4; ++layers) {
     size_t skipped = 0;
+    take_worker(line, prefix);
     for (const auto skip : {skip_colors, skip_time, skip_actor, skip_service})
       if (skipped == 0) skipped = skip(line);
     if (skipped == 0) skipped = skip_host(line, hosts);
@@ -174,6 +197,10 @@ void take_launcher(LogPrefix* prefix) {
   else if (take_number(prefix))
     prefix->owner = LineOwner::number;
   prefix->rest.remove_prefix(skip_colors(prefix->rest));
+  // A launcher starts engines, whose workers are several.
+  take_worker(prefix->rest, prefix);
+  prefix->rest.remove_prefix(skip_actor(prefix->rest));
+  if (prefix->local()) prefix->rest.remove_prefix(python_record_head(prefix->rest));
 }
 
 // PyTorch's, at the line's start or behind what others put there.
@@ -194,7 +221,7 @@ bool take_process(LogPrefix* prefix) {
 
 LogPrefix log_prefix(std::string_view line, LogHosts* hosts) {
   LogPrefix prefix;
-  prefix.rest = without_wrapping(line, hosts);
+  prefix.rest = without_wrapping(line, hosts, &prefix);
   take_launcher(&prefix);
   const LogPrefix launcher = prefix;
   if (take_process(&prefix)) {

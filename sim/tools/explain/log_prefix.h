@@ -12,7 +12,7 @@ namespace lockstep {
 // Who says whose a line is.
 enum class LineOwner {
   nobody,
-  node,     // torchrun's [default3]: counts one node's processes
+  node,     // torchrun's [default3]: counts one node's processes; vLLM's, one engine's
   label,    // "3: ", srun's, or a list's number
   job,      // mpirun's [1,3]<stderr>:
   number,   // "[3] " of mpiexec -prepend-rank, or a step's

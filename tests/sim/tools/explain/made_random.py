@@ -3,7 +3,7 @@
 one a group), runs them until nothing moves with a rank or two that hang, dumps what NCCL's recorder would hold, and counts
 what `lockstep explain` says. No torch is needed.
 
-usage: made_random.py PROGRAM FOLDER [--jobs N] [--seed S]
+usage: made_random.py PROGRAM FOLDER [--jobs N] [--seed S] [--untimed]
 Exit status 1 if an innocent rank was accused.
 """
 import argparse
@@ -125,13 +125,23 @@ def judged(answer, guilty):
     return "exact" if named == guilty else "missed" if not named else "some"
 
 
-def counted(program, into, jobs, seed):
+def without_starts(job):
+    """As where a job does not time its calls: of none it is told when it began."""
+    for calls in job.calls.values():
+        for call in calls:
+            call["time_discovered_started_ns"] = None
+            call["state"] = "completed" if call["state"] == "completed" else "scheduled"
+
+
+def counted(program, into, jobs, seed, untimed):
     """Answers of each kind, by how many hang, whether a dump is missing, and the length of rings."""
     table = collections.defaultdict(collections.Counter)
     for number in range(jobs):
         job, guilty = made(random.Random(1000 * seed + number))
         folder = into.absolute() / f"{number:05}"
         shutil.rmtree(folder, ignore_errors=True)
+        if untimed:
+            without_starts(job)
         job.write(folder / "job")
         answer = answer_of(program, folder)
         result = judged(answer, guilty)
@@ -149,12 +159,13 @@ def asked():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--untimed", action="store_true", help="jobs that do not time their calls")
     return parser.parse_args()
 
 
 def main():
     options = asked()
-    table = counted(options.program, options.folder, options.jobs, options.seed)
+    table = counted(options.program, options.folder, options.jobs, options.seed, options.untimed)
     for (guilty, missing, ring), counts in sorted(table.items(), key=str):
         print(f"{guilty} hang{', a dump is missing' if missing else ''}, rings of {ring}: {dict(counts)}")
     return 1 if any(counts["innocent"] for counts in table.values()) else 0

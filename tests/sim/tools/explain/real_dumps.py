@@ -26,14 +26,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 TIMEOUT_S = 4
 STEPS, PACED_STEPS = 6, 11
-CLEAN = ("clean", "slow", "ddp_clean", "fsdp_clean", "group_clean", "mesh_clean")
+CLEAN = ("clean", "slow", "ddp_clean", "fsdp_clean", "group_clean", "mesh_clean", "pipe_clean")
 # A step takes a while, on the faulty rank longer: by a fifth to three fifths of that.
-EVEN, LATE = ("even", "ddp_even", "fsdp_even"), ("late", "ddp_late", "fsdp_late")
+EVEN, LATE = ("even", "ddp_even", "fsdp_even", "pipe_even"), ("late", "ddp_late", "fsdp_late", "pipe_late")
+STAGE_S = 0.015  # of a stage of a pipeline, forward and backward each
 STEP_S = 0.12
 SLEEP_S = {"stall": 2 * TIMEOUT_S, "slow": 0.25 * TIMEOUT_S, "hang": 3 * TIMEOUT_S}  # and "late", of each job
 FAULTS = ("stall", "hang", "exception", "kill", "crash", "stop", "size", "dtype", "operation", "order", "skip", "uneven",
           "ddp_stall", "ddp_hang", "ddp_uneven", "fsdp_stall", "fsdp_hang", "fsdp_uneven", "group_stall", "group_hang",
-          "mesh_stall", "mesh_hang", "mesh_kill")
+          "mesh_stall", "mesh_hang", "mesh_kill", "pipe_stall", "pipe_hang", "pipe_skip")
 SIGNALS = {"kill": signal.SIGKILL, "crash": signal.SIGSEGV, "stop": signal.SIGSTOP}  # the last as a debugger does
 
 
@@ -75,6 +76,21 @@ def model_step(model, fault):
     return True
 
 
+def pipeline_step(rank, world, fault, work_s):
+    """Each rank is a stage; of its sends and receives Gloo's recorder keeps none. The first stage is last in each step."""
+    reduce(4)
+    for step in (1, -1):
+        if 0 <= rank - step < world:
+            dist.recv(torch.ones(8), rank - step)
+        time.sleep(work_s)
+        if step < 0 and not misbehave(fault):
+            return False
+        if 0 <= rank + step < world and not (step < 0 and fault == "skip"):
+            dist.send(torch.ones(8), rank + step)
+    reduce(8)
+    return True
+
+
 def model_of(place):
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(50, 50) for _ in range(4)])
@@ -109,6 +125,10 @@ def train(rank, world, kind, faulty_rank, faulty_step):
         now = fault if rank == faulty_rank and (paced or step == faulty_step) else ""
         if groups and not misbehave(now):
             return
+        if place == "pipe":
+            if not pipeline_step(rank, world, now, STAGE_S if paced else 0):
+                return
+            continue
         for group in groups:  # the others of a pair wait in the next collective of all
             reduce(5, group=group)
         if not (model_step(model, now) if model is not None else plain_step("" if groups else now)):
