@@ -307,6 +307,8 @@ class Explain(ProgramTest):
         self.assertEqual(sum(counts["innocent"] for counts in table.values()), 0)
         one = sum((counts for (hang, missing, _), counts in table.items() if hang == 1 and not missing), collections.Counter())
         self.assertGreater(one["exact"], 0.9 * one.total())
+        untimed = made_random.counted(PROGRAM, pathlib.Path(self.tmp), 120, 1, untimed=True)
+        self.assertEqual(sum(counts["innocent"] for counts in untimed.values()), 0)
 
     def test_junit_and_schema(self):
         folder = self.logs({"log.0": error(0, CLOSED), "log.1": error(1, "ValueError: \x1b[2J::error::forged")})

@@ -54,7 +54,7 @@ class Job:
             calls.append({
                 "record_id": len(calls), "pg_id": list(self.groups).index(group),
                 "process_group": (group, self.groups[group][0]), "collective_seq_id": number,
-                "p2p_seq_id": sum(call["is_p2p"] for call in before) + point_to_point, "op_id": len(calls) + 1,
+                "p2p_seq_id": sum(call["is_p2p"] for call in before) + point_to_point, "op_id": len(before) + 1,
                 "profiling_name": f"{self.library}:{operation}", "input_sizes": [[size]], "output_sizes": [[size]],
                 "input_dtypes": ["Float"], "output_dtypes": ["Float"], "time_created_ns": created,
                 "time_discovered_started_ns": None if state == "scheduled" else created + 1000,

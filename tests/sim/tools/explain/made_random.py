@@ -133,7 +133,7 @@ def without_starts(job):
             call["state"] = "completed" if call["state"] == "completed" else "scheduled"
 
 
-def counted(program, into, jobs, seed, untimed):
+def counted(program, into, jobs, seed, untimed=False):
     """Answers of each kind, by how many hang, whether a dump is missing, and the length of rings."""
     table = collections.defaultdict(collections.Counter)
     for number in range(jobs):
