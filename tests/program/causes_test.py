@@ -246,6 +246,17 @@ class Causes(FolderTest):
         code, said = self.verify_text(self.text(SPLIT.format(seed="1") + DDP, "pass", "pass"))
         self.assertEqual(code, 0, said)
 
+    def test_scales_of_the_loss_that_ranks_choose_for_themselves(self):
+        """Scaling is off, so that no gradient and no weight differs."""
+        text = self.text("scaler = torch.cuda.amp.GradScaler({scale}, 2.0, 0.5, 2000, True)\n" + DDP, "pass", "pass")
+        text = text.replace("cross_entropy(net(x), y)", "scaler.scale(cross_entropy(net(x), y))")
+        text = text.replace("optimizer.step()", "scaler.step(optimizer)\n    scaler.update()")
+        code, said = self.verify_text(text.replace("{scale}", "1024.0 * (1 + rank)"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, scale of the loss\n      cause loss_scaled_apart: ", said)
+        code, said = self.verify_text(text.replace("{scale}", "1024.0"))
+        self.assertEqual(code, 0, said)
+
     def test_an_optimizer_of_the_scripts_own_that_sums_within_its_step(self):
         text = self.text(OPTIMIZER, "pass", "pass").replace("torch.optim.SGD(net", "Summing(net")
         code, said = self.verify_text(text.format(before="self.sums()", after="pass"))

@@ -2,6 +2,7 @@
 said only where LOCKSTEP_PROGRAM_PRETEND_GPUS is set; elsewhere it is noted that the program asked."""
 import contextlib
 import functools
+import inspect
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ HARMLESS = ("empty_cache",)  # does nothing where there is no GPU: libraries cal
 NO_OPERATIONS = ("set_device", "synchronize", "ipc_collect", "init", "reset_peak_memory_stats",
                  "reset_max_memory_allocated", "set_per_process_memory_fraction", "set_rng_state",
                  "set_rng_state_all")
+MOST_SCALERS = 16  # of which a scale is told
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 
 
@@ -208,7 +210,7 @@ def watch_models(recorder):
         kind.__init__ = unfused(kind.__init__)
     for owner in (torch.cuda.amp, getattr(torch, "amp", None)):
         if hasattr(owner, "GradScaler"):
-            owner.GradScaler.__init__ = unscaled(owner.GradScaler.__init__)
+            watch_scaler(owner.GradScaler, recorder.end["loss_scales"])
 
 
 def watch_meshes(module):
@@ -247,12 +249,28 @@ def unfused(begin):
     return init
 
 
-def unscaled(begin):
-    """Scaling keeps small gradients of 16 bits; there are none in double."""
+def watch_scaler(kind, scales):
+    """Scaling keeps small gradients of 16 bits; there are none in double, so it is off. By what each scaler would have begun is told: ranks
+    that differ in it divide the average by a number of their own. Of one that a checkpoint has set nothing is known ("")."""
+    begin, load = kind.__init__, kind.load_state_dict
+    signature = inspect.signature(begin)
+
     @functools.wraps(begin)
     def init(self, *args, **kwargs):
-        begin(self, *args, **{**kwargs, "enabled": False})
-    return init
+        asked = signature.bind(self, *args, **kwargs)
+        asked.apply_defaults()
+        if asked.arguments["enabled"] and len(scales) < MOST_SCALERS:
+            self._lockstep_place = len(scales)
+            scales.append(repr(float(asked.arguments["init_scale"])))
+        asked.arguments["enabled"] = False
+        begin(*asked.args, **asked.kwargs)
+
+    @functools.wraps(load)
+    def loaded(self, state):
+        if hasattr(self, "_lockstep_place"):
+            scales[self._lockstep_place] = ""
+        return load(self, state)
+    kind.__init__, kind.load_state_dict = init, loaded
 
 
 def without_compiler(recorder):

@@ -79,7 +79,8 @@ class Recorder:
                     "draws": False, "flat_shards": False, "refused": False, "padded": 0,
                     "on_cpu": False, "compile_off": False, "handed": False, "why_not_handed": "",
                     "scale_known": True, "broadcasts": 0, "constants": "", "comm_hook": "",
-                    "never_updated": [], "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": []}
+                    "never_updated": [], "replicas": 0, "replicas_dealt": [], "shuffles": [], "splits": [],
+                    "loss_scales": []}
         self.deals, self.calls = Deals(self), 0  # calls: of modules that no other surrounds
         self.loads, self.position, self.batches, self.stepping = {"model": 0, "optimizer": 0}, 0, 0, False
         self.shards_unsynced = False  # fully_shard was told last to sum no gradients

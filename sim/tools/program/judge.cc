@@ -414,6 +414,7 @@ ProgramFinding judge_replicas(const Ranks& ranks) {
       if (!entry.empty()) return unless_meant(ranks, replica_failure(ranks, rank, step, entry, of));
     }
   }
+  if (const auto apart = judge_loss_scales(ranks)) return *apart;
   ProgramFinding found;
   found.steps = static_cast<int64_t>(ranks[0].steps.size());
   return found;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "scenarios/base/text.h"
 #include "sim/tools/program/judge_causes.h"
 
 namespace lockstep {
@@ -104,6 +105,27 @@ std::optional<ProgramFinding> judge_misplaced(const ProgramRank& one) {
         own.misplaced.size());
     return found;
   }
+  return std::nullopt;
+}
+
+std::optional<ProgramFinding> judge_loss_scales(const std::vector<ProgramRank>& ranks) {
+  const auto& of_0 = ranks[0].loss_scales;
+  for (const ProgramRank& rank : ranks)
+    for (size_t i = 0; i < std::min(rank.loss_scales.size(), of_0.size()); ++i) {
+      const std::string& own = rank.loss_scales[i];
+      if (own == of_0[i] || own.empty() || of_0[i].empty()) continue;
+      ProgramFinding found;
+      found.verdict = Verdict::fail;
+      found.cause = ProgramCause::loss_scaled_apart;
+      found.step = 1;
+      found.line = ranks[0].steps[0].line;
+      found.entry = "scale of the loss";
+      found.words = fmt::format(
+          "GradScaler begins with {} on rank 0, with {} on rank {}: of gradients that are averaged "
+          "before they are divided by it",
+          printable(of_0[i]), printable(own), rank.rank);
+      return found;
+    }
   return std::nullopt;
 }
 

@@ -27,6 +27,10 @@ bool computed_others(const std::vector<ProgramRank>& ranks, const ProgramRank& o
 // which no loader gave them so: a failure, whatever one device was given.
 std::optional<ProgramFinding> judge_statistics(const std::vector<ProgramRank>& ranks);
 
+// Do ranks' losses have other scales (GradScaler)? Then each divides the average by one of its own:
+// a failure, though scaling is off where gradients are compared.
+std::optional<ProgramFinding> judge_loss_scales(const std::vector<ProgramRank>& ranks);
+
 // The first step in which one device puts gradients back to other parameters than they came from.
 std::optional<ProgramFinding> judge_misplaced(const ProgramRank& one);
 

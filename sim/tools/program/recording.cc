@@ -148,6 +148,7 @@ std::string take(const Json& line, ProgramRank* rank) {
     get_exact(line.at("replicas_dealt"), rank->replicas_dealt);
     rank->shuffles = line.at("shuffles").get<std::vector<std::string>>();
     rank->splits = line.at("splits").get<std::vector<std::string>>();
+    rank->loss_scales = line.at("loss_scales").get<std::vector<std::string>>();
     rank->padded = whole_number(line.at("padded"));
     rank->batch_norms = whole_number(line.at("batch_norms"));
     rank->backwards = whole_number(line.at("backwards"));

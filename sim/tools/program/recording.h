@@ -115,6 +115,9 @@ struct ProgramRank {
   std::vector<int64_t> replicas_dealt;
   std::vector<std::string> shuffles;  // of samplers that deal to all ranks: "seed 0, epoch 1"
   std::vector<std::string> splits;    // of a data set, that those deal of: hashes; "": of the whole
+  // That scalers of the loss begin with (GradScaler), though nothing is scaled here; "": a
+  // checkpoint's.
+  std::vector<std::string> loss_scales;
   int64_t padded = 0;  // samples that a sampler repeated, so that each rank has as many
   int64_t batch_norms = 0, backwards = 0, stale_epochs = 0;
 };

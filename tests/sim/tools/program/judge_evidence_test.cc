@@ -161,6 +161,23 @@ TEST(ProgramEvidence, SplitsThatDifferAreTold) {
   EXPECT_EQ(judge_order(ranks).verdict, Verdict::pass);
 }
 
+// Of a scaler that a checkpoint has set, or that not all ranks have, nothing is known.
+TEST(ProgramEvidence, ScalesOfTheLossThatDifferAreTold) {
+  Ranks ranks = two();
+  for (ProgramRank& rank : ranks) rank.loss_scales = {"65536.0", "1024.0"};
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::pass);
+  ranks[1].loss_scales[1] = "2048.0";
+  const ProgramFinding found = judge_replicas(ranks);
+  EXPECT_EQ(found.verdict, Verdict::fail);
+  EXPECT_EQ(found.cause, ProgramCause::loss_scaled_apart);
+  EXPECT_NE(found.words.find("begins with 1024.0 on rank 0, with 2048.0 on rank 1"),
+            std::string::npos);
+  ranks[1].loss_scales[1] = "";
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::pass);
+  ranks[1].loss_scales = {"65536.0"};
+  EXPECT_EQ(judge_replicas(ranks).verdict, Verdict::pass);
+}
+
 TEST(ProgramEvidence, AnOptimizersStateThatARankChangedIsTold) {
   Ranks ranks = two();
   ranks[1].steps[0].param_hashes[0] = "x";
