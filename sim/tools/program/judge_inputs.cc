@@ -121,8 +121,8 @@ std::optional<ProgramFinding> judge_loss_scales(const std::vector<ProgramRank>& 
       found.line = ranks[0].steps[0].line;
       found.entry = "scale of the loss";
       found.words = fmt::format(
-          "GradScaler begins with {} on rank 0, with {} on rank {}: of gradients that are averaged "
-          "before they are divided by it",
+          "GradScaler begins with {} on rank 0, with {} on rank {}, and each divides the same "
+          "average by its own",
           printable(of_0[i]), printable(own), rank.rank);
       return found;
     }

@@ -558,14 +558,6 @@ TEST(ProgramJudge, HalfARecordingIsNeverGreen) {
   EXPECT_EQ(judge_replicas(nothing).verdict, Verdict::inconclusive);
 }
 
-// A seed that the agent's newest fact is missing from would fuzz a refusal alone.
-TEST(ProgramRecording, TheFuzzersSeedIsOne) {
-  const auto seed = read_program_rank(LOCKSTEP_SOURCE_DIR "/tests/fuzz/corpus/program/two_steps");
-  ASSERT_TRUE(seed) << to_text(seed.errors()[0]);
-  EXPECT_TRUE(seed.value().ended);
-  EXPECT_EQ(seed.value().steps.size(), 2U);
-}
-
 TEST(ProgramRecording, StrangersLinesAreRefused) {
   const TemporaryFolder folder;
   const auto read = [&](const char* text) {
