@@ -43,7 +43,7 @@ TEST(ProgramSeeds, OfCollectivesAreRead) {
 }
 
 TEST(ProgramSeeds, OfStepTimesAreRead) {
-  for (const char* name : {"backwards", "four_ends", "traced"})
+  for (const char* name : {"four_ends", "traced"})
     EXPECT_EQ(refusal(read_program_times(seed(std::string("times/") + name))), "") << name;
 }
 
