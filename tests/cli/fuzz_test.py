@@ -31,8 +31,7 @@ class Ledger(unittest.TestCase):
         kept = tempfile.TemporaryDirectory()
         self.addCleanup(kept.cleanup)
         self.tmp = pathlib.Path(kept.name)
-        (self.tmp / "bin").mkdir()
-        self.program = self.tmp / "bin/fuzz_zip"
+        self.program = self.tmp / "fuzz_zip"
         self.program.write_text(FUZZER)
         self.program.chmod(0o755)
         self.document = self.tmp / "fuzzing.md"
