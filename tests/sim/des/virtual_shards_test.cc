@@ -243,7 +243,8 @@ RC_GTEST_PROP(VirtualShardLaws, MoreIsNeverFaster, ()) {
   };
   for (BucketWork& work : job.settled) work.bytes += in_range(0, 100'000);
   expect_no_less();
-  job.shards->roots += in_range(0, 2);
+  // A second root makes another collective of one addition, which an algorithm may be slower at.
+  if (exchanges_parts(job)) job.shards->roots += in_range(0, 2);
   expect_no_less();
   job.cost.link.alpha_ns += in_range(0, 1000);
   job.cost.link.beta_fs_per_byte += in_range(0, 1'000'000);
