@@ -210,7 +210,7 @@ def watch_models(recorder):
         kind.__init__ = unfused(kind.__init__)
     for owner in (torch.cuda.amp, getattr(torch, "amp", None)):
         if hasattr(owner, "GradScaler"):
-            watch_scaler(owner.GradScaler, recorder.end["loss_scales"])
+            watch_scaler(owner.GradScaler, recorder.end.get("loss_scales", []))
 
 
 def watch_meshes(module):
