@@ -283,7 +283,7 @@ void InvariantReducer::launch(Bucket& bucket) {
   LOCKSTEP_CHECK(bucket.roots.size() == roots_[static_cast<size_t>(communicator_.rank())].size(),
                  "not the roots of this rank's shards");
   if (world_size_ == 1) return;
-  if (adds_once()) {
+  if (!exchanges_parts()) {
     bucket.work = all_reduce(bucket.roots.front().second);
     return;
   }
@@ -308,16 +308,11 @@ at::Tensor InvariantReducer::rows_of(const Bucket& bucket) const {
 
 // What this rank has of all shards: its part of the bucket, or, alone or by an all-reduce, all.
 at::Tensor InvariantReducer::sum_of_roots(Bucket& bucket) const {
+  if (bucket.work != nullptr) std::exchange(bucket.work, nullptr)->wait();
+  if (!exchanges_parts()) return bucket.roots.front().second;
   ShardTree<at::Tensor> tree(options_.virtual_shards, [](at::Tensor left, const at::Tensor& right) {
     return left.add_(right);
   });
-  if (world_size_ == 1) {
-    at::Tensor sum = bucket.roots.front().second;
-    tree.put(bucket.roots.front().first, sum);
-    return tree.take_sum();
-  }
-  std::exchange(bucket.work, nullptr)->wait();
-  if (adds_once()) return bucket.roots.front().second;
   for (size_t rank = 0; rank < roots_.size(); ++rank)
     for (size_t i = 0; i < roots_[rank].size(); ++i)
       tree.put(roots_[rank][i],
@@ -328,7 +323,7 @@ at::Tensor InvariantReducer::sum_of_roots(Bucket& bucket) const {
 void InvariantReducer::average(Bucket& bucket) {
   bucket.part = sum_of_roots(bucket).div_(options_.virtual_shards);
   bucket.averages = bucket.part;
-  if (world_size_ == 1 || adds_once()) return;
+  if (!exchanges_parts()) return;
   bucket.averages = at::empty({bucket.elements}, bucket.options);
   bucket.work = all_gather(bucket.averages, bucket.part);
 }

@@ -81,7 +81,7 @@ class InvariantReducer : public ReducerBase {
 
   void lay_out();
   at::Tensor view(const at::Tensor& flat, size_t place) const;
-  bool adds_once() const { return is_one_addition(world_size_, rows_); }
+  bool exchanges_parts() const { return world_size_ > 1 && !is_one_addition(world_size_, rows_); }
   bool ends_shard() const { return micro_batches_ % options_.micro_batches_per_shard == 0; }
   int64_t shard() const;
   size_t last_turn() const { return turns_.size() - 1; }
