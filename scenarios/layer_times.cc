@@ -15,6 +15,7 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
+#include "scenarios/json/placed_json.h"
 #include "scenarios/json/schema.h"
 #include "scenarios/manifest.h"
 #include "scenarios/profiler/kineto_trace.h"
@@ -171,18 +172,9 @@ Expected<LayerProfile> read_profile(const std::string& path) {
 }
 
 Expected<LayerProfile> profile_from(const std::string& text, const std::string& path) {
-  InputErrors errors;
-  const std::string file = printable(path);
-  Json document;
-  Places places(file);
-  if (!read_json(text, file, &document, &places, &errors)) return errors;
-  for (const SchemaProblem& problem : check_schema(profile_schema().root(), document)) {
-    InputError error{file, 0, 0, problem.pointer, problem.message, problem.allowed};
-    places.locate(problem.pointer, problem.about_key, &error);
-    errors.push_back(std::move(error));
-  }
-  if (!errors.empty()) return errors;
-  return profile_of(document);
+  const auto read = read_json_of(profile_schema().root(), text, printable(path));
+  if (!read) return read.errors();
+  return profile_of(read.value().document);
 }
 
 std::string problem_with(const LayerProfile& profile, const Scenario& scenario,

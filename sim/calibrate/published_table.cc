@@ -8,6 +8,7 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
+#include "scenarios/json/placed_json.h"
 #include "scenarios/json/schema.h"
 
 namespace lockstep {
@@ -110,18 +111,10 @@ class TableReader {
 Expected<PublishedTable> read_published_table(const std::string& path) {
   const auto text = read_foreign_file(path);
   if (!text) return text.errors();
-  InputErrors errors;
   const std::string file = printable(path);
-  Json document;
-  Places places(file);
-  if (!read_json(text.value(), file, &document, &places, &errors)) return errors;
-  for (const SchemaProblem& problem : check_schema(table_schema().root(), document)) {
-    InputError error{file, 0, 0, problem.pointer, problem.message, problem.allowed};
-    places.locate(problem.pointer, problem.about_key, &error);
-    errors.push_back(std::move(error));
-  }
-  if (!errors.empty()) return errors;
-  return TableReader(document, file, places).read();
+  const auto read = read_json_of(table_schema().root(), text.value(), file);
+  if (!read) return read.errors();
+  return TableReader(read.value().document, file, read.value().places).read();
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
+#include "scenarios/json/placed_json.h"
 #include "scenarios/json/schema.h"
 
 namespace lockstep {
@@ -174,19 +175,11 @@ MachineModel default_machine_model() {
 Expected<MachineModel> read_machine_model(const std::string& path) {
   const auto text = read_foreign_file(path);
   if (!text) return text.errors();
-  InputErrors errors;
   const std::string file = printable(path);
-  Json document;
-  Places places(file);
-  if (!read_json(text.value(), file, &document, &places, &errors)) return errors;
-  for (const SchemaProblem& problem : check_schema(machine_schema().root(), document)) {
-    InputError error{file, 0, 0, problem.pointer, problem.message, problem.allowed};
-    places.locate(problem.pointer, problem.about_key, &error);
-    errors.push_back(std::move(error));
-  }
-  if (!errors.empty()) return errors;
+  const auto read = read_json_of(machine_schema().root(), text.value(), file);
+  if (!read) return read.errors();
   MachineModel machine = default_machine_model();
-  errors = take(document, &machine);
+  InputErrors errors = take(read.value().document, &machine);
   for (InputError& error : errors) error.file = file;
   if (!errors.empty()) return errors;
   return machine;

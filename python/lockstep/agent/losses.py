@@ -35,9 +35,7 @@ def is_sum(node):
 
 def carries(recorder):
     """Does any parameter that is trained have a gradient of a step before?"""
-    params = [param for made in recorder.made if made() is not None
-              for group in made().param_groups for param in group["params"]]
-    return any(values(param.grad).any().item() for param in params if param.grad is not None)
+    return any(values(param.grad).any().item() for param in recorder.optimized() if param.grad is not None)
 
 
 def written(recorder):

@@ -73,7 +73,7 @@ def note_model(recorder, module):
 def untrained_hash(recorder):
     """Of parameters that forwards of the step computed with, and that no optimizer updates and no DistributedDataParallel
     holds: of a teacher, a target network, a frozen part."""
-    known = {id(param) for made in recorder.made if made() is not None for group in made().param_groups for param in group["params"]}
+    known = {id(param) for param in recorder.optimized()}
     known |= {id(param) for model in recorder.models for _, param in model.params}
     params = [param for module in recorder.called.values() for param in module.parameters()
               if id(param) not in known and not is_shard(param) and param.device.type == "cpu"]

@@ -109,6 +109,10 @@ class Recorder:
         if self.backwards == 0:
             vars(self).update({name: joined(facts[name], vars(self)[name]) for name in of_backwards()})
 
+    def optimized(self):
+        """What optimizers update that are still there."""
+        return [param for made in self.made if made() is not None for group in made().param_groups for param in group["params"]]
+
     def write(self, line):
         import torch.distributed as dist
         if self.file is None:

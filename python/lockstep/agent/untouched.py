@@ -8,8 +8,7 @@ MOST_KEPT = 1 << 24  # elements; of more none are
 
 
 def trained_ones(recorder):
-    params = [param for made in recorder.made if made() is not None for group in made().param_groups for param in group["params"]]
-    return [param for param in params if param.grad is not None and not is_shard(param) and not param.grad.is_sparse]
+    return [param for param in recorder.optimized() if param.grad is not None and not is_shard(param) and not param.grad.is_sparse]
 
 
 def backward_begins(recorder):

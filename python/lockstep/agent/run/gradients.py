@@ -113,7 +113,7 @@ class Gradients:
                 "first": part, "elements": data.numel(), "at": self.bytes, **extra}
         if data.dtype not in kept_dtypes():
             return self.stop("gradients are neither float32 nor float64")
-        self.numbers.write(data.numpy().tobytes())
+        self.numbers.write(memoryview(data.numpy()).cast("B"))
         self.bytes += data.numel() * data.element_size()
         self.write(line)
 
