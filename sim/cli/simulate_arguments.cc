@@ -271,7 +271,9 @@ bool link_differs(const SimulatedWith& with, const CostModel& other) {
           exchanges ? Algorithm::ring : algorithm_of(plan.scenario, with.machine);
       const bool both = exchanges || cost.algorithm == Algorithm::hierarchical;
       if (both && goes_across(cost, ranks)) return true;
-      if (!(flat_link(cost, ranks) == flat_link(changed, ranks))) return true;
+      if (!(flat_link(cost_of_ranks(cost, ranks), ranks) ==
+            flat_link(cost_of_ranks(changed, ranks), ranks)))
+        return true;
     }
   return false;
 }

@@ -216,6 +216,16 @@ void check_network(const CostModel& cost, InputErrors* problems) {
   problems->push_back(problem);
 }
 
+void check_mesh(const CostModel& cost, InputErrors* problems) {
+  CostModel::Mesh last;
+  for (const CostModel::Mesh& row : cost.mesh) {
+    check_range("mesh_links ranks", row.ranks, last.ranks + 1, kMostRanks, problems);
+    check_range("mesh_links links", row.links, std::max<int64_t>(last.links, 1), kMostRanks,
+                problems);
+    last = row;
+  }
+}
+
 // Rows that ascend, at least one of each table, and one table of each operation and world size.
 void check_tables(const std::vector<CostModel::Table>& tables, InputErrors* problems) {
   std::set<std::pair<Operation, int64_t>> seen;
@@ -265,6 +275,19 @@ int64_t fs_per_byte_of(double mb_per_s) {
   return fs > static_cast<double>(kMostFsPerByte) ? kMostFsPerByte + 1 : static_cast<int64_t>(fs);
 }
 
+CostModel cost_of_ranks(CostModel cost, int64_t ranks) {
+  const int64_t inside = on_host(cost, ranks);
+  const auto row = std::find_if(cost.mesh.begin(), cost.mesh.end(),
+                                [&](const CostModel::Mesh& one) { return inside <= one.ranks; });
+  if (row != cost.mesh.end()) {
+    const Wide all = Wide{cost.link.beta_fs_per_byte} * cost.mesh.back().links;
+    cost.link.beta_fs_per_byte =
+        static_cast<int64_t>(std::min<Wide>(kMostFsPerByte, (all + row->links - 1) / row->links));
+  }
+  cost.mesh.clear();
+  return cost;
+}
+
 const char* to_word(Algorithm algorithm) {
   for (const auto& [known, word] : kCostWords)
     if (known == algorithm) return word;
@@ -287,6 +310,7 @@ InputErrors problems_of(const CostModel& cost) {
   check_link("across", cost.across, &problems);
   check_range("ranks_per_host", cost.ranks_per_host, 1, kMostRanks, &problems);
   check_network(cost, &problems);
+  check_mesh(cost, &problems);
   check_range("overhead_ns", cost.overhead_ns, 0, kMostAlphaNs, &problems);
   check_range("core_fs_per_byte", cost.core_fs_per_byte, 0, kMostFsPerByte, &problems);
   check_range("cores_per_host", cost.cores_per_host, 0, kMostRanks, &problems);

@@ -47,6 +47,13 @@ struct CostModel {
   // Neighbours by rank; 1: hosts are not told apart, and every link is as `link`, but of
   // hierarchical, whose ring across is as `across`.
   int64_t ranks_per_host = 1;
+  // Of ranks that are joined pair by pair within a host (NVLink without a switch): among at most
+  // `ranks` of them each has `links` to the others. `link` has the bandwidth of the last row's.
+  struct Mesh {
+    int64_t ranks = 0, links = 0;
+    bool operator==(const Mesh&) const = default;
+  };
+  std::vector<Mesh> mesh;
   // `across` is one NIC's, and so many are shared by those ranks of a host that send out of it at
   // once, each over one at a time. 0: a link across for each rank.
   int64_t nics_per_host = 0;
@@ -90,6 +97,9 @@ inline constexpr int64_t kMostAlphaNs = 1'000'000'000'000;                // 1,0
 inline constexpr int64_t kMostFsPerByte = 1'000'000'000'000;              // 1 kB/s
 inline constexpr int64_t kMostSharedFsPerByte = 100'000'000'000'000'000;  // of all that share it
 inline constexpr int64_t kMostOversubscriptionMillis = 1'000'000;
+
+// As runs of so many ranks see it: `link` with the bandwidth of the links that they have, no mesh.
+CostModel cost_of_ranks(CostModel cost, int64_t ranks);
 
 // Is everything in range? Where not, an error that names the value and what is allowed.
 InputErrors problems_of(const CostModel& cost);

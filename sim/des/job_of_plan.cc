@@ -339,7 +339,7 @@ Expected<PlannedJob> job_of_plan(const RunPlan& plan, const MachineModel& machin
   job.backward_ns = times.value().backward_ns;
   job.optimizer_ns = machine.optimizer_ns;
   job.noise = machine.noise;
-  job.cost = machine.cost;
+  job.cost = cost_of_ranks(machine.cost, job.ranks);
   job.cost.algorithm = algorithm_of(scenario, machine);
   job.channels = machine.channels;
   job.overlap_slowdown = std::llround(machine.overlap_slowdown * static_cast<double>(kOne));

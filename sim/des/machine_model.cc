@@ -49,6 +49,12 @@ Json json_of(const LinkCost& link) {
   return json;
 }
 
+std::vector<CostModel::Mesh> mesh_of(const Json& json) {
+  std::vector<CostModel::Mesh> mesh;
+  for (const Json& row : json) mesh.push_back({row[0].get<int64_t>(), row[1].get<int64_t>()});
+  return mesh;
+}
+
 std::vector<CostModel::Row> rows_of(const Json& json) {
   std::vector<CostModel::Row> rows;
   for (const Json& row : json)
@@ -103,7 +109,7 @@ InputErrors check_network(const Json& json, const CostModel& cost) {
   };
   const bool hosts = cost.ranks_per_host > 1 || cost.algorithm == Algorithm::hierarchical;
   for (const char* key :
-       {"nics_per_host", "hosts_per_rack", "oversubscription", "stripes", "rails"}) {
+       {"mesh_links", "nics_per_host", "hosts_per_rack", "oversubscription", "stripes", "rails"}) {
     if (!json.contains(key)) continue;
     if (!cost.tables.empty())
       refuse(key, "collectives take what was measured", "either this or tables");
@@ -130,6 +136,7 @@ InputErrors take(const Json& json, MachineModel* machine) {
   cost.link = link_of(json.value("link", Json()), cost.link);
   cost.across = link_of(json.value("across", Json()), cost.across);
   cost.ranks_per_host = json.value("ranks_per_host", cost.ranks_per_host);
+  if (json.contains("mesh_links")) cost.mesh = mesh_of(json["mesh_links"]);
   cost.nics_per_host = json.value("nics_per_host", cost.nics_per_host);
   cost.stripes = json.value("stripes", cost.stripes);
   cost.rails = json.value("rails", cost.rails);
@@ -193,6 +200,7 @@ std::string to_text(const MachineModel& machine, const nlohmann::ordered_json& f
   json["link"] = json_of(cost.link);
   json["across"] = json_of(cost.across);
   json["ranks_per_host"] = cost.ranks_per_host;
+  for (const CostModel::Mesh& row : cost.mesh) json["mesh_links"].push_back({row.ranks, row.links});
   if (cost.nics_per_host > 0) json["nics_per_host"] = cost.nics_per_host;
   if (cost.stripes) json["stripes"] = true;
   if (cost.rails) json["rails"] = true;

@@ -37,6 +37,13 @@ std::vector<std::string> gpt(int64_t layers, int64_t width, int64_t vocabulary, 
   return sets;
 }
 
+std::vector<std::string> transformer_xl() {
+  return {R"(/model={"kind": "parameters", "file": ")" + kFolder +
+              R"(transformer_xl_parameters.json"})",
+          R"(/data={"kind": "randn", "samples": 4096, "features": 1, "targets": 1})",
+          R"(/loss={"kind": "mse"})"};
+}
+
 std::vector<Case> cases() {
   const std::string bert = R"({"kind": "bert", "vocabulary": 30528, "width": 1024, "layers": 24})";
   return {{"llama_8b_dgx_h100", "dgx_h100", gpt(32, 4096, 128256, 8192), 0.01},
@@ -47,7 +54,10 @@ std::vector<Case> cases() {
           {"bert_large_amp_128_dgx_a100", "dgx_a100", tokens(bert, 30528, 128), 0.015},
           {"bert_large_amp_512_dgx_a100", "dgx_a100", tokens(bert, 30528, 512), 0.02},
           {"resnet50_tf32_dgx_a100", "dgx_a100", {R"(/model={"kind": "resnet50"})"}, 0.02},
-          {"resnet50_fp32_dgx_v100", "dgx_v100", {R"(/model={"kind": "resnet50"})"}, 0.02}};
+          {"resnet50_fp32_dgx_v100", "dgx_v100", {R"(/model={"kind": "resnet50"})"}, 0.02},
+          {"transformer_xl_tf32_dgx_a100", "dgx_a100", transformer_xl(), 0.02},
+          {"transformer_xl_amp_dgx_a100", "dgx_a100", transformer_xl(), 0.021},
+          {"transformer_xl_fp32_v100", "machine_v100_mesh", transformer_xl(), 0.04}};
 }
 
 MachineModel machine_for(const std::string& name) {

@@ -165,6 +165,34 @@ Expected<MachineModel> machine_of(const std::string& keys) {
   return read_machine_model(path);
 }
 
+// Six links of 250 MB/s a rank, one of them between the first two.
+TEST(Network, FewRanksOfAMeshHaveFewLinks) {
+  CostModel cost = of_hosts(Algorithm::hierarchical);
+  cost.ranks_per_host = 8;
+  cost.link.beta_fs_per_byte = 666'000;
+  cost.mesh = {{2, 1}, {4, 4}, {8, 6}};
+  for (const auto& [ranks, fs] : {std::pair{1, 3'996'000},
+                                  {2, 3'996'000},
+                                  {3, 999'000},
+                                  {4, 999'000},
+                                  {5, 666'000},
+                                  {8, 666'000},
+                                  {24, 666'000}}) {
+    const CostModel seen = cost_of_ranks(cost, ranks);
+    EXPECT_EQ(seen.link.beta_fs_per_byte, fs) << ranks;
+    EXPECT_EQ(seen.across, cost.across) << ranks;
+    EXPECT_TRUE(seen.mesh.empty()) << ranks;
+  }
+  cost.ranks_per_host = 2;
+  EXPECT_EQ(cost_of_ranks(cost, 8).link.beta_fs_per_byte, 3'996'000) << "two on each host";
+  cost.mesh.clear();
+  EXPECT_EQ(cost_of_ranks(cost, 2).link.beta_fs_per_byte, 666'000) << "a switch";
+  cost.mesh = {{2, 3}, {4, 3}, {4, 6}};
+  EXPECT_EQ(problems_of(cost).size(), 1) << "4 ranks twice";
+  cost.mesh = {{2, 3}, {4, 2}};
+  EXPECT_EQ(problems_of(cost).size(), 1) << "fewer links";
+}
+
 TEST(Network, AMachineFileSaysIt) {
   const auto machine = machine_of(
       R"(, "ranks_per_host": 8, "nics_per_host": 4, "hosts_per_rack": 16, "oversubscription": 2.5)");
@@ -174,6 +202,10 @@ TEST(Network, AMachineFileSaysIt) {
   EXPECT_EQ(again["nics_per_host"], 4);
   EXPECT_EQ(again["hosts_per_rack"], 16);
   EXPECT_EQ(again["oversubscription"], 2.5);
+  const auto mesh = machine_of(R"(, "ranks_per_host": 8, "mesh_links": [[2, 1], [8, 6]])");
+  ASSERT_TRUE(mesh) << to_text(mesh.errors().front());
+  EXPECT_EQ(nlohmann::ordered_json::parse(to_text(mesh.value(), nullptr))["mesh_links"].dump(),
+            "[[2,1],[8,6]]");
 }
 
 TEST(Network, WhatAMachineFileWouldSayForNothingIsRefused) {
@@ -182,6 +214,10 @@ TEST(Network, WhatAMachineFileWouldSayForNothingIsRefused) {
     return machine ? "taken" : to_text(machine.errors().front());
   };
   EXPECT_THAT(refusal(R"(, "nics_per_host": 2)"), HasSubstr("hosts are not told apart"));
+  EXPECT_THAT(refusal(R"(, "mesh_links": [[2, 1]])"), HasSubstr("hosts are not told apart"));
+  EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "mesh_links": [[2, 1], [2, 2]])"),
+              HasSubstr("mesh_links ranks is 2"));
+  EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "mesh_links": [[2]])"), HasSubstr("mesh_links"));
   EXPECT_THAT(refusal(R"(, "oversubscription": 2)"), HasSubstr("hosts are not told apart"));
   EXPECT_THAT(refusal(R"(, "ranks_per_host": 8, "hosts_per_rack": 2)"),
               HasSubstr("oversubscription beside it"));
