@@ -45,7 +45,7 @@ Json encode_ranks(const std::vector<int64_t>& ranks) {
 std::vector<int64_t> decode_ranks(const Json& intervals) {
   std::vector<int64_t> ranks;
   for (const Json& interval : intervals) {
-    const auto bounds = interval.get<std::vector<int64_t>>();
+    const auto bounds = get_exact<std::vector<int64_t>>(interval);
     if (bounds.size() != 2 || bounds[0] < 0 || bounds[1] < bounds[0] || bounds[1] >= kRanksMax)
       return {};
     if (!ranks.empty() && bounds[0] <= ranks.back()) return {};

@@ -64,6 +64,7 @@ class Recorder:
         self.file, self.bytes, self.steps, self.optimizers, self.rank = None, 0, 0, 0, 0
         self.names, self.models = {}, []
         self.seen = set()  # numbers of models that were noted
+        self.spare = {}  # of untouched.py: memory for copies of gradients, by a parameter's id
         self.left = {}  # by the number of an optimizer: a hash of the parameters that it left
         self.made = []  # optimizers, as weak references
         self.had_gradients = set()  # parameters that an optimizer found with one, by id

@@ -2,13 +2,28 @@
 the one device steps. Where DistributedDataParallel adds them within backward there is nothing between."""
 from .hooked import EXACT, note
 from .shards import is_shard
-from .sketches import digest, flat
+from .sketches import digest, flat, length
 
 MOST_KEPT = 1 << 24  # elements; of more none are
 
 
 def trained_ones(recorder):
     return [param for param in recorder.optimized() if param.grad is not None and not is_shard(param) and not param.grad.is_sparse]
+
+
+def copied(recorder, param, held):
+    """In the memory of an earlier step's copy, which the system need not find anew, where nobody holds that any more."""
+    gradient, spare = param.grad.detach(), recorder.spare.get(id(param))
+    if spare is None or id(spare) in held or (spare.shape, spare.dtype) != (gradient.shape, gradient.dtype):
+        recorder.spare[id(param)] = gradient.clone()
+    else:
+        spare.copy_(gradient)
+    return recorder.spare[id(param)]
+
+
+def copies(recorder, params):
+    held = {id(copy) for _, _, copy in recorder.last[1]["untouched"]} if recorder.last else set()
+    return [(id(param), param.grad.data_ptr(), copied(recorder, param, held)) for param in params]
 
 
 def backward_begins(recorder):
@@ -19,7 +34,7 @@ def backward_ended(recorder):
     recorder.reduces = not recorder.models or recorder.unsynced  # the script itself
     params = trained_ones(recorder)
     if sum(param.numel() for param in params) <= MOST_KEPT:
-        recorder.untouched = [(id(param), param.grad.data_ptr(), param.grad.detach().clone()) for param in params]
+        recorder.untouched = copies(recorder, params)
     if not recorder.reduces and recorder.world > 1:
         recorder.left_by_sums = {key: digest([gradient]) for key, _, gradient in recorder.untouched}
 
@@ -93,11 +108,12 @@ def misplaced(recorder, names, params):
     summed as one flat tensor is cut up otherwise than it was put together."""
     import torch
     now = {id(param): param.grad for param in params if param.grad is not None and not is_shard(param)}
-    pairs = [(key, flat(before).double(), flat(now[key]).double()) for key, _, before in recorder.untouched if key in now]
-    if recorder.world > 1 or len(pairs) < 2:
+    both = [(key, before, now[key]) for key, _, before in recorder.untouched if key in now]
+    if recorder.world > 1 or len(both) < 2 or all(is_same(before, after) for _, before, after in both):
         return []
+    pairs = [(key, flat(before).double(), flat(after).double()) for key, before, after in both]
     old, new = (torch.cat([pair[place] for pair in pairs]) for place in (1, 2))
-    if old.shape != new.shape or torch.equal(old, new) or not old.norm() > 0:
+    if old.shape != new.shape or not old.norm() > 0:
         return []
     old, bound = old * (new.norm() / old.norm()), EXACT * float(new.norm())
     if not float((old.sort().values - new.sort().values).norm()) <= bound:
@@ -107,13 +123,19 @@ def misplaced(recorder, names, params):
     return [name for name, param in zip(names, params) if id(param) in moved]
 
 
+def is_same(before, after):
+    """Most are, and to say so is quick."""
+    import torch
+    return (before.layout, before.dtype) == (after.layout, after.dtype) and torch.equal(before, after)
+
+
 def factor_of(before, after):
     """0: they are no multiples, or alike."""
-    if is_shard(after) or after.is_sparse:
+    if is_shard(after) or after.is_sparse or is_same(before, after):
         return 0
     old, new = flat(before).double(), flat(after).double()
-    if old.shape != new.shape or not old.norm() > 0:
+    if old.shape != new.shape or not length(old) > 0:
         return 0
     factor = float(new @ old / (old @ old))
-    apart = float((new - factor * old).norm()) > EXACT * float(old.norm())
+    apart = length(new - factor * old) > EXACT * length(old)
     return 0 if apart or abs(factor - 1) <= EXACT else factor

@@ -126,7 +126,8 @@ TEST_F(DoorTest, WhoDoesNotKnowTheSecretIsToldNothing) {
 
 TEST_F(DoorTest, AJoinWithoutRanksIsClosed) {
   open();
-  for (const char* ranks : {"[]", "[[1,0]]", "[[-1,0]]", "[[0,1],[1,2]]", "[[0,9000000]]", "[0]"}) {
+  for (const char* ranks :
+       {"[]", "[[1,0]]", "[[-1,0]]", "[[0,1],[1,2]]", "[[0,9000000]]", "[[0,1e38]]", "[0]"}) {
     const UniqueFd fd = connect();
     Wire stranger{UniqueFd(::dup(fd.get()))};
     const std::string text = fmt::format(
