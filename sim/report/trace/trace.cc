@@ -1,6 +1,7 @@
 #include "sim/report/trace/trace.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <numeric>
 #include <ostream>
 #include <system_error>
 
@@ -95,10 +97,29 @@ std::optional<InputError> folder_error(const TraceOptions& options) {
 
 TracedRun read_for_traces(const RunOutcome& outcome) {
   TracedRun run{outcome, timeline_of(outcome), {}};
+  const GroupTable groups = groups_of(outcome);
   const size_t ranks = std::min(run.timeline.phases.size(), outcome.ranks.size());
   for (size_t rank = 0; rank < ranks; ++rank)
-    run.calls.push_back(recorded_calls(outcome.ranks[rank], run.timeline.world_size));
+    run.calls.push_back(recorded_calls(outcome, groups, rank));
   return run;
+}
+
+const std::string& group_name(const Timeline& timeline, const std::optional<size_t>& group) {
+  static const std::string all = kGroupOfAll;
+  return group ? timeline.groups[*group].name : all;
+}
+
+std::string group_description(const Timeline& timeline, const std::optional<size_t>& group) {
+  if (!group) return kDescriptionOfAll;
+  const std::string& given = timeline.groups[*group].description;
+  return given.empty() ? "undefined" : given;
+}
+
+std::string ranks_text(const Timeline& timeline, const std::optional<size_t>& group) {
+  if (group) return fmt::format("[{}]", fmt::join(timeline.groups[*group].ranks, ", "));
+  std::vector<int64_t> all(static_cast<size_t>(timeline.world_size));
+  std::iota(all.begin(), all.end(), 0);
+  return fmt::format("[{}]", fmt::join(all, ", "));
 }
 
 std::string backend_of(const Scenario& scenario) {

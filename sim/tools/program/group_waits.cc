@@ -16,12 +16,12 @@ using Key = std::pair<std::string, std::vector<int64_t>>;
 using Members = std::map<int64_t, Member>;  // by rank
 
 void count(const ProgramRun& run, size_t rank, std::map<Key, Members>* all) {
-  const std::vector<ProgramGroup>& groups = run.ranks[rank].groups;
+  const std::vector<RankGroup>& groups = run.ranks[rank].groups;
   for (const Event& event : run.outcome.ranks[rank].events) {
     const bool entered = event.kind == kGroupArrival;
     if (!entered && event.kind != kGroupEnd) continue;
     if (event.subject < 0 || static_cast<size_t>(event.subject) >= groups.size()) continue;
-    const ProgramGroup& group = groups[static_cast<size_t>(event.subject)];
+    const RankGroup& group = groups[static_cast<size_t>(event.subject)];
     Member& member = (*all)[{group.name, group.ranks}][static_cast<int64_t>(rank)];
     int64_t& calls = entered ? member.entered : member.ended;
     calls = std::max<int64_t>(calls, event.sequence);

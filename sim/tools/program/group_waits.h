@@ -5,16 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "sim/record/rank_groups.h"
 #include "sim/record/recorder.h"
 #include "sim/tools/program/run_watch.h"
 
 namespace lockstep {
 
 // Waiting within groups of some of the ranks, whose collectives the agent counts.
-
-// Events of programs alone: subject: the group's place in what its rank knows; sequence: its calls
-// from 1.
-inline constexpr uint16_t kGroupArrival = 31, kGroupEnd = 32;
 
 // A call of a group that some of its ranks stand in and others never entered.
 struct GroupWait {
