@@ -97,6 +97,12 @@ class GroupTraces(FolderTest):
         late = "if rank == 0 and step == 3: time.sleep(600)"
         self.both_name(0, *SHORT, text=script(sum=late))
 
+    def test_who_calls_another_collective_in_a_group_than_most(self):
+        other = "if rank == 1 and step == 3: dist.all_reduce(p.grad[:2].clone(), group=row)"
+        _, answer = self.both_name(1, *SHORT, text=script(sum=other), world=6)
+        self.assertEqual(answer["class"], "mismatch", self.said)
+        self.assertIn("ranks called different collectives in the group of ranks 0, 1 and 2: ", self.said)
+
     def test_what_the_dumps_hold(self):
         found, traces = self.traced()
         self.assertEqual(found["outcome"], "completed", self.said)

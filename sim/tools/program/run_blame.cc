@@ -11,6 +11,7 @@
 #include "sim/judge/failure.h"
 #include "sim/judge/other_calls.h"
 #include "sim/judge/rank_view.h"
+#include "sim/tools/program/group_calls.h"
 #include "sim/tools/program/group_waits.h"
 
 namespace lockstep {
@@ -42,21 +43,24 @@ bool is_undecided_hang(const RunOutcome& outcome, const std::vector<RankView>& v
   });
 }
 
-// Who called another collective than most is behind what followed; of two ranks nobody can tell.
-void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
+// Of the kinds of failure that ranks that call different collectives may end by.
+bool may_be_mismatch(const Failure& failure) {
   // Gloo ends a process by SIGABRT that is sent more than it has room for.
-  const bool aborted = failure->kind == "crash" && failure->signal == SIGABRT;
-  if (!aborted && failure->kind != "timeout" && failure->kind != "rejected" &&
-      failure->kind != "hang")
-    return;
-  const std::vector<CallSide> sides = first_other_calls(views, is_other_call);
-  if (sides.empty()) return;
+  const bool aborted = failure.kind == "crash" && failure.signal == SIGABRT;
+  return aborted || failure.kind == "timeout" || failure.kind == "rejected" ||
+         failure.kind == "hang";
+}
+
+// Who of these ranks called another collective than most is behind what followed; of two ranks
+// nobody can tell. `where`: " in the group of ranks 0 and 1".
+void blame_few(const std::vector<CallSide>& sides, size_t ranks, const std::string& where,
+               Failure* failure) {
   std::vector<std::string> texts;
   std::vector<int64_t> few, all;
-  for (const auto& [call, ranks] : sides) {
-    texts.push_back(fmt::format("{} called {}", ranks_text(ranks), collective_text(call)));
-    all.insert(all.end(), ranks.begin(), ranks.end());
-    if (2 * ranks.size() < views.size()) few.insert(few.end(), ranks.begin(), ranks.end());
+  for (const CallSide& side : sides) {
+    texts.push_back(fmt::format("{} called {}", ranks_text(side.ranks), collective_text(side.call)));
+    all.insert(all.end(), side.ranks.begin(), side.ranks.end());
+    if (2 * side.ranks.size() < ranks) few.insert(few.end(), side.ranks.begin(), side.ranks.end());
   }
   failure->kind = "rejected";
   failure->cause = "collective_mismatch";
@@ -68,14 +72,30 @@ void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
       failure->step = side.call.step;
       failure->phase = to_word(static_cast<Phase>(side.call.phase));
     }
-  failure->message = fmt::format("ranks called different collectives: {}{}", fmt::join(texts, ", "),
-                                 failure->rank ? "" : "; which of them is wrong is not known");
+  failure->message =
+      fmt::format("ranks called different collectives{}: {}{}", where, fmt::join(texts, ", "),
+                  failure->rank ? "" : "; which of them is wrong is not known");
   for (const int64_t rank : all)
     if (failure->rank != rank) failure->secondary.push_back(rank);
   std::sort(failure->secondary.begin(), failure->secondary.end());
   auto& victims = failure->secondary;
   victims.erase(std::unique(victims.begin(), victims.end()), victims.end());
   if (failure->rank) std::erase(victims, *failure->rank);
+}
+
+void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
+  if (!may_be_mismatch(*failure)) return;
+  const std::vector<CallSide> sides = first_other_calls(views, is_other_call);
+  if (!sides.empty()) blame_few(sides, views.size(), "", failure);
+}
+
+bool blame_group_mismatch(const ProgramRun& run, Failure* failure) {
+  const auto found =
+      may_be_mismatch(*failure) ? first_group_mismatch(run, is_other_call) : std::nullopt;
+  if (!found) return false;
+  blame_few(found->sides, found->members.size(),
+            fmt::format(" in the group of {}", ranks_text(found->members)), failure);
+  return true;
 }
 
 // "ranks 0 and 2 wait in collective 3 of the group of ranks 0, 1 and 2"
@@ -286,7 +306,8 @@ void take_failure(const ProgramRun& run, ProgramRunResult* result) {
     result->why = "a process did not end well, and nothing tells which was the first";
   } else if (result->failure->kind == "starved") {
     result->why = result->failure->message;
-  } else if (blame_group_wait(run, views, &*result->failure)) {
+  } else if (blame_group_mismatch(run, &*result->failure) ||
+             blame_group_wait(run, views, &*result->failure)) {
     add_slow_victims(run, &*result->failure);
   } else if (first_other_calls(views, is_other_call).empty() &&
              is_undecided_hang(run.outcome, views, *result->failure)) {
