@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
 
 #include "reducer/probe.h"
 #include "sim/judge/blame.h"
@@ -117,33 +118,47 @@ const Event* waits_for(const RankView& view, const std::vector<int64_t>& others,
   return entered ? nullptr : pending;
 }
 
+// What the rank does that is missing there, and is not to blame for that alone.
+std::string what_else(const GroupWait& wait, const Event* elsewhere) {
+  if (elsewhere != nullptr)
+    return fmt::format("waits in {} for {}", collective_text(*elsewhere), ranks_text(wait.waiting));
+  return wait.circular ? "waits in another group" : "ended by itself";
+}
+
+// When it gave up, if it timed out: who came later than that came too late. Else the end of all.
+int64_t gave_up_ns(const std::vector<RankView>& views, const Failure& failure) {
+  const RankView* view = view_of(views, *failure.rank);
+  const bool timed_out = failure.kind == "timeout" && view != nullptr && view->error_ns;
+  return timed_out ? *view->error_ns : std::numeric_limits<int64_t>::max();
+}
+
 // Who waits within a group for a rank that never came is not to blame for what others wait for.
 bool blame_group_wait(const ProgramRun& run, const std::vector<RankView>& views, Failure* failure) {
   const bool waited = failure->kind == "timeout" || failure->kind == "hang" ||
                       (failure->kind == "exception" && failure->rank &&
                        error_of(views, *failure->rank) == ErrorKind::peer_lost);
-  const std::optional<GroupWait> wait = waited ? longest_group_wait(run) : std::nullopt;
-  if (!wait || !failure->rank || !contains(wait->waiting, *failure->rank)) return false;
+  if (!waited || !failure->rank) return false;
+  const std::optional<GroupWait> wait =
+      root_of_group_wait(run, *failure->rank, gave_up_ns(views, *failure));
+  if (!wait) return false;
   failure->secondary = wait->waiting;
   failure->rank.reset();
   failure->kind = "hang";
   failure->message =
-      fmt::format("{}, which {} never entered", to_words(*wait), ranks_text(wait->missing));
+      fmt::format("{}, which {} {}", to_words(*wait), ranks_text(wait->missing),
+                  wait->late ? "entered too late" : "never entered");
   const RankView* missing = wait->missing.size() == 1 ? view_of(views, wait->missing[0]) : nullptr;
   if (missing == nullptr) return true;
   const Event* elsewhere = waits_for(*missing, wait->waiting, views);
-  if (elsewhere == nullptr && !missing->finished) {
+  if (elsewhere == nullptr && !wait->circular && !missing->finished) {
     failure->rank = missing->rank;
-    failure->message += fmt::format(": it was {}", where(missing));
+    if (!wait->late) failure->message += fmt::format(": it was {}", where(missing));
     return true;
   }
   failure->kind = "rejected";
   failure->cause = "collective_mismatch";
-  failure->message += fmt::format(
-      "; rank {} {}: which of them is wrong is not known", missing->rank,
-      elsewhere == nullptr ? "ended by itself"
-                           : fmt::format("waits in {} for {}", collective_text(*elsewhere),
-                                         ranks_text(wait->waiting)));
+  failure->message += fmt::format("; rank {} {}: which of them is wrong is not known",
+                                  missing->rank, what_else(*wait, elsewhere));
   return true;
 }
 

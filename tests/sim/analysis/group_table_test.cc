@@ -95,7 +95,7 @@ TEST(GroupTable, NoMetricCountsThem) {
   EXPECT_EQ(a.steps, b.steps);
   ASSERT_FALSE(a.ranks.empty());
   for (size_t rank = 0; rank < a.ranks.size(); ++rank)
-    EXPECT_EQ(a.ranks[rank].wait_ms, b.ranks[rank].wait_ms);
+    EXPECT_EQ(a.ranks[rank].mean.wait_ms, b.ranks[rank].mean.wait_ms);
 }
 
 TEST(GroupTable, ARanksCallsAreInTheOrderInWhichItMadeThem) {

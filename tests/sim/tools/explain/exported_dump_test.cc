@@ -118,6 +118,21 @@ TEST_F(ExportedDump, HasEveryGroupThatTheRankIsIn) {
   EXPECT_EQ(dump.entries[3].timeout_ms, 0) << "nobody told it";
 }
 
+// Of which no other dump tells, since no other rank is in them.
+TEST_F(ExportedDump, AGroupOfOneRankIsNoRiddle) {
+  RunOutcome outcome = made("gloo");
+  outcome.groups = {{{"1", {0}}}, {{"2", {1}}}, {}};
+  for (const size_t rank : {0, 1}) {
+    const Event last = outcome.ranks[rank].events.back();
+    for (const uint16_t kind : {kGroupArrival, kGroupEnd})
+      outcome.ranks[rank].events.push_back(
+          {last.time_ns + kind, 1, kind, last.phase, last.step, 0, pack_collective(1, 6, 4)});
+  }
+  erase_from(28, EventKind::arrival, &outcome.ranks[1]);
+  for (RankRecords& rank : outcome.ranks) erase_from(28, EventKind::end, &rank);
+  EXPECT_THAT(attribute(dumps_of(outcome)).guilty, testing::ElementsAre(1));
+}
+
 // Ranks 0 and 2 wait for others of their groups, and only rank 3 for nobody.
 TEST_F(ExportedDump, WhoNeverEnteredACollectiveOfAGroupIsNamed) {
   RunOutcome outcome = made_mesh(12);
