@@ -1,7 +1,6 @@
 #include "sim/tools/program/group_waits.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -16,8 +15,6 @@ struct Member {
 
 using Key = std::pair<std::string, std::vector<int64_t>>;
 using Members = std::map<int64_t, Member>;  // by rank
-
-constexpr int64_t kTheEnd = std::numeric_limits<int64_t>::max();
 
 void count(const ProgramRun& run, size_t rank, int64_t as_of_ns, std::map<Key, Members>* all) {
   const std::vector<RankGroup>& groups = run.ranks[rank].groups;
@@ -84,10 +81,24 @@ const GroupWait* wait_of(const std::vector<GroupWait>& waits, int64_t rank) {
   return found == waits.end() ? nullptr : &*found;
 }
 
+GroupWait root_of(const std::vector<GroupWait>& waits, const GroupWait& first) {
+  std::vector<const GroupWait*> seen;
+  for (const GroupWait* wait = &first; std::find(seen.begin(), seen.end(), wait) == seen.end();) {
+    seen.push_back(wait);
+    GroupWait root = *wait;
+    std::erase_if(root.missing, [&](int64_t one) { return wait_of(waits, one) != nullptr; });
+    if (!root.missing.empty()) return root;
+    wait = wait_of(waits, wait->missing.front());
+  }
+  GroupWait wait = first;
+  wait.circular = true;
+  return wait;
+}
+
 }  // namespace
 
 std::optional<GroupWait> longest_group_wait(const ProgramRun& run) {
-  const std::vector<GroupWait> waits = group_waits(run, kTheEnd);
+  const std::vector<GroupWait> waits = group_waits(run, kWholeRun);
   return waits.empty() ? std::nullopt : std::optional(waits.front());
 }
 
@@ -96,24 +107,20 @@ std::optional<GroupWait> root_of_group_wait(const ProgramRun& run, int64_t rank,
   const std::vector<GroupWait> waits = group_waits(run, as_of_ns);
   const GroupWait* first = wait_of(waits, rank);
   if (first == nullptr) return std::nullopt;
-  std::vector<const GroupWait*> seen;
-  for (const GroupWait* wait = first; std::find(seen.begin(), seen.end(), wait) == seen.end();) {
-    seen.push_back(wait);
-    GroupWait root = *wait;
-    std::erase_if(root.missing, [&](int64_t one) { return wait_of(waits, one) != nullptr; });
-    if (!root.missing.empty()) return root;
-    wait = wait_of(waits, wait->missing.front());
-  }
-  GroupWait wait = *first;
-  wait.circular = true;
-  return wait;
+  GroupWait root = root_of(waits, *first);
+  for (const GroupWait& wait : waits)
+    if (root_of(waits, wait).missing == root.missing)
+      for (const int64_t waiting : wait.waiting)
+        if (!holds(root.victims, waiting)) root.victims.push_back(waiting);
+  std::sort(root.victims.begin(), root.victims.end());
+  return root;
 }
 
 bool waits_in_group(const ProgramRun& run, int64_t rank) {
   const auto place = static_cast<size_t>(rank);
   if (place >= std::min(run.ranks.size(), run.outcome.ranks.size())) return false;
   std::map<Key, Members> all;
-  count(run, place, kTheEnd, &all);
+  count(run, place, kWholeRun, &all);
   return std::any_of(all.begin(), all.end(), [&](const auto& group) {
     const Member& member = group.second.at(rank);
     return member.ended < member.entered;

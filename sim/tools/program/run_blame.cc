@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <limits>
 
 #include "reducer/probe.h"
 #include "sim/judge/blame.h"
@@ -129,7 +128,29 @@ std::string what_else(const GroupWait& wait, const Event* elsewhere) {
 int64_t gave_up_ns(const std::vector<RankView>& views, const Failure& failure) {
   const RankView* view = view_of(views, *failure.rank);
   const bool timed_out = failure.kind == "timeout" && view != nullptr && view->error_ns;
-  return timed_out ? *view->error_ns : std::numeric_limits<int64_t>::max();
+  return timed_out ? *view->error_ns : kWholeRun;
+}
+
+// Who is missing, where that is one, and neither waits for these nor ended by itself.
+void blame_missing(const GroupWait& wait, const std::vector<RankView>& views, Failure* failure) {
+  failure->secondary = wait.victims;
+  failure->rank.reset();
+  failure->kind = "hang";
+  failure->message =
+      fmt::format("{}, which {} {}", to_words(wait), ranks_text(wait.missing),
+                  wait.late ? "entered too late" : "never entered");
+  const RankView* missing = wait.missing.size() == 1 ? view_of(views, wait.missing[0]) : nullptr;
+  if (missing == nullptr) return;
+  const Event* elsewhere = waits_for(*missing, wait.waiting, views);
+  if (elsewhere == nullptr && !wait.circular && !missing->finished) {
+    failure->rank = missing->rank;
+    if (!wait.late) failure->message += fmt::format(": it was {}", where(missing));
+    return;
+  }
+  failure->kind = "rejected";
+  failure->cause = "collective_mismatch";
+  failure->message += fmt::format("; rank {} {}: which of them is wrong is not known",
+                                  missing->rank, what_else(wait, elsewhere));
 }
 
 // Who waits within a group for a rank that never came is not to blame for what others wait for.
@@ -140,26 +161,18 @@ bool blame_group_wait(const ProgramRun& run, const std::vector<RankView>& views,
   if (!waited || !failure->rank) return false;
   const std::optional<GroupWait> wait =
       root_of_group_wait(run, *failure->rank, gave_up_ns(views, *failure));
-  if (!wait) return false;
-  failure->secondary = wait->waiting;
-  failure->rank.reset();
-  failure->kind = "hang";
-  failure->message =
-      fmt::format("{}, which {} {}", to_words(*wait), ranks_text(wait->missing),
-                  wait->late ? "entered too late" : "never entered");
-  const RankView* missing = wait->missing.size() == 1 ? view_of(views, wait->missing[0]) : nullptr;
-  if (missing == nullptr) return true;
-  const Event* elsewhere = waits_for(*missing, wait->waiting, views);
-  if (elsewhere == nullptr && !wait->circular && !missing->finished) {
-    failure->rank = missing->rank;
-    if (!wait->late) failure->message += fmt::format(": it was {}", where(missing));
-    return true;
-  }
-  failure->kind = "rejected";
-  failure->cause = "collective_mismatch";
-  failure->message += fmt::format("; rank {} {}: which of them is wrong is not known",
-                                  missing->rank, what_else(*wait, elsewhere));
-  return true;
+  if (wait) blame_missing(*wait, views, failure);
+  return wait.has_value();
+}
+
+// Of a hang in which several stand at the same place: those that wait in a group do not.
+bool blame_longest_wait(const ProgramRun& run, const std::vector<RankView>& views,
+                        Failure* failure) {
+  const std::optional<GroupWait> longest = longest_group_wait(run);
+  if (!longest) return false;
+  const auto root = root_of_group_wait(run, longest->waiting.front(), kWholeRun);
+  if (root) blame_missing(*root, views, failure);
+  return root.has_value();
 }
 
 // It ended well, or was about to, while others waited for it.
@@ -322,7 +335,10 @@ void take_failure(const ProgramRun& run, ProgramRunResult* result) {
   } else if (result->failure->kind == "starved") {
     result->why = result->failure->message;
   } else if (blame_group_mismatch(run, &*result->failure) ||
-             blame_group_wait(run, views, &*result->failure)) {
+             blame_group_wait(run, views, &*result->failure) ||
+             (first_other_calls(views, is_other_call).empty() &&
+              is_undecided_hang(run.outcome, views, *result->failure) &&
+              blame_longest_wait(run, views, &*result->failure))) {
     add_slow_victims(run, &*result->failure);
   } else if (first_other_calls(views, is_other_call).empty() &&
              is_undecided_hang(run.outcome, views, *result->failure)) {
