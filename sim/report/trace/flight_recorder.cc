@@ -155,15 +155,17 @@ class DumpWriter {
     if (own >= 0) integer("timeout_ms", own);
   }
 
-  // What the collective got is one flat tensor, whose shape is not recorded; none where its size is
-  // not known either.
+  // What the collective got is one flat tensor, whose shape is not recorded; where its size is not
+  // known either, that shape is empty. PyTorch's tool compares what an all_to_all took and gave in
+  // all, so that it is told both or none.
   void tensor(const char* which, const RecordedCall& call, std::optional<int64_t> elements) {
-    const bool any = call.operation != "barrier" && elements;
+    const bool any = call.operation != "barrier";
+    const bool told = elements && (call.operation != "all_to_all" || call.elements_out);
     key((std::string(which) + "_sizes").c_str());
     out_.begin_list();
     if (any) {
       out_.begin_list();
-      out_.integer(*elements);
+      if (told) out_.integer(*elements);
       out_.end_list();
     }
     out_.end_list();

@@ -17,7 +17,7 @@ namespace lockstep {
 // rank's own. "desc" is "undefined", as PyTorch has it, where nobody described a group. Kept are
 // the newest 2,000 collectives, as many as by PyTorch's default; record_id counts from 0 over all
 // groups, and begins later where earlier calls were lost. What is not known is left out: the
-// time-out of a group, or an empty list of sizes (RecordedCall). Other than PyTorch's own dumps over Gloo these tell what completed: an
+// time-out of a group, or the size of a tensor, whose shape is empty then. Other than PyTorch's own dumps over Gloo these tell what completed: an
 // entry is "completed"; "started" where it failed or had not ended when the run did; or "scheduled"
 // where it never left the rank's queue. None but the first is retired. Times are in nanoseconds on
 // the launcher's CLOCK_MONOTONIC (in virtual time: since its begin), the same for all ranks. Frames

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <ostream>
 #include <system_error>
@@ -93,6 +94,26 @@ std::optional<InputError> folder_error(const TraceOptions& options) {
   return std::nullopt;
 }
 
+// What a rank got in a broadcast or scatter, of which it gave nothing, is what the source gave it.
+void complete_sizes(std::vector<std::vector<RecordedCall>>* ranks) {
+  const auto is_completed = [](const RecordedCall& call) {
+    return call.operation == "broadcast" || call.operation == "scatter";
+  };
+  std::map<std::pair<std::optional<size_t>, uint32_t>, const RecordedCall*> given;
+  for (const auto& calls : *ranks)
+    for (const RecordedCall& call : calls)
+      if (is_completed(call) && call.elements_out) given[{call.group, call.sequence}] = &call;
+  for (auto& calls : *ranks)
+    for (RecordedCall& call : calls) {
+      const auto source = given.find({call.group, call.sequence});
+      if (!is_completed(call) || call.elements_out || source == given.end()) continue;
+      if (source->second->operation != call.operation) continue;
+      call.type = source->second->type;
+      call.elements_out = source->second->elements_out;
+      if (!call.elements_in) call.elements_in = call.elements_out;
+    }
+}
+
 }  // namespace
 
 TracedRun read_for_traces(const RunOutcome& outcome) {
@@ -101,6 +122,7 @@ TracedRun read_for_traces(const RunOutcome& outcome) {
   const size_t ranks = std::min(run.timeline.phases.size(), outcome.ranks.size());
   for (size_t rank = 0; rank < ranks; ++rank)
     run.calls.push_back(recorded_calls(outcome, groups, rank));
+  complete_sizes(&run.calls);
   return run;
 }
 

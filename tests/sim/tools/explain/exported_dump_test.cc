@@ -118,6 +118,24 @@ TEST_F(ExportedDump, HasEveryGroupThatTheRankIsIn) {
   EXPECT_EQ(dump.entries[3].timeout_ms, 0) << "nobody told it";
 }
 
+TEST_F(ExportedDump, WhatAScattersSourceGaveTheOthersGot) {
+  RunOutcome outcome = made_mesh();
+  for (const size_t rank : {2, 3})
+    for (Event& event : outcome.ranks[rank].events)
+      if (event.kind == kGroupArrival && event.subject == 0)
+        event.value = event.sequence == 1 ? pack_collective(5, rank == 2 ? 6 : 255, rank == 2 ? 400 : 0)
+                                          : pack_collective(8, 6, 400);
+  const auto dumps = dumps_of(outcome);
+  const auto sizes = [&](size_t rank, int64_t sequence) {
+    for (const FlightEntry& entry : dumps[rank].entries)
+      if (entry.group == "2" && entry.sequence == sequence) return entry.sizes + entry.dtypes;
+    return std::string("none");
+  };
+  EXPECT_EQ(sizes(2, 1), "[[100]]->[[50]][\"Float\"]");
+  EXPECT_EQ(sizes(3, 1), "[[0]]->[[50]][\"Float\"]");
+  EXPECT_EQ(sizes(3, 2), "[[]][\"Float\"]") << "an all_to_all may be uneven";
+}
+
 // Of which no other dump tells, since no other rank is in them.
 TEST_F(ExportedDump, AGroupOfOneRankIsNoRiddle) {
   RunOutcome outcome = made("gloo");
