@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <string>
@@ -25,8 +26,9 @@ bool is_sound(const RankGroup& group, int64_t rank, int64_t world_size) {
 }
 
 bool share_ranks(const RankGroup& a, const RankGroup& b) {
-  return std::find_first_of(a.ranks.begin(), a.ranks.end(), b.ranks.begin(), b.ranks.end()) !=
-         a.ranks.end();
+  return std::any_of(a.ranks.begin(), a.ranks.end(), [&](int64_t rank) {
+    return std::binary_search(b.ranks.begin(), b.ranks.end(), rank);
+  });
 }
 
 void complete(const RankGroup& told, RankGroup* known) {
@@ -97,8 +99,7 @@ GroupTable groups_of(const RunOutcome& outcome) {
     for (const RankGroup& group : outcome.groups[rank]) {
       auto& place = places.emplace_back();
       if (!is_sound(group, static_cast<int64_t>(rank), world_size)) continue;
-      const auto [found, fresh] =
-          known.try_emplace({group.name, group.ranks}, table.groups.size());
+      const auto [found, fresh] = known.try_emplace({group.name, group.ranks}, table.groups.size());
       if (fresh) table.groups.push_back(group);
       place = found->second;
       complete(group, &table.groups[found->second]);

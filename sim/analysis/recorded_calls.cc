@@ -91,9 +91,8 @@ class CallReader {
       found.push_back(std::move(call));
     }
     if (any_of_group)
-      std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
-        return a.called_ns < b.called_ns;
-      });
+      std::stable_sort(found.begin(), found.end(),
+                       [](const auto& a, const auto& b) { return a.called_ns < b.called_ns; });
     return found;
   }
 
@@ -113,8 +112,7 @@ class CallReader {
   }
 
   void take_of_group(const Event& event) {
-    const auto group =
-        groups_ == nullptr ? std::nullopt : groups_->place_of(rank_, event.subject);
+    const auto group = groups_ == nullptr ? std::nullopt : groups_->place_of(rank_, event.subject);
     if (!group) return;
     if (event.kind == kGroupArrival)
       return arrive(event, group, -1, static_cast<int64_t>(groups_->groups[*group].ranks.size()));

@@ -15,11 +15,11 @@ namespace lockstep {
 // A collective as one rank called it. Unlike Collective of sim/analysis/timeline.h it says nothing
 // of the others, so that what ranks called differently stays different.
 struct RecordedCall {
-  uint32_t sequence = 0;  // counts all of a rank in its group, alike on all ranks
+  uint32_t sequence = 0;        // counts all of a rank in its group, alike on all ranks
   std::optional<size_t> group;  // its place in GroupTable::groups; nothing: of all ranks
-  std::string operation;  // "all_reduce"
+  std::string operation;        // "all_reduce"
   int64_t bucket = -1, step = 0;
-  const ElementType* type = nullptr;          // null: a number that is no type
+  const ElementType* type = nullptr;  // null: a number that is no type
   // At this rank; none of a barrier. Nothing where that is not known: what comes out of a program's
   // all_to_all may be uneven, and of its scatter or gather the one that it is from, or for, may not
   // have been recorded.
@@ -34,9 +34,9 @@ struct RecordedCall {
 // of ours has, is one more than those of reducer/probe.h.
 const char* word_of_call(uint8_t operation);
 
-// Of a rank's primary run, ascending by sequence, of all ranks alone. Where a rank recorded when collectives leave its
-// queue, one without that has not started; elsewhere all start when they are called. What is no
-// operation (a damaged record) is left out.
+// Of a rank's primary run, ascending by sequence, of all ranks alone. Where a rank recorded when
+// collectives leave its queue, one without that has not started; elsewhere all start when they are
+// called. What is no operation (a damaged record) is left out.
 std::vector<RecordedCall> recorded_calls(const RankRecords& records, int64_t world_size);
 
 // The same and those of the groups of `groups`, which are the run's; where there are any, in the

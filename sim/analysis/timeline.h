@@ -39,8 +39,8 @@ struct Collective {
   uint32_t sequence = 0;
   uint8_t operation = 0;  // Operation of reducer/probe.h; records may hold a number that is none
   int64_t bucket = -1, bytes = 0;
-  int64_t step = 0;  // 0: outside of steps, as in construction and for lanes
-  bool same = true;  // ... operation, bucket, bytes and step on all ranks that arrived
+  int64_t step = 0;             // 0: outside of steps, as in construction and for lanes
+  bool same = true;             // ... operation, bucket, bytes and step on all ranks that arrived
   std::optional<size_t> group;  // its place in Timeline::groups; nothing: of all ranks
   std::vector<Passage> ranks;
 };

@@ -53,9 +53,9 @@ struct RunOutcome {
   RunPlan plan;
   // OUT_DIR/0001 for plan 0: stays if `done` says so. Of a run in threads it is made only then.
   std::string run_dir;
-  std::vector<ProcessEnd> ends;        // in order
-  std::vector<RankRecords> ranks;      // index = rank; empty events where the file was unreadable
-  std::vector<RankRecords> goldens;    // records of golden processes (lane rounding writes some)
+  std::vector<ProcessEnd> ends;      // in order
+  std::vector<RankRecords> ranks;    // index = rank; empty events where the file was unreadable
+  std::vector<RankRecords> goldens;  // records of golden processes (lane rounding writes some)
   // Of a program of the user's alone. By rank: groups of some of the ranks, in the order in which
   // its events number them.
   std::vector<std::vector<RankGroup>> groups;

@@ -43,8 +43,7 @@ class DumpWriter {
     out_.begin_list();
     const size_t first = calls_.size() - std::min(calls_.size(), kMostEntries);
     const int64_t lost = lost_calls();
-    for (size_t i = first; i < calls_.size(); ++i)
-      entry(calls_[i], lost + static_cast<int64_t>(i));
+    for (size_t i = first; i < calls_.size(); ++i) entry(calls_[i], lost + static_cast<int64_t>(i));
     out_.end_list();
     out_.end_dict();
     return out_.take();
@@ -88,9 +87,9 @@ class DumpWriter {
 
   // The group's newest collective that has come so far; -1: none has.
   int64_t last(const Group& group, bool (*has)(const RecordedCall& call)) const {
-    const auto found =
-        std::find_if(calls_.rbegin(), calls_.rend(),
-                     [&](const RecordedCall& call) { return call.group == group && has(call); });
+    const auto found = std::find_if(calls_.rbegin(), calls_.rend(), [&](const RecordedCall& call) {
+      return call.group == group && has(call);
+    });
     return found == calls_.rend() ? -1 : int64_t{found->sequence};
   }
 
@@ -149,8 +148,8 @@ class DumpWriter {
 
   // Of a group of some ranks it is not always known.
   void timeout(const RecordedCall& call) {
-    const int64_t all = call.phase == Phase::construction ? timeouts_.construction_ms
-                                                          : timeouts_.collective_ms;
+    const int64_t all =
+        call.phase == Phase::construction ? timeouts_.construction_ms : timeouts_.collective_ms;
     const int64_t own = call.group ? timeline_.groups[*call.group].timeout_ms : all;
     if (own >= 0) integer("timeout_ms", own);
   }

@@ -63,9 +63,8 @@ std::vector<GroupWait> group_waits(const ProgramRun& run, int64_t as_of_ns) {
   std::vector<GroupWait> waits;
   for (const auto& [key, members] : all)
     if (auto wait = wait_in(key.second, members)) waits.push_back(std::move(*wait));
-  std::stable_sort(waits.begin(), waits.end(), [](const GroupWait& a, const GroupWait& b) {
-    return a.since_ns < b.since_ns;
-  });
+  std::stable_sort(waits.begin(), waits.end(),
+                   [](const GroupWait& a, const GroupWait& b) { return a.since_ns < b.since_ns; });
   return waits;
 }
 
@@ -75,9 +74,8 @@ bool holds(const std::vector<int64_t>& ranks, int64_t rank) {
 
 // What it waits in for longest; null: in none.
 const GroupWait* wait_of(const std::vector<GroupWait>& waits, int64_t rank) {
-  const auto found = std::find_if(waits.begin(), waits.end(), [&](const GroupWait& wait) {
-    return holds(wait.waiting, rank);
-  });
+  const auto found = std::find_if(waits.begin(), waits.end(),
+                                  [&](const GroupWait& wait) { return holds(wait.waiting, rank); });
   return found == waits.end() ? nullptr : &*found;
 }
 
@@ -102,8 +100,7 @@ std::optional<GroupWait> longest_group_wait(const ProgramRun& run) {
   return waits.empty() ? std::nullopt : std::optional(waits.front());
 }
 
-std::optional<GroupWait> root_of_group_wait(const ProgramRun& run, int64_t rank,
-                                            int64_t as_of_ns) {
+std::optional<GroupWait> root_of_group_wait(const ProgramRun& run, int64_t rank, int64_t as_of_ns) {
   const std::vector<GroupWait> waits = group_waits(run, as_of_ns);
   const GroupWait* first = wait_of(waits, rank);
   if (first == nullptr) return std::nullopt;

@@ -58,7 +58,8 @@ void blame_few(const std::vector<CallSide>& sides, size_t ranks, const std::stri
   std::vector<std::string> texts;
   std::vector<int64_t> few, all;
   for (const CallSide& side : sides) {
-    texts.push_back(fmt::format("{} called {}", ranks_text(side.ranks), collective_text(side.call)));
+    texts.push_back(
+        fmt::format("{} called {}", ranks_text(side.ranks), collective_text(side.call)));
     all.insert(all.end(), side.ranks.begin(), side.ranks.end());
     if (2 * side.ranks.size() < ranks) few.insert(few.end(), side.ranks.begin(), side.ranks.end());
   }
@@ -136,9 +137,8 @@ void blame_missing(const GroupWait& wait, const std::vector<RankView>& views, Fa
   failure->secondary = wait.victims;
   failure->rank.reset();
   failure->kind = "hang";
-  failure->message =
-      fmt::format("{}, which {} {}", to_words(wait), ranks_text(wait.missing),
-                  wait.late ? "entered too late" : "never entered");
+  failure->message = fmt::format("{}, which {} {}", to_words(wait), ranks_text(wait.missing),
+                                 wait.late ? "entered too late" : "never entered");
   const RankView* missing = wait.missing.size() == 1 ? view_of(views, wait.missing[0]) : nullptr;
   if (missing == nullptr) return;
   const Event* elsewhere = waits_for(*missing, wait.waiting, views);

@@ -129,9 +129,8 @@ TEST(GroupTable, OfAProgramBytesAreWhatARankGave) {
   outcome.ranks.resize(4);
   // Operation, bytes; then elements in and out, -1: not known.
   const std::vector<std::array<int64_t, 4>> expected = {
-      {1, 64, 8, 8}, {2, 64, 8, 8}, {2, 0, -1, -1}, {3, 64, 8, 16}, {4, 64, 8, 4},
-      {5, 64, 8, 4}, {5, 0, 0, -1}, {6, 64, 8, -1}, {7, 0, 0, 0},   {8, 64, 8, -1},
-      {9, 64, 8, 8}};
+      {1, 64, 8, 8}, {2, 64, 8, 8},  {2, 0, -1, -1}, {3, 64, 8, 16}, {4, 64, 8, 4}, {5, 64, 8, 4},
+      {5, 0, 0, -1}, {6, 64, 8, -1}, {7, 0, 0, 0},   {8, 64, 8, -1}, {9, 64, 8, 8}};
   for (uint32_t i = 0; i < expected.size(); ++i)
     outcome.ranks[0].events.push_back(
         {i, i + 1, kGroupArrival, static_cast<uint16_t>(Phase::backward), 1, 0,

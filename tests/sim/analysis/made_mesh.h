@@ -34,8 +34,8 @@ inline RunOutcome made_mesh(int64_t steps = 2) {
         const int64_t at_ns = end->time_ns - 900'000 + call * 400'000 + int64_t{100} * rank;
         made.push_back({at_ns, static_cast<uint32_t>(step), kGroupArrival, end->phase, step, group,
                         pack_collective(1, 6, 16'000)});
-        made.push_back({at_ns + 300'000, static_cast<uint32_t>(step), kGroupEnd, end->phase, step,
-                        group, 0});
+        made.push_back(
+            {at_ns + 300'000, static_cast<uint32_t>(step), kGroupEnd, end->phase, step, group, 0});
       }
       events.insert(end, made.begin(), made.end());
     }

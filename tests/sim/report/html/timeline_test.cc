@@ -63,7 +63,9 @@ TEST(HtmlTimeline, HasCollectivesOfGroups) {
   EXPECT_EQ(row[6], 0) << "it is not in it";
   EXPECT_TRUE(row[8].is_array());
   EXPECT_TRUE(row[9].is_null()) << "it never came";
-  EXPECT_EQ(json::parse(html_timeline(outcome, {"mesh", {{}, 2, ""}}, 30))["group_collectives"].size(), 4u)
+  EXPECT_EQ(
+      json::parse(html_timeline(outcome, {"mesh", {{}, 2, ""}}, 30))["group_collectives"].size(),
+      4u)
       << "of the steps that are drawn";
 }
 

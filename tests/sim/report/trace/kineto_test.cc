@@ -66,9 +66,8 @@ TEST_F(KinetoTest, SaysOfWhichGroupACollectiveIsWhereThereAreSome) {
       groups[call["args"]["Process Group Name"].get<std::string>() + " " +
              call["args"]["Process Group Ranks"].get<std::string>() + " " +
              call["args"]["Process Group Description"].get<std::string>()] += 1;
-  const std::map<std::string, int> expected = {{"0 [0, 1, 2, 3] default_pg", 6},
-                                               {"2 [2, 3] undefined", 2},
-                                               {"3 [0, 2] column", 2}};
+  const std::map<std::string, int> expected = {
+      {"0 [0, 1, 2, 3] default_pg", 6}, {"2 [2, 3] undefined", 2}, {"3 [0, 2] column", 2}};
   EXPECT_EQ(groups, expected);
   RunOutcome without = made_mesh();
   without.groups.clear();

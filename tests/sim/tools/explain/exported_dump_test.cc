@@ -123,8 +123,9 @@ TEST_F(ExportedDump, WhatAScattersSourceGaveTheOthersGot) {
   for (const size_t rank : {2, 3})
     for (Event& event : outcome.ranks[rank].events)
       if (event.kind == kGroupArrival && event.subject == 0)
-        event.value = event.sequence == 1 ? pack_collective(5, rank == 2 ? 6 : 255, rank == 2 ? 400 : 0)
-                                          : pack_collective(8, 6, 400);
+        event.value = event.sequence == 1
+                          ? pack_collective(5, rank == 2 ? 6 : 255, rank == 2 ? 400 : 0)
+                          : pack_collective(8, 6, 400);
   const auto dumps = dumps_of(outcome);
   const auto sizes = [&](size_t rank, int64_t sequence) {
     for (const FlightEntry& entry : dumps[rank].entries)
@@ -155,7 +156,8 @@ TEST_F(ExportedDump, AGroupOfOneRankIsNoRiddle) {
 TEST_F(ExportedDump, WhoNeverEnteredACollectiveOfAGroupIsNamed) {
   RunOutcome outcome = made_mesh(12);
   end_before(&outcome, 3, 0, 9);
-  for (const size_t rank : {0, 1, 2}) stay_in(&outcome, rank, rank == 2 ? 0 : 1 - static_cast<int32_t>(rank), 9);
+  for (const size_t rank : {0, 1, 2})
+    stay_in(&outcome, rank, rank == 2 ? 0 : 1 - static_cast<int32_t>(rank), 9);
   end_before(&outcome, 0, 1, 10);
   const FlightFinding finding = attribute(dumps_of(outcome));
   EXPECT_EQ(finding.kind, FlightClass::never_entered);
