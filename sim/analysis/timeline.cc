@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "reducer/probe.h"
+#include "sim/analysis/recorded_calls.h"
 
 namespace lockstep {
 
@@ -51,12 +51,18 @@ struct OwnStep {
 
 using OwnSteps = std::map<int64_t, OwnStep>;
 using Collectives = std::map<uint32_t, Collective>;
+using GroupCollectives = std::map<std::pair<size_t, uint32_t>, Collective>;
 
 // Reads the events of one rank in the order of time.
 class RankReader {
  public:
-  RankReader(size_t rank, size_t world_size, Collectives* collectives)
-      : rank_(rank), world_size_(world_size), collectives_(*collectives) {}
+  RankReader(size_t rank, size_t world_size, const GroupTable& groups, Collectives* collectives,
+             GroupCollectives* of_groups)
+      : rank_(rank),
+        world_size_(world_size),
+        groups_(groups),
+        collectives_(*collectives),
+        of_groups_(*of_groups) {}
 
   void read(const RankRecords& records) {
     std::vector<Event> events = records.events;
@@ -77,6 +83,7 @@ class RankReader {
 
  private:
   void read(const Event& event) {
+    if (event.kind == kGroupArrival || event.kind == kGroupEnd) return read_of_group(event);
     switch (static_cast<EventKind>(event.kind)) {
       case EventKind::phase_begin:
         begin_phase(event);
@@ -167,26 +174,44 @@ class RankReader {
     end_phase(event.time_ns);
   }
 
-  void arrive(const Event& event) {
+  // What the first rank says of it, and whether this one says the same.
+  Passage& enter(const Event& event, int64_t bucket, bool fresh, Collective* collective) {
     const PackedCollective packed = unpack_collective(event.value);
     const int64_t step = within_step(event) ? event.step : 0;
-    const auto [place, fresh] = collectives_.try_emplace(event.sequence);
-    Collective& collective = place->second;
     if (fresh) {
-      collective.sequence = event.sequence;
-      collective.operation = packed.operation;
-      collective.bucket = event.subject;
-      collective.bytes = packed.bytes;
-      collective.step = step;
-      collective.ranks.resize(world_size_);
-    } else if (collective.operation != packed.operation || collective.bucket != event.subject ||
-               collective.bytes != packed.bytes || collective.step != step) {
-      collective.same = false;
+      collective->sequence = event.sequence;
+      collective->operation = packed.operation;
+      collective->bucket = bucket;
+      collective->bytes = packed.bytes;
+      collective->step = step;
+      collective->ranks.resize(world_size_);
+    } else if (collective->operation != packed.operation || collective->bucket != bucket ||
+               collective->bytes != packed.bytes || collective->step != step) {
+      collective->same = false;
     }
-    last_of_bucket_[event.subject] = event.sequence;
-    Passage& passage = collective.ranks[rank_];
+    Passage& passage = collective->ranks[rank_];
     passage.arrival_ns = event.time_ns;
     passage.phase = static_cast<Phase>(event.phase);
+    return passage;
+  }
+
+  void read_of_group(const Event& event) {
+    const auto group = groups_.place_of(rank_, event.subject);
+    if (!group) return;
+    if (event.kind == kGroupEnd) {
+      const auto known = of_groups_.find({*group, event.sequence});
+      if (known != of_groups_.end()) known->second.ranks[rank_].end_ns = event.time_ns;
+      return;
+    }
+    const auto [place, fresh] = of_groups_.try_emplace({*group, event.sequence});
+    place->second.group = group;
+    enter(event, -1, fresh, &place->second);
+  }
+
+  void arrive(const Event& event) {
+    const auto [place, fresh] = collectives_.try_emplace(event.sequence);
+    Passage& passage = enter(event, event.subject, fresh, &place->second);
+    last_of_bucket_[event.subject] = event.sequence;
     if (const auto ready = ready_.find(event.subject);
         event.subject >= 0 && ready != ready_.end()) {
       passage.ready_ns = ready->second;
@@ -216,7 +241,9 @@ class RankReader {
   }
 
   const size_t rank_, world_size_;
+  const GroupTable& groups_;
   Collectives& collectives_;
+  GroupCollectives& of_groups_;
   std::map<int32_t, int64_t> ready_;            // bucket -> when, in this step
   std::map<int32_t, uint32_t> last_of_bucket_;  // -> the sequence of its last collective
   bool open_ = false;                           // the last phase has not ended
@@ -312,8 +339,8 @@ void add_steps(const std::vector<OwnSteps>& ranks, Timeline* timeline) {
 }  // namespace
 
 const char* operation_of(const Collective& collective) {
-  if (!is_operation(collective.operation)) return "collective";
-  return to_word(static_cast<Operation>(collective.operation));
+  const char* word = word_of_call(collective.operation);
+  return word == nullptr ? "collective" : word;
 }
 
 Timeline timeline_of(const RunOutcome& outcome) {
@@ -321,6 +348,8 @@ Timeline timeline_of(const RunOutcome& outcome) {
   timeline.world_size = ranks_of(outcome.plan.scenario);
   const auto world_size = static_cast<size_t>(timeline.world_size);
   Collectives collectives;
+  GroupCollectives of_groups;
+  const GroupTable groups = groups_of(outcome);
   std::vector<OwnSteps> steps(world_size);
   timeline.phases.resize(world_size);
   bool any = false;
@@ -333,7 +362,7 @@ Timeline timeline_of(const RunOutcome& outcome) {
       timeline.origin_ns = any ? std::min(timeline.origin_ns, event.time_ns) : event.time_ns;
       any = true;
     }
-    RankReader reader(rank, world_size, &collectives);
+    RankReader reader(rank, world_size, groups, &collectives, &of_groups);
     reader.read(records);
     timeline.clock_uncertainty_ns =
         std::max(timeline.clock_uncertainty_ns, reader.device_uncertainty_ns);
@@ -352,6 +381,9 @@ Timeline timeline_of(const RunOutcome& outcome) {
   }
   for (auto& [sequence, collective] : collectives)
     timeline.collectives.push_back(std::move(collective));
+  for (auto& [key, collective] : of_groups)
+    timeline.group_collectives.push_back(std::move(collective));
+  timeline.groups = groups.groups;
   add_steps(steps, &timeline);
   return timeline;
 }

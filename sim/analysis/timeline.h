@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/analysis/group_table.h"
 #include "sim/launch/executor.h"
 
 namespace lockstep {
@@ -38,8 +39,9 @@ struct Collective {
   uint32_t sequence = 0;
   uint8_t operation = 0;  // Operation of reducer/probe.h; records may hold a number that is none
   int64_t bucket = -1, bytes = 0;
-  int64_t step = 0;  // 0: outside of steps, as in construction and for lanes
-  bool same = true;  // ... operation, bucket, bytes and step on all ranks that arrived
+  int64_t step = 0;             // 0: outside of steps, as in construction and for lanes
+  bool same = true;             // ... operation, bucket, bytes and step on all ranks that arrived
+  std::optional<size_t> group;  // its place in Timeline::groups; nothing: of all ranks
   std::vector<Passage> ranks;
 };
 
@@ -80,6 +82,8 @@ struct Timeline {
   uint64_t dropped = 0;                            // events, over all ranks
   std::vector<std::vector<PhaseInterval>> phases;  // by rank: of the whole primary run
   std::vector<Collective> collectives;             // ascending sequence
+  std::vector<RankGroup> groups;                   // of some of the ranks: GroupTable
+  std::vector<Collective> group_collectives;       // by group, ascending; no metric counts them
   std::vector<Step> steps;                         // ascending
   std::vector<LeftOut> left_out;  // steps of which nothing can be concluded, ascending
 };

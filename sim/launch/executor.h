@@ -12,6 +12,7 @@
 
 #include "scenarios/base/error.h"
 #include "sim/plan/plan.h"
+#include "sim/record/rank_groups.h"
 #include "sim/record/recorder.h"
 
 namespace lockstep {
@@ -52,9 +53,14 @@ struct RunOutcome {
   RunPlan plan;
   // OUT_DIR/0001 for plan 0: stays if `done` says so. Of a run in threads it is made only then.
   std::string run_dir;
-  std::vector<ProcessEnd> ends;        // in order
-  std::vector<RankRecords> ranks;      // index = rank; empty events where the file was unreadable
-  std::vector<RankRecords> goldens;    // records of golden processes (lane rounding writes some)
+  std::vector<ProcessEnd> ends;      // in order
+  std::vector<RankRecords> ranks;    // index = rank; empty events where the file was unreadable
+  std::vector<RankRecords> goldens;  // records of golden processes (lane rounding writes some)
+  // Of a program of the user's alone. By rank: groups of some of the ranks, in the order in which
+  // its events number them.
+  std::vector<std::vector<RankGroup>> groups;
+  bool own_bytes = false;  // and bytes of a collective are what the rank gave to it
+
   std::vector<std::string> evidence;   // JSON documents that workers wrote, by rank
   std::vector<std::string> log_tails;  // by rank: last 20 lines, empty where it passed
   std::string golden_problem;          // a golden process failed: its name, end and last log line

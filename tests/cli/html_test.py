@@ -18,6 +18,21 @@ NAMES = ["<script>window.broken = 1</script>", "</script><script>window.broken =
          "<img src=x onerror='window.broken = 3'>", "\"'&amp;]]>-->", "gnp.\u202etxt", "line\u2028end"]
 
 
+# Ranks 0 and 1 are a group, and so are 2 and 3.
+MESH = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    net(torch.ones(1, 2)).sum().backward()
+    dist.all_reduce(torch.ones(3), group=pairs[rank // 2])
+    optimizer.step()
+"""
+
+
 def safetensors(path, value):
     header, data = {}, b""
     for name in NAMES:
@@ -75,7 +90,8 @@ class Html(ProgramTest):
     def page(self, *words, code=None):
         """Opened; what was printed, and the result."""
         path, result = self.tmp / "report.html", self.tmp / "result.json"
-        done = self.run_program(*words, "--html", path, "--json", result)
+        end = words.index("--") if "--" in words else len(words)
+        done = self.run_program(*words[:end], "--html", path, "--json", result, *words[end:])
         if code is not None:
             self.assertEqual(done.code, code, done.text)
         self.assertTrue(path.exists(), done.text)
@@ -165,6 +181,23 @@ class Html(ProgramTest):
         seen = self.js("(events => [events.lanes[0].lanes[0].bars[0], events])(new RunEvents(arguments[0]))", data)
         self.assertEqual((seen[0]["begin"], seen[0]["end"], seen[0]["open"]), (10, 11, True))
         self.assertEqual((seen[1]["end"], seen[1]["lanes"][1]["lanes"]), (11, []))
+
+    def test_collectives_of_some_ranks_are_drawn_and_listed(self):
+        script, python = self.tmp / "train.py", os.environ.get("LOCKSTEP_PEER_PYTHON", "/usr/bin/python3")
+        script.write_text(MESH)
+        self.page("run", "--world-size", "4", "--fault", "kill rank=3 step=2 phase=forward", "--", python, script, code=1)
+        self.assertIn("rank 3: crash, step 2", self.js("document.querySelector('canvas').getAttribute('aria-label')"))
+        rows = sorted(zip(*(self.column("timeline", place) for place in (0, 1, 2, 5))))  # name, ranks, bytes, never entered by
+        self.assertEqual(rows, [("all reduce 2 of group 1", "0 1", "12", ""), ("all reduce 2 of group 2", "2 3", "12", "3")])
+        self.browser.focus("canvas")
+        self.browser.press("0", ".")
+        said = "document.querySelector('.said').textContent"
+        self.assertRegex(self.js(said), r"^rank 3, step 1, all reduce 1 of group 2 \(ranks 2 3\), 12 B: arrives")
+        self.browser.press("Up", "0", ".", ".")
+        self.assertRegex(self.js(said), r"^rank 2, step 2, .*never entered by rank 3, never ends$")
+        self.browser.click(".view table tbody tr:last-child button")
+        self.assertRegex(self.js(said), "^all reduce 2 of group [12]: ")
+        self.assertEqual(self.browser.console(), [])
 
     def test_dumps_of_a_hang_have_a_timeline(self):
         folder = self.tmp / "dumps"

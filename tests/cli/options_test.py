@@ -332,6 +332,9 @@ class Options(OptionWalk):
                           "echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS seed=$LOCKSTEP_PROGRAM_SEED hook=$LOCKSTEP_PROGRAM_LOSSY_HOOK\n"
                           f"echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS >>{self.tmp}/seen\nexit 5\n")
         pretends = Case(["--pretend-gpus"], lambda test, base, result, path: test.assertIn("gpus=1", (test.tmp / "seen").read_text()))
+        # A rank of which nothing is known has no dump.
+        dumps = Case(["--trace", "{tmp}/written/", "--trace-kind", "flight_recorder"],
+                     lambda test, base, result, path: test.assertEqual(list(path.iterdir()), []))
         script.chmod(0o700)
         self.walk("program", "", [script], {
             "--world-sizes": says("^3 ranks", "--world-sizes", "3", code=3),
@@ -345,6 +348,7 @@ class Options(OptionWalk):
         (self.tmp / "seen").unlink()
         self.walk("program-run", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),
+            "--trace-kind": dumps,
             "--fault": says('fault "kill rank=1 step=3": never acted', "--fault", "kill rank=1 step=3"),
             "--spawns": says("the program that starts the ranks ended with exit code 5", "--spawns", code=3),
             "--pretend-gpus": pretends,
@@ -356,6 +360,7 @@ class Options(OptionWalk):
         (self.tmp / "seen").unlink()
         self.walk("program-analyze", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),
+            "--trace-kind": dumps,
             "--spawns": says("the program that starts the ranks ended with exit code 5", "--spawns", code=3),
             "--pretend-gpus": pretends,
             "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),

@@ -2,7 +2,11 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/report/document.h"
+#include "sim/report/trace/chakra.h"
+#include "sim/report/trace/flight_recorder.h"
+#include "sim/report/trace/trace.h"
 #include "sim/tools/program/group_waits.h"
+#include "sim/tools/program/run_asked.h"
 #include "sim/tools/program/run_result.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -44,7 +48,7 @@ RankRecords waiting_rank(int64_t rank) {
     const int64_t time_ns = 1000 + static_cast<int64_t>(made.events.size());
     made.events.push_back({time_ns, call, static_cast<uint16_t>(kind),
                            static_cast<uint16_t>(Phase::backward), 2, static_cast<int32_t>(group),
-                           0});
+                           pack_collective(1, 6, 4096)});
   };
   add(EventKind::phase_begin, -1, 0);
   for (const int64_t group : {int64_t{0}, rank}) {
@@ -53,6 +57,19 @@ RankRecords waiting_rank(int64_t rank) {
   }
   add(kGroupArrival, rank, 2);
   return made;
+}
+
+// All that is drawn and written of a run with groups.
+void draw(const ProgramRun& run) {
+  (void)timeline_page({run, {}});
+  write_trace({"/dev/null"}, run.outcome);
+  const TracedRun traced = read_for_traces(run.outcome);
+  for (const RankGroup& group : traced.timeline.groups)
+    fuzz::promised(group.name != kGroupOfAll, "a group of some ranks is told from that of all");
+  for (size_t rank = 0; rank < traced.ranks(); ++rank) {
+    (void)flight_recorder_dump(traced, rank);
+    (void)chakra_trace(traced, rank);
+  }
 }
 
 // `hangs`: until the launcher ended both; else rank 0 ended by itself.
@@ -74,6 +91,7 @@ void judge_ranks(bool hangs) {
   fuzz::promised(verdict_of(result) != Verdict::pass, "a run that failed does not pass");
   (void)to_text(as_json(result));
   (void)program_run_text(result, false);
+  draw(run);
 }
 
 }  // namespace

@@ -33,7 +33,12 @@ class RunEvents {
     const others = d3.range(data.world_size).filter(rank => !this.guilty.has(rank));
     this.ranks = [...this.guilty].concat(others).slice(0, RANKS_AT_ONCE).sort((a, b) => a - b);
     this.phases = data.phases.map(row => this.phases_of(row));
+    this.groups = (data.groups ?? []).map(([name, ranks]) => ({name, ranks}));
     this.collectives = data.collectives.map(row => this.collective(row));
+    for (const [group, ...row] of data.group_collectives ?? [])
+      this.collectives.push(this.collective(row, this.groups[group]));
+    if (this.groups.length > 0)
+      for (const step of this.steps.values()) step.collectives.sort((a, b) => a.first - b.first);
     this.make_room_for_open();
     this.lanes = this.ranks.map(rank => this.lanes_of(rank));
   }
@@ -58,10 +63,10 @@ class RunEvents {
     return lane;
   }
 
-  // Of a rank null: it never came; 0: it is not asked for, or nobody knows.
-  collective([sequence, operation, bucket, bytes, step, ...passages]) {
+  // Of a rank null: it never came; 0: it is not asked for, or nobody knows. `group`: of some ranks.
+  collective([sequence, operation, bucket, bytes, step, ...passages], group = null) {
     const time = value => (value === null ? null : value * this.ms);
-    const made = {sequence, operation, bucket, bytes, step, missing: []};
+    const made = {sequence, operation, bucket, bytes, step, group, missing: []};
     made.passages = passages.map(one => (one || null) && {ready: time(one[0]), arrival: time(one[1]),
                                                 launched: time(one[2]), end: time(one[3])});
     passages.forEach((one, rank) => { if (one === null) made.missing.push(rank); });
@@ -89,9 +94,10 @@ class RunEvents {
   lanes_of(rank) {
     const lanes = [];
     const phases = this.phases[rank] || new Lane();
-    for (const collective of this.collectives) {
+    const entered = this.collectives.filter(one => one.passages[rank]);
+    if (this.groups.length > 0) entered.sort((a, b) => a.passages[rank].arrival - b.passages[rank].arrival);
+    for (const collective of entered) {
       const own = collective.passages[rank];
-      if (!own) continue;
       const end = own.end ?? this.last_of(collective, own, phases);
       const bar = {collective, rank, begin: own.arrival, end, open: own.end === null, step: collective.step,
                    waits_until: collective.missing.length > 0 ? end : Math.min(end, collective.last)};
@@ -115,7 +121,8 @@ class RunEvents {
       return `${this.step_word} ${bar.step}, ${bar.kind}: ${ms(bar.begin)} to ${ms(bar.end)}, ${ms(bar.end - bar.begin)}`;
     const {collective} = bar, waited = bar.waits_until - bar.begin;
     const size = collective.bytes >= 0 ? `, ${size_of(collective.bytes)}` : "";
-    return `rank ${bar.rank}, ${this.step_word} ${bar.step}, ${name_of(collective)}${size}: ` +
+    const members = collective.group ? ` (ranks ${collective.group.ranks.join(" ")})` : "";
+    return `rank ${bar.rank}, ${this.step_word} ${bar.step}, ${name_of(collective)}${members}${size}: ` +
         `arrives at ${ms(bar.begin)}, waits ${ms(Math.max(0, waited))}` +
         (collective.missing.length > 0 ? `, never entered by rank ${collective.missing.join(" ")}`
                                        : `, last comes rank ${collective.last_rank}`) +
@@ -125,7 +132,8 @@ class RunEvents {
 
 function name_of(collective) {
   const bucket = collective.bucket >= 0 ? `, bucket ${collective.bucket}` : "";
-  return `${words(collective.operation)} ${collective.sequence}${bucket}`;
+  const group = collective.group ? ` of group ${shown(collective.group.name)}` : "";
+  return `${words(collective.operation)} ${collective.sequence}${bucket}${group}`;
 }
 
 function size_of(bytes) {

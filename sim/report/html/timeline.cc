@@ -30,6 +30,8 @@ std::set<int64_t> drawn_steps(const Timeline& timeline, int64_t focus, int64_t m
     for (const PhaseInterval& phase : phases) passages[phase.step] += 1;
   for (const Collective& one : timeline.collectives)
     passages[one.step] += static_cast<int64_t>(one.ranks.size());
+  for (const Collective& one : timeline.group_collectives)
+    passages[one.step] += static_cast<int64_t>(timeline.groups[*one.group].ranks.size());
   std::vector<std::pair<int64_t, int64_t>> steps(passages.begin(), passages.end());
   std::sort(steps.begin(), steps.end(), [&](const auto& a, const auto& b) {
     const int64_t far_a = std::abs(a.first - focus), far_b = std::abs(b.first - focus);
@@ -73,15 +75,40 @@ class TimelineJson {
       if (steps_.count(one.step) == 0) continue;
       Json row = {one.sequence, operation_of(one), one.bucket, one.bytes, one.step};
       for (const Passage& rank : one.ranks)
-        row.push_back(rank.arrival_ns ? Json{at(rank.ready_ns), at(rank.arrival_ns),
-                                             at(rank.launched_ns), at(rank.end_ns)}
-                                      : Json(nullptr));
+        row.push_back(rank.arrival_ns ? passage(rank) : Json(nullptr));
+      all.push_back(std::move(row));
+    }
+    return all;
+  }
+
+  // Of some ranks: name and ranks.
+  Json groups() const {
+    Json all = Json::array();
+    for (const RankGroup& group : timeline_.groups) all.push_back({group.name, group.ranks});
+    return all;
+  }
+
+  // The group's place among these, and the rest as of all ranks; 0 of a rank that is not in it.
+  Json group_collectives() const {
+    Json all = Json::array();
+    for (const Collective& one : timeline_.group_collectives) {
+      if (steps_.count(one.step) == 0) continue;
+      Json row = {*one.group, one.sequence, operation_of(one), one.bucket, one.bytes, one.step};
+      for (const Passage& rank : one.ranks)
+        row.push_back(rank.arrival_ns ? passage(rank) : Json(0));
+      for (const int64_t rank : timeline_.groups[*one.group].ranks)
+        if (Json& own = row[kBeforeRanks + static_cast<size_t>(rank)]; own == 0) own = nullptr;
       all.push_back(std::move(row));
     }
     return all;
   }
 
  private:
+  static constexpr size_t kBeforeRanks = 6;  // in a row of group_collectives()
+
+  Json passage(const Passage& rank) const {
+    return {at(rank.ready_ns), at(rank.arrival_ns), at(rank.launched_ns), at(rank.end_ns)};
+  }
   int64_t at(int64_t time_ns) const { return (time_ns - timeline_.origin_ns) / kTickNs; }
   Json at(const std::optional<int64_t>& time_ns) const {
     return time_ns ? Json(at(*time_ns)) : Json(nullptr);
@@ -159,6 +186,8 @@ std::string html_timeline(const RunOutcome& outcome, const HtmlRun& run, int64_t
       {"phase_words", phase_words()},
       {"phases", events.phases()},
       {"collectives", events.collectives()},
+      {"groups", events.groups()},
+      {"group_collectives", events.group_collectives()},
       {"marks", marks_json(outcome, run, timeline.origin_ns)},
       {"metrics", as_json(metrics, nullptr)},
       {"steps", steps_json(metrics, drawn)}};

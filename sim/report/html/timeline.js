@@ -264,8 +264,10 @@ class TimelineView {
         ? d3.range(this.data.world_size).map(rank => column(`rank ${rank} waits ms`, one => wait(one, rank))) : [];
     const zoom = {...column("collective", one => one.sequence),
                   button: {label: name_of, press: one => { this.show_collective(one); this.canvas.focus(); }}};
+    const ranks = one => (one.group ? one.group.ranks.join(" ") : "all");
+    const groups = this.events.groups.length > 0 ? [column("of ranks", ranks)] : [];
     const table = new SortableTable(`Collectives of ${this.events.step_word} ${step}`, [
-      zoom, column("bytes", one => (one.bytes >= 0 ? one.bytes : null)), column("skew ms", one => one.last - one.first),
+      zoom, ...groups, column("bytes", one => (one.bytes >= 0 ? one.bytes : null)), column("skew ms", one => one.last - one.first),
       column("last rank", one => (one.missing.length > 0 ? null : one.last_rank)),
       column("never entered by", one => one.missing), ...waits], rows);
     this.buckets.replaceChildren(table.node);

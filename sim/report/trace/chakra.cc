@@ -18,12 +18,14 @@ constexpr int kComputeNode = 4, kCollectiveNode = 7;
 constexpr int kId = 1, kName = 2, kType = 3, kDataDependencies = 5, kStartMicros = 6,
               kDurationMicros = 7, kAttributes = 10;
 constexpr int kAttributeName = 1, kInt64 = 9, kUint64 = 13, kBool = 27, kString = 29;
-constexpr std::array<std::pair<const char*, uint64_t>, 7> kCollectiveTypes = {
+constexpr std::array<std::pair<const char*, uint64_t>, 9> kCollectiveTypes = {
     {{"all_reduce", 0},
+     {"reduce", 1},
      {"all_gather", 2},
      {"gather", 3},
      {"scatter", 4},
      {"broadcast", 5},
+     {"all_to_all", 6},
      {"reduce_scatter", 7},
      {"barrier", 9}}};
 
@@ -36,7 +38,8 @@ uint64_t comm_type_of(const std::string& operation) {
 class ChakraWriter {
  public:
   ChakraWriter(const TracedRun& run, size_t rank)
-      : phases_(run.timeline.phases[rank]),
+      : timeline_(run.timeline),
+        phases_(run.timeline.phases[rank]),
         calls_(run.calls[rank]),
         origin_ns_(run.timeline.origin_ns) {
     std::stable_sort(calls_.begin(), calls_.end(),
@@ -118,16 +121,20 @@ class ChakraWriter {
         node(kCollectiveNode, fmt::format("{} {}", call.operation, call.sequence), last_compute_,
              call.called_ns, call.ended_ns.value_or(call.called_ns));
     const int64_t element_bytes = call.type == nullptr ? 1 : call.type->bytes;
-    const int64_t bytes = std::max(call.elements_in, call.elements_out) * element_bytes;
+    // What is known: of none of both, that there were no bytes.
+    const int64_t bytes =
+        std::max(call.elements_in.value_or(0), call.elements_out.value_or(0)) * element_bytes;
     attribute("comm_type", kInt64, comm_type_of(call.operation), &made);
-    attribute("comm_size", kUint64, static_cast<uint64_t>(bytes), &made);
+    if (call.elements_in || call.elements_out)
+      attribute("comm_size", kUint64, static_cast<uint64_t>(bytes), &made);
     ProtobufMessage group;
     group.text(kAttributeName, "pg_name");
-    group.text(kString, "0");
+    group.text(kString, group_name(timeline_, call.group));
     made.message(kAttributes, group);
     out_ += made.delimited();
   }
 
+  const Timeline& timeline_;
   const std::vector<PhaseInterval>& phases_;
   std::vector<RecordedCall> calls_;  // in the order of time
   const int64_t origin_ns_;

@@ -15,8 +15,9 @@ namespace lockstep {
 // collective, and goes on in one chain. A collective (COMM_COLL_NODE) depends on the compute before
 // its call; compute depends on the collectives that had ended when it began, and one without a
 // bucket (of buffers, at construction) is waited for at once. So compute may be made longer or
-// shorter, and what follows moves. A collective that never ended has no duration. All are of
-// process group "0", and none is an operation of the host (is_cpu_op), which simulators leave out.
+// shorter, and what follows moves. A collective that never ended has no duration. Each
+// is of its process group (pg_name), "0" that of all ranks, and none is an operation of the host
+// (is_cpu_op), which simulators leave out.
 std::string chakra_trace(const TracedRun& run, size_t rank);
 
 }  // namespace lockstep

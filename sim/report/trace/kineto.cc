@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
@@ -48,7 +49,7 @@ class KinetoWriter {
     name("thread_name", kComputeStream, "compute");
     steps();
     for (const PhaseInterval& phase : timeline_.phases[rank]) this->phase(phase);
-    for (const Collective& b : timeline_.collectives) collective(b);
+    for (const Collective* b : entered()) collective(*b);
     for (const Event& e : outcome_.ranks[rank].events) mark(e);
   }
 
@@ -127,9 +128,21 @@ class KinetoWriter {
     return label;
   }
 
+  // Of the rank; with those of groups among them, in the order in which it entered them.
+  std::vector<const Collective*> entered() const {
+    std::vector<const Collective*> all;
+    for (const auto* collectives : {&timeline_.collectives, &timeline_.group_collectives})
+      for (const Collective& one : *collectives)
+        if (one.ranks[rank_].arrival_ns) all.push_back(&one);
+    if (!timeline_.group_collectives.empty())
+      std::stable_sort(all.begin(), all.end(), [&](const Collective* a, const Collective* b) {
+        return *a->ranks[rank_].arrival_ns < *b->ranks[rank_].arrival_ns;
+      });
+    return all;
+  }
+
   void collective(const Collective& b) {
     const Passage& own = b.ranks[rank_];
-    if (!own.arrival_ns) return;
     // What never ended is drawn to the rank's last sign of life.
     const std::vector<PhaseInterval>& phases = timeline_.phases[rank_];
     const int64_t last_ns = phases.empty() ? *own.arrival_ns : phases.back().time.end_ns;
@@ -138,6 +151,7 @@ class KinetoWriter {
     const int track = lane_for(time);
     std::string args = fmt::format(R"("sequence": {}, "bucket": {}, "bytes": {}, "ended": {})",
                                    b.sequence, b.bucket, b.bytes, own.end_ns.has_value());
+    if (!timeline_.groups.empty()) args += of_group(b.group);
     if (own.launched_ns)
       args += fmt::format(R"(, "queued_us": {})",
                           us(std::max<int64_t>(0, *own.launched_ns - *own.arrival_ns)));
@@ -146,6 +160,15 @@ class KinetoWriter {
     else
       slice(track, label_of(b), "communication", time, args);
     if (own.ready_ns) arrow(b, *own.ready_ns, *own.arrival_ns, track);
+  }
+
+  // By PyTorch's names.
+  std::string of_group(const std::optional<size_t>& group) const {
+    const auto text = [](const std::string& words) { return nlohmann::json(words).dump(); };
+    return fmt::format(
+        R"(, "Process Group Name": {}, "Process Group Description": {}, "Process Group Ranks": {})",
+        text(group_name(timeline_, group)), text(group_description(timeline_, group)),
+        text(ranks_text(timeline_, group)));
   }
 
   void arrow(const Collective& b, int64_t from_ns, int64_t to_ns, int track) {

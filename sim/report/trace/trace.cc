@@ -1,6 +1,7 @@
 #include "sim/report/trace/trace.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
+#include <numeric>
 #include <ostream>
 #include <system_error>
 
@@ -91,14 +94,54 @@ std::optional<InputError> folder_error(const TraceOptions& options) {
   return std::nullopt;
 }
 
+// What a rank got in a broadcast or scatter, of which it gave nothing, is what the source gave it.
+void complete_sizes(std::vector<std::vector<RecordedCall>>* ranks) {
+  const auto is_completed = [](const RecordedCall& call) {
+    return call.operation == "broadcast" || call.operation == "scatter";
+  };
+  std::map<std::pair<std::optional<size_t>, uint32_t>, const RecordedCall*> given;
+  for (const auto& calls : *ranks)
+    for (const RecordedCall& call : calls)
+      if (is_completed(call) && call.elements_out) given[{call.group, call.sequence}] = &call;
+  for (auto& calls : *ranks)
+    for (RecordedCall& call : calls) {
+      const auto source = given.find({call.group, call.sequence});
+      if (!is_completed(call) || call.elements_out || source == given.end()) continue;
+      if (source->second->operation != call.operation) continue;
+      call.type = source->second->type;
+      call.elements_out = source->second->elements_out;
+      if (!call.elements_in) call.elements_in = call.elements_out;
+    }
+}
+
 }  // namespace
 
 TracedRun read_for_traces(const RunOutcome& outcome) {
   TracedRun run{outcome, timeline_of(outcome), {}};
+  const GroupTable groups = groups_of(outcome);
   const size_t ranks = std::min(run.timeline.phases.size(), outcome.ranks.size());
   for (size_t rank = 0; rank < ranks; ++rank)
-    run.calls.push_back(recorded_calls(outcome.ranks[rank], run.timeline.world_size));
+    run.calls.push_back(recorded_calls(outcome, groups, rank));
+  complete_sizes(&run.calls);
   return run;
+}
+
+const std::string& group_name(const Timeline& timeline, const std::optional<size_t>& group) {
+  static const std::string all = kGroupOfAll;
+  return group ? timeline.groups[*group].name : all;
+}
+
+std::string group_description(const Timeline& timeline, const std::optional<size_t>& group) {
+  if (!group) return kDescriptionOfAll;
+  const std::string& given = timeline.groups[*group].description;
+  return given.empty() ? "undefined" : given;
+}
+
+std::string ranks_text(const Timeline& timeline, const std::optional<size_t>& group) {
+  if (group) return fmt::format("[{}]", fmt::join(timeline.groups[*group].ranks, ", "));
+  std::vector<int64_t> all(static_cast<size_t>(timeline.world_size));
+  std::iota(all.begin(), all.end(), 0);
+  return fmt::format("[{}]", fmt::join(all, ", "));
 }
 
 std::string backend_of(const Scenario& scenario) {

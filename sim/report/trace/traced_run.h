@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "sim/analysis/recorded_calls.h"
@@ -13,12 +15,19 @@ namespace lockstep {
 struct TracedRun {
   const RunOutcome& outcome;
   Timeline timeline;
-  std::vector<std::vector<RecordedCall>> calls;  // by rank
+  std::vector<std::vector<RecordedCall>> calls;  // by rank; their groups are the timeline's
 
   size_t ranks() const { return calls.size(); }
   // Did it leave records? Of one that left none nothing is known, not even that it did nothing.
   bool is_known(size_t rank) const { return !outcome.ranks[rank].events.empty(); }
 };
+
+// PyTorch's name of the group; that of all ranks is kGroupOfAll.
+const std::string& group_name(const Timeline& timeline, const std::optional<size_t>& group);
+// "undefined", as PyTorch has it, where nobody described it.
+std::string group_description(const Timeline& timeline, const std::optional<size_t>& group);
+// "[0, 2]", as PyTorch's dumps and traces list them.
+std::string ranks_text(const Timeline& timeline, const std::optional<size_t>& group);
 
 // Reads it; `outcome` must outlive what is returned.
 TracedRun read_for_traces(const RunOutcome& outcome);

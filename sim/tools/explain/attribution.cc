@@ -166,7 +166,7 @@ class FlightAttribution {
       }
     }
     any_gloo_ |= group.gloo;
-    if (!group.gloo || group.collectives.empty()) return;
+    if (!group.gloo || group.ranks || group.collectives.empty()) return;
     const auto& [last, there] = *group.collectives.rbegin();
     if (there.size() == 1 && dumps_.size() > 1)
       alone_.emplace(there.front().entry,

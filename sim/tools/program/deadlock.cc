@@ -10,6 +10,7 @@
 #include "sim/judge/blame.h"
 #include "sim/judge/other_calls.h"
 #include "sim/launch/run_files.h"
+#include "sim/tools/program/group_calls.h"
 #include "sim/tools/program/group_waits.h"
 #include "sim/tools/program/run_blame.h"
 
@@ -30,7 +31,8 @@ bool nobody_can_go_on(const ProgramRun& run, const std::vector<int64_t>& alive) 
     for (const RankView& other : views)
       if (last_arrival(&other) < pending->sequence) return true;
   }
-  return !first_other_calls(views, is_other_call).empty();
+  return !first_other_calls(views, is_other_call).empty() ||
+         first_group_mismatch(run, is_other_call);
 }
 
 bool stands_in_torch(const std::string& folder, int64_t rank) {

@@ -51,9 +51,11 @@ std::string take_facts(const Json& facts, ProgramRankFacts* found) {
 std::string take_groups(const Json& groups, ProgramRankFacts* found) {
   if (!groups.is_array()) return "it is no list";
   for (const Json& group : groups) {
-    ProgramGroup& one = found->groups.emplace_back();
+    RankGroup& one = found->groups.emplace_back();
     one.name = group.at("name").get<std::string>();
     get_exact(group.at("ranks"), one.ranks);
+    if (group.contains("description")) one.description = group.at("description").get<std::string>();
+    if (group.contains("timeout_ms")) one.timeout_ms = whole_number(group.at("timeout_ms"));
   }
   return "";
 }

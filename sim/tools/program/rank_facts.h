@@ -9,16 +9,12 @@
 
 #include "scenarios/base/error.h"
 #include "sim/record/evidence.h"
+#include "sim/record/rank_groups.h"
 
 namespace lockstep {
 
 // What the agent (python/lockstep/agent/run) leaves of a rank beside its records, in small files.
 // One that is not there says nothing; of one that is there, every type and range is checked.
-
-struct ProgramGroup {  // of some of the ranks
-  std::string name;    // PyTorch's
-  std::vector<int64_t> ranks;
-};
 
 // What the agent of one rank knows beside its records.
 struct ProgramRankFacts {
@@ -27,7 +23,7 @@ struct ProgramRankFacts {
   int64_t world = 0;        // as its group says
   int64_t timeout_ms = -1;  // of that group, as it was set
   std::string error, line;  // "ValueError: bad"; the program's own line "train.py:31"
-  std::vector<ProgramGroup> groups;
+  std::vector<RankGroup> groups;
   std::vector<std::string> stack;   // of a hung rank, innermost first: "train.py:31 step()"
   std::vector<std::string> places;  // of these the innermost, and those that are no library's
 };

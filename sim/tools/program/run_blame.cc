@@ -11,6 +11,7 @@
 #include "sim/judge/failure.h"
 #include "sim/judge/other_calls.h"
 #include "sim/judge/rank_view.h"
+#include "sim/tools/program/group_calls.h"
 #include "sim/tools/program/group_waits.h"
 
 namespace lockstep {
@@ -42,21 +43,25 @@ bool is_undecided_hang(const RunOutcome& outcome, const std::vector<RankView>& v
   });
 }
 
-// Who called another collective than most is behind what followed; of two ranks nobody can tell.
-void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
+// Of the kinds of failure that ranks that call different collectives may end by.
+bool may_be_mismatch(const Failure& failure) {
   // Gloo ends a process by SIGABRT that is sent more than it has room for.
-  const bool aborted = failure->kind == "crash" && failure->signal == SIGABRT;
-  if (!aborted && failure->kind != "timeout" && failure->kind != "rejected" &&
-      failure->kind != "hang")
-    return;
-  const std::vector<CallSide> sides = first_other_calls(views, is_other_call);
-  if (sides.empty()) return;
+  const bool aborted = failure.kind == "crash" && failure.signal == SIGABRT;
+  return aborted || failure.kind == "timeout" || failure.kind == "rejected" ||
+         failure.kind == "hang";
+}
+
+// Who of these ranks called another collective than most is behind what followed; of two ranks
+// nobody can tell. `where`: " in the group of ranks 0 and 1".
+void blame_few(const std::vector<CallSide>& sides, size_t ranks, const std::string& where,
+               Failure* failure) {
   std::vector<std::string> texts;
   std::vector<int64_t> few, all;
-  for (const auto& [call, ranks] : sides) {
-    texts.push_back(fmt::format("{} called {}", ranks_text(ranks), collective_text(call)));
-    all.insert(all.end(), ranks.begin(), ranks.end());
-    if (2 * ranks.size() < views.size()) few.insert(few.end(), ranks.begin(), ranks.end());
+  for (const CallSide& side : sides) {
+    texts.push_back(
+        fmt::format("{} called {}", ranks_text(side.ranks), collective_text(side.call)));
+    all.insert(all.end(), side.ranks.begin(), side.ranks.end());
+    if (2 * side.ranks.size() < ranks) few.insert(few.end(), side.ranks.begin(), side.ranks.end());
   }
   failure->kind = "rejected";
   failure->cause = "collective_mismatch";
@@ -68,14 +73,30 @@ void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
       failure->step = side.call.step;
       failure->phase = to_word(static_cast<Phase>(side.call.phase));
     }
-  failure->message = fmt::format("ranks called different collectives: {}{}", fmt::join(texts, ", "),
-                                 failure->rank ? "" : "; which of them is wrong is not known");
+  failure->message =
+      fmt::format("ranks called different collectives{}: {}{}", where, fmt::join(texts, ", "),
+                  failure->rank ? "" : "; which of them is wrong is not known");
   for (const int64_t rank : all)
     if (failure->rank != rank) failure->secondary.push_back(rank);
   std::sort(failure->secondary.begin(), failure->secondary.end());
   auto& victims = failure->secondary;
   victims.erase(std::unique(victims.begin(), victims.end()), victims.end());
   if (failure->rank) std::erase(victims, *failure->rank);
+}
+
+void blame_mismatch(const std::vector<RankView>& views, Failure* failure) {
+  if (!may_be_mismatch(*failure)) return;
+  const std::vector<CallSide> sides = first_other_calls(views, is_other_call);
+  if (!sides.empty()) blame_few(sides, views.size(), "", failure);
+}
+
+bool blame_group_mismatch(const ProgramRun& run, Failure* failure) {
+  const auto found =
+      may_be_mismatch(*failure) ? first_group_mismatch(run, is_other_call) : std::nullopt;
+  if (!found) return false;
+  blame_few(found->sides, found->members.size(),
+            fmt::format(" in the group of {}", ranks_text(found->members)), failure);
+  return true;
 }
 
 // "ranks 0 and 2 wait in collective 3 of the group of ranks 0, 1 and 2"
@@ -97,34 +118,61 @@ const Event* waits_for(const RankView& view, const std::vector<int64_t>& others,
   return entered ? nullptr : pending;
 }
 
+// What the rank does that is missing there, and is not to blame for that alone.
+std::string what_else(const GroupWait& wait, const Event* elsewhere) {
+  if (elsewhere != nullptr)
+    return fmt::format("waits in {} for {}", collective_text(*elsewhere), ranks_text(wait.waiting));
+  return wait.circular ? "waits in another group" : "ended by itself";
+}
+
+// When it gave up, if it timed out: who came later than that came too late. Else the end of all.
+int64_t gave_up_ns(const std::vector<RankView>& views, const Failure& failure) {
+  const RankView* view = view_of(views, *failure.rank);
+  const bool timed_out = failure.kind == "timeout" && view != nullptr && view->error_ns;
+  return timed_out ? *view->error_ns : kWholeRun;
+}
+
+// Who is missing, where that is one, and neither waits for these nor ended by itself.
+void blame_missing(const GroupWait& wait, const std::vector<RankView>& views, Failure* failure) {
+  failure->secondary = wait.victims;
+  failure->rank.reset();
+  failure->kind = "hang";
+  failure->message = fmt::format("{}, which {} {}", to_words(wait), ranks_text(wait.missing),
+                                 wait.late ? "entered too late" : "never entered");
+  const RankView* missing = wait.missing.size() == 1 ? view_of(views, wait.missing[0]) : nullptr;
+  if (missing == nullptr) return;
+  const Event* elsewhere = waits_for(*missing, wait.waiting, views);
+  if (elsewhere == nullptr && !wait.circular && !missing->finished) {
+    failure->rank = missing->rank;
+    if (!wait.late) failure->message += fmt::format(": it was {}", where(missing));
+    return;
+  }
+  failure->kind = "rejected";
+  failure->cause = "collective_mismatch";
+  failure->message += fmt::format("; rank {} {}: which of them is wrong is not known",
+                                  missing->rank, what_else(wait, elsewhere));
+}
+
 // Who waits within a group for a rank that never came is not to blame for what others wait for.
 bool blame_group_wait(const ProgramRun& run, const std::vector<RankView>& views, Failure* failure) {
   const bool waited = failure->kind == "timeout" || failure->kind == "hang" ||
                       (failure->kind == "exception" && failure->rank &&
                        error_of(views, *failure->rank) == ErrorKind::peer_lost);
-  const std::optional<GroupWait> wait = waited ? longest_group_wait(run) : std::nullopt;
-  if (!wait || !failure->rank || !contains(wait->waiting, *failure->rank)) return false;
-  failure->secondary = wait->waiting;
-  failure->rank.reset();
-  failure->kind = "hang";
-  failure->message =
-      fmt::format("{}, which {} never entered", to_words(*wait), ranks_text(wait->missing));
-  const RankView* missing = wait->missing.size() == 1 ? view_of(views, wait->missing[0]) : nullptr;
-  if (missing == nullptr) return true;
-  const Event* elsewhere = waits_for(*missing, wait->waiting, views);
-  if (elsewhere == nullptr && !missing->finished) {
-    failure->rank = missing->rank;
-    failure->message += fmt::format(": it was {}", where(missing));
-    return true;
-  }
-  failure->kind = "rejected";
-  failure->cause = "collective_mismatch";
-  failure->message += fmt::format(
-      "; rank {} {}: which of them is wrong is not known", missing->rank,
-      elsewhere == nullptr ? "ended by itself"
-                           : fmt::format("waits in {} for {}", collective_text(*elsewhere),
-                                         ranks_text(wait->waiting)));
-  return true;
+  if (!waited || !failure->rank) return false;
+  const std::optional<GroupWait> wait =
+      root_of_group_wait(run, *failure->rank, gave_up_ns(views, *failure));
+  if (wait) blame_missing(*wait, views, failure);
+  return wait.has_value();
+}
+
+// Of a hang in which several stand at the same place: those that wait in a group do not.
+bool blame_longest_wait(const ProgramRun& run, const std::vector<RankView>& views,
+                        Failure* failure) {
+  const std::optional<GroupWait> longest = longest_group_wait(run);
+  if (!longest) return false;
+  const auto root = root_of_group_wait(run, longest->waiting.front(), kWholeRun);
+  if (root) blame_missing(*root, views, failure);
+  return root.has_value();
 }
 
 // It ended well, or was about to, while others waited for it.
@@ -286,7 +334,11 @@ void take_failure(const ProgramRun& run, ProgramRunResult* result) {
     result->why = "a process did not end well, and nothing tells which was the first";
   } else if (result->failure->kind == "starved") {
     result->why = result->failure->message;
-  } else if (blame_group_wait(run, views, &*result->failure)) {
+  } else if (blame_group_mismatch(run, &*result->failure) ||
+             blame_group_wait(run, views, &*result->failure) ||
+             (first_other_calls(views, is_other_call).empty() &&
+              is_undecided_hang(run.outcome, views, *result->failure) &&
+              blame_longest_wait(run, views, &*result->failure))) {
     add_slow_victims(run, &*result->failure);
   } else if (first_other_calls(views, is_other_call).empty() &&
              is_undecided_hang(run.outcome, views, *result->failure)) {

@@ -17,6 +17,7 @@
 #include "sim/report/document.h"
 #include "sim/report/run_text.h"
 #include "sim/report/text_style.h"
+#include "sim/report/trace/trace.h"
 #include "sim/tools/program/command.h"
 #include "sim/tools/program/launcher.h"
 #include "sim/tools/program/places.h"
@@ -36,6 +37,7 @@ struct RunOptions {
   bool quiet = false;
   std::string gradients, follow;
   std::string json, html;
+  TraceOptions trace;
   CiOptions ci;
 };
 
@@ -120,6 +122,17 @@ HtmlPage page_of(const RanProgram& ran, const RunOptions& options, const std::st
   return page;
 }
 
+int leave_trace(const TraceOptions& options, const RunOutcome& outcome, int code) {
+  if (options.path.empty()) return code;
+  try {
+    write_trace(options, outcome);
+    return code;
+  } catch (const std::exception& error) {
+    print_error(to_text(option_error(fmt::format("--trace {}", error.what()))) + "\n");
+    return kExitBadInput;
+  }
+}
+
 int run_program_with_faults(RunOptions options) {
   InputErrors errors = ci_errors(options.ci);
   const auto asked_world =
@@ -132,6 +145,8 @@ int run_program_with_faults(RunOptions options) {
   check_places(scratch, &errors);
   check_command(asked.command, &errors);
   make_gradients_folder(options, &errors);
+  if (errors.empty())
+    if (auto error = trace_error(options.trace, 1)) errors.push_back(std::move(*error));
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   asked.variables = variables_of(options);
   Signals signals;
@@ -140,6 +155,7 @@ int run_program_with_faults(RunOptions options) {
   const std::optional<Metrics> metrics = metrics_of_program(ran, options);
   const auto json = [&] { return to_text(json_of(ran, options, metrics)); };
   int code = write_output("--json", options.json, exit_code_of(result), json);
+  code = leave_trace(options.trace, ran.run.outcome, code);
   code = leave_ci_reports(options.ci, test_report(result), code);
   const std::string text = text_of(ran, options, metrics);
   code = write_page(options.html, code, [&] { return page_of(ran, options, text, json()); });
@@ -197,6 +213,7 @@ void add_written(CLI::App* verb, RunOptions* options) {
       ->option_text("FILE")
       ->group("Output");
   add_html(verb, &options->html);
+  add_trace(verb, &options->trace);
   add_ci(verb, &options->ci);
   verb->add_flag("-q,--quiet", options->quiet, "Only the last line")->group("Output");
 }
@@ -236,6 +253,7 @@ void add_program_run(CLI::App& app, std::function<int()>* action) {
   lockstep run --fault "stall rank=1 duration_ms=200" -- python3 examples/toy_ddp.py
   lockstep run --fault "deadlock rank=1 step=5 phase=forward" --timeout-scale 0.002 -- python3 examples/toy_ddp.py
   lockstep run --fault "stop rank=0 collective=7 duration_ms=2000" -- python3 examples/toy_ddp.py
+  lockstep run --trace dumps/ --trace-kind flight_recorder -- python3 examples/toy_ddp.py   # for lockstep explain dumps
   lockstep run --gradients a -- python3 examples/toy_ddp.py
   lockstep run --gradients b --follow a -- python3 examples/toy_ddp.py   # then: lockstep compare a b
 
@@ -256,7 +274,7 @@ Tool program_analyze_tool() {
           .forms = {{"",
                      "",
                      {" --annotations --hang-after --html --json --junit --limit --pretend-gpus "
-                      "--quiet --spawns --timeout-scale --world-size "}}}};
+                      "--quiet --spawns --timeout-scale --trace --trace-kind --world-size "}}}};
 }
 
 Tool program_run_tool() {
@@ -266,7 +284,8 @@ Tool program_run_tool() {
       .forms = {{"",
                  "",
                  {" --annotations --fault --follow --gradients --hang-after --html --json --junit "
-                  "--limit --pretend-gpus --quiet --spawns --timeout-scale --world-size "}}},
+                  "--limit --pretend-gpus --quiet --spawns --timeout-scale --trace --trace-kind "
+                  "--world-size "}}},
       .schema = {"--program-run", "Of what run -- COMMAND --json writes", program_run_schema_text}};
 }
 

@@ -368,6 +368,8 @@ void take_plan(const ProgramLaunch& launch, ProgramRun* run) {
 void read_ranks(const ProgramLaunch& launch, size_t faults, ProgramRun* run) {
   for (int64_t rank = 0; rank < launch.world; ++rank) take_rank(launch, rank, run);
   run->outcome.ranks = read_all_records(launch.folder, launch.world);
+  for (const ProgramRankFacts& rank : run->ranks) run->outcome.groups.push_back(rank.groups);
+  run->outcome.own_bytes = true;
   take_plan(launch, run);
   std::error_code error;
   run->on_cpu = std::filesystem::exists(launch.folder + "/on_cpu", error);

@@ -1,6 +1,6 @@
 """When a rank enters a collective of all ranks, and when it has its result: by PyTorch's own hooks where it has them
 (2.14 on), else by torch.distributed's functions; the sums of DistributedDataParallel's reducer are then seen as one,
-which begins when the last gradient is there. Of a group of some of the ranks its collectives are counted."""
+which begins when the last gradient is there. Those of a group of some of the ranks are counted apart."""
 import contextlib
 import inspect
 import threading
@@ -11,11 +11,14 @@ from .flight import ARRIVAL, END, GROUP_ARRIVAL, GROUP_END
 
 # reducer/probe.h; the first name that is within a call's
 OPERATIONS = (("allreduce", 1), ("all_reduce", 1), ("broadcast", 2), ("allgather", 3), ("all_gather", 3),
-              ("reduce_scatter", 4), ("scatter", 5), ("gather", 6), ("barrier", 7))
+              ("reduce_scatter", 4), ("scatter", 5), ("gather", 6), ("barrier", 7), ("alltoall", 8), ("all_to_all", 8),
+              ("reduce", 9))
+MOST_GROUPS = 256  # of some ranks, whose collectives are recorded; those of groups that are made later are not
 # What a rank gives, where it gets another tensor; a hook knows it.
 INPUTS = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "gather": "tensor",
           "scatter": "scatter_list", "reduce_scatter": "input_list", "reduce_scatter_tensor": "input", "all_to_all": "input_tensor_list",
           "all_to_all_single": "input"}
+MOST_OF_TEXT = 100  # of a group's description
 ROOTS = ("src", "group_src", "dst", "group_dst")
 ROOT = -2  # sim/judge/rank_view.h: where a bucket would stand, less the rank that a broadcast, scatter or gather names
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
@@ -48,16 +51,22 @@ def packed(operation, tensors):
     return operation << 56 | dtype << 48 | size & (1 << 48) - 1
 
 
+def given_to(name, given):
+    """The tensors that a rank gives."""
+    return list(tensors_in([given.get(INPUTS[name])] if name in INPUTS else given.values()))
+
+
 class Group:
-    def __init__(self, index, name, ranks):
-        self.index, self.name, self.ranks, self.calls = index, name, ranks, 0
+    def __init__(self, index, name, ranks, description, timeout_ms):
+        self.index, self.calls = index, 0
+        self.facts = {"name": name, "ranks": ranks, "description": description, "timeout_ms": timeout_ms}
 
 
 class Arrivals:
     def __init__(self, flight, kind):
         self.flight, self.kind, self.sequence = flight, kind, 0
         self.open = {}  # sequence -> (bucket, work, when), as long as its end was not recorded
-        self.groups, self.open_in = {}, {}  # of some ranks: name -> Group; (group, call) -> work
+        self.groups, self.open_in = {}, {}  # of some ranks: (name, *ranks) -> Group; (group, call) -> work
         self.lock, self.here = threading.RLock(), threading.local()
         self.models, self.ahead = [], (None, [])  # a module, and what is broadcast before its forward
 
@@ -84,20 +93,28 @@ class Arrivals:
                 bucket, _, when = self.open[sequence]
                 self.open[sequence] = bucket, work, when
 
-    def arrive_in(self, name, ranks):
-        """In a group of some of the ranks."""
+    def arrive_in(self, name, tensors, process_group, ranks):
+        """In a group of some of the ranks; None in one too many."""
         self.look()
+        known_as = name_of_group(process_group)
         with self.lock:
-            if name not in self.groups:
-                self.groups[name] = Group(len(self.groups), name, ranks)
-                known = [{"name": group.name, "ranks": group.ranks} for group in self.groups.values()]
-                self.flight.note("groups", known)
-            group = self.groups[name]
+            group = self.groups.get((known_as, *ranks)) or self.take_group(process_group, known_as, ranks)
+            if group is None:
+                return None
             group.calls += 1
             call = group.index, group.calls
             self.open_in[call] = None
-        self.flight.append(GROUP_ARRIVAL, call[0], 0, call[1])
+        self.flight.append(GROUP_ARRIVAL, call[0], packed(operation_of(name), tensors), call[1])
         return call
+
+    def take_group(self, process_group, name, ranks):
+        if len(self.groups) == MOST_GROUPS:
+            return None
+        group = Group(len(self.groups), name, ranks, description_of(process_group),
+                      self.flight.group_timeouts_ms.get(name, -1))
+        self.groups[(name, *ranks)] = group
+        self.flight.note("groups", [known.facts for known in self.groups.values()])
+        return group
 
     def end_in(self, call):
         with self.lock:
@@ -200,6 +217,12 @@ def name_of_group(group):
     return str(dist.distributed_c10d._pg_names.get(group, ""))
 
 
+def description_of(group):
+    """PyTorch 2.4 on; "undefined" where nobody gave one."""
+    text = str(getattr(group, "group_desc", ""))
+    return "" if text == "undefined" else text[:MOST_OF_TEXT]
+
+
 def watch_functions(arrivals):
     import torch.distributed as dist
     for name in FUNCTIONS:
@@ -222,13 +245,13 @@ def noting(arrivals, name, function):
             return function(*args, **kwargs)  # raises what a caller expects
         with noting_breaks(arrivals.flight):
             if not is_whole(given.get("group")):
-                return entered_group(arrivals, given, lambda: function(*args, **kwargs))
+                return entered_group(arrivals, name, given, lambda: function(*args, **kwargs))
             return entered(arrivals, name, given, lambda: function(*args, **kwargs))
     call.__name__, call.__doc__, call.__signature__ = name, function.__doc__, signature
     return call
 
 
-def entered_group(arrivals, given, call):
+def entered_group(arrivals, name, given, call):
     import torch.distributed as dist
     ranks = ranks_of(given.get("group"))
     arrivals.look()
@@ -237,7 +260,7 @@ def entered_group(arrivals, given, call):
         result = call()
         arrivals.look()
         return result
-    entry = arrivals.arrive_in(name_of_group(given["group"]), ranks)
+    entry = arrivals.arrive_in(name, given_to(name, given), given["group"], ranks)
     return followed(arrivals, given, call, entry, arrivals.end_in, arrivals.follow_in)
 
 
@@ -254,8 +277,7 @@ def entered(arrivals, name, given, call):
         if result is None and not given.get("async_op"):
             arrivals.end_since(before)
         return result
-    gives = [given.get(INPUTS[name])] if name in INPUTS else given.values()
-    sequence = arrivals.arrive(name, list(tensors_in(gives)), root_of(name, given))
+    sequence = arrivals.arrive(name, given_to(name, given), root_of(name, given))
     return followed(arrivals, given, call, sequence, arrivals.end, arrivals.follow)
 
 
@@ -301,8 +323,9 @@ class HooksOfSome(GroupHooks):
         super().__init__(group)
 
     def before(self, call):
-        if name_of(call) not in PEERS:
-            self.begun[call.op_id] = self.arrivals.arrive_in(self.group.group_name, self.ranks)
+        name = name_of(call)
+        if name not in PEERS:
+            self.begun[call.op_id] = self.arrivals.arrive_in(name, list(call.input_tensors), self.group, self.ranks)
 
     def after(self, call):
         self.arrivals.follow_in(self.begun.pop(call.op_id, None), call.work)
@@ -329,6 +352,8 @@ class Reducer:
         self.parameters = [parameter for parameter in ddp.parameters() if parameter.requires_grad]
         self.expected = len(self.parameters)  # of those that take part in the loss
         self.whole = is_whole(ddp.process_group)
+        self.ranks = [] if self.whole else ranks_of(ddp.process_group)
+        self.call = None  # in a group of some ranks
         self.summed = self.laid_out = False  # it has seen the order of gradients; has made its buckets of it
         for parameter in self.parameters:
             parameter.register_hook(torch.utils.hooks.unserializable_hook(lambda gradient: self.ready()))
@@ -339,10 +364,15 @@ class Reducer:
             self.arrive()
 
     def arrive(self):
-        if self.whole and self.ddp.require_backward_grad_sync:
-            self.arrivals.next_bucket()
-            self.summed = True
-            self.sequence = self.arrivals.arrive("all_reduce", self.parameters, 0)
+        if not self.ddp.require_backward_grad_sync:
+            return
+        if self.ranks:
+            self.call = self.arrivals.arrive_in("all_reduce", self.parameters, self.ddp.process_group, self.ranks)
+        if not self.whole:
+            return
+        self.arrivals.next_bucket()
+        self.summed = True
+        self.sequence = self.arrivals.arrive("all_reduce", self.parameters, 0)
 
     def lays_out_anew(self):
         """In the first forward with gradients after a backward that summed."""
@@ -353,8 +383,10 @@ class Reducer:
         return anew
 
     def backward_ended(self):
-        if self.seen and self.sequence == 0:
+        if self.seen and self.sequence == 0 and self.call is None:
             self.arrive()  # other parameters took part than in the backward before
+        self.arrivals.end_in(self.call)
+        self.call = None
         self.expected, self.seen, self.sequence = self.seen or self.expected, 0, 0
 
 

@@ -16,7 +16,7 @@ def watch(flight):
     if not dist.is_available():
         return
     scale = float(os.environ.get("LOCKSTEP_PROGRAM_TIMEOUT_SCALE", "1"))
-    flight.timeout_ms = -1
+    flight.timeout_ms, flight.group_timeouts_ms = -1, {}
     watch_groups(flight, dist.distributed_c10d, scale)
     if scale != 1:
         watch_monitored_barrier(dist, scale)
@@ -74,7 +74,11 @@ def watch_groups(flight, c10d, scale):
             flight.timeout_ms = int(timeout.total_seconds() * scale * 1000)
             if scale != 1:
                 meet(given.arguments["store"], given.arguments["group_rank"], given.arguments["group_size"])
-        return make(*given.args, **given.kwargs)
+        answer = make(*given.args, **given.kwargs)
+        group = answer[0] if isinstance(answer, tuple) else answer
+        if given.arguments["global_ranks_in_group"] and group in c10d._pg_names:
+            flight.group_timeouts_ms[str(c10d._pg_names[group])] = int(timeout.total_seconds() * scale * 1000)
+        return answer
     c10d._new_process_group_helper = made
 
 

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/report/html/timeline.h"
-#include "tests/sim/analysis/made_run.h"
+#include "tests/sim/analysis/made_mesh.h"
 
 namespace lockstep {
 namespace {
@@ -46,6 +46,27 @@ TEST(HtmlTimeline, OfALongRunTheStepsAroundTheFocusAreDrawn) {
     EXPECT_GE(one[4], first);
     EXPECT_LE(one[4], last);
   }
+}
+
+TEST(HtmlTimeline, HasCollectivesOfGroups) {
+  RunOutcome outcome = made_mesh();
+  end_before(&outcome, 3, 0, 2);
+  const json all = json::parse(html_timeline(outcome, {"mesh", {}}));
+  EXPECT_EQ(all["groups"][2], json({"3", {0, 2}}));
+  ASSERT_EQ(all["group_collectives"].size(), 8u);
+  const json& row = all["group_collectives"][3];
+  ASSERT_EQ(row.size(), 6u + 4);
+  EXPECT_EQ(row[0], 1) << "its group";
+  EXPECT_EQ(row[1], 2);
+  EXPECT_EQ(row[2], "all_reduce");
+  EXPECT_EQ(row[4], 16'000);
+  EXPECT_EQ(row[6], 0) << "it is not in it";
+  EXPECT_TRUE(row[8].is_array());
+  EXPECT_TRUE(row[9].is_null()) << "it never came";
+  EXPECT_EQ(
+      json::parse(html_timeline(outcome, {"mesh", {{}, 2, ""}}, 30))["group_collectives"].size(),
+      4u)
+      << "of the steps that are drawn";
 }
 
 TEST(HtmlTimeline, FocusIsWhoMadeItFailAndElseWhoWasLate) {

@@ -5,7 +5,7 @@
 #include <map>
 #include <string_view>
 
-#include "tests/sim/analysis/made_run.h"
+#include "tests/sim/analysis/made_mesh.h"
 
 namespace lockstep {
 namespace {
@@ -51,6 +51,7 @@ struct ReadNode {
   std::string name;
   std::vector<uint64_t> after;
   std::map<std::string, uint64_t> attributes;
+  std::string group;
 };
 
 ReadNode node_of(std::string_view bytes) {
@@ -61,11 +62,13 @@ ReadNode node_of(std::string_view bytes) {
                 message.numbers[7].at(0),
                 std::string(message.texts[2].at(0)),
                 message.numbers[5],
-                {}};
+                {},
+                ""};
   for (const std::string_view attribute : message.texts[10]) {
     Message said = message_of(attribute);
     for (const auto& [field, values] : said.numbers)
       node.attributes[std::string(said.texts[1].at(0))] = values.at(0);
+    if (said.texts[1].at(0) == "pg_name") node.group = said.texts[29].at(0);
   }
   return node;
 }
@@ -127,6 +130,14 @@ TEST_F(Chakra, CollectivesDependOnTheComputeBeforeThemAndTheOptimizerOnThem) {
     EXPECT_TRUE(std::any_of(nodes.begin(), nodes.end(), [&](const ReadNode& node) {
       return std::count(node.after.begin(), node.after.end(), id) == 1;
     })) << id;
+}
+
+TEST_F(Chakra, EachCollectiveIsOfItsGroup) {
+  std::map<std::string, int> groups;
+  for (const ReadNode& node : nodes_of(made_mesh(), 1))
+    if (node.type == kCollective) groups[node.group] += 1;
+  EXPECT_THAT(groups, testing::ElementsAre(testing::Pair("0", 6), testing::Pair("1", 2),
+                                           testing::Pair("4", 2)));
 }
 
 TEST_F(Chakra, WhatNeverEndedHasNoDurationAndNothingWaitsForIt) {

@@ -8,7 +8,7 @@
 
 #include "sim/analysis/metrics.h"
 #include "sim/report/trace/trace.h"
-#include "tests/sim/analysis/made_run.h"
+#include "tests/sim/analysis/made_mesh.h"
 
 namespace lockstep {
 namespace {
@@ -57,6 +57,22 @@ TEST_F(KinetoTest, HasKernelsOfMeasuredStepsWithTheirLaunches) {
   EXPECT_EQ(kernels.front()["name"], "forward");
   EXPECT_EQ(kernels.back()["name"], "ncclKernel_AllReduce");
   EXPECT_EQ(kernels.back()["args"]["bucket"], 2);
+}
+
+TEST_F(KinetoTest, SaysOfWhichGroupACollectiveIsWhereThereAreSome) {
+  std::map<std::string, int> groups;
+  for (const json& call : of_kind(trace(made_mesh(), "kineto"), "X", "communication"))
+    if (call["pid"] == 2)
+      groups[call["args"]["Process Group Name"].get<std::string>() + " " +
+             call["args"]["Process Group Ranks"].get<std::string>() + " " +
+             call["args"]["Process Group Description"].get<std::string>()] += 1;
+  const std::map<std::string, int> expected = {
+      {"0 [0, 1, 2, 3] default_pg", 6}, {"2 [2, 3] undefined", 2}, {"3 [0, 2] column", 2}};
+  EXPECT_EQ(groups, expected);
+  RunOutcome without = made_mesh();
+  without.groups.clear();
+  for (const json& call : of_kind(trace(without, "kineto"), "X", "communication"))
+    EXPECT_FALSE(call["args"].contains("Process Group Name"));
 }
 
 TEST_F(KinetoTest, HasAnArrowForEachBucket) {

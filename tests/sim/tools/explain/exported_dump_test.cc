@@ -7,7 +7,7 @@
 #include "sim/tools/explain/attribution.h"
 #include "sim/tools/explain/dump.h"
 #include "sim/tools/explain/late_arrivals.h"
-#include "tests/sim/analysis/made_run.h"
+#include "tests/sim/analysis/made_mesh.h"
 
 namespace lockstep {
 namespace {
@@ -61,7 +61,7 @@ TEST_F(ExportedDump, HasAllThatARankRecorded) {
   EXPECT_EQ(dump.status.at("0").completed, 28);
   ASSERT_EQ(dump.entries.size(), 30u);
   const FlightEntry& entry = dump.entries[28];
-  EXPECT_EQ(entry.record, 29);
+  EXPECT_EQ(entry.record, 28);
   EXPECT_EQ(entry.sequence, 29);
   EXPECT_EQ(entry.operation, "all_reduce");
   EXPECT_EQ(entry.sizes, "[[250000]]");
@@ -78,7 +78,90 @@ TEST_F(ExportedDump, KeepsTheNewest) {
   const auto dumps = dumps_of(made("gloo"));
   EXPECT_EQ(dumps[0].entries.size(), 2000u);
   EXPECT_EQ(dumps[0].entries.back().sequence, 2100);
-  EXPECT_EQ(dumps[0].entries.back().record, 2100);
+  EXPECT_EQ(dumps[0].entries.back().record, 2099);
+}
+
+TEST_F(ExportedDump, OfARingThatLostCallsBeginsLater) {
+  RunOutcome outcome = made("gloo");
+  std::vector<Event>& events = outcome.ranks[0].events;
+  events.erase(events.begin(), events.begin() + static_cast<ptrdiff_t>(events.size() / 2));
+  const auto dumps = dumps_of(outcome);
+  EXPECT_EQ(dumps[0].entries[0].record, dumps[0].entries[0].sequence - 1);
+  EXPECT_GT(dumps[0].entries[0].record, 0);
+  EXPECT_EQ(dumps[1].entries[0].record, 0);
+}
+
+TEST_F(ExportedDump, HasEveryGroupThatTheRankIsIn) {
+  RunOutcome outcome = made_mesh();
+  end_before(&outcome, 3, 0, 1);
+  stay_in(&outcome, 2, 0, 1);
+  const auto dumps = dumps_of(outcome);
+  ASSERT_EQ(dumps.size(), 4u);
+  const FlightDump& dump = dumps[0];
+  EXPECT_EQ(dump.groups.size(), 3u);
+  EXPECT_EQ(dump.groups.at("1").description, "row");
+  EXPECT_EQ(dumps[1].groups.at("1").description, "row") << "its other member told";
+  EXPECT_EQ(dumps[2].groups.at("2").description, "undefined");
+  EXPECT_THAT(*dump.groups.at("3").ranks, testing::ElementsAre(0, 2));
+  EXPECT_EQ(dump.status.at("0").enqueued, 6);
+  EXPECT_EQ(dump.status.at("3").enqueued, 2);
+  EXPECT_EQ(dump.status.at("3").completed, 2);
+  EXPECT_EQ(dumps[3].groups.size(), 3u) << "also where it has called nothing in them";
+  EXPECT_EQ(dumps[3].status.at("4").enqueued, -1);
+  EXPECT_EQ(dumps[2].status.at("2").completed, -1);
+  const FlightEntry& entry = dump.entries[4];
+  EXPECT_EQ(entry.record, 4);
+  EXPECT_EQ(entry.group, "3");
+  EXPECT_EQ(entry.sequence, 1);
+  EXPECT_EQ(entry.sizes, "[[4000]]");
+  EXPECT_EQ(entry.timeout_ms, 700);
+  EXPECT_EQ(dump.entries[3].timeout_ms, 0) << "nobody told it";
+}
+
+TEST_F(ExportedDump, WhatAScattersSourceGaveTheOthersGot) {
+  RunOutcome outcome = made_mesh();
+  for (const size_t rank : {2, 3})
+    for (Event& event : outcome.ranks[rank].events)
+      if (event.kind == kGroupArrival && event.subject == 0)
+        event.value = event.sequence == 1
+                          ? pack_collective(5, rank == 2 ? 6 : 255, rank == 2 ? 400 : 0)
+                          : pack_collective(8, 6, 400);
+  const auto dumps = dumps_of(outcome);
+  const auto sizes = [&](size_t rank, int64_t sequence) {
+    for (const FlightEntry& entry : dumps[rank].entries)
+      if (entry.group == "2" && entry.sequence == sequence) return entry.sizes + entry.dtypes;
+    return std::string("none");
+  };
+  EXPECT_EQ(sizes(2, 1), "[[100]]->[[50]][\"Float\"]");
+  EXPECT_EQ(sizes(3, 1), "[[0]]->[[50]][\"Float\"]");
+  EXPECT_EQ(sizes(3, 2), "[[]][\"Float\"]") << "an all_to_all may be uneven";
+}
+
+// Of which no other dump tells, since no other rank is in them.
+TEST_F(ExportedDump, AGroupOfOneRankIsNoRiddle) {
+  RunOutcome outcome = made("gloo");
+  outcome.groups = {{{"1", {0}}}, {{"2", {1}}}, {}};
+  for (const size_t rank : {0, 1}) {
+    const Event last = outcome.ranks[rank].events.back();
+    for (const uint16_t kind : {kGroupArrival, kGroupEnd})
+      outcome.ranks[rank].events.push_back(
+          {last.time_ns + kind, 1, kind, last.phase, last.step, 0, pack_collective(1, 6, 4)});
+  }
+  erase_from(28, EventKind::arrival, &outcome.ranks[1]);
+  for (RankRecords& rank : outcome.ranks) erase_from(28, EventKind::end, &rank);
+  EXPECT_THAT(attribute(dumps_of(outcome)).guilty, testing::ElementsAre(1));
+}
+
+// Ranks 0 and 2 wait for others of their groups, and only rank 3 for nobody.
+TEST_F(ExportedDump, WhoNeverEnteredACollectiveOfAGroupIsNamed) {
+  RunOutcome outcome = made_mesh(12);
+  end_before(&outcome, 3, 0, 9);
+  for (const size_t rank : {0, 1, 2})
+    stay_in(&outcome, rank, rank == 2 ? 0 : 1 - static_cast<int32_t>(rank), 9);
+  end_before(&outcome, 0, 1, 10);
+  const FlightFinding finding = attribute(dumps_of(outcome));
+  EXPECT_EQ(finding.kind, FlightClass::never_entered);
+  EXPECT_THAT(finding.guilty, testing::ElementsAre(3));
 }
 
 TEST_F(ExportedDump, WhoNeverEnteredIsNamed) {

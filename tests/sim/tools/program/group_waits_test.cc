@@ -67,6 +67,53 @@ TEST(GroupWaits, TheLongestOfSeveralAndNamesTellGroupsOfTheSameRanksApart) {
   EXPECT_EQ(wait->missing, RankList{0});
 }
 
+// Ranks 0 and 1 are group "1", ranks 0 and 2 group "2".
+ProgramRun two_groups() {
+  ProgramRun run = run_of(3, {});
+  run.ranks[0].groups = {{"1", {0, 1}}, {"2", {0, 2}}};
+  run.ranks[1].groups = {{"1", {0, 1}}};
+  run.ranks[2].groups = {{"2", {0, 2}}};
+  return run;
+}
+constexpr int64_t kEver = INT64_MAX;
+
+TEST(GroupWaits, WhoIsMissingMayWaitItself) {
+  ProgramRun run = two_groups();
+  enter(&run, 2, 1, 10, false);     // for rank 0
+  enter(&run, 0, 1, 20, false, 0);  // for rank 1
+  const auto root = root_of_group_wait(run, 2, kEver);
+  ASSERT_TRUE(root);
+  EXPECT_EQ(root->missing, RankList{1});
+  EXPECT_EQ(root->waiting, RankList{0});
+  EXPECT_FALSE(root->circular);
+  EXPECT_FALSE(root_of_group_wait(run, 1, kEver)) << "it waits in no group";
+}
+
+TEST(GroupWaits, RanksMayWaitForEachOther) {
+  ProgramRun run = two_groups();
+  run.ranks[1].groups.push_back({"3", {1, 2}});
+  run.ranks[2].groups.push_back({"3", {1, 2}});
+  enter(&run, 0, 1, 10, false, 0);  // for rank 1
+  enter(&run, 1, 1, 20, false, 1);  // for rank 2
+  enter(&run, 2, 1, 30, false, 0);  // for rank 0
+  const auto root = root_of_group_wait(run, 1, kEver);
+  ASSERT_TRUE(root);
+  EXPECT_TRUE(root->circular);
+  EXPECT_EQ(root->missing, RankList{2});
+}
+
+TEST(GroupWaits, WhoCameWhenItWasTooLateIsMissing) {
+  ProgramRun run = two_groups();
+  enter(&run, 0, 1, 10, false, 0);
+  enter(&run, 1, 1, 90, false);
+  EXPECT_FALSE(root_of_group_wait(run, 0, kEver));
+  const auto root = root_of_group_wait(run, 0, 50);
+  ASSERT_TRUE(root);
+  EXPECT_EQ(root->missing, RankList{1});
+  EXPECT_TRUE(root->late);
+  EXPECT_FALSE(root->circular);
+}
+
 TEST(GroupWaits, WhatTheAgentDoesNotWriteIsLeftAlone) {
   ProgramRun run = run_of(2, {0, 1});
   run.ranks[0].groups = {{"1", {0, 1, 99, -7}}};

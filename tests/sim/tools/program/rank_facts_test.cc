@@ -68,6 +68,18 @@ TEST_F(RankFacts, AreWhatTheAgentWrites) {
   EXPECT_EQ(error_.deadline_ms, 9000);
 }
 
+TEST_F(RankFacts, OfAGroupMayTellMoreOrLess) {
+  folder_.write("rank-3.groups.json",
+                R"([{"name": "1", "ranks": [0, 3], "description": "row", "timeout_ms": 1800},)"
+                R"( {"name": "2", "ranks": [3]}])");
+  EXPECT_EQ(read(), "");
+  ASSERT_EQ(found_.groups.size(), 2U);
+  EXPECT_EQ(found_.groups[0].description, "row");
+  EXPECT_EQ(found_.groups[0].timeout_ms, 1800);
+  EXPECT_EQ(found_.groups[1].description, "");
+  EXPECT_EQ(found_.groups[1].timeout_ms, -1);
+}
+
 TEST_F(RankFacts, OneThatIsBrokenIsToldWithItsPlace) {
   folder_.write("rank-3.facts.json", kFacts.substr(0, 20));
   EXPECT_THAT(read(), HasSubstr("rank-3.facts.json:1:"));
@@ -75,7 +87,9 @@ TEST_F(RankFacts, OneThatIsBrokenIsToldWithItsPlace) {
   folder_.write("rank-3.facts.json", R"({"torch": 2})");
   EXPECT_THAT(read(), HasSubstr("is no file of the agent: type must be string"));
   folder_.write("rank-3.facts.json", kFacts);
-  for (const char* groups : {"{}", "7", "[7]", R"([{"name": "1", "ranks": [0.5]}])"}) {
+  for (const char* groups : {"{}", "7", "[7]", R"([{"name": "1", "ranks": [0.5]}])",
+                             R"([{"name": "1", "ranks": [3], "description": 7}])",
+                             R"([{"name": "1", "ranks": [3], "timeout_ms": "soon"}])"}) {
     folder_.write("rank-3.groups.json", groups);
     EXPECT_THAT(read(), HasSubstr("rank-3.groups.json: error: is no file of the agent: "));
   }
