@@ -1,0 +1,135 @@
+"""Losses that are no mean over samples, and layers that some ranks leave out: `objectives.py CASE`."""
+import random
+
+from toy import CASE, cross_entropy, dist, make_data, make_loader, make_net, make_sgd, nn, rank, run, torch, world, wrap
+import torch.distributed.nn.functional as differentiable
+
+
+class Two(nn.Module):
+    """Two views of a sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(5, 3), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.left(x), self.right(x.flip(1))
+
+
+def gather(own):
+    if world == 1 or CASE == "gather_returns_the_own":
+        return own
+    if CASE == "documents_without_gradient":
+        parts = [torch.empty_like(own) for _ in range(world)]
+        dist.all_gather(parts, own.detach().contiguous())
+        parts[rank] = own
+        return torch.cat(parts)
+    return torch.cat(differentiable.all_gather(own.contiguous()))
+
+
+def contrastive():
+    """Each rank's queries against the documents of all."""
+    model = wrap(Two())
+    optimizer = make_sgd(model.parameters())
+    for x, _ in make_loader(make_data()):
+        optimizer.zero_grad()
+        queries, documents = model(x)
+        scores = queries @ gather(documents).t()
+        first = rank * len(x) if len(scores[0]) > len(x) else 0
+        cross_entropy(scores, first + torch.arange(len(x))).backward()
+        optimizer.step()
+
+
+class Routed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(5, 3), nn.ModuleList(nn.Linear(5, 4) for _ in range(3))
+
+    def forward(self, x):
+        shares = self.router(x).softmax(1)
+        out = sum(share.unsqueeze(1) * expert(x) for share, expert in zip(shares.t(), self.experts))
+        return out, shares
+
+
+def balanced():
+    """A penalty on how uneven the shares of the experts are: how often each was first, times its mean share."""
+    model = wrap(Routed())
+    optimizer = make_sgd(model.parameters())
+    for x, words in make_loader(make_data()):
+        optimizer.zero_grad()
+        out, shares = model(x)
+        first = nn.functional.one_hot(shares.argmax(1), 3).to(shares.dtype).sum(0)
+        count = len(x)
+        if CASE != "balance_of_the_own_batch":
+            dist.all_reduce(first)
+            count *= world
+        probabilities = shares.sum(0) / (count if CASE == "balance_divided_by_all" else len(x))
+        (cross_entropy(out, words) + 0.5 * (first / count * probabilities).sum()).backward()
+        optimizer.step()
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 5), nn.Linear(5, 4)
+        self.middle = nn.ModuleList(nn.Linear(5, 5) for _ in range(3))
+
+    def forward(self, x, drawn):
+        h = self.first(x).tanh()
+        for layer in self.middle:
+            if drawn.random() < 0.6:
+                h = h + layer(h).tanh()
+        return self.last(h)
+
+
+def dropped():
+    model = wrap(Layers(), find_unused_parameters=True)
+    optimizer = make_sgd(model.parameters())
+    drawn = random.Random(rank if CASE == "layers_dropped_by_each_rank" else 7)
+    for x, words in make_loader(make_data()):
+        optimizer.zero_grad()
+        cross_entropy(model(x, drawn), words).backward()
+        optimizer.step()
+
+
+class Optional(nn.Module):
+    """A head for samples that have a second label, which a whole batch may lack."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.other = nn.Linear(5, 7), nn.Linear(7, 4), nn.Linear(7, 4)
+
+    def forward(self, x, words, wanted):
+        h = self.body(x).tanh()
+        loss = cross_entropy(self.head(h), words, reduction="sum")
+        if wanted.any():
+            loss = loss + cross_entropy(self.other(h[wanted]), words[wanted], reduction="sum")
+        return loss / len(x)
+
+
+def optional():
+    """The mean over the ranks that have a gradient is not the mean over all."""
+    net = Optional()
+    optimizer = make_sgd(net.parameters())
+    for step, (x, words) in enumerate(make_loader(make_data())):
+        wanted = (torch.arange(world * len(x))[rank::world] % 3 != 0) if step % 2 else torch.arange(len(x)) < 0
+        if world > 1 and step % 2:
+            wanted = torch.full((len(x),), rank > 0)
+        elif step % 2:
+            wanted = torch.arange(len(x)) % 3 > 0
+        optimizer.zero_grad()
+        net(x, words, wanted).backward()
+        for param in net.parameters():
+            has = torch.tensor(float(param.grad is not None))
+            if param.grad is None:
+                param.grad = torch.zeros_like(param)
+            dist.all_reduce(has)
+            dist.all_reduce(param.grad)
+            param.grad /= has.clamp(min=1) if CASE == "mean_of_those_that_have_one" else world
+        optimizer.step()
+
+
+run({contrastive: ("right_contrastive", "gather_returns_the_own", "documents_without_gradient"),
+     balanced: ("right_balanced", "balance_of_the_own_batch", "balance_divided_by_all"),
+     dropped: ("right_dropped", "layers_dropped_by_each_rank"),
+     optional: ("right_optional", "mean_of_those_that_have_one")})
