@@ -37,6 +37,7 @@ def of_backwards():
         "untouched": [], "changed": set(), "reduces": False,  # of untouched.py: gradients; ids of parameters
         "early": set(),  # addresses of gradients that a backward found summed over ranks
         "partly": set(),  # addresses of what some of the ranks alone have summed
+        "groups": {}, "again": set(),  # by address: over which groups it was summed; of what holds sums that are added again
         "no_sums": set(),  # addresses of what was reduced by a maximum or the like
         "norms": [],  # that clip_grad_norm_ found, in its order
         "by_grad": set(),  # ids of parameters that torch.autograd.grad() was asked for

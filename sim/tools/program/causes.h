@@ -67,8 +67,9 @@ enum class ProgramCause {
   used_unsynced_alone,
   other_branches,
   own_numbers,
+  other_update,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::own_numbers;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::other_update;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

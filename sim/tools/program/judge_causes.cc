@@ -134,16 +134,6 @@ bool changed(const Ranks& ranks, size_t step, const std::string& parameter) {
   });
 }
 
-bool other_untrained(const Ranks& ranks, size_t step) {
-  std::string first;  // of a rank that computed with one: an evaluation may be some rank's alone
-  for (const ProgramRank& rank : ranks) {
-    const std::string& own = rank.steps[step].untrained;
-    if (!own.empty() && !first.empty() && own != first) return true;
-    if (first.empty()) first = own;
-  }
-  return false;
-}
-
 constexpr double kClippingBound = 1e-3;  // clip_grad_norm_() adds a little to the norm
 
 // What was clipped was the sum over ranks, so that the limit was divided with it.
@@ -181,6 +171,16 @@ bool buffers_parted(const Ranks& ranks, size_t step) {
 bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool other_untrained(const Ranks& ranks, size_t step) {
+  std::string first;  // of a rank that computed with one: an evaluation may be some rank's alone
+  for (const ProgramRank& rank : ranks) {
+    const std::string& own = rank.steps[step].untrained;
+    if (!own.empty() && !first.empty() && own != first) return true;
+    if (first.empty()) first = own;
+  }
+  return false;
 }
 
 ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, size_t step,

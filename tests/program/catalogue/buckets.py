@@ -105,6 +105,9 @@ def gathered():
         for param in net.parameters():
             dist.all_reduce(param.grad)
             param.grad /= world
+        for index, layer in enumerate(layers):
+            for param in layer.parameters() if index % world != rank else ():
+                param.grad = None
         optimizer.step()
         for index, layer in enumerate(layers):
             on_the_way[layer] = [dist.broadcast(param.data, index % world, async_op=True) for param in layer.parameters()]

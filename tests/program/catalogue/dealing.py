@@ -1,9 +1,12 @@
 """Which samples a rank is dealt, in which epoch and after a resume: `dealing.py CASE`."""
+import io
 import random
 
-from toy import (CASE, DataLoader, DistributedSampler, TensorDataset, cross_entropy, make_data, make_loader, make_net, make_sgd, rank,
+from toy import (CASE, DataLoader, DistributedSampler, cross_entropy, make_data, make_loader, make_net, make_sgd, rank,
                  run, torch, world, wrap)
-from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Subset, random_split
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, random_split
+
+BATCH = 4 if world > 1 else 12  # where no loader of PyTorch's own makes batches
 
 
 def train(model, optimizer, batches):
@@ -31,9 +34,9 @@ def sampled():
 def listed():
     """A list that is shuffled when it is read, before it is dealt."""
     model, optimizer = begin()
-    order = list(range(48))
-    (random.Random(rank) if CASE == "list_shuffled_by_each_rank" else random.Random(7)).shuffle(order)
-    train(model, optimizer, make_loader(Subset(make_data(), order)))
+    rows = list(zip(*make_data().tensors))
+    (random.Random(rank) if CASE == "list_shuffled_by_each_rank" else random.Random(7)).shuffle(rows)
+    train(model, optimizer, make_loader(rows))
 
 
 class Shard:
@@ -52,7 +55,7 @@ def prepared():
     model, optimizer = begin()
     data = make_data()
     seed = torch.Generator().manual_seed(rank if CASE == "generator_of_the_rank" else 7)
-    whole = BatchSampler(RandomSampler(data, generator=seed), 4 if world > 1 else 12, False)
+    whole = BatchSampler(RandomSampler(data, generator=seed), BATCH, False)
     train(model, optimizer, DataLoader(data, batch_sampler=Shard(whole)))
 
 
@@ -70,7 +73,7 @@ class Stream(IterableDataset):
 
 def streamed():
     model, optimizer = begin()
-    train(model, optimizer, DataLoader(Stream(make_data(72)), 4 if world > 1 else 12))
+    train(model, optimizer, DataLoader(Stream(make_data(72)), BATCH))
 
 
 def resumed():
@@ -85,7 +88,10 @@ def resumed():
 
     train(model, optimizer, loader(0))
     train(model, optimizer, list(loader(1))[:2])
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    kept = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, kept)
+    kept.seek(0)
+    state = torch.load(kept)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     train(model, optimizer, list(loader(0 if CASE == "epoch_reset_by_resume" else 1))[0 if CASE == "nothing_skipped" else 2:])
@@ -99,10 +105,10 @@ class Batches:
         self.sampler = DistributedSampler(data, shuffle=True, seed=7)
 
     def __iter__(self):
-        return iter(BatchSampler(self.sampler, 4, True))
+        return iter(BatchSampler(self.sampler, BATCH, True))
 
     def __len__(self):
-        return len(self.sampler) // 4
+        return len(self.sampler) // BATCH
 
 
 def epochs():
@@ -119,12 +125,11 @@ def epochs():
 
 def split():
     model, optimizer = begin()
+    data = make_data()
     torch.manual_seed(7 + (12345 * rank if CASE == "split_by_the_ranks_seed" else 0))
-    train(model, optimizer, make_loader(random_split(make_data(), [36, 12])[0] if CASE != "split_by_the_ranks_seed"
-                                        else random_split(TensorDataset(*FIXED), [36, 12])[0]))
+    train(model, optimizer, make_loader(random_split(data, [36, 12])[0]))
 
 
-FIXED = make_data().tensors
 run({sampled: ("right_sampled", "seed_of_the_rank"),
      listed: ("right_listed", "list_shuffled_by_each_rank"),
      prepared: ("right_prepared", "generator_of_the_rank"),

@@ -45,7 +45,8 @@ def batches():
 
 def looks():
     """What one rank does between two steps."""
-    net = nn.Sequential(make_net(), nn.BatchNorm1d(4))
+    net = make_net()
+    net.register_buffer("seen", torch.zeros(()))  # buffers are broadcast in every forward
     model = wrap(net)
     optimizer = make_sgd(model.parameters())
     data = make_data()
@@ -85,8 +86,10 @@ def experts():
     net = Experts()
     optimizer = make_sgd(net.parameters())
     for step, (x, words) in enumerate(make_loader(make_data())):
-        chosen = torch.full((len(x),), float(step != 1 or rank != FIRST or world == 1))
-        optimizer.zero_grad()
+        chosen = torch.full((len(x),), float(step != 1 or rank != FIRST))
+        if world == 1:
+            chosen = torch.ones(len(x)) if step != 1 else (torch.arange(len(x)) % 3 != FIRST).to(x.dtype)  # ranks' samples by turns
+        optimizer.zero_grad(set_to_none=True)
         cross_entropy(net(x, chosen), words).backward()
         if CASE == "only_those_that_have_one":
             average([param for param in net.parameters() if param.grad is not None])

@@ -1,0 +1,74 @@
+#include "sim/tools/program/judge_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+using Samples = std::set<std::string>;
+
+// What a rank trains on until it has a sample again.
+Samples first_epoch(const ProgramRank& rank) {
+  Samples had;
+  for (const ProgramStep& step : rank.steps) {
+    for (const std::string& sample : step.samples)
+      if (had.contains(sample)) return had;
+    had.insert(step.samples.begin(), step.samples.end());
+    if (std::set<std::string>(step.samples.begin(), step.samples.end()).size() !=
+        step.samples.size())
+      return {};
+  }
+  return had;
+}
+
+ProgramFinding dealt_otherwise(const std::vector<ProgramRank>& ranks, ProgramCause cause,
+                               std::string words) {
+  ProgramFinding found;
+  found.verdict = Verdict::inconclusive;
+  found.cause = cause;
+  found.step = 1;
+  found.entry = "samples";
+  found.line = ranks[0].steps[0].line;
+  found.words =
+      "all steps agree with one device that is given the ranks' samples, but " + std::move(words);
+  return found;
+}
+
+}  // namespace
+
+ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRank& alone) {
+  const Samples pool = first_epoch(alone);
+  std::map<std::string, size_t> owners;
+  size_t dealt = 0;
+  for (const ProgramRank& rank : ranks) {
+    if (rank.steps.size() < 2) return {};
+    const Samples own = first_epoch(rank);
+    for (const std::string& sample : own) ++owners[sample];
+    dealt += own.size();
+  }
+  const auto is_of_pool = [&](const auto& owned) { return pool.contains(owned.first); };
+  if (pool.empty() || dealt > pool.size() || owners.empty()) return {};
+  if (!std::all_of(owners.begin(), owners.end(), is_of_pool)) return {};
+  if (owners.size() < dealt)
+    return dealt_otherwise(
+        ranks, ProgramCause::other_shuffles,
+        fmt::format("of {} samples, which one device trains on once each, {} are dealt to several "
+                    "ranks and {} to none",
+                    pool.size(),
+                    std::count_if(owners.begin(), owners.end(),
+                                  [](const auto& owned) { return owned.second > 1; }),
+                    pool.size() - owners.size()));
+  if (ranks[0].steps.size() < alone.steps.size() && 2 * dealt <= pool.size())
+    return dealt_otherwise(
+        ranks, ProgramCause::other_replicas,
+        fmt::format("in {} steps they are dealt {} of the {} samples that one device trains on in {}",
+                    ranks[0].steps.size(), dealt, pool.size(), alone.steps.size()));
+  return {};
+}
+
+}  // namespace lockstep

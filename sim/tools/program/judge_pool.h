@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/tools/program/judge.h"
+
+namespace lockstep {
+
+// Ranks whose samples were handed to one device say nothing by their gradients of how samples are
+// dealt. What one device trains on by itself does: in an epoch of its own it has each sample once,
+// and so should the ranks together. Where they have some of these several times and others never,
+// or a part of them alone, it is told; nobody is accused, for a program may mean to draw so.
+ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRank& alone);
+
+}  // namespace lockstep
