@@ -1,5 +1,6 @@
 """Which samples a rank is dealt, in which epoch and after a resume: `dealing.py CASE`."""
 import io
+import itertools
 import random
 
 from toy import (CASE, DataLoader, DistributedSampler, cross_entropy, make_data, make_loader, make_net, make_sgd, rank,
@@ -73,7 +74,7 @@ class Stream(IterableDataset):
 
 def streamed():
     model, optimizer = begin()
-    train(model, optimizer, DataLoader(Stream(make_data(72)), BATCH))
+    train(model, optimizer, DataLoader(Stream(make_data(72)), 4))
 
 
 def resumed():
@@ -87,14 +88,15 @@ def resumed():
         return DataLoader(data, 4, sampler=sampler)
 
     train(model, optimizer, loader(0))
-    train(model, optimizer, list(loader(1))[:2])
+    train(model, optimizer, itertools.islice(loader(1), 2))
     kept = io.BytesIO()
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, kept)
     kept.seek(0)
     state = torch.load(kept)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    train(model, optimizer, list(loader(0 if CASE == "epoch_reset_by_resume" else 1))[0 if CASE == "nothing_skipped" else 2:])
+    train(model, optimizer, itertools.islice(loader(0 if CASE == "epoch_reset_by_resume" else 1),
+                                             0 if CASE == "nothing_skipped" else 2, None))
     train(model, optimizer, loader(1 if CASE == "order_repeated_after_resume" else 2))
 
 
