@@ -160,7 +160,15 @@ def unreduced(recorder, names, params):
         return []
     held = {id(param) for model in recorder.models for _, param in model.params}
     return [name for name, param in zip(names, params) if param.grad is not None and id(param) not in held
-            and not is_shard(param) and place_of(param.grad) not in recorder.reduced]
+            and not is_shard(param) and place_of(param.grad) not in recorder.reduced and is_own(recorder, param)]
+
+
+def is_own(recorder, param):
+    """Does it hold what backward left, perhaps times a number? Where other tensors were summed it may have been one of them."""
+    left = {key: before for key, _, before in recorder.untouched}.get(id(param))
+    if left is None or not recorder.reduced or param.grad.is_sparse or left.shape != param.grad.shape:
+        return True
+    return left.equal(param.grad.detach()) or untouched.factor_of(left, param.grad) != 0
 
 
 def clipped_early(recorder, grads):

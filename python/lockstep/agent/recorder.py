@@ -40,6 +40,7 @@ def of_backwards():
         "groups": {}, "again": set(),  # by address: over which groups it was summed; of what holds sums that are added again
         "no_sums": set(),  # addresses of what was reduced by a maximum or the like
         "norms": [],  # that clip_grad_norm_ found, in its order
+        "written_in_flight": False,  # the script wrote to what an asynchronous sum was still to read
         "by_grad": set(),  # ids of parameters that torch.autograd.grad() was asked for
         "written_unsynced": set(), "written_synced": set(),  # ids of parameters whose gradients a backward wrote, by no_sync()
         "left_by_sums": {}}  # of untouched.py: hashes of gradients, by a parameter's id

@@ -68,8 +68,9 @@ enum class ProgramCause {
   other_branches,
   own_numbers,
   other_update,
+  written_in_flight,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::other_update;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::written_in_flight;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

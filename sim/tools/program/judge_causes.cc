@@ -30,6 +30,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (step.ddp_forwards > 0 && holds(step.by_grad, parameter)) return ProgramCause::past_hooks;
   if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
     return ProgramCause::outside_ddp;
+  if (step.written_in_flight) return ProgramCause::written_in_flight;
   if (step.not_waited) return ProgramCause::not_waited;
   if (holds(step.summed_early, parameter)) return ProgramCause::summed_early;
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
@@ -266,6 +267,9 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
     return found;
   if (changed(ranks, step, a.names[i])) return ProgramCause::changed_before_sum;
   if (holds(a.reduced_again, a.names[i])) return ProgramCause::reduced_again;
+  if (std::any_of(ranks.begin(), ranks.end(),
+                  [&](const ProgramRank& rank) { return rank.steps[step].written_in_flight; }))
+    return ProgramCause::written_in_flight;
   if (a.not_waited) return ProgramCause::not_waited;
   if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
   if (holds(a.partly, a.names[i])) return ProgramCause::some_ranks_summed;

@@ -10,7 +10,7 @@ class Buckets:
     def __init__(self, net):
         self.params = list(net.parameters())
         self.buffers = [torch.zeros(SIZE) for _ in range(2)]
-        self.turn, self.held, self.used, self.works = 0, [], 0, [None, None]
+        self.turn, self.held, self.used, self.works, self.begun = 0, [], 0, [], False
         for param in self.params:
             param.register_hook(lambda grad, param=param: self.add(param, grad))
 
@@ -21,37 +21,36 @@ class Buckets:
             self.flush()
         start, self.used = self.used, self.used + grad.numel()
         self.held.append((param, start))
-        if CASE == "summed_before_the_copy" and self.used > SIZE // 2:
+        if CASE == "summed_before_the_copy":
             self.begin()
         self.buffers[self.turn][start:self.used] = grad.flatten() / world
         return grad
 
     def begin(self):
-        if self.works[self.turn] is None:
-            held, buffer = self.held, self.buffers[self.turn]
-            self.works[self.turn] = dist.all_reduce(buffer, async_op=True), held, buffer
-            self.held = []
+        if not self.begun:
+            buffer = self.buffers[self.turn]
+            self.works.append((dist.all_reduce(buffer, async_op=True), self.held, buffer))
+            self.begun = True
 
     def flush(self):
         self.begin()
-        self.turn, self.used = 1 - self.turn, 0
+        self.turn, self.held, self.used, self.begun = 1 - self.turn, [], 0, False
         if CASE != "buffer_reused_in_flight":
-            self.finish(self.turn)
+            self.finish(self.buffers[self.turn])
 
-    def finish(self, turn):
-        if self.works[turn]:
-            work, held, buffer = self.works[turn]
+    def finish(self, wanted):
+        for work, held, buffer in [one for one in self.works if one[2] is wanted]:
             work.wait()
             self.sums.extend((param, buffer[start:start + param.numel()].view_as(param).clone()) for param, start in held)
-            self.works[turn] = None
+        self.works = [one for one in self.works if one[2] is not wanted]
 
     def start(self):
         self.sums = []
 
     def end(self):
         self.flush()
-        for turn in (self.turn, 1 - self.turn):
-            self.finish(turn)
+        for buffer in self.buffers:
+            self.finish(buffer)
         for param, grad in self.sums:
             param.grad.copy_(grad)
 
