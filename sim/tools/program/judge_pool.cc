@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
+
+#include "sim/tools/program/sketch.h"
 
 namespace lockstep {
 namespace {
@@ -68,6 +71,27 @@ ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRa
         ranks, ProgramCause::other_replicas,
         fmt::format("in {} steps they are dealt {} of the {} samples that one device trains on in {}",
                     ranks[0].steps.size(), dealt, pool.size(), alone.steps.size()));
+  return {};
+}
+
+ProgramFinding judge_first_weights(const std::vector<ProgramRank>& ranks,
+                                   const ProgramRank& alone) {
+  if (ranks[0].steps.empty() || alone.steps.empty()) return {};
+  const ProgramStep &a = ranks[0].steps[0], &b = alone.steps[0];
+  for (size_t i = 0; i < std::min(a.before.size(), b.before.size()); ++i) {
+    const double factor = sketch_ratio(a.before[i], b.before[i]);
+    if (factor == 0 || std::abs(factor - 1) <= kProgramRatioBound) continue;
+    Sketch scaled = b.before[i];
+    if (scaled)
+      for (double& value : *scaled) value *= factor;
+    if (sketch_distance(a.before[i], scaled, 0) > kProgramBound) continue;
+    ProgramFinding found = inconclusive(fmt::format(
+        "all steps agree with one device that is given the ranks' first weights, but ranks start "
+        "with {:.6g} times its own values of {}: do they depend on the number of ranks?",
+        factor, a.names[i]));
+    found.step = 1;
+    return found;
+  }
   return {};
 }
 

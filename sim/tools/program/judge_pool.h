@@ -12,4 +12,8 @@ namespace lockstep {
 // or a part of them alone, it is told; nobody is accused, for a program may mean to draw so.
 ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRank& alone);
 
+// Nor do ranks whose first weights were handed on say where they come from. Weights that are those
+// of one device times a number depend on the number of ranks: the same numbers were drawn.
+ProgramFinding judge_first_weights(const std::vector<ProgramRank>& ranks, const ProgramRank& alone);
+
 }  // namespace lockstep

@@ -15,8 +15,6 @@ class Buckets:
             param.register_hook(lambda grad, param=param: self.add(param, grad))
 
     def add(self, param, grad):
-        if CASE == "larger_than_a_bucket_left_out" and grad.numel() > SIZE // 2:
-            return grad
         if self.used + grad.numel() > SIZE or CASE == "size_never_reset" and self.held:
             self.flush()
         start, self.used = self.used, self.used + grad.numel()
@@ -140,6 +138,6 @@ def tied():
         optimizer.step()
 
 
-run({overlapped: ("right_overlapped", "buffer_reused_in_flight", "summed_before_the_copy", "larger_than_a_bucket_left_out", "size_never_reset"),
+run({overlapped: ("right_overlapped", "buffer_reused_in_flight", "summed_before_the_copy", "size_never_reset"),
      gathered: ("right_gathered", "used_before_it_was_gathered"),
      tied: ("right_tied", "untied_where_it_is_flat", "untied_on_other_ranks")})

@@ -92,40 +92,6 @@ def dropped():
         optimizer.step()
 
 
-class Optional(nn.Module):
-    """A head for samples that have a second label, which a whole batch may lack."""
-
-    def __init__(self):
-        super().__init__()
-        self.body, self.head, self.other = nn.Linear(5, 7), nn.Linear(7, 4), nn.Linear(7, 4)
-
-    def forward(self, x, words, wanted):
-        h = self.body(x).tanh()
-        loss = cross_entropy(self.head(h), words, reduction="sum")
-        if wanted.any():
-            loss = loss + cross_entropy(self.other(h[wanted]), words[wanted], reduction="sum")
-        return loss / len(x)
-
-
-def optional():
-    """The mean over the ranks that have a gradient is not the mean over all."""
-    net = Optional()
-    optimizer = make_sgd(net.parameters())
-    for x, words in make_loader(make_data()):
-        wanted = torch.full((len(x),), rank > 0) if world > 1 else torch.arange(len(x)) % 3 > 0  # of ranks' samples by turns
-        optimizer.zero_grad(set_to_none=True)
-        net(x, words, wanted).backward()
-        for param in net.parameters():
-            has = torch.tensor(float(param.grad is not None))
-            if param.grad is None:
-                param.grad = torch.zeros_like(param)
-            dist.all_reduce(has)
-            dist.all_reduce(param.grad)
-            param.grad /= has.clamp(min=1) if CASE == "mean_of_those_that_have_one" else world
-        optimizer.step()
-
-
 run({contrastive: ("right_contrastive", "gather_returns_the_own", "documents_without_gradient"),
      balanced: ("right_balanced", "balance_of_the_own_batch", "balance_divided_by_all"),
-     dropped: ("right_dropped", "layers_dropped_by_each_rank"),
-     optional: ("right_optional", "mean_of_those_that_have_one")})
+     dropped: ("right_dropped", "layers_dropped_by_each_rank")})

@@ -80,8 +80,6 @@ def mixture():
                 continue
             dist.all_reduce(param.grad)
             param.grad /= 1 if CASE == "expert_undivided" and name.startswith("expert") else world
-            if CASE == "expert_divided_again" and name.startswith("expert"):
-                param.grad /= world
         optimizer.step()
 
 
@@ -175,7 +173,7 @@ run({tokens: ("right_tokens", "scaled_after_the_average", "global_mean_averaged_
      logged_loss: ("right_logged_loss", "backward_of_the_logged_loss"),
      levels: ("right_levels", "loss_times_context", "divided_by_factor_and_replicas", "divided_by_context_again", "replicas_forgotten",
               "context_not_divided"),
-     mixture: ("right_mixture", "norm_unsummed", "expert_undivided", "expert_divided_again"),
+     mixture: ("right_mixture", "norm_unsummed", "expert_undivided"),
      copies: ("right_copies", "copy_summed"),
      finished: ("right_finished", "never_finished"),
      groups: ("right_groups", "group_without_sequence_ranks", "loss_of_the_unwrapped"),
