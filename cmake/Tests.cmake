@@ -131,7 +131,7 @@ if(LOCKSTEP_LIBTORCH)
   if(LOCKSTEP_TOOLS)
     foreach(test "verify program_test.py" "causes causes_test.py" "package package_test.py" "gallery gallery_test.py" "drill drill_test.py" "launcher launcher_test.py" "held held_test.py" "deals deals_test.py" "tap tap_test.py" "zygote zygote_test.py"
                  "run_faults run_faults_test.py" "scenario scenario_test.py" "spawned spawned_test.py" "gradients gradients_test.py" "sync_batch_norm sync_batch_norm_test.py"
-                 "comm_hook comm_hook_test.py" "sweep sweep_test.py" "threads threads_test.py" "interrupt interrupt_test.py"
+                 "comm_hook comm_hook_test.py" "sweep sweep_test.py" "threads threads_test.py" "catalogue catalogue_test.py" "interrupt interrupt_test.py"
                  "examples examples_test.py" "conformance conformance_test.py"
                  "correct correct_runs.py --runs 4 --seed 2")
       separate_arguments(words UNIX_COMMAND "${test}")

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "sim/tools/program/sketch.h"
 
@@ -29,16 +31,21 @@ Samples first_epoch(const ProgramRank& rank) {
   return had;
 }
 
-ProgramFinding dealt_otherwise(const std::vector<ProgramRank>& ranks, ProgramCause cause,
-                               std::string words) {
+bool is_times(const Sketch& a, Sketch b, double factor) {
+  if (b)
+    for (double& value : *b) value *= factor;
+  return sketch_distance(a, b, 0) <= kProgramBound;
+}
+
+ProgramFinding dealt_otherwise(const std::vector<ProgramRank>& ranks, const std::string& words) {
   ProgramFinding found;
   found.verdict = Verdict::inconclusive;
-  found.cause = cause;
+  found.cause = ProgramCause::other_shuffles;
   found.step = 1;
   found.entry = "samples";
   found.line = ranks[0].steps[0].line;
   found.words =
-      "all steps agree with one device that is given the ranks' samples, but " + std::move(words);
+      "all steps agree with one device that is given the ranks' samples, but " + words;
   return found;
 }
 
@@ -59,18 +66,13 @@ ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRa
   if (!std::all_of(owners.begin(), owners.end(), is_of_pool)) return {};
   if (owners.size() < dealt)
     return dealt_otherwise(
-        ranks, ProgramCause::other_shuffles,
+        ranks,
         fmt::format("of {} samples, which one device trains on once each, {} are dealt to several "
                     "ranks and {} to none",
                     pool.size(),
                     std::count_if(owners.begin(), owners.end(),
                                   [](const auto& owned) { return owned.second > 1; }),
                     pool.size() - owners.size()));
-  if (ranks[0].steps.size() < alone.steps.size() && 2 * dealt <= pool.size())
-    return dealt_otherwise(
-        ranks, ProgramCause::other_replicas,
-        fmt::format("in {} steps they are dealt {} of the {} samples that one device trains on in {}",
-                    ranks[0].steps.size(), dealt, pool.size(), alone.steps.size()));
   return {};
 }
 
@@ -78,21 +80,25 @@ ProgramFinding judge_first_weights(const std::vector<ProgramRank>& ranks,
                                    const ProgramRank& alone) {
   if (ranks[0].steps.empty() || alone.steps.empty()) return {};
   const ProgramStep &a = ranks[0].steps[0], &b = alone.steps[0];
+  std::optional<std::pair<size_t, double>> scaled;
+  bool some_alike = false;
   for (size_t i = 0; i < std::min(a.before.size(), b.before.size()); ++i) {
     const double factor = sketch_ratio(a.before[i], b.before[i]);
-    if (factor == 0 || std::abs(factor - 1) <= kProgramRatioBound) continue;
-    Sketch scaled = b.before[i];
-    if (scaled)
-      for (double& value : *scaled) value *= factor;
-    if (sketch_distance(a.before[i], scaled, 0) > kProgramBound) continue;
-    ProgramFinding found = inconclusive(fmt::format(
-        "all steps agree with one device that is given the ranks' first weights, but ranks start "
-        "with {:.6g} times its own values of {}: do they depend on the number of ranks?",
-        factor, a.names[i]));
-    found.step = 1;
-    return found;
+    if (!is_times(a.before[i], b.before[i], factor)) return {};  // another number was drawn
+    if (factor == 0) continue;
+    if (std::abs(factor - 1) <= kProgramRatioBound)
+      some_alike = true;
+    else if (!scaled)
+      scaled = {i, factor};
   }
-  return {};
+  if (!scaled || !some_alike) return {};
+  ProgramFinding found = inconclusive(
+      fmt::format("all steps agree with one device that is given the ranks' first weights, but "
+                  "ranks start with {:.6g} times its own values of {}: do they depend on the "
+                  "number of ranks?",
+                  scaled->second, a.names[scaled->first]));
+  found.step = 1;
+  return found;
 }
 
 }  // namespace lockstep
