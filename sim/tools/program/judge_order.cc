@@ -29,7 +29,8 @@ size_t iteration_start(const ProgramRank& rank, size_t step) {
   return step;
 }
 
-// Samples of both parts of an epoch that was interrupted before this step, if neither has one twice.
+// Samples of both parts of an epoch that was interrupted before this step, if neither has one
+// twice.
 size_t trained_again(const ProgramRank& rank, size_t step) {
   std::set<std::string> before, after;
   for (size_t at = iteration_start(rank, step - 1); at < step; ++at)

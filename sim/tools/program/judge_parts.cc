@@ -75,8 +75,8 @@ bool is_shared_out(const Ranks& ranks, size_t step) {
   const ProgramStep& first = ranks[0].steps[step];
   bool some = false;
   for (size_t i = 0; i < first.names.size(); ++i) {
-    const auto updaters = static_cast<size_t>(
-        std::count_if(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    const auto updaters =
+        static_cast<size_t>(std::count_if(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
           return is_updated(rank.steps[step], i);
         }));
     if (updaters == 0) return false;
@@ -101,7 +101,8 @@ std::string owners_of_parameters(const Ranks& ranks) {
     if (!is_shared_out(ranks, step)) return "";
   }
   if (steps < 2) return "";
-  return "each rank updates some of the parameters, the others have no gradient there, and all have "
+  return "each rank updates some of the parameters, the others have no gradient there, and all "
+         "have "
          "the same values before the next step: they seem to be sent by their owners, which cannot "
          "be compared";
 }

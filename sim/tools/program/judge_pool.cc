@@ -44,8 +44,7 @@ ProgramFinding dealt_otherwise(const std::vector<ProgramRank>& ranks, const std:
   found.step = 1;
   found.entry = "samples";
   found.line = ranks[0].steps[0].line;
-  found.words =
-      "all steps agree with one device that is given the ranks' samples, but " + words;
+  found.words = "all steps agree with one device that is given the ranks' samples, but " + words;
   return found;
 }
 
@@ -58,6 +57,7 @@ ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRa
   for (const ProgramRank& rank : ranks) {
     if (rank.steps.size() < 2) return {};
     const Samples own = first_epoch(rank);
+    if (own.size() != first_epoch(ranks[0]).size()) return {};  // they draw samples again
     for (const std::string& sample : own) ++owners[sample];
     dealt += own.size();
   }

@@ -348,8 +348,7 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
   lane->finding = judge_handed(ranks.ranks, one.ranks[0], lane->finding);
   for (const auto judge : {judge_pool, judge_first_weights})
     if (lane->finding.verdict == Verdict::pass)
-      if (ProgramFinding other = judge(ranks.ranks, alone.ranks[0]);
-          other.verdict != Verdict::pass)
+      if (ProgramFinding other = judge(ranks.ranks, alone.ranks[0]); other.verdict != Verdict::pass)
         lane->finding = std::move(other);
   lane->control_failed = one_device_control_fails(ranks.ranks, one.ranks[0]);
   found->handed = !lane->finding.other_data;

@@ -45,7 +45,8 @@ TEST(ProgramPool, SamplesThatSeveralRanksHaveAndNoneAreTold) {
 }
 
 TEST(ProgramPool, NobodyIsToldOfWhoIsDealtApartOrDrawsAnew) {
-  for (const Sets& second : {Sets{{"2"}, {"3"}}, Sets{{"1"}, {"9"}}, Sets{{"1"}, {"1"}}, Sets{{"1"}}}) {
+  for (const Sets& second :
+       {Sets{{"2"}, {"3"}}, Sets{{"1"}, {"9"}}, Sets{{"1"}, {"1"}}, Sets{{"1"}}}) {
     const Ranks ranks = {trained(0, {{"0"}, {"1"}}), trained(1, second)};
     EXPECT_EQ(judge_pool(ranks, kAlone).verdict, Verdict::pass) << second[0][0];
   }
