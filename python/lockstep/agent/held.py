@@ -21,7 +21,7 @@ class Result:
 
     def __init__(self, work, group, pairs, given):
         self.work, self.group, self.pairs = work, id(group), pairs  # whose groups end when the script says so
-        self.given = given  # what a sum was given, where it is no large one
+        self.given = given or [None] * len(pairs)  # what a sum was given, where it is no large one
 
 
 class Held:
@@ -64,7 +64,7 @@ class Held:
             result.work.wait()
         self.hand_over(lambda one: one in results)
 
-    def keep(self, work, group, pairs, given):
+    def keep(self, work, group, pairs, given=()):
         """What the script gets instead of `work`."""
         result = Result(work, group, pairs, given)
         with self.lock:
