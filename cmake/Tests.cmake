@@ -129,15 +129,16 @@ if(LOCKSTEP_LIBTORCH)
     lockstep_cli_test(python.${program} TIMEOUT 1800 SKIP_RETURN_CODE 77 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
   endforeach()
   if(LOCKSTEP_TOOLS)
-    foreach(test "verify program_test.py" "causes causes_test.py" "package package_test.py" "gallery gallery_test.py" "drill drill_test.py" "launcher launcher_test.py" "held held_test.py" "deals deals_test.py" "sketches sketches_test.py" "tap tap_test.py" "zygote zygote_test.py"
-                 "run_faults run_faults_test.py" "group_traces group_traces_test.py" "scenario scenario_test.py" "spawned spawned_test.py" "gradients gradients_test.py" "sync_batch_norm sync_batch_norm_test.py"
-                 "comm_hook comm_hook_test.py" "sweep sweep_test.py" "threads threads_test.py" "interrupt interrupt_test.py"
-                 "examples examples_test.py" "conformance conformance_test.py"
-                 "correct correct_runs.py --runs 4 --seed 2")
-      separate_arguments(words UNIX_COMMAND "${test}")
-      list(POP_FRONT words name file)
+    set(words_of_verify program_test.py)
+    set(words_of_correct correct_runs.py --runs 4 --seed 2)
+    foreach(name catalogue causes comm_hook conformance correct deals drill examples gallery gradients group_traces held interrupt
+                 launcher package run_faults scenario sketches spawned sweep sync_batch_norm tap threads verify zygote)
+      set(words ${name}_test.py)
+      if(DEFINED words_of_${name})
+        set(words ${words_of_${name}})
+      endif()
       add_test(NAME program.${name}
-               COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/program/${file} ${words})
+               COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tests/program/${words})
       lockstep_cli_test(program.${name} TIMEOUT 1800 ENVIRONMENT LOCKSTEP_PROGRAM=$<TARGET_FILE:lockstep>)
       set_property(TEST program.${name} APPEND PROPERTY ENVIRONMENT LOCKSTEP_PEER_PYTHON=${LOCKSTEP_PEER_PYTHON})
       if(NOT name MATCHES "^(verify|zygote)$")  # one process that imports torch for all ranks, not two

@@ -136,6 +136,10 @@ other = torch.optim.SGD(critic.parameters(), lr=0.1)
 CRITICIZED = "for p in other.param_groups[0]['params']: p.grad = None\n    critic(net(x).detach()).square().mean().backward()\n    {when}other.step()"
 SOME = "group = [dist.new_group([0, 1]), dist.new_group([2])][rank // 2]\n    "
 W0 = "gradient of 0.weight"
+BUCKET = ("bucket = torch.cat([p.grad.flatten() for p in net.parameters()]) / world\n"
+          "    work = dist.all_reduce(bucket, async_op=True); {before}work.wait()\n"
+          "    for p, part in zip(net.parameters(), bucket.clone().split([p.numel() for p in net.parameters()])): p.grad = part.view_as(p)\n"
+          "    bucket = bucket + 0{after}")
 CASES = (  # model, before, after, what it must give: step, entry, cause
     (DDP + "net.module.add_module('extra', nn.Linear(2, 2))\n", "pass", "pass", (1, "parameter extra.weight", "outside_ddp")),
     (DDP, "if step == 3 and rank == 1: net.module[0].requires_grad_(False)", "pass", (3, W0, "frozen_after_ddp")),
@@ -184,8 +188,10 @@ CASES = (  # model, before, after, what it must give: step, entry, cause
     ("", "pass", EACH + "dist.all_reduce(p.grad)\n    nn.utils.clip_grad_norm_(net.parameters(), 0.01)\n    " + EACH + "p.grad /= world",
      (1, W0, "clipped_before_sum")),
     (DDP + CRITIC, CRITICIZED.format(when="if rank == 0: "), "pass", (1, "optimizer", "update_on_one_rank")),
+    ("", "pass", BUCKET.format(before="bucket[:6] = 0; ", after=""), (1, W0, "written_in_flight")),
 )
 CORRECT = (
+    ("", "pass", BUCKET.format(before="", after="; bucket.zero_()")),
     (DDP, "pass", NOISE.format(seed="step")),
     (DDP, "x = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)", "pass"),
     (DDP, "x = x + torch.randn_like(x)", "pass"),
@@ -230,6 +236,26 @@ class Causes(FolderTest):
             with self.subTest(parts):
                 code, said = self.verify_text(self.text(*parts))
                 self.assertEqual(code, 0, said)
+
+    def test_teachers_of_each_ranks_own_whose_outputs_are_handed_on(self):
+        """Ranks start from weights of their own as well, so that one device is handed what the losses were given."""
+        text = self.text("torch.manual_seed(50 + rank)\nnet = nn.Linear(6, 2)\nearly = copy.deepcopy(net)\n" + DDP
+                         + "teacher = {teacher}\n", TAUGHT, "pass").replace("import os, ", "import copy, os, ")
+        code, said = self.verify_text(text.replace("{teacher}", "early"))
+        self.assertEqual(code, 3, said)
+        self.assertIn("cause own_frozen_model: ", said)
+        code, said = self.verify_text(text.replace("{teacher}", "copy.deepcopy(net.module)"))
+        self.assertEqual(code, 0, said)
+
+    def test_an_update_that_depends_on_the_number_of_ranks(self):
+        text = self.text(f"{DDP}class Own(torch.optim.SGD):\n    def step(self, closure=None):\n        for p in net.parameters():\n"
+                         "            p.data -= 0.1 * torch.cat([g / g.norm() for g in p.grad.chunk({parts})])\n", "pass", "pass")
+        text = text.replace("torch.optim.SGD(net", "Own(net")
+        code, said = self.verify_text(text.replace("{parts}", "2"))
+        self.assertEqual(code, 0, said)
+        code, said = self.verify_text(text.replace("{parts}", "world"))
+        self.assertEqual(code, 1, said)
+        self.assertIn("fail: step 1, parameter 0.weight\n      cause other_update: ", said)
 
     def test_samplers_that_part_or_leave_samples_out(self):
         for given, cause in (("x, seed=rank", "other_shuffles"), ("x, num_replicas=2 * world, rank=rank", "other_replicas")):

@@ -1,5 +1,6 @@
 """Gradients that the program reduces itself, and clipping: what came first."""
 import functools
+import math
 
 from . import untouched
 from .held import is_script
@@ -31,8 +32,7 @@ def watch(recorder):
             recorder.reduced[place] = recorder.reduced.get(place, 0) + 1
             if is_no_sum(args[0] if args else kwargs.get("op")):
                 recorder.no_sums.add(place)
-            if is_of_some(args[1] if len(args) > 1 else kwargs.get("group")):
-                recorder.partly.add(place)
+            note_group(recorder, place, args[1] if len(args) > 1 else kwargs.get("group"))
             if recorder.clipped:
                 recorder.reduced_late.add(place)
                 recorder.elements_late.add(tensor.numel())
@@ -76,17 +76,28 @@ def is_no_sum(op):
     return any(kind is not None and op == kind for kind in kinds)
 
 
-def is_of_some(group):
-    """A group that holds several ranks and not all."""
+def note_group(recorder, place, group):
+    """Sums over the groups of each dimension of a mesh, one after another, are a sum over all ranks: none adds again what
+    another one had added."""
     import torch.distributed as dist
-    return group is not None and 1 < dist.get_world_size(group) < dist.get_world_size()  # -1: not of it
+    size, groups = dist.get_world_size(group), recorder.groups.setdefault(place, [])
+    if group is not None and size < 2:  # of this rank alone, or of others (-1)
+        return
+    whole = size * math.prod(other for _, other in groups)
+    if recorder.world % whole or any(other is group for other, _ in groups):
+        recorder.again.add(place)
+    groups.append((group, size))
+    if whole % recorder.world:
+        recorder.partly.add(place)
+    else:
+        recorder.partly.discard(place)
 
 
 def reduced_oddly(recorder, names, params):
     """Names of those whose gradient was reduced more than once in this step, and by what is no sum."""
     places = [(name, place_of(param.grad)) for name, param in zip(names, params)
               if param.grad is not None and not is_shard(param)]
-    return {"reduced_again": [name for name, place in places if recorder.reduced.get(place, 0) > 1],
+    return {"reduced_again": [name for name, place in places if place in recorder.again],
             "sum_order": order_of_sums(recorder, [place for _, place in places]),
             "no_sums": [name for name, place in places if place in recorder.no_sums],
             "summed_early": [name for name, place in places if place in recorder.early and recorder.reduced[place] == 1],
@@ -94,11 +105,12 @@ def reduced_oddly(recorder, names, params):
 
 
 def held_by_some(recorder, names, params):
-    """By a DistributedDataParallel that was given a group of some ranks, or of this one alone."""
+    """By a DistributedDataParallel, or a fully_shard, that was given a group of some ranks, or of this one alone."""
     import torch.distributed as dist
     some = [model for model in recorder.models if recorder.world > 1 and 0 < dist.get_world_size(model.group) < recorder.world]
     own = {id(param) for model in some for _, param in model.params}
-    return [name for name, param in zip(names, params) if id(param) in own]
+    return [name for name, param in zip(names, params)
+            if id(param) in own or is_shard(param) and param.device_mesh.size() < recorder.world]
 
 
 def order_of_sums(recorder, places):
@@ -148,7 +160,15 @@ def unreduced(recorder, names, params):
         return []
     held = {id(param) for model in recorder.models for _, param in model.params}
     return [name for name, param in zip(names, params) if param.grad is not None and id(param) not in held
-            and not is_shard(param) and place_of(param.grad) not in recorder.reduced]
+            and not is_shard(param) and place_of(param.grad) not in recorder.reduced and is_own(recorder, param)]
+
+
+def is_own(recorder, param):
+    """Does it hold what backward left, perhaps times a number? Where other tensors were summed it may have been one of them."""
+    left = {key: before for key, _, before in recorder.untouched}.get(id(param))
+    if left is None or not recorder.reduced or param.grad.is_sparse or left.shape != param.grad.shape:
+        return True
+    return left.equal(param.grad.detach()) or untouched.factor_of(left, param.grad) != 0
 
 
 def clipped_early(recorder, grads):

@@ -13,12 +13,15 @@ OUTPUTS = {"all_reduce": "tensor", "broadcast": "tensor", "reduce": "tensor", "r
            "reduce_scatter_tensor": "output", "all_gather": "tensor_list", "all_gather_into_tensor": "output_tensor",
            "all_to_all_single": "output", "all_to_all": "output_tensor_list", "irecv": "tensor"}
 
+MOST_GIVEN = 1 << 22  # elements; of more none are kept beside the copy that is summed
+
 
 class Result:
     """Of one call: the copies that it writes, and the script's own tensors."""
 
-    def __init__(self, work, group, pairs):
+    def __init__(self, work, group, pairs, given):
         self.work, self.group, self.pairs = work, id(group), pairs  # whose groups end when the script says so
+        self.given = given or [None] * len(pairs)  # what a sum was given, where it is no large one
 
 
 class Held:
@@ -39,7 +42,8 @@ class Held:
             taken = [result for result in self.results if wanted(result)]
             self.results = [result for result in self.results if not wanted(result)]
         for result in taken:
-            for target, copy in result.pairs:
+            for (target, copy), given in zip(result.pairs, result.given):
+                self.recorder.written_in_flight |= given is not None and not given.equal(target.detach())
                 target.data.copy_(copy)
 
     def waited(self, result):
@@ -60,9 +64,9 @@ class Held:
             result.work.wait()
         self.hand_over(lambda one: one in results)
 
-    def keep(self, work, group, pairs):
+    def keep(self, work, group, pairs, given=()):
         """What the script gets instead of `work`."""
-        result = Result(work, group, pairs)
+        result = Result(work, group, pairs, given)
         with self.lock:
             self.results.append(result)
         return work_class()(self, result)
@@ -86,8 +90,9 @@ class Held:
         if not outputs or not all(is_plain(tensor) for tensor in outputs):
             return call()
         copies = [tensor.detach().clone() for tensor in outputs]
+        given_to_it = [copy.clone() if name == "all_reduce" and copy.numel() <= MOST_GIVEN else None for copy in copies]
         work = call(**{OUTPUTS[name]: copies if isinstance(given[OUTPUTS[name]], list) else copies[0]})
-        return work if work is None else self.keep(work, group, list(zip(outputs, copies)))  # None: of no member
+        return work if work is None else self.keep(work, group, list(zip(outputs, copies)), given_to_it)  # None: of no member
 
 
 def tensors_of(value):

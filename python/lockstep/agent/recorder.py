@@ -37,8 +37,10 @@ def of_backwards():
         "untouched": [], "changed": set(), "reduces": False,  # of untouched.py: gradients; ids of parameters
         "early": set(),  # addresses of gradients that a backward found summed over ranks
         "partly": set(),  # addresses of what some of the ranks alone have summed
+        "groups": {}, "again": set(),  # by address: over which groups it was summed; of what holds sums that are added again
         "no_sums": set(),  # addresses of what was reduced by a maximum or the like
         "norms": [],  # that clip_grad_norm_ found, in its order
+        "written_in_flight": False,  # the script wrote to what an asynchronous sum was still to read
         "by_grad": set(),  # ids of parameters that torch.autograd.grad() was asked for
         "written_unsynced": set(), "written_synced": set(),  # ids of parameters whose gradients a backward wrote, by no_sync()
         "left_by_sums": {}}  # of untouched.py: hashes of gradients, by a parameter's id

@@ -250,6 +250,18 @@ constexpr std::array kRows = {
                     "an operator is given a number that each rank makes for itself, of its own "
                     "batch (by item() or NumPy) or of its rank",
                     "all_reduce what it is made of, or make it sample by sample"},
+    ProgramCauseRow{
+        C::other_update, "other_update",
+        "from the same gradients, state and options the optimizer makes another update "
+        "than on one device, as where it computes with a shard what is meant of a whole",
+        "make what an update needs of the whole tensor (gather it, or let one rank own "
+        "it), whatever the number of ranks"},
+    ProgramCauseRow{
+        C::written_in_flight, "written_in_flight",
+        "a tensor was written to while an asynchronous all_reduce of it was under way: a "
+        "bucket is filled again too soon, or summed before it is full",
+        "begin a bucket's sum when the last gradient is in it, and wait() before it is "
+        "filled again"},
 };
 
 constexpr bool in_order() {

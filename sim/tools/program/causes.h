@@ -67,8 +67,10 @@ enum class ProgramCause {
   used_unsynced_alone,
   other_branches,
   own_numbers,
+  other_update,
+  written_in_flight,
 };
-inline constexpr ProgramCause kLastProgramCause = ProgramCause::own_numbers;
+inline constexpr ProgramCause kLastProgramCause = ProgramCause::written_in_flight;
 
 // Why a training on several ranks is not that of one device. One row each; docs/programs.md lists
 // them.

@@ -159,6 +159,7 @@ ProgramFinding unless_meant(const Ranks& ranks, const ProgramFinding& found) {
   if (found.verdict != Verdict::fail) return found;
   std::string why = averaged_parameters(ranks);
   if (why.empty()) why = parts_of_one_model(ranks);
+  if (why.empty()) why = owners_of_parameters(ranks);
   return why.empty() ? found : inconclusive(why);
 }
 
@@ -268,6 +269,10 @@ ProgramFinding update_failure(const Ranks& ranks, const ProgramRank& one, size_t
   }
   for (const ProgramRank& rank : ranks)
     if (rank.steps[step].optimizer != a.optimizer) found.cause = ProgramCause::optimizer_made_anew;
+  const bool together = std::all_of(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+    return rank.steps[step].param_hashes == a.param_hashes;
+  });
+  if (found.cause == ProgramCause::unknown && together) found.cause = ProgramCause::other_update;
   if (a.lr != b.lr && !a.lr.empty() && !b.lr.empty())
     found.words += fmt::format("; learning rate {:g}, of one device {:g}", a.lr[0], b.lr[0]);
   else if (a.options != b.options)

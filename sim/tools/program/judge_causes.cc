@@ -30,6 +30,7 @@ ProgramCause unsynchronized(const ProgramStep& step, const std::string& paramete
   if (step.ddp_forwards > 0 && holds(step.by_grad, parameter)) return ProgramCause::past_hooks;
   if (step.ddp_forwards > 0 && std::any_of(step.names.begin(), step.names.end(), is_nameless))
     return ProgramCause::outside_ddp;
+  if (step.written_in_flight) return ProgramCause::written_in_flight;
   if (step.not_waited) return ProgramCause::not_waited;
   if (holds(step.summed_early, parameter)) return ProgramCause::summed_early;
   if (holds(step.unreduced, parameter)) return ProgramCause::not_reduced;
@@ -134,16 +135,6 @@ bool changed(const Ranks& ranks, size_t step, const std::string& parameter) {
   });
 }
 
-bool other_untrained(const Ranks& ranks, size_t step) {
-  std::string first;  // of a rank that computed with one: an evaluation may be some rank's alone
-  for (const ProgramRank& rank : ranks) {
-    const std::string& own = rank.steps[step].untrained;
-    if (!own.empty() && !first.empty() && own != first) return true;
-    if (first.empty()) first = own;
-  }
-  return false;
-}
-
 constexpr double kClippingBound = 1e-3;  // clip_grad_norm_() adds a little to the norm
 
 // What was clipped was the sum over ranks, so that the limit was divided with it.
@@ -181,6 +172,16 @@ bool buffers_parted(const Ranks& ranks, size_t step) {
 bool is_nameless(const std::string& name) { return name.starts_with("parameter "); }
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool other_untrained(const Ranks& ranks, size_t step) {
+  std::string first;  // of a rank that computed with one: an evaluation may be some rank's alone
+  for (const ProgramRank& rank : ranks) {
+    const std::string& own = rank.steps[step].untrained;
+    if (!own.empty() && !first.empty() && own != first) return true;
+    if (first.empty()) first = own;
+  }
+  return false;
 }
 
 ProgramCause replica_cause(const ProgramRank& first, const ProgramRank& rank, size_t step,
@@ -266,6 +267,9 @@ ProgramCause gradient_cause(const Ranks& ranks, const ProgramRank& one, size_t s
     return found;
   if (changed(ranks, step, a.names[i])) return ProgramCause::changed_before_sum;
   if (holds(a.reduced_again, a.names[i])) return ProgramCause::reduced_again;
+  if (std::any_of(ranks.begin(), ranks.end(),
+                  [&](const ProgramRank& rank) { return rank.steps[step].written_in_flight; }))
+    return ProgramCause::written_in_flight;
   if (a.not_waited) return ProgramCause::not_waited;
   if (other_targets(ranks, step)) return ProgramCause::mean_of_means;
   if (holds(a.partly, a.names[i])) return ProgramCause::some_ranks_summed;

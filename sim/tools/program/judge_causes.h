@@ -24,6 +24,9 @@ ProgramCause factor_cause(const std::vector<ProgramRank>& ranks, const ProgramRa
 // The first that differs: "lr=0.1 in group 0, on rank 2 lr=0.2", with `of` "on rank 2".
 std::string other_option(const ProgramStep& a, const ProgramStep& b, const std::string& of);
 
+// Did ranks compute with parameters that nothing trains, and that are not alike?
+bool other_untrained(const std::vector<ProgramRank>& ranks, size_t step);
+
 // One that no model of DistributedDataParallel holds is "parameter 4".
 bool is_nameless(const std::string& name);
 bool holds(const std::vector<std::string>& names, const std::string& name);

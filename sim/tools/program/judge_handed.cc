@@ -6,6 +6,7 @@
 
 #include "sim/judge/rank_view.h"
 #include "sim/tools/program/judge.h"
+#include "sim/tools/program/judge_causes.h"
 #include "sim/tools/program/judge_inputs.h"
 
 namespace lockstep {
@@ -105,6 +106,24 @@ ProgramFinding shared_samples(const std::vector<ProgramRank>& ranks) {
   return found.verdict == Verdict::pass ? shared_in_an_epoch(ranks) : found;
 }
 
+// What a teacher made of each rank's batch was handed to one device as well.
+ProgramFinding own_frozen_models(const std::vector<ProgramRank>& ranks) {
+  for (size_t step = 0; step < ranks[0].steps.size(); ++step) {
+    if (!other_untrained(ranks, step)) continue;
+    ProgramFinding found;
+    found.verdict = Verdict::inconclusive;
+    found.cause = ProgramCause::own_frozen_model;
+    found.step = static_cast<int64_t>(step + 1);
+    found.entry = "inputs";
+    found.line = ranks[0].steps[step].line;
+    found.words =
+        "all steps agree with one device that is given what ranks computed with, but a model that "
+        "nothing trains is not alike on all of them";
+    return found;
+  }
+  return {};
+}
+
 // Loaders gave ranks and one device the same, and nobody was seen to draw.
 ProgramFinding computed_of_batch(const ProgramFinding& with) {
   return inconclusive(
@@ -145,6 +164,8 @@ ProgramFinding judge_handed(const std::vector<ProgramRank>& ranks, const Program
       return shared;
   if (passes)
     if (const auto own = judge_statistics(ranks)) return *own;
+  if (passes)
+    if (ProgramFinding own = own_frozen_models(ranks); own.verdict != Verdict::pass) return own;
   if (passes && (before.same_loaded || computed_others(ranks, one))) return computed_of_batch(with);
   if (one.scale_known && (passes || is_certain(with.cause))) return with;
   found.words += "; with the ranks' data handed to one device, ";

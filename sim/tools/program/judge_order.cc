@@ -29,12 +29,49 @@ size_t iteration_start(const ProgramRank& rank, size_t step) {
   return step;
 }
 
+// Samples of both parts of an epoch that was interrupted before this step, if neither has one
+// twice.
+size_t trained_again(const ProgramRank& rank, size_t step) {
+  std::set<std::string> before, after;
+  for (size_t at = iteration_start(rank, step - 1); at < step; ++at)
+    for (const std::string& sample : rank.steps[at].samples)
+      if (!before.insert(sample).second) return 0;
+  size_t again = 0;
+  for (size_t at = step; at < rank.steps.size(); ++at) {
+    if (at > step && rank.steps[at].position <= rank.steps[at - 1].position) break;
+    for (const std::string& sample : rank.steps[at].samples) {
+      if (!after.insert(sample).second) return 0;
+      again += before.contains(sample);
+    }
+  }
+  return again;
+}
+
+// An optimizer was loaded, as many batches were skipped as had been trained, and they were others.
+ProgramFinding skipped_others(const ProgramRank& rank, size_t step) {
+  const ProgramStep &last = rank.steps[step - 1], &now = rank.steps[step];
+  if (now.position != last.position + 1) return {};
+  const size_t again = trained_again(rank, step);
+  if (again == 0) return {};
+  ProgramFinding found = run_finding(
+      ProgramCause::loader_state_lost,
+      fmt::format("after {} of {} batches a state was loaded and as many batches were skipped, but "
+                  "{} samples that had been trained came again: the order was another one",
+                  last.position, last.batches, again));
+  found.step = static_cast<int64_t>(step + 1);
+  found.line = now.line;
+  return found;
+}
+
 // An optimizer was loaded, and the epoch under way began anew with the samples it had begun with.
 ProgramFinding lost_position(const ProgramRank& rank) {
   for (size_t step = 1; step < rank.steps.size(); ++step) {
     const ProgramStep &last = rank.steps[step - 1], &now = rank.steps[step];
     if (now.optimizer_loads == last.optimizer_loads || now.samples.empty()) continue;
-    if (last.position >= last.batches || now.position > last.position) continue;
+    if (last.position >= last.batches) continue;
+    if (ProgramFinding found = skipped_others(rank, step); found.verdict != Verdict::pass)
+      return found;
+    if (now.position > last.position) continue;
     if (rank.steps[iteration_start(rank, step - 1)].samples != now.samples) continue;
     ProgramFinding found = run_finding(
         ProgramCause::loader_state_lost,

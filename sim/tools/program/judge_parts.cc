@@ -68,7 +68,44 @@ std::string first_shard(const Ranks& ranks, size_t step) {
   return "";
 }
 
+bool is_updated(const ProgramStep& step, size_t parameter) { return !!step.grads[parameter]; }
+
+// In this step every parameter is updated by some ranks, and differs only where it is not by all.
+bool is_shared_out(const Ranks& ranks, size_t step) {
+  const ProgramStep& first = ranks[0].steps[step];
+  bool some = false;
+  for (size_t i = 0; i < first.names.size(); ++i) {
+    const auto updaters =
+        static_cast<size_t>(std::count_if(ranks.begin(), ranks.end(), [&](const ProgramRank& rank) {
+          return is_updated(rank.steps[step], i);
+        }));
+    if (updaters == 0) return false;
+    some |= updaters < ranks.size();
+    for (const ProgramRank& rank : ranks)
+      if (updaters == ranks.size() && rank.steps[step].param_hashes[i] != first.param_hashes[i])
+        return false;
+  }
+  return some;
+}
+
 }  // namespace
+
+std::string owners_of_parameters(const Ranks& ranks) {
+  const size_t steps = ranks[0].steps.size();
+  for (size_t step = 0; step < steps; ++step) {
+    const ProgramStep& first = ranks[0].steps[step];
+    for (const ProgramRank& rank : ranks) {
+      if (rank.steps.size() != steps || rank.steps[step].names != first.names) return "";
+      if (step > 0 && rank.steps[step].before_hash != first.before_hash) return "";
+    }
+    if (!is_shared_out(ranks, step)) return "";
+  }
+  if (steps < 2) return "";
+  return "each rank updates some of the parameters, the others have no gradient there, and all "
+         "have "
+         "the same values before the next step: they seem to be sent by their owners, which cannot "
+         "be compared";
+}
 
 std::string parts_of_one_model(const Ranks& ranks) {
   for (const ProgramRank& rank : ranks)

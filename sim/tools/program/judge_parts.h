@@ -13,4 +13,8 @@ namespace lockstep {
 // In words, with the first such parameter; empty: nothing tells of it.
 std::string parts_of_one_model(const std::vector<ProgramRank>& ranks);
 
+// Ranks that each update some parameters of a model that all have, and send them to the others
+// before the next step. In words; empty: nothing tells of it.
+std::string owners_of_parameters(const std::vector<ProgramRank>& ranks);
+
 }  // namespace lockstep

@@ -53,6 +53,7 @@ ProgramStep program_step_of(const Json& line) {
   step.optimizer_loads = whole_number(line.at("optimizer_loads"));
   step.position = whole_number(line.at("position"));
   step.not_waited = line.at("not_waited").get<bool>();
+  step.written_in_flight = line.at("written_in_flight").get<bool>();
   step.batches = whole_number(line.at("batches"));
   step.carried = line.at("carried").get<bool>();
   step.gathered_inside = line.at("gathered_inside").get<bool>();

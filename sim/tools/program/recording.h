@@ -42,8 +42,9 @@ struct ProgramStep {
   int64_t within_step = 0;  // that it called within the optimizer's, and after what found `grads`
   int64_t position = 0, batches = 0;  // of the loader: batch last taken, from 1
   bool not_waited = false;  // an asynchronous collective of gradients is under way at the step
-  bool carried = false;     // there was a gradient before the first backward: of the step before
-  bool gathered = false;    // results of a forward were gathered of all ranks before backward
+  bool written_in_flight = false;  // the script wrote to what an asynchronous sum had yet to read
+  bool carried = false;   // there was a gradient before the first backward: of the step before
+  bool gathered = false;  // results of a forward were gathered of all ranks before backward
   bool gathered_inside = false;  // in a Function, and nothing was summed within backward
   bool unsynced = false;         // the last forward through DDP was under no_sync()
   bool clipped_early = false;    // a backward or an all_reduce came after the clipping

@@ -11,6 +11,7 @@
 #include "sim/tools/program/broken_off.h"
 #include "sim/tools/program/drill_cause.h"
 #include "sim/tools/program/drill_runs.h"
+#include "sim/tools/program/judge_pool.h"
 #include "sim/tools/program/launch.h"
 #include "sim/tools/program/places.h"
 #include "sim/tools/program/shards.h"
@@ -345,6 +346,10 @@ int judge_with_ranks_data(const Session& session, const Recorded& alone, Program
     lane->finding.words += "; with the ranks' data handed to it, one device broke off: " + one.why;
   if (one.signal != 0 || !one.why.empty()) return one.signal;
   lane->finding = judge_handed(ranks.ranks, one.ranks[0], lane->finding);
+  for (const auto judge : {judge_pool, judge_first_weights})
+    if (lane->finding.verdict == Verdict::pass)
+      if (ProgramFinding other = judge(ranks.ranks, alone.ranks[0]); other.verdict != Verdict::pass)
+        lane->finding = std::move(other);
   lane->control_failed = one_device_control_fails(ranks.ranks, one.ranks[0]);
   found->handed = !lane->finding.other_data;
   pair->suspected = suspected_of_handed(ranks.ranks, one.ranks[0]);

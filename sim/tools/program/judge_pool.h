@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/tools/program/judge.h"
+
+namespace lockstep {
+
+// Ranks whose samples were handed to one device say nothing by their gradients of how samples are
+// dealt. What one device trains on by itself does: in an epoch of its own it has each sample once,
+// and so should the ranks together. Where they have some of these several times and others never,
+// it is told; nobody is accused, for a program may mean to draw so.
+ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRank& alone);
+
+// Nor do ranks whose first weights were handed on say where they come from. If some are those of
+// one device, and all others are its own times a number, the same ones were drawn.
+ProgramFinding judge_first_weights(const std::vector<ProgramRank>& ranks, const ProgramRank& alone);
+
+}  // namespace lockstep
