@@ -399,7 +399,9 @@ void LogReader::end_traceback(Traceback* traceback, std::string_view line,
   const ExceptionOrigin origin = origin_of_exception(prefix.rest, traceback->in_distributed);
   const size_t before = events_.size();
   if (origin != ExceptionOrigin::own) take_recognized(line, prefix);
-  if (events_.size() > before) return;  // a line of the table, which says more
+  // A line of the table, which says more; or one after which another attempt begins, of which the
+  // traceback is not.
+  if (events_.size() > before || tracebacks_.empty()) return;
   if (traceback->passing && origin != ExceptionOrigin::communication) return;
   LogEvent event;
   event.certain = uncaught || traceback->spawned >= 0;

@@ -173,6 +173,15 @@ TEST(LogOwners, OfTorchelasticsAttemptsTheLastCounts) {
   EXPECT_EQ(found.victims, RankSet{2});
 }
 
+// In one line with the exception: of no attempt that counts.
+TEST(LogOwners, AnExceptionThatTellsOfAnotherAttemptIsOfTheOneBefore) {
+  const std::string restarted =
+      traceback_of("[rank1]: ", "ConnectionError: 3/3 attempts left; will restart worker group");
+  EXPECT_TRUE(attribute_logs({read(restarted)}).victims.empty());
+  const FlightFinding found = attribute_logs({read(restarted + traceback_of("[rank2]: ", kLost))});
+  EXPECT_EQ(found.victims, RankSet{2});
+}
+
 TEST(LogOwners, WhoCallsWhatFewCallIsACandidate) {
   std::string text;
   for (int64_t rank = 0; rank < 4; ++rank) {
