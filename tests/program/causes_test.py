@@ -239,7 +239,7 @@ class Causes(FolderTest):
 
     def test_teachers_of_each_ranks_own_whose_outputs_are_handed_on(self):
         """Ranks start from weights of their own as well, so that one device is handed what the losses were given."""
-        text = self.text("torch.manual_seed(50 + rank)\nnet = nn.Linear(6, 2)\nearly = copy.deepcopy(net)\n" + DDP
+        text = self.text("torch.manual_seed(50 + rank + 10 * world)\nnet = nn.Linear(6, 2)\nearly = copy.deepcopy(net)\n" + DDP
                          + "teacher = {teacher}\n", TAUGHT, "pass").replace("import os, ", "import copy, os, ")
         code, said = self.verify_text(text.replace("{teacher}", "early"))
         self.assertEqual(code, 3, said)
