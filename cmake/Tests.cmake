@@ -21,6 +21,7 @@ function(lockstep_test name)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE -Wno-missing-field-initializers)  # what a test is about, and no more
   lockstep_batches(${name})
   if(ARG_ALONE)
     set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)

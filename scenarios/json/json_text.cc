@@ -8,6 +8,7 @@
 
 #include "scenarios/base/text.h"
 #include "scenarios/json/pointer.h"
+#include "scenarios/json/schema.h"
 
 namespace lockstep {
 namespace {
@@ -367,6 +368,16 @@ bool read_json(std::string_view text, const std::string& file, Json* document, P
   if (reader.document(&whole)) *document = std::move(whole);  // duplicate keys are in it once
   errors->insert(errors->end(), found.begin(), found.end());
   return found.empty();
+}
+
+Expected<PlacedJson> read_json_of(const SchemaNode& schema, std::string_view text,
+                                  const std::string& file) {
+  InputErrors errors;
+  PlacedJson read{{}, Places(file)};
+  if (read_json(text, file, &read.document, &read.places, &errors))
+    report(check_schema(schema, read.document), read.places, &errors);
+  if (!errors.empty()) return errors;
+  return read;
 }
 
 Expected<Json> parse_foreign_json(std::string_view text, const std::string& file,

@@ -13,6 +13,8 @@
 
 namespace lockstep {
 
+struct SchemaNode;
+
 // JSON has no word for what is not finite: text instead ("NaN", "Infinity", "-Infinity").
 inline nlohmann::ordered_json number_json(double value) {
   if (std::isnan(value)) return "NaN";
@@ -55,8 +57,19 @@ inline constexpr JsonLimits kResultLimits{30'000'000, 0, true};
 bool read_json(std::string_view text, const std::string& file, nlohmann::ordered_json* document,
                Places* places, InputErrors* errors, const JsonLimits& limits = {});
 
-// The same where places are not needed. `what` tells a user what the file should be ("what
-// --json of an earlier invocation wrote"): the error's `allowed` where the JSON itself says none.
+// A document that is as its schema wants it, and where its values stand, for errors of those who
+// read on.
+struct PlacedJson {
+  nlohmann::ordered_json document;
+  Places places;
+};
+// `file`: the printable name that errors have. All that is wrong with the text, each at its place.
+Expected<PlacedJson> read_json_of(const SchemaNode& schema, std::string_view text,
+                                  const std::string& file);
+
+// The same without a schema, and where places are not needed. `what` tells a user what the file
+// should be ("what --json of an earlier invocation wrote"): the error's `allowed` where the JSON
+// itself says none.
 Expected<nlohmann::ordered_json> parse_foreign_json(std::string_view text, const std::string& file,
                                                     const std::string& what,
                                                     const JsonLimits& limits = kResultLimits);

@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <set>
 
-#include "scenarios/base/error.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
-#include "scenarios/json/pointer.h"
 
 namespace lockstep {
 namespace {
@@ -385,6 +383,14 @@ std::string allowed_text(const SchemaNode& node) {
   if (node.items != nullptr && !node.items->types.empty())
     text += ", each " + allowed_text(*node.items);
   return text;
+}
+
+void report(const std::vector<SchemaProblem>& problems, const Places& places, InputErrors* errors) {
+  for (const SchemaProblem& problem : problems) {
+    InputError error{"", 0, 0, printable(problem.pointer), problem.message, problem.allowed};
+    places.locate(problem.pointer, problem.about_key, &error);
+    errors->push_back(std::move(error));
+  }
 }
 
 }  // namespace lockstep

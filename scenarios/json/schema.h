@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "scenarios/base/error.h"
+#include "scenarios/json/pointer.h"
+
 namespace lockstep {
 
 // The texts of scenarios/*_schema.json, as shipped and compiled in.
@@ -95,6 +98,9 @@ std::vector<SchemaProblem> check_schema(const SchemaNode& node,
                                         const nlohmann::ordered_json& document,
                                         const std::string& pointer = "");
 bool matches_schema(const SchemaNode& node, const nlohmann::ordered_json& value);
+
+// Each as an error at its place.
+void report(const std::vector<SchemaProblem>& problems, const Places& places, InputErrors* errors);
 
 // Adds every default of the schema for keys that are missing, also those of the kinds chosen.
 void fill_defaults(const SchemaNode& node, nlohmann::ordered_json* value);

@@ -20,14 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void report(const std::vector<SchemaProblem>& problems, const Places& places, InputErrors* errors) {
-  for (const SchemaProblem& problem : problems) {
-    InputError error{"", 0, 0, printable(problem.pointer), problem.message, problem.allowed};
-    places.locate(problem.pointer, problem.about_key, &error);
-    errors->push_back(std::move(error));
-  }
-}
-
 // Whatever names something is printed sooner or later: no text holds what a terminal or a CI system
 // would act on, or a reader would not see.
 void refuse_unseen_characters(const Json& value, const std::string& pointer, const Places& places,

@@ -8,7 +8,6 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
-#include "scenarios/json/placed_json.h"
 #include "scenarios/json/schema.h"
 
 namespace lockstep {

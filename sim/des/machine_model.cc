@@ -10,7 +10,6 @@
 #include "scenarios/base/file.h"
 #include "scenarios/base/text.h"
 #include "scenarios/json/json_text.h"
-#include "scenarios/json/placed_json.h"
 #include "scenarios/json/schema.h"
 
 namespace lockstep {

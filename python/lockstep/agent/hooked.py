@@ -4,7 +4,7 @@ import functools
 
 from .held import is_script
 from .shards import is_shard
-from .sketches import flat
+from .sketches import flat, length
 
 EXACT = 1e-12
 
@@ -50,10 +50,10 @@ def of_parameter(recorder, key, hook):
 def note(recorder, key, before, after):
     """Of several backwards of a step the last."""
     old, new = flat(before).double(), flat(after).double()
-    if old.shape != new.shape or not old.norm() > 0:
+    if old.shape != new.shape or not length(old) > 0:
         return
     factor = float(new @ old / (old @ old))
-    if float((new - factor * old).norm()) <= EXACT * float(old.norm()):
+    if length(new - factor * old) <= EXACT * length(old):
         if abs(factor - 1) > EXACT:
             recorder.hooked[key] = factor
     elif bool((new.abs() <= old.abs()).all() and (new * old >= 0).all()):

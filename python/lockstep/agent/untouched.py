@@ -69,7 +69,7 @@ def note_change(recorder, key, before, after):
     """By a factor it is no change: each rank's own would show in the gradients."""
     old, new = flat(before).double(), flat(after).double()
     square = float(old @ old)
-    if square == 0 or float((new - float(new @ old) / square * old).norm()) <= EXACT * square ** 0.5:
+    if square == 0 or length(new - float(new @ old) / square * old) <= EXACT * square ** 0.5:
         return
     note(recorder, key, before, after)
     if key not in recorder.hooked:

@@ -205,7 +205,8 @@ bool DrillJudge::given_fits(size_t call) const {
 }
 
 GivenCalls DrillJudge::given_of(size_t call) const {
-  GivenCalls given{.one = &of_one(call)};
+  GivenCalls given;
+  given.one = &of_one(call);
   for (size_t rank = 0; rank < world_; ++rank)
     given.ranks.push_back(&facts_.ranks[rank].calls[aligned_.calls[call].ranks[rank]]);
   return given;

@@ -102,9 +102,8 @@ std::string owners_of_parameters(const Ranks& ranks) {
   }
   if (steps < 2) return "";
   return "each rank updates some of the parameters, the others have no gradient there, and all "
-         "have "
-         "the same values before the next step: they seem to be sent by their owners, which cannot "
-         "be compared";
+         "have the same values before the next step: they seem to be sent by their owners, which "
+         "cannot be compared";
 }
 
 std::string parts_of_one_model(const Ranks& ranks) {

@@ -23,10 +23,9 @@ Samples first_epoch(const ProgramRank& rank) {
   for (const ProgramStep& step : rank.steps) {
     for (const std::string& sample : step.samples)
       if (had.contains(sample)) return had;
+    const size_t before = had.size();
     had.insert(step.samples.begin(), step.samples.end());
-    if (std::set<std::string>(step.samples.begin(), step.samples.end()).size() !=
-        step.samples.size())
-      return {};
+    if (had.size() < before + step.samples.size()) return {};
   }
   return had;
 }
@@ -54,10 +53,11 @@ ProgramFinding judge_pool(const std::vector<ProgramRank>& ranks, const ProgramRa
   const Samples pool = first_epoch(alone);
   std::map<std::string, size_t> owners;
   size_t dealt = 0;
+  const size_t each = first_epoch(ranks[0]).size();
   for (const ProgramRank& rank : ranks) {
     if (rank.steps.size() < 2) return {};
     const Samples own = first_epoch(rank);
-    if (own.size() != first_epoch(ranks[0]).size()) return {};  // they draw samples again
+    if (own.size() != each) return {};  // they draw samples again
     for (const std::string& sample : own) ++owners[sample];
     dealt += own.size();
   }

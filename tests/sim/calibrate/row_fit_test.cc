@@ -41,14 +41,14 @@ double step_ms(const RunPlan& plan, const MachineModel& machine, int64_t ranks, 
 // The fit is to one row of ten, by the rule that stands in row_fit.h. That rule was made with these
 // tables in sight; docs/simulation.md tells of others.
 TEST(RowFit, NineRowsOfPublishedTablesFollowFromOne) {
-  struct Case {
+  struct Bounds {
     const char *table, *model;
-    double mean = 0, most = 0;  // bounds
+    double mean = 0, most = 0;
   };
-  for (const Case& one :
-       {Case{"resnet50", "resnet50", 0.02, 0.05}, Case{"resnet101", "resnet101", 0.02, 0.05},
-        Case{"resnext50", "resnext50_32x4d", 0.02, 0.05},
-        Case{"resnext101", "resnext101_32x8d", 0.02, 0.05}}) {
+  for (const Bounds& one :
+       {Bounds{"resnet50", "resnet50", 0.02, 0.05}, Bounds{"resnet101", "resnet101", 0.02, 0.05},
+        Bounds{"resnext50", "resnext50_32x4d", 0.02, 0.05},
+        Bounds{"resnext101", "resnext101_32x8d", 0.02, 0.05}}) {
     const RunPlan plan = resnet(one.model);
     const auto fit = fit_row(plan, machine(), published(one.table));
     ASSERT_TRUE(fit) << to_text(fit.errors().front());

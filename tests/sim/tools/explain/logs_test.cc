@@ -386,8 +386,8 @@ TEST(ExplainReport, IsAsItsSchemaSays) {
        {std::string(), waits(0, 22, 22, 21) + was_at(1, 21, 21) + waits(2, 22, 22, 21),
         raised("[rank1]: ", "ValueError: \x1b[2J")}) {
     const FlightFinding found = attribute_text(text);
-    const auto json = nlohmann::json::parse(to_text(explain_json(found, {0, 1}, "")));
-    EXPECT_EQ(schema_errors(explain_schema_text(), json), "");
+    const auto written = nlohmann::json::parse(to_text(explain_json(found, {0, 1}, "")));
+    EXPECT_EQ(schema_errors(explain_schema_text(), written), "");
     EXPECT_EQ(explain_text(found, {0, 1}).find('\x1b'), std::string::npos);
     const TestReport report = explain_report(found, {0, 1}, "logs");
     EXPECT_EQ(report.cases.at(0).result,

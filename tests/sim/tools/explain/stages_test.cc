@@ -170,7 +170,9 @@ TEST(Stages, WhereNobodyIsMissingSomebodyMayWaitInAReceive) {
     const FlightFinding found = attribute_job(job);
     EXPECT_EQ(found.decided, transfers == 0);
     EXPECT_TRUE(found.guilty.empty() && found.candidates.empty());
-    if (transfers > 0) EXPECT_THAT(found.missing, ElementsAre(HasSubstr("rank 0 made 4, of")));
+    if (transfers > 0) {
+      EXPECT_THAT(found.missing, ElementsAre(HasSubstr("rank 0 made 4, of")));
+    }
   }
 }
 

@@ -20,17 +20,17 @@ TEST(ExploreResult, ComesBackFromItsJson) {
   finding.smallest.failure = {"deadlock", 1, 1, "nobody"};
   finding.smallest.acts = {{1, 2, "launches all_reduce"}};
   result.findings.push_back(finding);
-  const auto json = as_json(result);
-  EXPECT_EQ(as_json(explore_result_from_json(json)), json);
-  EXPECT_TRUE(json["findings"][0]["rank"].is_null());
+  const auto written = as_json(result);
+  EXPECT_EQ(as_json(explore_result_from_json(written)), written);
+  EXPECT_TRUE(written["findings"][0]["rank"].is_null());
 }
 
 TEST(ExploreResult, SpecComesBackFromItsJson) {
   ExploreSpec spec;
   spec.preemptions = 0;
   spec.replay = 5;
-  const auto json = as_json(spec);
-  EXPECT_EQ(as_json(explore_spec_from_json(json)), json);
+  const auto written = as_json(spec);
+  EXPECT_EQ(as_json(explore_spec_from_json(written)), written);
 }
 
 TEST(ExploreResult, SeedsOfSchedulesAreNumbersThatAnyReaderKeeps) {
