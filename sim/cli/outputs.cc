@@ -134,6 +134,18 @@ InputErrors ci_errors(const CiOptions& options) {
   return errors;
 }
 
+int leave_trace(const TraceOptions& options, const RunOutcome& outcome, int code, size_t index,
+                size_t runs) {
+  if (options.path.empty()) return code;
+  try {
+    write_trace(options, outcome, index, runs);
+    return code;
+  } catch (const std::exception& error) {
+    print_error(to_text(option_error(fmt::format("--trace {}", error.what()))) + "\n");
+    return kExitBadInput;
+  }
+}
+
 int leave_ci_reports(const CiOptions& options, TestReport report, int code) {
   const bool github = on_github(options);
   if (options.junit.empty() && !github) return code;

@@ -8,6 +8,7 @@
 #include "scenarios/base/error.h"
 #include "sim/report/ci/test_report.h"
 #include "sim/report/html/page.h"
+#include "sim/report/trace/trace.h"
 
 namespace lockstep {
 
@@ -32,6 +33,11 @@ int write_output(const char* option, const std::string& path, int code,
 // Writes --html: `code`, or 2 with the reason on standard error. `page` is called only where there
 // is a path; the command line and the exit code are filled in here.
 int write_page(const std::string& path, int code, const std::function<HtmlPage()>& page);
+
+// Writes --trace, of several runs that of `index`: `code`, or 2 with the reason on standard error.
+// Nothing where the option was not given. trace_error() was asked before anything ran.
+int leave_trace(const TraceOptions& options, const RunOutcome& outcome, int code, size_t index = 0,
+                size_t runs = 1);
 
 // Reports for continuous integration, beside the terminal's and --json.
 struct CiOptions {

@@ -55,10 +55,12 @@ void add_programs(FormTable* table) {
   const char* what = "of programs";
   const char* chosen = " --full --seed --set ";
   for (const char* verb : {"verify", "run"})
-    table->form(verb, what, "", Reads::programs,
-                {chosen,
-                 " --annotations --fail-fast --filter --html --json --junit --list --quiet "
-                 " --trust-programs "});
+    table->form(verb, "of programs, with --list", "--list", Reads::programs,
+                {chosen, " --filter --list --trust-programs "});
+  const char* reports =
+      " --annotations --fail-fast --filter --html --json --junit --quiet --trust-programs ";
+  table->form("verify", what, "", Reads::programs, {chosen, reports});
+  table->form("run", what, "", Reads::programs, {chosen, reports, " --trace --trace-kind "});
   table->form("sweep", "of a program", "", Reads::programs,
               {" --allow-busy --annotations --caps --csv --full --html --json --junit --markdown "
                " --quiet --rounds --set --steps --trust-programs --warmup --worlds "});

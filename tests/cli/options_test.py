@@ -18,6 +18,9 @@ TRACE = "golden/data/stragglers/timeline-ST.json.gz"
 ONE = ("--set", "/world_size=2", "--set", "/steps=2", "--set", "/reducer/kind=bucketed")
 EMPTY_SHARD = says("no run", "--shard", "2/2", code=4)
 SEEN = Case([], lambda test, base, result, path: None)  # the base itself has it, and shows it
+# Of a rank of which nothing is known there is no dump.
+NO_DUMPS = Case(["--trace", "{tmp}/written/", "--trace-kind", "flight_recorder"],
+                lambda test, base, result, path: test.assertEqual(list(path.iterdir()), []))
 
 
 def write_recording(folder, steps=4, changed_in=0):
@@ -332,9 +335,6 @@ class Options(OptionWalk):
                           "echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS seed=$LOCKSTEP_PROGRAM_SEED hook=$LOCKSTEP_PROGRAM_LOSSY_HOOK\n"
                           f"echo gpus=$LOCKSTEP_PROGRAM_PRETEND_GPUS >>{self.tmp}/seen\nexit 5\n")
         pretends = Case(["--pretend-gpus"], lambda test, base, result, path: test.assertIn("gpus=1", (test.tmp / "seen").read_text()))
-        # A rank of which nothing is known has no dump.
-        dumps = Case(["--trace", "{tmp}/written/", "--trace-kind", "flight_recorder"],
-                     lambda test, base, result, path: test.assertEqual(list(path.iterdir()), []))
         script.chmod(0o700)
         self.walk("program", "", [script], {
             "--world-sizes": says("^3 ranks", "--world-sizes", "3", code=3),
@@ -348,7 +348,7 @@ class Options(OptionWalk):
         (self.tmp / "seen").unlink()
         self.walk("program-run", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),
-            "--trace-kind": dumps,
+            "--trace-kind": NO_DUMPS,
             "--fault": says('fault "kill rank=1 step=3": never acted', "--fault", "kill rank=1 step=3"),
             "--spawns": says("the program that starts the ranks ended with exit code 5", "--spawns", code=3),
             "--pretend-gpus": pretends,
@@ -360,7 +360,7 @@ class Options(OptionWalk):
         (self.tmp / "seen").unlink()
         self.walk("program-analyze", "", [script], {
             "--world-size": says("^3 ranks", "--world-size", "3"),
-            "--trace-kind": dumps,
+            "--trace-kind": NO_DUMPS,
             "--spawns": says("the program that starts the ranks ended with exit code 5", "--spawns", code=3),
             "--pretend-gpus": pretends,
             "--timeout-scale": refused("--timeout-scale", "0"), "--hang-after": refused("--hang-after", "0"),
@@ -382,15 +382,20 @@ class Options(OptionWalk):
         script.write_text('#!/bin/sh\necho seed=$LOCKSTEP_PROGRAM_SEED\necho over\nexit 5\n')
         script.chmod(0o700)
         path.write_text(json.dumps({"name": "x", "program": {"command": [str(script)]}}))
-        listed = Case(["--list"], lambda test, base, result, path: test.assertRegex(result.out, "scenario +runs +what\nx +1"))
         first = Case(["--fail-fast", "--set", '/matrix={"/world_size": [2, 3]}', "--json", "{tmp}/written"],
                      lambda test, base, result, path: test.assertEqual(read_json(path)["not_run"], 1))
 
         def trusted(verb):
             return {"--trust-programs": Case([], lambda test, base, result, path_: test.assertIn(
                 "it runs a command", test.run_program(verb, path).err))}
-        own = {"--list": listed, "--fail-fast": first, "--filter": says("zzz", "--filter", "zzz", code=4)}
+        own = {"--fail-fast": first, "--filter": says("zzz", "--filter", "zzz", code=4)}
         self.walk("verify", "of programs", [path, "--trust-programs"], {**own, **trusted("verify"), "--seed": says("seed=7", "--seed", "7", code=3)})
+        listed = {"--list": SEEN, "--trust-programs": SEEN, "--filter": says("no scenario name", "--filter", "zzz", code=4),
+                  "--seed": refused("--seed", "-1")}
+        for verb in ("verify", "run"):
+            self.assertRegex(self.run_program(verb, path, "--list").text,
+                             "scenario +runs +what\nx +1" if verb == "verify" else 'no "faults"')
+        self.walk("verify", "of programs, with --list", [path, "--list", "--trust-programs"], listed)
         self.walk("scenario check", "of programs", [path], {"--seed": refused("--seed", "-1")})
         self.walk("scenario list", "of programs", [path], {"--filter": differs("--filter", "zzz")})
         self.walk("sweep", "of a program", [path, "--trust-programs"], {
@@ -400,7 +405,9 @@ class Options(OptionWalk):
                                  test.assertTrue(read_json(path)["allow_busy"])),
             **{name: refused(name, "0") for name in ("--caps", "--steps", "--warmup", "--rounds")}})
         path.write_text(json.dumps({"name": "x", "program": {"command": [str(script)]}, "faults": []}))
-        self.walk("run", "of programs", [path, "--trust-programs"], {**own, **trusted("run"), "--seed": refused("--seed", "7")})
+        self.walk("run", "of programs", [path, "--trust-programs"], {
+            **own, **trusted("run"), "--seed": refused("--seed", "7"), "--trace-kind": NO_DUMPS})
+        self.walk("run", "of programs, with --list", [path, "--list", "--trust-programs"], listed)
 
     def test_dumps(self):
         dump = self.tmp / "dump_0"

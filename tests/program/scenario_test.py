@@ -100,6 +100,19 @@ class Scenarios(FolderTest):
         self.assertEqual(code, 1, self.said)
         self.assertEqual(found["runs"][0]["unmet"], ["primary_rank: expected 2, got 1"])
 
+    def test_traces(self):
+        traces = self.folder / "traces"
+        words = [SHIPPED / "toy_ddp_killed.json", *WITH_PYTHON, "--trace-kind", "flight_recorder"]
+        self.assertEqual(self.run_lockstep("run", *words, "--trace", f"{traces}/"), 0, self.said)
+        self.assertEqual(sorted(path.name[-1] for path in traces.iterdir()), ["0", "1", "2"])
+        self.assertEqual(self.run_lockstep("explain", traces), 1, self.said)
+        self.assertIn("rank 1", self.said.splitlines()[0])
+        two = ["--set", '/matrix={"/world_size": [2, 3]}', "--trace"]
+        self.assertEqual(self.run_lockstep("run", *words, *two, f"{traces}/two/"), 0, self.said)
+        self.assertEqual([len(list((traces / "two" / run).iterdir())) for run in ("0001", "0002")], [2, 3])
+        self.assertEqual(self.run_lockstep("run", *words[:-2], *two, self.folder / "x.json"), 2, self.said)
+        self.assertIn("a file holds one run, not 2", self.said)
+
     def test_run_takes_none_without_faults(self):
         code = self.run_lockstep("run", SHIPPED, *WITH_PYTHON)
         self.assertEqual(code, 2, self.said)
@@ -176,6 +189,8 @@ class Scenarios(FolderTest):
                        ["--shard", "1/2"], ["--last-failed"], ["--metrics"], ["--verbose"], ["--trace", "t"]):
             self.assertEqual(self.run_lockstep("verify", path, *option), 2, (option, self.said))
             self.assertIn(f"{option[0]}: lockstep verify of programs does not take it", self.said)
+        self.assertEqual(self.run_lockstep("verify", path, "--list", "--json", "x"), 2, self.said)
+        self.assertIn("--json: lockstep verify of programs, with --list does not take it", self.said)
         self.assertEqual(self.run_lockstep("verify", path, "--full"), 2, self.said)
         self.assertEqual(self.run_lockstep("verify", path, "--set", "/nonsense=1"), 2, self.said)
 

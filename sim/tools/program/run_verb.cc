@@ -122,17 +122,6 @@ HtmlPage page_of(const RanProgram& ran, const RunOptions& options, const std::st
   return page;
 }
 
-int leave_trace(const TraceOptions& options, const RunOutcome& outcome, int code) {
-  if (options.path.empty()) return code;
-  try {
-    write_trace(options, outcome);
-    return code;
-  } catch (const std::exception& error) {
-    print_error(to_text(option_error(fmt::format("--trace {}", error.what()))) + "\n");
-    return kExitBadInput;
-  }
-}
-
 int run_program_with_faults(RunOptions options) {
   InputErrors errors = ci_errors(options.ci);
   const auto asked_world =

@@ -75,6 +75,11 @@ size_t count_runs(const std::vector<ProgramScenarioFile>& files) {
   return count;
 }
 
+// With those that were not come to: where a trace is put hangs on how many were chosen.
+size_t runs_of(const ProgramScenarioResult& result) {
+  return result.runs.size() + static_cast<size_t>(result.not_run);
+}
+
 ProgramScenarioResult run_all(const VerifyOptions& options,
                               const std::vector<ProgramScenarioFile>& files,
                               const std::string& scratch) {
@@ -102,6 +107,9 @@ ProgramScenarioResult run_all(const VerifyOptions& options,
 int report(const VerifyOptions& options, const ProgramScenarioResult& result) {
   int code = write_output("--json", options.json, exit_code_of(result),
                           [&] { return to_text(as_json(result)); });
+  for (size_t i = 0; i < result.runs.size(); ++i)
+    if (result.runs[i].ran)
+      code = leave_trace(options.trace, result.runs[i].ran->run.outcome, code, i, runs_of(result));
   code = leave_ci_reports(options.ci, test_report(result), code);
   const std::string text = program_scenarios_text(result, options.quiet);
   code = write_page(options.html, code, [&] {
@@ -165,6 +173,9 @@ int execute_program_scenarios(const VerifyOptions& options) {
     for (const ProgramScenarioFile& file : files.value()) refuse_judged(file, &errors);
   if (files && !options.list)
     add_new(untrusted_programs(options.selection, files.value()), &errors);
+  if (errors.empty() && !options.list)
+    if (auto error = trace_error(options.trace, count_runs(files.value())))
+      errors.push_back(std::move(*error));
   if (!errors.empty()) return bad_input(errors, options.json, options.ci);
   if (count_runs(files.value()) == 0)
     return nothing_selected(
